@@ -1,0 +1,109 @@
+//! Exact selection of 10 million documents in memory, against sorting them.
+//!
+//! The throughput of `exact` is in rows per second of one scan: rows times scans by seconds. A
+//! scan that needs ids makes each of them (16 hexadecimal digits), as a file would decode it.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use criterion::{Criterion, Throughput};
+use polysift::Result;
+use polysift::config::{Keep, Rate, SelectionMode};
+use polysift::select::{Corpus, Cut, CutKind, Precision, Row, select};
+
+const NUM_ROWS: u64 = 10_000_000;
+const ROWS_PER_SHARD: u64 = 250_000;
+const RATES: [&str; 3] = ["0.1", "0.2", "0.33"];
+
+/// Logits of one head, near a normal distribution, and how often they were scanned.
+struct Logits {
+    logits: Vec<f32>,
+    num_rows_scanned: AtomicU64,
+}
+
+impl Logits {
+    fn new() -> Self {
+        let logits = (0..NUM_ROWS).map(|ordinal| {
+            let bits = mix(ordinal);
+            let uniform = |part: u32| f32::from((bits >> (16 * part)) as u16) / 65_536.0 - 0.5;
+            (0..4).map(uniform).sum::<f32>() * 3.0
+        });
+        Self { logits: logits.collect(), num_rows_scanned: AtomicU64::new(0) }
+    }
+}
+
+/// The output function of SplitMix64.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}
+
+impl Corpus for Logits {
+    fn num_shards(&self) -> usize {
+        NUM_ROWS.div_ceil(ROWS_PER_SHARD) as usize
+    }
+
+    fn scan(
+        &self,
+        shard: usize,
+        want_ids: bool,
+        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let first = shard as u64 * ROWS_PER_SHARD;
+        let rows = first..NUM_ROWS.min(first + ROWS_PER_SHARD);
+        self.num_rows_scanned.fetch_add(rows.end - rows.start, Ordering::Relaxed);
+        let mut digits = [0u8; 16];
+        for ordinal in rows {
+            let value = [Some(self.logits[ordinal as usize])];
+            if want_ids {
+                for (place, digit) in digits.iter_mut().enumerate() {
+                    *digit = b"0123456789abcdef"[(ordinal >> (60 - 4 * place)) as usize & 15];
+                }
+            }
+            let id = if want_ids { str::from_utf8(&digits).unwrap_or_default() } else { "" };
+            visit(&Row { id, ordinal, weight: 1, logits: &value, scores: &value })?;
+        }
+        Ok(())
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let corpus = Logits::new();
+    let rates = RATES.iter().map(|text| text.parse()).collect::<Result<Vec<Rate>, String>>()?;
+    let cut = Cut {
+        head: Some(0),
+        head_name: "quality".into(),
+        keep: Keep::Above,
+        kind: CutKind::Retain(rates.clone()),
+        precision: Precision::F32,
+    };
+    let select = || select(&corpus, std::slice::from_ref(&cut), SelectionMode::Exact);
+
+    let selection = select()?;
+    for (outcome, rate) in selection.selections().iter().zip(&rates) {
+        assert_eq!(outcome.kept.num_documents, rate.ceil_of(NUM_ROWS), "checked before timed");
+    }
+    let rows_of_all_scans = corpus.num_rows_scanned.load(Ordering::Relaxed);
+
+    let mut criterion = Criterion::default().configure_from_args().sample_size(10);
+    let mut group = criterion.benchmark_group("cpu/select");
+    let scans = rows_of_all_scans / NUM_ROWS;
+    group.throughput(Throughput::Elements(rows_of_all_scans));
+    group.bench_function(format!("exact/{NUM_ROWS}x3 rates, {scans} scans"), |bencher| {
+        bencher.iter(|| black_box(select().is_ok()));
+    });
+    group.throughput(Throughput::Elements(NUM_ROWS));
+    group.bench_function(format!("sort/{NUM_ROWS}"), |bencher| {
+        bencher.iter(|| {
+            let mut order: Vec<u32> = (0..NUM_ROWS as u32).collect();
+            let logit = |i: u32| corpus.logits[i as usize];
+            order.sort_unstable_by(|&a, &b| logit(b).total_cmp(&logit(a)).then(a.cmp(&b)));
+            black_box(order)
+        });
+    });
+    group.finish();
+    criterion.final_summary();
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Layer norm over rows, alone and of a sum; statistics in f64.
+
+use crate::isa::vectorized;
+
+/// Partial sums of a row: value `i` belongs to lane `i % LANES`, the lanes are added first to last.
+const LANES: usize = 16;
+
+vectorized! {
+    /// Rows of `x` (`gamma.len()` f32 each) are normalised to mean 0 and variance 1 (biased, plus
+    /// `eps`), times `gamma`, plus `beta`, into `out` of the same length as `x`.
+    ///
+    /// # Panics
+    /// If the lengths do not fit together.
+    ///
+    /// # Precision
+    /// A few f32 roundings off the f64 result (`layer_norm_matches_f64`).
+    pub fn layer_norm(x: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32]) = layer_norm_body
+}
+
+vectorized! {
+    /// [`layer_norm`] of one row: `x + addend`, into `out`; all of `gamma.len()` f32.
+    ///
+    /// # Panics
+    /// If the lengths do not fit together.
+    pub fn add_layer_norm(
+        x: &[f32], addend: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32],
+    ) = add_layer_norm_body
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+fn layer_norm_body(x: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32]) {
+    assert!(x.len() == out.len() && gamma.len() == beta.len(), "lengths differ");
+    out.copy_from_slice(x);
+    for row in out.chunks_exact_mut(gamma.len().max(1)) {
+        normalize(row, gamma, beta, eps);
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+fn add_layer_norm_body(
+    x: &[f32],
+    addend: &[f32],
+    gamma: &[f32],
+    beta: &[f32],
+    eps: f64,
+    out: &mut [f32],
+) {
+    let width = gamma.len();
+    assert!(
+        [x.len(), addend.len(), beta.len(), out.len()] == [width; 4],
+        "all rows have {width} values"
+    );
+    for ((value, &a), &b) in out.iter_mut().zip(x).zip(addend) {
+        *value = a + b;
+    }
+    normalize(out, gamma, beta, eps);
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+fn normalize(row: &mut [f32], gamma: &[f32], beta: &[f32], eps: f64) {
+    let width = row.len() as f64;
+    let (chunks, tail) = row.as_chunks::<LANES>();
+    let mut lanes = [0.0f64; LANES];
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane += f64::from(value);
+        }
+    }
+    for (lane, &value) in lanes.iter_mut().zip(tail) {
+        *lane += f64::from(value);
+    }
+    let mean = total(&lanes) / width;
+    let mut lanes = [0.0f64; LANES];
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            let difference = f64::from(value) - mean;
+            *lane = difference.mul_add(difference, *lane);
+        }
+    }
+    for (lane, &value) in lanes.iter_mut().zip(tail) {
+        let difference = f64::from(value) - mean;
+        *lane = difference.mul_add(difference, *lane);
+    }
+    let inverse = (1.0 / (total(&lanes) / width + eps).sqrt()) as f32;
+    let mean = mean as f32;
+    for ((value, &g), &b) in row.iter_mut().zip(gamma).zip(beta) {
+        *value = ((*value - mean) * inverse).mul_add(g, b);
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+fn total(lanes: &[f64; LANES]) -> f64 {
+    let mut sum = lanes[0];
+    for &lane in &lanes[1..] {
+        sum += lane;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Isa;
+
+    const EPS: f64 = 1e-5;
+
+    fn run(isa: Isa, x: &[f32], gamma: &[f32], beta: &[f32]) -> Vec<f32> {
+        let mut out = vec![0.0; x.len()];
+        layer_norm(isa, x, gamma, beta, EPS, &mut out);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn layer_norm_matches_f64(
+            cells in prop::collection::vec((-3.0f32..3.0, -2.0f32..2.0, -1.0f32..1.0), 2..130),
+            shift in -100.0f32..100.0,
+        ) {
+            let x: Vec<f32> = cells.iter().map(|c| c.0 + shift).collect();
+            let gamma: Vec<f32> = cells.iter().map(|c| c.1).collect();
+            let beta: Vec<f32> = cells.iter().map(|c| c.2).collect();
+            let n = x.len() as f64;
+            let mean = x.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
+            let variance = x.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / n;
+            let inverse = 1.0 / (variance + EPS).sqrt();
+            for (i, &value) in run(Isa::detect(), &x, &gamma, &beta).iter().enumerate() {
+                let normal = (f64::from(x[i]) - mean) * inverse;
+                let exact = normal * f64::from(gamma[i]) + f64::from(beta[i]);
+                // The mean and the difference are rounded to f32 (2^-24 of the mean, scaled by
+                // 1/sigma), the rest are relative roundings of the terms.
+                let bound = 2f64.powi(-23)
+                    * ((mean.abs() * inverse + 2.0 * normal.abs()) * f64::from(gamma[i]).abs()
+                        + exact.abs()
+                        + 1e-6);
+                prop_assert!((f64::from(value) - exact).abs() <= bound);
+            }
+        }
+
+        #[test]
+        fn a_row_does_not_see_its_neighbours_or_the_instruction_set(
+            row in prop::collection::vec(-9.0f32..9.0, 1..70), other in -50.0f32..50.0,
+        ) {
+            let width = row.len();
+            let gamma: Vec<f32> = (0..width).map(|i| 1.0 + i as f32 * 0.01).collect();
+            let beta: Vec<f32> = (0..width).map(|i| i as f32 * 0.1 - 1.0).collect();
+            let alone = run(Isa::detect(), &row, &gamma, &beta);
+            let mut rows = vec![other; width];
+            rows.extend(&row);
+            for isa in Isa::available() {
+                prop_assert_eq!(&run(isa, &rows, &gamma, &beta)[width..], &alone[..]);
+            }
+        }
+
+        #[test]
+        fn the_sum_form_is_the_norm_of_the_sum(
+            cells in prop::collection::vec((-3.0f32..3.0, -3.0f32..3.0), 1..70),
+        ) {
+            let x: Vec<f32> = cells.iter().map(|c| c.0).collect();
+            let addend: Vec<f32> = cells.iter().map(|c| c.1).collect();
+            let sum: Vec<f32> = cells.iter().map(|c| c.0 + c.1).collect();
+            let gamma = vec![0.7; x.len()];
+            for isa in Isa::available() {
+                let mut out = vec![0.0; x.len()];
+                add_layer_norm(isa, &x, &addend, &gamma, &addend, EPS, &mut out);
+                prop_assert_eq!(&out, &run(isa, &sum, &gamma, &addend));
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The numeric kernels of polysift's CPU path: matrix multiplication, layer norm, softmax, GELU, pooling.
+//!
+//! Owns every unsafe block of the project but one (the file mapping of the model weights). Knows
+//! nothing of models, files or threads: a kernel works on its slices in the calling thread.
+//!
+//! Invariants:
+//! - Every kernel is compiled for each instruction set of [`Isa`], and all of them give the same
+//!   bits: the order of operations is part of a kernel's definition, and only IEEE operations
+//!   (fused multiply-add included) are used.
+//! - A row of a result depends on the same row of the inputs alone: neither the number of rows
+//!   nor a row's place changes a bit.
+//! - Lengths that do not fit together are bugs of the caller and panic; no kernel reads or writes
+//!   outside its slices.
+
+mod exp;
+mod gelu;
+mod gemm;
+mod isa;
+mod layer_norm;
+mod matrix;
+mod packed;
+mod pool;
+mod softmax;
+
+pub use gelu::gelu;
+pub use gemm::{Epilogue, GemmScratch, gemm};
+pub use isa::Isa;
+pub use layer_norm::{add_layer_norm, layer_norm};
+pub use matrix::{Matrix, MatrixMut};
+pub use packed::PackedMatrix;
+pub use pool::mean_rows;
+pub use softmax::softmax;

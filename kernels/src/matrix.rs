@@ -1,0 +1,113 @@
+//! Borrowed row-major views with a row stride; lengths are checked when a view is made.
+
+/// `[rows, columns]` f32, row-major, `stride` values from one row to the next.
+#[derive(Debug, Clone, Copy)]
+pub struct Matrix<'a> {
+    data: &'a [f32],
+    rows: usize,
+    columns: usize,
+    stride: usize,
+}
+
+/// [`Matrix`] that can be written.
+#[derive(Debug)]
+pub struct MatrixMut<'a> {
+    data: &'a mut [f32],
+    rows: usize,
+    columns: usize,
+    stride: usize,
+}
+
+fn check(length: usize, rows: usize, columns: usize, stride: usize) {
+    assert!(columns <= stride, "{columns} columns do not fit a stride of {stride}");
+    let needed = if rows == 0 { 0 } else { (rows - 1) * stride + columns };
+    assert!(needed <= length, "a {rows} x {columns} view needs {needed} values, not {length}");
+}
+
+impl<'a> Matrix<'a> {
+    /// A view of the first `rows` rows.
+    ///
+    /// # Panics
+    /// If `columns > stride` or `data` is too short.
+    pub fn new(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        check(data.len(), rows, columns, stride);
+        Self { data, rows, columns, stride }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Row `i`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn row(&self, i: usize) -> &'a [f32] {
+        assert!(i < self.rows, "row {i} of {}", self.rows);
+        &self.data[i * self.stride..][..self.columns]
+    }
+}
+
+impl<'a> MatrixMut<'a> {
+    /// A view of the first `rows` rows.
+    ///
+    /// # Panics
+    /// If `columns > stride` or `data` is too short.
+    pub fn new(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        check(data.len(), rows, columns, stride);
+        Self { data, rows, columns, stride }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Columns `from..from + width` of row `i`.
+    pub(crate) fn part(&mut self, i: usize, from: usize, width: usize) -> &mut [f32] {
+        assert!(i < self.rows && from + width <= self.columns, "outside the view");
+        &mut self.data[i * self.stride + from..][..width]
+    }
+
+    /// Start of the `rows` x `width` tile at (`row`, `column`), which lies within the view.
+    pub(crate) fn tile(
+        &mut self,
+        row: usize,
+        column: usize,
+        rows: usize,
+        width: usize,
+    ) -> *mut f32 {
+        assert!(row + rows <= self.rows && column + width <= self.columns, "outside the view");
+        self.data[row * self.stride + column..].as_mut_ptr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_may_end_with_its_last_row() {
+        let data = [0., 1., 2., 3., 4.];
+        assert_eq!(Matrix::new(&data, 2, 2, 3).row(1), [3., 4.]);
+    }
+
+    #[test]
+    #[should_panic(expected = "needs 6 values")]
+    fn a_view_that_is_longer_than_its_data_is_refused() {
+        let _ = Matrix::new(&[0.; 5], 2, 3, 3);
+    }
+}

@@ -1,0 +1,211 @@
+//! The one place that writes to the terminal: results to stdout, progress and errors to stderr.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use polysift::Error;
+use polysift::progress::Progress;
+use polysift::stage::chain;
+
+use super::args::{GlobalArgs, LogFormat};
+
+/// Seconds between two progress lines where there is no terminal.
+const LINE_SECS: u64 = 10;
+/// Redraws of a bar per second.
+const REDRAWS_PER_SEC: u8 = 5;
+
+/// Prints an error as the last line of the program.
+pub(crate) fn error(message: &str) {
+    // Nobody is left to be told when stderr is closed.
+    let _ = writeln!(std::io::stderr().lock(), "error: {message}");
+}
+
+/// Prints a line of results.
+pub(crate) fn line(text: &str) {
+    bytes(format!("{text}\n").as_bytes());
+}
+
+/// Writes to stdout. Ends the program when nobody reads it: quietly where the reader had enough
+/// (`| head`), with the error of a failed write otherwise. What stages did is saved by then.
+pub(crate) fn bytes(content: &[u8]) {
+    let mut stdout = std::io::stdout().lock();
+    if let Err(source) = stdout.write_all(content).and_then(|()| stdout.flush()) {
+        if source.kind() == std::io::ErrorKind::BrokenPipe {
+            std::process::exit(0);
+        }
+        let failed = Error::Io { path: "stdout".into(), action: "write", source };
+        error(&chain(&failed));
+        std::process::exit(failed.exit_code().into());
+    }
+}
+
+/// Prints rows in columns: the first to the left, the others to the right.
+pub(crate) fn table(rows: &[Vec<String>]) {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|r| r.get(column)).map(|c| c.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &width))| {
+            if i == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        line(cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+/// A progress display for the options given: a bar on a terminal, else a line now and then.
+pub(crate) fn progress(args: &GlobalArgs) -> Box<dyn Progress> {
+    if args.quiet {
+        return Box::new(polysift::progress::Silent);
+    }
+    let plain = args.verbose == 0 && args.log_format == LogFormat::Text;
+    if plain && std::io::stderr().is_terminal() {
+        Box::new(Bar::default())
+    } else {
+        Box::new(Lines { format: args.log_format, state: Mutex::default() })
+    }
+}
+
+/// Counts of the running stage.
+#[derive(Default)]
+struct State {
+    stage: String,
+    unit: &'static str,
+    total: Option<u64>,
+    done: u64,
+    tokens: u64,
+    began: Option<Instant>,
+    told: Option<Instant>,
+}
+
+impl State {
+    fn secs(&self) -> f64 {
+        self.began.map_or(0.0, |t| t.elapsed().as_secs_f64()).max(1e-9)
+    }
+
+    fn eta_secs(&self) -> Option<f64> {
+        let left = self.total?.saturating_sub(self.done) as f64;
+        (self.done > 0).then(|| left * self.secs() / self.done as f64)
+    }
+}
+
+/// What another thread's panic left in a counter is still a count.
+fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+struct Lines {
+    format: LogFormat,
+    state: Mutex<State>,
+}
+
+impl Lines {
+    fn tell(&self, state: &State, ended: bool) {
+        let (done, tokens, secs) = (state.done, state.tokens, state.secs());
+        let documents_per_sec = done as f64 / secs;
+        let text = match self.format {
+            LogFormat::Json => serde_json::json!({
+                "progress": state.stage, "unit": state.unit, "done": done, "total": state.total,
+                "tokens": tokens, "secs": secs, "per_sec": documents_per_sec,
+                "tokens_per_sec": tokens as f64 / secs, "eta_secs": state.eta_secs(), "ended": ended,
+            })
+            .to_string(),
+            LogFormat::Text => {
+                let total = state.total.map(|t| format!(" of {t}")).unwrap_or_default();
+                let speed = if tokens > 0 {
+                    format!(", {:.0} tokens/s", tokens as f64 / secs)
+                } else {
+                    String::new()
+                };
+                let end = match (ended, state.eta_secs()) {
+                    (true, _) => format!(", {secs:.1} s"),
+                    (false, Some(eta)) => format!(", {eta:.0} s left"),
+                    (false, None) => String::new(),
+                };
+                let (stage, unit) = (&state.stage, state.unit);
+                format!("{stage}: {done}{total} {unit}, {documents_per_sec:.0} {unit}/s{speed}{end}")
+            }
+        };
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+    }
+}
+
+impl Progress for Lines {
+    fn begin(&self, stage: &str, total: Option<u64>, unit: &'static str) {
+        let now = Some(Instant::now());
+        *lock(&self.state) =
+            State { stage: stage.into(), unit, total, began: now, told: now, ..State::default() };
+    }
+
+    fn advance(&self, units: u64, tokens: u64) {
+        let mut state = lock(&self.state);
+        state.done += units;
+        state.tokens += tokens;
+        if state.told.is_none_or(|t| t.elapsed() >= Duration::from_secs(LINE_SECS)) {
+            state.told = Some(Instant::now());
+            self.tell(&state, false);
+        }
+    }
+
+    fn end(&self) {
+        self.tell(&lock(&self.state), true);
+    }
+}
+
+#[derive(Default)]
+struct Bar {
+    state: Mutex<State>,
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl Bar {
+    fn bar(&self) -> std::sync::MutexGuard<'_, Option<ProgressBar>> {
+        self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&self, stage: &str, total: Option<u64>, unit: &'static str) {
+        let bar = ProgressBar::with_draw_target(
+            total,
+            ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SEC),
+        );
+        let template = if total.is_some() {
+            "{prefix:<9} {bar:30} {pos}/{len} {msg} eta {eta}"
+        } else {
+            "{prefix:<9} {spinner} {pos} {msg} {elapsed}"
+        };
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        bar.set_prefix(stage.to_owned());
+        *lock(&self.state) = State { unit, began: Some(Instant::now()), total, ..State::default() };
+        *self.bar() = Some(bar);
+    }
+
+    fn advance(&self, units: u64, tokens: u64) {
+        let mut state = lock(&self.state);
+        state.done += units;
+        state.tokens += tokens;
+        let secs = state.secs();
+        let mut message = format!("{} {:.0}/s", state.unit, state.done as f64 / secs);
+        if state.tokens > 0 {
+            // Writing into a string cannot fail.
+            let _ = write!(message, " {:.0} tokens/s", state.tokens as f64 / secs);
+        }
+        if let Some(bar) = self.bar().as_ref() {
+            bar.set_message(message);
+            bar.inc(units);
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = self.bar().take() {
+            bar.finish();
+        }
+    }
+}

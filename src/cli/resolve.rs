@@ -1,0 +1,245 @@
+//! Typed arguments and a settings file to a checked [`RunConfig`]; flags win over the file.
+
+use std::path::{Component, Path, PathBuf};
+
+use toml::{Table, Value};
+
+use polysift::config::{Rate, RunConfig};
+use polysift::{Error, Result};
+
+use super::args::SettingsArgs;
+
+/// What a command works with.
+pub(crate) struct Resolved {
+    /// The settings; paths are absolute.
+    pub(crate) config: RunConfig,
+    /// The run directory, where one was named.
+    pub(crate) run_dir: Option<PathBuf>,
+}
+
+/// Reads the settings file (or the run directory's own), applies the flags, checks the result.
+pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
+    let (mut table, origin) = base(args)?;
+    for (key, value) in overrides(args)? {
+        set(&mut table, &key, value)?;
+    }
+    // A head comes from one place: the flag replaces what the file says.
+    for (assignments, replaced) in [(&args.head, "train"), (&args.train_on, "path")] {
+        for name in assignments.iter().filter_map(|a| a.split_once('=')).map(|(name, _)| name) {
+            let head = table.get_mut("heads").and_then(|heads| heads.get_mut(name));
+            head.and_then(Value::as_table_mut).and_then(|head| head.remove(replaced));
+        }
+    }
+    let text = toml::to_string(&table).map_err(|e| Error::config(&origin, e.to_string()))?;
+    let config = RunConfig::from_toml(&text, &origin)?;
+    let run_dir = args.run.clone().or_else(|| config.run_dir.clone().map(PathBuf::from));
+    Ok(Resolved { config, run_dir })
+}
+
+/// The table that the flags are applied to, with the name it has in errors.
+fn base(args: &SettingsArgs) -> Result<(Table, String)> {
+    let stored = args.run.as_ref().map(|run| run.join("config.toml")).filter(|p| p.is_file());
+    let Some(path) = args.config.clone().or(stored) else {
+        return Ok((Table::new(), "arguments".to_owned()));
+    };
+    let origin = path.display().to_string();
+    let text = std::fs::read_to_string(&path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            Error::Missing { path: origin.clone(), reason: "no such settings file".into() }
+        }
+        _ => Error::Io { path: path.clone(), action: "read", source: e },
+    })?;
+    // Errors about the file itself (unknown keys, wrong types) are reported with its own lines.
+    RunConfig::from_toml(&text, &origin)?;
+    let mut table: Table =
+        text.parse().map_err(|e: toml::de::Error| Error::config(&origin, e.to_string()))?;
+    let file = std::path::absolute(&path).map_err(Error::io(&path, "resolve"))?;
+    make_absolute(&mut table, file.parent().unwrap_or(&file));
+    Ok((table, origin))
+}
+
+/// Paths of a settings file are relative to its directory `base`.
+fn make_absolute(table: &mut Table, base: &Path) {
+    if let Some(run_dir) = table.get_mut("run_dir") {
+        absolute_value(run_dir, base);
+    }
+    if let Some(files) = table.get_mut("input").and_then(|t| t.get_mut("files")) {
+        absolute_value(files, base);
+    }
+    if let Some(model) = table.get_mut("encoder").and_then(|t| t.get_mut("model")) {
+        // A model is a path only if there is such a directory; else it is a name or a hub id.
+        if model.as_str().is_some_and(|name| base.join(name).is_dir()) {
+            absolute_value(model, base);
+        }
+    }
+    if let Some(heads) = table.get_mut("heads").and_then(Value::as_table_mut) {
+        for (_, head) in heads.iter_mut() {
+            for key in ["path", "train"] {
+                head.get_mut(key).into_iter().for_each(|value| absolute_value(value, base));
+            }
+        }
+    }
+}
+
+fn absolute_value(value: &mut Value, base: &Path) {
+    match value {
+        Value::String(path) => *path = join(base, path),
+        Value::Array(paths) => paths.iter_mut().for_each(|path| absolute_value(path, base)),
+        _ => {}
+    }
+}
+
+/// `path` below `base`, with `..` taken out so that it reads well in messages.
+fn join(base: &Path, path: &str) -> String {
+    let mut joined = PathBuf::new();
+    for component in base.join(path).components() {
+        if component == Component::ParentDir {
+            joined.pop();
+        } else {
+            joined.push(component);
+        }
+    }
+    joined.to_string_lossy().into_owned()
+}
+
+type Overrides = Vec<(String, Value)>;
+
+/// Every flag that was given, as the key it sets.
+fn overrides(args: &SettingsArgs) -> Result<Overrides> {
+    let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
+    let mut all = Overrides::new();
+    let mut text = |key: &str, value: &Option<String>| {
+        all.extend(value.clone().map(|v| (key.to_owned(), Value::String(v))));
+    };
+    text("input.language", &args.language);
+    text("input.text", &args.text_column);
+    text("input.id", &args.id_column);
+    let is_directory = |name: &String| here.join(name).is_dir();
+    let absolute = |name: String| here.join(name).to_string_lossy().into_owned();
+    text(
+        "encoder.model",
+        &match args.model.clone() {
+            Some(name) if is_directory(&name) => Some(absolute(name)),
+            other => other,
+        },
+    );
+    text("encoder.revision", &args.revision);
+    text("encoder.pooling", &args.pooling);
+    text("encoder.chunks", &args.chunks);
+    text("encoder.prompt", &args.prompt);
+    text("store.embeddings", &args.store);
+    text("selection.weight", &args.weight);
+    text("selection.mode", &args.mode);
+    text("export.layout", &args.layout);
+    let mut number = |key: &str, value: Option<i64>| {
+        all.extend(value.map(|v| (key.to_owned(), Value::Integer(v))));
+    };
+    number("seed", args.seed);
+    number("input.max_rejects", args.max_rejects);
+    number("encoder.max_tokens", args.max_tokens);
+    number("encoder.batch_tokens", args.batch_tokens);
+    number("export.max_file_mb", args.max_file_mb);
+    if args.no_embeddings {
+        all.push(("export.with_embeddings".into(), Value::Boolean(false)));
+    }
+    if args.keep_removed {
+        all.push(("export.keep_removed".into(), Value::Boolean(true)));
+    }
+    if !args.input.is_empty() {
+        let files = args.input.iter().map(|f| Value::String(absolute(f.clone()))).collect();
+        all.push(("input.files".into(), Value::Array(files)));
+    }
+    all.extend(head_overrides(args, &here)?);
+    for assignment in &args.set {
+        let (key, value) = split("--set", assignment)?;
+        all.push((key.to_owned(), parse_value(value)));
+    }
+    Ok(all)
+}
+
+fn head_overrides(args: &SettingsArgs, here: &Path) -> Result<Overrides> {
+    let mut all = Overrides::new();
+    let absolute = |path: &str| Value::String(here.join(path).to_string_lossy().into_owned());
+    for assignment in &args.head {
+        let (name, path) = split("--head", assignment)?;
+        all.push((format!("heads.{name}.path"), absolute(path)));
+    }
+    for assignment in &args.train_on {
+        let (name, path) = split("--train-on", assignment)?;
+        all.push((format!("heads.{name}.train"), Value::Array(vec![absolute(path)])));
+    }
+    for assignment in &args.retention {
+        let (name, rates) = split("--retention", assignment)?;
+        let rates = rates.split(',').map(|rate| parse_rate("--retention", rate));
+        let rates = rates.collect::<Result<_>>()?;
+        all.push((format!("languages._default.retention.{name}"), Value::Array(rates)));
+    }
+    for assignment in &args.removal {
+        let (name, rate) = split("--removal", assignment)?;
+        let rate = parse_rate("--removal", rate)?;
+        all.push((format!("languages._default.removal.{name}"), rate));
+    }
+    Ok(all)
+}
+
+fn split<'a>(flag: &str, assignment: &'a str) -> Result<(&'a str, &'a str)> {
+    assignment
+        .split_once('=')
+        .ok_or_else(|| Error::config(flag, format!("`{assignment}` is not of the form NAME=VALUE")))
+}
+
+/// A rate, checked here so that the error names the flag.
+fn parse_rate(flag: &str, text: &str) -> Result<Value> {
+    text.parse::<Rate>().map_err(|reason| Error::config(flag, reason))?;
+    Ok(Value::String(text.to_owned()))
+}
+
+/// A TOML value; what is not one is a string, so that quotes are rarely needed.
+fn parse_value(text: &str) -> Value {
+    let parsed = format!("value = {text}").parse::<Table>().ok();
+    parsed.and_then(|mut t| t.remove("value")).unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// Sets a dotted key, making tables on the way.
+fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
+    match key.split_once('.') {
+        None => {
+            table.insert(key.to_owned(), value);
+            Ok(())
+        }
+        Some((first, rest)) => {
+            let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
+            match inner {
+                Value::Table(inner) => set(inner, rest, value),
+                _ => Err(Error::config(key, format!("`{first}` is not a table"))),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file_and_reach_nested_keys() -> Result<()> {
+        let args = SettingsArgs {
+            head: vec!["quality=q.safetensors".into()],
+            retention: vec!["quality=0.1,0.33".into()],
+            set: vec!["heads.quality.chunk=max".into()],
+            max_tokens: Some(128),
+            ..SettingsArgs::default()
+        };
+        let config = resolve(&args)?.config;
+        assert_eq!(config.encoder.max_tokens, 128);
+        let rates = &config.cuts("deu_Latn").retention["quality"];
+        assert_eq!(rates.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.1", "0.33"]);
+        Ok(())
+    }
+
+    #[test]
+    fn an_unknown_key_in_set_is_refused() {
+        let args = SettingsArgs { set: vec!["encoder.modle=x".into()], ..SettingsArgs::default() };
+        assert!(resolve(&args).is_err_and(|e| e.exit_code() == 2));
+    }
+}

@@ -1,0 +1,204 @@
+//! What the commands print when they are done.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use polysift::Result;
+use polysift::run::Stage;
+use polysift::stage::Context;
+use polysift::stage::estimate::Estimate;
+use polysift::stage::status::{RunStatus, status};
+use polysift::stage::verify::Verified;
+
+use super::printer::{line, table};
+
+/// Prints any description as indented JSON.
+pub(crate) fn print_json(value: &impl Serialize) {
+    // Maps with string keys and finite numbers always serialise.
+    if let Ok(text) = serde_json::to_string_pretty(value) {
+        line(&text);
+    }
+}
+
+/// Prints a description as an indented outline.
+pub(crate) fn print_tree(value: &Value) {
+    fn walk(name: &str, value: &Value, depth: usize) {
+        let indent = "  ".repeat(depth);
+        match value {
+            Value::Object(map) => {
+                if !name.is_empty() {
+                    line(&format!("{indent}{name}:"));
+                }
+                let inner = if name.is_empty() { depth } else { depth + 1 };
+                map.iter().for_each(|(k, v)| walk(k, v, inner));
+            }
+            Value::String(text) => {
+                line(&format!("{indent}{name}: {text}"));
+            }
+            other => {
+                line(&format!("{indent}{name}: {other}"));
+            }
+        }
+    }
+    walk("", value, 0);
+}
+
+/// The table at the end of a command that ran stages.
+pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
+    if !context.run.path("plan.json").is_file() {
+        return Ok(());
+    }
+    let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let status = status(context.run, &heads)?;
+    if stages.contains(&Stage::Train) {
+        print_heads(context)?;
+    }
+    if stages.contains(&Stage::Threshold) || stages.contains(&Stage::Export) {
+        print_cuts(context, &heads)?;
+    }
+    print_status(&status);
+    line(&format!("run directory: {}", context.run.root().display()));
+    if stages.contains(&Stage::Export) {
+        line(&format!("selected documents: {}", context.run.path("export").display()));
+    }
+    Ok(())
+}
+
+fn number(value: &Value) -> String {
+    match value.as_f64() {
+        None => "-".to_owned(),
+        Some(_) if value.is_u64() || value.is_i64() => value.to_string(),
+        Some(float) => format!("{float:.4}"),
+    }
+}
+
+/// Held-out figures of the trained heads.
+fn print_heads(context: Context<'_>) -> Result<()> {
+    let mut rows = vec![
+        ["head", "language", "samples", "test accuracy", "test ROC-AUC"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for (name, head) in context.config.heads.iter().filter(|(_, h)| !h.train.is_empty()) {
+        for language in polysift::stage::head_sources(name, head)?.into_keys() {
+            let path = context.run.head_file(name, &language);
+            if !path.is_file() {
+                continue;
+            }
+            let head = polysift::head::Head::load(&path, name, head)?;
+            let Some(training) = &head.card().training else { continue };
+            let samples: usize = training.samples.values().map(|s| s.positive + s.negative).sum();
+            let test = serde_json::json!(training.test);
+            rows.push(vec![
+                name.clone(),
+                language,
+                samples.to_string(),
+                number(&test["accuracy"]),
+                number(&test["roc_auc"]),
+            ]);
+        }
+    }
+    if rows.len() > 1 {
+        table(&rows);
+        line("");
+    }
+    Ok(())
+}
+
+/// Thresholds and kept counts by head and language.
+fn print_cuts(context: Context<'_>, heads: &[&str]) -> Result<()> {
+    let mut rows = vec![
+        ["cut", "language", "documents", "rate", "threshold", "kept"].map(str::to_owned).to_vec(),
+    ];
+    for head in heads {
+        let path = context.run.path("thresholds").join(format!("{head}.json"));
+        let Some(report) = context.run.read_json::<Value>(&path)? else { continue };
+        for (language, cut) in report["languages"].as_object().into_iter().flatten() {
+            let cuts = cut["cuts"].as_array().into_iter().flatten();
+            for (cut, rate) in cuts.flat_map(|c| {
+                c["rates"].as_array().into_iter().flatten().map(move |rate| (c, rate))
+            }) {
+                rows.push(vec![
+                    format!("{head} {}", cut["kind"].as_str().unwrap_or_default()),
+                    language.clone(),
+                    number(&cut["n"]),
+                    rate["rate"].as_f64().map_or("-".to_owned(), |r| r.to_string()),
+                    number(&rate["threshold_score"]),
+                    number(&rate["kept"]["num_documents"]),
+                ]);
+            }
+        }
+    }
+    if rows.len() > 1 {
+        table(&rows);
+        line("");
+    }
+    Ok(())
+}
+
+/// How far a run is.
+pub(crate) fn print_status(status: &RunStatus) {
+    let mut rows = vec![["stage", "done", "rows", "of which"].map(str::to_owned).to_vec()];
+    for stage in &status.stages {
+        let total = stage.total.map(|t| format!("/{t}")).unwrap_or_default();
+        let counts = if stage.stage == Stage::Embed {
+            format!("{} with text, {} rejects", status.documents, status.rejects)
+        } else {
+            let counts = stage.counts.iter().map(|(name, count)| format!("{count} {name}"));
+            counts.collect::<Vec<_>>().join(", ")
+        };
+        rows.push(vec![
+            stage.stage.name().to_owned(),
+            format!("{}{total}", stage.done),
+            stage.rows.to_string(),
+            counts,
+        ]);
+    }
+    table(&rows);
+}
+
+/// What `verify` found.
+pub(crate) fn print_verified(verified: &Verified) {
+    for problem in &verified.problems {
+        line(&format!("wrong: {problem}"));
+    }
+    line(&format!(
+        "{} files, {} rows, {} languages checked: {}",
+        verified.files,
+        verified.rows,
+        verified.languages,
+        if verified.problems.is_empty() {
+            "all right".to_owned()
+        } else {
+            format!("{} problem(s)", verified.problems.len())
+        }
+    ));
+}
+
+/// The plan and its price.
+pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
+    let run_dir = run_dir.map_or("(none named)".to_owned(), |d| d.display().to_string());
+    line(&format!("run directory      {run_dir}"));
+    let languages: Vec<String> =
+        estimate.languages.iter().map(|(l, n)| format!("{l} ({n})")).collect();
+    line(&format!("input              {} files, {} bytes", estimate.shards, estimate.input_bytes));
+    line(&format!("languages          {}", languages.join(", ")));
+    let how = if estimate.rows_counted { "counted" } else { "estimated" };
+    line(&format!("documents          {} ({how})", estimate.rows));
+    line(&format!(
+        "tokens             {:.0} ({:.1} a document, from a sample)",
+        estimate.tokens, estimate.tokens_per_document
+    ));
+    line(&format!("encoder            {}", estimate.model));
+    line(&format!("encoder digest     {}", estimate.encoder_digest));
+    line(&format!(
+        "encoding           {:.0} s at {:.0} tokens/s on this machine",
+        estimate.encode_secs, estimate.tokens_per_sec
+    ));
+    line(&format!("embeddings         {:.0} bytes before compression", estimate.embeddings_bytes));
+    for (name, fingerprint) in &estimate.fingerprints {
+        line(&format!("shard              {name} {fingerprint}"));
+    }
+}

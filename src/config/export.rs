@@ -1,0 +1,52 @@
+//! `[export]`: columns and files of the result.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DEFAULT_ROW_GROUP_MB, DEFAULT_ZSTD_LEVEL, EmbeddingDtype};
+
+/// Column layout of the export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// FineWeb2-HQ: every column at the top level.
+    #[default]
+    Flat,
+    /// datatrove: `text`, `id` and a struct `metadata` with the rest.
+    Nested,
+}
+
+/// `[export]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExportConfig {
+    /// Whether the embeddings are exported beside the text.
+    pub with_embeddings: bool,
+    /// Type of exported embeddings; by default as stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embeddings: Option<EmbeddingDtype>,
+    /// Column layout.
+    pub layout: Layout,
+    /// Start a new file after this many megabytes (10^6 bytes); by default files mirror the inputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_file_mb: Option<usize>,
+    /// Uncompressed size of a row group in megabytes (10^6 bytes).
+    pub row_group_mb: usize,
+    /// Compression level.
+    pub zstd: i32,
+    /// Also write the documents that were not selected, by reason.
+    pub keep_removed: bool,
+}
+
+impl Default for ExportConfig {
+    fn default() -> Self {
+        Self {
+            with_embeddings: true,
+            embeddings: None,
+            layout: Layout::default(),
+            max_file_mb: None,
+            row_group_mb: DEFAULT_ROW_GROUP_MB,
+            zstd: DEFAULT_ZSTD_LEVEL,
+            keep_removed: false,
+        }
+    }
+}

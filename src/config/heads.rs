@@ -1,0 +1,320 @@
+//! `[heads.<name>]`: a head is a specification, not a hard-wired shape.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// What computes the score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeadKind {
+    /// Linear layers with ReLU between them, on the embedding.
+    #[default]
+    Mlp,
+    /// Largest cosine similarity to a set of reference embeddings.
+    Cosine,
+}
+
+/// What turns the outputs of a head into a score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Activation {
+    /// 1 / (1 + exp(-logit)) of the single output.
+    #[default]
+    Sigmoid,
+    /// Probability of one class among the outputs; its logit is the log-odds of that class.
+    Softmax {
+        /// Index of the class.
+        class: usize,
+    },
+    /// The single output itself.
+    Raw,
+}
+
+impl FromStr for Activation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "sigmoid" => Ok(Self::Sigmoid),
+            None if text == "raw" => Ok(Self::Raw),
+            Some(("softmax", class)) if class.parse::<usize>().is_ok() => {
+                Ok(Self::Softmax { class: class.parse().unwrap_or_default() })
+            }
+            _ => Err(format!("`{text}` is not one of sigmoid, softmax:CLASS, raw")),
+        }
+    }
+}
+
+impl fmt::Display for Activation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sigmoid => f.write_str("sigmoid"),
+            Self::Softmax { class } => write!(f, "softmax:{class}"),
+            Self::Raw => f.write_str("raw"),
+        }
+    }
+}
+
+impl Serialize for Activation {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Activation {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// How the scores of a document's chunks become its score. Decided on logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChunkRule {
+    /// The first chunk's.
+    #[default]
+    First,
+    /// The largest.
+    Max,
+    /// The mean of the logits.
+    Mean,
+}
+
+/// Which side of a threshold is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Keep {
+    /// High scores are good.
+    #[default]
+    Above,
+    /// Low scores are good.
+    Below,
+}
+
+/// Which epoch's weights become the head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Checkpoint {
+    /// The last (the quality head of FineWeb2-HQ).
+    #[default]
+    Last,
+    /// The one with the best validation accuracy, the earliest of equals (the toxicity head of Apertus).
+    Best,
+}
+
+/// Named sets of defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// FineWeb2-HQ: `D`→256→1, sigmoid, first chunk, kept above.
+    Quality,
+    /// Apertus: `D`→`D`→2, probability of class 1, largest over chunks, kept below.
+    Toxicity,
+}
+
+/// `[heads.<name>]` as written; unset keys come from the preset.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct HeadConfig {
+    /// What computes the score.
+    pub kind: HeadKind,
+    /// Source of the defaults: `quality`, or `toxicity` where the head is called so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Preset>,
+    /// Head file to load (`{lang}` allowed); without `{lang}` one head serves all languages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Labelled samples to train on (files, directories, globs, `{lang}`), columns `text` and `label`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub train: Vec<String>,
+    /// Column of the label in the samples: `positive`/`negative`, `toxic`/`nontoxic`, 1/0 or a boolean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Widths of the hidden layers; 0 stands for the encoder's hidden size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<Vec<usize>>,
+    /// Output activation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    /// Rule over the chunks of a document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<ChunkRule>,
+    /// Side of the threshold that is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Keep>,
+    /// Exported column; `<name>_score` by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// Number K of reference embeddings of a cosine head, sampled from the positives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub references: Option<usize>,
+    /// Constants of training.
+    pub training: TrainingConfig,
+}
+
+/// `[heads.<name>.training]`; the defaults are those of FineWeb2-HQ `train_mlp.py`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainingConfig {
+    /// Passes over the training split.
+    pub epochs: usize,
+    /// Samples per step; the last partial batch is kept.
+    pub batch_size: usize,
+    /// AdamW learning rate, constant.
+    pub learning_rate: f64,
+    /// AdamW weight decay.
+    pub weight_decay: f64,
+    /// Dropout between hidden layers.
+    pub dropout: f64,
+    /// Which epoch's weights are kept; the preset decides when unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
+}
+
+impl Default for TrainingConfig {
+    fn default() -> Self {
+        Self {
+            epochs: 6,
+            batch_size: 256,
+            learning_rate: 3e-4,
+            weight_decay: 0.01,
+            dropout: 0.2,
+            checkpoint: None,
+        }
+    }
+}
+
+impl HeadConfig {
+    /// The preset of the head called `name`.
+    pub fn preset(&self, name: &str) -> Preset {
+        self.preset.unwrap_or(if name == "toxicity" { Preset::Toxicity } else { Preset::Quality })
+    }
+
+    /// Output activation, from the preset when unset; cosine similarity is taken raw.
+    pub fn activation(&self, name: &str) -> Activation {
+        self.activation.unwrap_or(match (self.kind, self.preset(name)) {
+            (HeadKind::Cosine, _) => Activation::Raw,
+            (HeadKind::Mlp, Preset::Quality) => Activation::Sigmoid,
+            (HeadKind::Mlp, Preset::Toxicity) => Activation::Softmax { class: 1 },
+        })
+    }
+
+    /// Chunk rule, from the preset when unset.
+    pub fn chunk(&self, name: &str) -> ChunkRule {
+        self.chunk.unwrap_or(match self.preset(name) {
+            Preset::Quality => ChunkRule::First,
+            Preset::Toxicity => ChunkRule::Max,
+        })
+    }
+
+    /// Kept side, from the preset when unset.
+    pub fn keep(&self, name: &str) -> Keep {
+        self.keep.unwrap_or(match self.preset(name) {
+            Preset::Quality => Keep::Above,
+            Preset::Toxicity => Keep::Below,
+        })
+    }
+
+    /// Kept epoch, from the preset when unset.
+    pub fn checkpoint(&self, name: &str) -> Checkpoint {
+        self.training.checkpoint.unwrap_or(match self.preset(name) {
+            Preset::Quality => Checkpoint::Last,
+            Preset::Toxicity => Checkpoint::Best,
+        })
+    }
+
+    /// Widths of all layers for embeddings of `hidden_size`: input, hidden..., outputs.
+    pub fn layer_sizes(&self, name: &str, hidden_size: usize) -> Vec<usize> {
+        let default = match self.preset(name) {
+            Preset::Quality => vec![256],
+            Preset::Toxicity => vec![hidden_size],
+        };
+        let hidden = self.hidden.clone().unwrap_or(default);
+        let outputs = match self.activation(name) {
+            Activation::Softmax { class } => (class + 1).max(2),
+            Activation::Sigmoid | Activation::Raw => 1,
+        };
+        let width = |w| if w == 0 { hidden_size } else { w };
+        [hidden_size].into_iter().chain(hidden.into_iter().map(width)).chain([outputs]).collect()
+    }
+
+    /// Exported column.
+    pub fn column(&self, name: &str) -> String {
+        self.column.clone().unwrap_or_else(|| format!("{name}_score"))
+    }
+
+    /// Column of the label in the samples.
+    pub fn label(&self) -> &str {
+        self.label.as_deref().unwrap_or("label")
+    }
+
+    /// Exported column of the rate at which a document is kept: `quality_retention` beside
+    /// `quality_score`.
+    pub fn retention_column(&self, name: &str) -> String {
+        let column = self.column(name);
+        format!("{}_retention", column.strip_suffix("_score").unwrap_or(&column))
+    }
+
+    /// Number K of references of a cosine head (FineWeb2-HQ `cs.py`).
+    pub fn references(&self) -> usize {
+        self.references.unwrap_or(8192)
+    }
+
+    /// Checks what the types cannot.
+    pub(super) fn check(&self, name: &str) -> Result<()> {
+        let fail =
+            |key: &str, reason: &str| Err(Error::config(format!("heads.{name}{key}"), reason));
+        if !super::is_language_code(name) {
+            return fail("", "a head's name is made of ASCII letters, digits, `_` and `-`");
+        }
+        if self.path.is_some() != self.train.is_empty() {
+            return fail(
+                "",
+                "give either `path` (a head to load) or `train` (samples to train on)",
+            );
+        }
+        if self.kind == HeadKind::Cosine && self.activation(name) != Activation::Raw {
+            return fail(".activation", "a cosine head's score is the similarity itself: `raw`");
+        }
+        if self.references == Some(0) {
+            return fail(".references", "is 0; at least 1 is needed");
+        }
+        let t = &self.training;
+        if t.epochs == 0 || t.batch_size == 0 {
+            return fail(".training", "`epochs` and `batch_size` are at least 1");
+        }
+        if !(t.learning_rate > 0.0 && t.weight_decay >= 0.0 && (0.0..1.0).contains(&t.dropout)) {
+            return fail(
+                ".training",
+                "needs learning_rate > 0, weight_decay >= 0 and 0 <= dropout < 1",
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_heads_are_two_presets() {
+        let head = HeadConfig::default();
+        assert_eq!(head.layer_sizes("quality", 768), [768, 256, 1]);
+        assert_eq!(head.layer_sizes("toxicity", 768), [768, 768, 2]);
+        assert_eq!(head.activation("toxicity"), Activation::Softmax { class: 1 });
+        assert_eq!((head.keep("quality"), head.keep("toxicity")), (Keep::Above, Keep::Below));
+    }
+
+    #[test]
+    fn activations_read_as_they_print() -> Result<(), String> {
+        for text in ["sigmoid", "softmax:1", "raw"] {
+            assert_eq!(text.parse::<Activation>()?.to_string(), text);
+        }
+        assert!("softmax".parse::<Activation>().is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! The run's settings: what `run.toml` holds, with every default as a named constant.
+//!
+//! Owns the names of the settings and their checks. Does not read arguments or the environment
+//! (that is `cli`). Unknown keys are errors. Paths are relative to the file that names them and
+//! may hold `{lang}`, the FineWeb-2 language code (`deu_Latn`).
+
+mod encoder;
+mod export;
+mod heads;
+mod input;
+mod rate;
+mod selection;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use encoder::{Chunks, EmbeddingDtype, EncoderConfig, Pooling, StoreConfig};
+pub use export::{ExportConfig, Layout};
+pub use heads::{
+    Activation, Checkpoint, ChunkRule, HeadConfig, HeadKind, Keep, Preset, TrainingConfig,
+};
+pub use input::{InputConfig, LanguageSource};
+pub use rate::Rate;
+pub use selection::{LanguageConfig, LanguageCuts, SelectionConfig, SelectionMode, Weight};
+
+use crate::error::{Error, Result};
+
+/// [`EncoderConfig::model`]: the encoder inside the binary.
+pub const DEFAULT_MODEL: &str = "polysift-mini";
+/// [`EncoderConfig::max_tokens`], `<s>` and `</s>` included (`xlmr_embeddings.py` of FineWeb2-HQ).
+pub const DEFAULT_MAX_TOKENS: usize = 512;
+/// [`EncoderConfig::batch_tokens`].
+pub const DEFAULT_BATCH_TOKENS: usize = 16_384;
+/// [`StoreConfig::part_rows`].
+pub const DEFAULT_PART_ROWS: usize = 16_384;
+/// [`StoreConfig::zstd`] and [`ExportConfig::zstd`].
+pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
+/// [`ExportConfig::row_group_mb`].
+pub const DEFAULT_ROW_GROUP_MB: usize = 100;
+/// [`RunConfig::seed`].
+pub const DEFAULT_SEED: u64 = 42;
+/// Key of [`RunConfig::languages`] whose values apply to every language that does not set its own.
+pub const DEFAULT_LANGUAGE: &str = "_default";
+
+/// All settings of a run. The parts are frozen stage by stage in the run directory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunConfig {
+    /// The run directory; `--run` wins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_dir: Option<String>,
+    /// What is read.
+    pub input: InputConfig,
+    /// What turns text into embeddings.
+    pub encoder: EncoderConfig,
+    /// How embeddings are kept in the run directory.
+    pub store: StoreConfig,
+    /// Heads by name; the name is used in flags, paths and reports.
+    pub heads: BTreeMap<String, HeadConfig>,
+    /// What is kept and removed, by language code; `_default` applies where a language is silent.
+    pub languages: BTreeMap<String, LanguageConfig>,
+    /// How the cuts are made.
+    pub selection: SelectionConfig,
+    /// What is written at the end.
+    pub export: ExportConfig,
+    /// Seed of everything random (splits, initialisation, shuffling, dropout, reference sampling).
+    pub seed: Seed,
+}
+
+/// See [`RunConfig::seed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seed(pub u64);
+
+impl Default for Seed {
+    fn default() -> Self {
+        Self(DEFAULT_SEED)
+    }
+}
+
+/// What a language code is, in words.
+pub const LANGUAGE_CODE: &str = "made of ASCII letters, digits, `_` and `-`";
+
+/// Whether `code` can name a language; codes become parts of file names.
+pub fn is_language_code(code: &str) -> bool {
+    !code.is_empty() && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+impl RunConfig {
+    /// Parses `run.toml`; `origin` names it in errors.
+    pub fn from_toml(text: &str, origin: &str) -> Result<Self> {
+        let config: Self =
+            toml::from_str(text).map_err(|e| Error::config(origin, e.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The cuts that apply to `language`: its own table key by key, else `_default`'s.
+    pub fn cuts(&self, language: &str) -> LanguageCuts {
+        let default = self.languages.get(DEFAULT_LANGUAGE);
+        let own = self.languages.get(language);
+        let pick = |get: fn(&LanguageConfig) -> bool| own.filter(|c| get(c)).or(default);
+        let mut retention =
+            pick(|c| c.retention.is_some()).and_then(|c| c.retention.clone()).unwrap_or_default();
+        for rates in retention.values_mut() {
+            rates.sort_unstable();
+            rates.dedup();
+        }
+        LanguageCuts {
+            retention,
+            removal: pick(|c| c.removal.is_some())
+                .and_then(|c| c.removal.clone())
+                .unwrap_or_default(),
+            threshold: pick(|c| c.threshold.is_some())
+                .and_then(|c| c.threshold.clone())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Checks what the types cannot: ranges, and that every head named anywhere is defined.
+    pub fn check(&self) -> Result<()> {
+        let positive = |name: &str, value: usize, least: usize| {
+            if value < least {
+                Err(Error::config(name, format!("is {value}; at least {least} is needed")))
+            } else {
+                Ok(())
+            }
+        };
+        positive("encoder.max_tokens", self.encoder.max_tokens, 3)?;
+        positive("encoder.batch_tokens", self.encoder.batch_tokens, self.encoder.max_tokens)?;
+        positive("store.part_rows", self.store.part_rows, 1)?;
+        positive("export.row_group_mb", self.export.row_group_mb, 1)?;
+        positive("export.max_file_mb", self.export.max_file_mb.unwrap_or(1), 1)?;
+        for (name, level) in [("store.zstd", self.store.zstd), ("export.zstd", self.export.zstd)] {
+            if !(1..=22).contains(&level) {
+                return Err(Error::config(name, format!("is {level}; 1 to 22 are allowed")));
+            }
+        }
+        if let LanguageSource::Fixed(code) = &self.input.language
+            && !is_language_code(code)
+        {
+            return Err(Error::config(
+                "input.language",
+                format!("`{code}` is not {LANGUAGE_CODE}"),
+            ));
+        }
+        for (name, head) in &self.heads {
+            head.check(name)?;
+        }
+        let known = |key: String, head: &String| {
+            if self.heads.contains_key(head) {
+                Ok(())
+            } else {
+                Err(Error::config(key, format!("names the head `{head}`, which is not defined")))
+            }
+        };
+        for head in &self.selection.order {
+            known("selection.order".into(), head)?;
+        }
+        if self.selection.weight == Weight::Tokens && self.input.embeddings.is_some() {
+            return Err(Error::config(
+                "selection.weight",
+                "tokens are not counted where the input brings its embeddings; use documents or bytes",
+            ));
+        }
+        for language in self.languages.keys() {
+            let LanguageCuts { retention, removal, threshold } = self.cuts(language);
+            let heads = retention.keys().chain(removal.keys()).chain(threshold.keys());
+            let order = &self.selection.order;
+            if let Some(head) =
+                heads.into_iter().find(|head| !order.is_empty() && !order.contains(head))
+            {
+                let reason = format!("does not name the head `{head}`, which has a cut");
+                return Err(Error::config("selection.order", reason));
+            }
+        }
+        for (language, cuts) in &self.languages {
+            let heads = (cuts.retention.iter().flat_map(|m| m.keys()))
+                .chain(cuts.removal.iter().flat_map(|m| m.keys()))
+                .chain(cuts.threshold.iter().flat_map(|m| m.keys()));
+            for head in heads {
+                known(format!("languages.{language}"), head)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_pass_their_own_checks() {
+        assert!(RunConfig::default().check().is_ok());
+    }
+
+    #[test]
+    fn settings_read_back_as_they_were_written() -> Result<()> {
+        let config = RunConfig::from_toml(
+            "[heads.q]\npath='q'\n[languages._default]\nretention={q=[0.1]}",
+            "run.toml",
+        )?;
+        let text = toml::to_string(&config).map_err(|e| Error::config("test", e.to_string()))?;
+        assert_eq!(RunConfig::from_toml(&text, "written")?, config);
+        Ok(())
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it() {
+        let error = RunConfig::from_toml("[encoder]\nmodle = 'x'", "run.toml");
+        assert!(error.is_err_and(|e| e.to_string().contains("modle")));
+    }
+
+    #[test]
+    fn a_language_overrides_the_default_key_by_key() -> Result<()> {
+        let config = RunConfig::from_toml(
+            "[heads.q]\npath='q'\n[heads.t]\npath='t'\npreset='toxicity'\n\
+             [languages._default]\nretention={q=[0.33,0.1]}\nremoval={t=0.05}\n\
+             [languages.deu_Latn]\nremoval={}",
+            "run.toml",
+        )?;
+        let cuts = config.cuts("deu_Latn");
+        assert!(cuts.removal.is_empty());
+        assert_eq!(
+            cuts.retention["q"].iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["0.1", "0.33"]
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn a_cut_by_an_undefined_head_is_refused() {
+        let error = RunConfig::from_toml("[languages._default]\nremoval={tox=0.05}", "run.toml");
+        assert!(error.is_err_and(|e| e.to_string().contains("`tox`")));
+    }
+}

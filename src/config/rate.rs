@@ -1,0 +1,133 @@
+//! Rates as exact decimal fractions, so that `ceil(rate · n)` is what a person computes by hand.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Most decimal places of a [`Rate`].
+const MAX_DECIMALS: u32 = 12;
+
+/// A rate in (0, 1], exact: 0.1 is one tenth, not the nearest binary fraction.
+///
+/// ```
+/// let rate: polysift::config::Rate = "0.1".parse()?;
+/// assert_eq!(rate.ceil_of(30), 3); // 0.1 * 30.0 is 3.0000000000000004 in f64
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate {
+    /// In units of 10^-[`MAX_DECIMALS`].
+    units: u64,
+}
+
+impl Rate {
+    const ONE: u64 = 10u64.pow(MAX_DECIMALS);
+
+    /// ceil(rate · `total`), exactly.
+    pub fn ceil_of(self, total: u64) -> u64 {
+        // total < 2^64 and units <= 10^12, so the product fits u128 and the quotient is <= total.
+        (u128::from(self.units) * u128::from(total)).div_ceil(u128::from(Self::ONE)) as u64
+    }
+
+    /// Nearest f64.
+    pub fn as_f64(self) -> f64 {
+        self.units as f64 / Self::ONE as f64
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is not a rate; a decimal above 0 and at most 1 is needed");
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+        if decimals.len() > MAX_DECIMALS as usize
+            || !whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit())
+        {
+            return Err(wrong());
+        }
+        let padded = format!("{whole}{decimals:0<width$}", width = MAX_DECIMALS as usize);
+        let units: u64 = padded.parse().map_err(|_| wrong())?;
+        if units == 0 || units > Self::ONE { Err(wrong()) } else { Ok(Self { units }) }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decimals = format!("{:0width$}", self.units % Self::ONE, width = MAX_DECIMALS as usize);
+        let decimals = decimals.trim_end_matches('0');
+        let whole = self.units / Self::ONE;
+        if decimals.is_empty() { write!(f, "{whole}") } else { write!(f, "{whole}.{decimals}") }
+    }
+}
+
+impl fmt::Debug for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.as_f64())
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = Rate;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a rate above 0 and at most 1")
+            }
+            // The shortest decimal that reads back as `value` is what the user wrote.
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Rate, E> {
+                format!("{value}").parse().map_err(E::custom)
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Rate, E> {
+                value.to_string().parse().map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Rate, E> {
+                value.to_string().parse().map_err(E::custom)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Rate, E> {
+                value.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ceil_is_exact_where_f64_is_not() -> Result<(), String> {
+        for (rate, total, expected) in
+            [("0.1", 30, 3), ("0.07", 100, 7), ("0.1", 31, 4), ("1", 7, 7), ("0.05", 0, 0)]
+        {
+            assert_eq!(rate.parse::<Rate>()?.ceil_of(total), expected, "{rate} of {total}");
+        }
+        assert_eq!("1".parse::<Rate>()?.ceil_of(u64::MAX), u64::MAX);
+        Ok(())
+    }
+
+    #[test]
+    fn only_rates_above_zero_and_up_to_one_are_accepted() {
+        for text in ["0", "0.0", "1.1", "-0.1", "10%", "", ".", "1e-3", "0.1234567890123"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn displays_as_written() -> Result<(), String> {
+        for text in ["0.1", "1", "0.095", "0.000001"] {
+            assert_eq!(text.parse::<Rate>()?.to_string(), text);
+        }
+        Ok(())
+    }
+}

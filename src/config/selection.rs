@@ -1,0 +1,71 @@
+//! `[languages]` and `[selection]`: what is kept and removed, and how it is counted.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Rate;
+
+/// `[languages.<code>]`; maps are from head name to value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct LanguageConfig {
+    /// Rates of documents to keep by that head's score, best first: exactly ceil(rate · n).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention: Option<BTreeMap<String, Vec<Rate>>>,
+    /// Rate of documents to remove by that head's score, worst first: exactly ceil(rate · n).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removal: Option<BTreeMap<String, Rate>>,
+    /// Fixed thresholds on the score, instead of a rate: kept iff strictly above (or below, as the head says).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<BTreeMap<String, f64>>,
+}
+
+/// What a rate counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weight {
+    /// Documents.
+    #[default]
+    Documents,
+    /// UTF-8 bytes of text.
+    Bytes,
+    /// Content tokens of the encoder's tokenizer.
+    Tokens,
+}
+
+/// How thresholds are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum SelectionMode {
+    /// Over all scores, ties broken by a hash of the id.
+    #[default]
+    Exact,
+    /// As FineWeb2-HQ's code does it: quantile of a sample from the heads of files, strict comparison.
+    Reference,
+}
+
+/// `[selection]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct SelectionConfig {
+    /// Heads in the order of their cuts, each made among the survivors of those before it;
+    /// empty: removals first, then fixed thresholds, then retentions. A retention's rate is
+    /// always of all scored documents of the language, so that the rate asked for is the rate got.
+    pub order: Vec<String>,
+    /// What the rates count.
+    pub weight: Weight,
+    /// How thresholds are found.
+    pub mode: SelectionMode,
+}
+
+/// The cuts of one language after `_default` was applied.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct LanguageCuts {
+    /// See [`LanguageConfig::retention`]; rates ascending.
+    pub retention: BTreeMap<String, Vec<Rate>>,
+    /// See [`LanguageConfig::removal`].
+    pub removal: BTreeMap<String, Rate>,
+    /// See [`LanguageConfig::threshold`].
+    pub threshold: BTreeMap<String, f64>,
+}

@@ -1,0 +1,196 @@
+//! Finds the files of a model: inside the binary, in a directory, or on the hub.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::architecture::Architecture;
+use super::bundled;
+use super::hub::{HubSettings, Repository};
+use super::weights::Blob;
+use crate::config::{DEFAULT_MODEL, EncoderConfig};
+use crate::error::{Error, Result};
+use crate::tokenize::Tokenizer;
+
+const CONFIG: &str = "config.json";
+const WEIGHTS: &str = "model.safetensors";
+const WEIGHTS_INDEX: &str = "model.safetensors.index.json";
+const TOKENIZER: &str = "tokenizer.json";
+
+/// The files of a model, found, readable and of an architecture that we run; weights not yet read.
+#[derive(Debug)]
+pub struct ModelFiles {
+    /// Name as the user wrote it.
+    pub model: String,
+    /// BLAKE3 in hex over `config.json`, the weights (shards by file name) and `tokenizer.json`:
+    /// each file's length (u64, little endian), then its bytes.
+    pub digest: String,
+    pub(super) architecture: Architecture,
+    pub(super) weights: Vec<Blob>,
+    tokenizer: Blob,
+}
+
+impl ModelFiles {
+    /// Where the files are: weights, then the tokenizer.
+    pub fn paths(&self) -> Vec<&Path> {
+        self.weights.iter().chain([&self.tokenizer]).map(|blob| blob.path.as_path()).collect()
+    }
+
+    /// Builds the tokenizer.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::from_bytes`].
+    pub fn tokenizer(&self, config: &EncoderConfig) -> Result<Tokenizer> {
+        Tokenizer::from_bytes(self.tokenizer.bytes(), &self.tokenizer.path, config)
+    }
+}
+
+/// Finds the files of the model that `config` names, from the hub if need be, and checks them as
+/// far as possible without reading weights.
+///
+/// # Errors
+/// [`Error::Config`] if the name is no model or `max_tokens` is more than the model takes;
+/// [`Error::Hub`] from the hub; [`Error::Model`] and [`Error::Io`] for unusable files.
+pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
+    let (json, weights, tokenizer) = find(config, hub)?;
+    let architecture = Architecture::parse(json.bytes(), &json.path)?;
+    let limit = architecture.max_tokens();
+    if config.max_tokens > limit {
+        let reason = format!("is {}; `{}` takes at most {limit}", config.max_tokens, config.model);
+        return Err(Error::config("encoder.max_tokens", reason));
+    }
+    let mut hasher = blake3::Hasher::new();
+    for blob in [&json].into_iter().chain(&weights).chain([&tokenizer]) {
+        hasher.update(&(blob.bytes().len() as u64).to_le_bytes());
+        hasher.update(blob.bytes());
+    }
+    let digest = hasher.finalize().to_hex().to_string();
+    Ok(ModelFiles { model: config.model.clone(), digest, architecture, weights, tokenizer })
+}
+
+fn find(config: &EncoderConfig, hub: &HubSettings) -> Result<(Blob, Vec<Blob>, Blob)> {
+    let name = config.model.as_str();
+    if name == DEFAULT_MODEL {
+        let path = |file| Path::new(name).join(file);
+        return Ok((
+            Blob::bundled(path(CONFIG), bundled::CONFIG),
+            vec![Blob::bundled(path(WEIGHTS), bundled::WEIGHTS)],
+            Blob::bundled(path(TOKENIZER), bundled::TOKENIZER),
+        ));
+    }
+    let directory = Path::new(name);
+    if directory.is_dir() {
+        return collect(&|file| {
+            let path = directory.join(file);
+            Ok(path.is_file().then_some(path))
+        })
+        .map_err(|missing| missing.in_directory(directory));
+    }
+    let is_id = name.split('/').count() == 2
+        && name.split('/').all(|part| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            !part.is_empty() && part != "." && part != ".." && part.chars().all(allowed)
+        });
+    if !is_id || directory.exists() {
+        let reason = format!(
+            "`{name}` is neither `{DEFAULT_MODEL}`, nor a directory, nor a hub id such as \
+             `FacebookAI/xlm-roberta-base`"
+        );
+        return Err(Error::config("encoder.model", reason));
+    }
+    let repository = Repository::new(name, config.revision.as_deref(), hub)?;
+    let get = |file: &str| repository.get(file);
+    let mut found = collect(&get).map_err(|missing| missing.on_hub(&repository))?;
+    if !is_one_snapshot(&found) {
+        // The branch moved on since the cache was filled; now its new commit is known there.
+        found = collect(&get).map_err(|missing| missing.on_hub(&repository))?;
+    }
+    Ok(found)
+}
+
+fn is_one_snapshot((config, weights, tokenizer): &(Blob, Vec<Blob>, Blob)) -> bool {
+    let directory = config.path.parent();
+    weights.iter().chain([tokenizer]).all(|blob| blob.path.parent() == directory)
+}
+
+/// Why [`collect`] has nothing.
+enum Missing {
+    File(&'static str),
+    Shard(String),
+    Other(Error),
+}
+
+impl From<Error> for Missing {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl Missing {
+    fn in_directory(self, directory: &Path) -> Error {
+        match self {
+            Self::File(WEIGHTS) => Error::model(
+                directory,
+                format!(
+                    "has neither {WEIGHTS} nor {WEIGHTS_INDEX}; a .bin checkpoint must be saved \
+                     again with `save_pretrained` of transformers first"
+                ),
+            ),
+            Self::File(file) => Error::model(directory, format!("has no {file}")),
+            Self::Shard(file) => {
+                Error::model(directory, format!("{WEIGHTS_INDEX} names {file}, which is not there"))
+            }
+            Self::Other(error) => error,
+        }
+    }
+
+    fn on_hub(self, repository: &Repository) -> Error {
+        match self {
+            Self::File(file) => repository.missing(file),
+            Self::Shard(file) => repository.missing(&file),
+            Self::Other(error) => error,
+        }
+    }
+}
+
+/// Which shard holds which tensor.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: std::collections::BTreeMap<String, String>,
+}
+
+/// Gets configuration, weights and tokenizer through `get`, which gives `None` for a file that
+/// the source does not have.
+fn collect(
+    get: &dyn Fn(&str) -> Result<Option<PathBuf>>,
+) -> Result<(Blob, Vec<Blob>, Blob), Missing> {
+    let required = |file: &'static str| get(file)?.ok_or(Missing::File(file));
+    let config = Blob::read(required(CONFIG)?)?;
+    let tokenizer = Blob::read(required(TOKENIZER)?)?;
+    let weights = if let Some(path) = get(WEIGHTS)? {
+        vec![Blob::map(path)?]
+    } else {
+        let index = Blob::read(get(WEIGHTS_INDEX)?.ok_or(Missing::File(WEIGHTS))?)?;
+        let mut blobs = Vec::new();
+        for shard in shards(&index)? {
+            let path = get(&shard)?;
+            blobs.push(Blob::map(path.ok_or(Missing::Shard(shard))?)?);
+        }
+        blobs
+    };
+    Ok((config, weights, tokenizer))
+}
+
+/// File names of the shards, each once, sorted.
+fn shards(index: &Blob) -> Result<Vec<String>> {
+    let parsed: Index = serde_json::from_slice(index.bytes())
+        .map_err(|e| Error::model(&index.path, format!("is not a weight index: {e}")))?;
+    let mut shards: Vec<String> = parsed.weight_map.into_values().collect();
+    shards.sort_unstable();
+    shards.dedup();
+    if let Some(bad) = shards.iter().find(|s| s.contains(['/', '\\']) || s.starts_with('.')) {
+        let reason = format!("names the shard `{bad}`, which is no plain file name");
+        return Err(Error::model(&index.path, reason));
+    }
+    Ok(shards)
+}

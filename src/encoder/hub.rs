@@ -1,0 +1,237 @@
+//! Files from the Hugging Face hub and its cache, which other tools share.
+
+use std::path::PathBuf;
+
+use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
+use hf_hub::{Cache, Repo, RepoType};
+
+use crate::error::{Error, Result};
+
+/// [`HubSettings::endpoint`].
+pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
+const DEFAULT_REVISION: &str = "main";
+/// How often an interrupted download goes on before it fails.
+const RETRIES: usize = 3;
+
+/// Where the hub is, and where its files are kept.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HubSettings {
+    /// Cache directory, the one with `models--*` in it.
+    pub cache: PathBuf,
+    /// Access token.
+    pub token: Option<String>,
+    /// Address of the hub, without a slash at its end.
+    pub endpoint: String,
+    /// Take files from the cache only.
+    pub offline: bool,
+}
+
+impl std::fmt::Debug for HubSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let token = self.token.as_ref().map(|_| "(hidden)");
+        f.debug_struct("HubSettings")
+            .field("cache", &self.cache)
+            .field("token", &token)
+            .field("endpoint", &self.endpoint)
+            .field("offline", &self.offline)
+            .finish()
+    }
+}
+
+impl HubSettings {
+    /// Settings from environment variables as huggingface_hub reads them: `HF_HUB_CACHE`, else
+    /// `hub` in `HF_HOME`, else in `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache`;
+    /// `HF_TOKEN`, else the file `token` in `HF_HOME`; `HF_ENDPOINT`; `HF_HUB_OFFLINE`.
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Self {
+        let get = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
+        let home = get("HF_HOME").map_or_else(
+            || {
+                let cache = get("XDG_CACHE_HOME").map_or_else(
+                    || PathBuf::from(get("HOME").unwrap_or_default()).join(".cache"),
+                    PathBuf::from,
+                );
+                cache.join("huggingface")
+            },
+            PathBuf::from,
+        );
+        let token_file = || fs_err::read_to_string(home.join("token")).ok();
+        let token = get("HF_TOKEN").or_else(token_file).map(|t| t.trim().to_owned());
+        let endpoint = get("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.into());
+        let on = ["1", "ON", "YES", "TRUE"];
+        Self {
+            cache: get("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from),
+            token: token.filter(|t| !t.is_empty()),
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            offline: get("HF_HUB_OFFLINE").is_some_and(|v| on.contains(&v.to_uppercase().as_str())),
+        }
+    }
+}
+
+/// One repository at one revision.
+pub(super) struct Repository<'a> {
+    id: &'a str,
+    revision: &'a str,
+    settings: &'a HubSettings,
+    cache: Cache,
+    /// Absent when offline.
+    api: Option<ApiRepo>,
+}
+
+impl<'a> Repository<'a> {
+    pub(super) fn new(
+        id: &'a str,
+        revision: Option<&'a str>,
+        settings: &'a HubSettings,
+    ) -> Result<Self> {
+        let revision = revision.unwrap_or(DEFAULT_REVISION);
+        if revision.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+            let reason = format!("`{revision}` is no commit, tag or branch");
+            return Err(Error::config("encoder.revision", reason));
+        }
+        let cache = Cache::new(settings.cache.clone());
+        let mut this = Self { id, revision, settings, cache, api: None };
+        if !settings.offline {
+            let api = ApiBuilder::from_cache(this.cache.clone())
+                .with_endpoint(settings.endpoint.clone())
+                .with_token(settings.token.clone())
+                .with_retries(RETRIES)
+                .with_progress(false)
+                .build()
+                .map_err(|e| this.error(e.to_string()))?;
+            this.api = Some(api.repo(this.repo()));
+        }
+        Ok(this)
+    }
+
+    /// Path of `file` in the cache, downloaded if it is not there; `None` if the repository does
+    /// not have it (or, offline, the cache).
+    pub(super) fn get(&self, file: &str) -> Result<Option<PathBuf>> {
+        if let Some(path) = self.cached(file) {
+            return Ok(Some(path));
+        }
+        let Some(api) = &self.api else {
+            return Ok(None);
+        };
+        tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
+        match api.download(file) {
+            Ok(path) => Ok(Some(path)),
+            Err(error) if status(&error) == Some(404) => Ok(None),
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    /// The error for a required `file` that [`Repository::get`] did not find.
+    pub(super) fn missing(&self, file: &str) -> Error {
+        self.error(if self.settings.offline {
+            format!(
+                "`{file}` of revision `{}` is not in the cache {} and HF_HUB_OFFLINE is set; \
+                 download the model where there is a network (`hf download {}`) and copy the cache, \
+                 or give a directory",
+                self.revision,
+                self.settings.cache.display(),
+                self.id
+            )
+        } else {
+            format!(
+                "has no `{file}` at revision `{}` (404); check the id and the revision, and that \
+                 the model is published as safetensors with a tokenizer.json",
+                self.revision
+            )
+        })
+    }
+
+    /// A pinned commit needs no ref file: other tools do not write one.
+    fn cached(&self, file: &str) -> Option<PathBuf> {
+        let repo = self.cache.repo(self.repo());
+        let pinned = repo.pointer_path(self.revision).join(file);
+        repo.get(file).or_else(|| pinned.exists().then_some(pinned))
+    }
+
+    fn repo(&self) -> Repo {
+        Repo::with_revision(self.id.into(), RepoType::Model, self.revision.into())
+    }
+
+    fn explain(&self, error: &ApiError) -> Error {
+        self.error(match status(error) {
+            Some(401) => "the hub wants to know who asks (401): the id does not exist, or the \
+                          model is private and HF_TOKEN is not set to a token that may read it"
+                .into(),
+            Some(403) => "the hub refuses (403): accept the model's terms on its page with the \
+                          account that HF_TOKEN belongs to"
+                .into(),
+            Some(code) => format!("the hub {} answers {code}", self.settings.endpoint),
+            None => format!(
+                "cannot be downloaded from {}: {error}; without a network, give a directory, or \
+                 fill the cache {} elsewhere (`hf download {}`) and set HF_HUB_OFFLINE=1",
+                self.settings.endpoint,
+                self.settings.cache.display(),
+                self.id
+            ),
+        })
+    }
+
+    fn error(&self, reason: String) -> Error {
+        Error::Hub { repo: self.id.into(), reason }
+    }
+}
+
+/// The status that the hub answered with, if it answered.
+fn status(error: &ApiError) -> Option<u16> {
+    match error {
+        ApiError::RequestError(error) => match **error {
+            ureq::Error::StatusCode(code) => Some(code),
+            _ => None,
+        },
+        ApiError::TooManyRetries(error) => status(error),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(variables: &[(&str, &str)]) -> HubSettings {
+        let find = |name: &str| variables.iter().find(|(n, _)| *n == name);
+        HubSettings::from_env(|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn the_cache_is_looked_for_where_huggingface_hub_looks() {
+        for (variables, cache) in [
+            (&[("HOME", "/h")][..], "/h/.cache/huggingface/hub"),
+            (&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")], "/x/huggingface/hub"),
+            (&[("XDG_CACHE_HOME", "/x"), ("HF_HOME", "/hf")], "/hf/hub"),
+            (&[("HF_HOME", "/hf"), ("HF_HUB_CACHE", "/c")], "/c"),
+            (&[("HF_HOME", " "), ("HOME", "/h")], "/h/.cache/huggingface/hub"),
+        ] {
+            assert_eq!(settings(variables).cache, PathBuf::from(cache));
+        }
+    }
+
+    #[test]
+    fn the_token_variable_wins_over_the_token_file() -> std::io::Result<()> {
+        let home = tempfile::tempdir()?;
+        std::fs::write(home.path().join("token"), "from_file\n")?;
+        let home = home.path().to_str().unwrap_or_default();
+        assert_eq!(settings(&[("HF_HOME", home)]).token.as_deref(), Some("from_file"));
+        let both = settings(&[("HF_HOME", home), ("HF_TOKEN", "from_env")]);
+        assert_eq!(both.token.as_deref(), Some("from_env"));
+        Ok(())
+    }
+
+    #[test]
+    fn endpoint_and_offline_have_their_usual_spellings() {
+        let default = settings(&[]);
+        assert_eq!((default.endpoint.as_str(), default.offline), (DEFAULT_ENDPOINT, false));
+        let set = settings(&[("HF_ENDPOINT", "http://a:1/"), ("HF_HUB_OFFLINE", "true")]);
+        assert_eq!((set.endpoint.as_str(), set.offline), ("http://a:1", true));
+        assert!(!settings(&[("HF_HUB_OFFLINE", "0")]).offline);
+    }
+
+    #[test]
+    fn a_token_is_not_printed() {
+        let printed = format!("{:?}", settings(&[("HF_TOKEN", "secret")]));
+        assert!(!printed.contains("secret") && printed.contains("hidden"));
+    }
+}

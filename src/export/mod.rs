@@ -1,0 +1,62 @@
+//! The export: every input column, untouched, beside embeddings, scores and retention rates.
+//!
+//! Owns the layout of the exported columns ([`export_schema`]), putting rows together
+//! ([`assemble`]) and the files ([`ExportWriter`]). Does not choose rows and does not read inputs:
+//! it is given record batches that hold only the rows to export.
+//!
+//! Invariants: no input column is lost or changes type; the bytes of the files depend on the rows
+//! and the settings only, not on how the rows were cut into batches.
+
+mod assemble;
+mod layout;
+mod size;
+mod writer;
+
+use crate::config::{EmbeddingDtype, Layout};
+
+pub use assemble::assemble;
+pub use layout::export_schema;
+pub use writer::{ExportWriter, ExportedFile, WriterOptions};
+
+/// Which columns are exported, and how they are arranged.
+///
+/// - [`Layout::Flat`] (FineWeb2-HQ): the input columns in their order. A struct called `metadata`
+///   gives its place to its children, null where it is null; a child whose name is taken is
+///   called `metadata.<child>`. Then `embeddings`, the scores and the retention rates.
+/// - [`Layout::Nested`] (datatrove): `text`, `id` (left out when the input has none), and a
+///   struct `metadata` of all other columns of the flat layout.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExportSpec {
+    /// Arrangement of the columns.
+    pub layout: Layout,
+    /// Input column of the text, a dotted name reaching into structs; [`Layout::Nested`] needs it.
+    pub text: String,
+    /// Input column of the id, likewise.
+    pub id: String,
+    /// Type of the values of the new column `embeddings`; `None` leaves the column out.
+    pub embeddings: Option<EmbeddingDtype>,
+    /// Whether a column `embeddings` of the input is where the embeddings came from: the new one
+    /// then takes its place, or it goes when there is no new one. Otherwise it is an error to
+    /// have both.
+    pub replace_embeddings: bool,
+    /// Names of the score columns (float64, holding the f32 scores).
+    pub score_columns: Vec<String>,
+    /// Names of the retention columns (float64).
+    pub retention_columns: Vec<String>,
+}
+
+/// What is put beside the rows of one batch of input.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RowExtras {
+    /// `[rows + 1]`: row `i` has the chunks `chunk_offsets[i]..chunk_offsets[i + 1]`; none makes
+    /// its embeddings null. Not looked at when [`ExportSpec::embeddings`] is `None`.
+    pub chunk_offsets: Vec<usize>,
+    /// `[chunks, hidden_size]`, f32.
+    pub values: Vec<f32>,
+    /// Length of one embedding.
+    pub hidden_size: usize,
+    /// One vector of `[rows]` per score column; `None` is null.
+    pub scores: Vec<Vec<Option<f32>>>,
+    /// One vector of `[rows]` per retention column; `None` is null.
+    pub retention: Vec<Vec<Option<f64>>>,
+}

@@ -1,0 +1,135 @@
+//! The card: what a head file says about itself. No clock and no host, so the same training gives
+//! the same bytes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::HeadSpec;
+use crate::config::TrainingConfig;
+
+/// Everything known about a head; JSON under the key `polysift.card` of the file's metadata.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Card {
+    /// Name of the head.
+    pub head: String,
+    /// What it computes.
+    pub spec: HeadSpec,
+    /// Language code of its samples; `None` for a file that polysift did not write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// Version of polysift that trained it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polysift_version: Option<String>,
+    /// What it was trained from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<Provenance>,
+    /// The references of a cosine head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub references: Option<ReferenceCounts>,
+    /// How it was trained and how well it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<TrainingRecord>,
+}
+
+/// What a head was trained from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Provenance {
+    /// Digest of the encoder that made the embeddings.
+    pub encoder_digest: String,
+    /// Name of that encoder.
+    pub model: String,
+    /// Digests of the files of labelled samples.
+    pub data_digests: Vec<String>,
+}
+
+/// How a head was trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainingRecord {
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Constants of training, checkpoint rule included; `None` for a cosine head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hyperparameters: Option<TrainingConfig>,
+    /// Samples by split (`train`, `validation`, `test`).
+    pub samples: BTreeMap<String, ClassCounts>,
+    /// Samples left out because their embedding is not finite.
+    pub excluded_samples: usize,
+    /// Metrics after each epoch; empty for a cosine head.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub epochs: Vec<EpochMetrics>,
+    /// The epoch whose weights were kept, counted from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_epoch: Option<usize>,
+    /// The finished head on the validation split; `None` if that is empty.
+    pub validation: Option<Metrics>,
+    /// The finished head on the test split; `None` if that is empty.
+    pub test: Option<Metrics>,
+}
+
+/// Samples by label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ClassCounts {
+    /// Samples of the positive (toxic...) class.
+    pub positive: usize,
+    /// Samples of the other class.
+    pub negative: usize,
+}
+
+/// How the references of a cosine head were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ReferenceCounts {
+    /// Number K that was asked for (of a foreign file: the rows of its matrix).
+    pub requested: usize,
+    /// Positives to sample from, those of zero norm not counted; all are used if K is larger.
+    pub available: usize,
+    /// Those left out because their norm is zero.
+    pub zero_norm: usize,
+}
+
+/// Metrics after one epoch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochMetrics {
+    /// Counted from 1.
+    pub epoch: usize,
+    /// On the training split, dropout off.
+    pub train: Option<Metrics>,
+    /// On the validation split; `None` if that is empty.
+    pub validation: Option<Metrics>,
+}
+
+/// How well scores separate the labels. A document is called positive if its score is above 0.5;
+/// what is undefined (no such document) is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
+pub struct Metrics {
+    /// Documents with a score.
+    pub num_samples: usize,
+    /// Mean binary cross-entropy of the logits; `None` for a cosine head.
+    pub loss: Option<f64>,
+    /// Share of documents called right.
+    pub accuracy: Option<f64>,
+    /// Share of positives among those called positive.
+    pub precision: Option<f64>,
+    /// Share of those called positive among the positives.
+    pub recall: Option<f64>,
+    /// Harmonic mean of precision and recall.
+    pub f1: Option<f64>,
+    /// Probability that a positive scores above a negative, a tie counting one half.
+    pub roc_auc: Option<f64>,
+}
+
+impl Metrics {
+    /// Rounded to six decimals, for a card that people read; no split is so large that more would mean anything.
+    pub(crate) fn rounded(self) -> Self {
+        let round = |value: Option<f64>| value.map(|v| (v * 1e6).round() / 1e6);
+        Self {
+            num_samples: self.num_samples,
+            loss: round(self.loss),
+            accuracy: round(self.accuracy),
+            precision: round(self.precision),
+            recall: round(self.recall),
+            f1: round(self.f1),
+            roc_auc: round(self.roc_auc),
+        }
+    }
+}

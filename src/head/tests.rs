@@ -1,0 +1,184 @@
+//! Unit tests of heads made in memory; files and PyTorch's numbers are in `tests/heads.rs`.
+
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+
+/// Uniform values in [-1, 1).
+fn noise(count: usize, seed: u64) -> Vec<f32> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    (0..count).map(|_| rng.random::<f32>() * 2.0 - 1.0).collect()
+}
+
+/// A head of `scorer`.
+fn head(scorer: Scorer, activation: Activation, chunk: ChunkRule) -> Result<Head> {
+    let kind = match scorer {
+        Scorer::Mlp(_) => HeadKind::Mlp,
+        Scorer::Cosine(_) => HeadKind::Cosine,
+    };
+    let layer_sizes = scorer.layer_sizes();
+    let card = Card {
+        head: "h".into(),
+        spec: HeadSpec { kind, layer_sizes, activation, chunk, keep: Keep::Above },
+        language: None,
+        polysift_version: None,
+        provenance: None,
+        references: None,
+        training: None,
+    };
+    Head::new(card, scorer)
+}
+
+/// Layers of random weights.
+fn mlp(sizes: &[usize]) -> Result<Scorer> {
+    let layer = |pair: &[usize]| {
+        Linear::new(noise(pair[0] * pair[1], pair[0] as u64), noise(pair[1], pair[1] as u64))
+    };
+    Ok(Scorer::Mlp(sizes.windows(2).map(layer).collect::<Result<_>>()?))
+}
+
+/// References of random values.
+fn references(count: usize, width: usize) -> Result<Scorer> {
+    let values = noise(count * width, 5);
+    let values = values.chunks_exact(width).filter_map(normalised).flatten().collect();
+    Ok(Scorer::Cosine(References::from_normalised(values, width)?))
+}
+
+/// Bits of the logits of documents of one chunk each.
+fn bits(head: &Head, chunks: &[f32]) -> Result<Vec<Option<u32>>> {
+    let offsets: Vec<usize> = (0..=chunks.len() / head.hidden_size()).collect();
+    let scores = head.score(chunks, &offsets)?;
+    Ok(scores.into_iter().map(|score| score.map(|s| s.logit.to_bits())).collect())
+}
+
+/// The identity on one value: logits are the chunks themselves.
+fn identity(chunk: ChunkRule) -> Result<Head> {
+    head(Scorer::Mlp(vec![Linear::new(vec![1.0], vec![0.0])?]), Activation::Raw, chunk)
+}
+
+#[test]
+fn chunk_rules_work_on_logits() -> Result<()> {
+    let chunks = [1.0, 5.0, -3.0, 7.0];
+    for (rule, expected) in [
+        (ChunkRule::First, [1.0, 7.0]),
+        (ChunkRule::Max, [5.0, 7.0]),
+        (ChunkRule::Mean, [1.0, 7.0]),
+    ] {
+        let scores = identity(rule)?.score(&chunks, &[0, 3, 3, 4])?;
+        let logits: Vec<Option<f32>> = scores.iter().map(|s| s.map(|s| s.logit)).collect();
+        assert_eq!(logits, [Some(expected[0]), None, Some(expected[1])], "{rule:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_not_finite_scores_nan_and_harms_no_other_document() -> Result<()> {
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for scorer in [mlp(&[3, 4, 1])?, references(2, 3)?] {
+            let head = head(scorer, Activation::Raw, ChunkRule::Max)?;
+            let chunks = [1.0, 2.0, 3.0, 1.0, bad, 2.0, 0.5, 0.5, 0.5];
+            let scores = head.score(&chunks, &[0, 2, 3])?;
+            assert!(scores[0].is_some_and(|s| s.logit.is_nan() && s.score.is_nan()), "{bad}");
+            assert!(scores[1].is_some_and(|s| s.logit.is_finite() && s.score.is_finite()), "{bad}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_overflow_scores_nan() -> Result<()> {
+    let layers = vec![Linear::new(vec![3e38, 3e38], vec![0.0])?];
+    let head = head(Scorer::Mlp(layers), Activation::Sigmoid, ChunkRule::First)?;
+    let scores = head.score(&[3e38, 3e38], &[0, 1])?;
+    assert!(scores[0].is_some_and(|s| s.score.is_nan()));
+    Ok(())
+}
+
+#[test]
+fn a_zero_vector_has_no_similarity() -> Result<()> {
+    let head = head(references(4, 3)?, Activation::Raw, ChunkRule::First)?;
+    assert!(head.score(&[0.0; 3], &[0, 1])?[0].is_some_and(|s| s.score.is_nan()));
+    Ok(())
+}
+
+#[test]
+fn arrays_that_do_not_fit_are_an_error_that_names_the_widths() -> Result<()> {
+    let head = head(mlp(&[3, 1])?, Activation::Raw, ChunkRule::First)?;
+    for (len, offsets) in
+        [(4, vec![0, 1]), (3, vec![]), (3, vec![1, 1]), (6, vec![0, 2, 1]), (3, vec![0])]
+    {
+        let error = head.score(&vec![0.0; len], &offsets);
+        assert!(error.is_err_and(|e| e.to_string().contains(", 3]")), "{len} {offsets:?}");
+    }
+    assert!(head.score(&[], &[0])?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn an_activation_that_does_not_fit_the_outputs_is_refused() -> Result<()> {
+    for (sizes, activation) in [
+        ([3, 2], Activation::Sigmoid),
+        ([3, 2], Activation::Raw),
+        ([3, 2], Activation::Softmax { class: 2 }),
+        ([3, 1], Activation::Softmax { class: 0 }),
+    ] {
+        assert!(head(mlp(&sizes)?, activation, ChunkRule::First).is_err(), "{activation}");
+    }
+    assert!(head(references(1, 3)?, Activation::Sigmoid, ChunkRule::First).is_err());
+    Ok(())
+}
+
+#[test]
+fn published_shapes_do_not_depend_on_the_block() -> Result<()> {
+    let chunks = noise(300 * 768, 1);
+    for scorer in [mlp(&[768, 256, 1])?, mlp(&[768, 768, 2])?, references(1000, 768)?] {
+        let activation = match scorer.layer_sizes()[..] {
+            [_, _, 2] => Activation::Softmax { class: 1 },
+            _ => Activation::Raw,
+        };
+        let head = head(scorer, activation, ChunkRule::First)?;
+        let together = bits(&head, &chunks)?;
+        for document in [0, 1, 2, 63, 64, 127, 254, 255, 256, 299] {
+            let alone = bits(&head, &chunks[document * 768..(document + 1) * 768])?;
+            assert_eq!(alone, [together[document]], "document {document}");
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_score_depends_on_the_document_alone(
+        sizes in prop::collection::vec(1..40usize, 1..4),
+        cosine in any::<bool>(),
+        rows in 1..600usize,
+        cut in 0.0..1.0f64,
+        threads in 1..4usize,
+        seed in any::<u64>(),
+    ) {
+        let check = || -> Result<bool> {
+            let scorer = if cosine {
+                references(sizes.last().copied().unwrap_or(1), sizes[0])?
+            } else {
+                mlp(&[sizes.as_slice(), &[1]].concat())?
+            };
+            let head = head(scorer, Activation::Raw, ChunkRule::First)?;
+            let width = head.hidden_size();
+            let chunks = noise(rows * width, seed);
+            let whole = bits(&head, &chunks)?;
+            let (first, second) = chunks.split_at((rows as f64 * cut) as usize * width);
+            let parts = [bits(&head, first)?, bits(&head, second)?].concat();
+            let reversed: Vec<f32> = chunks.chunks(width).rev().flatten().copied().collect();
+            let mut reversed = bits(&head, &reversed)?;
+            reversed.reverse();
+            Ok(whole == parts && whole == reversed)
+        };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let same = pool.map_err(|e| TestCaseError::fail(e.to_string()))?.install(check);
+        prop_assert!(same.map_err(|e| TestCaseError::fail(e.to_string()))?);
+    }
+}

@@ -1,0 +1,143 @@
+//! Documents: the columns that embedding needs, in blocks.
+//!
+//! Owns the public reader over both formats. Other columns are not decoded (Parquet) or not
+//! kept (JSON lines).
+
+use super::json_lines::JsonRecords;
+use super::parquet_records::ParquetRecords;
+use super::record::{Record, Wanted};
+use super::rejects::Reject;
+use super::{Format, InputFile};
+use crate::config::InputConfig;
+use crate::error::Result;
+
+/// One row of the input.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// Row in the file, counted from 0. In JSON lines the number of the line less one: blank and
+    /// malformed lines are not documents but have their numbers.
+    pub row: u64,
+    /// Id column (integers as decimal text); where absent or null, `<shard name>/<row>`.
+    pub id: String,
+    /// Language code as [`crate::config::LanguageSource`] says; `und` where it is not known.
+    pub language: String,
+    /// The text as stored; `None` when null, empty or only white space.
+    pub text: Option<String>,
+    /// UTF-8 bytes of the text as stored, 0 for null.
+    pub num_bytes: u64,
+    /// Vectors of the chunks, `[num_chunks, D]`, when the settings name a column of embeddings
+    /// and the row has them. `D` is the same throughout the file.
+    pub embeddings: Option<Vec<Vec<f32>>>,
+}
+
+/// Reads the documents of one file in order.
+pub struct DocumentReader {
+    records: Records,
+}
+
+impl DocumentReader {
+    /// Opens `file` and finds its columns.
+    ///
+    /// A name is looked up among the columns, then as a dotted path into structs, then in a
+    /// struct `metadata`. In JSON lines a key that a line lacks is null there.
+    ///
+    /// # Errors
+    /// [`crate::Error::Schema`] when a column is missing or of a wrong type (in JSON lines: when
+    /// none of the first 1000 objects has it, found while reading); [`crate::Error::Decode`]
+    /// when the file is not what its extension says; [`crate::Error::Io`].
+    pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
+        Ok(Self { records: Records::open(file, config, Wanted::document(file, config))? })
+    }
+
+    /// Leaves out the documents whose [`Document::row`] is below `rows`.
+    ///
+    /// To resume after row `r`, pass `r + 1` before the first block. Parquet jumps there; JSON
+    /// lines are read and checked, so that rejects and their limit are those of a run without
+    /// interruption. Never goes back in JSON lines.
+    pub fn skip_rows(&mut self, rows: u64) -> Result<()> {
+        self.records.seek(rows);
+        Ok(())
+    }
+
+    /// The next documents: `max_rows`, fewer only at the end of the file, `None` after it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Row`] when more than `config.max_rejects` lines of a JSON lines file are
+    /// malformed, or vectors of embeddings in Parquet are not equally wide;
+    /// [`crate::Error::Decode`] when the file is damaged.
+    pub fn next_block(&mut self, max_rows: usize) -> Result<Option<Vec<Document>>> {
+        let mut block = Vec::new();
+        while block.len() < max_rows {
+            let Some(record) = self.records.next_record()? else { break };
+            block.push(record.document);
+        }
+        Ok(if block.is_empty() { None } else { Some(block) })
+    }
+
+    /// Number of rows, where the file says so (Parquet).
+    pub fn num_rows_hint(&self) -> Option<u64> {
+        self.records.num_rows_hint()
+    }
+
+    /// Malformed lines among those read so far, skipped ones included; when they were too many,
+    /// the first ones.
+    pub fn rejects(&self) -> &[Reject] {
+        self.records.rejects()
+    }
+}
+
+/// Records of either format.
+pub(super) struct Records {
+    source: Source,
+    first_row: u64,
+}
+
+enum Source {
+    Parquet(Box<ParquetRecords>),
+    Json(Box<JsonRecords>),
+}
+
+impl Records {
+    pub(super) fn open(file: &InputFile, config: &InputConfig, wanted: Wanted) -> Result<Self> {
+        let source = match file.format {
+            Format::Parquet => Source::Parquet(Box::new(ParquetRecords::open(file, wanted)?)),
+            Format::JsonLines(_) => {
+                Source::Json(Box::new(JsonRecords::open(file, config, wanted)?))
+            }
+        };
+        Ok(Self { source, first_row: 0 })
+    }
+
+    pub(super) fn next_record(&mut self) -> Result<Option<Record>> {
+        match &mut self.source {
+            Source::Parquet(records) => records.next_record(),
+            Source::Json(records) => loop {
+                match records.next_record()? {
+                    Some(record) if record.document.row < self.first_row => {}
+                    other => return Ok(other),
+                }
+            },
+        }
+    }
+
+    fn seek(&mut self, row: u64) {
+        self.first_row = row;
+        if let Source::Parquet(records) = &mut self.source {
+            records.seek(row);
+        }
+    }
+
+    fn num_rows_hint(&self) -> Option<u64> {
+        match &self.source {
+            Source::Parquet(records) => Some(records.num_rows()),
+            Source::Json(_) => None,
+        }
+    }
+
+    fn rejects(&self) -> &[Reject] {
+        match &self.source {
+            Source::Parquet(_) => &[],
+            Source::Json(records) => records.rejects(),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Types of JSON columns, inferred from every line of a file, and the arrays of those types.
+//!
+//! Owns the rule that no value is changed on the way: what no Arrow type holds exactly becomes text.
+//!
+//! | values of a column | type |
+//! |---|---|
+//! | none but null | `Utf8` |
+//! | booleans | `Boolean` |
+//! | strings | `Utf8` |
+//! | integers in i64 | `Int64` |
+//! | integers in u64 beyond i64 | `UInt64` |
+//! | numbers with fractions; integers among them up to 2^53 | `Float64` |
+//! | other integers; floats beyond f64; mixed scalars | `Utf8`: strings as they are, others as written |
+//! | lists | `List` of the type of all items |
+//! | objects | `Struct`, fields in order of first appearance |
+//! | containers mixed with others; objects always empty or with too many keys | `Utf8` holding JSON as written, strings in quotes |
+
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, StringArray, StructArray,
+    UInt64Array,
+};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::datatypes::{DataType, Field, Fields};
+use arrow::error::ArrowError;
+
+use super::json::{Json, Value};
+
+/// A nested object with more distinct keys is a dictionary rather than a record.
+const MAX_STRUCT_FIELDS: usize = 1000;
+
+/// Integers up to here are exact as f64.
+const MAX_EXACT_F64: i128 = 1 << 53;
+
+/// What the values of a column have been so far.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) enum Shape {
+    /// Null only.
+    #[default]
+    Unknown,
+    Scalar(Scalars),
+    List(Box<Shape>),
+    Struct(Vec<(String, Shape)>),
+    /// Kept as JSON.
+    Json,
+}
+
+/// Kinds of scalars seen in a column.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, any of which may hold")]
+pub(super) struct Scalars {
+    bools: bool,
+    strings: bool,
+    floats: bool,
+    /// A number that neither 64-bit integers nor f64 hold.
+    oversized: bool,
+    /// Smallest and largest integer.
+    integers: Option<(i128, i128)>,
+}
+
+impl Scalars {
+    fn observe_number(&mut self, literal: &str) {
+        if literal.contains(['.', 'e', 'E']) {
+            self.floats = true;
+            self.oversized |= literal.parse().is_ok_and(f64::is_infinite);
+        } else if let Ok(value) = literal.parse::<i128>() {
+            let (least, greatest) = self.integers.unwrap_or((value, value));
+            self.integers = Some((least.min(value), greatest.max(value)));
+        } else {
+            self.oversized = true;
+        }
+    }
+
+    fn data_type(self) -> DataType {
+        let within =
+            |least, greatest| self.integers.is_some_and(|(a, b)| a >= least && b <= greatest);
+        let numbers = self.floats || self.integers.is_some();
+        if self.oversized || u8::from(self.bools) + u8::from(self.strings) + u8::from(numbers) > 1 {
+            DataType::Utf8
+        } else if self.bools {
+            DataType::Boolean
+        } else if self.strings {
+            DataType::Utf8
+        } else if self.floats {
+            let exact = self.integers.is_none() || within(-MAX_EXACT_F64, MAX_EXACT_F64);
+            if exact { DataType::Float64 } else { DataType::Utf8 }
+        } else if within(i64::MIN.into(), i64::MAX.into()) {
+            DataType::Int64
+        } else if within(0, u64::MAX.into()) {
+            DataType::UInt64
+        } else {
+            DataType::Utf8
+        }
+    }
+}
+
+impl Shape {
+    /// Takes one more value into account.
+    pub(super) fn observe(&mut self, json: &Json<'_>) {
+        if json.value == Value::Null {
+            return;
+        }
+        if *self == Self::Unknown {
+            *self = match json.value {
+                Value::Array(_) => Self::List(Box::default()),
+                Value::Object(_) => Self::Struct(Vec::new()),
+                _ => Self::Scalar(Scalars::default()),
+            };
+        }
+        match (&mut *self, &json.value) {
+            (Self::Scalar(seen), Value::Bool(_)) => seen.bools = true,
+            (Self::Scalar(seen), Value::String(_)) => seen.strings = true,
+            (Self::Scalar(seen), Value::Number) => seen.observe_number(json.raw),
+            (Self::List(item), Value::Array(items)) => items.iter().for_each(|i| item.observe(i)),
+            (Self::Struct(fields), Value::Object(_)) => {
+                observe_object(fields, json);
+                if fields.len() > MAX_STRUCT_FIELDS {
+                    *self = Self::Json;
+                }
+            }
+            _ => *self = Self::Json,
+        }
+    }
+
+    /// The Arrow type of the column.
+    pub(super) fn data_type(&self) -> DataType {
+        match self {
+            Self::Unknown | Self::Json => DataType::Utf8,
+            Self::Scalar(seen) => seen.data_type(),
+            Self::List(item) => DataType::List(item_field(item)),
+            Self::Struct(fields) if fields.is_empty() => DataType::Utf8,
+            Self::Struct(fields) => DataType::Struct(arrow_fields(fields)),
+        }
+    }
+
+    /// The values of one column as an array of [`Shape::data_type`].
+    ///
+    /// Fails when a value is not of the shape, which was then not observed.
+    pub(super) fn array(&self, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
+        let values: Vec<_> =
+            values.iter().map(|json| json.filter(|json| json.value != Value::Null)).collect();
+        match self {
+            Self::List(item) => list_array(item, &values),
+            Self::Struct(fields) if !fields.is_empty() => struct_array(fields, &values),
+            Self::Scalar(seen) => scalar_array(&seen.data_type(), &values),
+            Self::Unknown | Self::Struct(_) | Self::Json => {
+                let raw = values.iter().map(|json| json.map(|json| json.raw));
+                Ok(Arc::new(raw.collect::<StringArray>()))
+            }
+        }
+    }
+}
+
+/// Takes the fields of one more object into account.
+pub(super) fn observe_object(fields: &mut Vec<(String, Shape)>, object: &Json<'_>) {
+    if let Value::Object(entries) = &object.value {
+        for (place, (key, value)) in entries.iter().enumerate() {
+            observe_field(fields, place, key, value);
+        }
+    }
+}
+
+/// Fields usually come in the same order in every object, so `place` is tried first.
+fn observe_field(fields: &mut Vec<(String, Shape)>, place: usize, key: &str, value: &Json<'_>) {
+    let known = if fields.get(place).is_some_and(|(name, _)| name == key) {
+        Some(place)
+    } else {
+        fields.iter().position(|(name, _)| name == key)
+    };
+    let index = known.unwrap_or_else(|| {
+        fields.push((key.to_owned(), Shape::Unknown));
+        fields.len() - 1
+    });
+    fields[index].1.observe(value);
+}
+
+fn item_field(item: &Shape) -> Arc<Field> {
+    Arc::new(Field::new_list_field(item.data_type(), true))
+}
+
+/// Fields of a struct, or of the schema.
+pub(super) fn arrow_fields(fields: &[(String, Shape)]) -> Fields {
+    fields.iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect()
+}
+
+fn unexpected(json: &Json<'_>, expected: &DataType) -> ArrowError {
+    ArrowError::JsonError(format!(
+        "the file changed while it was read: {} is no {expected}",
+        json.kind()
+    ))
+}
+
+/// Values that `convert` makes of the others than null.
+fn converted<'j, 'l, T>(
+    values: &'j [Option<&'j Json<'l>>],
+    data_type: &DataType,
+    convert: impl Fn(&'j Json<'l>) -> Option<T>,
+) -> Result<Vec<Option<T>>, ArrowError> {
+    let convert = |json: &'j Json<'l>| convert(json).ok_or_else(|| unexpected(json, data_type));
+    values.iter().map(|json| json.map(convert).transpose()).collect()
+}
+
+fn scalar_array(
+    data_type: &DataType,
+    values: &[Option<&Json<'_>>],
+) -> Result<ArrayRef, ArrowError> {
+    Ok(match data_type {
+        DataType::Boolean => {
+            Arc::new(BooleanArray::from(converted(values, data_type, |json| match json.value {
+                Value::Bool(value) => Some(value),
+                _ => None,
+            })?))
+        }
+        DataType::Int64 => {
+            Arc::new(Int64Array::from(converted(values, data_type, |json| json.raw.parse().ok())?))
+        }
+        DataType::UInt64 => {
+            Arc::new(UInt64Array::from(converted(values, data_type, |json| json.raw.parse().ok())?))
+        }
+        DataType::Float64 => Arc::new(Float64Array::from(converted(values, data_type, |json| {
+            if json.value == Value::Number { json.raw.parse().ok() } else { None }
+        })?)),
+        _ => Arc::new(StringArray::from(converted(values, data_type, |json| match &json.value {
+            Value::String(text) => Some(text.as_ref()),
+            Value::Array(_) | Value::Object(_) => None,
+            _ => Some(json.raw),
+        })?)),
+    })
+}
+
+fn list_array(item: &Shape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
+    let field = item_field(item);
+    let rows = converted(values, field.data_type(), |json| match &json.value {
+        Value::Array(items) => Some(items),
+        _ => None,
+    })?;
+    let lengths = rows.iter().map(|items| items.map_or(0, Vec::len));
+    let offsets = OffsetBuffer::from_lengths(lengths);
+    let nulls = rows.iter().map(Option::is_some).collect::<NullBuffer>();
+    let items: Vec<_> = rows.iter().flatten().flat_map(|items| items.iter()).map(Some).collect();
+    Ok(Arc::new(ListArray::try_new(field, offsets, item.array(&items)?, Some(nulls))?))
+}
+
+fn struct_array(
+    fields: &[(String, Shape)],
+    values: &[Option<&Json<'_>>],
+) -> Result<ArrayRef, ArrowError> {
+    let types = arrow_fields(fields);
+    let is_object = |json: &Json<'_>| matches!(json.value, Value::Object(_));
+    if let Some(json) = values.iter().flatten().find(|json| !is_object(json)) {
+        return Err(unexpected(json, &DataType::Struct(types)));
+    }
+    let columns = columns(fields, values)?;
+    let nulls = values.iter().map(Option::is_some).collect::<NullBuffer>();
+    Ok(Arc::new(StructArray::try_new(types, columns, Some(nulls))?))
+}
+
+/// One array per field, of objects.
+pub(super) fn columns(
+    fields: &[(String, Shape)],
+    objects: &[Option<&Json<'_>>],
+) -> Result<Vec<ArrayRef>, ArrowError> {
+    let column = |(name, shape): &(String, Shape)| {
+        let values: Vec<_> = objects.iter().map(|json| json.and_then(|j| j.get(name))).collect();
+        shape.array(&values)
+    };
+    fields.iter().map(column).collect()
+}
+
+#[cfg(test)]
+#[path = "infer_tests.rs"]
+mod tests;

@@ -1,0 +1,78 @@
+//! The input: which files there are, and how their rows are read.
+//!
+//! Owns file discovery, shard names, the two formats (Parquet, JSON lines) and their errors.
+//! Does not tokenize, select or write. Two readers see the same rows under the same numbers:
+//! [`DocumentReader`] reads only what embedding needs, [`RowReader`] reads every column for the
+//! export. Files are streamed: no file, row group or column is ever held in memory whole.
+
+mod column;
+mod discover;
+mod documents;
+mod infer;
+mod json;
+mod json_lines;
+mod labelled;
+mod lines;
+mod names;
+mod parquet_file;
+mod parquet_records;
+mod pattern;
+mod record;
+mod rejects;
+mod rows;
+mod vectors;
+
+use std::path::PathBuf;
+
+pub use discover::discover;
+pub use documents::{Document, DocumentReader};
+pub use labelled::{LabelledText, LabelledTexts, read_labelled};
+pub use rejects::Reject;
+pub use rows::{RowBatch, RowReader};
+
+/// Language of a document whose language is not known (ISO 639-2 "undetermined").
+pub const UNDETERMINED_LANGUAGE: &str = "und";
+
+/// Most rows decoded at once; long rows lower it, see [`BLOCK_BYTES`].
+const BLOCK_ROWS: usize = 1024;
+
+/// Rows are decoded in blocks of about this size in bytes, so that memory does not grow with
+/// the length of documents (one single longer row still fits).
+const BLOCK_BYTES: usize = 16 << 20;
+
+/// Format of an input file, told by its extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `.parquet`.
+    Parquet,
+    /// One JSON object per line: `.jsonl`, `.ndjson`, `.json`.
+    JsonLines(Compression),
+}
+
+/// Compression around JSON lines, told by the last extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// No further extension.
+    None,
+    /// `.gz`, `.gzip`; several members are read one after another.
+    Gzip,
+    /// `.zst`, `.zstd`; several frames are read one after another.
+    Zstd,
+}
+
+/// One file of the input, found by [`discover`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Unique name of the shard that it becomes: a relative path with `/`, without `..`.
+    pub name: String,
+    /// What `{lang}` stands for in the pattern that matched it.
+    pub language: Option<String>,
+    /// Size in bytes, compressed as it lies.
+    pub bytes: u64,
+    /// Format told by the extension.
+    pub format: Format,
+    /// BLAKE3 (hex) of the size, the first and the last 64 KiB: cheap identity when a run is planned.
+    pub fingerprint: String,
+}

@@ -1,0 +1,43 @@
+//! polysift picks the best pretraining text of a web corpus, per language and exactly.
+//!
+//! ```text
+//!  input files ──read──▶ documents ──tokenize──▶ chunks of input_ids ──pack──▶ PackedBatch
+//!  (parquet, jsonl)                                                               │
+//!                                                                               encode
+//!                                                                                 ▼
+//!  labelled samples ─(same path)─▶ embeddings ──train──▶ heads          embeddings/<shard>/part
+//!                                                          │                      │
+//!                                                          └────────score─────────┤
+//!                                                                                 ▼
+//!                     thresholds/selection.json ◀──exact counts──── scores/<head>/<shard>/part
+//!                                 │                                               │
+//!                                 ▼                                               ▼
+//!  input files (again) ──all columns, untouched──▶ export ◀──── embeddings, scores by row
+//! ```
+//!
+//! Modules in the order of that picture. Every stage writes whole files into the run directory
+//! ([`run`]) and marks them done after the rename, so a killed run goes on where it stopped and
+//! ends with the same bytes.
+
+pub mod config;
+pub mod error;
+
+pub mod input;
+pub mod tokenize;
+
+pub mod batch;
+pub mod encoder;
+
+pub mod head;
+pub mod train;
+
+pub mod select;
+
+pub mod export;
+pub mod store;
+
+pub mod progress;
+pub mod run;
+pub mod stage;
+
+pub use error::{Error, Result};

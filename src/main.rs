@@ -1,0 +1,20 @@
+//! The program: arguments to settings, settings to stages, errors to exit codes.
+
+mod cli;
+
+use std::process::ExitCode;
+
+use polysift::progress::Stop;
+
+fn main() -> ExitCode {
+    // First of all: a scheduler's signal may come before a model is loaded.
+    let stop = Stop::default();
+    let outcome = cli::signals::install(&stop).and_then(|()| cli::run(&stop));
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            cli::printer::error(&polysift::stage::chain(&error));
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

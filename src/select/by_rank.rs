@@ -1,0 +1,242 @@
+//! Cuts at an exact rate: the radix search.
+
+use super::counts::{Amount, KeyCounts, Merge};
+use super::rank::{ID_LEVEL, LEVELS, RankKey};
+use super::report::{Bound, Boundary, CutReport};
+use super::scan::{Scored, View};
+use super::stats::Survey;
+use super::{Corpus, Cut, CutKind, Value};
+use crate::config::Rate;
+use crate::error::{Error, Result};
+
+/// Makes a retention or a removal at each of `rates` in each of the selections so far.
+pub(super) fn cut(
+    corpus: &dyn Corpus,
+    done: &[CutReport],
+    cut: &Cut,
+    rates: &[Rate],
+) -> Result<CutReport> {
+    let view = View { corpus, done, cut };
+    let side = Side { cut, takes_worst: matches!(cut.kind, CutKind::Remove(_)) };
+    let first: Vec<Slot> =
+        (0..view.num_branches()).map(|parent| Slot { parent, prefix: RankKey::FIRST }).collect();
+    let (survey, counts) = view.survey(
+        || empty_counts(&first, 0),
+        |counts, _, scored, alive| {
+            let digit = side.key(scored).digit(0);
+            for (parent, counts) in counts.iter_mut().enumerate() {
+                if alive.is_some_and(|alive| alive.has(parent)) {
+                    counts.add(digit, scored.row.weight, scored.score);
+                }
+            }
+        },
+    )?;
+    let mut searches = start(&view, &side, &survey, rates)?;
+    descend(&mut searches, 0, &first, &counts)?;
+
+    let slots = open_slots(&searches);
+    let (scores, counts) = view.histogram(
+        &survey,
+        || empty_counts(&slots, 1),
+        |counts, scored| side.count(&view, 1, &slots, counts, scored),
+    )?;
+    descend(&mut searches, 1, &slots, &counts)?;
+
+    for level in ID_LEVEL..LEVELS {
+        let slots = open_slots(&searches);
+        if slots.is_empty() {
+            break;
+        }
+        let counts = view.pass(
+            true,
+            || empty_counts(&slots, level),
+            |counts, _, row| {
+                if let Value::Scored { logit, score } = Value::of(cut, row) {
+                    side.count(&view, level, &slots, counts, &Scored { row, logit, score });
+                }
+            },
+        )?;
+        descend(&mut searches, level, &slots, &counts)?;
+    }
+    let boundaries = searches.into_iter().map(|search| search.into_boundary(&side)).collect();
+    view.report(&survey, scores, boundaries)
+}
+
+/// Which end of the order documents are taken from.
+struct Side<'a> {
+    cut: &'a Cut,
+    /// Removals take the worst, retentions the best.
+    takes_worst: bool,
+}
+
+impl Side<'_> {
+    /// Key by which documents are taken, smallest first; tie-breaks are not set.
+    fn key(&self, scored: &Scored<'_>) -> RankKey {
+        self.oriented(RankKey::of_logit(scored.logit, self.cut.keep))
+    }
+
+    fn oriented(&self, key: RankKey) -> RankKey {
+        if self.takes_worst { key.reversed() } else { key }
+    }
+
+    /// Adds a row to the counts of the slots it falls under.
+    fn count(
+        &self,
+        view: &View<'_>,
+        level: usize,
+        slots: &[Slot],
+        counts: &mut [KeyCounts],
+        scored: &Scored<'_>,
+    ) {
+        let logit_level = level.min(ID_LEVEL);
+        let mut key = self.key(scored);
+        let logit = key.prefix(logit_level).logit;
+        if !slots.iter().any(|slot| slot.prefix.logit == logit) {
+            return;
+        }
+        let Some(alive) = view.alive(scored.row) else {
+            return;
+        };
+        if level >= ID_LEVEL {
+            let rank = RankKey::of_logit(scored.logit, self.cut.keep);
+            key = self.oriented(rank.with_id(scored.row.id, scored.row.ordinal));
+        }
+        let (prefix, digit) = (key.prefix(level), key.digit(level));
+        for (slot, counts) in slots.iter().zip(counts) {
+            if slot.prefix == prefix && alive.has(slot.parent) {
+                counts.add(digit, scored.row.weight, scored.score);
+            }
+        }
+    }
+}
+
+/// A prefix under which documents of one selection are counted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Slot {
+    parent: usize,
+    prefix: RankKey,
+}
+
+fn empty_counts(slots: &[Slot], level: usize) -> Vec<KeyCounts> {
+    slots.iter().map(|_| KeyCounts::new(level + 1 == ID_LEVEL)).collect()
+}
+
+/// The search for the last document taken at one rate in one selection.
+#[derive(Debug)]
+struct Search {
+    slot: Slot,
+    candidates: Amount,
+    /// Documents taken so far; while the search goes on, those before the prefix.
+    taken: Amount,
+    /// Weight still to be taken under the prefix.
+    needed: u64,
+    /// Score of the documents under the prefix, once their logit is known.
+    score: Option<f32>,
+    found: Option<Found>,
+}
+
+#[derive(Debug)]
+enum Found {
+    All,
+    Nothing,
+    UpTo(RankKey),
+}
+
+/// A search per selection and rate, in that order.
+fn start(view: &View<'_>, side: &Side<'_>, survey: &Survey, rates: &[Rate]) -> Result<Vec<Search>> {
+    let scored = view.scored(survey)?;
+    let mut searches = Vec::new();
+    for (parent, &candidates) in survey.candidates.iter().enumerate() {
+        for rate in rates {
+            let whole = if side.takes_worst { candidates } else { scored };
+            let needed = rate.ceil_of(whole.weight);
+            let found = match needed {
+                0 => Some(Found::Nothing),
+                _ if needed > candidates.weight => Some(Found::All),
+                _ => None,
+            };
+            let taken =
+                if matches!(found, Some(Found::All)) { candidates } else { Amount::default() };
+            let slot = Slot { parent, prefix: RankKey::FIRST };
+            searches.push(Search { slot, candidates, taken, needed, score: None, found });
+        }
+    }
+    Ok(searches)
+}
+
+/// The distinct slots of the searches that go on.
+fn open_slots(searches: &[Search]) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    for search in searches.iter().filter(|search| search.found.is_none()) {
+        if !slots.contains(&search.slot) {
+            slots.push(search.slot);
+        }
+    }
+    slots
+}
+
+/// Takes every open search one digit further; `counts[i]` belongs to `slots[i]`.
+fn descend(
+    searches: &mut [Search],
+    level: usize,
+    slots: &[Slot],
+    counts: &[KeyCounts],
+) -> Result<()> {
+    for search in searches.iter_mut().filter(|search| search.found.is_none()) {
+        let slot = slots.iter().position(|slot| *slot == search.slot);
+        let reached = slot.and_then(|slot| search.descend(level, counts.get(slot)?));
+        reached.ok_or_else(|| {
+            Error::shape("select", "a scan found other documents than the scan before it")
+        })?;
+    }
+    Ok(())
+}
+
+impl Search {
+    /// Finds the next digit; `None` where the documents counted do not reach the target.
+    fn descend(&mut self, level: usize, counts: &KeyCounts) -> Option<()> {
+        let (digit, before) = counts.reach(self.needed)?;
+        self.slot.prefix = self.slot.prefix.with_digit(level, digit);
+        self.taken.merge(before);
+        self.needed -= before.weight;
+        self.score = self.score.or(counts.score(digit));
+        let logit_is_known = level + 1 >= ID_LEVEL;
+        let is_last = level + 1 == LEVELS;
+        if logit_is_known && (is_last || counts.takes_whole(digit, self.needed)) {
+            self.taken.merge(counts.cell(digit));
+            self.found = Some(Found::UpTo(self.slot.prefix.last_of_prefix(level + 1)));
+        }
+        Some(())
+    }
+
+    fn into_boundary(self, side: &Side<'_>) -> Boundary {
+        let Self { slot, candidates, taken, score, found, .. } = self;
+        let kept = if side.takes_worst { candidates.without(taken) } else { taken };
+        let bound = match (side.takes_worst, found) {
+            (false, Some(Found::All)) | (true, Some(Found::Nothing)) => Bound::All,
+            (true, Some(Found::All)) | (false, Some(Found::Nothing)) | (_, None) => Bound::Nothing,
+            (false, Some(Found::UpTo(last))) => Bound::UpTo(last),
+            (true, Some(Found::UpTo(last))) => Bound::Before(last.reversed()),
+        };
+        let threshold_score = score.map(f64::from);
+        Boundary { parent: slot.parent, candidates, kept, bound, threshold_score }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_do_not_grow_with_documents() {
+        let count = |num_documents: u32| {
+            let mut counts = KeyCounts::new(true);
+            for i in 0..num_documents {
+                counts.add(i as usize % 65_536, 1, 0.5);
+            }
+            counts.num_counters()
+        };
+        assert_eq!(count(1), 65_536);
+        assert_eq!(count(1_000_000), 65_536);
+    }
+}

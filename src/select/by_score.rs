@@ -1,0 +1,59 @@
+//! Cuts at a value of the score: fixed thresholds, and the quantiles of reference mode.
+
+use super::counts::Amount;
+use super::reference::{Sample, rows_per_shard};
+use super::report::{Bound, Boundary, CutReport};
+use super::scan::View;
+use super::{Corpus, Cut, CutKind, RankKey};
+use crate::config::Keep;
+use crate::error::Result;
+
+/// Makes a cut on the score in each of the selections so far.
+pub(super) fn cut(corpus: &dyn Corpus, done: &[CutReport], cut: &Cut) -> Result<CutReport> {
+    let view = View { corpus, done, cut };
+    let sampled_rows = match cut.kind {
+        CutKind::Threshold(_) => 0,
+        CutKind::Retain(_) | CutKind::Remove(_) => rows_per_shard(corpus.num_shards())?,
+    };
+    let (survey, sample) = view.survey(Sample::default, |sample, shard, scored, _| {
+        sample.add(shard, sampled_rows, scored.score);
+    })?;
+    let bounds = match &cut.kind {
+        CutKind::Threshold(threshold) => vec![strict_bound(cut.keep, *threshold)],
+        CutKind::Retain(rates) => sample.bounds(cut, rates)?,
+        CutKind::Remove(rate) => sample.bounds(cut, std::slice::from_ref(rate))?,
+    };
+    let num_outcomes = view.num_branches() * bounds.len();
+    let (scores, kept) = view.histogram(
+        &survey,
+        || vec![Amount::default(); num_outcomes],
+        |kept, scored| {
+            let Some(alive) = view.alive(scored.row) else {
+                return;
+            };
+            let rank = RankKey::of_logit(scored.logit, cut.keep);
+            for (i, kept) in kept.iter_mut().enumerate() {
+                let (parent, nth) = (i / bounds.len(), i % bounds.len());
+                if alive.has(parent) && bounds[nth].keeps(rank, scored.score, scored.row) {
+                    kept.add(scored.row.weight);
+                }
+            }
+        },
+    )?;
+    let boundaries = (kept.into_iter().enumerate())
+        .map(|(i, kept)| {
+            let (parent, bound) = (i / bounds.len(), bounds[i % bounds.len()]);
+            let candidates = survey.candidates[parent];
+            Boundary { parent, candidates, kept, bound, threshold_score: bound.score() }
+        })
+        .collect();
+    view.report(&survey, scores, boundaries)
+}
+
+/// Keeps the scores strictly on the good side of `threshold`.
+pub(super) fn strict_bound(keep: Keep, threshold: f64) -> Bound {
+    match keep {
+        Keep::Above => Bound::Above(threshold),
+        Keep::Below => Bound::Below(threshold),
+    }
+}

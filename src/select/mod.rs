@@ -1,0 +1,179 @@
+//! From the scores of one language's documents to exact thresholds and a decision per document.
+//!
+//! Owns the cuts, the order of documents, the search for thresholds and the record of what was
+//! selected. Reads and writes no file: scores come through [`Corpus`], which is scanned a few
+//! times; memory does not depend on the number of documents.
+//!
+//! # What is selected
+//!
+//! Cuts are made one after another, each among the survivors of those before it. A document
+//! without a score of a cut's head, or with a NaN, is rejected there: never selected, never
+//! counted in a rate. Infinite logits are scores like others.
+//!
+//! - The **order** of a cut is total: best logit first (−0.0 equals +0.0), equal logits by the
+//!   xxh3-64 of the id, equal hashes by position in the plan. So a rate is met to the document.
+//! - **Retention** at a rate keeps the smallest set of best survivors whose weight reaches
+//!   ceil(rate · W), all survivors if none does. W is the weight of *all* scored documents of the
+//!   language, also of those that an earlier cut removed: the rate asked for is the rate got. With
+//!   documents as weight, that is exactly ceil(rate · n) documents.
+//! - **Removal** at a rate removes the smallest set of worst survivors whose weight reaches
+//!   ceil(rate · W'), W' being the weight of the scored survivors.
+//! - A **threshold** keeps scores strictly on its good side, compared as f64.
+//! - Several rates of a retention are so many selections, and every later cut is made in each of
+//!   them on its own; a document's retention is the smallest rate whose final selection has it.
+//! - Documents of weight zero count for nothing: they are kept where they stand before the last
+//!   document needed (retention), and removed where they stand behind the best one removed.
+//!
+//! [`SelectionMode::Reference`] finds its thresholds as FineWeb2-HQ does (see `reference`).
+//!
+//! # How
+//!
+//! Radix search on a 160-bit key (logit, id hash, ordinal), 16 bits per scan, from the top: weights
+//! are summed by the next digit of the documents that share the digits found so far, the digit
+//! in which the running sum reaches the target is the next one found. Two scans complete the
+//! logit; ids are asked for only where the boundary then falls among equal logits. All sums are
+//! exact integers, so the answer does not depend on shards, their order or threads.
+
+mod by_rank;
+mod by_score;
+mod counts;
+mod plan;
+mod rank;
+mod reference;
+mod report;
+mod scan;
+mod stats;
+
+pub use counts::Amount;
+pub use plan::{Cut, CutKind, HeadInfo, MAX_BRANCHES, Precision, plan_cuts};
+pub use rank::RankKey;
+pub use report::{Bound, CutReport, Decision, Histogram, Outcome, Selection, Why};
+pub use stats::NUM_BINS;
+
+use crate::config::SelectionMode;
+use crate::error::Result;
+
+/// One document as the selection sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// Id; may be empty in scans that do not want ids.
+    pub id: &'a str,
+    /// Position in plan order, unique in the corpus: the last tie-break.
+    pub ordinal: u64,
+    /// What the rates count: 1, bytes or tokens.
+    pub weight: u64,
+    /// By head: `None` without a score (no text, or no such head), NaN for a reject. Heads
+    /// beyond the slice have no score.
+    pub logits: &'a [Option<f32>],
+    /// By head, beside `logits`: the score, a non-decreasing function of the logit.
+    pub scores: &'a [Option<f32>],
+}
+
+/// The documents of one language, which can be scanned any number of times.
+pub trait Corpus: Sync {
+    /// Number of shards (input files).
+    fn num_shards(&self) -> usize;
+
+    /// Calls `visit` for every row of a shard, in row order, and passes on its error. Shards are
+    /// scanned from several threads. Ids are looked at only if `want_ids`.
+    fn scan(
+        &self,
+        shard: usize,
+        want_ids: bool,
+        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+    ) -> Result<()>;
+}
+
+/// Finds the thresholds of `cuts` (see [`plan_cuts`]) over `corpus`; the semantics are the module's.
+///
+/// Scans the corpus at least twice per cut, at most ten times, in parallel over shards.
+///
+/// ```
+/// use polysift::config::{Activation, Keep, LanguageCuts, SelectionMode};
+/// use polysift::select::{Corpus, Decision, HeadInfo, Row, plan_cuts, select};
+///
+/// struct Logits([f32; 3]);
+///
+/// impl Corpus for Logits {
+///     fn num_shards(&self) -> usize {
+///         1
+///     }
+///     fn scan(
+///         &self,
+///         _shard: usize,
+///         _want_ids: bool,
+///         visit: &mut dyn FnMut(&Row<'_>) -> polysift::Result<()>,
+///     ) -> polysift::Result<()> {
+///         (0u64..).zip(self.0).try_for_each(|(ordinal, logit)| visit(&row(ordinal, &[Some(logit)])))
+///     }
+/// }
+///
+/// fn row(ordinal: u64, values: &[Option<f32>]) -> Row<'_> {
+///     Row { id: ["a", "b", "c"][ordinal as usize], ordinal, weight: 1, logits: values, scores: values }
+/// }
+///
+/// let rate: polysift::config::Rate = "0.5".parse()?;
+/// let settings = LanguageCuts {
+///     retention: [("quality".to_owned(), vec![rate])].into(),
+///     ..LanguageCuts::default()
+/// };
+/// let head = HeadInfo { name: "quality".into(), keep: Keep::Above, activation: Activation::Raw };
+/// let cuts = plan_cuts(&settings, &[head], &[])?;
+/// let selection = select(&Logits([0.5, -1.0, 2.0]), &cuts, SelectionMode::Exact)?;
+/// // ceil(0.5 · 3) = 2 documents
+/// assert_eq!(selection.decide(&row(0, &[Some(0.5)])), Decision::Kept { retentions: vec![rate] });
+/// assert_eq!(selection.decide(&row(1, &[Some(-1.0)])).to_string(), "quality");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// What the corpus returns; [`Error::Config`](crate::Error::Config) for cuts that [`plan_cuts`]
+/// refuses, for a corpus that weighs 2^64 or more, and in reference mode for more than a million
+/// shards or a quantile that is not finite; [`Error::Shape`](crate::Error::Shape) for a corpus that
+/// changes between scans.
+pub fn select(corpus: &dyn Corpus, cuts: &[Cut], mode: SelectionMode) -> Result<Selection> {
+    plan::check(cuts)?;
+    let mut selection = Selection { mode, skipped: Vec::new(), cuts: Vec::new() };
+    for cut in cuts {
+        let is_retention = matches!(cut.kind, CutKind::Retain(_));
+        if cut.head.is_none() && !is_retention {
+            selection.skipped.push(cut.head_name.clone());
+            continue;
+        }
+        let done = &selection.cuts;
+        let report = match (mode, &cut.kind) {
+            (_, CutKind::Threshold(_)) | (SelectionMode::Reference, _) => {
+                by_score::cut(corpus, done, cut)?
+            }
+            (SelectionMode::Exact, CutKind::Retain(rates)) => {
+                by_rank::cut(corpus, done, cut, rates)?
+            }
+            (SelectionMode::Exact, CutKind::Remove(rate)) => {
+                by_rank::cut(corpus, done, cut, std::slice::from_ref(rate))?
+            }
+        };
+        selection.cuts.push(report);
+    }
+    Ok(selection)
+}
+
+/// What a document is to a cut.
+enum Value {
+    /// A candidate; neither number is NaN.
+    Scored { logit: f32, score: f32 },
+    /// It has no score.
+    Unscored,
+    /// Its score is NaN.
+    Nan,
+}
+
+impl Value {
+    fn of(cut: &Cut, row: &Row<'_>) -> Self {
+        let get = |values: &[Option<f32>]| cut.head.and_then(|head| *values.get(head)?);
+        match (get(row.logits), get(row.scores)) {
+            (Some(logit), Some(score)) if logit.is_nan() || score.is_nan() => Self::Nan,
+            (Some(logit), Some(score)) => Self::Scored { logit, score },
+            _ => Self::Unscored,
+        }
+    }
+}

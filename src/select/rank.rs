@@ -1,0 +1,149 @@
+//! The total order of documents for one cut: best first, no two equal.
+//!
+//! Owns the mapping of (logit, id, ordinal) to an unsigned key and the key's 16-bit digits. NaN has
+//! no place in the order; the caller keeps it out.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::config::Keep;
+
+/// Number of 16-bit digits of a [`RankKey`].
+pub(super) const LEVELS: usize = 10;
+/// First digit that comes from the id; the digits before it come from the logit alone.
+pub(super) const ID_LEVEL: usize = 2;
+/// Values of a digit.
+pub(super) const RADIX: usize = 1 << 16;
+/// First digit that comes from the ordinal.
+const ORDINAL_LEVEL: usize = 6;
+
+/// Place of a document in the order of one cut; smaller is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RankKey {
+    /// Order-preserving key of the f32 logit, inverted where high scores are good; −0.0 and +0.0
+    /// are the same key.
+    pub logit: u32,
+    /// xxh3-64 (seed 0) of the id's bytes: breaks ties of the logit, ascending.
+    pub id_hash: u64,
+    /// Position in plan order: breaks ties of the hash (equal ids), ascending.
+    pub ordinal: u64,
+}
+
+impl RankKey {
+    /// The key before every other.
+    pub(super) const FIRST: Self = Self { logit: 0, id_hash: 0, ordinal: 0 };
+
+    /// Key of the logit alone, tie-breaks zero.
+    pub(super) fn of_logit(logit: f32, keep: Keep) -> Self {
+        let bits = (logit + 0.0).to_bits(); // −0.0 + 0.0 is +0.0
+        let ascending = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
+        let logit = match keep {
+            Keep::Above => !ascending,
+            Keep::Below => ascending,
+        };
+        Self { logit, ..Self::FIRST }
+    }
+
+    /// The same logit with its tie-breaks.
+    pub(super) fn with_id(self, id: &str, ordinal: u64) -> Self {
+        Self { id_hash: xxh3_64(id.as_bytes()), ordinal, ..self }
+    }
+
+    /// The logit this key was made of (+0.0 for both zeros).
+    pub(super) fn logit(self, keep: Keep) -> f32 {
+        let ascending = match keep {
+            Keep::Above => !self.logit,
+            Keep::Below => self.logit,
+        };
+        f32::from_bits(if ascending >> 31 == 1 { ascending & !(1 << 31) } else { !ascending })
+    }
+
+    /// The key at the same place of the reversed order (worst first).
+    pub(super) fn reversed(self) -> Self {
+        Self { logit: !self.logit, id_hash: !self.id_hash, ordinal: !self.ordinal }
+    }
+
+    /// Digit number `level`, most significant first.
+    pub(super) fn digit(self, level: usize) -> usize {
+        let (word, place) = match level {
+            0..ID_LEVEL => (u64::from(self.logit) << 32, level),
+            ID_LEVEL..ORDINAL_LEVEL => (self.id_hash, level - ID_LEVEL),
+            _ => (self.ordinal, level - ORDINAL_LEVEL),
+        };
+        (word >> (48 - 16 * place)) as usize & (RADIX - 1)
+    }
+
+    /// This prefix, whose digits from `level` on are zero, with `digit` at `level`.
+    pub(super) fn with_digit(mut self, level: usize, digit: usize) -> Self {
+        let at = |place: usize| (digit as u64) << (48 - 16 * place);
+        match level {
+            0..ID_LEVEL => self.logit |= (at(level) >> 32) as u32,
+            ID_LEVEL..ORDINAL_LEVEL => self.id_hash |= at(level - ID_LEVEL),
+            _ => self.ordinal |= at(level - ORDINAL_LEVEL),
+        }
+        self
+    }
+
+    /// This key with the digits from `level` on set to zero.
+    pub(super) fn prefix(self, level: usize) -> Self {
+        Self {
+            logit: self.logit & (top_digits(level.min(ID_LEVEL)) >> 32) as u32,
+            id_hash: self.id_hash & top_digits(level.saturating_sub(ID_LEVEL)),
+            ordinal: self.ordinal & top_digits(level.saturating_sub(ORDINAL_LEVEL)),
+        }
+    }
+
+    /// The last key whose digits before `level` are those of this prefix.
+    pub(super) fn last_of_prefix(self, level: usize) -> Self {
+        self.reversed().prefix(level).reversed()
+    }
+}
+
+/// A word whose first `count` digits are all ones.
+fn top_digits(count: usize) -> u64 {
+    !u64::MAX.checked_shr(16 * count as u32).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn both_zeros_share_a_key_and_infinities_are_the_ends() {
+        let key = |logit| RankKey::of_logit(logit, Keep::Below);
+        assert_eq!(key(-0.0), key(0.0));
+        assert!(key(f32::NEG_INFINITY) < key(f32::MIN) && key(f32::MAX) < key(f32::INFINITY));
+    }
+
+    #[test]
+    fn the_tie_break_hash_is_the_published_xxh3_of_the_id() {
+        // XXH3_64bits of the empty input, from the xxHash specification's test vectors.
+        assert_eq!(
+            RankKey::of_logit(0.0, Keep::Above).with_id("", 3).id_hash,
+            0x2D06_8005_38D3_94C2
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn keys_order_as_logits_do(a: f32, b: f32) {
+            for (keep, better) in [(Keep::Above, a > b), (Keep::Below, a < b)] {
+                let (key_a, key_b) = (RankKey::of_logit(a, keep), RankKey::of_logit(b, keep));
+                prop_assert_eq!(key_a < key_b, better);
+                prop_assert_eq!(key_a.logit(keep).to_bits(), (a + 0.0).to_bits());
+            }
+        }
+
+        #[test]
+        fn digits_rebuild_the_key(logit: u32, id_hash: u64, ordinal: u64, level in 0..=LEVELS) {
+            let key = RankKey { logit, id_hash, ordinal };
+            let rebuilt =
+                (0..level).fold(RankKey::FIRST, |k, l| k.with_digit(l, key.digit(l)));
+            prop_assert_eq!(rebuilt, key.prefix(level));
+            prop_assert_eq!(key.prefix(level).last_of_prefix(level).prefix(level), rebuilt);
+            prop_assert!(rebuilt <= key && key <= rebuilt.last_of_prefix(level));
+        }
+    }
+}

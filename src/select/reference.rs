@@ -1,0 +1,101 @@
+//! Thresholds as FineWeb2-HQ's filters find them: a quantile of the scores at the head of each file.
+//!
+//! From each of the F files (shards), the first floor(1,000,000 / F) scored rows; the quantile of
+//! these scores at 1 − rate, linearly interpolated as numpy does, bit by bit; kept are scores strictly
+//! above it (`mlp.py`, `cs.py`), or strictly below it for heads whose low scores are good
+//! (`toxic_filter.py`). Rates count documents, whatever the weight. Every cut takes its sample
+//! from all scored documents, as the reference does, not from the survivors of earlier cuts.
+//!
+//! One deviation: NaN scores are left out. In the reference one NaN makes the quantile NaN, and
+//! every document is dropped without a word.
+
+use super::by_score::strict_bound;
+use super::counts::Merge;
+use super::report::Bound;
+use super::{Cut, CutKind, Precision};
+use crate::config::{Keep, Rate};
+use crate::error::{Error, Result};
+
+/// Rows sampled over all files (`mlp.py`).
+const SAMPLE_ROWS: usize = 1_000_000;
+
+/// Rows sampled from each of `num_shards` files.
+pub(super) fn rows_per_shard(num_shards: usize) -> Result<usize> {
+    match SAMPLE_ROWS / num_shards.max(1) {
+        0 => Err(Error::config(
+            "selection.mode",
+            format!(
+                "`reference` samples {SAMPLE_ROWS} rows, less than one of each of {num_shards} files"
+            ),
+        )),
+        rows => Ok(rows),
+    }
+}
+
+/// Scores at the heads of files, at most [`SAMPLE_ROWS`].
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    /// The file being read and how many of its rows were taken.
+    current: Option<(usize, usize)>,
+    scores: Vec<f32>,
+}
+
+impl Sample {
+    /// Takes a score unless `shard` already gave `limit`. The rows of a shard come in one go.
+    pub(super) fn add(&mut self, shard: usize, limit: usize, score: f32) {
+        let taken = self.current.filter(|(current, _)| *current == shard).map_or(0, |(_, n)| n);
+        if taken < limit {
+            self.current = Some((shard, taken + 1));
+            self.scores.push(score);
+        }
+    }
+
+    /// The bound of `cut` at each of `rates`; nothing is kept where nothing was sampled.
+    pub(super) fn bounds(mut self, cut: &Cut, rates: &[Rate]) -> Result<Vec<Bound>> {
+        if self.scores.is_empty() {
+            return Ok(vec![Bound::Nothing; rates.len()]);
+        }
+        self.scores.sort_unstable_by(f32::total_cmp);
+        rates.iter().map(|rate| self.bound(cut, *rate)).collect()
+    }
+
+    fn bound(&self, cut: &Cut, rate: Rate) -> Result<Bound> {
+        // The share of the scores, counted from the lowest, that lies below the threshold.
+        let is_removal = matches!(cut.kind, CutKind::Remove(_));
+        let from_top = is_removal == (cut.keep == Keep::Below);
+        let q = if from_top { 1.0 - rate.as_f64() } else { rate.as_f64() };
+        let threshold = quantile(&self.scores, q);
+        let threshold = match cut.precision {
+            Precision::F32 => f64::from(threshold as f32),
+            Precision::F64 => threshold,
+        };
+        if !threshold.is_finite() {
+            let reason = format!(
+                "`reference`: the quantile {q} of the scores of head `{}` is {threshold}, \
+                 infinite scores are in the sample",
+                cut.head_name
+            );
+            return Err(Error::config("selection.mode", reason));
+        }
+        Ok(strict_bound(cut.keep, threshold))
+    }
+}
+
+impl Merge for Sample {
+    fn merge(&mut self, other: Self) {
+        self.current = None;
+        self.scores.extend(other.scores);
+    }
+}
+
+/// `numpy.quantile(sorted, q)` of f32 values taken as f64, bit by bit; `sorted` ascending without NaN,
+/// not empty, `q` in [0, 1].
+fn quantile(sorted: &[f32], q: f64) -> f64 {
+    let last = sorted.len() - 1;
+    let place = last as f64 * q;
+    let index = (place as usize).min(last);
+    let (a, b) = (f64::from(sorted[index]), f64::from(sorted[(index + 1).min(last)]));
+    let t = place - index as f64;
+    // numpy's `_lerp`: from the nearer end.
+    if t >= 0.5 { b - (b - a) * (1.0 - t) } else { a + (b - a) * t }
+}

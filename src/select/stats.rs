@@ -1,0 +1,196 @@
+//! What a report says about the scores of a head: counts, range, mean and histogram.
+//!
+//! Sums are exact, so that the report's bytes do not depend on how the corpus was split.
+
+use super::counts::{Amount, Merge};
+
+/// Bins of a [`Histogram`](super::Histogram).
+pub const NUM_BINS: usize = 50;
+
+/// Sum of finite f32 values that does not depend on their order: mantissas by exponent.
+#[derive(Debug, Clone, PartialEq)]
+struct ExactSum {
+    /// `mantissas[e]` counts units of 2^(max(e, 1) − 150); 2^103 values fit.
+    mantissas: [i128; 256],
+}
+
+impl ExactSum {
+    fn add(&mut self, value: f32) {
+        let bits = value.to_bits();
+        let exponent = (bits >> 23) & 0xff;
+        let implicit_one = u32::from(exponent != 0) << 23;
+        let mantissa = i128::from(bits & 0x7f_ffff | implicit_one);
+        self.mantissas[exponent as usize] +=
+            if value.is_sign_negative() { -mantissa } else { mantissa };
+    }
+
+    /// The sum, rounded once per exponent, smallest first.
+    fn value(&self) -> f64 {
+        (0i32..)
+            .zip(self.mantissas)
+            .map(|(exponent, mantissa)| mantissa as f64 * 2f64.powi(exponent.max(1) - 150))
+            .sum()
+    }
+}
+
+/// First look at the scores of one head over the whole language.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Survey {
+    num_scored: u64,
+    weight_scored: u128,
+    pub(super) num_unscored: u64,
+    pub(super) num_nan: u64,
+    /// Scored survivors of the earlier cuts, by branch.
+    pub(super) candidates: Vec<Amount>,
+    num_finite: u64,
+    min: f32,
+    max: f32,
+    sum: ExactSum,
+}
+
+impl Survey {
+    /// Nothing seen yet; `num_branches` selections run side by side.
+    pub(super) fn new(num_branches: usize) -> Self {
+        Self {
+            num_scored: 0,
+            weight_scored: 0,
+            num_unscored: 0,
+            num_nan: 0,
+            candidates: vec![Amount::default(); num_branches],
+            num_finite: 0,
+            min: f32::INFINITY,
+            max: f32::NEG_INFINITY,
+            sum: ExactSum { mantissas: [0; 256] },
+        }
+    }
+
+    /// Counts a document with a score.
+    pub(super) fn add(&mut self, weight: u64, score: f32) {
+        self.num_scored += 1;
+        self.weight_scored += u128::from(weight);
+        if score.is_finite() {
+            self.num_finite += 1;
+            self.min = self.min.min(score);
+            self.max = self.max.max(score);
+            self.sum.add(score);
+        }
+    }
+
+    /// All scored documents; `None` where their weight does not fit 64 bits.
+    pub(super) fn scored(&self) -> Option<Amount> {
+        let weight = u64::try_from(self.weight_scored).ok()?;
+        Some(Amount { num_documents: self.num_scored, weight })
+    }
+
+    /// Least and largest finite score (zeros unsigned) and their mean; `None` without one.
+    pub(super) fn range(&self) -> Option<(f32, f32, f64)> {
+        let mean = || self.sum.value() / self.num_finite as f64;
+        (self.num_finite > 0).then(|| (self.min + 0.0, self.max + 0.0, mean()))
+    }
+}
+
+impl Merge for Survey {
+    fn merge(&mut self, other: Self) {
+        self.num_scored += other.num_scored;
+        self.weight_scored += other.weight_scored;
+        self.num_unscored += other.num_unscored;
+        self.num_nan += other.num_nan;
+        self.candidates.merge(other.candidates);
+        self.num_finite += other.num_finite;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        for (mine, theirs) in self.sum.mantissas.iter_mut().zip(other.sum.mantissas) {
+            *mine += theirs;
+        }
+    }
+}
+
+/// Documents by score, in [`NUM_BINS`] bins of equal width.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Bins {
+    low: f64,
+    high: f64,
+    pub(super) counts: [u64; NUM_BINS],
+}
+
+impl Bins {
+    /// Empty bins from `low` to `high`.
+    pub(super) fn new(low: f64, high: f64) -> Self {
+        Self { low, high, counts: [0; NUM_BINS] }
+    }
+
+    /// Counts a document; infinite scores go to the end bins.
+    pub(super) fn add(&mut self, score: f32) {
+        let width = self.high - self.low;
+        let place = (f64::from(score) - self.low) / width * NUM_BINS as f64;
+        // The cast saturates: below `low`, and in bins without width (NaN), this is bin 0.
+        self.counts[(place as usize).min(NUM_BINS - 1)] += 1;
+    }
+}
+
+impl Merge for Bins {
+    fn merge(&mut self, other: Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
+            *mine += theirs;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn survey(scores: &[f32]) -> Survey {
+        let mut survey = Survey::new(1);
+        for &score in scores {
+            survey.add(1, score);
+        }
+        survey
+    }
+
+    #[test]
+    fn the_mean_does_not_lose_small_scores_among_large_ones() {
+        let scores = [1e30, 1.0, -1e30, 1.0];
+        assert_eq!(survey(&scores).range(), Some((-1e30, 1e30, 0.5)));
+    }
+
+    #[test]
+    fn infinite_scores_are_counted_but_have_no_part_in_range_and_mean() {
+        let survey = survey(&[f32::INFINITY, 2.0, f32::NEG_INFINITY]);
+        assert_eq!(survey.range(), Some((2.0, 2.0, 2.0)));
+        assert_eq!(survey.scored().map(|scored| scored.num_documents), Some(3));
+    }
+
+    #[test]
+    fn a_score_at_an_inner_edge_belongs_to_the_upper_bin() {
+        let mut bins = Bins::new(0.0, 1.0);
+        for score in [0.0, 0.5, 1.0, f32::INFINITY] {
+            bins.add(score);
+        }
+        assert_eq!((bins.counts[0], bins.counts[25], bins.counts[49]), (1, 1, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn surveys_merge_in_any_grouping(
+            a: Vec<f32>, b: Vec<f32>, c: Vec<f32>,
+        ) {
+            let scores = |values: &[f32]| -> Vec<f32> {
+                values.iter().copied().filter(|score| !score.is_nan()).collect()
+            };
+            let [a, b, c] = [scores(&a), scores(&b), scores(&c)];
+            let joined = |parts: [Survey; 3]| {
+                let [mut first, mut second, third] = parts;
+                second.merge(third);
+                first.merge(second);
+                first
+            };
+            let grouped = joined([survey(&c), survey(&a), survey(&b)]);
+            let whole = survey(&[a, b, c].concat());
+            prop_assert_eq!(grouped.range(), whole.range());
+            prop_assert_eq!(grouped.scored(), whole.scored());
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The selected documents with all their columns, the new ones beside them; files mirror the inputs.
+
+mod shard;
+mod sidecar;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{ALL_LANGUAGES, Context};
+use crate::config::{DEFAULT_LANGUAGE, RunConfig};
+use crate::error::{Error, Result};
+use crate::export::{ExportSpec, WriterOptions, export_schema};
+use crate::input::{Format, InputFile, RowReader};
+use crate::run::{RunDir, Stage};
+use crate::select::Selection;
+use shard::ShardExport;
+
+/// What is the same for all shards.
+pub(super) struct Job<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) spec: ExportSpec,
+    /// Heads with a retention column, in the order of the columns.
+    pub(super) retention_heads: Vec<String>,
+    pub(super) selections: BTreeMap<String, Selection>,
+    pub(super) provenance: Value,
+}
+
+impl Job<'_> {
+    pub(super) fn writer_options(&self, reason: Option<&str>) -> WriterOptions {
+        let export = &self.context.config.export;
+        let mut provenance = self.provenance.clone();
+        if let Some(reason) = reason {
+            provenance["removed_by"] = json!(reason);
+        }
+        WriterOptions {
+            zstd: export.zstd,
+            row_group_bytes: export.row_group_mb as u64 * 1_000_000,
+            max_file_bytes: export.max_file_mb.map(|mb| mb as u64 * 1_000_000),
+            metadata: vec![("polysift".to_owned(), provenance.to_string())],
+        }
+    }
+}
+
+/// Heads that any language retains by.
+fn retention_heads(config: &RunConfig) -> Vec<String> {
+    let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
+    let heads: BTreeSet<String> =
+        languages.flat_map(|l| config.cuts(l).retention.into_keys()).collect();
+    heads.into_iter().collect()
+}
+
+fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
+    let export = &config.export;
+    ExportSpec {
+        layout: export.layout,
+        embeddings: export
+            .with_embeddings
+            .then(|| export.embeddings.unwrap_or(config.store.embeddings)),
+        text: config.input.text.clone(),
+        id: config.input.id.clone(),
+        replace_embeddings: config.input.embeddings.is_some(),
+        score_columns: config.heads.iter().map(|(name, head)| head.column(name)).collect(),
+        retention_columns: retention_heads
+            .iter()
+            .filter_map(|name| Some(config.heads.get(name)?.retention_column(name)))
+            .collect(),
+    }
+}
+
+/// Files whose columns [`check_columns`] looks at; those of one corpus are alike.
+const MAX_CHECKED_FILES: usize = 100;
+
+/// Whether the columns of the input leave room for the new ones, as far as footers tell.
+pub fn check_columns(config: &RunConfig, files: &[InputFile]) -> Result<()> {
+    let spec = spec(config, &retention_heads(config));
+    let parquet = files.iter().filter(|file| file.format == Format::Parquet);
+    for file in parquet.take(MAX_CHECKED_FILES) {
+        // A damaged file is the embed stage's to report, with its shard.
+        if let Ok(reader) = RowReader::open(file, &config.input) {
+            export_schema(&reader.schema(), &spec, &file.path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Settings that the exported files depend on.
+pub fn settings(config: &RunConfig, selections: &BTreeMap<String, Selection>) -> Value {
+    let columns: BTreeMap<&String, String> =
+        config.heads.iter().map(|(name, head)| (name, head.column(name))).collect();
+    json!({"export": config.export, "columns": columns, "selections": selections})
+}
+
+/// The cuts of every language of the run, as the threshold stage left them.
+pub(crate) fn selections(run: &RunDir) -> Result<BTreeMap<String, Selection>> {
+    let missing = || Error::Missing {
+        path: run.root().display().to_string(),
+        reason: "the thresholds are not computed yet; run `polysift threshold`".into(),
+    };
+    if !run.is_done(Stage::Threshold, ALL_LANGUAGES)? {
+        return Err(missing());
+    }
+    let mut selections = BTreeMap::new();
+    for language in super::languages_of(run)? {
+        let selection = run.read_json(&run.selection_file(&language))?.ok_or_else(missing)?;
+        selections.insert(language, selection);
+    }
+    Ok(selections)
+}
+
+/// Exports every shard that is not exported yet.
+pub fn export(context: Context<'_>) -> Result<()> {
+    let Context { config, run, .. } = context;
+    let plan = super::score::finished_plan(context)?;
+    let selections = selections(run)?;
+    context.freeze(Stage::Export, &settings(config, &selections))?;
+    let mut todo = Vec::new();
+    for (place, shard) in plan.shards.iter().enumerate() {
+        if !run.is_done(Stage::Export, &shard.name)? {
+            todo.push((place as u64, shard));
+        }
+    }
+    if todo.is_empty() {
+        return Ok(());
+    }
+    let retention_heads = retention_heads(config);
+    let job = Job {
+        context,
+        spec: spec(config, &retention_heads),
+        retention_heads,
+        selections,
+        provenance: json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "encoder_digest": super::embed::encoder_digest(run)?,
+            "head_digests": run.frozen_settings(Stage::Score)?,
+            "cuts": run.frozen_settings(Stage::Threshold)?,
+        }),
+    };
+    let rows = super::embedded_rows(run, todo.iter().map(|(_, shard)| *shard))?;
+    context.progress.begin("export", Some(rows), "documents");
+    let outcome = super::for_all_shards(
+        &todo,
+        |&(_, shard)| &shard.name,
+        |&(place, shard)| ShardExport::new(&job, place, shard)?.run(),
+    );
+    context.progress.end();
+    outcome
+}

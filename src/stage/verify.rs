@@ -1,0 +1,205 @@
+//! Holds a run against itself: files present and unchanged, counts adding up, cuts recomputed.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
+use super::export::selections;
+use super::score::Heads;
+use super::threshold::select_language;
+use super::{ALL_LANGUAGES, Context};
+use crate::error::{Error, Result};
+use crate::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
+use crate::store::stamp;
+
+/// What was checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Verified {
+    /// Files whose digest was recomputed.
+    pub files: u64,
+    /// Rows that add up over the stages.
+    pub rows: u64,
+    /// Languages whose cuts were recomputed.
+    pub languages: u64,
+    /// What is wrong, in words; empty when all is well.
+    pub problems: Vec<String>,
+}
+
+/// Verifies every stage of the run that was begun.
+pub fn verify(context: Context<'_>) -> Result<Verified> {
+    let run = context.run;
+    let plan = run.plan()?;
+    let mut checks = Checks { context, verified: Verified::default(), files: Vec::new() };
+    for shard in &plan.shards {
+        checks.shard(shard)?;
+    }
+    for (key, marker) in run.markers(Stage::Train)? {
+        checks.take(marker, || format!("train: the marker of {key} cannot be read"));
+    }
+    if checks.begun(Stage::Threshold)? {
+        checks.marker(Stage::Threshold, ALL_LANGUAGES);
+        checks.cuts(&plan)?;
+    }
+    let Checks { mut verified, files, .. } = checks;
+    verified.files = files.len() as u64;
+    verified.problems.extend(wrong_digests(context, &files)?);
+    Ok(verified)
+}
+
+/// The checks of a run in progress.
+struct Checks<'a> {
+    context: Context<'a>,
+    verified: Verified,
+    /// Files that markers stand for.
+    files: Vec<PartFile>,
+}
+
+impl Checks<'_> {
+    /// Whether `stage` has frozen settings; a stage that was begun has to be complete.
+    fn begun(&mut self, stage: Stage) -> Result<bool> {
+        let run = self.context.run;
+        match run.frozen_settings(stage) {
+            Ok(settings) => Ok(settings.is_some()),
+            Err(error @ Error::Decode { .. }) => {
+                let problem = super::chain(&error);
+                if !self.verified.problems.contains(&problem) {
+                    self.verified.problems.push(problem);
+                }
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn take(
+        &mut self,
+        marker: Result<Option<ShardMarker>>,
+        missing: impl Fn() -> String,
+    ) -> Option<ShardMarker> {
+        match marker {
+            Ok(Some(marker)) => {
+                self.files.extend(marker.files.iter().cloned());
+                Some(marker)
+            }
+            Ok(None) => {
+                self.verified.problems.push(missing());
+                None
+            }
+            Err(error) => {
+                self.verified.problems.push(super::chain(&error));
+                None
+            }
+        }
+    }
+
+    /// The marker of `key`; its absence is a problem.
+    fn marker(&mut self, stage: Stage, key: &str) -> Option<ShardMarker> {
+        let marker = self.context.run.shard_marker(stage, key);
+        self.take(marker, || format!("{}: {key} is not done", stage.name()))
+    }
+
+    /// What the stages say of one shard, against each other and against the exported files.
+    fn shard(&mut self, shard: &Shard) -> Result<()> {
+        let context = self.context;
+        if !self.begun(Stage::Embed)? {
+            self.verified.problems.push("run.json does not know the embed stage".to_owned());
+        }
+        if shard.file.exists()
+            && let Err(error) = shard.input()
+        {
+            self.verified.problems.push(super::chain(&error));
+        }
+        let Some(embedded) = self.marker(Stage::Embed, &shard.name) else { return Ok(()) };
+        self.verified.rows += embedded.rows;
+        let mut later = Vec::new();
+        if self.begun(Stage::Score)? {
+            let keys = context.config.heads.keys().map(|head| format!("{head}/{}", shard.name));
+            later.extend(keys.map(|key| (Stage::Score, key)));
+        }
+        if self.begun(Stage::Export)? {
+            later.push((Stage::Export, shard.name.clone()));
+        }
+        for (stage, key) in later {
+            let Some(marker) = self.marker(stage, &key) else { continue };
+            if marker.rows != embedded.rows {
+                self.verified.problems.push(format!(
+                    "{}: {key} accounts for {} rows, embed for {}",
+                    stage.name(),
+                    marker.rows,
+                    embedded.rows
+                ));
+            }
+            if stage == Stage::Export {
+                exported_rows(context.run, &marker, &mut self.verified.problems);
+            }
+        }
+        Ok(())
+    }
+
+    /// Recomputes the cuts of every language and compares them with the stored ones.
+    fn cuts(&mut self, plan: &Plan) -> Result<()> {
+        let (stored, heads) = match (selections(self.context.run), Heads::load(self.context)) {
+            (Ok(stored), Ok(heads)) => (stored, heads),
+            (Err(error), _) | (_, Err(error)) => {
+                self.verified.problems.push(super::chain(&error));
+                return Ok(());
+            }
+        };
+        if self.context.run.frozen_settings(Stage::Score).ok().flatten() != Some(heads.settings()) {
+            self.verified.problems.push("the heads are not those that made the scores".to_owned());
+        }
+        for (language, stored) in stored {
+            match select_language(self.context, plan, &heads, &language) {
+                Ok(recomputed) if recomputed == stored => {}
+                Ok(_) => self
+                    .verified
+                    .problems
+                    .push(format!("{language}: the stored cuts are not those of the scores")),
+                Err(Error::Stopped) => return Err(Error::Stopped),
+                Err(error) => self.verified.problems.push(super::chain(&error)),
+            }
+            self.verified.languages += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Rows of the exported files against the counts of the marker.
+fn exported_rows(run: &RunDir, marker: &ShardMarker, problems: &mut Vec<String>) {
+    let mut by_folder: BTreeMap<&str, u64> = BTreeMap::new();
+    for file in &marker.files {
+        let reason = match file.path.strip_prefix("removed/") {
+            Some(rest) => rest.split('/').next().unwrap_or_default(),
+            None => "kept",
+        };
+        *by_folder.entry(reason).or_default() += file.rows;
+        match crate::store::parquet_rows(&run.path(&file.path)) {
+            Ok(rows) if rows == file.rows => {}
+            Ok(rows) => {
+                problems.push(format!("{}: holds {rows} rows, not {}", file.path, file.rows));
+            }
+            Err(error) => problems.push(super::chain(&error)),
+        }
+    }
+    for (reason, rows) in by_folder {
+        let counted = marker.counts.get(reason).copied().unwrap_or_default();
+        if rows != counted {
+            problems.push(format!("{reason}: {rows} rows exported, {counted} counted"));
+        }
+    }
+}
+
+fn wrong_digests(context: Context<'_>, files: &[PartFile]) -> Result<Vec<String>> {
+    let wrong: Vec<Option<String>> = files
+        .par_iter()
+        .map(|file| {
+            context.stop.check()?;
+            Ok(match stamp(&context.run.path(&file.path)) {
+                Ok(found) if found == file.stamp => None,
+                Ok(_) => Some(format!("{}: changed since it was written", file.path)),
+                Err(error) => Some(super::chain(&error)),
+            })
+        })
+        .collect::<Result<_>>()?;
+    Ok(wrong.into_iter().flatten().collect())
+}

@@ -1,0 +1,222 @@
+//! 80/10/10 split of labelled samples: stratified, seeded, by content.
+//!
+//! Samples of the same id or the same embedding form a group that no split separates. Groups are
+//! ordered by a keyed hash of their content, so neither the order of the samples nor that of the
+//! files matters, and a few more samples leave most of the others where they were.
+
+use std::collections::HashMap;
+
+use super::Samples;
+
+/// A validation and a test sample of this many.
+const HOLD_OUT: usize = 10;
+
+/// Rows of the samples by split, each list in the order of (id, embedding, label).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Splits {
+    /// What is learned from.
+    pub train: Vec<usize>,
+    /// What chooses an epoch.
+    pub validation: Vec<usize>,
+    /// What is looked at once.
+    pub test: Vec<usize>,
+}
+
+/// Splits the given `rows` of `samples`.
+///
+/// Within each class (of a group: that of its first sample) one tenth, rounded to nearest, goes to
+/// validation and as much to test, less what groups too large for the rest of it leave open; such
+/// groups go to train.
+pub fn split(samples: &Samples, rows: Vec<usize>, seed: u64) -> Splits {
+    let digest = |row: usize| {
+        let mut hasher = blake3::Hasher::new();
+        for value in samples.embedding(row) {
+            hasher.update(&value.to_le_bytes());
+        }
+        *hasher.finalize().as_bytes()
+    };
+    let mut ordered: Vec<Keyed<'_>> = rows
+        .into_iter()
+        .map(|row| Keyed {
+            id: &samples.ids[row],
+            digest: digest(row),
+            label: samples.labels[row],
+            row,
+        })
+        .collect();
+    // Samples equal in all of this cannot be told apart, so the row itself never decides anything
+    // that shows.
+    ordered.sort_unstable_by(|a, b| {
+        (a.id, a.digest, a.label, a.row).cmp(&(b.id, b.digest, b.label, b.row))
+    });
+
+    let mut splits = vec![Part::Train; ordered.len()];
+    for label in [true, false] {
+        assign(&ordered, label, seed, &mut splits);
+    }
+    let rows_of = |part: Part| {
+        ordered.iter().zip(&splits).filter(|(_, own)| **own == part).map(|(s, _)| s.row).collect()
+    };
+    Splits {
+        train: rows_of(Part::Train),
+        validation: rows_of(Part::Validation),
+        test: rows_of(Part::Test),
+    }
+}
+
+/// A sample with what orders it.
+struct Keyed<'a> {
+    id: &'a str,
+    digest: [u8; 32],
+    label: bool,
+    row: usize,
+}
+
+/// A split.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Train,
+    Validation,
+    Test,
+}
+
+/// Assigns the groups whose first sample has this `label`.
+fn assign(ordered: &[Keyed<'_>], label: bool, seed: u64, splits: &mut [Part]) {
+    let key = *blake3::hash(&seed.to_le_bytes()).as_bytes();
+    let mut groups: Vec<([u8; 32], Vec<usize>)> = groups(ordered)
+        .into_iter()
+        .filter(|group| ordered[group[0]].label == label)
+        .map(|group| {
+            let first = &ordered[group[0]];
+            let mut hasher = blake3::Hasher::new_keyed(&key);
+            hasher.update(&first.digest).update(first.id.as_bytes());
+            (*hasher.finalize().as_bytes(), group)
+        })
+        .collect();
+    groups.sort_unstable();
+    let size: usize = groups.iter().map(|(_, group)| group.len()).sum();
+    let target = (size + HOLD_OUT / 2) / HOLD_OUT;
+    let (mut validation, mut test) = (target, target);
+    for (_, group) in groups {
+        let part = if group.len() <= validation {
+            validation -= group.len();
+            Part::Validation
+        } else if group.len() <= test {
+            test -= group.len();
+            Part::Test
+        } else {
+            Part::Train
+        };
+        for at in group {
+            splits[at] = part;
+        }
+    }
+}
+
+/// Positions of `ordered` in groups of equal id or equal digest, transitively; ascending within a
+/// group and by the first of each group.
+fn groups(ordered: &[Keyed<'_>]) -> Vec<Vec<usize>> {
+    let mut parents: Vec<usize> = (0..ordered.len()).collect();
+    let mut by_digest = HashMap::new();
+    for at in 0..ordered.len() {
+        if at > 0 && ordered[at].id == ordered[at - 1].id {
+            join(&mut parents, at - 1, at);
+        }
+        let twin = *by_digest.entry(ordered[at].digest).or_insert(at);
+        join(&mut parents, twin, at);
+    }
+    let mut groups: Vec<Vec<usize>> = vec![Vec::new(); ordered.len()];
+    for at in 0..ordered.len() {
+        let root = root(&mut parents, at);
+        groups[root].push(at);
+    }
+    groups.retain(|group| !group.is_empty());
+    groups
+}
+
+/// Joins the groups of `a` and `b`; the smaller root stays a root.
+fn join(parents: &mut [usize], a: usize, b: usize) {
+    let (a, b) = (root(parents, a), root(parents, b));
+    parents[a.max(b)] = a.min(b);
+}
+
+/// Root of the group of `at`; halves the path on its way.
+fn root(parents: &mut [usize], mut at: usize) -> usize {
+    while parents[at] != at {
+        parents[at] = parents[parents[at]];
+        at = parents[at];
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Samples of one-value embeddings.
+    fn samples(rows: &[(u8, bool, u8)]) -> Samples {
+        Samples {
+            ids: rows.iter().map(|(id, ..)| format!("d{id}")).collect(),
+            labels: rows.iter().map(|&(_, label, _)| label).collect(),
+            embeddings: rows.iter().map(|&(.., value)| f32::from(value)).collect(),
+            hidden_size: 1,
+        }
+    }
+
+    /// Content of the rows of each split.
+    fn content(samples: &Samples, splits: &Splits) -> Vec<Vec<(String, bool, u32)>> {
+        let of = |rows: &Vec<usize>| {
+            rows.iter()
+                .map(|&r| {
+                    (samples.ids[r].clone(), samples.labels[r], samples.embeddings[r].to_bits())
+                })
+                .collect()
+        };
+        vec![of(&splits.train), of(&splits.validation), of(&splits.test)]
+    }
+
+    #[test]
+    fn each_class_gives_a_tenth_to_validation_and_to_test() {
+        let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
+        let samples = samples(&rows);
+        let splits = split(&samples, (0..100).collect(), 7);
+        for (rows, positive, negative) in
+            [(&splits.train, 32, 48), (&splits.validation, 4, 6), (&splits.test, 4, 6)]
+        {
+            let counts = samples.count(rows);
+            assert_eq!((counts.positive, counts.negative), (positive, negative));
+        }
+    }
+
+    #[test]
+    fn another_seed_gives_another_split() {
+        let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
+        let samples = samples(&rows);
+        assert_ne!(split(&samples, (0..100).collect(), 1), split(&samples, (0..100).collect(), 2));
+    }
+
+    proptest! {
+        #[test]
+        fn duplicates_stay_together_and_order_does_not_matter(
+            (rows, shuffled) in prop::collection::vec((0..30u8, any::<bool>(), 0..40u8), 0..80)
+                .prop_flat_map(|rows| (Just(rows.clone()), Just(rows).prop_shuffle())),
+            seed in any::<u64>(),
+        ) {
+            let (one, two) = (samples(&rows), samples(&shuffled));
+            let splits = split(&one, (0..rows.len()).collect(), seed);
+            let parts = content(&one, &splits);
+            prop_assert_eq!(
+                &parts,
+                &content(&two, &split(&two, (0..rows.len()).collect(), seed))
+            );
+            prop_assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), rows.len());
+            for (a, b) in [(0, 1), (0, 2), (1, 2)] {
+                for x in &parts[a] {
+                    prop_assert!(parts[b].iter().all(|y| x.0 != y.0 && x.2 != y.2));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Which model files are taken, and what is said about the others.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use polysift::config::{EncoderConfig, Pooling};
+use polysift::encoder::{load, resolve};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+
+use super::{config, embed, golden, offline, open};
+
+#[test]
+fn the_default_model_needs_no_files() -> Result<()> {
+    let model = load(&EncoderConfig::default(), &offline())?;
+    let info = model.encoder.info();
+    assert!(info.max_tokens >= EncoderConfig::default().max_tokens);
+    let tokenized = model.tokenizer.tokenize("What is inside the binary works.")?;
+    let embedding = embed(model.encoder.as_ref(), &tokenized.chunks, 512)?;
+    assert_eq!(embedding.len(), info.hidden_size);
+    Ok(())
+}
+
+/// A copy of a golden model to damage.
+fn copy(name: &str) -> Result<tempfile::TempDir> {
+    let directory = tempfile::tempdir()?;
+    for entry in std::fs::read_dir(golden(name))? {
+        let entry = entry?;
+        std::fs::copy(entry.path(), directory.path().join(entry.file_name()))?;
+    }
+    Ok(directory)
+}
+
+fn refusal(directory: &Path) -> Result<String> {
+    let error = open(directory, Pooling::Mean).err().context("accepted")?;
+    assert_eq!(error.exit_code(), 65, "{error}");
+    Ok(error.to_string())
+}
+
+#[test]
+fn a_damaged_weight_file_is_refused_whole() -> Result<()> {
+    let directory = copy("head16-prefixed")?;
+    let path = directory.path().join("model.safetensors");
+    let bytes = std::fs::read(&path)?;
+    for length in [0, 7, 1000, bytes.len() - 1] {
+        std::fs::write(&path, &bytes[..length])?;
+        let message = refusal(directory.path())?;
+        assert!(
+            message.contains("model.safetensors: is not a whole safetensors file"),
+            "{message}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_tensor_that_does_not_serve_is_named() -> Result<()> {
+    let directory = copy("head16-prefixed")?;
+    let path = directory.path().join("model.safetensors");
+    let bytes = std::fs::read(&path)?;
+    let file = SafeTensors::deserialize(&bytes)?;
+    let name = "roberta.encoder.layer.1.output.dense.bias";
+    let values = [0u8; 48 * 8];
+    let view = |dtype, shape, size| TensorView::new(dtype, shape, &values[..size]);
+    for (replacement, expected) in [
+        (None, format!("there is no tensor `{name}`")),
+        (Some(view(Dtype::F32, vec![47], 188)?), format!("tensor `{name}` is [47], not [48]")),
+        (Some(view(Dtype::I64, vec![48], 384)?), format!("tensor `{name}` is I64")),
+    ] {
+        let mut tensors: BTreeMap<_, _> = file.tensors().into_iter().collect();
+        tensors.remove(name);
+        if let Some(tensor) = replacement {
+            tensors.insert(name.into(), tensor);
+        }
+        std::fs::write(&path, safetensors::serialize(tensors, None)?)?;
+        let message = refusal(directory.path())?;
+        assert!(message.contains(&expected), "{message}");
+    }
+    Ok(())
+}
+
+#[test]
+fn weights_that_are_not_numbers_are_an_error() -> Result<()> {
+    let directory = copy("head16-prefixed")?;
+    let path = directory.path().join("model.safetensors");
+    let bytes = std::fs::read(&path)?;
+    let file = SafeTensors::deserialize(&bytes)?;
+    let nan = vec![0xFFu8; 48 * 4];
+    let mut tensors: BTreeMap<_, _> = file.tensors().into_iter().collect();
+    let name = "roberta.encoder.layer.0.output.LayerNorm.bias".to_owned();
+    tensors.insert(name, TensorView::new(Dtype::F32, vec![48], &nan)?);
+    std::fs::write(&path, safetensors::serialize(tensors, None)?)?;
+    let message = refusal(directory.path())?;
+    assert!(message.contains("not finite"), "{message}");
+    Ok(())
+}
+
+#[test]
+fn a_directory_that_lacks_a_file_says_which() -> Result<()> {
+    for (file, expected) in [
+        ("config.json", "has no config.json"),
+        ("tokenizer.json", "has no tokenizer.json"),
+        ("model.safetensors.index.json", "has neither model.safetensors nor"),
+        (
+            "model-00002-of-00003.safetensors",
+            "names model-00002-of-00003.safetensors, which is not",
+        ),
+    ] {
+        let directory = copy("head20-sharded")?;
+        std::fs::remove_file(directory.path().join(file))?;
+        let message = refusal(directory.path())?;
+        assert!(message.contains(expected), "{message}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_shard_outside_the_directory_is_refused() -> Result<()> {
+    let directory = copy("head20-sharded")?;
+    let index = r#"{"weight_map": {"a": "../elsewhere.safetensors"}}"#;
+    std::fs::write(directory.path().join("model.safetensors.index.json"), index)?;
+    assert!(refusal(directory.path())?.contains("`../elsewhere.safetensors`, which is no plain"));
+    Ok(())
+}
+
+#[test]
+fn a_name_that_is_no_model_and_a_length_that_is_too_long_are_settings_errors() -> Result<()> {
+    for (model, max_tokens, expected) in [
+        ("no/such/model", 100, "encoder.model: `no/such/model` is neither"),
+        ("xlm-roberta-base", 100, "encoder.model: `xlm-roberta-base` is neither"),
+        ("../x", 100, "encoder.model: `../x` is neither"),
+        (&golden("head20-sharded").display().to_string(), 130, "takes at most 129"),
+    ] {
+        let config = EncoderConfig { model: model.into(), max_tokens, ..EncoderConfig::default() };
+        let error = load(&config, &offline()).err().context("accepted")?;
+        assert!(error.exit_code() == 2 && error.to_string().contains(expected), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_digest_sees_every_file() -> Result<()> {
+    let directory = copy("head32-bf16")?;
+    let digest = || {
+        Ok::<_, anyhow::Error>(
+            resolve(&config(directory.path(), Pooling::Mean), &offline())?.digest,
+        )
+    };
+    let mut digests = vec![digest()?];
+    for file in ["config.json", "tokenizer.json", "model.safetensors"] {
+        let path = directory.path().join(file);
+        let mut bytes = std::fs::read(&path)?;
+        bytes.push(b' ');
+        std::fs::write(&path, bytes)?;
+        digests.push(digest()?);
+    }
+    digests.sort();
+    digests.dedup();
+    assert_eq!(digests.len(), 4);
+    Ok(())
+}

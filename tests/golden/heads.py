@@ -1,0 +1,192 @@
+"""Expected values for the tests of heads, from PyTorch, NumPy and scikit-learn.
+
+    python heads.py golden OUT            write the files of tests/golden/heads into OUT
+    python heads.py compare DUMP OUT      train on DUMP with PyTorch, write the accuracies to OUT
+
+DUMP is what the test `dump_comparison` writes where POLYSIFT_TEST_DUMP names it: the samples and, for each seed, the rows of
+our splits. Versions used: torch 2.15.0, scikit-learn 1.9.1, safetensors 0.8.0, numpy 2.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import sklearn.metrics as metrics
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+
+def mlp(sizes, dropout=0.2):
+    """Linear, ReLU, Dropout, ..., Linear: the shape of the published heads."""
+    layers = []
+    for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
+        layers.append(nn.Linear(inputs, outputs))
+        if i + 2 < len(sizes):
+            layers += [nn.ReLU(), nn.Dropout(dropout)]
+    return nn.Sequential(*layers)
+
+
+def rounded(model, dtype):
+    """`model` with the weights that a file of `dtype` holds, computing in float32."""
+    return model.to(dtype).to(torch.float32).eval()
+
+
+def scores(out):
+    """One file per head, and `scores.safetensors` with embeddings and what PyTorch gives for them."""
+    cases = {}
+    torch.manual_seed(0)
+
+    model = rounded(mlp([768, 64, 1]), torch.float16)
+    x = torch.randn(40, 768)
+    x[-1] *= 60  # saturates the sigmoid
+    with torch.no_grad():
+        logit = model(x)[:, 0]
+    cases |= {"quality.embeddings": x, "quality.logits": logit, "quality.scores": torch.sigmoid(logit)}
+    save_file(
+        {f"classifier.{k}": v.to(torch.float16) for k, v in model.state_dict().items()},
+        out / "quality.safetensors",
+    )
+
+    model = rounded(mlp([48, 48, 2]), torch.float32)
+    x = torch.randn(60, 48)
+    offsets = [0, 1, 4, 4, 9, 20, 21, 60]  # one document has no chunks
+    with torch.no_grad():
+        probabilities = torch.softmax(model(x), dim=1)[:, 1]
+    largest = [probabilities[a:b].max() if b > a else torch.tensor(-1.0) for a, b in zip(offsets, offsets[1:])]
+    cases |= {
+        "toxicity.embeddings": x,
+        "toxicity.offsets": torch.tensor(offsets),
+        "toxicity.scores": torch.stack(largest),
+    }
+    save_file(model.state_dict(), out / "toxicity.safetensors")  # keys 0.weight, 3.weight
+
+    for name, dtype in [("raw_bf16", torch.bfloat16), ("raw_f64", torch.float64)]:
+        model = rounded(mlp([24, 16, 8, 1]), dtype)
+        x = torch.randn(30, 24)
+        with torch.no_grad():
+            cases |= {f"{name}.embeddings": x, f"{name}.scores": model(x)[:, 0]}
+        save_file(
+            {f"net.layers.{k}": v.to(dtype) for k, v in model.state_dict().items()},
+            out / f"{name}.safetensors",
+        )
+
+    # As the reference: both sides divided by their L2 norm in float64, largest dot product.
+    references, x = torch.randn(50, 96), torch.randn(40, 96)
+    r, d = references.double().numpy(), x.double().numpy()
+    r = r / np.linalg.norm(r, axis=1, keepdims=True)
+    d = d / np.linalg.norm(d, axis=1, keepdims=True)
+    cases |= {"cosine.embeddings": x, "cosine.scores": torch.from_numpy((d @ r.T).max(axis=1))}
+    save_file({"references": references}, out / "cosine.safetensors")
+
+    save_file(cases, out / "scores.safetensors")
+
+
+def optimisation(out):
+    """Weights before and after five full-batch steps of AdamW without dropout."""
+    cases = {}
+    for outputs in (1, 2, 3):
+        torch.manual_seed(outputs)
+        model = mlp([6, 5, outputs], dropout=0.0)
+        x, y = torch.randn(12, 6), (torch.arange(12) % 3 == 0)
+        for key, value in model.state_dict().items():
+            cases[f"{outputs}.before.{key}"] = value.clone()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2, weight_decay=0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            if outputs == 1:
+                loss = nn.functional.binary_cross_entropy_with_logits(model(x)[:, 0], y.float())
+            else:
+                # The class of the positives is the last, that of the negatives the first.
+                loss = nn.functional.cross_entropy(model(x), y.long() * (outputs - 1))
+            loss.backward()
+            optimizer.step()
+        for key, value in model.state_dict().items():
+            cases[f"{outputs}.after.{key}"] = value.clone()
+        cases |= {f"{outputs}.embeddings": x, f"{outputs}.labels": y.to(torch.uint8)}
+    save_file(cases, out / "optimisation.safetensors")
+
+
+def measured(logits, labels):
+    """All metrics by scikit-learn; what it cannot define is null."""
+    z, y = np.array(logits, dtype=np.float32), np.array(labels, dtype=bool)
+    result = dict.fromkeys(["accuracy", "precision", "recall", "f1", "roc_auc", "loss"])
+    if len(y):
+        p = torch.sigmoid(torch.from_numpy(z)).numpy()
+        called = p > 0.5
+        result["accuracy"] = metrics.accuracy_score(y, called)
+        result["precision"] = metrics.precision_score(y, called, zero_division=np.nan)
+        result["recall"] = metrics.recall_score(y, called, zero_division=np.nan)
+        result["f1"] = metrics.f1_score(y, called, zero_division=np.nan)
+        if y.any() and not y.all():
+            result["roc_auc"] = metrics.roc_auc_score(y, z)
+        result["loss"] = nn.functional.binary_cross_entropy_with_logits(
+            torch.from_numpy(z).double(), torch.from_numpy(y).double()
+        ).item()
+    return {k: None if v is None or np.isnan(v) else float(v) for k, v in result.items()}
+
+
+def measures(out):
+    """Metrics of small lists, ties, single classes and the empty list among them."""
+    rng = np.random.default_rng(0)
+    cases = {
+        "random": (rng.normal(size=200), rng.random(200) < 0.4),
+        "ties": (rng.integers(-2, 3, size=150) / 2, rng.random(150) < 0.5),
+        "all_equal": (np.zeros(9), np.arange(9) < 4),
+        "one_class": (rng.normal(size=8), np.ones(8, dtype=bool)),
+        "other_class": (rng.normal(size=8) - 9, np.zeros(8, dtype=bool)),
+        "none_called": (rng.normal(size=8) - 9, np.arange(8) < 3),
+        "large": (np.array([80.0, -80.0, 80.0, -80.0, 12.0]), np.array([1, 0, 0, 1, 1], dtype=bool)),
+        "empty": (np.array([]), np.array([], dtype=bool)),
+    }
+    table = {}
+    for name, (logits, labels) in cases.items():
+        logits = [float(np.float32(z)) for z in logits]
+        labels = [bool(y) for y in labels]
+        table[name] = {"logits": logits, "labels": labels, "expected": measured(logits, labels)}
+    (out / "metrics.json").write_text(json.dumps(table) + "\n")
+
+
+def compare(dump, out):
+    """The quality head as FineWeb2-HQ trains it, on our splits; validation accuracy by seed."""
+    data = load_file(dump)
+    x, y = data["embeddings"], data["labels"].float()
+    seeds = sorted({int(key.split(".")[1]) for key in data if key.startswith("train.")})
+    table = {}
+    for seed in seeds:
+        train, validation = data[f"train.{seed}"].long(), data[f"validation.{seed}"].long()
+        torch.manual_seed(seed)
+        model = mlp([x.shape[1], 256, 1])
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+        loader = torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(x[train], y[train]), batch_size=256, shuffle=True
+        )
+        for _ in range(6):
+            model.train()
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                loss = nn.functional.binary_cross_entropy_with_logits(model(inputs)[:, 0], targets)
+                loss.backward()
+                optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            called = torch.sigmoid(model(x[validation])[:, 0]) > 0.5
+        table[str(seed)] = (called == y[validation].bool()).float().mean().item()
+    Path(out).write_text(json.dumps(table) + "\n")
+    values = list(table.values())
+    print(json.dumps(table), "mean", np.mean(values), "std", np.std(values, ddof=1))
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["golden", directory]:
+            directory = Path(directory)
+            directory.mkdir(parents=True, exist_ok=True)
+            scores(directory)
+            optimisation(directory)
+            measures(directory)
+        case ["compare", dump, result]:
+            compare(dump, result)
+        case _:
+            sys.exit(__doc__)

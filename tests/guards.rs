@@ -1,0 +1,238 @@
+//! What must not be mixed, lost or taken for done.
+
+use predicates::str::contains;
+use serde_json::json;
+
+use crate::util::{TestResult, Workspace, polysift, read_parquet, text};
+
+#[test]
+fn thresholds_are_refused_for_heads_that_did_not_make_the_scores() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    work.command("threshold", "out")
+        .args(["--set", "heads.quality.keep=below", "--redo", "threshold"])
+        .assert()
+        .code(78)
+        .stderr(contains("keep"));
+    Ok(())
+}
+
+#[test]
+fn a_head_keeps_its_own_side_under_another_name() -> TestResult {
+    let work = Workspace::new()?;
+    let samples = (100..160).map(|i| {
+        let label = if i % 2 == 0 { "toxic" } else { "nontoxic" };
+        json!({"id": format!("t{i}"), "text": text(i), "label": label})
+    });
+    work.write_lines("toxic/fra_Latn.jsonl", samples)?;
+    work.command("run", "out")
+        .args(["--train-on", "toxicity=toxic/{lang}.jsonl"])
+        .assert()
+        .success();
+    polysift()
+        .current_dir(work.dir.path())
+        .args(["run", "corpus/{lang}/*.jsonl", "--run", "again"])
+        .args(["--head", "second=out/heads/toxicity/fra_Latn.safetensors"])
+        .args(["--removal", "second=0.5"])
+        .assert()
+        .success();
+    assert_eq!(
+        work.json("again/thresholds/second.json")?["languages"]["fra_Latn"]["cuts"][0]["keep"],
+        "below"
+    );
+    Ok(())
+}
+
+#[test]
+fn heads_of_another_prompt_are_refused() -> TestResult {
+    let work = Workspace::new()?;
+    for stage in ["embed", "train"] {
+        let mut command = work.command(stage, "out");
+        if stage == "train" {
+            command.args(["--prompt", "query: "]);
+        }
+        command.assert().success();
+    }
+    work.command("score", "out").assert().code(78).stderr(contains("query: "));
+    Ok(())
+}
+
+#[test]
+fn verify_misses_no_file_of_the_thresholds_and_no_marker() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    for lost in [
+        "selection/deu_Latn.json",
+        "thresholds/quality.json",
+        "state/threshold/_all/done.json",
+        "state/score/quality/deu_Latn/a/done.json",
+        "state/export/deu_Latn/a/done.json",
+        "run.json",
+    ] {
+        let path = work.path("out").join(lost);
+        let content = std::fs::read(&path)?;
+        std::fs::remove_file(&path)?;
+        polysift().arg("verify").arg(work.path("out")).assert().code(65);
+        std::fs::write(&path, content)?;
+    }
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    Ok(())
+}
+
+#[test]
+fn an_output_that_is_gone_is_made_again() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    let before = crate::util::digests(&work.path("out"))?;
+    for gone in [
+        "embeddings/fra_Latn/a/part-00001.parquet",
+        "scores/quality/fra_Latn/a/part-00000.parquet",
+        "heads/quality/fra_Latn.safetensors",
+        "selection/fra_Latn.json",
+        "export/fra_Latn/a.parquet",
+    ] {
+        std::fs::remove_file(work.path("out").join(gone))?;
+        work.command("run", "out").assert().success();
+        assert_eq!(crate::util::digests(&work.path("out"))?, before, "{gone}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_failed_command_leaves_the_settings_and_the_outputs_alone() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    let before = crate::util::digests(&work.path("out"))?;
+    work.command("score", "out")
+        .args(["--head", "quality=nowhere.safetensors", "--redo", "score"])
+        .assert()
+        .code(66);
+    work.command("export", "out").args(["--redo", "score"]).assert().code(2);
+    assert_eq!(crate::util::digests(&work.path("out"))?, before);
+    Ok(())
+}
+
+#[test]
+fn blank_text_is_not_selected_even_if_it_has_embeddings() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").args(["--retention", "quality=1"]).assert().success();
+    let rows = (0..6).map(|i| {
+        let text = if i == 3 { "   ".to_owned() } else { text(i) };
+        let values: Vec<f64> = (0..192).map(|j| f64::from((i * 31 + j) as u8) / 64.0).collect();
+        json!({"id": i.to_string(), "text": text, "embeddings": [values]})
+    });
+    work.write_lines("stored/a.jsonl", rows)?;
+    polysift()
+        .current_dir(work.dir.path())
+        .args(["run", "stored", "--run", "again", "--retention", "quality=1"])
+        .args(["--head", "quality=out/heads/quality/fra_Latn.safetensors"])
+        .args(["--set", "input.embeddings=embeddings", "--set", "export.embeddings=f32"])
+        .assert()
+        .success();
+    assert_eq!(read_parquet(&work.path("again/export/a.parquet"))?.num_rows(), 5);
+    Ok(())
+}
+
+#[test]
+fn an_incomplete_order_is_refused_before_any_work() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out")
+        .args(["--removal", "toxicity=0.1", "--head", "toxicity=t.safetensors"])
+        .args(["--set", "selection.order=['quality']"])
+        .assert()
+        .code(2)
+        .stderr(contains("toxicity"));
+    assert!(!work.path("out").exists());
+    Ok(())
+}
+
+#[test]
+fn a_first_attempt_that_did_nothing_binds_nobody() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "first").assert().success();
+    let embed = |column: &str| {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).args(["embed", "first/export/{lang}/*.parquet"]);
+        command.args(["--run", "out", "--text-column", column]);
+        command
+    };
+    embed("nope").assert().code(65);
+    embed("text").assert().success();
+    embed("nope").assert().code(78);
+    Ok(())
+}
+
+#[test]
+fn columns_that_are_taken_are_refused_before_any_work() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    polysift()
+        .current_dir(work.dir.path())
+        .args(["run", "out/export/{lang}/*.parquet", "--run", "again"])
+        .args(["--head", "quality=out/heads/quality/{lang}.safetensors"])
+        .args(["--set", "input.embeddings=embeddings"])
+        .assert()
+        .code(65)
+        .stderr(contains("quality_score"));
+    assert!(!work.path("again").exists());
+    Ok(())
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() -> TestResult {
+    let work = Workspace::new()?;
+    for arguments in [&["completions", "bash"][..], &["tokenize", "corpus/{lang}/*.jsonl"]] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_polysift"))
+            .current_dir(work.dir.path())
+            .args(arguments)
+            .stdout(std::fs::File::options().write(true).open("/dev/full")?)
+            .output()?;
+        assert_eq!(output.status.code(), Some(74));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("stdout: write failed"));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pipe_is_no_input_file() -> TestResult {
+    let work = Workspace::new()?;
+    std::process::Command::new("mkfifo").arg(work.path("pipe.jsonl")).status()?;
+    polysift()
+        .current_dir(work.dir.path())
+        .args(["embed", "pipe.jsonl", "--run", "out"])
+        .timeout(std::time::Duration::from_secs(20))
+        .assert()
+        .code(66)
+        .stderr(contains("pipe.jsonl"));
+    Ok(())
+}
+
+#[test]
+fn dates_in_parquet_stay_dates() -> TestResult {
+    use arrow::array::{Date64Array, RecordBatch, StringArray};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+
+    let work = Workspace::new()?;
+    let day = 86_400_000;
+    let batch = RecordBatch::try_from_iter([
+        ("text", std::sync::Arc::new(StringArray::from(vec!["a b", "c d"])) as _),
+        ("when", std::sync::Arc::new(Date64Array::from(vec![3 * day, 4 * day])) as _),
+    ])?;
+    // What pyarrow writes: days, with the Arrow type beside them.
+    let properties = WriterProperties::builder().set_coerce_types(true).build();
+    let file = std::fs::File::create(work.path("dates.parquet"))?;
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties))?;
+    writer.write(&batch)?;
+    writer.close()?;
+    polysift()
+        .current_dir(work.dir.path())
+        .args(["run", "dates.parquet", "--run", "out"])
+        .assert()
+        .success();
+    let exported = read_parquet(&work.path("out/export/dates.parquet"))?;
+    let when = exported.column_by_name("when").ok_or("no column")?;
+    assert_eq!(*when.data_type(), arrow::datatypes::DataType::Date32);
+    assert_eq!(arrow::util::display::array_value_to_string(when, 1)?, "1970-01-05");
+    Ok(())
+}

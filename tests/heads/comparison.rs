@@ -1,0 +1,69 @@
+//! Training on the same splits as PyTorch reaches the same accuracy.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use candle_core::{Device, Tensor};
+use polysift::config::HeadConfig;
+use polysift::train::{Samples, split::split};
+
+use super::golden;
+use super::training::{mixture, train};
+
+/// Where `dump_comparison` writes; it does nothing where this is not set.
+const DUMP: &str = "POLYSIFT_TEST_DUMP";
+/// Seeds of the split and of everything random on our side and on PyTorch's.
+const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
+
+/// The samples of the comparison with PyTorch.
+fn comparison_samples() -> Samples {
+    mixture(4000, 192, 3.5)
+}
+
+/// Writes the samples and our splits for `heads.py compare`.
+#[test]
+fn dump_comparison() -> Result<()> {
+    let Ok(path) = std::env::var(DUMP) else {
+        return Ok(());
+    };
+    let samples = comparison_samples();
+    let n = samples.ids.len();
+    let bytes: Vec<u8> = samples.labels.iter().map(|&label| u8::from(label)).collect();
+    let embeddings =
+        Tensor::from_slice(&samples.embeddings, (n, samples.hidden_size), &Device::Cpu)?;
+    let mut tensors = HashMap::from([
+        ("embeddings".to_owned(), embeddings),
+        ("labels".to_owned(), Tensor::from_vec(bytes, n, &Device::Cpu)?),
+    ]);
+    for seed in SEEDS {
+        let splits = split(&samples, (0..n).collect(), seed);
+        for (name, rows) in [("train", splits.train), ("validation", splits.validation)] {
+            let rows: Vec<u32> = rows.into_iter().map(|row| row as u32).collect();
+            let len = rows.len();
+            tensors.insert(format!("{name}.{seed}"), Tensor::from_vec(rows, len, &Device::Cpu)?);
+        }
+    }
+    candle_core::safetensors::save(&tensors, Path::new(&path))?;
+    Ok(())
+}
+
+/// Five seeds each, on the same splits: our mean validation accuracy lies between PyTorch's
+/// smallest and largest.
+#[test]
+fn validation_accuracy_lies_in_the_spread_of_pytorch() -> Result<()> {
+    let text = std::fs::read_to_string(golden("compare.json"))?;
+    let torch: HashMap<String, f64> = serde_json::from_str(&text)?;
+    let samples = comparison_samples();
+    let mut accuracies = Vec::new();
+    for seed in SEEDS {
+        let head = train(&samples, "quality", &HeadConfig::default(), seed)?;
+        let validation = head.card().training.as_ref().and_then(|t| t.validation);
+        accuracies.push(validation.and_then(|m| m.accuracy).context("no accuracy")?);
+    }
+    let mean = accuracies.iter().sum::<f64>() / accuracies.len() as f64;
+    let smallest = torch.values().copied().fold(1.0, f64::min);
+    let largest = torch.values().copied().fold(0.0, f64::max);
+    assert!(smallest <= mean && mean <= largest, "{accuracies:?} {torch:?}");
+    Ok(())
+}

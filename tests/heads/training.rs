@@ -1,0 +1,263 @@
+//! Training: reproducible byte by byte, clear about what it cannot use.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use polysift::Error;
+use polysift::config::{Activation, Checkpoint, HeadConfig, HeadKind, TrainingConfig};
+use polysift::head::{Head, Metrics};
+use polysift::progress::Stop;
+use polysift::train::{Provenance, Samples, TrainingRequest, train_head};
+
+/// Where a child process writes its head.
+const CHILD_OUTPUT: &str = "POLYSIFT_TEST_OUTPUT";
+
+/// A number near the normal distribution, the `index`th of `stream`: the four 16-bit parts of a
+/// splitmix64 output, summed and standardised. The same bits on every machine.
+fn normal(stream: u64, index: u64) -> f64 {
+    let mut z = (stream << 40).wrapping_add(index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    let sum: u64 = (0..4).map(|part| (z >> (16 * part)) & 0xffff).sum();
+    (sum as f64 - 131_070.0) / 37_837.2
+}
+
+/// Two classes, each a mixture of four overlapping Gaussians whose centres lie `distance` standard
+/// deviations from the origin, all in `hidden_size` dimensions.
+pub(super) fn mixture(num_samples: usize, hidden_size: usize, distance: f64) -> Samples {
+    let mut samples = Samples { hidden_size, ..Samples::default() };
+    for sample in 0..num_samples as u64 {
+        let (label, component) = (sample % 2, sample / 2 % 4);
+        samples.ids.push(format!("<urn:{sample}>"));
+        samples.labels.push(label == 1);
+        for axis in 0..hidden_size as u64 {
+            let centre =
+                normal(1 + label * 4 + component, axis) * distance / (hidden_size as f64).sqrt();
+            let value = centre + normal(16, sample * hidden_size as u64 + axis);
+            samples.embeddings.push(value as f32);
+        }
+    }
+    samples
+}
+
+/// The same samples in another order.
+fn reordered(samples: &Samples) -> Samples {
+    let n = samples.ids.len();
+    // 7 has no factor in common with the numbers of samples used here.
+    let order = (0..n).map(|i| (i * 7 + 3) % n);
+    let mut other = Samples { hidden_size: samples.hidden_size, ..Samples::default() };
+    for row in order {
+        let width = samples.hidden_size;
+        other.ids.push(samples.ids[row].clone());
+        other.labels.push(samples.labels[row]);
+        other.embeddings.extend(&samples.embeddings[row * width..(row + 1) * width]);
+    }
+    other
+}
+
+/// Trains.
+pub(super) fn train(
+    samples: &Samples,
+    name: &str,
+    config: &HeadConfig,
+    seed: u64,
+) -> polysift::Result<Head> {
+    let provenance = Provenance {
+        encoder_digest: "e".into(),
+        model: "m".into(),
+        data_digests: vec!["b".into(), "a".into()],
+    };
+    let request = TrainingRequest { name, language: "deu_Latn", config, samples, seed, provenance };
+    train_head(&request, &Stop::default())
+}
+
+/// A config of little work.
+fn small_config(kind: HeadKind) -> HeadConfig {
+    HeadConfig {
+        kind,
+        hidden: Some(vec![8]),
+        references: Some(20),
+        training: TrainingConfig { epochs: 2, batch_size: 32, ..TrainingConfig::default() },
+        ..HeadConfig::default()
+    }
+}
+
+/// A head for tests of files.
+pub(super) fn small_head(kind: HeadKind) -> Result<Head> {
+    Ok(train(&mixture(200, 12, 3.0), "quality", &small_config(kind), 1)?)
+}
+
+#[test]
+fn the_order_of_the_samples_does_not_change_the_file() -> Result<()> {
+    let mut samples = mixture(200, 12, 3.0);
+    // Duplicates by id and by embedding, with and without the same label.
+    samples.ids[10] = samples.ids[20].clone();
+    samples.ids[11] = samples.ids[20].clone();
+    samples.embeddings.copy_within(12 * 12..13 * 12, 13 * 12);
+    for kind in [HeadKind::Mlp, HeadKind::Cosine] {
+        let one = train(&samples, "quality", &small_config(kind), 1)?;
+        let two = train(&reordered(&samples), "quality", &small_config(kind), 1)?;
+        assert!(one.to_bytes()? == two.to_bytes()?, "{kind:?}");
+        assert_eq!(one.digest(), two.digest());
+        let other = train(&samples, "quality", &small_config(kind), 2)?;
+        assert_ne!(one.digest(), other.digest());
+    }
+    Ok(())
+}
+
+/// Started by the test below, does nothing without its variable. Large enough for candle to cut its products into pieces by the number of threads.
+#[test]
+fn child_that_trains() -> Result<()> {
+    let Ok(output) = std::env::var(CHILD_OUTPUT) else {
+        return Ok(());
+    };
+    let config = HeadConfig {
+        hidden: Some(vec![96, 0]),
+        training: TrainingConfig { epochs: 2, batch_size: 200, ..TrainingConfig::default() },
+        ..HeadConfig::default()
+    };
+    let head = train(&mixture(1000, 100, 3.0), "toxicity", &config, 9)?;
+    std::fs::write(output, head.to_bytes()?)?;
+    Ok(())
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_the_file() -> Result<()> {
+    let dir = tempfile::TempDir::new()?;
+    let mut files = Vec::new();
+    for threads in ["1", "2", "5"] {
+        let path = dir.path().join(threads);
+        let status = Command::new(std::env::current_exe()?)
+            .args(["--exact", "heads::training::child_that_trains"])
+            .env("RAYON_NUM_THREADS", threads)
+            .env(CHILD_OUTPUT, &path)
+            .output()?;
+        assert!(status.status.success(), "{status:?}");
+        files.push(std::fs::read(path)?);
+    }
+    assert!(files[0] == files[1] && files[0] == files[2]);
+    Ok(())
+}
+
+#[test]
+fn the_card_tells_how_the_head_was_made() -> Result<()> {
+    let mut samples = mixture(203, 12, 3.0);
+    samples.embeddings[5] = f32::NAN;
+    let head = train(&samples, "quality", &small_config(HeadKind::Mlp), 1)?;
+    let card = head.card();
+    assert_eq!(card.language.as_deref(), Some("deu_Latn"));
+    let record = card.training.as_ref().context("no record")?;
+    assert_eq!((record.seed, record.excluded_samples, record.kept_epoch), (1, 1, Some(2)));
+    let total: usize = record.samples.values().map(|c| c.positive + c.negative).sum();
+    assert_eq!(total, 202);
+    assert_eq!(record.epochs.len(), 2);
+    let complete = |m: &Metrics| m.loss.is_some() && m.accuracy.is_some() && m.roc_auc.is_some();
+    for epoch in &record.epochs {
+        assert!(epoch.train.as_ref().is_some_and(complete));
+        assert!(epoch.validation.as_ref().is_some_and(complete));
+    }
+    assert_eq!(record.validation, record.epochs[1].validation);
+    assert!(record.test.as_ref().is_some_and(complete));
+    let digests = card.provenance.as_ref().map(|p| p.data_digests.clone());
+    assert_eq!(digests.context("no provenance")?, ["a", "b"]);
+
+    let cosine = train(&samples, "quality", &small_config(HeadKind::Cosine), 1)?;
+    assert_eq!(cosine.spec().layer_sizes, [12, 20]);
+    let all = HeadConfig { references: None, ..small_config(HeadKind::Cosine) };
+    let all = train(&samples, "quality", &all, 1)?;
+    let counts = all.card().references.context("no counts")?;
+    assert_eq!(all.spec().layer_sizes, [12, counts.available]);
+    assert_eq!(counts.requested, 8192);
+    Ok(())
+}
+
+#[test]
+fn the_best_epoch_is_the_earliest_of_equals() -> Result<()> {
+    let training = TrainingConfig {
+        epochs: 6,
+        batch_size: 16,
+        learning_rate: 0.05,
+        checkpoint: Some(Checkpoint::Best),
+        ..TrainingConfig::default()
+    };
+    let config = HeadConfig { hidden: Some(vec![8]), training, ..HeadConfig::default() };
+    let head = train(&mixture(300, 12, 2.5), "quality", &config, 4)?;
+    let record = head.card().training.clone().context("no record")?;
+    let accuracies: Vec<f64> = record
+        .epochs
+        .iter()
+        .map(|e| e.validation.and_then(|m| m.accuracy).unwrap_or_default())
+        .collect();
+    let best = accuracies.iter().copied().fold(0.0, f64::max);
+    let earliest = accuracies.iter().position(|&a| a >= best).context("no epoch")? + 1;
+    assert_eq!(record.kept_epoch, Some(earliest), "{accuracies:?}");
+    assert!(earliest < 6, "choose another seed: the last epoch is the best, {accuracies:?}");
+    assert_eq!(record.validation, record.epochs[earliest - 1].validation);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_trained_on_is_an_error_with_counts() -> Result<()> {
+    let config = small_config(HeadKind::Mlp);
+    let good = mixture(20, 4, 3.0);
+    let one_class = Samples { labels: vec![true; 20], ..good.clone() };
+    let few = mixture(9, 4, 3.0);
+    let mut not_finite = mixture(12, 4, 3.0);
+    not_finite.embeddings[..12].fill(f32::INFINITY);
+    let mut zero = good.clone();
+    zero.embeddings.fill(0.0);
+    let cosine = small_config(HeadKind::Cosine);
+    for (samples, config, expected) in [
+        (&one_class, &config, "20 positive and 0 negative"),
+        (&few, &config, "4 positive and 5 negative"),
+        (&not_finite, &config, "3 more"),
+        (&zero, &cosine, "zero vectors"),
+    ] {
+        let error = train(samples, "quality", config, 1).err().context(expected)?;
+        assert!(matches!(error, Error::Training { .. }), "{error:?}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    let cut = Samples { labels: vec![true], ..good };
+    assert!(matches!(train(&cut, "quality", &config, 1), Err(Error::Shape { .. })));
+    Ok(())
+}
+
+#[test]
+fn weights_that_diverge_are_an_error() -> Result<()> {
+    let mut config = small_config(HeadKind::Mlp);
+    config.training.learning_rate = 1e38;
+    let error = train(&mixture(100, 4, 3.0), "quality", &config, 1).err().context("trained")?;
+    assert!(error.to_string().contains("learning_rate"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_stop_ends_training() {
+    let stop = Stop::default();
+    stop.flag().store(true, std::sync::atomic::Ordering::Relaxed);
+    let (samples, config) = (mixture(100, 4, 3.0), small_config(HeadKind::Mlp));
+    let request = TrainingRequest {
+        name: "quality",
+        language: "und",
+        config: &config,
+        samples: &samples,
+        seed: 1,
+        provenance: Provenance::default(),
+    };
+    assert!(matches!(train_head(&request, &stop), Err(Error::Stopped)));
+}
+
+#[test]
+fn a_softmax_head_learns_the_class_it_scores() -> Result<()> {
+    let samples = mixture(1000, 24, 5.0);
+    for class in [0, 1, 2] {
+        let mut config = small_config(HeadKind::Mlp);
+        config.activation = Some(Activation::Softmax { class });
+        config.training.learning_rate = 1e-2;
+        let head = train(&samples, "toxicity", &config, 1)?;
+        let test = head.card().training.as_ref().and_then(|t| t.test).context("no test")?;
+        assert!(test.roc_auc.is_some_and(|auc| auc > 0.9), "{class}: {test:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Models from a hub, played by a local server.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, anyhow};
+use polysift::config::EncoderConfig;
+use polysift::encoder::{HubSettings, load, resolve};
+use tiny_http::{Header, Request, Response, Server};
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+const ID: &str = "someone/a-model";
+
+/// One request as the hub saw it.
+#[derive(Debug, Clone)]
+struct Seen {
+    url: String,
+    token: Option<String>,
+}
+
+/// A hub that serves the files of one golden model as `someone/a-model`, `status` for `someone/refused`.
+struct Hub {
+    server: Arc<Server>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Hub {
+    fn start(model: &str, refused: u16) -> Result<Self> {
+        let server = Arc::new(Server::http("127.0.0.1:0").map_err(|e| anyhow!(e))?);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let directory =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/encoder").join(model);
+        let (listener, log) = (Arc::clone(&server), Arc::clone(&seen));
+        let thread = std::thread::spawn(move || {
+            for request in listener.incoming_requests() {
+                let token = value(&request, "Authorization");
+                let url = request.url().to_owned();
+                log.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { url, token });
+                // A client that hung up is seen at its own end.
+                let _ = answer(request, &directory, refused);
+            }
+        });
+        Ok(Self { server, seen, thread: Some(thread) })
+    }
+
+    fn endpoint(&self) -> String {
+        self.server.server_addr().to_ip().map_or_else(String::new, |a| format!("http://{a}"))
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.server.unblock();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn value(request: &Request, name: &'static str) -> Option<String> {
+    let header = request.headers().iter().find(|h| h.field.equiv(name));
+    header.map(|h| h.value.as_str().to_owned())
+}
+
+fn answer(request: Request, directory: &Path, refused: u16) -> Result<()> {
+    let path = request.url().trim_start_matches('/').to_owned();
+    let parts: Vec<&str> = path.split('/').collect();
+    let [owner, name, "resolve", _revision, file] = parts[..] else {
+        return Ok(request.respond(Response::empty(400))?);
+    };
+    if format!("{owner}/{name}") != ID {
+        return Ok(request.respond(Response::empty(refused))?);
+    }
+    let Ok(bytes) = std::fs::read(directory.join(file)) else {
+        return Ok(request.respond(Response::empty(404))?);
+    };
+    let range = value(&request, "Range").context("no range")?;
+    let (start, end) = range.trim_start_matches("bytes=").split_once('-').context("bad range")?;
+    let start: usize = start.parse()?;
+    let end = end.parse::<usize>().map_or(bytes.len(), |end| (end + 1).min(bytes.len()));
+    let mut response = Response::from_data(&bytes[start..end]).with_status_code(206);
+    for (name, value) in [
+        ("ETag", format!("\"{file}-1\"")),
+        ("X-Repo-Commit", COMMIT.into()),
+        ("Content-Range", format!("bytes {start}-{}/{}", end - 1, bytes.len())),
+    ] {
+        let header = Header::from_bytes(name, value).map_err(|()| anyhow!("bad header"))?;
+        response.add_header(header);
+    }
+    Ok(request.respond(response)?)
+}
+
+fn settings(cache: &Path, endpoint: String, offline: bool) -> HubSettings {
+    HubSettings { cache: cache.into(), token: Some("secret".into()), endpoint, offline }
+}
+
+fn model(id: &str, revision: Option<&str>) -> EncoderConfig {
+    EncoderConfig {
+        model: id.into(),
+        revision: revision.map(Into::into),
+        max_tokens: 64,
+        ..EncoderConfig::default()
+    }
+}
+
+fn refusal(config: &EncoderConfig, hub: &HubSettings) -> Result<String> {
+    let error = resolve(config, hub).err().context("accepted")?;
+    assert_eq!(error.exit_code(), 69, "{error}");
+    Ok(error.to_string())
+}
+
+#[test]
+fn a_model_is_downloaded_once_and_then_found_without_a_network() -> Result<()> {
+    let cache = tempfile::tempdir()?;
+    let hub = Hub::start("head16-prefixed", 404)?;
+    let online = settings(cache.path(), hub.endpoint(), false);
+    let first = load(&model(ID, None), &online)?;
+    let requests = hub.seen();
+    assert!(requests.iter().all(|r| r.url.starts_with("/someone/a-model/resolve/main/")));
+    assert!(requests.iter().all(|r| r.token.as_deref() == Some("Bearer secret")));
+    assert_eq!(first.tokenizer.tokenize("a")?.chunks.len(), 1);
+
+    resolve(&model(ID, None), &online)?;
+    assert_eq!(hub.seen().len(), requests.len(), "the cache answers");
+    drop(hub);
+    let offline = settings(cache.path(), "http://127.0.0.1:9".into(), true);
+    let again = resolve(&model(ID, None), &offline)?;
+    assert_eq!(again.digest, first.encoder.info().digest);
+    let at_commit = resolve(&model(ID, Some(COMMIT)), &offline)?;
+    assert_eq!(at_commit.digest, again.digest, "a commit is found without a ref");
+    Ok(())
+}
+
+#[test]
+fn a_sharded_model_comes_with_all_its_shards() -> Result<()> {
+    let cache = tempfile::tempdir()?;
+    let hub = Hub::start("head20-sharded", 404)?;
+    let files = resolve(&model(ID, None), &settings(cache.path(), hub.endpoint(), false))?;
+    assert_eq!(files.paths().len(), 4);
+    Ok(())
+}
+
+#[test]
+fn the_pinned_revision_is_the_one_asked_for() -> Result<()> {
+    let cache = tempfile::tempdir()?;
+    let hub = Hub::start("head16-prefixed", 404)?;
+    let hub_settings = settings(cache.path(), hub.endpoint(), false);
+    resolve(&model(ID, Some(COMMIT)), &hub_settings)?;
+    let expected = format!("/someone/a-model/resolve/{COMMIT}/");
+    assert!(!hub.seen().is_empty() && hub.seen().iter().all(|r| r.url.starts_with(&expected)));
+    let error = resolve(&model(ID, Some("../x")), &hub_settings).err().context("accepted")?;
+    assert_eq!(error.exit_code(), 2);
+    Ok(())
+}
+
+#[test]
+fn a_refusal_says_what_can_be_done() -> Result<()> {
+    for (status, expected) in [
+        (401, "HF_TOKEN"),
+        (403, "accept the model's terms"),
+        (404, "has no `config.json` at revision `main` (404)"),
+        (500, "answers 500"),
+    ] {
+        let cache = tempfile::tempdir()?;
+        let hub = Hub::start("head16-prefixed", status)?;
+        let hub_settings = settings(cache.path(), hub.endpoint(), false);
+        let message = refusal(&model("someone/refused", None), &hub_settings)?;
+        assert!(
+            message.starts_with("someone/refused: ") && message.contains(expected),
+            "{message}"
+        );
+        assert!(!message.contains("secret"));
+    }
+    Ok(())
+}
+
+#[test]
+fn without_a_network_the_message_says_how_to_work_offline() -> Result<()> {
+    let cache = tempfile::tempdir()?;
+    let nobody = settings(cache.path(), "http://127.0.0.1:9".into(), false);
+    let message = refusal(&model(ID, None), &nobody)?;
+    assert!(message.contains("http://127.0.0.1:9") && message.contains("HF_HUB_OFFLINE=1"));
+    let offline = settings(cache.path(), "http://127.0.0.1:9".into(), true);
+    let message = refusal(&model(ID, None), &offline)?;
+    assert!(message.contains("is not in the cache"), "{message}");
+    Ok(())
+}

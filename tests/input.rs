@@ -1,0 +1,89 @@
+//! The input as its users see it: discovery, both readers, labelled texts.
+
+mod bad_input;
+mod discovery;
+mod json_lines;
+mod labelled;
+mod parquet;
+
+use std::io::Write;
+use std::path::Path;
+
+use polysift::config::InputConfig;
+use polysift::input::{Document, DocumentReader, InputFile, RowBatch, RowReader, discover};
+use polysift::{Error, Result};
+use tempfile::TempDir;
+
+/// Result of a test.
+type TestResult = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// One file `name` of `bytes`, found as a user would name it.
+fn file(name: &str, bytes: &[u8]) -> Result<(TempDir, InputFile)> {
+    let directory = tempfile::tempdir().map_err(Error::io(Path::new(name), "create"))?;
+    let path = directory.path().join(name);
+    std::fs::write(&path, bytes).map_err(Error::io(&path, "write"))?;
+    let found = found(&path)?;
+    Ok((directory, found))
+}
+
+/// The one input file at `path`.
+fn found(path: &Path) -> Result<InputFile> {
+    let pattern = path.to_string_lossy().into_owned();
+    let files = discover(std::slice::from_ref(&pattern), Path::new("/"))?;
+    files.into_iter().next().ok_or(Error::Missing { path: pattern, reason: "nothing".into() })
+}
+
+/// File of the goldens.
+fn golden(name: &str) -> Result<InputFile> {
+    found(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/input").join(name))
+}
+
+fn documents(file: &InputFile, config: &InputConfig) -> Result<Vec<Document>> {
+    let mut reader = DocumentReader::open(file, config)?;
+    let mut all = Vec::new();
+    while let Some(block) = reader.next_block(3)? {
+        all.extend(block);
+    }
+    Ok(all)
+}
+
+fn rows(file: &InputFile, config: &InputConfig) -> Result<Vec<RowBatch>> {
+    let mut reader = RowReader::open(file, config)?;
+    let mut all = Vec::new();
+    while let Some(batch) = reader.next_batch()? {
+        assert_eq!(batch.rows.len(), batch.batch.num_rows());
+        assert_eq!(batch.batch.schema(), reader.schema());
+        all.push(batch);
+    }
+    Ok(all)
+}
+
+/// Message of the error that both readers must return.
+fn failure(file: &InputFile, config: &InputConfig) -> String {
+    let message = |error: Option<Error>| error.map_or_else(|| "no error".into(), |e| chain(&e));
+    let of_documents = message(documents(file, config).err());
+    let of_rows = message(rows(file, config).err());
+    assert_eq!(of_documents, of_rows);
+    of_documents
+}
+
+/// A message with its causes.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}
+
+fn zst(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    zstd::encode_all(bytes, 3)
+}

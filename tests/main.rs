@@ -1,0 +1,17 @@
+//! Integration tests, in one binary: each module is a way of using the library or the program.
+
+mod util;
+
+mod bad_input;
+mod cli;
+mod encoder;
+mod export;
+mod guards;
+mod heads;
+mod hub;
+mod input;
+mod resume;
+mod run;
+mod select;
+mod tokenizer;
+mod variants;

@@ -1,0 +1,88 @@
+//! Kills and signals: a rerun ends with the bytes of an undisturbed run.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use predicates::str::contains;
+
+use crate::util::{TestResult, Workspace, digests};
+
+/// Stops the program at its n-th write boundary (see `store::atomic`).
+const KILL_AT: &str = "POLYSIFT_KILL_AT";
+
+#[test]
+fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
+    let work = Workspace::new()?;
+    std::fs::remove_dir_all(work.path("corpus/deu_Latn"))?;
+    work.command("run", "undisturbed").assert().success();
+    let expected = digests(&work.path("undisturbed"))?;
+    for boundary in 1.. {
+        let run = format!("killed-{boundary}");
+        let killed = work.command("run", &run).env(KILL_AT, boundary.to_string()).output()?;
+        if killed.status.success() {
+            assert!(boundary > 40, "only {boundary} boundaries were found");
+            break;
+        }
+        assert_eq!(killed.status.code(), None, "{}", String::from_utf8_lossy(&killed.stderr));
+        work.command("run", &run).assert().success();
+        assert_eq!(digests(&work.path(&run))?, expected, "killed at boundary {boundary}");
+        std::fs::remove_dir_all(work.path(&run))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn kills_at_random_moments_of_one_run_change_nothing_in_the_end() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "undisturbed").assert().success();
+    let mut millis = 7u64;
+    for _ in 0..20 {
+        millis = (millis * 31 + 17) % 400; // spread over the start and the work of a run
+        let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"))
+            .current_dir(work.dir.path())
+            .args(["run", "-c", "run.toml", "--run", "killed", "--quiet"])
+            .stdout(Stdio::null())
+            .spawn()?;
+        std::thread::sleep(Duration::from_millis(millis));
+        child.kill()?;
+        child.wait()?;
+    }
+    work.command("run", "killed").assert().success();
+    assert_eq!(digests(&work.path("killed"))?, digests(&work.path("undisturbed"))?);
+    Ok(())
+}
+
+#[test]
+fn a_signal_saves_what_is_done_and_exits_with_75() -> TestResult {
+    let work = Workspace::new()?;
+    let long = "knowledge of rivers and empires ".repeat(300);
+    work.write_lines(
+        "corpus/fra_Latn/long.jsonl",
+        (0..4000).map(|i| serde_json::json!({"id": i, "text": format!("{long} {i}")})),
+    )?;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"))
+        .current_dir(work.dir.path())
+        .args(["embed", "-c", "run.toml", "--run", "out"])
+        .stderr(Stdio::piped())
+        .spawn()?;
+    while !work.path("out/state/embed").exists() {
+        assert!(child.try_wait()?.is_none(), "ended before it could be stopped");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+    assert_eq!(child.wait()?.code(), Some(75));
+    let parts = digests(&work.path("out/embeddings"))?;
+    assert!(!parts.is_empty());
+    assert!(parts.keys().all(|name| name.ends_with(".parquet")), "{parts:?}");
+    Ok(())
+}
+
+#[test]
+fn two_processes_do_not_write_into_one_run_directory() -> TestResult {
+    let work = Workspace::new()?;
+    std::fs::create_dir(work.path("out"))?;
+    let lock = std::fs::File::create(work.path("out/.lock"))?;
+    lock.lock()?;
+    work.command("run", "out").assert().code(75).stderr(contains("in use"));
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! The whole job through the program.
+
+use std::collections::BTreeSet;
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{Float32Type, Float64Type, Int64Type};
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+
+use crate::util::{TestResult, Workspace, digests, polysift, read_parquet};
+
+#[test]
+fn the_job_ends_with_exactly_the_rates_asked_for_and_every_row_accounted_for() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").arg("--keep-removed").assert().success();
+    for (language, scored) in [("fra_Latn", 38u64), ("deu_Latn", 23)] {
+        let report = work.json("out/thresholds/quality.json")?;
+        let cut = &report["languages"][language]["cuts"][0];
+        assert_eq!(cut["n"], scored);
+        for (rate, kept) in cut["rates"].as_array().ok_or("no rates")?.iter().zip([10, 33]) {
+            assert_eq!(rate["kept"]["num_documents"], (scored * kept).div_ceil(100));
+        }
+        let kept = read_parquet(&work.path(&format!("out/export/{language}/a.parquet")))?;
+        assert_eq!(kept.num_rows() as u64, (scored * 33).div_ceil(100));
+        let retention = kept.column_by_name("quality_retention").ok_or("no column")?;
+        let best = retention.as_primitive::<Float64Type>().iter().filter(|r| *r == Some(0.1));
+        assert_eq!(best.count() as u64, scored.div_ceil(10));
+        // The column that nobody asked about kept its type and its values.
+        let n = kept.column_by_name("n").ok_or("no column")?.as_primitive::<Int64Type>();
+        let ids = kept.column_by_name("id").ok_or("no column")?.as_string::<i32>();
+        for row in 0..kept.num_rows() {
+            assert_eq!(ids.value(row), format!("{language}-{}", n.value(row)));
+        }
+        let blank = read_parquet(&work.path(&format!("out/removed/no_text/{language}/a.parquet")))?;
+        assert_eq!(blank.num_rows(), 2);
+        assert_eq!(blank.column_by_name("embeddings").ok_or("no column")?.null_count(), 2);
+        assert_eq!(blank.column_by_name("quality_score").ok_or("no column")?.null_count(), 2);
+    }
+    polysift().args(["verify"]).arg(work.path("out")).assert().success();
+    polysift().args(["status"]).arg(work.path("out")).assert().success().stdout(contains("export"));
+    Ok(())
+}
+
+#[test]
+fn the_selection_is_that_of_a_full_sort() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    for language in ["fra_Latn", "deu_Latn"] {
+        let mut sorted = Vec::new();
+        for part in std::fs::read_dir(work.path(&format!("out/scores/quality/{language}/a")))? {
+            let scores = read_parquet(&part?.path())?;
+            let ids = scores.column_by_name("id").ok_or("no id")?.as_string::<i32>().clone();
+            let logits = scores.column_by_name("logit").ok_or("no logit")?;
+            for (row, logit) in logits.as_primitive::<Float32Type>().iter().enumerate() {
+                if let Some(logit) = logit {
+                    sorted.push((
+                        logit,
+                        xxhash_rust::xxh3::xxh3_64(ids.value(row).as_bytes()),
+                        ids.value(row).to_owned(),
+                    ));
+                }
+            }
+        }
+        sorted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let expected: BTreeSet<String> =
+            sorted.iter().take((sorted.len() * 33).div_ceil(100)).map(|s| s.2.clone()).collect();
+        let kept = read_parquet(&work.path(&format!("out/export/{language}/a.parquet")))?;
+        let ids = kept.column_by_name("id").ok_or("no id")?.as_string::<i32>();
+        let kept: BTreeSet<String> = ids.iter().flatten().map(str::to_owned).collect();
+        assert_eq!(kept, expected);
+    }
+    Ok(())
+}
+
+#[test]
+fn results_do_not_depend_on_threads_or_batches() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "one").args(["--threads", "1"]).assert().success();
+    work.command("run", "two").args(["--threads", "2", "--batch-tokens", "600"]).assert().success();
+    for folder in ["embeddings", "heads", "scores", "selection", "thresholds", "export"] {
+        let (one, two) = (work.path("one").join(folder), work.path("two").join(folder));
+        assert_eq!(digests(&one)?, digests(&two)?, "{folder}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_stages_one_by_one_give_the_bytes_of_the_run() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "whole").assert().success();
+    for stage in ["embed", "train", "score", "threshold", "export"] {
+        work.command(stage, "stages").assert().success();
+    }
+    assert_eq!(digests(&work.path("whole/export"))?, digests(&work.path("stages/export"))?);
+    Ok(())
+}
+
+#[test]
+fn other_settings_are_refused_with_the_difference_and_can_be_asked_for() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    let embeddings = digests(&work.path("out/embeddings"))?;
+    work.command("run", "out")
+        .args(["--max-tokens", "64"])
+        .assert()
+        .code(78)
+        .stderr(contains("embed.encoder.max_tokens: was 512, now 64"));
+    work.command("threshold", "out").args(["--retention", "quality=0.5"]).assert().code(78);
+    work.command("threshold", "out")
+        .args(["--retention", "quality=0.5", "--redo", "threshold"])
+        .assert()
+        .success();
+    polysift().args(["export", "--run"]).arg(work.path("out")).assert().success();
+    let kept = read_parquet(&work.path("out/export/fra_Latn/a.parquet"))?;
+    assert_eq!(kept.num_rows(), 19);
+    assert_eq!(digests(&work.path("out/embeddings"))?, embeddings);
+    Ok(())
+}
+
+#[test]
+fn a_dry_run_prints_the_plan_and_writes_nothing() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out")
+        .arg("--dry-run")
+        .assert()
+        .success()
+        .stdout(contains("encoder digest").and(contains("fra_Latn/a")));
+    assert!(!work.path("out").exists());
+    Ok(())
+}
+
+#[test]
+fn verify_finds_a_changed_file_and_a_missing_one() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    let export = work.path("out/export/fra_Latn/a.parquet");
+    let mut bytes = std::fs::read(&export)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&export, bytes)?;
+    std::fs::remove_file(work.path("out/scores/quality/deu_Latn/a/part-00000.parquet"))?;
+    polysift()
+        .arg("verify")
+        .arg(work.path("out"))
+        .assert()
+        .code(65)
+        .stdout(contains("export/fra_Latn/a.parquet").and(contains("part-00000.parquet")));
+    Ok(())
+}

@@ -1,0 +1,152 @@
+use std::collections::BTreeSet;
+
+use polysift::Result;
+use polysift::config::{Keep, SelectionMode};
+use polysift::select::{Bound, Corpus, Cut, CutKind, Precision, Row, select};
+
+use super::{InMemory, cut, documents, kept_ordinals, rate};
+
+#[derive(serde::Deserialize)]
+struct Golden {
+    cases: Vec<Case>,
+    sampled: Sampled,
+}
+
+#[derive(serde::Deserialize)]
+struct Case {
+    name: String,
+    scores: Vec<u32>,
+    rate: String,
+    upper: u64,
+    upper_f32: u32,
+    num_above_upper: u64,
+    num_above_upper_f32: u64,
+    num_below_upper_f32: u64,
+    lower: u64,
+    num_below_lower: u64,
+}
+
+#[derive(serde::Deserialize)]
+struct Sampled {
+    num_files: usize,
+    rows_per_file: u64,
+    rate: String,
+    threshold_f32: u32,
+}
+
+fn golden() -> Result<Golden, serde_json::Error> {
+    serde_json::from_str(include_str!("../golden/select/quantiles.json"))
+}
+
+#[test]
+fn golden_quantiles_are_numpys_to_the_bit() -> anyhow::Result<()> {
+    for case in golden()?.cases {
+        let mut documents = documents(&vec![Some(0.0); case.scores.len()]);
+        for (document, bits) in documents.iter_mut().zip(&case.scores) {
+            document.scores = vec![Some(f32::from_bits(*bits))];
+            document.logits = document.scores.clone();
+        }
+        let corpus = InMemory(vec![documents]);
+        let outcome = |keep, kind, precision| -> Result<(Bound, u64)> {
+            let cut = Cut { precision, ..cut(0, keep, kind) };
+            let selection = select(&corpus, &[cut], SelectionMode::Reference)?;
+            let outcome = &selection.cuts[0].outcomes[0];
+            Ok((outcome.bound, outcome.kept.num_documents))
+        };
+        let listed = rate(&case.rate);
+        let retain = CutKind::Retain(vec![listed]);
+        let upper = f64::from_bits(case.upper);
+        let upper_f32 = f64::from(f32::from_bits(case.upper_f32));
+        let name = format!("{} at {}", case.name, case.rate);
+        assert_eq!(
+            outcome(Keep::Above, retain.clone(), Precision::F64)?,
+            (Bound::Above(upper), case.num_above_upper),
+            "{name}"
+        );
+        assert_eq!(
+            outcome(Keep::Above, retain.clone(), Precision::F32)?,
+            (Bound::Above(upper_f32), case.num_above_upper_f32),
+            "{name}"
+        );
+        assert_eq!(
+            outcome(Keep::Below, CutKind::Remove(listed), Precision::F32)?,
+            (Bound::Below(upper_f32), case.num_below_upper_f32),
+            "{name}"
+        );
+        assert_eq!(
+            outcome(Keep::Below, retain, Precision::F64)?,
+            (Bound::Below(f64::from_bits(case.lower)), case.num_below_lower),
+            "{name}"
+        );
+    }
+    Ok(())
+}
+
+/// The corpus of `sampled` in the generating script.
+struct Synthetic(Sampled);
+
+impl Corpus for Synthetic {
+    fn num_shards(&self) -> usize {
+        self.0.num_files
+    }
+
+    fn scan(
+        &self,
+        shard: usize,
+        _: bool,
+        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+    ) -> Result<()> {
+        (0..self.0.rows_per_file).try_for_each(|row| {
+            let ordinal = shard as u64 * self.0.rows_per_file + row;
+            let uniform = (ordinal.wrapping_mul(2_654_435_761) & 0xffff_ffff) >> 8;
+            let has_score = !shard.is_multiple_of(7) || row != 0;
+            let score = [has_score.then_some(uniform as f32 / 16_777_216.0)];
+            visit(&Row { id: "", ordinal, weight: 1, logits: &score, scores: &score })
+        })
+    }
+}
+
+#[test]
+fn golden_reference_mode_samples_the_head_of_every_file() -> anyhow::Result<()> {
+    let sampled = golden()?.sampled;
+    let threshold = f64::from(f32::from_bits(sampled.threshold_f32));
+    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate(&sampled.rate)]))];
+    let selection = select(&Synthetic(sampled), &cuts, SelectionMode::Reference)?;
+    assert_eq!(selection.cuts[0].outcomes[0].bound, Bound::Above(threshold));
+    Ok(())
+}
+
+#[test]
+fn reference_mode_keeps_nothing_of_a_plateau_where_exact_mode_meets_the_rate() -> Result<()> {
+    let logits: Vec<Option<f32>> =
+        (0u8..100).map(|i| Some(if i < 20 { 40.0 } else { -f32::from(i) })).collect();
+    let documents = documents(&logits);
+    let corpus = InMemory(vec![documents.clone()]);
+    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate("0.1")]))];
+    let kept = |mode| Ok(kept_ordinals(&select(&corpus, &cuts, mode)?, &documents));
+    let reference: Result<Vec<u64>> = kept(SelectionMode::Reference);
+    assert!(reference?.is_empty());
+    let exact: Result<Vec<u64>> = kept(SelectionMode::Exact);
+    let exact: BTreeSet<u64> = exact?.into_iter().collect();
+    assert!(exact.len() == 10 && exact.iter().all(|&ordinal| ordinal < 20));
+    Ok(())
+}
+
+#[test]
+fn reference_mode_leaves_nan_out_of_the_sample() -> Result<()> {
+    let with_nan = documents(&[Some(f32::NAN), Some(0.0), Some(1.0), Some(2.0)]);
+    let corpus = InMemory(vec![with_nan.clone()]);
+    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate("0.5")]))];
+    let selection = select(&corpus, &cuts, SelectionMode::Reference)?;
+    assert_eq!(kept_ordinals(&selection, &with_nan), [3]);
+    Ok(())
+}
+
+#[test]
+fn more_files_than_the_sample_has_rows_are_refused_in_reference_mode() {
+    let files =
+        Sampled { num_files: 1_000_001, rows_per_file: 0, rate: "0.1".into(), threshold_f32: 0 };
+    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate("0.1")]))];
+    let error = select(&Synthetic(files), &cuts, SelectionMode::Reference);
+    assert!(error.is_err_and(|e| e.to_string().contains("1000001")));
+}

@@ -1,0 +1,239 @@
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use polysift::Result;
+use polysift::config::{Keep, Rate, SelectionMode};
+use polysift::select::{Cut, CutKind, Decision, Selection, select};
+use proptest::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Document, InMemory, cut, rate, sigmoid};
+
+/// One selection: the rates of its retentions and its documents.
+type Branch<'a> = (Vec<Rate>, Vec<&'a Document>);
+
+/// The documents of `within` that have a score, best first.
+fn ranked<'a>(within: &[&'a Document], cut: &Cut) -> Vec<&'a Document> {
+    let head = cut.head.unwrap_or_default();
+    let mut candidates: Vec<&Document> =
+        within.iter().copied().filter(|document| document.logit(head).is_some()).collect();
+    candidates.sort_by(|a, b| {
+        let by_logit = a.logit(head).partial_cmp(&b.logit(head)).unwrap_or(Ordering::Equal);
+        let by_logit = if cut.keep == Keep::Above { by_logit.reverse() } else { by_logit };
+        let hash = |document: &Document| xxh3_64(document.id.as_bytes());
+        by_logit.then(hash(a).cmp(&hash(b))).then(a.ordinal.cmp(&b.ordinal))
+    });
+    candidates
+}
+
+/// How many of the first documents reach `target` in weight; all if they never do.
+fn num_taken<'a>(documents: impl Iterator<Item = &'a &'a Document>, target: u64) -> usize {
+    let mut sum = 0;
+    documents
+        .take_while(|document| {
+            let wanted = sum < target;
+            sum += document.weight;
+            wanted
+        })
+        .count()
+}
+
+fn weight(documents: &[&Document]) -> u64 {
+    documents.iter().map(|document| document.weight).sum()
+}
+
+/// Every selection after every cut, by sorting everything.
+fn sorted_oracle<'a>(all: &'a [Document], cuts: &[Cut]) -> Vec<Vec<Branch<'a>>> {
+    let everything: Vec<&Document> = all.iter().collect();
+    let mut branches: Vec<Branch> = vec![(Vec::new(), everything.clone())];
+    let mut history = Vec::new();
+    for cut in cuts {
+        let head = cut.head.unwrap_or_default();
+        let total = weight(&ranked(&everything, cut));
+        let mut next = Vec::new();
+        for (rates, documents) in &branches {
+            let mut candidates = ranked(documents, cut);
+            match &cut.kind {
+                CutKind::Retain(listed) => {
+                    for rate in listed {
+                        let taken = num_taken(candidates.iter(), rate.ceil_of(total));
+                        let rates = rates.iter().copied().chain([*rate]).collect();
+                        next.push((rates, candidates[..taken].to_vec()));
+                    }
+                }
+                CutKind::Remove(rate) => {
+                    let target = rate.ceil_of(weight(&candidates));
+                    let removed = num_taken(candidates.iter().rev(), target);
+                    candidates.truncate(candidates.len() - removed);
+                    next.push((rates.clone(), candidates));
+                }
+                CutKind::Threshold(threshold) => {
+                    candidates.retain(|document| {
+                        let score = document.scores[head].map_or(f64::NAN, f64::from);
+                        if cut.keep == Keep::Above {
+                            score > *threshold
+                        } else {
+                            score < *threshold
+                        }
+                    });
+                    next.push((rates.clone(), candidates));
+                }
+            }
+        }
+        branches = next;
+        history.push(branches.clone());
+    }
+    history
+}
+
+/// By ordinal, the smallest rate per retention over the final selections with the document.
+fn retentions(branches: &[Branch<'_>]) -> BTreeMap<u64, Vec<Rate>> {
+    let mut least: BTreeMap<u64, Vec<Rate>> = BTreeMap::new();
+    for (rates, documents) in branches {
+        for document in documents {
+            let entry = least.entry(document.ordinal).or_insert_with(|| rates.clone());
+            for (least, rate) in entry.iter_mut().zip(rates) {
+                *least = (*least).min(*rate);
+            }
+        }
+    }
+    least
+}
+
+fn any_logit() -> impl Strategy<Value = Option<f32>> {
+    prop_oneof![
+        1 => Just(None),
+        1 => Just(Some(f32::NAN)),
+        1 => Just(Some(f32::INFINITY)),
+        1 => Just(Some(f32::NEG_INFINITY)),
+        1 => Just(Some(0.0)),
+        1 => Just(Some(-0.0)),
+        4 => (-2i8..3).prop_map(|logit| Some(f32::from(logit) / 2.0)),
+        4 => (-30f32..30.0).prop_map(Some),
+    ]
+}
+
+fn any_document() -> impl Strategy<Value = Document> {
+    let id = prop_oneof!["[ab]", "[a-z]{12}"];
+    let weight = prop_oneof![3 => Just(1), 1 => Just(0), 2 => 0u64..100_000];
+    (id, weight, any_logit(), any_logit()).prop_map(|(id, weight, first, second)| Document {
+        id,
+        ordinal: 0,
+        weight,
+        logits: vec![first, second],
+        scores: vec![first.map(sigmoid), second],
+    })
+}
+
+/// Documents in plan order; ordinals differ in all of their digits.
+fn any_documents(unit_weights: bool) -> impl Strategy<Value = Vec<Document>> {
+    prop::collection::vec(any_document(), 0..60).prop_map(move |mut documents| {
+        for (ordinal, document) in (0u64..).zip(&mut documents) {
+            document.ordinal = ordinal * 0x0003_0001_0002_0005;
+            if unit_weights {
+                document.weight = 1;
+            }
+        }
+        documents
+    })
+}
+
+fn any_rate() -> impl Strategy<Value = Rate> {
+    (1u32..=1000).prop_map(|permille| rate(&format!("{}.{:03}", permille / 1000, permille % 1000)))
+}
+
+fn any_cut() -> impl Strategy<Value = Cut> {
+    let kind = prop_oneof![
+        3 => prop::collection::btree_set(any_rate(), 1..4)
+            .prop_map(|rates| CutKind::Retain(rates.into_iter().collect())),
+        2 => any_rate().prop_map(CutKind::Remove),
+        1 => (-3i8..4).prop_map(|t| CutKind::Threshold(f64::from(t) / 4.0)),
+    ];
+    let keep = prop_oneof![Just(Keep::Above), Just(Keep::Below)];
+    (0usize..2, keep, kind).prop_map(|(head, keep, kind)| cut(head, keep, kind))
+}
+
+/// The documents dealt to shards, in the order of `deal`.
+fn shards(documents: &[Document], deal: &[(usize, u32)], num_shards: usize) -> InMemory {
+    let mut order: Vec<usize> = (0..documents.len()).collect();
+    order.sort_by_key(|&i| deal[i].1);
+    let mut shards = vec![Vec::new(); num_shards];
+    for i in order {
+        shards[deal[i].0 % num_shards].push(documents[i].clone());
+    }
+    InMemory(shards)
+}
+
+fn assert_equals_a_sort(
+    documents: &[Document],
+    cuts: &[Cut],
+    corpus: &InMemory,
+) -> Result<(), TestCaseError> {
+    let selection = select(corpus, cuts, SelectionMode::Exact)
+        .map_err(|e| TestCaseError::fail(e.to_string()))?;
+    let history = sorted_oracle(documents, cuts);
+    for (report, branches) in selection.cuts.iter().zip(&history) {
+        prop_assert_eq!(report.outcomes.len(), branches.len());
+        for (outcome, (rates, kept)) in report.outcomes.iter().zip(branches) {
+            prop_assert_eq!(&outcome.retentions, rates);
+            prop_assert_eq!(outcome.kept.num_documents, kept.len() as u64);
+            prop_assert_eq!(outcome.kept.weight, weight(kept));
+        }
+    }
+    let expected = history.last().map(|branches| retentions(branches)).unwrap_or_default();
+    for document in documents {
+        let decided = match selection.decide(&document.row(selection.needs_ids())) {
+            Decision::Kept { retentions } => Some(retentions),
+            Decision::Removed { .. } => None,
+        };
+        prop_assert_eq!(decided.as_ref(), expected.get(&document.ordinal), "{:?}", document);
+    }
+    Ok(())
+}
+
+fn in_pool<T: Send>(
+    num_threads: usize,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, TestCaseError> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(num_threads).build();
+    Ok(pool.map_err(|e| TestCaseError::fail(e.to_string()))?.install(work))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn selection_equals_a_full_sort(
+        documents in any::<bool>().prop_flat_map(any_documents),
+        cuts in prop::collection::vec(any_cut(), 1..4),
+        deal in prop::collection::vec((0usize..8, any::<u32>()), 60),
+        num_shards in 1usize..6,
+    ) {
+        let corpus = shards(&documents, &deal, num_shards);
+        assert_equals_a_sort(&documents, &cuts, &corpus)?;
+    }
+
+    #[test]
+    fn the_record_has_the_same_bytes_whatever_the_shards_and_threads(
+        documents in any_documents(false),
+        cuts in prop::collection::vec(any_cut(), 1..4),
+        deal in prop::collection::vec((0usize..8, any::<u32>()), 60),
+    ) {
+        let one = shards(&documents, &deal.iter().map(|_| (0, 0)).collect::<Vec<_>>(), 1);
+        let many = shards(&documents, &deal, 8);
+        let json = |corpus: &InMemory| {
+            let selection = select(corpus, &cuts, SelectionMode::Exact);
+            selection.map(|s| serde_json::to_string(&s)).map_err(|e| TestCaseError::fail(e.to_string()))
+        };
+        let json = |corpus: &InMemory| {
+            json(corpus)?.map_err(|e| TestCaseError::fail(e.to_string()))
+        };
+        let expected = in_pool(1, || json(&one))??;
+        prop_assert_eq!(&in_pool(3, || json(&many))??, &expected);
+        let read: Selection =
+            serde_json::from_str(&expected).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        let again = select(&one, &cuts, SelectionMode::Exact)
+            .map_err(|e| TestCaseError::fail(e.to_string()))?;
+        prop_assert_eq!(read, again);
+    }
+}

@@ -1,0 +1,126 @@
+//! Corpora, the program, and what several tests ask of a run directory.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Result of a test; `?` carries any failure out.
+pub(crate) type TestResult = Result<(), Box<dyn Error>>;
+
+/// The program, with nothing of the caller's environment that could change what it does.
+pub(crate) fn polysift() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_polysift"));
+    for name in ["RUST_LOG", "POLYSIFT_RUN", "POLYSIFT_THREADS", "HF_HOME", "HF_HUB_OFFLINE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Words of two kinds of text, so that a head has something to learn.
+const KNOWLEDGE: [&str; 8] =
+    ["theorem", "energy", "cell", "century", "equation", "river", "empire", "molecule"];
+const WEB: [&str; 8] = ["buy", "cheap", "click", "shipping", "login", "sale", "cookies", "price"];
+
+/// Document `i` of a made-up corpus: knowledge-rich for multiples of three, web-like otherwise.
+pub(crate) fn text(i: usize) -> String {
+    let words = if i.is_multiple_of(3) { KNOWLEDGE } else { WEB };
+    let chosen: Vec<&str> = (0..6 + i % 5).map(|j| words[(i * 7 + j * 3) % words.len()]).collect();
+    format!("{} {i}", chosen.join(" "))
+}
+
+/// A folder with a corpus in two languages, labelled samples and `run.toml`.
+pub(crate) struct Workspace {
+    pub(crate) dir: TempDir,
+}
+
+impl Workspace {
+    pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
+        let workspace = Self { dir: tempfile::tempdir()? };
+        for (language, documents) in [("fra_Latn", 40), ("deu_Latn", 25)] {
+            let rows = (0..documents).map(|i| match i {
+                7 => json!({"id": format!("{language}-{i}"), "text": null, "n": i}),
+                8 => json!({"id": format!("{language}-{i}"), "text": "  \n", "n": i}),
+                _ => json!({"id": format!("{language}-{i}"), "text": text(i), "n": i}),
+            });
+            workspace.write_lines(&format!("corpus/{language}/a.jsonl"), rows)?;
+            let samples = (100..160).map(|i| {
+                let label = if i % 3 == 0 { "positive" } else { "negative" };
+                json!({"id": format!("s{i}"), "text": text(i), "label": label})
+            });
+            workspace.write_lines(&format!("samples/{language}.jsonl"), samples)?;
+        }
+        workspace.write(
+            "run.toml",
+            "[input]\nfiles = ['corpus/{lang}/*.jsonl']\n\
+             [store]\npart_rows = 16\n\
+             [heads.quality]\ntrain = ['samples/{lang}.jsonl']\n\
+             [heads.quality.training]\nbatch_size = 16\n\
+             [languages._default]\nretention = { quality = [0.1, 0.33] }\n",
+        )?;
+        Ok(workspace)
+    }
+
+    pub(crate) fn path(&self, relative: &str) -> PathBuf {
+        self.dir.path().join(relative)
+    }
+
+    pub(crate) fn write(&self, relative: &str, content: impl AsRef<[u8]>) -> TestResult {
+        let path = self.path(relative);
+        std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
+        Ok(std::fs::write(path, content)?)
+    }
+
+    pub(crate) fn write_lines(
+        &self,
+        relative: &str,
+        rows: impl Iterator<Item = Value>,
+    ) -> TestResult {
+        let lines: Vec<String> = rows.map(|row| row.to_string()).chain([String::new()]).collect();
+        self.write(relative, lines.join("\n"))
+    }
+
+    /// `polysift COMMAND -c run.toml --run RUN`, in the workspace.
+    pub(crate) fn command(&self, command: &str, run: &str) -> Command {
+        let mut polysift = polysift();
+        polysift.current_dir(self.dir.path()).args([command, "-c", "run.toml", "--run", run]);
+        polysift
+    }
+
+    pub(crate) fn json(&self, relative: &str) -> Result<Value, Box<dyn Error>> {
+        Ok(serde_json::from_slice(&std::fs::read(self.path(relative))?)?)
+    }
+}
+
+/// Digest of every file below `root` by relative path.
+pub(crate) fn digests(root: &Path) -> Result<BTreeMap<String, String>, Box<dyn Error>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(root)?.display().to_string();
+                found.insert(name, blake3::hash(&std::fs::read(&path)?).to_hex().to_string());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// All rows of a Parquet file as one batch.
+pub(crate) fn read_parquet(
+    path: &Path,
+) -> Result<arrow::record_batch::RecordBatch, Box<dyn Error>> {
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    let file = std::fs::File::open(path)?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
+    let schema = builder.schema().clone();
+    let batches = builder.build()?.collect::<Result<Vec<_>, _>>()?;
+    Ok(arrow::compute::concat_batches(&schema, &batches)?)
+}

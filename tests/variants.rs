@@ -1,0 +1,159 @@
+//! Other shapes of the job: languages from columns, stored embeddings, layouts, cosine heads, two cuts.
+
+use std::collections::BTreeMap;
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::Float64Type;
+use arrow::record_batch::RecordBatch;
+use serde_json::json;
+
+use crate::util::{TestResult, Workspace, polysift, read_parquet, text};
+
+/// Ids with the values of a float64 column.
+fn column(
+    batch: &RecordBatch,
+    name: &str,
+) -> Result<BTreeMap<String, f64>, Box<dyn std::error::Error>> {
+    let ids = batch.column_by_name("id").ok_or("no id")?.as_string::<i32>();
+    let values = batch.column_by_name(name).ok_or("no such column")?.as_primitive::<Float64Type>();
+    Ok(ids.iter().flatten().map(str::to_owned).zip(values.iter().flatten()).collect())
+}
+
+#[test]
+fn languages_come_from_two_columns_and_each_has_its_own_thresholds() -> TestResult {
+    let work = Workspace::new()?;
+    let rows = (0..60).map(|i| {
+        let language = if i % 2 == 0 { "fra" } else { "deu" };
+        json!({"id": i, "text": text(i), "language": language, "language_script": "Latn"})
+    });
+    work.write_lines("mixed/all.jsonl", rows)?;
+    work.command("run", "out")
+        .arg("mixed")
+        .args(["--set", "input.language={column='language', script_column='language_script'}"])
+        .assert()
+        .success();
+    let report = work.json("out/thresholds/quality.json")?;
+    for language in ["fra_Latn", "deu_Latn"] {
+        let cut = &report["languages"][language]["cuts"][0];
+        assert_eq!((&cut["n"], &cut["rates"][0]["kept"]["num_documents"]), (&json!(30), &json!(3)));
+    }
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    Ok(())
+}
+
+#[test]
+fn exported_embeddings_can_be_scored_again_without_an_encoder() -> TestResult {
+    let work = Workspace::new()?;
+    for layout in ["flat", "nested"] {
+        let first = format!("first-{layout}");
+        work.command("run", &first)
+            .args(["--retention", "quality=1", "--layout", layout])
+            .assert()
+            .success();
+        polysift()
+            .current_dir(work.dir.path())
+            .args(["run", &format!("{first}/export/{{lang}}/*.parquet"), "--run"])
+            .arg(format!("again-{layout}"))
+            .args(["--head", &format!("quality={first}/heads/quality/{{lang}}.safetensors")])
+            .args(["--set", "heads.quality.column=score_again", "--retention", "quality=1"])
+            .args(["--set", "input.embeddings=embeddings", "--model", "no/such-model", "--offline"])
+            .assert()
+            .success();
+        let again = read_parquet(&work.path(&format!("again-{layout}/export/fra_Latn/a.parquet")));
+        let again = again.or_else(|_| {
+            read_parquet(&work.path(&format!("again-{layout}/export/fra_Latn.parquet")))
+        })?;
+        assert_eq!(column(&again, "quality_score")?, column(&again, "score_again")?);
+        assert_eq!(again.num_rows(), 38);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_nested_export_holds_everything_but_text_and_id_in_metadata() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").args(["--layout", "nested"]).assert().success();
+    let batch = read_parquet(&work.path("out/export/fra_Latn/a.parquet"))?;
+    let schema = batch.schema();
+    let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+    assert_eq!(names, ["text", "id", "metadata"]);
+    let metadata = batch.column(2).as_struct();
+    for name in ["n", "embeddings", "quality_score", "quality_retention"] {
+        assert_eq!(metadata.column_by_name(name).ok_or(name)?.null_count(), 0, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cosine_head_says_that_there_were_fewer_references_than_asked_for() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out")
+        .args(["--set", "heads.quality={kind='cosine', train=['samples/{lang}.jsonl']}"])
+        .current_dir(work.dir.path())
+        .assert()
+        .success();
+    let head = polysift()
+        .args(["inspect", "--json"])
+        .arg(work.path("out/heads/quality/fra_Latn.safetensors"))
+        .output()?;
+    let card: serde_json::Value = serde_json::from_slice(&head.stdout)?;
+    assert_eq!(card["card"]["references"]["requested"], 8192);
+    assert!(card["card"]["references"]["available"].as_u64() < Some(8192));
+    Ok(())
+}
+
+#[test]
+fn a_removal_takes_its_share_first_and_the_retention_is_of_all_documents() -> TestResult {
+    let work = Workspace::new()?;
+    let samples = (100..160).map(|i| {
+        let label = if i % 2 == 0 { "toxic" } else { "nontoxic" };
+        json!({"id": format!("t{i}"), "text": text(i), "label": label})
+    });
+    work.write_lines("toxic/fra_Latn.jsonl", samples)?;
+    work.command("run", "out")
+        .args(["--train-on", "toxicity=toxic/{lang}.jsonl", "--removal", "toxicity=0.05"])
+        .args(["--keep-removed"])
+        .assert()
+        .success();
+    let marker = work.json("out/state/export/fra_Latn/a/done.json")?;
+    // 38 documents with text: ceil(5%) = 2 go first, ceil(33%) = 13 of all 38 are kept.
+    assert_eq!(marker["counts"], json!({"kept": 13, "no_text": 2, "quality": 23, "toxicity": 2}));
+    let removed = read_parquet(&work.path("out/removed/toxicity/fra_Latn/a.parquet"))?;
+    let kept = read_parquet(&work.path("out/export/fra_Latn/a.parquet"))?;
+    let worst_kept = column(&kept, "toxicity_score")?.into_values().fold(0.0, f64::max);
+    let mildest_removed = column(&removed, "toxicity_score")?.into_values().fold(1.0, f64::min);
+    assert!(worst_kept <= mildest_removed);
+    // German has no toxicity samples: nothing is removed there, and nothing fails.
+    let marker = work.json("out/state/export/deu_Latn/a/done.json")?;
+    assert_eq!(marker["counts"]["toxicity"], serde_json::Value::Null);
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    Ok(())
+}
+
+#[test]
+fn rates_can_count_tokens() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").args(["--weight", "tokens"]).assert().success();
+    let report = work.json("out/thresholds/quality.json")?;
+    let cut = &report["languages"]["fra_Latn"]["cuts"][0];
+    let total = cut["weight"].as_u64().ok_or("no weight")?;
+    let kept = &cut["rates"][0]["kept"];
+    assert!(kept["weight"].as_u64() >= Some(total.div_ceil(10)));
+    assert!(total > 200 && kept["num_documents"].as_u64() < Some(10), "{cut}");
+    Ok(())
+}
+
+#[test]
+fn the_published_thresholds_can_be_had_by_name() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").args(["--mode", "reference"]).assert().success();
+    let report = work.json("out/thresholds/quality.json")?;
+    assert_eq!(report["mode"], "reference");
+    let kept = read_parquet(&work.path("out/export/fra_Latn/a.parquet"))?;
+    // numpy's quantile at 0.67 of 38 scores lies between the 25th and 26th: 13 are above it.
+    let rates = &report["languages"]["fra_Latn"]["cuts"][0]["rates"];
+    assert_eq!(rates[1]["kept"]["num_documents"], kept.num_rows());
+    let threshold = rates[1]["threshold_score"].as_f64().ok_or("no threshold")?;
+    assert!(column(&kept, "quality_score")?.into_values().all(|score| score > threshold));
+    Ok(())
+}
