@@ -9,7 +9,7 @@
 //!                                                          │                      │
 //!                                                          └────────score─────────┤
 //!                                                                                 ▼
-//!                     thresholds/selection.json ◀──exact counts──── scores/<head>/<shard>/part
+//!                     selection/<lang>.json ◀──exact counts──────── scores/<head>/<shard>/part
 //!                                 │                                               │
 //!                                 ▼                                               ▼
 //!  input files (again) ──all columns, untouched──▶ export ◀──── embeddings, scores by row

@@ -5,7 +5,6 @@ use super::reference::{Sample, rows_per_shard};
 use super::report::{Bound, Boundary, CutReport};
 use super::scan::View;
 use super::{Corpus, Cut, CutKind, RankKey};
-use crate::config::Keep;
 use crate::error::Result;
 
 /// Makes a cut on the score in each of the selections so far.
@@ -19,7 +18,7 @@ pub(super) fn cut(corpus: &dyn Corpus, done: &[CutReport], cut: &Cut) -> Result<
         sample.add(shard, sampled_rows, scored.score);
     })?;
     let bounds = match &cut.kind {
-        CutKind::Threshold(threshold) => vec![strict_bound(cut.keep, *threshold)],
+        CutKind::Threshold(threshold) => vec![Bound::strictly(cut.keep, *threshold)],
         CutKind::Retain(rates) => sample.bounds(cut, rates)?,
         CutKind::Remove(rate) => sample.bounds(cut, std::slice::from_ref(rate))?,
     };
@@ -48,12 +47,4 @@ pub(super) fn cut(corpus: &dyn Corpus, done: &[CutReport], cut: &Cut) -> Result<
         })
         .collect();
     view.report(&survey, scores, boundaries)
-}
-
-/// Keeps the scores strictly on the good side of `threshold`.
-pub(super) fn strict_bound(keep: Keep, threshold: f64) -> Bound {
-    match keep {
-        Keep::Above => Bound::Above(threshold),
-        Keep::Below => Bound::Below(threshold),
-    }
 }

@@ -9,7 +9,6 @@
 //! One deviation: NaN scores are left out. In the reference one NaN makes the quantile NaN, and
 //! every document is dropped without a word.
 
-use super::by_score::strict_bound;
 use super::counts::Merge;
 use super::report::Bound;
 use super::{Cut, CutKind, Precision};
@@ -77,7 +76,7 @@ impl Sample {
             );
             return Err(Error::config("selection.mode", reason));
         }
-        Ok(strict_bound(cut.keep, threshold))
+        Ok(Bound::strictly(cut.keep, threshold))
     }
 }
 

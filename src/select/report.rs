@@ -227,6 +227,14 @@ pub(super) fn needs_ids(cuts: &[CutReport]) -> bool {
 }
 
 impl Bound {
+    /// Scores strictly on the good side of `threshold`.
+    pub(super) fn strictly(keep: Keep, threshold: f64) -> Self {
+        match keep {
+            Keep::Above => Self::Above(threshold),
+            Keep::Below => Self::Below(threshold),
+        }
+    }
+
     /// Whether documents of one logit end up on both sides.
     fn splits_ties(&self) -> bool {
         match self {
