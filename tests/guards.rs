@@ -20,11 +20,7 @@ fn thresholds_are_refused_for_heads_that_did_not_make_the_scores() -> TestResult
 #[test]
 fn a_head_keeps_its_own_side_under_another_name() -> TestResult {
     let work = Workspace::new()?;
-    let samples = (100..160).map(|i| {
-        let label = if i % 2 == 0 { "toxic" } else { "nontoxic" };
-        json!({"id": format!("t{i}"), "text": text(i), "label": label})
-    });
-    work.write_lines("toxic/fra_Latn.jsonl", samples)?;
+    work.write_toxicity_samples()?;
     work.command("run", "out")
         .args(["--train-on", "toxicity=toxic/{lang}.jsonl"])
         .assert()

@@ -83,6 +83,15 @@ impl Workspace {
         self.write(relative, lines.join("\n"))
     }
 
+    /// Labelled samples of toxicity, for French only, in `toxic/{lang}.jsonl`.
+    pub(crate) fn write_toxicity_samples(&self) -> TestResult {
+        let samples = (100..160).map(|i| {
+            let label = if i % 2 == 0 { "toxic" } else { "nontoxic" };
+            json!({"id": format!("t{i}"), "text": text(i), "label": label})
+        });
+        self.write_lines("toxic/fra_Latn.jsonl", samples)
+    }
+
     /// `polysift COMMAND -c run.toml --run RUN`, in the workspace.
     pub(crate) fn command(&self, command: &str, run: &str) -> Command {
         let mut polysift = polysift();

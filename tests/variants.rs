@@ -105,11 +105,7 @@ fn a_cosine_head_says_that_there_were_fewer_references_than_asked_for() -> TestR
 #[test]
 fn a_removal_takes_its_share_first_and_the_retention_is_of_all_documents() -> TestResult {
     let work = Workspace::new()?;
-    let samples = (100..160).map(|i| {
-        let label = if i % 2 == 0 { "toxic" } else { "nontoxic" };
-        json!({"id": format!("t{i}"), "text": text(i), "label": label})
-    });
-    work.write_lines("toxic/fra_Latn.jsonl", samples)?;
+    work.write_toxicity_samples()?;
     work.command("run", "out")
         .args(["--train-on", "toxicity=toxic/{lang}.jsonl", "--removal", "toxicity=0.05"])
         .args(["--keep-removed"])
