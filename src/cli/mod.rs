@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use polysift::encoder::HubSettings;
+use polysift::input::InputFile;
 use polysift::progress::{Progress, Silent, Stop};
 use polysift::run::{RunDir, Stage};
 use polysift::stage::{self, Context};
@@ -80,12 +81,11 @@ impl Job<'_> {
                 "no run directory is named (`--run DIR` or `run_dir` in the file)",
             )
         })?;
-        if stages.contains(&Stage::Embed) {
-            // Before a directory is made, and hours go by, for nothing.
-            let files = stage::input_files(&config)?;
-            if stages.contains(&Stage::Export) {
-                stage::export::check_columns(&config, &files)?;
-            }
+        // Before a directory is made, and hours go by, for nothing.
+        let files =
+            if stages.contains(&Stage::Embed) { stage::input_files(&config)? } else { Vec::new() };
+        if stages.contains(&Stage::Export) {
+            stage::export::check_columns(&config, &files)?;
         }
         let redo = redo(args, stages)?;
         // Only these two can begin a run; the others need one.
@@ -102,7 +102,7 @@ impl Job<'_> {
             progress: self.progress,
             redo,
         };
-        stages.iter().try_for_each(|stage| run_stage(context, *stage))?;
+        stages.iter().try_for_each(|stage| run_stage(context, *stage, &files))?;
         if !self.quiet {
             summary::print(context, stages)?;
         }
@@ -188,10 +188,10 @@ fn redo(args: &SettingsArgs, stages: &[Stage]) -> Result<Option<Stage>> {
     stage.map(Some).ok_or_else(outside)
 }
 
-fn run_stage(context: Context<'_>, stage: Stage) -> Result<()> {
+fn run_stage(context: Context<'_>, stage: Stage, files: &[InputFile]) -> Result<()> {
     context.stop.check()?;
     match stage {
-        Stage::Embed => stage::embed::embed(context),
+        Stage::Embed => stage::embed::embed(context, files),
         Stage::Train => stage::train::train(context),
         Stage::Score => stage::score::score(context),
         Stage::Threshold => stage::threshold::threshold(context),

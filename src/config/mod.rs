@@ -98,23 +98,17 @@ impl RunConfig {
 
     /// The cuts that apply to `language`: its own table key by key, else `_default`'s.
     pub fn cuts(&self, language: &str) -> LanguageCuts {
-        let default = self.languages.get(DEFAULT_LANGUAGE);
-        let own = self.languages.get(language);
-        let pick = |get: fn(&LanguageConfig) -> bool| own.filter(|c| get(c)).or(default);
-        let mut retention =
-            pick(|c| c.retention.is_some()).and_then(|c| c.retention.clone()).unwrap_or_default();
+        let tables = [self.languages.get(language), self.languages.get(DEFAULT_LANGUAGE)];
+        let tables = || tables.into_iter().flatten();
+        let mut retention = tables().find_map(|c| c.retention.clone()).unwrap_or_default();
         for rates in retention.values_mut() {
             rates.sort_unstable();
             rates.dedup();
         }
         LanguageCuts {
             retention,
-            removal: pick(|c| c.removal.is_some())
-                .and_then(|c| c.removal.clone())
-                .unwrap_or_default(),
-            threshold: pick(|c| c.threshold.is_some())
-                .and_then(|c| c.threshold.clone())
-                .unwrap_or_default(),
+            removal: tables().find_map(|c| c.removal.clone()).unwrap_or_default(),
+            threshold: tables().find_map(|c| c.threshold.clone()).unwrap_or_default(),
         }
     }
 
@@ -148,6 +142,17 @@ impl RunConfig {
         for (name, head) in &self.heads {
             head.check(name)?;
         }
+        self.check_cuts()
+    }
+
+    /// Checks that every head with a cut is defined, and named by an order that names any.
+    fn check_cuts(&self) -> Result<()> {
+        if self.selection.weight == Weight::Tokens && self.input.embeddings.is_some() {
+            return Err(Error::config(
+                "selection.weight",
+                "tokens are not counted where the input brings its embeddings; use documents or bytes",
+            ));
+        }
         let known = |key: String, head: &String| {
             if self.heads.contains_key(head) {
                 Ok(())
@@ -155,32 +160,19 @@ impl RunConfig {
                 Err(Error::config(key, format!("names the head `{head}`, which is not defined")))
             }
         };
-        for head in &self.selection.order {
+        let order = &self.selection.order;
+        for head in order {
             known("selection.order".into(), head)?;
         }
-        if self.selection.weight == Weight::Tokens && self.input.embeddings.is_some() {
-            return Err(Error::config(
-                "selection.weight",
-                "tokens are not counted where the input brings its embeddings; use documents or bytes",
-            ));
-        }
+        // `_default` sorts before every language, so that its own mistakes are told as its own.
         for language in self.languages.keys() {
             let LanguageCuts { retention, removal, threshold } = self.cuts(language);
-            let heads = retention.keys().chain(removal.keys()).chain(threshold.keys());
-            let order = &self.selection.order;
-            if let Some(head) =
-                heads.into_iter().find(|head| !order.is_empty() && !order.contains(head))
-            {
-                let reason = format!("does not name the head `{head}`, which has a cut");
-                return Err(Error::config("selection.order", reason));
-            }
-        }
-        for (language, cuts) in &self.languages {
-            let heads = (cuts.retention.iter().flat_map(|m| m.keys()))
-                .chain(cuts.removal.iter().flat_map(|m| m.keys()))
-                .chain(cuts.threshold.iter().flat_map(|m| m.keys()));
-            for head in heads {
+            for head in retention.keys().chain(removal.keys()).chain(threshold.keys()) {
                 known(format!("languages.{language}"), head)?;
+                if !order.is_empty() && !order.contains(head) {
+                    let reason = format!("does not name the head `{head}`, which has a cut");
+                    return Err(Error::config("selection.order", reason));
+                }
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Stored embeddings to scores, per head; the encoder is never run here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use crate::store::{EmbeddingRows, ScoreRows, read_embeddings, write_scores};
 
 /// The heads of a run: by head name, then by language (or [`ALL_LANGUAGES`]).
 pub struct Heads {
+    languages: BTreeSet<String>,
     by_name: BTreeMap<String, ByLanguage>,
 }
 
@@ -47,7 +48,12 @@ impl Heads {
             }
             by_name.insert(name.clone(), heads);
         }
-        Ok(Self { by_name })
+        Ok(Self { languages, by_name })
+    }
+
+    /// Languages of the run.
+    pub fn languages(&self) -> &BTreeSet<String> {
+        &self.languages
     }
 
     /// The head `name` for `language`: its own, else the one for all.
@@ -56,7 +62,8 @@ impl Heads {
     }
 
     fn loaded(&self, name: &str, language: &str) -> Option<&Loaded> {
-        head_for(self.by_name.get(name)?, language)
+        let heads = self.by_name.get(name)?;
+        heads.get(language).or_else(|| heads.get(ALL_LANGUAGES))
     }
 
     /// Digest and specification per head and language, frozen with the scores.
@@ -71,10 +78,6 @@ impl Heads {
         };
         self.by_name.iter().map(|(n, heads)| (n.clone(), Value::Object(digests(heads)))).collect()
     }
-}
-
-fn head_for<'a>(heads: &'a ByLanguage, language: &str) -> Option<&'a Loaded> {
-    heads.get(language).or_else(|| heads.get(ALL_LANGUAGES))
 }
 
 /// The file of a head, if it exists: trained in this run, or the configured path.
@@ -113,8 +116,8 @@ pub fn score(context: Context<'_>) -> Result<()> {
     if todo.is_empty() {
         return Ok(());
     }
-    for (name, heads) in &heads.by_name {
-        for language in super::languages_of(run)?.iter().filter(|l| head_for(heads, l).is_none()) {
+    for name in heads.by_name.keys() {
+        for language in heads.languages.iter().filter(|l| heads.get(name, l).is_none()) {
             tracing::warn!(head = %name, %language, "no head for this language; not scored");
         }
     }

@@ -1,6 +1,6 @@
 //! Scores to exact cuts, per language, over the whole corpus; and the report people read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -16,9 +16,9 @@ use crate::select::{Cut, CutKind, CutReport, HeadInfo, Selection, plan_cuts, sel
 use crate::store::FileStamp;
 
 /// Settings that the cuts depend on: for every language of the run what applies to it.
-pub fn settings(config: &RunConfig, languages: impl IntoIterator<Item = String>) -> Value {
-    let cuts: BTreeMap<String, Value> =
-        languages.into_iter().map(|l| (l.clone(), json!(config.cuts(&l)))).collect();
+pub fn settings(config: &RunConfig, languages: &BTreeSet<String>) -> Value {
+    let cuts: BTreeMap<&String, Value> =
+        languages.iter().map(|l| (l, json!(config.cuts(l)))).collect();
     json!({"cuts": cuts, "selection": config.selection})
 }
 
@@ -46,14 +46,14 @@ pub(crate) fn cuts_of(context: Context<'_>, language: &str, heads: &Heads) -> Re
 pub fn threshold(context: Context<'_>) -> Result<()> {
     let Context { run, config, .. } = context;
     let plan = super::score::finished_plan(context)?;
-    let languages = super::languages_of(run)?;
     let heads = Heads::load(context)?;
+    let languages = heads.languages();
     // The scores have to be those of these heads, and the cuts possible, before anything is frozen.
     run.freeze(Stage::Score, &heads.settings())?;
-    for language in &languages {
+    for language in languages {
         cuts_of(context, language, &heads)?;
     }
-    context.freeze(Stage::Threshold, &settings(config, languages.clone()))?;
+    context.freeze(Stage::Threshold, &settings(config, languages))?;
     if run.is_done(Stage::Threshold, ALL_LANGUAGES)? {
         return Ok(());
     }

@@ -29,14 +29,16 @@ pub struct Verified {
 pub fn verify(context: Context<'_>) -> Result<Verified> {
     let run = context.run;
     let plan = run.plan()?;
-    let mut checks = Checks { context, verified: Verified::default(), files: Vec::new() };
+    let mut checks =
+        Checks { context, begun: Vec::new(), verified: Verified::default(), files: Vec::new() };
+    checks.frozen()?;
     for shard in &plan.shards {
-        checks.shard(shard)?;
+        checks.shard(shard);
     }
     for (key, marker) in run.markers(Stage::Train)? {
         checks.take(marker, || format!("train: the marker of {key} cannot be read"));
     }
-    if checks.begun(Stage::Threshold)? {
+    if checks.begun.contains(&Stage::Threshold) {
         checks.marker(Stage::Threshold, ALL_LANGUAGES);
         checks.cuts(&plan)?;
     }
@@ -49,26 +51,32 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
 /// The checks of a run in progress.
 struct Checks<'a> {
     context: Context<'a>,
+    /// Stages with frozen settings; a stage that was begun has to be complete.
+    begun: Vec<Stage>,
     verified: Verified,
     /// Files that markers stand for.
     files: Vec<PartFile>,
 }
 
 impl Checks<'_> {
-    /// Whether `stage` has frozen settings; a stage that was begun has to be complete.
-    fn begun(&mut self, stage: Stage) -> Result<bool> {
-        let run = self.context.run;
-        match run.frozen_settings(stage) {
-            Ok(settings) => Ok(settings.is_some()),
-            Err(error @ Error::Decode { .. }) => {
-                let problem = super::chain(&error);
-                if !self.verified.problems.contains(&problem) {
-                    self.verified.problems.push(problem);
+    /// Finds the stages that were begun; all of them where `run.json` cannot be read.
+    fn frozen(&mut self) -> Result<()> {
+        for stage in Stage::ALL {
+            match self.context.run.frozen_settings(stage) {
+                Ok(None) => {}
+                Ok(Some(_)) => self.begun.push(stage),
+                Err(error @ Error::Decode { .. }) => {
+                    self.begun = Stage::ALL.to_vec();
+                    self.verified.problems.push(super::chain(&error));
+                    break;
                 }
-                Ok(true)
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
         }
+        if !self.begun.contains(&Stage::Embed) {
+            self.verified.problems.push("run.json does not know the embed stage".to_owned());
+        }
+        Ok(())
     }
 
     fn take(
@@ -99,24 +107,21 @@ impl Checks<'_> {
     }
 
     /// What the stages say of one shard, against each other and against the exported files.
-    fn shard(&mut self, shard: &Shard) -> Result<()> {
+    fn shard(&mut self, shard: &Shard) {
         let context = self.context;
-        if !self.begun(Stage::Embed)? {
-            self.verified.problems.push("run.json does not know the embed stage".to_owned());
-        }
         if shard.file.exists()
             && let Err(error) = shard.input()
         {
             self.verified.problems.push(super::chain(&error));
         }
-        let Some(embedded) = self.marker(Stage::Embed, &shard.name) else { return Ok(()) };
+        let Some(embedded) = self.marker(Stage::Embed, &shard.name) else { return };
         self.verified.rows += embedded.rows;
         let mut later = Vec::new();
-        if self.begun(Stage::Score)? {
+        if self.begun.contains(&Stage::Score) {
             let keys = context.config.heads.keys().map(|head| format!("{head}/{}", shard.name));
             later.extend(keys.map(|key| (Stage::Score, key)));
         }
-        if self.begun(Stage::Export)? {
+        if self.begun.contains(&Stage::Export) {
             later.push((Stage::Export, shard.name.clone()));
         }
         for (stage, key) in later {
@@ -133,7 +138,6 @@ impl Checks<'_> {
                 exported_rows(context.run, &marker, &mut self.verified.problems);
             }
         }
-        Ok(())
     }
 
     /// Recomputes the cuts of every language and compares them with the stored ones.

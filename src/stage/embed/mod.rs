@@ -17,6 +17,7 @@ use super::{Context, Failures};
 use crate::config::RunConfig;
 use crate::encoder::{self, Encoder, Model};
 use crate::error::{Error, Result};
+use crate::input::InputFile;
 use crate::run::{Plan, RunDir, Shard, Stage};
 use crate::store::EmbeddingRows;
 use read::{Content, PartInput, Reading};
@@ -72,10 +73,10 @@ pub fn encoder_digest(run: &RunDir) -> Result<String> {
 /// Digest that stands for the encoder where the input brings its own embeddings.
 pub(crate) const FOREIGN_ENCODER: &str = "embeddings from the input";
 
-/// Embeds every shard that is not done yet.
-pub fn embed(context: Context<'_>) -> Result<()> {
+/// Embeds every shard of `files` that is not done yet.
+pub fn embed(context: Context<'_>, files: &[InputFile]) -> Result<()> {
     let Context { config, run, .. } = context;
-    let plan = Plan::new(super::input_files(config)?);
+    let plan = Plan::new(files.to_vec());
     let model = match config.input.embeddings {
         None => Some(encoder::load(&config.encoder, context.hub)?),
         Some(_) => None,
