@@ -12,6 +12,7 @@
 //! - Lengths that do not fit together are bugs of the caller and panic; no kernel reads or writes
 //!   outside its slices.
 
+pub mod cuda;
 mod exp;
 mod gelu;
 mod gemm;

@@ -1,0 +1,99 @@
+// What the kernels need of the device, one function per instruction.
+//
+// The kernels include this file alone and no CUDA header. With POLYSIFT_SIM defined the same
+// functions come from the simulator of the tests (tests/cuda_sim/sim.cuh), which runs the kernels
+// on a CPU; everything below is what nvcc compiles.
+#pragma once
+
+#ifdef POLYSIFT_SIM
+#include "sim.cuh"
+#else
+
+// bf16 as its bits: the upper half of an f32.
+struct bf16 {
+  unsigned short bits;
+};
+
+#define KERNEL extern "C" __global__ void
+#define DEVICE static __device__ __forceinline__
+#define SHARED __shared__
+
+constexpr int WARP = 32;
+
+DEVICE float to_float(bf16 value) { return __uint_as_float(static_cast<unsigned>(value.bits) << 16); }
+
+// Two bf16 in one word, the first in the lower half; rounds to nearest even.
+DEVICE unsigned pack_bf16(float first, float second) {
+  unsigned word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+DEVICE float first_of(unsigned word) { return __uint_as_float(word << 16); }
+DEVICE float second_of(unsigned word) { return __uint_as_float(word & 0xffff0000u); }
+
+// Value of the lane whose index differs in the bits of `mask`; all lanes of a warp take part.
+DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+DEVICE double shuffle_xor(double value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+
+// Sum over a warp in a fixed order; every lane gets it.
+template <class T>
+DEVICE T warp_sum(T value) {
+#pragma unroll
+  for (int mask = WARP / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+
+// 2^x within 2 ulp; 0 for -inf.
+DEVICE float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Copies 16 bytes from global to shared memory in the background, or zeros if not `valid`
+// (`global` is then not read). Both addresses are multiples of 16.
+DEVICE void copy_async_16(void *shared, const void *global, bool valid) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(bytes)
+               : "memory");
+}
+// Closes a group of this thread's copies.
+DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most `PENDING` of this thread's groups are under way.
+template <int PENDING>
+DEVICE void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Four 8x8 matrices of 16-bit values from shared memory: lane l names row l % 8 (16 bytes) of
+// matrix l / 8. Lane l gets, of each matrix, the values (l / 4, 2 * (l % 4)) and the one after it;
+// with `transposed`, those of the transposed matrix.
+DEVICE void load_matrices(unsigned (&out)[4], const void *row) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+DEVICE void load_matrices_transposed(unsigned (&out)[4], const void *row) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+
+// acc [16, 8] f32 += a [16, 16] bf16 times b [16, 8] bf16, in the fragment layout of PTX's
+// mma.m16n8k16.
+DEVICE void multiply_add(float (&acc)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Waits for all threads of the block.
+DEVICE void block_barrier() { __syncthreads(); }
+
+#endif

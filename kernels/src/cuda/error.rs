@@ -1,0 +1,76 @@
+//! What can go wrong on a card.
+
+/// Result with [`CudaError`].
+pub type Result<T, E = CudaError> = std::result::Result<T, E>;
+
+/// Why a card cannot be used, or failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    /// libcuda is not there.
+    #[error("there is no CUDA driver (libcuda) on this machine")]
+    NoDriver,
+    /// The driver is older than the oldest that the kernels load on.
+    #[error("the CUDA driver supports CUDA {}.{}; {}.{} or later is needed", found.0, found.1, needed.0, needed.1)]
+    DriverTooOld {
+        /// Version that the driver supports, major and minor.
+        found: (u32, u32),
+        /// Oldest version that would do.
+        needed: (u32, u32),
+    },
+    /// A library that is opened at run time is not there.
+    #[error(
+        "the library {name} is not found; install CUDA 12 or later, or name its folder in LD_LIBRARY_PATH"
+    )]
+    NoLibrary {
+        /// Such as `libcublasLt`.
+        name: &'static str,
+    },
+    /// There is no such card.
+    #[error("there is no card cuda:{ordinal}; {count} found")]
+    NoDevice {
+        /// Number that was asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The card has no bf16 matrix units.
+    #[error(
+        "cuda:{ordinal} ({name}) has compute capability {}.{}; 8.0 or later is needed",
+        compute_capability.0, compute_capability.1
+    )]
+    DeviceTooOld {
+        /// Its number.
+        ordinal: usize,
+        /// Its name.
+        name: String,
+        /// Its compute capability.
+        compute_capability: (u32, u32),
+    },
+    /// The card's memory does not suffice.
+    #[error("cuda:{ordinal}: out of memory, {needed_bytes} bytes wanted for {purpose}")]
+    OutOfMemory {
+        /// Number of the card.
+        ordinal: usize,
+        /// Bytes that were asked for.
+        needed_bytes: u64,
+        /// What they were for.
+        purpose: &'static str,
+    },
+    /// The kernels do not cover the shape.
+    #[error("not supported on CUDA: {reason}")]
+    Unsupported {
+        /// The limit and the value.
+        reason: String,
+    },
+    /// A call of the driver or of cublasLt failed.
+    #[error("cuda:{ordinal}: {action} failed: {message}")]
+    Driver {
+        /// Number of the card.
+        ordinal: usize,
+        /// What was being done.
+        action: &'static str,
+        /// The library's name of the failure.
+        message: String,
+    },
+}
