@@ -3,7 +3,7 @@
 CARGO ?= cargo
 DEMO := target/demo
 
-.PHONY: help run test check bench clean-demo need-cargo
+.PHONY: help run test check bench clean-demo need-cargo cuda-check cuda-build
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,13 +18,19 @@ run: need-cargo ## Build the release binary and run the whole job on the bundled
 	$(CARGO) build --release --locked --bin polysift
 	$${CARGO_TARGET_DIR:-target}/release/polysift run --config tests/sample/run.toml --run $(DEMO)
 
-test: check ## Format, lints, docs and all tests
+test: check cuda-check ## Format, lints, docs, CUDA kernels and all tests
 	$(CARGO) test --workspace --locked
 
 check: need-cargo ## Format, lints and docs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+cuda-check: ## Compile the CUDA kernels (no GPU needed), report registers and spills, find stale images
+	kernels/build.sh --check
+
+cuda-build: ## Compile the CUDA kernels into kernels/prebuilt
+	kernels/build.sh
 
 bench: need-cargo ## Run the benchmarks
 	$(CARGO) bench --locked

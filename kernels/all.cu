@@ -1,0 +1,6 @@
+// Every kernel in one translation unit: one image to load.
+#include "attention.cu"
+#include "gelu.cu"
+#include "layer_norm.cu"
+#include "pool.cu"
+#include "score.cu"

@@ -1,0 +1,84 @@
+#!/bin/sh
+# Compiles the CUDA kernels; needs no GPU.
+#
+#   kernels/build.sh           writes kernels/prebuilt/, which the crate embeds
+#   kernels/build.sh --check   compiles anew, reports registers and spills of every kernel for sm_80
+#                              and sm_90a, and fails if a kernel spills or prebuilt/ is stale
+#
+# The compiler is nvcc 13.0.88: the one named by NVCC, else it is installed from PyPI's wheels into
+# target/cuda-toolchain (105 MB fetched). Another version would give other bytes.
+set -eu
+cd "$(dirname "$0")/.."
+version=13.0.88
+built=kernels/prebuilt
+work=${CARGO_TARGET_DIR:-target}/cuda-kernels
+mkdir -p "$work" "$built"
+
+install() {
+  prefix=$1
+  # --no-deps: the wheels name each other without versions, and newer parts do not fit.
+  python3 -m pip install --quiet --no-deps --no-compile --disable-pip-version-check \
+    --root-user-action=ignore --upgrade --target "$prefix" \
+    nvidia-cuda-nvcc==$version nvidia-cuda-crt==$version nvidia-nvvm==$version \
+    nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85 >&2 || {
+    echo "nvcc $version could not be installed with python3 -m pip; name one in NVCC" >&2
+    exit 1
+  }
+  ln -sfn lib "$prefix/nvidia/cu13/lib64"
+}
+
+if [ -z "${NVCC:-}" ]; then
+  prefix=${CARGO_TARGET_DIR:-target}/cuda-toolchain
+  NVCC=$prefix/nvidia/cu13/bin/nvcc
+  if [ "${1:-}" = --check ] && ! python3 -m pip --version >/dev/null 2>&1; then
+    echo "kernels/build.sh: not checked, there is neither nvcc (NVCC) nor python3 with pip to fetch it"
+    exit 0
+  fi
+  "$NVCC" --version 2>/dev/null | grep -q "V$version" || install "$prefix"
+fi
+"$NVCC" --version | grep -q "V$version" || {
+  echo "$NVCC is not nvcc $version" >&2
+  exit 1
+}
+ptxas=$(dirname "$NVCC")/ptxas
+flags="-O3 -std=c++17 -Werror all-warnings -Ikernels"
+
+# PTX for 8.0 and later. Its version is lowered to that of CUDA 12.0, the oldest driver that is
+# supported; ptxas then refuses what that version did not have.
+"$NVCC" $flags -arch=compute_80 -ptx -o "$work/raw.ptx" kernels/all.cu
+sed 's/^\.version .*/.version 8.0/; /^\/\//d' "$work/raw.ptx" >"$work/polysift_sm80.ptx"
+"$ptxas" -v -arch=sm_80 -o "$work/sm80.cubin" "$work/polysift_sm80.ptx" 2>"$work/sm80.log"
+"$NVCC" $flags -gencode arch=compute_90a,code=sm_90a -cubin -Xptxas -v \
+  -o "$work/polysift_sm90a.cubin" kernels/all.cu 2>"$work/sm90a.log"
+
+if [ "${1:-}" != --check ]; then
+  cp "$work/polysift_sm80.ptx" "$work/polysift_sm90a.cubin" "$built/"
+  ls -l "$built" | awk 'NR > 1 { print $5 " bytes  " $NF }'
+  exit 0
+fi
+
+# The newest cards take the PTX through their driver.
+"$ptxas" -arch=sm_120 -o "$work/sm120.cubin" "$work/polysift_sm80.ptx"
+awk '
+  BEGIN { printf "%-8s %-22s %9s %8s %6s %6s\n", "target", "kernel", "registers", "shared", "stack", "spills" }
+  /Compiling entry function/ { split($0, name, "\047"); kernel = name[2]; target = name[4] }
+  /bytes stack frame/ { stack = $1; spills = $5 + $9 }
+  /Used [0-9]+ registers/ {
+    registers = $0; sub(/.*Used /, "", registers); sub(/ .*/, "", registers)
+    shared = 0
+    if (match($0, /[0-9]+ bytes smem/)) shared = substr($0, RSTART, RLENGTH) + 0
+    printf "%-8s %-22s %9d %8d %6d %6d\n", target, kernel, registers, shared, stack, spills
+    count++
+    if (stack + spills > 0) bad++
+  }
+  END {
+    if (bad) { print bad " kernel(s) with local memory" > "/dev/stderr"; exit 1 }
+    if (!count) { print "no kernel was reported" > "/dev/stderr"; exit 1 }
+  }' "$work/sm80.log" "$work/sm90a.log"
+for image in polysift_sm80.ptx polysift_sm90a.cubin; do
+  cmp -s "$work/$image" "$built/$image" || {
+    echo "$built/$image is not what the sources give: run make cuda-build and commit it" >&2
+    exit 1
+  }
+done
+echo "prebuilt images are fresh"
