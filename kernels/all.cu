@@ -1,5 +1,6 @@
 // Every kernel in one translation unit: one image to load.
 #include "attention.cu"
+#include "attention_hopper.cu"
 #include "gelu.cu"
 #include "layer_norm.cu"
 #include "pool.cu"
