@@ -1,0 +1,216 @@
+// Modules and launches of the fake driver. What runs is compiled into this library; an image is
+// only asked whether a GPU would take it and whether it has the kernel.
+#include <elf.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "driver.h"
+
+namespace sim {
+namespace {
+
+struct Module {
+  Device *device;
+  bool binary;
+  std::string image;
+
+  bool has(const std::string &name) const {
+    if (binary) {
+      return image.find(".text." + name + '\0') != std::string::npos;
+    }
+    for (std::size_t at = 0; (at = image.find(".entry", at)) != std::string::npos; ++at) {
+      const std::size_t start = image.find_first_not_of(" \t", at + 6);
+      if (image.compare(start, name.size(), name) == 0 &&
+          std::strchr("( \t\n", image[start + name.size()]))
+        return true;
+    }
+    return false;
+  }
+};
+
+struct Function {
+  Device *device;
+  const Kernel *kernel;
+};
+
+// Bytes of an ELF file: its headers and sections say where it ends.
+std::size_t elf_bytes(const char *image) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, image, sizeof header);
+  std::size_t end = std::max(header.e_shoff + std::size_t{header.e_shnum} * header.e_shentsize,
+                             header.e_phoff + std::size_t{header.e_phnum} * header.e_phentsize);
+  for (int i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr section;
+    std::memcpy(&section, image + header.e_shoff + static_cast<std::size_t>(i) * header.e_shentsize,
+                sizeof section);
+    if (section.sh_type != SHT_NOBITS)
+      end = std::max<std::size_t>(end, section.sh_offset + section.sh_size);
+  }
+  return end;
+}
+
+// The capability that a cubin is for: bits 8 to 15 of its flags since CUDA 13, bits 0 to 7 before.
+int elf_capability(const char *image) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, image, sizeof header);
+  const unsigned newer = header.e_flags >> 8 & 0xff;
+  return static_cast<int>(header.e_ident[EI_ABIVERSION] >= 8 ? newer : header.e_flags & 0xff);
+}
+
+// The newest PTX version, as 10 * major + minor, of a driver.
+int newest_ptx(int driver) {
+  const int major = driver / 1000, minor = driver % 1000 / 10;
+  if (major < 12) return 70 + minor;
+  // 12.6 brought nothing new.
+  if (major == 12) return 80 + minor - (minor >= 6 ? 1 : 0);
+  return 90 + minor;
+}
+
+Result check_ptx(const std::string &ptx) {
+  int major, minor, target;
+  const std::size_t version_at = ptx.find("\n.version"), target_at = ptx.find("\n.target");
+  if (version_at == std::string::npos || target_at == std::string::npos ||
+      std::sscanf(ptx.c_str() + version_at, " .version %d.%d", &major, &minor) != 2 ||
+      std::sscanf(ptx.c_str() + target_at, " .target sm_%d", &target) != 1)
+    return INVALID_IMAGE;
+  if (10 * major + minor > newest_ptx(settings().driver)) return UNSUPPORTED_PTX_VERSION;
+  return target > settings().capability ? INVALID_PTX : SUCCESS;
+}
+
+}  // namespace
+}  // namespace sim
+
+using namespace sim;
+
+SIM_API cuModuleLoadData(void **module, const void *data) {
+  const Call call;
+  SIM_TRY(call.error());
+  SIM_TRY(forbid_in_capture());
+  const auto *image = static_cast<const char *>(data);
+  if (std::memcmp(image, ELFMAG, SELFMAG) == 0) {
+    if (settings().reject_cubin || elf_capability(image) / 10 != settings().capability / 10 ||
+        elf_capability(image) > settings().capability)
+      return NO_BINARY_FOR_GPU;
+    *module = new Module{&*call, true, std::string(image, elf_bytes(image))};
+    return SUCCESS;
+  }
+  // Text begins with a comment or a directive.
+  if (*image != '/' && *image != '.' && *image != '\n') return INVALID_IMAGE;
+  const std::string ptx = std::string("\n") + image;
+  SIM_TRY(check_ptx(ptx));
+  *module = new Module{&*call, false, ptx};
+  return SUCCESS;
+}
+
+SIM_API cuModuleUnload(void *module) {
+  delete static_cast<Module *>(module);
+  return SUCCESS;
+}
+
+SIM_API cuModuleGetFunction(void **function, void *module, const char *name) {
+  const Call call;
+  SIM_TRY(call.error());
+  const auto &own = *static_cast<Module *>(module);
+  if (!own.has(name)) return NOT_FOUND;
+  for (const Kernel &kernel : kernels()) {
+    if (std::strcmp(kernel.name, name) != 0) continue;
+    // Lives as long as the process: the module may go before its functions are last used.
+    static std::mutex mutex;
+    static std::map<std::pair<Device *, const Kernel *>, Function> functions;
+    const std::lock_guard<std::mutex> lock(mutex);
+    *function = &(functions[{own.device, &kernel}] = {own.device, &kernel});
+    return SUCCESS;
+  }
+  std::fprintf(
+      stderr,
+      "simulated CUDA device: the image has a kernel %s, the simulator was built without it\n",
+      name);
+  return NOT_FOUND;
+}
+
+SIM_API cuFuncGetAttribute(int *value, int attribute, void *function) {
+  const Kernel &kernel = *static_cast<Function *>(function)->kernel;
+  switch (attribute) {
+    case 0:
+      *value = kernel.max_threads;
+      break;
+    case 4:
+      *value = 32;
+      break;  // registers
+    case 6:
+      *value = settings().capability;
+      break;
+    default:
+      *value = 0;
+  }
+  return SUCCESS;
+}
+SIM_API cuFuncSetAttribute(void *, int, int) { return SUCCESS; }
+SIM_API cuFuncSetCacheConfig(void *, int) { return SUCCESS; }
+
+SIM_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *, int threads, std::size_t) {
+  if (threads <= 0) return INVALID_VALUE;
+  *blocks = std::min(2048 / threads, 32);
+  return SUCCESS;
+}
+
+namespace {
+
+// A launch with its own copy of the arguments.
+struct Recorded {
+  const Kernel *kernel;
+  dim3 grid, block;
+  std::vector<std::vector<char>> values;
+
+  void run() const {
+    std::vector<void *> args;
+    for (const auto &value : values) args.push_back(const_cast<char *>(value.data()));
+    sim::run({kernel, grid, block, args.data(), settings().schedule});
+  }
+};
+
+// Every pointer must lead into (or to the end of) memory of this device.
+Result check_pointers(Device &device, const Recorded &launch) {
+  for (std::size_t i = 0; i < launch.values.size(); ++i) {
+    if (!launch.kernel->arg_is_pointer[i]) continue;
+    std::uint64_t pointer;
+    std::memcpy(&pointer, launch.values[i].data(), sizeof pointer);
+    if (pointer == 0 || device.owns(pointer, 0)) continue;
+    std::fprintf(stderr,
+                 "simulated CUDA device: argument %zu of kernel %s is no memory of device %d\n", i,
+                 launch.kernel->name, device.ordinal);
+    return device.failed = ILLEGAL_ADDRESS;
+  }
+  return SUCCESS;
+}
+
+}  // namespace
+
+SIM_API cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                       void *stream_handle, void **args, void **extra) {
+  const Call call;
+  SIM_TRY(call.error());
+  const std::shared_ptr<Stream> stream = stream_of(*call, stream_handle);
+  const auto &function = *static_cast<Function *>(handle);
+  if (!stream || function.device != &*call) return INVALID_HANDLE;
+  const std::uint64_t threads = std::uint64_t{block_x} * block_y * block_z;
+  if (grid_x == 0 || grid_y == 0 || grid_z == 0 || threads == 0 || grid_x > 0x7fffffff ||
+      grid_y > 65535 || grid_z > 65535 || threads > 1024 || block_z > 64 || shared_bytes > 48 << 10)
+    return INVALID_VALUE;
+  // No kernel here has dynamic shared memory.
+  if (extra || shared_bytes != 0) return NOT_SUPPORTED;
+  if (threads > static_cast<std::uint64_t>(function.kernel->max_threads))
+    return LAUNCH_OUT_OF_RESOURCES;
+
+  Recorded launch = {function.kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, {}};
+  for (std::size_t i = 0; i < function.kernel->arg_bytes.size(); ++i) {
+    const auto *value = static_cast<const char *>(args[i]);
+    launch.values.emplace_back(value, value + function.kernel->arg_bytes[i]);
+  }
+  if (!stream->capture) SIM_TRY(count_launch(*call));
+  SIM_TRY(check_pointers(*call, launch));
+  return submit(*stream, [launch] { launch.run(); });
+}

@@ -1,0 +1,124 @@
+// One OS thread that carries out blocks, their threads being fibers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine.h"
+#include "race.h"
+
+namespace sim {
+
+constexpr unsigned MAX_THREADS = 1024;
+constexpr std::uint32_t ALL_LANES = 0xffffffffu;
+constexpr int GROUP_WARPS = 4, GROUP_THREADS = GROUP_WARPS * WARP;  // of a warpgroup
+
+// Something that the lanes of a warp do together: `compute` gets each lane's arguments.
+struct Collective {
+  const char *name;
+  void (*compute)(void *const *args, int parameter);
+};
+
+// A copy under way: where to, where from (null: zeros) and the group that it belongs to.
+struct Copy {
+  void *to;
+  const void *from;
+  int group;
+};
+
+// A product that a warpgroup was asked for: with what this thread has of the left operand.
+struct GroupProduct {
+  unsigned a[4];
+  std::uintptr_t operand;  // the right one
+  bool by_rows, add;
+};
+
+struct GroupProducts {
+  std::vector<GroupProduct> products;
+  float *target = nullptr;  // of the sums, which are written when they are waited for
+  float sums[32] = {};
+  bool fenced = false;
+};
+
+struct Fiber {
+  void *stack_pointer = nullptr;
+  std::vector<Copy> copies;
+  int groups = 0;  // closed by copy_async_commit
+  GroupProducts products;
+  std::vector<std::size_t> unpublished;  // chunks of shared memory that this thread's copies wrote
+};
+
+// Lanes as bits. A lane is in `ready`, `waiting`, `at_barrier` or `exited`, or it is running.
+struct Warp {
+  std::uint32_t ready, waiting, at_barrier, exited;
+  const Collective *what;  // that the waiting lanes take part in
+  int parameter;
+  void *args[WARP];
+};
+
+class Worker {
+ public:
+  Worker();
+  void run_block(const Launch &launch, std::uint64_t block);
+
+  // Called by the fibers.
+  void collective(const Collective &what, int parameter, void *args);
+  void group_collective(const Collective &what, void *args);
+  void barrier();
+  void copy_async(void *shared, const void *global, bool valid);
+  void copy_async_commit();
+  void copy_async_wait(int pending);
+  void check_shared(const void *address, const char *what) const;
+  GroupProducts &products() { return fibers_[running_].products; }
+  // What this thread's copies wrote may now be read by the matrix units.
+  void publish();
+  void check_published(const void *address);
+  // An access of the running thread, of interest if it is to shared memory.
+  void note_access(const void *address, std::size_t bytes, bool writes);
+
+  // "kernel k, block (x, y, z), thread t" of the fiber that runs now.
+  std::string place() const;
+  // The worker whose fiber has `address` on its stack; null if there is none.
+  static Worker *of_stack(const void *address);
+  static Worker &current();
+
+ private:
+  // What lies at the top of every stack; `position` in sim.cuh reads the first part.
+  struct Top {
+    Position position;
+    Worker *worker;
+  };
+  static_assert(sizeof(Top) <= POSITION_BYTES);
+
+  static void entry();
+  Top &top_of(unsigned thread) const;
+  void finish();
+  void release_barrier();
+  bool join(const Collective &what, int parameter, void *args);
+  std::string stuck() const;
+  void make_ready(unsigned warp, std::uint32_t lanes);
+  int pick();
+  void yield();
+  [[noreturn]] void fail_warp(const Warp &warp, const std::string &message) const;
+
+  char *stacks_;
+  unsigned num_stacks_ = 0;  // with a guard page
+  std::vector<Fiber> fibers_;
+  std::vector<Warp> warps_;
+  char *shared_;
+  std::size_t shared_bytes_;
+  RaceCheck races_{0};
+  std::vector<std::uint16_t>
+      writer_;  // of each 16 bytes of it: 1 + the thread that has to publish them
+
+  const Launch *launch_ = nullptr;
+  void *main_ = nullptr;
+  unsigned running_ = 0;
+  std::uint32_t ready_warps_ = 0;
+  unsigned live_ = 0, arrived_ = 0;
+  std::uint64_t random_ = 0;
+};
+
+}  // namespace sim
