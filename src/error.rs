@@ -136,6 +136,9 @@ pub enum Error {
         /// The run directory.
         path: PathBuf,
     },
+    /// A card, or what drives it, cannot be used or failed.
+    #[error("the device failed")]
+    Device(#[from] polysift_kernels::cuda::CudaError),
     /// The model hub does not answer or refuses.
     #[error("{repo}: {reason}")]
     Hub {
@@ -219,7 +222,7 @@ impl Error {
             | Self::Training { .. }
             | Self::Verify { .. } => 65,
             Self::Missing { .. } => 66,
-            Self::Hub { .. } => 69,
+            Self::Hub { .. } | Self::Device(_) => 69,
             Self::Shape { .. } | Self::Tensor(_) => 70,
             Self::Io { .. } | Self::Write { .. } => 74,
             Self::Busy { .. } | Self::Stopped => 75,

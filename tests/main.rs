@@ -4,6 +4,7 @@ mod util;
 
 mod bad_input;
 mod cli;
+mod cuda;
 mod encoder;
 mod export;
 mod guards;

@@ -11,9 +11,18 @@ use tempfile::TempDir;
 /// Result of a test; `?` carries any failure out.
 pub(crate) type TestResult = Result<(), Box<dyn Error>>;
 
+/// The folder of the sources, or the one that `POLYSIFT_ROOT` names where the tests were carried to
+/// another machine (`benches/gpu/bundle.sh`).
+pub(crate) fn root() -> PathBuf {
+    std::env::var_os("POLYSIFT_ROOT").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), Into::into)
+}
+
 /// The program, with nothing of the caller's environment that could change what it does.
 pub(crate) fn polysift() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_polysift"));
+    let carried =
+        std::env::var_os("POLYSIFT_ROOT").map(|root| PathBuf::from(root).join("bin/polysift"));
+    let mut command =
+        Command::new(carried.unwrap_or_else(|| env!("CARGO_BIN_EXE_polysift").into()));
     for name in ["RUST_LOG", "POLYSIFT_RUN", "POLYSIFT_THREADS", "HF_HOME", "HF_HUB_OFFLINE"] {
         command.env_remove(name);
     }

@@ -1,9 +1,10 @@
-//! The numeric kernels of polysift's CPU path: matrix multiplication, layer norm, softmax, GELU, pooling.
+//! The numeric kernels of polysift's CPU path: matrix multiplication, layer norm, softmax, GELU, pooling;
+//! in [`cuda`] those of NVIDIA cards.
 //!
 //! Owns every unsafe block of the project but one (the file mapping of the model weights). Knows
 //! nothing of models, files or threads: a kernel works on its slices in the calling thread.
 //!
-//! Invariants:
+//! Invariants of the CPU's kernels:
 //! - Every kernel is compiled for each instruction set of [`Isa`], and all of them give the same
 //!   bits: the order of operations is part of a kernel's definition, and only IEEE operations
 //!   (fused multiply-add included) are used.

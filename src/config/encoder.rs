@@ -28,6 +28,17 @@ pub enum Chunks {
     All,
 }
 
+/// Form of the GELU between the two layers of a feed-forward block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Gelu {
+    /// The exact one, with the error function.
+    #[default]
+    Erf,
+    /// The approximation with tanh, inside the matrix product; on cards only.
+    Tanh,
+}
+
 /// `[encoder]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use encoder::{Chunks, EmbeddingDtype, EncoderConfig, Pooling, StoreConfig};
+pub use encoder::{Chunks, EmbeddingDtype, EncoderConfig, Gelu, Pooling, StoreConfig};
 pub use export::{ExportConfig, Layout};
 pub use heads::{
     Activation, Checkpoint, ChunkRule, HeadConfig, HeadKind, Keep, Preset, TrainingConfig,

@@ -14,14 +14,13 @@ use std::sync::{Mutex, PoisonError};
 use polysift_kernels::{Isa, add_layer_norm, mean_rows};
 use rayon::prelude::*;
 
-use self::layer::{Layer, Norm, Workspace};
-use super::architecture::Architecture;
+use self::layer::{Layer, Workspace};
 use super::files::ModelFiles;
-use super::weights::Weights;
+use super::weights::{EmbeddingWeights, NormWeights, Weights};
 use super::{Encoder, EncoderInfo};
 use crate::batch::PackedBatch;
 use crate::config::Pooling;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Tokens of one task: enough rows for the matrix kernels, few enough that the states of a
 /// base-sized model stay near the second-level cache.
@@ -37,7 +36,7 @@ pub(super) struct CpuEncoder {
     words: Vec<f32>,
     /// `[max_position_embeddings, H]`, the embedding of token type 0 added.
     positions: Vec<f32>,
-    embedding_norm: Norm,
+    embedding_norm: NormWeights,
     layers: Vec<Layer>,
     /// Memory of tasks that are done, for those that start.
     workspaces: Mutex<Vec<Workspace>>,
@@ -47,58 +46,21 @@ impl CpuEncoder {
     pub(super) fn load(files: &ModelFiles, pooling: Pooling) -> Result<Self> {
         let config = &files.architecture;
         let weights = &mut Weights::open(&files.weights)?;
-        let width = config.hidden_size;
-        let words =
-            weights.tensor("embeddings.word_embeddings.weight", &[config.vocab_size, width])?;
-        let shape = [config.max_position_embeddings, width];
-        let mut positions = weights.tensor("embeddings.position_embeddings.weight", &shape)?;
-        let shape = [config.type_vocab_size, width];
-        let types = weights.tensor("embeddings.token_type_embeddings.weight", &shape)?;
-        for row in positions.chunks_exact_mut(width) {
-            for (value, type_value) in row.iter_mut().zip(&types) {
-                *value += type_value;
-            }
-        }
-        let embedding_norm = Norm::load(weights, "embeddings.LayerNorm", config)?;
-        let layers = (0..config.num_hidden_layers).map(|i| Layer::load(weights, i, config));
+        let EmbeddingWeights { words, positions, norm } = weights.embedding(config)?;
+        let layers = (0..config.num_hidden_layers)
+            .map(|i| Ok(Layer::new(weights.layer(i, config)?, config.num_attention_heads)));
         let layers = layers.collect::<Result<Vec<_>>>()?;
         Ok(Self {
-            info: info(files, config, weights.num_parameters()),
+            info: files.info(weights.num_parameters(), "cpu".into()),
             isa: Isa::detect(),
             pooling,
             pad_token_id: config.pad_token_id,
             words,
             positions,
-            embedding_norm,
+            embedding_norm: norm,
             layers,
             workspaces: Mutex::default(),
         })
-    }
-
-    fn check(&self, batch: &PackedBatch, embeddings: &[f32]) -> Result<()> {
-        let fail = |reason: String| Err(Error::shape("encode", reason));
-        let EncoderInfo { hidden_size, max_tokens, vocab_size, .. } = self.info;
-        let starts = &batch.cu_seqlens;
-        let whole = starts.first() == Some(&0)
-            && starts.last().is_some_and(|&end| end as usize == batch.num_tokens());
-        if !whole || !starts.is_sorted() {
-            return fail("cu_seqlens does not run from 0 to the number of tokens".into());
-        }
-        let needed = batch.num_sequences() * hidden_size;
-        if embeddings.len() != needed {
-            return fail(format!("{} values for embeddings, not {needed}", embeddings.len()));
-        }
-        for i in 0..batch.num_sequences() {
-            let ids = batch.sequence(i);
-            if ids.is_empty() || ids.len() > max_tokens {
-                let length = ids.len();
-                return fail(format!("sequence {i} has {length} tokens, not 1 to {max_tokens}"));
-            }
-            if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-                return fail(format!("token id {id} in sequence {i}; there are {vocab_size}"));
-            }
-        }
-        Ok(())
     }
 
     fn take_workspace(&self) -> Workspace {
@@ -138,7 +100,7 @@ impl CpuEncoder {
         let tokens = batch.cu_seqlens[range.end] - batch.cu_seqlens[range.start];
         hidden.resize(tokens as usize * width, 0.0);
         let mut rows = hidden.chunks_exact_mut(width);
-        let Norm { gamma, beta, eps } = &self.embedding_norm;
+        let NormWeights { gamma, beta, eps } = &self.embedding_norm;
         for i in range {
             let mut position = self.pad_token_id;
             for (&id, out) in batch.sequence(i).iter().zip(&mut rows) {
@@ -164,7 +126,7 @@ impl Encoder for CpuEncoder {
     }
 
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> Result<()> {
-        self.check(batch, embeddings)?;
+        self.info.check(batch, embeddings)?;
         let width = self.info.hidden_size;
         let mut rest = &mut *embeddings;
         let mut tasks = Vec::new();
@@ -175,19 +137,6 @@ impl Encoder for CpuEncoder {
         }
         tasks.into_par_iter().for_each(|(range, out)| self.forward(batch, range, out));
         Ok(())
-    }
-}
-
-fn info(files: &ModelFiles, config: &Architecture, num_parameters: u64) -> EncoderInfo {
-    EncoderInfo {
-        model: files.model.clone(),
-        hidden_size: config.hidden_size,
-        num_hidden_layers: config.num_hidden_layers,
-        vocab_size: config.vocab_size,
-        max_tokens: config.max_tokens(),
-        num_parameters,
-        device: "cpu".into(),
-        digest: files.digest.clone(),
     }
 }
 

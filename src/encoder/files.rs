@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::EncoderInfo;
 use super::architecture::Architecture;
 use super::bundled;
 use super::hub::{HubSettings, Repository};
@@ -34,6 +35,21 @@ impl ModelFiles {
     /// Where the files are: weights, then the tokenizer.
     pub fn paths(&self) -> Vec<&Path> {
         self.weights.iter().chain([&self.tokenizer]).map(|blob| blob.path.as_path()).collect()
+    }
+
+    /// What an encoder is that loaded `num_parameters` values onto `device`.
+    pub(super) fn info(&self, num_parameters: u64, device: String) -> EncoderInfo {
+        let config = &self.architecture;
+        EncoderInfo {
+            model: self.model.clone(),
+            hidden_size: config.hidden_size,
+            num_hidden_layers: config.num_hidden_layers,
+            vocab_size: config.vocab_size,
+            max_tokens: config.max_tokens(),
+            num_parameters,
+            device,
+            digest: self.digest.clone(),
+        }
     }
 
     /// Builds the tokenizer.

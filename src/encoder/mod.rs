@@ -12,11 +12,14 @@
 
 mod architecture;
 mod bundled;
+mod check;
 mod cpu;
+mod cuda;
 mod files;
 pub mod hub;
 mod weights;
 
+pub use cuda::CudaEncoder;
 pub use files::{ModelFiles, resolve};
 pub use hub::HubSettings;
 
@@ -40,7 +43,7 @@ pub struct EncoderInfo {
     pub max_tokens: usize,
     /// Number of weights that an embedding depends on (no pooler, no language-model head).
     pub num_parameters: u64,
-    /// `cpu`.
+    /// `cpu`, or the cards.
     pub device: String,
     /// See [`ModelFiles::digest`].
     pub digest: String,
@@ -59,6 +62,21 @@ pub trait Encoder: Send + Sync {
     /// [`crate::Error::Shape`] if `embeddings` has another length, a sequence is empty or too long, or a
     /// token id is outside the vocabulary.
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> Result<()>;
+
+    /// How many callers of [`Encoder::encode`] at once keep the device busy.
+    fn lanes(&self) -> usize {
+        1
+    }
+
+    /// Most tokens of a batch that suit the device; `None` where it does not matter.
+    fn preferred_batch_tokens(&self) -> Option<usize> {
+        None
+    }
+
+    /// Most sequences that a batch of at most `batch_tokens` tokens may have; at least one.
+    fn max_sequences(&self, batch_tokens: usize) -> usize {
+        batch_tokens.max(1)
+    }
 }
 
 /// A model that is ready to embed text.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
+use super::architecture::Architecture;
 use crate::error::{Error, Result};
 
 /// The contents of one model file.
@@ -57,6 +58,39 @@ const PREFIXES: [&str; 2] = ["", "roberta."];
 /// Tensor that tells which of [`PREFIXES`] a checkpoint has.
 const FIRST_TENSOR: &str = "embeddings.word_embeddings.weight";
 
+/// Layer norm's weights, `[H]` each.
+pub(super) struct NormWeights {
+    pub(super) gamma: Vec<f32>,
+    pub(super) beta: Vec<f32>,
+    pub(super) eps: f64,
+}
+
+/// A linear map: weight `[outputs, inputs]`, bias `[outputs]`.
+pub(super) struct LinearWeights {
+    pub(super) weight: Vec<f32>,
+    pub(super) bias: Vec<f32>,
+}
+
+/// The embedding tables.
+pub(super) struct EmbeddingWeights {
+    /// `[vocab_size, H]`.
+    pub(super) words: Vec<f32>,
+    /// `[max_position_embeddings, H]`, the embedding of token type 0 added.
+    pub(super) positions: Vec<f32>,
+    pub(super) norm: NormWeights,
+}
+
+/// One transformer layer.
+pub(super) struct LayerWeights {
+    /// `H` to `3H`: queries, keys, values.
+    pub(super) query_key_value: LinearWeights,
+    pub(super) attention_output: LinearWeights,
+    pub(super) attention_norm: NormWeights,
+    pub(super) intermediate: LinearWeights,
+    pub(super) output: LinearWeights,
+    pub(super) output_norm: NormWeights,
+}
+
 /// The tensors of a checkpoint of one or several files.
 pub(super) struct Weights<'a> {
     files: Vec<(&'a Path, SafeTensors<'a>)>,
@@ -83,7 +117,7 @@ impl<'a> Weights<'a> {
 
     /// The tensor `name` (without prefix) as f32, row-major; it must have exactly `shape`
     /// and finite values.
-    pub(super) fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         let full_name = format!("{}{name}", self.prefix);
         let (path, view) = self.find(&full_name).ok_or_else(|| self.missing(&full_name))?;
         if view.shape() != shape {
@@ -105,6 +139,57 @@ impl<'a> Weights<'a> {
         }
         self.num_parameters += values.len() as u64;
         Ok(values)
+    }
+
+    /// The embedding tables.
+    pub(super) fn embedding(&mut self, config: &Architecture) -> Result<EmbeddingWeights> {
+        let width = config.hidden_size;
+        let words = self.tensor(FIRST_TENSOR, &[config.vocab_size, width])?;
+        let shape = [config.max_position_embeddings, width];
+        let mut positions = self.tensor("embeddings.position_embeddings.weight", &shape)?;
+        let shape = [config.type_vocab_size, width];
+        let types = self.tensor("embeddings.token_type_embeddings.weight", &shape)?;
+        for row in positions.chunks_exact_mut(width) {
+            for (value, type_value) in row.iter_mut().zip(&types) {
+                *value += type_value;
+            }
+        }
+        let norm = self.norm("embeddings.LayerNorm", config)?;
+        Ok(EmbeddingWeights { words, positions, norm })
+    }
+
+    /// Layer `i`.
+    pub(super) fn layer(&mut self, i: usize, config: &Architecture) -> Result<LayerWeights> {
+        let (h, f) = (config.hidden_size, config.intermediate_size);
+        let name = |part: &str| format!("encoder.layer.{i}.{part}");
+        let heads = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
+        Ok(LayerWeights {
+            query_key_value: self.linear(&heads, h, h)?,
+            attention_output: self.linear(&[name("attention.output.dense")], h, h)?,
+            attention_norm: self.norm(&name("attention.output.LayerNorm"), config)?,
+            intermediate: self.linear(&[name("intermediate.dense")], f, h)?,
+            output: self.linear(&[name("output.dense")], h, f)?,
+            output_norm: self.norm(&name("output.LayerNorm"), config)?,
+        })
+    }
+
+    fn norm(&mut self, name: &str, config: &Architecture) -> Result<NormWeights> {
+        let shape = [config.hidden_size];
+        Ok(NormWeights {
+            gamma: self.tensor(&format!("{name}.weight"), &shape)?,
+            beta: self.tensor(&format!("{name}.bias"), &shape)?,
+            eps: config.layer_norm_eps,
+        })
+    }
+
+    /// `names`, which all have the same input, as one map with their outputs side by side.
+    fn linear(&mut self, names: &[String], outputs: usize, inputs: usize) -> Result<LinearWeights> {
+        let (mut weight, mut bias) = (Vec::new(), Vec::new());
+        for name in names {
+            weight.extend(self.tensor(&format!("{name}.weight"), &[outputs, inputs])?);
+            bias.extend(self.tensor(&format!("{name}.bias"), &[outputs])?);
+        }
+        Ok(LinearWeights { weight, bias })
     }
 
     /// Values handed out so far.

@@ -1,5 +1,7 @@
 //! What can go wrong on a card.
 
+use cudarc::driver::DriverError;
+
 /// Result with [`CudaError`].
 pub type Result<T, E = CudaError> = std::result::Result<T, E>;
 
@@ -63,6 +65,14 @@ pub enum CudaError {
         /// The limit and the value.
         reason: String,
     },
+    /// Buffers or sizes do not fit together.
+    #[error("{op}: {reason}")]
+    Shape {
+        /// The operation.
+        op: &'static str,
+        /// What does not fit.
+        reason: String,
+    },
     /// A call of the driver or of cublasLt failed.
     #[error("cuda:{ordinal}: {action} failed: {message}")]
     Driver {
@@ -73,4 +83,46 @@ pub enum CudaError {
         /// The library's name of the failure.
         message: String,
     },
+}
+
+impl CudaError {
+    /// A closure for `map_err` that names the card and what was being done.
+    pub(super) fn driver(
+        ordinal: usize,
+        action: &'static str,
+    ) -> impl FnOnce(DriverError) -> Self + Copy {
+        move |error| {
+            let text = |c: Result<&std::ffi::CStr, DriverError>| {
+                c.map_or_else(|_| "unknown".into(), |text| text.to_string_lossy().into_owned())
+            };
+            let message = format!("{} ({})", text(error.error_name()), text(error.error_string()));
+            Self::Driver { ordinal, action, message }
+        }
+    }
+
+    /// [`CudaError::Shape`] of `op`.
+    pub(super) fn shape(op: &'static str, reason: impl Into<String>) -> Self {
+        Self::Shape { op, reason: reason.into() }
+    }
+
+    /// [`CudaError::Unsupported`].
+    pub(super) fn unsupported(reason: impl Into<String>) -> Self {
+        Self::Unsupported { reason: reason.into() }
+    }
+}
+
+/// [`CudaError::Shape`] unless `name` of `op` has at least `needed` values.
+pub(super) fn check_len(
+    op: &'static str,
+    name: &str,
+    found: usize,
+    needed: Option<usize>,
+) -> Result<()> {
+    match needed {
+        Some(needed) if found >= needed => Ok(()),
+        Some(needed) => {
+            Err(CudaError::shape(op, format!("{name} holds {found} values, {needed} are needed")))
+        }
+        None => Err(CudaError::shape(op, format!("{name} would have too many values"))),
+    }
 }

@@ -1,33 +1,58 @@
 //! The same operations on NVIDIA cards, and the little of CUDA that they need.
 //!
+//! ```text
+//!  devices ─▶ Device ─▶ Stream ─▶ Buffer, Pinned, Staged        what an operation works on
+//!                          │
+//!                          ├─▶ embed_layer_norm, Matmul, attention, gelu, add_layer_norm, pool
+//!                          ├─▶ Graph: several of them, recorded once and launched at once
+//!                          └─▶ RowScorer: heads over rows of embeddings
+//! ```
+//!
 //! libcuda and libcublasLt are opened when [`devices`] or [`Device::open`] is first called; without
-//! them every function here returns an error and the rest of the crate works.
+//! them every function here returns an error and the rest of the crate works. The kernels come
+//! compiled inside the binary (`kernels/prebuilt`).
+//!
+//! Invariants:
+//! - Every operation checks its sizes against its buffers before it is launched, and what kernels
+//!   take as an index (token ids, positions, where sequences start) comes from [`Staged`], which
+//!   checks it: safe code cannot make a kernel leave its buffers.
+//! - Memory that queued work or a [`Graph`] uses is not freed before both are done with it.
+//! - Operations of one [`Stream`] run in order; two streams that use one buffer are the caller's to
+//!   order (values would be wrong, nothing worse).
 
+#![allow(
+    clippy::cast_possible_wrap,
+    reason = "kernels take i32; sizes are checked to fit where they enter"
+)]
+
+mod attention;
+mod device;
+mod driver;
 mod error;
+mod gelu;
+mod layer_norm;
+mod matmul;
+mod memory;
+mod module;
+mod pool;
+mod row_scorer;
+mod score;
+mod search;
+mod staged;
+mod staging;
+mod stream;
 
+pub use attention::{AttentionKernel, HEAD_SIZES, attention};
+pub use device::Device;
+pub use driver::{DeviceInfo, devices};
 pub use error::{CudaError, Result};
-
-/// A card, as the driver describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceInfo {
-    /// Its number: the N of `cuda:N`.
-    pub ordinal: usize,
-    /// Such as `NVIDIA H200`.
-    pub name: String,
-    /// Major and minor: (9, 0) for Hopper.
-    pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
-    pub multiprocessors: u32,
-    /// Memory of the card.
-    pub total_bytes: u64,
-    /// Memory that nobody uses now.
-    pub free_bytes: u64,
-}
-
-/// All cards, whether polysift can use them or not, in the driver's order.
-///
-/// # Errors
-/// [`CudaError::NoDriver`] or [`CudaError::DriverTooOld`]; [`CudaError::Driver`] if the driver fails.
-pub fn devices() -> Result<Vec<DeviceInfo>> {
-    Err(CudaError::NoDriver)
-}
+pub use gelu::gelu;
+pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_layer_norm, embed_layer_norm};
+pub use matmul::{Algorithm, Linear, Matmul, MatmulEpilogue, Operands, WORKSPACE_BYTES};
+pub use memory::{Buffer, Element, Pinned};
+pub use pool::pool;
+pub use row_scorer::RowScorer;
+pub use score::{linear_f64, linear_relu, max_similarity, prepare_rows};
+pub use staged::Staged;
+pub use staging::{BUCKETS, Limits, bucket_for, max_sequences};
+pub use stream::{Graph, Stream};

@@ -5,35 +5,7 @@ use polysift_kernels::{
 };
 
 use super::attention::{AttentionScratch, attend};
-use crate::encoder::architecture::Architecture;
-use crate::encoder::weights::Weights;
-use crate::error::Result;
-
-/// Layer norm's weights.
-pub(super) struct Norm {
-    pub(super) gamma: Vec<f32>,
-    pub(super) beta: Vec<f32>,
-    pub(super) eps: f64,
-}
-
-impl Norm {
-    pub(super) fn load(
-        weights: &mut Weights<'_>,
-        name: &str,
-        config: &Architecture,
-    ) -> Result<Self> {
-        let shape = [config.hidden_size];
-        Ok(Self {
-            gamma: weights.tensor(&format!("{name}.weight"), &shape)?,
-            beta: weights.tensor(&format!("{name}.bias"), &shape)?,
-            eps: config.layer_norm_eps,
-        })
-    }
-
-    fn apply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
-        layer_norm(isa, x, &self.gamma, &self.beta, self.eps, out);
-    }
-}
+use crate::encoder::weights::{LayerWeights, LinearWeights, NormWeights};
 
 /// A linear map with bias, `[N, inputs]` to `[N, outputs]`.
 struct Linear {
@@ -42,20 +14,9 @@ struct Linear {
 }
 
 impl Linear {
-    /// Loads `names`, which all have the same input, as one map with their outputs side by side.
-    fn load(
-        weights: &mut Weights<'_>,
-        names: &[String],
-        outputs: usize,
-        inputs: usize,
-    ) -> Result<Self> {
-        let (mut weight, mut bias) = (Vec::new(), Vec::new());
-        for name in names {
-            weight.extend(weights.tensor(&format!("{name}.weight"), &[outputs, inputs])?);
-            bias.extend(weights.tensor(&format!("{name}.bias"), &[outputs])?);
-        }
-        let weight = Matrix::new(&weight, outputs * names.len(), inputs, inputs);
-        Ok(Self { weight: PackedMatrix::new(weight), bias })
+    fn new(LinearWeights { weight, bias }: LinearWeights) -> Self {
+        let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
+        Self { weight: PackedMatrix::new(Matrix::new(&weight, outputs, inputs, inputs)), bias }
     }
 
     /// `x` `[N, inputs]` to `y` `[N, outputs]`; `tail` makes the epilogue from the bias.
@@ -81,10 +42,10 @@ pub(super) struct Layer {
     /// `H` to `3H`: queries, keys, values.
     query_key_value: Linear,
     attention_output: Linear,
-    attention_norm: Norm,
+    attention_norm: NormWeights,
     intermediate: Linear,
     output: Linear,
-    output_norm: Norm,
+    output_norm: NormWeights,
 }
 
 /// Memory of one task, for `N` tokens.
@@ -107,19 +68,16 @@ pub(super) struct Workspace {
 }
 
 impl Layer {
-    pub(super) fn load(weights: &mut Weights<'_>, i: usize, config: &Architecture) -> Result<Self> {
-        let (h, f) = (config.hidden_size, config.intermediate_size);
-        let name = |part: &str| format!("encoder.layer.{i}.{part}");
-        let heads = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
-        Ok(Self {
-            num_heads: config.num_attention_heads,
-            query_key_value: Linear::load(weights, &heads, h, h)?,
-            attention_output: Linear::load(weights, &[name("attention.output.dense")], h, h)?,
-            attention_norm: Norm::load(weights, &name("attention.output.LayerNorm"), config)?,
-            intermediate: Linear::load(weights, &[name("intermediate.dense")], f, h)?,
-            output: Linear::load(weights, &[name("output.dense")], h, f)?,
-            output_norm: Norm::load(weights, &name("output.LayerNorm"), config)?,
-        })
+    pub(super) fn new(weights: LayerWeights, num_heads: usize) -> Self {
+        Self {
+            num_heads,
+            query_key_value: Linear::new(weights.query_key_value),
+            attention_output: Linear::new(weights.attention_output),
+            attention_norm: weights.attention_norm,
+            intermediate: Linear::new(weights.intermediate),
+            output: Linear::new(weights.output),
+            output_norm: weights.output_norm,
+        }
     }
 
     /// `workspace.hidden` becomes the states after this layer.
@@ -133,14 +91,18 @@ impl Layer {
         let residual = view(hidden, self.attention_norm.gamma.len());
         let tail = |bias| Epilogue::BiasResidual(bias, residual);
         self.attention_output.apply(isa, context, tail, sums, gemm);
-        self.attention_norm.apply(isa, sums, hidden);
+        normalise(isa, &self.attention_norm, sums, hidden);
 
         self.intermediate.apply(isa, hidden, Epilogue::BiasGelu, intermediate, gemm);
         let residual = view(hidden, self.output_norm.gamma.len());
         let tail = |bias| Epilogue::BiasResidual(bias, residual);
         self.output.apply(isa, intermediate, tail, sums, gemm);
-        self.output_norm.apply(isa, sums, hidden);
+        normalise(isa, &self.output_norm, sums, hidden);
     }
+}
+
+fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
+    layer_norm(isa, x, &norm.gamma, &norm.beta, norm.eps, out);
 }
 
 fn view(values: &[f32], width: usize) -> Matrix<'_> {

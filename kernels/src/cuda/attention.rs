@@ -1,0 +1,111 @@
+//! Attention over packed sequences.
+
+use half::bf16;
+
+use super::device::Device;
+use super::error::{CudaError, Result, check_len};
+use super::memory::Buffer;
+use super::module::Function;
+use super::staged::Staged;
+use super::stream::{Grid, Place, Stream};
+
+/// Sizes of a head that there is a kernel for.
+pub const HEAD_SIZES: [usize; 2] = [32, 64];
+
+/// Which kernel computes attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionKernel {
+    /// With the matrix instructions of a warp: on every card, for all of [`HEAD_SIZES`].
+    Warp,
+    /// With those of a warpgroup: on cards of compute capability 9.0, for a head size of 64.
+    Warpgroup,
+}
+
+impl AttentionKernel {
+    /// Its entry point and the threads of a block, if `device` has it for heads of `head_size`.
+    fn function(self, device: &Device, head_size: usize) -> Option<(Function, u32)> {
+        let kernels = device.kernels();
+        let which = HEAD_SIZES.iter().position(|&size| size == head_size)?;
+        match self {
+            Self::Warp => Some((kernels.attention[which], 128)),
+            Self::Warpgroup if head_size == 64 => Some((kernels.attention_64_hopper?, 256)),
+            Self::Warpgroup => None,
+        }
+    }
+
+    /// Whether `device` has it for heads of `head_size` values.
+    pub fn is_on(self, device: &Device, head_size: usize) -> bool {
+        self.function(device, head_size).is_some()
+    }
+}
+
+/// Blocks that a multiprocessor has room for; the blocks share the work among themselves.
+const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
+
+/// `context` `[T, heads * D]` = softmax(q kᵀ / √D) v for each head and each sequence of `staged`, with
+/// `qkv` `[T, 3 * heads * D]`, rows of q, k, v. Rows that belong to no sequence are left as they are.
+///
+/// # Errors
+/// [`CudaError::Unsupported`] if the card does not have `kernel` for heads of D values;
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+pub fn attention(
+    stream: &Stream,
+    staged: &Staged,
+    qkv: &Buffer<bf16>,
+    context: &mut Buffer<bf16>,
+    (heads, head_size): (usize, usize),
+    kernel: AttentionKernel,
+) -> Result<()> {
+    const OP: &str = "attention";
+    let device = stream.device();
+    let Some((function, threads)) = kernel.function(device, head_size) else {
+        return Err(CudaError::unsupported(format!(
+            "a head size of {head_size}; {HEAD_SIZES:?} are"
+        )));
+    };
+    let values = heads.checked_mul(head_size).and_then(|width| width.checked_mul(staged.tokens()));
+    check_len(OP, "qkv", qkv.len(), values.and_then(|values| values.checked_mul(3)))?;
+    check_len(OP, "context", context.len(), values)?;
+    let blocks = blocks(staged.max_tiles(), heads, device.info().multiprocessors as usize)?;
+    // The kernel's softmax is to base 2.
+    let scale = (std::f64::consts::LOG2_E / (head_size as f64).sqrt()) as f32;
+    // SAFETY: the arguments of attention_D; the tiles that `staged` may hold are inside T rows.
+    unsafe {
+        stream.launch(
+            function,
+            Grid::line(blocks, threads),
+            &[
+                &Place::new(qkv, 0),
+                &Place::new(context, 0),
+                &staged.tiles(),
+                &staged.counts(),
+                &(heads as i32),
+                &scale,
+            ],
+        )
+    }
+}
+
+fn blocks(max_tiles: usize, heads: usize, multiprocessors: usize) -> Result<u32> {
+    let items = max_tiles.checked_mul(heads).filter(|&items| i32::try_from(items).is_ok());
+    match items {
+        Some(items) if items > 0 => {
+            Ok(items.min(multiprocessors.max(1) * BLOCKS_PER_MULTIPROCESSOR) as u32)
+        }
+        _ => Err(CudaError::shape("attention", format!("{max_tiles} tiles of {heads} heads"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_fill_the_card_but_are_not_more_than_the_work() {
+        assert_eq!(blocks(4_356, 12, 132), Ok(264));
+        assert_eq!(blocks(136, 1, 132), Ok(136));
+        assert_eq!(blocks(1, 1, 0), Ok(1));
+        assert!(blocks(1, 0, 132).is_err());
+        assert!(blocks(1 << 30, 12, 132).is_err());
+    }
+}

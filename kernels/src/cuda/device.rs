@@ -1,0 +1,157 @@
+//! A card that is ready for work.
+
+use std::sync::Arc;
+
+use cudarc::cublaslt::result as lt;
+use cudarc::cublaslt::sys as lt_sys;
+use cudarc::driver::CudaContext;
+
+use super::driver::{self, DeviceInfo};
+use super::error::{CudaError, Result};
+use super::module::Kernels;
+
+/// Oldest compute capability with bf16 matrix instructions.
+const OLDEST_CAPABILITY: (u32, u32) = (8, 0);
+
+/// A card with its kernels loaded; clones are the same card.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    info: DeviceInfo,
+    driver_version: u32,
+    library_version: usize,
+    context: Arc<CudaContext>,
+    kernels: Kernels,
+    matmul: lt_sys::cublasLtHandle_t,
+}
+
+// SAFETY: the one field that is not Send and Sync is the handle of cublasLt, which may be used from
+// several threads at once (its documentation, "thread safety").
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cuda:{} ({})", self.0.info.ordinal, self.0.info.name)
+    }
+}
+
+impl Device {
+    /// Opens card `ordinal` and loads the kernels.
+    ///
+    /// # Errors
+    /// As [`super::devices`]; [`CudaError::NoDevice`], [`CudaError::DeviceTooOld`],
+    /// [`CudaError::NoLibrary`] without cublasLt, [`CudaError::Driver`] if the card fails.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        let count = driver::count()?;
+        if ordinal >= count {
+            return Err(CudaError::NoDevice { ordinal, count });
+        }
+        let failed = CudaError::driver(ordinal, "opening the card");
+        let context = CudaContext::new(ordinal).map_err(failed)?;
+        let info = driver::describe(ordinal)?;
+        if info.compute_capability < OLDEST_CAPABILITY {
+            let DeviceInfo { ordinal, name, compute_capability, .. } = info;
+            return Err(CudaError::DeviceTooOld { ordinal, name, compute_capability });
+        }
+        // SAFETY: loading cublasLt runs its initialisers, which are the system's own.
+        if !unsafe { lt_sys::is_culib_present() } {
+            return Err(CudaError::NoLibrary { name: "libcublasLt" });
+        }
+        // SAFETY: buffers are not cudarc's: `memory` keeps them from being freed too early, and
+        // ordering streams is the caller's (see the module `cuda`).
+        unsafe { context.disable_event_tracking() };
+        let matmul = lt::create_handle().map_err(|e| CudaError::Driver {
+            ordinal,
+            action: "starting cublasLt",
+            message: e.to_string(),
+        })?;
+        let loaded = Kernels::load(info.compute_capability);
+        let kernels = loaded.map_err(CudaError::driver(ordinal, "loading the kernels"));
+        let kernels = kernels.inspect_err(|_| {
+            // SAFETY: created above and used by nobody.
+            let _ = unsafe { lt::destroy_handle(matmul) };
+        })?;
+        // SAFETY: cublasLt is there, and the function takes nothing.
+        let library_version = unsafe { lt_sys::cublasLtGetVersion() };
+        let driver_version = driver::version()?;
+        Ok(Self(Arc::new(Inner {
+            info,
+            driver_version,
+            library_version,
+            context,
+            kernels,
+            matmul,
+        })))
+    }
+
+    /// The card, as it was when it was opened.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.0.info
+    }
+
+    /// Its number: the N of `cuda:N`.
+    pub fn ordinal(&self) -> usize {
+        self.0.info.ordinal
+    }
+
+    /// Version of CUDA that the driver supports: 13010 for 13.1.
+    pub fn driver_version(&self) -> u32 {
+        self.0.driver_version
+    }
+
+    /// Version of cublasLt: 130001 for 13.0.1.
+    pub fn library_version(&self) -> usize {
+        self.0.library_version
+    }
+
+    /// Memory that nobody uses now.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] if the card fails.
+    pub fn free_bytes(&self) -> Result<u64> {
+        let (free, _) = self.0.context.mem_get_info().map_err(self.failed("asking for memory"))?;
+        Ok(free as u64)
+    }
+
+    /// Waits for all work of the card, as far as the card still answers.
+    pub(super) fn settle(&self) {
+        // An error that a destructor left behind would be told instead of waiting.
+        let _ = self.context().check_err();
+        let _ = self.context().synchronize();
+    }
+
+    pub(super) fn context(&self) -> &Arc<CudaContext> {
+        &self.0.context
+    }
+
+    pub(super) fn kernels(&self) -> &Kernels {
+        &self.0.kernels
+    }
+
+    pub(super) fn matmul(&self) -> lt_sys::cublasLtHandle_t {
+        self.0.matmul
+    }
+
+    /// A closure for `map_err` of the driver's calls.
+    pub(super) fn failed(
+        &self,
+        action: &'static str,
+    ) -> impl FnOnce(cudarc::driver::DriverError) -> CudaError + Copy {
+        CudaError::driver(self.ordinal(), action)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A card that failed refuses all of this; there is nothing left to do for it.
+        let _ = self.context.synchronize();
+        // SAFETY: nothing runs on the card, and nobody else has this handle and these kernels.
+        unsafe {
+            let _ = lt::destroy_handle(self.matmul);
+            let _ = self.kernels.unload();
+        }
+    }
+}

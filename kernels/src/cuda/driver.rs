@@ -1,0 +1,88 @@
+//! The driver itself: whether it is there, how old it is, which cards it knows.
+
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+
+use super::error::{CudaError, Result};
+
+/// Oldest version of CUDA that a driver has to support: the PTX of the kernels needs it.
+const OLDEST_DRIVER: (u32, u32) = (12, 0);
+
+/// A card, as the driver describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its number: the N of `cuda:N`.
+    pub ordinal: usize,
+    /// Such as `NVIDIA H200`.
+    pub name: String,
+    /// Major and minor: (9, 0) for Hopper.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Memory of the card.
+    pub total_bytes: u64,
+    /// Memory that nobody used when the card was asked; 0 if the card cannot be used now.
+    pub free_bytes: u64,
+}
+
+/// All cards, whether polysift can use them or not, in the driver's order.
+///
+/// # Errors
+/// [`CudaError::NoDriver`] or [`CudaError::DriverTooOld`]; [`CudaError::Driver`] if the driver fails.
+pub fn devices() -> Result<Vec<DeviceInfo>> {
+    (0..count()?).map(describe).collect()
+}
+
+/// Starts the driver and counts the cards.
+pub(super) fn count() -> Result<usize> {
+    let version = version()?;
+    let found = (version / 1000, version % 1000 / 10);
+    if found < OLDEST_DRIVER {
+        return Err(CudaError::DriverTooOld { found, needed: OLDEST_DRIVER });
+    }
+    match result::init() {
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => return Ok(0),
+        started => started.map_err(CudaError::driver(0, "starting the driver"))?,
+    }
+    let count = result::device::get_count().map_err(CudaError::driver(0, "counting the cards"))?;
+    Ok(count as usize)
+}
+
+/// Version of CUDA that the driver supports: 13010 for 13.1.
+pub(super) fn version() -> Result<u32> {
+    // SAFETY: loading libcuda runs its initialisers, which are the system's own.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CudaError::NoDriver);
+    }
+    let mut version = 0;
+    // SAFETY: libcuda is there and `version` outlives the call.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }
+        .result()
+        .map_err(CudaError::driver(0, "asking the driver for its version"))?;
+    Ok(version.unsigned_abs())
+}
+
+/// Describes card `ordinal`; the driver must be started.
+pub(super) fn describe(ordinal: usize) -> Result<DeviceInfo> {
+    use sys::CUdevice_attribute as Attribute;
+    let failed = CudaError::driver(ordinal, "asking for the card's properties");
+    let device = result::device::get(ordinal as i32).map_err(failed)?;
+    let attribute = |which| {
+        // SAFETY: `device` was just given by the driver.
+        let value = unsafe { result::device::get_attribute(device, which) };
+        value.map(i32::unsigned_abs).map_err(failed)
+    };
+    // SAFETY: as above.
+    let total_bytes = unsafe { result::device::total_mem(device) }.map_err(failed)? as u64;
+    let free = CudaContext::new(ordinal).and_then(|context| context.mem_get_info());
+    Ok(DeviceInfo {
+        ordinal,
+        name: result::device::get_name(device).map_err(failed)?,
+        compute_capability: (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        total_bytes,
+        free_bytes: free.map_or(0, |(free, _)| free as u64),
+    })
+}

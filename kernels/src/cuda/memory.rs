@@ -1,0 +1,186 @@
+//! Memory of the card, and memory of the host that the card can copy from and to on its own.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaEvent, DriverError, result, sys};
+use half::bf16;
+
+use super::device::Device;
+use super::error::{CudaError, Result};
+
+/// A value of a [`Buffer`]; any bits are a value.
+pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {}
+
+mod sealed {
+    /// Implemented here alone: for numbers, of which any bits are a value.
+    pub trait Sealed {}
+}
+
+macro_rules! elements {
+    ($($type:ty)*) => { $(impl sealed::Sealed for $type {} impl Element for $type {})* };
+}
+elements!(u8 i32 f32 f64 bf16);
+
+/// One allocation on a card. Whoever may still use it holds a reference: a [`Buffer`] and the graphs
+/// that were recorded with it.
+pub(super) struct Memory {
+    device: Device,
+    pointer: sys::CUdeviceptr,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // Work that uses the memory may be queued. A card that failed refuses both calls, and then
+        // its memory goes with the process.
+        self.device.settle();
+        // SAFETY: allocated in `Device::alloc`, freed once, and no work uses it any more.
+        let _ = unsafe { result::free_sync(self.pointer) };
+    }
+}
+
+/// `len` values of type `T` on a card.
+pub struct Buffer<T> {
+    pub(super) memory: Arc<Memory>,
+    len: usize,
+    marker: PhantomData<T>,
+}
+
+impl<T> std::fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { memory, len, .. } = self;
+        write!(f, "{len} x {} on {:?}", std::any::type_name::<T>(), memory.device)
+    }
+}
+
+impl<T: Element> Buffer<T> {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no values.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of value `at`.
+    pub(super) fn address(&self, at: usize) -> sys::CUdeviceptr {
+        self.memory.pointer + (at * size_of::<T>()) as sys::CUdeviceptr
+    }
+}
+
+impl Device {
+    /// Memory for `len` values, which are anything; `purpose` is what an error says it was for.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`] if the card fails.
+    pub fn alloc<T: Element>(&self, len: usize, purpose: &'static str) -> Result<Buffer<T>> {
+        let out_of_memory = |needed_bytes| CudaError::OutOfMemory {
+            ordinal: self.ordinal(),
+            needed_bytes,
+            purpose,
+        };
+        let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| isize::try_from(bytes).is_ok());
+        let bytes = bytes.ok_or(out_of_memory(u64::MAX))?;
+        self.context().bind_to_thread().map_err(self.failed("allocating memory"))?;
+        // SAFETY: the values are anything, and any bits are a value of an `Element`.
+        let pointer =
+            unsafe { result::malloc_sync(bytes.max(1)) }.map_err(|error| match error {
+                DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY) => out_of_memory(bytes as u64),
+                error => self.failed("allocating memory")(error),
+            })?;
+        let memory = Arc::new(Memory { device: self.clone(), pointer });
+        Ok(Buffer { memory, len, marker: PhantomData })
+    }
+
+    /// Page-locked memory of the host for `len` values, all of them zero bits.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] if the driver refuses.
+    pub fn alloc_pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
+        let failed = self.failed("allocating page-locked memory");
+        let event = self.context().new_event(Some(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC));
+        let event = event.map_err(failed)?;
+        let bytes = len.saturating_mul(size_of::<T>()).max(1);
+        // SAFETY: the values are written before anyone reads them.
+        let pointer = unsafe { result::malloc_host(bytes, 0) }.map_err(failed)?;
+        // SAFETY: `bytes` were just allocated.
+        unsafe { std::ptr::write_bytes(pointer.cast::<u8>(), 0, bytes) };
+        Ok(Pinned { device: self.clone(), pointer: pointer.cast(), len, event })
+    }
+}
+
+/// `len` values of the host in page-locked memory, which the card copies while the host goes on.
+///
+/// Reading or writing the values waits for the last copy from or to them.
+pub struct Pinned<T> {
+    device: Device,
+    pointer: *mut T,
+    len: usize,
+    /// Recorded after each copy.
+    event: CudaEvent,
+}
+
+// SAFETY: it owns its memory, as a Vec does.
+unsafe impl<T: Send> Send for Pinned<T> {}
+// SAFETY: as above: a shared reference only reads.
+unsafe impl<T: Sync> Sync for Pinned<T> {}
+
+impl<T> std::fmt::Debug for Pinned<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} x {}, page-locked", self.len, std::any::type_name::<T>())
+    }
+}
+
+impl<T: Element> Pinned<T> {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no values.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The values, once the last copy is done.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] if the card failed.
+    pub fn values(&self) -> Result<&[T]> {
+        self.wait()?;
+        // SAFETY: `len` values, all of them written, and no copy is under way: one would need
+        // `&mut self` to be queued.
+        Ok(unsafe { std::slice::from_raw_parts(self.pointer, self.len) })
+    }
+
+    /// The values to write to, once the last copy is done.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] if the card failed.
+    pub fn values_mut(&mut self) -> Result<&mut [T]> {
+        self.wait()?;
+        // SAFETY: as in `values`, and the reference is the only one.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len) })
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.event.synchronize().map_err(self.device.failed("waiting for a copy"))
+    }
+
+    /// Address of the values, for a copy that is queued and then marked with `event`.
+    pub(super) fn parts(&mut self) -> (*mut T, &CudaEvent) {
+        (self.pointer, &self.event)
+    }
+}
+
+impl<T> Drop for Pinned<T> {
+    fn drop(&mut self) {
+        // A copy may be under way; after a failure of the card none is.
+        let _ = self.device.context().check_err();
+        let _ = self.event.synchronize();
+        // SAFETY: allocated in `alloc_pinned`, freed once, and no copy uses it any more.
+        let _ = unsafe { result::free_host(self.pointer.cast()) };
+    }
+}

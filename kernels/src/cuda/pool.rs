@@ -1,0 +1,71 @@
+//! Token states to one vector per sequence.
+
+use half::bf16;
+
+use super::error::{CudaError, Result, check_len};
+use super::memory::Buffer;
+use super::staged::Staged;
+use super::staging::max_sequences;
+use super::stream::{Grid, Place, Stream};
+
+const COLUMNS: usize = 256;
+/// Blocks of 256 threads that a multiprocessor has room for.
+const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
+
+/// `embeddings` `[T / 4, width]` f32, of which the first `num_sequences` rows are written: the mean
+/// over the sequence's rows of `hidden` `[T, width]`, or with `cls` its first row.
+///
+/// # Errors
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+pub fn pool(
+    stream: &Stream,
+    staged: &Staged,
+    hidden: &Buffer<bf16>,
+    embeddings: &mut Buffer<f32>,
+    width: usize,
+    cls: bool,
+) -> Result<()> {
+    const OP: &str = "pool";
+    let sequences = max_sequences(staged.tokens());
+    check_len(OP, "hidden", hidden.len(), staged.tokens().checked_mul(width))?;
+    check_len(OP, "embeddings", embeddings.len(), sequences.checked_mul(width))?;
+    let device = stream.device();
+    let grid = grid(sequences, width, device.info().multiprocessors as usize)?;
+    // SAFETY: the arguments of pool; the sequences that `staged` may hold are inside T rows and
+    // are at most T / 4.
+    unsafe {
+        stream.launch(
+            device.kernels().pool,
+            grid,
+            &[
+                &Place::new(hidden, 0),
+                &staged.cu_seqlens(),
+                &staged.counts(),
+                &Place::new(embeddings, 0),
+                &(width as i32),
+                &i32::from(cls),
+            ],
+        )
+    }
+}
+
+fn grid(sequences: usize, width: usize, multiprocessors: usize) -> Result<Grid> {
+    if width == 0 || !width.is_multiple_of(8) || i32::try_from(width).is_err() {
+        return Err(CudaError::shape("pool", format!("rows of {width} values")));
+    }
+    let down = sequences.clamp(1, multiprocessors.max(1) * BLOCKS_PER_MULTIPROCESSOR);
+    Ok(Grid { blocks: (width.div_ceil(COLUMNS) as u32, down as u32), threads: 256 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_hold_every_column_and_as_many_sequences_as_the_card_has_room_for() {
+        assert_eq!(grid(132, 768, 132), Ok(Grid { blocks: (3, 132), threads: 256 }));
+        assert_eq!(grid(8_448, 264, 132), Ok(Grid { blocks: (2, 1_056), threads: 256 }));
+        assert_eq!(grid(0, 8, 0), Ok(Grid { blocks: (1, 1), threads: 256 }));
+        assert!(grid(1, 12, 132).is_err());
+    }
+}

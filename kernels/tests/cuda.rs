@@ -1,0 +1,16 @@
+//! The operations on a card against f64 oracles and their CPU twins: on a real card, or on the
+//! simulated one of `tests/cuda_sim`. Without any they are skipped, or fail where
+//! `POLYSIFT_REQUIRE_CUDA=1` says that there must be one.
+
+#[path = "cuda/attention.rs"]
+mod attention;
+#[path = "cuda/common.rs"]
+mod common;
+#[path = "cuda/matmul.rs"]
+mod matmul;
+#[path = "cuda/rows.rs"]
+mod rows;
+#[path = "cuda/runtime.rs"]
+mod runtime;
+#[path = "cuda/score.rs"]
+mod score;

@@ -1,0 +1,153 @@
+//! Attention against softmax(q kᵀ / √D) v in f64.
+
+use half::bf16;
+use polysift_kernels::cuda::{AttentionKernel, Stream, attention};
+
+use crate::common::{
+    BF16, F32, Random, TestResult, check, download, is_simulated, poisoned, staged, starts, stream,
+    wide,
+};
+
+/// What the kernels are for: a kernel and a head size.
+const KERNELS: [(AttentionKernel, usize); 3] =
+    [(AttentionKernel::Warp, 32), (AttentionKernel::Warp, 64), (AttentionKernel::Warpgroup, 64)];
+
+/// Lengths around every boundary of 8 keys, 64 keys and 128 queries.
+const EDGES: [usize; 24] = [
+    1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 95, 97, 127, 128, 129, 191, 193, 256, 257, 511,
+    512,
+];
+
+/// Runs `kernel` on `qkv` `[N, 3 * heads * D]`: `[T, heads * D]`, T >= N.
+fn run(
+    stream: &Stream,
+    (kernel, head_size): (AttentionKernel, usize),
+    heads: usize,
+    lengths: &[usize],
+    qkv: &[bf16],
+) -> Result<Vec<bf16>, Box<dyn std::error::Error>> {
+    let staged = staged(stream, lengths)?;
+    let width = heads * head_size;
+    // The tail is poison, as after a larger batch.
+    let mut input = poisoned(stream, staged.tokens() * 3 * width)?;
+    stream.upload(&mut input, 0, qkv)?;
+    let mut context = poisoned(stream, staged.tokens() * width)?;
+    attention(stream, &staged, &input, &mut context, (heads, head_size), kernel)?;
+    Ok(download(stream, &context)?)
+}
+
+/// Values and tolerances of the context of one sequence and head.
+///
+/// The kernel rounds each weight exp(s - max) and the result to bf16; the rest, in f32, is far
+/// below that (the scores are off by D roundings, which the exponential passes on).
+fn oracle(qkv: &[bf16], heads: usize, head_size: usize, length: usize) -> Vec<(f64, f64)> {
+    let width = heads * head_size;
+    let at = |row: usize, part: usize, i: usize| f64::from(qkv[row * 3 * width + part * width + i]);
+    let mut out = vec![(0.0, 0.0); length * width];
+    for head in 0..heads {
+        for row in 0..length {
+            let columns = head * head_size..(head + 1) * head_size;
+            let scores: Vec<f64> = (0..length)
+                .map(|key| columns.clone().map(|i| at(row, 0, i) * at(key, 1, i)).sum::<f64>())
+                .map(|score| score / (head_size as f64).sqrt())
+                .collect();
+            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
+            let total: f64 = weights.iter().sum();
+            // Scores of size s in f32: their exponentials are off by s times a few roundings.
+            let magnitude = scores.iter().fold(1.0, |m: f64, score| m.max(score.abs()));
+            let weight_error = BF16 + 8.0 * head_size as f64 * F32 * magnitude;
+            for i in columns {
+                let values = || weights.iter().enumerate().map(|(key, w)| w * at(key, 2, i));
+                let value = values().sum::<f64>() / total;
+                let spread = values().map(f64::abs).sum::<f64>() / total;
+                out[row * width + i] = (value, BF16 * value.abs() + weight_error * spread + 1e-30);
+            }
+        }
+    }
+    out
+}
+
+fn check_lengths(stream: &Stream, lengths: &[usize], heads: usize, scale: f32) -> TestResult {
+    for (kernel, head_size) in KERNELS {
+        if !kernel.is_on(stream.device(), head_size) {
+            continue;
+        }
+        let width = heads * head_size;
+        let tokens: usize = lengths.iter().sum();
+        let qkv = Random(3).bf16_values(tokens * 3 * width, scale);
+        let context = run(stream, (kernel, head_size), heads, lengths, &qkv)?;
+        for span in starts(lengths).windows(2) {
+            let (start, end) = (span[0] as usize, span[1] as usize);
+            let expected = oracle(&qkv[start * 3 * width..], heads, head_size, end - start);
+            let what = format!("{kernel:?} {head_size}, {} tokens, {scale}", end - start);
+            check(&what, wide(&context[start * width..end * width]), expected)?;
+        }
+        assert!(context[tokens * width..].iter().all(|x| x.is_nan()), "rows of no sequence");
+    }
+    Ok(())
+}
+
+#[test]
+fn attention_is_right_for_every_length() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    if is_simulated(stream.device()) {
+        check_lengths(&stream, &EDGES, 1, 1.0)
+    } else {
+        let all: Vec<usize> = (1..=513).collect();
+        all.chunks(64).try_for_each(|lengths| check_lengths(&stream, lengths, 1, 1.0))
+    }
+}
+
+#[test]
+fn attention_is_right_for_several_heads_of_many_short_sequences() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let lengths: Vec<usize> = (0..40).map(|i| 1 + i * 7 % 13).collect();
+    check_lengths(&stream, &lengths, 3, 1.0)
+}
+
+#[test]
+fn attention_is_right_where_one_key_takes_nearly_all() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    // Scores of some hundreds: without the maximum taken off, exponentials would overflow.
+    check_lengths(&stream, &[130, 65], 1, 8.0)
+}
+
+#[test]
+fn a_sequence_without_numbers_does_not_touch_its_neighbours() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let lengths = [70, 65, 130];
+    for (kernel, head_size) in KERNELS {
+        if !kernel.is_on(stream.device(), head_size) {
+            continue;
+        }
+        let mut qkv = Random(5).bf16_values(265 * 3 * head_size, 1.0);
+        let before = run(&stream, (kernel, head_size), 1, &lengths, &qkv)?;
+        qkv[70 * 3 * head_size..135 * 3 * head_size].fill(bf16::NAN);
+        let after = run(&stream, (kernel, head_size), 1, &lengths, &qkv)?;
+        let bits = |x: &[bf16]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        for range in [0..70, 135..265] {
+            let range = range.start * head_size..range.end * head_size;
+            assert_eq!(bits(&before[range.clone()]), bits(&after[range]));
+        }
+        assert!(after[70 * head_size..135 * head_size].iter().all(|x| x.is_nan()));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sequence_alone_gives_the_same_bits_as_in_company() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    for (kernel, head_size) in KERNELS {
+        if !kernel.is_on(stream.device(), head_size) {
+            continue;
+        }
+        let qkv = Random(7).bf16_values(200 * 3 * head_size, 1.0);
+        let company = run(&stream, (kernel, head_size), 1, &[9, 129, 62], &qkv)?;
+        let own = &qkv[9 * 3 * head_size..138 * 3 * head_size];
+        let alone = run(&stream, (kernel, head_size), 1, &[129], own)?;
+        let own = &company[9 * head_size..138 * head_size];
+        assert!(own.iter().zip(&alone).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Layer norm, GELU and pooling against f64.
+
+use half::bf16;
+use polysift_kernels::cuda::{
+    Embedding, Limits, Norm, Staged, add_layer_norm, embed_layer_norm, gelu, max_sequences, pool,
+};
+use polysift_kernels::{Isa, gelu as cpu_gelu};
+
+use crate::common::{
+    BF16, F32, Random, TestResult, check, download, poisoned, staged, starts, stream, wide,
+};
+
+/// Widths at the boundaries of a chunk of 8, of a warp's 256, and of the four kernels.
+const WIDTHS: [usize; 10] = [8, 16, 248, 256, 264, 512, 520, 768, 776, 1024];
+
+/// Values and tolerances of layer norm of `row`: the result is rounded to bf16; the sums, the
+/// difference to the mean and the division, in f32, are off by about `width` roundings at most of
+/// the size of what they add up.
+fn normalised(row: &[f64], gamma: &[f32], beta: &[f32], eps: f64) -> Vec<(f64, f64)> {
+    let n = row.len() as f64;
+    let mean = row.iter().sum::<f64>() / n;
+    let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+    let scale = 1.0 / (variance + eps).sqrt();
+    let size = row.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+    let weights = gamma.iter().zip(beta).map(|(&g, &b)| (f64::from(g), f64::from(b)));
+    row.iter()
+        .zip(weights)
+        .map(|(x, (g, b))| {
+            let value = (x - mean) * scale * g + b;
+            let sums = 40.0 * F32 * (size * scale + 1.0) * g.abs();
+            (value, BF16 * value.abs() + sums)
+        })
+        .collect()
+}
+
+#[test]
+fn layer_norm_of_a_sum_is_right_for_every_kernel_and_number_of_rows() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    for (width, rows) in WIDTHS.into_iter().zip([1, 7, 8, 9, 16, 17, 1, 3, 8, 13]) {
+        for scale in [1.0, 1e4] {
+            let random = &mut Random(width as u64);
+            let (gamma, beta) = (random.values(width, 1.0), random.values(width, 0.5));
+            // One row more than is asked for, which must stay as it is.
+            let x = random.bf16_values((rows + 1) * width, scale);
+            let hidden = random.bf16_values((rows + 1) * width, scale);
+            let norm = Norm::new(&stream, &gamma, &beta, 1e-5)?;
+            let on_card = stream.to_device(&x, "a test")?;
+            let mut result = stream.to_device(&hidden, "a test")?;
+            add_layer_norm(&stream, &on_card, &norm, &mut result, rows)?;
+            let actual = download(&stream, &result)?;
+            let sums: Vec<f64> = wide(&x).zip(wide(&hidden)).map(|(x, h)| x + h).collect();
+            let expected = sums.chunks(width).take(rows);
+            let expected = expected.flat_map(|row| normalised(row, &gamma, &beta, 1e-5));
+            check(&format!("{rows} x {width} of {scale}"), wide(&actual), expected)?;
+            assert_eq!(actual[rows * width..], hidden[rows * width..]);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_row_without_numbers_does_not_touch_its_neighbours() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let width = 264;
+    let mut x = Random(1).bf16_values(3 * width, 1.0);
+    x[width] = bf16::NAN;
+    let norm = Norm::new(&stream, &vec![1.0; width], &vec![0.0; width], 1e-5)?;
+    let on_card = stream.to_device(&x, "a test")?;
+    let mut hidden = stream.to_device(&Random(2).bf16_values(3 * width, 1.0), "a test")?;
+    add_layer_norm(&stream, &on_card, &norm, &mut hidden, 3)?;
+    let result = download(&stream, &hidden)?;
+    let finite = |row: usize| result[row * width..][..width].iter().all(|x| x.is_finite());
+    assert!(finite(0) && finite(2));
+    assert!(result[width..2 * width].iter().all(|x| x.is_nan()));
+    Ok(())
+}
+
+#[test]
+fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let limits = Limits { vocab_size: 50, num_positions: 30, pad_token_id: 1 };
+    for width in WIDTHS {
+        let random = &mut Random(9);
+        let words = random.bf16_values(limits.vocab_size * width, 1.0);
+        let positions = random.values(limits.num_positions * width, 1.0);
+        let (gamma, beta) = (random.values(width, 1.0), random.values(width, 0.5));
+        let embedding = Embedding::new(&stream, &words, &positions, width)?;
+        let norm = Norm::new(&stream, &gamma, &beta, 1e-5)?;
+        let mut staged = Staged::new(&stream, 48, limits)?;
+        let ids = [0, 49, 1, 7, 2, 0, 2];
+        staged.put(&stream, &ids, &[0, 5, 7])?;
+        let mut hidden = poisoned(&stream, 48 * width)?;
+        embed_layer_norm(&stream, &staged, &embedding, &norm, &mut hidden)?;
+        // A padding token has the padding position and counts for none; so has all of the tail.
+        let rows = ids.into_iter().zip([2, 3, 1, 4, 5, 2, 3]).chain([(1, 1); 41]);
+        let expected = rows.flat_map(|(id, position): (u32, usize)| {
+            let word = wide(&words[id as usize * width..][..width]);
+            let position = positions[position * width..][..width].iter();
+            let row: Vec<f64> = word.zip(position).map(|(w, &p)| w + f64::from(p)).collect();
+            normalised(&row, &gamma, &beta, 1e-5)
+        });
+        check(&format!("width {width}"), wide(&download(&stream, &hidden)?), expected)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn gelu_is_right_for_every_bf16_number() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let x: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
+    let mut on_card = stream.to_device(&x, "a test")?;
+    gelu(&stream, &mut on_card, x.len())?;
+    let actual = download(&stream, &on_card)?;
+    let mut twin: Vec<f32> = x.iter().map(|x| x.to_f32()).collect();
+    cpu_gelu(Isa::detect(), &mut twin);
+    // Rounded to bf16; 1 + erf is off by a rounding or two of 1, which x makes larger.
+    let expected = x.iter().zip(&twin).map(|(x, &y)| {
+        let (x, y) = (f64::from(*x), f64::from(y));
+        (y, BF16 * y.abs() + 4.0 * F32 * x.abs() + f64::from(f32::MIN_POSITIVE))
+    });
+    // -inf times 0 is the one value on which the two need not agree.
+    let finite = |i: &usize| x[*i].to_f32() != f32::NEG_INFINITY;
+    let indices: Vec<usize> = (0..x.len()).filter(finite).collect();
+    let expected: Vec<(f64, f64)> = expected.collect();
+    check(
+        "gelu",
+        indices.iter().map(|&i| f64::from(actual[i])),
+        indices.iter().map(|&i| expected[i]),
+    )
+}
+
+#[test]
+fn gelu_leaves_what_it_is_not_asked_for() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let x = Random(4).bf16_values(2_064, 1.0);
+    let mut on_card = stream.to_device(&x, "a test")?;
+    gelu(&stream, &mut on_card, 2_056)?;
+    let actual = download(&stream, &on_card)?;
+    assert_eq!(actual[2_056..], x[2_056..]);
+    assert!(actual[..2_056].iter().zip(&x).filter(|(a, b)| a == b).count() < 20);
+    assert!(gelu(&stream, &mut on_card, 2_072).is_err());
+    Ok(())
+}
+
+#[test]
+fn pooling_takes_the_mean_or_the_first_state_of_each_sequence() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let lengths = [1, 7, 8, 9, 300, 64, 2];
+    let spans = starts(&lengths);
+    for width in WIDTHS {
+        let staged = staged(&stream, &lengths)?;
+        let mut states = Random(6).bf16_values(staged.tokens() * width, 1.0);
+        // A sequence without numbers, and a tail of poison.
+        states[spans[3] as usize * width..spans[4] as usize * width].fill(bf16::NAN);
+        states[spans[7] as usize * width..].fill(bf16::NAN);
+        let hidden = stream.to_device(&states, "a test")?;
+        for cls in [false, true] {
+            let rows = max_sequences(staged.tokens());
+            let mut embeddings = poisoned(&stream, rows * width)?;
+            pool(&stream, &staged, &hidden, &mut embeddings, width, cls)?;
+            let actual = download(&stream, &embeddings)?;
+            let expected = spans.windows(2).flat_map(|span| {
+                let own = &states[span[0] as usize * width..span[1] as usize * width];
+                let own = if cls { &own[..width] } else { own };
+                mean(own, width)
+            });
+            let what = format!("width {width}, cls {cls}");
+            check(&what, actual.iter().map(|&x| f64::from(x)), expected)?;
+            assert!(actual[lengths.len() * width..].iter().all(|x| x.is_nan()));
+        }
+    }
+    Ok(())
+}
+
+/// Mean of the rows, with the error of as many f32 additions as there are rows.
+fn mean(rows: &[bf16], width: usize) -> Vec<(f64, f64)> {
+    let count = (rows.len() / width) as f64;
+    let column = |i: usize| wide(rows).skip(i).step_by(width);
+    (0..width)
+        .map(|i| {
+            let size = column(i).map(f64::abs).sum::<f64>() / count;
+            (column(i).sum::<f64>() / count, (count + 2.0) * F32 * size)
+        })
+        .collect()
+}

@@ -1,0 +1,174 @@
+//! Cards, memory, graphs, and what is said when something is missing.
+
+use std::process::Command;
+
+use half::bf16;
+use polysift_kernels::cuda::{
+    Buffer, CudaError, Device, Norm, Stream, add_layer_norm, devices, gelu, max_sequences, pool,
+};
+
+use crate::common::{Random, TestResult, download, is_simulated, poisoned, staged, starts, stream};
+
+#[test]
+fn a_card_says_what_it_is() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let info = stream.device().info();
+    assert!(info.ordinal == 0 && !info.name.is_empty() && info.multiprocessors > 0);
+    assert!(info.compute_capability >= (8, 0));
+    assert!(0 < info.free_bytes && info.free_bytes <= info.total_bytes);
+    let before = stream.device().free_bytes()?;
+    // More than what the other tests have and may give back meanwhile.
+    let held: Buffer<f32> = stream.device().alloc(128 << 20, "a test")?;
+    assert!(stream.device().free_bytes()? < before);
+    assert_eq!(held.len(), 128 << 20);
+    Ok(())
+}
+
+#[test]
+fn a_card_that_is_not_there_is_named() -> TestResult {
+    if stream()?.is_none() {
+        return Ok(());
+    }
+    let count = devices()?.len();
+    let error = Device::open(count + 3).err();
+    assert_eq!(error, Some(CudaError::NoDevice { ordinal: count + 3, count }));
+    Ok(())
+}
+
+#[test]
+fn memory_that_is_not_there_is_named_with_its_purpose() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    for (len, needed_bytes) in [(1usize << 50, 1u64 << 52), (usize::MAX, u64::MAX)] {
+        let error = stream.device().alloc::<f32>(len, "a test").err();
+        let purpose = "a test";
+        assert_eq!(error, Some(CudaError::OutOfMemory { ordinal: 0, needed_bytes, purpose }));
+    }
+    Ok(())
+}
+
+#[test]
+fn values_come_back_as_they_went_in_and_never_past_the_end() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let values = Random(1).values(1_000, 1.0);
+    let mut buffer: Buffer<f32> = poisoned(&stream, 1_010)?;
+    stream.upload(&mut buffer, 7, &values)?;
+    let back = download(&stream, &buffer)?;
+    assert_eq!(back[7..1_007], values);
+    assert!(back[..7].iter().chain(&back[1_007..]).all(|x| x.is_nan()));
+    for at in [11, usize::MAX] {
+        let error = stream.upload(&mut buffer, at, &values).err();
+        assert!(matches!(error, Some(CudaError::Shape { .. })), "{error:?}");
+    }
+    assert!(stream.download(&buffer, &mut [0.0; 1_011]).is_err());
+    let mut pinned = stream.device().alloc_pinned(1_010)?;
+    stream.copy_out(&buffer, &mut pinned, 1_010)?;
+    assert_eq!(pinned.values()?[7..1_007], values);
+    pinned.values_mut()?.fill(2.5);
+    stream.copy_in(&mut pinned, &mut buffer)?;
+    assert_eq!(download(&stream, &buffer)?, [2.5; 1_010]);
+    assert!(stream.copy_out(&buffer, &mut pinned, 1_011).is_err());
+    Ok(())
+}
+
+#[test]
+fn a_graph_does_again_what_was_recorded_on_what_is_there_now() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let width = 16;
+    let mut batch = staged(&stream, &[3, 5])?;
+    let states = Random(2).bf16_values(batch.tokens() * width, 1.0);
+    let hidden = stream.to_device(&states, "a test")?;
+    let mut embeddings = poisoned(&stream, max_sequences(batch.tokens()) * width)?;
+    let graph = {
+        let work = |stream: &Stream| pool(stream, &batch, &hidden, &mut embeddings, width, false);
+        stream.record(work)?
+    };
+    assert!(download(&stream, &embeddings)?.iter().all(|x| x.is_nan()), "recorded, not run");
+    graph.launch()?;
+    let first = download(&stream, &embeddings)?;
+    assert_eq!(first.iter().filter(|x| x.is_finite()).count(), 2 * width);
+    batch.put(&stream, &[5; 7], &starts(&[1, 4, 2]))?;
+    graph.launch()?;
+    let second = download(&stream, &embeddings)?;
+    assert_eq!(second.iter().filter(|x| x.is_finite()).count(), 3 * width);
+    let expected: Vec<f32> = states[..width].iter().map(|x| x.to_f32()).collect();
+    assert_eq!(second[..width], expected);
+    Ok(())
+}
+
+#[test]
+fn a_graph_keeps_the_memory_that_it_uses() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let mut hidden = stream.to_device(&Random(3).bf16_values(64, 1.0), "a test")?;
+    let graph = {
+        let x = stream.to_device(&Random(4).bf16_values(64, 1.0), "a test")?;
+        let norm = Norm::new(&stream, &[1.0; 64], &[0.0; 64], 1e-5)?;
+        stream.record(|stream| add_layer_norm(stream, &x, &norm, &mut hidden, 1))?
+    };
+    // What it read is dropped; another allocation would take its place.
+    let _other = poisoned::<bf16>(&stream, 64)?;
+    graph.launch()?;
+    assert!(download(&stream, &hidden)?.iter().all(|x| x.is_finite()));
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_recorded_is_refused_and_the_queue_goes_on() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let mut x = stream.to_device(&Random(5).bf16_values(64, 1.0), "a test")?;
+    let refused = stream.record(|stream| stream.upload(&mut x, 0, &[bf16::ONE]));
+    assert!(matches!(refused.err(), Some(CudaError::Shape { .. })));
+    let refused = stream.record(|stream| gelu(stream, &mut x, 63));
+    assert!(matches!(refused.err(), Some(CudaError::Shape { .. })));
+    gelu(&stream, &mut x, 64)?;
+    stream.record(|stream| gelu(stream, &mut x, 64))?.launch()?;
+    stream.synchronize()?;
+    Ok(())
+}
+
+/// What opening card 0 gives on a simulated machine with the given settings.
+fn opened_with(settings: &[(&str, &str)]) -> Result<String, Box<dyn std::error::Error>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--exact", "runtime::open_the_first_card", "--ignored", "--nocapture"]);
+    let output = command.envs(settings.iter().copied()).output()?;
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[test]
+#[ignore = "run by the tests below, in a process of its own"]
+#[expect(clippy::print_stdout, reason = "for the parent process")]
+fn open_the_first_card() -> TestResult {
+    println!("count: {:?}", devices().map(|cards| cards.len()));
+    let device = Device::open(0);
+    println!("open: {:?}", device.as_ref().map(|_| ()));
+    if let Ok(device) = device {
+        let stream = device.stream()?;
+        let mut x = stream.to_device(&[bf16::ONE; 8], "a test")?;
+        gelu(&stream, &mut x, 8)?;
+        println!("gelu: {:?}", download(&stream, &x)?[0]);
+        println!("alloc: {:?}", device.alloc::<u8>(1 << 20, "a test").map(|_| ()));
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_missing_is_said() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    if !is_simulated(stream.device()) {
+        return Ok(());
+    }
+    for (settings, expected) in [
+        (&[("POLYSIFT_SIM_DEVICES", "0")][..], "count: Ok(0)\nopen: Err(NoDevice { ordinal: 0"),
+        (&[("POLYSIFT_SIM_DRIVER", "11080")], "open: Err(DriverTooOld { found: (11, 8)"),
+        (&[("POLYSIFT_SIM_CAPABILITY", "7.5")], "count: Ok(1)\nopen: Err(DeviceTooOld"),
+        (&[("POLYSIFT_SIM_CAPABILITY", "8.0")], "open: Ok(())\ngelu: 0.83984375"),
+        (&[("POLYSIFT_SIM_REJECT_CUBIN", "1")], "open: Ok(())\ngelu: 0.83984375"),
+        (&[("POLYSIFT_SIM_DEVICES", "3")], "count: Ok(3)\nopen: Ok(())"),
+        (&[("POLYSIFT_SIM_MEMORY_BYTES", "500000")], "alloc: Err(OutOfMemory { ordinal: 0"),
+        (&[("POLYSIFT_SIM_FAIL", "0:1")], "open: Ok(())\n"),
+    ] {
+        let found = opened_with(settings)?;
+        assert!(found.contains(expected), "{settings:?}: {found}");
+    }
+    assert!(!opened_with(&[("POLYSIFT_SIM_FAIL", "0:1")])?.contains("gelu:"));
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! The encoder on NVIDIA cards, in bf16 with f32 sums, layer norms and pooling.
+//!
+//! ```text
+//!  encode ──▶ Queue ──▶ a thread per card ──▶ 2 slots, each a stream with its own memory
+//!    ▲                        │                 │ batch ─▶ card, graph of the forward pass, result ─▶ host
+//!    └────────── result ──────┴─────────────────┘
+//! ```
+//!
+//! A batch is computed with a fixed number of rows, the smallest of
+//! [`polysift_kernels::cuda::BUCKETS`] that holds it, so that the forward pass can be recorded once
+//! and launched as a whole. A slot's result is waited for when the slot is needed again, or when
+//! there is nothing else to do.
+//!
+//! Invariants: a result is that of the batch that was asked for, whichever card computed it; a batch
+//! whose card fails is computed by another one, and after two failures is an error.
+
+mod algorithms;
+mod card;
+mod forward;
+mod model;
+mod queue;
+mod slot;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use polysift_kernels::cuda::{
+    BUCKETS, CudaError, DeviceInfo, HEAD_SIZES, MAX_WIDTH, bucket_for, max_sequences,
+};
+
+use self::algorithms::AlgorithmCache;
+use self::card::Card;
+use self::model::HostModel;
+use self::queue::{Job, Queue};
+use super::architecture::Architecture;
+use super::{Encoder, EncoderInfo, ModelFiles};
+use crate::batch::PackedBatch;
+use crate::config::{Gelu, Pooling};
+use crate::error::{Error, Result};
+
+/// Most tokens of a batch unless the settings say otherwise: 4 x 4,224 fill 132 multiprocessors
+/// evenly, and the states of a base-sized model stay in the second-level cache of an H200.
+const DEFAULT_BATCH_TOKENS: usize = 16_896;
+
+/// Callers per card: two batches on the card and one that waits for it.
+const LANES_PER_CARD: usize = 3;
+
+/// See the module.
+pub struct CudaEncoder {
+    info: EncoderInfo,
+    queue: Arc<Queue>,
+    threads: Vec<JoinHandle<()>>,
+    num_cards: usize,
+    batch_tokens: usize,
+    /// The largest bucket that there is memory for.
+    largest: usize,
+}
+
+impl CudaEncoder {
+    /// Loads the model onto the cards `ordinals`, at least one; `batch_tokens` is the most tokens
+    /// of a batch, if the settings say.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if a weight is missing, of another shape or not of a known type;
+    /// [`Error::Device`] if a card cannot be used, has not enough memory, or does not cover the
+    /// model's shape.
+    pub fn load(
+        files: &ModelFiles,
+        pooling: Pooling,
+        gelu: Gelu,
+        ordinals: &[usize],
+        batch_tokens: Option<usize>,
+    ) -> Result<Self> {
+        let config = &files.architecture;
+        check_shape(config, ordinals)?;
+        let batch_tokens = batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
+        let most = BUCKETS[BUCKETS.len() - 1];
+        if batch_tokens > most {
+            return Err(unsupported(format!("batches of {batch_tokens} tokens; up to {most} are")));
+        }
+        let longest = batch_tokens.max(config.max_tokens());
+        let largest = bucket_for(longest, 0).unwrap_or(most);
+        let (model, num_parameters) = HostModel::load(files, pooling, gelu)?;
+        let mut this = Self {
+            info: files.info(num_parameters, String::new()),
+            queue: Arc::new(Queue::new(ordinals.len())),
+            threads: Vec::new(),
+            num_cards: ordinals.len(),
+            batch_tokens,
+            largest,
+        };
+        let infos = this.start(ordinals, &Arc::new(model))?;
+        this.info.device = describe(&infos);
+        Ok(this)
+    }
+
+    /// Starts a thread for each card, and waits until all of them are ready.
+    fn start(&mut self, ordinals: &[usize], model: &Arc<HostModel>) -> Result<Vec<DeviceInfo>> {
+        let mut starting = Vec::new();
+        for &ordinal in ordinals {
+            let (send, ready) = crossbeam_channel::bounded(1);
+            let (model, queue, largest) =
+                (Arc::clone(model), Arc::clone(&self.queue), self.largest);
+            let work = move || {
+                let cache = AlgorithmCache::from_env(|name| std::env::var(name).ok());
+                match Card::open(ordinal, &model, largest, cache) {
+                    Ok(card) => {
+                        drop(model);
+                        let _ = send.send(Ok(card.info().clone()));
+                        card.serve(&queue);
+                    }
+                    Err(error) => {
+                        let _ = send.send(Err(error));
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("cuda:{ordinal}"));
+            let thread = thread.spawn(work).map_err(|error| CudaError::Driver {
+                ordinal,
+                action: "starting a thread",
+                message: error.to_string(),
+            })?;
+            self.threads.push(thread);
+            starting.push((ordinal, ready));
+        }
+        // On an error the rest of the cards is stopped when `self` is dropped.
+        let wait = |(ordinal, ready): (usize, crossbeam_channel::Receiver<_>)| {
+            ready.recv().unwrap_or_else(|_| Err(thread_ended(ordinal)))
+        };
+        Ok(starting.into_iter().map(wait).collect::<Result<_, _>>()?)
+    }
+}
+
+impl Drop for CudaEncoder {
+    fn drop(&mut self) {
+        self.queue.close();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Encoder for CudaEncoder {
+    fn info(&self) -> &EncoderInfo {
+        &self.info
+    }
+
+    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> Result<()> {
+        self.info.check(batch, embeddings)?;
+        if batch.num_sequences() == 0 {
+            return Ok(());
+        }
+        let (tokens, sequences) = (batch.num_tokens(), batch.num_sequences());
+        let bucket = bucket_for(tokens, sequences).filter(|&bucket| bucket <= self.largest);
+        let Some(bucket) = bucket else {
+            let (most, most_sequences) = (self.largest, max_sequences(self.largest));
+            return Err(Error::shape(
+                "encode",
+                format!(
+                    "{tokens} tokens in {sequences} sequences; the memory of the card is laid out \
+                     for {most} in {most_sequences}"
+                ),
+            ));
+        };
+        let (job, result) = Job::new(batch.clone(), bucket);
+        self.queue.put(job);
+        let values = result.recv().unwrap_or_else(|_| Err(thread_ended(0)))?;
+        embeddings.copy_from_slice(&values);
+        Ok(())
+    }
+
+    fn lanes(&self) -> usize {
+        LANES_PER_CARD * self.num_cards
+    }
+
+    fn preferred_batch_tokens(&self) -> Option<usize> {
+        Some(self.batch_tokens)
+    }
+
+    fn max_sequences(&self, batch_tokens: usize) -> usize {
+        max_sequences(bucket_for(batch_tokens, 0).map_or(self.largest, |b| b.min(self.largest)))
+    }
+}
+
+/// Whether there are kernels for the model.
+fn check_shape(config: &Architecture, ordinals: &[usize]) -> Result<()> {
+    let (width, inner) = (config.hidden_size, config.intermediate_size);
+    let head = width / config.num_attention_heads;
+    if ordinals.is_empty() {
+        return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
+    }
+    if !HEAD_SIZES.contains(&head) {
+        return Err(unsupported(format!("heads of {head} values; {HEAD_SIZES:?} are")));
+    }
+    if width > MAX_WIDTH || !width.is_multiple_of(8) {
+        return Err(unsupported(format!(
+            "hidden_size {width}; multiples of 8 up to {MAX_WIDTH} are"
+        )));
+    }
+    if !inner.is_multiple_of(8) {
+        return Err(unsupported(format!("intermediate_size {inner}; multiples of 8 are")));
+    }
+    if config.num_hidden_layers == 0 || config.pad_token_id >= config.vocab_size {
+        let (layers, pad) = (config.num_hidden_layers, config.pad_token_id);
+        return Err(unsupported(format!("{layers} layers with the pad_token_id {pad}")));
+    }
+    Ok(())
+}
+
+fn unsupported(reason: String) -> Error {
+    CudaError::Unsupported { reason }.into()
+}
+
+fn thread_ended(ordinal: usize) -> CudaError {
+    CudaError::Driver { ordinal, action: "computing", message: "its thread has ended".into() }
+}
+
+/// `cuda:0,2 (NVIDIA H200)`.
+fn describe(infos: &[DeviceInfo]) -> String {
+    let ordinals: Vec<String> = infos.iter().map(|info| info.ordinal.to_string()).collect();
+    let mut names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
+    names.dedup();
+    format!("cuda:{} ({})", ordinals.join(","), names.join(", "))
+}

@@ -1,0 +1,204 @@
+//! The batches that wait for a card, and what becomes of those whose card fails.
+//!
+//! Callers wait for their result, so there are never more batches than callers. The last card that
+//! fails answers all that still wait: nobody waits for ever.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use polysift_kernels::cuda::CudaError;
+
+use crate::batch::PackedBatch;
+
+/// Cards that may fail with a batch before it is given up.
+const MAX_FAILURES: usize = 2;
+
+/// A result `[B, D]`.
+type Embeddings = Result<Vec<f32>, CudaError>;
+
+/// A batch that somebody waits for.
+pub(super) struct Job {
+    pub(super) batch: PackedBatch,
+    /// Rows that it is computed with.
+    pub(super) bucket: usize,
+    failures: usize,
+    reply: Sender<Embeddings>,
+}
+
+impl Job {
+    /// A job, and where its result will come from.
+    pub(super) fn new(batch: PackedBatch, bucket: usize) -> (Self, Receiver<Embeddings>) {
+        let (reply, result) = bounded(1);
+        (Self { batch, bucket, failures: 0, reply }, result)
+    }
+
+    /// Gives the result to whoever waits.
+    pub(super) fn answer(self, result: Embeddings) {
+        // The caller waits until then; a panic of his is the one way for him to be gone.
+        let _ = self.reply.send(result);
+    }
+}
+
+/// See the module.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    /// Cards that work.
+    cards: usize,
+    closed: bool,
+    /// Why the last card failed.
+    failure: Option<CudaError>,
+}
+
+impl Queue {
+    /// A queue for `cards` cards.
+    pub(super) fn new(cards: usize) -> Self {
+        let state = State { jobs: VecDeque::new(), cards, closed: false, failure: None };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Queues a job, or answers it if no card is left.
+    pub(super) fn put(&self, job: Job) {
+        let mut state = self.lock();
+        match &state.failure {
+            Some(failure) if state.cards == 0 => {
+                let failure = failure.clone();
+                drop(state);
+                job.answer(Err(failure));
+            }
+            _ => {
+                state.jobs.push_back(job);
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// The next job; waits for one. `None` once the queue is closed and empty.
+    pub(super) fn take(&self) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The next job, if there is one.
+    pub(super) fn try_take(&self) -> Option<Job> {
+        self.lock().jobs.pop_front()
+    }
+
+    /// No jobs will come any more.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// A card has failed with `jobs`: another one takes them, before those that wait, or they are
+    /// answered with `failure`.
+    pub(super) fn card_failed(&self, jobs: Vec<Job>, failure: &CudaError) {
+        let mut lost = Vec::new();
+        let mut state = self.lock();
+        state.cards -= 1;
+        state.failure = Some(failure.clone());
+        for mut job in jobs.into_iter().rev() {
+            job.failures += 1;
+            if job.failures < MAX_FAILURES {
+                state.jobs.push_front(job);
+            } else {
+                lost.push(job);
+            }
+        }
+        if state.cards == 0 {
+            lost.extend(state.jobs.drain(..));
+        }
+        drop(state);
+        self.changed.notify_all();
+        for job in lost {
+            job.answer(Err(failure.clone()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(ordinal: usize) -> CudaError {
+        CudaError::Driver { ordinal, action: "testing", message: "boom".into() }
+    }
+
+    fn job(tokens: u32) -> (Job, Receiver<Embeddings>) {
+        let mut batch = PackedBatch::new();
+        batch.push(&vec![5; tokens as usize]);
+        Job::new(batch, 528)
+    }
+
+    #[test]
+    fn jobs_are_taken_in_order_until_the_queue_is_closed_and_empty() {
+        let queue = Queue::new(1);
+        for tokens in 1..4 {
+            queue.put(job(tokens).0);
+        }
+        queue.close();
+        let taken = std::iter::from_fn(|| queue.take());
+        assert!(taken.map(|job| job.batch.num_tokens()).eq(1..4));
+        assert!(queue.try_take().is_none());
+    }
+
+    #[test]
+    fn the_jobs_of_a_failed_card_go_to_another_one_before_those_that_wait() {
+        let queue = Queue::new(2);
+        for tokens in [3, 4] {
+            queue.put(job(tokens).0);
+        }
+        queue.card_failed(vec![job(1).0, job(2).0], &failure(0));
+        let taken = std::iter::from_fn(|| queue.try_take());
+        assert!(taken.map(|job| job.batch.num_tokens()).eq(1..5));
+    }
+
+    #[test]
+    fn a_job_that_failed_on_two_cards_is_an_error_and_the_others_are_not() {
+        let queue = Queue::new(3);
+        let ((bad, result), (good, other)) = (job(1), job(2));
+        queue.card_failed(vec![bad], &failure(0));
+        let bad = queue.try_take().into_iter().collect();
+        queue.put(good);
+        queue.card_failed(bad, &failure(1));
+        assert_eq!(result.try_recv(), Ok(Err(failure(1))));
+        assert!(other.try_recv().is_err());
+        assert_eq!(queue.try_take().map(|job| job.batch.num_tokens()), Some(2));
+    }
+
+    #[test]
+    fn when_the_last_card_fails_all_who_wait_are_told_and_so_is_who_comes_later() {
+        let queue = Queue::new(1);
+        let ((first, mine), (waiting, his), (late, hers)) = (job(1), job(2), job(3));
+        queue.put(waiting);
+        queue.card_failed(vec![first], &failure(0));
+        queue.put(late);
+        for result in [mine, his, hers] {
+            assert_eq!(result.try_recv(), Ok(Err(failure(0))));
+        }
+    }
+
+    #[test]
+    fn a_result_comes_back_to_whoever_waits() {
+        let (job, result) = job(1);
+        job.answer(Ok(vec![1.0, 2.0]));
+        assert_eq!(result.recv(), Ok(Ok(vec![1.0, 2.0])));
+    }
+}
