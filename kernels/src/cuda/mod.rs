@@ -26,6 +26,7 @@
 )]
 
 mod attention;
+mod attention_choice;
 mod device;
 mod driver;
 mod error;
@@ -43,6 +44,7 @@ mod staging;
 mod stream;
 
 pub use attention::{AttentionKernel, HEAD_SIZES, attention};
+pub use attention_choice::AttentionChoice;
 pub use device::Device;
 pub use driver::{DeviceInfo, devices};
 pub use error::{CudaError, Result};

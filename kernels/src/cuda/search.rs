@@ -62,9 +62,12 @@ impl Matmul {
     }
 }
 
-/// Median time of one `product`, by the host's clock over several in a row: the driver's own timing
+/// Median time of one `product` (or anything else), by the host's clock over several in a row: the driver's own timing
 /// of events is not in drivers before CUDA 12.8 under the name that we are bound to.
-fn median_seconds(stream: &Stream, product: &mut impl FnMut() -> Result<()>) -> Result<f64> {
+pub(super) fn median_seconds(
+    stream: &Stream,
+    product: &mut impl FnMut() -> Result<()>,
+) -> Result<f64> {
     let mut seconds_of = |products: usize| -> Result<f64> {
         let start = Instant::now();
         for _ in 0..products {
@@ -81,7 +84,7 @@ fn median_seconds(stream: &Stream, product: &mut impl FnMut() -> Result<()>) -> 
 }
 
 /// Values between -1 and 1, the same ones at every call.
-fn random_values(n: usize) -> Vec<bf16> {
+pub(super) fn random_values(n: usize) -> Vec<bf16> {
     let mut state = 0u64;
     let next = || {
         // splitmix64

@@ -1,7 +1,7 @@
 //! Attention against softmax(q kᵀ / √D) v in f64.
 
 use half::bf16;
-use polysift_kernels::cuda::{AttentionKernel, Stream, attention};
+use polysift_kernels::cuda::{AttentionKernel, Limits, Stream, attention};
 
 use crate::common::{
     BF16, F32, Random, TestResult, check, download, is_simulated, poisoned, staged, starts, stream,
@@ -148,6 +148,26 @@ fn a_sequence_alone_gives_the_same_bits_as_in_company() -> TestResult {
         let alone = run(&stream, (kernel, head_size), 1, &[129], own)?;
         let own = &company[9 * head_size..138 * head_size];
         assert!(own.iter().zip(&alone).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_choice_is_between_kernels_that_agree() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let device = stream.device();
+    let limits = Limits { vocab_size: 10, num_positions: 600, pad_token_id: 1 };
+    for head_size in [32, 64] {
+        let (tokens, width) = (1_056, 2 * head_size);
+        let mut qkv = poisoned(&stream, tokens * 3 * width)?;
+        let mut context = poisoned(&stream, tokens * width)?;
+        let heads = (2, head_size);
+        let sizes = (limits, 200);
+        let choice = AttentionKernel::choose(&stream, &mut qkv, &mut context, heads, sizes)?;
+        assert!(choice.kernel.is_on(device, head_size));
+        assert!(!choice.is_disagreement(), "{choice:?}");
+        let both = AttentionKernel::Warpgroup.is_on(device, head_size);
+        assert_eq!(choice.distance.is_some(), both);
     }
     Ok(())
 }

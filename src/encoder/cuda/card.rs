@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use polysift_kernels::cuda::{Device, DeviceInfo, Result};
 
 use super::algorithms::AlgorithmCache;
-use super::forward::{Plan, search};
+use super::forward::{Plan, choose_attention, search};
 use super::model::{HostModel, Model};
 use super::queue::{Job, Queue};
 use super::slot::Slot;
@@ -37,9 +37,11 @@ impl Card {
         cache: AlgorithmCache,
     ) -> Result<Self> {
         let device = Device::open(ordinal)?;
-        let model = Model::copy(&device.stream()?, host)?;
+        let mut model = Model::copy(&device.stream()?, host)?;
         let slots = (0..SLOTS).map(|_| Slot::new(&device, host.shape, tokens));
-        let slots = slots.collect::<Result<_>>()?;
+        let mut slots = slots.collect::<Result<Vec<_>>>()?;
+        let Slot { stream, arena, .. } = &mut slots[0];
+        model.attention = choose_attention(stream, host.shape, arena)?;
         Ok(Self { slots, plans: HashMap::new(), waiting: None, model, cache, device })
     }
 

@@ -10,9 +10,6 @@ use polysift_kernels::cuda::{
 use super::model::{Model, Shape};
 use crate::config::{Gelu, Pooling};
 
-/// The kernel that runs on every card. The one for Hopper has to prove itself on one first.
-const ATTENTION: AttentionKernel = AttentionKernel::Warp;
-
 /// Memory for the states of `T` tokens.
 pub(super) struct Arena {
     /// `[T, H]`: what goes into a layer and what comes out.
@@ -122,6 +119,28 @@ pub(super) fn search(
     matmul.search(stream, linear, x, y, workspace)
 }
 
+/// Finds the kernel for attention. Overwrites `arena`.
+pub(super) fn choose_attention(
+    stream: &Stream,
+    shape: Shape,
+    arena: &mut Arena,
+) -> Result<AttentionKernel> {
+    let Shape { width, heads, limits, max_tokens, .. } = shape;
+    let Arena { query_key_value, context, .. } = arena;
+    let heads = (heads, width / heads);
+    let choice =
+        AttentionKernel::choose(stream, query_key_value, context, heads, (limits, max_tokens))?;
+    if choice.is_disagreement() {
+        tracing::warn!(
+            distance = choice.distance,
+            "the attention kernel for {:?} gives wrong results and is not used; please report this",
+            stream.device()
+        );
+    }
+    tracing::debug!(kernel = ?choice.kernel, distance = choice.distance, "attention");
+    Ok(choice.kernel)
+}
+
 /// Puts the forward pass of the batch in `staged` into the queue; its result will be in
 /// `arena.embeddings`.
 pub(super) fn forward(
@@ -139,7 +158,14 @@ pub(super) fn forward(
     for layer in &model.layers {
         let operands = Operands { x: &*hidden, y: query_key_value, workspace: &mut *workspace };
         plan.run(Product::QueryKeyValue, stream, &layer.query_key_value, operands)?;
-        attention(stream, staged, query_key_value, context, (heads, width / heads), ATTENTION)?;
+        attention(
+            stream,
+            staged,
+            query_key_value,
+            context,
+            (heads, width / heads),
+            model.attention,
+        )?;
         let operands = Operands { x: &*context, y: update, workspace: &mut *workspace };
         plan.run(Product::AttentionOutput, stream, &layer.attention_output, operands)?;
         add_layer_norm(stream, update, &layer.attention_norm, hidden, rows)?;

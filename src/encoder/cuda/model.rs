@@ -1,7 +1,9 @@
 //! The model's weights: in bf16 on the host, from where they go to each card.
 
 use half::bf16;
-use polysift_kernels::cuda::{Embedding, Limits, Linear, Norm, Result as CudaResult, Stream};
+use polysift_kernels::cuda::{
+    AttentionKernel, Embedding, Limits, Linear, Norm, Result as CudaResult, Stream,
+};
 
 use super::super::ModelFiles;
 use super::super::weights::{EmbeddingWeights, LayerWeights, LinearWeights, NormWeights, Weights};
@@ -17,6 +19,8 @@ pub(super) struct Shape {
     pub(super) inner: usize,
     pub(super) heads: usize,
     pub(super) limits: Limits,
+    /// Tokens of the longest sequence.
+    pub(super) max_tokens: usize,
     pub(super) gelu: Gelu,
     pub(super) pooling: Pooling,
 }
@@ -87,6 +91,7 @@ impl HostModel {
                 num_positions: config.max_position_embeddings,
                 pad_token_id: config.pad_token_id,
             },
+            max_tokens: config.max_tokens(),
             gelu,
             pooling,
         };
@@ -97,6 +102,8 @@ impl HostModel {
 /// The weights on a card.
 pub(super) struct Model {
     pub(super) shape: Shape,
+    /// What suits the card.
+    pub(super) attention: AttentionKernel,
     pub(super) embedding: Embedding,
     pub(super) norm: Norm,
     pub(super) layers: Vec<Layer>,
@@ -129,6 +136,7 @@ impl Model {
         let HostModel { shape, words, positions, .. } = host;
         Ok(Self {
             shape: *shape,
+            attention: AttentionKernel::Warp,
             embedding: Embedding::new(stream, words, positions, shape.width)?,
             norm: norm(&host.norm)?,
             layers: host.layers.iter().map(layer).collect::<CudaResult<_>>()?,
