@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use polysift::config::DeviceChoice;
+
 /// Version with the commit it was built from.
 pub(crate) const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLYSIFT_COMMIT"), ")");
@@ -35,7 +37,7 @@ pub(crate) enum Command {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Turn text into embeddings, stored in the run directory
+    /// Turn text into embeddings, stored in the run directory; with --head also into scores
     Embed(#[command(flatten)] Box<SettingsArgs>),
     /// Train the heads that have labelled samples
     Train(#[command(flatten)] Box<SettingsArgs>),
@@ -65,6 +67,12 @@ pub(crate) enum Command {
     Inspect {
         /// A Parquet or JSON lines file, a head (.safetensors), or a run directory
         path: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the cards of this machine and what `--device auto` would take
+    Devices {
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -162,7 +170,16 @@ pub(crate) struct SettingsArgs {
     /// Text put before every document, e.g. "query: " [encoder.prompt]
     #[arg(long, value_name = "TEXT", help_heading = "Encoder")]
     pub(crate) prompt: Option<String>,
-    /// Most tokens in a packed batch; does not change results [encoder.batch_tokens]
+    /// What computes: auto, cpu, cuda (all cards), or cards by number as in cuda:0,2 [encoder.device]
+    #[arg(long, env = "POLYSIFT_DEVICE", help_heading = "Encoder")]
+    pub(crate) device: Option<DeviceChoice>,
+    /// In what: auto, f32 (CPU) or bf16 (cards) [encoder.dtype]
+    #[arg(long, value_parser = ["auto", "f32", "bf16"], help_heading = "Encoder")]
+    pub(crate) dtype: Option<String>,
+    /// Form of the GELU: erf (exact), or tanh (cards only) [encoder.gelu]
+    #[arg(long, value_parser = ["erf", "tanh"], help_heading = "Encoder")]
+    pub(crate) gelu: Option<String>,
+    /// Most tokens in a packed batch [encoder.batch_tokens]
     #[arg(long, value_name = "TOKENS", help_heading = "Encoder", value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) batch_tokens: Option<i64>,
     /// Use only files that are already here, never the hub

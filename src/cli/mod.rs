@@ -1,6 +1,7 @@
 //! The command line: parse, resolve, call a stage, print what came of it.
 
 mod args;
+mod devices;
 mod logging;
 pub(crate) mod printer;
 mod resolve;
@@ -39,7 +40,10 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     match &cli.command {
         Command::Run { settings, dry_run: true } => job.dry_run(settings)?,
         Command::Run { settings, .. } => job.stages(settings, &Stage::ALL)?,
-        Command::Embed(settings) => job.stages(settings, &[Stage::Embed])?,
+        Command::Embed(settings) if settings.head.is_empty() => {
+            job.stages(settings, &[Stage::Embed])?;
+        }
+        Command::Embed(settings) => job.stages(settings, &[Stage::Embed, Stage::Score])?,
         Command::Train(settings) => job.stages(settings, &[Stage::Train])?,
         Command::Score(settings) => job.stages(settings, &[Stage::Score])?,
         Command::Threshold(settings) => job.stages(settings, &[Stage::Threshold])?,
@@ -47,6 +51,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Status { run, json } => job.status(run, *json)?,
         Command::Verify { run, json } => return job.verify(run, *json),
         Command::Inspect { path, json } => job.inspect(path, *json)?,
+        Command::Devices { json } => devices::devices(*json),
         Command::Tokenize(settings) => {
             tokenize::tokenize(&resolve(settings)?.config, &hub(settings.offline), stop)?;
         }
@@ -86,6 +91,9 @@ impl Job<'_> {
             if stages.contains(&Stage::Embed) { stage::input_files(&config)? } else { Vec::new() };
         if stages.contains(&Stage::Export) {
             stage::export::check_columns(&config, &files)?;
+        }
+        if stages == [Stage::Embed, Stage::Score] {
+            stage::score::check_files(&config)?;
         }
         let redo = redo(args, stages)?;
         // Only these two can begin a run; the others need one.

@@ -127,6 +127,9 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     text("encoder.pooling", &args.pooling);
     text("encoder.chunks", &args.chunks);
     text("encoder.prompt", &args.prompt);
+    text("encoder.device", &args.device.as_ref().map(ToString::to_string));
+    text("encoder.dtype", &args.dtype);
+    text("encoder.gelu", &args.gelu);
     text("store.embeddings", &args.store);
     text("selection.weight", &args.weight);
     text("selection.mode", &args.mode);

@@ -193,9 +193,16 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
     ));
     line(&format!("encoder            {}", estimate.model));
     line(&format!("encoder digest     {}", estimate.encoder_digest));
+    line(&format!("device             {}, in {}", estimate.device, estimate.dtype));
     line(&format!(
-        "encoding           {:.0} s at {:.0} tokens/s on this machine",
-        estimate.encode_secs, estimate.tokens_per_sec
+        "encoding           {:.0} s at {:.0} tokens/s {}",
+        estimate.encode_secs,
+        estimate.tokens_per_sec,
+        if estimate.speed_measured {
+            "on this machine"
+        } else {
+            "(roughly: what an H200 is built for, not measured here)"
+        }
     ));
     line(&format!("embeddings         {:.0} bytes before compression", estimate.embeddings_bytes));
     for (name, fingerprint) in &estimate.fingerprints {

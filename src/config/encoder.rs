@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DEFAULT_BATCH_TOKENS, DEFAULT_MAX_TOKENS, DEFAULT_MODEL, DEFAULT_PART_ROWS, DEFAULT_ZSTD_LEVEL,
+    DEFAULT_MAX_TOKENS, DEFAULT_MODEL, DEFAULT_PART_ROWS, DEFAULT_ZSTD_LEVEL, DeviceChoice,
 };
+use crate::error::{Error, Result};
 
 /// How token states become one vector per chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -26,6 +27,19 @@ pub enum Chunks {
     First,
     /// All, cut without overlap.
     All,
+}
+
+/// In what the encoder computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dtype {
+    /// What the device does: f32 on the CPU, bf16 on a card.
+    #[default]
+    Auto,
+    /// f32.
+    F32,
+    /// Weights and states in bf16; sums, layer norm and pooling in f32.
+    Bf16,
 }
 
 /// Form of the GELU between the two layers of a feed-forward block.
@@ -55,8 +69,16 @@ pub struct EncoderConfig {
     pub chunks: Chunks,
     /// Text put before every document (`query: ` for the E5 models).
     pub prompt: String,
-    /// Most tokens in one packed batch. Does not change results.
-    pub batch_tokens: usize,
+    /// What computes.
+    pub device: DeviceChoice,
+    /// In what it computes.
+    pub dtype: Dtype,
+    /// Form of the GELU.
+    pub gelu: Gelu,
+    /// Most tokens in one packed batch; the encoder's own choice when unset. Changes no result on
+    /// the CPU, and on a card none by more than the rounding of bf16.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_tokens: Option<usize>,
 }
 
 impl Default for EncoderConfig {
@@ -68,8 +90,44 @@ impl Default for EncoderConfig {
             max_tokens: DEFAULT_MAX_TOKENS,
             chunks: Chunks::default(),
             prompt: String::new(),
-            batch_tokens: DEFAULT_BATCH_TOKENS,
+            device: DeviceChoice::default(),
+            dtype: Dtype::default(),
+            gelu: Gelu::default(),
+            batch_tokens: None,
         }
+    }
+}
+
+impl EncoderConfig {
+    /// Whether only the CPU computes what is asked for.
+    pub fn needs_cpu(&self) -> bool {
+        self.device == DeviceChoice::Cpu || self.dtype == Dtype::F32
+    }
+
+    /// Whether only a card computes what is asked for.
+    pub fn needs_card(&self) -> bool {
+        matches!(self.device, DeviceChoice::Cuda(_))
+            || self.dtype == Dtype::Bf16
+            || self.gelu == Gelu::Tanh
+    }
+
+    /// Checks that device, type and GELU go together.
+    pub(super) fn check_device(&self) -> Result<()> {
+        if !(self.needs_cpu() && self.needs_card()) {
+            return Ok(());
+        }
+        let (name, reason) = match (&self.device, self.dtype) {
+            (DeviceChoice::Cpu, Dtype::Bf16) => {
+                ("encoder.dtype", "is bf16; the CPU computes in f32 (auto and f32 are allowed)")
+            }
+            (DeviceChoice::Cuda(_), _) => {
+                ("encoder.dtype", "is f32; cards compute in bf16 (auto and bf16 are allowed)")
+            }
+            _ => {
+                ("encoder.gelu", "is tanh, which is only for cards; the CPU, in f32, computes erf")
+            }
+        };
+        Err(Error::config(name, reason))
     }
 }
 

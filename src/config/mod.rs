@@ -4,6 +4,7 @@
 //! (that is `cli`). Unknown keys are errors. Paths are relative to the file that names them and
 //! may hold `{lang}`, the FineWeb-2 language code (`deu_Latn`).
 
+mod device;
 mod encoder;
 mod export;
 mod heads;
@@ -15,7 +16,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use encoder::{Chunks, EmbeddingDtype, EncoderConfig, Gelu, Pooling, StoreConfig};
+pub use device::DeviceChoice;
+pub use encoder::{Chunks, Dtype, EmbeddingDtype, EncoderConfig, Gelu, Pooling, StoreConfig};
 pub use export::{ExportConfig, Layout};
 pub use heads::{
     Activation, Checkpoint, ChunkRule, HeadConfig, HeadKind, Keep, Preset, TrainingConfig,
@@ -30,7 +32,7 @@ use crate::error::{Error, Result};
 pub const DEFAULT_MODEL: &str = "polysift-mini";
 /// [`EncoderConfig::max_tokens`], `<s>` and `</s>` included (`xlmr_embeddings.py` of FineWeb2-HQ).
 pub const DEFAULT_MAX_TOKENS: usize = 512;
-/// [`EncoderConfig::batch_tokens`].
+/// [`EncoderConfig::batch_tokens`] of an encoder that does not say what suits it.
 pub const DEFAULT_BATCH_TOKENS: usize = 16_384;
 /// [`StoreConfig::part_rows`].
 pub const DEFAULT_PART_ROWS: usize = 16_384;
@@ -122,7 +124,10 @@ impl RunConfig {
             }
         };
         positive("encoder.max_tokens", self.encoder.max_tokens, 3)?;
-        positive("encoder.batch_tokens", self.encoder.batch_tokens, self.encoder.max_tokens)?;
+        if let Some(tokens) = self.encoder.batch_tokens {
+            positive("encoder.batch_tokens", tokens, self.encoder.max_tokens)?;
+        }
+        self.encoder.check_device()?;
         positive("store.part_rows", self.store.part_rows, 1)?;
         positive("export.row_group_mb", self.export.row_group_mb, 1)?;
         positive("export.max_file_mb", self.export.max_file_mb.unwrap_or(1), 1)?;
@@ -197,6 +202,28 @@ mod tests {
         let text = toml::to_string(&config).map_err(|e| Error::config("test", e.to_string()))?;
         assert_eq!(RunConfig::from_toml(&text, "written")?, config);
         Ok(())
+    }
+
+    #[test]
+    fn device_dtype_and_gelu_have_to_go_together() {
+        for (settings, wrong) in [
+            ("device='cpu'\ndtype='bf16'", "encoder.dtype: is bf16"),
+            ("device='cuda'\ndtype='f32'", "encoder.dtype: is f32"),
+            ("device='cpu'\ngelu='tanh'", "encoder.gelu: is tanh"),
+            ("dtype='f32'\ngelu='tanh'", "encoder.gelu: is tanh"),
+        ] {
+            let error = RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml");
+            let message = error.map_err(|e| (e.exit_code(), e.to_string()));
+            assert!(message.is_err_and(|(code, text)| code == 2 && text.starts_with(wrong)));
+        }
+        for settings in [
+            "device='cpu'\ndtype='f32'",
+            "device='cuda:0,2'\ndtype='bf16'\ngelu='tanh'",
+            "device='auto'\ndtype='f32'",
+            "dtype='bf16'",
+        ] {
+            assert!(RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml").is_ok());
+        }
     }
 
     #[test]

@@ -6,25 +6,33 @@
 //!  chunks ──plan_batches──▶ PackedBatch ──Encoder::encode─┴▶ embeddings
 //! ```
 //!
-//! Does not read documents and writes nothing but the hub's cache. Invariant: the embedding of a
-//! chunk is a function of the model and the chunk alone; batches, their order and the number of
-//! threads change no bit.
+//! Does not read documents and writes nothing but the caches of the hub and of the cards. Invariant:
+//! the embedding of a chunk is a function of the model and the chunk alone. On the CPU batches, their
+//! order and the number of threads change no bit; on a card, which computes in bf16, they change an
+//! embedding by no more than that rounding does.
 
 mod architecture;
 mod bundled;
 mod check;
 mod cpu;
 mod cuda;
+mod device;
+#[cfg(test)]
+pub(crate) mod fake;
 mod files;
 pub mod hub;
 mod weights;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 pub use cuda::CudaEncoder;
+pub(crate) use device::scoring_cards;
+pub use device::{Card, Placement, cards, usable};
 pub use files::{ModelFiles, resolve};
 pub use hub::HubSettings;
 
 use crate::batch::{PackedBatch, plan_batches};
-use crate::config::EncoderConfig;
+use crate::config::{DEFAULT_BATCH_TOKENS, EncoderConfig};
 use crate::error::Result;
 use crate::tokenize::Tokenizer;
 
@@ -85,25 +93,34 @@ pub struct Model {
     pub tokenizer: Tokenizer,
     /// Its encoder.
     pub encoder: Box<dyn Encoder>,
+    /// Where that computes.
+    pub placement: Placement,
 }
 
-/// Loads the model that `config` names, for the CPU.
+/// Loads the model that `config` names onto the device that it asks for.
 ///
 /// # Errors
-/// As [`resolve`]; [`crate::Error::Model`] if a weight is missing, of another shape or not of a known type.
+/// As [`resolve`]; [`crate::Error::Model`] if a weight is missing, of another shape or not of a known
+/// type; [`crate::Error::Device`] if the cards that are asked for cannot be used.
 pub fn load(config: &EncoderConfig, hub: &HubSettings) -> Result<Model> {
     let files = resolve(config, hub)?;
     let tokenizer = files.tokenizer(config)?;
-    let encoder = cpu::CpuEncoder::load(&files, config.pooling)?;
-    Ok(Model { tokenizer, encoder: Box::new(encoder) })
+    let (encoder, placement) = device::load(&files, config)?;
+    Ok(Model { tokenizer, encoder, placement })
+}
+
+/// Most tokens of a batch for `encoder`: what `config` says, else what suits the encoder.
+pub fn batch_tokens(config: &EncoderConfig, encoder: &dyn Encoder) -> usize {
+    config.batch_tokens.or_else(|| encoder.preferred_batch_tokens()).unwrap_or(DEFAULT_BATCH_TOKENS)
 }
 
 /// Embeds `chunks` (token ids with special tokens) into `[n, D]` f32 in the given order. Chunks are
-/// packed by length into batches of at most `batch_tokens`; `on_batch` hears the chunks and tokens
-/// of each finished batch, and an error from it ends the work.
+/// packed by length into batches of at most `batch_tokens`, [`Encoder::lanes`] of which are in work
+/// at once. `on_batch` hears, in the calling thread, the chunks and tokens of each finished batch;
+/// an error from it ends the work.
 ///
 /// # Errors
-/// As [`Encoder::encode`], and those of `on_batch`.
+/// As [`Encoder::encode`], and those of `on_batch`; of several the first to happen.
 pub fn embed_chunks(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
@@ -112,19 +129,74 @@ pub fn embed_chunks(
 ) -> Result<Vec<f32>> {
     let width = encoder.info().hidden_size;
     let lengths: Vec<usize> = chunks.iter().map(|chunk| chunk.len()).collect();
+    let groups = plan_batches(&lengths, batch_tokens, encoder.max_sequences(batch_tokens));
     let mut embeddings = vec![0.0; chunks.len() * width];
-    let mut packed = Vec::new();
-    for group in plan_batches(&lengths, batch_tokens) {
-        let mut batch = PackedBatch::new();
-        for &i in &group {
-            batch.push(chunks[i]);
-        }
-        packed.resize(group.len() * width, 0.0);
-        encoder.encode(&batch, &mut packed)?;
-        for (&i, row) in group.iter().zip(packed.chunks_exact(width)) {
+    let mut take = |group: &[usize], rows: &[f32]| {
+        for (&i, row) in group.iter().zip(rows.chunks_exact(width)) {
             embeddings[i * width..][..width].copy_from_slice(row);
         }
-        on_batch(group.len(), batch.num_tokens())?;
+        on_batch(group.len(), group.iter().map(|&i| lengths[i]).sum())
+    };
+    let lanes = encoder.lanes().min(groups.len());
+    if lanes > 1 {
+        encode_in_lanes(encoder, chunks, &groups, lanes, take)?;
+    } else {
+        let mut rows = Vec::new();
+        for group in &groups {
+            encode_group(encoder, chunks, group, &mut rows)?;
+            take(group, &rows)?;
+        }
     }
     Ok(embeddings)
 }
+
+/// Encodes the chunks of `group` into `rows` `[group.len(), D]`.
+fn encode_group(
+    encoder: &dyn Encoder,
+    chunks: &[&[u32]],
+    group: &[usize],
+    rows: &mut Vec<f32>,
+) -> Result<()> {
+    let mut batch = PackedBatch::new();
+    for &i in group {
+        batch.push(chunks[i]);
+    }
+    rows.resize(group.len() * encoder.info().hidden_size, 0.0);
+    encoder.encode(&batch, rows)
+}
+
+/// Encodes `groups` in `lanes` threads, which take them in order; `take` gets each in the calling
+/// thread as it is done.
+fn encode_in_lanes(
+    encoder: &dyn Encoder,
+    chunks: &[&[u32]],
+    groups: &[Vec<usize>],
+    lanes: usize,
+    mut take: impl FnMut(&[usize], &[f32]) -> Result<()>,
+) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let (send, done) = crossbeam_channel::bounded(lanes);
+        for _ in 0..lanes {
+            let (send, next) = (send.clone(), &next);
+            scope.spawn(move || {
+                while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut rows = Vec::new();
+                    let outcome = encode_group(encoder, chunks, group, &mut rows);
+                    // Nobody listens once another lane has failed.
+                    if send.send((group, outcome.map(|()| rows))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(send);
+        for (group, rows) in done {
+            take(group, &rows?)?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,8 @@ impl Head {
             return Err(fail("holds linear layers; a cosine head was asked for".into()));
         }
         spec.check().map_err(|reason| fail(format!("head `{name}`: {reason}")))?;
-        Ok(Self { card, scorer, digest: blake3::hash(&bytes).to_hex().to_string() })
+        let digest = blake3::hash(&bytes).to_hex().to_string();
+        Ok(Self { card, scorer, digest, cards: None })
     }
 
     /// The file's bytes: the same head gives the same bytes.

@@ -4,14 +4,19 @@
 //! [`crate::train`]), does not read embeddings and does not know thresholds.
 //!
 //! Invariants: a document's score depends on its own chunks alone, bit by bit, whatever the other
-//! documents of the call and the number of threads; selection orders by `logit`, `score` is what
+//! documents of the call and the number of threads (a card adds in another order than the CPU, so its
+//! last bits are its own); selection orders by `logit`, `score` is what
 //! is exported; whatever is not finite scores NaN and never panics.
 
 mod card;
+mod cards;
 mod file;
 mod scorer;
 mod weights;
 
+use std::sync::Arc;
+
+use polysift_kernels::cuda::Device;
 use serde::{Deserialize, Serialize};
 
 pub use card::{
@@ -19,6 +24,7 @@ pub use card::{
 };
 pub(crate) use scorer::{Linear, References, Scorer, normalised};
 
+use self::cards::OnCards;
 use crate::config::{Activation, ChunkRule, HeadKind, Keep};
 use crate::error::{Error, Result};
 
@@ -85,6 +91,8 @@ pub struct Head {
     card: Card,
     scorer: Scorer,
     digest: String,
+    /// Where it scores instead of the CPU.
+    cards: Option<Arc<OnCards>>,
 }
 
 impl Head {
@@ -92,9 +100,18 @@ impl Head {
     /// [`Head::to_bytes`] gives. [`Error::Shape`] if `card.spec` does not fit.
     pub(crate) fn new(card: Card, scorer: Scorer) -> Result<Self> {
         card.spec.check().map_err(|reason| Error::shape("head", reason))?;
-        let mut head = Self { card, scorer, digest: String::new() };
+        let mut head = Self { card, scorer, digest: String::new(), cards: None };
         head.digest = blake3::hash(&head.to_bytes()?).to_hex().to_string();
         Ok(head)
+    }
+
+    /// Lets the head score on `devices` from now on; where there are none, on the CPU.
+    pub(crate) fn score_on(&mut self, devices: &[Device]) -> Result<()> {
+        self.cards = match devices {
+            [] => None,
+            devices => Some(Arc::new(OnCards::new(&self.scorer, devices)?)),
+        };
+        Ok(())
     }
 
     /// What the head computes.
@@ -127,10 +144,12 @@ impl Head {
     /// is not finite, or a zero vector before a cosine head gives NaN, and a NaN chunk that counts
     /// makes the document NaN.
     ///
-    /// Blocks of documents are scored in parallel on the current rayon pool.
+    /// Blocks of documents are scored in parallel on the current rayon pool, or one after another on
+    /// a card.
     ///
     /// # Errors
-    /// [`Error::Shape`] where `chunks` and `chunk_offsets` do not describe `[num_chunks, D]`.
+    /// [`Error::Shape`] where `chunks` and `chunk_offsets` do not describe `[num_chunks, D]`;
+    /// [`Error::Device`] if a card fails.
     ///
     /// # Precision
     /// Hidden layers and similarities in f32, the output layer in f64: within 1e-6 of PyTorch
@@ -147,7 +166,15 @@ impl Head {
             ChunkRule::First => documents().filter(|d| !d.is_empty()).map(|d| d.start).collect(),
             ChunkRule::Max | ChunkRule::Mean => documents().flatten().collect(),
         };
-        let logits = self.scorer.logits(chunks, &rows, activation)?;
+        let logits = match &self.cards {
+            None => self.scorer.logits(chunks, &rows, activation)?,
+            Some(cards) => {
+                let width = self.hidden_size();
+                let row = |&row: &usize| &chunks[row * width..(row + 1) * width];
+                let gathered: Vec<f32> = rows.iter().flat_map(row).copied().collect();
+                self.scorer.to_logits(&cards.outputs(&gathered)?, activation)
+            }
+        };
         let mut rest = logits.as_slice();
         let scores = documents().map(|document| {
             let used =

@@ -1,4 +1,4 @@
-//! The arithmetic of scoring: rows of an embedding matrix to logits.
+//! The arithmetic of scoring on the CPU: rows of an embedding matrix to outputs, outputs to logits.
 //!
 //! Rows are gathered into blocks of exactly [`BLOCK_ROWS`], the last one filled up with zeros, so
 //! that every matrix product has one shape and the order of its additions is the same for each row
@@ -103,6 +103,14 @@ impl Scorer {
         }
     }
 
+    /// Values that a row gives: those of the last layer, or the one similarity.
+    fn num_outputs(&self) -> usize {
+        match self {
+            Self::Mlp(layers) => layers.last().map_or(1, Linear::outputs),
+            Self::Cosine(_) => 1,
+        }
+    }
+
     /// Logits of the given `rows` of `matrix` `[_, D]` f32, in that order; NaN where the row or its
     /// logit is not finite. Every row must lie inside the matrix.
     pub(crate) fn logits(
@@ -111,20 +119,32 @@ impl Scorer {
         rows: &[usize],
         activation: Activation,
     ) -> Result<Vec<f32>> {
-        let blocks: Vec<Vec<f32>> = rows
+        Ok(self.to_logits(&self.outputs(matrix, rows)?, activation))
+    }
+
+    /// The logits of rows whose `outputs` `[n, num_outputs]` a device computed.
+    pub(super) fn to_logits(&self, outputs: &[f64], activation: Activation) -> Vec<f32> {
+        let activation = match self {
+            Self::Mlp(_) => activation,
+            Self::Cosine(_) => Activation::Raw,
+        };
+        let finite = |logit: f32| if logit.is_finite() { logit } else { f32::NAN };
+        let rows = outputs.chunks_exact(self.num_outputs());
+        rows.map(|row| finite(logit(row, activation) as f32)).collect()
+    }
+
+    /// Outputs `[rows.len(), num_outputs]` f64 of the given `rows` of `matrix`, on the CPU; NaN for
+    /// a row that is not finite or, before references, has no direction.
+    fn outputs(&self, matrix: &[f32], rows: &[usize]) -> Result<Vec<f64>> {
+        let blocks: Vec<Vec<f64>> = rows
             .par_chunks(BLOCK_ROWS)
-            .map(|rows| self.block_logits(matrix, rows, activation))
+            .map(|rows| self.block_outputs(matrix, rows))
             .collect::<Result<_>>()?;
         Ok(blocks.concat())
     }
 
-    /// Logits of at most [`BLOCK_ROWS`] rows.
-    fn block_logits(
-        &self,
-        matrix: &[f32],
-        rows: &[usize],
-        activation: Activation,
-    ) -> Result<Vec<f32>> {
+    /// Outputs of at most [`BLOCK_ROWS`] rows.
+    fn block_outputs(&self, matrix: &[f32], rows: &[usize]) -> Result<Vec<f64>> {
         let width = self.hidden_size();
         let mut block = vec![0.0f32; BLOCK_ROWS * width];
         let mut usable = vec![false; rows.len()];
@@ -143,29 +163,28 @@ impl Scorer {
             };
         }
         let block = Tensor::from_vec(block, (BLOCK_ROWS, width), &Device::Cpu)?;
-        let logits = match self {
-            Self::Mlp(layers) => mlp_logits(layers, block, rows.len(), activation)?,
+        let mut outputs = match self {
+            Self::Mlp(layers) => mlp_outputs(layers, block, rows.len())?,
             Self::Cosine(references) => {
                 let similarities = block.matmul(&references.transposed)?.flatten_all()?;
                 let similarities = similarities.to_vec1::<f32>()?;
                 let best =
                     |row: &[f32]| row.iter().copied().fold(f32::NEG_INFINITY, f32::max).min(1.0);
-                similarities.chunks_exact(references.len()).map(best).collect()
+                let rows = similarities.chunks_exact(references.len()).take(rows.len());
+                rows.map(|row| f64::from(best(row))).collect()
             }
         };
-        let finite = |logit: f32| if logit.is_finite() { logit } else { f32::NAN };
-        let pairs = logits.into_iter().zip(usable);
-        Ok(pairs.map(|(logit, usable)| if usable { finite(logit) } else { f32::NAN }).collect())
+        for (row, usable) in outputs.chunks_exact_mut(self.num_outputs()).zip(usable) {
+            if !usable {
+                row.fill(f64::NAN);
+            }
+        }
+        Ok(outputs)
     }
 }
 
-/// Logits of the first `num_rows` rows of `block` `[BLOCK_ROWS, D]`.
-fn mlp_logits(
-    layers: &[Linear],
-    block: Tensor,
-    num_rows: usize,
-    activation: Activation,
-) -> Result<Vec<f32>> {
+/// Outputs of the first `num_rows` rows of `block` `[BLOCK_ROWS, D]`.
+fn mlp_outputs(layers: &[Linear], block: Tensor, num_rows: usize) -> Result<Vec<f64>> {
     let Some((last, hidden)) = layers.split_last() else {
         return Ok(Vec::new());
     };
@@ -175,15 +194,11 @@ fn mlp_logits(
         states = states.matmul(&layer.transposed)?.broadcast_add(&bias)?.relu()?;
     }
     let states = states.flatten_all()?.to_vec1::<f32>()?;
-    let mut outputs = vec![0.0f64; last.outputs()];
-    let logits = states.chunks_exact(last.inputs()).take(num_rows).map(|state| {
+    let outputs = states.chunks_exact(last.inputs()).take(num_rows).flat_map(|state| {
         let weights = last.weight.chunks_exact(last.inputs());
-        for ((output, weight), &bias) in outputs.iter_mut().zip(weights).zip(&last.bias) {
-            *output = dot(state, weight) + f64::from(bias);
-        }
-        logit(&outputs, activation) as f32
+        weights.zip(&last.bias).map(|(weight, &bias)| dot(state, weight) + f64::from(bias))
     });
-    Ok(logits.collect())
+    Ok(outputs.collect())
 }
 
 /// Dot product in f64, as eight interleaved sums so that it needs no long chain of additions.

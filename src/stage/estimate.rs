@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::config::RunConfig;
-use crate::encoder::{self, HubSettings, Model};
+use crate::encoder::{self, EncoderInfo, HubSettings, Model, Placement};
 use crate::error::Result;
 use crate::input::DocumentReader;
 use crate::progress::Stop;
@@ -19,6 +19,11 @@ const SAMPLE_FILES: usize = 8;
 const SAMPLE_ROWS: usize = 128;
 /// Stop encoding the sample after this time.
 const SAMPLE_SECS: f64 = 3.0;
+/// Tokens per second of one card with an encoder of the base shape: what an H200 is built to reach
+/// (53% of its bf16 rate), not a measurement.
+const CARD_TOKENS_PER_SEC: f64 = 2.2e6;
+/// Layers and width of the base shape.
+const BASE_SHAPE: (f64, f64) = (12.0, 768.0);
 
 /// The plan with its price.
 #[derive(Debug, Clone, Serialize)]
@@ -37,10 +42,16 @@ pub struct Estimate {
     pub tokens_per_document: f64,
     /// Tokens to encode.
     pub tokens: f64,
-    /// Measured on the sample.
+    /// Measured on the sample on a CPU; on cards, the speed that an H200 is built for.
     pub tokens_per_sec: f64,
-    /// Seconds the encoder would take on this machine.
+    /// Whether `tokens_per_sec` was measured.
+    pub speed_measured: bool,
+    /// Seconds the encoder would take at that speed.
     pub encode_secs: f64,
+    /// Where it would run: `cpu` or `cuda:0,2`.
+    pub device: String,
+    /// In what it would compute there: `f32` or `bf16`.
+    pub dtype: &'static str,
     /// Bytes of stored embeddings before compression.
     pub embeddings_bytes: f64,
     /// Name of the encoder.
@@ -68,7 +79,12 @@ pub fn estimate(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Result<Es
     let plan = Plan::new(super::input_files(config)?);
     let model = encoder::load(&config.encoder, hub)?;
     let sample = sample(config, &plan, &model, stop)?;
-    let tokens_per_sec = measure(config, &model, &sample)?;
+    let speed_measured = model.placement == Placement::Cpu;
+    let tokens_per_sec = if speed_measured {
+        measure(config, &model, &sample)?
+    } else {
+        speed_of_cards(model.encoder.info(), model.placement.num_cards())
+    };
     let (rows, rows_counted) = rows(config, &plan, &sample);
     let per_document = sample.tokens as f64 / (sample.rows.max(1)) as f64;
     let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
@@ -91,6 +107,9 @@ pub fn estimate(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Result<Es
         tokens_per_document: per_document,
         tokens,
         tokens_per_sec,
+        speed_measured,
+        device: model.placement.to_string(),
+        dtype: model.placement.dtype(),
         encode_secs: tokens / tokens_per_sec.max(1e-9),
         embeddings_bytes: rows as f64 * chunks_per_document * info.hidden_size as f64 * 4.0,
         model: info.model.clone(),
@@ -126,24 +145,29 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
 
 /// Encodes as much of the sample as fits the time; tokens per second.
 fn measure(config: &RunConfig, model: &Model, sample: &Sample) -> Result<f64> {
+    let encoder = model.encoder.as_ref();
+    let batch_tokens = encoder::batch_tokens(&config.encoder, encoder);
     let began = Instant::now();
     let mut tokens = 0;
     for group in sample.chunks.chunks(64) {
         let chunks: Vec<&[u32]> = group.iter().map(Vec::as_slice).collect();
-        encoder::embed_chunks(
-            model.encoder.as_ref(),
-            &chunks,
-            config.encoder.batch_tokens,
-            &mut |_, batch_tokens| {
-                tokens += batch_tokens;
-                Ok(())
-            },
-        )?;
+        encoder::embed_chunks(encoder, &chunks, batch_tokens, &mut |_, batch_tokens| {
+            tokens += batch_tokens;
+            Ok(())
+        })?;
         if began.elapsed().as_secs_f64() > SAMPLE_SECS {
             break;
         }
     }
     Ok(tokens as f64 / began.elapsed().as_secs_f64().max(1e-9))
+}
+
+/// Tokens per second of `cards` H200: the work of a token goes with the weights of the layers.
+fn speed_of_cards(info: &EncoderInfo, cards: usize) -> f64 {
+    let weights = |layers: f64, width: f64| layers * width * width;
+    let own = weights(info.num_hidden_layers as f64, info.hidden_size as f64);
+    let (layers, width) = BASE_SHAPE;
+    CARD_TOKENS_PER_SEC * cards as f64 * weights(layers, width) / own.max(1.0)
 }
 
 /// Rows of the whole plan, and whether they were counted rather than scaled.
@@ -158,4 +182,28 @@ fn rows(config: &RunConfig, plan: &Plan, sample: &Sample) -> (u64, bool) {
     }
     let (rows, bytes) = if sample.counted.1 > 0 { sample.counted } else { sample.text };
     ((plan.bytes() as f64 * rows as f64 / bytes.max(1) as f64) as u64, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speed_of_cards_goes_with_their_number_and_the_shape() {
+        let info = |num_hidden_layers, hidden_size| EncoderInfo {
+            model: String::new(),
+            hidden_size,
+            num_hidden_layers,
+            vocab_size: 250_002,
+            max_tokens: 512,
+            num_parameters: 0,
+            device: "cuda:0".into(),
+            digest: String::new(),
+        };
+        let base = speed_of_cards(&info(12, 768), 1);
+        assert!((base - 2.2e6).abs() < 1.0);
+        assert!((speed_of_cards(&info(12, 768), 2) - 2.0 * base).abs() < 1.0);
+        // XLM-R large has 24 layers of 1024: 3.56 times the work.
+        assert!((base / speed_of_cards(&info(24, 1024), 1) - 3.556).abs() < 0.001);
+    }
 }

@@ -1,16 +1,18 @@
 //! Stored embeddings to scores, per head; the encoder is never run here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use polysift_kernels::cuda::Device;
+use serde_json::{Map, Value, json};
 
 use super::embed::FOREIGN_ENCODER;
 use super::{ALL_LANGUAGES, Context};
-use crate::config::HeadConfig;
+use crate::config::{HeadConfig, RunConfig};
+use crate::encoder::scoring_cards;
 use crate::error::{Error, Result};
 use crate::head::{DocumentScore, Head};
-use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage};
+use crate::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
 use crate::store::{EmbeddingRows, ScoreRows, read_embeddings, write_scores};
 
 /// The heads of a run: by head name, then by language (or [`ALL_LANGUAGES`]).
@@ -18,6 +20,9 @@ pub struct Heads {
     languages: BTreeSet<String>,
     by_name: BTreeMap<String, ByLanguage>,
 }
+
+/// The device in the frozen settings of scores that cards made.
+const ON_CARDS: &str = "cuda";
 
 type ByLanguage = BTreeMap<String, Loaded>;
 
@@ -66,18 +71,59 @@ impl Heads {
         heads.get(language).or_else(|| heads.get(ALL_LANGUAGES))
     }
 
-    /// Digest and specification per head and language, frozen with the scores.
-    pub fn settings(&self) -> Value {
-        let digests = |heads: &ByLanguage| {
-            heads
-                .iter()
-                .map(|(language, Loaded { head, .. })| {
-                    (language.clone(), json!({"digest": head.digest(), "spec": head.spec()}))
-                })
-                .collect()
+    /// Digest and specification per head and language, frozen with the scores; those of scores
+    /// made `on_cards` say so, since their last bits differ.
+    fn settings(&self, on_cards: bool) -> Value {
+        let describe = |Loaded { head, .. }: &Loaded| {
+            let mut described = json!({"digest": head.digest(), "spec": head.spec()});
+            if on_cards {
+                described["device"] = ON_CARDS.into();
+            }
+            described
         };
-        self.by_name.iter().map(|(n, heads)| (n.clone(), Value::Object(digests(heads)))).collect()
+        let by_language = |heads: &ByLanguage| {
+            heads.iter().map(|(language, loaded)| (language.clone(), describe(loaded))).collect()
+        };
+        let by_name = self.by_name.iter();
+        by_name.map(|(name, heads)| (name.clone(), Value::Object(by_language(heads)))).collect()
     }
+
+    /// What the scores of `run` were frozen with if these heads made them, on whatever device.
+    pub(crate) fn settings_of_scores(&self, run: &RunDir) -> Result<Value> {
+        let frozen = run.frozen_settings(Stage::Score)?.unwrap_or_default();
+        let by_name = frozen.as_object().into_iter().flat_map(Map::values);
+        let mut heads = by_name.filter_map(Value::as_object).flat_map(Map::values);
+        Ok(self.settings(heads.any(|head| head["device"] == ON_CARDS)))
+    }
+
+    /// Lets all of them score on `devices`; where there are none, on the CPU.
+    fn score_on(&mut self, devices: &[Device]) -> Result<()> {
+        let mut heads = self.by_name.values_mut().flat_map(ByLanguage::values_mut);
+        heads.try_for_each(|loaded| loaded.head.score_on(devices))
+    }
+}
+
+/// Checks, before hours of encoding, that every head comes from a file that is there.
+///
+/// # Errors
+/// [`Error::Config`] for a head that is to be trained; [`Error::Missing`] for a file.
+pub fn check_files(config: &RunConfig) -> Result<()> {
+    if let Some((name, _)) = config.heads.iter().find(|(_, head)| head.path.is_none()) {
+        let reason = format!(
+            "`embed` scores only where every head is loaded from a file, and `{name}` is not; use \
+             `run`, or `embed` without --head"
+        );
+        return Err(Error::config("--head", reason));
+    }
+    for (name, head) in &config.heads {
+        let path = head.path.as_deref().unwrap_or_default();
+        // Which languages there are is known when all is embedded.
+        if !path.contains("{lang}") && !Path::new(path).is_file() {
+            let reason = format!("the file of the head `{name}` does not exist");
+            return Err(Error::Missing { path: path.to_owned(), reason });
+        }
+    }
+    Ok(())
 }
 
 /// The file of a head, if it exists: trained in this run, or the configured path.
@@ -98,15 +144,17 @@ fn head_path(
     path.is_file().then_some(path)
 }
 
-/// Scores every shard with every head where that is not done yet.
+/// Scores every shard with every head where that is not done yet, on the cards that the settings
+/// name, else on the CPU.
 pub fn score(context: Context<'_>) -> Result<()> {
     let Context { run, .. } = context;
     let plan = super::embed::finished_plan(run)?;
-    let heads = Heads::load(context)?;
+    let mut heads = Heads::load(context)?;
     same_encoder(context, &heads)?;
-    context.freeze(Stage::Score, &heads.settings())?;
+    let cards = scoring_cards(&context.config.encoder.device)?;
+    context.freeze(Stage::Score, &heads.settings(!cards.is_empty()))?;
     let mut todo = Vec::new();
-    for name in heads.by_name.keys() {
+    for name in context.config.heads.keys() {
         for shard in &plan.shards {
             if !run.is_done(Stage::Score, &format!("{name}/{}", shard.name))? {
                 todo.push((name.as_str(), shard));
@@ -121,6 +169,7 @@ pub fn score(context: Context<'_>) -> Result<()> {
             tracing::warn!(head = %name, %language, "no head for this language; not scored");
         }
     }
+    heads.score_on(&cards)?;
     let rows = super::embedded_rows(run, todo.iter().map(|(_, shard)| *shard))?;
     context.progress.begin("score", Some(rows), "documents");
     let outcome = super::for_all_shards(

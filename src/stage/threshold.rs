@@ -49,7 +49,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     let heads = Heads::load(context)?;
     let languages = heads.languages();
     // The scores have to be those of these heads, and the cuts possible, before anything is frozen.
-    run.freeze(Stage::Score, &heads.settings())?;
+    run.freeze(Stage::Score, &heads.settings_of_scores(run)?)?;
     for language in languages {
         cuts_of(context, language, &heads)?;
     }

@@ -39,7 +39,8 @@ pub fn train(context: Context<'_>) -> Result<()> {
         return Ok(());
     }
     let model = encoder::load(&config.encoder, context.hub)?;
-    context.freeze(Stage::Train, &settings(context, &jobs, &model))?;
+    let settings = settings(context, &jobs, &model);
+    super::embed::freeze_encoded(context, Stage::Train, &settings, Some(&model))?;
     let mut todo = Vec::new();
     for job in &jobs {
         if !run.is_done(Stage::Train, &job.key())? {
@@ -95,7 +96,7 @@ fn settings(context: Context<'_>, jobs: &[Job<'_>], model: &Model) -> Value {
     }
     json!({
         "seed": context.config.seed,
-        "encoder": super::embed::encoder_settings(context.config, &model.encoder.info().digest),
+        "encoder": super::embed::encoder_settings(context.config, Some(model)),
         "embeddings": context.config.store.embeddings,
         "heads": heads,
     })
@@ -144,12 +145,10 @@ fn embed_samples(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<S
     let texts: Vec<&str> = labelled.samples.iter().map(|s| s.text.as_str()).collect();
     let tokenized = model.tokenizer.tokenize_all(&texts)?;
     let chunks: Vec<&[u32]> = tokenized.iter().map(|t| t.chunks[0].as_slice()).collect();
-    let mut embeddings = encoder::embed_chunks(
-        model.encoder.as_ref(),
-        &chunks,
-        config.encoder.batch_tokens,
-        &mut |_, _| context.stop.check(),
-    )?;
+    let encoder = model.encoder.as_ref();
+    let batch_tokens = encoder::batch_tokens(&config.encoder, encoder);
+    let check = &mut |_, _| context.stop.check();
+    let mut embeddings = encoder::embed_chunks(encoder, &chunks, batch_tokens, check)?;
     round_to(&mut embeddings, config.store.embeddings);
     Ok(Samples {
         ids: labelled.samples.iter().map(|s| s.id.clone()).collect(),

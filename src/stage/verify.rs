@@ -149,7 +149,9 @@ impl Checks<'_> {
                 return Ok(());
             }
         };
-        if self.context.run.frozen_settings(Stage::Score).ok().flatten() != Some(heads.settings()) {
+        let run = self.context.run;
+        let made_with = run.frozen_settings(Stage::Score).ok().flatten();
+        if made_with.is_none() || made_with != heads.settings_of_scores(run).ok() {
             self.verified.problems.push("the heads are not those that made the scores".to_owned());
         }
         for (language, stored) in stored {

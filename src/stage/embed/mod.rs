@@ -4,17 +4,23 @@
 //! read + tokenize (rayon) ──part──▶ encode (rayon, this thread) ──part──▶ round, write, mark
 //! ```
 //!
+//! Where the encoder has several lanes (cards), the middle one keeps two parts in work, each in a
+//! thread of its own, so that the cards need not wait for the last batches of a part.
+//!
 //! The unit of resume is the part: `store.part_rows` rows of one file. A part's bytes depend on
 //! its rows and the frozen settings alone.
 
 mod read;
 mod write;
 
+use std::collections::VecDeque;
+use std::thread::ScopedJoinHandle;
+
 use crossbeam_channel::{Receiver, Sender, bounded};
 use serde_json::{Value, json};
 
 use super::{Context, Failures};
-use crate::config::RunConfig;
+use crate::config::{Gelu, RunConfig};
 use crate::encoder::{self, Encoder, Model};
 use crate::error::{Error, Result};
 use crate::input::InputFile;
@@ -25,6 +31,8 @@ use write::Writing;
 
 /// Parts waiting between two threads; one is in work on either side of a queue.
 const QUEUE_PARTS: usize = 1;
+/// Parts in work at once where the encoder has several lanes.
+const PARTS_IN_WORK: usize = 2;
 
 /// Between the reading and the encoding thread.
 enum Work {
@@ -40,27 +48,61 @@ enum Done {
     Failed { shard: usize, error: Error },
 }
 
-/// Settings that the embeddings depend on.
-pub fn settings(config: &RunConfig, plan: &Plan, encoder_digest: &str) -> Value {
-    let (input, encoder, store) = (&config.input, &config.encoder, &config.store);
+/// Settings that the embeddings depend on; `model` is `None` where the input brings its own.
+pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {
+    let (input, store) = (&config.input, &config.store);
     json!({
         "shards": plan.settings(),
         "input": {
             "text": input.text, "id": input.id, "language": input.language,
             "embeddings": input.embeddings, "max_rejects": input.max_rejects,
         },
-        "encoder": encoder_settings(config, encoder_digest),
-        "chunks": encoder.chunks,
+        "encoder": encoder_settings(config, model),
+        "chunks": config.encoder.chunks,
         "store": store,
     })
 }
 
-/// What an embedding depends on besides its text; samples and corpus have to agree on it.
-pub(crate) fn encoder_settings(config: &RunConfig, encoder_digest: &str) -> Value {
+/// What an embedding depends on besides its text; samples and corpus have to agree on it. The type
+/// that the device computes in is part of it, which device that is is not.
+pub(crate) fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Value {
     let encoder = &config.encoder;
-    json!({
-        "digest": encoder_digest, "pooling": encoder.pooling,
+    let digest = model.map_or(FOREIGN_ENCODER, |m| m.encoder.info().digest.as_str());
+    let mut settings = json!({
+        "digest": digest, "pooling": encoder.pooling,
         "max_tokens": encoder.max_tokens, "prompt": encoder.prompt,
+    });
+    if let Some(model) = model {
+        settings["dtype"] = model.placement.dtype().into();
+        if encoder.gelu != Gelu::Erf {
+            settings["gelu"] = json!(encoder.gelu);
+        }
+    }
+    settings
+}
+
+/// Freezes the settings of a stage that ran `model`; where another device is to blame for a
+/// difference, the error says how to ask for the right one.
+pub(crate) fn freeze_encoded(
+    context: Context<'_>,
+    stage: Stage,
+    settings: &Value,
+    model: Option<&Model>,
+) -> Result<()> {
+    let frozen = context.run.frozen_settings(stage)?.unwrap_or_default();
+    let now = model.map(|m| m.placement.dtype());
+    let device = match (frozen["encoder"]["dtype"].as_str(), now) {
+        (Some("f32"), Some("bf16")) => "cpu",
+        (Some("bf16"), Some("f32")) => "cuda",
+        _ => return context.freeze(stage, settings),
+    };
+    context.freeze(stage, settings).map_err(|error| match error {
+        Error::Mismatch { path, difference, hint } => Error::Mismatch {
+            path,
+            difference,
+            hint: format!("give `--device {device}`, with which this run was begun; or {hint}"),
+        },
+        other => other,
     })
 }
 
@@ -81,8 +123,8 @@ pub fn embed(context: Context<'_>, files: &[InputFile]) -> Result<()> {
         None => Some(encoder::load(&config.encoder, context.hub)?),
         Some(_) => None,
     };
-    let digest = model.as_ref().map_or(FOREIGN_ENCODER, |m| m.encoder.info().digest.as_str());
-    context.freeze(Stage::Embed, &settings(config, &plan, digest))?;
+    let settings = settings(config, &plan, model.as_ref());
+    freeze_encoded(context, Stage::Embed, &settings, model.as_ref())?;
     run.write_plan(&plan)?;
 
     let mut todo = Vec::new();
@@ -108,7 +150,8 @@ fn embed_shards(context: Context<'_>, todo: &[&Shard], model: Option<&Model>) ->
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || reading.run(&to_encode));
         let writer = scope.spawn(move || writing.run(&from_encode));
-        let encoded = encode_parts(context, model, &from_read, &to_write);
+        let encoder = model.map(|m| m.encoder.as_ref());
+        let encoded = encode_parts(context, encoder, &from_read, &to_write);
         // Hanging up ends both neighbours: the reader cannot send, the writer drains its queue.
         drop((from_read, to_write));
         let written = joined(writer.join())?;
@@ -122,26 +165,69 @@ fn joined<T>(outcome: std::thread::Result<T>) -> Result<T> {
     outcome.map_err(|panic| std::panic::resume_unwind(panic))
 }
 
+/// Encodes what comes `from_read` and passes it on `to_write` in the same order.
 fn encode_parts(
     context: Context<'_>,
-    model: Option<&Model>,
+    encoder: Option<&dyn Encoder>,
     from_read: &Receiver<Work>,
     to_write: &Sender<Done>,
 ) -> Result<()> {
-    for work in from_read {
-        let done = match work {
-            Work::Part(mut part) => {
-                let rows = encode_part(context, model.map(|m| m.encoder.as_ref()), &mut part)?;
-                Done::Part(part, rows)
+    if encoder.is_some_and(|encoder| encoder.lanes() > 1) {
+        encode_parts_in_lanes(context, encoder, from_read, to_write)?;
+    } else {
+        for work in from_read {
+            if to_write.send(encode_work(context, encoder, work)?).is_err() {
+                break; // the writer failed and says why
             }
-            Work::End { shard } => Done::End { shard },
-            Work::Failed { shard, error } => Done::Failed { shard, error },
-        };
-        if to_write.send(done).is_err() {
-            break; // the writer failed and says why
         }
     }
     context.stop.check()
+}
+
+/// As [`encode_parts`], with [`PARTS_IN_WORK`] parts in work at once.
+fn encode_parts_in_lanes(
+    context: Context<'_>,
+    encoder: Option<&dyn Encoder>,
+    from_read: &Receiver<Work>,
+    to_write: &Sender<Done>,
+) -> Result<()> {
+    std::thread::scope(|scope| {
+        let pass_on = |work: ScopedJoinHandle<'_, Result<Done>>| -> Result<bool> {
+            Ok(to_write.send(joined(work.join())??).is_ok())
+        };
+        let (mut in_work, mut parts) = (VecDeque::new(), 0);
+        for work in from_read {
+            let is_part = matches!(work, Work::Part(_));
+            parts += usize::from(is_part);
+            let work = scope.spawn(move || encode_work(context, encoder, work));
+            in_work.push_back((is_part, work));
+            while parts == PARTS_IN_WORK
+                && let Some((is_part, oldest)) = in_work.pop_front()
+            {
+                parts -= usize::from(is_part);
+                if !pass_on(oldest)? {
+                    return Ok(()); // the writer failed and says why
+                }
+            }
+        }
+        for (_, work) in in_work {
+            if !pass_on(work)? {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn encode_work(context: Context<'_>, encoder: Option<&dyn Encoder>, work: Work) -> Result<Done> {
+    Ok(match work {
+        Work::Part(mut part) => {
+            let rows = encode_part(context, encoder, &mut part)?;
+            Done::Part(part, rows)
+        }
+        Work::End { shard } => Done::End { shard },
+        Work::Failed { shard, error } => Done::Failed { shard, error },
+    })
 }
 
 /// Embeds the chunks of a part and takes its documents over into rows.
@@ -198,7 +284,7 @@ fn encode_chunks(
     let values = encoder::embed_chunks(
         encoder,
         chunks,
-        context.config.encoder.batch_tokens,
+        encoder::batch_tokens(&context.config.encoder, encoder),
         &mut |batch_chunks, batch_tokens| {
             done_chunks += batch_chunks;
             let documents = num_documents * done_chunks / chunks.len();
@@ -225,3 +311,6 @@ pub(crate) fn finished_plan(run: &RunDir) -> Result<Plan> {
     }
     Ok(plan)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Chunks to batches and back, in one lane and in several.
+
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+
+use super::fake::{FAILS, FakeEncoder};
+use super::*;
+use crate::error::Error;
+
+/// Embeddings, and what was reported of the batches.
+type Outcome = Result<(Vec<f32>, Vec<(usize, usize)>)>;
+
+fn embed(encoder: &FakeEncoder, chunks: &[Vec<u32>], batch_tokens: usize) -> Outcome {
+    let chunks: Vec<&[u32]> = chunks.iter().map(Vec::as_slice).collect();
+    let mut reported = Vec::new();
+    let embeddings = embed_chunks(encoder, &chunks, batch_tokens, &mut |chunks, tokens| {
+        reported.push((chunks, tokens));
+        Ok(())
+    })?;
+    reported.sort_unstable();
+    Ok((embeddings, reported))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn several_lanes_give_the_embeddings_and_reports_of_one(
+        chunks in prop::collection::vec(prop::collection::vec(0u32..4, 1..30), 0..60),
+        batch_tokens in 4usize..80,
+    ) {
+        let check = || -> Result<bool> {
+            let expected: Vec<f32> = chunks
+                .iter()
+                .flat_map(|chunk| [chunk.iter().sum::<u32>() as f32, chunk.len() as f32])
+                .collect();
+            let one = embed(&FakeEncoder::new(1), &chunks, batch_tokens)?;
+            let four = embed(&FakeEncoder::new(4), &chunks, batch_tokens)?;
+            Ok(one.0 == expected && one == four)
+        };
+        prop_assert!(check().map_err(|e| TestCaseError::fail(e.to_string()))?);
+    }
+}
+
+#[test]
+fn as_many_batches_are_in_work_as_there_are_lanes() -> Result<()> {
+    for lanes in [1, 3] {
+        let encoder = FakeEncoder::new(lanes);
+        embed(&encoder, &vec![vec![50; 10]; 6], 10)?;
+        assert_eq!(encoder.most_in_work.load(Ordering::SeqCst), lanes);
+        assert_eq!(encoder.calls.load(Ordering::SeqCst), 6);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_first_failure_ends_the_work() {
+    for lanes in [1, 3] {
+        let encoder = FakeEncoder::new(lanes);
+        let mut chunks = vec![vec![2; 10]; 300];
+        chunks[0] = vec![0, FAILS, 0, 0, 0, 0, 0, 0, 0, 0];
+        let outcome = embed(&encoder, &chunks, 10);
+        assert!(matches!(outcome, Err(Error::Shape { op: "fake", .. })));
+        assert!(encoder.calls.load(Ordering::SeqCst) < 150);
+    }
+}
+
+#[test]
+fn a_stop_ends_the_work() {
+    for lanes in [1, 3] {
+        let encoder = FakeEncoder::new(lanes);
+        let chunks = vec![&[2u32; 10][..]; 300];
+        let outcome = embed_chunks(&encoder, &chunks, 10, &mut |_, _| Err(Error::Stopped));
+        assert!(matches!(outcome, Err(Error::Stopped)));
+        assert!(encoder.calls.load(Ordering::SeqCst) < 150);
+    }
+}
+
+#[test]
+fn a_batch_is_as_large_as_the_settings_say_or_as_suits_the_encoder() {
+    let mut config = EncoderConfig::default();
+    assert_eq!(batch_tokens(&config, &FakeEncoder::new(1)), DEFAULT_BATCH_TOKENS);
+    config.batch_tokens = Some(600);
+    assert_eq!(batch_tokens(&config, &FakeEncoder::new(1)), 600);
+}
