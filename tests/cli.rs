@@ -23,6 +23,7 @@ fn every_command_explains_itself() {
         "verify",
         "inspect",
         "tokenize",
+        "devices",
         "completions",
     ] {
         polysift().args([command, "--help"]).assert().success().stdout(contains("Usage"));

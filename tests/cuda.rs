@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use polysift::Error;
 use polysift::batch::PackedBatch;
-use polysift::config::{EncoderConfig, Gelu, Pooling};
+use polysift::config::{DeviceChoice, EncoderConfig, Gelu, Pooling};
 use polysift::encoder::{CudaEncoder, Encoder, HubSettings, load, resolve};
 use polysift_kernels::cuda::{CudaError, DeviceInfo, devices};
 
@@ -44,7 +44,8 @@ fn golden(name: &str) -> PathBuf {
 }
 
 fn config(model: &str, pooling: Pooling) -> EncoderConfig {
-    EncoderConfig { model: model.into(), pooling, max_tokens: 100, ..EncoderConfig::default() }
+    let device = DeviceChoice::Cpu;
+    EncoderConfig { model: model.into(), pooling, max_tokens: 100, device, ..EncoderConfig::default() }
 }
 
 fn offline() -> HubSettings {

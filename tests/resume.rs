@@ -40,7 +40,7 @@ fn kills_at_random_moments_of_one_run_change_nothing_in_the_end() -> TestResult 
         millis = (millis * 31 + 17) % 400; // spread over the start and the work of a run
         let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"))
             .current_dir(work.dir.path())
-            .args(["run", "-c", "run.toml", "--run", "killed", "--quiet"])
+            .args(["run", "-c", "run.toml", "--run", "killed", "--quiet", "--device", "cpu"])
             .stdout(Stdio::null())
             .spawn()?;
         std::thread::sleep(Duration::from_millis(millis));
@@ -62,7 +62,7 @@ fn a_signal_saves_what_is_done_and_exits_with_75() -> TestResult {
     )?;
     let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"))
         .current_dir(work.dir.path())
-        .args(["embed", "-c", "run.toml", "--run", "out"])
+        .args(["embed", "-c", "run.toml", "--run", "out", "--device", "cpu"])
         .stderr(Stdio::piped())
         .spawn()?;
     while !work.path("out/state/embed").exists() {

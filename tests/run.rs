@@ -96,6 +96,26 @@ fn the_stages_one_by_one_give_the_bytes_of_the_run() -> TestResult {
 }
 
 #[test]
+fn embedding_with_heads_from_files_scores_at_once() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "first").assert().success();
+    let head = format!("quality={}", work.path("first/heads/quality/{lang}.safetensors").display());
+    work.command("embed", "apart").assert().success();
+    work.command("score", "apart").args(["--head", &head]).assert().success();
+    work.command("embed", "together").args(["--head", &head]).assert().success();
+    for folder in ["embeddings", "scores", "state/score"] {
+        let (apart, together) =
+            (work.path("apart").join(folder), work.path("together").join(folder));
+        assert_eq!(digests(&apart)?, digests(&together)?, "{folder}");
+    }
+    // Nothing is begun that could not be finished.
+    work.command("embed", "none").args(["--head", "quality=no.safetensors"]).assert().code(66);
+    work.command("embed", "none").args(["--head", "other=no.safetensors"]).assert().code(2);
+    assert!(!work.path("none").exists());
+    Ok(())
+}
+
+#[test]
 fn other_settings_are_refused_with_the_difference_and_can_be_asked_for() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").assert().success();

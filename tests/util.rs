@@ -17,7 +17,7 @@ pub(crate) fn root() -> PathBuf {
     std::env::var_os("POLYSIFT_ROOT").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), Into::into)
 }
 
-/// The program, with nothing of the caller's environment that could change what it does.
+/// The program on the CPU, with nothing of the caller's environment that could change what it does.
 pub(crate) fn polysift() -> Command {
     let carried =
         std::env::var_os("POLYSIFT_ROOT").map(|root| PathBuf::from(root).join("bin/polysift"));
@@ -26,6 +26,7 @@ pub(crate) fn polysift() -> Command {
     for name in ["RUST_LOG", "POLYSIFT_RUN", "POLYSIFT_THREADS", "HF_HOME", "HF_HUB_OFFLINE"] {
         command.env_remove(name);
     }
+    command.env("POLYSIFT_DEVICE", "cpu");
     command
 }
 

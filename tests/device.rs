@@ -1,0 +1,152 @@
+//! Choosing a device. Here on a machine without cards: the tests hide those that are there.
+
+mod cards;
+
+use assert_cmd::Command;
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+use serde_json::json;
+
+use crate::util::{TestResult, Workspace, digests, polysift};
+
+/// Makes the drivers, the real one and the simulated one, say that there is no card.
+fn without_cards(mut command: Command) -> Command {
+    command.env("CUDA_VISIBLE_DEVICES", "").env("POLYSIFT_SIM_DEVICES", "0");
+    command
+}
+
+#[test]
+fn auto_takes_the_cpu_where_there_is_no_card_and_says_so_once() -> TestResult {
+    let work = Workspace::new()?;
+    let mut command = without_cards(work.command("run", "out"));
+    let output = command.args(["--device", "auto", "-v"]).output()?;
+    assert!(output.status.success());
+    let log = String::from_utf8(output.stderr)?;
+    assert_eq!(log.matches("encoding on the CPU, in f32").count(), 1, "{log}");
+    work.command("run", "cpu").args(["--device", "cpu"]).assert().success();
+    assert_eq!(digests(&work.path("out/export"))?, digests(&work.path("cpu/export"))?);
+    Ok(())
+}
+
+#[test]
+fn cards_that_are_asked_for_and_not_there_are_an_error() -> TestResult {
+    let work = Workspace::new()?;
+    for args in [
+        &["--device", "cuda"][..],
+        &["--device", "cuda:0,2"],
+        &["--device", "auto", "--dtype", "bf16"],
+        &["--device", "auto", "--gelu", "tanh"],
+    ] {
+        without_cards(work.command("embed", "out"))
+            .args(args)
+            .assert()
+            .code(69)
+            .stderr(contains("no CUDA driver").or(contains("no card cuda:")));
+    }
+    work.command("embed", "out").assert().success();
+    work.command("train", "out").assert().success();
+    without_cards(work.command("score", "out")).args(["--device", "cuda"]).assert().code(69);
+    work.command("score", "out").assert().success();
+    Ok(())
+}
+
+#[test]
+fn devices_that_do_not_exist_or_do_not_go_together_are_usage_errors() -> TestResult {
+    let work = Workspace::new()?;
+    for (args, expected) in [
+        (["--device", "gpu"], "cuda:0,2"),
+        (["--device", "cuda:1,1"], "names card 1 twice"),
+        (["--dtype", "bf16"], "the CPU computes in f32"),
+        (["--gelu", "tanh"], "only for cards"),
+        (["--set", "encoder.device=cuda:x"], "`x` is no number of a card"),
+    ] {
+        work.command("run", "out").args(args).assert().code(2).stderr(contains(expected));
+    }
+    work.command("run", "out").env("POLYSIFT_DEVICE", "tpu").assert().code(2);
+    assert!(!work.path("out").exists());
+    Ok(())
+}
+
+#[test]
+fn a_run_of_one_dtype_is_not_continued_in_another() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    let frozen = work.json("out/run.json")?;
+    assert_eq!(frozen["embed"]["encoder"]["dtype"], "f32");
+    assert_eq!(frozen["train"]["encoder"]["dtype"], "f32");
+    assert!(frozen["embed"]["encoder"].get("gelu").is_none());
+    assert!(frozen["score"]["quality"]["fra_Latn"].get("device").is_none());
+
+    let mut begun_on_a_card = frozen.clone();
+    begun_on_a_card["embed"]["encoder"]["dtype"] = json!("bf16");
+    work.write("out/run.json", begun_on_a_card.to_string())?;
+    work.command("run", "out").assert().code(78).stderr(
+        contains(r#"embed.encoder.dtype: was "bf16", now "f32""#).and(contains("--device cuda")),
+    );
+    // Heads trained on samples in f32 do not score a corpus in bf16.
+    work.command("score", "out").assert().code(78).stderr(contains("bf16"));
+
+    let mut trained_on_a_card = frozen.clone();
+    trained_on_a_card["train"]["encoder"]["dtype"] = json!("bf16");
+    work.write("out/run.json", trained_on_a_card.to_string())?;
+    work.command("train", "out").assert().code(78).stderr(contains("--device cuda"));
+    Ok(())
+}
+
+#[test]
+fn a_head_from_a_file_may_come_from_a_run_of_another_dtype() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "first").assert().success();
+    let head = work.path("first/heads/quality/fra_Latn.safetensors");
+    work.command("embed", "out").assert().success();
+    let mut frozen = work.json("out/run.json")?;
+    frozen["embed"]["encoder"]["dtype"] = json!("bf16");
+    work.write("out/run.json", frozen.to_string())?;
+    work.command("score", "out")
+        .args(["--head", &format!("quality={}", head.display())])
+        .assert()
+        .success();
+    Ok(())
+}
+
+#[test]
+fn scores_of_a_card_stay_scores_of_a_card() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    let mut frozen = work.json("out/run.json")?;
+    for language in ["fra_Latn", "deu_Latn"] {
+        frozen["score"]["quality"][language]["device"] = json!("cuda");
+    }
+    work.write("out/run.json", frozen.to_string())?;
+    // Scoring on the CPU would mix them; what only reads them does not care who made them.
+    work.command("score", "out").assert().code(78).stderr(contains("device: was \"cuda\""));
+    work.command("threshold", "out").assert().success();
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    Ok(())
+}
+
+#[test]
+fn devices_lists_nothing_and_succeeds_without_a_card() -> TestResult {
+    without_cards(polysift())
+        .arg("devices")
+        .assert()
+        .success()
+        .stdout(contains("no card can be used").and(contains("--device auto takes cpu, in f32")));
+    let output = without_cards(polysift()).args(["devices", "--json"]).output()?;
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    assert_eq!(found["cards"], json!([]));
+    assert_eq!(found["auto"], json!({"device": "cpu", "dtype": "f32"}));
+    assert!(found["problem"].is_string());
+    Ok(())
+}
+
+#[test]
+fn a_dry_run_tells_device_and_dtype() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out")
+        .arg("--dry-run")
+        .assert()
+        .success()
+        .stdout(contains("cpu, in f32").and(contains("on this machine")));
+    Ok(())
+}

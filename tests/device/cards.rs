@@ -1,0 +1,125 @@
+//! The job on cards: real ones, or those of the simulator. Without any the tests are skipped, or
+//! fail where `POLYSIFT_REQUIRE_CUDA=1` says that there must be one.
+
+use arrow::array::AsArray;
+use arrow::datatypes::Float32Type;
+use polysift::encoder::{cards, usable};
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+
+use crate::util::{TestResult, Workspace, polysift, read_parquet};
+
+/// Whether there is a card to test with; says so if not.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn is_there_a_card() -> Result<bool, Box<dyn std::error::Error>> {
+    let Err(cause) = cards().and_then(|cards| usable(&cards, &[])) else { return Ok(true) };
+    if std::env::var("POLYSIFT_REQUIRE_CUDA").is_ok_and(|value| value == "1") {
+        return Err(cause.into());
+    }
+    eprintln!("skipped: {cause}");
+    Ok(false)
+}
+
+/// Logits of the French documents with a text.
+fn logits(work: &Workspace, run: &str) -> Result<Vec<f32>, Box<dyn std::error::Error>> {
+    let mut logits = Vec::new();
+    for part in 0..3 {
+        let path = format!("{run}/scores/quality/fra_Latn/a/part-{part:05}.parquet");
+        let scores = read_parquet(&work.path(&path))?;
+        let column = scores.column_by_name("logit").ok_or("no logit")?;
+        logits.extend(column.as_primitive::<Float32Type>().iter().flatten());
+    }
+    Ok(logits)
+}
+
+#[test]
+fn a_run_on_a_card_says_so_and_is_not_continued_on_the_cpu() -> TestResult {
+    if !is_there_a_card()? {
+        return Ok(());
+    }
+    let work = Workspace::new()?;
+    work.command("run", "out").args(["--device", "cuda"]).assert().success();
+    let frozen = work.json("out/run.json")?;
+    assert_eq!(frozen["embed"]["encoder"]["dtype"], "bf16");
+    assert_eq!(frozen["score"]["quality"]["fra_Latn"]["device"], "cuda");
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    work.command("run", "out")
+        .args(["--device", "cpu"])
+        .assert()
+        .code(78)
+        .stderr(contains(r#"was "bf16", now "f32""#).and(contains("--device cuda")));
+    // Which card it is does not matter, nor that it is named.
+    work.command("run", "out").args(["--device", "cuda:0"]).assert().success();
+    Ok(())
+}
+
+#[test]
+fn auto_takes_a_card_to_encode_and_the_cpu_to_score() -> TestResult {
+    if !is_there_a_card()? {
+        return Ok(());
+    }
+    let work = Workspace::new()?;
+    let mut command = work.command("run", "out");
+    let output = command.args(["--device", "auto", "-v"]).output()?;
+    let log = String::from_utf8(output.stderr)?;
+    assert!(output.status.success(), "{log}");
+    assert_eq!(log.matches("encoding on cuda:0").count(), 1, "{log}");
+    let frozen = work.json("out/run.json")?;
+    assert_eq!(frozen["train"]["encoder"]["dtype"], "bf16");
+    assert!(frozen["score"]["quality"]["fra_Latn"].get("device").is_none());
+    Ok(())
+}
+
+#[test]
+fn a_card_scores_as_the_cpu_does_up_to_rounding() -> TestResult {
+    if !is_there_a_card()? {
+        return Ok(());
+    }
+    let work = Workspace::new()?;
+    for run in ["cpu", "card"] {
+        for stage in ["embed", "train"] {
+            work.command(stage, run).assert().success();
+        }
+    }
+    work.command("score", "cpu").assert().success();
+    work.command("score", "card").args(["--device", "cuda"]).assert().success();
+    let (cpu, card) = (logits(&work, "cpu")?, logits(&work, "card")?);
+    assert_eq!((cpu.len(), card.len()), (38, 38));
+    for (cpu, card) in cpu.iter().zip(&card) {
+        // One hidden layer of sums of 192 products in f32, in another order: 192 · 2^-24 of the sum
+        // of magnitudes at the very most, which stays below 10 here.
+        assert!((cpu - card).abs() <= 1e-4, "{cpu} {card}");
+    }
+    Ok(())
+}
+
+#[test]
+fn cards_are_listed_and_a_plan_for_them_is_rough() -> TestResult {
+    if !is_there_a_card()? {
+        return Ok(());
+    }
+    polysift()
+        .arg("devices")
+        .assert()
+        .success()
+        .stdout(contains("cuda:0").and(contains("--device auto takes cuda:0")));
+    let output = polysift().args(["devices", "--json"]).output()?;
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    assert_eq!(
+        (&found["cards"][0]["usable"], &found["auto"]["dtype"]),
+        (&true.into(), &"bf16".into())
+    );
+    let work = Workspace::new()?;
+    work.command("run", "out")
+        .args(["--dry-run", "--device", "cuda:0"])
+        .assert()
+        .success()
+        .stdout(contains("cuda:0, in bf16").and(contains("roughly")));
+    // A number that is not there is an error, not the next best card.
+    work.command("embed", "out")
+        .args(["--device", "cuda:0,99"])
+        .assert()
+        .code(69)
+        .stderr(contains("no card cuda:99"));
+    Ok(())
+}
