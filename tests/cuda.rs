@@ -45,7 +45,13 @@ fn golden(name: &str) -> PathBuf {
 
 fn config(model: &str, pooling: Pooling) -> EncoderConfig {
     let device = DeviceChoice::Cpu;
-    EncoderConfig { model: model.into(), pooling, max_tokens: 100, device, ..EncoderConfig::default() }
+    EncoderConfig {
+        model: model.into(),
+        pooling,
+        max_tokens: 100,
+        device,
+        ..EncoderConfig::default()
+    }
 }
 
 fn offline() -> HubSettings {

@@ -162,12 +162,14 @@ fn measure(config: &RunConfig, model: &Model, sample: &Sample) -> Result<f64> {
     Ok(tokens as f64 / began.elapsed().as_secs_f64().max(1e-9))
 }
 
-/// Tokens per second of `cards` H200: the work of a token goes with the weights of the layers.
+/// Tokens per second of `cards` H200: the work of a token goes with the weights of the layers, but
+/// what is smaller than the base shape does not fill a card as well.
 fn speed_of_cards(info: &EncoderInfo, cards: usize) -> f64 {
     let weights = |layers: f64, width: f64| layers * width * width;
     let own = weights(info.num_hidden_layers as f64, info.hidden_size as f64);
     let (layers, width) = BASE_SHAPE;
-    CARD_TOKENS_PER_SEC * cards as f64 * weights(layers, width) / own.max(1.0)
+    let base = weights(layers, width);
+    CARD_TOKENS_PER_SEC * cards as f64 * base / own.max(base)
 }
 
 /// Rows of the whole plan, and whether they were counted rather than scaled.
@@ -203,6 +205,7 @@ mod tests {
         let base = speed_of_cards(&info(12, 768), 1);
         assert!((base - 2.2e6).abs() < 1.0);
         assert!((speed_of_cards(&info(12, 768), 2) - 2.0 * base).abs() < 1.0);
+        assert!((speed_of_cards(&info(4, 192), 1) - base).abs() < 1.0);
         // XLM-R large has 24 layers of 1024: 3.56 times the work.
         assert!((base / speed_of_cards(&info(24, 1024), 1) - 3.556).abs() < 0.001);
     }
