@@ -14,6 +14,8 @@ use polysift::encoder::{Encoder, HubSettings, Model, embed_chunks, load, resolve
 use proptest::prelude::*;
 use safetensors::SafeTensors;
 
+use crate::util::root;
+
 const MODELS: [&str; 4] = ["head16-prefixed", "head20-sharded", "head32-bf16", "head64-f16"];
 /// Largest relative L2 distance of an embedding from transformers' f32. Both round every
 /// operation to f32 in another order: sqrt(k) · 2^-24 is about 2e-6 for the longest sums here
@@ -22,7 +24,7 @@ const MODELS: [&str; 4] = ["head16-prefixed", "head20-sharded", "head32-bf16", "
 const TOLERANCE: f64 = 1e-5;
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/encoder").join(name)
+    root().join("tests/golden/encoder").join(name)
 }
 
 fn config(model: &Path, pooling: Pooling) -> EncoderConfig {

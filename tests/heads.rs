@@ -6,7 +6,7 @@ mod files;
 mod training;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
@@ -14,9 +14,11 @@ use polysift::config::{Activation, ChunkRule, HeadConfig, Keep};
 use polysift::head::Head;
 use polysift::train::metrics::{Confusion, binary_cross_entropy, roc_auc};
 
+use crate::util::root;
+
 /// A golden file.
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/heads").join(name)
+    root().join("tests/golden/heads").join(name)
 }
 
 /// PyTorch's inputs and outputs.

@@ -8,6 +8,8 @@ use polysift::config::EncoderConfig;
 use polysift::encoder::{HubSettings, load, resolve};
 use tiny_http::{Header, Request, Response, Server};
 
+use crate::util::root;
+
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const ID: &str = "someone/a-model";
 
@@ -29,8 +31,7 @@ impl Hub {
     fn start(model: &str, refused: u16) -> Result<Self> {
         let server = Arc::new(Server::http("127.0.0.1:0").map_err(|e| anyhow!(e))?);
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let directory =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/encoder").join(model);
+        let directory = root().join("tests/golden/encoder").join(model);
         let (listener, log) = (Arc::clone(&server), Arc::clone(&seen));
         let thread = std::thread::spawn(move || {
             for request in listener.incoming_requests() {

@@ -14,6 +14,8 @@ use polysift::input::{Document, DocumentReader, InputFile, RowBatch, RowReader, 
 use polysift::{Error, Result};
 use tempfile::TempDir;
 
+use crate::util::root;
+
 /// Result of a test.
 type TestResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -35,7 +37,7 @@ fn found(path: &Path) -> Result<InputFile> {
 
 /// File of the goldens.
 fn golden(name: &str) -> Result<InputFile> {
-    found(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/input").join(name))
+    found(&root().join("tests/golden/input").join(name))
 }
 
 fn documents(file: &InputFile, config: &InputConfig) -> Result<Vec<Document>> {

@@ -7,6 +7,8 @@ use anyhow::{Context, Result, ensure};
 use polysift::config::{Chunks, EncoderConfig};
 use polysift::tokenize::Tokenizer;
 
+use crate::util::root;
+
 /// One line of a golden.
 #[derive(serde::Deserialize)]
 struct Expected {
@@ -16,7 +18,7 @@ struct Expected {
 }
 
 fn golden(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/encoder/tokenizer").join(file)
+    root().join("tests/golden/encoder/tokenizer").join(file)
 }
 
 fn open(path: &Path, config: &EncoderConfig) -> Result<Tokenizer> {

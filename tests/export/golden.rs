@@ -10,6 +10,7 @@ use polysift::export::{ExportSpec, RowExtras, assemble, export_schema};
 use serde_json::Value;
 
 use super::{StdError, TestResult, options, read, spec, write};
+use crate::util::root;
 
 /// Rows of a file as JSON, nulls written out.
 fn json(batch: &RecordBatch) -> Result<Value, Box<dyn StdError>> {
@@ -22,7 +23,7 @@ fn json(batch: &RecordBatch) -> Result<Value, Box<dyn StdError>> {
 }
 
 fn golden_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/export").join(name)
+    root().join("tests/golden/export").join(name)
 }
 
 fn golden(name: &str) -> Result<Value, Box<dyn StdError>> {
