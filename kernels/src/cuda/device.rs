@@ -56,7 +56,9 @@ impl Device {
             let DeviceInfo { ordinal, name, compute_capability, .. } = info;
             return Err(CudaError::DeviceTooOld { ordinal, name, compute_capability });
         }
+        // A program that is linked with cublasLt does not start without it.
         // SAFETY: loading cublasLt runs its initialisers, which are the system's own.
+        #[cfg(not(feature = "cuda-linked"))]
         if !unsafe { lt_sys::is_culib_present() } {
             return Err(CudaError::NoLibrary { name: "libcublasLt" });
         }

@@ -49,16 +49,30 @@ pub(super) fn count() -> Result<usize> {
 
 /// Version of CUDA that the driver supports: 13010 for 13.1.
 pub(super) fn version() -> Result<u32> {
-    // SAFETY: loading libcuda runs its initialisers, which are the system's own.
-    if !unsafe { sys::is_culib_present() } {
+    if !is_present() {
         return Err(CudaError::NoDriver);
     }
     let mut version = 0;
     // SAFETY: libcuda is there and `version` outlives the call.
-    unsafe { sys::cuDriverGetVersion(&raw mut version) }
-        .result()
-        .map_err(CudaError::driver(0, "asking the driver for its version"))?;
-    Ok(version.unsigned_abs())
+    match unsafe { sys::cuDriverGetVersion(&raw mut version) }.result() {
+        // No driver says so; what stands in for it where it was linked without being there does.
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Err(CudaError::NoDriver),
+        answer => answer
+            .map_err(CudaError::driver(0, "asking the driver for its version"))
+            .map(|()| version.unsigned_abs()),
+    }
+}
+
+#[cfg(not(feature = "cuda-linked"))]
+fn is_present() -> bool {
+    // SAFETY: loading libcuda runs its initialisers, which are the system's own.
+    unsafe { sys::is_culib_present() }
+}
+
+/// Without its libraries, a program that is linked with them does not start.
+#[cfg(feature = "cuda-linked")]
+fn is_present() -> bool {
+    true
 }
 
 /// Describes card `ordinal`; the driver must be started.
