@@ -1,0 +1,34 @@
+//! candle-transformers' own XLM-R on the card: sorted by length, padded to the longest of a batch.
+//!
+//! In f16, not bf16: candle counts positions in the model's type, and bf16 has no odd integers
+//! above 256, so every second token beyond the 256th would get its neighbour's position.
+
+use anyhow::{Context, Result};
+use candle_core::{DType, Device};
+use serde_json::json;
+
+use crate::Common;
+use crate::candle_padded::Padded;
+use crate::measure::{Run, Sizes, line, repeat, write_json};
+use crate::workload::Workload;
+
+pub(crate) fn measure(common: &Common, padded_tokens: usize) -> Result<()> {
+    let device = Device::new_cuda(0).context("candle finds no CUDA device")?;
+    let directory = common.data.join("model");
+    let sizes = Sizes::read(&directory)?;
+    let model = Padded::load(&directory, DType::F16, &device)?;
+    let mut runs = Vec::new();
+    for name in ["W2", "W1"] {
+        let workload = Workload::read(&common.data, name)?;
+        let mut chunks = workload.chunks();
+        chunks.sort_by_key(|chunk| std::cmp::Reverse(chunk.len()));
+        let batch = (padded_tokens / chunks.first().map_or(1, |chunk| chunk.len())).max(1);
+        let (seconds, _) = repeat(common.repetitions, || model.embed(&chunks, batch))?;
+        let settings = json!({"dtype": "f16", "batch": batch, "order": "by length"});
+        let run = Run::new(("candle", name, settings), &chunks, &sizes, seconds);
+        line(&run.describe())?;
+        runs.push(run);
+        write_json(&common.out, &json!({"runs": runs}))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! Each operation of the forward pass alone, on random data, and the card's own matrix rate.
+//!
+//! An operation is recorded several times in a graph, so that launching does not show, and runs
+//! again and again on the same buffers: what fits into the second-level cache stays there.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use half::bf16;
+use polysift_kernels::cuda::{
+    AttentionKernel, Buffer, Device, Embedding, Limits, Linear, Matmul, MatmulEpilogue, Norm,
+    Operands, Staged, Stream, WORKSPACE_BYTES, add_layer_norm, attention, embed_layer_norm, gelu,
+    max_sequences, pool,
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::Common;
+use crate::measure::{Sizes, line, median, write_json};
+
+/// Launches of one graph.
+const LAUNCHES: usize = 20;
+/// Random values that are made; longer buffers repeat them.
+const BLOCK: usize = 1 << 20;
+const SEQUENCE: usize = 512;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Tokens of a batch, each measured
+    #[arg(long, value_delimiter = ',', default_value = "4224,8448,16896,33792")]
+    batch_tokens: Vec<usize>,
+    /// Rows, columns and depth of the matrix product that the card's rate is taken from
+    #[arg(long, default_value_t = 8192)]
+    matrix: usize,
+}
+
+/// One operation at one number of tokens.
+#[derive(Debug, Serialize)]
+struct Timing {
+    batch_tokens: usize,
+    kernel: &'static str,
+    /// How often it runs in a forward pass.
+    times: usize,
+    microseconds: f64,
+    /// Of all its runs in a forward pass.
+    nanoseconds_per_token: f64,
+    /// For matrix products and attention.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tflops: Option<f64>,
+}
+
+/// Measures the matrix rate, then every operation at every number of tokens.
+pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
+    let sizes = Sizes::read(&common.data.join("model"))?;
+    let device = Device::open(ordinal(&common.device)?)?;
+    let bench = Bench { stream: device.stream()?, repetitions: common.repetitions };
+    let n = options.matrix;
+    let (seconds, _) = bench.matmul(n, n, n, MatmulEpilogue::Bias)?;
+    let matrix_tflops = 2.0 * (n as f64).powi(3) / seconds / 1e12;
+    line(&format!("matrix product of {n}³: {matrix_tflops:.1} TFLOP/s"))?;
+    let mut timings = Vec::new();
+    for &tokens in &options.batch_tokens {
+        for timing in bench.forward(&sizes, tokens)? {
+            line(&timing.describe())?;
+            timings.push(timing);
+        }
+        let info = device.info();
+        let result = json!({
+            "device": info.name, "driver": device.driver_version(),
+            "cublaslt": device.library_version(), "matrix": n, "matrix_tflops": matrix_tflops,
+            "kernels": timings,
+        });
+        write_json(&common.out, &result)?;
+    }
+    Ok(())
+}
+
+/// N of `cuda:N`; 0 for `cuda`.
+fn ordinal(device: &str) -> Result<usize> {
+    match device.strip_prefix("cuda:") {
+        Some(number) => number.parse().with_context(|| format!("`{device}` is not one card")),
+        None => Ok(0),
+    }
+}
+
+impl Timing {
+    fn new(
+        batch_tokens: usize,
+        (kernel, times): (&'static str, usize),
+        seconds: f64,
+        operations: Option<f64>,
+    ) -> Self {
+        Self {
+            batch_tokens,
+            kernel,
+            times,
+            microseconds: seconds * 1e6,
+            nanoseconds_per_token: seconds * 1e9 * times as f64 / batch_tokens as f64,
+            tflops: operations.map(|operations| operations / seconds / 1e12),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let rate = self.tflops.map_or_else(String::new, |t| format!(" {t:>7.1} TFLOP/s"));
+        format!(
+            "{:>6} {:<18} {:>9.1} us {:>7.2} ns/token{rate}",
+            self.batch_tokens, self.kernel, self.microseconds, self.nanoseconds_per_token
+        )
+    }
+}
+
+struct Bench {
+    stream: Stream,
+    repetitions: usize,
+}
+
+impl Bench {
+    /// Values between -1 and 1, never zeros: a card runs faster on those than it ever will.
+    fn random(&self, len: usize) -> Result<Buffer<bf16>> {
+        let mut buffer = self.stream.device().alloc(len, "the benchmark")?;
+        let block = random_values(len.min(BLOCK));
+        for at in (0..len).step_by(BLOCK) {
+            self.stream.upload(&mut buffer, at, &block[..BLOCK.min(len - at)])?;
+        }
+        Ok(buffer)
+    }
+
+    /// Median time of one run of `work`.
+    fn time(
+        &self,
+        mut work: impl FnMut(&Stream) -> polysift_kernels::cuda::Result<()>,
+    ) -> Result<f64> {
+        work(&self.stream)?;
+        self.stream.synchronize()?;
+        let graph = self.stream.record(|stream| (0..LAUNCHES).try_for_each(|_| work(stream)))?;
+        let mut seconds = Vec::new();
+        for _ in 0..=self.repetitions {
+            let began = Instant::now();
+            graph.launch()?;
+            self.stream.synchronize()?;
+            seconds.push(began.elapsed().as_secs_f64() / LAUNCHES as f64);
+        }
+        Ok(median(&seconds[1..]))
+    }
+
+    /// Time of a matrix product with the fastest algorithm, and its operations.
+    fn matmul(
+        &self,
+        tokens: usize,
+        outputs: usize,
+        inputs: usize,
+        epilogue: MatmulEpilogue,
+    ) -> Result<(f64, f64)> {
+        let stream = &self.stream;
+        let weight = repeated(&random_values((outputs * inputs).min(BLOCK)), outputs * inputs);
+        let linear = Linear::new(stream, &weight, &random_values(outputs))?;
+        let (mut x, mut y) = (self.random(tokens * inputs)?, self.random(tokens * outputs)?);
+        let mut workspace = stream.device().alloc(WORKSPACE_BYTES, "the benchmark")?;
+        let mut matmul = Matmul::new(stream.device(), tokens, outputs, inputs, epilogue)?;
+        let algorithm = matmul.search(stream, &linear, &mut x, &mut y, &mut workspace)?;
+        let seconds = self.time(|stream| {
+            let operands = Operands { x: &x, y: &mut y, workspace: &mut workspace };
+            matmul.run(stream, &algorithm, &linear, operands)
+        })?;
+        Ok((seconds, 2.0 * (tokens * outputs) as f64 * inputs as f64))
+    }
+
+    /// Every operation of a forward pass over `tokens` tokens in sequences of 512.
+    fn forward(&self, sizes: &Sizes, tokens: usize) -> Result<Vec<Timing>> {
+        let (h, f, layers) = (sizes.hidden_size, sizes.intermediate_size, sizes.num_hidden_layers);
+        ensure!(h.is_multiple_of(sizes.num_attention_heads), "heads of unequal size");
+        let stream = &self.stream;
+        let mut timings = Vec::new();
+        for (name, outputs, inputs, epilogue) in [
+            ("qkv", 3 * h, h, MatmulEpilogue::Bias),
+            ("attention output", h, h, MatmulEpilogue::Bias),
+            ("ffn1", f, h, MatmulEpilogue::Bias),
+            ("ffn1 + gelu (tanh)", f, h, MatmulEpilogue::BiasGeluTanh),
+            ("ffn2", h, f, MatmulEpilogue::Bias),
+        ] {
+            let (seconds, operations) = self.matmul(tokens, outputs, inputs, epilogue)?;
+            timings.push(Timing::new(tokens, (name, layers), seconds, Some(operations)));
+        }
+        let staged = self.batch(sizes, tokens)?;
+        let (qkv, mut context) = (self.random(tokens * 3 * h)?, self.random(tokens * h)?);
+        let shape = (sizes.num_attention_heads, h / sizes.num_attention_heads);
+        let lengths = lengths(tokens).map(|length| length as f64);
+        let operations = lengths.map(|length| 4.0 * length * length * h as f64).sum();
+        for (name, kernel) in [
+            ("attention, warp", AttentionKernel::Warp),
+            ("attention, group", AttentionKernel::Warpgroup),
+        ] {
+            if kernel.is_on(stream.device(), shape.1) {
+                let seconds =
+                    self.time(|s| attention(s, &staged, &qkv, &mut context, shape, kernel))?;
+                timings.push(Timing::new(tokens, (name, layers), seconds, Some(operations)));
+            }
+        }
+
+        let mut inner = self.random(tokens * f)?;
+        let seconds = self.time(|s| gelu(s, &mut inner, tokens * f))?;
+        timings.push(Timing::new(tokens, ("gelu (erf)", layers), seconds, None));
+
+        let norm = Norm::new(stream, &vec![1.0; h], &vec![0.1; h], 1e-5)?;
+        let (x, mut hidden) = (self.random(tokens * h)?, self.random(tokens * h)?);
+        let seconds = self.time(|s| add_layer_norm(s, &x, &norm, &mut hidden, tokens))?;
+        timings.push(Timing::new(tokens, ("add + layer norm", 2 * layers), seconds, None));
+
+        let words = repeated(&random_values(BLOCK), sizes.vocab_size * h);
+        let positions: Vec<f32> =
+            repeated(&random_values(h), NUM_POSITIONS * h).iter().map(|v| v.to_f32()).collect();
+        let embedding = Embedding::new(stream, &words, &positions, h)?;
+        let seconds =
+            self.time(|s| embed_layer_norm(s, &staged, &embedding, &norm, &mut hidden))?;
+        timings.push(Timing::new(tokens, ("embed + layer norm", 1), seconds, None));
+
+        let rows = max_sequences(tokens);
+        let mut pooled = stream.device().alloc(rows * h, "the benchmark")?;
+        let seconds = self.time(|s| pool(s, &staged, &hidden, &mut pooled, h, false))?;
+        timings.push(Timing::new(tokens, ("pool", 1), seconds, None));
+        Ok(timings)
+    }
+
+    /// A batch that fills `tokens` with random ids.
+    fn batch(&self, sizes: &Sizes, tokens: usize) -> Result<Staged> {
+        let limits =
+            Limits { vocab_size: sizes.vocab_size, num_positions: NUM_POSITIONS, pad_token_id: 1 };
+        let mut staged = Staged::new(&self.stream, tokens, limits)?;
+        let mut rng = ChaCha8Rng::seed_from_u64(6);
+        let ids: Vec<u32> =
+            (0..tokens).map(|_| rng.random_range(4..sizes.vocab_size as u32)).collect();
+        let mut starts = vec![0];
+        for length in lengths(tokens) {
+            starts.push(starts[starts.len() - 1] + length as u32);
+        }
+        staged.put(&self.stream, &ids, &starts)?;
+        Ok(staged)
+    }
+}
+
+const NUM_POSITIONS: usize = 514;
+
+/// Sequences of 512 tokens, and what is left.
+fn lengths(tokens: usize) -> impl Iterator<Item = usize> {
+    (0..tokens).step_by(SEQUENCE).map(move |start| SEQUENCE.min(tokens - start))
+}
+
+fn random_values(len: usize) -> Vec<bf16> {
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    (0..len).map(|_| bf16::from_f32(rng.random_range(-1.0..1.0))).collect()
+}
+
+fn repeated(block: &[bf16], len: usize) -> Vec<bf16> {
+    block.iter().copied().cycle().take(len).collect()
+}

@@ -1,0 +1,156 @@
+//! The encoder on a card: rates, its embeddings for the fidelity check, Parquet to Parquet.
+//!
+//! A plain program, so that it runs where there is no cargo (see `gpu/run.sh` for the order):
+//!
+//! ```text
+//! cuda prepare       DATA            a model of random weights and token ids, the same every time
+//! cuda prepare-text   DATA            a trained model and documents of real text
+//! cuda encode        DATA --out F    the encoder alone, for each bucket size
+//! cuda kernels       DATA --out F    every operation alone, and the card's matrix rate
+//! cuda embeddings    DATA --out F    embeddings of the corpus SEL, for `cuda_fidelity.py`
+//! cuda candle        DATA --out F    candle-transformers (only with the feature `candle-cuda`)
+//! cuda end-to-end    DATA --out F    `polysift embed` from Parquet to Parquet
+//! cuda report        RESULTS         one table of all results
+//! ```
+
+#[cfg(feature = "candle-cuda")]
+mod candle;
+#[cfg(feature = "candle-cuda")]
+#[path = "../candle_padded.rs"]
+mod candle_padded;
+mod corpus;
+mod encode;
+mod end_to_end;
+mod kernels;
+mod measure;
+#[path = "../model.rs"]
+mod model;
+mod prepare;
+mod report;
+mod workload;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use self::measure::line;
+
+#[derive(Debug, Parser)]
+#[command(about = "The encoder on a card, measured")]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// What `cargo bench` adds; changes nothing
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// What most commands need.
+#[derive(Debug, Args)]
+struct Common {
+    /// Folder that `prepare` filled
+    data: PathBuf,
+    /// As `polysift --device`
+    #[arg(long, default_value = "cuda")]
+    device: String,
+    /// Timed repetitions, after one that is not
+    #[arg(long, default_value_t = 7)]
+    repetitions: usize,
+    /// File that is written
+    #[arg(long)]
+    out: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the cards; fails if there is none
+    Devices,
+    /// Make a model of random weights and token ids
+    Prepare(prepare::Options),
+    /// Take a trained model and make documents of real text for it
+    PrepareText(prepare::TextOptions),
+    /// Measure the encoder alone
+    Encode {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        options: encode::Options,
+    },
+    /// Measure every operation of the forward pass alone, and the card's matrix rate
+    Kernels {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        options: kernels::Options,
+    },
+    /// Write the embeddings of the corpus SEL as .npy
+    Embeddings(Common),
+    /// Measure candle-transformers on padded batches
+    #[cfg(feature = "candle-cuda")]
+    Candle {
+        #[command(flatten)]
+        common: Common,
+        /// Tokens of one batch, padding included
+        #[arg(long, default_value_t = 65_536)]
+        padded_tokens: usize,
+    },
+    /// Measure `polysift embed` from Parquet to Parquet
+    EndToEnd {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        options: end_to_end::Options,
+    },
+    /// Print all results of a folder as one table
+    Report {
+        /// Folder of the results
+        results: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without a place to say it there is nothing left to do.
+            let _ = writeln!(std::io::stderr(), "cuda: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    match Cli::parse().command {
+        Some(Command::Devices) => devices(),
+        Some(Command::Prepare(options)) => prepare::prepare(&options),
+        Some(Command::PrepareText(options)) => prepare::prepare_text(&options),
+        Some(Command::Encode { common, options }) => encode::measure(&common, &options),
+        Some(Command::Kernels { common, options }) => kernels::measure(&common, &options),
+        Some(Command::Embeddings(common)) => encode::embeddings(&common),
+        #[cfg(feature = "candle-cuda")]
+        Some(Command::Candle { common, padded_tokens }) => candle::measure(&common, padded_tokens),
+        Some(Command::EndToEnd { common, options }) => end_to_end::measure(&common, &options),
+        Some(Command::Report { results }) => report::print(&results),
+        None => overview(),
+    }
+}
+
+/// What `cargo bench` shows: a machine without a card is no failure there.
+fn overview() -> Result<()> {
+    match devices() {
+        Err(error) => line(&format!("cuda: nothing measured: {error}")),
+        Ok(()) => line("cuda: `make bench-cuda` measures them"),
+    }
+}
+
+fn devices() -> Result<()> {
+    let devices = polysift_kernels::cuda::devices()?;
+    anyhow::ensure!(!devices.is_empty(), "the CUDA driver knows no card");
+    for device in devices {
+        line(&format!("cuda:{} {}", device.ordinal, device.name))?;
+    }
+    Ok(())
+}
