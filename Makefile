@@ -2,11 +2,13 @@
 
 CARGO ?= cargo
 DEMO := target/demo
+GPU_BUNDLE := target/gpu-bundle
 
-.PHONY: help run test check bench clean-demo need-cargo cuda-check cuda-build
+.PHONY: help run test check bench clean-demo need-cargo cuda-check cuda-build \
+        test-cuda bench-cuda sanitize-cuda gpu-bundle
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 need-cargo:
 	@command -v $(CARGO) >/dev/null 2>&1 || { \
@@ -34,6 +36,19 @@ cuda-build: ## Compile the CUDA kernels into kernels/prebuilt
 
 bench: need-cargo ## Run the benchmarks
 	$(CARGO) bench --locked
+
+test-cuda: need-cargo ## Run the CUDA tests; without a GPU they fail
+	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --locked -p polysift-kernels --test cuda
+	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --locked --test integration cuda::
+
+bench-cuda: gpu-bundle ## Measure the encoder on this machine's GPU, beside PyTorch and candle
+	$(GPU_BUNDLE)/run.sh fidelity bench baselines end-to-end
+
+sanitize-cuda: gpu-bundle ## Run the kernel tests under compute-sanitizer
+	$(GPU_BUNDLE)/run.sh sanitize
+
+gpu-bundle: need-cargo ## Build the folder that checks and measures on a GPU machine without cargo
+	benches/gpu/bundle.sh $(GPU_BUNDLE)
 
 clean-demo: ## Remove the demo's run directory
 	rm -rf $(DEMO)

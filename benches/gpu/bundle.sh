@@ -1,0 +1,54 @@
+#!/bin/sh
+# Builds the folder that measures and checks polysift on a machine with a GPU, without cargo or network.
+#
+#   benches/gpu/bundle.sh DIRECTORY    default: target/gpu-bundle
+#
+# Copy it there and run ./run.sh. BENCH_FEATURES=candle-cuda adds candle's baseline (needs nvcc, see
+# benches/README.md); POLYSIFT_XLMR_TOKENIZER=tokenizer.json puts the real XLM-R tokenizer in.
+set -eu
+cd "$(dirname "$0")/../.."
+CARGO=${CARGO:-cargo}
+out=${1:-target/gpu-bundle}
+limit_kb=60000
+
+# build NAME ARGUMENTS...: path of the executable NAME that the cargo command makes.
+build() {
+  name=$1
+  shift
+  "$CARGO" "$@" --locked --message-format=json | python3 -c '
+import json, sys
+messages = [m for m in map(json.loads, sys.stdin) if m.get("executable")]
+found = [m["executable"] for m in messages if m["target"]["name"] == sys.argv[1]]
+print(found[-1]) if found else sys.exit("cargo has not built " + sys.argv[1])' "$name"
+}
+
+program=$(build polysift build --release --bin polysift)
+bench=$(build cuda build --release --bench cuda ${BENCH_FEATURES:+--features "$BENCH_FEATURES"})
+# Tests with debug assertions and overflow checks, as `make test` runs them.
+integration=$(build integration test --no-run --test integration)
+kernels=$(build cuda test --no-run -p polysift-kernels --test cuda)
+
+rm -rf "$out"
+mkdir -p "$out/bin" "$out/tests" "$out/benches"
+for pair in "$program polysift" "$bench bench" "$integration integration" "$kernels kernels"; do
+  strip -o "$out/bin/${pair##* }" "${pair% *}"
+done
+cp -r tests/golden tests/sample "$out/tests/"
+cp -r models "$out/"
+cp benches/cuda_baseline.py benches/cuda_fidelity.py "$out/benches/"
+cp benches/gpu/run.sh "$out/"
+if [ -n "${POLYSIFT_XLMR_TOKENIZER:-}" ]; then cp "$POLYSIFT_XLMR_TOKENIZER" "$out/tokenizer.json"; fi
+commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+if [ -n "$(git status --porcelain 2>/dev/null)" ]; then commit="$commit and changes"; fi
+echo "$commit" > "$out/COMMIT"
+
+# The model that is inside every binary is kept once: the window of xz spans two of them.
+tar -C "$out" -c bin tests benches models $(cd "$out" && ls tokenizer.json 2>/dev/null) |
+  XZ_OPT="-6 --lzma2=preset=6,dict=128MiB" xz > "$out/files.tar.xz"
+rm -rf "$out/bin" "$out/tests" "$out/benches" "$out/models" "$out/tokenizer.json"
+size_kb=$(du -sk --apparent-size "$out" | cut -f1)
+echo "$out: $size_kb kB"
+if [ "$size_kb" -ge "$limit_kb" ]; then
+  echo "more than $limit_kb kB" >&2
+  exit 1
+fi
