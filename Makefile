@@ -3,9 +3,10 @@
 CARGO ?= cargo
 DEMO := target/demo
 GPU_BUNDLE := target/gpu-bundle
+CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 
 .PHONY: help run test check bench clean-demo need-cargo cuda-check cuda-build \
-        test-cuda bench-cuda sanitize-cuda gpu-bundle
+        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +23,7 @@ run: need-cargo ## Build the release binary and run the whole job on the bundled
 
 test: check cuda-check ## Format, lints, docs, CUDA kernels and all tests
 	$(CARGO) test --workspace --locked
+	$(MAKE) --no-print-directory test-cuda-sim
 
 check: need-cargo ## Format, lints and docs
 	$(CARGO) fmt --all --check
@@ -39,7 +41,11 @@ bench: need-cargo ## Run the benchmarks
 
 test-cuda: need-cargo ## Run the CUDA tests; without a GPU they fail
 	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --locked -p polysift-kernels --test cuda
-	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --locked --test integration cuda::
+	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --locked --test integration -- cuda:: device::cards::
+
+test-cuda-sim: ## Run the CUDA tests on a simulated GPU (tests/cuda_sim; needs g++ or clang++)
+	$(MAKE) --no-print-directory -s -C tests/cuda_sim OUT=$(CUDA_SIM) all check
+	LD_LIBRARY_PATH=$(CUDA_SIM) XDG_CACHE_HOME=$(CUDA_SIM)/cache $(MAKE) --no-print-directory test-cuda
 
 bench-cuda: gpu-bundle ## Measure the encoder on this machine's GPU, beside PyTorch and candle
 	$(GPU_BUNDLE)/run.sh fidelity bench baselines end-to-end
