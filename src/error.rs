@@ -137,7 +137,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// A card, or what drives it, cannot be used or failed.
-    #[error("the device failed")]
+    #[error(transparent)]
     Device(#[from] polysift_kernels::cuda::CudaError),
     /// The model hub does not answer or refuses.
     #[error("{repo}: {reason}")]

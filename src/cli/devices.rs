@@ -33,7 +33,8 @@ pub(crate) fn devices(as_json: bool) {
             &[titles.map(str::to_owned).to_vec()].into_iter().chain(rows).collect::<Vec<_>>(),
         );
     }
-    if let Some(problem) = problem {
+    // The table says why a card cannot be used.
+    if let Some(problem) = problem.filter(|_| cards.is_empty()) {
         printer::line(&format!("no card can be used: {problem}"));
     }
     printer::line(&format!("--device auto takes {auto}, in {}", auto.dtype()));
@@ -64,6 +65,6 @@ fn row(card: &Card) -> Vec<String> {
         capability(card),
         gib(card.info.free_bytes),
         gib(card.info.total_bytes),
-        card.problem.as_ref().map_or("yes".to_owned(), |problem| format!("no: {problem}")),
+        card.problem.as_ref().map_or("yes".to_owned(), ToString::to_string),
     ]
 }
