@@ -43,13 +43,18 @@ fi
 ptxas=$(dirname "$NVCC")/ptxas
 flags="-O3 -std=c++17 -Werror all-warnings -Ikernels"
 
+# Names of internal symbols hold a hash of the folder: without it the bytes are the same everywhere.
+ptx() {
+  "$NVCC" $flags -arch="$1" -ptx -o "$work/raw.ptx" kernels/all.cu
+  sed -E 's/_INTERNAL_[0-9a-f]{8}_/_INTERNAL_/g; /^\/\//d' "$work/raw.ptx"
+}
 # PTX for 8.0 and later. Its version is lowered to that of CUDA 12.0, the oldest driver that is
 # supported; ptxas then refuses what that version did not have.
-"$NVCC" $flags -arch=compute_80 -ptx -o "$work/raw.ptx" kernels/all.cu
-sed 's/^\.version .*/.version 8.0/; /^\/\//d' "$work/raw.ptx" >"$work/polysift_sm80.ptx"
+ptx compute_80 >"$work/sm80.ptx"
+sed 's/^\.version .*/.version 8.0/' "$work/sm80.ptx" >"$work/polysift_sm80.ptx"
 "$ptxas" -v -arch=sm_80 -o "$work/sm80.cubin" "$work/polysift_sm80.ptx" 2>"$work/sm80.log"
-"$NVCC" $flags -gencode arch=compute_90a,code=sm_90a -cubin -Xptxas -v \
-  -o "$work/polysift_sm90a.cubin" kernels/all.cu 2>"$work/sm90a.log"
+ptx compute_90a >"$work/sm90a.ptx"
+"$ptxas" -v -arch=sm_90a -o "$work/polysift_sm90a.cubin" "$work/sm90a.ptx" 2>"$work/sm90a.log"
 
 if [ "${1:-}" != --check ]; then
   cp "$work/polysift_sm80.ptx" "$work/polysift_sm90a.cubin" "$built/"
