@@ -93,7 +93,7 @@ enum Command {
     Candle {
         #[command(flatten)]
         common: Common,
-        /// Tokens of one batch, padding included
+        /// Tokens of one batch, padding included; at least 512
         #[arg(long, default_value_t = 65_536)]
         padded_tokens: usize,
     },

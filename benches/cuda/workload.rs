@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 const FIRST_ID: u32 = 4;
 const BEGIN: u32 = 0;
 const END: u32 = 2;
-const MAX_TOKENS: usize = 512;
+pub(crate) const MAX_TOKENS: usize = 512;
 const MIN_TOKENS: f64 = 16.0;
 /// Lengths in tokens are log-normal, clipped.
 const MEDIAN_TOKENS: f64 = 320.0;

@@ -124,7 +124,11 @@ baselines() {
     note pytorch skipped 0 "$python has no torch and transformers"
   fi
   if bin/bench candle --help 2>/dev/null | grep -q padded-tokens; then
-    part candle may bin/bench candle "$data/$shape" --out "$results/candle.json"
+    part candle may bin/bench candle "$data/$shape" --out "$results/candle.json" &&
+      part embeddings-$shape must bin/bench embeddings "$data/$shape" --device "$device" \
+        --out "$data/$shape/polysift.npy" &&
+      part fidelity-candle must "$python" benches/cuda_fidelity.py "$data/$shape/candle.npy" \
+        "$data/$shape/polysift.npy" --distances-only --out "$results/fidelity-candle.json" $FIDELITY_ARGS
   else
     note candle skipped 0 "built without candle-cuda"
   fi
