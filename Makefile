@@ -40,8 +40,8 @@ bench: need-cargo ## Run the benchmarks
 	$(CARGO) bench --locked
 
 test-cuda: need-cargo ## Run the CUDA tests; without a GPU they fail
-	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --locked -p polysift-kernels --test cuda
-	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --locked --test integration -- cuda:: device::cards::
+	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test cuda
+	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test integration -- cuda:: device::cards::
 
 test-cuda-sim: ## Run the CUDA tests on a simulated GPU (tests/cuda_sim; needs g++ or clang++)
 	$(MAKE) --no-print-directory -s -C tests/cuda_sim OUT=$(CUDA_SIM) all check
