@@ -1,5 +1,8 @@
 //! Chunks of token ids against transformers' fast tokenizer (`golden/tokenizer.py`).
 
+mod oracle;
+mod texts;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 

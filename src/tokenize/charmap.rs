@@ -1,0 +1,215 @@
+//! What each character becomes: the `Precompiled` normalizer of `tokenizer.json`, and grapheme
+//! clusters found without asking for most of them.
+//!
+//! The normalizer goes over grapheme clusters. One below six bytes is looked up whole, where the
+//! shortest key that it starts with wins and replaces all of it; otherwise each of its characters is
+//! looked up alone. Most clusters are one character that stays, so a table over the Basic
+//! Multilingual Plane says in one load what a character becomes and whether it could share a
+//! cluster with a neighbour; only then is the text segmented.
+
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use unicode_segmentation::UnicodeSegmentation;
+
+/// The sign for a space in the pieces of the model.
+pub(super) const META: char = '▁';
+
+/// Characters in the table.
+const TABLE_LEN: u32 = 0x1_0000;
+/// Clusters of this many bytes and more are taken apart.
+const LONG_CLUSTER: usize = 6;
+
+/// Flags of a [`Glyph`]: it may go on a cluster, something may go on its cluster.
+const JOINS: u32 = 1 << 31;
+const OPENS: u32 = 1 << 30;
+/// Kinds of a [`Glyph`]; a number from `FIRST_TEXT` on is the place of a replacement.
+const KEEP: u32 = 0;
+const SPACE: u32 = 1;
+const META_SIGN: u32 = 2;
+const BLANK: u32 = 3;
+const FIRST_TEXT: u32 = 4;
+
+/// A character's entry in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Glyph(u32);
+
+impl Glyph {
+    /// Stays as it is, is no white space, and is a cluster unless the next character joins.
+    pub(super) fn is_plain(self) -> bool {
+        self.0 == KEEP
+    }
+
+    /// May belong to the cluster of the character before.
+    pub(super) fn joins(self) -> bool {
+        self.0 & JOINS != 0
+    }
+
+    /// Whether it forms clusters with its neighbours may depend on more than the next one's
+    /// [`Glyph::joins`].
+    pub(super) fn is_open(self) -> bool {
+        self.0 & (JOINS | OPENS) != 0
+    }
+}
+
+/// What a character or a cluster becomes.
+pub(super) enum Normal<'a> {
+    /// What it was; neither white space nor [`META`].
+    Same,
+    /// One `' '`.
+    Space,
+    /// [`META`].
+    Meta,
+    /// White space other than `' '`, as it was.
+    Blank,
+    /// This, with anything in it.
+    Text(&'a str),
+}
+
+/// The map; see the module.
+#[derive(Debug)]
+pub(super) struct CharMap {
+    /// sentencepiece's double array; empty without a normalizer.
+    units: Vec<u32>,
+    /// Replacements, each ended by NUL.
+    texts: String,
+    table: Vec<u32>,
+    /// Start and end in `texts` of the replacements that the table names.
+    ranges: Vec<(u32, u32)>,
+    /// Entry of the characters beyond the table.
+    beyond: Glyph,
+}
+
+impl CharMap {
+    /// Every character stays.
+    pub(super) fn identity() -> Self {
+        let table = (0..TABLE_LEN).map(|code| char::from_u32(code).map_or(KEEP, kind)).collect();
+        let beyond = Glyph(KEEP);
+        Self { units: Vec::new(), texts: String::new(), table, ranges: Vec::new(), beyond }
+    }
+
+    /// Reads a `precompiled_charsmap`: u32 length, double array, replacements. `None` if it is
+    /// none.
+    pub(super) fn from_base64(charsmap: &str) -> Option<Self> {
+        let bytes = BASE64_STANDARD.decode(charsmap).ok()?;
+        let (len, rest) = bytes.split_first_chunk()?;
+        let (units, texts) = rest.split_at_checked(u32::from_le_bytes(*len) as usize / 4 * 4)?;
+        let unit = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
+        let mut map = Self {
+            units: units.as_chunks().0.iter().map(unit).collect(),
+            texts: String::from_utf8(texts.to_vec()).ok()?,
+            table: Vec::with_capacity(TABLE_LEN as usize),
+            ranges: Vec::new(),
+            beyond: Glyph(JOINS | OPENS),
+        };
+        for code in 0..TABLE_LEN {
+            let entry =
+                char::from_u32(code).map_or(KEEP, |c| map.entry(c) | CLUSTERS[code as usize]);
+            map.table.push(entry);
+        }
+        Some(map)
+    }
+
+    fn entry(&mut self, c: char) -> u32 {
+        let Some((start, end)) = self.find(c.encode_utf8(&mut [0; 4]).as_bytes()) else {
+            return kind(c);
+        };
+        if &self.texts[start..end] == " " {
+            return SPACE;
+        }
+        self.ranges.push((start as u32, end as u32));
+        FIRST_TEXT + self.ranges.len() as u32 - 1
+    }
+
+    /// The entry of a character by its code.
+    #[inline]
+    pub(super) fn glyph(&self, code: u32) -> Glyph {
+        self.table.get(code as usize).map_or(self.beyond, |&entry| Glyph(entry))
+    }
+
+    /// What a cluster of the one character of `glyph` becomes; not for one beyond the table.
+    pub(super) fn single(&self, glyph: Glyph) -> Normal<'_> {
+        match glyph.0 & !(JOINS | OPENS) {
+            KEEP => Normal::Same,
+            SPACE => Normal::Space,
+            META_SIGN => Normal::Meta,
+            BLANK => Normal::Blank,
+            text => {
+                let (start, end) = self.ranges[(text - FIRST_TEXT) as usize];
+                Normal::Text(&self.texts[start as usize..end as usize])
+            }
+        }
+    }
+
+    /// What a character becomes when it is looked up alone.
+    pub(super) fn alone(&self, c: char) -> Normal<'_> {
+        if u32::from(c) < TABLE_LEN {
+            return self.single(self.glyph(u32::from(c)));
+        }
+        let mut bytes = [0; 4];
+        match self.find(c.encode_utf8(&mut bytes).as_bytes()) {
+            Some((start, end)) => Normal::Text(&self.texts[start..end]),
+            None => Normal::Same,
+        }
+    }
+
+    /// What replaces a whole cluster, if something does.
+    pub(super) fn whole(&self, cluster: &str) -> Option<&str> {
+        if cluster.len() >= LONG_CLUSTER {
+            return None;
+        }
+        self.find(cluster.as_bytes()).map(|(start, end)| &self.texts[start..end])
+    }
+
+    /// Where the replacement of the shortest key that `text` starts with is.
+    fn find(&self, text: &[u8]) -> Option<(usize, usize)> {
+        let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
+        let mut at = offset(*self.units.first()?);
+        for &byte in text.iter().take_while(|&&byte| byte != 0) {
+            at ^= usize::from(byte);
+            let unit = *self.units.get(at)?;
+            if unit & ((1 << 31) | 0xFF) != u32::from(byte) {
+                return None;
+            }
+            at ^= offset(unit);
+            if (unit >> 8) & 1 == 1 {
+                let start = (*self.units.get(at)? & ((1 << 31) - 1)) as usize;
+                let text = self.texts.get(start..)?;
+                return Some((start, start + text.find('\0').unwrap_or(text.len())));
+            }
+        }
+        None
+    }
+}
+
+/// Kind of a character that stays.
+fn kind(c: char) -> u32 {
+    match c {
+        ' ' => SPACE,
+        META => META_SIGN,
+        c if c.is_whitespace() => BLANK,
+        _ => KEEP,
+    }
+}
+
+/// [`JOINS`] and [`OPENS`] of the characters in the table, by asking the segmenter for pairs.
+///
+/// Two characters are separate clusters when the first is not open and the second does not join.
+/// Extend, SpacingMark and ZWJ join to any letter, vowel and trailing jamo to a vowel; prepended
+/// characters, leading jamo and regional indicators are open, and so is all that joins, since
+/// emoji and conjuncts go on behind it. Line feed joins to a carriage return only, which is open.
+static CLUSTERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut pair = String::new();
+    let mut one = |first: char, second: char| {
+        pair.clear();
+        pair.extend([first, second]);
+        pair.graphemes(true).nth(1).is_none()
+    };
+    let mut flags = |c: char| {
+        let joins = one('a', c) || one('\u{1161}', c);
+        let opens = joins || c == '\r' || one(c, 'a') || one(c, c);
+        (if joins { JOINS } else { 0 }) | (if opens { OPENS } else { 0 })
+    };
+    (0..TABLE_LEN).map(|code| char::from_u32(code).map_or(0, &mut flags)).collect()
+});

@@ -1,0 +1,52 @@
+//! Added tokens: texts that are found before the model sees anything.
+
+use aho_corasick::{AhoCorasick, Input, MatchKind};
+
+/// An added token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Literal {
+    pub(super) id: u32,
+    /// Takes the white space before it.
+    pub(super) lstrip: bool,
+    /// Takes the white space after it.
+    pub(super) rstrip: bool,
+}
+
+/// A literal in a text, without the white space that it takes.
+pub(super) struct Found {
+    pub(super) literal: Literal,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// A set of added tokens.
+pub(super) struct Literals {
+    search: AhoCorasick,
+    tokens: Vec<Literal>,
+    longest: usize,
+}
+
+impl Literals {
+    /// `None` if the search cannot be built.
+    pub(super) fn new(tokens: &[(String, Literal)]) -> Option<Self> {
+        let search = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(tokens.iter().map(|(text, _)| text))
+            .ok()?;
+        let longest = tokens.iter().map(|(text, _)| text.len()).max()?;
+        Some(Self { search, tokens: tokens.iter().map(|(_, literal)| *literal).collect(), longest })
+    }
+
+    /// Bytes of the longest one.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The first literal that starts in `from..to`; of several there the longest.
+    pub(super) fn find(&self, text: &str, from: usize, to: usize) -> Option<Found> {
+        let end = text.len().min(to.saturating_add(self.longest));
+        let found = self.search.find(Input::new(text).range(from..end))?;
+        let literal = self.tokens[found.pattern().as_usize()];
+        (found.start() < to).then(|| Found { literal, start: found.start(), end: found.end() })
+    }
+}

@@ -1,0 +1,228 @@
+//! Text to chunks of token ids, as transformers' fast tokenizers cut them.
+//!
+//! A document is tokenized with the prompt before it; the ids are then cut into consecutive chunks
+//! without overlap, and every chunk gets the special tokens of the tokenizer's own post-processor.
+//! That equals `return_overflowing_tokens` with `stride=0`. Truncation and padding that
+//! `tokenizer.json` may ask for do not apply.
+//!
+//! XLM-RoBERTa's pipeline runs on an engine of our own, which gives the ids of the `tokenizers`
+//! crate and reads no more of a text than the ids that are wanted need. Any other goes through the
+//! crate.
+
+mod cache;
+mod charmap;
+mod engine;
+mod literals;
+mod parts;
+mod pieces;
+mod unigram;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use tokenizers::{Encoding, Token};
+
+use self::engine::Engine;
+use crate::config::{Chunks, EncoderConfig};
+use crate::error::{Error, Result};
+
+/// One tokenized document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tokenized {
+    /// Token ids of each chunk with its special tokens, at most `max_tokens`; at least one chunk,
+    /// which for text without content is `<s></s>`. Only the first one under [`Chunks::First`].
+    pub chunks: Vec<Vec<u32>>,
+    /// Tokens of the whole text, without the prompt and the special tokens.
+    pub num_tokens: u64,
+}
+
+/// A tokenizer with the settings of an encoder.
+#[derive(Debug)]
+pub struct Tokenizer {
+    work: Work,
+    origin: PathBuf,
+    /// Special tokens before and after the content of a chunk.
+    before: Vec<u32>,
+    after: Vec<u32>,
+    content_tokens: usize,
+    chunks: Chunks,
+    prompt: String,
+}
+
+/// Who makes the ids.
+#[derive(Debug)]
+enum Work {
+    /// Our engine, and the crate where there is a prompt: it knows what of the ids the prompt is.
+    Engine(Box<Engine>, Option<Box<tokenizers::Tokenizer>>),
+    /// The crate, and why.
+    Crate(Box<tokenizers::Tokenizer>, &'static str),
+}
+
+impl Tokenizer {
+    /// Reads the contents of a `tokenizer.json`; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if it cannot be read, [`Error::Config`] if `max_tokens` leaves no room
+    /// for content.
+    pub fn from_bytes(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
+        let mut inner = tokenizers::Tokenizer::from_bytes(json)
+            .map_err(|e| Error::model(origin, format!("is not a tokenizer: {e}")))?;
+        inner
+            .with_truncation(None)
+            .map_err(|e| Error::model(origin, format!("truncation cannot be turned off: {e}")))?
+            .with_padding(None);
+        let (before, after) = special_tokens(&inner)
+            .map_err(|e| Error::model(origin, format!("its post-processor fails: {e}")))?;
+        let content_tokens = config.max_tokens.saturating_sub(before.len() + after.len());
+        if content_tokens == 0 {
+            let reason = format!("is {}; the special tokens leave no room", config.max_tokens);
+            return Err(Error::config("encoder.max_tokens", reason));
+        }
+        let work = match Engine::new(&inner) {
+            Ok(engine) => {
+                Work::Engine(Box::new(engine), (!config.prompt.is_empty()).then(|| Box::new(inner)))
+            }
+            Err(reason) => Work::Crate(Box::new(inner), reason),
+        };
+        let tokenizer = Self {
+            work,
+            origin: origin.to_owned(),
+            before,
+            after,
+            content_tokens,
+            chunks: config.chunks,
+            prompt: config.prompt.clone(),
+        };
+        let reason = tokenizer.fallback();
+        tracing::debug!(tokenizer = %origin.display(), fast = reason.is_none(), reason);
+        Ok(tokenizer)
+    }
+
+    /// Why the `tokenizers` crate makes the ids and not our faster engine; `None` if that does.
+    /// The ids are the same.
+    pub fn fallback(&self) -> Option<&'static str> {
+        match &self.work {
+            Work::Engine(..) => None,
+            Work::Crate(_, reason) => Some(reason),
+        }
+    }
+
+    /// Tokenizes one document, all of it.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if the tokenizer refuses the text (no unknown token, for example).
+    pub fn tokenize(&self, text: &str) -> Result<Tokenized> {
+        let whole = self.with_prompt(text);
+        let (chunks, num_tokens) = match &self.work {
+            Work::Engine(engine, counter) => {
+                let cut = |ids: &[u32]| (self.cut(ids), ids.len());
+                let (chunks, num_tokens) = engine.encode(&whole, usize::MAX, cut);
+                let of_prompt = counter.as_ref().map_or(Ok(0), |crate_tokenizer| {
+                    let known = &whole[..word_end(&whole, self.prompt.len())];
+                    self.encode(crate_tokenizer, known).map(|e| self.tokens_of_prompt(&e))
+                })?;
+                (chunks, num_tokens - of_prompt)
+            }
+            Work::Crate(inner, _) => {
+                let encoding = self.encode(inner, &whole)?;
+                let of_prompt = self.tokens_of_prompt(&encoding);
+                (self.cut(encoding.get_ids()), encoding.len() - of_prompt)
+            }
+        };
+        Ok(Tokenized { chunks, num_tokens: num_tokens as u64 })
+    }
+
+    /// The chunks of one document, as [`Tokenizer::tokenize`] gives them. Under [`Chunks::First`]
+    /// the text is read only as far as they need, however long it is.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::tokenize`].
+    pub fn chunks(&self, text: &str) -> Result<Vec<Vec<u32>>> {
+        let whole = self.with_prompt(text);
+        let wanted = match self.chunks {
+            Chunks::First => self.content_tokens,
+            Chunks::All => usize::MAX,
+        };
+        match &self.work {
+            Work::Engine(engine, _) => Ok(engine.encode(&whole, wanted, |ids| self.cut(ids))),
+            Work::Crate(inner, _) => Ok(self.cut(self.encode(inner, &whole)?.get_ids())),
+        }
+    }
+
+    /// Tokenizes documents in parallel; results in the order of `texts`.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::tokenize`].
+    pub fn tokenize_all(&self, texts: &[&str]) -> Result<Vec<Tokenized>> {
+        texts.par_iter().map(|text| self.tokenize(text)).collect()
+    }
+
+    /// The chunks of documents in parallel; results in the order of `texts`.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::tokenize`].
+    pub fn chunks_all(&self, texts: &[&str]) -> Result<Vec<Vec<Vec<u32>>>> {
+        texts.par_iter().map(|text| self.chunks(text)).collect()
+    }
+
+    fn with_prompt<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.prompt.is_empty() {
+            Cow::Borrowed(text)
+        } else {
+            Cow::Owned(format!("{}{text}", self.prompt))
+        }
+    }
+
+    /// With offsets where there is a prompt to be told by them.
+    fn encode(&self, tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<Encoding> {
+        let encoding = if self.prompt.is_empty() {
+            tokenizer.encode_fast(text, false)
+        } else {
+            tokenizer.encode(text, false)
+        };
+        encoding.map_err(|e| Error::model(&self.origin, format!("cannot tokenize a text: {e}")))
+    }
+
+    /// Tokens that end in the prompt.
+    fn tokens_of_prompt(&self, encoding: &Encoding) -> usize {
+        if self.prompt.is_empty() {
+            return 0;
+        }
+        encoding.get_offsets().iter().filter(|offset| offset.1 <= self.prompt.len()).count()
+    }
+
+    fn cut(&self, ids: &[u32]) -> Vec<Vec<u32>> {
+        let wrap = |content: &[u32]| [&self.before[..], content, &self.after[..]].concat();
+        let first = &ids[..ids.len().min(self.content_tokens)];
+        let mut chunks = vec![wrap(first)];
+        if self.chunks == Chunks::All {
+            chunks.extend(ids[first.len()..].chunks(self.content_tokens).map(wrap));
+        }
+        chunks
+    }
+}
+
+/// What the post-processor puts before and after the content of a single sequence.
+fn special_tokens(tokenizer: &tokenizers::Tokenizer) -> tokenizers::Result<(Vec<u32>, Vec<u32>)> {
+    let content = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
+    let whole = tokenizer.post_process(content, None, true)?;
+    let content_at = whole.get_special_tokens_mask().iter().position(|&special| special == 0);
+    let (before, rest) = whole.get_ids().split_at(content_at.ok_or("it drops the content")?);
+    Ok((before.to_vec(), rest[1..].to_vec()))
+}
+
+/// The end of a word at `from` or later, so that the text up to there has the first tokens of the
+/// whole text: before a space or line feed between ASCII characters. The whole text if none is near.
+fn word_end(text: &str, from: usize) -> usize {
+    const NEAR: usize = 1024;
+    let is_end = |window: &[u8]| {
+        window[0].is_ascii_graphic() && matches!(window[1], b' ' | b'\n') && window[2].is_ascii()
+    };
+    let before = from.saturating_sub(1);
+    let near = &text.as_bytes()[before..text.len().min(before + NEAR)];
+    near.windows(3).position(is_end).map_or(text.len(), |at| before + at + 1)
+}
