@@ -7,12 +7,14 @@
 //! Invariants of the CPU's kernels:
 //! - Every kernel is compiled for each instruction set of [`Isa`], and all of them give the same
 //!   bits: the order of operations is part of a kernel's definition, and only IEEE operations
-//!   (fused multiply-add included) are used.
+//!   (fused multiply-add included) are used. Products in bf16 and f16 are the exception: they use
+//!   what the CPU has for these formats.
 //! - A row of a result depends on the same row of the inputs alone: neither the number of rows
 //!   nor a row's place changes a bit.
 //! - Lengths that do not fit together are bugs of the caller and panic; no kernel reads or writes
 //!   outside its slices.
 
+mod arithmetic;
 pub mod cuda;
 mod exp;
 mod gelu;
@@ -24,6 +26,7 @@ mod packed;
 mod pool;
 mod softmax;
 
+pub use arithmetic::Arithmetic;
 pub use gelu::gelu;
 pub use gemm::{Epilogue, GemmScratch, gemm};
 pub use isa::Isa;
