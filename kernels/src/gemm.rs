@@ -16,8 +16,8 @@ mod f16_avx512;
 mod finish;
 mod fma;
 mod int8;
-mod method;
-mod rows;
+pub(crate) mod method;
+pub(crate) mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -49,7 +49,7 @@ pub enum Epilogue<'a> {
 #[derive(Debug, Default)]
 pub struct GemmScratch {
     /// Packed rows of X.
-    x: Vec<Line>,
+    pub(crate) x: Vec<Line>,
     /// Scales of the rows of X; int8 only.
     scales: Vec<f32>,
     /// A panel in f32, where W is kept in less.
@@ -129,16 +129,39 @@ fn multiply(
     rows: usize,
     sums: &mut Sums,
 ) {
+    // SAFETY: `Sums` has room for the tallest tile of the widest panel.
+    unsafe { run(method, x, panel, units, rows, sums.0.as_mut_ptr().cast()) };
+}
+
+/// As [`multiply`], into lines.
+pub(crate) fn multiply_into(
+    method: Method,
+    x: &[Line],
+    panel: &[Line],
+    units: usize,
+    rows: usize,
+    sums: &mut [Line],
+) {
+    assert!(sums.len() * WORDS >= rows * method.panel, "no room for the sums");
+    // SAFETY: there is room (checked above), aligned as lines are.
+    unsafe { run(method, x, panel, units, rows, sums.as_mut_ptr().cast()) };
+}
+
+/// # Safety
+/// `sums` has room for `rows` x the columns of a panel, aligned to 64 bytes.
+unsafe fn run(
+    method: Method,
+    x: &[Line],
+    panel: &[Line],
+    units: usize,
+    rows: usize,
+    sums: *mut f32,
+) {
     assert!(x.len() >= units.div_ceil(WORDS) * rows, "X ends early");
     assert!(panel.len() >= units * PANEL_LINES, "W ends early");
-    let tile = Tile {
-        x: x.as_ptr().cast(),
-        w: panel.as_ptr().cast(),
-        sums: sums.0.as_mut_ptr().cast(),
-        units,
-    };
-    // SAFETY: `x` and `panel` are as long as `Tile` says (checked above), `sums` has room for the
-    // tallest tile of the widest panel, and the CPU has the kernel's features because `method` was
-    // made from an `Isa` that has them.
+    let tile = Tile { x: x.as_ptr().cast(), w: panel.as_ptr().cast(), sums, units };
+    // SAFETY: `x` and `panel` are as long as `Tile` says (checked above), the caller vouches for
+    // `sums`, and the CPU has the kernel's features because `method` was made from an `Isa` that
+    // has them.
     unsafe { method.kernels[rows - 1](&tile) };
 }

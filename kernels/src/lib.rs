@@ -1,4 +1,4 @@
-//! The numeric kernels of polysift's CPU path: matrix multiplication, layer norm, softmax, GELU, pooling;
+//! The numeric kernels of polysift's CPU path: matrix multiplication, attention, layer norm, GELU, pooling;
 //! in [`cuda`] those of NVIDIA cards.
 //!
 //! Owns every unsafe block of the project but one (the file mapping of the model weights). Knows
@@ -15,8 +15,9 @@
 //!   outside its slices.
 
 mod arithmetic;
+mod attention;
 pub mod cuda;
-mod exp;
+mod exp2;
 mod gelu;
 mod gemm;
 mod isa;
@@ -24,9 +25,9 @@ mod layer_norm;
 mod matrix;
 mod packed;
 mod pool;
-mod softmax;
 
 pub use arithmetic::Arithmetic;
+pub use attention::{AttentionScratch, attention};
 pub use gelu::gelu;
 pub use gemm::{Epilogue, GemmScratch, gemm};
 pub use isa::Isa;
@@ -34,4 +35,3 @@ pub use layer_norm::{add_layer_norm, layer_norm};
 pub use matrix::{Matrix, MatrixMut};
 pub use packed::PackedMatrix;
 pub use pool::mean_rows;
-pub use softmax::softmax;

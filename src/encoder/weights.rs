@@ -256,9 +256,8 @@ fn bytes_of(dtype: Dtype) -> usize {
 
 /// Whether all values are finite: none has an exponent of ones.
 fn is_finite(dtype: Dtype, bytes: &[u8]) -> bool {
-    let none = |exponent: u16| {
-        move |half: &[u8; 2]| u16::from_le_bytes(*half) & exponent != exponent
-    };
+    let none =
+        |exponent: u16| move |half: &[u8; 2]| u16::from_le_bytes(*half) & exponent != exponent;
     match dtype {
         Dtype::F16 => bytes.as_chunks().0.iter().all(none(0x7c00)),
         Dtype::BF16 => bytes.as_chunks().0.iter().all(none(0x7f80)),

@@ -10,7 +10,7 @@ use crate::{Arithmetic, Isa};
 /// error grows with the length of a chain.
 pub(super) const BLOCK: usize = 128;
 /// Most rows of a tile.
-const MAX_TILE_ROWS: usize = 14;
+pub(crate) const MAX_TILE_ROWS: usize = 14;
 /// Columns of the widest panel.
 pub(super) const MAX_COLUMNS: usize = 64;
 
@@ -24,7 +24,7 @@ impl Sums {
 
 /// What a 32-bit word of packed X holds; W has the same form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// A value in f32, rounded to the arithmetic; W is expanded to f32 where it is not.
     F32(Arithmetic),
     /// Two steps in bf16.
@@ -37,7 +37,7 @@ pub(super) enum Form {
 
 impl Form {
     /// Steps of the depth in one unit.
-    pub(super) fn steps(self) -> usize {
+    pub(crate) fn steps(self) -> usize {
         match self {
             Self::F32(_) | Self::F16 => 1,
             Self::Bf16 => 2,
@@ -47,7 +47,7 @@ impl Form {
 }
 
 /// One call of a micro-kernel: the sums of `rows` x one panel.
-pub(super) struct Tile {
+pub(crate) struct Tile {
     /// `[units / 16, rows, 16]` words, the last group padded.
     pub(super) x: *const u32,
     /// `[units, 32]` words, aligned to 64 bytes.
@@ -58,20 +58,20 @@ pub(super) struct Tile {
 }
 
 /// A micro-kernel for a fixed number of rows.
-pub(super) type Kernel = unsafe fn(&Tile);
+pub(crate) type Kernel = unsafe fn(&Tile);
 
 /// A form with the kernels that take it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Method {
-    pub(super) form: Form,
+pub(crate) struct Method {
+    pub(crate) form: Form,
     /// By number of rows, from one on.
-    pub(super) kernels: &'static [Kernel],
+    pub(crate) kernels: &'static [Kernel],
     /// Columns of a panel.
-    pub(super) panel: usize,
+    pub(crate) panel: usize,
 }
 
 impl Method {
-    pub(super) fn new(isa: Isa, arithmetic: Arithmetic) -> Self {
+    pub(crate) fn new(isa: Isa, arithmetic: Arithmetic) -> Self {
         let units = isa.units();
         let (form, kernels): (_, &'static [Kernel]) = match arithmetic {
             #[cfg(target_arch = "x86_64")]

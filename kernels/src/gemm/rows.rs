@@ -12,7 +12,7 @@ use crate::packed::{Line, WORDS};
 use crate::{Arithmetic, Isa, Matrix};
 
 /// Packs `tiles`, which follow each other, into `scratch`: for each tile `[groups, rows, 16 words]`.
-pub(super) fn pack(
+pub(crate) fn pack(
     isa: Isa,
     form: Form,
     x: Matrix<'_>,
