@@ -6,17 +6,18 @@ use super::Epilogue;
 use super::method::{Form, MAX_COLUMNS, Method, Sums};
 use crate::gelu::gelu_scalar;
 use crate::isa::{inlined, vectorized};
+use crate::packed::WORDS;
 use crate::{Matrix, MatrixMut, PackedMatrix};
 
 /// What the columns of a panel need, padded to its width.
 pub(super) struct Columns<'a> {
-    first: usize,
+    pub(super) first: usize,
     /// Columns that exist.
-    width: usize,
+    pub(super) width: usize,
     panel: usize,
     tail: Tail<'a>,
     bias: [f32; MAX_COLUMNS],
-    /// int8 only.
+    /// int8 only: scales and offsets of the columns.
     dequantisation: Option<(&'a [f32], &'a [i32])>,
 }
 
@@ -27,6 +28,9 @@ enum Tail<'a> {
     Gelu,
     Residual(Matrix<'a>),
 }
+
+/// 16 neighbouring values of a row.
+type Chunk = [f32; WORDS];
 
 impl<'a> Columns<'a> {
     pub(super) fn new(
@@ -71,42 +75,70 @@ inlined! {
         y: &mut MatrixMut<'_>,
         rows: Range<usize>,
     ) {
-        for (i, row) in rows.enumerate() {
-            let values = &sums.0[i * columns.panel..][..columns.panel];
-            let mut finished = [0.0; MAX_COLUMNS];
-            match columns.dequantisation {
-                None => {
-                    for (to, &sum) in finished.iter_mut().zip(values) {
-                        *to = f32::from_bits(sum);
-                    }
-                }
-                Some((column_scales, offsets)) => {
-                    for (j, to) in finished[..columns.panel].iter_mut().enumerate() {
-                        let sum = values[j].cast_signed() - offsets[j];
-                        *to = sum as f32 * column_scales[j] * scales[i];
-                    }
-                }
+        let (chunks, _) = sums.0.as_chunks::<WORDS>();
+        let tile = chunks.chunks_exact(columns.panel / WORDS);
+        let values = |sum: &[u32; WORDS], i: usize, c: usize| match columns.dequantisation {
+            None => sum.map(f32::from_bits),
+            Some((of_columns, offsets)) => {
+                dequantised(sum, &of_columns[c..], &offsets[c..], scales[i])
             }
-            if !matches!(columns.tail, Tail::None) {
-                for (value, bias) in finished.iter_mut().zip(&columns.bias) {
-                    *value += bias;
-                }
-            }
-            match columns.tail {
-                Tail::None | Tail::Bias => {}
-                Tail::Gelu => {
-                    for value in &mut finished[..columns.panel] {
-                        *value = gelu_scalar(*value);
-                    }
-                }
-                Tail::Residual(residual) => {
-                    let residual = &residual.row(row)[columns.first..][..columns.width];
-                    for (value, residual) in finished.iter_mut().zip(residual) {
-                        *value += residual;
-                    }
-                }
-            }
-            y.part(row, columns.first, columns.width).copy_from_slice(&finished[..columns.width]);
+        };
+        match columns.tail {
+            Tail::None => each(columns, tile, y, rows, |sum, i, c, _| values(sum, i, c)),
+            Tail::Bias => each(columns, tile, y, rows, |sum, i, c, _| {
+                added(values(sum, i, c), &columns.bias[c..])
+            }),
+            Tail::Gelu => each(columns, tile, y, rows, |sum, i, c, _| {
+                added(values(sum, i, c), &columns.bias[c..]).map(gelu_scalar)
+            }),
+            Tail::Residual(residual) => each(columns, tile, y, rows, |sum, i, c, row| {
+                let residual = &residual.row(row)[columns.first..][..columns.width][c..];
+                added(added(values(sum, i, c), &columns.bias[c..]), residual)
+            }),
         }
+    }
+
+    /// Writes what `value` makes of each chunk of `tile`, given its row in the tile, column and row.
+    fn each<'a>(
+        columns: &Columns<'_>,
+        tile: impl Iterator<Item = &'a [[u32; WORDS]]>,
+        y: &mut MatrixMut<'_>,
+        rows: Range<usize>,
+        value: impl Fn(&[u32; WORDS], usize, usize, usize) -> Chunk,
+    ) {
+        for ((i, row), sums) in rows.enumerate().zip(tile) {
+            let mut to = y.part(row, columns.first, columns.width).chunks_mut(WORDS);
+            for (c, sum) in sums.iter().enumerate() {
+                let Some(to) = to.next() else { break };
+                let chunk = value(sum, i, c * WORDS, row);
+                if let Some(to) = to.as_mut_array() {
+                    *to = chunk;
+                } else {
+                    to.copy_from_slice(&chunk[..to.len()]);
+                }
+            }
+        }
+    }
+
+    /// `chunk` and the `addend` of the columns that exist.
+    fn added(chunk: Chunk, addend: &[f32]) -> Chunk {
+        let mut sums = chunk;
+        if let Some(addend) = addend.first_chunk::<WORDS>() {
+            for (sum, a) in sums.iter_mut().zip(addend) {
+                *sum += a;
+            }
+        } else {
+            for (sum, a) in sums.iter_mut().zip(addend) {
+                *sum += a;
+            }
+        }
+        sums
+    }
+
+    fn dequantised(sum: &[u32; WORDS], scales: &[f32], offsets: &[i32], scale: f32) -> Chunk {
+        let (scales, offsets) = (&scales[..WORDS], &offsets[..WORDS]);
+        std::array::from_fn(|j| {
+            (sum[j].cast_signed() - offsets[j]) as f32 * scales[j] * scale
+        })
     }
 }
