@@ -2,12 +2,11 @@
 //! takes two loads, and for each row a broadcast and two multiply-adds.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512h, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps,
-    _mm512_castph_si512, _mm512_castsi512_ph, _mm512_castsi512_ps, _mm512_castsi512_si256,
-    _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_extracti64x4_epi64,
-    _mm512_fmadd_ph, _mm512_fmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_set1_epi32,
-    _mm512_setzero_ph, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_store_ps,
-    _mm512_store_si512,
+    __m256i, __m512, __m512bh, __m512h, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch,
+    _mm256_load_si256, _mm512_add_ps, _mm512_castsi512_ph, _mm512_castsi512_ps, _mm512_cvtph_ps,
+    _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ph, _mm512_fmadd_ps, _mm512_load_ps,
+    _mm512_load_si512, _mm512_set1_epi32, _mm512_setzero_ph, _mm512_setzero_ps,
+    _mm512_setzero_si512, _mm512_store_ps, _mm512_store_si512,
 };
 use std::mem::transmute;
 
@@ -19,8 +18,8 @@ const AHEAD: usize = 16;
 
 /// A kernel whose `$step` adds the products of a word of X and 16 words of W to a register of sums.
 macro_rules! kernel {
-    ($name:ident, $kernels:ident, $features:literal, $zero:ident, $step:ident, $add:ident) => {
-        pub(super) const $kernels: [Kernel; 14] = by_rows!($name: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+    ($name:ident, $kernels:ident, $features:literal, $zero:ident, $step:ident, $store:ident, $add:ident) => {
+pub(super) const $kernels: [Kernel; 14] = by_rows!($name: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
 
         /// # Safety
         #[doc = concat!("The CPU has ", $features, "; the pointers of `tile` cover `ROWS` rows.")]
@@ -61,10 +60,10 @@ macro_rules! kernel {
                         x = x.add(ROWS * WORDS);
                         block -= block.min(WORDS);
                     }
-                    for (i, sums) in sums.iter().enumerate() {
-                        let row = size_of_val(sums) / size_of_val(&$zero()) * i;
-                        $add(tile.sums, row, sums[0], first);
-                        $add(tile.sums, row + 1, sums[1], first);
+                    if first {
+                        $store(tile, &sums);
+                    } else {
+                        $add(tile, &sums);
                     }
                 }
                 if left == 0 {
@@ -75,26 +74,43 @@ macro_rules! kernel {
     };
 }
 
-kernel!(f32_kernel, F32, "avx512f", _mm512_setzero_ps, f32_step, f32_add);
-kernel!(bf16_kernel, BF16, "avx512f,avx512bf16", _mm512_setzero_ps, bf16_step, f32_add);
-kernel!(f16_kernel, F16, "avx512f,avx512fp16", _mm512_setzero_ph, f16_step, f16_add);
+kernel!(f32_kernel, F32, "avx512f,avx512vl", _mm512_setzero_ps, f32_step, f32_store, f32_add);
+kernel!(
+    bf16_kernel,
+    BF16,
+    "avx512f,avx512vl,avx512bf16",
+    _mm512_setzero_ps,
+    bf16_step,
+    f32_store,
+    f32_add
+);
+kernel!(
+    f16_kernel,
+    F16,
+    "avx512f,avx512vl,avx512fp16",
+    _mm512_setzero_ph,
+    f16_step,
+    f16_store,
+    f16_add
+);
 kernel!(
     int8_kernel,
     INT8,
-    "avx512f,avx512vnni",
+    "avx512f,avx512vl,avx512vnni",
     _mm512_setzero_si512,
     _mm512_dpbusd_epi32,
-    int8_add
+    int8_store,
+    int8_store
 );
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vl")]
 fn f32_step(sum: __m512, x: __m512i, w: __m512i) -> __m512 {
     _mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(w), sum)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bf16")]
+#[target_feature(enable = "avx512f,avx512vl,avx512bf16")]
 fn bf16_step(sum: __m512, x: __m512i, w: __m512i) -> __m512 {
     // SAFETY: both are 512 bits.
     let pairs = |words| unsafe { transmute::<__m512i, __m512bh>(words) };
@@ -102,52 +118,95 @@ fn bf16_step(sum: __m512, x: __m512i, w: __m512i) -> __m512 {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512fp16")]
+#[target_feature(enable = "avx512f,avx512vl,avx512fp16")]
 fn f16_step(sum: __m512h, x: __m512i, w: __m512i) -> __m512h {
     _mm512_fmadd_ph(_mm512_castsi512_ph(x), _mm512_castsi512_ph(w), sum)
 }
 
-/// Adds `sum` to the `i`-th 16 values at `to`, or to zero.
-///
 /// # Safety
-/// They exist.
+/// `tile` has `ROWS` rows.
 #[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn f32_add(to: *mut f32, i: usize, sum: __m512, first: bool) {
-    // SAFETY: the caller vouches for 16 values, aligned to their size.
-    unsafe {
-        let to = to.add(i * 16);
-        let before = if first { _mm512_setzero_ps() } else { _mm512_load_ps(to) };
-        _mm512_store_ps(to, _mm512_add_ps(before, sum));
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn f32_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512; 2]; ROWS]) {
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        unsafe {
+            let to = tile.sums.add(i * 32);
+            _mm512_store_ps(to, sums[0]);
+            _mm512_store_ps(to.add(16), sums[1]);
+        }
     }
 }
 
-/// Adds `sum` to the `i`-th 32 values at `to`, or to zero.
-///
 /// # Safety
-/// They exist.
+/// `tile` has `ROWS` rows.
 #[inline]
-#[target_feature(enable = "avx512f,avx512fp16")]
-unsafe fn f16_add(to: *mut f32, i: usize, sum: __m512h, first: bool) {
-    let sum = _mm512_castph_si512(sum);
-    let low = _mm512_cvtph_ps(_mm512_castsi512_si256(sum));
-    let high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(sum));
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn f32_add<const ROWS: usize>(tile: &Tile, sums: &[[__m512; 2]; ROWS]) {
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        unsafe {
+            let (low, high) = (tile.sums.add(i * 32), tile.sums.add(i * 32 + 16));
+            _mm512_store_ps(low, _mm512_add_ps(_mm512_load_ps(low), sums[0]));
+            _mm512_store_ps(high, _mm512_add_ps(_mm512_load_ps(high), sums[1]));
+        }
+    }
+}
+
+/// # Safety
+/// `tile` has `ROWS` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn int8_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512i; 2]; ROWS]) {
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        unsafe {
+            let to = tile.sums.add(i * 32);
+            _mm512_store_si512(to.cast(), sums[0]);
+            _mm512_store_si512(to.add(16).cast(), sums[1]);
+        }
+    }
+}
+
+/// # Safety
+/// `tile` has `ROWS` rows of 64 columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512fp16")]
+unsafe fn f16_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512h; 2]; ROWS]) {
+    let copy = *sums;
     // SAFETY: as the caller says.
-    unsafe {
-        f32_add(to, 2 * i, low, first);
-        f32_add(to, 2 * i + 1, high, first);
-    }
+    unsafe { add_halves::<true>(tile.sums, copy.as_flattened()) };
 }
 
-/// Writes `sum` to the `i`-th 16 values at `to`: int8 has one block.
+/// # Safety
+/// `tile` has `ROWS` rows of 64 columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512fp16")]
+unsafe fn f16_add<const ROWS: usize>(tile: &Tile, sums: &[[__m512h; 2]; ROWS]) {
+    let copy = *sums;
+    // SAFETY: as the caller says.
+    unsafe { add_halves::<false>(tile.sums, copy.as_flattened()) };
+}
+
+/// Adds f16 sums in f32. Not inlined: within a kernel it takes the sums' registers.
 ///
 /// # Safety
-/// They exist.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn int8_add(to: *mut f32, i: usize, sum: __m512i, _first: bool) {
-    // SAFETY: the caller vouches for 16 values, aligned to their size.
-    unsafe { _mm512_store_si512(to.add(i * 16).cast(), sum) };
+/// `to` has 32 values for each register of `sums`, aligned to 64 bytes.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512vl,avx512fp16")]
+unsafe fn add_halves<const FIRST: bool>(to: *mut f32, sums: &[__m512h]) {
+    for (i, sum) in sums.iter().enumerate() {
+        let halves = (&raw const *sum).cast::<__m256i>();
+        for half in 0..2 {
+            // SAFETY: 16 of the 32 values of a register, and as many of `to`.
+            unsafe {
+                let value = _mm512_cvtph_ps(_mm256_load_si256(halves.add(half)));
+                let to = to.add(i * 32 + half * 16);
+                let sum = if FIRST { value } else { _mm512_add_ps(_mm512_load_ps(to), value) };
+                _mm512_store_ps(to, sum);
+            }
+        }
+    }
 }
 
 /// Fetches two lines that will be read.

@@ -29,9 +29,6 @@ enum Tail<'a> {
     Residual(Matrix<'a>),
 }
 
-/// 16 neighbouring values of a row.
-type Chunk = [f32; WORDS];
-
 impl<'a> Columns<'a> {
     pub(super) fn new(
         epilogue: Epilogue<'a>,
@@ -75,42 +72,27 @@ inlined! {
         y: &mut MatrixMut<'_>,
         rows: Range<usize>,
     ) {
-        let (chunks, _) = sums.0.as_chunks::<WORDS>();
-        let tile = chunks.chunks_exact(columns.panel / WORDS);
-        let values = |sum: &[u32; WORDS], i: usize, c: usize| match columns.dequantisation {
-            None => sum.map(f32::from_bits),
-            Some((of_columns, offsets)) => {
-                dequantised(sum, &of_columns[c..], &offsets[c..], scales[i])
-            }
-        };
-        match columns.tail {
-            Tail::None => each(columns, tile, y, rows, |sum, i, c, _| values(sum, i, c)),
-            Tail::Bias => each(columns, tile, y, rows, |sum, i, c, _| {
-                added(values(sum, i, c), &columns.bias[c..])
-            }),
-            Tail::Gelu => each(columns, tile, y, rows, |sum, i, c, _| {
-                added(values(sum, i, c), &columns.bias[c..]).map(gelu_scalar)
-            }),
-            Tail::Residual(residual) => each(columns, tile, y, rows, |sum, i, c, row| {
-                let residual = &residual.row(row)[columns.first..][..columns.width][c..];
-                added(added(values(sum, i, c), &columns.bias[c..]), residual)
-            }),
-        }
-    }
-
-    /// Writes what `value` makes of each chunk of `tile`, given its row in the tile, column and row.
-    fn each<'a>(
-        columns: &Columns<'_>,
-        tile: impl Iterator<Item = &'a [[u32; WORDS]]>,
-        y: &mut MatrixMut<'_>,
-        rows: Range<usize>,
-        value: impl Fn(&[u32; WORDS], usize, usize, usize) -> Chunk,
-    ) {
-        for ((i, row), sums) in rows.enumerate().zip(tile) {
-            let mut to = y.part(row, columns.first, columns.width).chunks_mut(WORDS);
-            for (c, sum) in sums.iter().enumerate() {
-                let Some(to) = to.next() else { break };
-                let chunk = value(sum, i, c * WORDS, row);
+        for (i, row) in rows.enumerate() {
+            let residual = match columns.tail {
+                Tail::Residual(residual) => &residual.row(row)[columns.first..][..columns.width],
+                _ => &[],
+            };
+            let sums = &sums.0[i * columns.panel..][..columns.panel];
+            let to = y.part(row, columns.first, columns.width);
+            for (c, to) in to.chunks_mut(WORDS).enumerate() {
+                let mut chunk = values(columns, sums, c * WORDS, scales.get(i));
+                if !matches!(columns.tail, Tail::None) {
+                    add(&mut chunk, &columns.bias[c * WORDS..]);
+                }
+                match columns.tail {
+                    Tail::None | Tail::Bias => {}
+                    Tail::Gelu => {
+                        for value in &mut chunk {
+                            *value = gelu_scalar(*value);
+                        }
+                    }
+                    Tail::Residual(_) => add(&mut chunk, &residual[c * WORDS..]),
+                }
                 if let Some(to) = to.as_mut_array() {
                     *to = chunk;
                 } else {
@@ -120,25 +102,33 @@ inlined! {
         }
     }
 
-    /// `chunk` and the `addend` of the columns that exist.
-    fn added(chunk: Chunk, addend: &[f32]) -> Chunk {
-        let mut sums = chunk;
-        if let Some(addend) = addend.first_chunk::<WORDS>() {
-            for (sum, a) in sums.iter_mut().zip(addend) {
-                *sum += a;
+    /// The products at columns `c..` of the panel.
+    fn values(columns: &Columns<'_>, sums: &[u32], c: usize, scale: Option<&f32>) -> [f32; WORDS] {
+        let mut values = [0.0; WORDS];
+        let sums = &sums[c..][..WORDS];
+        if let (Some((scales, offsets)), Some(scale)) = (columns.dequantisation, scale) {
+            let (scales, offsets) = (&scales[c..][..WORDS], &offsets[c..][..WORDS]);
+            for (j, value) in values.iter_mut().enumerate() {
+                *value = (sums[j].cast_signed() - offsets[j]) as f32 * scales[j] * scale;
             }
         } else {
-            for (sum, a) in sums.iter_mut().zip(addend) {
-                *sum += a;
+            for (value, sum) in values.iter_mut().zip(sums) {
+                *value = f32::from_bits(*sum);
             }
         }
-        sums
+        values
     }
 
-    fn dequantised(sum: &[u32; WORDS], scales: &[f32], offsets: &[i32], scale: f32) -> Chunk {
-        let (scales, offsets) = (&scales[..WORDS], &offsets[..WORDS]);
-        std::array::from_fn(|j| {
-            (sum[j].cast_signed() - offsets[j]) as f32 * scales[j] * scale
-        })
+    /// Adds as much of `addend` as there is.
+    fn add(chunk: &mut [f32; WORDS], addend: &[f32]) {
+        if let Some(addend) = addend.first_chunk::<WORDS>() {
+            for (value, a) in chunk.iter_mut().zip(addend) {
+                *value += a;
+            }
+        } else {
+            for (value, a) in chunk.iter_mut().zip(addend) {
+                *value += a;
+            }
+        }
     }
 }
