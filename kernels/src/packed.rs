@@ -94,7 +94,8 @@ impl PackedMatrix {
             + size_of_val(&self.offsets[..])
     }
 
-    fn resize(&mut self, arithmetic: Arithmetic, outputs: usize, depth: usize) {
+    /// Zeros for `outputs` and `depth`, in the memory that is there.
+    pub(crate) fn resize(&mut self, arithmetic: Arithmetic, outputs: usize, depth: usize) {
         (self.arithmetic, self.outputs, self.depth) = (arithmetic, outputs, depth);
         let panels = outputs.div_ceil(arithmetic.panel());
         self.lines.clear();
@@ -146,6 +147,11 @@ impl PackedMatrix {
     /// Units of the depth, with the padding.
     pub(crate) fn units(&self) -> usize {
         self.depth.div_ceil(self.arithmetic.steps()).next_multiple_of(UNROLL)
+    }
+
+    pub(crate) fn panels_mut(&mut self) -> impl Iterator<Item = &mut [Line]> {
+        let lines = self.units() * PANEL_LINES;
+        self.lines.chunks_exact_mut(lines.max(1))
     }
 
     /// Panel `p`: `[units, PANEL_LINES]`.
