@@ -30,7 +30,7 @@ use crate::packed::{Line, PANEL_LINES, UNROLL, WORDS};
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix};
 
 /// Cache lines of X in one block of rows: half of a second-level cache of 1 MiB.
-const ROW_BLOCK_LINES: usize = 512 * 1024 / 64;
+const ROW_BLOCK_LINES: usize = 1024 * 1024 / 64;
 
 /// What happens to a value of the product before it is final.
 #[derive(Debug, Clone, Copy)]
@@ -83,6 +83,7 @@ pub fn gemm(
     let tile_rows = method.kernels.len();
     let row_lines = units.div_ceil(WORDS);
     let block = (ROW_BLOCK_LINES / row_lines.max(1) / tile_rows).max(1) * tile_rows;
+    let mut sums = Sums::ZERO;
     for rows in parts(0..x.rows(), block) {
         let tiles = || parts(rows.clone(), tile_rows);
         rows::pack(isa, method.form, x, tiles(), scratch);
@@ -92,7 +93,6 @@ pub fn gemm(
             for tile in tiles() {
                 let start = tile.start - rows.start;
                 let x = &scratch.x[start * row_lines..][..tile.len() * row_lines];
-                let mut sums = Sums::ZERO;
                 let to = y.target(tile.start, columns.first, columns.width);
                 multiply(method, x, panel, units, tile.len(), to, &mut sums);
                 let scales = scratch.scales.get(start..).unwrap_or_default();

@@ -17,16 +17,18 @@ pub(super) fn panel<'a>(
     let Form::F32(arithmetic @ (Arithmetic::Bf16 | Arithmetic::F16)) = method.form else {
         return w.panel(p);
     };
-    scratch.clear();
-    scratch.resize(2 * w.units() * PANEL_LINES, Line::ZERO);
+    let halves = if arithmetic == Arithmetic::Bf16 { 2 } else { 1 };
+    let lines = halves * w.units() * PANEL_LINES;
+    if scratch.len() < lines {
+        scratch.resize(lines, Line::ZERO);
+    }
     if arithmetic == Arithmetic::Bf16 {
         expand_bf16(isa, w.panel(p), scratch);
     } else {
-        scratch.truncate(w.units() * PANEL_LINES);
         // A panel of f16 is two of f32: the columns of one of its lines.
         expand_f16(isa, w.panel(p / 2).get(p % 2..).unwrap_or_default(), scratch);
     }
-    scratch
+    &scratch[..lines]
 }
 
 vectorized! { fn expand_bf16(panel: &[Line], expanded: &mut [Line]) = expand_bf16_body }
@@ -36,10 +38,14 @@ inlined! {
     fn expand_bf16_body(panel: &[Line], expanded: &mut [Line]) {
         let (pairs, _) = panel.as_chunks::<PANEL_LINES>();
         let (steps, _) = expanded.as_chunks_mut::<{ 2 * PANEL_LINES }>();
-        for (pair, steps) in pairs.iter().zip(steps) {
-            for (i, line) in pair.iter().enumerate() {
-                steps[i] = Line(line.0.map(|word| bf16_value(word & 0xffff).to_bits()));
-                steps[PANEL_LINES + i] = Line(line.0.map(|word| bf16_value(word >> 16).to_bits()));
+        for ([a, b], [a_even, b_even, a_odd, b_odd]) in pairs.iter().zip(steps) {
+            for (pair, even, odd) in [(a, a_even, a_odd), (b, b_even, b_odd)] {
+                for (pair, even) in pair.0.iter().zip(&mut even.0) {
+                    *even = bf16_value(pair & 0xffff).to_bits();
+                }
+                for (pair, odd) in pair.0.iter().zip(&mut odd.0) {
+                    *odd = bf16_value(pair >> 16).to_bits();
+                }
             }
         }
     }
@@ -47,9 +53,14 @@ inlined! {
     fn expand_f16_body(panel: &[Line], expanded: &mut [Line]) {
         let (steps, _) = expanded.as_chunks_mut::<PANEL_LINES>();
         for (line, step) in panel.iter().step_by(PANEL_LINES).zip(steps) {
-            for (half, to) in step.iter_mut().enumerate() {
-                let value = |i: usize| line.0[half * WORDS / 2 + i / 2] >> (i % 2 * 16) & 0xffff;
-                *to = Line(std::array::from_fn(|i| f16_value(value(i)).to_bits()));
+            let mut halves = [0; 2 * WORDS];
+            for (pair, word) in halves.as_chunks_mut().0.iter_mut().zip(line.0) {
+                *pair = [word as u16, (word >> 16) as u16];
+            }
+            for (to, halves) in step.iter_mut().zip(halves.as_chunks::<WORDS>().0) {
+                for (to, &half) in to.0.iter_mut().zip(halves) {
+                    *to = f16_value(u32::from(half)).to_bits();
+                }
             }
         }
     }

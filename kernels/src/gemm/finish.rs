@@ -79,27 +79,40 @@ inlined! {
             };
             let sums = &sums.0[i * columns.panel..][..columns.panel];
             let to = y.part(row, columns.first, columns.width);
-            for (c, to) in to.chunks_mut(WORDS).enumerate() {
-                let mut chunk = values(columns, sums, c * WORDS, scales.get(i));
-                if !matches!(columns.tail, Tail::None) {
-                    add(&mut chunk, &columns.bias[c * WORDS..]);
-                }
-                match columns.tail {
-                    Tail::None | Tail::Bias => {}
-                    Tail::Gelu => {
-                        for value in &mut chunk {
-                            *value = gelu_scalar(*value);
-                        }
-                    }
-                    Tail::Residual(_) => add(&mut chunk, &residual[c * WORDS..]),
-                }
-                if let Some(to) = to.as_mut_array() {
-                    *to = chunk;
-                } else {
-                    to.copy_from_slice(&chunk[..to.len()]);
-                }
+            let (whole, rest) = to.as_chunks_mut();
+            let end = whole.len() * WORDS;
+            for (c, to) in whole.iter_mut().enumerate() {
+                *to = chunk(columns, sums, c * WORDS, scales.get(i), residual);
+            }
+            if !rest.is_empty() {
+                let chunk = chunk(columns, sums, end, scales.get(i), residual);
+                rest.copy_from_slice(&chunk[..rest.len()]);
             }
         }
+    }
+
+    /// The values of columns `c..` of the panel.
+    fn chunk(
+        columns: &Columns<'_>,
+        sums: &[u32],
+        c: usize,
+        scale: Option<&f32>,
+        residual: &[f32],
+    ) -> [f32; WORDS] {
+        let mut chunk = values(columns, sums, c, scale);
+        if !matches!(columns.tail, Tail::None) {
+            add(&mut chunk, &columns.bias[c..]);
+        }
+        match columns.tail {
+            Tail::None | Tail::Bias => {}
+            Tail::Gelu => {
+                for value in &mut chunk {
+                    *value = gelu_scalar(*value);
+                }
+            }
+            Tail::Residual(_) => add(&mut chunk, &residual[c..]),
+        }
+        chunk
     }
 
     /// The products at columns `c..` of the panel.
