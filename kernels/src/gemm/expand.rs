@@ -36,14 +36,16 @@ vectorized! { fn expand_f16(panel: &[Line], expanded: &mut [Line]) = expand_f16_
 
 inlined! {
     fn expand_bf16_body(panel: &[Line], expanded: &mut [Line]) {
-        let (pairs, _) = panel.as_chunks::<PANEL_LINES>();
+        // Not a constant for the compiler: it would unroll the loops below and not vectorise them.
+        let width = WORDS.min(panel.len());
         let (steps, _) = expanded.as_chunks_mut::<{ 2 * PANEL_LINES }>();
-        for ([a, b], [a_even, b_even, a_odd, b_odd]) in pairs.iter().zip(steps) {
-            for (pair, even, odd) in [(a, a_even, a_odd), (b, b_even, b_odd)] {
-                for (pair, even) in pair.0.iter().zip(&mut even.0) {
-                    *even = bf16_value(pair & 0xffff).to_bits();
+        for (pairs, steps) in panel.as_chunks::<PANEL_LINES>().0.iter().zip(steps) {
+            let (even, odd) = steps.split_at_mut(PANEL_LINES);
+            for ((pairs, even), odd) in pairs.iter().zip(even).zip(odd) {
+                for (pair, even) in pairs.0[..width].iter().zip(&mut even.0) {
+                    *even = bf16_value(*pair).to_bits();
                 }
-                for (pair, odd) in pair.0.iter().zip(&mut odd.0) {
+                for (pair, odd) in pairs.0[..width].iter().zip(&mut odd.0) {
                     *odd = bf16_value(pair >> 16).to_bits();
                 }
             }
