@@ -1,34 +1,42 @@
 //! Panels of bf16 and f16 in f32, for CPUs that do not multiply these formats.
 
-use super::method::{Form, Method};
+use std::ops::Range;
+
+use super::method::Form;
+use super::panel::Panel;
+use crate::Arithmetic;
 use crate::arithmetic::{bf16_value, f16_value};
 use crate::isa::{inlined, vectorized};
 use crate::packed::{Line, PANEL_LINES, WORDS};
-use crate::{Arithmetic, Isa, PackedMatrix};
 
-/// Panel `p` of `w` as the kernels of `method` read it, in `scratch` if it is not kept so.
-pub(super) fn panel<'a>(
-    isa: Isa,
-    w: &'a PackedMatrix,
-    p: usize,
-    method: Method,
+/// The units `depth` of `panel` as W keeps them and, expanded into `scratch` if need be, as the
+/// kernels read them.
+pub(super) fn stretch<'a>(
+    panel: &Panel<'a>,
+    depth: Range<usize>,
     scratch: &'a mut Vec<Line>,
-) -> &'a [Line] {
-    let Form::F32(arithmetic @ (Arithmetic::Bf16 | Arithmetic::F16)) = method.form else {
-        return w.panel(p);
+) -> (&'a [Line], &'a [Line]) {
+    let Panel { isa, w, p, .. } = *panel;
+    let Form::F32(arithmetic @ (Arithmetic::Bf16 | Arithmetic::F16)) = panel.method.form else {
+        let kept = &w.panel(p)[depth.start * PANEL_LINES..depth.end * PANEL_LINES];
+        return (kept, kept);
     };
-    let halves = if arithmetic == Arithmetic::Bf16 { 2 } else { 1 };
-    let lines = halves * w.units() * PANEL_LINES;
+    let lines = depth.len() * PANEL_LINES;
     if scratch.len() < lines {
         scratch.resize(lines, Line::ZERO);
     }
+    let expanded = &mut scratch[..lines];
     if arithmetic == Arithmetic::Bf16 {
-        expand_bf16(isa, w.panel(p), scratch);
+        // A line holds two steps.
+        let kept = &w.panel(p)[depth.start * PANEL_LINES / 2..depth.end * PANEL_LINES / 2];
+        expand_bf16(isa, kept, expanded);
+        (kept, expanded)
     } else {
         // A panel of f16 is two of f32: the columns of one of its lines.
-        expand_f16(isa, w.panel(p / 2).get(p % 2..).unwrap_or_default(), scratch);
+        let kept = &w.panel(p / 2)[depth.start * PANEL_LINES..depth.end * PANEL_LINES];
+        expand_f16(isa, kept.get(p % 2..).unwrap_or_default(), expanded);
+        (kept, expanded)
     }
-    &scratch[..lines]
 }
 
 vectorized! { fn expand_bf16(panel: &[Line], expanded: &mut [Line]) = expand_bf16_body }
