@@ -15,7 +15,7 @@ mod weights_f16;
 use std::ops::Range;
 
 use crate::gemm::method::{Form, MAX_TILE_ROWS, Method};
-use crate::gemm::{multiply_into, rows};
+use crate::gemm::{direct::multiply, rows};
 use crate::isa::{inlined, vectorized};
 use crate::packed::{Line, WORDS};
 use crate::{Arithmetic, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix};
@@ -93,7 +93,7 @@ pub fn attention(
         let weights = weigh(isa, method, &queries.x, keys, end - first, scores, &mut softmax);
         let inverses = softmax.sums.map(|lanes| 1.0 / lanes.iter().sum::<f32>());
         for p in 0..head_size.div_ceil(method.panel) {
-            multiply_into(method, weights, values.panel(p), values.units(), end - first, sums);
+            multiply(method, weights, values.panel(p), values.units(), end - first, sums);
             let column = p * method.panel;
             for i in 0..end - first {
                 let row = out.part(first + i, column, method.panel.min(head_size - column));
@@ -168,7 +168,7 @@ fn weigh<'a>(
     let gap = rows * method.panel / WORDS;
     let panels = keys.outputs().div_ceil(method.panel);
     for (p, scores) in scores[gap..].chunks_exact_mut(gap).take(panels).enumerate() {
-        multiply_into(method, queries, keys.panel(p), keys.units(), rows, scores);
+        multiply(method, queries, keys.panel(p), keys.units(), rows, scores);
         let width = method.panel.min(keys.outputs() - p * method.panel);
         if width < method.panel {
             mask(scores, method.panel, width);

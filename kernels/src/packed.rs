@@ -160,13 +160,10 @@ impl PackedMatrix {
         &self.lines[p * lines..][..lines]
     }
 
-    /// Scales and offsets of the outputs of panel `p`; empty unless int8.
-    pub(crate) fn dequantisation(&self, p: usize) -> (&[f32], &[i32]) {
-        if self.arithmetic != Arithmetic::Int8 {
-            return (&[], &[]);
-        }
-        let panel = self.arithmetic.panel();
-        (&self.scales[p * panel..][..panel], &self.offsets[p * panel..][..panel])
+    /// Scales and offsets of 16 outputs from `first`, a multiple of 16; int8 only.
+    pub(crate) fn dequantisation(&self, first: usize) -> (&[f32; WORDS], &[i32; WORDS]) {
+        let (scales, offsets) = (self.scales.as_chunks().0, self.offsets.as_chunks().0);
+        (&scales[first / WORDS], &offsets[first / WORDS])
     }
 }
 
