@@ -13,6 +13,7 @@
 //! - Lengths that do not fit together are bugs of the caller and panic; no kernel reads or writes
 //!   outside its slices.
 
+mod byte_stream;
 pub mod cuda;
 mod exp;
 mod gelu;
@@ -22,8 +23,10 @@ mod layer_norm;
 mod matrix;
 mod packed;
 mod pool;
+mod rows;
 mod softmax;
 
+pub use byte_stream::{join_f16, join_f32};
 pub use gelu::gelu;
 pub use gemm::{Epilogue, GemmScratch, gemm};
 pub use isa::Isa;
@@ -31,4 +34,5 @@ pub use layer_norm::{add_layer_norm, layer_norm};
 pub use matrix::{Matrix, MatrixMut};
 pub use packed::PackedMatrix;
 pub use pool::mean_rows;
+pub use rows::{finite_rows, linear_f64, raise_to_row_max, relu};
 pub use softmax::softmax;

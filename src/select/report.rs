@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::block::Document;
 use super::counts::Amount;
 use super::plan::{Cut, CutKind};
 use super::rank::RankKey;
@@ -183,7 +184,7 @@ impl Selection {
 }
 
 /// A set of the selections that run side by side, by index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Branches(u64);
 
 impl Branches {
@@ -198,7 +199,7 @@ impl Branches {
 
 /// The selections that keep the document after all of `cuts`; where there are none, the index of
 /// the cut that removed it from the last.
-pub(super) fn survivors(cuts: &[CutReport], row: &Row<'_>) -> Result<Branches, (usize, Why)> {
+pub(super) fn survivors(cuts: &[CutReport], row: &impl Document) -> Result<Branches, (usize, Why)> {
     let mut alive = Branches(1);
     for (index, report) in cuts.iter().enumerate() {
         let (logit, score) = match Value::of(&report.cut, row) {
@@ -245,8 +246,8 @@ impl Bound {
     }
 
     /// Whether a candidate is kept; `rank` holds its logit only.
-    pub(super) fn keeps(&self, rank: RankKey, score: f32, row: &Row<'_>) -> bool {
-        let ranked = || rank.with_id(row.id, row.ordinal);
+    pub(super) fn keeps(&self, rank: RankKey, score: f32, row: &impl Document) -> bool {
+        let ranked = || rank.with_id(row.id(), row.ordinal());
         match self {
             Self::All => true,
             Self::Nothing => false,

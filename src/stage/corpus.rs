@@ -4,8 +4,8 @@ use super::Context;
 use crate::config::Weight;
 use crate::error::{Error, Result};
 use crate::run::{Plan, Shard, Stage};
-use crate::select::{Corpus, Row};
-use crate::store::{ScoreRows, read_scores, scan_scores};
+use crate::select::{Block, Corpus, HeadColumn, Wanted};
+use crate::store::{DocumentBatches, ScoreColumns, ScoreRows, ScoreScan, read_scores};
 
 /// Bits of an ordinal that count rows within a shard.
 const ROW_BITS: u32 = 40;
@@ -30,6 +30,15 @@ pub(crate) fn weight_of(weight: Weight, num_bytes: u64, num_tokens: u64) -> u64 
         Weight::Documents => 1,
         Weight::Bytes => num_bytes,
         Weight::Tokens => num_tokens,
+    }
+}
+
+/// The column of [`weight_of`], where there is one.
+fn weight_column(weight: Weight) -> Option<&'static str> {
+    match weight {
+        Weight::Documents => None,
+        Weight::Bytes => Some("num_bytes"),
+        Weight::Tokens => Some("num_tokens"),
     }
 }
 
@@ -74,73 +83,107 @@ impl Corpus for ScoredCorpus<'_> {
     fn scan(
         &self,
         shard: usize,
-        want_ids: bool,
-        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
     ) -> Result<()> {
         let (place, shard, num_parts) = self.shards[shard];
         for index in 0..num_parts {
             self.context.stop.check()?;
-            self.scan_part(place, shard, index, want_ids, visit)?;
+            if let Some(mut part) = self.open_part(shard, index, wanted)? {
+                part.scan(place, wanted, visit)?;
+            }
         }
         Ok(())
     }
 }
 
-/// The scores of a part by one head.
-#[derive(Default)]
-struct Column {
-    logits: Vec<Option<f32>>,
-    scores: Vec<Option<f32>>,
-}
-
 impl ScoredCorpus<'_> {
-    /// Streams the first head's part with the columns of the other heads beside it.
-    fn scan_part(
+    /// Part `index` of `shard`; `None` where it has no rows of the language.
+    fn open_part(
         &self,
-        place: u64,
         shard: &Shard,
         index: usize,
-        want_ids: bool,
-        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let path = |head: &str| self.context.run.scores_part(head, shard, index);
-        let Some((first, others)) = self.heads.split_first() else { return Ok(()) };
-        let mut columns = Vec::new();
-        for head in others {
-            let mut column = Column::default();
-            scan_scores(&path(head), false, &mut |block| {
-                column.logits.extend_from_slice(block.logits);
-                column.scores.extend_from_slice(block.scores);
-                Ok(())
-            })?;
-            columns.push(column);
+        wanted: &Wanted,
+    ) -> Result<Option<ScannedPart<'_>>> {
+        // Where no head is wanted the rows still count, and every head has them all.
+        let heads = if wanted.heads.is_empty() { &[0][..] } else { &wanted.heads };
+        let path = |head: usize| self.context.run.scores_part(self.heads[head], shard, index);
+        let scans: Vec<(usize, ScoreScan)> = (heads.iter())
+            .map(|&head| Ok((head, ScoreScan::open(&path(head))?)))
+            .collect::<Result<_>>()?;
+        let first = &scans[0].1;
+        if scans.iter().any(|(_, scan)| scan.num_rows() != first.num_rows()) {
+            let reason = "the scores of two heads do not hold the same rows";
+            return Err(Error::verify(&path(heads[0]), reason));
         }
-        let weight = self.context.config.selection.weight;
-        let (mut logits, mut scores) = (Vec::new(), Vec::new());
-        let mut before = 0;
-        scan_scores(&path(first), want_ids, &mut |block| {
-            for (i, &row) in block.rows.iter().enumerate() {
-                if block.languages[i] != self.language {
-                    continue;
-                }
-                logits.clear();
-                scores.clear();
-                logits.push(block.logits[i]);
-                scores.push(block.scores[i]);
-                for column in &columns {
-                    logits.push(column.logits.get(before + i).copied().flatten());
-                    scores.push(column.scores.get(before + i).copied().flatten());
-                }
-                visit(&Row {
-                    id: block.ids.map_or("", |ids| ids[i]),
-                    ordinal: ordinal(place, row),
-                    weight: weight_of(weight, block.num_bytes[i], block.num_tokens[i]),
-                    logits: &logits,
-                    scores: &scores,
-                })?;
+        let only = first.only_language();
+        if only.as_ref().is_some_and(|only| only != self.language) {
+            return Ok(None);
+        }
+        let weight = weight_column(self.context.config.selection.weight);
+        let language = only.is_none().then_some(self.language);
+        let ids: &[&str] = if wanted.ids { &["row", "id"] } else { &[] };
+        let names: Vec<&str> =
+            (ids.iter().copied()).chain(weight).chain(language.map(|_| "language")).collect();
+        let documents = if names.is_empty() { None } else { Some(first.documents(&names)?) };
+        Ok(Some(ScannedPart { scans, documents, language, weight, num_heads: self.heads.len() }))
+    }
+}
+
+/// A part of the scores of all wanted heads.
+struct ScannedPart<'a> {
+    /// With the index of the head.
+    scans: Vec<(usize, ScoreScan)>,
+    /// What else is to be known of the rows, if anything.
+    documents: Option<DocumentBatches>,
+    /// The language of the rows to visit; `None`: all.
+    language: Option<&'a str>,
+    /// Column of the weights.
+    weight: Option<&'a str>,
+    num_heads: usize,
+}
+
+impl ScannedPart<'_> {
+    /// Visits all rows; `place` is that of the shard in the plan.
+    fn scan(
+        &mut self,
+        place: u64,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut blocks = vec![ScoreColumns::default(); self.scans.len()];
+        loop {
+            for ((_, scan), block) in self.scans.iter_mut().zip(&mut blocks) {
+                scan.next(block)?;
             }
-            before += block.rows.len();
-            Ok(())
-        })
+            if blocks[0].len() == 0 {
+                return Ok(());
+            }
+            let next = self.documents.as_mut().map(DocumentBatches::next).transpose()?;
+            let mut documents = next.flatten();
+            if documents.as_ref().is_some_and(|documents| documents.len() != blocks[0].len()) {
+                return Err(Error::shape("scan", "a part has columns of different lengths"));
+            }
+            if let (Some(documents), Some(language)) = (&mut documents, self.language) {
+                let places = documents.keep_language(language)?;
+                blocks.iter_mut().for_each(|block| block.keep(&places));
+            }
+            let len = blocks[0].len();
+            let mut heads = vec![HeadColumn::default(); self.num_heads];
+            for ((head, _), block) in self.scans.iter().zip(&blocks) {
+                let ScoreColumns { logits, scores, present } = block;
+                heads[*head] = HeadColumn { logits, scores, present: Some(present) };
+            }
+            let (mut ids, mut ordinals, mut weights) = (Vec::new(), Vec::new(), None);
+            if let Some(documents) = &documents {
+                if wanted.ids {
+                    ids = documents.ids()?;
+                    ordinals =
+                        documents.numbers("row")?.iter().map(|&row| ordinal(place, row)).collect();
+                }
+                weights = self.weight.map(|name| documents.numbers(name)).transpose()?;
+            }
+            visit(&Block { len, ids: &ids, ordinals: &ordinals, weights, heads: &heads })?;
+        }
     }
 }

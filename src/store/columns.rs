@@ -21,7 +21,7 @@ use super::atomic::{AtomicFile, FileStamp};
 use crate::error::{Error, Result};
 
 /// Format named in [`Error::Decode`].
-const PARQUET: &str = "parquet";
+pub(super) const PARQUET: &str = "parquet";
 
 /// The document columns of a part, borrowed for writing.
 pub(super) struct Documents<'a> {
