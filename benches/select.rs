@@ -1,7 +1,7 @@
 //! Exact selection of 10 million documents in memory, against sorting them.
 //!
 //! The throughput of `exact` is in rows per second of one scan: rows times scans by seconds. A
-//! scan that needs ids makes each of them (16 hexadecimal digits), as a file would decode it.
+//! block in which ids are looked at makes them (16 hexadecimal digits), as a file would decode them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,13 +57,14 @@ impl Corpus for Logits {
         self.num_rows_scanned.fetch_add(rows.end - rows.start, Ordering::Relaxed);
         for start in rows.clone().step_by(BLOCK_ROWS) {
             let ordinals: Vec<u64> = (start..rows.end.min(start + BLOCK_ROWS as u64)).collect();
-            let ids: Vec<String> = match wanted.ids {
-                true => ordinals.iter().map(|ordinal| format!("{ordinal:016x}")).collect(),
-                false => Vec::new(),
-            };
-            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             let values = &self.logits[start as usize..][..ordinals.len()];
             let heads = [HeadColumn { logits: values, scores: values, present: None }];
+            let ids: Vec<String> = match wanted.wants_any_id(&heads) {
+                true => ordinals.iter().map(|ordinal| format!("{ordinal:016x}")).collect(),
+                false if wanted.others => Vec::new(),
+                false => continue,
+            };
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             let (len, ordinals) = (values.len(), ordinals.as_slice());
             visit(&Block { len, ids: &ids, ordinals, weights: None, heads: &heads })?;
         }

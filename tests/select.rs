@@ -65,6 +65,11 @@ fn visit_block(
     wanted: &Wanted,
     visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
 ) -> Result<()> {
+    let wants_id = |document: &Document| {
+        wanted.ids.iter().any(|&(head, logit)| document.logits[head] == Some(logit))
+    };
+    let documents: Vec<&Document> =
+        documents.iter().filter(|document| wanted.others || wants_id(document)).collect();
     let num_heads = documents.first().map_or(0, |document| document.logits.len());
     let columns: Vec<(Vec<f32>, Vec<f32>, Vec<bool>)> = (0..num_heads)
         .map(|head| {
@@ -72,7 +77,7 @@ fn visit_block(
                 // 7 stands where there is no score: nobody may look at it.
                 documents.iter().map(|document| column(document)[head].unwrap_or(7.0)).collect()
             };
-            let is_present = |d: &Document| d.logits[head].is_some() && d.scores[head].is_some();
+            let is_present = |d: &&Document| d.logits[head].is_some() && d.scores[head].is_some();
             (
                 values(|document| &document.logits),
                 values(|document| &document.scores),
@@ -92,9 +97,10 @@ fn visit_block(
     let all_one = weights.iter().all(|&weight| weight == 1);
     let weights = (!all_one).then_some(weights.as_slice());
     let (mut ids, mut ordinals) = (Vec::new(), Vec::new());
-    if wanted.ids {
-        ids.extend(documents.iter().map(|document| document.id.as_str()));
-        ordinals.extend(documents.iter().map(|document| document.ordinal));
+    if documents.iter().any(|document| wants_id(document)) {
+        let id = |d: &&Document| if wants_id(d) { d.id.as_str() } else { "not to be looked at" };
+        ids.extend(documents.iter().map(id));
+        ordinals.extend(documents.iter().map(|d| if wants_id(d) { d.ordinal } else { 0 }));
     }
     let (len, heads) = (documents.len(), &heads);
     visit(&Block { len, ids: &ids, ordinals: &ordinals, weights, heads })

@@ -162,9 +162,9 @@ proptest! {
     ) {
         let check = || -> Result<bool> {
             let scorer = if cosine {
-                references(sizes.last().copied().unwrap_or(1), sizes[0])?
+                references(sizes.last().copied().unwrap_or(1), sizes[0])
             } else {
-                mlp(&[sizes.as_slice(), &[1]].concat())?
+                mlp(&[sizes.as_slice(), &[1]].concat())
             };
             let head = head(scorer, Activation::Raw, ChunkRule::First)?;
             let width = head.hidden_size();

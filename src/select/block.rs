@@ -18,9 +18,9 @@ pub struct HeadColumn<'a> {
 pub struct Block<'a> {
     /// Number of rows.
     pub len: usize,
-    /// See [`Row::id`]; empty unless [`Wanted::ids`].
+    /// See [`Row::id`], of the rows of [`Wanted::ids`]; empty where there are none of them.
     pub ids: &'a [&'a str],
-    /// See [`Row::ordinal`]; empty unless [`Wanted::ids`].
+    /// See [`Row::ordinal`]; likewise.
     pub ordinals: &'a [u64],
     /// See [`Row::weight`]; `None`: every row weighs 1.
     pub weights: Option<&'a [u64]>,
@@ -29,12 +29,26 @@ pub struct Block<'a> {
 }
 
 /// What a scan looks at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
-    /// Ids and ordinals.
-    pub ids: bool,
     /// Indices of the heads, ascending.
     pub heads: Vec<usize>,
+    /// Id and ordinal are looked at only of rows to which one of these heads gave this logit.
+    pub ids: Vec<(usize, f32)>,
+    /// Whether other rows are looked at too; if not, they may be left out.
+    pub others: bool,
+}
+
+impl Wanted {
+    /// Whether id and ordinal of one of the rows of `heads` (by head) are looked at.
+    pub fn wants_any_id(&self, heads: &[HeadColumn<'_>]) -> bool {
+        // A sum of comparisons, without an early end, is what compilers vectorise.
+        let num_with = |&(head, logit): &(usize, f32)| -> usize {
+            let logits = heads.get(head).map_or(&[][..], |column| column.logits);
+            logits.iter().map(|&found| usize::from(found == logit)).sum()
+        };
+        self.ids.iter().any(|wanted| num_with(wanted) > 0)
+    }
 }
 
 /// What a decision needs to know of one document.

@@ -41,10 +41,12 @@ pub(super) fn cut(
         if slots.slots.is_empty() {
             break;
         }
-        let counts = view.pass(
-            true,
+        let logit = |slot: &Slot| side.oriented(slot.prefix).logit(cut.keep);
+        let logits: Vec<f32> = slots.slots.iter().map(logit).collect();
+        let counts = view.ties(
+            &logits,
             || empty_counts(&slots.slots, level),
-            |counts, _, candidates| side.count(&view, level, &slots, counts, candidates),
+            |counts, candidates| side.count(&view, level, &slots, counts, candidates),
         )?;
         descend(&mut searches, level, &slots.slots, &counts)?;
     }

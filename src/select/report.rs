@@ -159,7 +159,7 @@ impl Selection {
 
     /// Whether [`decide`](Self::decide) looks at ids at all.
     pub fn needs_ids(&self) -> bool {
-        needs_ids(&self.cuts)
+        !split_logits(&self.cuts).is_empty()
     }
 
     /// Fate of a document of the corpus the selection was made of; pure.
@@ -222,9 +222,17 @@ pub(super) fn survivors(cuts: &[CutReport], row: &impl Document) -> Result<Branc
     Ok(alive)
 }
 
-/// Whether ids matter to [`survivors`].
-pub(super) fn needs_ids(cuts: &[CutReport]) -> bool {
-    cuts.iter().flat_map(|report| &report.outcomes).any(|outcome| outcome.bound.splits_ties())
+/// The heads and logits of which documents end up on both sides of a cut: there, and only there, ids
+/// matter to [`survivors`].
+pub(super) fn split_logits(cuts: &[CutReport]) -> Vec<(usize, f32)> {
+    let of_cut = |report: &CutReport| {
+        let Cut { head, keep, .. } = report.cut;
+        let bounds = report.outcomes.iter().map(|outcome| outcome.bound);
+        let split = bounds.filter(Bound::splits_ties).filter_map(move |bound| bound.key());
+        let logits: Vec<f32> = split.map(|key| key.logit(keep)).collect();
+        logits.into_iter().filter_map(move |logit| Some((head?, logit)))
+    };
+    cuts.iter().flat_map(of_cut).collect()
 }
 
 impl Bound {
@@ -272,11 +280,15 @@ impl Bound {
 
     /// The logit at the boundary, if the cut has one.
     pub(super) fn logit(&self, keep: Keep) -> Option<f32> {
+        self.key().map(|key| key.logit(keep)).filter(|logit| logit.is_finite())
+    }
+
+    /// The place at the boundary, if the cut has one.
+    fn key(&self) -> Option<RankKey> {
         match self {
-            Self::UpTo(key) | Self::Before(key) => Some(key.logit(keep)),
+            Self::UpTo(key) | Self::Before(key) => Some(*key),
             Self::All | Self::Nothing | Self::Above(_) | Self::Below(_) => None,
         }
-        .filter(|logit| logit.is_finite())
     }
 }
 

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::block::{Block, BlockRow, Wanted};
 use super::counts::{Amount, Merge};
-use super::report::{Boundary, Branches, CutReport, Histogram, needs_ids, survivors};
+use super::report::{Boundary, Branches, CutReport, Histogram, split_logits, survivors};
 use super::stats::{Bins, Survey};
 use super::{Corpus, Cut};
 use crate::error::{Error, Result};
@@ -120,22 +120,22 @@ impl View<'_> {
         survivors(self.done, &row).ok()
     }
 
-    /// Visits the candidates of all rows, with their shard; those of a shard come in row order, to one `A`.
-    pub(super) fn pass<A: Merge + Send>(
+    /// Visits the candidates with one of `logits` (by the cut's head), with all that is known of them;
+    /// other candidates may be among them.
+    pub(super) fn ties<A: Merge + Send>(
         &self,
-        want_ids: bool,
+        logits: &[f32],
         new: impl Fn() -> A + Send + Sync,
-        visit: impl Fn(&mut A, usize, &Candidates<'_>) + Send + Sync,
+        visit: impl Fn(&mut A, &Candidates<'_>) + Send + Sync,
     ) -> Result<A> {
-        self.pass_all(want_ids, new, |counted, shard, candidates, _| {
-            visit(counted, shard, candidates);
-        })
+        self.pass(Some(logits), new, |counted, _, candidates, _| visit(counted, candidates))
     }
 
-    /// As [`View::pass`]; `visit` also hears of the rows that are no candidates.
-    fn pass_all<A: Merge + Send>(
+    /// Visits the candidates of all rows, or those of `ties` alone, with their shard, and hears of the
+    /// rows that are no candidates. Those of a shard come in row order, to one `A`.
+    fn pass<A: Merge + Send>(
         &self,
-        want_ids: bool,
+        ties: Option<&[f32]>,
         new: impl Fn() -> A + Send + Sync,
         visit: impl Fn(&mut A, usize, &Candidates<'_>, Rejected) + Send + Sync,
     ) -> Result<A> {
@@ -145,7 +145,10 @@ impl View<'_> {
             .collect();
         heads.sort_unstable();
         heads.dedup();
-        let wanted = Wanted { ids: want_ids || needs_ids(self.done), heads };
+        let own = ties.unwrap_or_default().iter();
+        let own = self.cut.head.into_iter().flat_map(|head| own.clone().map(move |&l| (head, l)));
+        let ids = split_logits(self.done).into_iter().chain(own).collect();
+        let wanted = Wanted { heads, ids, others: ties.is_none() };
         let num_shards = self.corpus.num_shards();
         let pieces = PIECES_PER_THREAD * rayon::current_num_threads();
         let merged = (0..num_shards)
@@ -178,8 +181,8 @@ impl View<'_> {
         each: impl Fn(&mut A, usize, &Candidates<'_>, &Alive<'_>) + Send + Sync,
     ) -> Result<(Survey, A)> {
         let num_branches = self.num_branches();
-        self.pass_all(
-            false,
+        self.pass(
+            None,
             || (Survey::new(num_branches), new()),
             |(survey, counted), shard, candidates, rejected| {
                 survey.num_unscored += rejected.num_unscored;
@@ -218,9 +221,9 @@ impl View<'_> {
             _ => (0.0, 1.0),
         };
         let (bins, counted) = self.pass(
-            false,
+            None,
             || (Bins::new(low, high), new()),
-            |(bins, counted), _, candidates| {
+            |(bins, counted), _, candidates, _| {
                 bins.add(candidates.scores);
                 each(counted, candidates);
             },

@@ -1,11 +1,15 @@
 //! The stored scores of one language as the selection scans them.
 
+use std::ops::Range;
+
 use super::Context;
 use crate::config::Weight;
 use crate::error::{Error, Result};
 use crate::run::{Plan, Shard, Stage};
 use crate::select::{Block, Corpus, HeadColumn, Wanted};
-use crate::store::{DocumentBatches, ScoreColumns, ScoreRows, ScoreScan, read_scores};
+use crate::store::{
+    DocumentBatches, DocumentBlock, ScoreColumns, ScoreRows, ScoreScan, read_scores,
+};
 
 /// Bits of an ordinal that count rows within a shard.
 const ROW_BITS: u32 = 40;
@@ -105,6 +109,9 @@ impl ScoredCorpus<'_> {
         index: usize,
         wanted: &Wanted,
     ) -> Result<Option<ScannedPart<'_>>> {
+        if self.heads.is_empty() {
+            return Ok(None);
+        }
         // Where no head is wanted the rows still count, and every head has them all.
         let heads = if wanted.heads.is_empty() { &[0][..] } else { &wanted.heads };
         let path = |head: usize| self.context.run.scores_part(self.heads[head], shard, index);
@@ -122,11 +129,10 @@ impl ScoredCorpus<'_> {
         }
         let weight = weight_column(self.context.config.selection.weight);
         let language = only.is_none().then_some(self.language);
-        let ids: &[&str] = if wanted.ids { &["row", "id"] } else { &[] };
-        let names: Vec<&str> =
-            (ids.iter().copied()).chain(weight).chain(language.map(|_| "language")).collect();
-        let documents = if names.is_empty() { None } else { Some(first.documents(&names)?) };
-        Ok(Some(ScannedPart { scans, documents, language, weight, num_heads: self.heads.len() }))
+        let names: Vec<&str> = weight.into_iter().chain(language.map(|_| "language")).collect();
+        let documents = if names.is_empty() { None } else { Some(first.documents(&names, 0)?) };
+        let num_heads = self.heads.len();
+        Ok(Some(ScannedPart { scans, documents, identities: None, language, weight, num_heads }))
     }
 }
 
@@ -134,8 +140,10 @@ impl ScoredCorpus<'_> {
 struct ScannedPart<'a> {
     /// With the index of the head.
     scans: Vec<(usize, ScoreScan)>,
-    /// What else is to be known of the rows, if anything.
+    /// Language and weight of the rows, as far as needed.
     documents: Option<DocumentBatches>,
+    /// Row and id, from the first block on in which they are looked at; with the row that comes next.
+    identities: Option<(DocumentBatches, usize)>,
     /// The language of the rows to visit; `None`: all.
     language: Option<&'a str>,
     /// Column of the weights.
@@ -152,38 +160,62 @@ impl ScannedPart<'_> {
         visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut blocks = vec![ScoreColumns::default(); self.scans.len()];
+        let mut next_row = 0;
         loop {
             for ((_, scan), block) in self.scans.iter_mut().zip(&mut blocks) {
                 scan.next(block)?;
             }
-            if blocks[0].len() == 0 {
+            let rows = next_row..next_row + blocks[0].len();
+            if rows.is_empty() {
                 return Ok(());
             }
-            let next = self.documents.as_mut().map(DocumentBatches::next).transpose()?;
-            let mut documents = next.flatten();
-            if documents.as_ref().is_some_and(|documents| documents.len() != blocks[0].len()) {
-                return Err(Error::shape("scan", "a part has columns of different lengths"));
+            next_row = rows.end;
+            let mut documents = None;
+            if let Some(batches) = &mut self.documents {
+                documents = Some(batches.next(rows.len())?);
             }
+            let mut places = None;
             if let (Some(documents), Some(language)) = (&mut documents, self.language) {
-                let places = documents.keep_language(language)?;
-                blocks.iter_mut().for_each(|block| block.keep(&places));
+                let kept = documents.keep_language(language)?;
+                blocks.iter_mut().for_each(|block| block.keep(&kept));
+                places = Some(kept);
             }
-            let len = blocks[0].len();
             let mut heads = vec![HeadColumn::default(); self.num_heads];
             for ((head, _), block) in self.scans.iter().zip(&blocks) {
                 let ScoreColumns { logits, scores, present } = block;
                 heads[*head] = HeadColumn { logits, scores, present: Some(present) };
             }
-            let (mut ids, mut ordinals, mut weights) = (Vec::new(), Vec::new(), None);
-            if let Some(documents) = &documents {
-                if wanted.ids {
-                    ids = documents.ids()?;
-                    ordinals =
-                        documents.numbers("row")?.iter().map(|&row| ordinal(place, row)).collect();
-                }
-                weights = self.weight.map(|name| documents.numbers(name)).transpose()?;
+            let wants_ids = wanted.wants_any_id(&heads);
+            if !wants_ids && !wanted.others {
+                continue;
             }
-            visit(&Block { len, ids: &ids, ordinals: &ordinals, weights, heads: &heads })?;
+            let identities = if wants_ids { Some(self.identities(rows)?) } else { None };
+            let (mut ids, mut ordinals) = (Vec::new(), Vec::new());
+            if let Some(identities) = &identities {
+                ids = identities.ids()?;
+                ordinals.extend(identities.numbers("row")?.iter().map(|&row| ordinal(place, row)));
+                if let Some(places) = &places {
+                    ids = places.iter().map(|&at| ids[at]).collect();
+                    ordinals = places.iter().map(|&at| ordinals[at]).collect();
+                }
+            }
+            let weights = match (&documents, self.weight) {
+                (Some(documents), Some(name)) => Some(documents.numbers(name)?),
+                _ => None,
+            };
+            let (len, ids, ordinals) = (blocks[0].len(), &ids, &ordinals);
+            visit(&Block { len, ids, ordinals, weights, heads: &heads })?;
         }
+    }
+
+    /// Row and id of `rows`, which ascend from call to call.
+    fn identities(&mut self, rows: Range<usize>) -> Result<DocumentBlock> {
+        let (mut batches, _) = match self.identities.take() {
+            Some(found) if found.1 == rows.start => found,
+            _ => (self.scans[0].1.documents(&["row", "id"], rows.start)?, rows.start),
+        };
+        let block = batches.next(rows.len())?;
+        self.identities = Some((batches, rows.end));
+        Ok(block)
     }
 }

@@ -27,7 +27,7 @@ pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic}
 pub(crate) use embedding_scan::{DocumentColumns, EmbeddingBlock, EmbeddingScan};
 pub use embeddings::{EmbeddingRows, read_embeddings, round_to, write_embeddings};
 pub(crate) use embeddings::{embeddings_array, embeddings_type};
-pub(crate) use score_scan::{DocumentBatches, ScoreColumns, ScoreScan};
+pub(crate) use score_scan::{DocumentBatches, DocumentBlock, ScoreColumns, ScoreScan};
 pub(crate) use scores::write_scores_of;
 pub use scores::{ScoreRows, read_scores, write_scores};
 

@@ -92,13 +92,17 @@ impl ScoreScan {
         only.and_then(|language| String::from_utf8(language.to_vec()).ok())
     }
 
-    /// The columns `names` (of those that say which document a row is) in batches of
-    /// [`BLOCK_ROWS`] rows.
-    pub(crate) fn documents(&self, names: &[&str]) -> Result<DocumentBatches> {
+    /// The columns `names` (of those that say which document a row is) from `first_row` on, in
+    /// batches of [`BLOCK_ROWS`] rows.
+    pub(crate) fn documents(&self, names: &[&str], first_row: usize) -> Result<DocumentBatches> {
         let path = &self.part.path;
         let builder = columns::open(path)?;
         let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().copied());
-        let reader = builder.with_projection(mask).with_batch_size(BLOCK_ROWS).build();
+        let reader = builder
+            .with_projection(mask)
+            .with_batch_size(BLOCK_ROWS)
+            .with_offset(first_row)
+            .build();
         let reader = reader.map_err(|e| Error::decode(path, PARQUET, e))?;
         Ok(DocumentBatches { path: path.clone(), reader })
     }
@@ -121,11 +125,14 @@ pub(crate) struct DocumentBatches {
 }
 
 impl DocumentBatches {
-    /// The next rows, `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<DocumentBlock>> {
+    /// The next batch, which must have `len` rows.
+    pub(crate) fn next(&mut self, len: usize) -> Result<DocumentBlock> {
         let batch = self.reader.next().transpose();
         let batch = batch.map_err(|e| Error::decode(&self.path, PARQUET, e))?;
-        Ok(batch.map(|batch| DocumentBlock { path: self.path.clone(), batch }))
+        let batch = batch.filter(|batch| batch.num_rows() == len).ok_or_else(|| {
+            Error::verify(&self.path, "does not have as many documents as scores")
+        })?;
+        Ok(DocumentBlock { path: self.path.clone(), batch })
     }
 }
 
@@ -136,11 +143,6 @@ pub(crate) struct DocumentBlock {
 }
 
 impl DocumentBlock {
-    /// Number of rows.
-    pub(crate) fn len(&self) -> usize {
-        self.batch.num_rows()
-    }
-
     /// The column `name` of numbers.
     pub(crate) fn numbers(&self, name: &str) -> Result<&[u64]> {
         columns::numbers(&self.batch, name, &self.path)
@@ -247,13 +249,13 @@ mod tests {
         for len in [0, 1, BLOCK_ROWS, 10 * BLOCK_ROWS + 1] {
             let rows = part(&path, len, &["deu_Latn"])?;
             let mut scan = ScoreScan::open(&path)?;
-            let mut documents = scan.documents(&["row", "id"])?;
+            let mut documents = scan.documents(&["row", "id"], 0)?;
             let (mut logits, mut scores) = (Vec::new(), Vec::new());
             let (mut ids, mut numbers) = (Vec::new(), Vec::new());
             let mut block = ScoreColumns::default();
-            while let Some(batch) = documents.next()? {
+            while logits.len() < len {
                 scan.next(&mut block)?;
-                assert_eq!(block.len(), batch.len());
+                let batch = documents.next(block.len())?;
                 let value = |(&value, &present): (&f32, &bool)| present.then_some(value);
                 logits.extend(block.logits.iter().zip(&block.present).map(value));
                 scores.extend(block.scores.iter().zip(&block.present).map(value));
@@ -276,7 +278,9 @@ mod tests {
         let mut scan = ScoreScan::open(&path)?;
         let mut block = ScoreColumns::default();
         scan.next(&mut block)?;
-        let mut documents = scan.documents(&["language", "num_bytes"])?.next()?.ok_or("no rows")?;
+        let mut documents = scan.documents(&["language", "num_bytes"], 0)?.next(7)?;
+        assert_eq!(scan.documents(&["row"], 3)?.next(4)?.numbers("row")?, [3, 4, 5, 6]);
+        assert!(scan.documents(&["row"], 3)?.next(7).is_err());
         let places = documents.keep_language("und")?;
         block.keep(&places);
         assert_eq!(documents.numbers("num_bytes")?, [1, 3, 5]);
