@@ -1,7 +1,7 @@
 //! Exact selection of 10 million documents in memory, against sorting them.
 //!
 //! The throughput of `exact` is in rows per second of one scan: rows times scans by seconds. A
-//! scan that needs ids makes each of them (16 hexadecimal digits), as a file would decode it.
+//! block in which ids are looked at makes them (16 hexadecimal digits), as a file would decode them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use criterion::{Criterion, Throughput};
 use polysift::Result;
 use polysift::config::{Keep, Rate, SelectionMode};
-use polysift::select::{Corpus, Cut, CutKind, Precision, Row, select};
+use polysift::select::{Block, Corpus, Cut, CutKind, HeadColumn, Precision, Wanted, select};
 
 const NUM_ROWS: u64 = 10_000_000;
 const ROWS_PER_SHARD: u64 = 250_000;
+const BLOCK_ROWS: usize = 8192;
 const RATES: [&str; 3] = ["0.1", "0.2", "0.33"];
 
 /// Logits of one head, near a normal distribution, and how often they were scanned.
@@ -48,22 +49,24 @@ impl Corpus for Logits {
     fn scan(
         &self,
         shard: usize,
-        want_ids: bool,
-        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
     ) -> Result<()> {
         let first = shard as u64 * ROWS_PER_SHARD;
         let rows = first..NUM_ROWS.min(first + ROWS_PER_SHARD);
         self.num_rows_scanned.fetch_add(rows.end - rows.start, Ordering::Relaxed);
-        let mut digits = [0u8; 16];
-        for ordinal in rows {
-            let value = [Some(self.logits[ordinal as usize])];
-            if want_ids {
-                for (place, digit) in digits.iter_mut().enumerate() {
-                    *digit = b"0123456789abcdef"[(ordinal >> (60 - 4 * place)) as usize & 15];
-                }
-            }
-            let id = if want_ids { str::from_utf8(&digits).unwrap_or_default() } else { "" };
-            visit(&Row { id, ordinal, weight: 1, logits: &value, scores: &value })?;
+        for start in rows.clone().step_by(BLOCK_ROWS) {
+            let ordinals: Vec<u64> = (start..rows.end.min(start + BLOCK_ROWS as u64)).collect();
+            let values = &self.logits[start as usize..][..ordinals.len()];
+            let heads = [HeadColumn { logits: values, scores: values, present: None }];
+            let ids: Vec<String> = match wanted.wants_any_id(&heads) {
+                true => ordinals.iter().map(|ordinal| format!("{ordinal:016x}")).collect(),
+                false if wanted.others => Vec::new(),
+                false => continue,
+            };
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+            let (len, ordinals) = (values.len(), ordinals.as_slice());
+            visit(&Block { len, ids: &ids, ordinals, weights: None, heads: &heads })?;
         }
         Ok(())
     }

@@ -9,7 +9,9 @@ mod sort;
 
 use polysift::Result;
 use polysift::config::{Keep, Rate};
-use polysift::select::{Corpus, Cut, CutKind, Decision, Precision, Row, Selection};
+use polysift::select::{
+    Block, Corpus, Cut, CutKind, Decision, HeadColumn, Precision, Row, Selection, Wanted,
+};
 
 #[derive(Debug, Clone)]
 struct Document {
@@ -49,11 +51,59 @@ impl Corpus for InMemory {
     fn scan(
         &self,
         shard: usize,
-        want_ids: bool,
-        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
     ) -> Result<()> {
-        self.0[shard].iter().try_for_each(|document| visit(&document.row(want_ids)))
+        // Short blocks, so that there are several.
+        self.0[shard].chunks(5).try_for_each(|documents| visit_block(documents, wanted, visit))
     }
+}
+
+/// Visits `documents` with what is wanted of them, and nothing else.
+fn visit_block(
+    documents: &[Document],
+    wanted: &Wanted,
+    visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+) -> Result<()> {
+    let wants_id = |document: &Document| {
+        wanted.ids.iter().any(|&(head, logit)| document.logits[head] == Some(logit))
+    };
+    let documents: Vec<&Document> =
+        documents.iter().filter(|document| wanted.others || wants_id(document)).collect();
+    let num_heads = documents.first().map_or(0, |document| document.logits.len());
+    let columns: Vec<(Vec<f32>, Vec<f32>, Vec<bool>)> = (0..num_heads)
+        .map(|head| {
+            let values = |column: fn(&Document) -> &[Option<f32>]| -> Vec<f32> {
+                // 7 stands where there is no score: nobody may look at it.
+                documents.iter().map(|document| column(document)[head].unwrap_or(7.0)).collect()
+            };
+            let is_present = |d: &&Document| d.logits[head].is_some() && d.scores[head].is_some();
+            (
+                values(|document| &document.logits),
+                values(|document| &document.scores),
+                documents.iter().map(is_present).collect(),
+            )
+        })
+        .collect();
+    let head = |head: usize| {
+        let (logits, scores, present) = &columns[head];
+        let all_present = present.iter().all(|&is_present| is_present);
+        let present = (!all_present).then_some(present.as_slice());
+        let column = HeadColumn { logits, scores, present };
+        if wanted.heads.contains(&head) { column } else { HeadColumn::default() }
+    };
+    let heads: Vec<HeadColumn> = (0..num_heads).map(head).collect();
+    let weights: Vec<u64> = documents.iter().map(|document| document.weight).collect();
+    let all_one = weights.iter().all(|&weight| weight == 1);
+    let weights = (!all_one).then_some(weights.as_slice());
+    let (mut ids, mut ordinals) = (Vec::new(), Vec::new());
+    if documents.iter().any(|document| wants_id(document)) {
+        let id = |d: &&Document| if wants_id(d) { d.id.as_str() } else { "not to be looked at" };
+        ids.extend(documents.iter().map(id));
+        ordinals.extend(documents.iter().map(|d| if wants_id(d) { d.ordinal } else { 0 }));
+    }
+    let (len, heads) = (documents.len(), &heads);
+    visit(&Block { len, ids: &ids, ordinals: &ordinals, weights, heads })
 }
 
 fn sigmoid(logit: f32) -> f32 {

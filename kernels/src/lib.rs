@@ -16,6 +16,7 @@
 
 mod arithmetic;
 mod attention;
+mod byte_stream;
 pub mod cuda;
 mod exp2;
 mod gelu;
@@ -25,9 +26,11 @@ mod layer_norm;
 mod matrix;
 mod packed;
 mod pool;
+mod rows;
 
 pub use arithmetic::Arithmetic;
 pub use attention::{AttentionScratch, attention};
+pub use byte_stream::{join_f16, join_f32};
 pub use gelu::gelu;
 pub use gemm::{Epilogue, GemmScratch, gemm};
 pub use isa::Isa;
@@ -35,3 +38,4 @@ pub use layer_norm::{add_layer_norm, layer_norm};
 pub use matrix::{Matrix, MatrixMut};
 pub use packed::PackedMatrix;
 pub use pool::mean_rows;
+pub use rows::{finite_rows, linear_f64, raise_to_row_max, relu};

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use card::{
     Card, ClassCounts, EpochMetrics, Metrics, Provenance, ReferenceCounts, TrainingRecord,
 };
-pub(crate) use scorer::{Linear, References, Scorer, normalised};
+pub(crate) use scorer::{Linear, References, Scorer, Scratch, normalised};
 
 use self::cards::OnCards;
 use crate::config::{Activation, ChunkRule, HeadKind, Keep};
@@ -84,6 +84,9 @@ impl DocumentScore {
         Self { logit, score }
     }
 }
+
+/// Documents that a card is given at once.
+const CARD_BLOCK: usize = 8192;
 
 /// A head, ready to score.
 #[derive(Debug, Clone)]
@@ -159,6 +162,36 @@ impl Head {
         chunks: &[f32],
         chunk_offsets: &[usize],
     ) -> Result<Vec<Option<DocumentScore>>> {
+        self.score_by(chunks, chunk_offsets, |rows, activation| {
+            self.scorer.logits(chunks, rows, activation)
+        })
+    }
+
+    /// As [`Head::score`]; on the CPU in the calling thread alone, for callers that are parallel
+    /// themselves. `scratch` is for any head.
+    pub(crate) fn score_here(
+        &self,
+        chunks: &[f32],
+        chunk_offsets: &[usize],
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        self.score_by(chunks, chunk_offsets, |rows, activation| {
+            self.scorer.logits_here(chunks, rows, activation, scratch)
+        })
+    }
+
+    /// Documents that are best scored at once.
+    pub(crate) fn block_documents(&self) -> usize {
+        if self.cards.is_some() { CARD_BLOCK } else { scorer::BLOCK_ROWS }
+    }
+
+    /// Scores documents with the logits that `on_cpu` finds for rows of `chunks`, unless a card does.
+    fn score_by(
+        &self,
+        chunks: &[f32],
+        chunk_offsets: &[usize],
+        on_cpu: impl FnOnce(&[usize], Activation) -> Vec<f32>,
+    ) -> Result<Vec<Option<DocumentScore>>> {
         self.check_shapes(chunks, chunk_offsets)?;
         let HeadSpec { chunk, activation, .. } = self.card.spec;
         let documents = || chunk_offsets.windows(2).map(|pair| pair[0]..pair[1]);
@@ -167,7 +200,7 @@ impl Head {
             ChunkRule::Max | ChunkRule::Mean => documents().flatten().collect(),
         };
         let logits = match &self.cards {
-            None => self.scorer.logits(chunks, &rows, activation)?,
+            None => on_cpu(&rows, activation),
             Some(cards) => {
                 let width = self.hidden_size();
                 let row = |&row: &usize| &chunks[row * width..(row + 1) * width];

@@ -1,17 +1,23 @@
 //! The arithmetic of scoring on the CPU: rows of an embedding matrix to outputs, outputs to logits.
 //!
-//! Rows are gathered into blocks of exactly [`BLOCK_ROWS`], the last one filled up with zeros, so
-//! that every matrix product has one shape and the order of its additions is the same for each row
-//! wherever it lies. Only rows that are finite enter a product.
+//! Only rows that are finite enter a product. A product's row depends on its own row alone (see
+//! `polysift_kernels::gemm`), so a document's score does not depend on the blocks that rows are
+//! scored in.
 
-use candle_core::{Device, Tensor};
+use polysift_kernels::{
+    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, finite_rows, gemm, linear_f64,
+    raise_to_row_max, relu,
+};
 use rayon::prelude::*;
 
 use crate::config::Activation;
-use crate::error::Result;
 
-/// Rows of one matrix product. 256 rows of 768 f32 fit the second-level cache.
-const BLOCK_ROWS: usize = 256;
+/// Rows of one matrix product: whole tiles of every instruction set, and with a usual hidden layer
+/// half of a second-level cache of 1 MiB.
+pub(crate) const BLOCK_ROWS: usize = 126;
+/// References whose similarities to a block of rows are there at once: they stay in the second-level
+/// cache until their largest is taken.
+const REFERENCE_BLOCK: usize = 1024;
 
 /// One linear layer.
 #[derive(Debug, Clone)]
@@ -20,16 +26,16 @@ pub(crate) struct Linear {
     pub(crate) weight: Vec<f32>,
     /// `[outputs]` f32.
     pub(crate) bias: Vec<f32>,
-    /// `weight` as `[inputs, outputs]`, the layout of the products.
-    transposed: Tensor,
+    /// `weight` in the layout of the products.
+    packed: PackedMatrix,
 }
 
 impl Linear {
     /// A layer of `weight` `[outputs, inputs]` and `bias` `[outputs]`.
-    pub(crate) fn new(weight: Vec<f32>, bias: Vec<f32>) -> Result<Self> {
-        let shape = (bias.len(), weight.len() / bias.len().max(1));
-        let transposed = Tensor::from_slice(&weight, shape, &Device::Cpu)?.t()?.contiguous()?;
-        Ok(Self { weight, bias, transposed })
+    pub(crate) fn new(weight: Vec<f32>, bias: Vec<f32>) -> Self {
+        let inputs = weight.len() / bias.len().max(1);
+        let packed = PackedMatrix::new(Arithmetic::F32, Matrix::new(&weight, bias.len(), inputs, inputs));
+        Self { weight, bias, packed }
     }
 
     /// Width of the input.
@@ -50,16 +56,20 @@ pub(crate) struct References {
     pub(crate) values: Vec<f32>,
     /// Width `D`.
     pub(crate) hidden_size: usize,
-    /// `values` as `[D, K]`, the layout of the products.
-    transposed: Tensor,
+    /// `values` in the layout of the products, at most [`REFERENCE_BLOCK`] rows each.
+    packed: Vec<PackedMatrix>,
 }
 
 impl References {
     /// References whose rows already have unit norm.
-    pub(crate) fn from_normalised(values: Vec<f32>, hidden_size: usize) -> Result<Self> {
-        let shape = (values.len() / hidden_size.max(1), hidden_size);
-        let transposed = Tensor::from_slice(&values, shape, &Device::Cpu)?.t()?.contiguous()?;
-        Ok(Self { values, hidden_size, transposed })
+    pub(crate) fn from_normalised(values: Vec<f32>, hidden_size: usize) -> Self {
+        let width = hidden_size.max(1);
+        let blocks = values.chunks(REFERENCE_BLOCK * width);
+        let pack = |block: &[f32]| {
+            PackedMatrix::new(Arithmetic::F32, Matrix::new(block, block.len() / width, hidden_size, hidden_size))
+        };
+        let packed = blocks.map(pack).collect();
+        Self { values, hidden_size, packed }
     }
 
     /// Number K.
@@ -112,14 +122,37 @@ impl Scorer {
     }
 
     /// Logits of the given `rows` of `matrix` `[_, D]` f32, in that order; NaN where the row or its
-    /// logit is not finite. Every row must lie inside the matrix.
+    /// logit is not finite. Every row must lie inside the matrix. Computed on the current rayon pool.
     pub(crate) fn logits(
         &self,
         matrix: &[f32],
         rows: &[usize],
         activation: Activation,
-    ) -> Result<Vec<f32>> {
-        Ok(self.to_logits(&self.outputs(matrix, rows)?, activation))
+    ) -> Vec<f32> {
+        let blocks: Vec<Vec<f64>> = rows
+            .par_chunks(BLOCK_ROWS)
+            .map_init(Scratch::default, |scratch, rows| {
+                let mut outputs = Vec::new();
+                self.block_outputs(matrix, rows, scratch, &mut outputs);
+                outputs
+            })
+            .collect();
+        self.to_logits(&blocks.concat(), activation)
+    }
+
+    /// As [`Scorer::logits`], in the calling thread.
+    pub(super) fn logits_here(
+        &self,
+        matrix: &[f32],
+        rows: &[usize],
+        activation: Activation,
+        scratch: &mut Scratch,
+    ) -> Vec<f32> {
+        let mut outputs = Vec::with_capacity(rows.len() * self.num_outputs());
+        for rows in rows.chunks(BLOCK_ROWS) {
+            self.block_outputs(matrix, rows, scratch, &mut outputs);
+        }
+        self.to_logits(&outputs, activation)
     }
 
     /// The logits of rows whose `outputs` `[n, num_outputs]` a device computed.
@@ -133,87 +166,131 @@ impl Scorer {
         rows.map(|row| finite(logit(row, activation) as f32)).collect()
     }
 
-    /// Outputs `[rows.len(), num_outputs]` f64 of the given `rows` of `matrix`, on the CPU; NaN for
-    /// a row that is not finite or, before references, has no direction.
-    fn outputs(&self, matrix: &[f32], rows: &[usize]) -> Result<Vec<f64>> {
-        let blocks: Vec<Vec<f64>> = rows
-            .par_chunks(BLOCK_ROWS)
-            .map(|rows| self.block_outputs(matrix, rows))
-            .collect::<Result<_>>()?;
-        Ok(blocks.concat())
-    }
-
-    /// Outputs of at most [`BLOCK_ROWS`] rows.
-    fn block_outputs(&self, matrix: &[f32], rows: &[usize]) -> Result<Vec<f64>> {
-        let width = self.hidden_size();
-        let mut block = vec![0.0f32; BLOCK_ROWS * width];
-        let mut usable = vec![false; rows.len()];
-        for ((target, usable), &row) in block.chunks_exact_mut(width).zip(&mut usable).zip(rows) {
-            let row = &matrix[row * width..(row + 1) * width];
-            *usable = match self {
-                // ReLU would turn NaN and -inf into numbers, so such rows are kept out.
-                Self::Mlp(_) if row.iter().all(|x| x.is_finite()) => {
-                    target.copy_from_slice(row);
-                    true
-                }
-                Self::Mlp(_) => false,
-                Self::Cosine(_) => {
-                    normalised(row).map(|unit| target.copy_from_slice(&unit)).is_some()
-                }
-            };
-        }
-        let block = Tensor::from_vec(block, (BLOCK_ROWS, width), &Device::Cpu)?;
-        let mut outputs = match self {
-            Self::Mlp(layers) => mlp_outputs(layers, block, rows.len())?,
-            Self::Cosine(references) => {
-                let similarities = block.matmul(&references.transposed)?.flatten_all()?;
-                let similarities = similarities.to_vec1::<f32>()?;
-                let best =
-                    |row: &[f32]| row.iter().copied().fold(f32::NEG_INFINITY, f32::max).min(1.0);
-                let rows = similarities.chunks_exact(references.len()).take(rows.len());
-                rows.map(|row| f64::from(best(row))).collect()
+    /// Appends the outputs `[rows.len(), num_outputs]` f64 of at most [`BLOCK_ROWS`] `rows` of
+    /// `matrix`; NaN for a row that is not finite or, before references, has no direction.
+    fn block_outputs(
+        &self,
+        matrix: &[f32],
+        rows: &[usize],
+        scratch: &mut Scratch,
+        outputs: &mut Vec<f64>,
+    ) {
+        let (width, isa, count) = (self.hidden_size(), Isa::detect(), rows.len());
+        let Scratch { block, usable, states, gemm } = scratch;
+        usable.clear();
+        usable.resize(count, true);
+        let start = outputs.len();
+        outputs.resize(start + count * self.num_outputs(), f64::NAN);
+        let outputs = &mut outputs[start..];
+        match self {
+            Self::Mlp(layers) => {
+                let block = contiguous(matrix, rows, width, block);
+                finite_rows(isa, block, width, usable);
+                mlp_outputs(layers, block, count, (states, gemm), outputs);
             }
-        };
+            Self::Cosine(references) => {
+                block.clear();
+                for (usable, &row) in usable.iter_mut().zip(rows) {
+                    let unit = normalised(&matrix[row * width..(row + 1) * width]);
+                    *usable = unit.is_some();
+                    // A row without direction is left out of the product as zeros.
+                    block.extend(unit.unwrap_or_else(|| vec![0.0; width]));
+                }
+                references.best(block, count, (states, gemm), outputs);
+            }
+        }
         for (row, usable) in outputs.chunks_exact_mut(self.num_outputs()).zip(usable) {
-            if !usable {
+            // ReLU would turn NaN and -inf into numbers.
+            if !*usable {
                 row.fill(f64::NAN);
             }
         }
-        Ok(outputs)
     }
 }
 
-/// Outputs of the first `num_rows` rows of `block` `[BLOCK_ROWS, D]`.
-fn mlp_outputs(layers: &[Linear], block: Tensor, num_rows: usize) -> Result<Vec<f64>> {
-    let Some((last, hidden)) = layers.split_last() else {
-        return Ok(Vec::new());
-    };
-    let mut states = block;
-    for layer in hidden {
-        let bias = Tensor::from_slice(&layer.bias, layer.outputs(), &Device::Cpu)?;
-        states = states.matmul(&layer.transposed)?.broadcast_add(&bias)?.relu()?;
-    }
-    let states = states.flatten_all()?.to_vec1::<f32>()?;
-    let outputs = states.chunks_exact(last.inputs()).take(num_rows).flat_map(|state| {
-        let weights = last.weight.chunks_exact(last.inputs());
-        weights.zip(&last.bias).map(|(weight, &bias)| dot(state, weight) + f64::from(bias))
-    });
-    Ok(outputs.collect())
+/// Memory of scoring that is worth keeping between calls.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    block: Vec<f32>,
+    usable: Vec<bool>,
+    states: [Vec<f32>; 2],
+    gemm: GemmScratch,
 }
 
-/// Dot product in f64, as eight interleaved sums so that it needs no long chain of additions.
-fn dot(a: &[f32], b: &[f32]) -> f64 {
-    const LANES: usize = 8;
-    let mut sums = [0.0f64; LANES];
-    let (a_blocks, a_rest) = a.as_chunks::<LANES>();
-    let (b_blocks, b_rest) = b.as_chunks::<LANES>();
-    for (x, y) in a_blocks.iter().zip(b_blocks) {
-        for lane in 0..LANES {
-            sums[lane] += f64::from(x[lane]) * f64::from(y[lane]);
+/// The `rows` of `matrix` as they lie where they follow each other, else copied to `memory`.
+fn contiguous<'a>(
+    matrix: &'a [f32],
+    rows: &[usize],
+    width: usize,
+    memory: &'a mut Vec<f32>,
+) -> &'a [f32] {
+    let first = rows.first().copied().unwrap_or_default();
+    if rows.iter().enumerate().all(|(i, &row)| row == first + i) {
+        return &matrix[first * width..(first + rows.len()) * width];
+    }
+    memory.clear();
+    for &row in rows {
+        memory.extend_from_slice(&matrix[row * width..(row + 1) * width]);
+    }
+    memory
+}
+
+/// `y` `[count, outputs]` = `x` `[count, depth]` · `w`ᵀ.
+fn product(
+    x: &[f32],
+    count: usize,
+    w: &PackedMatrix,
+    epilogue: Epilogue<'_>,
+    y: &mut Vec<f32>,
+    scratch: &mut GemmScratch,
+) {
+    let (n, k) = (w.outputs(), w.depth());
+    y.resize(count * n, 0.0);
+    let (x, mut y) = (Matrix::new(x, count, k, k), MatrixMut::new(y, count, n, n));
+    gemm(Isa::detect(), x, w, epilogue, &mut y, scratch);
+}
+
+/// Outputs of the `count` rows of `block` `[count, D]`; `states` holds those of the hidden layers.
+fn mlp_outputs(
+    layers: &[Linear],
+    block: &[f32],
+    count: usize,
+    (states, scratch): (&mut [Vec<f32>; 2], &mut GemmScratch),
+    outputs: &mut [f64],
+) {
+    let Some((last, hidden)) = layers.split_last() else { return };
+    let [previous, next] = states;
+    for (i, layer) in hidden.iter().enumerate() {
+        let input = if i == 0 { block } else { previous.as_slice() };
+        product(input, count, &layer.packed, Epilogue::Bias(&layer.bias), next, scratch);
+        relu(Isa::detect(), next);
+        std::mem::swap(previous, next);
+    }
+    let input = if hidden.is_empty() { block } else { previous.as_slice() };
+    linear_f64(Isa::detect(), input, &last.weight, &last.bias, outputs);
+}
+
+impl References {
+    /// The largest similarity of each of the `count` rows of `block` `[count, D]`, which have unit
+    /// norm, at most 1; `states` holds some similarities at a time.
+    fn best(
+        &self,
+        block: &[f32],
+        count: usize,
+        (states, scratch): (&mut [Vec<f32>; 2], &mut GemmScratch),
+        outputs: &mut [f64],
+    ) {
+        let [similarities, best] = states;
+        best.clear();
+        best.resize(count, f32::NEG_INFINITY);
+        for packed in &self.packed {
+            product(block, count, packed, Epilogue::None, similarities, scratch);
+            raise_to_row_max(Isa::detect(), similarities, packed.outputs(), best);
+        }
+        for (output, &best) in outputs.iter_mut().zip(best.iter()) {
+            *output = f64::from(best.min(1.0));
         }
     }
-    let rest: f64 = a_rest.iter().zip(b_rest).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum();
-    sums.iter().sum::<f64>() + rest
 }
 
 /// The logit of `outputs`: the first of them, or for softmax the log-odds of the class,

@@ -32,18 +32,18 @@ fn head(scorer: Scorer, activation: Activation, chunk: ChunkRule) -> Result<Head
 }
 
 /// Layers of random weights.
-fn mlp(sizes: &[usize]) -> Result<Scorer> {
+fn mlp(sizes: &[usize]) -> Scorer {
     let layer = |pair: &[usize]| {
         Linear::new(noise(pair[0] * pair[1], pair[0] as u64), noise(pair[1], pair[1] as u64))
     };
-    Ok(Scorer::Mlp(sizes.windows(2).map(layer).collect::<Result<_>>()?))
+    Scorer::Mlp(sizes.windows(2).map(layer).collect())
 }
 
 /// References of random values.
-fn references(count: usize, width: usize) -> Result<Scorer> {
+fn references(count: usize, width: usize) -> Scorer {
     let values = noise(count * width, 5);
     let values = values.chunks_exact(width).filter_map(normalised).flatten().collect();
-    Ok(Scorer::Cosine(References::from_normalised(values, width)?))
+    Scorer::Cosine(References::from_normalised(values, width))
 }
 
 /// Bits of the logits of documents of one chunk each.
@@ -55,7 +55,7 @@ fn bits(head: &Head, chunks: &[f32]) -> Result<Vec<Option<u32>>> {
 
 /// The identity on one value: logits are the chunks themselves.
 fn identity(chunk: ChunkRule) -> Result<Head> {
-    head(Scorer::Mlp(vec![Linear::new(vec![1.0], vec![0.0])?]), Activation::Raw, chunk)
+    head(Scorer::Mlp(vec![Linear::new(vec![1.0], vec![0.0])]), Activation::Raw, chunk)
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn chunk_rules_work_on_logits() -> Result<()> {
 #[test]
 fn what_is_not_finite_scores_nan_and_harms_no_other_document() -> Result<()> {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        for scorer in [mlp(&[3, 4, 1])?, references(2, 3)?] {
+        for scorer in [mlp(&[3, 4, 1]), references(2, 3)] {
             let head = head(scorer, Activation::Raw, ChunkRule::Max)?;
             let chunks = [1.0, 2.0, 3.0, 1.0, bad, 2.0, 0.5, 0.5, 0.5];
             let scores = head.score(&chunks, &[0, 2, 3])?;
@@ -89,7 +89,7 @@ fn what_is_not_finite_scores_nan_and_harms_no_other_document() -> Result<()> {
 
 #[test]
 fn an_overflow_scores_nan() -> Result<()> {
-    let layers = vec![Linear::new(vec![3e38, 3e38], vec![0.0])?];
+    let layers = vec![Linear::new(vec![3e38, 3e38], vec![0.0])];
     let head = head(Scorer::Mlp(layers), Activation::Sigmoid, ChunkRule::First)?;
     let scores = head.score(&[3e38, 3e38], &[0, 1])?;
     assert!(scores[0].is_some_and(|s| s.score.is_nan()));
@@ -98,14 +98,14 @@ fn an_overflow_scores_nan() -> Result<()> {
 
 #[test]
 fn a_zero_vector_has_no_similarity() -> Result<()> {
-    let head = head(references(4, 3)?, Activation::Raw, ChunkRule::First)?;
+    let head = head(references(4, 3), Activation::Raw, ChunkRule::First)?;
     assert!(head.score(&[0.0; 3], &[0, 1])?[0].is_some_and(|s| s.score.is_nan()));
     Ok(())
 }
 
 #[test]
 fn arrays_that_do_not_fit_are_an_error_that_names_the_widths() -> Result<()> {
-    let head = head(mlp(&[3, 1])?, Activation::Raw, ChunkRule::First)?;
+    let head = head(mlp(&[3, 1]), Activation::Raw, ChunkRule::First)?;
     for (len, offsets) in
         [(4, vec![0, 1]), (3, vec![]), (3, vec![1, 1]), (6, vec![0, 2, 1]), (3, vec![0])]
     {
@@ -124,16 +124,16 @@ fn an_activation_that_does_not_fit_the_outputs_is_refused() -> Result<()> {
         ([3, 2], Activation::Softmax { class: 2 }),
         ([3, 1], Activation::Softmax { class: 0 }),
     ] {
-        assert!(head(mlp(&sizes)?, activation, ChunkRule::First).is_err(), "{activation}");
+        assert!(head(mlp(&sizes), activation, ChunkRule::First).is_err(), "{activation}");
     }
-    assert!(head(references(1, 3)?, Activation::Sigmoid, ChunkRule::First).is_err());
+    assert!(head(references(1, 3), Activation::Sigmoid, ChunkRule::First).is_err());
     Ok(())
 }
 
 #[test]
 fn published_shapes_do_not_depend_on_the_block() -> Result<()> {
     let chunks = noise(300 * 768, 1);
-    for scorer in [mlp(&[768, 256, 1])?, mlp(&[768, 768, 2])?, references(1000, 768)?] {
+    for scorer in [mlp(&[768, 256, 1]), mlp(&[768, 768, 2]), references(1000, 768)] {
         let activation = match scorer.layer_sizes()[..] {
             [_, _, 2] => Activation::Softmax { class: 1 },
             _ => Activation::Raw,
@@ -162,9 +162,9 @@ proptest! {
     ) {
         let check = || -> Result<bool> {
             let scorer = if cosine {
-                references(sizes.last().copied().unwrap_or(1), sizes[0])?
+                references(sizes.last().copied().unwrap_or(1), sizes[0])
             } else {
-                mlp(&[sizes.as_slice(), &[1]].concat())?
+                mlp(&[sizes.as_slice(), &[1]].concat())
             };
             let head = head(scorer, Activation::Raw, ChunkRule::First)?;
             let width = head.hidden_size();

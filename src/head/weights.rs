@@ -77,7 +77,7 @@ fn references(tensors: &SafeTensors<'_>, ours: bool) -> Result<(Scorer, Referenc
     if values.is_empty() {
         return Err(format!("tensor `{REFERENCES}`: all references are zero"));
     }
-    let references = References::from_normalised(values, width).map_err(|e| e.to_string())?;
+    let references = References::from_normalised(values, width);
     let available = references.len();
     let counts = ReferenceCounts { requested, available, zero_norm: requested - available };
     Ok((Scorer::Cosine(references), counts))
@@ -142,8 +142,7 @@ fn layer(tensors: &SafeTensors<'_>, name: &str, width: Option<usize>) -> Result<
             bias.shape()
         ));
     }
-    Linear::new(values(&weight_name, &weight)?, values(&bias_name, &bias)?)
-        .map_err(|e| e.to_string())
+    Ok(Linear::new(values(&weight_name, &weight)?, values(&bias_name, &bias)?))
 }
 
 /// Rows and columns of a tensor that must be a matrix with at least one value.

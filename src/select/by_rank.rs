@@ -1,11 +1,12 @@
 //! Cuts at an exact rate: the radix search.
 
+use super::block::Document;
 use super::counts::{Amount, KeyCounts, Merge};
-use super::rank::{ID_LEVEL, LEVELS, RankKey};
+use super::rank::{ID_LEVEL, LEVELS, RADIX, RankKey};
 use super::report::{Bound, Boundary, CutReport};
-use super::scan::{Scored, View};
+use super::scan::{Alive, Candidates, View};
 use super::stats::Survey;
-use super::{Corpus, Cut, CutKind, Value};
+use super::{Corpus, Cut, CutKind};
 use crate::config::Rate;
 use crate::error::{Error, Result};
 
@@ -22,41 +23,32 @@ pub(super) fn cut(
         (0..view.num_branches()).map(|parent| Slot { parent, prefix: RankKey::FIRST }).collect();
     let (survey, counts) = view.survey(
         || empty_counts(&first, 0),
-        |counts, _, scored, alive| {
-            let digit = side.key(scored).digit(0);
-            for (parent, counts) in counts.iter_mut().enumerate() {
-                if alive.is_some_and(|alive| alive.has(parent)) {
-                    counts.add(digit, scored.row.weight, scored.score);
-                }
-            }
-        },
+        |counts, _, candidates, alive| side.count_first(counts, candidates, alive),
     )?;
     let mut searches = start(&view, &side, &survey, rates)?;
     descend(&mut searches, 0, &first, &counts)?;
 
-    let slots = open_slots(&searches);
+    let slots = OpenSlots::of(&searches);
     let (scores, counts) = view.histogram(
         &survey,
-        || empty_counts(&slots, 1),
-        |counts, scored| side.count(&view, 1, &slots, counts, scored),
+        || empty_counts(&slots.slots, 1),
+        |counts, candidates| side.count(&view, 1, &slots, counts, candidates),
     )?;
-    descend(&mut searches, 1, &slots, &counts)?;
+    descend(&mut searches, 1, &slots.slots, &counts)?;
 
     for level in ID_LEVEL..LEVELS {
-        let slots = open_slots(&searches);
-        if slots.is_empty() {
+        let slots = OpenSlots::of(&searches);
+        if slots.slots.is_empty() {
             break;
         }
-        let counts = view.pass(
-            true,
-            || empty_counts(&slots, level),
-            |counts, _, row| {
-                if let Value::Scored { logit, score } = Value::of(cut, row) {
-                    side.count(&view, level, &slots, counts, &Scored { row, logit, score });
-                }
-            },
+        let logit = |slot: &Slot| side.oriented(slot.prefix).logit(cut.keep);
+        let logits: Vec<f32> = slots.slots.iter().map(logit).collect();
+        let counts = view.ties(
+            &logits,
+            || empty_counts(&slots.slots, level),
+            |counts, candidates| side.count(&view, level, &slots, counts, candidates),
         )?;
-        descend(&mut searches, level, &slots, &counts)?;
+        descend(&mut searches, level, &slots.slots, &counts)?;
     }
     let boundaries = searches.into_iter().map(|search| search.into_boundary(&side)).collect();
     view.report(&survey, scores, boundaries)
@@ -71,40 +63,67 @@ struct Side<'a> {
 
 impl Side<'_> {
     /// Key by which documents are taken, smallest first; tie-breaks are not set.
-    fn key(&self, scored: &Scored<'_>) -> RankKey {
-        self.oriented(RankKey::of_logit(scored.logit, self.cut.keep))
+    fn key(&self, logit: f32) -> RankKey {
+        self.oriented(RankKey::of_logit(logit, self.cut.keep))
     }
 
     fn oriented(&self, key: RankKey) -> RankKey {
         if self.takes_worst { key.reversed() } else { key }
     }
 
-    /// Adds a row to the counts of the slots it falls under.
+    /// Adds candidates to the counts by first digit, of each selection that keeps them.
+    fn count_first(
+        &self,
+        counts: &mut [KeyCounts],
+        candidates: &Candidates<'_>,
+        alive: &Alive<'_>,
+    ) {
+        let digits = candidates.logits.iter().map(|&logit| self.key(logit).digit(0));
+        match (alive, candidates.weights) {
+            (Alive::All, None) => digits.for_each(|digit| counts[0].add_one(digit)),
+            (Alive::All, Some(weights)) => {
+                digits.zip(weights).for_each(|(digit, &weight)| counts[0].add(digit, weight));
+            }
+            (Alive::Each(alive), _) => {
+                for (i, (digit, alive)) in digits.zip(*alive).enumerate() {
+                    for (parent, counts) in counts.iter_mut().enumerate() {
+                        if alive.has(parent) {
+                            counts.add(digit, candidates.weight(i));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds candidates to the counts of the slots they fall under.
     fn count(
         &self,
         view: &View<'_>,
         level: usize,
-        slots: &[Slot],
+        slots: &OpenSlots,
         counts: &mut [KeyCounts],
-        scored: &Scored<'_>,
+        candidates: &Candidates<'_>,
     ) {
-        let logit_level = level.min(ID_LEVEL);
-        let mut key = self.key(scored);
-        let logit = key.prefix(logit_level).logit;
-        if !slots.iter().any(|slot| slot.prefix.logit == logit) {
-            return;
-        }
-        let Some(alive) = view.alive(scored.row) else {
-            return;
-        };
-        if level >= ID_LEVEL {
-            let rank = RankKey::of_logit(scored.logit, self.cut.keep);
-            key = self.oriented(rank.with_id(scored.row.id, scored.row.ordinal));
-        }
-        let (prefix, digit) = (key.prefix(level), key.digit(level));
-        for (slot, counts) in slots.iter().zip(counts) {
-            if slot.prefix == prefix && alive.has(slot.parent) {
-                counts.add(digit, scored.row.weight, scored.score);
+        for (i, &logit) in candidates.logits.iter().enumerate() {
+            let mut key = self.key(logit);
+            if !slots.may_hold(key) {
+                continue;
+            }
+            let row = candidates.row(i);
+            let Some(alive) = view.alive(row) else {
+                continue;
+            };
+            if level >= ID_LEVEL {
+                let rank = RankKey::of_logit(logit, self.cut.keep);
+                key = self.oriented(rank.with_id(row.id(), row.ordinal()));
+            }
+            let (prefix, digit) = (key.prefix(level), key.digit(level));
+            for (slot, counts) in slots.slots.iter().zip(counts.iter_mut()) {
+                if slot.prefix == prefix && alive.has(slot.parent) {
+                    counts.add(digit, candidates.weight(i));
+                    counts.see_score(digit, candidates.scores[i]);
+                }
             }
         }
     }
@@ -165,14 +184,30 @@ fn start(view: &View<'_>, side: &Side<'_>, survey: &Survey, rates: &[Rate]) -> R
 }
 
 /// The distinct slots of the searches that go on.
-fn open_slots(searches: &[Search]) -> Vec<Slot> {
-    let mut slots = Vec::new();
-    for search in searches.iter().filter(|search| search.found.is_none()) {
-        if !slots.contains(&search.slot) {
-            slots.push(search.slot);
+struct OpenSlots {
+    slots: Vec<Slot>,
+    /// A bit per first digit: whether a slot has it.
+    first_digits: Vec<u64>,
+}
+
+impl OpenSlots {
+    fn of(searches: &[Search]) -> Self {
+        let mut open = Self { slots: Vec::new(), first_digits: vec![0; RADIX / 64] };
+        for search in searches.iter().filter(|search| search.found.is_none()) {
+            if !open.slots.contains(&search.slot) {
+                open.slots.push(search.slot);
+                let digit = search.slot.prefix.digit(0);
+                open.first_digits[digit / 64] |= 1 << (digit % 64);
+            }
         }
+        open
     }
-    slots
+
+    /// Whether there is a slot with the first digit of `key`.
+    fn may_hold(&self, key: RankKey) -> bool {
+        let digit = key.digit(0);
+        self.first_digits[digit / 64] >> (digit % 64) & 1 == 1
+    }
 }
 
 /// Takes every open search one digit further; `counts[i]` belongs to `slots[i]`.
@@ -232,7 +267,7 @@ mod tests {
         let count = |num_documents: u32| {
             let mut counts = KeyCounts::new(true);
             for i in 0..num_documents {
-                counts.add(i as usize % 65_536, 1, 0.5);
+                counts.add(i as usize % 65_536, 1);
             }
             counts.num_counters()
         };

@@ -14,8 +14,8 @@ pub(super) fn cut(corpus: &dyn Corpus, done: &[CutReport], cut: &Cut) -> Result<
         CutKind::Threshold(_) => 0,
         CutKind::Retain(_) | CutKind::Remove(_) => rows_per_shard(corpus.num_shards())?,
     };
-    let (survey, sample) = view.survey(Sample::default, |sample, shard, scored, _| {
-        sample.add(shard, sampled_rows, scored.score);
+    let (survey, sample) = view.survey(Sample::default, |sample, shard, candidates, _| {
+        sample.add(shard, sampled_rows, candidates.scores);
     })?;
     let bounds = match &cut.kind {
         CutKind::Threshold(threshold) => vec![Bound::strictly(cut.keep, *threshold)],
@@ -26,15 +26,19 @@ pub(super) fn cut(corpus: &dyn Corpus, done: &[CutReport], cut: &Cut) -> Result<
     let (scores, kept) = view.histogram(
         &survey,
         || vec![Amount::default(); num_outcomes],
-        |kept, scored| {
-            let Some(alive) = view.alive(scored.row) else {
-                return;
-            };
-            let rank = RankKey::of_logit(scored.logit, cut.keep);
-            for (i, kept) in kept.iter_mut().enumerate() {
-                let (parent, nth) = (i / bounds.len(), i % bounds.len());
-                if alive.has(parent) && bounds[nth].keeps(rank, scored.score, scored.row) {
-                    kept.add(scored.row.weight);
+        |kept, candidates| {
+            for (i, (&logit, &score)) in candidates.logits.iter().zip(candidates.scores).enumerate()
+            {
+                let row = candidates.row(i);
+                let Some(alive) = view.alive(row) else {
+                    continue;
+                };
+                let rank = RankKey::of_logit(logit, cut.keep);
+                for (outcome, kept) in kept.iter_mut().enumerate() {
+                    let (parent, nth) = (outcome / bounds.len(), outcome % bounds.len());
+                    if alive.has(parent) && bounds[nth].keeps(rank, score, &row) {
+                        kept.add(candidates.weight(i));
+                    }
                 }
             }
         },

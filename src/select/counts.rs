@@ -45,6 +45,14 @@ impl Amount {
         self.merge(Self { num_documents: 1, weight });
     }
 
+    /// Adds `count` documents of the given weights, of 1 each where there are none.
+    pub(super) fn add_all(&mut self, count: usize, weights: Option<&[u64]>) {
+        match weights {
+            None => self.merge(Self { num_documents: count as u64, weight: count as u64 }),
+            Some(weights) => weights.iter().for_each(|&weight| self.add(weight)),
+        }
+    }
+
     /// What is left when `part` of this is taken away.
     pub(super) fn without(self, part: Self) -> Self {
         Self {
@@ -65,7 +73,10 @@ impl Merge for Amount {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct KeyCounts {
     /// `[RADIX]`
-    cells: Vec<Amount>,
+    documents: Vec<u64>,
+    /// `[RADIX]`, what the documents of a cell weigh beyond 1 each, modulo 2^64; empty as long as every
+    /// document weighs 1.
+    excess: Vec<u64>,
     /// Largest score of each cell, `[RADIX]`; empty where a cell holds more than one logit.
     scores: Vec<f32>,
     has_zero_weights: bool,
@@ -76,16 +87,30 @@ impl KeyCounts {
     /// completes the logit.
     pub(super) fn new(with_scores: bool) -> Self {
         Self {
-            cells: vec![Amount::default(); RADIX],
+            documents: vec![0; RADIX],
+            excess: Vec::new(),
             scores: if with_scores { vec![f32::NEG_INFINITY; RADIX] } else { Vec::new() },
             has_zero_weights: false,
         }
     }
 
+    /// Counts a document that weighs 1.
+    pub(super) fn add_one(&mut self, digit: usize) {
+        self.documents[digit] += 1;
+    }
+
     /// Counts a document.
-    pub(super) fn add(&mut self, digit: usize, weight: u64, score: f32) {
-        self.cells[digit].add(weight);
-        self.has_zero_weights |= weight == 0;
+    pub(super) fn add(&mut self, digit: usize, weight: u64) {
+        self.add_one(digit);
+        if weight != 1 {
+            self.excess.resize(RADIX, 0);
+            self.excess[digit] = self.excess[digit].wrapping_add(weight.wrapping_sub(1));
+            self.has_zero_weights |= weight == 0;
+        }
+    }
+
+    /// Takes note of the score of a document, where scores are kept.
+    pub(super) fn see_score(&mut self, digit: usize, score: f32) {
         if let Some(cell) = self.scores.get_mut(digit) {
             *cell = cell.max(score);
         }
@@ -94,18 +119,21 @@ impl KeyCounts {
     /// The cell in which the running weight reaches `target`, and what the cells before it hold.
     pub(super) fn reach(&self, target: u64) -> Option<(usize, Amount)> {
         let mut before = Amount::default();
-        for (digit, cell) in self.cells.iter().enumerate() {
+        for digit in 0..RADIX {
+            let cell = self.cell(digit);
             if before.weight + cell.weight >= target {
                 return Some((digit, before));
             }
-            before.merge(*cell);
+            before.merge(cell);
         }
         None
     }
 
     /// The documents of one cell.
     pub(super) fn cell(&self, digit: usize) -> Amount {
-        self.cells[digit]
+        let num_documents = self.documents[digit];
+        let excess = self.excess.get(digit).copied().unwrap_or_default();
+        Amount { num_documents, weight: num_documents.wrapping_add(excess) }
     }
 
     /// Score of the documents of one cell, where scores are kept.
@@ -116,20 +144,28 @@ impl KeyCounts {
     /// Number of cells, whatever was counted.
     #[cfg(test)]
     pub(super) fn num_counters(&self) -> usize {
-        self.cells.len().max(self.scores.len())
+        self.documents.len().max(self.excess.len()).max(self.scores.len())
     }
 
     /// Whether exactly `needed` of the cell's weight means all of its documents: yes for a single
     /// document; otherwise documents without weight may stand behind the last one needed.
     pub(super) fn takes_whole(&self, digit: usize, needed: u64) -> bool {
-        let cell = self.cells[digit];
+        let cell = self.cell(digit);
         cell.num_documents == 1 || cell.weight == needed && !self.has_zero_weights
     }
 }
 
 impl Merge for KeyCounts {
     fn merge(&mut self, other: Self) {
-        self.cells.merge(other.cells);
+        for (mine, theirs) in self.documents.iter_mut().zip(other.documents) {
+            *mine += theirs;
+        }
+        if !other.excess.is_empty() {
+            self.excess.resize(RADIX, 0);
+        }
+        for (mine, theirs) in self.excess.iter_mut().zip(other.excess) {
+            *mine = mine.wrapping_add(theirs);
+        }
         for (mine, theirs) in self.scores.iter_mut().zip(other.scores) {
             *mine = mine.max(theirs);
         }
@@ -146,7 +182,8 @@ mod tests {
     fn counts(documents: &[(u16, u64, f32)]) -> KeyCounts {
         let mut counts = KeyCounts::new(true);
         for &(digit, weight, score) in documents {
-            counts.add(usize::from(digit), weight, score);
+            counts.add(usize::from(digit), weight);
+            counts.see_score(usize::from(digit), score);
         }
         counts
     }

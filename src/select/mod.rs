@@ -34,6 +34,7 @@
 //! logit; ids are asked for only where the boundary then falls among equal logits. All sums are
 //! exact integers, so the answer does not depend on shards, their order or threads.
 
+mod block;
 mod by_rank;
 mod by_score;
 mod counts;
@@ -44,19 +45,21 @@ mod report;
 mod scan;
 mod stats;
 
+pub use block::{Block, HeadColumn, Wanted};
 pub use counts::Amount;
 pub use plan::{Cut, CutKind, HeadInfo, MAX_BRANCHES, Precision, plan_cuts};
 pub use rank::RankKey;
 pub use report::{Bound, CutReport, Decision, Histogram, Outcome, Selection, Why};
 pub use stats::NUM_BINS;
 
+use self::block::Document;
 use crate::config::SelectionMode;
 use crate::error::Result;
 
 /// One document as the selection sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
-    /// Id; may be empty in scans that do not want ids.
+    /// Id.
     pub id: &'a str,
     /// Position in plan order, unique in the corpus: the last tie-break.
     pub ordinal: u64,
@@ -74,13 +77,13 @@ pub trait Corpus: Sync {
     /// Number of shards (input files).
     fn num_shards(&self) -> usize;
 
-    /// Calls `visit` for every row of a shard, in row order, and passes on its error. Shards are
-    /// scanned from several threads. Ids are looked at only if `want_ids`.
+    /// Calls `visit` for all rows of a shard, some at a time in row order, and passes on its error.
+    /// Shards are scanned from several threads. Only what is `wanted` is looked at.
     fn scan(
         &self,
         shard: usize,
-        want_ids: bool,
-        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
     ) -> Result<()>;
 }
 
@@ -90,7 +93,11 @@ pub trait Corpus: Sync {
 ///
 /// ```
 /// use polysift::config::{Activation, Keep, LanguageCuts, SelectionMode};
-/// use polysift::select::{Corpus, Decision, HeadInfo, Row, plan_cuts, select};
+/// use polysift::select::{
+///     Block, Corpus, Decision, HeadColumn, HeadInfo, Row, Wanted, plan_cuts, select,
+/// };
+///
+/// const IDS: [&str; 3] = ["a", "b", "c"];
 ///
 /// struct Logits([f32; 3]);
 ///
@@ -101,15 +108,16 @@ pub trait Corpus: Sync {
 ///     fn scan(
 ///         &self,
 ///         _shard: usize,
-///         _want_ids: bool,
-///         visit: &mut dyn FnMut(&Row<'_>) -> polysift::Result<()>,
+///         _wanted: &Wanted,
+///         visit: &mut dyn FnMut(&Block<'_>) -> polysift::Result<()>,
 ///     ) -> polysift::Result<()> {
-///         (0u64..).zip(self.0).try_for_each(|(ordinal, logit)| visit(&row(ordinal, &[Some(logit)])))
+///         let heads = [HeadColumn { logits: &self.0, scores: &self.0, present: None }];
+///         visit(&Block { len: 3, ids: &IDS, ordinals: &[0, 1, 2], weights: None, heads: &heads })
 ///     }
 /// }
 ///
 /// fn row(ordinal: u64, values: &[Option<f32>]) -> Row<'_> {
-///     Row { id: ["a", "b", "c"][ordinal as usize], ordinal, weight: 1, logits: values, scores: values }
+///     Row { id: IDS[ordinal as usize], ordinal, weight: 1, logits: values, scores: values }
 /// }
 ///
 /// let rate: polysift::config::Rate = "0.5".parse()?;
@@ -168,12 +176,11 @@ enum Value {
 }
 
 impl Value {
-    fn of(cut: &Cut, row: &Row<'_>) -> Self {
-        let get = |values: &[Option<f32>]| cut.head.and_then(|head| *values.get(head)?);
-        match (get(row.logits), get(row.scores)) {
-            (Some(logit), Some(score)) if logit.is_nan() || score.is_nan() => Self::Nan,
-            (Some(logit), Some(score)) => Self::Scored { logit, score },
-            _ => Self::Unscored,
+    fn of(cut: &Cut, row: &impl Document) -> Self {
+        match cut.head.and_then(|head| row.scored(head)) {
+            Some((logit, score)) if logit.is_nan() || score.is_nan() => Self::Nan,
+            Some((logit, score)) => Self::Scored { logit, score },
+            None => Self::Unscored,
         }
     }
 }

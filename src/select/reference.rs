@@ -40,13 +40,12 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Takes a score unless `shard` already gave `limit`. The rows of a shard come in one go.
-    pub(super) fn add(&mut self, shard: usize, limit: usize, score: f32) {
+    /// Takes scores of `shard` until it gave `limit`. The rows of a shard come in one go.
+    pub(super) fn add(&mut self, shard: usize, limit: usize, scores: &[f32]) {
         let taken = self.current.filter(|(current, _)| *current == shard).map_or(0, |(_, n)| n);
-        if taken < limit {
-            self.current = Some((shard, taken + 1));
-            self.scores.push(score);
-        }
+        let wanted = &scores[..scores.len().min(limit - taken)];
+        self.current = Some((shard, taken + wanted.len()));
+        self.scores.extend_from_slice(wanted);
     }
 
     /// The bound of `cut` at each of `rates`; nothing is kept where nothing was sampled.

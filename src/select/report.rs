@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::block::Document;
 use super::counts::Amount;
 use super::plan::{Cut, CutKind};
 use super::rank::RankKey;
@@ -158,7 +159,7 @@ impl Selection {
 
     /// Whether [`decide`](Self::decide) looks at ids at all.
     pub fn needs_ids(&self) -> bool {
-        needs_ids(&self.cuts)
+        !split_logits(&self.cuts).is_empty()
     }
 
     /// Fate of a document of the corpus the selection was made of; pure.
@@ -183,7 +184,7 @@ impl Selection {
 }
 
 /// A set of the selections that run side by side, by index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Branches(u64);
 
 impl Branches {
@@ -198,7 +199,7 @@ impl Branches {
 
 /// The selections that keep the document after all of `cuts`; where there are none, the index of
 /// the cut that removed it from the last.
-pub(super) fn survivors(cuts: &[CutReport], row: &Row<'_>) -> Result<Branches, (usize, Why)> {
+pub(super) fn survivors(cuts: &[CutReport], row: &impl Document) -> Result<Branches, (usize, Why)> {
     let mut alive = Branches(1);
     for (index, report) in cuts.iter().enumerate() {
         let (logit, score) = match Value::of(&report.cut, row) {
@@ -221,9 +222,17 @@ pub(super) fn survivors(cuts: &[CutReport], row: &Row<'_>) -> Result<Branches, (
     Ok(alive)
 }
 
-/// Whether ids matter to [`survivors`].
-pub(super) fn needs_ids(cuts: &[CutReport]) -> bool {
-    cuts.iter().flat_map(|report| &report.outcomes).any(|outcome| outcome.bound.splits_ties())
+/// The heads and logits of which documents end up on both sides of a cut: there, and only there, ids
+/// matter to [`survivors`].
+pub(super) fn split_logits(cuts: &[CutReport]) -> Vec<(usize, f32)> {
+    let of_cut = |report: &CutReport| {
+        let Cut { head, keep, .. } = report.cut;
+        let bounds = report.outcomes.iter().map(|outcome| outcome.bound);
+        let split = bounds.filter(Bound::splits_ties).filter_map(move |bound| bound.key());
+        let logits: Vec<f32> = split.map(|key| key.logit(keep)).collect();
+        logits.into_iter().filter_map(move |logit| Some((head?, logit)))
+    };
+    cuts.iter().flat_map(of_cut).collect()
 }
 
 impl Bound {
@@ -245,8 +254,8 @@ impl Bound {
     }
 
     /// Whether a candidate is kept; `rank` holds its logit only.
-    pub(super) fn keeps(&self, rank: RankKey, score: f32, row: &Row<'_>) -> bool {
-        let ranked = || rank.with_id(row.id, row.ordinal);
+    pub(super) fn keeps(&self, rank: RankKey, score: f32, row: &impl Document) -> bool {
+        let ranked = || rank.with_id(row.id(), row.ordinal());
         match self {
             Self::All => true,
             Self::Nothing => false,
@@ -271,11 +280,15 @@ impl Bound {
 
     /// The logit at the boundary, if the cut has one.
     pub(super) fn logit(&self, keep: Keep) -> Option<f32> {
+        self.key().map(|key| key.logit(keep)).filter(|logit| logit.is_finite())
+    }
+
+    /// The place at the boundary, if the cut has one.
+    fn key(&self) -> Option<RankKey> {
         match self {
-            Self::UpTo(key) | Self::Before(key) => Some(key.logit(keep)),
+            Self::UpTo(key) | Self::Before(key) => Some(*key),
             Self::All | Self::Nothing | Self::Above(_) | Self::Below(_) => None,
         }
-        .filter(|logit| logit.is_finite())
     }
 }
 

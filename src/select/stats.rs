@@ -14,14 +14,30 @@ struct ExactSum {
     mantissas: [i128; 256],
 }
 
+/// Values whose mantissas fit a sum of 64 bits with room to spare.
+const SUM_VALUES: usize = 1 << 32;
+/// Sums of mantissas side by side, so that one addition does not wait for the one before.
+const LANES: usize = 4;
+
 impl ExactSum {
-    fn add(&mut self, value: f32) {
-        let bits = value.to_bits();
-        let exponent = (bits >> 23) & 0xff;
-        let implicit_one = u32::from(exponent != 0) << 23;
-        let mantissa = i128::from(bits & 0x7f_ffff | implicit_one);
-        self.mantissas[exponent as usize] +=
-            if value.is_sign_negative() { -mantissa } else { mantissa };
+    /// Adds the finite ones of `values`.
+    fn add(&mut self, values: &[f32]) {
+        for values in values.chunks(SUM_VALUES) {
+            let mut sums = [[0i64; 256]; LANES];
+            for values in values.chunks(LANES) {
+                for (sums, &value) in sums.iter_mut().zip(values) {
+                    let bits = value.to_bits();
+                    let exponent = (bits >> 23) as usize & 0xff;
+                    let implicit_one = u32::from(exponent != 0) << 23;
+                    let mantissa = i64::from(bits & 0x7f_ffff | implicit_one);
+                    sums[exponent] += if bits >> 31 == 1 { -mantissa } else { mantissa };
+                }
+            }
+            // What is not finite has the last exponent.
+            for (exponent, total) in self.mantissas.iter_mut().enumerate().take(255) {
+                *total += sums.iter().map(|sums| i128::from(sums[exponent])).sum::<i128>();
+            }
+        }
     }
 
     /// The sum, rounded once per exponent, smallest first.
@@ -64,16 +80,23 @@ impl Survey {
         }
     }
 
-    /// Counts a document with a score.
-    pub(super) fn add(&mut self, weight: u64, score: f32) {
-        self.num_scored += 1;
-        self.weight_scored += u128::from(weight);
-        if score.is_finite() {
-            self.num_finite += 1;
-            self.min = self.min.min(score);
-            self.max = self.max.max(score);
-            self.sum.add(score);
+    /// Counts documents with a score, of weight 1 where there are no weights.
+    pub(super) fn add(&mut self, scores: &[f32], weights: Option<&[u64]>) {
+        self.num_scored += scores.len() as u64;
+        self.weight_scored += match weights {
+            None => scores.len() as u128,
+            Some(weights) => weights.iter().map(|&weight| u128::from(weight)).sum(),
+        };
+        let (mut num_finite, mut min, mut max) = (0, f32::INFINITY, f32::NEG_INFINITY);
+        for &score in scores {
+            let is_finite = score.is_finite();
+            num_finite += u32::from(is_finite);
+            min = if is_finite && score < min { score } else { min };
+            max = if is_finite && score > max { score } else { max };
         }
+        self.num_finite += u64::from(num_finite);
+        (self.min, self.max) = (self.min.min(min), self.max.max(max));
+        self.sum.add(scores);
     }
 
     /// All scored documents; `None` where their weight does not fit 64 bits.
@@ -119,12 +142,20 @@ impl Bins {
         Self { low, high, counts: [0; NUM_BINS] }
     }
 
-    /// Counts a document; infinite scores go to the end bins.
-    pub(super) fn add(&mut self, score: f32) {
+    /// Counts documents; infinite scores go to the end bins.
+    pub(super) fn add(&mut self, scores: &[f32]) {
         let width = self.high - self.low;
-        let place = (f64::from(score) - self.low) / width * NUM_BINS as f64;
-        // The cast saturates: below `low`, and in bins without width (NaN), this is bin 0.
-        self.counts[(place as usize).min(NUM_BINS - 1)] += 1;
+        let mut counts = [[0u64; NUM_BINS]; LANES];
+        for scores in scores.chunks(LANES) {
+            for (counts, &score) in counts.iter_mut().zip(scores) {
+                let place = (f64::from(score) - self.low) / width * NUM_BINS as f64;
+                // The cast saturates: below `low`, and in bins without width (NaN), this is bin 0.
+                counts[(place as usize).min(NUM_BINS - 1)] += 1;
+            }
+        }
+        for (bin, total) in self.counts.iter_mut().enumerate() {
+            *total += counts.iter().map(|counts| counts[bin]).sum::<u64>();
+        }
     }
 }
 
@@ -144,9 +175,7 @@ mod tests {
 
     fn survey(scores: &[f32]) -> Survey {
         let mut survey = Survey::new(1);
-        for &score in scores {
-            survey.add(1, score);
-        }
+        survey.add(scores, None);
         survey
     }
 
@@ -166,9 +195,7 @@ mod tests {
     #[test]
     fn a_score_at_an_inner_edge_belongs_to_the_upper_bin() {
         let mut bins = Bins::new(0.0, 1.0);
-        for score in [0.0, 0.5, 1.0, f32::INFINITY] {
-            bins.add(score);
-        }
+        bins.add(&[0.0, 0.5, 1.0, f32::INFINITY]);
         assert_eq!((bins.counts[0], bins.counts[25], bins.counts[49]), (1, 1, 2));
     }
 

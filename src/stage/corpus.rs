@@ -1,11 +1,15 @@
 //! The stored scores of one language as the selection scans them.
 
+use std::ops::Range;
+
 use super::Context;
 use crate::config::Weight;
 use crate::error::{Error, Result};
 use crate::run::{Plan, Shard, Stage};
-use crate::select::{Corpus, Row};
-use crate::store::{ScoreRows, read_scores, scan_scores};
+use crate::select::{Block, Corpus, HeadColumn, Wanted};
+use crate::store::{
+    DocumentBatches, DocumentBlock, NUM_TOKENS, ScoreColumns, ScoreRows, ScoreScan, read_scores,
+};
 
 /// Bits of an ordinal that count rows within a shard.
 const ROW_BITS: u32 = 40;
@@ -29,11 +33,22 @@ pub(crate) fn weight_of(weight: Weight, num_bytes: u64, num_tokens: Option<u64>)
     match weight {
         Weight::Documents => Ok(1),
         Weight::Bytes => Ok(num_bytes),
-        Weight::Tokens => num_tokens.ok_or_else(|| {
-            let reason = "is `tokens`, which were not counted when the corpus was embedded; embed \
-                          it again with this setting (`--weight tokens --redo embed`)";
-            Error::config("selection.weight", reason)
-        }),
+        Weight::Tokens => num_tokens.ok_or_else(not_counted),
+    }
+}
+
+fn not_counted() -> Error {
+    let reason = "is `tokens`, which were not counted when the corpus was embedded; embed it again \
+                  with this setting (`--weight tokens --redo embed`)";
+    Error::config("selection.weight", reason)
+}
+
+/// The column that `weight` counts, where there is one.
+fn weight_column(weight: Weight) -> Option<&'static str> {
+    match weight {
+        Weight::Documents => None,
+        Weight::Bytes => Some("num_bytes"),
+        Weight::Tokens => Some(NUM_TOKENS),
     }
 }
 
@@ -78,73 +93,138 @@ impl Corpus for ScoredCorpus<'_> {
     fn scan(
         &self,
         shard: usize,
-        want_ids: bool,
-        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
     ) -> Result<()> {
         let (place, shard, num_parts) = self.shards[shard];
         for index in 0..num_parts {
             self.context.stop.check()?;
-            self.scan_part(place, shard, index, want_ids, visit)?;
+            if let Some(mut part) = self.open_part(shard, index, wanted)? {
+                part.scan(place, wanted, visit)?;
+            }
         }
         Ok(())
     }
 }
 
-/// The scores of a part by one head.
-#[derive(Default)]
-struct Column {
-    logits: Vec<Option<f32>>,
-    scores: Vec<Option<f32>>,
-}
-
 impl ScoredCorpus<'_> {
-    /// Streams the first head's part with the columns of the other heads beside it.
-    fn scan_part(
+    /// Part `index` of `shard`; `None` where it has no rows of the language.
+    fn open_part(
         &self,
-        place: u64,
         shard: &Shard,
         index: usize,
-        want_ids: bool,
-        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let path = |head: &str| self.context.run.scores_part(head, shard, index);
-        let Some((first, others)) = self.heads.split_first() else { return Ok(()) };
-        let mut columns = Vec::new();
-        for head in others {
-            let mut column = Column::default();
-            scan_scores(&path(head), false, &mut |block| {
-                column.logits.extend_from_slice(block.logits);
-                column.scores.extend_from_slice(block.scores);
-                Ok(())
-            })?;
-            columns.push(column);
+        wanted: &Wanted,
+    ) -> Result<Option<ScannedPart<'_>>> {
+        if self.heads.is_empty() {
+            return Ok(None);
+        }
+        // Where no head is wanted the rows still count, and every head has them all.
+        let heads = if wanted.heads.is_empty() { &[0][..] } else { &wanted.heads };
+        let path = |head: usize| self.context.run.scores_part(self.heads[head], shard, index);
+        let scans: Vec<(usize, ScoreScan)> = (heads.iter())
+            .map(|&head| Ok((head, ScoreScan::open(&path(head))?)))
+            .collect::<Result<_>>()?;
+        let first = &scans[0].1;
+        if scans.iter().any(|(_, scan)| scan.num_rows() != first.num_rows()) {
+            let reason = "the scores of two heads do not hold the same rows";
+            return Err(Error::verify(&path(heads[0]), reason));
+        }
+        let only = first.only_language();
+        if only.as_ref().is_some_and(|only| only != self.language) {
+            return Ok(None);
         }
         let weight = self.context.config.selection.weight;
-        let (mut logits, mut scores) = (Vec::new(), Vec::new());
-        let mut before = 0;
-        scan_scores(&path(first), want_ids, &mut |block| {
-            for (i, &row) in block.rows.iter().enumerate() {
-                if block.languages[i] != self.language {
-                    continue;
-                }
-                logits.clear();
-                scores.clear();
-                logits.push(block.logits[i]);
-                scores.push(block.scores[i]);
-                for column in &columns {
-                    logits.push(column.logits.get(before + i).copied().flatten());
-                    scores.push(column.scores.get(before + i).copied().flatten());
-                }
-                visit(&Row {
-                    id: block.ids.map_or("", |ids| ids[i]),
-                    ordinal: ordinal(place, row),
-                    weight: weight_of(weight, block.num_bytes[i], block.num_tokens.map(|n| n[i]))?,
-                    logits: &logits,
-                    scores: &scores,
-                })?;
+        let language = only.is_none().then_some(self.language);
+        let column = weight_column(weight);
+        let names: Vec<&str> = column.into_iter().chain(language.map(|_| "language")).collect();
+        let documents = if names.is_empty() { None } else { Some(first.documents(&names, 0)?) };
+        let num_heads = self.heads.len();
+        Ok(Some(ScannedPart { scans, documents, identities: None, language, weight, num_heads }))
+    }
+}
+
+/// A part of the scores of all wanted heads.
+struct ScannedPart<'a> {
+    /// With the index of the head.
+    scans: Vec<(usize, ScoreScan)>,
+    /// Language and weight of the rows, as far as needed.
+    documents: Option<DocumentBatches>,
+    /// Row and id, from the first block on in which they are looked at; with the row that comes next.
+    identities: Option<(DocumentBatches, usize)>,
+    /// The language of the rows to visit; `None`: all.
+    language: Option<&'a str>,
+    weight: Weight,
+    num_heads: usize,
+}
+
+impl ScannedPart<'_> {
+    /// Visits all rows; `place` is that of the shard in the plan.
+    fn scan(
+        &mut self,
+        place: u64,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut blocks = vec![ScoreColumns::default(); self.scans.len()];
+        let mut next_row = 0;
+        loop {
+            for ((_, scan), block) in self.scans.iter_mut().zip(&mut blocks) {
+                scan.next(block)?;
             }
-            before += block.rows.len();
-            Ok(())
-        })
+            let rows = next_row..next_row + blocks[0].len();
+            if rows.is_empty() {
+                return Ok(());
+            }
+            next_row = rows.end;
+            let mut documents = None;
+            if let Some(batches) = &mut self.documents {
+                documents = Some(batches.next(rows.len())?);
+            }
+            let mut places = None;
+            if let (Some(documents), Some(language)) = (&mut documents, self.language) {
+                let kept = documents.keep_language(language)?;
+                blocks.iter_mut().for_each(|block| block.keep(&kept));
+                places = Some(kept);
+            }
+            let mut heads = vec![HeadColumn::default(); self.num_heads];
+            for ((head, _), block) in self.scans.iter().zip(&blocks) {
+                let ScoreColumns { logits, scores, present } = block;
+                heads[*head] = HeadColumn { logits, scores, present: Some(present) };
+            }
+            let wants_ids = wanted.wants_any_id(&heads);
+            if !wants_ids && !wanted.others {
+                continue;
+            }
+            let identities = if wants_ids { Some(self.identities(rows)?) } else { None };
+            let (mut ids, mut ordinals) = (Vec::new(), Vec::new());
+            if let Some(identities) = &identities {
+                ids = identities.ids()?;
+                ordinals.extend(identities.numbers("row")?.iter().map(|&row| ordinal(place, row)));
+                if let Some(places) = &places {
+                    ids = places.iter().map(|&at| ids[at]).collect();
+                    ordinals = places.iter().map(|&at| ordinals[at]).collect();
+                }
+            }
+            let weights = match (&documents, self.weight) {
+                (Some(documents), Weight::Bytes) => Some(documents.numbers("num_bytes")?),
+                (Some(documents), Weight::Tokens) => {
+                    Some(documents.token_counts()?.ok_or_else(not_counted)?)
+                }
+                _ => None,
+            };
+            let (len, ids, ordinals) = (blocks[0].len(), &ids, &ordinals);
+            visit(&Block { len, ids, ordinals, weights, heads: &heads })?;
+        }
+    }
+
+    /// Row and id of `rows`, which ascend from call to call.
+    fn identities(&mut self, rows: Range<usize>) -> Result<DocumentBlock> {
+        let (mut batches, _) = match self.identities.take() {
+            Some(found) if found.1 == rows.start => found,
+            _ => (self.scans[0].1.documents(&["row", "id"], rows.start)?, rows.start),
+        };
+        let block = batches.next(rows.len())?;
+        self.identities = Some((batches, rows.end));
+        Ok(block)
     }
 }

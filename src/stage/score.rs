@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use polysift_kernels::cuda::Device;
+use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::embed::FOREIGN_ENCODER;
@@ -11,9 +12,9 @@ use super::{ALL_LANGUAGES, Context};
 use crate::config::{HeadConfig, RunConfig};
 use crate::encoder::scoring_cards;
 use crate::error::{Error, Result};
-use crate::head::{DocumentScore, Head};
+use crate::head::{DocumentScore, Head, Scratch};
 use crate::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
-use crate::store::{EmbeddingRows, ScoreRows, read_embeddings, write_scores};
+use crate::store::{DocumentColumns, EmbeddingBlock, EmbeddingScan, write_scores_of};
 
 /// The heads of a run: by head name, then by language (or [`ALL_LANGUAGES`]).
 pub struct Heads {
@@ -64,6 +65,12 @@ impl Heads {
     /// The head `name` for `language`: its own, else the one for all.
     pub fn get(&self, name: &str, language: &str) -> Option<&Head> {
         self.loaded(name, language).map(|loaded| &loaded.head)
+    }
+
+    /// Documents that the heads `name` are best given at once.
+    fn block_documents(&self, name: &str) -> usize {
+        let heads = self.by_name.get(name).into_iter().flat_map(ByLanguage::values);
+        heads.map(|loaded| loaded.head.block_documents()).max().unwrap_or(1)
     }
 
     fn loaded(&self, name: &str, language: &str) -> Option<&Loaded> {
@@ -219,59 +226,129 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
 
 fn score_shard(context: Context<'_>, heads: &Heads, name: &str, shard: &Shard) -> Result<()> {
     let run = context.run;
-    let mut marker = ShardMarker::default();
     let embedded = run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
-    for (index, part) in embedded.files.iter().enumerate() {
-        context.stop.check()?;
-        let embeddings = read_embeddings(&run.path(&part.path))?;
-        let rows = score_part(heads, name, embeddings)?;
-        for outcome in rows.logits.iter().map(|l| match l {
-            None => "null",
-            Some(logit) if logit.is_nan() => "nan",
-            Some(_) => "scored",
-        }) {
-            *marker.counts.entry(outcome.to_owned()).or_default() += 1;
+    let parts: Vec<Result<(PartFile, Counts)>> = embedded
+        .files
+        .par_iter()
+        .enumerate()
+        .map(|(index, part)| {
+            context.stop.check()?;
+            let scored = score_part(heads, name, &run.path(&part.path))?;
+            let path = run.scores_part(name, shard, index);
+            let file = scored.write(&path, context.config.store.zstd)?;
+            context.progress.advance(file.rows, 0);
+            Ok((PartFile { path: run.relative(&path), ..file }, scored.counts()))
+        })
+        .collect();
+    let mut marker = ShardMarker::default();
+    for part in parts {
+        let (file, counts) = part?;
+        marker.rows += file.rows;
+        marker.files.push(file);
+        for (outcome, rows) in counts {
+            *marker.counts.entry(outcome.to_owned()).or_default() += rows;
         }
-        let path = run.scores_part(name, shard, index);
-        let stamp = write_scores(&path, &rows, context.config.store.zstd)?;
-        let num_rows = rows.rows.len() as u64;
-        marker.rows += num_rows;
-        marker.files.push(PartFile { path: run.relative(&path), rows: num_rows, stamp });
-        context.progress.advance(num_rows, 0);
     }
     run.mark_shard(Stage::Score, &format!("{name}/{}", shard.name), &marker)
 }
 
-/// Scores a part, each document by the head of its language.
-fn score_part(heads: &Heads, name: &str, part: EmbeddingRows) -> Result<ScoreRows> {
-    let mut scores: Vec<Option<DocumentScore>> = vec![None; part.rows.len()];
+/// Rows by what became of them.
+type Counts = BTreeMap<&'static str, u64>;
+
+/// The scores of a part.
+struct ScoredPart {
+    /// The part of embeddings.
+    path: PathBuf,
+    documents: DocumentColumns,
+    logits: Vec<Option<f32>>,
+    scores: Vec<Option<f32>>,
+}
+
+impl ScoredPart {
+    fn write(&self, path: &Path, zstd: i32) -> Result<PartFile> {
+        let columns = (self.logits.as_slice(), self.scores.as_slice());
+        let stamp = write_scores_of(path, (&self.documents, &self.path), columns, zstd)?;
+        Ok(PartFile { path: String::new(), rows: self.logits.len() as u64, stamp })
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::new();
+        for logit in &self.logits {
+            let outcome = match logit {
+                None => "null",
+                Some(logit) if logit.is_nan() => "nan",
+                Some(_) => "scored",
+            };
+            *counts.entry(outcome).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// Scores the part of embeddings `path`, each document by the head of its language, some documents
+/// at a time.
+fn score_part(heads: &Heads, name: &str, path: &Path) -> Result<ScoredPart> {
+    let mut scan = EmbeddingScan::open(path)?;
+    let documents = scan.documents()?;
+    let languages = documents.languages(path)?;
+    let (mut logits, mut scores) = (Vec::new(), Vec::new());
+    let (mut block, mut scratch) = (EmbeddingBlock::default(), Scratch::default());
+    let limit = heads.block_documents(name);
+    while logits.len() < languages.len() {
+        scan.next(limit, &mut block)?;
+        let start = logits.len();
+        let num_documents = block.chunk_offsets.len() - 1;
+        let languages = languages.get(start..start + num_documents).filter(|l| !l.is_empty());
+        let languages = languages
+            .ok_or_else(|| Error::verify(path, "does not have as many embeddings as documents"))?;
+        let width = scan.hidden_size();
+        let scored = score_block(heads, name, width, languages, &block, &mut scratch)?;
+        logits.extend(scored.iter().map(|score| score.map(|score| score.logit)));
+        scores.extend(scored.iter().map(|score| score.map(|score| score.score)));
+    }
+    Ok(ScoredPart { path: path.to_owned(), documents, logits, scores })
+}
+
+/// Scores the documents of `block`, which are in `languages`.
+fn score_block(
+    heads: &Heads,
+    name: &str,
+    width: usize,
+    languages: &[&str],
+    block: &EmbeddingBlock,
+    scratch: &mut Scratch,
+) -> Result<Vec<Option<DocumentScore>>> {
+    let checked = |language: &str| {
+        let Some(Loaded { path, head }) = heads.loaded(name, language) else { return Ok(None) };
+        if width > 0 {
+            head.check_hidden_size(path, width)?;
+        }
+        Ok::<_, Error>(Some(head))
+    };
+    if languages.iter().all(|language| *language == languages[0]) {
+        return match checked(languages[0])? {
+            Some(head) => head.score_here(&block.values, &block.chunk_offsets, scratch),
+            None => Ok(vec![None; languages.len()]),
+        };
+    }
     let mut by_language: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (row, language) in part.languages.iter().enumerate() {
+    for (row, language) in languages.iter().enumerate() {
         by_language.entry(language).or_default().push(row);
     }
+    let mut scores = vec![None; languages.len()];
     for (language, rows) in by_language {
-        let Some(Loaded { path, head }) = heads.loaded(name, language) else { continue };
-        if part.hidden_size > 0 {
-            head.check_hidden_size(path, part.hidden_size)?;
-        }
+        let Some(head) = checked(language)? else { continue };
         let (mut values, mut offsets) = (Vec::new(), vec![0]);
         for &row in &rows {
-            values.extend_from_slice(part.chunks(row));
-            offsets.push(values.len() / part.hidden_size.max(1));
+            let chunks = block.chunk_offsets[row]..block.chunk_offsets[row + 1];
+            values.extend_from_slice(&block.values[chunks.start * width..chunks.end * width]);
+            offsets.push(values.len() / width.max(1));
         }
-        for (row, score) in rows.into_iter().zip(head.score(&values, &offsets)?) {
+        for (row, score) in rows.into_iter().zip(head.score_here(&values, &offsets, scratch)?) {
             scores[row] = score;
         }
     }
-    Ok(ScoreRows {
-        logits: scores.iter().map(|s| s.map(|s| s.logit)).collect(),
-        scores: scores.iter().map(|s| s.map(|s| s.score)).collect(),
-        rows: part.rows,
-        ids: part.ids,
-        languages: part.languages,
-        num_bytes: part.num_bytes,
-        num_tokens: part.num_tokens,
-    })
+    Ok(scores)
 }
 
 /// The plan of a run that every head scored completely; [`Error::Missing`] otherwise.

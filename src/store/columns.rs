@@ -22,9 +22,9 @@ use super::atomic::{AtomicFile, FileStamp};
 use crate::error::{Error, Result};
 
 /// Format named in [`Error::Decode`].
-const PARQUET: &str = "parquet";
+pub(super) const PARQUET: &str = "parquet";
 /// Column of the token counts.
-const NUM_TOKENS: &str = "num_tokens";
+pub(crate) const NUM_TOKENS: &str = "num_tokens";
 
 /// The document columns of a part, borrowed for writing.
 pub(super) struct Documents<'a> {

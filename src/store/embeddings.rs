@@ -18,11 +18,12 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Float16Type, Float32Type};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use parquet::file::metadata::FileMetaData;
 
 /// Column of the embeddings.
-const EMBEDDINGS: &str = "embeddings";
+pub(super) const EMBEDDINGS: &str = "embeddings";
 /// Name of list elements, as pyarrow writes it.
-const ELEMENT: &str = "element";
+pub(super) const ELEMENT: &str = "element";
 /// Key of the file metadata that holds the hidden size.
 const HIDDEN_SIZE: &str = "polysift.hidden_size";
 /// Rows decoded at a time.
@@ -204,11 +205,7 @@ pub fn write_embeddings(
 /// [`Error::Verify`].
 pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
     let builder = columns::open(path)?;
-    let metadata = builder.metadata().file_metadata();
-    let hidden_size = (metadata.key_value_metadata().into_iter().flatten())
-        .find(|pair| pair.key == HIDDEN_SIZE)
-        .and_then(|pair| pair.value.as_ref()?.parse().ok())
-        .ok_or_else(|| Error::verify(path, format!("has no `{HIDDEN_SIZE}` in its metadata")))?;
+    let hidden_size = hidden_size(builder.metadata().file_metadata(), path)?;
     let mut documents = OwnedDocuments::default();
     let mut chunk_offsets = vec![0];
     let mut values = Vec::new();
@@ -227,6 +224,14 @@ pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
         values,
         hidden_size,
     })
+}
+
+/// The hidden size that the footer of the part `path` tells.
+pub(super) fn hidden_size(footer: &FileMetaData, path: &Path) -> Result<usize> {
+    (footer.key_value_metadata().into_iter().flatten())
+        .find(|pair| pair.key == HIDDEN_SIZE)
+        .and_then(|pair| pair.value.as_ref()?.parse().ok())
+        .ok_or_else(|| Error::verify(path, format!("has no `{HIDDEN_SIZE}` in its metadata")))
 }
 
 /// Appends the embeddings of `batch` to `chunk_offsets` and `values`.

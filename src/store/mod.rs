@@ -9,7 +9,11 @@
 
 mod atomic;
 mod columns;
+mod embedding_scan;
 mod embeddings;
+mod levels;
+mod pages;
+mod score_scan;
 mod scores;
 
 use std::fs::File;
@@ -20,11 +24,15 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use crate::error::{Error, Result};
 
 pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic};
+pub(crate) use columns::NUM_TOKENS;
+pub(crate) use embedding_scan::{DocumentColumns, EmbeddingBlock, EmbeddingScan};
 pub use embeddings::{
     EmbeddingRow, EmbeddingRows, EmbeddingWriter, read_embeddings, round_to, write_embeddings,
 };
 pub(crate) use embeddings::{embeddings_array, embeddings_type};
-pub use scores::{ScoreBlock, ScoreRows, read_scores, scan_scores, write_scores};
+pub(crate) use score_scan::{DocumentBatches, DocumentBlock, ScoreColumns, ScoreScan};
+pub(crate) use scores::write_scores_of;
+pub use scores::{ScoreRows, read_scores, write_scores};
 
 /// Rows of a Parquet file, from its footer.
 pub fn parquet_rows(path: &Path) -> Result<u64> {

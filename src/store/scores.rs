@@ -3,20 +3,22 @@
 //! Row-aligned with the shard and without text, so that selecting reads little. A score that is
 //! NaN is stored as NaN; a document without text has neither logit nor score (null).
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float32Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, Float32Array};
 use arrow::datatypes::{DataType, Field, Float32Type};
 use parquet::schema::types::ColumnPath;
 
 use super::atomic::FileStamp;
 use super::columns::{self, Documents, OwnedDocuments};
+use super::embedding_scan::DocumentColumns;
 use crate::error::{Error, Result};
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 1 << 20;
-/// Rows decoded at a time, the length of a [`ScoreBlock`].
+/// Rows decoded at a time.
 const READ_ROWS: usize = 8192;
 
 /// The rows of one score part, in the order of the input; all columns have one length.
@@ -38,25 +40,6 @@ pub struct ScoreRows {
     pub scores: Vec<Option<f32>>,
 }
 
-/// Some consecutive rows of a score part; all slices have one length.
-#[derive(Debug)]
-pub struct ScoreBlock<'a> {
-    /// See [`ScoreRows::rows`].
-    pub rows: &'a [u64],
-    /// See [`ScoreRows::ids`]; only when asked for.
-    pub ids: Option<&'a [&'a str]>,
-    /// See [`ScoreRows::languages`].
-    pub languages: &'a [&'a str],
-    /// See [`ScoreRows::num_bytes`].
-    pub num_bytes: &'a [u64],
-    /// See [`ScoreRows::num_tokens`].
-    pub num_tokens: Option<&'a [u64]>,
-    /// See [`ScoreRows::logits`].
-    pub logits: &'a [Option<f32>],
-    /// See [`ScoreRows::scores`].
-    pub scores: &'a [Option<f32>],
-}
-
 /// Writes the part `path` at compression level `zstd`; columns of different lengths are an
 /// [`Error::Shape`].
 pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStamp> {
@@ -73,6 +56,38 @@ pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStam
         let reason = format!("{len} documents, {logits} logits, {scores} scores");
         return Err(Error::shape("write_scores", reason));
     }
+    let arrays = |group: &Range<usize>| Ok(documents.arrays(group));
+    write_groups(path, len, arrays, (&rows.logits, &rows.scores), zstd)
+}
+
+/// As [`write_scores`], for `documents` read from the part `from`.
+pub(crate) fn write_scores_of(
+    path: &Path,
+    (documents, from): (&DocumentColumns, &Path),
+    (logits, scores): (&[Option<f32>], &[Option<f32>]),
+    zstd: i32,
+) -> Result<FileStamp> {
+    let len = documents.len();
+    if logits.len() != len || scores.len() != len {
+        let (logits, scores) = (logits.len(), scores.len());
+        let reason = format!("{len} documents, {logits} logits, {scores} scores");
+        return Err(Error::shape("write_scores", reason));
+    }
+    let arrays = documents.arrays(from)?;
+    let slices = |group: &Range<usize>| {
+        Ok(arrays.iter().map(|array| array.slice(group.start, group.len())).collect())
+    };
+    write_groups(path, len, slices, (logits, scores), zstd)
+}
+
+/// Writes the part `path` of `len` rows, the document columns of a range as `documents` gives them.
+fn write_groups(
+    path: &Path,
+    len: usize,
+    documents: impl Fn(&Range<usize>) -> Result<Vec<ArrayRef>>,
+    (logits, scores): (&[Option<f32>], &[Option<f32>]),
+    zstd: i32,
+) -> Result<FileStamp> {
     let schema =
         columns::part_schema(["logit", "score"].map(|n| Field::new(n, DataType::Float32, true)));
     let mut properties = columns::properties(path, zstd)?;
@@ -84,8 +99,8 @@ pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStam
         let floats = |values: &[Option<f32>]| -> ArrayRef {
             Arc::new(Float32Array::from(values[group.clone()].to_vec()))
         };
-        let mut arrays = documents.arrays(&group);
-        arrays.extend([floats(&rows.logits), floats(&rows.scores)]);
+        let mut arrays = documents(&group)?;
+        arrays.extend([floats(logits), floats(scores)]);
         Ok(arrays)
     });
     columns::write_part(path, &schema, properties.build(), batches)
@@ -111,38 +126,6 @@ pub fn read_scores(path: &Path) -> Result<ScoreRows> {
         logits,
         scores,
     })
-}
-
-/// Calls `visit` with the rows of the part `path`, block by block in their order; ids are decoded
-/// only when `want_ids`. Stops at the first error, its own ([`Error::Decode`], [`Error::Schema`])
-/// or that of `visit`.
-pub fn scan_scores(
-    path: &Path,
-    want_ids: bool,
-    visit: &mut dyn FnMut(&ScoreBlock<'_>) -> Result<()>,
-) -> Result<()> {
-    let names = ["row", "language", "num_bytes", "num_tokens", "logit", "score", "id"];
-    let names = if want_ids { &names[..] } else { &names[..6] };
-    columns::for_each_batch(columns::open(path)?, path, names, READ_ROWS, |batch| {
-        let ids = want_ids.then(|| columns::texts(batch, "id", path).map(strs)).transpose()?;
-        visit(&ScoreBlock {
-            rows: columns::numbers(batch, "row", path)?,
-            ids: ids.as_deref(),
-            languages: &strs(columns::texts(batch, "language", path)?),
-            num_bytes: columns::numbers(batch, "num_bytes", path)?,
-            num_tokens: columns::token_counts(batch, path)?,
-            logits: &floats(batch, "logit", path)?,
-            scores: &floats(batch, "score", path)?,
-        })
-    })
-}
-
-fn strs(array: &StringArray) -> Vec<&str> {
-    array.iter().flatten().collect()
-}
-
-fn floats(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f32>>> {
-    Ok(columns::primitives::<Float32Type>(batch, name, path)?.iter().collect())
 }
 
 #[cfg(test)]
@@ -200,37 +183,6 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_sees_every_row_once_and_ids_when_asked() -> Result<(), Box<dyn std::error::Error>> {
-        let dir = tempfile::tempdir()?;
-        let path = dir.path().join("part");
-        let len = 2 * READ_ROWS + 1;
-        let rows =
-            rows_of((0..len).map(|i| (i as u64, (i % 3 > 0).then_some(i as f32), None)).collect());
-        write_scores(&path, &rows, 1)?;
-        for want_ids in [false, true] {
-            let mut seen = ScoreRows::default();
-            scan_scores(&path, want_ids, &mut |block| {
-                assert_eq!(block.ids.is_some(), want_ids);
-                seen.rows.extend_from_slice(block.rows);
-                seen.ids.extend(block.ids.into_iter().flatten().map(ToString::to_string));
-                seen.languages.extend(block.languages.iter().map(ToString::to_string));
-                seen.num_bytes.extend_from_slice(block.num_bytes);
-                seen.num_tokens.get_or_insert_default().extend_from_slice(
-                    block.num_tokens.ok_or(Error::shape("test", "not counted"))?,
-                );
-                seen.logits.extend_from_slice(block.logits);
-                seen.scores.extend_from_slice(block.scores);
-                Ok(())
-            })?;
-            if !want_ids {
-                seen.ids.clone_from(&rows.ids);
-            }
-            assert_eq!(seen, rows);
-        }
-        Ok(())
-    }
-
-    #[test]
     fn token_counts_that_were_not_made_come_back_as_such() -> Result<(), Box<dyn std::error::Error>>
     {
         let dir = tempfile::tempdir()?;
@@ -239,20 +191,6 @@ mod tests {
         rows.num_tokens = None;
         write_scores(&path, &rows, 1)?;
         assert_eq!(read_scores(&path)?.num_tokens, None);
-        scan_scores(&path, false, &mut |block| {
-            assert_eq!(block.num_tokens, None);
-            Ok(())
-        })?;
-        Ok(())
-    }
-
-    #[test]
-    fn an_error_of_the_visitor_ends_the_scan() -> Result<(), Box<dyn std::error::Error>> {
-        let dir = tempfile::tempdir()?;
-        let path = dir.path().join("part");
-        write_scores(&path, &rows_of(vec![(1, None, None)]), 1)?;
-        let result = scan_scores(&path, false, &mut |_| Err(Error::Stopped));
-        assert!(matches!(result, Err(Error::Stopped)));
         Ok(())
     }
 

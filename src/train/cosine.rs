@@ -32,7 +32,7 @@ pub(super) fn train(request: &TrainingRequest<'_>, splits: &Splits) -> Result<Tr
     chosen.truncate(requested);
     chosen.sort_unstable();
     let values = chosen.into_iter().flat_map(|at| units[at].iter().copied()).collect();
-    let references = References::from_normalised(values, samples.hidden_size)?;
+    let references = References::from_normalised(values, samples.hidden_size);
     let record = TrainingRecord {
         seed: request.seed,
         hyperparameters: None,

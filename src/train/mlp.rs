@@ -35,8 +35,8 @@ pub(super) fn train(
                 settings.learning_rate
             )));
         };
-        let train = evaluate(request, &scorer, &splits.train)?.map(Metrics::rounded);
-        let validation = evaluate(request, &scorer, &splits.validation)?;
+        let train = evaluate(request, &scorer, &splits.train).map(Metrics::rounded);
+        let validation = evaluate(request, &scorer, &splits.validation);
         let accuracy = validation.and_then(|metrics| metrics.accuracy);
         tracing::info!(
             head = request.name,
@@ -185,7 +185,7 @@ impl<'a> Trainer<'a> {
             if !weight.iter().chain(&bias).all(|x| x.is_finite()) {
                 return Ok(None);
             }
-            layers.push(Linear::new(weight, bias)?);
+            layers.push(Linear::new(weight, bias));
         }
         Ok(Some(Scorer::Mlp(layers)))
     }

@@ -149,8 +149,8 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     };
     record.excluded_samples = excluded_samples;
     record.samples = class_counts(samples, &splits);
-    record.validation = evaluate(request, &scorer, &splits.validation)?.map(Metrics::rounded);
-    record.test = evaluate(request, &scorer, &splits.test)?.map(Metrics::rounded);
+    record.validation = evaluate(request, &scorer, &splits.validation).map(Metrics::rounded);
+    record.test = evaluate(request, &scorer, &splits.test).map(Metrics::rounded);
     let mut provenance = request.provenance.clone();
     provenance.data_digests.sort_unstable();
     let card = Card {
@@ -191,17 +191,13 @@ fn class_counts(samples: &Samples, splits: &Splits) -> BTreeMap<String, ClassCou
 }
 
 /// Metrics of `scorer` on the samples of `rows`; `None` where none of them has a score.
-fn evaluate(
-    request: &TrainingRequest<'_>,
-    scorer: &Scorer,
-    rows: &[usize],
-) -> Result<Option<Metrics>> {
+fn evaluate(request: &TrainingRequest<'_>, scorer: &Scorer, rows: &[usize]) -> Option<Metrics> {
     let samples = request.samples;
     let activation = request.config.activation(request.name);
-    let logits = scorer.logits(&samples.embeddings, rows, activation)?;
+    let logits = scorer.logits(&samples.embeddings, rows, activation);
     let labels: Vec<bool> = rows.iter().map(|&row| samples.labels[row]).collect();
-    Ok(match request.config.kind {
+    match request.config.kind {
         HeadKind::Mlp => metrics::of_logits(&logits, &labels),
         HeadKind::Cosine => metrics::of_similarities(&logits, &labels),
-    })
+    }
 }

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use polysift::Result;
 use polysift::config::{Keep, SelectionMode};
-use polysift::select::{Bound, Corpus, Cut, CutKind, Precision, Row, select};
+use polysift::select::{Block, Bound, Corpus, Cut, CutKind, HeadColumn, Precision, Wanted, select};
 
 use super::{InMemory, cut, documents, kept_ordinals, rate};
 
@@ -93,16 +93,20 @@ impl Corpus for Synthetic {
     fn scan(
         &self,
         shard: usize,
-        _: bool,
-        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+        _: &Wanted,
+        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
     ) -> Result<()> {
-        (0..self.0.rows_per_file).try_for_each(|row| {
+        let rows = 0..self.0.rows_per_file;
+        let score = |row: u64| {
             let ordinal = shard as u64 * self.0.rows_per_file + row;
             let uniform = (ordinal.wrapping_mul(2_654_435_761) & 0xffff_ffff) >> 8;
-            let has_score = !shard.is_multiple_of(7) || row != 0;
-            let score = [has_score.then_some(uniform as f32 / 16_777_216.0)];
-            visit(&Row { id: "", ordinal, weight: 1, logits: &score, scores: &score })
-        })
+            uniform as f32 / 16_777_216.0
+        };
+        let scores: Vec<f32> = rows.clone().map(score).collect();
+        let present: Vec<bool> = rows.map(|row| !shard.is_multiple_of(7) || row != 0).collect();
+        let (scores, present) = (scores.as_slice(), Some(present.as_slice()));
+        let heads = [HeadColumn { logits: scores, scores, present }];
+        visit(&Block { len: scores.len(), heads: &heads, ..Block::default() })
     }
 }
 

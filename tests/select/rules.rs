@@ -2,10 +2,12 @@ use std::collections::BTreeMap;
 
 use polysift::Result;
 use polysift::config::{Activation, Keep, LanguageCuts, SelectionMode};
-use polysift::select::{Corpus, CutKind, Decision, HeadInfo, Row, plan_cuts, select};
+use polysift::select::{
+    Block, Corpus, CutKind, Decision, HeadInfo, Row, Wanted, plan_cuts, select,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Document, InMemory, cut, documents, kept_ordinals, rate, sigmoid};
+use super::{Document, InMemory, cut, documents, kept_ordinals, rate, sigmoid, visit_block};
 
 #[test]
 fn a_rate_is_met_to_the_document_even_when_all_scores_are_equal() -> Result<()> {
@@ -141,13 +143,13 @@ impl Corpus for Vanishing {
     fn scan(
         &self,
         _: usize,
-        want_ids: bool,
-        visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
     ) -> Result<()> {
         if self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
             return Ok(());
         }
-        self.1.iter().try_for_each(|document| visit(&document.row(want_ids)))
+        visit_block(&self.1, wanted, visit)
     }
 }
 

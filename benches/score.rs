@@ -1,0 +1,287 @@
+//! Stored embeddings to scores, and stored scores to thresholds: the stages themselves on one thread,
+//! from files in a temporary directory to files.
+//!
+//! ```sh
+//! cargo bench --bench score                # both; PYTHON names a Python with numpy, torch, pyarrow
+//! cargo bench --bench score -- threshold   # or score
+//! ```
+//!
+//! Every measurement is a process of its own, so that its peak memory is its own. Baselines:
+//! `score_baseline.py` on the same numbers, and a product of the same shape in memory.
+//! `SCORES` and `DOCUMENTS` set the sizes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use polysift::config::{EmbeddingDtype, RunConfig};
+use polysift::encoder::HubSettings;
+use polysift::progress::{Silent, Stop};
+use polysift::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
+use polysift::stage::{Context, score, threshold};
+use polysift::store::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
+use polysift_kernels::{Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm};
+use rayon::prelude::*;
+use serde_json::json;
+
+/// Rows of a part, the default of `store.part_rows`.
+const PART_ROWS: usize = 16_384;
+const PARTS_PER_SHARD: usize = 64;
+const ZSTD: i32 = 3;
+const WIDTH: usize = 768;
+const HIDDEN: usize = 256;
+const REFERENCES: usize = 8192;
+
+/// Values near a normal distribution, a function of their index.
+fn noise(index: u64) -> f32 {
+    let value = index.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    let bits = value ^ (value >> 31);
+    let uniform = |part: u32| ((bits >> (21 * part)) & 0x1f_ffff) as f32 / 2_097_152.0 - 0.5;
+    (0..3).map(uniform).sum::<f32>() * 2.0
+}
+
+fn sigmoid(logit: f32) -> f32 {
+    1.0 / (1.0 + (-logit).exp())
+}
+
+/// Makes a run of `num_rows` rows, embedded and perhaps `scored`; `write` makes part `index` of a
+/// shard from its range of rows.
+fn make_run(
+    root: &Path,
+    num_rows: usize,
+    scored: bool,
+    write: impl Fn(&RunDir, &Shard, usize, std::ops::Range<usize>) -> Result<PartFile> + Sync,
+) -> Result<RunDir> {
+    let run = RunDir::create(root)?;
+    let shards: Vec<Shard> = (0..num_rows.div_ceil(PART_ROWS * PARTS_PER_SHARD))
+        .map(|i| Shard {
+            name: format!("eng_Latn/{i:05}"),
+            file: PathBuf::from(format!("/gone/{i:05}.parquet")),
+            language: Some("eng_Latn".into()),
+            bytes: 0,
+            fingerprint: String::new(),
+        })
+        .collect();
+    for (place, shard) in shards.iter().enumerate() {
+        let first = place * PARTS_PER_SHARD * PART_ROWS;
+        let end = num_rows.min(first + PARTS_PER_SHARD * PART_ROWS);
+        let parts: Vec<PartFile> = (first..end)
+            .step_by(PART_ROWS)
+            .collect::<Vec<_>>()
+            .into_par_iter()
+            .enumerate()
+            .map(|(index, start)| write(&run, shard, index, start..end.min(start + PART_ROWS)))
+            .collect::<Result<_>>()?;
+        let rows = (end - first) as u64;
+        let marker =
+            ShardMarker { rows, files: parts, counts: [("eng_Latn".to_owned(), rows)].into() };
+        run.mark_shard(Stage::Embed, &shard.name, &marker)?;
+        if scored {
+            run.mark_shard(Stage::Score, &format!("quality/{}", shard.name), &marker)?;
+        }
+    }
+    run.write_plan(&Plan { shards })?;
+    Ok(run)
+}
+
+/// The head files of a run, an MLP and a cosine head, of noise.
+fn write_heads(root: &Path) -> Result<()> {
+    let tensor = |seed: u64, shape: &[usize], scale: f32| {
+        let count: usize = shape.iter().product();
+        let values = (0..count as u64).map(|i| noise(seed << 40 | i) * scale);
+        (shape.to_vec(), values.flat_map(f32::to_le_bytes).collect::<Vec<u8>>())
+    };
+    let mlp = [
+        ("classifier.0.weight", tensor(1, &[HIDDEN, WIDTH], 0.05)),
+        ("classifier.0.bias", tensor(2, &[HIDDEN], 0.05)),
+        ("classifier.3.weight", tensor(3, &[1, HIDDEN], 0.1)),
+        ("classifier.3.bias", tensor(4, &[1], 0.1)),
+    ];
+    let cosine = [("references", tensor(5, &[REFERENCES, WIDTH], 1.0))];
+    for (name, tensors) in [("mlp", &mlp[..]), ("cosine", &cosine[..])] {
+        let views = tensors.iter().map(|(name, (shape, bytes))| {
+            let view = safetensors::tensor::TensorView::new;
+            Ok((*name, view(safetensors::Dtype::F32, shape.clone(), bytes)?))
+        });
+        let views: Vec<_> = views.collect::<Result<_>>()?;
+        std::fs::write(root.join(name), safetensors::serialize(views, None)?)?;
+    }
+    Ok(())
+}
+
+/// Settings of the run `root` with the head `kind`.
+fn config(root: &Path, kind: &str) -> Result<RunConfig> {
+    let head = root.join(kind);
+    let text = format!(
+        "[heads.quality]\nkind = '{kind}'\npath = '{}'\n\
+         [languages._default]\nretention = {{ quality = [0.1] }}\n",
+        head.display()
+    );
+    Ok(RunConfig::from_toml(&text, "run.toml")?)
+}
+
+/// Seconds of this process, user and system.
+fn cpu_seconds() -> Result<(f64, f64)> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
+    let ticks = |at: usize| -> Result<f64> { Ok(fields[at].parse::<f64>()? / 100.0) };
+    Ok((ticks(12)?, ticks(13)?))
+}
+
+/// Runs a stage over the run directory `root` and prints what it took.
+fn measure(stage: &str, root: &Path, rows: f64) -> Result<()> {
+    let run = RunDir::open(root)?;
+    let kind = if stage == "cosine" { "cosine" } else { "mlp" };
+    let config = config(root, kind)?;
+    let hub = HubSettings::from_env(|_| None);
+    let (stop, progress) = (Stop::default(), Silent);
+    let context = Context {
+        config: &config,
+        run: &run,
+        hub: &hub,
+        stop: &stop,
+        progress: &progress,
+        redo: None,
+    };
+    let (start, before) = (Instant::now(), cpu_seconds()?);
+    match stage {
+        "threshold" => threshold::threshold(context)?,
+        _ => score::score(context)?,
+    }
+    let (wall, after) = (start.elapsed().as_secs_f64(), cpu_seconds()?);
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    let (user, system) = (after.0 - before.0, after.1 - before.1);
+    println!(
+        "polysift {stage}: {wall:.2} s ({user:.2} user, {system:.2} system), {:.0} rows/s of CPU \
+         time, peak {}",
+        rows / (user + system),
+        peak.trim()
+    );
+    Ok(())
+}
+
+/// [`measure`] in a process of its own with one thread.
+fn measure_alone(stage: &str, root: &Path, rows: usize) -> Result<()> {
+    let rows = rows.to_string();
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["measure", stage]).arg(root).arg(rows).env("RAYON_NUM_THREADS", "1");
+    ensure!(command.status()?.success(), "{stage} failed");
+    Ok(())
+}
+
+/// The Python side of a comparison.
+fn baseline(args: &[&str], root: &Path) -> Result<()> {
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/score_baseline.py");
+    let status = Command::new(python).arg(script).args(args).arg(root).status();
+    if !status.as_ref().is_ok_and(std::process::ExitStatus::success) {
+        println!("no baseline: {status:?}");
+    }
+    Ok(())
+}
+
+fn size(name: &str, default: usize) -> Result<usize> {
+    Ok(std::env::var(name).ok().map(|value| value.parse()).transpose()?.unwrap_or(default))
+}
+
+/// The last columns of [`EmbeddingRows`] and [`ScoreRows`] by the number of the row in the run.
+fn document(row: usize) -> (u64, String, String, u64, u64) {
+    let (number, shard_rows) = (row as u64, (PARTS_PER_SHARD * PART_ROWS) as u64);
+    let id =
+        format!("<urn:uuid:{:016x}-{number:016x}>", number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    (number % shard_rows, id, "eng_Latn".into(), 3000 + number % 977, 700 + number % 211)
+}
+
+fn thresholds() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let num_rows = size("SCORES", 100_000_000)?;
+    make_run(dir.path(), num_rows, true, |run, shard, index, range| {
+        let mut rows = ScoreRows::default();
+        for row in range {
+            let (number, id, language, num_bytes, num_tokens) = document(row);
+            let logit = noise(row as u64);
+            (rows.rows.push(number), rows.ids.push(id), rows.languages.push(language));
+            (rows.num_bytes.push(num_bytes), rows.num_tokens.push(num_tokens));
+            (rows.logits.push(Some(logit)), rows.scores.push(Some(sigmoid(logit))));
+        }
+        let path = run.scores_part("quality", shard, index);
+        let stamp = write_scores(&path, &rows, ZSTD)?;
+        Ok(PartFile { path: run.relative(&path), rows: rows.rows.len() as u64, stamp })
+    })?;
+    write_heads(dir.path())?;
+    measure_alone("threshold", dir.path(), num_rows)?;
+    let raw: Vec<u8> = (0..num_rows as u64).flat_map(|row| noise(row).to_le_bytes()).collect();
+    std::fs::write(dir.path().join("logits.f32"), raw)?;
+    baseline(&["threshold"], dir.path())
+}
+
+fn scores() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let num_rows = size("DOCUMENTS", 131_072)?;
+    make_run(dir.path(), num_rows, false, |run, shard, index, range| {
+        let mut rows = EmbeddingRows { hidden_size: WIDTH, ..EmbeddingRows::default() };
+        rows.chunk_offsets = (0..=range.len()).collect();
+        let values = range.start * WIDTH..range.end * WIDTH;
+        rows.values = values.map(|i| noise(i as u64) * 0.3).collect();
+        for row in range {
+            let (number, id, language, num_bytes, num_tokens) = document(row);
+            (rows.rows.push(number), rows.ids.push(id), rows.languages.push(language));
+            (rows.num_bytes.push(num_bytes), rows.num_tokens.push(num_tokens));
+        }
+        let path = run.embeddings_part(shard, index);
+        let stamp = write_embeddings(&path, &rows, EmbeddingDtype::F32, ZSTD)?;
+        Ok(PartFile { path: run.relative(&path), rows: rows.rows.len() as u64, stamp })
+    })?;
+    write_heads(dir.path())?;
+    products()?;
+    for stage in ["mlp", "cosine"] {
+        // The cosine of eight thousand references takes thirty times as long.
+        measure_alone(stage, dir.path(), num_rows)?;
+        RunDir::open(dir.path())?.discard_from(Stage::Score)?;
+    }
+    baseline(&["score"], dir.path())
+}
+
+/// The products of both heads alone, in memory.
+fn products() -> Result<()> {
+    let rows = 126;
+    let x: Vec<f32> = (0..(rows * WIDTH) as u64).map(noise).collect();
+    for outputs in [HIDDEN, 1024] {
+        let w: Vec<f32> = (0..(outputs * WIDTH) as u64).map(noise).collect();
+        let w = PackedMatrix::new(Matrix::new(&w, outputs, WIDTH, WIDTH));
+        let mut y = vec![0.0; rows * outputs];
+        let mut scratch = GemmScratch::default();
+        let mut seconds: Vec<f64> = (0..200)
+            .map(|_| {
+                let start = Instant::now();
+                let (x, y) = (Matrix::new(&x, rows, WIDTH, WIDTH), &mut y);
+                let mut y = MatrixMut::new(y, rows, outputs, outputs);
+                gemm(Isa::detect(), x, &w, Epilogue::None, &mut y, &mut scratch);
+                start.elapsed().as_secs_f64()
+            })
+            .collect();
+        seconds.sort_by(f64::total_cmp);
+        let median = seconds.get(seconds.len() / 2).context("no measurement")?;
+        let rate = 2.0 * (rows * WIDTH * outputs) as f64 / median / 1e9;
+        println!(
+            "product {rows}x{outputs}x{WIDTH}: {rate:.0} GFLOP/s, {:.0} rows/s",
+            rows as f64 / median
+        );
+    }
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["measure", stage, root, rows] => measure(stage, Path::new(root), rows.parse()?),
+        ["threshold"] => thresholds(),
+        ["score"] => scores(),
+        _ => thresholds().and_then(|()| scores()),
+    }
+}

@@ -1,0 +1,189 @@
+//! What scoring does with the rows of a matrix besides products: finding what is not finite, ReLU, the
+//! last layer in f64, the largest value.
+
+use crate::isa::vectorized;
+
+/// Sums side by side, so that one addition does not wait for the one before; their order is part of
+/// the result.
+const LANES: usize = 8;
+
+vectorized! {
+    /// Whether all values of each row of `rows` `[finite.len(), columns]` are finite.
+    ///
+    /// # Panics
+    /// If `rows` has another length.
+    pub fn finite_rows(rows: &[f32], columns: usize, finite: &mut [bool]) = finite_rows_body
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+fn finite_rows_body(rows: &[f32], columns: usize, finite: &mut [bool]) {
+    assert!(rows.len() == finite.len() * columns, "{} rows of {columns}", finite.len());
+    for (i, finite) in finite.iter_mut().enumerate() {
+        let row = &rows[i * columns..][..columns];
+        // No early end: such a loop is not vectorised.
+        *finite = row.iter().fold(true, |all, value| all & value.is_finite());
+    }
+}
+
+vectorized! {
+    /// Values below zero become zero; NaN stays NaN.
+    pub fn relu(values: &mut [f32]) = relu_body
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+fn relu_body(values: &mut [f32]) {
+    for value in values {
+        *value = if *value < 0.0 { 0.0 } else { *value };
+    }
+}
+
+vectorized! {
+    /// A linear layer in f64 for few outputs: `out` `[m, n]` = `x` `[m, k]` · `weight` `[n, k]`ᵀ + `bias` `[n]`.
+    /// Products of f32 are exact in f64; they are added in eight interleaved sums.
+    ///
+    /// # Panics
+    /// If the lengths do not fit together.
+    pub fn linear_f64(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f64]) = linear_f64_body
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+fn linear_f64_body(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f64]) {
+    let n = bias.len().max(1);
+    let (m, k) = (out.len() / n, weight.len() / n);
+    assert!(out.len() == m * bias.len() && weight.len() == n * k && x.len() == m * k, "lengths");
+    for (i, out) in out.chunks_exact_mut(n).enumerate() {
+        let row = &x[i * k..][..k];
+        for (j, out) in out.iter_mut().enumerate() {
+            *out = dot(row, &weight[j * k..][..k]) + f64::from(bias[j]);
+        }
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    let mut sums = [0.0f64; LANES];
+    let (a_blocks, a_rest) = a.as_chunks::<LANES>();
+    let (b_blocks, b_rest) = b.as_chunks::<LANES>();
+    for (x, y) in a_blocks.iter().zip(b_blocks) {
+        for lane in 0..LANES {
+            sums[lane] += f64::from(x[lane]) * f64::from(y[lane]);
+        }
+    }
+    let rest: f64 = a_rest.iter().zip(b_rest).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum();
+    sums.iter().sum::<f64>() + rest
+}
+
+vectorized! {
+    /// Raises each value of `best` to the largest of its row of `rows` `[best.len(), columns]`; no value
+    /// may be NaN.
+    ///
+    /// # Panics
+    /// If `rows` has another length.
+    pub fn raise_to_row_max(rows: &[f32], columns: usize, best: &mut [f32]) = raise_to_row_max_body
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+fn raise_to_row_max_body(rows: &[f32], columns: usize, best: &mut [f32]) {
+    /// Four vectors of the widest instruction set.
+    const WIDTH: usize = 64;
+    assert!(rows.len() == best.len() * columns, "{} rows of {columns}", best.len());
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    for (i, best) in best.iter_mut().enumerate() {
+        let mut lanes = [*best; WIDTH];
+        let (blocks, rest) = rows[i * columns..][..columns].as_chunks::<WIDTH>();
+        for block in blocks {
+            for lane in 0..WIDTH {
+                lanes[lane] = larger(lanes[lane], block[lane]);
+            }
+        }
+        *best = lanes.iter().chain(rest).fold(*best, |a, &b| larger(a, b));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Isa;
+
+    /// Values in [-1, 1) that repeat late.
+    fn noise(count: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / 8_388_608.0 - 1.0
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn a_row_with_one_value_that_is_not_finite_is_found() {
+        for isa in Isa::available() {
+            for columns in [1, 7, 64, 129] {
+                for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    for at in [0, columns / 2, columns - 1] {
+                        let mut rows = noise(3 * columns, 1);
+                        rows[columns + at] = bad;
+                        let mut finite = [false; 3];
+                        finite_rows(isa, &rows, columns, &mut finite);
+                        assert_eq!(finite, [true, false, true], "{bad} at {at} of {columns}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn relu_keeps_nan() {
+        for isa in Isa::available() {
+            let mut values = [-1.0, 0.0, 2.0, f32::NAN, f32::NEG_INFINITY, f32::INFINITY];
+            relu(isa, &mut values);
+            assert!(values[3].is_nan());
+            values[3] = 0.0;
+            assert_eq!(values, [0.0, 0.0, 2.0, 0.0, 0.0, f32::INFINITY]);
+        }
+    }
+
+    #[test]
+    fn a_layer_in_f64_has_the_same_bits_everywhere_and_the_rounding_of_f64_only() {
+        for (m, n, k) in [(1, 1, 1), (3, 2, 7), (5, 1, 256), (2, 3, 261)] {
+            let (x, weight, bias) = (noise(m * k, 1), noise(n * k, 2), noise(n, 3));
+            let layer = |isa| {
+                let mut out = vec![f64::NAN; m * n];
+                linear_f64(isa, &x, &weight, &bias, &mut out);
+                out
+            };
+            let portable = layer(Isa::available()[0]);
+            for isa in Isa::available() {
+                assert_eq!(layer(isa), portable, "{}", isa.name());
+            }
+            for (i, out) in portable.iter().enumerate() {
+                let (row, output) = (&x[i / n * k..][..k], &weight[i % n * k..][..k]);
+                let terms = || row.iter().zip(output).map(|(&a, &b)| f64::from(a) * f64::from(b));
+                let exact = terms().sum::<f64>() + f64::from(bias[i % n]);
+                // Both sums round once per step.
+                let bound = k as f64 * f64::EPSILON * (terms().map(f64::abs).sum::<f64>() + 1.0);
+                assert!((out - exact).abs() <= bound, "{out} is not {exact}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_value_of_a_row_is_found_wherever_it_is() {
+        for isa in Isa::available() {
+            for columns in [1, 63, 64, 65, 200] {
+                for at in [0, columns / 2, columns - 1] {
+                    let mut rows = noise(2 * columns, 9);
+                    rows[columns + at] = 2.0;
+                    let mut best = [1.5, 1.5];
+                    raise_to_row_max(isa, &rows, columns, &mut best);
+                    assert_eq!(best, [1.5, 2.0], "{at} of {columns}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Documents as the selection scans them: columns of some consecutive rows.
+
+use super::Row;
+
+/// The scores of one head for the rows of a [`Block`]; a head that is not wanted has none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HeadColumn<'a> {
+    /// See [`Row::logits`]; any value where there is no score.
+    pub logits: &'a [f32],
+    /// See [`Row::scores`]; likewise.
+    pub scores: &'a [f32],
+    /// Whether a row has a logit and a score; `None`: all have.
+    pub present: Option<&'a [bool]>,
+}
+
+/// Some consecutive rows of a shard, as columns; all that are there have [`Block::len`] values.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Block<'a> {
+    /// Number of rows.
+    pub len: usize,
+    /// See [`Row::id`], of the rows of [`Wanted::ids`]; empty where there are none of them.
+    pub ids: &'a [&'a str],
+    /// See [`Row::ordinal`]; likewise.
+    pub ordinals: &'a [u64],
+    /// See [`Row::weight`]; `None`: every row weighs 1.
+    pub weights: Option<&'a [u64]>,
+    /// By head. Heads beyond the slice have no score.
+    pub heads: &'a [HeadColumn<'a>],
+}
+
+/// What a scan looks at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// Indices of the heads, ascending.
+    pub heads: Vec<usize>,
+    /// Id and ordinal are looked at only of rows to which one of these heads gave this logit.
+    pub ids: Vec<(usize, f32)>,
+    /// Whether other rows are looked at too; if not, they may be left out.
+    pub others: bool,
+}
+
+impl Wanted {
+    /// Whether id and ordinal of one of the rows of `heads` (by head) are looked at.
+    pub fn wants_any_id(&self, heads: &[HeadColumn<'_>]) -> bool {
+        // A sum of comparisons, without an early end, is what compilers vectorise.
+        let num_with = |&(head, logit): &(usize, f32)| -> usize {
+            let logits = heads.get(head).map_or(&[][..], |column| column.logits);
+            logits.iter().map(|&found| usize::from(found == logit)).sum()
+        };
+        self.ids.iter().any(|wanted| num_with(wanted) > 0)
+    }
+}
+
+/// What a decision needs to know of one document.
+pub(super) trait Document {
+    fn id(&self) -> &str;
+    fn ordinal(&self) -> u64;
+    /// Logit and score by `head`, `None` without them.
+    fn scored(&self, head: usize) -> Option<(f32, f32)>;
+}
+
+impl Document for Row<'_> {
+    fn id(&self) -> &str {
+        self.id
+    }
+
+    fn ordinal(&self) -> u64 {
+        self.ordinal
+    }
+
+    fn scored(&self, head: usize) -> Option<(f32, f32)> {
+        Some(((*self.logits.get(head)?)?, (*self.scores.get(head)?)?))
+    }
+}
+
+/// A row of a block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockRow<'a> {
+    pub(super) block: &'a Block<'a>,
+    pub(super) at: usize,
+}
+
+impl Document for BlockRow<'_> {
+    fn id(&self) -> &str {
+        self.block.ids.get(self.at).copied().unwrap_or_default()
+    }
+
+    fn ordinal(&self) -> u64 {
+        self.block.ordinals.get(self.at).copied().unwrap_or_default()
+    }
+
+    fn scored(&self, head: usize) -> Option<(f32, f32)> {
+        let column = self.block.heads.get(head)?;
+        let is_present = column.present.is_none_or(|present| present[self.at]);
+        is_present.then_some((*column.logits.get(self.at)?, *column.scores.get(self.at)?))
+    }
+}
