@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::embed::FOREIGN_ENCODER;
 use super::{ALL_LANGUAGES, Context};
-use crate::config::{HeadConfig, RunConfig};
+use crate::config::{Dtype, HeadConfig, RunConfig};
 use crate::encoder::scoring_cards;
 use crate::error::{Error, Result};
 use crate::head::{DocumentScore, Head};
@@ -208,6 +208,11 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     if train.is_null() || samples == corpus {
         return Ok(());
     }
+    let mut in_f32 = corpus.clone();
+    in_f32["encoder"]["dtype"] = Dtype::F32.name().into();
+    if context.config.selection.refine && samples == in_f32 {
+        return Ok(());
+    }
     Err(Error::Mismatch {
         path: run.root().to_owned(),
         difference: format!(
@@ -243,7 +248,7 @@ fn score_shard(context: Context<'_>, heads: &Heads, name: &str, shard: &Shard) -
 }
 
 /// Scores a part, each document by the head of its language.
-fn score_part(heads: &Heads, name: &str, part: EmbeddingRows) -> Result<ScoreRows> {
+pub(crate) fn score_part(heads: &Heads, name: &str, part: EmbeddingRows) -> Result<ScoreRows> {
     let mut scores: Vec<Option<DocumentScore>> = vec![None; part.rows.len()];
     let mut by_language: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (row, language) in part.languages.iter().enumerate() {

@@ -103,7 +103,7 @@ fn settings(context: Context<'_>, jobs: &[Job<'_>], model: &Model) -> Value {
 }
 
 fn train_one(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<()> {
-    let Context { run, .. } = context;
+    let Context { config, run, .. } = context;
     context.stop.check()?;
     let samples = embed_samples(context, model, job)?;
     let info = model.encoder.info();

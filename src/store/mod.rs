@@ -22,7 +22,9 @@ use crate::error::{Error, Result};
 pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic};
 pub use embeddings::{EmbeddingRows, read_embeddings, round_to, write_embeddings};
 pub(crate) use embeddings::{embeddings_array, embeddings_type};
-pub use scores::{ScoreBlock, ScoreRows, read_scores, scan_scores, write_scores};
+pub use scores::{
+    ScoreBlock, ScoreRows, read_scores, scan_scores, write_refined_scores, write_scores,
+};
 
 /// Rows of a Parquet file, from its footer.
 pub fn parquet_rows(path: &Path) -> Result<u64> {

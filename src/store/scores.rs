@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float32Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, BooleanArray, Float32Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Float32Type};
 use parquet::schema::types::ColumnPath;
 
@@ -60,6 +60,26 @@ pub struct ScoreBlock<'a> {
 /// Writes the part `path` at compression level `zstd`; columns of different lengths are an
 /// [`Error::Shape`].
 pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStamp> {
+    write_part(path, rows, None, zstd)
+}
+
+/// Writes the part `path` like [`write_scores`], with a column `refined` that says which scores were
+/// computed again in f32.
+pub fn write_refined_scores(
+    path: &Path,
+    rows: &ScoreRows,
+    refined: &[bool],
+    zstd: i32,
+) -> Result<FileStamp> {
+    write_part(path, rows, Some(refined), zstd)
+}
+
+fn write_part(
+    path: &Path,
+    rows: &ScoreRows,
+    refined: Option<&[bool]>,
+    zstd: i32,
+) -> Result<FileStamp> {
     let documents = Documents {
         rows: &rows.rows,
         ids: &rows.ids,
@@ -73,8 +93,13 @@ pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStam
         let reason = format!("{len} documents, {logits} logits, {scores} scores");
         return Err(Error::shape("write_scores", reason));
     }
-    let schema =
-        columns::part_schema(["logit", "score"].map(|n| Field::new(n, DataType::Float32, true)));
+    if refined.is_some_and(|refined| refined.len() != len) {
+        let reason = format!("{len} documents, but not as many that are refined or not");
+        return Err(Error::shape("write_scores", reason));
+    }
+    let floats = ["logit", "score"].map(|name| Field::new(name, DataType::Float32, true));
+    let flag = refined.map(|_| Field::new("refined", DataType::Boolean, false));
+    let schema = columns::part_schema(floats.into_iter().chain(flag));
     let mut properties = columns::properties(path, zstd)?;
     for name in ["logit", "score"] {
         properties = columns::split_floats(properties, ColumnPath::from(name));
@@ -86,6 +111,8 @@ pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStam
         };
         let mut arrays = documents.arrays(&group);
         arrays.extend([floats(&rows.logits), floats(&rows.scores)]);
+        let flags = refined.map(|refined| BooleanArray::from(refined[group.clone()].to_vec()));
+        arrays.extend(flags.map(|flags| -> ArrayRef { Arc::new(flags) }));
         Ok(arrays)
     });
     columns::write_part(path, &schema, properties.build(), batches)
