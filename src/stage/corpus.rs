@@ -60,11 +60,6 @@ pub(crate) fn ordinal(shard: u64, row: u64) -> u64 {
     (shard << ROW_BITS) | row
 }
 
-/// The row in its shard of what has this ordinal.
-pub(crate) fn row_of(ordinal: u64) -> u64 {
-    ordinal & ((1 << ROW_BITS) - 1)
-}
-
 /// What a document counts for.
 pub(crate) fn weight_of(weight: Weight, num_bytes: u64, num_tokens: u64) -> u64 {
     match weight {
@@ -90,11 +85,6 @@ impl<'a> ScoredCorpus<'a> {
         }
         let heads = context.config.heads.keys().map(String::as_str).collect();
         Ok(Self { context, files, language, heads, shards })
-    }
-
-    /// The shard that scans know as `index`.
-    pub(crate) fn shard(&self, index: usize) -> &'a Shard {
-        self.shards[index].1
     }
 }
 

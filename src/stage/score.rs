@@ -248,7 +248,7 @@ fn score_shard(context: Context<'_>, heads: &Heads, name: &str, shard: &Shard) -
 }
 
 /// Scores a part, each document by the head of its language.
-pub(crate) fn score_part(heads: &Heads, name: &str, part: EmbeddingRows) -> Result<ScoreRows> {
+fn score_part(heads: &Heads, name: &str, part: EmbeddingRows) -> Result<ScoreRows> {
     let mut scores: Vec<Option<DocumentScore>> = vec![None; part.rows.len()];
     let mut by_language: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (row, language) in part.languages.iter().enumerate() {

@@ -6,16 +6,16 @@ use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::margins::evidence;
-use super::overlay::{MixedCorpus, overlay};
+use super::overlay::{MixedCorpus, for_each_part, overlay};
 use super::{Job, MAX_SAMPLE, MIN_SAMPLE, SAMPLE_EVERY};
 use crate::config::Activation;
 use crate::error::Result;
 use crate::head::DocumentScore;
 use crate::run::Shard;
 use crate::select::{Cut, Row, Selection, select};
-use crate::stage::corpus::{ScoreFiles, ordinal, read_part, weight_of};
+use crate::stage::corpus::{ordinal, weight_of};
 use crate::stage::threshold::cuts_of;
-use crate::store::{ScoreRows, scan_scores};
+use crate::store::ScoreRows;
 
 /// The documents of a round.
 pub(super) struct Wanted<'a> {
@@ -59,7 +59,7 @@ impl<'a> Wanted<'a> {
         } else {
             let seen = evidence(job, round)?;
             let near = cuts.into_iter().map(|(language, cuts)| {
-                let corpus = MixedCorpus::open(job, &language, round)?;
+                let corpus = MixedCorpus { job, language: &language, rounds: round };
                 let selection = select(&corpus, &cuts, job.context.config.selection.mode)?;
                 let margin = |(head, name): (usize, &&str)| {
                     let spec = job.heads.get(name, &language)?.spec();
@@ -80,23 +80,22 @@ impl<'a> Wanted<'a> {
         let Self { job, round, rule } = self;
         let done = overlay(job, *round, shard)?;
         let mut documents = ScoreRows::default();
-        for index in 0..job.context.run.num_parts(shard)? {
-            job.context.stop.check()?;
-            let heads = read_part(job.context, ScoreFiles::Scored, &job.names, shard, index)?;
-            let Some(part) = heads.first() else { continue };
+        for_each_part(job, shard, |heads| {
+            let Some(part) = heads.first() else { return Ok(()) };
             for (at, row) in part.rows.iter().enumerate() {
                 let is_wanted = match rule {
                     Rule::Sample(ordinals) => ordinals.contains(&ordinal(place, *row)),
                     Rule::Near(_) if done.contains_key(row) => false,
                     Rule::Near(languages) => languages
                         .get(&part.languages[at])
-                        .is_some_and(|near| near.is_near(job, place, &heads, at)),
+                        .is_some_and(|near| near.is_near(job, place, heads, at)),
                 };
                 if is_wanted {
                     push(&mut documents, part, at);
                 }
             }
-        }
+            Ok(())
+        })?;
         Ok(documents)
     }
 }
@@ -201,26 +200,18 @@ fn draw(
 ) -> Result<Lotteries> {
     let seed = job.context.config.seed.0;
     let mut lotteries = Lotteries::new();
-    let Some(first) = job.names.first() else { return Ok(lotteries) };
-    for index in 0..job.context.run.num_parts(shard)? {
-        job.context.stop.check()?;
-        let path = job.context.run.scores_part(first, shard, index);
-        scan_scores(&path, false, &mut |block| {
-            for (i, &row) in block.rows.iter().enumerate() {
-                let language = block.languages[i];
-                if block.num_bytes[i] == 0 || !cuts.contains_key(language) {
-                    continue;
-                }
-                if !lotteries.contains_key(language) {
-                    lotteries.insert(language.to_owned(), Lottery::default());
-                }
-                if let Some(lottery) = lotteries.get_mut(language) {
-                    let ordinal = ordinal(place, row);
-                    lottery.add(xxh3_64_with_seed(&ordinal.to_le_bytes(), seed), ordinal);
-                }
+    for_each_part(job, shard, |heads| {
+        let Some(first) = heads.first() else { return Ok(()) };
+        for (at, &row) in first.rows.iter().enumerate() {
+            let language = &first.languages[at];
+            if first.num_bytes[at] == 0 || !cuts.contains_key(language) {
+                continue;
             }
-            Ok(())
-        })?;
-    }
+            let ordinal = ordinal(place, row);
+            let hash = xxh3_64_with_seed(&ordinal.to_le_bytes(), seed);
+            lotteries.entry(language.clone()).or_default().add(hash, ordinal);
+        }
+        Ok(())
+    })?;
     Ok(lotteries)
 }

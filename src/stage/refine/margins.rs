@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::overlay::overlay;
+use super::overlay::{for_each_part, overlay};
 use super::{Job, SAFETY};
 use crate::error::Result;
 use crate::run::Shard;
-use crate::store::scan_scores;
 
 /// Differences between the logits of the run and those in f32, of one head in one language.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -67,28 +66,20 @@ fn of_shard(job: &Job<'_>, rounds: usize, shard: &Shard) -> Result<Evidence> {
     if overlay.is_empty() {
         return Ok(evidence);
     }
-    for part in 0..job.context.run.num_parts(shard)? {
-        job.context.stop.check()?;
-        for (index, name) in job.names.iter().enumerate() {
-            let path = job.context.run.scores_part(name, shard, part);
-            scan_scores(&path, false, &mut |block| {
-                for (i, row) in block.rows.iter().enumerate() {
-                    let (Some(exact), Some(logit)) = (overlay.get(row), block.logits[i]) else {
-                        continue;
-                    };
-                    let language = block.languages[i];
-                    if !evidence.contains_key(language) {
-                        let none = vec![Seen::default(); job.names.len()];
-                        evidence.insert(language.to_owned(), none);
-                    }
-                    if let Some(heads) = evidence.get_mut(language) {
-                        heads[index].add(logit, exact.logits.get(index).copied().flatten());
-                    }
+    for_each_part(job, shard, |heads| {
+        let Some(first) = heads.first() else { return Ok(()) };
+        for (at, row) in first.rows.iter().enumerate() {
+            let Some(exact) = overlay.get(row) else { continue };
+            let none = || vec![Seen::default(); heads.len()];
+            let seen = evidence.entry(first.languages[at].clone()).or_insert_with(none);
+            for (head, part) in heads.iter().enumerate() {
+                if let Some(logit) = part.logits[at] {
+                    seen[head].add(logit, exact.logits.get(head).copied().flatten());
                 }
-                Ok(())
-            })?;
+            }
         }
-    }
+        Ok(())
+    })?;
     Ok(evidence)
 }
 

@@ -237,7 +237,7 @@ impl<'a> Job<'a> {
                 progress.advance(count, 0);
                 return Ok(());
             }
-            let marker = self.rescore(round, shard, &wanted.documents(place, shard)?)?;
+            let marker = self.rescore(round, shard, wanted.documents(place, shard)?)?;
             cost.documents += marker.rows;
             cost.tokens += marker.counts.get(TOKENS).copied().unwrap_or_default();
             run.mark_shard(Stage::Refine, &key, &marker)

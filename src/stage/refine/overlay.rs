@@ -6,8 +6,8 @@ use super::Job;
 use crate::error::{Error, Result};
 use crate::run::{RunDir, Shard, Stage};
 use crate::select::{Corpus, Row};
-use crate::stage::corpus::{ScoreFiles, ScoredCorpus, row_of};
-use crate::store::read_scores;
+use crate::stage::corpus::{ScoreFiles, ordinal, read_part, weight_of};
+use crate::store::{ScoreRows, read_scores};
 
 /// What f32 gives a document, one entry per head of the run.
 #[derive(Debug, Clone, Default)]
@@ -43,35 +43,61 @@ pub(super) fn overlay(job: &Job<'_>, rounds: usize, shard: &Shard) -> Result<Ove
     Ok(overlay)
 }
 
-/// A language's scores with those of the first `rounds` rounds in their place.
-pub(super) struct MixedCorpus<'a> {
-    scored: ScoredCorpus<'a>,
-    job: &'a Job<'a>,
-    rounds: usize,
+/// Calls `visit` with every part of the scores of `shard`, one entry per head of the run.
+pub(super) fn for_each_part(
+    job: &Job<'_>,
+    shard: &Shard,
+    mut visit: impl FnMut(&[ScoreRows]) -> Result<()>,
+) -> Result<()> {
+    for index in 0..job.context.run.num_parts(shard)? {
+        job.context.stop.check()?;
+        visit(&read_part(job.context, ScoreFiles::Scored, &job.names, shard, index)?)?;
+    }
+    Ok(())
 }
 
-impl<'a> MixedCorpus<'a> {
-    pub(super) fn open(job: &'a Job<'a>, language: &'a str, rounds: usize) -> Result<Self> {
-        let scored = ScoredCorpus::open(job.context, job.plan, language, ScoreFiles::Scored)?;
-        Ok(Self { scored, job, rounds })
-    }
+/// A language's scores with those of the first `rounds` rounds in their place.
+pub(super) struct MixedCorpus<'a> {
+    pub(super) job: &'a Job<'a>,
+    pub(super) language: &'a str,
+    pub(super) rounds: usize,
 }
 
 impl Corpus for MixedCorpus<'_> {
     fn num_shards(&self) -> usize {
-        self.scored.num_shards()
+        self.job.plan.shards.len()
     }
 
     fn scan(
         &self,
-        shard: usize,
-        want_ids: bool,
+        place: usize,
+        _want_ids: bool,
         visit: &mut dyn FnMut(&Row<'_>) -> Result<()>,
     ) -> Result<()> {
-        let overlay = overlay(self.job, self.rounds, self.scored.shard(shard))?;
-        self.scored.scan(shard, want_ids, &mut |row| match overlay.get(&row_of(row.ordinal)) {
-            None => visit(row),
-            Some(Exact { logits, scores }) => visit(&Row { logits, scores, ..*row }),
+        let shard = &self.job.plan.shards[place];
+        let overlay = overlay(self.job, self.rounds, shard)?;
+        let weight = self.job.context.config.selection.weight;
+        let mut found = Exact::default();
+        for_each_part(self.job, shard, |heads| {
+            let Some(first) = heads.first() else { return Ok(()) };
+            for (at, row) in first.rows.iter().enumerate() {
+                if first.languages[at] != self.language {
+                    continue;
+                }
+                found.logits.clear();
+                found.scores.clear();
+                found.logits.extend(heads.iter().map(|part| part.logits[at]));
+                found.scores.extend(heads.iter().map(|part| part.scores[at]));
+                let Exact { logits, scores } = overlay.get(row).unwrap_or(&found);
+                visit(&Row {
+                    id: &first.ids[at],
+                    ordinal: ordinal(place as u64, *row),
+                    weight: weight_of(weight, first.num_bytes[at], first.num_tokens[at]),
+                    logits,
+                    scores,
+                })?;
+            }
+            Ok(())
         })
     }
 }
