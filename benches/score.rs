@@ -21,7 +21,9 @@ use polysift::progress::{Silent, Stop};
 use polysift::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
 use polysift::stage::{Context, score, threshold};
 use polysift::store::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
-use polysift_kernels::{Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm};
+use polysift_kernels::{
+    Arithmetic, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm,
+};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -205,7 +207,10 @@ fn thresholds() -> Result<()> {
             let (number, id, language, num_bytes, num_tokens) = document(row);
             let logit = noise(row as u64);
             (rows.rows.push(number), rows.ids.push(id), rows.languages.push(language));
-            (rows.num_bytes.push(num_bytes), rows.num_tokens.push(num_tokens));
+            (
+                rows.num_bytes.push(num_bytes),
+                rows.num_tokens.get_or_insert_default().push(num_tokens),
+            );
             (rows.logits.push(Some(logit)), rows.scores.push(Some(sigmoid(logit))));
         }
         let path = run.scores_part("quality", shard, index);
@@ -230,7 +235,10 @@ fn scores() -> Result<()> {
         for row in range {
             let (number, id, language, num_bytes, num_tokens) = document(row);
             (rows.rows.push(number), rows.ids.push(id), rows.languages.push(language));
-            (rows.num_bytes.push(num_bytes), rows.num_tokens.push(num_tokens));
+            (
+                rows.num_bytes.push(num_bytes),
+                rows.num_tokens.get_or_insert_default().push(num_tokens),
+            );
         }
         let path = run.embeddings_part(shard, index);
         let stamp = write_embeddings(&path, &rows, EmbeddingDtype::F32, ZSTD)?;
@@ -252,7 +260,8 @@ fn products() -> Result<()> {
     let x: Vec<f32> = (0..(rows * WIDTH) as u64).map(noise).collect();
     for outputs in [HIDDEN, 1024] {
         let w: Vec<f32> = (0..(outputs * WIDTH) as u64).map(noise).collect();
-        let w = PackedMatrix::new(Matrix::new(&w, outputs, WIDTH, WIDTH));
+        let w = Matrix::new(&w, outputs, WIDTH, WIDTH);
+        let w = PackedMatrix::new(Isa::detect(), Arithmetic::F32, w);
         let mut y = vec![0.0; rows * outputs];
         let mut scratch = GemmScratch::default();
         let mut seconds: Vec<f64> = (0..200)

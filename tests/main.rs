@@ -13,6 +13,7 @@ mod heads;
 mod hub;
 mod input;
 mod pipeline;
+mod refine;
 mod resume;
 mod run;
 mod select;

@@ -29,7 +29,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run all stages: embed, train, score, threshold, export
+    /// Run all stages: embed, train, score, refine where asked for, threshold, export
     Run {
         #[command(flatten)]
         settings: Box<SettingsArgs>,
@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Train(#[command(flatten)] Box<SettingsArgs>),
     /// Score the stored embeddings with every head (never runs the encoder)
     Score(#[command(flatten)] Box<SettingsArgs>),
+    /// Score the documents near the cuts again in f32, so that the selection is that of f32
+    Refine(#[command(flatten)] Box<SettingsArgs>),
     /// Find the exact thresholds of every language from the stored scores
     Threshold(#[command(flatten)] Box<SettingsArgs>),
     /// Write the selected documents with scores and embeddings
@@ -130,7 +132,7 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
     pub(crate) run: Option<PathBuf>,
     /// Discard the outputs of this stage and of those after it, then do them again
-    #[arg(long, value_name = "STAGE", value_parser = ["embed", "train", "score", "threshold", "export"])]
+    #[arg(long, value_name = "STAGE", value_parser = ["embed", "train", "score", "refine", "threshold", "export"])]
     pub(crate) redo: Option<String>,
     /// Set any key of the settings file, e.g. --set heads.quality.training.epochs=10
     #[arg(long, value_name = "KEY=VALUE")]
@@ -210,6 +212,11 @@ pub(crate) struct SettingsArgs {
     /// exact, or reference: the published code's sampled thresholds [selection.mode]
     #[arg(long, value_parser = ["exact", "reference"], help_heading = "Heads and cuts")]
     pub(crate) mode: Option<String>,
+
+    /// Encode in a fast type and select what f32 would select, by scoring documents near a cut again in
+    /// f32 [selection.refine]
+    #[arg(long, help_heading = "Heads and cuts")]
+    pub(crate) refine: bool,
 
     /// Export without embeddings [export.with_embeddings]
     #[arg(long, help_heading = "Export")]

@@ -30,7 +30,10 @@ use usage::Usages;
 
 /// Runs the command of the process's arguments.
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
+    if let Command::Refine(settings) = &mut cli.command {
+        settings.refine = true;
+    }
     let _trace = logging::install(&cli.global)?;
     if let Some(threads) = cli.global.threads {
         rayon::ThreadPoolBuilder::new()
@@ -50,6 +53,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Embed(settings) => job.stages(settings, &[Stage::Embed, Stage::Score])?,
         Command::Train(settings) => job.stages(settings, &[Stage::Train])?,
         Command::Score(settings) => job.stages(settings, &[Stage::Score])?,
+        Command::Refine(settings) => job.stages(settings, &[Stage::Refine])?,
         Command::Threshold(settings) => job.stages(settings, &[Stage::Threshold])?,
         Command::Export(settings) => job.stages(settings, &[Stage::Export])?,
         Command::Status { run, json } => job.status(run, *json)?,
@@ -115,13 +119,31 @@ impl Job<'_> {
             redo,
         };
         stages.iter().try_for_each(|stage| {
-            self.usages.measure(*stage, || run_stage(context, *stage, &files))
+            self.usages.measure(*stage, || self.run_stage(context, *stage, &files))
         })?;
         if !self.quiet {
             summary::print(context, stages)?;
             summary::print_usages(&self.usages.taken());
         }
         Ok(())
+    }
+
+    fn run_stage(&self, context: Context<'_>, stage: Stage, files: &[InputFile]) -> Result<()> {
+        context.stop.check()?;
+        match stage {
+            Stage::Embed => stage::embed::embed(context, files),
+            Stage::Train => stage::train::train(context),
+            Stage::Score => stage::score::score(context),
+            Stage::Refine => {
+                let outcome = stage::refine::refine(context)?;
+                if !self.quiet {
+                    summary::print_refine(outcome);
+                }
+                Ok(())
+            }
+            Stage::Threshold => stage::threshold::threshold(context),
+            Stage::Export => stage::export::export(context),
+        }
     }
 
     fn dry_run(&self, args: &SettingsArgs) -> Result<()> {
@@ -201,15 +223,4 @@ fn redo(args: &SettingsArgs, stages: &[Stage]) -> Result<Option<Stage>> {
         )
     };
     stage.map(Some).ok_or_else(outside)
-}
-
-fn run_stage(context: Context<'_>, stage: Stage, files: &[InputFile]) -> Result<()> {
-    context.stop.check()?;
-    match stage {
-        Stage::Embed => stage::embed::embed(context, files),
-        Stage::Train => stage::train::train(context),
-        Stage::Score => stage::score::score(context),
-        Stage::Threshold => stage::threshold::threshold(context),
-        Stage::Export => stage::export::export(context),
-    }
 }

@@ -145,6 +145,9 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     if args.no_embeddings {
         all.push(("export.with_embeddings".into(), Value::Boolean(false)));
     }
+    if args.refine {
+        all.push(("selection.refine".into(), Value::Boolean(true)));
+    }
     if args.keep_removed {
         all.push(("export.keep_removed".into(), Value::Boolean(true)));
     }

@@ -10,6 +10,7 @@ use polysift::Result;
 use polysift::run::Stage;
 use polysift::stage::Context;
 use polysift::stage::estimate::Estimate;
+use polysift::stage::refine::{Outcome, Refinement};
 use polysift::stage::status::{RunStatus, status};
 use polysift::stage::verify::Verified;
 
@@ -175,6 +176,49 @@ pub(crate) fn print_status(status: &RunStatus) {
             stage.rows.to_string(),
             counts,
         ]);
+    }
+    table(&rows);
+    if let Some(refinement) = &status.refinement {
+        line("");
+        print_refinement(refinement);
+    }
+}
+
+/// What the refine stage did just now.
+pub(crate) fn print_refine(outcome: Outcome) {
+    match outcome {
+        Outcome::Off => {}
+        Outcome::Exact => line("nothing to refine: the embeddings are in f32"),
+        Outcome::Done(cost) => line(&format!(
+            "refined in f32: {} documents, {} tokens in {:.1} s",
+            cost.documents, cost.tokens, cost.secs
+        )),
+    }
+}
+
+/// What the refine stage did in all, and the margins it was sure of.
+fn print_refinement(refinement: &Refinement) {
+    let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+    let Refinement { rounds, documents, refined, tokens, refined_tokens, .. } = *refinement;
+    line(&format!(
+        "refined in {rounds} rounds: {refined} documents ({:.2}%), {refined_tokens} tokens ({:.2}%)",
+        share(refined, documents),
+        share(refined_tokens, tokens)
+    ));
+    let mut rows = vec![
+        ["head", "language", "refined", "largest difference", "margin"].map(str::to_owned).to_vec(),
+    ];
+    for (language, of_language) in &refinement.languages {
+        for (head, found) in &of_language.heads {
+            let logits = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.6}"));
+            rows.push(vec![
+                head.clone(),
+                language.clone(),
+                of_language.refined.to_string(),
+                logits(found.largest_difference),
+                logits(found.margin),
+            ]);
+        }
     }
     table(&rows);
 }

@@ -147,7 +147,26 @@ impl RunConfig {
         for (name, head) in &self.heads {
             head.check(name)?;
         }
+        self.check_refinement()?;
         self.check_cuts()
+    }
+
+    /// Checks that what is to be refined can be: f32 has to be another way to the same scores.
+    fn check_refinement(&self) -> Result<()> {
+        let reason = match self {
+            Self { selection: SelectionConfig { refine: false, .. }, .. } => return Ok(()),
+            Self { selection, .. } if selection.mode == SelectionMode::Reference => {
+                "does not go with the mode `reference`, whose thresholds lie between two sampled scores"
+            }
+            Self { input, .. } if input.embeddings.is_some() => {
+                "needs an encoder; the input brings its own embeddings"
+            }
+            Self { encoder, .. } if encoder.gelu == Gelu::Tanh => {
+                "does not go with the GELU `tanh`; f32 computes `erf`"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::config("selection.refine", reason))
     }
 
     /// Checks that every head with a cut is defined, and named by an order that names any.
@@ -248,6 +267,20 @@ mod tests {
             ["0.1", "0.33"]
         );
         Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_refined_is_refused() {
+        for (settings, wrong) in [
+            ("[selection]\nrefine=true\nmode='reference'", "`reference`"),
+            ("[selection]\nrefine=true\n[input]\nembeddings='e'", "its own embeddings"),
+            ("[selection]\nrefine=true\n[encoder]\ngelu='tanh'", "`tanh`"),
+        ] {
+            let error = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
+            let named = |text: String| text.starts_with("selection.refine") && text.contains(wrong);
+            assert!(error.is_err_and(named), "{settings}");
+        }
+        assert!(RunConfig::from_toml("[selection]\nrefine=true", "run.toml").is_ok());
     }
 
     #[test]

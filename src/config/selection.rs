@@ -57,6 +57,10 @@ pub struct SelectionConfig {
     pub weight: Weight,
     /// How thresholds are found.
     pub mode: SelectionMode,
+    /// Score the documents near the cuts again with embeddings in f32, so that the selection is the
+    /// one that f32 would make of the whole corpus (see [`crate::stage::refine`]).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub refine: bool,
 }
 
 /// The cuts of one language after `_default` was applied.

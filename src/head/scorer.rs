@@ -5,8 +5,8 @@
 //! scored in.
 
 use polysift_kernels::{
-    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, finite_rows, gemm, linear_f64,
-    raise_to_row_max, relu,
+    Arithmetic, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, finite_rows, gemm,
+    linear_f64, raise_to_row_max, relu,
 };
 use rayon::prelude::*;
 
@@ -34,7 +34,8 @@ impl Linear {
     /// A layer of `weight` `[outputs, inputs]` and `bias` `[outputs]`.
     pub(crate) fn new(weight: Vec<f32>, bias: Vec<f32>) -> Self {
         let inputs = weight.len() / bias.len().max(1);
-        let packed = PackedMatrix::new(Arithmetic::F32, Matrix::new(&weight, bias.len(), inputs, inputs));
+        let matrix = Matrix::new(&weight, bias.len(), inputs, inputs);
+        let packed = PackedMatrix::new(Isa::detect(), Arithmetic::F32, matrix);
         Self { weight, bias, packed }
     }
 
@@ -66,7 +67,8 @@ impl References {
         let width = hidden_size.max(1);
         let blocks = values.chunks(REFERENCE_BLOCK * width);
         let pack = |block: &[f32]| {
-            PackedMatrix::new(Arithmetic::F32, Matrix::new(block, block.len() / width, hidden_size, hidden_size))
+            let matrix = Matrix::new(block, block.len() / width, hidden_size, hidden_size);
+            PackedMatrix::new(Isa::detect(), Arithmetic::F32, matrix)
         };
         let packed = blocks.map(pack).collect();
         Self { values, hidden_size, packed }

@@ -47,7 +47,8 @@ pub struct ShardMarker {
     pub rows: u64,
     /// Files written, in order.
     pub files: Vec<PartFile>,
-    /// Rows by what became of them (embed: language; score: `scored`, `null`, `nan`; export: `kept` or the reason).
+    /// Rows by what became of them (embed: language; score: `scored`, `null`, `nan`; refine: `refined`,
+    /// `unchanged`, and of a round the encoded `tokens`; export: `kept` or the reason).
     pub counts: BTreeMap<String, u64>,
 }
 
@@ -82,6 +83,22 @@ impl RunDir {
     /// The marker of `key` in `stage`: a shard's name, or `<head>/<shard>` for scores.
     pub fn shard_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
         self.read_json(&self.marker(stage, &format!("{key}/done")))
+    }
+
+    /// Parts of the embeddings of `shard`, and so of its scores.
+    pub fn num_parts(&self, shard: &Shard) -> Result<usize> {
+        let embedded = self.shard_marker(Stage::Embed, &shard.name)?;
+        Ok(embedded.map_or(0, |marker| marker.files.len()))
+    }
+
+    /// Key in [`Stage::Refine`] of a round that is complete; no head has such a name.
+    pub fn round_key(round: usize) -> String {
+        format!(".rounds/{round:02}")
+    }
+
+    /// Key in [`Stage::Refine`] of what a round did in `shard`.
+    pub fn round_shard_key(round: usize, shard: &Shard) -> String {
+        format!("{}/shards/{}", Self::round_key(round), shard.name)
     }
 
     /// All markers of a stage whose keys are `<head>/<language>`, by key.

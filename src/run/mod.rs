@@ -7,6 +7,8 @@
 //!      embeddings/<shard>/part-00000.parquet
 //!      heads/<head>/<lang>.safetensors
 //!      scores/<head>/<shard>/part-00000.parquet
+//!      rounds/<round>/<head>/<shard>/part-00000.parquet   documents scored again in f32
+//!      refined/<head>/<shard>/part-00000.parquet          the scores with those in their place
 //!      selection/<lang>.json          the exact cuts; thresholds/<head>.json the same for people
 //!      export/<shard>.parquet         removed/<reason>/<shard>.parquet
 //!      rejects/<shard>/part-00000.jsonl
@@ -44,6 +46,8 @@ pub enum Stage {
     Train,
     /// Embeddings to scores.
     Score,
+    /// Documents near the cuts to scores in f32.
+    Refine,
     /// Scores to exact thresholds.
     Threshold,
     /// Everything to the exported shards.
@@ -52,8 +56,8 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, first to last.
-    pub const ALL: [Self; 5] =
-        [Self::Embed, Self::Train, Self::Score, Self::Threshold, Self::Export];
+    pub const ALL: [Self; 6] =
+        [Self::Embed, Self::Train, Self::Score, Self::Refine, Self::Threshold, Self::Export];
 
     /// Name in paths, flags and reports.
     pub fn name(self) -> &'static str {
@@ -61,6 +65,7 @@ impl Stage {
             Self::Embed => "embed",
             Self::Train => "train",
             Self::Score => "score",
+            Self::Refine => "refine",
             Self::Threshold => "threshold",
             Self::Export => "export",
         }
@@ -72,6 +77,7 @@ impl Stage {
             Self::Embed => &["embeddings", "rejects"],
             Self::Train => &["heads"],
             Self::Score => &["scores"],
+            Self::Refine => &["rounds", "refined"],
             Self::Threshold => &["selection", "thresholds"],
             Self::Export => &["export", "removed"],
         }
@@ -121,6 +127,17 @@ impl RunDir {
     /// Part `index` of the scores of `shard` by `head`.
     pub fn scores_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
         self.path("scores").join(head).join(&shard.name).join(part_name(index, "parquet"))
+    }
+
+    /// The documents of `shard` that round `round` of the refine stage scored again with `head`.
+    pub fn round_part(&self, round: usize, head: &str, shard: &Shard) -> PathBuf {
+        let folder = self.path("rounds").join(format!("{round:02}")).join(head);
+        folder.join(&shard.name).join(part_name(0, "parquet"))
+    }
+
+    /// Part `index` of the scores of `shard` by `head` after the refine stage.
+    pub fn refined_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
+        self.path("refined").join(head).join(&shard.name).join(part_name(index, "parquet"))
     }
 
     /// Lines of `shard` that were set aside while part `index` was read.

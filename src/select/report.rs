@@ -162,6 +162,13 @@ impl Selection {
         !split_logits(&self.cuts).is_empty()
     }
 
+    /// Whether every cut treats a document alike with the scores of `one` and with those of `other`,
+    /// and so with any between them.
+    pub fn treats_alike(&self, one: &Row<'_>, other: &Row<'_>) -> bool {
+        let upto = |n| (survivors(&self.cuts[..n], one), survivors(&self.cuts[..n], other));
+        (1..=self.cuts.len()).map(upto).all(|(one, other)| one == other)
+    }
+
     /// Fate of a document of the corpus the selection was made of; pure.
     pub fn decide(&self, row: &Row<'_>) -> Decision<'_> {
         let alive = match survivors(&self.cuts, row) {

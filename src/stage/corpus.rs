@@ -1,11 +1,12 @@
 //! The stored scores of one language as the selection scans them.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
-use super::Context;
+use super::{ALL_LANGUAGES, Context, refine};
 use crate::config::Weight;
 use crate::error::{Error, Result};
-use crate::run::{Plan, Shard, Stage};
+use crate::run::{Plan, RunDir, Shard, Stage};
 use crate::select::{Block, Corpus, HeadColumn, Wanted};
 use crate::store::{
     DocumentBatches, DocumentBlock, NUM_TOKENS, ScoreColumns, ScoreRows, ScoreScan, read_scores,
@@ -14,9 +15,43 @@ use crate::store::{
 /// Bits of an ordinal that count rows within a shard.
 const ROW_BITS: u32 = 40;
 
+/// Which of a run's scores are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScoreFiles {
+    /// Those of the score stage.
+    Scored,
+    /// Those that the refine stage made of them.
+    Refined,
+}
+
+impl ScoreFiles {
+    /// Those that selections are made of; [`Error::Missing`] if they have to be refined first.
+    pub(crate) fn selected(context: Context<'_>) -> Result<Self> {
+        let run = context.run;
+        if !context.config.selection.refine || refine::is_exact(run)? {
+            return Ok(Self::Scored);
+        }
+        if run.is_done(Stage::Refine, ALL_LANGUAGES)? {
+            return Ok(Self::Refined);
+        }
+        Err(Error::Missing {
+            path: run.root().display().to_string(),
+            reason: "the scores near the cuts are not refined yet; run `polysift refine`".into(),
+        })
+    }
+
+    fn part(self, run: &RunDir, head: &str, shard: &Shard, index: usize) -> PathBuf {
+        match self {
+            Self::Scored => run.scores_part(head, shard, index),
+            Self::Refined => run.refined_part(head, shard, index),
+        }
+    }
+}
+
 /// The scores of a language, all heads side by side.
 pub(crate) struct ScoredCorpus<'a> {
     context: Context<'a>,
+    files: ScoreFiles,
     language: &'a str,
     heads: Vec<&'a str>,
     /// Shards with documents of the language, with their place in the plan and their parts.
@@ -53,7 +88,12 @@ fn weight_column(weight: Weight) -> Option<&'static str> {
 }
 
 impl<'a> ScoredCorpus<'a> {
-    pub(crate) fn open(context: Context<'a>, plan: &'a Plan, language: &'a str) -> Result<Self> {
+    pub(crate) fn open(
+        context: Context<'a>,
+        plan: &'a Plan,
+        language: &'a str,
+        files: ScoreFiles,
+    ) -> Result<Self> {
         let mut shards = Vec::new();
         for (place, shard) in plan.shards.iter().enumerate() {
             let embedded = context.run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
@@ -62,25 +102,26 @@ impl<'a> ScoredCorpus<'a> {
             }
         }
         let heads = context.config.heads.keys().map(String::as_str).collect();
-        Ok(Self { context, language, heads, shards })
+        Ok(Self { context, files, language, heads, shards })
     }
 }
 
 /// Part `index` of the scores of `shard`, one entry per head of the run in name order.
 pub(crate) fn read_part(
     context: Context<'_>,
+    files: ScoreFiles,
     heads: &[&str],
     shard: &Shard,
     index: usize,
 ) -> Result<Vec<ScoreRows>> {
     let parts: Vec<ScoreRows> = heads
         .iter()
-        .map(|head| read_scores(&context.run.scores_part(head, shard, index)))
+        .map(|head| read_scores(&files.part(context.run, head, shard, index)))
         .collect::<Result<_>>()?;
     if parts.windows(2).all(|pair| pair[0].rows == pair[1].rows) {
         Ok(parts)
     } else {
-        let path = context.run.scores_part(heads[0], shard, index);
+        let path = files.part(context.run, heads[0], shard, index);
         Err(Error::verify(&path, "the scores of two heads do not hold the same rows"))
     }
 }
@@ -120,7 +161,7 @@ impl ScoredCorpus<'_> {
         }
         // Where no head is wanted the rows still count, and every head has them all.
         let heads = if wanted.heads.is_empty() { &[0][..] } else { &wanted.heads };
-        let path = |head: usize| self.context.run.scores_part(self.heads[head], shard, index);
+        let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
         let scans: Vec<(usize, ScoreScan)> = (heads.iter())
             .map(|&head| Ok((head, ScoreScan::open(&path(head))?)))
             .collect::<Result<_>>()?;

@@ -9,6 +9,7 @@ pub mod embed;
 pub mod estimate;
 pub mod export;
 pub mod inspect;
+pub mod refine;
 pub mod score;
 pub mod status;
 pub mod threshold;
@@ -70,7 +71,13 @@ impl Context<'_> {
 /// the run was begun.
 pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     let mut config = context.config.encoder.clone();
-    let discarded = |begun: Stage| context.redo == Some(stage) && begun >= stage;
+    let refine = context.config.selection.refine;
+    if refine && stage == Stage::Train {
+        return load_f32(context); // the heads are f32's, as the selection is
+    }
+    let discarded = |begun: Stage| {
+        context.redo == Some(stage) && begun >= stage || refine && begun == Stage::Train
+    };
     for begun in [Stage::Embed, Stage::Train].into_iter().filter(|begun| !discarded(*begun)) {
         let frozen = context.run.frozen_settings(begun)?.unwrap_or_default();
         if let Ok(dtype) = serde_json::from_value(frozen["encoder"]["dtype"].clone()) {
@@ -78,6 +85,11 @@ pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
         }
     }
     encoder::load(&config, context.hub)
+}
+
+/// Loads the model to compute in f32, on the CPU.
+pub(crate) fn load_f32(context: Context<'_>) -> Result<Model> {
+    encoder::load(&refine::in_f32(&context.config.encoder), context.hub)
 }
 
 /// Rows of the embedded `shards`.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::embed::FOREIGN_ENCODER;
 use super::{ALL_LANGUAGES, Context};
-use crate::config::{HeadConfig, RunConfig};
+use crate::config::{Dtype, HeadConfig, RunConfig};
 use crate::encoder::scoring_cards;
 use crate::error::{Error, Result};
 use crate::head::{DocumentScore, Head, Scratch};
@@ -213,6 +213,11 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let train = run.frozen_settings(Stage::Train)?.unwrap_or_default();
     let samples = json!({"encoder": train["encoder"], "embeddings": train["embeddings"]});
     if train.is_null() || samples == corpus {
+        return Ok(());
+    }
+    let mut in_f32 = corpus.clone();
+    in_f32["encoder"]["dtype"] = Dtype::F32.name().into();
+    if context.config.selection.refine && samples == in_f32 {
         return Ok(());
     }
     Err(Error::Mismatch {

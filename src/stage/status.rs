@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::refine::Refinement;
 use crate::error::Result;
 use crate::run::{RunDir, Stage};
 
@@ -35,8 +36,11 @@ pub struct RunStatus {
     pub tokens: u64,
     /// Malformed rows set aside so far.
     pub rejects: u64,
-    /// Stage by stage.
+    /// Stage by stage; the refine stage only where it was begun.
     pub stages: Vec<StageStatus>,
+    /// What the refine stage did, once it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refinement: Option<Refinement>,
 }
 
 impl RunStatus {
@@ -56,6 +60,7 @@ pub fn status(run: &RunDir, heads: &[&str]) -> Result<RunStatus> {
         tokens: 0,
         rejects: 0,
         stages: Vec::new(),
+        refinement: Refinement::read(run)?,
     };
     for shard in &plan.shards {
         for part in run.part_markers(shard)? {
@@ -67,12 +72,17 @@ pub fn status(run: &RunDir, heads: &[&str]) -> Result<RunStatus> {
     let names: Vec<String> = plan.shards.iter().map(|s| s.name.clone()).collect();
     let scores: Vec<String> =
         heads.iter().flat_map(|h| names.iter().map(move |n| format!("{h}/{n}"))).collect();
+    let is_refined = run.frozen_settings(Stage::Refine)?.is_some();
     for (stage, keys) in [
         (Stage::Embed, names.as_slice()),
         (Stage::Score, &scores),
+        (Stage::Refine, &scores),
         (Stage::Threshold, &[super::ALL_LANGUAGES.to_owned()]),
         (Stage::Export, &names),
     ] {
+        if stage == Stage::Refine && !is_refined {
+            continue;
+        }
         result.stages.push(stage_status(run, stage, keys)?);
     }
     Ok(result)

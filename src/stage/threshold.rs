@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::corpus::ScoredCorpus;
+use super::corpus::{ScoreFiles, ScoredCorpus};
 use super::score::Heads;
 use super::{ALL_LANGUAGES, Context};
 use crate::config::RunConfig;
@@ -50,6 +50,10 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     let languages = heads.languages();
     // The scores have to be those of these heads, and the cuts possible, before anything is frozen.
     run.freeze(Stage::Score, &heads.settings_of_scores(run)?)?;
+    let scores = ScoreFiles::selected(context)?;
+    if scores == ScoreFiles::Refined {
+        run.freeze(Stage::Refine, &super::refine::settings(context, &heads))?;
+    }
     for language in languages {
         cuts_of(context, language, &heads)?;
     }
@@ -62,7 +66,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     let mut reports: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
     let outcome: Result<()> = languages.iter().try_for_each(|language| {
         context.stop.check()?;
-        let selection = select_language(context, &plan, &heads, language)?;
+        let selection = select_language(context, &plan, &heads, language, scores)?;
         let path = run.selection_file(language);
         files.push(part_file(run, &path, run.write_json(&path, &selection)?));
         for cut in &selection.cuts {
@@ -91,15 +95,16 @@ fn part_file(run: &RunDir, path: &Path, stamp: FileStamp) -> PartFile {
     PartFile { path: run.relative(path), rows: 1, stamp }
 }
 
-/// Computes the cuts of one language from the stored scores.
+/// Computes the cuts of one language from the stored scores in `files`.
 pub(crate) fn select_language(
     context: Context<'_>,
     plan: &Plan,
     heads: &Heads,
     language: &str,
+    files: ScoreFiles,
 ) -> Result<Selection> {
     let cuts = cuts_of(context, language, heads)?;
-    let corpus = ScoredCorpus::open(context, plan, language)?;
+    let corpus = ScoredCorpus::open(context, plan, language, files)?;
     select(&corpus, &cuts, context.config.selection.mode)
 }
 

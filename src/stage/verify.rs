@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
+use super::corpus::ScoreFiles;
 use super::export::selections;
 use super::score::Heads;
 use super::threshold::select_language;
@@ -37,6 +38,9 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     }
     for (key, marker) in run.markers(Stage::Train)? {
         checks.take(marker, || format!("train: the marker of {key} cannot be read"));
+    }
+    if checks.begun.contains(&Stage::Refine) {
+        checks.rounds(&plan)?;
     }
     if checks.begun.contains(&Stage::Threshold) {
         checks.marker(Stage::Threshold, ALL_LANGUAGES);
@@ -117,9 +121,11 @@ impl Checks<'_> {
         let Some(embedded) = self.marker(Stage::Embed, &shard.name) else { return };
         self.verified.rows += embedded.rows;
         let mut later = Vec::new();
-        if self.begun.contains(&Stage::Score) {
-            let keys = context.config.heads.keys().map(|head| format!("{head}/{}", shard.name));
-            later.extend(keys.map(|key| (Stage::Score, key)));
+        for stage in [Stage::Score, Stage::Refine] {
+            if self.begun.contains(&stage) {
+                let keys = context.config.heads.keys().map(|head| format!("{head}/{}", shard.name));
+                later.extend(keys.map(|key| (stage, key)));
+            }
         }
         if self.begun.contains(&Stage::Export) {
             later.push((Stage::Export, shard.name.clone()));
@@ -140,6 +146,31 @@ impl Checks<'_> {
         }
     }
 
+    /// The rounds of the refine stage, which end with one that found nothing, and its report.
+    fn rounds(&mut self, plan: &Plan) -> Result<()> {
+        let run = self.context.run;
+        self.marker(Stage::Refine, ALL_LANGUAGES);
+        for round in 0.. {
+            let Some(whole) = self.marker(Stage::Refine, &RunDir::round_key(round)) else { break };
+            let mut rows = 0;
+            for shard in &plan.shards {
+                let key = RunDir::round_shard_key(round, shard);
+                if let Some(marker) = run.shard_marker(Stage::Refine, &key)? {
+                    rows += marker.rows;
+                    self.files.extend(marker.files);
+                }
+            }
+            if rows != whole.rows {
+                let problem = format!("refine: round {round} scored {rows} rows of {}", whole.rows);
+                self.verified.problems.push(problem);
+            }
+            if whole.rows == 0 && round > 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Recomputes the cuts of every language and compares them with the stored ones.
     fn cuts(&mut self, plan: &Plan) -> Result<()> {
         let (stored, heads) = match (selections(self.context.run), Heads::load(self.context)) {
@@ -154,8 +185,15 @@ impl Checks<'_> {
         if made_with.is_none() || made_with != heads.settings_of_scores(run).ok() {
             self.verified.problems.push("the heads are not those that made the scores".to_owned());
         }
+        let files = match ScoreFiles::selected(self.context) {
+            Ok(files) => files,
+            Err(error) => {
+                self.verified.problems.push(super::chain(&error));
+                return Ok(());
+            }
+        };
         for (language, stored) in stored {
-            match select_language(self.context, plan, &heads, &language) {
+            match select_language(self.context, plan, &heads, &language, files) {
                 Ok(recomputed) if recomputed == stored => {}
                 Ok(_) => self
                     .verified

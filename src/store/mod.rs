@@ -32,7 +32,7 @@ pub use embeddings::{
 pub(crate) use embeddings::{embeddings_array, embeddings_type};
 pub(crate) use score_scan::{DocumentBatches, DocumentBlock, ScoreColumns, ScoreScan};
 pub(crate) use scores::write_scores_of;
-pub use scores::{ScoreRows, read_scores, write_scores};
+pub use scores::{ScoreRows, read_scores, write_refined_scores, write_scores};
 
 /// Rows of a Parquet file, from its footer.
 pub fn parquet_rows(path: &Path) -> Result<u64> {

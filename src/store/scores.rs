@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float32Array};
+use arrow::array::{ArrayRef, BooleanArray, Float32Array};
 use arrow::datatypes::{DataType, Field, Float32Type};
 use parquet::schema::types::ColumnPath;
 
@@ -43,6 +43,26 @@ pub struct ScoreRows {
 /// Writes the part `path` at compression level `zstd`; columns of different lengths are an
 /// [`Error::Shape`].
 pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStamp> {
+    write_part(path, rows, None, zstd)
+}
+
+/// Writes the part `path` like [`write_scores`], with a column `refined` that says which scores were
+/// computed again in f32.
+pub fn write_refined_scores(
+    path: &Path,
+    rows: &ScoreRows,
+    refined: &[bool],
+    zstd: i32,
+) -> Result<FileStamp> {
+    write_part(path, rows, Some(refined), zstd)
+}
+
+fn write_part(
+    path: &Path,
+    rows: &ScoreRows,
+    refined: Option<&[bool]>,
+    zstd: i32,
+) -> Result<FileStamp> {
     let documents = Documents {
         rows: &rows.rows,
         ids: &rows.ids,
@@ -51,13 +71,9 @@ pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStam
         num_tokens: rows.num_tokens.as_deref(),
     };
     let len = documents.checked_len("write_scores")?;
-    if rows.logits.len() != len || rows.scores.len() != len {
-        let (logits, scores) = (rows.logits.len(), rows.scores.len());
-        let reason = format!("{len} documents, {logits} logits, {scores} scores");
-        return Err(Error::shape("write_scores", reason));
-    }
     let arrays = |group: &Range<usize>| Ok(documents.arrays(group));
-    write_groups(path, len, arrays, (&rows.logits, &rows.scores), zstd)
+    let given = Given { logits: &rows.logits, scores: &rows.scores, refined };
+    write_groups(path, len, arrays, &given, zstd)
 }
 
 /// As [`write_scores`], for `documents` read from the part `from`.
@@ -67,17 +83,49 @@ pub(crate) fn write_scores_of(
     (logits, scores): (&[Option<f32>], &[Option<f32>]),
     zstd: i32,
 ) -> Result<FileStamp> {
-    let len = documents.len();
-    if logits.len() != len || scores.len() != len {
-        let (logits, scores) = (logits.len(), scores.len());
-        let reason = format!("{len} documents, {logits} logits, {scores} scores");
-        return Err(Error::shape("write_scores", reason));
-    }
     let arrays = documents.arrays(from)?;
     let slices = |group: &Range<usize>| {
         Ok(arrays.iter().map(|array| array.slice(group.start, group.len())).collect())
     };
-    write_groups(path, len, slices, (logits, scores), zstd)
+    let given = Given { logits, scores, refined: None };
+    write_groups(path, documents.len(), slices, &given, zstd)
+}
+
+/// What the documents of a part were given.
+struct Given<'a> {
+    logits: &'a [Option<f32>],
+    scores: &'a [Option<f32>],
+    refined: Option<&'a [bool]>,
+}
+
+impl Given<'_> {
+    /// Fields of [`Given::arrays`].
+    fn fields(&self) -> impl Iterator<Item = Field> {
+        let floats = ["logit", "score"].map(|name| Field::new(name, DataType::Float32, true));
+        let flag = self.refined.map(|_| Field::new("refined", DataType::Boolean, false));
+        floats.into_iter().chain(flag)
+    }
+
+    /// The rows of `range` as columns.
+    fn arrays(&self, range: &Range<usize>) -> impl Iterator<Item = ArrayRef> {
+        let floats = |values: &[Option<f32>]| -> ArrayRef {
+            Arc::new(Float32Array::from(values[range.clone()].to_vec()))
+        };
+        let flags = self.refined.map(|refined| -> ArrayRef {
+            Arc::new(BooleanArray::from(refined[range.clone()].to_vec()))
+        });
+        [floats(self.logits), floats(self.scores)].into_iter().chain(flags)
+    }
+
+    /// [`Error::Shape`] unless there are `len` values of each.
+    fn check(&self, len: usize) -> Result<()> {
+        let lens = [self.logits.len(), self.scores.len(), self.refined.map_or(len, <[bool]>::len)];
+        if lens.iter().all(|&given| given == len) {
+            return Ok(());
+        }
+        let reason = format!("{len} documents, but {lens:?} logits, scores, refined");
+        Err(Error::shape("write_scores", reason))
+    }
 }
 
 /// Writes the part `path` of `len` rows, the document columns of a range as `documents` gives them.
@@ -85,22 +133,19 @@ fn write_groups(
     path: &Path,
     len: usize,
     documents: impl Fn(&Range<usize>) -> Result<Vec<ArrayRef>>,
-    (logits, scores): (&[Option<f32>], &[Option<f32>]),
+    given: &Given<'_>,
     zstd: i32,
 ) -> Result<FileStamp> {
-    let schema =
-        columns::part_schema(["logit", "score"].map(|n| Field::new(n, DataType::Float32, true)));
+    given.check(len)?;
+    let schema = columns::part_schema(given.fields());
     let mut properties = columns::properties(path, zstd)?;
     for name in ["logit", "score"] {
         properties = columns::split_floats(properties, ColumnPath::from(name));
     }
     let batches = (0..len).step_by(GROUP_ROWS).map(|start| {
         let group = start..(start + GROUP_ROWS).min(len);
-        let floats = |values: &[Option<f32>]| -> ArrayRef {
-            Arc::new(Float32Array::from(values[group.clone()].to_vec()))
-        };
         let mut arrays = documents(&group)?;
-        arrays.extend([floats(logits), floats(scores)]);
+        arrays.extend(given.arrays(&group));
         Ok(arrays)
     });
     columns::write_part(path, &schema, properties.build(), batches)

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::{Context, Failures};
 use crate::config::{Chunks, Gelu, RunConfig, Weight};
-use crate::encoder::{self, Model, Placement};
+use crate::encoder::{Model, Placement};
 use crate::error::{Error, Result};
 use crate::input::{InputFile, Reject};
 use crate::progress::Busy;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::corpus::ScoreFiles;
 use super::{ALL_LANGUAGES, Context};
 use crate::config::{DEFAULT_LANGUAGE, RunConfig};
 use crate::error::{Error, Result};
@@ -19,6 +20,7 @@ use shard::ShardExport;
 /// What is the same for all shards.
 pub(super) struct Job<'a> {
     pub(super) context: Context<'a>,
+    pub(super) scores: ScoreFiles,
     pub(super) spec: ExportSpec,
     /// Heads with a retention column, in the order of the columns.
     pub(super) retention_heads: Vec<String>,
@@ -126,6 +128,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
     let retention_heads = retention_heads(config);
     let job = Job {
         context,
+        scores: ScoreFiles::selected(context)?,
         spec: spec(config, &retention_heads),
         retention_heads,
         selections,

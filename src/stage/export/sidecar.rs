@@ -90,7 +90,7 @@ impl<'a> Sidecars<'a> {
         let context = self.job.context;
         context.stop.check()?;
         let index = self.next_part;
-        let scores = read_part(context, &self.heads, self.shard, index)?;
+        let scores = read_part(context, self.job.scores, &self.heads, self.shard, index)?;
         let wanted = self.job.spec.embeddings.is_some() || scores.is_empty();
         let path = context.run.path(&self.parts[index].path);
         let embeddings = if wanted { Some(read_embeddings(&path)?) } else { None };
