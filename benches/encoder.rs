@@ -9,7 +9,7 @@ mod model;
 use anyhow::{Result, ensure};
 use candle_core::{DType, Device};
 use criterion::{BenchmarkId, Criterion, Throughput};
-use polysift::config::{DeviceChoice, EncoderConfig};
+use polysift::config::{DeviceChoice, Dtype, EncoderConfig};
 use polysift::encoder::{HubSettings, Model, embed_chunks, load};
 use polysift_kernels::{Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm};
 use rand::{RngExt, SeedableRng};
@@ -81,6 +81,7 @@ fn bench_encode(criterion: &mut Criterion) -> Result<()> {
         let config = EncoderConfig {
             model: directory.path().display().to_string(),
             device: DeviceChoice::Cpu,
+            dtype: Dtype::F32,
             ..EncoderConfig::default()
         };
         let model = load(&config, &HubSettings::from_env(|_| None))?;

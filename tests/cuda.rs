@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use polysift::Error;
 use polysift::batch::PackedBatch;
-use polysift::config::{DeviceChoice, EncoderConfig, Gelu, Pooling};
+use polysift::config::{DeviceChoice, Dtype, EncoderConfig, Gelu, Pooling};
 use polysift::encoder::{CudaEncoder, Encoder, HubSettings, load, resolve};
 use polysift_kernels::cuda::{CudaError, DeviceInfo, devices};
 
@@ -50,6 +50,7 @@ fn config(model: &str, pooling: Pooling) -> EncoderConfig {
         pooling,
         max_tokens: 100,
         device,
+        dtype: Dtype::F32,
         ..EncoderConfig::default()
     }
 }

@@ -3,6 +3,7 @@
 mod cards;
 
 use assert_cmd::Command;
+use polysift::encoder::Placement;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::json;
@@ -15,6 +16,11 @@ fn without_cards(mut command: Command) -> Command {
     command
 }
 
+/// In what the CPU computes if it is not told.
+fn on_the_cpu() -> &'static str {
+    Placement::auto(Vec::new()).dtype()
+}
+
 #[test]
 fn auto_takes_the_cpu_where_there_is_no_card_and_says_so_once() -> TestResult {
     let work = Workspace::new()?;
@@ -22,7 +28,8 @@ fn auto_takes_the_cpu_where_there_is_no_card_and_says_so_once() -> TestResult {
     let output = command.args(["--device", "auto", "-v"]).output()?;
     assert!(output.status.success());
     let log = String::from_utf8(output.stderr)?;
-    assert_eq!(log.matches("encoding on the CPU, in f32").count(), 1, "{log}");
+    let said = format!("encoding on the CPU, in {}", on_the_cpu());
+    assert_eq!(log.matches(&said).count(), 1, "{log}");
     work.command("run", "cpu").args(["--device", "cpu"]).assert().success();
     assert_eq!(digests(&work.path("out/export"))?, digests(&work.path("cpu/export"))?);
     Ok(())
@@ -34,7 +41,6 @@ fn cards_that_are_asked_for_and_not_there_are_an_error() -> TestResult {
     for args in [
         &["--device", "cuda"][..],
         &["--device", "cuda:0,2"],
-        &["--device", "auto", "--dtype", "bf16"],
         &["--device", "auto", "--gelu", "tanh"],
     ] {
         without_cards(work.command("embed", "out"))
@@ -56,7 +62,7 @@ fn devices_that_do_not_exist_or_do_not_go_together_are_usage_errors() -> TestRes
     for (args, expected) in [
         (["--device", "gpu"], "cuda:0,2"),
         (["--device", "cuda:1,1"], "names card 1 twice"),
-        (["--dtype", "bf16"], "the CPU computes in f32"),
+        (["--set", "encoder.dtype=f64"], "unknown variant `f64`"),
         (["--gelu", "tanh"], "only for cards"),
         (["--set", "encoder.device=cuda:x"], "`x` is no number of a card"),
     ] {
@@ -70,26 +76,44 @@ fn devices_that_do_not_exist_or_do_not_go_together_are_usage_errors() -> TestRes
 #[test]
 fn a_run_of_one_dtype_is_not_continued_in_another() -> TestResult {
     let work = Workspace::new()?;
-    work.command("run", "out").assert().success();
+    work.command("run", "out").args(["--dtype", "f32"]).assert().success();
     let frozen = work.json("out/run.json")?;
     assert_eq!(frozen["embed"]["encoder"]["dtype"], "f32");
     assert_eq!(frozen["train"]["encoder"]["dtype"], "f32");
     assert!(frozen["embed"]["encoder"].get("gelu").is_none());
     assert!(frozen["score"]["quality"]["fra_Latn"].get("device").is_none());
 
-    let mut begun_on_a_card = frozen.clone();
-    begun_on_a_card["embed"]["encoder"]["dtype"] = json!("bf16");
-    work.write("out/run.json", begun_on_a_card.to_string())?;
-    work.command("run", "out").assert().code(78).stderr(
-        contains(r#"embed.encoder.dtype: was "bf16", now "f32""#).and(contains("--device cuda")),
+    let mut begun_in_bf16 = frozen.clone();
+    begun_in_bf16["embed"]["encoder"]["dtype"] = json!("bf16");
+    work.write("out/run.json", begun_in_bf16.to_string())?;
+    work.command("run", "out").args(["--dtype", "f32"]).assert().code(78).stderr(
+        contains(r#"embed.encoder.dtype: was "bf16", now "f32""#).and(contains("--dtype bf16")),
     );
     // Heads trained on samples in f32 do not score a corpus in bf16.
     work.command("score", "out").assert().code(78).stderr(contains("bf16"));
 
-    let mut trained_on_a_card = frozen.clone();
-    trained_on_a_card["train"]["encoder"]["dtype"] = json!("bf16");
-    work.write("out/run.json", trained_on_a_card.to_string())?;
-    work.command("train", "out").assert().code(78).stderr(contains("--device cuda"));
+    let mut trained_in_bf16 = frozen.clone();
+    trained_in_bf16["train"]["encoder"]["dtype"] = json!("bf16");
+    work.write("out/run.json", trained_in_bf16.to_string())?;
+    let mut command = work.command("train", "out");
+    command.args(["--dtype", "f32"]).assert().code(78).stderr(contains("--dtype bf16"));
+    Ok(())
+}
+
+#[test]
+fn a_run_goes_on_in_the_dtype_that_it_was_begun_with() -> TestResult {
+    let work = Workspace::new()?;
+    for dtype in ["f32", "bf16", "f16", "int8"] {
+        work.command("embed", dtype).args(["--device", "cpu", "--dtype", dtype]).assert().success();
+        let mut command = without_cards(work.command("run", dtype));
+        command.assert().success();
+        let frozen = work.json(&format!("{dtype}/run.json"))?;
+        assert_eq!(frozen["embed"]["encoder"]["dtype"], dtype);
+        assert_eq!(frozen["train"]["encoder"]["dtype"], dtype);
+    }
+    // What is made again is begun again.
+    work.command("run", "int8").args(["--device", "cpu", "--redo", "embed"]).assert().success();
+    assert_eq!(work.json("int8/run.json")?["embed"]["encoder"]["dtype"], on_the_cpu());
     Ok(())
 }
 
@@ -127,15 +151,14 @@ fn scores_of_a_card_stay_scores_of_a_card() -> TestResult {
 
 #[test]
 fn devices_lists_nothing_and_succeeds_without_a_card() -> TestResult {
-    without_cards(polysift())
-        .arg("devices")
-        .assert()
-        .success()
-        .stdout(contains("no card can be used").and(contains("--device auto takes cpu, in f32")));
+    without_cards(polysift()).arg("devices").assert().success().stdout(
+        contains("no card can be used")
+            .and(contains(format!("--device auto takes cpu, in {}", on_the_cpu()))),
+    );
     let output = without_cards(polysift()).args(["devices", "--json"]).output()?;
     let found: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     assert_eq!(found["cards"], json!([]));
-    assert_eq!(found["auto"], json!({"device": "cpu", "dtype": "f32"}));
+    assert_eq!(found["auto"], json!({"device": "cpu", "dtype": on_the_cpu()}));
     assert!(found["problem"].is_string());
     Ok(())
 }
@@ -147,6 +170,6 @@ fn a_dry_run_tells_device_and_dtype() -> TestResult {
         .arg("--dry-run")
         .assert()
         .success()
-        .stdout(contains("cpu, in f32").and(contains("on this machine")));
+        .stdout(contains(format!("cpu, in {}", on_the_cpu())).and(contains("on this machine")));
     Ok(())
 }

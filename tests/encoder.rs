@@ -9,7 +9,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::xlm_roberta::{Config, XLMRobertaModel};
 use polysift::batch::PackedBatch;
-use polysift::config::{DeviceChoice, EncoderConfig, Pooling};
+use polysift::config::{DeviceChoice, Dtype, EncoderConfig, Pooling};
 use polysift::encoder::{Encoder, HubSettings, Model, embed_chunks, load, resolve};
 use proptest::prelude::*;
 use safetensors::SafeTensors;
@@ -30,7 +30,8 @@ fn golden(name: &str) -> PathBuf {
 fn config(model: &Path, pooling: Pooling) -> EncoderConfig {
     let model = model.display().to_string();
     let device = DeviceChoice::Cpu;
-    EncoderConfig { model, pooling, max_tokens: 100, device, ..EncoderConfig::default() }
+    let dtype = Dtype::F32;
+    EncoderConfig { model, pooling, max_tokens: 100, device, dtype, ..EncoderConfig::default() }
 }
 
 fn offline() -> HubSettings {

@@ -52,6 +52,11 @@ impl<'a> Matrix<'a> {
         assert!(i < self.rows, "row {i} of {}", self.rows);
         &self.data[i * self.stride..][..self.columns]
     }
+
+    /// Row `i` if there is one.
+    pub(crate) fn get(&self, i: usize) -> Option<&'a [f32]> {
+        (i < self.rows).then(|| self.row(i))
+    }
 }
 
 impl<'a> MatrixMut<'a> {
@@ -72,26 +77,10 @@ impl<'a> MatrixMut<'a> {
         self.columns
     }
 
-    pub(crate) fn stride(&self) -> usize {
-        self.stride
-    }
-
     /// Columns `from..from + width` of row `i`.
     pub(crate) fn part(&mut self, i: usize, from: usize, width: usize) -> &mut [f32] {
         assert!(i < self.rows && from + width <= self.columns, "outside the view");
         &mut self.data[i * self.stride + from..][..width]
-    }
-
-    /// Start of the `rows` x `width` tile at (`row`, `column`), which lies within the view.
-    pub(crate) fn tile(
-        &mut self,
-        row: usize,
-        column: usize,
-        rows: usize,
-        width: usize,
-    ) -> *mut f32 {
-        assert!(row + rows <= self.rows && column + width <= self.columns, "outside the view");
-        self.data[row * self.stride + column..].as_mut_ptr()
     }
 }
 

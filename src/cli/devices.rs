@@ -13,10 +13,11 @@ const GIB: f64 = 1_073_741_824.0;
 pub(crate) fn devices(as_json: bool) {
     let found = cards();
     let usable = found.as_ref().map_err(Clone::clone).and_then(|cards| usable(cards, &[]));
-    let (auto, problem) = match usable {
-        Ok(ordinals) => (Placement::Cuda(ordinals), None),
-        Err(cause) => (Placement::Cpu, Some(cause.to_string())),
+    let (ordinals, problem) = match usable {
+        Ok(ordinals) => (ordinals, None),
+        Err(cause) => (Vec::new(), Some(cause.to_string())),
     };
+    let auto = Placement::auto(ordinals);
     let cards = found.unwrap_or_default();
     if as_json {
         summary::print_json(&json!({

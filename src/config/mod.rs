@@ -207,19 +207,20 @@ mod tests {
     #[test]
     fn device_dtype_and_gelu_have_to_go_together() {
         for (settings, wrong) in [
-            ("device='cpu'\ndtype='bf16'", "encoder.dtype: is bf16"),
             ("device='cuda'\ndtype='f32'", "encoder.dtype: is f32"),
+            ("device='cuda:1'\ndtype='int8'", "encoder.dtype: is int8"),
             ("device='cpu'\ngelu='tanh'", "encoder.gelu: is tanh"),
-            ("dtype='f32'\ngelu='tanh'", "encoder.gelu: is tanh"),
+            ("dtype='f16'\ngelu='tanh'", "encoder.gelu: is tanh"),
         ] {
             let error = RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml");
             let message = error.map_err(|e| (e.exit_code(), e.to_string()));
             assert!(message.is_err_and(|(code, text)| code == 2 && text.starts_with(wrong)));
         }
         for settings in [
-            "device='cpu'\ndtype='f32'",
+            "device='cpu'\ndtype='bf16'",
+            "device='cpu'\ndtype='int8'",
             "device='cuda:0,2'\ndtype='bf16'\ngelu='tanh'",
-            "device='auto'\ndtype='f32'",
+            "device='auto'\ndtype='f16'",
             "dtype='bf16'",
         ] {
             assert!(RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml").is_ok());

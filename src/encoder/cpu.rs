@@ -19,7 +19,7 @@ use super::files::ModelFiles;
 use super::weights::{EmbeddingWeights, NormWeights, Weights};
 use super::{Encoder, EncoderInfo};
 use crate::batch::PackedBatch;
-use crate::config::Pooling;
+use crate::config::{Dtype, Pooling};
 use crate::error::Result;
 
 /// Tokens of one task: enough rows for the matrix kernels, few enough that the states of a
@@ -43,7 +43,7 @@ pub(super) struct CpuEncoder {
 }
 
 impl CpuEncoder {
-    pub(super) fn load(files: &ModelFiles, pooling: Pooling) -> Result<Self> {
+    pub(super) fn load(files: &ModelFiles, pooling: Pooling, dtype: Dtype) -> Result<Self> {
         let config = &files.architecture;
         let weights = &mut Weights::open(&files.weights)?;
         let EmbeddingWeights { words, positions, norm } = weights.embedding(config)?;

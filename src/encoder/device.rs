@@ -11,31 +11,37 @@ use polysift_kernels::cuda::{CudaError, Device, DeviceInfo, devices};
 use super::cpu::CpuEncoder;
 use super::cuda::CudaEncoder;
 use super::{Encoder, ModelFiles};
-use crate::config::{DeviceChoice, EncoderConfig};
+use crate::config::{DeviceChoice, Dtype, EncoderConfig};
 use crate::error::{Error, Result};
 
-/// Where an encoder computes; displayed as a [`DeviceChoice`] is written.
+/// Where and in what an encoder computes; displayed as a [`DeviceChoice`] is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placement {
-    /// On the CPU.
-    Cpu,
+    /// On the CPU, in this type, which is not [`Dtype::Auto`].
+    Cpu(Dtype),
     /// On the cards of these numbers; at least one.
     Cuda(Vec<usize>),
 }
 
 impl Placement {
-    /// In what it computes there: `f32` or `bf16`.
+    /// In what it computes there: `f32`, `bf16`, `f16` or `int8`.
     pub fn dtype(&self) -> &'static str {
         match self {
-            Self::Cpu => "f32",
-            Self::Cuda(_) => "bf16",
+            Self::Cpu(dtype) => dtype.name(),
+            Self::Cuda(_) => Dtype::Bf16.name(),
         }
+    }
+
+    /// What an encoder for which the settings say nothing takes: the `cards`, if there are any, else
+    /// the CPU in the type that is fastest there without harm to the embeddings.
+    pub fn auto(cards: Vec<usize>) -> Self {
+        if cards.is_empty() { Self::Cpu(on_this_cpu(Dtype::Auto)) } else { Self::Cuda(cards) }
     }
 
     /// Number of cards.
     pub fn num_cards(&self) -> usize {
         match self {
-            Self::Cpu => 0,
+            Self::Cpu(_) => 0,
             Self::Cuda(ordinals) => ordinals.len(),
         }
     }
@@ -44,7 +50,7 @@ impl Placement {
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cpu => DeviceChoice::Cpu.fmt(f),
+            Self::Cpu(_) => DeviceChoice::Cpu.fmt(f),
             Self::Cuda(ordinals) => DeviceChoice::Cuda(ordinals.clone()).fmt(f),
         }
     }
@@ -106,7 +112,11 @@ type Placed = (Box<dyn Encoder>, Placement);
 /// Loads the encoder onto the device that `config` asks for.
 pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     if config.needs_cpu() {
-        return on_cpu(files, config);
+        let placed = on_cpu(files, config)?;
+        if config.dtype == Dtype::Auto {
+            say(&placed.1, None);
+        }
+        return Ok(placed);
     }
     let wanted = match &config.device {
         DeviceChoice::Cuda(wanted) => wanted.as_slice(),
@@ -127,15 +137,25 @@ pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed>
             Ok(placed)
         }
         Err(Error::Device(cause)) => {
-            say(&Placement::Cpu, Some(&cause));
-            on_cpu(files, config)
+            let placed = on_cpu(files, config)?;
+            say(&placed.1, Some(&cause));
+            Ok(placed)
         }
         Err(error) => Err(error),
     }
 }
 
 fn on_cpu(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
-    Ok((Box::new(CpuEncoder::load(files, config.pooling)?), Placement::Cpu))
+    let dtype = on_this_cpu(config.dtype);
+    Ok((Box::new(CpuEncoder::load(files, config.pooling, dtype)?), Placement::Cpu(dtype)))
+}
+
+/// What `dtype` means on this CPU.
+fn on_this_cpu(dtype: Dtype) -> Dtype {
+    match dtype {
+        Dtype::Auto => Dtype::F32,
+        given => given,
+    }
 }
 
 /// Loads onto those of the cards `ordinals` whose memory suffices.
@@ -160,13 +180,17 @@ fn where_it_fits<T>(mut ordinals: Vec<usize>, load: impl Fn(&[usize]) -> Result<
 fn say(placement: &Placement, cause: Option<&CudaError>) {
     static SAID: Once = Once::new();
     let dtype = placement.dtype();
+    let place = match placement {
+        Placement::Cpu(_) => "the CPU".to_owned(),
+        Placement::Cuda(_) => placement.to_string(),
+    };
     SAID.call_once(|| match cause {
-        None => tracing::info!("encoding on {placement}, in {dtype}"),
+        None => tracing::info!("encoding on {place}, in {dtype}"),
         Some(CudaError::NoDriver) => {
-            tracing::info!("encoding on the CPU, in {dtype}: there is no CUDA driver");
+            tracing::info!("encoding on {place}, in {dtype}: there is no CUDA driver");
         }
         Some(cause) => {
-            tracing::warn!("encoding on the CPU, in {dtype}: no card can be used: {cause}");
+            tracing::warn!("encoding on {place}, in {dtype}: no card can be used: {cause}");
         }
     });
 }
@@ -231,9 +255,17 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_computes_in_f32_and_cards_in_bf16() {
-        let cards = Placement::Cuda(vec![0, 2]);
+    fn cards_compute_in_bf16_and_the_cpu_in_what_it_is_told() {
+        let cards = Placement::auto(vec![0, 2]);
         assert_eq!((cards.to_string(), cards.dtype()), ("cuda:0,2".into(), "bf16"));
-        assert_eq!((Placement::Cpu.to_string(), Placement::Cpu.dtype()), ("cpu".into(), "f32"));
+        let cpu = Placement::Cpu(Dtype::Int8);
+        assert_eq!((cpu.to_string(), cpu.dtype()), ("cpu".into(), "int8"));
+    }
+
+    #[test]
+    fn by_itself_the_cpu_takes_no_type_that_harms_embeddings() {
+        let Placement::Cpu(dtype) = Placement::auto(Vec::new()) else { panic!("no cards") };
+        assert!(matches!(dtype, Dtype::F32 | Dtype::Bf16 | Dtype::F16), "{dtype}");
+        assert_eq!(on_this_cpu(Dtype::Int8), Dtype::Int8);
     }
 }

@@ -79,7 +79,7 @@ pub fn estimate(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Result<Es
     let plan = Plan::new(super::input_files(config)?);
     let model = encoder::load(&config.encoder, hub)?;
     let sample = sample(config, &plan, &model, stop)?;
-    let speed_measured = model.placement == Placement::Cpu;
+    let speed_measured = matches!(model.placement, Placement::Cpu(_));
     let tokens_per_sec = if speed_measured {
         measure(config, &model, &sample)?
     } else {

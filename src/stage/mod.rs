@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::config::RunConfig;
-use crate::encoder::HubSettings;
+use crate::encoder::{self, HubSettings, Model};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Stop};
 use crate::run::{RunDir, Shard, Stage};
@@ -64,6 +64,20 @@ impl Context<'_> {
         }
         write_atomic(&path, text.as_bytes()).map(drop)
     }
+}
+
+/// Loads the model for `stage`. Where the settings leave open in what it computes, it goes on as
+/// the run was begun.
+pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
+    let mut config = context.config.encoder.clone();
+    let discarded = |begun: Stage| context.redo == Some(stage) && begun >= stage;
+    for begun in [Stage::Embed, Stage::Train].into_iter().filter(|begun| !discarded(*begun)) {
+        let frozen = context.run.frozen_settings(begun)?.unwrap_or_default();
+        if let Ok(dtype) = serde_json::from_value(frozen["encoder"]["dtype"].clone()) {
+            config.go_on_in(dtype);
+        }
+    }
+    encoder::load(&config, context.hub)
 }
 
 /// Rows of the embedded `shards`.

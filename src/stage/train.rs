@@ -30,7 +30,7 @@ impl Job<'_> {
 
 /// Trains every head that has samples and is not trained yet, for the languages of the run.
 pub fn train(context: Context<'_>) -> Result<()> {
-    let Context { config, run, .. } = context;
+    let Context { run, .. } = context;
     let jobs = jobs(context)?;
     if jobs.is_empty() {
         tracing::warn!(
@@ -38,7 +38,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
         );
         return Ok(());
     }
-    let model = encoder::load(&config.encoder, context.hub)?;
+    let model = super::load_model(context, Stage::Train)?;
     let settings = settings(context, &jobs, &model);
     super::embed::freeze_encoded(context, Stage::Train, &settings, Some(&model))?;
     let mut todo = Vec::new();

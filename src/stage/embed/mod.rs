@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::{Context, Failures};
 use crate::config::{Gelu, RunConfig};
-use crate::encoder::{self, Encoder, Model};
+use crate::encoder::{self, Encoder, Model, Placement};
 use crate::error::{Error, Result};
 use crate::input::InputFile;
 use crate::run::{Plan, RunDir, Shard, Stage};
@@ -81,8 +81,8 @@ pub(crate) fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Val
     settings
 }
 
-/// Freezes the settings of a stage that ran `model`; where another device is to blame for a
-/// difference, the error says how to ask for the right one.
+/// Freezes the settings of a stage that ran `model`; where the type that it computes in is to blame
+/// for a difference, the error says how to ask for the right one.
 pub(crate) fn freeze_encoded(
     context: Context<'_>,
     stage: Stage,
@@ -90,17 +90,20 @@ pub(crate) fn freeze_encoded(
     model: Option<&Model>,
 ) -> Result<()> {
     let frozen = context.run.frozen_settings(stage)?.unwrap_or_default();
-    let now = model.map(|m| m.placement.dtype());
-    let device = match (frozen["encoder"]["dtype"].as_str(), now) {
-        (Some("f32"), Some("bf16")) => "cpu",
-        (Some("bf16"), Some("f32")) => "cuda",
-        _ => return context.freeze(stage, settings),
+    let (Some(begun), Some(model)) = (frozen["encoder"]["dtype"].as_str(), model) else {
+        return context.freeze(stage, settings);
+    };
+    // Cards have one type, so with them it is the device that has to be another.
+    let flag = match &model.placement {
+        placement if placement.dtype() == begun => return context.freeze(stage, settings),
+        Placement::Cuda(_) => "--device cpu".to_owned(),
+        Placement::Cpu(_) => format!("--dtype {begun}"),
     };
     context.freeze(stage, settings).map_err(|error| match error {
         Error::Mismatch { path, difference, hint } => Error::Mismatch {
             path,
             difference,
-            hint: format!("give `--device {device}`, with which this run was begun; or {hint}"),
+            hint: format!("give `{flag}`, as when this run was begun; or {hint}"),
         },
         other => other,
     })
@@ -120,7 +123,7 @@ pub fn embed(context: Context<'_>, files: &[InputFile]) -> Result<()> {
     let Context { config, run, .. } = context;
     let plan = Plan::new(files.to_vec());
     let model = match config.input.embeddings {
-        None => Some(encoder::load(&config.encoder, context.hub)?),
+        None => Some(super::load_model(context, Stage::Embed)?),
         Some(_) => None,
     };
     let settings = settings(config, &plan, model.as_ref());

@@ -1,0 +1,90 @@
+//! From scores to the weights of softmax, which are not divided by their sum yet.
+
+use super::Softmax;
+use crate::arithmetic::bf16_bits;
+use crate::exp2::{LOWEST, exp2_scalar};
+use crate::gemm::method::MAX_TILE_ROWS;
+use crate::isa::{inlined, vectorized};
+use crate::packed::{Line, WORDS};
+
+vectorized! {
+    /// Raises `largest` to the largest of `scores` of each of `rows` rows; NaN is passed over.
+    pub(super) fn raise(
+        scores: &[Line], rows: usize, largest: &mut [f32; MAX_TILE_ROWS],
+    ) = raise_body
+}
+
+vectorized! {
+    /// The powers of `scores` `[rows, panel]` as packed rows in f32; their sums go to `softmax`.
+    pub(super) fn weigh_f32(
+        scores: &[Line], weights: &mut [Line], rows: usize, softmax: &mut Softmax,
+    ) = weigh_f32_body
+}
+
+vectorized! {
+    /// As [`weigh_f32`], in bf16.
+    pub(super) fn weigh_bf16(
+        scores: &[Line], weights: &mut [Line], rows: usize, softmax: &mut Softmax,
+    ) = weigh_bf16_body
+}
+
+inlined! {
+    fn raise_body(scores: &[Line], rows: usize, largest: &mut [f32; MAX_TILE_ROWS]) {
+        for (scores, largest) in scores.chunks_exact(scores.len() / rows).zip(largest) {
+            let mut lanes = [*largest; WORDS];
+            for line in scores {
+                for (lane, &score) in lanes.iter_mut().zip(&line.0) {
+                    let score = f32::from_bits(score);
+                    *lane = if score > *lane { score } else { *lane };
+                }
+            }
+            *largest = lanes.into_iter().fold(*largest, |a, b| if b > a { b } else { a });
+        }
+    }
+
+    fn weigh_f32_body(
+        scores: &[Line],
+        weights: &mut [Line],
+        rows: usize,
+        softmax: &mut Softmax,
+    ) {
+        for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
+            for (weights, line) in weights[i..].iter_mut().step_by(rows).zip(scores) {
+                *weights = Line(powers(line, i, softmax).map(f32::to_bits));
+            }
+        }
+    }
+
+    fn weigh_bf16_body(
+        scores: &[Line],
+        weights: &mut [Line],
+        rows: usize,
+        softmax: &mut Softmax,
+    ) {
+        for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
+            let pairs = scores.as_chunks::<2>().0;
+            for (weights, [low, high]) in weights[i..].iter_mut().step_by(rows).zip(pairs) {
+                let (low, high) = (powers(low, i, softmax), powers(high, i, softmax));
+                for (j, word) in weights.0.iter_mut().enumerate() {
+                    let values = if j < WORDS / 2 { &low } else { &high };
+                    let [even, odd] = [2 * j, 2 * j + 1].map(|j| bf16_bits(values[j % WORDS]));
+                    *word = even | odd << 16;
+                }
+            }
+        }
+    }
+
+    /// The powers of a line of scores of row `i`, which are added to its sums.
+    fn powers(scores: &Line, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
+        let (scale, largest) = (softmax.scale, softmax.largest[i]);
+        let lowest = LOWEST / scale;
+        let powers = scores.0.map(|bits| {
+            let below = f32::from_bits(bits) - largest;
+            exp2_scalar(if below < lowest { lowest } else { below }, scale)
+        });
+        for (sum, power) in softmax.sums[i].iter_mut().zip(powers) {
+            *sum += power;
+        }
+        powers
+    }
+}
