@@ -164,10 +164,8 @@ vectorized! { fn scale(lines: &[Line], factor: f32, row: &mut [f32]) = scale_bod
 inlined! {
     fn scale_body(lines: &[Line], factor: f32, row: &mut [f32]) {
         for (row, line) in row.chunks_mut(WORDS).zip(lines) {
-            let values = line.0.map(|word| f32::from_bits(word) * factor);
-            match row.first_chunk_mut() {
-                Some(row) => *row = values,
-                None => row.copy_from_slice(&values[..row.len()]),
+            for (value, &word) in row.iter_mut().zip(&line.0) {
+                *value = f32::from_bits(word) * factor;
             }
         }
     }

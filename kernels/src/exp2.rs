@@ -5,6 +5,7 @@ pub(crate) const LOWEST: f32 = -125.0;
 /// Adding and subtracting it rounds to an integer, which is then in the low bits of the sum.
 pub(crate) const ROUND: f32 = 12_582_912.0;
 /// Of `(2^r - 1) / r`, see coefficients.py.
+#[expect(clippy::approx_constant, reason = "fitted")]
 const POLYNOMIAL: [f32; 6] =
     [0.693_147_2, 0.240_226_48, 0.055_503_324, 0.009_618_437, 0.001_339_887_6, 0.000_153_533_69];
 

@@ -9,14 +9,13 @@
 //! of a tile and a panel stay in registers and the first-level cache until they are final.
 
 #[cfg(target_arch = "x86_64")]
-mod bf16_avx512;
-mod expand;
+mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod f16_avx512;
+mod avx512;
+mod expand;
 mod finish;
-mod fma;
-mod int8;
 pub(crate) mod method;
+mod portable;
 pub(crate) mod rows;
 #[cfg(test)]
 mod tests;
@@ -24,9 +23,10 @@ mod tests;
 use std::ops::Range;
 
 use finish::{Columns, finish};
-use method::{Method, Sums, Tile};
+use method::{BLOCK, Form, Method, Sums, Tile};
 
-use crate::packed::{Line, PANEL_LINES, WORDS};
+use crate::matrix::Target;
+use crate::packed::{Line, PANEL_LINES, UNROLL, WORDS};
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix};
 
 /// Cache lines of X in one block of rows: half of a second-level cache of 1 MiB.
@@ -79,7 +79,7 @@ pub fn gemm(
 ) {
     check(x, w, epilogue, y);
     let method = Method::new(isa, w.arithmetic());
-    let units = x.columns().div_ceil(method.form.steps());
+    let units = x.columns().div_ceil(method.form.steps()).next_multiple_of(UNROLL);
     let tile_rows = method.kernels.len();
     let row_lines = units.div_ceil(WORDS);
     let block = (ROW_BLOCK_LINES / row_lines.max(1) / tile_rows).max(1) * tile_rows;
@@ -93,7 +93,8 @@ pub fn gemm(
                 let start = tile.start - rows.start;
                 let x = &scratch.x[start * row_lines..][..tile.len() * row_lines];
                 let mut sums = Sums::ZERO;
-                multiply(method, x, panel, units, tile.len(), &mut sums);
+                let to = y.target(tile.start, columns.first, columns.width);
+                multiply(method, x, panel, units, tile.len(), to, &mut sums);
                 let scales = scratch.scales.get(start..).unwrap_or_default();
                 finish(isa, &columns, &sums, scales, y, tile);
             }
@@ -120,20 +121,22 @@ fn parts(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>>
     (0..count).map(move |i| start + i * length / count..start + (i + 1) * length / count)
 }
 
-/// The product of the `rows` rows of a tile of X and a panel: `sums` `[rows, columns of the panel]`.
+/// The product of the `rows` rows of a tile of X and a panel, which `to` of Y is made of.
 fn multiply(
     method: Method,
     x: &[Line],
     panel: &[Line],
     units: usize,
     rows: usize,
+    to: Target,
     sums: &mut Sums,
 ) {
-    // SAFETY: `Sums` has room for the tallest tile of the widest panel.
-    unsafe { run(method, x, panel, units, rows, sums.0.as_mut_ptr().cast()) };
+    let tile = tile(method, x, panel, units, rows, to, sums.0.as_mut_ptr().cast());
+    // SAFETY: `Sums` has room for the tallest tile of the widest panel; for the rest see `tile`.
+    unsafe { method.kernels[rows - 1](&tile) };
 }
 
-/// As [`multiply`], into lines.
+/// The product of the `rows` rows of a tile of X and a panel, into the lines of `sums`.
 pub(crate) fn multiply_into(
     method: Method,
     x: &[Line],
@@ -143,25 +146,26 @@ pub(crate) fn multiply_into(
     sums: &mut [Line],
 ) {
     assert!(sums.len() * WORDS >= rows * method.panel, "no room for the sums");
-    // SAFETY: there is room (checked above), aligned as lines are.
-    unsafe { run(method, x, panel, units, rows, sums.as_mut_ptr().cast()) };
+    let to = Target { start: std::ptr::null(), stride: 0, width: 0 };
+    let tile = tile(method, x, panel, units, rows, to, sums.as_mut_ptr().cast());
+    // SAFETY: there is room (checked above), aligned as lines are; for the rest see `tile`.
+    unsafe { method.kernels[rows - 1](&tile) };
 }
 
-/// # Safety
-/// `sums` has room for `rows` x the columns of a panel, aligned to 64 bytes.
-unsafe fn run(
+/// What a kernel of `method` for `rows` rows may be called with, where `sums` has room: `x` and
+/// `panel` are as long as it says, and the CPU has the kernel's features because `method` was made
+/// from an `Isa` that has them.
+fn tile(
     method: Method,
     x: &[Line],
     panel: &[Line],
     units: usize,
     rows: usize,
+    to: Target,
     sums: *mut f32,
-) {
+) -> Tile {
     assert!(x.len() >= units.div_ceil(WORDS) * rows, "X ends early");
     assert!(panel.len() >= units * PANEL_LINES, "W ends early");
-    let tile = Tile { x: x.as_ptr().cast(), w: panel.as_ptr().cast(), sums, units };
-    // SAFETY: `x` and `panel` are as long as `Tile` says (checked above), the caller vouches for
-    // `sums`, and the CPU has the kernel's features because `method` was made from an `Isa` that
-    // has them.
-    unsafe { method.kernels[rows - 1](&tile) };
+    let block = if method.form == Form::Int8 { units } else { BLOCK / method.form.steps() };
+    Tile { x: x.as_ptr().cast(), w: panel.as_ptr().cast(), sums, units, block, to }
 }

@@ -18,6 +18,16 @@ pub struct MatrixMut<'a> {
     stride: usize,
 }
 
+/// The place of some values of a [`MatrixMut`]: a hint, never read or written.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) start: *const f32,
+    /// From one row to the next.
+    pub(crate) stride: usize,
+    /// Values in each row.
+    pub(crate) width: usize,
+}
+
 fn check(length: usize, rows: usize, columns: usize, stride: usize) {
     assert!(columns <= stride, "{columns} columns do not fit a stride of {stride}");
     let needed = if rows == 0 { 0 } else { (rows - 1) * stride + columns };
@@ -75,6 +85,12 @@ impl<'a> MatrixMut<'a> {
 
     pub(crate) fn columns(&self) -> usize {
         self.columns
+    }
+
+    /// Where the values from (`row`, `column`) on lie.
+    pub(crate) fn target(&self, row: usize, column: usize, width: usize) -> Target {
+        let start = self.data.as_ptr().wrapping_add(row * self.stride + column);
+        Target { start, stride: self.stride, width }
     }
 
     /// Columns `from..from + width` of row `i`.

@@ -9,6 +9,9 @@ pub(crate) const WORDS: usize = 16;
 /// Cache lines of a panel for one unit of the depth.
 pub(crate) const PANEL_LINES: usize = 2;
 
+/// The depth is padded with zeros to a multiple of so many units.
+pub(crate) const UNROLL: usize = 4;
+
 /// One cache line; loads of a panel must not straddle two.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
@@ -140,9 +143,9 @@ impl PackedMatrix {
         }
     }
 
-    /// Units of the depth.
+    /// Units of the depth, with the padding.
     pub(crate) fn units(&self) -> usize {
-        self.depth.div_ceil(self.arithmetic.steps())
+        self.depth.div_ceil(self.arithmetic.steps()).next_multiple_of(UNROLL)
     }
 
     /// Panel `p`: `[units, PANEL_LINES]`.
@@ -171,18 +174,18 @@ vectorized! { fn transpose_f16(packed: &mut PackedMatrix, values: Matrix<'_>) = 
 
 inlined! {
     fn pack_f32_body(packed: &mut PackedMatrix, weights: Matrix<'_>) {
-        packed.fill(|column, from, words| {
+        packed.fill(|column, first, words| {
             let Some(row) = weights.get(column) else { return };
-            for (word, value) in words.iter_mut().zip(&row[from..]) {
+            for (word, value) in words.iter_mut().zip(from(row, first)) {
                 *word = value.to_bits();
             }
         });
     }
 
     fn pack_bf16_body(packed: &mut PackedMatrix, weights: Matrix<'_>) {
-        packed.fill(|column, from, words| {
+        packed.fill(|column, first, words| {
             let Some(row) = weights.get(column) else { return };
-            let pairs = padded::<{ 2 * WORDS }>(&row[2 * from..]);
+            let pairs = padded::<{ 2 * WORDS }>(from(row, 2 * first));
             for (word, pair) in words.iter_mut().zip(pairs.as_chunks().0) {
                 let [even, odd] = *pair;
                 *word = bf16_bits(even) | bf16_bits(odd) << 16;
@@ -191,10 +194,10 @@ inlined! {
     }
 
     fn pack_f16_body(packed: &mut PackedMatrix, weights: Matrix<'_>) {
-        packed.fill(|column, from, words| {
+        packed.fill(|column, first, words| {
             for (shift, j) in [(0, 2 * column), (16, 2 * column + 1)] {
                 let Some(row) = weights.get(j) else { return };
-                for (word, &value) in words.iter_mut().zip(&row[from..]) {
+                for (word, &value) in words.iter_mut().zip(from(row, first)) {
                     *word |= f16_bits(value) << shift;
                 }
             }
@@ -206,9 +209,9 @@ inlined! {
             .map(|j| Quantisation::new(largest_magnitude(weights.row(j))))
             .collect();
         let mut offsets = std::mem::take(&mut packed.offsets);
-        packed.fill(|column, from, words| {
+        packed.fill(|column, first, words| {
             let Some(row) = weights.get(column) else { return };
-            let fours = padded::<{ 4 * WORDS }>(&row[4 * from..]);
+            let fours = padded::<{ 4 * WORDS }>(from(row, 4 * first));
             for (word, four) in words.iter_mut().zip(fours.as_chunks::<4>().0) {
                 let integers = four.map(|value| rows[column].integer(value));
                 offsets[column] += 128 * integers.iter().sum::<i32>();
@@ -223,7 +226,8 @@ inlined! {
 
     fn transpose_f32_body(packed: &mut PackedMatrix, values: Matrix<'_>) {
         packed.fill_lines(|unit, first, words| {
-            for (word, value) in words.iter_mut().zip(from(values.row(unit), first)) {
+            let Some(row) = values.get(unit) else { return };
+            for (word, value) in words.iter_mut().zip(from(row, first)) {
                 *word = value.to_bits();
             }
         });
@@ -242,7 +246,8 @@ inlined! {
 
     fn transpose_f16_body(packed: &mut PackedMatrix, values: Matrix<'_>) {
         packed.fill_lines(|unit, first, words| {
-            let pairs = padded::<{ 2 * WORDS }>(from(values.row(unit), 2 * first));
+            let Some(row) = values.get(unit) else { return };
+            let pairs = padded::<{ 2 * WORDS }>(from(row, 2 * first));
             for (word, pair) in words.iter_mut().zip(pairs.as_chunks().0) {
                 let [even, odd] = *pair;
                 *word = f16_bits(even) | f16_bits(odd) << 16;

@@ -50,7 +50,10 @@ inlined! {
     ) {
         for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
             for (weights, line) in weights[i..].iter_mut().step_by(rows).zip(scores) {
-                *weights = Line(powers(line, i, softmax).map(f32::to_bits));
+                let powers = powers(line, i, softmax);
+                for (word, power) in weights.0.iter_mut().zip(powers) {
+                    *word = power.to_bits();
+                }
             }
         }
     }
@@ -78,12 +81,11 @@ inlined! {
     fn powers(scores: &Line, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
         let (scale, largest) = (softmax.scale, softmax.largest[i]);
         let lowest = LOWEST / scale;
-        let powers = scores.0.map(|bits| {
+        let mut powers = [0.0; WORDS];
+        for ((power, sum), &bits) in powers.iter_mut().zip(&mut softmax.sums[i]).zip(&scores.0) {
             let below = f32::from_bits(bits) - largest;
-            exp2_scalar(if below < lowest { lowest } else { below }, scale)
-        });
-        for (sum, power) in softmax.sums[i].iter_mut().zip(powers) {
-            *sum += power;
+            *power = exp2_scalar(if below < lowest { lowest } else { below }, scale);
+            *sum += *power;
         }
         powers
     }

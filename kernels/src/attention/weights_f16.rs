@@ -13,6 +13,7 @@ use crate::exp2::{LOWEST, ROUND};
 use crate::packed::Line;
 
 /// Of `(2^r - 1) / r`, a tenth of f16's rounding off; see coefficients.py.
+#[expect(clippy::approx_constant, reason = "fitted")]
 const POLYNOMIAL: [f32; 4] = [0.693_147_2, 0.240_226_48, 0.055_503_324, 0.009_618_437];
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 

@@ -24,7 +24,7 @@ pub(super) fn panel<'a>(
     } else {
         scratch.truncate(w.units() * PANEL_LINES);
         // A panel of f16 is two of f32: the columns of one of its lines.
-        expand_f16(isa, &w.panel(p / 2)[p % 2..], scratch);
+        expand_f16(isa, w.panel(p / 2).get(p % 2..).unwrap_or_default(), scratch);
     }
     scratch
 }

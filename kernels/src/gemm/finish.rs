@@ -6,17 +6,18 @@ use super::Epilogue;
 use super::method::{Form, MAX_COLUMNS, Method, Sums};
 use crate::gelu::gelu_scalar;
 use crate::isa::{inlined, vectorized};
+use crate::packed::WORDS;
 use crate::{Matrix, MatrixMut, PackedMatrix};
 
 /// What the columns of a panel need, padded to its width.
 pub(super) struct Columns<'a> {
-    first: usize,
+    pub(super) first: usize,
     /// Columns that exist.
-    width: usize,
+    pub(super) width: usize,
     panel: usize,
     tail: Tail<'a>,
     bias: [f32; MAX_COLUMNS],
-    /// int8 only.
+    /// int8 only: scales and offsets of the columns.
     dequantisation: Option<(&'a [f32], &'a [i32])>,
 }
 
@@ -72,41 +73,62 @@ inlined! {
         rows: Range<usize>,
     ) {
         for (i, row) in rows.enumerate() {
-            let values = &sums.0[i * columns.panel..][..columns.panel];
-            let mut finished = [0.0; MAX_COLUMNS];
-            match columns.dequantisation {
-                None => {
-                    for (to, &sum) in finished.iter_mut().zip(values) {
-                        *to = f32::from_bits(sum);
-                    }
+            let residual = match columns.tail {
+                Tail::Residual(residual) => &residual.row(row)[columns.first..][..columns.width],
+                _ => &[],
+            };
+            let sums = &sums.0[i * columns.panel..][..columns.panel];
+            let to = y.part(row, columns.first, columns.width);
+            for (c, to) in to.chunks_mut(WORDS).enumerate() {
+                let mut chunk = values(columns, sums, c * WORDS, scales.get(i));
+                if !matches!(columns.tail, Tail::None) {
+                    add(&mut chunk, &columns.bias[c * WORDS..]);
                 }
-                Some((column_scales, offsets)) => {
-                    for (j, to) in finished[..columns.panel].iter_mut().enumerate() {
-                        let sum = values[j].cast_signed() - offsets[j];
-                        *to = sum as f32 * column_scales[j] * scales[i];
+                match columns.tail {
+                    Tail::None | Tail::Bias => {}
+                    Tail::Gelu => {
+                        for value in &mut chunk {
+                            *value = gelu_scalar(*value);
+                        }
                     }
+                    Tail::Residual(_) => add(&mut chunk, &residual[c * WORDS..]),
+                }
+                if let Some(to) = to.as_mut_array() {
+                    *to = chunk;
+                } else {
+                    to.copy_from_slice(&chunk[..to.len()]);
                 }
             }
-            if !matches!(columns.tail, Tail::None) {
-                for (value, bias) in finished.iter_mut().zip(&columns.bias) {
-                    *value += bias;
-                }
+        }
+    }
+
+    /// The products at columns `c..` of the panel.
+    fn values(columns: &Columns<'_>, sums: &[u32], c: usize, scale: Option<&f32>) -> [f32; WORDS] {
+        let mut values = [0.0; WORDS];
+        let sums = &sums[c..][..WORDS];
+        if let (Some((scales, offsets)), Some(scale)) = (columns.dequantisation, scale) {
+            let (scales, offsets) = (&scales[c..][..WORDS], &offsets[c..][..WORDS]);
+            for (j, value) in values.iter_mut().enumerate() {
+                *value = (sums[j].cast_signed() - offsets[j]) as f32 * scales[j] * scale;
             }
-            match columns.tail {
-                Tail::None | Tail::Bias => {}
-                Tail::Gelu => {
-                    for value in &mut finished[..columns.panel] {
-                        *value = gelu_scalar(*value);
-                    }
-                }
-                Tail::Residual(residual) => {
-                    let residual = &residual.row(row)[columns.first..][..columns.width];
-                    for (value, residual) in finished.iter_mut().zip(residual) {
-                        *value += residual;
-                    }
-                }
+        } else {
+            for (value, sum) in values.iter_mut().zip(sums) {
+                *value = f32::from_bits(*sum);
             }
-            y.part(row, columns.first, columns.width).copy_from_slice(&finished[..columns.width]);
+        }
+        values
+    }
+
+    /// Adds as much of `addend` as there is.
+    fn add(chunk: &mut [f32; WORDS], addend: &[f32]) {
+        if let Some(addend) = addend.first_chunk::<WORDS>() {
+            for (value, a) in chunk.iter_mut().zip(addend) {
+                *value += a;
+            }
+        } else {
+            for (value, a) in chunk.iter_mut().zip(addend) {
+                *value += a;
+            }
         }
     }
 }

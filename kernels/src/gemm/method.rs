@@ -1,14 +1,18 @@
 //! How a product is computed: by what the CPU has.
 
+use super::portable;
 #[cfg(target_arch = "x86_64")]
-use super::{bf16_avx512, f16_avx512};
-use super::{fma, int8};
+use super::{avx2, avx512};
+use crate::isa::Level;
+use crate::matrix::Target;
 use crate::packed::{PANEL_LINES, WORDS};
 use crate::{Arithmetic, Isa};
 
 /// Steps of the depth whose products are summed before they are added to the sum of all: the
 /// error grows with the length of a chain.
 pub(super) const BLOCK: usize = 128;
+/// Units that kernels take at a time.
+pub(super) use crate::packed::UNROLL;
 /// Most rows of a tile.
 pub(crate) const MAX_TILE_ROWS: usize = 14;
 /// Columns of the widest panel.
@@ -54,7 +58,12 @@ pub(crate) struct Tile {
     pub(super) w: *const u32,
     /// The array of [`Sums`]; only written.
     pub(super) sums: *mut f32,
+    /// Length of the sums, a multiple of [`UNROLL`].
     pub(super) units: usize,
+    /// Units whose sum is added to that of all, a multiple of 16; all of them in int8.
+    pub(super) block: usize,
+    /// Where the values will go, to fetch it in time.
+    pub(super) to: Target,
 }
 
 /// A micro-kernel for a fixed number of rows.
@@ -72,14 +81,24 @@ pub(crate) struct Method {
 
 impl Method {
     pub(crate) fn new(isa: Isa, arithmetic: Arithmetic) -> Self {
-        let units = isa.units();
-        let (form, kernels): (_, &'static [Kernel]) = match arithmetic {
+        let (units, level) = (isa.units(), isa.level());
+        let (form, kernels): (_, &'static [Kernel]) = match (arithmetic, level) {
             #[cfg(target_arch = "x86_64")]
-            Arithmetic::Bf16 if units.bf16 => (Form::Bf16, &bf16_avx512::KERNELS),
+            (Arithmetic::Bf16, Level::Avx512) if units.bf16 => (Form::Bf16, &avx512::BF16),
             #[cfg(target_arch = "x86_64")]
-            Arithmetic::F16 if units.fp16 => (Form::F16, &f16_avx512::KERNELS),
-            Arithmetic::Int8 => (Form::Int8, int8::kernels(isa)),
-            other => (Form::F32(other), fma::kernels(isa)),
+            (Arithmetic::F16, Level::Avx512) if units.fp16 => (Form::F16, &avx512::F16),
+            #[cfg(target_arch = "x86_64")]
+            (Arithmetic::Int8, Level::Avx512) if units.vnni => (Form::Int8, &avx512::INT8),
+            #[cfg(target_arch = "x86_64")]
+            (Arithmetic::Int8, Level::Avx2) if units.vnni => (Form::Int8, &avx2::INT8),
+            #[cfg(target_arch = "x86_64")]
+            (Arithmetic::Int8, Level::Avx2 | Level::Avx512) => (Form::Int8, &avx2::INT8_BY_PAIRS),
+            (Arithmetic::Int8, Level::Portable) => (Form::Int8, &portable::INT8),
+            #[cfg(target_arch = "x86_64")]
+            (other, Level::Avx512) => (Form::F32(other), &avx512::F32),
+            #[cfg(target_arch = "x86_64")]
+            (other, Level::Avx2) => (Form::F32(other), &avx2::F32),
+            (other, Level::Portable) => (Form::F32(other), &portable::F32),
         };
         let panel = if form == Form::F16 { 2 * PANEL_LINES * WORDS } else { PANEL_LINES * WORDS };
         Self { form, kernels, panel }
