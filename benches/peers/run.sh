@@ -2,12 +2,13 @@
 # polysift's CPU encoder beside PyTorch, ONNX Runtime, OpenVINO and candle; `make bench-peers` calls it.
 #
 #   benches/peers/run.sh              measures; into benches/runs/DATE-CPU/peers.{json,md}
-#   benches/peers/run.sh selection    compares selections; into benches/runs/DATE-CPU/selection.{json,md}
+#   benches/peers/run.sh selection    compares selections; into benches/runs/DATE-CPU/selection.{json,md};
+#                                     DTYPES, THREADS, DOCUMENTS (of text) and OUT as above
 #
 # Needs cargo, Python 3.11 or later, PyPI, 12 GB of disk and as much memory; half an hour on two cores.
 # PEERS="ov ort-f32" DTYPES="f32 int8" WORKLOADS=W2 DOCUMENTS=64 REPEATS=3 THREADS=2 BATCH=4 measure less;
-# OUT is another folder for the results, TEXTS a folder of .jsonl.zst files with `text` for selections of
-# real text (see selection.py), DATA where environment, model and exports are kept.
+# OUT is another folder for the results, DATA where environment, model and exports are kept, TEXTS a
+# folder of .jsonl.zst files with `text` for selections of real text (see selection.py).
 set -eu
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-target}
@@ -25,7 +26,7 @@ cpu=$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1 | tr -cs '[:alnum:
 out=${OUT:-benches/runs/$(date +%F)-${cpu%-}}
 if [ "${1:-}" = selection ]; then
   exec "$python" benches/peers/selection.py "$program" "$data" "$out" --dtypes "${DTYPES:-bf16 f16 int8}" \
-    ${TEXTS:+--texts "$TEXTS"} --threads "${THREADS:-$(nproc)}"
+    ${TEXTS:+--texts "$TEXTS"} --documents "${DOCUMENTS:-20000}" --threads "${THREADS:-$(nproc)}"
 fi
 "$python" benches/peers/export.py "$data"
 exec "$python" benches/peers/run.py "$program" "$data" "$out" --peers "${PEERS:-torch ort ov candle}" \
