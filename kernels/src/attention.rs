@@ -6,12 +6,16 @@
 //!
 //! A row depends on no other query. In f32 all instruction sets give the same bits.
 
+#[cfg(target_arch = "x86_64")]
+mod pack_f16;
 mod weights;
 #[cfg(target_arch = "x86_64")]
 mod weights_f16;
 
+use std::ops::Range;
+
 use crate::gemm::method::{Form, MAX_TILE_ROWS, Method};
-use crate::gemm::{multiply_into, rows};
+use crate::gemm::{direct::multiply, rows};
 use crate::isa::{inlined, vectorized};
 use crate::packed::{Line, WORDS};
 use crate::{Arithmetic, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix};
@@ -33,7 +37,9 @@ struct Softmax {
     scale: f32,
     /// Score of each row.
     largest: [f32; MAX_TILE_ROWS],
-    /// Sixteen partial sums of the powers of each row.
+    /// The largest score of each row among those of every sixteenth key.
+    lanes: [[f32; WORDS]; MAX_TILE_ROWS],
+    /// Sums of the powers of each row, likewise.
     sums: [[f32; WORDS]; MAX_TILE_ROWS],
 }
 
@@ -67,8 +73,7 @@ pub fn attention(
     let arithmetic = own(isa, arithmetic);
     let method = Method::new(isa, arithmetic);
     let AttentionScratch { keys, values, queries, scores, sums } = scratch;
-    keys.pack(isa, arithmetic, k);
-    values.pack_transposed(isa, arithmetic, v);
+    pack(isa, method, arithmetic, [k, v], [keys, values]);
 
     let tile_rows = method.kernels.len();
     let panels = length.div_ceil(method.panel);
@@ -78,16 +83,17 @@ pub fn attention(
     let tiles = length.div_ceil(tile_rows);
     for tile in 0..tiles {
         let (first, end) = (length * tile / tiles, length * (tile + 1) / tiles);
-        rows::pack(isa, method.form, q, std::iter::once(first..end), queries);
+        pack_queries(isa, method, q, first..end, queries);
         let mut softmax = Softmax {
             scale: std::f32::consts::LOG2_E / (head_size as f32).sqrt(),
             largest: [f32::NEG_INFINITY; MAX_TILE_ROWS],
+            lanes: [[f32::NEG_INFINITY; WORDS]; MAX_TILE_ROWS],
             sums: [[0.0; WORDS]; MAX_TILE_ROWS],
         };
         let weights = weigh(isa, method, &queries.x, keys, end - first, scores, &mut softmax);
         let inverses = softmax.sums.map(|lanes| 1.0 / lanes.iter().sum::<f32>());
         for p in 0..head_size.div_ceil(method.panel) {
-            multiply_into(method, weights, values.panel(p), values.units(), end - first, sums);
+            multiply(method, weights, values.panel(p), values.units(), end - first, sums);
             let column = p * method.panel;
             for i in 0..end - first {
                 let row = out.part(first + i, column, method.panel.min(head_size - column));
@@ -96,6 +102,39 @@ pub fn attention(
             }
         }
     }
+}
+
+fn pack(
+    isa: Isa,
+    method: Method,
+    arithmetic: Arithmetic,
+    [k, v]: [Matrix<'_>; 2],
+    [keys, values]: [&mut PackedMatrix; 2],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if method.form == Form::F16 {
+        pack_f16::pack(isa, keys, k);
+        pack_f16::pack_transposed(isa, values, v);
+        return;
+    }
+    keys.pack(isa, arithmetic, k);
+    values.pack_transposed(isa, arithmetic, v);
+}
+
+fn pack_queries(
+    isa: Isa,
+    method: Method,
+    q: Matrix<'_>,
+    rows: Range<usize>,
+    queries: &mut GemmScratch,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if method.form == Form::F16 {
+        let lines = q.columns().div_ceil(WORDS) * rows.len();
+        queries.x.resize(queries.x.len().max(lines), Line::ZERO);
+        return pack_f16::pack_rows(isa, q, rows, &mut queries.x[..lines]);
+    }
+    rows::pack(isa, method.form, q, std::iter::once(rows), queries);
 }
 
 /// What a CPU computes itself of `arithmetic`, or what is as good.
@@ -129,12 +168,15 @@ fn weigh<'a>(
     let gap = rows * method.panel / WORDS;
     let panels = keys.outputs().div_ceil(method.panel);
     for (p, scores) in scores[gap..].chunks_exact_mut(gap).take(panels).enumerate() {
-        multiply_into(method, queries, keys.panel(p), keys.units(), rows, scores);
+        multiply(method, queries, keys.panel(p), keys.units(), rows, scores);
         let width = method.panel.min(keys.outputs() - p * method.panel);
         if width < method.panel {
             mask(scores, method.panel, width);
         }
-        weights::raise(isa, scores, rows, &mut softmax.largest);
+        weights::raise(isa, scores, rows, softmax);
+    }
+    for (largest, lanes) in softmax.largest.iter_mut().zip(&softmax.lanes) {
+        *largest = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
     }
     let made = gap / method.form.steps();
     for p in 0..panels {

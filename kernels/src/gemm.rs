@@ -5,16 +5,19 @@
 //! int8 not on the instruction set.
 //!
 //! Blocking: a block of rows of X is packed (and rounded or quantised) into tiles that stay in the
-//! second-level cache; each panel of W meets all tiles of the block before the next one. The sums
-//! of a tile and a panel stay in registers and the first-level cache until they are final.
+//! second-level cache; each panel of W meets all tiles of the block, one stretch of the depth after
+//! the other, while the next stretch is fetched. The sums of a tile and a panel stay in registers
+//! and the first-level cache until they are final.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod direct;
 mod expand;
 mod finish;
 pub(crate) mod method;
+mod panel;
 mod portable;
 pub(crate) mod rows;
 #[cfg(test)]
@@ -22,15 +25,12 @@ mod tests;
 
 use std::ops::Range;
 
-use finish::{Columns, finish};
-use method::{BLOCK, Form, Method, Sums, Tile};
+use finish::Columns;
+use method::{Method, Sums};
+use panel::Panel;
 
-use crate::matrix::Target;
-use crate::packed::{Line, PANEL_LINES, UNROLL, WORDS};
+use crate::packed::{Line, UNROLL, WORDS};
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix};
-
-/// Cache lines of X in one block of rows: half of a second-level cache of 1 MiB.
-const ROW_BLOCK_LINES: usize = 512 * 1024 / 64;
 
 /// What happens to a value of the product before it is final.
 #[derive(Debug, Clone, Copy)]
@@ -52,8 +52,10 @@ pub struct GemmScratch {
     pub(crate) x: Vec<Line>,
     /// Scales of the rows of X; int8 only.
     scales: Vec<f32>,
-    /// A panel in f32, where W is kept in less.
+    /// A stretch of a panel in f32, where W is kept in less.
     panel: Vec<Line>,
+    /// Of the tiles of a block of rows.
+    sums: Vec<Sums>,
 }
 
 /// `y` `[m, n]` = `x` `[m, k]` · `w` `[n, k]`ᵀ with `epilogue`, in the arithmetic of `w`.
@@ -80,24 +82,16 @@ pub fn gemm(
     check(x, w, epilogue, y);
     let method = Method::new(isa, w.arithmetic());
     let units = x.columns().div_ceil(method.form.steps()).next_multiple_of(UNROLL);
-    let tile_rows = method.kernels.len();
     let row_lines = units.div_ceil(WORDS);
-    let block = (ROW_BLOCK_LINES / row_lines.max(1) / tile_rows).max(1) * tile_rows;
+    let tile_rows = method.kernels.len();
+    let lines = isa.second_level_cache() / 2 / size_of::<Line>();
+    let block = (lines / row_lines.max(1) / tile_rows).max(1) * tile_rows;
     for rows in parts(0..x.rows(), block) {
-        let tiles = || parts(rows.clone(), tile_rows);
-        rows::pack(isa, method.form, x, tiles(), scratch);
+        rows::pack(isa, method.form, x, parts(rows.clone(), tile_rows), scratch);
         for p in 0..w.outputs().div_ceil(method.panel) {
-            let panel = expand::panel(isa, w, p, method, &mut scratch.panel);
             let columns = Columns::new(epilogue, w, p, method);
-            for tile in tiles() {
-                let start = tile.start - rows.start;
-                let x = &scratch.x[start * row_lines..][..tile.len() * row_lines];
-                let mut sums = Sums::ZERO;
-                let to = y.target(tile.start, columns.first, columns.width);
-                multiply(method, x, panel, units, tile.len(), to, &mut sums);
-                let scales = scratch.scales.get(start..).unwrap_or_default();
-                finish(isa, &columns, &sums, scales, y, tile);
-            }
+            let panel = Panel { isa, method, w, p, units, columns };
+            panel.multiply(rows.clone(), y, scratch);
         }
     }
 }
@@ -119,53 +113,4 @@ fn parts(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>>
     let (start, length) = (range.start, range.len());
     let count = length.div_ceil(most);
     (0..count).map(move |i| start + i * length / count..start + (i + 1) * length / count)
-}
-
-/// The product of the `rows` rows of a tile of X and a panel, which `to` of Y is made of.
-fn multiply(
-    method: Method,
-    x: &[Line],
-    panel: &[Line],
-    units: usize,
-    rows: usize,
-    to: Target,
-    sums: &mut Sums,
-) {
-    let tile = tile(method, x, panel, units, rows, to, sums.0.as_mut_ptr().cast());
-    // SAFETY: `Sums` has room for the tallest tile of the widest panel; for the rest see `tile`.
-    unsafe { method.kernels[rows - 1](&tile) };
-}
-
-/// The product of the `rows` rows of a tile of X and a panel, into the lines of `sums`.
-pub(crate) fn multiply_into(
-    method: Method,
-    x: &[Line],
-    panel: &[Line],
-    units: usize,
-    rows: usize,
-    sums: &mut [Line],
-) {
-    assert!(sums.len() * WORDS >= rows * method.panel, "no room for the sums");
-    let to = Target { start: std::ptr::null(), stride: 0, width: 0 };
-    let tile = tile(method, x, panel, units, rows, to, sums.as_mut_ptr().cast());
-    // SAFETY: there is room (checked above), aligned as lines are; for the rest see `tile`.
-    unsafe { method.kernels[rows - 1](&tile) };
-}
-
-/// What a kernel of `method` for `rows` rows may be called with, where `sums` has room: `x` and
-/// `panel` are as long as it says, and the CPU has the kernel's features because `method` was made
-/// from an `Isa` that has them.
-fn tile(
-    method: Method,
-    x: &[Line],
-    panel: &[Line],
-    units: usize,
-    rows: usize,
-    to: Target,
-    sums: *mut f32,
-) -> Tile {
-    assert!(x.len() >= units.div_ceil(WORDS) * rows, "X ends early");
-    assert!(panel.len() >= units * PANEL_LINES, "W ends early");
-    let block = if method.form == Form::Int8 { units } else { BLOCK / method.form.steps() };
-    Tile { x: x.as_ptr().cast(), w: panel.as_ptr().cast(), sums, units, block, to }
 }

@@ -8,7 +8,12 @@ use crate::Arithmetic;
 pub struct Isa {
     level: Level,
     units: Units,
+    /// Bytes of the second-level cache.
+    cache: usize,
 }
+
+/// Where the CPU does not say: the least that its kind has today.
+const CACHE: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
@@ -33,8 +38,11 @@ pub(crate) struct Units {
 }
 
 impl Isa {
-    const PORTABLE: Self =
-        Self { level: Level::Portable, units: Units { vnni: false, bf16: false, fp16: false } };
+    const PORTABLE: Self = Self {
+        level: Level::Portable,
+        units: Units { vnni: false, bf16: false, fp16: false },
+        cache: CACHE,
+    };
 
     /// The fastest instruction set of this CPU.
     pub fn detect() -> Self {
@@ -82,6 +90,11 @@ impl Isa {
         self.level
     }
 
+    /// Bytes.
+    pub(crate) fn second_level_cache(self) -> usize {
+        self.cache
+    }
+
     pub(crate) fn units(self) -> Units {
         self.units
     }
@@ -89,9 +102,9 @@ impl Isa {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::__cpuid;
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
 
-    use super::{Isa, Level, Units};
+    use super::{CACHE, Isa, Level, Units};
 
     /// From the slowest to the fastest.
     pub(super) fn all() -> Vec<Isa> {
@@ -126,10 +139,25 @@ mod x86 {
     }
 
     fn push(all: &mut Vec<Isa>, level: Level, units: Units) {
-        let isa = Isa { level, units };
+        let isa = Isa { level, units, cache: second_level_cache() };
         if all.last() != Some(&isa) {
             all.push(isa);
         }
+    }
+
+    fn second_level_cache() -> usize {
+        let bytes = if is_amd() {
+            (__cpuid(0x8000_0006).ecx >> 16) as usize * 1024
+        } else if __cpuid(0).eax >= 4 {
+            let leaf = __cpuid_count(4, 2);
+            let (ways, partitions) = ((leaf.ebx >> 22) + 1, (leaf.ebx >> 12 & 0x3ff) + 1);
+            let (line, sets) = ((leaf.ebx & 0xfff) + 1, leaf.ecx + 1);
+            [ways, partitions, line, sets].map(|n| n as usize).iter().product()
+        } else {
+            CACHE
+        };
+        // A hypervisor may say anything.
+        bytes.clamp(CACHE / 4, 2 * CACHE)
     }
 
     pub(super) fn is_amd() -> bool {

@@ -94,7 +94,8 @@ impl PackedMatrix {
             + size_of_val(&self.offsets[..])
     }
 
-    fn resize(&mut self, arithmetic: Arithmetic, outputs: usize, depth: usize) {
+    /// Zeros for `outputs` and `depth`, in the memory that is there.
+    pub(crate) fn resize(&mut self, arithmetic: Arithmetic, outputs: usize, depth: usize) {
         (self.arithmetic, self.outputs, self.depth) = (arithmetic, outputs, depth);
         let panels = outputs.div_ceil(arithmetic.panel());
         self.lines.clear();
@@ -148,19 +149,21 @@ impl PackedMatrix {
         self.depth.div_ceil(self.arithmetic.steps()).next_multiple_of(UNROLL)
     }
 
+    pub(crate) fn panels_mut(&mut self) -> impl Iterator<Item = &mut [Line]> {
+        let lines = self.units() * PANEL_LINES;
+        self.lines.chunks_exact_mut(lines.max(1))
+    }
+
     /// Panel `p`: `[units, PANEL_LINES]`.
     pub(crate) fn panel(&self, p: usize) -> &[Line] {
         let lines = self.units() * PANEL_LINES;
         &self.lines[p * lines..][..lines]
     }
 
-    /// Scales and offsets of the outputs of panel `p`; empty unless int8.
-    pub(crate) fn dequantisation(&self, p: usize) -> (&[f32], &[i32]) {
-        if self.arithmetic != Arithmetic::Int8 {
-            return (&[], &[]);
-        }
-        let panel = self.arithmetic.panel();
-        (&self.scales[p * panel..][..panel], &self.offsets[p * panel..][..panel])
+    /// Scales and offsets of 16 outputs from `first`, a multiple of 16; int8 only.
+    pub(crate) fn dequantisation(&self, first: usize) -> (&[f32; WORDS], &[i32; WORDS]) {
+        let (scales, offsets) = (self.scales.as_chunks().0, self.offsets.as_chunks().0);
+        (&scales[first / WORDS], &offsets[first / WORDS])
     }
 }
 

@@ -3,15 +3,12 @@
 use super::Softmax;
 use crate::arithmetic::bf16_bits;
 use crate::exp2::{LOWEST, exp2_scalar};
-use crate::gemm::method::MAX_TILE_ROWS;
 use crate::isa::{inlined, vectorized};
 use crate::packed::{Line, WORDS};
 
 vectorized! {
-    /// Raises `largest` to the largest of `scores` of each of `rows` rows; NaN is passed over.
-    pub(super) fn raise(
-        scores: &[Line], rows: usize, largest: &mut [f32; MAX_TILE_ROWS],
-    ) = raise_body
+    /// Raises the largest of each of `rows` rows to those of `scores`; NaN is passed over.
+    pub(super) fn raise(scores: &[Line], rows: usize, softmax: &mut Softmax) = raise_body
 }
 
 vectorized! {
@@ -29,16 +26,20 @@ vectorized! {
 }
 
 inlined! {
-    fn raise_body(scores: &[Line], rows: usize, largest: &mut [f32; MAX_TILE_ROWS]) {
-        for (scores, largest) in scores.chunks_exact(scores.len() / rows).zip(largest) {
-            let mut lanes = [*largest; WORDS];
+    fn raise_body(scores: &[Line], rows: usize, softmax: &mut Softmax) {
+        for (scores, lanes) in scores.chunks_exact(scores.len() / rows).zip(&mut softmax.lanes) {
+            // In registers, and as floats before they are compared: else it is not vectorised.
+            let mut largest = *lanes;
             for line in scores {
-                for (lane, &score) in lanes.iter_mut().zip(&line.0) {
-                    let score = f32::from_bits(score);
-                    *lane = if score > *lane { score } else { *lane };
+                let mut values = [0.0; WORDS];
+                for (value, &bits) in values.iter_mut().zip(&line.0) {
+                    *value = f32::from_bits(bits);
+                }
+                for (lane, value) in largest.iter_mut().zip(values) {
+                    *lane = if value > *lane { value } else { *lane };
                 }
             }
-            *largest = lanes.into_iter().fold(*largest, |a, b| if b > a { b } else { a });
+            *lanes = largest;
         }
     }
 

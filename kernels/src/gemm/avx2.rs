@@ -24,7 +24,7 @@ unsafe fn f32_kernel<const ROWS: usize>(tile: &Tile) {
         let mut done = 0;
         loop {
             let end = tile.units.min(done + tile.block);
-            let first = done == 0;
+            let first = tile.fresh && done == 0;
             let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
             // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
             unsafe {
@@ -72,7 +72,7 @@ unsafe fn int8_kernel<const ROWS: usize>(tile: &Tile) {
                     sums[1] = _mm256_dpbusd_avx_epi32(sums[1], value, w[1]);
                 }
             }
-            store(tile, half, &sums);
+            add(tile, half, &sums);
         }
     }
 }
@@ -101,7 +101,7 @@ unsafe fn pairs_kernel<const ROWS: usize>(tile: &Tile) {
                     }
                 }
             }
-            store(tile, half, &sums);
+            add(tile, half, &sums);
         }
     }
 }
@@ -125,19 +125,24 @@ unsafe fn operands<const ROWS: usize>(
     }
 }
 
-/// Writes `sums` into 16 columns of those of `tile`.
+/// Adds `sums` to 16 columns of those of `tile`.
 ///
 /// # Safety
 /// The sums of `tile` have `ROWS` rows, `half` is 0 or 16.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn store<const ROWS: usize>(tile: &Tile, half: usize, sums: &[[__m256i; 2]; ROWS]) {
+unsafe fn add<const ROWS: usize>(tile: &Tile, half: usize, sums: &[[__m256i; 2]; ROWS]) {
     for (i, sums) in sums.iter().enumerate() {
         // SAFETY: 16 values of row `i`, within its 32.
         unsafe {
             let to = tile.sums.add(i * 2 * WORDS + half).cast::<__m256i>();
-            _mm256_store_si256(to, sums[0]);
-            _mm256_store_si256(to.add(1), sums[1]);
+            let before = if tile.fresh {
+                [_mm256_setzero_si256(); 2]
+            } else {
+                [_mm256_load_si256(to), _mm256_load_si256(to.add(1))]
+            };
+            _mm256_store_si256(to, _mm256_add_epi32(before[0], sums[0]));
+            _mm256_store_si256(to.add(1), _mm256_add_epi32(before[1], sums[1]));
         }
     }
 }

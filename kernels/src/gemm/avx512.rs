@@ -2,11 +2,11 @@
 //! takes two loads, and for each row a broadcast and two multiply-adds.
 
 use std::arch::x86_64::{
-    __m256i, __m512, __m512bh, __m512h, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch,
-    _mm256_load_si256, _mm512_add_ps, _mm512_castsi512_ph, _mm512_castsi512_ps, _mm512_cvtph_ps,
-    _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ph, _mm512_fmadd_ps, _mm512_load_ps,
-    _mm512_load_si512, _mm512_set1_epi32, _mm512_setzero_ph, _mm512_setzero_ps,
-    _mm512_setzero_si512, _mm512_store_ps, _mm512_store_si512,
+    __m256i, __m512, __m512bh, __m512h, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _MM_HINT_T1,
+    _mm_prefetch, _mm256_load_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_castsi512_ph,
+    _mm512_castsi512_ps, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ph,
+    _mm512_fmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_set1_epi32, _mm512_setzero_ph,
+    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_store_ps, _mm512_store_si512,
 };
 use std::mem::transmute;
 
@@ -25,11 +25,11 @@ pub(super) const $kernels: [Kernel; 14] = by_rows!($name: 1 2 3 4 5 6 7 8 9 10 1
         #[doc = concat!("The CPU has ", $features, "; the pointers of `tile` cover `ROWS` rows.")]
         #[target_feature(enable = $features)]
         unsafe fn $name<const ROWS: usize>(tile: &Tile) {
-            let (mut x, mut w) = (tile.x, tile.w);
+            let (mut x, mut w, mut next) = (tile.x, tile.w, tile.next);
             let (mut left, mut row) = (tile.units, 0);
             loop {
                 let mut block = left.min(tile.block);
-                let first = left == tile.units;
+                let first = tile.fresh && left == tile.units;
                 left -= block;
                 let mut sums = [[$zero(); 2]; ROWS];
                 // SAFETY: all reads and writes lie within the arrays that the caller vouches for;
@@ -39,6 +39,10 @@ pub(super) const $kernels: [Kernel; 14] = by_rows!($name: 1 2 3 4 5 6 7 8 9 10 1
                         if row < ROWS {
                             fetch_row(tile, row);
                             row += 1;
+                        }
+                        for _ in 0..tile.fetches {
+                            _mm_prefetch::<_MM_HINT_T1>(next.cast());
+                            next = next.wrapping_add(WORDS);
                         }
                         for group in 0..block.min(WORDS) / UNROLL {
                             for unit in 0..UNROLL {
@@ -100,7 +104,7 @@ kernel!(
     _mm512_setzero_si512,
     _mm512_dpbusd_epi32,
     int8_store,
-    int8_store
+    int8_add
 );
 
 #[inline]
@@ -164,6 +168,21 @@ unsafe fn int8_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512i; 2]; ROWS]
             let to = tile.sums.add(i * 32);
             _mm512_store_si512(to.cast(), sums[0]);
             _mm512_store_si512(to.add(16).cast(), sums[1]);
+        }
+    }
+}
+
+/// # Safety
+/// `tile` has `ROWS` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn int8_add<const ROWS: usize>(tile: &Tile, sums: &[[__m512i; 2]; ROWS]) {
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        unsafe {
+            let (low, high) = (tile.sums.add(i * 32).cast(), tile.sums.add(i * 32 + 16).cast());
+            _mm512_store_si512(low, _mm512_add_epi32(_mm512_load_si512(low), sums[0]));
+            _mm512_store_si512(high, _mm512_add_epi32(_mm512_load_si512(high), sums[1]));
         }
     }
 }

@@ -1,32 +1,42 @@
 //! Panels of bf16 and f16 in f32, for CPUs that do not multiply these formats.
 
-use super::method::{Form, Method};
+use std::ops::Range;
+
+use super::method::Form;
+use super::panel::Panel;
+use crate::Arithmetic;
 use crate::arithmetic::{bf16_value, f16_value};
 use crate::isa::{inlined, vectorized};
 use crate::packed::{Line, PANEL_LINES, WORDS};
-use crate::{Arithmetic, Isa, PackedMatrix};
 
-/// Panel `p` of `w` as the kernels of `method` read it, in `scratch` if it is not kept so.
-pub(super) fn panel<'a>(
-    isa: Isa,
-    w: &'a PackedMatrix,
-    p: usize,
-    method: Method,
+/// The units `depth` of `panel` as W keeps them and, expanded into `scratch` if need be, as the
+/// kernels read them.
+pub(super) fn stretch<'a>(
+    panel: &Panel<'a>,
+    depth: Range<usize>,
     scratch: &'a mut Vec<Line>,
-) -> &'a [Line] {
-    let Form::F32(arithmetic @ (Arithmetic::Bf16 | Arithmetic::F16)) = method.form else {
-        return w.panel(p);
+) -> (&'a [Line], &'a [Line]) {
+    let Panel { isa, w, p, .. } = *panel;
+    let Form::F32(arithmetic @ (Arithmetic::Bf16 | Arithmetic::F16)) = panel.method.form else {
+        let kept = &w.panel(p)[depth.start * PANEL_LINES..depth.end * PANEL_LINES];
+        return (kept, kept);
     };
-    scratch.clear();
-    scratch.resize(2 * w.units() * PANEL_LINES, Line::ZERO);
-    if arithmetic == Arithmetic::Bf16 {
-        expand_bf16(isa, w.panel(p), scratch);
-    } else {
-        scratch.truncate(w.units() * PANEL_LINES);
-        // A panel of f16 is two of f32: the columns of one of its lines.
-        expand_f16(isa, w.panel(p / 2).get(p % 2..).unwrap_or_default(), scratch);
+    let lines = depth.len() * PANEL_LINES;
+    if scratch.len() < lines {
+        scratch.resize(lines, Line::ZERO);
     }
-    scratch
+    let expanded = &mut scratch[..lines];
+    if arithmetic == Arithmetic::Bf16 {
+        // A line holds two steps.
+        let kept = &w.panel(p)[depth.start * PANEL_LINES / 2..depth.end * PANEL_LINES / 2];
+        expand_bf16(isa, kept, expanded);
+        (kept, expanded)
+    } else {
+        // A panel of f16 is two of f32: the columns of one of its lines.
+        let kept = &w.panel(p / 2)[depth.start * PANEL_LINES..depth.end * PANEL_LINES];
+        expand_f16(isa, kept.get(p % 2..).unwrap_or_default(), expanded);
+        (kept, expanded)
+    }
 }
 
 vectorized! { fn expand_bf16(panel: &[Line], expanded: &mut [Line]) = expand_bf16_body }
@@ -34,12 +44,18 @@ vectorized! { fn expand_f16(panel: &[Line], expanded: &mut [Line]) = expand_f16_
 
 inlined! {
     fn expand_bf16_body(panel: &[Line], expanded: &mut [Line]) {
-        let (pairs, _) = panel.as_chunks::<PANEL_LINES>();
+        // Not a constant for the compiler: it would unroll the loops below and not vectorise them.
+        let width = WORDS.min(panel.len());
         let (steps, _) = expanded.as_chunks_mut::<{ 2 * PANEL_LINES }>();
-        for (pair, steps) in pairs.iter().zip(steps) {
-            for (i, line) in pair.iter().enumerate() {
-                steps[i] = Line(line.0.map(|word| bf16_value(word & 0xffff).to_bits()));
-                steps[PANEL_LINES + i] = Line(line.0.map(|word| bf16_value(word >> 16).to_bits()));
+        for (pairs, steps) in panel.as_chunks::<PANEL_LINES>().0.iter().zip(steps) {
+            let (even, odd) = steps.split_at_mut(PANEL_LINES);
+            for ((pairs, even), odd) in pairs.iter().zip(even).zip(odd) {
+                for (pair, even) in pairs.0[..width].iter().zip(&mut even.0) {
+                    *even = bf16_value(*pair).to_bits();
+                }
+                for (pair, odd) in pairs.0[..width].iter().zip(&mut odd.0) {
+                    *odd = bf16_value(pair >> 16).to_bits();
+                }
             }
         }
     }
@@ -47,9 +63,14 @@ inlined! {
     fn expand_f16_body(panel: &[Line], expanded: &mut [Line]) {
         let (steps, _) = expanded.as_chunks_mut::<PANEL_LINES>();
         for (line, step) in panel.iter().step_by(PANEL_LINES).zip(steps) {
-            for (half, to) in step.iter_mut().enumerate() {
-                let value = |i: usize| line.0[half * WORDS / 2 + i / 2] >> (i % 2 * 16) & 0xffff;
-                *to = Line(std::array::from_fn(|i| f16_value(value(i)).to_bits()));
+            let mut halves = [0; 2 * WORDS];
+            for (pair, word) in halves.as_chunks_mut().0.iter_mut().zip(line.0) {
+                *pair = [word as u16, (word >> 16) as u16];
+            }
+            for (to, halves) in step.iter_mut().zip(halves.as_chunks::<WORDS>().0) {
+                for (to, &half) in to.0.iter_mut().zip(halves) {
+                    *to = f16_value(u32::from(half)).to_bits();
+                }
             }
         }
     }

@@ -16,9 +16,17 @@ pub(super) struct Columns<'a> {
     pub(super) width: usize,
     panel: usize,
     tail: Tail<'a>,
-    bias: [f32; MAX_COLUMNS],
-    /// int8 only: scales and offsets of the columns.
-    dequantisation: Option<(&'a [f32], &'a [i32])>,
+    int8: bool,
+    chunks: [Chunk; MAX_COLUMNS / WORDS],
+}
+
+/// What 16 columns need.
+#[derive(Clone, Copy, Default)]
+struct Chunk {
+    bias: [f32; WORDS],
+    /// int8 only, as the next.
+    scales: [f32; WORDS],
+    offsets: [i32; WORDS],
 }
 
 #[derive(Clone, Copy)]
@@ -44,12 +52,20 @@ impl<'a> Columns<'a> {
             Epilogue::BiasGelu(values) => (Tail::Gelu, Some(values)),
             Epilogue::BiasResidual(values, residual) => (Tail::Residual(residual), Some(values)),
         };
-        let mut bias = [0.0; MAX_COLUMNS];
-        if let Some(values) = values {
-            bias[..width].copy_from_slice(&values[first..][..width]);
+        let int8 = method.form == Form::Int8;
+        let mut chunks = [Chunk::default(); MAX_COLUMNS / WORDS];
+        for (c, chunk) in chunks[..width.div_ceil(WORDS)].iter_mut().enumerate() {
+            let exist = WORDS.min(width - c * WORDS);
+            let from = first + c * WORDS;
+            if let Some(values) = values {
+                chunk.bias[..exist].copy_from_slice(&values[from..][..exist]);
+            }
+            if int8 {
+                let (scales, offsets) = w.dequantisation(from);
+                (chunk.scales, chunk.offsets) = (*scales, *offsets);
+            }
         }
-        let dequantisation = (method.form == Form::Int8).then(|| w.dequantisation(p));
-        Self { first, width, panel: method.panel, tail, bias, dequantisation }
+        Self { first, width, panel: method.panel, tail, int8, chunks }
     }
 }
 
@@ -64,6 +80,11 @@ vectorized! {
     ) = finish_body
 }
 
+const NONE: u8 = 0;
+const BIAS: u8 = 1;
+const GELU: u8 = 2;
+const RESIDUAL: u8 = 3;
+
 inlined! {
     fn finish_body(
         columns: &Columns<'_>,
@@ -72,63 +93,79 @@ inlined! {
         y: &mut MatrixMut<'_>,
         rows: Range<usize>,
     ) {
-        for (i, row) in rows.enumerate() {
+        // One loop for each case: the compiler vectorises none with a choice inside.
+        match (columns.tail, columns.int8) {
+            (Tail::None, false) => finish_rows::<NONE, false>(columns, sums, scales, y, rows),
+            (Tail::None, true) => finish_rows::<NONE, true>(columns, sums, scales, y, rows),
+            (Tail::Bias, false) => finish_rows::<BIAS, false>(columns, sums, scales, y, rows),
+            (Tail::Bias, true) => finish_rows::<BIAS, true>(columns, sums, scales, y, rows),
+            (Tail::Gelu, false) => finish_rows::<GELU, false>(columns, sums, scales, y, rows),
+            (Tail::Gelu, true) => finish_rows::<GELU, true>(columns, sums, scales, y, rows),
+            (Tail::Residual(_), false) => {
+                finish_rows::<RESIDUAL, false>(columns, sums, scales, y, rows);
+            }
+            (Tail::Residual(_), true) => {
+                finish_rows::<RESIDUAL, true>(columns, sums, scales, y, rows);
+            }
+        }
+    }
+
+    fn finish_rows<const TAIL: u8, const INT8: bool>(
+        columns: &Columns<'_>,
+        sums: &Sums,
+        scales: &[f32],
+        y: &mut MatrixMut<'_>,
+        rows: Range<usize>,
+    ) {
+        let (sums, _) = sums.0.as_chunks::<WORDS>();
+        let sums = sums.chunks_exact(columns.panel / WORDS);
+        for ((i, row), sums) in rows.enumerate().zip(sums) {
+            let scale = if INT8 { scales[i] } else { 0.0 };
             let residual = match columns.tail {
                 Tail::Residual(residual) => &residual.row(row)[columns.first..][..columns.width],
                 _ => &[],
             };
-            let sums = &sums.0[i * columns.panel..][..columns.panel];
-            let to = y.part(row, columns.first, columns.width);
-            for (c, to) in to.chunks_mut(WORDS).enumerate() {
-                let mut chunk = values(columns, sums, c * WORDS, scales.get(i));
-                if !matches!(columns.tail, Tail::None) {
-                    add(&mut chunk, &columns.bias[c * WORDS..]);
-                }
-                match columns.tail {
-                    Tail::None | Tail::Bias => {}
-                    Tail::Gelu => {
-                        for value in &mut chunk {
-                            *value = gelu_scalar(*value);
-                        }
-                    }
-                    Tail::Residual(_) => add(&mut chunk, &residual[c * WORDS..]),
-                }
-                if let Some(to) = to.as_mut_array() {
-                    *to = chunk;
-                } else {
-                    to.copy_from_slice(&chunk[..to.len()]);
-                }
+            let (residual, residual_rest) = residual.as_chunks::<WORDS>();
+            let (whole, rest) = y.part(row, columns.first, columns.width).as_chunks_mut();
+            for (c, to) in whole.iter_mut().enumerate() {
+                let residual = if TAIL == RESIDUAL { &residual[c] } else { &[0.0; WORDS] };
+                finish_chunk::<TAIL, INT8>(&columns.chunks[c], &sums[c], scale, residual, to);
+            }
+            if !rest.is_empty() {
+                let (mut chunk, mut padded) = ([0.0; WORDS], [0.0; WORDS]);
+                padded[..residual_rest.len()].copy_from_slice(residual_rest);
+                let c = whole.len();
+                finish_chunk::<TAIL, INT8>(&columns.chunks[c], &sums[c], scale, &padded, &mut chunk);
+                rest.copy_from_slice(&chunk[..rest.len()]);
             }
         }
     }
 
-    /// The products at columns `c..` of the panel.
-    fn values(columns: &Columns<'_>, sums: &[u32], c: usize, scale: Option<&f32>) -> [f32; WORDS] {
+    fn finish_chunk<const TAIL: u8, const INT8: bool>(
+        columns: &Chunk,
+        sums: &[u32; WORDS],
+        scale: f32,
+        residual: &[f32; WORDS],
+        to: &mut [f32; WORDS],
+    ) {
         let mut values = [0.0; WORDS];
-        let sums = &sums[c..][..WORDS];
-        if let (Some((scales, offsets)), Some(scale)) = (columns.dequantisation, scale) {
-            let (scales, offsets) = (&scales[c..][..WORDS], &offsets[c..][..WORDS]);
-            for (j, value) in values.iter_mut().enumerate() {
-                *value = (sums[j].cast_signed() - offsets[j]) as f32 * scales[j] * scale;
+        for j in 0..WORDS {
+            let mut value = f32::from_bits(sums[j]);
+            if INT8 {
+                let sum = sums[j].cast_signed() - columns.offsets[j];
+                value = sum as f32 * columns.scales[j] * scale;
             }
-        } else {
-            for (value, sum) in values.iter_mut().zip(sums) {
-                *value = f32::from_bits(*sum);
+            if TAIL != NONE {
+                value += columns.bias[j];
             }
+            if TAIL == GELU {
+                value = gelu_scalar(value);
+            }
+            if TAIL == RESIDUAL {
+                value += residual[j];
+            }
+            values[j] = value;
         }
-        values
-    }
-
-    /// Adds as much of `addend` as there is.
-    fn add(chunk: &mut [f32; WORDS], addend: &[f32]) {
-        if let Some(addend) = addend.first_chunk::<WORDS>() {
-            for (value, a) in chunk.iter_mut().zip(addend) {
-                *value += a;
-            }
-        } else {
-            for (value, a) in chunk.iter_mut().zip(addend) {
-                *value += a;
-            }
-        }
+        *to = values;
     }
 }

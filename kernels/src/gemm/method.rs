@@ -19,6 +19,7 @@ pub(crate) const MAX_TILE_ROWS: usize = 14;
 pub(super) const MAX_COLUMNS: usize = 64;
 
 /// The sums of a tile and a panel as bits: `[rows, columns of the panel]`, f32 or (int8) i32.
+#[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Sums(pub(super) [u32; MAX_TILE_ROWS * MAX_COLUMNS]);
 
@@ -56,14 +57,19 @@ pub(crate) struct Tile {
     pub(super) x: *const u32,
     /// `[units, 32]` words, aligned to 64 bytes.
     pub(super) w: *const u32,
-    /// The array of [`Sums`]; only written.
+    /// The array of [`Sums`].
     pub(super) sums: *mut f32,
-    /// Length of the sums, a multiple of [`UNROLL`].
+    /// The sums start with this call: what is in `sums` does not count.
+    pub(super) fresh: bool,
+    /// A multiple of [`UNROLL`].
     pub(super) units: usize,
-    /// Units whose sum is added to that of all, a multiple of 16; all of them in int8.
+    /// Units whose sum is added to that of all, a multiple of 16.
     pub(super) block: usize,
     /// Where the values will go, to fetch it in time.
     pub(super) to: Target,
+    /// The next lines of W, to fetch `fetches` of them for 16 units; may point anywhere.
+    pub(super) next: *const u32,
+    pub(super) fetches: usize,
 }
 
 /// A micro-kernel for a fixed number of rows.

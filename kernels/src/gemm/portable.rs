@@ -23,7 +23,9 @@ unsafe fn f32_kernel<const ROWS: usize>(tile: &Tile) {
     let x = unsafe {
         std::slice::from_raw_parts(tile.x.cast::<f32>(), tile.units.div_ceil(WORDS) * ROWS * WORDS)
     };
-    sums.fill(0.0);
+    if tile.fresh {
+        sums.fill(0.0);
+    }
     for first in (0..32).step_by(COLUMNS) {
         for (block, w) in w.chunks(tile.block * 32).enumerate() {
             let mut chains = [[0.0; COLUMNS]; ROWS];
@@ -69,6 +71,11 @@ unsafe fn int8_kernel<const ROWS: usize>(tile: &Tile) {
                 }
             }
         }
-        sums.copy_from_slice(&totals);
+        if tile.fresh {
+            sums.fill(0);
+        }
+        for (sum, total) in sums.iter_mut().zip(totals) {
+            *sum += total;
+        }
     }
 }

@@ -54,61 +54,69 @@ vectorized! {
 }
 
 inlined! {
-    /// Fills every `height`-th line with the words that `words` makes of the next values of `row`.
-    fn fill<const VALUES: usize>(
-        row: &[f32],
-        lines: &mut [Line],
-        height: usize,
-        words: impl Fn(&[f32; VALUES]) -> [u32; WORDS],
-    ) {
-        let (whole, rest) = row.as_chunks();
-        let mut lines = lines.iter_mut().step_by(height);
-        for (values, line) in whole.iter().zip(&mut lines) {
-            line.0 = words(values);
+    /// The first `LENGTH` of `values`, or all and zeros.
+    fn padded<const LENGTH: usize>(values: &[f32]) -> [f32; LENGTH] {
+        if let Some(values) = values.first_chunk() {
+            return *values;
         }
-        if let (false, Some(line)) = (rest.is_empty(), lines.next()) {
-            let mut values = [0.0; VALUES];
-            values[..rest.len()].copy_from_slice(rest);
-            line.0 = words(&values);
-        }
+        let mut padded = [0.0; LENGTH];
+        padded[..values.len()].copy_from_slice(values);
+        padded
     }
 
     fn f32_body(row: &[f32], lines: &mut [Line], height: usize) {
-        fill::<WORDS>(row, lines, height, |values| values.map(f32::to_bits));
+        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(WORDS)) {
+            for (word, value) in line.0.iter_mut().zip(padded::<WORDS>(values)) {
+                *word = value.to_bits();
+            }
+        }
     }
 
     fn f32_from_bf16_body(row: &[f32], lines: &mut [Line], height: usize) {
-        fill::<WORDS>(row, lines, height, |values| {
-            values.map(|value| bf16_value(bf16_bits(value)).to_bits())
-        });
+        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(WORDS)) {
+            for (word, value) in line.0.iter_mut().zip(padded::<WORDS>(values)) {
+                *word = bf16_value(bf16_bits(value)).to_bits();
+            }
+        }
     }
 
     fn f32_from_f16_body(row: &[f32], lines: &mut [Line], height: usize) {
-        fill::<WORDS>(row, lines, height, |values| {
-            values.map(|value| f16_value(f16_bits(value)).to_bits())
-        });
+        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(WORDS)) {
+            for (word, value) in line.0.iter_mut().zip(padded::<WORDS>(values)) {
+                *word = f16_value(f16_bits(value)).to_bits();
+            }
+        }
     }
 
     fn bf16_body(row: &[f32], lines: &mut [Line], height: usize) {
-        fill::<{ 2 * WORDS }>(row, lines, height, |values| {
-            std::array::from_fn(|i| bf16_bits(values[2 * i]) | bf16_bits(values[2 * i + 1]) << 16)
-        });
+        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(2 * WORDS)) {
+            let values = padded::<{ 2 * WORDS }>(values);
+            for (i, word) in line.0.iter_mut().enumerate() {
+                *word = bf16_bits(values[2 * i]) | bf16_bits(values[2 * i + 1]) << 16;
+            }
+        }
     }
 
     fn f16_body(row: &[f32], lines: &mut [Line], height: usize) {
-        fill::<WORDS>(row, lines, height, |values| {
-            values.map(|value| f16_bits(value) * 0x1_0001)
-        });
+        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(WORDS)) {
+            for (word, value) in line.0.iter_mut().zip(padded::<WORDS>(values)) {
+                *word = f16_bits(value) * 0x1_0001;
+            }
+        }
     }
 
     fn int8_body(row: &[f32], lines: &mut [Line], height: usize, scales: &mut Vec<f32>) {
         let quantisation = Quantisation::new(largest_magnitude(row));
         scales.push(quantisation.scale);
-        fill::<{ 4 * WORDS }>(row, lines, height, |values| {
-            let bytes = values.map(|value| (quantisation.integer(value) + 128) as u8);
-            std::array::from_fn(|i| {
-                u32::from_le_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]])
-            })
-        });
+        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(4 * WORDS)) {
+            let values = padded::<{ 4 * WORDS }>(values);
+            let mut bytes = [0; 4 * WORDS];
+            for (byte, value) in bytes.iter_mut().zip(values) {
+                *byte = (quantisation.integer(value) + 128) as u8;
+            }
+            for (word, bytes) in line.0.iter_mut().zip(bytes.as_chunks().0) {
+                *word = u32::from_le_bytes(*bytes);
+            }
+        }
     }
 }
