@@ -5,11 +5,12 @@ DEMO := target/demo
 GPU_BUNDLE := target/gpu-bundle
 CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 
-.PHONY: help run test check bench clean-demo need-cargo cuda-check cuda-build \
+.PHONY: help run test check bench bench-peers bench-selection bench-callgrind \
+        clean-demo need-cargo cuda-check cuda-build \
         test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 need-cargo:
 	@command -v $(CARGO) >/dev/null 2>&1 || { \
@@ -37,7 +38,16 @@ cuda-build: ## Compile the CUDA kernels into kernels/prebuilt
 	kernels/build.sh
 
 bench: need-cargo ## Run the benchmarks
-	$(CARGO) bench --locked
+	$(CARGO) bench --workspace --locked
+
+bench-peers: need-cargo ## Measure the CPU encoder beside PyTorch, ONNX Runtime, OpenVINO and candle
+	benches/peers/run.sh
+
+bench-selection: need-cargo ## Compare what each dtype of the CPU encoder selects with what f32 does
+	benches/peers/run.sh selection
+
+bench-callgrind: need-cargo ## Count the instructions of small operations (needs valgrind)
+	benches/instructions.sh
 
 test-cuda: need-cargo ## Run the CUDA tests; without a GPU they fail
 	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test cuda

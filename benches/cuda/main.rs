@@ -27,6 +27,7 @@ mod measure;
 mod model;
 mod prepare;
 mod report;
+#[path = "../workload.rs"]
 mod workload;
 
 use std::io::Write;

@@ -7,26 +7,14 @@
 # benches/README.md); POLYSIFT_XLMR_TOKENIZER=tokenizer.json puts the real XLM-R tokenizer in.
 set -eu
 cd "$(dirname "$0")/../.."
-CARGO=${CARGO:-cargo}
 out=${1:-target/gpu-bundle}
 limit_kb=60000
 
-# build NAME ARGUMENTS...: path of the executable NAME that the cargo command makes.
-build() {
-  name=$1
-  shift
-  "$CARGO" "$@" --locked --message-format=json | python3 -c '
-import json, sys
-messages = [m for m in map(json.loads, sys.stdin) if m.get("executable")]
-found = [m["executable"] for m in messages if m["target"]["name"] == sys.argv[1]]
-print(found[-1]) if found else sys.exit("cargo has not built " + sys.argv[1])' "$name"
-}
-
-program=$(build polysift build --release --bin polysift)
-bench=$(build cuda build --release --bench cuda ${BENCH_FEATURES:+--features "$BENCH_FEATURES"})
+program=$(benches/built.sh polysift build --release --bin polysift)
+bench=$(benches/built.sh cuda build --release --bench cuda ${BENCH_FEATURES:+--features "$BENCH_FEATURES"})
 # Tests with debug assertions and overflow checks, as `make test` runs them.
-integration=$(build integration test --no-run --test integration)
-kernels=$(build cuda test --no-run -p polysift-kernels --test cuda)
+integration=$(benches/built.sh integration test --no-run --test integration)
+kernels=$(benches/built.sh cuda test --no-run -p polysift-kernels --test cuda)
 
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/tests" "$out/benches"

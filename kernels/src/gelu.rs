@@ -45,10 +45,25 @@ fn gelu_body(values: &mut [f32]) {
 pub(crate) fn gelu_scalar(x: f32) -> f32 {
     let bounded = x.clamp(-BOUND, BOUND);
     let u = (bounded * bounded).mul_add(2.0 / (BOUND * BOUND), -1.0);
-    let mut p = POLYNOMIAL[16];
-    for i in (0..16).rev() {
-        p = p.mul_add(u, POLYNOMIAL[i]);
-    }
+    // Written out: in a loop within a loop over values it is not vectorised.
+    let c = POLYNOMIAL;
+    let mut p = c[16];
+    p = p.mul_add(u, c[15]);
+    p = p.mul_add(u, c[14]);
+    p = p.mul_add(u, c[13]);
+    p = p.mul_add(u, c[12]);
+    p = p.mul_add(u, c[11]);
+    p = p.mul_add(u, c[10]);
+    p = p.mul_add(u, c[9]);
+    p = p.mul_add(u, c[8]);
+    p = p.mul_add(u, c[7]);
+    p = p.mul_add(u, c[6]);
+    p = p.mul_add(u, c[5]);
+    p = p.mul_add(u, c[4]);
+    p = p.mul_add(u, c[3]);
+    p = p.mul_add(u, c[2]);
+    p = p.mul_add(u, c[1]);
+    p = p.mul_add(u, c[0]);
     x * p.mul_add(bounded, 0.5)
 }
 
