@@ -23,7 +23,6 @@ use polysift::stage::{Context, score, threshold};
 use polysift::store::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
 use polysift_kernels::{Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm};
 use rayon::prelude::*;
-use serde_json::json;
 
 /// Rows of a part, the default of `store.part_rows`.
 const PART_ROWS: usize = 16_384;
