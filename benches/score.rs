@@ -25,7 +25,6 @@ use polysift_kernels::{
     Arithmetic, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm,
 };
 use rayon::prelude::*;
-use serde_json::json;
 
 /// Rows of a part, the default of `store.part_rows`.
 const PART_ROWS: usize = 16_384;

@@ -98,9 +98,11 @@ fn visit_block(
     let weights = (!all_one).then_some(weights.as_slice());
     let (mut ids, mut ordinals) = (Vec::new(), Vec::new());
     if documents.iter().any(|document| wants_id(document)) {
-        let id = |d: &&Document| if wants_id(d) { d.id.as_str() } else { "not to be looked at" };
-        ids.extend(documents.iter().map(id));
-        ordinals.extend(documents.iter().map(|d| if wants_id(d) { d.ordinal } else { 0 }));
+        for document in &documents {
+            let (id, ordinal) = (document.id.as_str(), document.ordinal);
+            let wanted = if wants_id(document) { (id, ordinal) } else { ("not to be seen", 0) };
+            (ids.push(wanted.0), ordinals.push(wanted.1));
+        }
     }
     let (len, heads) = (documents.len(), &heads);
     visit(&Block { len, ids: &ids, ordinals: &ordinals, weights, heads })

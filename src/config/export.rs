@@ -29,9 +29,10 @@ pub struct ExportConfig {
     /// Start a new file after this many megabytes (10^6 bytes); by default files mirror the inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_file_mb: Option<usize>,
-    /// Uncompressed size of a row group in megabytes (10^6 bytes).
+    /// Uncompressed size of a row group in megabytes (10^6 bytes); smaller ones of the input go over as
+    /// they are where all their rows are kept.
     pub row_group_mb: usize,
-    /// Compression level.
+    /// Compression level of what is encoded.
     pub zstd: i32,
     /// Also write the documents that were not selected, by reason.
     pub keep_removed: bool,

@@ -69,7 +69,8 @@ impl InputGroups {
         };
         let (path, row_group_bytes) = (path.to_owned(), options.row_group_bytes);
         let groups = Self { path, file, metadata, leaves, first_leaves, row_group_bytes };
-        Ok(groups.copyable().next().is_some().then_some(groups))
+        let can_copy = groups.copyable().next().is_some();
+        Ok(can_copy.then_some(groups))
     }
 
     /// The index and the rows of every row group that can be copied, in order.
@@ -185,7 +186,8 @@ impl CopiedGroup {
     ) -> ParquetResult<()> {
         for (root, field, values) in columns {
             let first = input.first_leaves[*root];
-            for (leaf, writer) in compute_leaves(field, values)?.iter().zip(&mut self.writers[first..])
+            for (leaf, writer) in
+                compute_leaves(field, values)?.iter().zip(&mut self.writers[first..])
             {
                 writer.write(leaf)?;
             }

@@ -144,13 +144,22 @@ impl Bins {
 
     /// Counts documents; infinite scores go to the end bins.
     pub(super) fn add(&mut self, scores: &[f32]) {
-        let width = self.high - self.low;
+        let (low, width) = (self.low, self.high - self.low);
+        if (low, width) == (0.0, 1.0) {
+            self.add_places(scores, |score| score * NUM_BINS as f64);
+        } else {
+            self.add_places(scores, |score| (score - low) / width * NUM_BINS as f64);
+        }
+    }
+
+    /// Counts documents whose bin is the whole part of `place(score)`.
+    fn add_places(&mut self, scores: &[f32], place: impl Fn(f64) -> f64) {
         let mut counts = [[0u64; NUM_BINS]; LANES];
         for scores in scores.chunks(LANES) {
             for (counts, &score) in counts.iter_mut().zip(scores) {
-                let place = (f64::from(score) - self.low) / width * NUM_BINS as f64;
                 // The cast saturates: below `low`, and in bins without width (NaN), this is bin 0.
-                counts[(place as usize).min(NUM_BINS - 1)] += 1;
+                let bin = place(f64::from(score)) as usize;
+                counts[bin.min(NUM_BINS - 1)] += 1;
             }
         }
         for (bin, total) in self.counts.iter_mut().enumerate() {

@@ -20,9 +20,9 @@ use super::columns::PARQUET;
 use super::levels::Levels;
 use crate::error::{Error, Result};
 
-/// Bytes at the end of a part that are read when it is opened: the footer, and all scores of a part
-/// of the usual size.
-const TAIL_BYTES: u64 = 1 << 18;
+/// Bytes at the end of a part that are read when it is opened: the footer, and all logits and scores
+/// of a part of the usual size (16,384 rows), which lie before it.
+const TAIL_BYTES: u64 = 144 * 1024;
 /// Bytes read to find the header of a page that lies before the tail.
 const HEADER_BYTES: u64 = 1 << 13;
 

@@ -2,9 +2,7 @@ use std::collections::BTreeMap;
 
 use polysift::Result;
 use polysift::config::{Activation, Keep, LanguageCuts, SelectionMode};
-use polysift::select::{
-    Block, Corpus, CutKind, Decision, HeadInfo, Row, Wanted, plan_cuts, select,
-};
+use polysift::select::{Block, Corpus, CutKind, Decision, HeadInfo, Wanted, plan_cuts, select};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Document, InMemory, cut, documents, kept_ordinals, rate, sigmoid, visit_block};
