@@ -1,13 +1,17 @@
 //! The tokenizing thread: texts become chunks of token ids, and are let go.
 
 use arrow::array::StringArray;
+use rayon::prelude::*;
 
 use super::Step;
 use super::queue::{Receiver, Sender};
 use super::read::TextBlock;
 use crate::error::{Error, Result};
 use crate::progress::Busy;
-use crate::tokenize::Tokenizer;
+use crate::tokenize::{Tokenized, Tokenizer};
+
+/// Texts that a thread of the pool tokenizes at a time.
+const TASK_TEXTS: usize = 32;
 
 /// Documents of a part without their texts.
 pub(super) struct PartBlock {
@@ -107,49 +111,46 @@ impl Tokenizing<'_> {
     }
 
     fn block(&self, texts: TextBlock) -> Result<PartBlock> {
-        let _busy = self.busy.work();
-        let documents = texts.documents.len();
-        let span = tracing::trace_span!("tokenize", documents, tokens = tracing::field::Empty);
-        let _entered = span.enter();
-        let block = match self.tokenizer {
-            Some(tokenizer) => self.tokenized(&texts, tokenizer)?,
-            None => embedded(texts),
-        };
-        span.record("tokens", block.tokens);
-        Ok(block)
+        match self.tokenizer {
+            Some(tokenizer) => self.tokenized(&texts, tokenizer),
+            None => Ok(embedded(texts)),
+        }
     }
 
     fn tokenized(&self, texts: &TextBlock, tokenizer: &Tokenizer) -> Result<PartBlock> {
         let mut block = PartBlock::new(texts);
         let documents = &texts.documents;
         let present: Vec<&str> = (0..documents.len()).filter_map(|i| documents.text(i)).collect();
-        let (chunks, counts) = if self.counts_tokens {
-            let whole = tokenizer.tokenize_all(&present)?;
-            let (chunks, counts) = whole.into_iter().map(|t| (t.chunks, t.num_tokens)).unzip();
-            (chunks, Some(counts))
-        } else {
-            (tokenizer.chunks_all(&present)?, None)
-        };
-        let mut counts = counts.map(Vec::into_iter);
-        block.num_tokens = counts.is_some().then(Vec::new);
-        let mut chunks = chunks.into_iter();
+        let tasks = present.par_chunks(TASK_TEXTS).map(|texts| {
+            let _busy = self.busy.work();
+            let _span = tracing::trace_span!("tokenize", documents = texts.len()).entered();
+            texts.iter().map(|text| self.text(tokenizer, text)).collect::<Result<Vec<_>>>()
+        });
+        let mut tokenized = tasks.collect::<Result<Vec<_>>>()?.into_iter().flatten();
+        let mut counts = Vec::new();
         for i in 0..documents.len() {
-            let mut count = 0;
-            if documents.text(i).is_some() {
-                let fewer = || Error::shape("tokenize", "fewer results than texts");
-                let of_document: Vec<Vec<u32>> = chunks.next().ok_or_else(fewer)?;
-                count = counts.as_mut().and_then(Iterator::next).unwrap_or(0);
-                block.push(documents.num_bytes(i), of_document.len());
-                block.tokens += of_document.iter().map(Vec::len).sum::<usize>();
-                block.chunks.extend(of_document);
-            } else {
-                block.push(0, 0);
-            }
-            if let Some(num_tokens) = &mut block.num_tokens {
-                num_tokens.push(count);
-            }
+            let Tokenized { chunks, num_tokens } = match documents.text(i) {
+                Some(_) => tokenized
+                    .next()
+                    .ok_or_else(|| Error::shape("tokenize", "fewer results than texts"))?,
+                None => Tokenized { chunks: Vec::new(), num_tokens: 0 },
+            };
+            block.push(documents.num_bytes(i), chunks.len());
+            block.tokens += chunks.iter().map(Vec::len).sum::<usize>();
+            block.chunks.extend(chunks);
+            counts.push(num_tokens);
         }
+        block.num_tokens = self.counts_tokens.then_some(counts);
         Ok(block)
+    }
+
+    /// Chunks of a text; its tokens only where they are counted.
+    fn text(&self, tokenizer: &Tokenizer, text: &str) -> Result<Tokenized> {
+        if self.counts_tokens {
+            tokenizer.tokenize(text)
+        } else {
+            Ok(Tokenized { chunks: tokenizer.chunks(text)?, num_tokens: 0 })
+        }
     }
 }
 
