@@ -23,6 +23,7 @@ fn main() {
     let named = |name: &str| arguments.iter().any(|a| a == name);
     let none = !ALL.iter().any(|(name, _)| named(name));
     for (name, arithmetic) in ALL.into_iter().filter(|(name, _)| none || named(name)) {
+        packing(name, arithmetic);
         for (n, k, tail) in
             [(3072, 768, "bias"), (3072, 768, "gelu"), (768, 3072, "bias"), (2304, 768, "bias")]
         {
@@ -53,6 +54,32 @@ fn values(count: usize) -> Vec<f32> {
     })
     .take(count)
     .collect()
+}
+
+/// Keys and values of a head of 64, a sequence of 512; cycles' worth of f32 multiply-adds a value.
+fn packing(name: &str, arithmetic: Arithmetic) {
+    let (isa, tokens, width) = (Isa::detect(), 512, 64);
+    let x = values(tokens * 3 * 768);
+    let x = Matrix::new(&x, tokens, width, 3 * 768);
+    let mut packed = PackedMatrix::default();
+    for transposed in [false, true] {
+        if transposed && arithmetic == Arithmetic::Int8 {
+            continue;
+        }
+        let mut times: Vec<f64> = (0..200)
+            .map(|_| {
+                let start = seconds();
+                if transposed {
+                    packed.pack_transposed(isa, arithmetic, x);
+                } else {
+                    packed.pack(isa, arithmetic, x);
+                }
+                (seconds() - start) * 1e9 / (tokens * width) as f64
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        println!("{name:5} pack, transposed {transposed}: median {:.3} ns a value", times[100]);
+    }
 }
 
 fn product(name: &str, arithmetic: Arithmetic, (m, n, k): (usize, usize, usize), tail: &str) {

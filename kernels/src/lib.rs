@@ -15,6 +15,7 @@
 //!   outside its slices.
 
 mod arithmetic;
+mod convert;
 pub mod cuda;
 mod exp;
 mod gelu;
@@ -25,6 +26,7 @@ mod matrix;
 mod packed;
 mod pool;
 mod softmax;
+mod transpose;
 
 pub use arithmetic::Arithmetic;
 pub use gelu::gelu;

@@ -53,7 +53,7 @@ impl Panel<'_> {
         y: &mut MatrixMut<'_>,
         scratch: &mut GemmScratch,
     ) {
-        let GemmScratch { x, scales, panel, sums } = scratch;
+        let GemmScratch { x, scales, panel, sums, .. } = scratch;
         let Method { form, kernels, .. } = self.method;
         let (kept, w) = expand::stretch(self, depth.clone(), panel);
         let (row_lines, groups) = (self.units.div_ceil(WORDS), depth.len().div_ceil(WORDS));
