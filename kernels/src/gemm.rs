@@ -50,6 +50,7 @@ pub enum Epilogue<'a> {
 pub struct GemmScratch {
     /// Packed rows of X.
     pub(crate) x: Vec<Line>,
+    row: rows::Row,
     /// Scales of the rows of X; int8 only.
     scales: Vec<f32>,
     /// A stretch of a panel in f32, where W is kept in less.

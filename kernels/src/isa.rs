@@ -202,7 +202,7 @@ macro_rules! vectorized {
 macro_rules! inlined {
     ($($item:item)*) => {$(
         #[inline(always)]
-        #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+        #[allow(clippy::inline_always, reason = "must land in the function with the CPU features")]
         $item
     )*};
 }

@@ -5,7 +5,7 @@ use super::portable;
 use super::{avx2, avx512};
 use crate::isa::Level;
 use crate::matrix::Target;
-use crate::packed::{PANEL_LINES, WORDS};
+use crate::packed::{Line, PANEL_LINES, WORDS};
 use crate::{Arithmetic, Isa};
 
 /// Steps of the depth whose products are summed before they are added to the sum of all: the
@@ -55,10 +55,10 @@ impl Form {
 pub(crate) struct Tile {
     /// `[units / 16, rows, 16]` words, the last group padded.
     pub(super) x: *const u32,
-    /// `[units, 32]` words, aligned to 64 bytes.
-    pub(super) w: *const u32,
-    /// The array of [`Sums`].
-    pub(super) sums: *mut f32,
+    /// `[units, 32]` words.
+    pub(super) w: *const Line,
+    /// [`Sums`].
+    pub(super) sums: *mut Line,
     /// The sums start with this call: what is in `sums` does not count.
     pub(super) fresh: bool,
     /// A multiple of [`UNROLL`].
@@ -68,7 +68,7 @@ pub(crate) struct Tile {
     /// Where the values will go, to fetch it in time.
     pub(super) to: Target,
     /// The next lines of W, to fetch `fetches` of them for 16 units; may point anywhere.
-    pub(super) next: *const u32,
+    pub(super) next: *const Line,
     pub(super) fetches: usize,
 }
 

@@ -16,7 +16,7 @@ unsafe fn f32_kernel<const ROWS: usize>(tile: &Tile) {
     let (w, sums) = unsafe {
         (
             std::slice::from_raw_parts(tile.w.cast::<f32>(), tile.units * 32),
-            std::slice::from_raw_parts_mut(tile.sums, ROWS * 32),
+            std::slice::from_raw_parts_mut(tile.sums.cast::<f32>(), ROWS * 32),
         )
     };
     // SAFETY: and for whole groups of 16 words for each row of X.
@@ -53,7 +53,7 @@ unsafe fn int8_kernel<const ROWS: usize>(tile: &Tile) {
     // SAFETY: the caller vouches for `units` x 32 words of W and for ROWS x 32 sums.
     let (w, sums) = unsafe {
         (
-            std::slice::from_raw_parts(tile.w, tile.units * 32),
+            std::slice::from_raw_parts(tile.w.cast::<u32>(), tile.units * 32),
             std::slice::from_raw_parts_mut(tile.sums.cast::<i32>(), ROWS * 32),
         )
     };
