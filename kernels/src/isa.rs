@@ -95,6 +95,7 @@ impl Isa {
         self.cache
     }
 
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn units(self) -> Units {
         self.units
     }

@@ -1,7 +1,6 @@
 //! Words by column to words by unit.
 
 use crate::Isa;
-use crate::isa::Level;
 use crate::packed::{Line, PANEL_LINES, WORDS};
 
 /// Most units of a block.
@@ -18,12 +17,12 @@ pub(crate) struct Columns(pub(crate) [[u32; UNITS]; PANEL_LINES * WORDS]);
 pub(crate) fn transpose(isa: Isa, columns: &Columns, lines: &mut [Line]) {
     assert!(lines.len() <= UNITS * PANEL_LINES, "{} lines", lines.len());
     #[cfg(target_arch = "x86_64")]
-    if isa.level() == Level::Avx512 {
+    if isa.level() == crate::isa::Level::Avx512 {
         // SAFETY: an `Isa` of this level exists only if the CPU has AVX-512F.
         return unsafe { x86::transpose(columns, lines) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (isa, Level::Portable);
+    let _ = isa;
     for (unit, lines) in lines.chunks_mut(PANEL_LINES).enumerate() {
         for (line, columns) in lines.iter_mut().zip(columns.0.as_chunks::<WORDS>().0) {
             for (word, column) in line.0.iter_mut().zip(columns) {

@@ -10,8 +10,8 @@ use std::arch::x86_64::{
 };
 use std::mem::transmute;
 
-use super::method::{Kernel, Tile, UNROLL, by_rows};
-use crate::packed::{Line, PANEL_LINES, WORDS};
+use super::method::{Kernel, Tile, by_rows};
+use crate::packed::{Line, PANEL_LINES, UNROLL, WORDS};
 
 /// Units of W that are fetched ahead.
 const AHEAD: usize = 16;

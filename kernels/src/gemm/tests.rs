@@ -108,7 +108,7 @@ fn int8_has_the_same_bits_on_every_instruction_set() {
 /// The largest error that a value of `arithmetic` may have, for a sum of `k` steps.
 ///
 /// f32: a chain of up to 128 steps and the additions of the blocks, each with a relative rounding
-/// of 2⁻²⁴. Halves: besides, both factors are rounded (2⁻⁹ bf16, 2⁻¹² f16, and f16's smallest step
+/// of 2⁻²⁴. Halves: besides, both factors are rounded (2⁻⁸ bf16, 2⁻¹¹ f16, and f16's smallest step
 /// is 2⁻²⁴), and the chains may be in f16. bf16's dot products round twice a pair. int8: half
 /// a unit of the row's largest value for each factor, on top of the other factor.
 fn bound(arithmetic: Arithmetic, x: &[f32], w: &[f32]) -> f64 {
@@ -121,9 +121,9 @@ fn bound(arithmetic: Arithmetic, x: &[f32], w: &[f32]) -> f64 {
     let f32_sums = 1.01 * chain * 2f64.powi(-24) * products;
     match arithmetic {
         Arithmetic::F32 => f32_sums,
-        Arithmetic::Bf16 => 2f64.powi(-8) * 1.01 * products + 2.0 * f32_sums,
+        Arithmetic::Bf16 => 2f64.powi(-7) * 1.01 * products + 2.0 * f32_sums,
         Arithmetic::F16 => {
-            let rounded = 2f64.powi(-11) * 1.01 * products + 2f64.powi(-24) * sum(&|x, w| x + w);
+            let rounded = 2f64.powi(-10) * 1.01 * products + 2f64.powi(-24) * sum(&|x, w| x + w);
             rounded + f32_sums + k.min(128.0) * (2f64.powi(-11) * 1.05 * products + 2f64.powi(-24))
         }
         Arithmetic::Int8 => {
