@@ -17,6 +17,7 @@
 mod arithmetic;
 mod attention;
 mod byte_stream;
+mod convert;
 pub mod cuda;
 mod exp2;
 mod gelu;
@@ -27,6 +28,7 @@ mod matrix;
 mod packed;
 mod pool;
 mod rows;
+mod transpose;
 
 pub use arithmetic::Arithmetic;
 pub use attention::{AttentionScratch, attention};
