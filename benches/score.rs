@@ -203,9 +203,13 @@ fn thresholds() -> Result<()> {
         for row in range {
             let (number, id, language, num_bytes, num_tokens) = document(row);
             let logit = noise(row as u64);
-            (rows.rows.push(number), rows.ids.push(id), rows.languages.push(language));
-            (rows.num_bytes.push(num_bytes), rows.num_tokens.push(num_tokens));
-            (rows.logits.push(Some(logit)), rows.scores.push(Some(sigmoid(logit))));
+            rows.rows.push(number);
+            rows.ids.push(id);
+            rows.languages.push(language);
+            rows.num_bytes.push(num_bytes);
+            rows.num_tokens.push(num_tokens);
+            rows.logits.push(Some(logit));
+            rows.scores.push(Some(sigmoid(logit)));
         }
         let path = run.scores_part("quality", shard, index);
         let stamp = write_scores(&path, &rows, ZSTD)?;
@@ -228,8 +232,11 @@ fn scores() -> Result<()> {
         rows.values = values.map(|i| noise(i as u64) * 0.3).collect();
         for row in range {
             let (number, id, language, num_bytes, num_tokens) = document(row);
-            (rows.rows.push(number), rows.ids.push(id), rows.languages.push(language));
-            (rows.num_bytes.push(num_bytes), rows.num_tokens.push(num_tokens));
+            rows.rows.push(number);
+            rows.ids.push(id);
+            rows.languages.push(language);
+            rows.num_bytes.push(num_bytes);
+            rows.num_tokens.push(num_tokens);
         }
         let path = run.embeddings_part(shard, index);
         let stamp = write_embeddings(&path, &rows, EmbeddingDtype::F32, ZSTD)?;
