@@ -10,6 +10,8 @@
 //! `score_baseline.py` on the same numbers, and a product of the same shape in memory.
 //! `SCORES` and `DOCUMENTS` set the sizes.
 
+#![expect(clippy::print_stdout, reason = "the report goes to the terminal")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -175,14 +177,13 @@ fn measure_alone(stage: &str, root: &Path, rows: usize) -> Result<()> {
 }
 
 /// The Python side of a comparison.
-fn baseline(args: &[&str], root: &Path) -> Result<()> {
+fn baseline(args: &[&str], root: &Path) {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/score_baseline.py");
     let status = Command::new(python).arg(script).args(args).arg(root).status();
     if !status.as_ref().is_ok_and(std::process::ExitStatus::success) {
         println!("no baseline: {status:?}");
     }
-    Ok(())
 }
 
 fn size(name: &str, default: usize) -> Result<usize> {
@@ -205,12 +206,13 @@ fn thresholds() -> Result<()> {
         for row in range {
             let (number, id, language, num_bytes, num_tokens) = document(row);
             let logit = noise(row as u64);
-            (rows.rows.push(number), rows.ids.push(id), rows.languages.push(language));
-            (
-                rows.num_bytes.push(num_bytes),
-                rows.num_tokens.get_or_insert_default().push(num_tokens),
-            );
-            (rows.logits.push(Some(logit)), rows.scores.push(Some(sigmoid(logit))));
+            rows.rows.push(number);
+            rows.ids.push(id);
+            rows.languages.push(language);
+            rows.num_bytes.push(num_bytes);
+            rows.num_tokens.get_or_insert_default().push(num_tokens);
+            rows.logits.push(Some(logit));
+            rows.scores.push(Some(sigmoid(logit)));
         }
         let path = run.scores_part("quality", shard, index);
         let stamp = write_scores(&path, &rows, ZSTD)?;
@@ -220,7 +222,8 @@ fn thresholds() -> Result<()> {
     measure_alone("threshold", dir.path(), num_rows)?;
     let raw: Vec<u8> = (0..num_rows as u64).flat_map(|row| noise(row).to_le_bytes()).collect();
     std::fs::write(dir.path().join("logits.f32"), raw)?;
-    baseline(&["threshold"], dir.path())
+    baseline(&["threshold"], dir.path());
+    Ok(())
 }
 
 fn scores() -> Result<()> {
@@ -233,11 +236,11 @@ fn scores() -> Result<()> {
         rows.values = values.map(|i| noise(i as u64) * 0.3).collect();
         for row in range {
             let (number, id, language, num_bytes, num_tokens) = document(row);
-            (rows.rows.push(number), rows.ids.push(id), rows.languages.push(language));
-            (
-                rows.num_bytes.push(num_bytes),
-                rows.num_tokens.get_or_insert_default().push(num_tokens),
-            );
+            rows.rows.push(number);
+            rows.ids.push(id);
+            rows.languages.push(language);
+            rows.num_bytes.push(num_bytes);
+            rows.num_tokens.get_or_insert_default().push(num_tokens);
         }
         let path = run.embeddings_part(shard, index);
         let stamp = write_embeddings(&path, &rows, EmbeddingDtype::F32, ZSTD)?;
@@ -250,7 +253,8 @@ fn scores() -> Result<()> {
         measure_alone(stage, dir.path(), num_rows)?;
         RunDir::open(dir.path())?.discard_from(Stage::Score)?;
     }
-    baseline(&["score"], dir.path())
+    baseline(&["score"], dir.path());
+    Ok(())
 }
 
 /// The products of both heads alone, in memory.

@@ -101,7 +101,8 @@ fn visit_block(
         for document in &documents {
             let (id, ordinal) = (document.id.as_str(), document.ordinal);
             let wanted = if wants_id(document) { (id, ordinal) } else { ("not to be seen", 0) };
-            (ids.push(wanted.0), ordinals.push(wanted.1));
+            ids.push(wanted.0);
+            ordinals.push(wanted.1);
         }
     }
     let (len, heads) = (documents.len(), &heads);

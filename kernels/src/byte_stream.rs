@@ -45,12 +45,13 @@ fn join_f16_body(streams: &[u8], from: usize, out: &mut [f32]) {
     }
 }
 
+/// 2^112, the distance between the biases of the exponents of f32 and f16.
+const REBIAS: f32 = f32::from_bits((127 + 112) << 23);
+
 /// The f16 of these bits.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
 fn widen(bits: u16) -> f32 {
-    /// 2^112, the distance of the exponents' biases.
-    const REBIAS: f32 = f32::from_bits((127 + 112) << 23);
     let (sign, rest) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7fff));
     // Exact: a power of two times at most 11 bits. Subnormals become normal in the product.
     let finite = (f32::from_bits(rest << 13) * REBIAS).to_bits();

@@ -6,6 +6,8 @@ use crate::isa::vectorized;
 /// Sums side by side, so that one addition does not wait for the one before; their order is part of
 /// the result.
 const LANES: usize = 8;
+/// Values compared side by side: four vectors of the widest instruction set.
+const WIDTH: usize = 64;
 
 vectorized! {
     /// Whether all values of each row of `rows` `[finite.len(), columns]` are finite.
@@ -89,8 +91,6 @@ vectorized! {
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
 fn raise_to_row_max_body(rows: &[f32], columns: usize, best: &mut [f32]) {
-    /// Four vectors of the widest instruction set.
-    const WIDTH: usize = 64;
     assert!(rows.len() == best.len() * columns, "{} rows of {columns}", best.len());
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     for (i, best) in best.iter_mut().enumerate() {
@@ -144,7 +144,8 @@ mod tests {
             relu(isa, &mut values);
             assert!(values[3].is_nan());
             values[3] = 0.0;
-            assert_eq!(values, [0.0, 0.0, 2.0, 0.0, 0.0, f32::INFINITY]);
+            let expected = [0.0f32, 0.0, 2.0, 0.0, 0.0, f32::INFINITY];
+            assert_eq!(values.map(f32::to_bits), expected.map(f32::to_bits));
         }
     }
 
@@ -181,7 +182,8 @@ mod tests {
                     rows[columns + at] = 2.0;
                     let mut best = [1.5, 1.5];
                     raise_to_row_max(isa, &rows, columns, &mut best);
-                    assert_eq!(best, [1.5, 2.0], "{at} of {columns}");
+                    let bits = best.map(f32::to_bits);
+                    assert_eq!(bits, [1.5f32, 2.0].map(f32::to_bits), "{at} of {columns}");
                 }
             }
         }

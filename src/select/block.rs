@@ -41,13 +41,15 @@ pub struct Wanted {
 
 impl Wanted {
     /// Whether id and ordinal of one of the rows of `heads` (by head) are looked at.
+    #[expect(clippy::float_cmp, reason = "the very logit is looked for")]
     pub fn wants_any_id(&self, heads: &[HeadColumn<'_>]) -> bool {
-        // A sum of comparisons, without an early end, is what compilers vectorise.
-        let num_with = |&(head, logit): &(usize, f32)| -> usize {
+        let is_there = |&(head, logit): &(usize, f32)| {
             let logits = heads.get(head).map_or(&[][..], |column| column.logits);
-            logits.iter().map(|&found| usize::from(found == logit)).sum()
+            // Equal as numbers: zeros of both signs are one place in the order. Counted to the end,
+            // which compilers vectorise.
+            logits.iter().filter(|&&found| found == logit).count() > 0
         };
-        self.ids.iter().any(|wanted| num_with(wanted) > 0)
+        self.ids.iter().any(is_there)
     }
 }
 

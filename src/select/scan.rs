@@ -80,17 +80,20 @@ impl Gathered {
             return (Candidates { logits, scores, weights: None, rows: None, block }, rejected);
         };
         let (logits, scores, weights) = (column.logits, column.scores, block.weights);
-        let all_present = column.present.is_none_or(|present| present.iter().all(|&there| there));
-        // A sum of comparisons, without an early end, is what compilers vectorise.
-        let is_nan = |(logit, score): (&f32, &f32)| u64::from(logit.is_nan() | score.is_nan());
-        let num_nan: u64 = logits.iter().zip(scores).map(is_nan).sum();
-        if all_present && num_nan == 0 {
+        // Without an early end these are what compilers vectorise.
+        let all_present =
+            column.present.is_none_or(|present| present.iter().fold(true, |all, &is| all & is));
+        let any_nan = |values: &[f32]| values.iter().fold(false, |any, v| any | v.is_nan());
+        if all_present && !any_nan(logits) && !any_nan(scores) {
             let rejected = Rejected::default();
             return (Candidates { logits, scores, weights, rows: None, block }, rejected);
         }
         let mut rejected = Rejected::default();
         let Self { logits, scores, rows, .. } = self;
-        (logits.clear(), scores.clear(), rows.clear(), self.weights.clear());
+        logits.clear();
+        scores.clear();
+        rows.clear();
+        self.weights.clear();
         for i in 0..block.len {
             let (logit, score) = (column.logits[i], column.scores[i]);
             if column.present.is_some_and(|present| !present[i]) {
@@ -98,7 +101,9 @@ impl Gathered {
             } else if logit.is_nan() || score.is_nan() {
                 rejected.num_nan += 1;
             } else {
-                (logits.push(logit), scores.push(score), rows.push(i));
+                logits.push(logit);
+                scores.push(score);
+                rows.push(i);
             }
         }
         let weights = weights.map(|weights| {

@@ -19,19 +19,30 @@ const SUM_VALUES: usize = 1 << 32;
 /// Sums of mantissas side by side, so that one addition does not wait for the one before.
 const LANES: usize = 4;
 
+/// Exponent and signed mantissa of `value`.
+fn parts(value: f32) -> (usize, i64) {
+    let bits = value.to_bits();
+    let exponent = (bits >> 23) as usize & 0xff;
+    let implicit_one = u32::from(exponent != 0) << 23;
+    let mantissa = i64::from(bits & 0x7f_ffff | implicit_one);
+    (exponent, if bits >> 31 == 1 { -mantissa } else { mantissa })
+}
+
 impl ExactSum {
     /// Adds the finite ones of `values`.
     fn add(&mut self, values: &[f32]) {
         for values in values.chunks(SUM_VALUES) {
             let mut sums = [[0i64; 256]; LANES];
-            for values in values.chunks(LANES) {
-                for (sums, &value) in sums.iter_mut().zip(values) {
-                    let bits = value.to_bits();
-                    let exponent = (bits >> 23) as usize & 0xff;
-                    let implicit_one = u32::from(exponent != 0) << 23;
-                    let mantissa = i64::from(bits & 0x7f_ffff | implicit_one);
-                    sums[exponent] += if bits >> 31 == 1 { -mantissa } else { mantissa };
+            let (blocks, rest) = values.as_chunks::<LANES>();
+            for block in blocks {
+                for lane in 0..LANES {
+                    let (exponent, mantissa) = parts(block[lane]);
+                    sums[lane][exponent] += mantissa;
                 }
+            }
+            for &value in rest {
+                let (exponent, mantissa) = parts(value);
+                sums[0][exponent] += mantissa;
             }
             // What is not finite has the last exponent.
             for (exponent, total) in self.mantissas.iter_mut().enumerate().take(255) {
@@ -154,13 +165,17 @@ impl Bins {
 
     /// Counts documents whose bin is the whole part of `place(score)`.
     fn add_places(&mut self, scores: &[f32], place: impl Fn(f64) -> f64) {
+        // The cast saturates: below `low`, and in bins without width (NaN), this is bin 0.
+        let bin = |score: f32| (place(f64::from(score)) as usize).min(NUM_BINS - 1);
         let mut counts = [[0u64; NUM_BINS]; LANES];
-        for scores in scores.chunks(LANES) {
-            for (counts, &score) in counts.iter_mut().zip(scores) {
-                // The cast saturates: below `low`, and in bins without width (NaN), this is bin 0.
-                let bin = place(f64::from(score)) as usize;
-                counts[bin.min(NUM_BINS - 1)] += 1;
+        let (blocks, rest) = scores.as_chunks::<LANES>();
+        for block in blocks {
+            for lane in 0..LANES {
+                counts[lane][bin(block[lane])] += 1;
             }
+        }
+        for &score in rest {
+            counts[0][bin(score)] += 1;
         }
         for (bin, total) in self.counts.iter_mut().enumerate() {
             *total += counts.iter().map(|counts| counts[bin]).sum::<u64>();

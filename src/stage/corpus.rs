@@ -224,7 +224,9 @@ impl ScannedPart<'_> {
             let mut places = None;
             if let (Some(documents), Some(language)) = (&mut documents, self.language) {
                 let kept = documents.keep_language(language)?;
-                blocks.iter_mut().for_each(|block| block.keep(&kept));
+                for block in &mut blocks {
+                    block.keep(&kept);
+                }
                 places = Some(kept);
             }
             let mut heads = vec![HeadColumn::default(); self.num_heads];

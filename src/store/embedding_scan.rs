@@ -222,7 +222,8 @@ mod tests {
             rows.chunk_offsets.push(rows.chunk_offsets[i] + count);
         }
         let values = 0..rows.chunk_offsets[chunks.len()] * hidden_size;
-        rows.values = values.map(|i| (i as f32).sin() * 2f32.powi(i as i32 % 40 - 20)).collect();
+        rows.values =
+            values.map(|i| (i as f32).sin() * 2f32.powf(i as f32 % 40.0 - 20.0)).collect();
         rows
     }
 
