@@ -30,6 +30,11 @@ fn auto_takes_the_cpu_where_there_is_no_card_and_says_so_once() -> TestResult {
     let log = String::from_utf8(output.stderr)?;
     let said = format!("encoding on the CPU, in {}", on_the_cpu());
     assert_eq!(log.matches(&said).count(), 1, "{log}");
+    let summary = String::from_utf8(output.stdout)?;
+    assert!(
+        summary.contains(&format!("embeddings were computed in {}", on_the_cpu())),
+        "{summary}"
+    );
     work.command("run", "cpu").args(["--device", "cpu"]).assert().success();
     assert_eq!(digests(&work.path("out/export"))?, digests(&work.path("cpu/export"))?);
     Ok(())

@@ -1,5 +1,6 @@
 //! The encoder against transformers (goldens made by `golden/encoder.py`) and candle.
 
+mod dtypes;
 mod loading;
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Matrix products of one thread beside the multiply-add rate that this CPU reaches in registers.
 //!
-//! `cargo bench -p polysift-kernels --bench gemm -- [f32|bf16|f16|int8]... [M]`; best and median of short
-//! repeats, because machines are shared.
+//! `cargo bench -p polysift-kernels --bench gemm -- [f32|bf16|f16|int8]... [portable|avx2|avx512] [M]`;
+//! best and median of short repeats, because machines are shared.
 #![expect(clippy::print_stdout, reason = "a report")]
 
 use polysift_kernels::{
@@ -21,12 +21,15 @@ fn main() {
         std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let m = arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(1024);
     let named = |name: &str| arguments.iter().any(|a| a == name);
+    let isas = Isa::available();
+    let isa = isas.into_iter().rfind(|isa| named(isa.name())).unwrap_or_else(Isa::detect);
     let none = !ALL.iter().any(|(name, _)| named(name));
     for (name, arithmetic) in ALL.into_iter().filter(|(name, _)| none || named(name)) {
+        packing(isa, name, arithmetic);
         for (n, k, tail) in
             [(3072, 768, "bias"), (3072, 768, "gelu"), (768, 3072, "bias"), (2304, 768, "bias")]
         {
-            product(name, arithmetic, (m, n, k), tail);
+            product(isa, name, arithmetic, (m, n, k), tail);
         }
     }
 }
@@ -55,9 +58,40 @@ fn values(count: usize) -> Vec<f32> {
     .collect()
 }
 
-fn product(name: &str, arithmetic: Arithmetic, (m, n, k): (usize, usize, usize), tail: &str) {
+/// Keys and values of a head of 64, a sequence of 512; cycles' worth of f32 multiply-adds a value.
+fn packing(isa: Isa, name: &str, arithmetic: Arithmetic) {
+    let (tokens, width) = (512, 64);
+    let x = values(tokens * 3 * 768);
+    let x = Matrix::new(&x, tokens, width, 3 * 768);
+    let mut packed = PackedMatrix::default();
+    for transposed in [false, true] {
+        if transposed && arithmetic == Arithmetic::Int8 {
+            continue;
+        }
+        let mut times: Vec<f64> = (0..200)
+            .map(|_| {
+                let start = seconds();
+                if transposed {
+                    packed.pack_transposed(isa, arithmetic, x);
+                } else {
+                    packed.pack(isa, arithmetic, x);
+                }
+                (seconds() - start) * 1e9 / (tokens * width) as f64
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        println!("{name:5} pack, transposed {transposed}: median {:.3} ns a value", times[100]);
+    }
+}
+
+fn product(
+    isa: Isa,
+    name: &str,
+    arithmetic: Arithmetic,
+    (m, n, k): (usize, usize, usize),
+    tail: &str,
+) {
     let (x, w, bias) = (values(m * k), values(n * k), values(n));
-    let isa = Isa::detect();
     let w = PackedMatrix::new(isa, arithmetic, Matrix::new(&w, n, k, k));
     let epilogue = match tail {
         "bias" => Epilogue::Bias(&bias),
@@ -108,7 +142,7 @@ fn peak() -> f64 {
     if !is_x86_feature_detected!("avx512f") {
         return f64::NAN;
     }
-    let steps = 100_000;
+    let steps = 100_000_u64;
     let start = seconds();
     // SAFETY: the CPU has AVX-512F, as asked above; all registers that change are named.
     unsafe {

@@ -95,7 +95,6 @@ impl Quantisation {
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
     pub(crate) fn integer(self, value: f32) -> i32 {
         // Adding 1.5 · 2²³ leaves the nearest integer, ties to even, in the low bits.
         const MAGIC: f32 = 12_582_912.0;

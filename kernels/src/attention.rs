@@ -6,13 +6,9 @@
 //!
 //! A row depends on no other query. In f32 all instruction sets give the same bits.
 
-#[cfg(target_arch = "x86_64")]
-mod pack_f16;
 mod weights;
 #[cfg(target_arch = "x86_64")]
 mod weights_f16;
-
-use std::ops::Range;
 
 use crate::gemm::method::{Form, MAX_TILE_ROWS, Method};
 use crate::gemm::{direct::multiply, rows};
@@ -73,7 +69,8 @@ pub fn attention(
     let arithmetic = own(isa, arithmetic);
     let method = Method::new(isa, arithmetic);
     let AttentionScratch { keys, values, queries, scores, sums } = scratch;
-    pack(isa, method, arithmetic, [k, v], [keys, values]);
+    keys.pack(isa, arithmetic, k);
+    values.pack_transposed(isa, arithmetic, v);
 
     let tile_rows = method.kernels.len();
     let panels = length.div_ceil(method.panel);
@@ -83,7 +80,7 @@ pub fn attention(
     let tiles = length.div_ceil(tile_rows);
     for tile in 0..tiles {
         let (first, end) = (length * tile / tiles, length * (tile + 1) / tiles);
-        pack_queries(isa, method, q, first..end, queries);
+        rows::pack(isa, method.form, q, std::iter::once(first..end), queries);
         let mut softmax = Softmax {
             scale: std::f32::consts::LOG2_E / (head_size as f32).sqrt(),
             largest: [f32::NEG_INFINITY; MAX_TILE_ROWS],
@@ -102,39 +99,6 @@ pub fn attention(
             }
         }
     }
-}
-
-fn pack(
-    isa: Isa,
-    method: Method,
-    arithmetic: Arithmetic,
-    [k, v]: [Matrix<'_>; 2],
-    [keys, values]: [&mut PackedMatrix; 2],
-) {
-    #[cfg(target_arch = "x86_64")]
-    if method.form == Form::F16 {
-        pack_f16::pack(isa, keys, k);
-        pack_f16::pack_transposed(isa, values, v);
-        return;
-    }
-    keys.pack(isa, arithmetic, k);
-    values.pack_transposed(isa, arithmetic, v);
-}
-
-fn pack_queries(
-    isa: Isa,
-    method: Method,
-    q: Matrix<'_>,
-    rows: Range<usize>,
-    queries: &mut GemmScratch,
-) {
-    #[cfg(target_arch = "x86_64")]
-    if method.form == Form::F16 {
-        let lines = q.columns().div_ceil(WORDS) * rows.len();
-        queries.x.resize(queries.x.len().max(lines), Line::ZERO);
-        return pack_f16::pack_rows(isa, q, rows, &mut queries.x[..lines]);
-    }
-    rows::pack(isa, method.form, q, std::iter::once(rows), queries);
 }
 
 /// What a CPU computes itself of `arithmetic`, or what is as good.

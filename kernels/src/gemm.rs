@@ -50,6 +50,7 @@ pub enum Epilogue<'a> {
 pub struct GemmScratch {
     /// Packed rows of X.
     pub(crate) x: Vec<Line>,
+    row: rows::Row,
     /// Scales of the rows of X; int8 only.
     scales: Vec<f32>,
     /// A stretch of a panel in f32, where W is kept in less.
@@ -68,8 +69,8 @@ pub struct GemmScratch {
 /// # Precision
 /// With `u = 2⁻²⁴` and blocks of `b = 128` steps, the error of a value is at most
 /// - f32: `(b + k / b) · u · Σ|x·w|`;
-/// - bf16: that of f32 and `2⁻⁸ · Σ|x·w|` for the rounded factors;
-/// - f16: that of f32 and `2⁻¹¹ · Σ|x·w|`, with sums in f16 `b · 2⁻¹¹ · Σ|x·w|`;
+/// - bf16: that of f32 and `2⁻⁷ · Σ|x·w|` for the rounded factors;
+/// - f16: that of f32 and `2⁻¹⁰ · Σ|x·w|`, with sums in f16 `b · 2⁻¹¹ · Σ|x·w|` more;
 /// - int8: half a unit of each factor.
 pub fn gemm(
     isa: Isa,

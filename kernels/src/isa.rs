@@ -95,6 +95,7 @@ impl Isa {
         self.cache
     }
 
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn units(self) -> Units {
         self.units
     }
@@ -202,7 +203,7 @@ macro_rules! vectorized {
 macro_rules! inlined {
     ($($item:item)*) => {$(
         #[inline(always)]
-        #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+        #[allow(clippy::inline_always, reason = "must land in the function with the CPU features")]
         $item
     )*};
 }

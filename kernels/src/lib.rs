@@ -16,6 +16,7 @@
 
 mod arithmetic;
 mod attention;
+mod convert;
 pub mod cuda;
 mod exp2;
 mod gelu;
@@ -25,6 +26,7 @@ mod layer_norm;
 mod matrix;
 mod packed;
 mod pool;
+mod transpose;
 
 pub use arithmetic::Arithmetic;
 pub use attention::{AttentionScratch, attention};

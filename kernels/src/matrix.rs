@@ -20,6 +20,7 @@ pub struct MatrixMut<'a> {
 
 /// The place of some values of a [`MatrixMut`]: a hint, never read or written.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512's kernels fetch"))]
 pub(crate) struct Target {
     pub(crate) start: *const f32,
     /// From one row to the next.

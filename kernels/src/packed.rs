@@ -1,7 +1,8 @@
 //! The right-hand side of a matrix multiplication, in the order in which the kernels read it.
 
-use crate::arithmetic::{Quantisation, bf16_bits, f16_bits, largest_magnitude};
-use crate::isa::{inlined, vectorized};
+use crate::arithmetic::{Quantisation, largest_magnitude};
+use crate::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
+use crate::transpose::{Columns, UNITS, transpose};
 use crate::{Arithmetic, Isa, Matrix};
 
 /// 32-bit words in a cache line.
@@ -50,11 +51,31 @@ impl PackedMatrix {
     /// As [`PackedMatrix::new`], into the memory of `self`.
     pub fn pack(&mut self, isa: Isa, arithmetic: Arithmetic, weights: Matrix<'_>) {
         self.resize(arithmetic, weights.rows(), weights.columns());
-        match arithmetic {
-            Arithmetic::F32 => pack_f32(isa, self, weights),
-            Arithmetic::Bf16 => pack_bf16(isa, self, weights),
-            Arithmetic::F16 => pack_f16(isa, self, weights),
-            Arithmetic::Int8 => pack_int8(isa, self, weights),
+        let units = self.units();
+        let quantisations = self.quantise(weights);
+        let mut columns = Columns([[0; UNITS]; PANEL_LINES * WORDS]);
+        for p in 0..self.panels() {
+            for first in (0..units).step_by(UNITS) {
+                let count = UNITS.min(units - first);
+                for (i, words) in columns.0.iter_mut().enumerate() {
+                    let column = p * PANEL_LINES * WORDS + i;
+                    let words = &mut words[..count];
+                    words.fill(0);
+                    match arithmetic {
+                        Arithmetic::F32 => f32_words(weights, column, first, words),
+                        Arithmetic::Bf16 => bf16_words(isa, weights, column, first, words),
+                        Arithmetic::F16 => f16_words(isa, weights, column, first, words),
+                        Arithmetic::Int8 => {
+                            let Some(&of_row) = quantisations.get(column) else { continue };
+                            let row = weights.row(column);
+                            let sum = int8_words(isa, of_row, row, first, words);
+                            self.offsets[column] += 128 * sum;
+                        }
+                    }
+                }
+                let lines = (p * units + first) * PANEL_LINES;
+                transpose(isa, &columns, &mut self.lines[lines..][..count * PANEL_LINES]);
+            }
         }
     }
 
@@ -63,12 +84,39 @@ impl PackedMatrix {
     /// # Panics
     /// If `arithmetic` is int8, which only weights are packed for.
     pub fn pack_transposed(&mut self, isa: Isa, arithmetic: Arithmetic, values: Matrix<'_>) {
+        assert!(arithmetic != Arithmetic::Int8, "int8 is packed from [outputs, depth]");
         self.resize(arithmetic, values.columns(), values.rows());
-        match arithmetic {
-            Arithmetic::F32 => transpose_f32(isa, self, values),
-            Arithmetic::Bf16 => transpose_bf16(isa, self, values),
-            Arithmetic::F16 => transpose_f16(isa, self, values),
-            Arithmetic::Int8 => assert!(values.rows() == 0, "int8 is packed from [outputs, depth]"),
+        let units = self.units();
+        let mut words = vec![0; self.panels() * PANEL_LINES * WORDS];
+        let mut halves = [vec![0; self.outputs], vec![0; self.outputs]];
+        for unit in 0..units {
+            match (arithmetic, values.get(unit * arithmetic.steps())) {
+                (_, None) => words.fill(0),
+                (Arithmetic::Bf16, Some(even)) => {
+                    to_bf16(isa, even, &mut halves[0]);
+                    match values.get(2 * unit + 1) {
+                        Some(odd) => to_bf16(isa, odd, &mut halves[1]),
+                        None => halves[1].fill(0),
+                    }
+                    interleaved(isa, &halves[0], &halves[1], &mut words);
+                }
+                (Arithmetic::F16, Some(row)) => {
+                    halves[0].resize(self.outputs.next_multiple_of(2), 0);
+                    to_f16(isa, row, &mut halves[0][..self.outputs]);
+                    pairs(isa, &halves[0], &mut words);
+                }
+                (_, Some(row)) => {
+                    for (word, value) in words.iter_mut().zip(row) {
+                        *word = value.to_bits();
+                    }
+                }
+            }
+            for (p, words) in words.as_chunks::<WORDS>().0.chunks(PANEL_LINES).enumerate() {
+                let lines = &mut self.lines[(p * units + unit) * PANEL_LINES..][..PANEL_LINES];
+                for (line, words) in lines.iter_mut().zip(words) {
+                    line.0 = *words;
+                }
+            }
         }
     }
 
@@ -94,64 +142,36 @@ impl PackedMatrix {
             + size_of_val(&self.offsets[..])
     }
 
-    /// Zeros for `outputs` and `depth`, in the memory that is there.
-    pub(crate) fn resize(&mut self, arithmetic: Arithmetic, outputs: usize, depth: usize) {
+    /// Makes room; what was there stays, to be overwritten.
+    fn resize(&mut self, arithmetic: Arithmetic, outputs: usize, depth: usize) {
         (self.arithmetic, self.outputs, self.depth) = (arithmetic, outputs, depth);
-        let panels = outputs.div_ceil(arithmetic.panel());
-        self.lines.clear();
-        self.lines.resize(panels * self.units() * PANEL_LINES, Line::ZERO);
-        self.scales.clear();
-        self.offsets.clear();
-        if arithmetic == Arithmetic::Int8 {
-            assert!(depth <= 1 << 16, "int8 sums of {depth} steps do not fit 32 bits");
-            self.scales.resize(panels * arithmetic.panel(), 0.0);
-            self.offsets.resize(panels * arithmetic.panel(), 0);
-        }
+        self.lines.resize(self.panels() * self.units() * PANEL_LINES, Line::ZERO);
     }
 
-    inlined! {
-        /// Fills all lines from words by column: `words(c, u, out)` writes units `u..` of column `c`
-        /// into as many of 16 zeros as there are. Two outputs of f16 make one column.
-        fn fill(&mut self, mut words: impl FnMut(usize, usize, &mut [u32; WORDS])) {
-            let units = self.units();
-            for (p, panel) in self.lines.chunks_exact_mut((units * PANEL_LINES).max(1)).enumerate() {
-                for line in 0..PANEL_LINES {
-                    let first = (p * PANEL_LINES + line) * WORDS;
-                    for (b, lines) in panel.chunks_mut(WORDS * PANEL_LINES).enumerate() {
-                        let mut block = [[0; WORDS]; WORDS];
-                        for (i, column) in block.iter_mut().enumerate() {
-                            words(first + i, b * WORDS, column);
-                        }
-                        for (u, lines) in lines.chunks_exact_mut(PANEL_LINES).enumerate() {
-                            lines[line] = Line(std::array::from_fn(|i| block[i][u]));
-                        }
-                    }
-                }
-            }
+    /// How each row of `weights` is written in int8; nothing in other arithmetics.
+    fn quantise(&mut self, weights: Matrix<'_>) -> Vec<Quantisation> {
+        self.scales.clear();
+        self.offsets.clear();
+        if self.arithmetic != Arithmetic::Int8 {
+            return Vec::new();
         }
+        assert!(self.depth <= 1 << 16, "int8 sums of {} steps do not fit 32 bits", self.depth);
+        let rows: Vec<_> = (0..self.outputs)
+            .map(|j| Quantisation::new(largest_magnitude(weights.row(j))))
+            .collect();
+        self.scales.extend(rows.iter().map(|row| row.scale));
+        self.scales.resize(self.panels() * self.arithmetic.panel(), 0.0);
+        self.offsets.resize(self.scales.len(), 0);
+        rows
+    }
 
-        /// Fills all lines: `words(u, c, out)` writes columns `c..` of unit `u` into as many of 16
-        /// zeros as there are.
-        fn fill_lines(&mut self, mut words: impl FnMut(usize, usize, &mut [u32; WORDS])) {
-            let units = self.units();
-            for (p, panel) in self.lines.chunks_exact_mut((units * PANEL_LINES).max(1)).enumerate() {
-                for (unit, lines) in panel.chunks_exact_mut(PANEL_LINES).enumerate() {
-                    for (i, line) in lines.iter_mut().enumerate() {
-                        words(unit, (p * PANEL_LINES + i) * WORDS, &mut line.0);
-                    }
-                }
-            }
-        }
+    fn panels(&self) -> usize {
+        self.outputs.div_ceil(self.arithmetic.panel())
     }
 
     /// Units of the depth, with the padding.
     pub(crate) fn units(&self) -> usize {
         self.depth.div_ceil(self.arithmetic.steps()).next_multiple_of(UNROLL)
-    }
-
-    pub(crate) fn panels_mut(&mut self) -> impl Iterator<Item = &mut [Line]> {
-        let lines = self.units() * PANEL_LINES;
-        self.lines.chunks_exact_mut(lines.max(1))
     }
 
     /// Panel `p`: `[units, PANEL_LINES]`.
@@ -167,106 +187,45 @@ impl PackedMatrix {
     }
 }
 
-vectorized! { fn pack_f32(packed: &mut PackedMatrix, weights: Matrix<'_>) = pack_f32_body }
-vectorized! { fn pack_bf16(packed: &mut PackedMatrix, weights: Matrix<'_>) = pack_bf16_body }
-vectorized! { fn pack_f16(packed: &mut PackedMatrix, weights: Matrix<'_>) = pack_f16_body }
-vectorized! { fn pack_int8(packed: &mut PackedMatrix, weights: Matrix<'_>) = pack_int8_body }
-vectorized! { fn transpose_f32(packed: &mut PackedMatrix, values: Matrix<'_>) = transpose_f32_body }
-vectorized! { fn transpose_bf16(packed: &mut PackedMatrix, values: Matrix<'_>) = transpose_bf16_body }
-vectorized! { fn transpose_f16(packed: &mut PackedMatrix, values: Matrix<'_>) = transpose_f16_body }
-
-inlined! {
-    fn pack_f32_body(packed: &mut PackedMatrix, weights: Matrix<'_>) {
-        packed.fill(|column, first, words| {
-            let Some(row) = weights.get(column) else { return };
-            for (word, value) in words.iter_mut().zip(from(row, first)) {
-                *word = value.to_bits();
-            }
-        });
+/// Writes units `first..` of output `column` into as many of `words` (zeros) as there are.
+fn f32_words(weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
+    for (word, value) in words.iter_mut().zip(part(weights, column, first, UNITS)) {
+        *word = value.to_bits();
     }
+}
 
-    fn pack_bf16_body(packed: &mut PackedMatrix, weights: Matrix<'_>) {
-        packed.fill(|column, first, words| {
-            let Some(row) = weights.get(column) else { return };
-            let pairs = padded::<{ 2 * WORDS }>(from(row, 2 * first));
-            for (word, pair) in words.iter_mut().zip(pairs.as_chunks().0) {
-                let [even, odd] = *pair;
-                *word = bf16_bits(even) | bf16_bits(odd) << 16;
-            }
-        });
-    }
+/// As [`f32_words`], two steps a word.
+fn bf16_words(isa: Isa, weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
+    let values = part(weights, column, 2 * first, 2 * UNITS);
+    let mut halves = [0; 2 * UNITS];
+    to_bf16(isa, values, &mut halves);
+    pairs(isa, &halves, words);
+}
 
-    fn pack_f16_body(packed: &mut PackedMatrix, weights: Matrix<'_>) {
-        packed.fill(|column, first, words| {
-            for (shift, j) in [(0, 2 * column), (16, 2 * column + 1)] {
-                let Some(row) = weights.get(j) else { return };
-                for (word, &value) in words.iter_mut().zip(from(row, first)) {
-                    *word |= f16_bits(value) << shift;
-                }
-            }
-        });
+/// As [`f32_words`], outputs `2 · column` and the next in a word.
+fn f16_words(isa: Isa, weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
+    let mut halves = [[0; UNITS]; 2];
+    for (i, halves) in halves.iter_mut().enumerate() {
+        let values = part(weights, 2 * column + i, first, UNITS);
+        to_f16(isa, values, &mut halves[..values.len()]);
     }
+    interleaved(isa, &halves[0], &halves[1], words);
+}
 
-    fn pack_int8_body(packed: &mut PackedMatrix, weights: Matrix<'_>) {
-        let rows: Vec<Quantisation> = (0..weights.rows())
-            .map(|j| Quantisation::new(largest_magnitude(weights.row(j))))
-            .collect();
-        let mut offsets = std::mem::take(&mut packed.offsets);
-        packed.fill(|column, first, words| {
-            let Some(row) = weights.get(column) else { return };
-            let fours = padded::<{ 4 * WORDS }>(from(row, 4 * first));
-            for (word, four) in words.iter_mut().zip(fours.as_chunks::<4>().0) {
-                let integers = four.map(|value| rows[column].integer(value));
-                offsets[column] += 128 * integers.iter().sum::<i32>();
-                *word = u32::from_le_bytes(integers.map(|integer| integer as u8));
-            }
-        });
-        packed.offsets = offsets;
-        for (scale, row) in packed.scales.iter_mut().zip(&rows) {
-            *scale = row.scale;
-        }
+/// As [`f32_words`], for a row, four steps a word; returns the sum of the integers.
+fn int8_words(isa: Isa, how: Quantisation, row: &[f32], first: usize, words: &mut [u32]) -> i32 {
+    let values = &row[(4 * first).min(row.len())..(4 * (first + UNITS)).min(row.len())];
+    let mut bytes = [0; 4 * UNITS];
+    to_integers(isa, how, values, &mut bytes);
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
     }
+    bytes.iter().map(|byte| i32::from(byte.cast_signed())).sum()
+}
 
-    fn transpose_f32_body(packed: &mut PackedMatrix, values: Matrix<'_>) {
-        packed.fill_lines(|unit, first, words| {
-            let Some(row) = values.get(unit) else { return };
-            for (word, value) in words.iter_mut().zip(from(row, first)) {
-                *word = value.to_bits();
-            }
-        });
-    }
-
-    fn transpose_bf16_body(packed: &mut PackedMatrix, values: Matrix<'_>) {
-        packed.fill_lines(|unit, first, words| {
-            for (shift, k) in [(0, 2 * unit), (16, 2 * unit + 1)] {
-                let Some(row) = values.get(k) else { return };
-                for (word, &value) in words.iter_mut().zip(from(row, first)) {
-                    *word |= bf16_bits(value) << shift;
-                }
-            }
-        });
-    }
-
-    fn transpose_f16_body(packed: &mut PackedMatrix, values: Matrix<'_>) {
-        packed.fill_lines(|unit, first, words| {
-            let Some(row) = values.get(unit) else { return };
-            let pairs = padded::<{ 2 * WORDS }>(from(row, 2 * first));
-            for (word, pair) in words.iter_mut().zip(pairs.as_chunks().0) {
-                let [even, odd] = *pair;
-                *word = f16_bits(even) | f16_bits(odd) << 16;
-            }
-        });
-    }
-
-    /// The values from `first` on: none in the padding of a panel.
-    fn from(values: &[f32], first: usize) -> &[f32] {
-        &values[first.min(values.len())..]
-    }
-
-    fn padded<const LENGTH: usize>(values: &[f32]) -> [f32; LENGTH] {
-        let mut padded = [0.0; LENGTH];
-        let length = LENGTH.min(values.len());
-        padded[..length].copy_from_slice(&values[..length]);
-        padded
-    }
+/// Up to `most` values of row `i` from `first`: none in the padding of a panel.
+fn part(weights: Matrix<'_>, i: usize, first: usize, most: usize) -> &[f32] {
+    let row = weights.get(i).unwrap_or_default();
+    let row = &row[first.min(row.len())..];
+    &row[..most.min(row.len())]
 }

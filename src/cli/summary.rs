@@ -59,6 +59,10 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
         print_cuts(context, &heads)?;
     }
     print_status(&status);
+    let frozen = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    if let Some(dtype) = frozen["encoder"]["dtype"].as_str() {
+        line(&format!("embeddings were computed in {dtype}"));
+    }
     line(&format!("run directory: {}", context.run.root().display()));
     if stages.contains(&Stage::Export) {
         line(&format!("selected documents: {}", context.run.path("export").display()));

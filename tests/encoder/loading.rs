@@ -22,7 +22,7 @@ fn the_default_model_needs_no_files() -> Result<()> {
 }
 
 /// A copy of a golden model to damage.
-fn copy(name: &str) -> Result<tempfile::TempDir> {
+pub(super) fn copy(name: &str) -> Result<tempfile::TempDir> {
     let directory = tempfile::tempdir()?;
     for entry in std::fs::read_dir(golden(name))? {
         let entry = entry?;

@@ -1,17 +1,19 @@
 //! The weights of softmax in f16, for the products of AVX512-FP16.
 
 use std::arch::x86_64::{
-    _mm512_add_ps, _mm512_fmadd_ps, _mm512_fmsub_ps, _mm512_load_ps, _mm512_loadu_ps,
-    _mm512_max_ps, _mm512_scalef_ps, _mm512_set1_ps, _mm512_storeu_ps, _mm512_sub_ps,
+    _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm512_add_ps, _mm512_cvtepu16_epi32,
+    _mm512_cvtps_ph, _mm512_fmadd_ps, _mm512_fmsub_ps, _mm512_load_ps, _mm512_loadu_ps,
+    _mm512_max_ps, _mm512_or_si512, _mm512_scalef_ps, _mm512_set1_ps, _mm512_slli_epi32,
+    _mm512_store_si512, _mm512_storeu_ps, _mm512_sub_ps,
 };
 
 use super::Softmax;
-use super::pack_f16::store_twice;
 use crate::Isa;
 use crate::exp2::{LOWEST, ROUND};
 use crate::packed::Line;
 
 /// Of `(2^r - 1) / r`, a tenth of f16's rounding off; see coefficients.py.
+const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 const POLYNOMIAL: [f32; 4] = [0.693_124_1, 0.240_240_99, 0.055_906_44, 0.009_582_845];
 
 /// The powers of `scores` `[rows, panel]` as packed rows, each twice in a word; their sums go to
@@ -50,7 +52,10 @@ fn weigh_avx512(scores: &[Line], weights: &mut [Line], rows: usize, softmax: &mu
             }
             let power = _mm512_scalef_ps(p, n);
             sum = _mm512_add_ps(sum, power);
-            store_twice(power, weights);
+            let once = _mm512_cvtepu16_epi32(_mm512_cvtps_ph::<NEAREST>(power));
+            let twice = _mm512_or_si512(once, _mm512_slli_epi32::<16>(once));
+            // SAFETY: as above.
+            unsafe { _mm512_store_si512(weights.0.as_mut_ptr().cast(), twice) };
         }
         // SAFETY: 16 values.
         unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), sum) };

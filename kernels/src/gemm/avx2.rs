@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 };
 
 use super::method::{Kernel, Tile, by_rows};
-use crate::packed::WORDS;
+use crate::packed::{PANEL_LINES, WORDS};
 
 pub(super) const F32: [Kernel; 6] = by_rows!(f32_kernel: 1 2 3 4 5 6);
 /// With AVX-VNNI.
@@ -20,7 +20,7 @@ pub(super) const INT8_BY_PAIRS: [Kernel; 4] = by_rows!(pairs_kernel: 1 2 3 4);
 /// The CPU has AVX2 and FMA; the pointers of `tile` cover `ROWS` rows.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn f32_kernel<const ROWS: usize>(tile: &Tile) {
-    for half in [0, 16] {
+    for half in 0..PANEL_LINES {
         let mut done = 0;
         loop {
             let end = tile.units.min(done + tile.block);
@@ -39,7 +39,7 @@ unsafe fn f32_kernel<const ROWS: usize>(tile: &Tile) {
                     done += 1;
                 }
                 for (i, sums) in sums.iter().enumerate() {
-                    let to = tile.sums.add(i * 2 * WORDS + half);
+                    let to = tile.sums.add(i * PANEL_LINES + half).cast::<f32>();
                     let before = if first {
                         [_mm256_setzero_ps(); 2]
                     } else {
@@ -60,7 +60,7 @@ unsafe fn f32_kernel<const ROWS: usize>(tile: &Tile) {
 /// The CPU has AVX-VNNI; the pointers of `tile` cover `ROWS` rows.
 #[target_feature(enable = "avx2,avxvnni")]
 unsafe fn int8_kernel<const ROWS: usize>(tile: &Tile) {
-    for half in [0, 16] {
+    for half in 0..PANEL_LINES {
         let mut sums = [[_mm256_setzero_si256(); 2]; ROWS];
         // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
         unsafe {
@@ -82,7 +82,7 @@ unsafe fn int8_kernel<const ROWS: usize>(tile: &Tile) {
 #[target_feature(enable = "avx2")]
 unsafe fn pairs_kernel<const ROWS: usize>(tile: &Tile) {
     let low = _mm256_set1_epi16(0xff);
-    for half in [0, 16] {
+    for half in 0..PANEL_LINES {
         let mut sums = [[_mm256_setzero_si256(); 2]; ROWS];
         // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
         unsafe {
@@ -109,7 +109,7 @@ unsafe fn pairs_kernel<const ROWS: usize>(tile: &Tile) {
 /// Word `unit` of the first row of X, and 16 columns of W at it.
 ///
 /// # Safety
-/// `unit` is one of `tile`'s, `half` 0 or 16.
+/// `unit` is one of `tile`'s, `half` 0 or 1.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn operands<const ROWS: usize>(
@@ -120,7 +120,7 @@ unsafe fn operands<const ROWS: usize>(
     // SAFETY: X holds whole groups of 16 words of each row, W 32 words of each unit.
     unsafe {
         let x = tile.x.add(unit / WORDS * ROWS * WORDS + unit % WORDS).cast();
-        let w = tile.w.add(unit * 2 * WORDS + half).cast::<__m256i>();
+        let w = tile.w.add(unit * PANEL_LINES + half).cast::<__m256i>();
         (x, [_mm256_load_si256(w), _mm256_load_si256(w.add(1))])
     }
 }
@@ -128,14 +128,14 @@ unsafe fn operands<const ROWS: usize>(
 /// Adds `sums` to 16 columns of those of `tile`.
 ///
 /// # Safety
-/// The sums of `tile` have `ROWS` rows, `half` is 0 or 16.
+/// The sums of `tile` have `ROWS` rows, `half` is 0 or 1.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn add<const ROWS: usize>(tile: &Tile, half: usize, sums: &[[__m256i; 2]; ROWS]) {
     for (i, sums) in sums.iter().enumerate() {
         // SAFETY: 16 values of row `i`, within its 32.
         unsafe {
-            let to = tile.sums.add(i * 2 * WORDS + half).cast::<__m256i>();
+            let to = tile.sums.add(i * PANEL_LINES + half).cast::<__m256i>();
             let before = if tile.fresh {
                 [_mm256_setzero_si256(); 2]
             } else {

@@ -10,8 +10,8 @@ use std::arch::x86_64::{
 };
 use std::mem::transmute;
 
-use super::method::{Kernel, Tile, UNROLL, by_rows};
-use crate::packed::WORDS;
+use super::method::{Kernel, Tile, by_rows};
+use crate::packed::{Line, PANEL_LINES, UNROLL, WORDS};
 
 /// Units of W that are fetched ahead.
 const AHEAD: usize = 16;
@@ -42,16 +42,16 @@ pub(super) const $kernels: [Kernel; 14] = by_rows!($name: 1 2 3 4 5 6 7 8 9 10 1
                         }
                         for _ in 0..tile.fetches {
                             _mm_prefetch::<_MM_HINT_T1>(next.cast());
-                            next = next.wrapping_add(WORDS);
+                            next = next.wrapping_add(1);
                         }
                         for group in 0..block.min(WORDS) / UNROLL {
                             for unit in 0..UNROLL {
-                                fetch(w.wrapping_add(AHEAD * 2 * WORDS));
+                                fetch(w.wrapping_add(AHEAD * PANEL_LINES));
                                 let columns = [
                                     _mm512_load_si512(w.cast()),
-                                    _mm512_load_si512(w.add(WORDS).cast()),
+                                    _mm512_load_si512(w.add(1).cast()),
                                 ];
-                                w = w.add(2 * WORDS);
+                                w = w.add(PANEL_LINES);
                                 let x = x.add(group * UNROLL + unit);
                                 for (i, sums) in sums.iter_mut().enumerate() {
                                     let value =
@@ -133,11 +133,11 @@ fn f16_step(sum: __m512h, x: __m512i, w: __m512i) -> __m512h {
 #[target_feature(enable = "avx512f,avx512vl")]
 unsafe fn f32_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512; 2]; ROWS]) {
     for (i, sums) in sums.iter().enumerate() {
-        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        // SAFETY: the 32 values of row `i`, in two lines.
         unsafe {
-            let to = tile.sums.add(i * 32);
-            _mm512_store_ps(to, sums[0]);
-            _mm512_store_ps(to.add(16), sums[1]);
+            let to = tile.sums.add(2 * i);
+            _mm512_store_ps(to.cast(), sums[0]);
+            _mm512_store_ps(to.add(1).cast(), sums[1]);
         }
     }
 }
@@ -148,9 +148,9 @@ unsafe fn f32_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512; 2]; ROWS]) 
 #[target_feature(enable = "avx512f,avx512vl")]
 unsafe fn f32_add<const ROWS: usize>(tile: &Tile, sums: &[[__m512; 2]; ROWS]) {
     for (i, sums) in sums.iter().enumerate() {
-        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        // SAFETY: the 32 values of row `i`, in two lines.
         unsafe {
-            let (low, high) = (tile.sums.add(i * 32), tile.sums.add(i * 32 + 16));
+            let (low, high) = (tile.sums.add(2 * i).cast(), tile.sums.add(2 * i + 1).cast());
             _mm512_store_ps(low, _mm512_add_ps(_mm512_load_ps(low), sums[0]));
             _mm512_store_ps(high, _mm512_add_ps(_mm512_load_ps(high), sums[1]));
         }
@@ -163,11 +163,11 @@ unsafe fn f32_add<const ROWS: usize>(tile: &Tile, sums: &[[__m512; 2]; ROWS]) {
 #[target_feature(enable = "avx512f,avx512vl")]
 unsafe fn int8_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512i; 2]; ROWS]) {
     for (i, sums) in sums.iter().enumerate() {
-        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        // SAFETY: the 32 values of row `i`, in two lines.
         unsafe {
-            let to = tile.sums.add(i * 32);
+            let to = tile.sums.add(2 * i);
             _mm512_store_si512(to.cast(), sums[0]);
-            _mm512_store_si512(to.add(16).cast(), sums[1]);
+            _mm512_store_si512(to.add(1).cast(), sums[1]);
         }
     }
 }
@@ -178,9 +178,9 @@ unsafe fn int8_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512i; 2]; ROWS]
 #[target_feature(enable = "avx512f,avx512vl")]
 unsafe fn int8_add<const ROWS: usize>(tile: &Tile, sums: &[[__m512i; 2]; ROWS]) {
     for (i, sums) in sums.iter().enumerate() {
-        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        // SAFETY: the 32 values of row `i`, in two lines.
         unsafe {
-            let (low, high) = (tile.sums.add(i * 32).cast(), tile.sums.add(i * 32 + 16).cast());
+            let (low, high) = (tile.sums.add(2 * i).cast(), tile.sums.add(2 * i + 1).cast());
             _mm512_store_si512(low, _mm512_add_epi32(_mm512_load_si512(low), sums[0]));
             _mm512_store_si512(high, _mm512_add_epi32(_mm512_load_si512(high), sums[1]));
         }
@@ -210,17 +210,17 @@ unsafe fn f16_add<const ROWS: usize>(tile: &Tile, sums: &[[__m512h; 2]; ROWS]) {
 /// Adds f16 sums in f32. Not inlined: within a kernel it takes the sums' registers.
 ///
 /// # Safety
-/// `to` has 32 values for each register of `sums`, aligned to 64 bytes.
+/// `to` has two lines for each register of `sums`.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512vl,avx512fp16")]
-unsafe fn add_halves<const FIRST: bool>(to: *mut f32, sums: &[__m512h]) {
+unsafe fn add_halves<const FIRST: bool>(to: *mut Line, sums: &[__m512h]) {
     for (i, sum) in sums.iter().enumerate() {
         let halves = (&raw const *sum).cast::<__m256i>();
         for half in 0..2 {
-            // SAFETY: 16 of the 32 values of a register, and as many of `to`.
+            // SAFETY: 16 of the 32 values of a register, and one line.
             unsafe {
                 let value = _mm512_cvtph_ps(_mm256_load_si256(halves.add(half)));
-                let to = to.add(i * 32 + half * 16);
+                let to = to.add(2 * i + half).cast();
                 let sum = if FIRST { value } else { _mm512_add_ps(_mm512_load_ps(to), value) };
                 _mm512_store_ps(to, sum);
             }
@@ -231,11 +231,11 @@ unsafe fn add_halves<const FIRST: bool>(to: *mut f32, sums: &[__m512h]) {
 /// Fetches two lines that will be read.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "one instruction a line")]
-fn fetch(lines: *const u32) {
+fn fetch(lines: *const Line) {
     // SAFETY: a hint; it reads nothing.
     unsafe {
         _mm_prefetch::<_MM_HINT_T0>(lines.cast());
-        _mm_prefetch::<_MM_HINT_T0>(lines.wrapping_add(WORDS).cast());
+        _mm_prefetch::<_MM_HINT_T0>(lines.wrapping_add(1).cast());
     }
 }
 

@@ -44,8 +44,8 @@ vectorized! { fn expand_f16(panel: &[Line], expanded: &mut [Line]) = expand_f16_
 
 inlined! {
     fn expand_bf16_body(panel: &[Line], expanded: &mut [Line]) {
-        // Not a constant for the compiler: it would unroll the loops below and not vectorise them.
-        let width = WORDS.min(panel.len());
+        // A secret from the compiler, which would unroll the loops below and not vectorise them.
+        let width = std::hint::black_box(WORDS);
         let (steps, _) = expanded.as_chunks_mut::<{ 2 * PANEL_LINES }>();
         for (pairs, steps) in panel.as_chunks::<PANEL_LINES>().0.iter().zip(steps) {
             let (even, odd) = steps.split_at_mut(PANEL_LINES);

@@ -5,14 +5,12 @@ use super::portable;
 use super::{avx2, avx512};
 use crate::isa::Level;
 use crate::matrix::Target;
-use crate::packed::{PANEL_LINES, WORDS};
+use crate::packed::{Line, PANEL_LINES, WORDS};
 use crate::{Arithmetic, Isa};
 
 /// Steps of the depth whose products are summed before they are added to the sum of all: the
 /// error grows with the length of a chain.
 pub(super) const BLOCK: usize = 128;
-/// Units that kernels take at a time.
-pub(super) use crate::packed::UNROLL;
 /// Most rows of a tile.
 pub(crate) const MAX_TILE_ROWS: usize = 14;
 /// Columns of the widest panel.
@@ -28,6 +26,7 @@ impl Sums {
 }
 
 /// What a 32-bit word of packed X holds; W has the same form.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "units that x86 alone has"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A value in f32, rounded to the arithmetic; W is expanded to f32 where it is not.
@@ -52,23 +51,24 @@ impl Form {
 }
 
 /// One call of a micro-kernel: the sums of `rows` x one panel.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512's kernels fetch"))]
 pub(crate) struct Tile {
     /// `[units / 16, rows, 16]` words, the last group padded.
     pub(super) x: *const u32,
-    /// `[units, 32]` words, aligned to 64 bytes.
-    pub(super) w: *const u32,
-    /// The array of [`Sums`].
-    pub(super) sums: *mut f32,
+    /// `[units, 32]` words.
+    pub(super) w: *const Line,
+    /// [`Sums`].
+    pub(super) sums: *mut Line,
     /// The sums start with this call: what is in `sums` does not count.
     pub(super) fresh: bool,
-    /// A multiple of [`UNROLL`].
+    /// A multiple of [`crate::packed::UNROLL`].
     pub(super) units: usize,
     /// Units whose sum is added to that of all, a multiple of 16.
     pub(super) block: usize,
     /// Where the values will go, to fetch it in time.
     pub(super) to: Target,
     /// The next lines of W, to fetch `fetches` of them for 16 units; may point anywhere.
-    pub(super) next: *const u32,
+    pub(super) next: *const Line,
     pub(super) fetches: usize,
 }
 
@@ -87,16 +87,15 @@ pub(crate) struct Method {
 
 impl Method {
     pub(crate) fn new(isa: Isa, arithmetic: Arithmetic) -> Self {
-        let (units, level) = (isa.units(), isa.level());
-        let (form, kernels): (_, &'static [Kernel]) = match (arithmetic, level) {
+        let (form, kernels): (_, &'static [Kernel]) = match (arithmetic, isa.level()) {
             #[cfg(target_arch = "x86_64")]
-            (Arithmetic::Bf16, Level::Avx512) if units.bf16 => (Form::Bf16, &avx512::BF16),
+            (Arithmetic::Bf16, Level::Avx512) if isa.units().bf16 => (Form::Bf16, &avx512::BF16),
             #[cfg(target_arch = "x86_64")]
-            (Arithmetic::F16, Level::Avx512) if units.fp16 => (Form::F16, &avx512::F16),
+            (Arithmetic::F16, Level::Avx512) if isa.units().fp16 => (Form::F16, &avx512::F16),
             #[cfg(target_arch = "x86_64")]
-            (Arithmetic::Int8, Level::Avx512) if units.vnni => (Form::Int8, &avx512::INT8),
+            (Arithmetic::Int8, Level::Avx512) if isa.units().vnni => (Form::Int8, &avx512::INT8),
             #[cfg(target_arch = "x86_64")]
-            (Arithmetic::Int8, Level::Avx2) if units.vnni => (Form::Int8, &avx2::INT8),
+            (Arithmetic::Int8, Level::Avx2) if isa.units().vnni => (Form::Int8, &avx2::INT8),
             #[cfg(target_arch = "x86_64")]
             (Arithmetic::Int8, Level::Avx2 | Level::Avx512) => (Form::Int8, &avx2::INT8_BY_PAIRS),
             (Arithmetic::Int8, Level::Portable) => (Form::Int8, &portable::INT8),

@@ -53,7 +53,7 @@ impl Panel<'_> {
         y: &mut MatrixMut<'_>,
         scratch: &mut GemmScratch,
     ) {
-        let GemmScratch { x, scales, panel, sums } = scratch;
+        let GemmScratch { x, scales, panel, sums, .. } = scratch;
         let Method { form, kernels, .. } = self.method;
         let (kept, w) = expand::stretch(self, depth.clone(), panel);
         let (row_lines, groups) = (self.units.div_ceil(WORDS), depth.len().div_ceil(WORDS));
@@ -69,13 +69,13 @@ impl Panel<'_> {
             assert!(w.len() == depth.len() * PANEL_LINES && height <= kernels.len());
             let tile = Tile {
                 x: x.as_ptr().cast(),
-                w: w.as_ptr().cast(),
-                sums: sums.0.as_mut_ptr().cast(),
+                w: w.as_ptr(),
+                sums: (&raw mut *sums).cast(),
                 fresh,
                 units: depth.len(),
                 block: if form == Form::Int8 { STRETCH } else { BLOCK / form.steps() },
                 to: y.target(tile_rows.start, self.columns.first, self.columns.width),
-                next: kept.as_ptr_range().end.wrapping_add(t * fetches * groups).cast(),
+                next: kept.as_ptr_range().end.wrapping_add(t * fetches * groups),
                 fetches,
             };
             // SAFETY: `x` and `w` are as long as `Tile` says (checked above), `sums` has room for

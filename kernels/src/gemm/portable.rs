@@ -16,7 +16,7 @@ unsafe fn f32_kernel<const ROWS: usize>(tile: &Tile) {
     let (w, sums) = unsafe {
         (
             std::slice::from_raw_parts(tile.w.cast::<f32>(), tile.units * 32),
-            std::slice::from_raw_parts_mut(tile.sums, ROWS * 32),
+            std::slice::from_raw_parts_mut(tile.sums.cast::<f32>(), ROWS * 32),
         )
     };
     // SAFETY: and for whole groups of 16 words for each row of X.
@@ -53,29 +53,37 @@ unsafe fn int8_kernel<const ROWS: usize>(tile: &Tile) {
     // SAFETY: the caller vouches for `units` x 32 words of W and for ROWS x 32 sums.
     let (w, sums) = unsafe {
         (
-            std::slice::from_raw_parts(tile.w, tile.units * 32),
+            std::slice::from_raw_parts(tile.w.cast::<u32>(), tile.units * 32),
             std::slice::from_raw_parts_mut(tile.sums.cast::<i32>(), ROWS * 32),
         )
     };
     // SAFETY: and for whole groups of 16 words for each row of X.
     let x =
         unsafe { std::slice::from_raw_parts(tile.x, tile.units.div_ceil(WORDS) * ROWS * WORDS) };
-    for (i, sums) in sums.chunks_exact_mut(32).enumerate() {
-        let mut totals = [0; 32];
+    if tile.fresh {
+        sums.fill(0);
+    }
+    for first in (0..32).step_by(COLUMNS) {
+        let mut totals = [[0; COLUMNS]; ROWS];
         for (unit, w) in w.chunks_exact(32).enumerate() {
-            let x = x[(unit / WORDS * ROWS + i) * WORDS + unit % WORDS].to_le_bytes();
-            for (total, &w) in totals.iter_mut().zip(w) {
-                let w = w.to_le_bytes().map(u8::cast_signed);
-                for (x, w) in x.into_iter().zip(w) {
-                    *total += i32::from(x) * i32::from(w);
+            let x = &x[unit / WORDS * ROWS * WORDS + unit % WORDS..];
+            for shift in [0, 8, 16, 24] {
+                let mut step = [0; COLUMNS];
+                for (step, w) in step.iter_mut().zip(&w[first..first + COLUMNS]) {
+                    *step = (w << (24 - shift)).cast_signed() >> 24;
+                }
+                for (i, totals) in totals.iter_mut().enumerate() {
+                    let x = (x[i * WORDS] >> shift & 0xff).cast_signed();
+                    for (total, w) in totals.iter_mut().zip(step) {
+                        *total += x * w;
+                    }
                 }
             }
         }
-        if tile.fresh {
-            sums.fill(0);
-        }
-        for (sum, total) in sums.iter_mut().zip(totals) {
-            *sum += total;
+        for (totals, row) in totals.iter().zip(sums.chunks_exact_mut(32)) {
+            for (sum, total) in row[first..].iter_mut().zip(totals) {
+                *sum += total;
+            }
         }
     }
 }

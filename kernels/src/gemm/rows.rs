@@ -7,9 +7,18 @@ use super::method::Form;
 use crate::arithmetic::{
     Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, largest_magnitude,
 };
+use crate::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
 use crate::isa::{inlined, vectorized};
 use crate::packed::{Line, WORDS};
 use crate::{Arithmetic, Isa, Matrix};
+
+/// A row on its way into tiles: long loops are what compilers vectorise.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    words: Vec<u32>,
+    halves: Vec<u16>,
+    bytes: Vec<u8>,
+}
 
 /// Packs `tiles`, which follow each other, into `scratch`: for each tile `[groups, rows, 16 words]`.
 pub(crate) fn pack(
@@ -19,104 +28,102 @@ pub(crate) fn pack(
     tiles: impl Iterator<Item = Range<usize>>,
     scratch: &mut GemmScratch,
 ) {
+    let GemmScratch { x: lines, scales, row, .. } = scratch;
     let groups = x.columns().div_ceil(WORDS * form.steps());
+    row.resize(groups * WORDS);
+    scales.clear();
     let mut used = 0;
-    scratch.scales.clear();
     for tile in tiles {
         let height = tile.len();
         let end = used + height * groups;
-        if scratch.x.len() < end {
-            scratch.x.resize(end, Line::ZERO);
+        if lines.len() < end {
+            lines.resize(end, Line::ZERO);
         }
-        let lines = &mut scratch.x[used..end];
-        for (i, row) in tile.enumerate() {
-            let (row, lines) = (x.row(row), lines.get_mut(i..).unwrap_or_default());
-            match form {
-                Form::F32(Arithmetic::Bf16) => f32_from_bf16(isa, row, lines, height),
-                Form::F32(Arithmetic::F16) => f32_from_f16(isa, row, lines, height),
-                Form::F32(_) => f32(isa, row, lines, height),
-                Form::Bf16 => bf16(isa, row, lines, height),
-                Form::F16 => f16(isa, row, lines, height),
-                Form::Int8 => int8(isa, row, lines, height, &mut scratch.scales),
+        for (i, values) in tile.map(|i| x.row(i)).enumerate() {
+            if form == Form::Int8 {
+                scales.push(row.quantise(isa, values));
+            } else {
+                row.convert(isa, form, values);
+            }
+            let lines = lines[used..end].iter_mut().skip(i).step_by(height);
+            for (line, words) in lines.zip(row.words.as_chunks().0) {
+                line.0 = *words;
             }
         }
         used = end;
     }
 }
 
-vectorized! { fn f32(row: &[f32], lines: &mut [Line], height: usize) = f32_body }
-vectorized! { fn f32_from_bf16(row: &[f32], lines: &mut [Line], height: usize) = f32_from_bf16_body }
-vectorized! { fn f32_from_f16(row: &[f32], lines: &mut [Line], height: usize) = f32_from_f16_body }
-vectorized! { fn bf16(row: &[f32], lines: &mut [Line], height: usize) = bf16_body }
-vectorized! { fn f16(row: &[f32], lines: &mut [Line], height: usize) = f16_body }
-vectorized! {
-    fn int8(row: &[f32], lines: &mut [Line], height: usize, scales: &mut Vec<f32>) = int8_body
+impl Row {
+    /// Makes room for `words` words, zeros where no value will be.
+    fn resize(&mut self, words: usize) {
+        self.words.clear();
+        self.words.resize(words, 0);
+        self.halves.clear();
+        self.halves.resize(2 * words, 0);
+        self.bytes.clear();
+        self.bytes.resize(4 * words, 0);
+    }
+
+    fn convert(&mut self, isa: Isa, form: Form, values: &[f32]) {
+        let Self { words, halves, .. } = self;
+        match form {
+            Form::F32(Arithmetic::Bf16) => rounded_to_bf16(isa, values, words),
+            Form::F32(Arithmetic::F16) => rounded_to_f16(isa, values, words),
+            Form::Bf16 => {
+                to_bf16(isa, values, halves);
+                pairs(isa, halves, words);
+            }
+            Form::F16 => {
+                let halves = &mut halves[..values.len()];
+                to_f16(isa, values, halves);
+                interleaved(isa, halves, halves, words);
+            }
+            Form::F32(_) | Form::Int8 => {
+                for (word, value) in words.iter_mut().zip(values) {
+                    *word = value.to_bits();
+                }
+            }
+        }
+    }
+
+    /// Returns the scale.
+    fn quantise(&mut self, isa: Isa, values: &[f32]) -> f32 {
+        let mut largest = 0;
+        find_largest(isa, values, &mut largest);
+        let quantisation = Quantisation::new(largest);
+        to_integers(isa, quantisation, values, &mut self.bytes);
+        unsigned(isa, &self.bytes, &mut self.words);
+        quantisation.scale
+    }
 }
 
+vectorized! { fn rounded_to_bf16(values: &[f32], words: &mut [u32]) = rounded_to_bf16_body }
+vectorized! { fn rounded_to_f16(values: &[f32], words: &mut [u32]) = rounded_to_f16_body }
+vectorized! { fn find_largest(values: &[f32], largest: &mut u32) = find_largest_body }
+vectorized! { fn unsigned(bytes: &[u8], words: &mut [u32]) = unsigned_body }
+
 inlined! {
-    /// The first `LENGTH` of `values`, or all and zeros.
-    fn padded<const LENGTH: usize>(values: &[f32]) -> [f32; LENGTH] {
-        if let Some(values) = values.first_chunk() {
-            return *values;
-        }
-        let mut padded = [0.0; LENGTH];
-        padded[..values.len()].copy_from_slice(values);
-        padded
-    }
-
-    fn f32_body(row: &[f32], lines: &mut [Line], height: usize) {
-        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(WORDS)) {
-            for (word, value) in line.0.iter_mut().zip(padded::<WORDS>(values)) {
-                *word = value.to_bits();
-            }
+    fn rounded_to_bf16_body(values: &[f32], words: &mut [u32]) {
+        for (word, &value) in words.iter_mut().zip(values) {
+            *word = bf16_value(bf16_bits(value)).to_bits();
         }
     }
 
-    fn f32_from_bf16_body(row: &[f32], lines: &mut [Line], height: usize) {
-        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(WORDS)) {
-            for (word, value) in line.0.iter_mut().zip(padded::<WORDS>(values)) {
-                *word = bf16_value(bf16_bits(value)).to_bits();
-            }
+    fn rounded_to_f16_body(values: &[f32], words: &mut [u32]) {
+        for (word, &value) in words.iter_mut().zip(values) {
+            *word = f16_value(f16_bits(value)).to_bits();
         }
     }
 
-    fn f32_from_f16_body(row: &[f32], lines: &mut [Line], height: usize) {
-        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(WORDS)) {
-            for (word, value) in line.0.iter_mut().zip(padded::<WORDS>(values)) {
-                *word = f16_value(f16_bits(value)).to_bits();
-            }
-        }
+    fn find_largest_body(values: &[f32], largest: &mut u32) {
+        *largest = largest_magnitude(values);
     }
 
-    fn bf16_body(row: &[f32], lines: &mut [Line], height: usize) {
-        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(2 * WORDS)) {
-            let values = padded::<{ 2 * WORDS }>(values);
-            for (i, word) in line.0.iter_mut().enumerate() {
-                *word = bf16_bits(values[2 * i]) | bf16_bits(values[2 * i + 1]) << 16;
-            }
-        }
-    }
-
-    fn f16_body(row: &[f32], lines: &mut [Line], height: usize) {
-        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(WORDS)) {
-            for (word, value) in line.0.iter_mut().zip(padded::<WORDS>(values)) {
-                *word = f16_bits(value) * 0x1_0001;
-            }
-        }
-    }
-
-    fn int8_body(row: &[f32], lines: &mut [Line], height: usize, scales: &mut Vec<f32>) {
-        let quantisation = Quantisation::new(largest_magnitude(row));
-        scales.push(quantisation.scale);
-        for (line, values) in lines.iter_mut().step_by(height).zip(row.chunks(4 * WORDS)) {
-            let values = padded::<{ 4 * WORDS }>(values);
-            let mut bytes = [0; 4 * WORDS];
-            for (byte, value) in bytes.iter_mut().zip(values) {
-                *byte = (quantisation.integer(value) + 128) as u8;
-            }
-            for (word, bytes) in line.0.iter_mut().zip(bytes.as_chunks().0) {
-                *word = u32::from_le_bytes(*bytes);
-            }
+    /// Adds 128 to each byte, which turns the bit of its sign.
+    fn unsigned_body(bytes: &[u8], words: &mut [u32]) {
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes) ^ 0x8080_8080;
         }
     }
 }

@@ -1,0 +1,121 @@
+//! The types that the CPU computes in beside f32.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use polysift::config::{Dtype, EncoderConfig, Pooling};
+use polysift::encoder::{Model, load};
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+
+use super::loading::copy;
+use super::{Expected, MODELS, config, embed, golden, offline, worst_distance};
+
+const DTYPES: [Dtype; 4] = [Dtype::F32, Dtype::Bf16, Dtype::F16, Dtype::Int8];
+
+fn open(model: &Path, pooling: Pooling, dtype: Dtype) -> Result<Model> {
+    Ok(load(&EncoderConfig { dtype, ..config(model, pooling) }, &offline())?)
+}
+
+/// Largest relative L2 distance from transformers' f32. Every product rounds its two factors: a
+/// relative error of 2^-9 in bf16 and 2^-12 in f16, in int8 up to 1/254 of the largest of a row, which
+/// is some 3 times its root mean square. The errors of a sum are independent, so that of a product is
+/// as large, relative to its typical value; so are those of the four products of each of the one or two
+/// layers here: sqrt(2 · 4 · 2) = 4 times that of one factor. In f16 each of up to 128 steps of a sum is
+/// rounded too, relative to a part that grows like a root: sqrt(128 / 2) = 8 more for each product,
+/// sqrt(4 · 2 · (2 + 64)) = 23 in all. Twice that for the worst of some dozen rows.
+fn tolerance(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::Bf16 => 2.0 * 4.0 * 2f64.powi(-9),
+        Dtype::F16 => 2.0 * 23.0 * 2f64.powi(-12),
+        Dtype::Int8 => 2.0 * 4.0 * 3.0 / 254.0,
+        _ => 1e-5,
+    }
+}
+
+#[test]
+fn golden_embeddings_of_every_dtype() -> Result<()> {
+    for name in MODELS {
+        let directory = golden(name);
+        let expected = Expected::read(&directory)?;
+        for (dtype, pooling) in DTYPES.iter().flat_map(|&d| [(d, Pooling::Mean), (d, Pooling::Cls)])
+        {
+            let model = open(&directory, pooling, dtype)?;
+            let width = model.encoder.info().hidden_size;
+            let embeddings = embed(model.encoder.as_ref(), &expected.chunks, 700)?;
+            let distance = worst_distance(&embeddings, expected.of(pooling), width);
+            ensure!(distance <= tolerance(dtype), "{name} in {dtype}, {pooling:?}: {distance:e}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn threads_batches_and_order_change_no_bit_in_any_dtype() -> Result<()> {
+    let pools = [1, 2]
+        .map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build())
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?;
+    let lengths = [3usize, 130, 17, 64, 1, 255, 33, 90];
+    let chunks: Vec<Vec<u32>> = lengths
+        .iter()
+        .map(|&length| (0..length).map(|i| 3 + (i * length % 110) as u32).collect())
+        .collect();
+    let reversed: Vec<Vec<u32>> = chunks.iter().rev().cloned().collect();
+    for dtype in DTYPES {
+        let model = open(&golden("head16-prefixed"), Pooling::Mean, dtype)?;
+        let encoder = model.encoder.as_ref();
+        let width = encoder.info().hidden_size;
+        let expected = pools[1].install(|| embed(encoder, &chunks, 16_384))?;
+        let actual = pools[0].install(|| embed(encoder, &reversed, 300))?;
+        for (row, other) in expected.chunks(width).zip(actual.chunks(width).rev()) {
+            ensure!(row == other, "{dtype}");
+        }
+    }
+    Ok(())
+}
+
+/// A copy of a golden model whose feed-forward part has states a million times as large, inside.
+fn with_large_states() -> Result<tempfile::TempDir> {
+    let directory = copy("head16-prefixed")?;
+    let path = directory.path().join("model.safetensors");
+    let bytes = std::fs::read(&path)?;
+    let file = SafeTensors::deserialize(&bytes)?;
+    let mut scaled = BTreeMap::new();
+    for (name, factor) in [("intermediate.dense.weight", 1e6f32), ("output.dense.weight", 1e-6)] {
+        let name = format!("roberta.encoder.layer.1.{name}");
+        let data = file.tensor(&name)?;
+        let values = data.data().as_chunks::<4>().0;
+        let values = values.iter().flat_map(|&b| (f32::from_le_bytes(b) * factor).to_le_bytes());
+        scaled.insert(name, values.collect::<Vec<u8>>());
+    }
+    let mut tensors: BTreeMap<_, _> = file.tensors().into_iter().collect();
+    for (name, values) in &scaled {
+        let before = tensors.get(name).context("no such tensor")?;
+        let tensor = TensorView::new(before.dtype(), before.shape().to_vec(), values)?;
+        tensors.insert(name.clone(), tensor);
+    }
+    std::fs::write(&path, safetensors::serialize(tensors, None)?)?;
+    Ok(directory)
+}
+
+#[test]
+fn what_f16_cannot_hold_is_encoded_in_f32() -> Result<()> {
+    let directory = with_large_states()?;
+    let chunks = Expected::read(&golden("head16-prefixed"))?.chunks;
+    let embed = |dtype| -> Result<Vec<f32>> {
+        let model = open(directory.path(), Pooling::Mean, dtype)?;
+        embed(model.encoder.as_ref(), &chunks, 700)
+    };
+    let exact = embed(Dtype::F32)?;
+    ensure!(exact.iter().all(|value| value.is_finite()));
+    let repaired = embed(Dtype::F16)?;
+    ensure!(repaired == exact, "the same bits as f32");
+    // bf16 and int8 have the range of f32.
+    for dtype in [Dtype::Bf16, Dtype::Int8] {
+        let embeddings = embed(dtype)?;
+        ensure!(embeddings != exact && embeddings.iter().all(|value| value.is_finite()), "{dtype}");
+    }
+    Ok(())
+}
