@@ -22,11 +22,13 @@ const HEAD_SIZE: usize = 64;
 /// Number and name of the elements, and what is to be counted.
 type Prepared = (usize, &'static str, Box<dyn FnMut()>);
 
-const OPS: [(&str, fn() -> Result<Prepared>); 7] = [
-    ("layer_norm", layer_norms),
-    ("gelu", gelus),
-    ("mean_rows", pools),
-    ("attention", attentions),
+type Prepare = fn() -> Result<Prepared>;
+
+const OPS: [(&str, Prepare); 7] = [
+    ("layer_norm", || Ok(layer_norms())),
+    ("gelu", || Ok(gelus())),
+    ("mean_rows", || Ok(pools())),
+    ("attention", || Ok(attentions())),
     ("tokenize-first", || tokenizer(Chunks::First)),
     ("tokenize-all", || tokenizer(Chunks::All)),
     ("head", head),
@@ -71,23 +73,23 @@ fn values(count: usize) -> Vec<f32> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-fn layer_norms() -> Result<Prepared> {
+fn layer_norms() -> Prepared {
     let (isa, x, gamma, beta) = (Isa::detect(), values(ROWS * WIDTH), values(WIDTH), values(WIDTH));
     let mut y = vec![0.0; x.len()];
-    Ok((x.len(), "values", Box::new(move || layer_norm(isa, &x, &gamma, &beta, 1e-5, &mut y))))
+    (x.len(), "values", Box::new(move || layer_norm(isa, &x, &gamma, &beta, 1e-5, &mut y)))
 }
 
-fn gelus() -> Result<Prepared> {
+fn gelus() -> Prepared {
     let (isa, mut x) = (Isa::detect(), values(ROWS * WIDTH));
-    Ok((x.len(), "values", Box::new(move || gelu(isa, &mut x))))
+    (x.len(), "values", Box::new(move || gelu(isa, &mut x)))
 }
 
-fn pools() -> Result<Prepared> {
+fn pools() -> Prepared {
     let (isa, x, mut y) = (Isa::detect(), values(ROWS * WIDTH), vec![0.0; WIDTH]);
-    Ok((x.len(), "values", Box::new(move || mean_rows(isa, &x, &mut y))))
+    (x.len(), "values", Box::new(move || mean_rows(isa, &x, &mut y)))
 }
 
-fn attentions() -> Result<Prepared> {
+fn attentions() -> Prepared {
     let isa = Isa::detect();
     let (states, mut out) = (values(3 * ROWS * HEAD_SIZE), vec![0.0; ROWS * HEAD_SIZE]);
     let mut scratch = AttentionScratch::default();
@@ -99,7 +101,7 @@ fn attentions() -> Result<Prepared> {
         let mut out = MatrixMut::new(&mut out, ROWS, HEAD_SIZE, HEAD_SIZE);
         attention(isa, Arithmetic::F32, [part(0), part(1), part(2)], &mut out, &mut scratch);
     };
-    Ok((ROWS * ROWS, "scores", Box::new(run)))
+    (ROWS * ROWS, "scores", Box::new(run))
 }
 
 fn tokenizer(chunks: Chunks) -> Result<Prepared> {
@@ -119,13 +121,16 @@ fn tokenizer(chunks: Chunks) -> Result<Prepared> {
         }
         texts.push(text);
     }
-    let bytes = texts.iter().map(String::len).sum();
+    let (count, unit) = match chunks {
+        Chunks::First => (texts.len(), "documents"),
+        Chunks::All => (texts.iter().map(String::len).sum(), "bytes"),
+    };
     let run = move || {
         for text in &texts {
             drop(black_box(tokenizer.chunks(text)));
         }
     };
-    Ok((bytes, "bytes", Box::new(run)))
+    Ok((count, unit, Box::new(run)))
 }
 
 fn head() -> Result<Prepared> {

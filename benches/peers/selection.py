@@ -31,6 +31,7 @@ from engine import Engine
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from cuda_rounding import agreement, distances, read, train_head  # noqa: E402
 
+MODELS = {"SEL": "random weights, base shape", "REAL": "polysift-mini"}
 MINI = pathlib.Path(__file__).parents[2] / "models/polysift-mini"
 RATES = (0.1, 0.05)
 RANDOM_TRAINING, TRAINING_SHARE = 500, 0.2
@@ -85,7 +86,7 @@ def compare(args, name, model, good, training):
     exact, done = embed(args, name, model, "f32")
     scores = heads(exact[:training], good[:training])
     tokens = sum(map(len, workload.read(args.data, name)))
-    records = [{"model": model.name, "dtype": "f32", "documents": len(exact) - training,
+    records = [{"model": MODELS[name], "dtype": "f32", "documents": len(exact) - training,
                 "tokens_per_sec": tokens / done["secs"]}]
     exact = exact[training:]
     for dtype in args.dtypes.split():
