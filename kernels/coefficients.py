@@ -1,12 +1,16 @@
-"""Fits the coefficients of src/exp.rs and src/gelu.rs; prints them as f32. Needs numpy and mpmath.
+"""Fits the coefficients of src/exp2.rs, src/attention/weights_f16.rs and src/gelu.rs; prints them as
+f32. Needs numpy, mpmath and scipy.
 
-exp: (exp(r) - 1 - r) / r^2 on |r| <= ln(2)/2, degree 4, error relative to exp.
-erf: erf(z) / z as a rational function of z^2 on |z| <= 4, degrees 6 and 4, relative error,
-by repeated linear least squares on Chebyshev nodes (Sanathanan-Koerner).
+exp2: (2^r - 1) / r on |r| <= 1/2, degree 5 (f16: 3), largest error relative to 2^r, by Lawson's
+weights on Chebyshev nodes.
+gelu: erf(x / sqrt 2) / 2x in u = 2 (x / bound)^2 - 1, degree 16, which is 1 / 2 bound at u = 1; least
+largest error of gelu, by Lawson's weights.
 """
 
 import numpy as np
-from mpmath import cos, erf, exp, log, lu_solve, matrix, mp, mpf, pi, sqrt
+from mpmath import cos, lu_solve, matrix, mp, mpf, pi, sqrt
+from numpy.polynomial import chebyshev, polynomial
+from scipy.special import erf
 
 mp.dps = 40
 
@@ -31,30 +35,31 @@ def show(name, values):
     print(name, [repr(float(np.float32(float(v)))) for v in values])
 
 
-half_ln2 = log(2) / 2
-rs = nodes(-half_ln2, half_ln2, 60)
-weights = [r**2 / exp(r) for r in rs]
-show(
-    "exp",
-    solve(
-        [[r**j * w for j in range(5)] for r, w in zip(rs, weights)],
-        [(exp(r) - 1 - r) / r**2 * w for r, w in zip(rs, weights)],
-    ),
-)
-LN2_HIGH = 0.693145751953125  # the upper 15 bits: n * LN2_HIGH is exact for every n that occurs
-show("ln2 low", [log(2) - mpf(LN2_HIGH)])
+for degree in (5, 3):
+    rs = nodes(mpf(-1) / 2, mpf(1) / 2, 80)
+    weights = [mpf(1)] * len(rs)
+    for _ in range(30):
+        c = solve(
+            [[sqrt(w) * r ** (j + 1) / 2**r for j in range(degree + 1)] for r, w in zip(rs, weights)],
+            [sqrt(w) * (2**r - 1) / 2**r for r, w in zip(rs, weights)],
+        )
+        errors = [
+            abs((1 + sum(a * r ** (j + 1) for j, a in enumerate(c))) / 2**r - 1) for r in rs
+        ]
+        weights = [w * e for w, e in zip(weights, errors)]
+        weights = [w / sum(weights) for w in weights]
+    show("exp2", c)
 
-bound, above, below = mpf(4), 6, 4
-us = nodes(mpf(0), mpf(1), 200)  # u = (z / bound)^2
-values = [erf(bound * sqrt(u)) / (bound * sqrt(u)) for u in us]
-denominator = [mpf(1)] * len(us)
-for _ in range(12):
-    rows = [
-        [u**j / (v * d) for j in range(above + 1)] + [-(u**j) / d for j in range(1, below + 1)]
-        for u, v, d in zip(us, values, denominator)
-    ]
-    c = solve(rows, [1 / d for d in denominator])
-    p, q = c[: above + 1], [mpf(1)] + c[above + 1 :]
-    denominator = [sum(q[j] * u**j for j in range(below + 1)) for u in us]
-show("erf numerator", [p[j] / bound ** (2 * j) for j in range(above + 1)])
-show("erf denominator", [q[j] / bound ** (2 * j) for j in range(below + 1)])
+BOUND, DEGREE = 5.65625, 16
+x = np.cos(np.pi * (np.arange(4000) + 0.5) / 8000) * BOUND
+u = 2 * (x / BOUND) ** 2 - 1
+last = 0.5 / BOUND
+right = erf(x / np.sqrt(2)) / (2 * x) - last
+basis = chebyshev.chebvander(u, DEGREE - 1) * (u - 1)[:, None]
+weights = np.ones_like(x)
+for _ in range(400):
+    scale = np.sqrt(weights) * x * x
+    c = np.linalg.lstsq(basis * scale[:, None], right * scale, rcond=None)[0]
+    weights *= np.abs((basis @ c - right) * x * x) ** 0.5
+    weights /= weights.sum()
+show("gelu", polynomial.polyadd(polynomial.polymul(chebyshev.cheb2poly(c), [-1, 1]), [last]))

@@ -1,54 +1,71 @@
 //! Which instruction set the kernels use; found at run time.
 
+use crate::Arithmetic;
+
 /// An instruction set that this CPU has: a value exists only after the CPU was asked, which is
 /// what makes calling the specialised code sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Isa(Level);
+pub struct Isa {
+    level: Level,
+    units: Units,
+    /// Bytes of the second-level cache.
+    cache: usize,
+}
+
+/// Where the CPU does not say: the least that its kind has today.
+const CACHE: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     Portable,
+    /// With FMA and F16C, which every CPU with AVX2 has.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
+/// What a CPU may have beyond its level, for matrix products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Units {
+    /// Dot products of bytes: AVX-VNNI or AVX-512 VNNI.
+    pub(crate) vnni: bool,
+    /// AVX-512 BF16 at twice the rate of f32.
+    pub(crate) bf16: bool,
+    /// AVX-512 FP16.
+    pub(crate) fp16: bool,
+}
+
 impl Isa {
+    const PORTABLE: Self = Self {
+        level: Level::Portable,
+        units: Units { vnni: false, bf16: false, fp16: false },
+        cache: CACHE,
+    };
+
     /// The fastest instruction set of this CPU.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            let avx512 = is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl");
-            if avx2 && avx512 {
-                return Self(Level::Avx512);
-            }
-            if avx2 {
-                return Self(Level::Avx2);
-            }
+        if let Some(mut best) = x86::all().pop() {
+            // Intel's run at half of the rate of f32: the expansion to f32 is faster.
+            best.units.bf16 &= x86::is_amd();
+            return best;
         }
-        Self(Level::Portable)
+        Self::PORTABLE
     }
 
     /// Every instruction set of this CPU, the portable one first; for tests and benches.
     pub fn available() -> Vec<Self> {
-        let mut all = vec![Self(Level::Portable)];
         #[cfg(target_arch = "x86_64")]
-        match Self::detect().0 {
-            Level::Portable => {}
-            Level::Avx2 => all.push(Self(Level::Avx2)),
-            Level::Avx512 => all.extend([Self(Level::Avx2), Self(Level::Avx512)]),
-        }
-        all
+        return [vec![Self::PORTABLE], x86::all()].concat();
+        #[cfg(not(target_arch = "x86_64"))]
+        vec![Self::PORTABLE]
     }
 
     /// `portable`, `avx2` or `avx512`.
     pub fn name(self) -> &'static str {
-        match self.0 {
+        match self.level {
             Level::Portable => "portable",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
@@ -57,8 +74,95 @@ impl Isa {
         }
     }
 
+    /// The arithmetic of two bytes a value whose products take clearly less time than f32's;
+    /// `None` where neither does.
+    pub fn fastest_half(self) -> Option<Arithmetic> {
+        let Units { bf16, fp16, .. } = self.units;
+        fp16.then_some(Arithmetic::F16).or(bf16.then_some(Arithmetic::Bf16))
+    }
+
+    /// Whether int8 products take clearly less time than f32's.
+    pub fn has_fast_int8(self) -> bool {
+        self.units.vnni
+    }
+
     pub(crate) fn level(self) -> Level {
-        self.0
+        self.level
+    }
+
+    /// Bytes.
+    pub(crate) fn second_level_cache(self) -> usize {
+        self.cache
+    }
+
+    pub(crate) fn units(self) -> Units {
+        self.units
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+
+    use super::{CACHE, Isa, Level, Units};
+
+    /// From the slowest to the fastest.
+    pub(super) fn all() -> Vec<Isa> {
+        let mut all = Vec::new();
+        let avx2 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        if avx2 {
+            let none = Units::default();
+            push(&mut all, Level::Avx2, none);
+            push(
+                &mut all,
+                Level::Avx2,
+                Units { vnni: is_x86_feature_detected!("avxvnni"), ..none },
+            );
+        }
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        if avx2 && avx512 {
+            let mut units = Units::default();
+            push(&mut all, Level::Avx512, units);
+            units.vnni = is_x86_feature_detected!("avx512vnni");
+            push(&mut all, Level::Avx512, units);
+            units.bf16 = is_x86_feature_detected!("avx512bf16");
+            push(&mut all, Level::Avx512, units);
+            units.fp16 = is_x86_feature_detected!("avx512fp16");
+            push(&mut all, Level::Avx512, units);
+        }
+        all
+    }
+
+    fn push(all: &mut Vec<Isa>, level: Level, units: Units) {
+        let isa = Isa { level, units, cache: second_level_cache() };
+        if all.last() != Some(&isa) {
+            all.push(isa);
+        }
+    }
+
+    fn second_level_cache() -> usize {
+        let bytes = if is_amd() {
+            (__cpuid(0x8000_0006).ecx >> 16) as usize * 1024
+        } else if __cpuid(0).eax >= 4 {
+            let leaf = __cpuid_count(4, 2);
+            let (ways, partitions) = ((leaf.ebx >> 22) + 1, (leaf.ebx >> 12 & 0x3ff) + 1);
+            let (line, sets) = ((leaf.ebx & 0xfff) + 1, leaf.ecx + 1);
+            [ways, partitions, line, sets].map(|n| n as usize).iter().product()
+        } else {
+            CACHE
+        };
+        // A hypervisor may say anything.
+        bytes.clamp(CACHE / 4, 2 * CACHE)
+    }
+
+    pub(super) fn is_amd() -> bool {
+        let vendor = __cpuid(0);
+        [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
     }
 }
 
@@ -93,4 +197,13 @@ macro_rules! vectorized {
         }
     };
 }
-pub(crate) use vectorized;
+
+/// Marks functions that must land in one with the CPU features.
+macro_rules! inlined {
+    ($($item:item)*) => {$(
+        #[inline(always)]
+        #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+        $item
+    )*};
+}
+pub(crate) use {inlined, vectorized};

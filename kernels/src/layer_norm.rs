@@ -1,9 +1,9 @@
-//! Layer norm over rows, alone and of a sum; statistics in f64.
+//! Layer norm over rows, alone and of a sum.
 
 use crate::isa::vectorized;
 
-/// Partial sums of a row: value `i` belongs to lane `i % LANES`, the lanes are added first to last.
-const LANES: usize = 16;
+/// Partial sums of a row: value `i` belongs to lane `i % LANES`.
+const LANES: usize = 64;
 
 vectorized! {
     /// Rows of `x` (`gamma.len()` f32 each) are normalised to mean 0 and variance 1 (biased, plus
@@ -31,9 +31,12 @@ vectorized! {
 #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
 fn layer_norm_body(x: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32]) {
     assert!(x.len() == out.len() && gamma.len() == beta.len(), "lengths differ");
-    out.copy_from_slice(x);
-    for row in out.chunks_exact_mut(gamma.len().max(1)) {
-        normalize(row, gamma, beta, eps);
+    let width = gamma.len().max(1);
+    for (row, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+        let scaling = Scaling::of(row, eps);
+        for (((out, &value), &g), &b) in out.iter_mut().zip(row).zip(gamma).zip(beta) {
+            *out = scaling.apply(value).mul_add(g, b);
+        }
     }
 }
 
@@ -55,50 +58,75 @@ fn add_layer_norm_body(
     for ((value, &a), &b) in out.iter_mut().zip(x).zip(addend) {
         *value = a + b;
     }
-    normalize(out, gamma, beta, eps);
-}
-
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
-fn normalize(row: &mut [f32], gamma: &[f32], beta: &[f32], eps: f64) {
-    let width = row.len() as f64;
-    let (chunks, tail) = row.as_chunks::<LANES>();
-    let mut lanes = [0.0f64; LANES];
-    for chunk in chunks {
-        for (lane, &value) in lanes.iter_mut().zip(chunk) {
-            *lane += f64::from(value);
-        }
-    }
-    for (lane, &value) in lanes.iter_mut().zip(tail) {
-        *lane += f64::from(value);
-    }
-    let mean = total(&lanes) / width;
-    let mut lanes = [0.0f64; LANES];
-    for chunk in chunks {
-        for (lane, &value) in lanes.iter_mut().zip(chunk) {
-            let difference = f64::from(value) - mean;
-            *lane = difference.mul_add(difference, *lane);
-        }
-    }
-    for (lane, &value) in lanes.iter_mut().zip(tail) {
-        let difference = f64::from(value) - mean;
-        *lane = difference.mul_add(difference, *lane);
-    }
-    let inverse = (1.0 / (total(&lanes) / width + eps).sqrt()) as f32;
-    let mean = mean as f32;
-    for ((value, &g), &b) in row.iter_mut().zip(gamma).zip(beta) {
-        *value = ((*value - mean) * inverse).mul_add(g, b);
+    let scaling = Scaling::of(out, eps);
+    for ((value, &g), &b) in out.iter_mut().zip(gamma).zip(beta) {
+        *value = scaling.apply(*value).mul_add(g, b);
     }
 }
 
+/// What makes the mean of a row 0 and its variance 1.
+struct Scaling {
+    /// Nearly the mean: sums of differences from it lose nothing, whatever the mean is.
+    center: f32,
+    inverse: f32,
+    shift: f32,
+}
+
+impl Scaling {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+    fn apply(&self, value: f32) -> f32 {
+        (value - self.center).mul_add(self.inverse, self.shift)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+    fn of(row: &[f32], eps: f64) -> Self {
+        let width = row.len() as f64;
+        let (chunks, tail) = row.as_chunks::<LANES>();
+        let mut last = [0.0; LANES];
+        last[..tail.len()].copy_from_slice(tail);
+        let mut sums = last;
+        for chunk in chunks {
+            for i in 0..LANES {
+                sums[i] += chunk[i];
+            }
+        }
+        let center = (total(&sums) / width) as f32;
+        let (mut sums, mut squares) = ([0.0; LANES], [0.0; LANES]);
+        for (i, value) in tail.iter().enumerate() {
+            sums[i] = value - center;
+            squares[i] = sums[i] * sums[i];
+        }
+        for chunk in chunks {
+            for i in 0..LANES {
+                let difference = chunk[i] - center;
+                sums[i] += difference;
+                squares[i] = difference.mul_add(difference, squares[i]);
+            }
+        }
+        let rest = total(&sums) / width;
+        let variance = (total(&squares) / width - rest * rest).max(0.0);
+        let inverse = 1.0 / (variance + eps).sqrt();
+        Self { center, inverse: inverse as f32, shift: (-rest * inverse) as f32 }
+    }
+}
+
+/// The sum of all lanes: twice in fours, then first to last in f64.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
-fn total(lanes: &[f64; LANES]) -> f64 {
-    let mut sum = lanes[0];
-    for &lane in &lanes[1..] {
-        sum += lane;
+fn total(lanes: &[f32; LANES]) -> f64 {
+    let mut sums = [0.0; LANES / 4];
+    for i in 0..LANES / 4 {
+        sums[i] =
+            (lanes[i] + lanes[i + LANES / 2]) + (lanes[i + LANES / 4] + lanes[i + LANES * 3 / 4]);
     }
-    sum
+    let mut last = [0.0; LANES / 16];
+    for i in 0..LANES / 16 {
+        last[i] =
+            (sums[i] + sums[i + LANES / 8]) + (sums[i + LANES / 16] + sums[i + LANES * 3 / 16]);
+    }
+    last.into_iter().map(f64::from).sum()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The numeric kernels of polysift's CPU path: matrix multiplication, layer norm, softmax, GELU, pooling;
+//! The numeric kernels of polysift's CPU path: matrix multiplication, attention, layer norm, GELU, pooling;
 //! in [`cuda`] those of NVIDIA cards.
 //!
 //! Owns every unsafe block of the project but one (the file mapping of the model weights). Knows
@@ -7,14 +7,17 @@
 //! Invariants of the CPU's kernels:
 //! - Every kernel is compiled for each instruction set of [`Isa`], and all of them give the same
 //!   bits: the order of operations is part of a kernel's definition, and only IEEE operations
-//!   (fused multiply-add included) are used.
+//!   (fused multiply-add included) are used. Products in bf16 and f16 are the exception: they use
+//!   what the CPU has for these formats.
 //! - A row of a result depends on the same row of the inputs alone: neither the number of rows
 //!   nor a row's place changes a bit.
 //! - Lengths that do not fit together are bugs of the caller and panic; no kernel reads or writes
 //!   outside its slices.
 
+mod arithmetic;
+mod attention;
 pub mod cuda;
-mod exp;
+mod exp2;
 mod gelu;
 mod gemm;
 mod isa;
@@ -22,8 +25,9 @@ mod layer_norm;
 mod matrix;
 mod packed;
 mod pool;
-mod softmax;
 
+pub use arithmetic::Arithmetic;
+pub use attention::{AttentionScratch, attention};
 pub use gelu::gelu;
 pub use gemm::{Epilogue, GemmScratch, gemm};
 pub use isa::Isa;
@@ -31,4 +35,3 @@ pub use layer_norm::{add_layer_norm, layer_norm};
 pub use matrix::{Matrix, MatrixMut};
 pub use packed::PackedMatrix;
 pub use pool::mean_rows;
-pub use softmax::softmax;

@@ -18,6 +18,16 @@ pub struct MatrixMut<'a> {
     stride: usize,
 }
 
+/// The place of some values of a [`MatrixMut`]: a hint, never read or written.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) start: *const f32,
+    /// From one row to the next.
+    pub(crate) stride: usize,
+    /// Values in each row.
+    pub(crate) width: usize,
+}
+
 fn check(length: usize, rows: usize, columns: usize, stride: usize) {
     assert!(columns <= stride, "{columns} columns do not fit a stride of {stride}");
     let needed = if rows == 0 { 0 } else { (rows - 1) * stride + columns };
@@ -52,6 +62,11 @@ impl<'a> Matrix<'a> {
         assert!(i < self.rows, "row {i} of {}", self.rows);
         &self.data[i * self.stride..][..self.columns]
     }
+
+    /// Row `i` if there is one.
+    pub(crate) fn get(&self, i: usize) -> Option<&'a [f32]> {
+        (i < self.rows).then(|| self.row(i))
+    }
 }
 
 impl<'a> MatrixMut<'a> {
@@ -72,26 +87,16 @@ impl<'a> MatrixMut<'a> {
         self.columns
     }
 
-    pub(crate) fn stride(&self) -> usize {
-        self.stride
+    /// Where the values from (`row`, `column`) on lie.
+    pub(crate) fn target(&self, row: usize, column: usize, width: usize) -> Target {
+        let start = self.data.as_ptr().wrapping_add(row * self.stride + column);
+        Target { start, stride: self.stride, width }
     }
 
     /// Columns `from..from + width` of row `i`.
     pub(crate) fn part(&mut self, i: usize, from: usize, width: usize) -> &mut [f32] {
         assert!(i < self.rows && from + width <= self.columns, "outside the view");
         &mut self.data[i * self.stride + from..][..width]
-    }
-
-    /// Start of the `rows` x `width` tile at (`row`, `column`), which lies within the view.
-    pub(crate) fn tile(
-        &mut self,
-        row: usize,
-        column: usize,
-        rows: usize,
-        width: usize,
-    ) -> *mut f32 {
-        assert!(row + rows <= self.rows && column + width <= self.columns, "outside the view");
-        self.data[row * self.stride + column..].as_mut_ptr()
     }
 }
 

@@ -1,30 +1,31 @@
-//! The encoder on a CPU, in f32.
+//! The encoder on a CPU, in f32, bf16, f16 or int8.
 //!
-//! A batch is cut into tasks of whole sequences, about [`TASK_TOKENS`] each, which run in the
-//! caller's rayon pool; a task takes its sequences through all layers in memory that is used
-//! again by the next one. The kernels compute every row alone, so neither tasks nor batches nor
-//! threads show in the result.
+//! A batch is cut into tasks of whole sequences, which run in the caller's rayon pool; a task takes
+//! its sequences through all layers in memory that is used again by the next one. The kernels
+//! compute every row alone, so neither tasks nor batches nor threads show in the result.
+//!
+//! A sequence that the type cannot hold (f16 ends at 65,504) is encoded again in f32, so that no
+//! document is lost to a type. The weights for that are packed when it happens first.
 
-mod attention;
 mod layer;
+mod tasks;
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use polysift_kernels::{Isa, add_layer_norm, mean_rows};
+use polysift_kernels::{Arithmetic, Isa, add_layer_norm, mean_rows};
 use rayon::prelude::*;
 
 use self::layer::{Layer, Workspace};
+use self::tasks::split;
+use super::architecture::Architecture;
 use super::files::ModelFiles;
-use super::weights::{EmbeddingWeights, NormWeights, Weights};
+use super::weights::{Blob, EmbeddingWeights, NormWeights, Table, Weights};
 use super::{Encoder, EncoderInfo};
 use crate::batch::PackedBatch;
 use crate::config::{Dtype, Pooling};
 use crate::error::Result;
-
-/// Tokens of one task: enough rows for the matrix kernels, few enough that the states of a
-/// base-sized model stay near the second-level cache.
-const TASK_TOKENS: usize = 512;
 
 /// See the module.
 pub(super) struct CpuEncoder {
@@ -33,32 +34,52 @@ pub(super) struct CpuEncoder {
     pooling: Pooling,
     pad_token_id: usize,
     /// `[vocab_size, H]`.
-    words: Vec<f32>,
+    words: Table,
     /// `[max_position_embeddings, H]`, the embedding of token type 0 added.
     positions: Vec<f32>,
     embedding_norm: NormWeights,
+    arithmetic: Arithmetic,
     layers: Vec<Layer>,
+    exact: Exact,
     /// Memory of tasks that are done, for those that start.
     workspaces: Mutex<Vec<Workspace>>,
 }
 
+/// The layers in f32, for the sequences that another type cannot hold.
+struct Exact {
+    blobs: Arc<[Blob]>,
+    architecture: Architecture,
+    layers: Mutex<Option<Arc<Vec<Layer>>>>,
+    /// Sequences that needed them.
+    sequences: AtomicU64,
+}
+
 impl CpuEncoder {
+    /// Reads the model and packs its weights for products in `dtype`, which is not
+    /// [`Dtype::Auto`].
     pub(super) fn load(files: &ModelFiles, pooling: Pooling, dtype: Dtype) -> Result<Self> {
-        let config = &files.architecture;
-        let weights = &mut Weights::open(&files.weights)?;
+        let (config, isa, arithmetic) = (&files.architecture, Isa::detect(), arithmetic(dtype));
+        let weights = Weights::open(&files.weights)?;
         let EmbeddingWeights { words, positions, norm } = weights.embedding(config)?;
-        let layers = (0..config.num_hidden_layers)
-            .map(|i| Ok(Layer::new(weights.layer(i, config)?, config.num_attention_heads)));
-        let layers = layers.collect::<Result<Vec<_>>>()?;
+        let layers = pack(&weights, config, isa, arithmetic)?;
+        let bytes: usize = layers.iter().map(Layer::bytes).sum();
+        tracing::debug!(%dtype, instructions = isa.name(), bytes, "weights packed");
         Ok(Self {
             info: files.info(weights.num_parameters(), "cpu".into()),
-            isa: Isa::detect(),
+            isa,
             pooling,
             pad_token_id: config.pad_token_id,
             words,
             positions,
             embedding_norm: norm,
+            arithmetic,
             layers,
+            exact: Exact {
+                blobs: Arc::clone(&files.weights),
+                architecture: config.clone(),
+                layers: Mutex::default(),
+                sequences: AtomicU64::new(0),
+            },
             workspaces: Mutex::default(),
         })
     }
@@ -72,15 +93,45 @@ impl CpuEncoder {
         self.workspaces.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
     }
 
+    /// Embeds the sequences of `batch` that `ranges` name with `layers`, a task for each range;
+    /// their rows of `embeddings` `[B, D]` are written, all others left.
+    fn forward_all(
+        &self,
+        layers: &[Layer],
+        batch: &PackedBatch,
+        ranges: Vec<Range<usize>>,
+        embeddings: &mut [f32],
+    ) {
+        let width = self.info.hidden_size;
+        let (mut rest, mut next) = (embeddings, 0);
+        let mut tasks = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let (_, from_range) = rest.split_at_mut((range.start - next) * width);
+            let (out, after) = from_range.split_at_mut(range.len() * width);
+            (rest, next) = (after, range.end);
+            tasks.push((range, out));
+        }
+        // In order, each thread the next one: the large tasks come first.
+        tasks.into_iter().par_bridge().for_each(|(range, out)| {
+            self.forward(layers, batch, range, out);
+        });
+    }
+
     /// Embeds the sequences `range` of `batch` in the calling thread.
-    fn forward(&self, batch: &PackedBatch, range: Range<usize>, embeddings: &mut [f32]) {
+    fn forward(
+        &self,
+        layers: &[Layer],
+        batch: &PackedBatch,
+        range: Range<usize>,
+        embeddings: &mut [f32],
+    ) {
         let mut workspace = self.take_workspace();
         let first = batch.cu_seqlens[range.start];
         workspace.starts.clear();
         let starts = &batch.cu_seqlens[range.start..=range.end];
         workspace.starts.extend(starts.iter().map(|&start| (start - first) as usize));
-        self.embed_tokens(batch, range, &mut workspace.hidden);
-        for layer in &self.layers {
+        self.embed_tokens(batch, range, &mut workspace);
+        for layer in layers {
             layer.forward(self.isa, &mut workspace);
         }
         let width = self.info.hidden_size;
@@ -95,10 +146,12 @@ impl CpuEncoder {
     }
 
     /// Layer norm of word + position + type, `[N, H]`.
-    fn embed_tokens(&self, batch: &PackedBatch, range: Range<usize>, hidden: &mut Vec<f32>) {
+    fn embed_tokens(&self, batch: &PackedBatch, range: Range<usize>, workspace: &mut Workspace) {
         let width = self.info.hidden_size;
         let tokens = batch.cu_seqlens[range.end] - batch.cu_seqlens[range.start];
+        let Workspace { hidden, word, .. } = workspace;
         hidden.resize(tokens as usize * width, 0.0);
+        word.resize(width, 0.0);
         let mut rows = hidden.chunks_exact_mut(width);
         let NormWeights { gamma, beta, eps } = &self.embedding_norm;
         for i in range {
@@ -112,11 +165,53 @@ impl CpuEncoder {
                     position += 1;
                     position
                 };
-                let word = &self.words[id * width..][..width];
+                self.words.read_row(id, word);
                 let position = &self.positions[row * width..][..width];
                 add_layer_norm(self.isa, word, position, gamma, beta, *eps, out);
             }
         }
+    }
+
+    /// Embeds those sequences again, in f32, whose embeddings are not finite.
+    fn repair(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> Result<()> {
+        let rows = embeddings.chunks_exact(self.info.hidden_size);
+        let broken = rows.enumerate().filter(|(_, row)| !row.iter().all(|v| v.is_finite()));
+        let broken: Vec<Range<usize>> = broken.map(|(i, _)| i..i + 1).collect();
+        if broken.is_empty() {
+            return Ok(());
+        }
+        let layers = self.exact.layers(self.isa)?;
+        let before = self.exact.sequences.fetch_add(broken.len() as u64, Ordering::Relaxed);
+        if before == 0 {
+            tracing::info!(
+                "chunks whose states {:?} cannot hold are encoded in f32",
+                self.arithmetic
+            );
+        }
+        self.forward_all(&layers, batch, broken, embeddings);
+        Ok(())
+    }
+}
+
+impl Drop for CpuEncoder {
+    fn drop(&mut self) {
+        let chunks = self.exact.sequences.load(Ordering::Relaxed);
+        if chunks > 0 {
+            let arithmetic = self.arithmetic;
+            tracing::info!(chunks, "encoded in f32, because {arithmetic:?} could not hold them");
+        }
+    }
+}
+
+impl Exact {
+    fn layers(&self, isa: Isa) -> Result<Arc<Vec<Layer>>> {
+        let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(layers) = &*layers {
+            return Ok(Arc::clone(layers));
+        }
+        let weights = Weights::open(&self.blobs)?;
+        let packed = Arc::new(pack(&weights, &self.architecture, isa, Arithmetic::F32)?);
+        Ok(Arc::clone(layers.insert(packed)))
     }
 }
 
@@ -127,42 +222,29 @@ impl Encoder for CpuEncoder {
 
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> Result<()> {
         self.info.check(batch, embeddings)?;
-        let width = self.info.hidden_size;
-        let mut rest = &mut *embeddings;
-        let mut tasks = Vec::new();
-        for range in split(&batch.cu_seqlens) {
-            let (out, after) = rest.split_at_mut(range.len() * width);
-            rest = after;
-            tasks.push((range, out));
-        }
-        tasks.into_par_iter().for_each(|(range, out)| self.forward(batch, range, out));
-        Ok(())
+        let ranges = split(&batch.cu_seqlens, rayon::current_num_threads());
+        self.forward_all(&self.layers, batch, ranges, embeddings);
+        if self.arithmetic == Arithmetic::F32 { Ok(()) } else { self.repair(batch, embeddings) }
     }
 }
 
-/// Consecutive ranges of whole sequences of at most [`TASK_TOKENS`] tokens, or of one sequence.
-fn split(cu_seqlens: &[u32]) -> Vec<Range<usize>> {
-    let mut ranges: Vec<Range<usize>> = Vec::new();
-    for i in 0..cu_seqlens.len() - 1 {
-        match ranges.last_mut() {
-            Some(range)
-                if (cu_seqlens[i + 1] - cu_seqlens[range.start]) as usize <= TASK_TOKENS =>
-            {
-                range.end = i + 1;
-            }
-            _ => ranges.push(i..i + 1),
-        }
-    }
-    ranges
+/// Reads and packs all layers, several at once, each without a copy of the others in f32.
+fn pack(
+    weights: &Weights<'_>,
+    config: &Architecture,
+    isa: Isa,
+    arithmetic: Arithmetic,
+) -> Result<Vec<Layer>> {
+    let layer =
+        |i| Ok(Layer::new(isa, arithmetic, weights.layer(i, config)?, config.num_attention_heads));
+    (0..config.num_hidden_layers).into_par_iter().map(layer).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tasks_hold_whole_sequences_up_to_their_size() {
-        assert!(split(&[0]).is_empty());
-        assert_eq!(split(&[0, 600, 900, 1112, 1113]), [0..1, 1..3, 3..4]);
+fn arithmetic(dtype: Dtype) -> Arithmetic {
+    match dtype {
+        Dtype::Auto | Dtype::F32 => Arithmetic::F32,
+        Dtype::Bf16 => Arithmetic::Bf16,
+        Dtype::F16 => Arithmetic::F16,
+        Dtype::Int8 => Arithmetic::Int8,
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Once;
 
 use polysift_kernels::cuda::{CudaError, Device, DeviceInfo, devices};
+use polysift_kernels::{Arithmetic, Isa};
 
 use super::cpu::CpuEncoder;
 use super::cuda::CudaEncoder;
@@ -150,11 +151,13 @@ fn on_cpu(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     Ok((Box::new(CpuEncoder::load(files, config.pooling, dtype)?), Placement::Cpu(dtype)))
 }
 
-/// What `dtype` means on this CPU.
+/// What `dtype` means on this CPU. Nothing takes int8 by itself: it costs fidelity.
 fn on_this_cpu(dtype: Dtype) -> Dtype {
-    match dtype {
-        Dtype::Auto => Dtype::F32,
-        given => given,
+    match (dtype, Isa::detect().fastest_half()) {
+        (Dtype::Auto, Some(Arithmetic::F16)) => Dtype::F16,
+        (Dtype::Auto, Some(Arithmetic::Bf16)) => Dtype::Bf16,
+        (Dtype::Auto, _) => Dtype::F32,
+        (given, _) => given,
     }
 }
 

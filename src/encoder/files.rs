@@ -1,6 +1,7 @@
 //! Finds the files of a model: inside the binary, in a directory, or on the hub.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -27,7 +28,7 @@ pub struct ModelFiles {
     /// each file's length (u64, little endian), then its bytes.
     pub digest: String,
     pub(super) architecture: Architecture,
-    pub(super) weights: Vec<Blob>,
+    pub(super) weights: Arc<[Blob]>,
     tokenizer: Blob,
 }
 
@@ -81,6 +82,7 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
         hasher.update(blob.bytes());
     }
     let digest = hasher.finalize().to_hex().to_string();
+    let weights = weights.into();
     Ok(ModelFiles { model: config.model.clone(), digest, architecture, weights, tokenizer })
 }
 

@@ -1,8 +1,12 @@
 //! safetensors files to f32 arrays; the one place of the library that maps files into memory.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::{bf16, f16};
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use super::architecture::Architecture;
@@ -38,8 +42,7 @@ impl Blob {
     pub(super) fn map(path: PathBuf) -> Result<Self> {
         let file = fs_err::File::open(&path).map_err(Error::io(&path, "open"))?;
         // SAFETY: a map is sound as long as nobody changes the file. Model files are written once
-        // (the hub's cache renames whole files into place), we only read, and the map is gone
-        // when the weights are copied out.
+        // (the hub's cache renames whole files into place), and we only read.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(&path, "map"))?;
         Ok(Self { path, contents: Contents::Mapped(map) })
     }
@@ -71,10 +74,36 @@ pub(super) struct LinearWeights {
     pub(super) bias: Vec<f32>,
 }
 
+/// A matrix that stays in its file, in the file's type: of a large vocabulary only the rows that
+/// occur take memory.
+pub(super) struct Table {
+    blobs: Arc<[Blob]>,
+    blob: usize,
+    bytes: Range<usize>,
+    dtype: Dtype,
+    width: usize,
+}
+
+impl Table {
+    /// Writes row `i` as f32 into `out`, which has as many values.
+    pub(super) fn read_row(&self, i: usize, out: &mut [f32]) {
+        let bytes = &self.blobs[self.blob].bytes()[self.bytes.clone()];
+        let row_bytes = bytes_of(self.dtype) * self.width;
+        read(self.dtype, &bytes[i * row_bytes..][..row_bytes], out);
+    }
+
+    /// All rows as f32.
+    pub(super) fn to_vec(&self) -> Vec<f32> {
+        let mut values = vec![0.0; self.bytes.len() / bytes_of(self.dtype)];
+        read(self.dtype, &self.blobs[self.blob].bytes()[self.bytes.clone()], &mut values);
+        values
+    }
+}
+
 /// The embedding tables.
 pub(super) struct EmbeddingWeights {
     /// `[vocab_size, H]`.
-    pub(super) words: Vec<f32>,
+    pub(super) words: Table,
     /// `[max_position_embeddings, H]`, the embedding of token type 0 added.
     pub(super) positions: Vec<f32>,
     pub(super) norm: NormWeights,
@@ -93,22 +122,24 @@ pub(super) struct LayerWeights {
 
 /// The tensors of a checkpoint of one or several files.
 pub(super) struct Weights<'a> {
-    files: Vec<(&'a Path, SafeTensors<'a>)>,
+    blobs: &'a Arc<[Blob]>,
+    /// Of each blob.
+    files: Vec<SafeTensors<'a>>,
     prefix: &'static str,
-    num_parameters: u64,
+    num_parameters: AtomicU64,
 }
 
 impl<'a> Weights<'a> {
     /// Reads the headers of all files.
-    pub(super) fn open(blobs: &'a [Blob]) -> Result<Self> {
+    pub(super) fn open(blobs: &'a Arc<[Blob]>) -> Result<Self> {
         let mut files = Vec::new();
-        for blob in blobs {
+        for blob in blobs.iter() {
             let tensors = SafeTensors::deserialize(blob.bytes()).map_err(|e| {
                 Error::model(&blob.path, format!("is not a whole safetensors file: {e}"))
             })?;
-            files.push((blob.path.as_path(), tensors));
+            files.push(tensors);
         }
-        let mut this = Self { files, prefix: "", num_parameters: 0 };
+        let mut this = Self { blobs, files, prefix: "", num_parameters: AtomicU64::new(0) };
         let known =
             PREFIXES.into_iter().find(|p| this.find(&format!("{p}{FIRST_TENSOR}")).is_some());
         this.prefix = known.ok_or_else(|| this.missing(FIRST_TENSOR))?;
@@ -117,34 +148,43 @@ impl<'a> Weights<'a> {
 
     /// The tensor `name` (without prefix) as f32, row-major; it must have exactly `shape`
     /// and finite values.
-    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        Ok(self.table(name, shape)?.to_vec())
+    }
+
+    /// As [`Weights::tensor`], in its file.
+    fn table(&self, name: &str, shape: &[usize]) -> Result<Table> {
         let full_name = format!("{}{name}", self.prefix);
-        let (path, view) = self.find(&full_name).ok_or_else(|| self.missing(&full_name))?;
-        if view.shape() != shape {
-            let reason = format!("tensor `{full_name}` is {:?}, not {shape:?}", view.shape());
-            return Err(Error::model(path, reason));
-        }
-        let values: Vec<f32> = match view.dtype() {
-            Dtype::F32 => convert(view.data(), f32::from_le_bytes),
-            Dtype::F16 => convert(view.data(), |b| f16::from_le_bytes(b).to_f32()),
-            Dtype::BF16 => convert(view.data(), |b| bf16::from_le_bytes(b).to_f32()),
-            other => {
-                let reason = format!("tensor `{full_name}` is {other:?}; F32, F16 or BF16 is read");
-                return Err(Error::model(path, reason));
-            }
+        let (blob, view) = self.find(&full_name).ok_or_else(|| self.missing(&full_name))?;
+        let fail = |reason: String| {
+            let path = &self.blobs[blob].path;
+            Err(Error::model(path, format!("tensor `{full_name}` {reason}")))
         };
-        if values.iter().any(|value| !value.is_finite()) {
-            let reason = format!("tensor `{full_name}` holds values that are not finite");
-            return Err(Error::model(path, reason));
+        if view.shape() != shape {
+            return fail(format!("is {:?}, not {shape:?}", view.shape()));
         }
-        self.num_parameters += values.len() as u64;
-        Ok(values)
+        if !matches!(view.dtype(), Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+            return fail(format!("is {:?}; F32, F16 or BF16 is read", view.dtype()));
+        }
+        if !is_finite(view.dtype(), view.data()) {
+            return fail("holds values that are not finite".into());
+        }
+        let count: usize = shape.iter().product();
+        self.num_parameters.fetch_add(count as u64, Ordering::Relaxed);
+        let start = view.data().as_ptr().addr() - self.blobs[blob].bytes().as_ptr().addr();
+        Ok(Table {
+            blobs: Arc::clone(self.blobs),
+            blob,
+            bytes: start..start + view.data().len(),
+            dtype: view.dtype(),
+            width: shape.last().copied().unwrap_or(1),
+        })
     }
 
     /// The embedding tables.
-    pub(super) fn embedding(&mut self, config: &Architecture) -> Result<EmbeddingWeights> {
+    pub(super) fn embedding(&self, config: &Architecture) -> Result<EmbeddingWeights> {
         let width = config.hidden_size;
-        let words = self.tensor(FIRST_TENSOR, &[config.vocab_size, width])?;
+        let words = self.table(FIRST_TENSOR, &[config.vocab_size, width])?;
         let shape = [config.max_position_embeddings, width];
         let mut positions = self.tensor("embeddings.position_embeddings.weight", &shape)?;
         let shape = [config.type_vocab_size, width];
@@ -159,7 +199,7 @@ impl<'a> Weights<'a> {
     }
 
     /// Layer `i`.
-    pub(super) fn layer(&mut self, i: usize, config: &Architecture) -> Result<LayerWeights> {
+    pub(super) fn layer(&self, i: usize, config: &Architecture) -> Result<LayerWeights> {
         let (h, f) = (config.hidden_size, config.intermediate_size);
         let name = |part: &str| format!("encoder.layer.{i}.{part}");
         let heads = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
@@ -173,7 +213,7 @@ impl<'a> Weights<'a> {
         })
     }
 
-    fn norm(&mut self, name: &str, config: &Architecture) -> Result<NormWeights> {
+    fn norm(&self, name: &str, config: &Architecture) -> Result<NormWeights> {
         let shape = [config.hidden_size];
         Ok(NormWeights {
             gamma: self.tensor(&format!("{name}.weight"), &shape)?,
@@ -183,7 +223,7 @@ impl<'a> Weights<'a> {
     }
 
     /// `names`, which all have the same input, as one map with their outputs side by side.
-    fn linear(&mut self, names: &[String], outputs: usize, inputs: usize) -> Result<LinearWeights> {
+    fn linear(&self, names: &[String], outputs: usize, inputs: usize) -> Result<LinearWeights> {
         let (mut weight, mut bias) = (Vec::new(), Vec::new());
         for name in names {
             weight.extend(self.tensor(&format!("{name}.weight"), &[outputs, inputs])?);
@@ -194,19 +234,53 @@ impl<'a> Weights<'a> {
 
     /// Values handed out so far.
     pub(super) fn num_parameters(&self) -> u64 {
-        self.num_parameters
+        self.num_parameters.load(Ordering::Relaxed)
     }
 
-    fn find(&self, full_name: &str) -> Option<(&'a Path, safetensors::tensor::TensorView<'a>)> {
-        self.files.iter().find_map(|(path, file)| Some((*path, file.tensor(full_name).ok()?)))
+    /// The number of a blob, and its tensor of that name.
+    fn find(&self, full_name: &str) -> Option<(usize, TensorView<'a>)> {
+        let tensors = self.files.iter().map(|file| file.tensor(full_name));
+        tensors.enumerate().find_map(|(blob, tensor)| Some((blob, tensor.ok()?)))
     }
 
     fn missing(&self, name: &str) -> Error {
-        let path = self.files.first().map_or(Path::new("weights"), |(path, _)| path);
+        let path = self.blobs.first().map_or(Path::new("weights"), |blob| &blob.path);
         Error::model(path, format!("there is no tensor `{name}`"))
     }
 }
 
-fn convert<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-    bytes.as_chunks::<N>().0.iter().map(|&b| value(b)).collect()
+/// Of the types that are read.
+fn bytes_of(dtype: Dtype) -> usize {
+    if dtype == Dtype::F32 { 4 } else { 2 }
+}
+
+/// Whether all values are finite: none has an exponent of ones.
+fn is_finite(dtype: Dtype, bytes: &[u8]) -> bool {
+    let none =
+        |exponent: u16| move |half: &[u8; 2]| u16::from_le_bytes(*half) & exponent != exponent;
+    // In pieces without an early end, which the compiler vectorises.
+    bytes.chunks(1 << 12).all(|bytes| match dtype {
+        Dtype::F16 => bytes.as_chunks().0.iter().fold(true, |all, b| all & none(0x7c00)(b)),
+        Dtype::BF16 => bytes.as_chunks().0.iter().fold(true, |all, b| all & none(0x7f80)(b)),
+        // The upper half of an f32 is a bf16.
+        _ => bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .fold(true, |all, &[_, _, a, b]| all & none(0x7f80)(&[a, b])),
+    })
+}
+
+/// Little-endian values of `dtype` as f32.
+fn read(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
+    fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
+        for (out, &bytes) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
+            *out = value(bytes);
+        }
+    }
+    match dtype {
+        Dtype::F16 => convert(bytes, out, |b| f16::from_le_bytes(b).to_f32()),
+        Dtype::BF16 => convert(bytes, out, |b| bf16::from_le_bytes(b).to_f32()),
+        _ => convert(bytes, out, f32::from_le_bytes),
+    }
 }

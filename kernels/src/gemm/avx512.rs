@@ -1,59 +1,251 @@
-//! AVX-512 micro-kernels: up to 14 x 32 values in 28 registers, two loads and one broadcast per row and step.
+//! AVX-512 micro-kernels: up to 14 rows x two registers of sums, so 28 of 32 registers; a step
+//! takes two loads, and for each row a broadcast and two multiply-adds.
 
 use std::arch::x86_64::{
-    _mm512_fmadd_ps, _mm512_load_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_storeu_ps,
+    __m256i, __m512, __m512bh, __m512h, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _MM_HINT_T1,
+    _mm_prefetch, _mm256_load_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_castsi512_ph,
+    _mm512_castsi512_ps, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ph,
+    _mm512_fmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_set1_epi32, _mm512_setzero_ph,
+    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_store_ps, _mm512_store_si512,
 };
+use std::mem::transmute;
 
-use super::{Kernel, Tile};
+use super::method::{Kernel, Tile, UNROLL, by_rows};
+use crate::packed::WORDS;
 
-pub(super) const KERNELS: [Kernel; 14] = [
-    kernel::<1>,
-    kernel::<2>,
-    kernel::<3>,
-    kernel::<4>,
-    kernel::<5>,
-    kernel::<6>,
-    kernel::<7>,
-    kernel::<8>,
-    kernel::<9>,
-    kernel::<10>,
-    kernel::<11>,
-    kernel::<12>,
-    kernel::<13>,
-    kernel::<14>,
-];
+/// Units of W that are fetched ahead.
+const AHEAD: usize = 16;
+
+/// A kernel whose `$step` adds the products of a word of X and 16 words of W to a register of sums.
+macro_rules! kernel {
+    ($name:ident, $kernels:ident, $features:literal, $zero:ident, $step:ident, $store:ident, $add:ident) => {
+pub(super) const $kernels: [Kernel; 14] = by_rows!($name: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+
+        /// # Safety
+        #[doc = concat!("The CPU has ", $features, "; the pointers of `tile` cover `ROWS` rows.")]
+        #[target_feature(enable = $features)]
+        unsafe fn $name<const ROWS: usize>(tile: &Tile) {
+            let (mut x, mut w, mut next) = (tile.x, tile.w, tile.next);
+            let (mut left, mut row) = (tile.units, 0);
+            loop {
+                let mut block = left.min(tile.block);
+                let first = tile.fresh && left == tile.units;
+                left -= block;
+                let mut sums = [[$zero(); 2]; ROWS];
+                // SAFETY: all reads and writes lie within the arrays that the caller vouches for;
+                // what is fetched ahead may lie outside.
+                unsafe {
+                    while block > 0 {
+                        if row < ROWS {
+                            fetch_row(tile, row);
+                            row += 1;
+                        }
+                        for _ in 0..tile.fetches {
+                            _mm_prefetch::<_MM_HINT_T1>(next.cast());
+                            next = next.wrapping_add(WORDS);
+                        }
+                        for group in 0..block.min(WORDS) / UNROLL {
+                            for unit in 0..UNROLL {
+                                fetch(w.wrapping_add(AHEAD * 2 * WORDS));
+                                let columns = [
+                                    _mm512_load_si512(w.cast()),
+                                    _mm512_load_si512(w.add(WORDS).cast()),
+                                ];
+                                w = w.add(2 * WORDS);
+                                let x = x.add(group * UNROLL + unit);
+                                for (i, sums) in sums.iter_mut().enumerate() {
+                                    let value =
+                                        _mm512_set1_epi32((*x.add(i * WORDS)).cast_signed());
+                                    sums[0] = $step(sums[0], value, columns[0]);
+                                    sums[1] = $step(sums[1], value, columns[1]);
+                                }
+                            }
+                        }
+                        x = x.add(ROWS * WORDS);
+                        block -= block.min(WORDS);
+                    }
+                    if first {
+                        $store(tile, &sums);
+                    } else {
+                        $add(tile, &sums);
+                    }
+                }
+                if left == 0 {
+                    return;
+                }
+            }
+        }
+    };
+}
+
+kernel!(f32_kernel, F32, "avx512f,avx512vl", _mm512_setzero_ps, f32_step, f32_store, f32_add);
+kernel!(
+    bf16_kernel,
+    BF16,
+    "avx512f,avx512vl,avx512bf16",
+    _mm512_setzero_ps,
+    bf16_step,
+    f32_store,
+    f32_add
+);
+kernel!(
+    f16_kernel,
+    F16,
+    "avx512f,avx512vl,avx512fp16",
+    _mm512_setzero_ph,
+    f16_step,
+    f16_store,
+    f16_add
+);
+kernel!(
+    int8_kernel,
+    INT8,
+    "avx512f,avx512vl,avx512vnni",
+    _mm512_setzero_si512,
+    _mm512_dpbusd_epi32,
+    int8_store,
+    int8_add
+);
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn f32_step(sum: __m512, x: __m512i, w: __m512i) -> __m512 {
+    _mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(w), sum)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bf16")]
+fn bf16_step(sum: __m512, x: __m512i, w: __m512i) -> __m512 {
+    // SAFETY: both are 512 bits.
+    let pairs = |words| unsafe { transmute::<__m512i, __m512bh>(words) };
+    _mm512_dpbf16_ps(sum, pairs(x), pairs(w))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512fp16")]
+fn f16_step(sum: __m512h, x: __m512i, w: __m512i) -> __m512h {
+    _mm512_fmadd_ph(_mm512_castsi512_ph(x), _mm512_castsi512_ph(w), sum)
+}
 
 /// # Safety
-/// The CPU has AVX-512F; the pointers of `tile` cover `ROWS` rows as described there.
-#[target_feature(enable = "avx512f")]
-unsafe fn kernel<const ROWS: usize>(tile: &Tile) {
-    let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
-    // SAFETY: all reads and writes lie within the arrays that the caller vouches for: `y` ROWS
-    // rows of 32 values, `x` depth x ROWS, `w` depth x 32 aligned to 64 bytes.
+/// `tile` has `ROWS` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn f32_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512; 2]; ROWS]) {
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        unsafe {
+            let to = tile.sums.add(i * 32);
+            _mm512_store_ps(to, sums[0]);
+            _mm512_store_ps(to.add(16), sums[1]);
+        }
+    }
+}
+
+/// # Safety
+/// `tile` has `ROWS` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn f32_add<const ROWS: usize>(tile: &Tile, sums: &[[__m512; 2]; ROWS]) {
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        unsafe {
+            let (low, high) = (tile.sums.add(i * 32), tile.sums.add(i * 32 + 16));
+            _mm512_store_ps(low, _mm512_add_ps(_mm512_load_ps(low), sums[0]));
+            _mm512_store_ps(high, _mm512_add_ps(_mm512_load_ps(high), sums[1]));
+        }
+    }
+}
+
+/// # Safety
+/// `tile` has `ROWS` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn int8_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512i; 2]; ROWS]) {
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        unsafe {
+            let to = tile.sums.add(i * 32);
+            _mm512_store_si512(to.cast(), sums[0]);
+            _mm512_store_si512(to.add(16).cast(), sums[1]);
+        }
+    }
+}
+
+/// # Safety
+/// `tile` has `ROWS` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn int8_add<const ROWS: usize>(tile: &Tile, sums: &[[__m512i; 2]; ROWS]) {
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: the 32 values of row `i`, aligned to 64 bytes.
+        unsafe {
+            let (low, high) = (tile.sums.add(i * 32).cast(), tile.sums.add(i * 32 + 16).cast());
+            _mm512_store_si512(low, _mm512_add_epi32(_mm512_load_si512(low), sums[0]));
+            _mm512_store_si512(high, _mm512_add_epi32(_mm512_load_si512(high), sums[1]));
+        }
+    }
+}
+
+/// # Safety
+/// `tile` has `ROWS` rows of 64 columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512fp16")]
+unsafe fn f16_store<const ROWS: usize>(tile: &Tile, sums: &[[__m512h; 2]; ROWS]) {
+    let copy = *sums;
+    // SAFETY: as the caller says.
+    unsafe { add_halves::<true>(tile.sums, copy.as_flattened()) };
+}
+
+/// # Safety
+/// `tile` has `ROWS` rows of 64 columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512fp16")]
+unsafe fn f16_add<const ROWS: usize>(tile: &Tile, sums: &[[__m512h; 2]; ROWS]) {
+    let copy = *sums;
+    // SAFETY: as the caller says.
+    unsafe { add_halves::<false>(tile.sums, copy.as_flattened()) };
+}
+
+/// Adds f16 sums in f32. Not inlined: within a kernel it takes the sums' registers.
+///
+/// # Safety
+/// `to` has 32 values for each register of `sums`, aligned to 64 bytes.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512vl,avx512fp16")]
+unsafe fn add_halves<const FIRST: bool>(to: *mut f32, sums: &[__m512h]) {
+    for (i, sum) in sums.iter().enumerate() {
+        let halves = (&raw const *sum).cast::<__m256i>();
+        for half in 0..2 {
+            // SAFETY: 16 of the 32 values of a register, and as many of `to`.
+            unsafe {
+                let value = _mm512_cvtph_ps(_mm256_load_si256(halves.add(half)));
+                let to = to.add(i * 32 + half * 16);
+                let sum = if FIRST { value } else { _mm512_add_ps(_mm512_load_ps(to), value) };
+                _mm512_store_ps(to, sum);
+            }
+        }
+    }
+}
+
+/// Fetches two lines that will be read.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "one instruction a line")]
+fn fetch(lines: *const u32) {
+    // SAFETY: a hint; it reads nothing.
     unsafe {
-        if !tile.first {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let y = tile.y.add(i * tile.y_stride);
-                *sum = [_mm512_loadu_ps(y), _mm512_loadu_ps(y.add(16))];
-            }
-        }
-        let (mut x, mut w) = (tile.x, tile.w);
-        for _ in 0..tile.depth {
-            let w0 = _mm512_load_ps(w);
-            let w1 = _mm512_load_ps(w.add(16));
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let value = _mm512_set1_ps(*x.add(i));
-                sum[0] = _mm512_fmadd_ps(value, w0, sum[0]);
-                sum[1] = _mm512_fmadd_ps(value, w1, sum[1]);
-            }
-            x = x.add(ROWS);
-            w = w.add(32);
-        }
-        for (i, sum) in sums.iter().enumerate() {
-            let y = tile.y.add(i * tile.y_stride);
-            _mm512_storeu_ps(y, sum[0]);
-            _mm512_storeu_ps(y.add(16), sum[1]);
-        }
+        _mm_prefetch::<_MM_HINT_T0>(lines.cast());
+        _mm_prefetch::<_MM_HINT_T0>(lines.wrapping_add(WORDS).cast());
+    }
+}
+
+/// Fetches the part of Y's row `row` that will be written.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "one instruction a line")]
+fn fetch_row(tile: &Tile, row: usize) {
+    let to = tile.to.start.wrapping_add(row * tile.to.stride);
+    for column in (0..tile.to.width).step_by(WORDS) {
+        // SAFETY: a hint; it reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(to.wrapping_add(column).cast()) };
     }
 }

@@ -1,6 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Arithmetic;
+use crate::arithmetic::{bf16_bits, bf16_value, f16_bits, f16_value};
+use crate::gelu::gelu_scalar;
+
+const ALL: [Arithmetic; 4] = [Arithmetic::F32, Arithmetic::Bf16, Arithmetic::F16, Arithmetic::Int8];
 
 /// Values in [-1, 1] with all bits of the mantissa in use.
 fn values(seed: u64, count: usize) -> Vec<f32> {
@@ -30,8 +35,8 @@ impl Case {
         Self { m, n, k, x, w: values(2, n * k), bias: values(3, n), residual: values(4, m * n) }
     }
 
-    fn run(&self, isa: Isa, epilogue: Epilogue<'_>) -> Vec<f32> {
-        let w = PackedMatrix::new(Matrix::new(&self.w, self.n, self.k, self.k));
+    fn run(&self, isa: Isa, arithmetic: Arithmetic, epilogue: Epilogue<'_>) -> Vec<f32> {
+        let w = PackedMatrix::new(isa, arithmetic, Matrix::new(&self.w, self.n, self.k, self.k));
         self.run_packed(isa, &w, epilogue)
     }
 
@@ -52,43 +57,140 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// One value as its definition says: a chain of fused multiply-adds.
-fn chain(x: &[f32], w: &[f32]) -> f32 {
-    x.iter().zip(w).fold(0.0, |sum, (&x, &w)| x.mul_add(w, sum))
+/// One value in f32 as its definition says: chains of fused multiply-adds over 128 steps, added.
+fn chains(x: &[f32], w: &[f32]) -> f32 {
+    let chain = |x: &[f32], w: &[f32]| x.iter().zip(w).fold(0.0, |sum, (&x, &w)| x.mul_add(w, sum));
+    x.chunks(128).zip(w.chunks(128)).map(|(x, w)| chain(x, w)).fold(0.0, |sum, part| sum + part)
+}
+
+/// A row as int8 sees it: integers and their scale.
+fn quantised(row: &[f32]) -> (Vec<i64>, f64) {
+    let largest = row.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
+    if largest == 0.0 {
+        return (vec![0; row.len()], 0.0);
+    }
+    let scale = f64::from(largest) / 127.0;
+    let inverse = 127.0 / largest;
+    (row.iter().map(|value| (value * inverse).round_ties_even() as i64).collect(), scale)
 }
 
 #[test]
-fn every_value_is_the_chain_of_its_row_on_every_instruction_set() {
+fn every_f32_value_is_the_sum_of_its_chains_on_every_instruction_set() {
     for m in 1..=40 {
         for (n, k) in [(1, 1), (33, 7), (64, 300), (31, 513)] {
             let case = Case::new(m, n, k);
             let expected: Vec<f32> = (0..m * n)
-                .map(|i| chain(&case.x[i / n * k..][..k], &case.w[i % n * k..][..k]))
+                .map(|i| chains(&case.x[i / n * k..][..k], &case.w[i % n * k..][..k]))
                 .collect();
             for isa in Isa::available() {
-                let y = case.run(isa, Epilogue::None);
-                assert_eq!(bits(&y), bits(&expected), "{} {m}x{n}x{k}", isa.name());
+                let y = case.run(isa, Arithmetic::F32, Epilogue::None);
+                assert_eq!(bits(&y), bits(&expected), "{isa:?} {m}x{n}x{k}");
             }
         }
     }
 }
 
+#[test]
+fn int8_has_the_same_bits_on_every_instruction_set() {
+    for (m, n, k) in [(1, 1, 1), (5, 33, 3), (13, 64, 67), (40, 31, 515), (17, 70, 1024)] {
+        let case = Case::new(m, n, k);
+        let all = Isa::available();
+        let run = |isa| bits(&case.run(isa, Arithmetic::Int8, Epilogue::BiasGelu(&case.bias)));
+        let first = run(all[0]);
+        for isa in all {
+            assert_eq!(run(isa), first, "{isa:?} {m}x{n}x{k}");
+        }
+    }
+}
+
+/// The largest error that a value of `arithmetic` may have, for a sum of `k` steps.
+///
+/// f32: a chain of up to 128 steps and the additions of the blocks, each with a relative rounding
+/// of 2⁻²⁴. Halves: besides, both factors are rounded (2⁻⁹ bf16, 2⁻¹² f16, and f16's smallest step
+/// is 2⁻²⁴), and the chains may be in f16. bf16's dot products round twice a pair. int8: half
+/// a unit of the row's largest value for each factor, on top of the other factor.
+fn bound(arithmetic: Arithmetic, x: &[f32], w: &[f32]) -> f64 {
+    let k = x.len() as f64;
+    let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
+        x.iter().zip(w).map(|(&x, &w)| f(f64::from(x).abs(), f64::from(w).abs())).sum()
+    };
+    let products = sum(&|x, w| x * w);
+    let chain = k.min(128.0) + (k / 128.0).ceil();
+    let f32_sums = 1.01 * chain * 2f64.powi(-24) * products;
+    match arithmetic {
+        Arithmetic::F32 => f32_sums,
+        Arithmetic::Bf16 => 2f64.powi(-8) * 1.01 * products + 2.0 * f32_sums,
+        Arithmetic::F16 => {
+            let rounded = 2f64.powi(-11) * 1.01 * products + 2f64.powi(-24) * sum(&|x, w| x + w);
+            rounded + f32_sums + k.min(128.0) * (2f64.powi(-11) * 1.05 * products + 2f64.powi(-24))
+        }
+        Arithmetic::Int8 => {
+            let (x_unit, w_unit) = (quantised(x).1 * 0.5001, quantised(w).1 * 0.5001);
+            sum(&|x, w| x_unit * w + w_unit * x + x_unit * w_unit) + 4.0 * 2f64.powi(-23) * products
+        }
+    }
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn a_product_stays_within_the_error_bound_of_its_sum(
         m in 1usize..30, n in 1usize..70, k in 0usize..600,
     ) {
         let case = Case::new(m, n, k);
-        let y = case.run(Isa::detect(), Epilogue::Bias(&case.bias));
+        for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+            let y = case.run(isa, arithmetic, Epilogue::None);
+            for i in 0..m {
+                for j in 0..n {
+                    let (x, w) = (&case.x[i * k..][..k], &case.w[j * k..][..k]);
+                    let exact: f64 = x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum();
+                    let error = (f64::from(y[i * n + j]) - exact).abs();
+                    let bound = bound(arithmetic, x, w);
+                    prop_assert!(error <= bound, "{isa:?} {arithmetic:?} ({i}, {j}): {error} > {bound}");
+                }
+            }
+        }
+    }
+}
+
+/// Without it an error of `a_product_stays_within_...` could hide behind the wide bounds of int8 and f16.
+#[test]
+fn a_product_of_small_integers_is_exact_in_every_arithmetic() {
+    let (m, n, k) = (19, 71, 330);
+    let mut case = Case::new(m, n, k);
+    // Largest magnitude 127, so that int8's unit is 1; few other values, so that f16's sums stay
+    // below 2,048 · 16 while the f32 tail is exact.
+    let integer = |(i, value): (usize, &mut f32)| {
+        *value = if i % k == 0 { 127.0 } else { (*value * 2.0).round() };
+    };
+    case.x.iter_mut().enumerate().for_each(integer);
+    case.w.iter_mut().enumerate().for_each(integer);
+    let exact =
+        |i: usize, j: usize| -> f32 { (0..k).map(|l| case.x[i * k + l] * case.w[j * k + l]).sum() };
+    for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+        let y = case.run(isa, arithmetic, Epilogue::None);
+        // 127² and what is added to it take 15 bits: f16's chains keep 11 of them.
+        let slack = if arithmetic == Arithmetic::F16 { 8.0 * 128.0 } else { 0.0 };
         for i in 0..m {
             for j in 0..n {
-                let terms = (0..k).map(|l| f64::from(case.x[i * k + l]) * f64::from(case.w[j * k + l]));
-                let bias = f64::from(case.bias[j]);
-                let exact = terms.clone().sum::<f64>() + bias;
-                let bound = (k + 1) as f64 * 2f64.powi(-24)
-                    * (terms.map(f64::abs).sum::<f64>() + bias.abs());
-                prop_assert!((f64::from(y[i * n + j]) - exact).abs() <= bound);
+                let error = (y[i * n + j] - exact(i, j)).abs();
+                assert!(error <= slack, "{isa:?} {arithmetic:?} ({i}, {j}): {error}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_row_does_not_depend_on_its_neighbours_or_its_place() {
+    let (n, k) = (70, 300);
+    let many = Case::new(61, n, k);
+    for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+        let all = many.run(isa, arithmetic, Epilogue::Bias(&many.bias));
+        for (first, rows) in [(0, 1), (7, 2), (20, 15), (33, 28), (60, 1)] {
+            let mut few = Case::new(rows, n, k);
+            few.x.copy_from_slice(&many.x[first * k..][..rows * k]);
+            let y = few.run(isa, arithmetic, Epilogue::Bias(&many.bias));
+            assert_eq!(bits(&y), bits(&all[first * n..][..rows * n]), "{isa:?} {arithmetic:?}");
         }
     }
 }
@@ -96,58 +198,131 @@ proptest! {
 #[test]
 fn the_epilogues_are_what_they_say() {
     let case = Case::new(17, 45, 80);
-    let plain = case.run(Isa::detect(), Epilogue::None);
-    let biased: Vec<f32> =
-        plain.iter().enumerate().map(|(i, v)| v + case.bias[i % case.n]).collect();
-    for isa in Isa::available() {
-        assert_eq!(bits(&case.run(isa, Epilogue::Bias(&case.bias))), bits(&biased));
+    for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+        let run = |epilogue| bits(&case.run(isa, arithmetic, epilogue));
+        let plain = case.run(isa, arithmetic, Epilogue::None);
+        let biased: Vec<f32> =
+            plain.iter().enumerate().map(|(i, v)| v + case.bias[i % case.n]).collect();
+        assert_eq!(run(Epilogue::Bias(&case.bias)), bits(&biased));
         let gelu: Vec<f32> = biased.iter().map(|&v| gelu_scalar(v)).collect();
-        assert_eq!(bits(&case.run(isa, Epilogue::BiasGelu(&case.bias))), bits(&gelu));
+        assert_eq!(run(Epilogue::BiasGelu(&case.bias)), bits(&gelu));
         let added: Vec<f32> = biased.iter().zip(&case.residual).map(|(v, r)| v + r).collect();
-        let epilogue = Epilogue::BiasResidual(&case.bias, case.residual());
-        assert_eq!(bits(&case.run(isa, epilogue)), bits(&added));
+        assert_eq!(run(Epilogue::BiasResidual(&case.bias, case.residual())), bits(&added));
     }
 }
 
 #[test]
 fn a_transposed_pack_gives_the_same_product() {
-    let case = Case::new(9, 37, 50);
-    let mut transposed = vec![0.0; case.w.len()];
-    for j in 0..case.n {
-        for l in 0..case.k {
-            transposed[l * case.n + j] = case.w[j * case.k + l];
+    for (m, n, k) in [(9, 37, 50), (3, 64, 1), (2, 130, 67)] {
+        let case = Case::new(m, n, k);
+        let mut transposed = vec![0.0; case.w.len()];
+        for j in 0..case.n {
+            for l in 0..case.k {
+                transposed[l * case.n + j] = case.w[j * case.k + l];
+            }
+        }
+        for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a)))
+        {
+            if arithmetic == Arithmetic::Int8 {
+                continue;
+            }
+            let mut w = PackedMatrix::new(isa, arithmetic, Matrix::new(&[1.0; 6], 2, 3, 3));
+            w.pack_transposed(isa, arithmetic, Matrix::new(&transposed, k, n, n));
+            assert_eq!(
+                bits(&case.run_packed(isa, &w, Epilogue::None)),
+                bits(&case.run(isa, arithmetic, Epilogue::None)),
+                "{isa:?} {arithmetic:?}"
+            );
         }
     }
-    let mut w = PackedMatrix::new(Matrix::new(&[1.0; 6], 2, 3, 3));
-    w.pack_transposed(Matrix::new(&transposed, case.k, case.n, case.n));
-    assert_eq!(
-        case.run_packed(Isa::detect(), &w, Epilogue::None),
-        case.run(Isa::detect(), Epilogue::None)
-    );
 }
 
 #[test]
 fn strided_views_read_and_write_only_their_columns() {
     let case = Case::new(5, 34, 6);
-    let expected = case.run(Isa::detect(), Epilogue::None);
     let (x_stride, y_stride) = (11, 40);
     let mut x = vec![f32::NAN; 5 * x_stride];
     for i in 0..5 {
         x[i * x_stride..][..6].copy_from_slice(&case.x[i * 6..][..6]);
     }
-    let w = PackedMatrix::new(Matrix::new(&case.w, 34, 6, 6));
-    let mut y = vec![7.0; 5 * y_stride];
-    gemm(
-        Isa::detect(),
-        Matrix::new(&x, 5, 6, x_stride),
-        &w,
-        Epilogue::None,
-        &mut MatrixMut::new(&mut y, 5, 34, y_stride),
-        &mut GemmScratch::default(),
-    );
-    for (row, expected) in y.chunks(y_stride).zip(expected.chunks(34)) {
-        assert_eq!(&row[..34], expected);
-        assert!(row[34..].iter().all(|v| v.to_bits() == 7f32.to_bits()));
+    for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+        let expected = case.run(isa, arithmetic, Epilogue::None);
+        let w = PackedMatrix::new(isa, arithmetic, Matrix::new(&case.w, 34, 6, 6));
+        let mut y = vec![7.0; 5 * y_stride];
+        gemm(
+            isa,
+            Matrix::new(&x, 5, 6, x_stride),
+            &w,
+            Epilogue::None,
+            &mut MatrixMut::new(&mut y, 5, 34, y_stride),
+            &mut GemmScratch::default(),
+        );
+        for (row, expected) in y.chunks(y_stride).zip(expected.chunks(34)) {
+            assert_eq!(&row[..34], expected);
+            assert!(row[34..].iter().all(|v| v.to_bits() == 7f32.to_bits()));
+        }
+    }
+}
+
+#[test]
+fn a_row_that_is_not_finite_stays_visible_and_alone() {
+    let (m, n, k) = (16, 40, 70);
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut case = Case::new(m, n, k);
+        case.x[3 * k + 69] = bad;
+        for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a)))
+        {
+            let y = case.run(isa, arithmetic, Epilogue::None);
+            for (i, row) in y.chunks(n).enumerate() {
+                assert!(
+                    row.iter().all(|v| v.is_finite() == (i != 3)),
+                    "{isa:?} {arithmetic:?} {i}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_exceeds_f16_becomes_infinite() {
+    let mut case = Case::new(2, 3, 4);
+    case.x[0] = 70_000.0;
+    for isa in Isa::available() {
+        let y = case.run(isa, Arithmetic::F16, Epilogue::None);
+        assert!(y[..3].iter().all(|v| !v.is_finite()) && y[3..].iter().all(|v| v.is_finite()));
+    }
+}
+
+#[test]
+fn int8_keeps_rows_of_any_size() {
+    for size in [1e-44, 1e-38, 1e-20, 1e20, 1e37] {
+        let mut case = Case::new(1, 2, 3);
+        case.x = vec![size, -size / 2.0, 0.0];
+        case.w = vec![1.0, 1.0, 1.0, 0.0, 0.0, 0.0];
+        let y = case.run(Isa::detect(), Arithmetic::Int8, Epilogue::None);
+        // Half a unit of the row is 0.4% of its largest value; below 2⁻¹¹³ the unit is 2⁻¹²⁰.
+        let slack = size / 127.0 + 2f32.powi(-120);
+        assert!((y[0] - size / 2.0).abs() <= slack, "{size}: {}", y[0]);
+        assert_eq!(y[1].to_bits(), 0);
+    }
+}
+
+#[test]
+fn roundings_to_halves_are_those_of_the_crate_half() {
+    let patterns = (0..=u32::MAX).step_by(4_093).chain((0..=0xffff).flat_map(|high| {
+        [0, 1, 0x0fff, 0x1000, 0x1001, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff]
+            .map(|low| high << 16 | low)
+    }));
+    for x in patterns.map(f32::from_bits) {
+        let (f16, bf16) = (half::f16::from_f32(x), half::bf16::from_f32(x));
+        if x.is_nan() {
+            assert!(f16_value(f16_bits(x)).is_nan() && bf16_value(bf16_bits(x)).is_nan());
+            continue;
+        }
+        assert_eq!(f16_bits(x), u32::from(f16.to_bits()), "{x:e}");
+        assert_eq!(bf16_bits(x), u32::from(bf16.to_bits()), "{x:e}");
+        assert_eq!(f16_value(f16_bits(x)).to_bits(), f16.to_f32().to_bits());
+        assert_eq!(bf16_value(bf16_bits(x)).to_bits(), bf16.to_f32().to_bits());
     }
 }
 
@@ -155,5 +330,5 @@ fn strided_views_read_and_write_only_their_columns() {
 #[should_panic(expected = "the bias has 2 values")]
 fn a_bias_of_another_length_is_refused() {
     let case = Case::new(1, 3, 2);
-    case.run(Isa::detect(), Epilogue::Bias(&case.bias[..2]));
+    case.run(Isa::detect(), Arithmetic::F32, Epilogue::Bias(&case.bias[..2]));
 }

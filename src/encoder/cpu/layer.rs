@@ -1,11 +1,15 @@
 //! One transformer layer: attention and feed-forward, each followed by residual and layer norm.
 
 use polysift_kernels::{
-    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm, layer_norm,
+    Arithmetic, AttentionScratch, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix,
+    attention, gemm, layer_norm,
 };
 
-use super::attention::{AttentionScratch, attend};
 use crate::encoder::weights::{LayerWeights, LinearWeights, NormWeights};
+
+/// Tokens that go through the feed-forward part at a time: their `F` wide states stay near the
+/// second-level cache.
+const FEED_TOKENS: usize = 168;
 
 /// A linear map with bias, `[N, inputs]` to `[N, outputs]`.
 struct Linear {
@@ -14,9 +18,14 @@ struct Linear {
 }
 
 impl Linear {
-    fn new(LinearWeights { weight, bias }: LinearWeights) -> Self {
+    fn new(
+        isa: Isa,
+        arithmetic: Arithmetic,
+        LinearWeights { weight, bias }: LinearWeights,
+    ) -> Self {
         let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
-        Self { weight: PackedMatrix::new(Matrix::new(&weight, outputs, inputs, inputs)), bias }
+        let weight = Matrix::new(&weight, outputs, inputs, inputs);
+        Self { weight: PackedMatrix::new(isa, arithmetic, weight), bias }
     }
 
     /// `x` `[N, inputs]` to `y` `[N, outputs]`; `tail` makes the epilogue from the bias.
@@ -38,6 +47,7 @@ impl Linear {
 
 /// One layer.
 pub(super) struct Layer {
+    arithmetic: Arithmetic,
     num_heads: usize,
     /// `H` to `3H`: queries, keys, values.
     query_key_value: Linear,
@@ -55,29 +65,46 @@ pub(super) struct Workspace {
     pub(super) starts: Vec<usize>,
     /// `[N, H]`: what goes into a layer and what comes out.
     pub(super) hidden: Vec<f32>,
+    /// `[H]`: the embedding of a word.
+    pub(super) word: Vec<f32>,
     /// `[N, 3H]`.
     query_key_value: Vec<f32>,
     /// `[N, H]`: result of attention, before its output map.
     context: Vec<f32>,
-    /// `[N, H]`: sums that layer norm reads.
+    /// `[FEED_TOKENS, H]`: sums that layer norm reads.
     sums: Vec<f32>,
-    /// `[N, F]`.
+    /// `[FEED_TOKENS, F]`.
     intermediate: Vec<f32>,
     gemm: GemmScratch,
     attention: AttentionScratch,
 }
 
 impl Layer {
-    pub(super) fn new(weights: LayerWeights, num_heads: usize) -> Self {
+    /// Packs `weights` for products in `arithmetic`.
+    pub(super) fn new(
+        isa: Isa,
+        arithmetic: Arithmetic,
+        weights: LayerWeights,
+        num_heads: usize,
+    ) -> Self {
+        let linear = |weights| Linear::new(isa, arithmetic, weights);
         Self {
+            arithmetic,
             num_heads,
-            query_key_value: Linear::new(weights.query_key_value),
-            attention_output: Linear::new(weights.attention_output),
+            query_key_value: linear(weights.query_key_value),
+            attention_output: linear(weights.attention_output),
             attention_norm: weights.attention_norm,
-            intermediate: Linear::new(weights.intermediate),
-            output: Linear::new(weights.output),
+            intermediate: linear(weights.intermediate),
+            output: linear(weights.output),
             output_norm: weights.output_norm,
         }
+    }
+
+    /// Bytes that the packed weights take.
+    pub(super) fn bytes(&self) -> usize {
+        let linear =
+            [&self.query_key_value, &self.attention_output, &self.intermediate, &self.output];
+        linear.iter().map(|linear| linear.weight.bytes()).sum()
     }
 
     /// `workspace.hidden` becomes the states after this layer.
@@ -86,18 +113,47 @@ impl Layer {
             workspace;
         self.query_key_value.apply(isa, hidden, Epilogue::Bias, query_key_value, gemm);
         context.resize(hidden.len(), 0.0);
-        let scratch = (&mut workspace.attention, &mut *gemm);
-        attend(isa, query_key_value, &workspace.starts, self.num_heads, context, scratch);
-        let residual = view(hidden, self.attention_norm.gamma.len());
-        let tail = |bias| Epilogue::BiasResidual(bias, residual);
-        self.attention_output.apply(isa, context, tail, sums, gemm);
-        normalise(isa, &self.attention_norm, sums, hidden);
+        for span in workspace.starts.windows(2) {
+            let (start, length) = (span[0], span[1] - span[0]);
+            self.attend(isa, query_key_value, start, length, context, &mut workspace.attention);
+        }
+        let width = self.attention_norm.gamma.len();
+        let blocks =
+            hidden.chunks_mut(FEED_TOKENS * width).zip(context.chunks(FEED_TOKENS * width));
+        for (hidden, context) in blocks {
+            let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
+            self.attention_output.apply(isa, context, tail, sums, gemm);
+            normalise(isa, &self.attention_norm, sums, hidden);
 
-        self.intermediate.apply(isa, hidden, Epilogue::BiasGelu, intermediate, gemm);
-        let residual = view(hidden, self.output_norm.gamma.len());
-        let tail = |bias| Epilogue::BiasResidual(bias, residual);
-        self.output.apply(isa, intermediate, tail, sums, gemm);
-        normalise(isa, &self.output_norm, sums, hidden);
+            self.intermediate.apply(isa, hidden, Epilogue::BiasGelu, intermediate, gemm);
+            let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
+            self.output.apply(isa, intermediate, tail, sums, gemm);
+            normalise(isa, &self.output_norm, sums, hidden);
+        }
+    }
+
+    /// Self-attention of the `length` tokens from `start` on, head by head: `query_key_value`
+    /// `[N, 3H]` to `context` `[N, H]`.
+    fn attend(
+        &self,
+        isa: Isa,
+        query_key_value: &[f32],
+        start: usize,
+        length: usize,
+        context: &mut [f32],
+        scratch: &mut AttentionScratch,
+    ) {
+        let width = self.attention_norm.gamma.len();
+        let head_size = width / self.num_heads;
+        for column in (0..width).step_by(head_size) {
+            let parts = [0, 1, 2].map(|part| {
+                let first = start * 3 * width + part * width + column;
+                Matrix::new(&query_key_value[first..], length, head_size, 3 * width)
+            });
+            let out = &mut context[start * width + column..];
+            let mut out = MatrixMut::new(out, length, head_size, width);
+            attention(isa, self.arithmetic, parts, &mut out, scratch);
+        }
     }
 }
 

@@ -77,9 +77,9 @@ impl HostModel {
     /// Loads and rounds the weights; also gives their number.
     pub(super) fn load(files: &ModelFiles, pooling: Pooling, gelu: Gelu) -> Result<(Self, u64)> {
         let config = &files.architecture;
-        let weights = &mut Weights::open(&files.weights)?;
+        let weights = Weights::open(&files.weights)?;
         let EmbeddingWeights { words, positions, norm } = weights.embedding(config)?;
-        let words = rounded(&words);
+        let words = rounded(&words.to_vec());
         let layers = (0..config.num_hidden_layers).map(|i| Ok(weights.layer(i, config)?.into()));
         let layers = layers.collect::<Result<_>>()?;
         let shape = Shape {

@@ -1,0 +1,133 @@
+//! Matrix products of one thread beside the multiply-add rate that this CPU reaches in registers.
+//!
+//! `cargo bench -p polysift-kernels --bench gemm -- [f32|bf16|f16|int8]... [M]`; best and median of short
+//! repeats, because machines are shared.
+#![expect(clippy::print_stdout, reason = "a report")]
+
+use polysift_kernels::{
+    Arithmetic, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm,
+};
+
+const ALL: [(&str, Arithmetic); 4] = [
+    ("f32", Arithmetic::F32),
+    ("bf16", Arithmetic::Bf16),
+    ("f16", Arithmetic::F16),
+    ("int8", Arithmetic::Int8),
+];
+const REPEATS: usize = 41;
+
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let m = arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(1024);
+    let named = |name: &str| arguments.iter().any(|a| a == name);
+    let none = !ALL.iter().any(|(name, _)| named(name));
+    for (name, arithmetic) in ALL.into_iter().filter(|(name, _)| none || named(name)) {
+        for (n, k, tail) in
+            [(3072, 768, "bias"), (3072, 768, "gelu"), (768, 3072, "bias"), (2304, 768, "bias")]
+        {
+            product(name, arithmetic, (m, n, k), tail);
+        }
+    }
+}
+
+/// Processor time of this thread: other programs' share of the cores does not count.
+fn seconds() -> f64 {
+    #[repr(C)]
+    struct TimeSpec(i64, i64);
+    unsafe extern "C" {
+        fn clock_gettime(clock: i32, time: *mut TimeSpec) -> i32;
+    }
+    const THREAD_CPUTIME_ID: i32 = 3;
+    let mut time = TimeSpec(0, 0);
+    // SAFETY: `time` has the layout of Linux' timespec on 64-bit machines.
+    unsafe { clock_gettime(THREAD_CPUTIME_ID, &raw mut time) };
+    time.0 as f64 + time.1 as f64 * 1e-9
+}
+
+fn values(count: usize) -> Vec<f32> {
+    let mut state = 1u32;
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    })
+    .take(count)
+    .collect()
+}
+
+fn product(name: &str, arithmetic: Arithmetic, (m, n, k): (usize, usize, usize), tail: &str) {
+    let (x, w, bias) = (values(m * k), values(n * k), values(n));
+    let isa = Isa::detect();
+    let w = PackedMatrix::new(isa, arithmetic, Matrix::new(&w, n, k, k));
+    let epilogue = match tail {
+        "bias" => Epilogue::Bias(&bias),
+        "gelu" => Epilogue::BiasGelu(&bias),
+        _ => Epilogue::None,
+    };
+    let mut y = vec![0.0; m * n];
+    let mut scratch = GemmScratch::default();
+    let mut run = || {
+        let mut y = MatrixMut::new(&mut y, m, n, n);
+        gemm(isa, Matrix::new(&x, m, k, k), &w, epilogue, &mut y, &mut scratch);
+    };
+    run();
+    let factor = match arithmetic {
+        Arithmetic::F32 | Arithmetic::Bf16 => 1.0,
+        Arithmetic::F16 => 2.15,
+        Arithmetic::Int8 => 4.2,
+    };
+    let (mut rates, mut shares) = (Vec::new(), Vec::new());
+    let mut before = peak();
+    for _ in 0..REPEATS {
+        let start = seconds();
+        run();
+        let rate = 2.0 * (m * n * k) as f64 / 1e9 / (seconds() - start);
+        let after = peak();
+        rates.push(rate);
+        shares.push(200.0 * rate / (before + after) / factor);
+        before = after;
+    }
+    rates.sort_by(f64::total_cmp);
+    shares.sort_by(f64::total_cmp);
+    println!(
+        "{name:5} {m:5}x{n}x{k} {tail:5} best {:6.1}  median {:6.1} GFLOP/s  share of peak: median {:5.1}%",
+        rates[REPEATS - 1],
+        rates[REPEATS / 2],
+        shares[REPEATS / 2]
+    );
+}
+
+/// f32 multiply-adds in registers, GFLOP/s: in assembly, because the compiler moves the sums about.
+#[cfg(target_arch = "x86_64")]
+fn peak() -> f64 {
+    macro_rules! chains {
+        ($($sum:literal)*) => {
+            concat!("2:\n", $("vfmadd231ps zmm", $sum, ", zmm30, zmm31\n",)* "dec {steps}\njnz 2b")
+        };
+    }
+    if !is_x86_feature_detected!("avx512f") {
+        return f64::NAN;
+    }
+    let steps = 100_000;
+    let start = seconds();
+    // SAFETY: the CPU has AVX-512F, as asked above; all registers that change are named.
+    unsafe {
+        std::arch::asm!(
+            "vpxord zmm30, zmm30, zmm30",
+            "vpxord zmm31, zmm31, zmm31",
+            chains!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15),
+            steps = inout(reg) steps => _,
+            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _,
+            out("zmm5") _, out("zmm6") _, out("zmm7") _, out("zmm8") _, out("zmm9") _,
+            out("zmm10") _, out("zmm11") _, out("zmm12") _, out("zmm13") _, out("zmm14") _,
+            out("zmm15") _, out("zmm30") _, out("zmm31") _,
+            options(nomem, nostack),
+        );
+    }
+    (steps * 16 * 16 * 2) as f64 / 1e9 / (seconds() - start)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn peak() -> f64 {
+    f64::NAN
+}

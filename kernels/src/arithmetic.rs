@@ -1,0 +1,105 @@
+//! The number formats of a matrix product, and the roundings to them.
+
+use crate::isa::inlined;
+
+/// In what numbers the factors of a product are multiplied. `Y`, bias and residual are f32 in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Arithmetic {
+    /// f32 factors and sums.
+    #[default]
+    F32,
+    /// Factors rounded to bf16, sums in f32.
+    Bf16,
+    /// Factors rounded to f16. Sums in f32; where the CPU multiplies f16 itself, up to 128
+    /// products are summed in f16 before they are added in f32. What exceeds 65,504 becomes infinite.
+    F16,
+    /// Weights as 8-bit integers with a scale per output, `X` with a scale per row; sums are exact.
+    Int8,
+}
+
+impl Arithmetic {
+    /// Columns of the result that one panel of a [`crate::PackedMatrix`] serves: 128 bytes of one step.
+    pub(crate) fn panel(self) -> usize {
+        if self == Self::F16 { 64 } else { 32 }
+    }
+
+    /// Consecutive steps of the depth that lie beside each other for one column.
+    pub(crate) fn steps(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 => 1,
+            Self::Bf16 => 2,
+            Self::Int8 => 4,
+        }
+    }
+}
+
+inlined! {
+    /// The nearest bf16, ties to even, in the low half.
+    pub(crate) fn bf16_bits(x: f32) -> u32 {
+        let bits = x.to_bits();
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        let quiet = bits >> 16 | 0x40;
+        if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded }
+    }
+
+    /// The value of bf16 `bits` (in the low half).
+    pub(crate) fn bf16_value(bits: u32) -> f32 {
+        f32::from_bits(bits << 16)
+    }
+
+    /// The nearest f16, ties to even, in the low half.
+    pub(crate) fn f16_bits(x: f32) -> u32 {
+        let bits = x.to_bits();
+        let magnitude = bits & 0x7fff_ffff;
+        // Rounds at the 13th bit; the exponent's bias shrinks from 127 to 15.
+        let normal = magnitude.wrapping_add(0xfff + (magnitude >> 13 & 1)).wrapping_sub(112 << 23) >> 13;
+        // One unit in the last place of 0.5 is f16's smallest value: the addition rounds to it.
+        let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+        let finite = if magnitude < 113 << 23 { small } else { normal };
+        let large = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+        (if magnitude < 0x4780_0000 { finite } else { large }) | (bits >> 16 & 0x8000)
+    }
+
+    /// The largest magnitude of `values` as bits: those of a NaN are above all others.
+    pub(crate) fn largest_magnitude(values: &[f32]) -> u32 {
+        values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff))
+    }
+
+    /// The value of f16 `bits` (in the low half).
+    pub(crate) fn f16_value(bits: u32) -> f32 {
+        let shifted = (bits & 0x7fff) << 13;
+        let scaled = f32::from_bits(shifted) * f32::from_bits((127 + 112) << 23);
+        let special = shifted | 0x7f80_0000;
+        let magnitude = if shifted < 31 << 23 { scaled.to_bits() } else { special };
+        f32::from_bits(magnitude | (bits & 0x8000) << 16)
+    }
+}
+
+/// How a row of values is written as 8-bit integers: `value ≈ scale · integer`, integers in -127..=127.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quantisation {
+    /// Not finite if a value of the row is not.
+    pub(crate) scale: f32,
+    inverse: f32,
+}
+
+impl Quantisation {
+    /// For a row whose largest magnitude has the bits `largest` (as an integer: NaN above all).
+    pub(crate) fn new(largest: u32) -> Self {
+        if largest >= 0x7f80_0000 {
+            return Self { scale: f32::NAN, inverse: 0.0 };
+        }
+        // The bound keeps the inverse of zero and of subnormals finite.
+        let inverse = (127.0 / f32::from_bits(largest)).min(f32::from_bits((127 + 120) << 23));
+        Self { scale: 1.0 / inverse, inverse }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
+    pub(crate) fn integer(self, value: f32) -> i32 {
+        // Adding 1.5 · 2²³ leaves the nearest integer, ties to even, in the low bits.
+        const MAGIC: f32 = 12_582_912.0;
+        let rounded = (value * self.inverse + MAGIC).to_bits();
+        rounded.wrapping_sub(MAGIC.to_bits()).cast_signed()
+    }
+}

@@ -1,0 +1,217 @@
+//! Attention of one head within one sequence: `softmax(Q · Kᵀ / √head_size) · V`.
+//!
+//! A tile of queries (as many as a micro-kernel of [`crate::gemm`](gemm) takes) meets all keys; its
+//! scores stay in the first-level cache, become weights there, and meet all values. The division of
+//! softmax is done on the result. Nothing is padded but the last panel.
+//!
+//! A row depends on no other query. In f32 all instruction sets give the same bits.
+
+#[cfg(target_arch = "x86_64")]
+mod pack_f16;
+mod weights;
+#[cfg(target_arch = "x86_64")]
+mod weights_f16;
+
+use std::ops::Range;
+
+use crate::gemm::method::{Form, MAX_TILE_ROWS, Method};
+use crate::gemm::{direct::multiply, rows};
+use crate::isa::{inlined, vectorized};
+use crate::packed::{Line, WORDS};
+use crate::{Arithmetic, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix};
+
+/// Memory of [`attention`] that is worth keeping between calls.
+#[derive(Debug, Default)]
+pub struct AttentionScratch {
+    keys: PackedMatrix,
+    values: PackedMatrix,
+    queries: GemmScratch,
+    /// Scores, which become weights one panel further to the front.
+    scores: Vec<Line>,
+    sums: Vec<Line>,
+}
+
+/// What softmax needs of the rows of a tile.
+struct Softmax {
+    /// Times a score: the exponent of two.
+    scale: f32,
+    /// Score of each row.
+    largest: [f32; MAX_TILE_ROWS],
+    /// The largest score of each row among those of every sixteenth key.
+    lanes: [[f32; WORDS]; MAX_TILE_ROWS],
+    /// Sums of the powers of each row, likewise.
+    sums: [[f32; WORDS]; MAX_TILE_ROWS],
+}
+
+/// `softmax(q · kᵀ / √head_size) · v` into `out`, all `[length, head_size]` f32.
+///
+/// The products are made in the arithmetic that the CPU has itself: f16 for [`Arithmetic::F16`] and
+/// [`Arithmetic::Int8`] where it multiplies f16, bf16 for [`Arithmetic::Bf16`] likewise, else f32.
+/// Softmax is computed in f32.
+///
+/// A row whose scores are NaN or infinite (in f16: above 65,504) is not finite.
+///
+/// # Panics
+/// If the shapes differ.
+///
+/// # Precision
+/// f32: `attention_matches_f64`; the others: the rounding of the factors, and in f16 of the sums
+/// over the head size and over 128 keys (`attention_in_two_bytes_is_near_f64`).
+pub fn attention(
+    isa: Isa,
+    arithmetic: Arithmetic,
+    [q, k, v]: [Matrix<'_>; 3],
+    out: &mut MatrixMut<'_>,
+    scratch: &mut AttentionScratch,
+) {
+    let (length, head_size) = (q.rows(), q.columns());
+    let shapes = [(k.rows(), k.columns()), (v.rows(), v.columns()), (out.rows(), out.columns())];
+    assert!(shapes == [(length, head_size); 3], "the shapes differ");
+    if length == 0 || head_size == 0 {
+        return;
+    }
+    let arithmetic = own(isa, arithmetic);
+    let method = Method::new(isa, arithmetic);
+    let AttentionScratch { keys, values, queries, scores, sums } = scratch;
+    pack(isa, method, arithmetic, [k, v], [keys, values]);
+
+    let tile_rows = method.kernels.len();
+    let panels = length.div_ceil(method.panel);
+    let gap = tile_rows * method.panel / WORDS;
+    scores.resize(scores.len().max((panels + 1) * gap), Line::ZERO);
+    sums.resize(sums.len().max(gap), Line::ZERO);
+    let tiles = length.div_ceil(tile_rows);
+    for tile in 0..tiles {
+        let (first, end) = (length * tile / tiles, length * (tile + 1) / tiles);
+        pack_queries(isa, method, q, first..end, queries);
+        let mut softmax = Softmax {
+            scale: std::f32::consts::LOG2_E / (head_size as f32).sqrt(),
+            largest: [f32::NEG_INFINITY; MAX_TILE_ROWS],
+            lanes: [[f32::NEG_INFINITY; WORDS]; MAX_TILE_ROWS],
+            sums: [[0.0; WORDS]; MAX_TILE_ROWS],
+        };
+        let weights = weigh(isa, method, &queries.x, keys, end - first, scores, &mut softmax);
+        let inverses = softmax.sums.map(|lanes| 1.0 / lanes.iter().sum::<f32>());
+        for p in 0..head_size.div_ceil(method.panel) {
+            multiply(method, weights, values.panel(p), values.units(), end - first, sums);
+            let column = p * method.panel;
+            for i in 0..end - first {
+                let row = out.part(first + i, column, method.panel.min(head_size - column));
+                let lines = &sums[i * method.panel / WORDS..];
+                scale(isa, lines, inverses[i], row);
+            }
+        }
+    }
+}
+
+fn pack(
+    isa: Isa,
+    method: Method,
+    arithmetic: Arithmetic,
+    [k, v]: [Matrix<'_>; 2],
+    [keys, values]: [&mut PackedMatrix; 2],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if method.form == Form::F16 {
+        pack_f16::pack(isa, keys, k);
+        pack_f16::pack_transposed(isa, values, v);
+        return;
+    }
+    keys.pack(isa, arithmetic, k);
+    values.pack_transposed(isa, arithmetic, v);
+}
+
+fn pack_queries(
+    isa: Isa,
+    method: Method,
+    q: Matrix<'_>,
+    rows: Range<usize>,
+    queries: &mut GemmScratch,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if method.form == Form::F16 {
+        let lines = q.columns().div_ceil(WORDS) * rows.len();
+        queries.x.resize(queries.x.len().max(lines), Line::ZERO);
+        return pack_f16::pack_rows(isa, q, rows, &mut queries.x[..lines]);
+    }
+    rows::pack(isa, method.form, q, std::iter::once(rows), queries);
+}
+
+/// What a CPU computes itself of `arithmetic`, or what is as good.
+fn own(isa: Isa, arithmetic: Arithmetic) -> Arithmetic {
+    let native = |wanted| match Method::new(isa, wanted).form {
+        Form::F32(_) => Arithmetic::F32,
+        _ => wanted,
+    };
+    match arithmetic {
+        Arithmetic::F32 => Arithmetic::F32,
+        Arithmetic::Bf16 => native(Arithmetic::Bf16),
+        Arithmetic::F16 => native(Arithmetic::F16),
+        Arithmetic::Int8 => match native(Arithmetic::F16) {
+            Arithmetic::F32 => native(Arithmetic::Bf16),
+            f16 => f16,
+        },
+    }
+}
+
+/// The weights of `rows` packed `queries`, not yet divided by their sums, as the left operand of a
+/// product with the values.
+fn weigh<'a>(
+    isa: Isa,
+    method: Method,
+    queries: &[Line],
+    keys: &PackedMatrix,
+    rows: usize,
+    scores: &'a mut [Line],
+    softmax: &mut Softmax,
+) -> &'a [Line] {
+    let gap = rows * method.panel / WORDS;
+    let panels = keys.outputs().div_ceil(method.panel);
+    for (p, scores) in scores[gap..].chunks_exact_mut(gap).take(panels).enumerate() {
+        multiply(method, queries, keys.panel(p), keys.units(), rows, scores);
+        let width = method.panel.min(keys.outputs() - p * method.panel);
+        if width < method.panel {
+            mask(scores, method.panel, width);
+        }
+        weights::raise(isa, scores, rows, softmax);
+    }
+    for (largest, lanes) in softmax.largest.iter_mut().zip(&softmax.lanes) {
+        *largest = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+    }
+    let made = gap / method.form.steps();
+    for p in 0..panels {
+        let (before, scores) = scores.split_at_mut((p + 1) * gap);
+        let weights = &mut before[p * made..][..made];
+        match method.form {
+            #[cfg(target_arch = "x86_64")]
+            Form::F16 => weights_f16::weigh(isa, &scores[..gap], weights, rows, softmax),
+            Form::Bf16 => weights::weigh_bf16(isa, &scores[..gap], weights, rows, softmax),
+            _ => weights::weigh_f32(isa, &scores[..gap], weights, rows, softmax),
+        }
+    }
+    &scores[..panels * made]
+}
+
+/// Makes the scores from column `width` of `panel` on smaller than any.
+fn mask(scores: &mut [Line], panel: usize, width: usize) {
+    for row in scores.chunks_exact_mut(panel / WORDS) {
+        for column in width..panel {
+            row[column / WORDS].0[column % WORDS] = f32::NEG_INFINITY.to_bits();
+        }
+    }
+}
+
+vectorized! { fn scale(lines: &[Line], factor: f32, row: &mut [f32]) = scale_body }
+
+inlined! {
+    fn scale_body(lines: &[Line], factor: f32, row: &mut [f32]) {
+        for (row, line) in row.chunks_mut(WORDS).zip(lines) {
+            for (value, &word) in row.iter_mut().zip(&line.0) {
+                *value = f32::from_bits(word) * factor;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Attention against its definition in f64.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A head of one sequence.
+#[derive(Debug, Clone)]
+struct Head {
+    length: usize,
+    head_size: usize,
+    /// `[length, 3, head_size]`.
+    values: Vec<f32>,
+}
+
+impl Head {
+    fn matrices(&self) -> [Matrix<'_>; 3] {
+        let stride = 3 * self.head_size;
+        [0, 1, 2].map(|part| {
+            Matrix::new(&self.values[part * self.head_size..], self.length, self.head_size, stride)
+        })
+    }
+
+    fn attention(&self, isa: Isa, arithmetic: Arithmetic) -> Vec<f32> {
+        let mut out = vec![f32::NAN; self.length * self.head_size];
+        let mut view = MatrixMut::new(&mut out, self.length, self.head_size, self.head_size);
+        attention(isa, arithmetic, self.matrices(), &mut view, &mut AttentionScratch::default());
+        out
+    }
+
+    /// The result in f64, with the largest absolute score of each row and the largest value.
+    fn exact(&self) -> (Vec<f64>, Vec<f64>, f64) {
+        let [q, k, v] = self.matrices();
+        let (mut out, mut largest) = (Vec::new(), Vec::new());
+        for i in 0..self.length {
+            let dot = |j: usize| {
+                let products =
+                    q.row(i).iter().zip(k.row(j)).map(|(&a, &b)| f64::from(a) * f64::from(b));
+                products.sum::<f64>() / (self.head_size as f64).sqrt()
+            };
+            let scores: Vec<f64> = (0..self.length).map(dot).collect();
+            let max = scores.iter().copied().fold(f64::MIN, f64::max);
+            largest.push(scores.iter().fold(0.0, |a: f64, s| a.max(s.abs())));
+            let powers: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+            let sum: f64 = powers.iter().sum();
+            for c in 0..self.head_size {
+                let products = powers.iter().enumerate().map(|(j, p)| p * f64::from(v.row(j)[c]));
+                out.push(products.sum::<f64>() / sum);
+            }
+        }
+        let value = self.values.iter().fold(0.0, |a: f64, &v| a.max(f64::from(v).abs()));
+        (out, largest, value)
+    }
+}
+
+fn heads(lengths: std::ops::Range<usize>) -> impl Strategy<Value = Head> {
+    (lengths, 1usize..70, 0.1f32..2.0).prop_flat_map(|(length, head_size, size)| {
+        prop::collection::vec(-size..size, length * head_size * 3).prop_map(move |values| Head {
+            length,
+            head_size,
+            values,
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn attention_matches_f64(head in heads(1..300)) {
+        let (exact, largest, value) = head.exact();
+        let result = head.attention(Isa::detect(), Arithmetic::F32);
+        for (i, (&actual, exact)) in result.iter().zip(&exact).enumerate() {
+            // A score is a sum of up to 70 products of at most 2 x 2, rounded at each step, which
+            // is the error of the exponent and so the relative one of the weight; 8 roundings
+            // more of each weight. Sums over keys: 128 steps, and two blocks more.
+            let head_size = head.head_size as f64;
+            let score = head_size * value * value / head_size.sqrt() * head_size;
+            let bound = 2f64.powi(-24) * value * (2.0 * score + 2.0 * largest[i / head.head_size] + 150.0);
+            prop_assert!((f64::from(actual) - exact).abs() <= bound, "{actual} {exact} {bound:e}");
+        }
+    }
+
+    #[test]
+    fn attention_in_two_bytes_is_near_f64(head in heads(1..300)) {
+        let (exact, _, value) = head.exact();
+        for isa in Isa::available() {
+            for (arithmetic, unit) in [(Arithmetic::Bf16, 2f64.powi(-9)), (Arithmetic::F16, 2f64.powi(-12))] {
+                let result = head.attention(isa, arithmetic);
+                for (&actual, exact) in result.iter().zip(&exact) {
+                    // Both factors of a score are rounded, and in f16 its sum at each of up to 70
+                    // steps: relative to the sum of magnitudes, which is at most head_size · value².
+                    // Then weights and values are rounded, and sums in f16 over up to 128 keys. The
+                    // worst case is far off: errors of so many roundings cancel.
+                    let head_size = head.head_size as f64;
+                    let score = head_size.sqrt() * value * value * (2.0 + head_size.sqrt());
+                    let bound = unit * value * (2.0 * score + 30.0);
+                    prop_assert!((f64::from(actual) - exact).abs() <= bound, "{actual} {exact} {bound:e}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_instruction_sets_agree_in_f32(head in heads(1..80)) {
+        let results = Isa::available().into_iter().map(|isa| {
+            head.attention(isa, Arithmetic::F32).into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        });
+        let results: Vec<_> = results.collect();
+        prop_assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+    }
+}
+
+/// A head whose rows repeat, so that a tile of any height has the same query in several places.
+fn repeating(length: usize) -> Head {
+    let head_size = 24;
+    let values = (0..length)
+        .flat_map(|row| {
+            (0..3 * head_size).map(move |c| ((row % 5 * 31 + c * 7) % 23) as f32 * 0.1 - 1.1)
+        })
+        .collect();
+    Head { length, head_size, values }
+}
+
+#[test]
+fn a_row_does_not_depend_on_its_place() {
+    let head = repeating(97);
+    for isa in Isa::available() {
+        for arithmetic in [Arithmetic::F32, Arithmetic::Bf16, Arithmetic::F16] {
+            let result = head.attention(isa, arithmetic);
+            for (row, values) in result.chunks_exact(head.head_size).enumerate() {
+                let first = &result[row % 5 * head.head_size..][..head.head_size];
+                assert_eq!(values, first, "row {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn scores_far_apart_select_one_value() {
+    let values = vec![50.0, 50.0, 1.0, 50.0, -50.0, 2.0];
+    let head = Head { length: 2, head_size: 1, values };
+    for arithmetic in [Arithmetic::F32, Arithmetic::F16] {
+        assert_eq!(head.attention(Isa::detect(), arithmetic), [1.0, 1.0]);
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_visible() {
+    for (bad, arithmetic) in
+        [(f32::NAN, Arithmetic::F32), (f32::INFINITY, Arithmetic::F32), (1e9, Arithmetic::F16)]
+    {
+        // In a query and in a value; a key may be infinitely far off, which is a weight of zero.
+        for part in [0, 2] {
+            let mut head = repeating(40);
+            head.values[part * head.head_size] = bad;
+            for isa in Isa::available() {
+                let native = own(isa, arithmetic) == arithmetic;
+                let result = head.attention(isa, arithmetic);
+                let affected = &result[..head.head_size];
+                assert!(!native || !affected.iter().all(|v| v.is_finite()), "{bad} in {part}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sequence_without_tokens_is_no_work() {
+    let head = Head { length: 0, head_size: 8, values: vec![0.0; 24] };
+    assert!(head.attention(Isa::detect(), Arithmetic::F32).is_empty());
+}
