@@ -12,6 +12,7 @@ mod guards;
 mod heads;
 mod hub;
 mod input;
+mod pipeline;
 mod refine;
 mod resume;
 mod run;

@@ -93,9 +93,9 @@ fn encoder_alone(
     }
     texts.truncate(SAMPLE_DOCUMENTS);
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let tokenized = model.tokenizer.tokenize_all(&texts)?;
+    let tokenized = model.tokenizer.chunks_all(&texts)?;
     let chunks: Vec<&[u32]> =
-        tokenized.iter().filter_map(|t| t.chunks.first()).map(Vec::as_slice).collect();
+        tokenized.iter().filter_map(|chunks| chunks.first()).map(Vec::as_slice).collect();
     let encoder = model.encoder.as_ref();
     let (seconds, _) =
         repeat(common.repetitions, || embed(encoder, &chunks, options.batch_tokens))?;

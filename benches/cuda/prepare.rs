@@ -129,8 +129,8 @@ pub(crate) fn prepare_text(options: &TextOptions) -> Result<()> {
     let files = resolve(&config, &HubSettings::from_env(|_| None))?;
     let documents = Documents::of(&options.texts)?.draw(options.selection_documents);
     let texts: Vec<&str> = documents.iter().map(String::as_str).collect();
-    let tokenized = files.tokenizer(&config)?.tokenize_all(&texts)?;
-    let sequences = tokenized.into_iter().filter_map(|t| t.chunks.into_iter().next()).collect();
+    let tokenized = files.tokenizer(&config)?.chunks_all(&texts)?;
+    let sequences = tokenized.into_iter().filter_map(|chunks| chunks.into_iter().next()).collect();
     let workload = Workload { name: "SEL".into(), sequences };
     workload.write(&options.data)?;
     line(&format!("SEL: {} documents of text", workload.sequences.len()))

@@ -114,6 +114,9 @@ pub(crate) struct GlobalArgs {
         help_heading = "Global options"
     )]
     pub(crate) log_format: LogFormat,
+    /// Write what every thread did and when to FILE, for Perfetto or chrome://tracing
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    pub(crate) trace_out: Option<PathBuf>,
     /// Worker threads [default: all cores]
     #[arg(long, global = true, env = "POLYSIFT_THREADS", help_heading = "Global options")]
     pub(crate) threads: Option<usize>,

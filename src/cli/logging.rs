@@ -1,13 +1,19 @@
-//! Log lines on stderr: text or JSON; `RUST_LOG` overrides the flags.
+//! Log lines on stderr, text or JSON, where `RUST_LOG` overrides the flags; and the trace.
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use polysift::Result;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use super::args::{GlobalArgs, LogFormat};
+use super::trace::{Trace, TraceEnd};
 
-/// Installs the subscriber for the whole process.
-pub(crate) fn install(args: &GlobalArgs) {
+/// Installs the subscriber for the whole process. Where a trace is asked for, it ends with what is
+/// returned.
+pub(crate) fn install(args: &GlobalArgs) -> Result<Option<TraceEnd>> {
     let level = match (args.quiet, args.verbose) {
         (true, _) => "error",
         (false, 0) => "warn",
@@ -17,14 +23,21 @@ pub(crate) fn install(args: &GlobalArgs) {
     };
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(format!("warn,polysift={level}")));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
-    // A second installation can only happen in tests of the same process; the first one stays.
-    let _ = match args.log_format {
-        LogFormat::Text => builder.without_time().try_init(),
-        LogFormat::Json => builder.json().try_init(),
+    let lines = match args.log_format {
+        LogFormat::Text => lines.without_time().boxed(),
+        LogFormat::Json => lines.json().boxed(),
     };
+    let trace = args.trace_out.as_deref().map(Trace::create).transpose()?;
+    let ours = Targets::new().with_target("polysift", LevelFilter::TRACE);
+    let end = trace.as_ref().map(Trace::end);
+    // A second installation can only happen in tests of the same process; the first one stays.
+    let _ = tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(trace.map(|trace| trace.with_filter(ours)))
+        .try_init();
+    Ok(end)
 }

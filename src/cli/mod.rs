@@ -8,6 +8,8 @@ mod resolve;
 pub(crate) mod signals;
 mod summary;
 mod tokenize;
+mod trace;
+mod usage;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,7 +18,7 @@ use clap::{CommandFactory, Parser};
 
 use polysift::encoder::HubSettings;
 use polysift::input::InputFile;
-use polysift::progress::{Progress, Silent, Stop};
+use polysift::progress::{Silent, Stop};
 use polysift::run::{RunDir, Stage};
 use polysift::stage::{self, Context};
 use polysift::store::remove_temporaries;
@@ -24,6 +26,7 @@ use polysift::{Error, Result};
 
 use args::{Cli, Command, SettingsArgs};
 use resolve::{Resolved, resolve};
+use usage::Usages;
 
 /// Runs the command of the process's arguments.
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
@@ -31,7 +34,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     if let Command::Refine(settings) = &mut cli.command {
         settings.refine = true;
     }
-    logging::install(&cli.global);
+    let _trace = logging::install(&cli.global)?;
     if let Some(threads) = cli.global.threads {
         rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -39,7 +42,8 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             .map_err(|e| Error::config("--threads", e.to_string()))?;
     }
     let progress = printer::progress(&cli.global);
-    let job = Job { stop, progress: progress.as_ref(), quiet: cli.global.quiet };
+    let usage = Usages::new(progress.as_ref());
+    let job = Job { stop, usages: &usage, quiet: cli.global.quiet };
     match &cli.command {
         Command::Run { settings, dry_run: true } => job.dry_run(settings)?,
         Command::Run { settings, .. } => job.stages(settings, &Stage::ALL)?,
@@ -77,7 +81,7 @@ fn hub(offline: bool) -> HubSettings {
 /// What all commands share.
 struct Job<'a> {
     stop: &'a Stop,
-    progress: &'a dyn Progress,
+    usages: &'a Usages<'a>,
     quiet: bool,
 }
 
@@ -111,12 +115,15 @@ impl Job<'_> {
             run: &run,
             hub: &hub,
             stop: self.stop,
-            progress: self.progress,
+            progress: self.usages,
             redo,
         };
-        stages.iter().try_for_each(|stage| self.run_stage(context, *stage, &files))?;
+        stages.iter().try_for_each(|stage| {
+            self.usages.measure(*stage, || self.run_stage(context, *stage, &files))
+        })?;
         if !self.quiet {
             summary::print(context, stages)?;
+            summary::print_usages(&self.usages.taken());
         }
         Ok(())
     }

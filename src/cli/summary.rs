@@ -1,6 +1,7 @@
 //! What the commands print when they are done.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -14,6 +15,7 @@ use polysift::stage::status::{RunStatus, status};
 use polysift::stage::verify::Verified;
 
 use super::printer::{line, table};
+use super::usage::Usage;
 
 /// Prints any description as indented JSON.
 pub(crate) fn print_json(value: &impl Serialize) {
@@ -65,6 +67,24 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
         line(&format!("selected documents: {}", context.run.path("export").display()));
     }
     Ok(())
+}
+
+/// Time and memory of the stages, and the share of the time in which each part of one was at work.
+pub(crate) fn print_usages(usages: &[Usage]) {
+    let mut rows = vec![["stage", "seconds", "peak MB", "busy"].map(str::to_owned).to_vec()];
+    for usage in usages {
+        let seconds = usage.time.as_secs_f64();
+        let share = |time: &Duration| time.as_secs_f64() / seconds.max(f64::MIN_POSITIVE) * 100.0;
+        let busy = usage.busy.iter().map(|(name, time)| format!("{name} {:.0}%", share(time)));
+        rows.push(vec![
+            usage.stage.name().to_owned(),
+            format!("{seconds:.1}"),
+            usage.memory.map_or("-".to_owned(), |bytes| (bytes / 1_000_000).to_string()),
+            busy.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    line("");
+    table(&rows);
 }
 
 fn number(value: &Value) -> String {

@@ -24,12 +24,12 @@ pub(crate) fn tokenize(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Re
             stop.check()?;
             block.retain(|document| document.text.is_some());
             let texts: Vec<&str> = block.iter().filter_map(|d| d.text.as_deref()).collect();
-            let tokenized = tokenizer.tokenize_all(&texts)?;
+            let tokenized = tokenizer.chunks_all(&texts)?;
             if tokenized.len() != block.len() {
                 return Err(Error::shape("tokenize", "fewer results than texts"));
             }
-            for (document, tokens) in block.iter().zip(tokenized) {
-                for (chunk, input_ids) in tokens.chunks.iter().enumerate() {
+            for (document, chunks) in block.iter().zip(tokenized) {
+                for (chunk, input_ids) in chunks.iter().enumerate() {
                     let object = json!({"file": file.name, "row": document.row, "id": document.id,
                                         "chunk": chunk, "input_ids": input_ids});
                     printer::line(&object.to_string());

@@ -147,6 +147,7 @@ pub(super) fn is_label(data_type: &DataType) -> bool {
 }
 
 /// Values of a column as strings.
+#[derive(Debug, Clone)]
 pub(super) enum Strings {
     Small(StringArray),
     Large(LargeStringArray),
@@ -163,6 +164,15 @@ impl Strings {
             DataType::Dictionary(_, value) => Self::new(&cast(column, value)?)?,
             _ => Self::Large(cast(column, &DataType::LargeUtf8)?.as_string::<i64>().clone()),
         })
+    }
+
+    /// `len` values from `start` on, which are not copied.
+    pub(super) fn slice(&self, start: usize, len: usize) -> Self {
+        match self {
+            Self::Small(array) => Self::Small(array.slice(start, len)),
+            Self::Large(array) => Self::Large(array.slice(start, len)),
+            Self::View(array) => Self::View(array.slice(start, len)),
+        }
     }
 
     /// Value of a row, `None` for null.

@@ -1,4 +1,4 @@
-//! Documents: the columns that embedding needs, in blocks.
+//! Documents: the columns that embedding needs, in blocks, as rows or as columns.
 //!
 //! Owns the public reader over both formats. Other columns are not decoded (Parquet) or not
 //! kept (JSON lines).
@@ -7,7 +7,7 @@ use super::json_lines::JsonRecords;
 use super::parquet_records::ParquetRecords;
 use super::record::{Record, Wanted};
 use super::rejects::Reject;
-use super::{Format, InputFile};
+use super::{BLOCK_BYTES, DocumentBlock, Format, InputFile};
 use crate::config::InputConfig;
 use crate::error::Result;
 
@@ -72,6 +72,24 @@ impl DocumentReader {
             block.push(record.document);
         }
         Ok(if block.is_empty() { None } else { Some(block) })
+    }
+
+    /// The next documents as columns: at most `max_rows`, fewer where the decoder's batch ends and
+    /// where texts are long; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// As [`DocumentReader::next_block`].
+    pub fn next_columns(&mut self, max_rows: usize) -> Result<Option<DocumentBlock>> {
+        if let Source::Parquet(records) = &mut self.records.source {
+            return records.next_block(max_rows);
+        }
+        let (mut documents, mut bytes) = (Vec::new(), 0);
+        while documents.len() < max_rows && bytes < BLOCK_BYTES {
+            let Some(record) = self.records.next_record()? else { break };
+            bytes += record.document.text.as_ref().map_or(0, String::len);
+            documents.push(record.document);
+        }
+        Ok(if documents.is_empty() { None } else { Some(documents.into_iter().collect()) })
     }
 
     /// Number of rows, where the file says so (Parquet).

@@ -5,6 +5,7 @@
 //! [`DocumentReader`] reads only what embedding needs, [`RowReader`] reads every column for the
 //! export. Files are streamed: no file, row group or column is ever held in memory whole.
 
+mod block;
 mod column;
 mod discover;
 mod documents;
@@ -24,6 +25,7 @@ mod vectors;
 
 use std::path::PathBuf;
 
+pub use block::DocumentBlock;
 pub use discover::discover;
 pub use documents::{Document, DocumentReader};
 pub use labelled::{LabelledText, LabelledTexts, read_labelled};

@@ -1,18 +1,16 @@
 //! Rows of a Parquet file as records, of the wanted columns only.
 //!
-//! Owns the choice of columns and the conversion of batches to rows.
-
-use std::vec;
+//! Owns the choice of columns; batches leave as columns or as rows.
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use parquet::arrow::ProjectionMask;
 
-use super::InputFile;
 use super::column::{Column, Strings, is_id, is_label, is_string};
 use super::parquet_file::{Batches, ParquetFile, guarded};
 use super::record::{Fields, Record, Wanted};
 use super::vectors::{Vectors, Width, is_embeddings};
+use super::{DocumentBlock, InputFile};
 use crate::error::{Error, Result};
 
 /// The records of a file.
@@ -23,8 +21,9 @@ pub(super) struct ParquetRecords {
     width: Width,
     /// Started when the first record is asked for.
     batches: Option<Batches>,
-    next_row: u64,
-    pending: vec::IntoIter<Result<Record, (u64, String)>>,
+    batch: Decoded,
+    /// Rows of `batch` that were handed out.
+    taken: usize,
 }
 
 /// The wanted columns of one file.
@@ -81,8 +80,8 @@ impl ParquetRecords {
             columns,
             width: Width::default(),
             batches: None,
-            next_row: 0,
-            pending: Vec::new().into_iter(),
+            batch: Decoded::default(),
+            taken: 0,
         })
     }
 
@@ -93,85 +92,94 @@ impl ParquetRecords {
     /// Starts again at `row`.
     pub(super) fn seek(&mut self, row: u64) {
         self.batches = None;
-        self.pending = Vec::new().into_iter();
-        self.next_row = row;
+        self.batch = Decoded { first_row: row, ..Decoded::default() };
+        self.taken = 0;
     }
 
     pub(super) fn next_record(&mut self) -> Result<Option<Record>> {
-        loop {
-            match self.pending.next() {
-                Some(Ok(record)) => return Ok(Some(record)),
-                Some(Err((row, reason))) => return Err(self.count_the_rest(row, reason)),
-                None if self.read_batch()? => {}
-                None => return Ok(None),
-            }
+        if !self.fill()? {
+            return Ok(None);
+        }
+        let row = self.batch.first_row + self.taken as u64;
+        match self.next_fields() {
+            Ok(fields) => Ok(Some(self.wanted.record(row, fields))),
+            Err(reason) => Err(self.count_the_rest(row, reason)),
         }
     }
 
-    /// Decodes the next batch; false at the end.
-    fn read_batch(&mut self) -> Result<bool> {
-        let batches = match &mut self.batches {
-            Some(batches) => batches,
-            none => {
-                let mask = mask(&self.file, self.columns.all());
-                none.insert(self.file.batches(mask, self.next_row)?)
+    /// The next rows of the batch, at most `max_rows`.
+    pub(super) fn next_block(&mut self, max_rows: usize) -> Result<Option<DocumentBlock>> {
+        if !self.fill()? {
+            return Ok(None);
+        }
+        let at = self.taken..self.batch.num_rows.min(self.taken.saturating_add(max_rows));
+        let rows = at.clone().map(|i| self.batch.first_row + i as u64).collect();
+        let mut embeddings = Vec::new();
+        if self.batch.vectors.is_some() {
+            for i in at.clone() {
+                self.taken = i + 1;
+                match self.batch.embeddings(i, &mut self.width) {
+                    Ok(vectors) => embeddings.push(vectors),
+                    Err(reason) => {
+                        return Err(self.count_the_rest(self.batch.first_row + i as u64, reason));
+                    }
+                }
             }
-        };
-        let Some(batch) = batches.next()? else { return Ok(false) };
-        let path = self.file.path.clone();
-        let rows = guarded(&path, || self.fields(&batch))?;
-        let first = self.next_row;
-        self.next_row += rows.len() as u64;
-        let records = (first..).zip(rows).map(|(row, fields)| match fields {
-            Ok(fields) => Ok(self.wanted.record(row, fields)),
-            Err(reason) => Err((row, reason)),
-        });
-        self.pending = records.collect::<Vec<_>>().into_iter();
+        }
+        self.taken = at.end;
+        let Decoded { first_row, text, id, language, script, .. } = &self.batch;
+        Ok(text.as_ref().map(|text| DocumentBlock {
+            rows,
+            ids: self.wanted.ids(id.as_ref(), *first_row, &at),
+            languages: self.wanted.languages(language.as_ref(), script.as_ref(), &at),
+            texts: text.slice(at.start, at.len()),
+            embeddings,
+        }))
+    }
+
+    /// Decodes the next batch if all of this one was handed out; false at the end.
+    fn fill(&mut self) -> Result<bool> {
+        while self.taken == self.batch.num_rows {
+            let first_row = self.batch.first_row + self.batch.num_rows as u64;
+            let batches = match &mut self.batches {
+                Some(batches) => batches,
+                none => {
+                    let mask = mask(&self.file, self.columns.all());
+                    none.insert(self.file.batches(mask, first_row)?)
+                }
+            };
+            let Some(batch) = batches.next()? else { return Ok(false) };
+            let decode = || Decoded::new(&self.columns, first_row, &batch);
+            self.batch = guarded(&self.file.path, decode)?;
+            self.taken = 0;
+        }
         Ok(true)
     }
 
-    /// The wanted values, row by row; only embeddings can make a row unusable.
-    fn fields(&mut self, batch: &RecordBatch) -> Result<Vec<Result<Fields, String>>, ArrowError> {
-        let strings = |column: &Column| Strings::new(&column.of(batch)?);
-        let optional = |column: &Option<Column>| column.as_ref().map(strings).transpose();
-        let text = strings(&self.columns.text)?;
-        let id = optional(&self.columns.id)?;
-        let language = optional(&self.columns.language)?;
-        let script = optional(&self.columns.script)?;
-        let label = optional(&self.columns.label)?;
-        let vectors = match &self.columns.embeddings {
-            Some(column) => Some(Vectors::new(&column.of(batch)?)?),
-            None => None,
+    /// The wanted values of the next row of the batch; only embeddings can make it unusable.
+    fn next_fields(&mut self) -> Result<Fields, String> {
+        let at = self.taken;
+        self.taken += 1;
+        let batch = &self.batch;
+        let value = |strings: &Option<Strings>| {
+            strings.as_ref().and_then(|strings| strings.get(at)).map(ToOwned::to_owned)
         };
-        Ok((0..batch.num_rows())
-            .map(|row| {
-                let value = |strings: &Option<Strings>| {
-                    strings.as_ref().and_then(|strings| strings.get(row)).map(ToOwned::to_owned)
-                };
-                let embeddings = match &vectors {
-                    Some(vectors) => vectors.get(row)?,
-                    None => None,
-                };
-                self.width.check(embeddings.as_deref().unwrap_or_default())?;
-                Ok(Fields {
-                    text: text.get(row).map(ToOwned::to_owned),
-                    id: value(&id),
-                    language: value(&language),
-                    script: value(&script),
-                    embeddings,
-                    label: value(&label),
-                })
-            })
-            .collect())
+        Ok(Fields {
+            embeddings: batch.embeddings(at, &mut self.width)?,
+            text: value(&batch.text),
+            id: value(&batch.id),
+            language: value(&batch.language),
+            script: value(&batch.script),
+            label: value(&batch.label),
+        })
     }
 
     /// Counts the bad rows to the end of a file that has failed.
     fn count_the_rest(&mut self, row: u64, reason: String) -> Error {
         let mut count = 1;
         loop {
-            count += self.pending.by_ref().filter(Result::is_err).count() as u64;
-            match self.read_batch() {
-                Ok(true) => {}
+            match self.fill() {
+                Ok(true) => count += u64::from(self.next_fields().is_err()),
                 Ok(false) => {
                     let path = self.file.path.clone();
                     return Error::Row { path, row: row + 1, reason, count };
@@ -179,6 +187,51 @@ impl ParquetRecords {
                 Err(error) => return error,
             }
         }
+    }
+}
+
+/// The wanted columns of a batch.
+#[derive(Default)]
+struct Decoded {
+    /// Row of the file that the batch begins with.
+    first_row: u64,
+    num_rows: usize,
+    /// There unless there are no rows.
+    text: Option<Strings>,
+    id: Option<Strings>,
+    language: Option<Strings>,
+    script: Option<Strings>,
+    label: Option<Strings>,
+    vectors: Option<Vectors>,
+}
+
+impl Decoded {
+    fn new(columns: &Columns, first_row: u64, batch: &RecordBatch) -> Result<Self, ArrowError> {
+        let strings = |column: &Column| Strings::new(&column.of(batch)?);
+        let optional = |column: &Option<Column>| column.as_ref().map(strings).transpose();
+        Ok(Self {
+            first_row,
+            num_rows: batch.num_rows(),
+            text: Some(strings(&columns.text)?),
+            id: optional(&columns.id)?,
+            language: optional(&columns.language)?,
+            script: optional(&columns.script)?,
+            label: optional(&columns.label)?,
+            vectors: match &columns.embeddings {
+                Some(column) => Some(Vectors::new(&column.of(batch)?)?),
+                None => None,
+            },
+        })
+    }
+
+    /// Vectors of row `at`, all of the same width.
+    fn embeddings(&self, at: usize, width: &mut Width) -> Result<Option<Vec<Vec<f32>>>, String> {
+        let embeddings = match &self.vectors {
+            Some(vectors) => vectors.get(at)?,
+            None => None,
+        };
+        width.check(embeddings.as_deref().unwrap_or_default())?;
+        Ok(embeddings)
     }
 }
 

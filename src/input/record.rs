@@ -2,6 +2,12 @@
 //!
 //! Owns the defaults: generated ids, unknown languages, blank texts.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
+use arrow::array::{Array, StringArray};
+
+use super::column::Strings;
 use super::{Document, InputFile, UNDETERMINED_LANGUAGE};
 use crate::config::{InputConfig, LanguageSource};
 
@@ -76,22 +82,71 @@ impl Wanted {
             .map(String::as_str)
     }
 
+    /// Id of a row that has none.
+    fn generated_id(&self, row: u64) -> String {
+        format!("{}/{row}", self.name)
+    }
+
+    /// Language of a row with what the columns of the language and the script hold.
+    fn language(&self, code: Option<&str>, script: Option<&str>) -> Cow<'_, str> {
+        match (&self.language, code, script) {
+            (None, ..) => Cow::Borrowed(&self.fixed_language),
+            (Some(_), None, _) => Cow::Borrowed(UNDETERMINED_LANGUAGE),
+            (Some(_), Some(code), None) => Cow::Owned(code.to_owned()),
+            (Some(_), Some(code), Some(script)) => Cow::Owned(format!("{code}_{script}")),
+        }
+    }
+
+    /// Ids of the rows `at` of a column, which is missing or begins with the row `first_row`.
+    pub(super) fn ids(
+        &self,
+        column: Option<&Strings>,
+        first_row: u64,
+        at: &Range<usize>,
+    ) -> StringArray {
+        match column {
+            Some(Strings::Small(ids)) if ids.null_count() == 0 => ids.slice(at.start, at.len()),
+            column => StringArray::from_iter_values(at.clone().map(|i| {
+                let generated = || Cow::Owned(self.generated_id(first_row + i as u64));
+                column.and_then(|ids| ids.get(i)).map_or_else(generated, Cow::Borrowed)
+            })),
+        }
+    }
+
+    /// Languages of the rows `at` of the columns of the language and the script.
+    pub(super) fn languages(
+        &self,
+        code: Option<&Strings>,
+        script: Option<&Strings>,
+        at: &Range<usize>,
+    ) -> StringArray {
+        match (code, script) {
+            (Some(Strings::Small(codes)), None) if codes.null_count() == 0 => {
+                codes.slice(at.start, at.len())
+            }
+            _ => StringArray::from_iter_values(at.clone().map(|i| {
+                let script = script.and_then(|scripts| scripts.get(i));
+                self.language(code.and_then(|codes| codes.get(i)), script)
+            })),
+        }
+    }
+
     /// Puts a row together.
     pub(super) fn record(&self, row: u64, fields: Fields) -> Record {
-        let language = match (&self.language, fields.language, fields.script) {
-            (None, ..) => self.fixed_language.clone(),
-            (Some(_), None, _) => UNDETERMINED_LANGUAGE.to_owned(),
-            (Some(_), Some(code), None) => code,
-            (Some(_), Some(code), Some(script)) => format!("{code}_{script}"),
-        };
+        let language = self.language(fields.language.as_deref(), fields.script.as_deref());
         let document = Document {
             row,
-            id: fields.id.unwrap_or_else(|| format!("{}/{row}", self.name)),
-            language,
+            language: language.into_owned(),
+            id: fields.id.unwrap_or_else(|| self.generated_id(row)),
             num_bytes: fields.text.as_ref().map_or(0, |text| text.len() as u64),
-            text: fields.text.filter(|text| !text.trim().is_empty()),
+            text: fields.text.filter(|text| !is_blank(text)),
             embeddings: fields.embeddings,
         };
         Record { document, label: fields.label }
     }
+}
+
+/// Whether there is nothing in a text to embed.
+pub(super) fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
 }

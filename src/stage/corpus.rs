@@ -60,12 +60,16 @@ pub(crate) fn ordinal(shard: u64, row: u64) -> u64 {
     (shard << ROW_BITS) | row
 }
 
-/// What a document counts for.
-pub(crate) fn weight_of(weight: Weight, num_bytes: u64, num_tokens: u64) -> u64 {
+/// What a document counts for; [`Error::Config`] where that is tokens and they were not counted.
+pub(crate) fn weight_of(weight: Weight, num_bytes: u64, num_tokens: Option<u64>) -> Result<u64> {
     match weight {
-        Weight::Documents => 1,
-        Weight::Bytes => num_bytes,
-        Weight::Tokens => num_tokens,
+        Weight::Documents => Ok(1),
+        Weight::Bytes => Ok(num_bytes),
+        Weight::Tokens => num_tokens.ok_or_else(|| {
+            let reason = "is `tokens`, which were not counted when the corpus was embedded; embed \
+                          it again with this setting (`--weight tokens --redo embed`)";
+            Error::config("selection.weight", reason)
+        }),
     }
 }
 
@@ -176,7 +180,7 @@ impl ScoredCorpus<'_> {
                 visit(&Row {
                     id: block.ids.map_or("", |ids| ids[i]),
                     ordinal: ordinal(place, row),
-                    weight: weight_of(weight, block.num_bytes[i], block.num_tokens[i]),
+                    weight: weight_of(weight, block.num_bytes[i], block.num_tokens.map(|n| n[i]))?,
                     logits: &logits,
                     scores: &scores,
                 })?;

@@ -11,7 +11,6 @@ use crate::error::Result;
 use crate::input::DocumentReader;
 use crate::progress::Stop;
 use crate::run::{Plan, Shard};
-use crate::tokenize::Tokenized;
 
 /// Files of the plan from which documents are sampled.
 const SAMPLE_FILES: usize = 8;
@@ -134,8 +133,8 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
         sample.text.0 += block.len() as u64;
         sample.text.1 += block.iter().map(|d| d.num_bytes).sum::<u64>();
         let texts: Vec<&str> = block.iter().filter_map(|d| d.text.as_deref()).collect();
-        let tokenized: Vec<Tokenized> = model.tokenizer.tokenize_all(&texts)?;
-        for chunk in tokenized.into_iter().flat_map(|t| t.chunks) {
+        let tokenized = model.tokenizer.chunks_all(&texts)?;
+        for chunk in tokenized.into_iter().flatten() {
             sample.tokens += chunk.len() as u64;
             sample.chunks.push(chunk);
         }

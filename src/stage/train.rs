@@ -143,8 +143,8 @@ fn embed_samples(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<S
         tracing::warn!(head = job.name, skipped = labelled.skipped, "samples without text");
     }
     let texts: Vec<&str> = labelled.samples.iter().map(|s| s.text.as_str()).collect();
-    let tokenized = model.tokenizer.tokenize_all(&texts)?;
-    let chunks: Vec<&[u32]> = tokenized.iter().map(|t| t.chunks[0].as_slice()).collect();
+    let tokenized = model.tokenizer.chunks_all(&texts)?;
+    let chunks: Vec<&[u32]> = tokenized.iter().map(|chunks| chunks[0].as_slice()).collect();
     let encoder = model.encoder.as_ref();
     let batch_tokens = encoder::batch_tokens(&config.encoder, encoder);
     let check = &mut |_, _| context.stop.check();

@@ -1,6 +1,7 @@
 //! What the part files share: the five columns that say which document a row is, opening, writing.
 //!
-//! Invariant: these columns have no nulls, and all columns of a part have one length.
+//! Invariant: these columns have no nulls (`num_tokens`: none or only nulls), and all columns of a
+//! part have one length.
 
 use std::fs::File;
 use std::ops::Range;
@@ -8,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, StringArray, UInt64Array};
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{AsArray, RecordBatch, new_null_array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
@@ -22,6 +23,8 @@ use crate::error::{Error, Result};
 
 /// Format named in [`Error::Decode`].
 const PARQUET: &str = "parquet";
+/// Column of the token counts.
+const NUM_TOKENS: &str = "num_tokens";
 
 /// The document columns of a part, borrowed for writing.
 pub(super) struct Documents<'a> {
@@ -29,7 +32,7 @@ pub(super) struct Documents<'a> {
     pub(super) ids: &'a [String],
     pub(super) languages: &'a [String],
     pub(super) num_bytes: &'a [u64],
-    pub(super) num_tokens: &'a [u64],
+    pub(super) num_tokens: Option<&'a [u64]>,
 }
 
 impl Documents<'_> {
@@ -40,7 +43,7 @@ impl Documents<'_> {
             self.ids.len(),
             self.languages.len(),
             self.num_bytes.len(),
-            self.num_tokens.len(),
+            self.num_tokens.map_or(self.rows.len(), <[u64]>::len),
         ];
         if lens.iter().any(|&len| len != lens[0]) {
             let reason = format!(
@@ -64,29 +67,43 @@ impl Documents<'_> {
             texts(self.ids),
             texts(self.languages),
             numbers(self.num_bytes),
-            numbers(self.num_tokens),
+            match self.num_tokens {
+                Some(counts) => numbers(counts),
+                None => new_null_array(&DataType::UInt64, range.len()),
+            },
         ]
     }
 }
 
 /// The document columns of a part, as read.
-#[derive(Default)]
 pub(super) struct OwnedDocuments {
     pub(super) rows: Vec<u64>,
     pub(super) ids: Vec<String>,
     pub(super) languages: Vec<String>,
     pub(super) num_bytes: Vec<u64>,
-    pub(super) num_tokens: Vec<u64>,
+    pub(super) num_tokens: Option<Vec<u64>>,
+}
+
+impl Default for OwnedDocuments {
+    /// No rows, and so no token count that is missing.
+    fn default() -> Self {
+        let (rows, ids, languages, num_bytes) = Default::default();
+        Self { rows, ids, languages, num_bytes, num_tokens: Some(Vec::new()) }
+    }
 }
 
 impl OwnedDocuments {
     /// Takes over the rows of a batch read from `path`.
     pub(super) fn append(&mut self, batch: &RecordBatch, path: &Path) -> Result<()> {
+        match (&mut self.num_tokens, token_counts(batch, path)?) {
+            (Some(all), Some(counts)) => all.extend_from_slice(counts),
+            (all, None) if self.rows.is_empty() || all.is_none() => *all = None,
+            _ => return Err(some_nulls(path)),
+        }
         self.rows.extend_from_slice(numbers(batch, "row", path)?);
         self.ids.extend(texts(batch, "id", path)?.iter().flatten().map(String::from));
         self.languages.extend(texts(batch, "language", path)?.iter().flatten().map(String::from));
         self.num_bytes.extend_from_slice(numbers(batch, "num_bytes", path)?);
-        self.num_tokens.extend_from_slice(numbers(batch, "num_tokens", path)?);
         Ok(())
     }
 }
@@ -98,7 +115,7 @@ pub(super) fn document_fields() -> Vec<Field> {
         Field::new("id", DataType::Utf8, false),
         Field::new("language", DataType::Utf8, false),
         Field::new("num_bytes", DataType::UInt64, false),
-        Field::new("num_tokens", DataType::UInt64, false),
+        Field::new(NUM_TOKENS, DataType::UInt64, true),
     ]
 }
 
@@ -106,7 +123,7 @@ pub(super) fn document_fields() -> Vec<Field> {
 pub(super) fn properties(path: &Path, zstd: i32) -> Result<WriterPropertiesBuilder> {
     let level = ZstdLevel::try_new(zstd).map_err(|e| Error::write(path, e))?;
     let mut builder = WriterProperties::builder().set_compression(Compression::ZSTD(level));
-    for name in ["row", "num_bytes", "num_tokens"] {
+    for name in ["row", "num_bytes", NUM_TOKENS] {
         let column = ColumnPath::from(name);
         builder = builder
             .set_column_dictionary_enabled(column.clone(), false)
@@ -198,6 +215,20 @@ pub(super) fn numbers<'a>(batch: &'a RecordBatch, name: &str, path: &Path) -> Re
     let array = primitives::<UInt64Type>(batch, name, path)?;
     without_nulls(array, name, path)?;
     Ok(array.values())
+}
+
+/// The column of token counts; `None` where they were not counted.
+pub(super) fn token_counts<'a>(batch: &'a RecordBatch, path: &Path) -> Result<Option<&'a [u64]>> {
+    let array = primitives::<UInt64Type>(batch, NUM_TOKENS, path)?;
+    match array.null_count() {
+        0 => Ok(Some(array.values())),
+        nulls if nulls == array.len() => Ok(None),
+        _ => Err(some_nulls(path)),
+    }
+}
+
+fn some_nulls(path: &Path) -> Error {
+    Error::schema(path, NUM_TOKENS, "has nulls in some of its rows")
 }
 
 /// Column `name` of texts without nulls.

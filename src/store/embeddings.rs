@@ -5,23 +5,19 @@
 //!
 //! Invariant: what is read back is, bit for bit, what [`round_to`] made of what was written.
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use self::writer::{EmbeddingRow, EmbeddingWriter};
+use super::atomic::FileStamp;
+use super::columns::{self, Documents, OwnedDocuments};
+use crate::config::EmbeddingDtype;
+use crate::error::{Error, Result};
 use arrow::array::{Array, ArrayRef, AsArray, Float16Array, Float32Array, ListArray, RecordBatch};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Float16Type, Float32Type};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::EnabledStatistics;
-use parquet::schema::types::ColumnPath;
-
-use super::atomic::FileStamp;
-use super::columns::{self, Documents, OwnedDocuments};
-use crate::config::EmbeddingDtype;
-use crate::error::{Error, Result};
 
 /// Column of the embeddings.
 const EMBEDDINGS: &str = "embeddings";
@@ -29,10 +25,6 @@ const EMBEDDINGS: &str = "embeddings";
 const ELEMENT: &str = "element";
 /// Key of the file metadata that holds the hidden size.
 const HIDDEN_SIZE: &str = "polysift.hidden_size";
-/// Most rows of a row group.
-const GROUP_ROWS: usize = 25_000;
-/// Number of values after which a row group ends, so that its offsets fit in 31 bits.
-const GROUP_VALUES: usize = 1 << 26;
 /// Rows decoded at a time.
 const READ_ROWS: usize = 4096;
 
@@ -47,8 +39,8 @@ pub struct EmbeddingRows {
     pub languages: Vec<String>,
     /// UTF-8 bytes of each text.
     pub num_bytes: Vec<u64>,
-    /// Content tokens of each text.
-    pub num_tokens: Vec<u64>,
+    /// Content tokens of each text; `None` where they were not counted.
+    pub num_tokens: Option<Vec<u64>>,
     /// `[documents + 1]`: document `i` has the chunks `chunk_offsets[i]..chunk_offsets[i + 1]`;
     /// none when it has no text.
     pub chunk_offsets: Vec<usize>,
@@ -85,24 +77,8 @@ impl EmbeddingRows {
             ids: &self.ids,
             languages: &self.languages,
             num_bytes: &self.num_bytes,
-            num_tokens: &self.num_tokens,
+            num_tokens: self.num_tokens.as_deref(),
         }
-    }
-
-    /// Rows of each row group.
-    fn groups(&self) -> Vec<Range<usize>> {
-        let mut groups = Vec::new();
-        let mut start = 0;
-        for end in 1..=self.len() {
-            let num_chunks = self.chunk_offsets[end] - self.chunk_offsets[start];
-            let is_full =
-                end - start == GROUP_ROWS || num_chunks * self.hidden_size >= GROUP_VALUES;
-            if is_full || end == self.len() {
-                groups.push(start..end);
-                start = end;
-            }
-        }
-        groups
     }
 }
 
@@ -192,8 +168,7 @@ pub fn write_embeddings(
     dtype: EmbeddingDtype,
     zstd: i32,
 ) -> Result<FileStamp> {
-    let documents = rows.documents();
-    let len = documents.checked_len("write_embeddings")?;
+    let len = rows.documents().checked_len("write_embeddings")?;
     let offsets = &rows.chunk_offsets;
     let num_chunks = offsets.last().copied().unwrap_or_default();
     let is_partition = offsets.first() == Some(&0) && offsets.is_sorted();
@@ -210,21 +185,19 @@ pub fn write_embeddings(
         );
         return Err(Error::shape("write_embeddings", reason));
     }
-    let schema = columns::part_schema([Field::new(EMBEDDINGS, embeddings_type(dtype), true)]);
-    let leaf =
-        ColumnPath::new([EMBEDDINGS, "list", ELEMENT, "list", ELEMENT].map(String::from).into());
-    let hidden_size = KeyValue::new(HIDDEN_SIZE.into(), rows.hidden_size.to_string());
-    let properties = columns::split_floats(columns::properties(path, zstd)?, leaf.clone())
-        .set_column_statistics_enabled(leaf, EnabledStatistics::None)
-        .set_key_value_metadata(Some(vec![hidden_size]))
-        .build();
-    let batches = rows.groups().into_iter().map(|group| {
-        let mut arrays = documents.arrays(&group);
-        let offsets = &rows.chunk_offsets[group.start..=group.end];
-        arrays.push(embeddings_array(offsets, &rows.values, rows.hidden_size, dtype)?);
-        Ok(arrays)
-    });
-    columns::write_part(path, &schema, properties, batches)
+    let mut writer = EmbeddingWriter::create(path, dtype, zstd)?;
+    for i in 0..len {
+        writer.push(&EmbeddingRow {
+            row: rows.rows[i],
+            id: &rows.ids[i],
+            language: &rows.languages[i],
+            num_bytes: rows.num_bytes[i],
+            num_tokens: rows.num_tokens.as_ref().map(|counts| counts[i]),
+            values: rows.chunks(i),
+            hidden_size: rows.hidden_size,
+        })?;
+    }
+    writer.finish()
 }
 
 /// Reads the part `path`. A file that is not one is an [`Error::Decode`], [`Error::Schema`] or
@@ -311,6 +284,8 @@ fn value_type(dtype: EmbeddingDtype) -> DataType {
         EmbeddingDtype::F32 | EmbeddingDtype::Bf16InF32 => DataType::Float32,
     }
 }
+
+mod writer;
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,9 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use crate::error::{Error, Result};
 
 pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic};
-pub use embeddings::{EmbeddingRows, read_embeddings, round_to, write_embeddings};
+pub use embeddings::{
+    EmbeddingRow, EmbeddingRows, EmbeddingWriter, read_embeddings, round_to, write_embeddings,
+};
 pub(crate) use embeddings::{embeddings_array, embeddings_type};
 pub use scores::{
     ScoreBlock, ScoreRows, read_scores, scan_scores, write_refined_scores, write_scores,

@@ -30,8 +30,8 @@ pub struct ScoreRows {
     pub languages: Vec<String>,
     /// UTF-8 bytes of each text.
     pub num_bytes: Vec<u64>,
-    /// Content tokens of each text.
-    pub num_tokens: Vec<u64>,
+    /// Content tokens of each text; `None` where they were not counted.
+    pub num_tokens: Option<Vec<u64>>,
     /// What the head gave before its activation; `None` without text.
     pub logits: Vec<Option<f32>>,
     /// What the head gave; `None` without text.
@@ -50,7 +50,7 @@ pub struct ScoreBlock<'a> {
     /// See [`ScoreRows::num_bytes`].
     pub num_bytes: &'a [u64],
     /// See [`ScoreRows::num_tokens`].
-    pub num_tokens: &'a [u64],
+    pub num_tokens: Option<&'a [u64]>,
     /// See [`ScoreRows::logits`].
     pub logits: &'a [Option<f32>],
     /// See [`ScoreRows::scores`].
@@ -85,7 +85,7 @@ fn write_part(
         ids: &rows.ids,
         languages: &rows.languages,
         num_bytes: &rows.num_bytes,
-        num_tokens: &rows.num_tokens,
+        num_tokens: rows.num_tokens.as_deref(),
     };
     let len = documents.checked_len("write_scores")?;
     if rows.logits.len() != len || rows.scores.len() != len {
@@ -157,7 +157,7 @@ pub fn scan_scores(
             ids: ids.as_deref(),
             languages: &strs(columns::texts(batch, "language", path)?),
             num_bytes: columns::numbers(batch, "num_bytes", path)?,
-            num_tokens: columns::numbers(batch, "num_tokens", path)?,
+            num_tokens: columns::token_counts(batch, path)?,
             logits: &floats(batch, "logit", path)?,
             scores: &floats(batch, "score", path)?,
         })
@@ -194,13 +194,13 @@ mod tests {
     }
 
     fn rows_of(columns: Vec<(u64, Option<f32>, Option<f32>)>) -> ScoreRows {
-        let mut rows = ScoreRows::default();
+        let num_tokens = Some(columns.iter().map(|(number, ..)| number / 4).collect());
+        let mut rows = ScoreRows { num_tokens, ..ScoreRows::default() };
         for (i, (number, logit, score)) in columns.into_iter().enumerate() {
             rows.rows.push(i as u64);
             rows.ids.push(format!("<urn:{number}>"));
             rows.languages.push(["deu_Latn", "und"][i % 2].into());
             rows.num_bytes.push(number);
-            rows.num_tokens.push(number / 4);
             rows.logits.push(logit);
             rows.scores.push(score);
         }
@@ -242,7 +242,9 @@ mod tests {
                 seen.ids.extend(block.ids.into_iter().flatten().map(ToString::to_string));
                 seen.languages.extend(block.languages.iter().map(ToString::to_string));
                 seen.num_bytes.extend_from_slice(block.num_bytes);
-                seen.num_tokens.extend_from_slice(block.num_tokens);
+                seen.num_tokens.get_or_insert_default().extend_from_slice(
+                    block.num_tokens.ok_or(Error::shape("test", "not counted"))?,
+                );
                 seen.logits.extend_from_slice(block.logits);
                 seen.scores.extend_from_slice(block.scores);
                 Ok(())
@@ -252,6 +254,22 @@ mod tests {
             }
             assert_eq!(seen, rows);
         }
+        Ok(())
+    }
+
+    #[test]
+    fn token_counts_that_were_not_made_come_back_as_such() -> Result<(), Box<dyn std::error::Error>>
+    {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        let mut rows = rows_of((0..=READ_ROWS as u64).map(|i| (i, None, None)).collect());
+        rows.num_tokens = None;
+        write_scores(&path, &rows, 1)?;
+        assert_eq!(read_scores(&path)?.num_tokens, None);
+        scan_scores(&path, false, &mut |block| {
+            assert_eq!(block.num_tokens, None);
+            Ok(())
+        })?;
         Ok(())
     }
 

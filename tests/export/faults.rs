@@ -32,7 +32,7 @@ fn write_all(dir: &Path) -> TestResult {
         ids: (0..num_rows).map(|i| i.to_string()).collect(),
         languages: vec!["und".into(); 500],
         num_bytes: vec![1; 500],
-        num_tokens: vec![1; 500],
+        num_tokens: Some(vec![1; 500]),
         chunk_offsets: (0..=500).collect(),
         values: (0..500 * 64u16).map(|i| f32::from(i).sqrt()).collect(),
         hidden_size: 64,

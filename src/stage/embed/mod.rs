@@ -1,51 +1,73 @@
-//! Text to embeddings: three threads joined by bounded queues.
+//! Text to embeddings: four threads joined by bounded queues.
 //!
 //! ```text
-//! read + tokenize (rayon) ──part──▶ encode (rayon, this thread) ──part──▶ round, write, mark
+//! read ──texts──▶ tokenize (rayon) ──tokens──▶ encode (lanes) ──embeddings──▶ round, write, mark
 //! ```
 //!
-//! Where the encoder has several lanes (cards), the middle one keeps two parts in work, each in a
-//! thread of its own, so that the cards need not wait for the last batches of a part.
+//! What passes is a block of documents; where parts, shards and files end passes between the blocks
+//! and holds nobody up. Batches are made of whatever blocks are there, so small files keep the
+//! encoder as busy as large ones.
 //!
 //! The unit of resume is the part: `store.part_rows` rows of one file. A part's bytes depend on
 //! its rows and the frozen settings alone.
 
+mod encode;
+mod queue;
 mod read;
+mod tokenize;
 mod write;
 
-use std::collections::VecDeque;
-use std::thread::ScopedJoinHandle;
-
-use crossbeam_channel::{Receiver, Sender, bounded};
 use serde_json::{Value, json};
 
 use super::{Context, Failures};
-use crate::config::{Gelu, RunConfig};
-use crate::encoder::{self, Encoder, Model, Placement};
+use crate::config::{Chunks, Gelu, RunConfig, Weight};
+use crate::encoder::{Model, Placement};
 use crate::error::{Error, Result};
-use crate::input::InputFile;
+use crate::input::{InputFile, Reject};
+use crate::progress::Busy;
 use crate::run::{Plan, RunDir, Shard, Stage};
-use crate::store::EmbeddingRows;
-use read::{Content, PartInput, Reading};
+use encode::Encoding;
+use queue::queue;
+use read::Reading;
+use tokenize::Tokenizing;
 use write::Writing;
 
-/// Parts waiting between two threads; one is in work on either side of a queue.
-const QUEUE_PARTS: usize = 1;
-/// Parts in work at once where the encoder has several lanes.
-const PARTS_IN_WORK: usize = 2;
+/// Bytes of text that wait to be tokenized.
+const TEXT_BYTES: usize = 32 << 20;
+/// Values of embeddings that wait to be written.
+const VALUES: usize = 8 << 20;
 
-/// Between the reading and the encoding thread.
-enum Work {
-    Part(Box<PartInput>),
-    End { shard: usize },
+/// What passes from thread to thread, in the order of the input.
+enum Step<B> {
+    /// Documents of the part in work.
+    Block(B),
+    /// The part is complete.
+    PartEnd(PartEnd),
+    /// The shard is.
+    ShardEnd { shard: usize },
+    /// The shard cannot be done, and so neither its part in work.
     Failed { shard: usize, error: Error },
 }
 
-/// Between the encoding and the writing thread.
-enum Done {
-    Part(Box<PartInput>, EmbeddingRows),
-    End { shard: usize },
-    Failed { shard: usize, error: Error },
+impl<B> Step<B> {
+    /// The same for another kind of block.
+    fn map<C>(self, block: impl FnOnce(B) -> Step<C>) -> Step<C> {
+        match self {
+            Self::Block(documents) => block(documents),
+            Self::PartEnd(end) => Step::PartEnd(end),
+            Self::ShardEnd { shard } => Step::ShardEnd { shard },
+            Self::Failed { shard, error } => Step::Failed { shard, error },
+        }
+    }
+}
+
+/// What is known of a part once all of it was read.
+struct PartEnd {
+    /// Position among the shards to do.
+    shard: usize,
+    index: usize,
+    next_row: u64,
+    rejects: Vec<Reject>,
 }
 
 /// Settings that the embeddings depend on; `model` is `None` where the input brings its own.
@@ -59,8 +81,16 @@ pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value
         },
         "encoder": encoder_settings(config, model),
         "chunks": config.encoder.chunks,
+        "counts_tokens": counts_tokens(config),
         "store": store,
     })
+}
+
+/// Whether the content tokens of whole documents are counted. For the first chunk alone most of a
+/// long text is not even read.
+fn counts_tokens(config: &RunConfig) -> bool {
+    config.input.embeddings.is_none()
+        && (config.selection.weight == Weight::Tokens || config.encoder.chunks == Chunks::All)
 }
 
 /// What an embedding depends on besides its text; samples and corpus have to agree on it. The type
@@ -126,7 +156,13 @@ pub fn embed(context: Context<'_>, files: &[InputFile]) -> Result<()> {
         None => Some(super::load_model(context, Stage::Embed)?),
         Some(_) => None,
     };
-    let settings = settings(config, &plan, model.as_ref());
+    let mut settings = settings(config, &plan, model.as_ref());
+    // Counts that are there hurt nobody: a run that was begun with them goes on with them.
+    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    if frozen["counts_tokens"] == true && context.redo != Some(Stage::Embed) {
+        settings["counts_tokens"] = true.into();
+    }
+    let counts_tokens = settings["counts_tokens"] == true;
     freeze_encoded(context, Stage::Embed, &settings, model.as_ref())?;
     run.write_plan(&plan)?;
 
@@ -140,164 +176,52 @@ pub fn embed(context: Context<'_>, files: &[InputFile]) -> Result<()> {
         return Ok(());
     }
     context.progress.begin("embed", read::expected_rows(context, &todo), "documents");
-    let outcome = embed_shards(context, &todo, model.as_ref());
+    let outcome = embed_shards(context, &todo, model.as_ref(), counts_tokens);
     context.progress.end();
     outcome?.finish()
 }
 
-fn embed_shards(context: Context<'_>, todo: &[&Shard], model: Option<&Model>) -> Result<Failures> {
-    let (to_encode, from_read) = bounded(QUEUE_PARTS);
-    let (to_write, from_encode) = bounded(QUEUE_PARTS);
-    let reading = Reading { context, todo, tokenizer: model.map(|m| &m.tokenizer) };
-    let writing = Writing { context, todo };
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(move || reading.run(&to_encode));
+fn embed_shards(
+    context: Context<'_>,
+    todo: &[&Shard],
+    model: Option<&Model>,
+    counts_tokens: bool,
+) -> Result<Failures> {
+    let activities = ["reading", "tokenizing", "encoding", "writing"].map(Busy::new);
+    let [read_time, tokenize_time, encode_time, write_time] = &activities;
+    let encoder = model.map(|m| m.encoder.as_ref());
+    let encoding = encoder.map(|encoder| Encoding::new(context, encoder, encode_time));
+    let (to_tokenize, from_read) = queue(TEXT_BYTES);
+    let (to_encode, from_tokenize) = queue(encoding.as_ref().map_or(VALUES, Encoding::window));
+    let (to_write, from_encode) = queue(VALUES);
+    let reading = Reading { context, todo, busy: read_time };
+    let tokenizer = model.map(|m| &m.tokenizer);
+    let tokenizing = Tokenizing { tokenizer, counts_tokens, busy: tokenize_time };
+    let writing = Writing { context, todo, busy: write_time };
+    let outcome = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || reading.run(&to_tokenize));
+        let tokenizer = scope.spawn(move || tokenizing.run(&from_read, &to_encode));
         let writer = scope.spawn(move || writing.run(&from_encode));
-        let encoder = model.map(|m| m.encoder.as_ref());
-        let encoded = encode_parts(context, encoder, &from_read, &to_write);
-        // Hanging up ends both neighbours: the reader cannot send, the writer drains its queue.
-        drop((from_read, to_write));
+        let encoded = match encoding {
+            Some(encoding) => encoding.run(&from_tokenize, &to_write),
+            None => encode::pass_on(context, &from_tokenize, &to_write),
+        };
+        // Hanging up ends both neighbours: one cannot send any more, the other drains its queue.
+        drop((from_tokenize, to_write));
         let written = joined(writer.join())?;
+        joined(tokenizer.join())?;
         joined(reader.join())?;
         encoded.and(written)
-    })
+    });
+    for busy in &activities {
+        context.progress.busy(busy.activity(), busy.time());
+    }
+    outcome
 }
 
 /// A panic of a worker thread goes on in this one.
 fn joined<T>(outcome: std::thread::Result<T>) -> Result<T> {
     outcome.map_err(|panic| std::panic::resume_unwind(panic))
-}
-
-/// Encodes what comes `from_read` and passes it on `to_write` in the same order.
-fn encode_parts(
-    context: Context<'_>,
-    encoder: Option<&dyn Encoder>,
-    from_read: &Receiver<Work>,
-    to_write: &Sender<Done>,
-) -> Result<()> {
-    if encoder.is_some_and(|encoder| encoder.lanes() > 1) {
-        encode_parts_in_lanes(context, encoder, from_read, to_write)?;
-    } else {
-        for work in from_read {
-            if to_write.send(encode_work(context, encoder, work)?).is_err() {
-                break; // the writer failed and says why
-            }
-        }
-    }
-    context.stop.check()
-}
-
-/// As [`encode_parts`], with [`PARTS_IN_WORK`] parts in work at once.
-fn encode_parts_in_lanes(
-    context: Context<'_>,
-    encoder: Option<&dyn Encoder>,
-    from_read: &Receiver<Work>,
-    to_write: &Sender<Done>,
-) -> Result<()> {
-    std::thread::scope(|scope| {
-        let pass_on = |work: ScopedJoinHandle<'_, Result<Done>>| -> Result<bool> {
-            Ok(to_write.send(joined(work.join())??).is_ok())
-        };
-        let (mut in_work, mut parts) = (VecDeque::new(), 0);
-        for work in from_read {
-            let is_part = matches!(work, Work::Part(_));
-            parts += usize::from(is_part);
-            let work = scope.spawn(move || encode_work(context, encoder, work));
-            in_work.push_back((is_part, work));
-            while parts == PARTS_IN_WORK
-                && let Some((is_part, oldest)) = in_work.pop_front()
-            {
-                parts -= usize::from(is_part);
-                if !pass_on(oldest)? {
-                    return Ok(()); // the writer failed and says why
-                }
-            }
-        }
-        for (_, work) in in_work {
-            if !pass_on(work)? {
-                break;
-            }
-        }
-        Ok(())
-    })
-}
-
-fn encode_work(context: Context<'_>, encoder: Option<&dyn Encoder>, work: Work) -> Result<Done> {
-    Ok(match work {
-        Work::Part(mut part) => {
-            let rows = encode_part(context, encoder, &mut part)?;
-            Done::Part(part, rows)
-        }
-        Work::End { shard } => Done::End { shard },
-        Work::Failed { shard, error } => Done::Failed { shard, error },
-    })
-}
-
-/// Embeds the chunks of a part and takes its documents over into rows.
-fn encode_part(
-    context: Context<'_>,
-    encoder: Option<&dyn Encoder>,
-    part: &mut PartInput,
-) -> Result<EmbeddingRows> {
-    let mut rows = EmbeddingRows::default();
-    let mut chunks: Vec<&[u32]> = Vec::new();
-    let mut stored: Vec<f32> = Vec::new();
-    rows.chunk_offsets.push(0);
-    for document in &part.documents {
-        rows.rows.push(document.row);
-        rows.ids.push(document.id.clone());
-        rows.languages.push(document.language.clone());
-        rows.num_bytes.push(document.num_bytes);
-        rows.num_tokens.push(document.num_tokens);
-        let before = rows.chunk_offsets[rows.chunk_offsets.len() - 1];
-        let num_chunks = match &document.content {
-            Content::Nothing => 0,
-            Content::Chunks(ids) => {
-                chunks.extend(ids.iter().map(Vec::as_slice));
-                ids.len()
-            }
-            Content::Embeddings(vectors) => {
-                stored.extend(vectors.iter().flatten());
-                vectors.len()
-            }
-        };
-        rows.chunk_offsets.push(before + num_chunks);
-    }
-    part.tokens = chunks.iter().map(|c| c.len() as u64).sum();
-    if let Some(encoder) = encoder {
-        rows.hidden_size = encoder.info().hidden_size;
-        rows.values = encode_chunks(context, encoder, &chunks, part.documents.len())?;
-    } else {
-        let total = rows.chunk_offsets[rows.chunk_offsets.len() - 1];
-        rows.hidden_size = stored.len().checked_div(total).unwrap_or(0);
-        rows.values = stored;
-        context.progress.advance(part.documents.len() as u64, 0);
-    }
-    Ok(rows)
-}
-
-/// Runs the encoder; progress counts documents in proportion to finished chunks.
-fn encode_chunks(
-    context: Context<'_>,
-    encoder: &dyn Encoder,
-    chunks: &[&[u32]],
-    num_documents: usize,
-) -> Result<Vec<f32>> {
-    let (mut done_chunks, mut told) = (0, 0);
-    let values = encoder::embed_chunks(
-        encoder,
-        chunks,
-        encoder::batch_tokens(&context.config.encoder, encoder),
-        &mut |batch_chunks, batch_tokens| {
-            done_chunks += batch_chunks;
-            let documents = num_documents * done_chunks / chunks.len();
-            context.progress.advance((documents - told) as u64, batch_tokens as u64);
-            told = documents;
-            context.stop.check()
-        },
-    )?;
-    context.progress.advance((num_documents - told) as u64, 0);
-    Ok(values)
 }
 
 /// The plan of a run whose embeddings are complete; [`Error::Missing`] otherwise, since every

@@ -1,76 +1,62 @@
-//! The reading thread: documents of the shards, tokenized, in parts.
+//! The reading thread: documents of the shards, in blocks that do not reach beyond their part.
 
-use crossbeam_channel::Sender;
-
-use super::Work;
+use super::queue::{HungUp, Sender};
+use super::{PartEnd, Step};
 use crate::config::{LANGUAGE_CODE, is_language_code};
 use crate::error::{Error, Result};
-use crate::input::{Document, DocumentReader, Reject};
+use crate::input::{DocumentBlock, DocumentReader, Reject};
+use crate::progress::Busy;
 use crate::run::Shard;
 use crate::stage::Context;
-use crate::tokenize::Tokenizer;
 
-/// Documents whose texts are in memory at once; their tokens are kept, the texts are not.
+/// Most documents of a block.
 const BLOCK_ROWS: usize = 1024;
 /// Above this many files their footers are not opened just to show a total.
 const MAX_FILES_FOR_TOTAL: usize = 2_000;
 
-/// What is embedded of a document.
-pub(super) enum Content {
-    /// Null, empty or blank text.
-    Nothing,
-    /// `input_ids` of its chunks.
-    Chunks(Vec<Vec<u32>>),
-    /// Embeddings that the input brought along, one per chunk.
-    Embeddings(Vec<Vec<f32>>),
-}
-
-/// A document without its text.
-pub(super) struct PartDocument {
-    pub(super) row: u64,
-    pub(super) id: String,
-    pub(super) language: String,
-    /// 0 for a document without text, whatever white space it holds.
-    pub(super) num_bytes: u64,
-    pub(super) num_tokens: u64,
-    pub(super) content: Content,
-}
-
-/// `store.part_rows` consecutive documents of a shard.
-pub(super) struct PartInput {
+/// Consecutive documents of a part.
+pub(super) struct TextBlock {
+    /// Position among the shards to do.
     pub(super) shard: usize,
+    /// The part.
     pub(super) index: usize,
-    pub(super) documents: Vec<PartDocument>,
-    pub(super) next_row: u64,
-    pub(super) rejects: Vec<Reject>,
-    /// Encoded tokens; set by the encoding thread.
-    pub(super) tokens: u64,
+    pub(super) documents: DocumentBlock,
 }
 
 pub(super) struct Reading<'a> {
     pub(super) context: Context<'a>,
     pub(super) todo: &'a [&'a Shard],
-    pub(super) tokenizer: Option<&'a Tokenizer>,
+    pub(super) busy: &'a Busy,
 }
 
-/// The other side hung up: the stage is ending for a reason that it knows.
-struct HungUp;
+/// A part that is being read.
+struct Part {
+    shard: usize,
+    index: usize,
+    /// Rows so far, and the last of them.
+    num_rows: usize,
+    last_row: Option<u64>,
+}
 
 impl Reading<'_> {
-    pub(super) fn run(&self, to_encode: &Sender<Work>) {
+    pub(super) fn run(&self, to_tokenize: &Sender<Step<TextBlock>>) {
         for shard in 0..self.todo.len() {
-            let last = match self.read_shard(shard, to_encode) {
-                Ok(Ok(())) => Work::End { shard },
+            let last = match self.read_shard(shard, to_tokenize) {
+                Ok(Ok(())) => Step::ShardEnd { shard },
                 Ok(Err(HungUp)) => return,
-                Err(error) => Work::Failed { shard, error },
+                Err(error) => Step::Failed { shard, error },
             };
-            if to_encode.send(last).is_err() {
+            if to_tokenize.send(last, 1).is_err() {
                 return;
             }
         }
     }
 
-    fn read_shard(&self, shard: usize, to_encode: &Sender<Work>) -> Result<Result<(), HungUp>> {
+    fn read_shard(
+        &self,
+        shard: usize,
+        to_tokenize: &Sender<Step<TextBlock>>,
+    ) -> Result<Result<(), HungUp>> {
         let planned = self.todo[shard];
         let done = self.context.run.part_markers(planned)?;
         let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
@@ -78,18 +64,27 @@ impl Reading<'_> {
         reader.skip_rows(first_row)?;
         let mut rejects_seen = 0;
         for index in done.len().. {
-            let mut documents = Vec::new();
-            let ended = self.read_part(planned, &mut reader, &mut documents)?;
+            let mut part = Part { shard, index, num_rows: 0, last_row: None };
+            let ended = loop {
+                let Some(block) = self.read_block(&mut reader, &mut part)? else { break true };
+                let weight = block.documents.text_bytes() + block.documents.len();
+                if to_tokenize.send(Step::Block(block), weight).is_err() {
+                    return Ok(Err(HungUp));
+                }
+                if part.num_rows == self.context.config.store.part_rows {
+                    break false;
+                }
+            };
             // Rows before the part were set aside with the parts that are done.
             let new = reader.rejects()[rejects_seen..].iter().filter(|r| r.row >= first_row);
             let rejects: Vec<Reject> = new.cloned().collect();
             rejects_seen = reader.rejects().len();
-            let last_row = documents.last().map(|d: &PartDocument| d.row);
-            let next_row = last_row.max(rejects.last().map(|r| r.row)).map_or(first_row, |r| r + 1);
+            let last_row = part.last_row.max(rejects.last().map(|r| r.row));
+            let next_row = last_row.map_or(first_row, |row| row + 1);
             // A shard always has a first part, so that an empty file leaves its trace too.
-            if !documents.is_empty() || !rejects.is_empty() || index == 0 {
-                let part = PartInput { shard, index, documents, next_row, rejects, tokens: 0 };
-                if to_encode.send(Work::Part(Box::new(part))).is_err() {
+            if part.num_rows > 0 || !rejects.is_empty() || index == 0 {
+                let end = Step::PartEnd(PartEnd { shard, index, next_row, rejects });
+                if to_tokenize.send(end, 1).is_err() {
                     return Ok(Err(HungUp));
                 }
             }
@@ -101,75 +96,39 @@ impl Reading<'_> {
         Ok(Ok(()))
     }
 
-    /// Fills `documents` up to the size of a part; `true` at the end of the file.
-    fn read_part(
+    /// The next documents of `part`; `None` at the end of the file.
+    fn read_block(
         &self,
-        shard: &Shard,
         reader: &mut DocumentReader,
-        documents: &mut Vec<PartDocument>,
-    ) -> Result<bool> {
-        let part_rows = self.context.config.store.part_rows;
-        while documents.len() < part_rows {
-            self.context.stop.check()?;
-            let wanted = BLOCK_ROWS.min(part_rows - documents.len());
-            let Some(block) = reader.next_block(wanted)? else {
-                return Ok(true);
-            };
-            self.tokenize_block(shard, block, documents)?;
-        }
-        Ok(false)
-    }
-
-    fn tokenize_block(
-        &self,
-        shard: &Shard,
-        block: Vec<Document>,
-        out: &mut Vec<PartDocument>,
-    ) -> Result<()> {
-        let texts: Vec<&str> = match self.tokenizer {
-            Some(_) => block.iter().filter_map(|d| d.text.as_deref()).collect(),
-            None => Vec::new(),
-        };
-        let tokenized = match self.tokenizer {
-            Some(tokenizer) => tokenizer.tokenize_all(&texts)?,
-            None => Vec::new(),
-        };
-        let mut tokenized = tokenized.into_iter();
-        for document in block {
-            check_language(shard, &document)?;
-            let (content, num_tokens) = match (self.tokenizer, document.text, document.embeddings) {
-                (Some(_), Some(_), _) => tokenized.next().map_or_else(
-                    || Err(Error::shape("tokenize", "fewer results than texts")),
-                    |t| Ok((Content::Chunks(t.chunks), t.num_tokens)),
-                )?,
-                (None, Some(_), Some(vectors)) => (Content::Embeddings(vectors), 0),
-                _ => (Content::Nothing, 0),
-            };
-            let blank = matches!(content, Content::Nothing);
-            out.push(PartDocument {
-                row: document.row,
-                id: document.id,
-                language: document.language,
-                num_bytes: if blank { 0 } else { document.num_bytes },
-                num_tokens,
-                content,
-            });
-        }
-        Ok(())
+        part: &mut Part,
+    ) -> Result<Option<TextBlock>> {
+        self.context.stop.check()?;
+        let _busy = self.busy.work();
+        let span = tracing::trace_span!("read", documents = tracing::field::Empty);
+        let _entered = span.enter();
+        let left = self.context.config.store.part_rows - part.num_rows;
+        let Some(documents) = reader.next_columns(BLOCK_ROWS.min(left))? else { return Ok(None) };
+        span.record("documents", documents.len());
+        check_languages(self.todo[part.shard], &documents)?;
+        part.num_rows += documents.len();
+        part.last_row = documents.rows().last().copied();
+        Ok(Some(TextBlock { shard: part.shard, index: part.index, documents }))
     }
 }
 
 /// A language becomes part of file names.
-fn check_language(shard: &Shard, document: &Document) -> Result<()> {
-    if is_language_code(&document.language) {
-        return Ok(());
+fn check_languages(shard: &Shard, documents: &DocumentBlock) -> Result<()> {
+    for (language, row) in documents.languages().iter().flatten().zip(documents.rows()) {
+        if !is_language_code(language) {
+            return Err(Error::Row {
+                path: shard.file.clone(),
+                row: row + 1,
+                reason: format!("language `{language}` is not {LANGUAGE_CODE}"),
+                count: 1,
+            });
+        }
     }
-    Err(Error::Row {
-        path: shard.file.clone(),
-        row: document.row + 1,
-        reason: format!("language `{}` is not {LANGUAGE_CODE}", document.language),
-        count: 1,
-    })
+    Ok(())
 }
 
 /// Documents still to be embedded, where the files say how many rows they hold.

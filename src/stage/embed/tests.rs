@@ -1,97 +1,155 @@
-//! The encoding thread between queues that the tests hold.
+//! The encoding threads between queues that the tests hold.
 
 use std::sync::atomic::Ordering;
 
-use super::read::PartDocument;
+use arrow::array::StringArray;
+
+use super::queue::Receiver;
+use super::tokenize::PartBlock;
 use super::*;
 use crate::encoder::HubSettings;
 use crate::encoder::fake::{FAILS, FakeEncoder};
 use crate::progress::{Silent, Stop};
 
-/// Part `index` of one document, whose encoding takes `millis`.
-fn part(shard: usize, index: usize, millis: u32) -> Work {
-    let document = PartDocument {
-        row: 0,
-        id: String::new(),
-        language: "fra_Latn".into(),
-        num_bytes: 1,
-        num_tokens: 1,
-        content: Content::Chunks(vec![vec![millis, 1]]),
-    };
-    let (documents, rejects) = (vec![document], Vec::new());
-    Work::Part(Box::new(PartInput { shard, index, documents, next_row: 0, rejects, tokens: 0 }))
+/// A block of documents with one chunk each; the first id is what a batch that begins with it takes
+/// in milliseconds, the second tells it from others.
+fn block(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<PartBlock> {
+    let len = chunks.len();
+    Step::Block(PartBlock {
+        shard,
+        index,
+        rows: (0..len as u64).collect(),
+        ids: StringArray::from_iter_values(vec![""; len]),
+        languages: StringArray::from_iter_values(vec!["fra_Latn"; len]),
+        num_bytes: vec![1; len],
+        num_tokens: None,
+        chunk_offsets: (0..=len).collect(),
+        chunks: chunks.iter().map(|ids| ids.to_vec()).collect(),
+        tokens: 2 * len,
+        values: Vec::new(),
+        hidden_size: 0,
+    })
 }
 
-/// What came out: shard and part, or a shard and its end.
-type Passed = Vec<(usize, Option<usize>)>;
+fn part_end(shard: usize, index: usize) -> Step<PartBlock> {
+    Step::PartEnd(PartEnd { shard, index, next_row: 0, rejects: Vec::new() })
+}
 
-fn encode(encoder: &FakeEncoder, work: Vec<Work>) -> Result<Passed> {
+/// What came out: the first values of a block's embeddings, or the shard and part that ended.
+#[derive(Debug, PartialEq)]
+enum Passed {
+    Block(Vec<f32>),
+    PartEnd(usize, usize),
+    ShardEnd(usize),
+    Failed(usize),
+}
+
+fn passed(from_encode: &Receiver<Step<PartBlock>>) -> Vec<Passed> {
+    std::iter::from_fn(|| from_encode.recv())
+        .map(|step| match step {
+            Step::Block(block) => Passed::Block(block.values.into_iter().step_by(2).collect()),
+            Step::PartEnd(end) => Passed::PartEnd(end.shard, end.index),
+            Step::ShardEnd { shard } => Passed::ShardEnd(shard),
+            Step::Failed { shard, .. } => Passed::Failed(shard),
+        })
+        .collect()
+}
+
+fn encode(encoder: &FakeEncoder, steps: Vec<Step<PartBlock>>) -> Result<Vec<Passed>> {
     let directory = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
     let run = RunDir::create(directory.path())?;
-    let (config, stop) = (RunConfig::default(), Stop::default());
+    let (mut config, stop) = (RunConfig::default(), Stop::default());
+    // Batches of four documents.
+    config.encoder.batch_tokens = Some(8);
     let hub =
         HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
     let (hub, progress, redo) = (&hub, &Silent, None);
     let context = Context { config: &config, run: &run, hub, stop: &stop, progress, redo };
-    let (to_encode, from_read) = bounded(work.len());
-    let (to_write, from_encode) = bounded(work.len());
-    for work in work {
+    let busy = Busy::new("encoding");
+    let (to_encode, from_tokenize) = queue(usize::MAX);
+    let (to_write, from_encode) = queue(usize::MAX);
+    for step in steps {
         // The other end is in scope.
-        let _ = to_encode.send(work);
+        let _ = to_encode.send(step, 1);
     }
     drop(to_encode);
-    encode_parts(context, Some(encoder), &from_read, &to_write)?;
+    Encoding::new(context, encoder, &busy).run(&from_tokenize, &to_write)?;
     drop(to_write);
-    let passed = from_encode.into_iter().map(|done| match done {
-        Done::Part(part, rows) => {
-            assert_eq!(rows.values.len(), 2);
-            (part.shard, Some(part.index))
-        }
-        Done::End { shard } | Done::Failed { shard, .. } => (shard, None),
-    });
-    Ok(passed.collect())
+    Ok(passed(&from_encode))
 }
 
 #[test]
-fn parts_leave_in_order_however_long_they_take() -> Result<()> {
-    for lanes in [1, 4] {
+fn blocks_leave_in_order_however_long_they_take() -> Result<()> {
+    for lanes in [2, 4] {
         let encoder = FakeEncoder::new(lanes);
-        let millis = [40, 0, 30, 0, 0, 20];
-        let mut work: Vec<Work> = (0..6).map(|i| part(0, i, millis[i])).collect();
-        work.push(Work::End { shard: 0 });
-        let passed = encode(&encoder, work)?;
-        let expected: Passed = (0..6).map(|i| (0, Some(i))).chain([(0, None)]).collect();
-        assert_eq!(passed, expected);
-        let in_work = if lanes == 1 { 1 } else { PARTS_IN_WORK };
-        assert_eq!(encoder.most_in_work.load(Ordering::SeqCst), in_work);
+        // So many that they are planned in several windows.
+        let blocks = (0..40).map(|i| block(0, i, &[[(40 - i as u32) % 7, i as u32]; 3]));
+        let ends = vec![part_end(0, 0), Step::ShardEnd { shard: 0 }];
+        let expected = (0..40).map(|i| Passed::Block(vec![((40 - i) % 7 + i) as f32; 3]));
+        let expected: Vec<Passed> =
+            expected.chain([Passed::PartEnd(0, 0), Passed::ShardEnd(0)]).collect();
+        assert_eq!(encode(&encoder, blocks.chain(ends).collect())?, expected);
+        assert_eq!(encoder.most_in_work.load(Ordering::SeqCst), lanes);
     }
     Ok(())
 }
 
 #[test]
-fn the_end_of_a_shard_does_not_let_the_cards_run_dry() -> Result<()> {
+fn batches_reach_over_the_ends_of_parts_and_shards() -> Result<()> {
     let encoder = FakeEncoder::new(2);
-    let work = vec![
-        part(0, 0, 50),
-        Work::End { shard: 0 },
-        Work::Failed { shard: 1, error: Error::shape("test", "bad data") },
-        part(2, 0, 50),
-        Work::End { shard: 2 },
+    let steps = vec![
+        block(0, 0, &[[1, 0]]),
+        part_end(0, 0),
+        Step::ShardEnd { shard: 0 },
+        Step::Failed { shard: 1, error: Error::shape("test", "bad data") },
+        block(2, 0, &[[2, 0], [3, 0]]),
+        block(2, 0, &[]),
+        part_end(2, 0),
+        Step::ShardEnd { shard: 2 },
     ];
-    let passed = encode(&encoder, work)?;
-    assert_eq!(passed, [(0, Some(0)), (0, None), (1, None), (2, Some(0)), (2, None)]);
-    assert_eq!(encoder.most_in_work.load(Ordering::SeqCst), 2);
+    let expected = [
+        Passed::Block(vec![1.0]),
+        Passed::PartEnd(0, 0),
+        Passed::ShardEnd(0),
+        Passed::Failed(1),
+        Passed::Block(vec![2.0, 3.0]),
+        Passed::Block(vec![]),
+        Passed::PartEnd(2, 0),
+        Passed::ShardEnd(2),
+    ];
+    assert_eq!(encode(&encoder, steps)?, expected);
+    assert_eq!(encoder.calls.load(Ordering::SeqCst), 2, "two sequences fit into a batch of 8");
     Ok(())
 }
 
 #[test]
-fn a_failing_part_fails_the_stage() {
+fn a_failing_batch_fails_the_stage() {
     for lanes in [1, 2] {
         let encoder = FakeEncoder::new(lanes);
-        let mut work = vec![part(0, 0, 0), part(0, 1, 0)];
-        if let Work::Part(part) = &mut work[1] {
-            part.documents[0].content = Content::Chunks(vec![vec![0, FAILS]]);
-        }
-        assert!(encode(&encoder, work).is_err_and(|e| e.to_string().contains("fails")));
+        let steps = (0..30).map(|i| block(0, 0, &[[0, if i == 20 { FAILS } else { 1 }]]));
+        let outcome = encode(&encoder, steps.collect());
+        assert!(outcome.is_err_and(|error| error.to_string().contains("fails")));
     }
+}
+
+#[test]
+fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
+    let (to_write, from_encode) = queue(1);
+    drop(from_encode);
+    let (to_encode, from_tokenize) = queue(1);
+    let (config, stop, busy) = (RunConfig::default(), Stop::default(), Busy::new("encoding"));
+    let directory = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
+    let run = RunDir::create(directory.path())?;
+    let hub =
+        HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
+    let (hub, progress, redo) = (&hub, &Silent, None);
+    let context = Context { config: &config, run: &run, hub, stop: &stop, progress, redo };
+    let encoder = FakeEncoder::new(2);
+    std::thread::scope(|scope| {
+        let endless = scope.spawn(move || while to_encode.send(block(0, 0, &[]), 1).is_ok() {});
+        let outcome = Encoding::new(context, &encoder, &busy).run(&from_tokenize, &to_write);
+        drop(from_tokenize);
+        assert!(endless.join().is_ok());
+        outcome
+    })
 }

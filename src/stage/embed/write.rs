@@ -2,69 +2,104 @@
 
 use std::collections::BTreeMap;
 
-use crossbeam_channel::Receiver;
 use serde_json::json;
 
-use super::{Done, PartInput};
+use super::queue::Receiver;
+use super::tokenize::PartBlock;
+use super::{PartEnd, Step};
 use crate::error::{Error, Result};
+use crate::input::Reject;
+use crate::progress::Busy;
 use crate::run::{PartFile, PartMarker, Shard, ShardMarker, Stage};
 use crate::stage::{Context, Failures};
-use crate::store::{EmbeddingRows, round_to, write_atomic, write_embeddings};
+use crate::store::{EmbeddingRow, EmbeddingWriter, FileStamp, write_atomic};
 
 pub(super) struct Writing<'a> {
     pub(super) context: Context<'a>,
     pub(super) todo: &'a [&'a Shard],
+    pub(super) busy: &'a Busy,
+}
+
+/// A part in work, and what its marker will say.
+struct Part {
+    writer: EmbeddingWriter,
+    rows: u64,
+    languages: BTreeMap<String, u64>,
+    documents: u64,
+    chunks: u64,
+    tokens: u64,
+    /// Rows whose embeddings are not finite.
+    num_nan: u64,
 }
 
 impl Writing<'_> {
-    pub(super) fn run(&self, from_encode: &Receiver<Done>) -> Result<Failures> {
+    pub(super) fn run(&self, from_encode: &Receiver<Step<PartBlock>>) -> Result<Failures> {
         let mut failures = Failures::of(self.todo.len());
-        for done in from_encode {
-            match done {
-                Done::Part(part, rows) => self.write_part(&part, rows)?,
-                Done::End { shard } => self.mark_done(self.todo[shard])?,
-                Done::Failed { shard, error } => failures.record(&self.todo[shard].name, error)?,
+        let mut part = None;
+        while let Some(step) = from_encode.recv() {
+            let _busy = self.busy.work();
+            match step {
+                Step::Block(block) => {
+                    let part = match &mut part {
+                        Some(part) => part,
+                        none => none.insert(self.begin(block.shard, block.index)?),
+                    };
+                    part.append(&block)?;
+                }
+                Step::PartEnd(end) => {
+                    let part = match part.take() {
+                        Some(part) => part,
+                        None => self.begin(end.shard, end.index)?,
+                    };
+                    self.finish(part, &end)?;
+                }
+                Step::ShardEnd { shard } => self.mark_done(self.todo[shard])?,
+                Step::Failed { shard, error } => {
+                    part = None;
+                    failures.record(&self.todo[shard].name, error)?;
+                }
             }
         }
         Ok(failures)
     }
 
-    fn write_part(&self, part: &PartInput, mut rows: EmbeddingRows) -> Result<()> {
+    fn begin(&self, shard: usize, index: usize) -> Result<Part> {
         let Context { run, config, .. } = self.context;
-        let shard = self.todo[part.shard];
-        if !part.rejects.is_empty() {
-            let mut lines = Vec::new();
-            for reject in &part.rejects {
-                let raw = String::from_utf8_lossy(&reject.raw);
-                let line = json!({"row": reject.row, "reason": reject.reason, "raw": raw});
-                lines.extend_from_slice(line.to_string().as_bytes());
-                lines.push(b'\n');
-            }
-            write_atomic(&run.rejects_part(shard, part.index), &lines)?;
+        let path = run.embeddings_part(self.todo[shard], index);
+        Ok(Part {
+            writer: EmbeddingWriter::create(&path, config.store.embeddings, config.store.zstd)?,
+            rows: 0,
+            languages: BTreeMap::new(),
+            documents: 0,
+            chunks: 0,
+            tokens: 0,
+            num_nan: 0,
+        })
+    }
+
+    fn finish(&self, part: Part, end: &PartEnd) -> Result<()> {
+        let run = self.context.run;
+        let shard = self.todo[end.shard];
+        let span = tracing::trace_span!("finish part", shard = %shard.name, index = end.index);
+        let _entered = span.enter();
+        if !end.rejects.is_empty() {
+            write_atomic(&run.rejects_part(shard, end.index), &lines(&end.rejects))?;
         }
-        let path = run.embeddings_part(shard, part.index);
-        let is_finite = |row: &usize| rows.chunks(*row).iter().all(|value| value.is_finite());
-        let num_nan = (0..rows.rows.len()).filter(|row| !is_finite(row)).count();
-        if num_nan > 0 {
-            tracing::warn!(shard = %shard.name, rows = num_nan, "embeddings that are not finite; such rows are never selected");
+        if part.num_nan > 0 {
+            tracing::warn!(shard = %shard.name, rows = part.num_nan, "embeddings that are not finite; such rows are never selected");
         }
-        round_to(&mut rows.values, config.store.embeddings);
-        let stamp = write_embeddings(&path, &rows, config.store.embeddings, config.store.zstd)?;
-        let mut languages = BTreeMap::new();
-        for language in &rows.languages {
-            *languages.entry(language.clone()).or_default() += 1;
-        }
-        let chunks = rows.chunk_offsets.last().map_or(0, |&n| n as u64);
+        let stamp: FileStamp = part.writer.finish()?;
+        let path = run.embeddings_part(shard, end.index);
         let marker = PartMarker {
-            file: PartFile { path: run.relative(&path), rows: rows.rows.len() as u64, stamp },
-            next_row: part.next_row,
-            languages,
-            documents: rows.chunk_offsets.windows(2).filter(|w| w[1] > w[0]).count() as u64,
-            chunks,
+            file: PartFile { path: run.relative(&path), rows: part.rows, stamp },
+            next_row: end.next_row,
+            languages: part.languages,
+            documents: part.documents,
+            chunks: part.chunks,
             tokens: part.tokens,
-            rejects: part.rejects.len() as u64,
+            rejects: end.rejects.len() as u64,
         };
-        run.mark_part(shard, part.index, &marker)
+        run.mark_part(shard, end.index, &marker)
     }
 
     fn mark_done(&self, shard: &Shard) -> Result<()> {
@@ -85,4 +120,47 @@ impl Writing<'_> {
         tracing::info!(shard = %shard.name, rows = marker.rows, "embedded");
         Ok(())
     }
+}
+
+impl Part {
+    fn append(&mut self, block: &PartBlock) -> Result<()> {
+        let _span = tracing::trace_span!("write", documents = block.rows.len()).entered();
+        let languages = block.languages.iter().flatten();
+        for (i, (language, id)) in languages.zip(block.ids.iter().flatten()).enumerate() {
+            let chunks = block.chunk_offsets[i]..block.chunk_offsets[i + 1];
+            let values = chunks.start * block.hidden_size..chunks.end * block.hidden_size;
+            let values = &block.values[values];
+            self.num_nan += u64::from(!values.iter().all(|value| value.is_finite()));
+            self.documents += u64::from(!chunks.is_empty());
+            match self.languages.get_mut(language) {
+                Some(rows) => *rows += 1,
+                None => drop(self.languages.insert(language.to_owned(), 1)),
+            }
+            self.writer.push(&EmbeddingRow {
+                row: block.rows[i],
+                id,
+                language,
+                num_bytes: block.num_bytes[i],
+                num_tokens: block.num_tokens.as_ref().map(|counts| counts[i]),
+                values,
+                hidden_size: block.hidden_size,
+            })?;
+        }
+        self.rows += block.rows.len() as u64;
+        self.chunks += block.num_chunks() as u64;
+        self.tokens += block.tokens as u64;
+        Ok(())
+    }
+}
+
+/// Rows that were set aside, as JSON lines.
+fn lines(rejects: &[Reject]) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for reject in rejects {
+        let raw = String::from_utf8_lossy(&reject.raw);
+        let line = json!({"row": reject.row, "reason": reject.reason, "raw": raw});
+        lines.extend_from_slice(line.to_string().as_bytes());
+        lines.push(b'\n');
+    }
+    lines
 }

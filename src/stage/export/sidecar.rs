@@ -110,8 +110,8 @@ impl<'a> Sidecars<'a> {
         let logits: Vec<Option<f32>> = part.scores.iter().map(|p| p.logits[at]).collect();
         let scores: Vec<Option<f32>> = part.scores.iter().map(|p| p.scores[at]).collect();
         let (id, language, num_bytes, num_tokens) = match (part.scores.first(), embeddings) {
-            (Some(s), _) => (&s.ids[at], &s.languages[at], s.num_bytes[at], s.num_tokens[at]),
-            (None, Some(e)) => (&e.ids[at], &e.languages[at], e.num_bytes[at], e.num_tokens[at]),
+            (Some(s), _) => (&s.ids[at], &s.languages[at], s.num_bytes[at], &s.num_tokens),
+            (None, Some(e)) => (&e.ids[at], &e.languages[at], e.num_bytes[at], &e.num_tokens),
             (None, None) => return Ok(None),
         };
         let selection = self.job.selections.get(language).ok_or_else(|| {
@@ -127,7 +127,7 @@ impl<'a> Sidecars<'a> {
             let row = Row {
                 id,
                 ordinal: ordinal(self.place, part.rows()[at]),
-                weight: weight_of(weight, num_bytes, num_tokens),
+                weight: weight_of(weight, num_bytes, num_tokens.as_ref().map(|n| n[at]))?,
                 logits: &logits,
                 scores: &scores,
             };

@@ -4,6 +4,7 @@ use parquet::file::metadata::RowGroupMetaData;
 use proptest::prelude::*;
 use serde::Deserialize;
 
+use super::writer::GROUP_ROWS;
 use super::*;
 use crate::store::write_scores;
 
@@ -19,7 +20,7 @@ fn rows_of(num_chunks: &[usize], hidden_size: usize, bits: &[u32]) -> EmbeddingR
         rows.ids.push(format!("<urn:uuid:{i}>"));
         rows.languages.push("deu_Latn".into());
         rows.num_bytes.push(n as u64 * 2000);
-        rows.num_tokens.push(n as u64 * 510);
+        rows.num_tokens.get_or_insert_default().push(n as u64 * 510);
         rows.chunk_offsets.push(rows.chunk_offsets[i] + n);
     }
     let num_values = rows.chunk_offsets[num_chunks.len()] * hidden_size;

@@ -1,7 +1,14 @@
 //! What a stage may say while it works and how it learns that it should stop; no terminal here.
 
+mod busy;
+mod memory;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub use busy::Busy;
+pub use memory::{peak_memory_bytes, reset_peak_memory};
 
 use crate::error::{Error, Result};
 
@@ -11,6 +18,8 @@ pub trait Progress: Send + Sync {
     fn begin(&self, stage: &str, total: Option<u64>, unit: &'static str);
     /// `units` more are done, which held `tokens` tokens (0 where tokens mean nothing).
     fn advance(&self, units: u64, tokens: u64);
+    /// Some part of the running stage was at work for `time`, told once before the stage ends.
+    fn busy(&self, _activity: &'static str, _time: Duration) {}
     /// The stage ended.
     fn end(&self);
 }

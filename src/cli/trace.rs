@@ -1,0 +1,150 @@
+//! `--trace-out`: what every thread did and when, as Chrome's trace events, which Perfetto shows.
+//!
+//! A span is written, as a line of its own, when it ends; a process that is killed leaves all that
+//! ended before, and the format allows the closing bracket to be missing. (`tracing-chrome` keeps
+//! what it writes in a buffer and panics when the disk is full.)
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
+
+use polysift::{Error, Result};
+
+/// A file of trace events; a layer of the subscriber writes them.
+#[derive(Clone)]
+pub(crate) struct Trace(Arc<Shared>);
+
+/// Ends the file when it is dropped; the subscriber with its layer never is.
+pub(crate) struct TraceEnd(Trace);
+
+struct Shared {
+    began: Instant,
+    /// `None` after the end, and once writing failed: a trace is no reason to end the work.
+    file: Mutex<Option<File>>,
+}
+
+/// Since when a span is entered.
+struct Entered(Instant);
+
+/// Fields of a span.
+struct Fields(Map<String, Value>);
+
+impl Trace {
+    /// Starts the file `path`.
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let started = File::create(path).and_then(|mut file| {
+            file.write_all(b"[\n")?;
+            Ok(file)
+        });
+        let source = |source| Error::Io { path: path.to_owned(), action: "create", source };
+        let file = Mutex::new(Some(started.map_err(source)?));
+        Ok(Self(Arc::new(Shared { began: Instant::now(), file })))
+    }
+
+    /// What ends the file.
+    pub(crate) fn end(&self) -> TraceEnd {
+        TraceEnd(self.clone())
+    }
+
+    fn write(&self, text: &str) {
+        let mut file = self.0.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.as_mut().is_some_and(|file| file.write_all(text.as_bytes()).is_err()) {
+            *file = None;
+            drop(file);
+            tracing::warn!("the trace cannot be written any more and stays as it is");
+        }
+    }
+
+    /// Writes a span that lasted from its entering until now.
+    fn write_span<'a, S: LookupSpan<'a>>(&self, span: &SpanRef<'a, S>) {
+        let extensions = span.extensions();
+        let Some(&Entered(since)) = extensions.get() else { return };
+        let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
+        let event = json!({
+            "ph": "X",
+            "pid": 1,
+            "tid": thread_number(),
+            "name": span.name(),
+            "ts": micros(since.saturating_duration_since(self.0.began)),
+            "dur": micros(since.elapsed()),
+            "args": extensions.get::<Fields>().map(|fields| &fields.0),
+        });
+        self.write(&format!("{event},\n"));
+    }
+}
+
+impl Drop for TraceEnd {
+    /// The last event has no comma after it, so that strict readers are content too.
+    fn drop(&mut self) {
+        let name =
+            json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "polysift"}});
+        self.0.write(&format!("{name}\n]\n"));
+        *self.0.0.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl<S> Layer<S> for Trace
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields(Map::new());
+        attributes.record(&mut fields);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().replace(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().replace(Entered(Instant::now()));
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(&id) {
+            self.write_span(&span);
+        }
+    }
+}
+
+/// A small number for the calling thread.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+impl Visit for Fields {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}").into());
+    }
+}

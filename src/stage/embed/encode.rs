@@ -1,0 +1,271 @@
+//! The encoding threads: chunks of many blocks become batches, embeddings find back to their block.
+//!
+//! ```text
+//! plan ──batches──▶ lanes ──embeddings──▶ collect ──blocks, in order──▶
+//!   └───────────────blocks──────────────────▲
+//! ```
+//!
+//! Several batches are in work at once. On a CPU their tasks share one pool of threads, so that none
+//! of them waits for the last task of a batch.
+
+use std::collections::VecDeque;
+
+use crossbeam_channel as channel;
+
+use super::Step;
+use super::queue::{Receiver, Sender};
+use super::tokenize::PartBlock;
+use crate::batch::{PackedBatch, plan_batches};
+use crate::encoder::{self, Encoder};
+use crate::error::{Error, Result};
+use crate::progress::Busy;
+use crate::stage::Context;
+
+/// Batches whose chunks are sorted by length together, for each that is in work.
+const BATCHES_PLANNED: usize = 4;
+/// Threads of the pool that one more batch in work keeps busy.
+const THREADS_PER_LANE: usize = 16;
+
+/// What encodes.
+pub(super) struct Encoding<'a> {
+    context: Context<'a>,
+    encoder: &'a dyn Encoder,
+    busy: &'a Busy,
+    /// Batches in work at once.
+    lanes: usize,
+    batch_tokens: usize,
+}
+
+/// A batch, and where each of its embeddings belongs.
+struct Job {
+    batch: PackedBatch,
+    places: Vec<Place>,
+}
+
+/// A chunk of a step of the input.
+#[derive(Clone, Copy)]
+struct Place {
+    step: usize,
+    chunk: usize,
+}
+
+/// What the collecting thread is told.
+enum Event {
+    /// The next step; its chunks are on their way to the lanes.
+    Step(Box<Step<PartBlock>>),
+    /// Embeddings of a batch of so many tokens.
+    Encoded { places: Vec<Place>, tokens: usize, embeddings: Result<Vec<f32>> },
+}
+
+/// Chunks that wait to be put into batches.
+#[derive(Default)]
+struct Window {
+    chunks: Vec<(Place, Vec<u32>)>,
+    tokens: usize,
+}
+
+impl<'a> Encoding<'a> {
+    pub(super) fn new(context: Context<'a>, encoder: &'a dyn Encoder, busy: &'a Busy) -> Self {
+        let lanes = match encoder.lanes() {
+            1 => 1 + rayon::current_num_threads().div_ceil(THREADS_PER_LANE),
+            lanes => lanes,
+        };
+        let batch_tokens = encoder::batch_tokens(&context.config.encoder, encoder);
+        Self { context, encoder, busy, lanes, batch_tokens }
+    }
+
+    /// Tokens of the chunks that are sorted by length together.
+    pub(super) fn window(&self) -> usize {
+        self.batch_tokens.saturating_mul(BATCHES_PLANNED * self.lanes)
+    }
+
+    /// Encodes what comes `from_tokenize` and passes it on `to_write` in the same order.
+    pub(super) fn run(
+        &self,
+        from_tokenize: &Receiver<Step<PartBlock>>,
+        to_write: &Sender<Step<PartBlock>>,
+    ) -> Result<()> {
+        let (give, jobs) = channel::bounded(self.lanes);
+        let (tell, events) = channel::bounded(self.lanes);
+        std::thread::scope(|scope| {
+            for _ in 0..self.lanes {
+                let (jobs, tell) = (jobs.clone(), tell.clone());
+                scope.spawn(move || self.lane(&jobs, &tell));
+            }
+            // With the last lane these go too, and whoever sends to them learns of it.
+            drop(jobs);
+            scope.spawn(move || self.plan(from_tokenize, &give, &tell));
+            self.collect(events, to_write)
+        })?;
+        self.context.stop.check()
+    }
+
+    /// Makes batches of the chunks that come until there are no more, or nobody listens.
+    fn plan(
+        &self,
+        from_tokenize: &Receiver<Step<PartBlock>>,
+        give: &channel::Sender<Job>,
+        tell: &channel::Sender<Event>,
+    ) {
+        let mut window = Window::default();
+        let mut place = Place { step: 0, chunk: 0 };
+        while let Some(mut step) = from_tokenize.recv() {
+            if let Step::Block(block) = &mut step {
+                window.tokens += block.tokens;
+                for (chunk, ids) in std::mem::take(&mut block.chunks).into_iter().enumerate() {
+                    window.chunks.push((Place { chunk, ..place }, ids));
+                }
+            }
+            place.step += 1;
+            if tell.send(Event::Step(Box::new(step))).is_err() {
+                return;
+            }
+            if window.tokens >= self.window() && self.give_batches(&mut window, give).is_err() {
+                return;
+            }
+        }
+        // Where this fails, a lane has told why.
+        let _ = self.give_batches(&mut window, give);
+    }
+
+    /// Empties `window` into batches.
+    fn give_batches(
+        &self,
+        window: &mut Window,
+        give: &channel::Sender<Job>,
+    ) -> Result<(), channel::SendError<Job>> {
+        let Window { chunks, .. } = std::mem::take(window);
+        let lengths: Vec<usize> = chunks.iter().map(|(_, ids)| ids.len()).collect();
+        let most = self.encoder.max_sequences(self.batch_tokens);
+        for group in plan_batches(&lengths, self.batch_tokens, most) {
+            let mut job =
+                Job { batch: PackedBatch::new(), places: Vec::with_capacity(group.len()) };
+            for i in group {
+                let (place, ids) = &chunks[i];
+                job.batch.push(ids);
+                job.places.push(*place);
+            }
+            give.send(job)?;
+        }
+        Ok(())
+    }
+
+    /// Encodes batch after batch.
+    fn lane(&self, jobs: &channel::Receiver<Job>, tell: &channel::Sender<Event>) {
+        for Job { batch, places } in jobs {
+            let tokens = batch.num_tokens();
+            let mut embeddings = vec![0.0; places.len() * self.encoder.info().hidden_size];
+            let encoded = {
+                let _busy = self.busy.work();
+                let _span = tracing::trace_span!("encode", tokens, chunks = places.len()).entered();
+                self.encoder.encode(&batch, &mut embeddings)
+            };
+            let embeddings = encoded.map(|()| embeddings);
+            if tell.send(Event::Encoded { places, tokens, embeddings }).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Puts embeddings where they belong and passes on what is complete.
+    fn collect(
+        &self,
+        events: channel::Receiver<Event>,
+        to_write: &Sender<Step<PartBlock>>,
+    ) -> Result<()> {
+        let width = self.encoder.info().hidden_size;
+        let mut open: VecDeque<Open> = VecDeque::new();
+        let mut passed = 0;
+        for event in events {
+            self.context.stop.check()?;
+            match event {
+                Event::Step(step) => open.push_back(Open::new(*step, width)),
+                Event::Encoded { places, tokens, embeddings } => {
+                    let mut documents = 0;
+                    for (place, values) in places.iter().zip(embeddings?.chunks_exact(width)) {
+                        let step = place.step.checked_sub(passed).and_then(|i| open.get_mut(i));
+                        let lost = || Error::shape("encode", "an embedding of no open block");
+                        documents += step.ok_or_else(lost)?.put(place.chunk, values)?;
+                    }
+                    self.context.progress.advance(documents, tokens as u64);
+                }
+            }
+            while open.front().is_some_and(|step| step.missing == 0) {
+                let Some(Open { step, told, .. }) = open.pop_front() else { break };
+                passed += 1;
+                if !pass(self.context, step, told, to_write) {
+                    return Ok(()); // the writer failed and says why
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A step that is not passed on yet.
+struct Open {
+    step: Step<PartBlock>,
+    /// Chunks without embeddings.
+    missing: usize,
+    /// Documents that the progress was told of.
+    told: u64,
+}
+
+impl Open {
+    fn new(mut step: Step<PartBlock>, width: usize) -> Self {
+        let mut missing = 0;
+        if let Step::Block(block) = &mut step {
+            missing = block.num_chunks();
+            block.hidden_size = width;
+            block.values = vec![0.0; missing * width];
+        }
+        Self { step, missing, told: 0 }
+    }
+
+    /// Takes the embedding of a chunk; documents that are newly done, counted in proportion to chunks.
+    fn put(&mut self, chunk: usize, values: &[f32]) -> Result<u64> {
+        let Step::Block(block) = &mut self.step else {
+            return Err(Error::shape("encode", "an embedding of no block"));
+        };
+        let width = values.len();
+        block.values[chunk * width..][..width].copy_from_slice(values);
+        self.missing -= 1;
+        let num_chunks = block.num_chunks();
+        let done = (block.rows.len() * (num_chunks - self.missing) / num_chunks) as u64;
+        let new = done - self.told;
+        self.told = done;
+        Ok(new)
+    }
+}
+
+/// Passes a complete step on, and tells of the documents of it that were not told; false if nobody listens.
+fn pass(
+    context: Context<'_>,
+    step: Step<PartBlock>,
+    told: u64,
+    to_write: &Sender<Step<PartBlock>>,
+) -> bool {
+    let weight = match &step {
+        Step::Block(block) => {
+            context.progress.advance(block.rows.len() as u64 - told, 0);
+            block.values.len() + block.rows.len()
+        }
+        Step::PartEnd(_) | Step::ShardEnd { .. } | Step::Failed { .. } => 1,
+    };
+    to_write.send(step, weight).is_ok()
+}
+
+/// Passes on blocks that the input brought the embeddings of.
+pub(super) fn pass_on(
+    context: Context<'_>,
+    from_tokenize: &Receiver<Step<PartBlock>>,
+    to_write: &Sender<Step<PartBlock>>,
+) -> Result<()> {
+    while let Some(step) = from_tokenize.recv() {
+        context.stop.check()?;
+        if !pass(context, step, 0, to_write) {
+            break; // the writer failed and says why
+        }
+    }
+    context.stop.check()
+}

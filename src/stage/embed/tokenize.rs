@@ -1,0 +1,171 @@
+//! The tokenizing thread: texts become chunks of token ids, and are let go.
+
+use arrow::array::StringArray;
+
+use super::Step;
+use super::queue::{Receiver, Sender};
+use super::read::TextBlock;
+use crate::error::{Error, Result};
+use crate::progress::Busy;
+use crate::tokenize::Tokenizer;
+
+/// Documents of a part without their texts.
+pub(super) struct PartBlock {
+    /// Position among the shards to do.
+    pub(super) shard: usize,
+    /// The part.
+    pub(super) index: usize,
+    pub(super) rows: Vec<u64>,
+    pub(super) ids: StringArray,
+    pub(super) languages: StringArray,
+    /// 0 for a document without text, whatever white space it holds.
+    pub(super) num_bytes: Vec<u64>,
+    /// Where they are counted.
+    pub(super) num_tokens: Option<Vec<u64>>,
+    /// `[documents + 1]`, as in [`crate::store::EmbeddingRows`].
+    pub(super) chunk_offsets: Vec<usize>,
+    /// `input_ids` of all chunks; none where the input brought its embeddings along.
+    pub(super) chunks: Vec<Vec<u32>>,
+    /// Sum of their lengths.
+    pub(super) tokens: usize,
+    /// Embeddings of all chunks, once there are.
+    pub(super) values: Vec<f32>,
+    pub(super) hidden_size: usize,
+}
+
+impl PartBlock {
+    /// The documents of `texts`, which have no chunks so far.
+    fn new(texts: &TextBlock) -> Self {
+        let documents = &texts.documents;
+        Self {
+            shard: texts.shard,
+            index: texts.index,
+            rows: documents.rows().to_vec(),
+            ids: documents.ids().clone(),
+            languages: documents.languages().clone(),
+            num_bytes: Vec::with_capacity(documents.len()),
+            num_tokens: None,
+            chunk_offsets: vec![0],
+            chunks: Vec::new(),
+            tokens: 0,
+            values: Vec::new(),
+            hidden_size: 0,
+        }
+    }
+
+    /// Number of chunks.
+    pub(super) fn num_chunks(&self) -> usize {
+        self.chunk_offsets.last().copied().unwrap_or(0)
+    }
+
+    /// Appends what is embedded of the next document.
+    fn push(&mut self, num_bytes: u64, num_chunks: usize) {
+        self.num_bytes.push(num_bytes);
+        self.chunk_offsets.push(self.num_chunks() + num_chunks);
+    }
+}
+
+pub(super) struct Tokenizing<'a> {
+    /// `None` where the input brings its embeddings.
+    pub(super) tokenizer: Option<&'a Tokenizer>,
+    pub(super) counts_tokens: bool,
+    pub(super) busy: &'a Busy,
+}
+
+impl Tokenizing<'_> {
+    pub(super) fn run(
+        &self,
+        from_read: &Receiver<Step<TextBlock>>,
+        to_encode: &Sender<Step<PartBlock>>,
+    ) {
+        let mut failed = None;
+        while let Some(step) = from_read.recv() {
+            let of_failed = match &step {
+                Step::Block(texts) => failed == Some(texts.shard),
+                Step::PartEnd(end) => failed == Some(end.shard),
+                Step::ShardEnd { shard } | Step::Failed { shard, .. } => failed == Some(*shard),
+            };
+            if of_failed {
+                continue;
+            }
+            let step = step.map(|texts| {
+                let shard = texts.shard;
+                self.block(texts).map_or_else(|error| Step::Failed { shard, error }, Step::Block)
+            });
+            let weight = match &step {
+                Step::Block(block) => block.tokens + block.values.len() + block.rows.len(),
+                Step::Failed { shard, .. } => {
+                    failed = Some(*shard);
+                    1
+                }
+                Step::PartEnd(_) | Step::ShardEnd { .. } => 1,
+            };
+            if to_encode.send(step, weight).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn block(&self, texts: TextBlock) -> Result<PartBlock> {
+        let _busy = self.busy.work();
+        let documents = texts.documents.len();
+        let span = tracing::trace_span!("tokenize", documents, tokens = tracing::field::Empty);
+        let _entered = span.enter();
+        let block = match self.tokenizer {
+            Some(tokenizer) => self.tokenized(&texts, tokenizer)?,
+            None => embedded(texts),
+        };
+        span.record("tokens", block.tokens);
+        Ok(block)
+    }
+
+    fn tokenized(&self, texts: &TextBlock, tokenizer: &Tokenizer) -> Result<PartBlock> {
+        let mut block = PartBlock::new(texts);
+        let documents = &texts.documents;
+        let present: Vec<&str> = (0..documents.len()).filter_map(|i| documents.text(i)).collect();
+        let (chunks, counts) = if self.counts_tokens {
+            let whole = tokenizer.tokenize_all(&present)?;
+            let (chunks, counts) = whole.into_iter().map(|t| (t.chunks, t.num_tokens)).unzip();
+            (chunks, Some(counts))
+        } else {
+            (tokenizer.chunks_all(&present)?, None)
+        };
+        let mut counts = counts.map(Vec::into_iter);
+        block.num_tokens = counts.is_some().then(Vec::new);
+        let mut chunks = chunks.into_iter();
+        for i in 0..documents.len() {
+            let mut count = 0;
+            if documents.text(i).is_some() {
+                let fewer = || Error::shape("tokenize", "fewer results than texts");
+                let of_document: Vec<Vec<u32>> = chunks.next().ok_or_else(fewer)?;
+                count = counts.as_mut().and_then(Iterator::next).unwrap_or(0);
+                block.push(documents.num_bytes(i), of_document.len());
+                block.tokens += of_document.iter().map(Vec::len).sum::<usize>();
+                block.chunks.extend(of_document);
+            } else {
+                block.push(0, 0);
+            }
+            if let Some(num_tokens) = &mut block.num_tokens {
+                num_tokens.push(count);
+            }
+        }
+        Ok(block)
+    }
+}
+
+/// Takes the embeddings over that the input brought along.
+fn embedded(mut texts: TextBlock) -> PartBlock {
+    let mut block = PartBlock::new(&texts);
+    for i in 0..texts.documents.len() {
+        let vectors = texts.documents.take_embeddings(i);
+        match vectors.filter(|_| texts.documents.text(i).is_some()) {
+            Some(vectors) => {
+                block.hidden_size = vectors.first().map_or(block.hidden_size, Vec::len);
+                block.values.extend(vectors.iter().flatten());
+                block.push(texts.documents.num_bytes(i), vectors.len());
+            }
+            None => block.push(0, 0),
+        }
+    }
+    block
+}
