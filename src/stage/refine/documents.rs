@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::head::DocumentScore;
 use crate::run::Shard;
 use crate::select::{Cut, Row, Selection, select};
-use crate::stage::corpus::{ordinal, weight_of};
+use crate::stage::corpus::ordinal;
 use crate::stage::threshold::cuts_of;
 use crate::store::ScoreRows;
 
@@ -88,7 +88,7 @@ impl<'a> Wanted<'a> {
                     Rule::Near(_) if done.contains_key(row) => false,
                     Rule::Near(languages) => languages
                         .get(&part.languages[at])
-                        .is_some_and(|near| near.is_near(job, place, heads, at)),
+                        .is_some_and(|near| near.is_near(place, heads, at)),
                 };
                 if is_wanted {
                     push(&mut documents, part, at);
@@ -105,7 +105,9 @@ fn push(documents: &mut ScoreRows, part: &ScoreRows, at: usize) {
     documents.ids.push(part.ids[at].clone());
     documents.languages.push(part.languages[at].clone());
     documents.num_bytes.push(part.num_bytes[at]);
-    documents.num_tokens.push(part.num_tokens[at]);
+    if let Some(counts) = &part.num_tokens {
+        documents.num_tokens.get_or_insert_default().push(counts[at]);
+    }
     documents.logits.push(part.logits[at]);
     documents.scores.push(part.scores[at]);
 }
@@ -113,7 +115,7 @@ fn push(documents: &mut ScoreRows, part: &ScoreRows, at: usize) {
 impl Near {
     /// Whether a logit within the margin of that of document `at` could be treated otherwise by a
     /// cut; a logit that is not a number tells nothing, so such a document always is near.
-    fn is_near(&self, job: &Job<'_>, place: u64, heads: &[ScoreRows], at: usize) -> bool {
+    fn is_near(&self, place: u64, heads: &[ScoreRows], at: usize) -> bool {
         let [mut low, mut high] = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
         for (part, margin) in heads.iter().zip(&self.margins) {
             let scores = part.logits[at].zip(*margin);
@@ -130,11 +132,10 @@ impl Near {
             }
         }
         let Some(first) = heads.first() else { return false };
-        let weight = job.context.config.selection.weight;
         let row = Row {
             id: &first.ids[at],
             ordinal: ordinal(place, first.rows[at]),
-            weight: weight_of(weight, first.num_bytes[at], first.num_tokens[at]),
+            weight: 1, // matters to where a cut is, not to what it does to a document
             logits: &low.0,
             scores: &low.1,
         };

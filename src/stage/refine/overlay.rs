@@ -89,10 +89,11 @@ impl Corpus for MixedCorpus<'_> {
                 found.logits.extend(heads.iter().map(|part| part.logits[at]));
                 found.scores.extend(heads.iter().map(|part| part.scores[at]));
                 let Exact { logits, scores } = overlay.get(row).unwrap_or(&found);
+                let num_tokens = first.num_tokens.as_ref().map(|counts| counts[at]);
                 visit(&Row {
                     id: &first.ids[at],
                     ordinal: ordinal(place as u64, *row),
-                    weight: weight_of(weight, first.num_bytes[at], first.num_tokens[at]),
+                    weight: weight_of(weight, first.num_bytes[at], num_tokens)?,
                     logits,
                     scores,
                 })?;

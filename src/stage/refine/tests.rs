@@ -15,7 +15,7 @@ use crate::head::DocumentScore;
 use crate::progress::{Silent, Stop};
 use crate::run::PartFile;
 use crate::select::{CutKind, Decision, Row, Selection};
-use crate::stage::corpus::{ScoreFiles, ordinal, read_part, weight_of};
+use crate::stage::corpus::{ScoreFiles, ordinal, read_part};
 use crate::stage::threshold::select_language;
 use crate::stage::{embed, input_files, score, threshold, train, verify};
 use crate::store::{ScoreRows, read_scores, write_scores};
@@ -196,11 +196,11 @@ impl Noisy {
             let column = |of: fn(&ScoreRows) -> &Vec<Option<f32>>| -> Vec<Option<f32>> {
                 heads.iter().map(|part| of(part)[at]).collect()
             };
-            let (first, weight) = (&heads[0], self.config.selection.weight);
+            let first = &heads[0];
             let row = Row {
                 id: &first.ids[at],
                 ordinal: ordinal(place, first.rows[at]),
-                weight: weight_of(weight, first.num_bytes[at], first.num_tokens[at]),
+                weight: 1,
                 logits: &column(|part| &part.logits),
                 scores: &column(|part| &part.scores),
             };
