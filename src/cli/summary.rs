@@ -193,10 +193,9 @@ pub(crate) fn print_refine(outcome: Outcome) {
     match outcome {
         Outcome::Off => {}
         Outcome::Exact => line("nothing to refine: the embeddings are in f32"),
-        Outcome::Done(cost) => line(&format!(
-            "refined in f32: {} documents, {} tokens in {:.1} s",
-            cost.documents, cost.tokens, cost.secs
-        )),
+        Outcome::Done(cost) => {
+            line(&format!("refined in f32: {} documents, {} tokens", cost.documents, cost.tokens))
+        }
     }
 }
 
