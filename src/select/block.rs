@@ -18,9 +18,9 @@ pub struct HeadColumn<'a> {
 pub struct Block<'a> {
     /// Number of rows.
     pub len: usize,
-    /// See [`Row::id`], of the rows of [`Wanted::ids`]; empty where there are none of them.
+    /// See [`Row::id`](field@Row::id), of the rows of [`Wanted::ids`]; empty where there are none of them.
     pub ids: &'a [&'a str],
-    /// See [`Row::ordinal`]; likewise.
+    /// See [`Row::ordinal`](field@Row::ordinal); likewise.
     pub ordinals: &'a [u64],
     /// See [`Row::weight`]; `None`: every row weighs 1.
     pub weights: Option<&'a [u64]>,
