@@ -4,8 +4,8 @@
     dtypes                   per dtype of polysift: its rate over the fastest peer's of the same precision
                              (bf16 and f16: the fastest in 16 bits), and that peer's name, per workload
     engines                  one record per engine and workload: tokens/s (real tokens, median of `secs`), GFLOP/s
-                             of useful work, cores it had, share of all cores that others had, distances
-                             from PyTorch in f32, largest resident memory
+                             of useful work, cores it had (waiting threads count) and tokens/s for each, share of
+                             all cores that others had, distances from PyTorch in f32, largest resident memory
     failures                 engines that did not start, and why
     machine, versions, settings, commit, date
 """

@@ -1,7 +1,7 @@
 """Measures polysift's encoder on the CPU beside other programs, in turns in one run.
 
     python run.py PROGRAM DATA OUT [--peers "torch ort ov candle"] [--dtypes "f32 bf16 f16 int8"]
-                  [--workloads "W1 W2"] [--documents 128] [--repeats 3] [--threads N] [--batch 4]
+                  [--workloads "W1 W2"] [--documents 96] [--repeats 3] [--threads N] [--batch 4]
 
 PROGRAM is the executable of the bench `peers`, DATA what `peers prepare` and `export.py` filled, OUT a
 folder that gets `peers.json` and `peers.md` (the fields are told in `report.py`). W1 is chunks of 512
@@ -90,12 +90,13 @@ class Bench:
                     fidelity[engine] = distances(exact, np.load(out).astype(np.float64))
         for engine, done in passes.items():
             secs = statistics.median(each["secs"] for each in done)
+            cores = statistics.median(each["cores"] for each in done)
             self.records.append({
                 "engine": engine.name, "dtype": engine.about["dtype"], "workload": workload,
                 "tokens": tokens, "documents": documents, "tokens_per_sec": tokens / secs,
                 "gflops": report.gflop(self.args.data, workload, documents) / secs,
                 "secs": [each["secs"] for each in done],
-                "cores": statistics.median(each["cores"] for each in done),
+                "cores": cores, "tokens_per_core_sec": tokens / secs / cores,
                 "others_share_max": max(each["others"] for each in done), **fidelity[engine],
                 "peak_rss_mib": engine.peak_mib(), "version": engine.about["version"],
             })
@@ -144,7 +145,7 @@ def main():
     parser.add_argument("--peers", default="torch ort ov candle")
     parser.add_argument("--dtypes", default="f32 bf16 f16 int8")
     parser.add_argument("--workloads", default="W1 W2")
-    parser.add_argument("--documents", type=int, default=128)
+    parser.add_argument("--documents", type=int, default=96)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--batch", type=int, default=4)

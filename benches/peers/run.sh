@@ -31,5 +31,5 @@ fi
 "$python" benches/peers/export.py "$data"
 exec "$python" benches/peers/run.py "$program" "$data" "$out" --peers "${PEERS:-torch ort ov candle}" \
   --dtypes "${DTYPES:-f32 bf16 f16 int8}" --workloads "${WORKLOADS:-W1 W2}" \
-  --documents "${DOCUMENTS:-128}" --repeats "${REPEATS:-3}" --threads "${THREADS:-$(nproc)}" \
+  --documents "${DOCUMENTS:-96}" --repeats "${REPEATS:-3}" --threads "${THREADS:-$(nproc)}" \
   --batch "${BATCH:-4}"
