@@ -124,6 +124,7 @@ pub(crate) struct GlobalArgs {
 
 /// Settings; each flag names the TOML key that it overrides.
 #[derive(Debug, Args, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct SettingsArgs {
     /// Settings file
     #[arg(short, long, value_name = "FILE")]

@@ -10,7 +10,7 @@ use polysift::Result;
 use polysift::run::Stage;
 use polysift::stage::Context;
 use polysift::stage::estimate::Estimate;
-use polysift::stage::refine::{Outcome, Refinement};
+use polysift::stage::refine::{Cost, Outcome, Refinement};
 use polysift::stage::status::{RunStatus, status};
 use polysift::stage::verify::Verified;
 
@@ -193,8 +193,8 @@ pub(crate) fn print_refine(outcome: Outcome) {
     match outcome {
         Outcome::Off => {}
         Outcome::Exact => line("nothing to refine: the embeddings are in f32"),
-        Outcome::Done(cost) => {
-            line(&format!("refined in f32: {} documents, {} tokens", cost.documents, cost.tokens))
+        Outcome::Done(Cost { documents, tokens }) => {
+            line(&format!("refined in f32: {documents} documents, {tokens} tokens"));
         }
     }
 }

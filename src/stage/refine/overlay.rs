@@ -75,6 +75,10 @@ impl Corpus for MixedCorpus<'_> {
         visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
     ) -> Result<()> {
         let shard = &self.job.plan.shards[place];
+        let embedded = self.job.context.run.shard_marker(Stage::Embed, &shard.name)?;
+        if !embedded.is_some_and(|marker| marker.counts.contains_key(self.language)) {
+            return Ok(());
+        }
         let overlay = overlay(self.job, self.rounds, shard)?;
         let weight = self.job.context.config.selection.weight;
         let mut columns = vec![Column::default(); self.job.names.len()];

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::documents::Wanted;
 use super::*;
-use crate::config::RunConfig;
+use crate::config::{RunConfig, SelectionMode};
 use crate::encoder::HubSettings;
 use crate::head::DocumentScore;
 use crate::progress::{Silent, Stop};
@@ -62,8 +62,8 @@ fn words(i: usize) -> String {
 }
 
 fn write_lines(path: &Path, rows: impl Iterator<Item = Value>) -> Result<()> {
-    let lines: String = rows.map(|row| format!("{row}\n")).collect();
-    crate::store::write_atomic(path, lines.as_bytes()).map(drop)
+    let lines: Vec<String> = rows.map(|row| row.to_string()).collect();
+    crate::store::write_atomic(path, lines.join("\n").as_bytes()).map(drop)
 }
 
 impl Noisy {
@@ -107,7 +107,11 @@ impl Noisy {
             stop: Stop::default(),
             exact: BTreeMap::new(),
             expected: BTreeMap::new(),
-            cuts: Selection { mode: Default::default(), skipped: Vec::new(), cuts: Vec::new() },
+            cuts: Selection {
+                mode: SelectionMode::default(),
+                skipped: Vec::new(),
+                cuts: Vec::new(),
+            },
         };
         noisy.score_in_f32()?;
         Ok(noisy)
