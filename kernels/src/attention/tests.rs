@@ -6,6 +6,7 @@ use super::*;
 
 /// A head of one sequence.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_field_names, reason = "the field's own name")]
 struct Head {
     length: usize,
     head_size: usize,
