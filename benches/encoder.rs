@@ -11,7 +11,9 @@ use candle_core::{DType, Device};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use polysift::config::{DeviceChoice, Dtype, EncoderConfig};
 use polysift::encoder::{HubSettings, Model, embed_chunks, load};
-use polysift_kernels::{Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm};
+use polysift_kernels::{
+    Arithmetic, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -113,9 +115,9 @@ fn bench_gemm(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(2 * (m * n * k) as u64));
         let (x, w) = (random(m * k, 1.0, &mut rng), random(n * k, 1.0, &mut rng));
         let (bias, mut y) = (random(n, 1.0, &mut rng), vec![0.0; m * n]);
-        let packed = PackedMatrix::new(Matrix::new(&w, n, k, k));
-        let mut scratch = GemmScratch::default();
         let isa = Isa::detect();
+        let packed = PackedMatrix::new(isa, Arithmetic::F32, Matrix::new(&w, n, k, k));
+        let mut scratch = GemmScratch::default();
         let id = BenchmarkId::new(isa.name(), format!("{m}x{n}x{k}"));
         group.bench_function(id, |bencher| {
             bencher.iter(|| {
