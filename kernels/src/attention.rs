@@ -1,6 +1,6 @@
 //! Attention of one head within one sequence: `softmax(Q · Kᵀ / √head_size) · V`.
 //!
-//! A tile of queries (as many as a micro-kernel of [`crate::gemm`](gemm) takes) meets all keys; its
+//! A tile of queries (as many as a micro-kernel of `gemm` takes) meets all keys; its
 //! scores stay in the first-level cache, become weights there, and meet all values. The division of
 //! softmax is done on the result. Nothing is padded but the last panel.
 //!

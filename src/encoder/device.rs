@@ -267,8 +267,8 @@ mod tests {
 
     #[test]
     fn by_itself_the_cpu_takes_no_type_that_harms_embeddings() {
-        let dtype = Placement::auto(Vec::new()).dtype();
-        assert!(["f32", "bf16", "f16"].contains(&dtype), "{dtype}");
+        let auto = Placement::auto(Vec::new());
+        assert!(["f32", "bf16", "f16"].contains(&auto.dtype()), "{auto:?}");
         assert_eq!(on_this_cpu(Dtype::Int8), Dtype::Int8);
     }
 }
