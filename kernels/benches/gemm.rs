@@ -26,9 +26,15 @@ fn main() {
     let none = !ALL.iter().any(|(name, _)| named(name));
     for (name, arithmetic) in ALL.into_iter().filter(|(name, _)| none || named(name)) {
         packing(isa, name, arithmetic);
-        for (n, k, tail) in
-            [(3072, 768, "bias"), (3072, 768, "gelu"), (768, 3072, "bias"), (2304, 768, "bias")]
-        {
+        // Of a layer of the base shape; the last two are a head's scores and its context at 512 tokens.
+        for (n, k, tail) in [
+            (3072, 768, "bias"),
+            (3072, 768, "gelu"),
+            (768, 3072, "bias"),
+            (2304, 768, "bias"),
+            (512, 64, "none"),
+            (64, 512, "none"),
+        ] {
             product(isa, name, arithmetic, (m, n, k), tail);
         }
     }

@@ -6,14 +6,14 @@ use super::*;
 
 /// A head of one sequence.
 #[derive(Debug, Clone)]
-struct Head {
+struct Sample {
     length: usize,
     head_size: usize,
     /// `[length, 3, head_size]`.
     values: Vec<f32>,
 }
 
-impl Head {
+impl Sample {
     fn matrices(&self) -> [Matrix<'_>; 3] {
         let stride = 3 * self.head_size;
         [0, 1, 2].map(|part| {
@@ -53,9 +53,9 @@ impl Head {
     }
 }
 
-fn heads(lengths: std::ops::Range<usize>) -> impl Strategy<Value = Head> {
+fn heads(lengths: std::ops::Range<usize>) -> impl Strategy<Value = Sample> {
     (lengths, 1usize..70, 0.1f32..2.0).prop_flat_map(|(length, head_size, size)| {
-        prop::collection::vec(-size..size, length * head_size * 3).prop_map(move |values| Head {
+        prop::collection::vec(-size..size, length * head_size * 3).prop_map(move |values| Sample {
             length,
             head_size,
             values,
@@ -112,14 +112,14 @@ proptest! {
 }
 
 /// A head whose rows repeat, so that a tile of any height has the same query in several places.
-fn repeating(length: usize) -> Head {
+fn repeating(length: usize) -> Sample {
     let head_size = 24;
     let values = (0..length)
         .flat_map(|row| {
             (0..3 * head_size).map(move |c| ((row % 5 * 31 + c * 7) % 23) as f32 * 0.1 - 1.1)
         })
         .collect();
-    Head { length, head_size, values }
+    Sample { length, head_size, values }
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_row_does_not_depend_on_its_place() {
 #[test]
 fn scores_far_apart_select_one_value() {
     let values = vec![50.0, 50.0, 1.0, 50.0, -50.0, 2.0];
-    let head = Head { length: 2, head_size: 1, values };
+    let head = Sample { length: 2, head_size: 1, values };
     for arithmetic in [Arithmetic::F32, Arithmetic::F16] {
         assert_eq!(head.attention(Isa::detect(), arithmetic), [1.0, 1.0]);
     }
@@ -166,6 +166,6 @@ fn what_is_not_finite_stays_visible() {
 
 #[test]
 fn a_sequence_without_tokens_is_no_work() {
-    let head = Head { length: 0, head_size: 8, values: vec![0.0; 24] };
+    let head = Sample { length: 0, head_size: 8, values: vec![0.0; 24] };
     assert!(head.attention(Isa::detect(), Arithmetic::F32).is_empty());
 }

@@ -40,17 +40,36 @@ pub(crate) fn pack(
             lines.resize(end, Line::ZERO);
         }
         for (i, values) in tile.map(|i| x.row(i)).enumerate() {
-            if form == Form::Int8 {
-                scales.push(row.quantise(isa, values));
-            } else {
-                row.convert(isa, form, values);
-            }
             let lines = lines[used..end].iter_mut().skip(i).step_by(height);
+            match form {
+                Form::F32(Arithmetic::F32 | Arithmetic::Int8) => {
+                    copy(values, lines);
+                    continue;
+                }
+                Form::F32(Arithmetic::Bf16) => rounded_to_bf16(isa, values, &mut row.words),
+                Form::F32(Arithmetic::F16) => rounded_to_f16(isa, values, &mut row.words),
+                Form::Bf16 => row.bf16(isa, values),
+                Form::F16 => row.f16(isa, values),
+                Form::Int8 => scales.push(row.int8(isa, values)),
+            }
             for (line, words) in lines.zip(row.words.as_chunks().0) {
                 line.0 = *words;
             }
         }
         used = end;
+    }
+}
+
+fn copy<'a>(values: &[f32], mut lines: impl Iterator<Item = &'a mut Line>) {
+    let (whole, rest) = values.as_chunks::<WORDS>();
+    for (values, line) in whole.iter().zip(&mut lines) {
+        line.0 = values.map(f32::to_bits);
+    }
+    if let (false, Some(line)) = (rest.is_empty(), lines.next()) {
+        *line = Line::ZERO;
+        for (word, value) in line.0.iter_mut().zip(rest) {
+            *word = value.to_bits();
+        }
     }
 }
 
@@ -65,30 +84,19 @@ impl Row {
         self.bytes.resize(4 * words, 0);
     }
 
-    fn convert(&mut self, isa: Isa, form: Form, values: &[f32]) {
-        let Self { words, halves, .. } = self;
-        match form {
-            Form::F32(Arithmetic::Bf16) => rounded_to_bf16(isa, values, words),
-            Form::F32(Arithmetic::F16) => rounded_to_f16(isa, values, words),
-            Form::Bf16 => {
-                to_bf16(isa, values, halves);
-                pairs(isa, halves, words);
-            }
-            Form::F16 => {
-                let halves = &mut halves[..values.len()];
-                to_f16(isa, values, halves);
-                interleaved(isa, halves, halves, words);
-            }
-            Form::F32(_) | Form::Int8 => {
-                for (word, value) in words.iter_mut().zip(values) {
-                    *word = value.to_bits();
-                }
-            }
-        }
+    fn bf16(&mut self, isa: Isa, values: &[f32]) {
+        to_bf16(isa, values, &mut self.halves);
+        pairs(isa, &self.halves, &mut self.words);
+    }
+
+    fn f16(&mut self, isa: Isa, values: &[f32]) {
+        let halves = &mut self.halves[..values.len()];
+        to_f16(isa, values, halves);
+        interleaved(isa, halves, halves, &mut self.words);
     }
 
     /// Returns the scale.
-    fn quantise(&mut self, isa: Isa, values: &[f32]) -> f32 {
+    fn int8(&mut self, isa: Isa, values: &[f32]) -> f32 {
         let mut largest = 0;
         find_largest(isa, values, &mut largest);
         let quantisation = Quantisation::new(largest);
