@@ -1,7 +1,7 @@
-//! Matrix kernels and the CPU encoder, with candle on padded batches as the baseline.
+//! The CPU encoder in each dtype, with candle on padded batches as the baseline.
 //!
-//! Ids are `cpu/<op>/<shape>`; elements per second are floating-point operations for `gemm` and
-//! real tokens (never padding) for `encode`.
+//! Ids are `cpu/encode/<dtype>/<shape>`; elements per second are real tokens, never padding. The kernels
+//! alone are in `kernels/benches/ops`.
 
 mod candle_padded;
 mod model;
@@ -11,9 +11,6 @@ use candle_core::{DType, Device};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use polysift::config::{DeviceChoice, Dtype, EncoderConfig};
 use polysift::encoder::{HubSettings, Model, embed_chunks, load};
-use polysift_kernels::{
-    Arithmetic, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm,
-};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -26,6 +23,13 @@ const SIGMA: f64 = 0.9;
 const SEQUENCES: usize = 32;
 /// Sequences that candle gets at a time, sorted by length.
 const BASELINE_BATCH: usize = 8;
+/// The dtypes, and how far an embedding may be from candle's in f32, as a share of its length.
+const DTYPES: [(&str, Dtype, f64); 4] = [
+    ("f32", Dtype::F32, 1e-5),
+    ("bf16", Dtype::Bf16, 0.02),
+    ("f16", Dtype::F16, 0.02),
+    ("int8", Dtype::Int8, 0.05),
+];
 const VOCAB_SIZE: usize = 1000;
 const TOKENIZER: &[u8] = include_bytes!("../tests/golden/encoder/head16-prefixed/tokenizer.json");
 
@@ -48,10 +52,6 @@ const SHAPES: [Shape; 2] = [
     },
 ];
 
-fn random(count: usize, scale: f32, rng: &mut ChaCha8Rng) -> Vec<f32> {
-    (0..count).map(|_| rng.random_range(-scale..scale)).collect()
-}
-
 /// Sequences of web-like lengths, longest first.
 fn sequences() -> Vec<Vec<u32>> {
     let mut rng = ChaCha8Rng::seed_from_u64(2);
@@ -71,6 +71,14 @@ fn embed(model: &Model, chunks: &[&[u32]]) -> Result<Vec<f32>> {
     Ok(embed_chunks(model.encoder.as_ref(), chunks, 16_384, &mut |_, _| Ok(()))?)
 }
 
+/// Distance of `a` from `b` as a share of the length of `b`, over all embeddings together.
+fn relative_l2(a: &[f32], b: &[f32]) -> f64 {
+    let squares =
+        |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>();
+    let difference = squares(&mut a.iter().zip(b).map(|(a, b)| a - b));
+    (difference / squares(&mut b.iter().copied())).sqrt()
+}
+
 fn bench_encode(criterion: &mut Criterion) -> Result<()> {
     let sequences = sequences();
     let chunks: Vec<&[u32]> = sequences.iter().map(Vec::as_slice).collect();
@@ -80,23 +88,22 @@ fn bench_encode(criterion: &mut Criterion) -> Result<()> {
     for shape in &SHAPES {
         let directory = tempfile::tempdir()?;
         write_model(shape, TOKENIZER, directory.path())?;
-        let config = EncoderConfig {
-            model: directory.path().display().to_string(),
-            device: DeviceChoice::Cpu,
-            dtype: Dtype::F32,
-            ..EncoderConfig::default()
-        };
-        let model = load(&config, &HubSettings::from_env(|_| None))?;
         let candle = Padded::load(directory.path(), DType::F32, &Device::Cpu)?;
-
-        let ours = embed(&model, &chunks)?;
         let theirs = candle.embed(&chunks, BASELINE_BATCH)?;
-        let close = ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() <= 1e-3 * b.abs().max(0.1));
-        ensure!(close && ours.len() == theirs.len(), "{}: candle differs", shape.name);
-
-        group.bench_function(BenchmarkId::new("packed", shape.name), |bencher| {
-            bencher.iter(|| embed(&model, &chunks));
-        });
+        for (name, dtype, tolerance) in DTYPES {
+            let config = EncoderConfig {
+                model: directory.path().display().to_string(),
+                device: DeviceChoice::Cpu,
+                dtype,
+                ..EncoderConfig::default()
+            };
+            let model = load(&config, &HubSettings::from_env(|_| None))?;
+            let far = relative_l2(&embed(&model, &chunks)?, &theirs);
+            ensure!(far <= tolerance, "{name}, {}: {far} from candle", shape.name);
+            group.bench_function(BenchmarkId::new(name, shape.name), |bencher| {
+                bencher.iter(|| embed(&model, &chunks));
+            });
+        }
         group.bench_function(BenchmarkId::new("candle-padded", shape.name), |bencher| {
             bencher.iter(|| candle.embed(&chunks, BASELINE_BATCH));
         });
@@ -105,34 +112,8 @@ fn bench_encode(criterion: &mut Criterion) -> Result<()> {
     Ok(())
 }
 
-fn bench_gemm(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("cpu/gemm");
-    group.sample_size(20);
-    let mut rng = ChaCha8Rng::seed_from_u64(3);
-    for (m, n, k) in
-        [(512, 3072, 768), (512, 768, 3072), (512, 2304, 768), (512, 512, 64), (512, 64, 512)]
-    {
-        group.throughput(Throughput::Elements(2 * (m * n * k) as u64));
-        let (x, w) = (random(m * k, 1.0, &mut rng), random(n * k, 1.0, &mut rng));
-        let (bias, mut y) = (random(n, 1.0, &mut rng), vec![0.0; m * n]);
-        let isa = Isa::detect();
-        let packed = PackedMatrix::new(isa, Arithmetic::F32, Matrix::new(&w, n, k, k));
-        let mut scratch = GemmScratch::default();
-        let id = BenchmarkId::new(isa.name(), format!("{m}x{n}x{k}"));
-        group.bench_function(id, |bencher| {
-            bencher.iter(|| {
-                let x = Matrix::new(&x, m, k, k);
-                let mut y = MatrixMut::new(&mut y, m, n, n);
-                gemm(isa, x, &packed, Epilogue::BiasGelu(&bias), &mut y, &mut scratch);
-            });
-        });
-    }
-    group.finish();
-}
-
 fn main() -> Result<()> {
     let mut criterion = Criterion::default().configure_from_args();
-    bench_gemm(&mut criterion);
     bench_encode(&mut criterion)?;
     criterion.final_summary();
     Ok(())
