@@ -33,9 +33,9 @@ use tokenize::Tokenizing;
 use write::Writing;
 
 /// Bytes of text that wait to be tokenized.
-const TEXT_BYTES: usize = 32 << 20;
+const TEXT_BYTES: usize = 8 << 20;
 /// Values of embeddings that wait to be written.
-const VALUES: usize = 8 << 20;
+const VALUES: usize = 4 << 20;
 
 /// What passes from thread to thread, in the order of the input.
 enum Step<B> {
