@@ -96,7 +96,6 @@ ENGINES = {
     "ov-f16": ("f16", lambda a: openvino_engine(a, "f32", "f16")),
     "ov-int8": ("int8, static", lambda a: openvino_engine(a, "int8", "f32")),
     "ov-int8-bf16": ("int8, static, bf16", lambda a: openvino_engine(a, "int8", "bf16")),
-    "ov-int8-f16": ("int8, static, f16", lambda a: openvino_engine(a, "int8", "f16")),
 }
 
 
