@@ -42,14 +42,7 @@ const SHAPES: [Shape; 2] = [
         intermediate_size: 768,
         vocab_size: VOCAB_SIZE,
     },
-    Shape {
-        name: "base-768x2",
-        hidden_size: 768,
-        num_hidden_layers: 2,
-        num_attention_heads: 12,
-        intermediate_size: 3072,
-        vocab_size: VOCAB_SIZE,
-    },
+    Shape { name: "base-768x2", num_hidden_layers: 2, vocab_size: VOCAB_SIZE, ..Shape::BASE },
 ];
 
 /// Sequences of web-like lengths, longest first.

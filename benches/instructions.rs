@@ -3,6 +3,8 @@
 //! `instructions list` names them; `instructions NAME` prepares one, runs it in [`counted`] and prints for
 //! how many elements, and of what.
 
+mod values;
+
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -14,6 +16,8 @@ use polysift::tokenize::Tokenizer;
 use polysift_kernels::{
     Arithmetic, AttentionScratch, Isa, Matrix, MatrixMut, attention, gelu, layer_norm, mean_rows,
 };
+
+use self::values::values;
 
 const WIDTH: usize = 768;
 const ROWS: usize = 128;
@@ -61,16 +65,6 @@ fn counted(run: &mut dyn FnMut()) {
     run();
     // Not the last thing, or the call could become a jump.
     black_box(());
-}
-
-/// Values in -1..1 without a pattern.
-fn values(count: usize) -> Vec<f32> {
-    let mut state = 1u32;
-    let next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / 8_388_608.0 - 1.0
-    };
-    std::iter::repeat_with(next).take(count).collect()
 }
 
 fn layer_norms() -> Prepared {

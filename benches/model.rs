@@ -24,6 +24,18 @@ pub(crate) struct Shape {
     pub(crate) vocab_size: usize,
 }
 
+impl Shape {
+    /// XLM-RoBERTa base.
+    pub(crate) const BASE: Self = Self {
+        name: "base",
+        hidden_size: 768,
+        num_hidden_layers: 12,
+        num_attention_heads: 12,
+        intermediate_size: 3072,
+        vocab_size: 250_002,
+    };
+}
+
 const WORD_SPREAD: f32 = 1.0;
 const POSITION_SPREAD: f32 = 0.1;
 const WEIGHT_SPREAD: f32 = 0.02;

@@ -66,14 +66,7 @@ impl ShapeName {
                 intermediate_size: 256,
                 vocab_size: 1000,
             },
-            Self::Base => Shape {
-                name: "base",
-                hidden_size: 768,
-                num_hidden_layers: 12,
-                num_attention_heads: 12,
-                intermediate_size: 3072,
-                vocab_size: 250_002,
-            },
+            Self::Base => Shape::BASE,
             Self::Large => Shape {
                 name: "large",
                 hidden_size: 1024,

@@ -33,15 +33,6 @@ use self::workload::{Lengths, Workload};
 const TOKENIZER: &[u8] =
     include_bytes!("../../tests/golden/encoder/head16-prefixed/tokenizer.json");
 
-const BASE: Shape = Shape {
-    name: "base",
-    hidden_size: 768,
-    num_hidden_layers: 12,
-    num_attention_heads: 12,
-    intermediate_size: 3072,
-    vocab_size: 250_002,
-};
-
 /// Name, lengths and number of the documents.
 const WORKLOADS: [(&str, Lengths, usize); 5] = [
     ("W1", Lengths::Full, 64),
@@ -100,12 +91,12 @@ fn prepare(data: &Path) -> Result<()> {
     }
     std::fs::create_dir_all(&model)?;
     for (seed, (name, lengths, documents)) in (1..).zip(WORKLOADS) {
-        let workload = Workload::draw(name, lengths, documents, BASE.vocab_size, seed);
+        let workload = Workload::draw(name, lengths, documents, Shape::BASE.vocab_size, seed);
         workload.write(data)?;
         let tokens: usize = workload.sequences.iter().map(Vec::len).sum();
         line(&format!("{}: {documents} documents, {tokens} tokens", workload.name))?;
     }
     // Last: a folder with weights is whole.
-    write_model(&BASE, TOKENIZER, &model)?;
-    line(&format!("{}: random weights of the {} shape", model.display(), BASE.name))
+    write_model(&Shape::BASE, TOKENIZER, &model)?;
+    line(&format!("{}: random weights of the {} shape", model.display(), Shape::BASE.name))
 }

@@ -7,6 +7,8 @@
 
 mod naive;
 mod roofline;
+#[path = "../../../benches/values.rs"]
+mod values;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -18,6 +20,7 @@ use polysift_kernels::{
 };
 
 use self::roofline::{Bound, share};
+use self::values::values;
 
 /// The benchmarks of an op, which get its name.
 type Benchmarks = fn(&str, &mut Group<'_>);
@@ -44,16 +47,6 @@ const ROWS: usize = 1024;
 const NAIVE_ROWS: usize = 16;
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
-
-/// Values in -1..1 without a pattern.
-fn values(count: usize) -> Vec<f32> {
-    let mut state = 1u32;
-    let next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / 8_388_608.0 - 1.0
-    };
-    std::iter::repeat_with(next).take(count).collect()
-}
 
 /// What is measured: the op, how it is computed, the shape.
 type Id<'a> = [&'a str; 3];
