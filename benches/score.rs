@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, ensure};
 use polysift::config::{EmbeddingDtype, RunConfig};
 use polysift::encoder::HubSettings;
 use polysift::progress::{Silent, Stop};
-use polysift::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
+use polysift::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage, Worker};
 use polysift::stage::{Context, score, threshold};
 use polysift::store::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
 use polysift_kernels::{
@@ -28,27 +28,15 @@ use polysift_kernels::{
 };
 use rayon::prelude::*;
 
+#[path = "synthetic.rs"]
+mod synthetic;
+
+use synthetic::{HIDDEN, WIDTH, noise, sigmoid, write_heads};
+
 /// Rows of a part, the default of `store.part_rows`.
 const PART_ROWS: usize = 16_384;
 const PARTS_PER_SHARD: usize = 64;
 const ZSTD: i32 = 3;
-const WIDTH: usize = 768;
-const HIDDEN: usize = 256;
-const REFERENCES: usize = 8192;
-
-/// Values near a normal distribution, a function of their index.
-fn noise(index: u64) -> f32 {
-    let value = index.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    let bits = value ^ (value >> 31);
-    let uniform = |part: u32| ((bits >> (21 * part)) & 0x1f_ffff) as f32 / 2_097_152.0 - 0.5;
-    (0..3).map(uniform).sum::<f32>() * 2.0
-}
-
-fn sigmoid(logit: f32) -> f32 {
-    1.0 / (1.0 + (-logit).exp())
-}
 
 /// Makes a run of `num_rows` rows, embedded and perhaps `scored`; `write` makes part `index` of a
 /// shard from its range of rows.
@@ -65,6 +53,8 @@ fn make_run(
             file: PathBuf::from(format!("/gone/{i:05}.parquet")),
             language: Some("eng_Latn".into()),
             bytes: 0,
+            rows: None,
+            num_rows: None,
             fingerprint: String::new(),
         })
         .collect();
@@ -79,40 +69,19 @@ fn make_run(
             .map(|(index, start)| write(&run, shard, index, start..end.min(start + PART_ROWS)))
             .collect::<Result<_>>()?;
         let rows = (end - first) as u64;
-        let marker =
-            ShardMarker { rows, files: parts, counts: [("eng_Latn".to_owned(), rows)].into() };
+        let marker = ShardMarker {
+            rows,
+            files: parts,
+            counts: [("eng_Latn".to_owned(), rows)].into(),
+            encoded: None,
+        };
         run.mark_shard(Stage::Embed, &shard.name, &marker)?;
         if scored {
             run.mark_shard(Stage::Score, &format!("quality/{}", shard.name), &marker)?;
         }
     }
-    run.write_plan(&Plan { shards })?;
+    run.freeze_plan(&Plan { shards })?;
     Ok(run)
-}
-
-/// The head files of a run, an MLP and a cosine head, of noise.
-fn write_heads(root: &Path) -> Result<()> {
-    let tensor = |seed: u64, shape: &[usize], scale: f32| {
-        let count: usize = shape.iter().product();
-        let values = (0..count as u64).map(|i| noise(seed << 40 | i) * scale);
-        (shape.to_vec(), values.flat_map(f32::to_le_bytes).collect::<Vec<u8>>())
-    };
-    let mlp = [
-        ("classifier.0.weight", tensor(1, &[HIDDEN, WIDTH], 0.05)),
-        ("classifier.0.bias", tensor(2, &[HIDDEN], 0.05)),
-        ("classifier.3.weight", tensor(3, &[1, HIDDEN], 0.1)),
-        ("classifier.3.bias", tensor(4, &[1], 0.1)),
-    ];
-    let cosine = [("references", tensor(5, &[REFERENCES, WIDTH], 1.0))];
-    for (name, tensors) in [("mlp", &mlp[..]), ("cosine", &cosine[..])] {
-        let views = tensors.iter().map(|(name, (shape, bytes))| {
-            let view = safetensors::tensor::TensorView::new;
-            Ok((*name, view(safetensors::Dtype::F32, shape.clone(), bytes)?))
-        });
-        let views: Vec<_> = views.collect::<Result<_>>()?;
-        std::fs::write(root.join(name), safetensors::serialize(views, None)?)?;
-    }
-    Ok(())
 }
 
 /// Settings of the run `root` with the head `kind`.
@@ -141,14 +110,8 @@ fn measure(stage: &str, root: &Path, rows: f64) -> Result<()> {
     let config = config(root, kind)?;
     let hub = HubSettings::from_env(|_| None);
     let (stop, progress) = (Stop::default(), Silent);
-    let context = Context {
-        config: &config,
-        run: &run,
-        hub: &hub,
-        stop: &stop,
-        progress: &progress,
-        redo: None,
-    };
+    let worker = Worker::join(&run, &stop)?;
+    let context = Context::looking_on(&config, &run, &hub, &stop, &progress, &worker);
     let (start, before) = (Instant::now(), cpu_seconds()?);
     match stage {
         "threshold" => threshold::threshold(context)?,

@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use polysift_kernels::cuda::CudaError;
+
 /// Result with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -130,20 +132,42 @@ pub enum Error {
         #[source]
         source: Source,
     },
-    /// Another process writes into the run directory.
-    #[error("{}: in use by another process", path.display())]
+    /// Other processes work in the run directory, and what was asked for takes one that is alone.
+    #[error("{}: in use by another process; stop it, or wait for it, and run this again", path.display())]
     Busy {
         /// The run directory.
         path: PathBuf,
     },
+    /// Another process took over what this one was at work on, having not heard of it for too long.
+    #[error("{}: taken over by another process, which did not hear of this one for too long", path.display())]
+    Lost {
+        /// The lease.
+        path: PathBuf,
+    },
     /// A card, or what drives it, cannot be used or failed.
     #[error(transparent)]
-    Device(#[from] polysift_kernels::cuda::CudaError),
+    Device(#[from] CudaError),
+    /// A command of the cluster's scheduler is missing or refuses.
+    #[error("{command}: {reason}")]
+    Scheduler {
+        /// The command (`sbatch`, `squeue`...).
+        command: String,
+        /// What happened, with the command's own message.
+        reason: String,
+    },
     /// The model hub does not answer or refuses.
     #[error("{repo}: {reason}")]
     Hub {
         /// Repository id.
         repo: String,
+        /// What happened.
+        reason: String,
+    },
+    /// An object store does not answer or refuses, after retries.
+    #[error("{url}: {reason}")]
+    Store {
+        /// The object, or the store.
+        url: String,
         /// What happened.
         reason: String,
     },
@@ -222,10 +246,12 @@ impl Error {
             | Self::Training { .. }
             | Self::Verify { .. } => 65,
             Self::Missing { .. } => 66,
-            Self::Hub { .. } | Self::Device(_) => 69,
+            // What worked and fails now may be the machine; another one may do better.
+            Self::Device(CudaError::Driver { .. }) => 71,
+            Self::Hub { .. } | Self::Store { .. } | Self::Scheduler { .. } | Self::Device(_) => 69,
             Self::Shape { .. } | Self::Tensor(_) => 70,
             Self::Io { .. } | Self::Write { .. } => 74,
-            Self::Busy { .. } | Self::Stopped => 75,
+            Self::Busy { .. } | Self::Lost { .. } | Self::Stopped => 75,
             Self::Mismatch { .. } => 78,
         }
     }

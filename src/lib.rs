@@ -28,6 +28,7 @@ pub mod hub;
 mod panics;
 
 pub mod input;
+pub mod remote;
 pub mod tokenize;
 
 pub mod batch;
@@ -45,6 +46,7 @@ pub mod select;
 pub mod export;
 pub mod store;
 
+pub mod cluster;
 pub mod progress;
 pub mod run;
 pub mod stage;

@@ -109,7 +109,7 @@ fn one_bad_shard_does_not_stop_the_others() -> TestResult {
     let work = Workspace::new()?;
     work.write("corpus/fra_Latn/b.jsonl", "{\n")?;
     work.command("run", "out").assert().code(3).stderr(contains("b.jsonl: row 1"));
-    assert!(work.path("out/state/embed/fra_Latn/a/done.json").exists());
+    assert!(work.path("out/state/embed/done/fra_Latn/a.json").exists());
     assert!(!work.path("out/export").exists(), "a percentile over part of a corpus");
     Ok(())
 }

@@ -26,6 +26,8 @@ fn every_command_explains_itself() {
         "head",
         "tokenize",
         "devices",
+        "slurm",
+        "kubernetes",
         "completions",
     ] {
         polysift().args([command, "--help"]).assert().success().stdout(contains("Usage"));

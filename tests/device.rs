@@ -82,7 +82,7 @@ fn devices_that_do_not_exist_or_do_not_go_together_are_usage_errors() -> TestRes
 fn a_run_of_one_dtype_is_not_continued_in_another() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").args(["--dtype", "f32"]).assert().success();
-    let frozen = work.json("out/run.json")?;
+    let frozen = work.frozen("out")?;
     assert_eq!(frozen["embed"]["encoder"]["dtype"], "f32");
     assert_eq!(frozen["train"]["encoder"]["dtype"], "f32");
     assert!(frozen["embed"]["encoder"].get("gelu").is_none());
@@ -90,7 +90,7 @@ fn a_run_of_one_dtype_is_not_continued_in_another() -> TestResult {
 
     let mut begun_in_bf16 = frozen.clone();
     begun_in_bf16["embed"]["encoder"]["dtype"] = json!("bf16");
-    work.write("out/run.json", begun_in_bf16.to_string())?;
+    work.freeze("out", &begun_in_bf16)?;
     work.command("run", "out").args(["--dtype", "f32"]).assert().code(78).stderr(
         contains(r#"embed.encoder.dtype: was "bf16", now "f32""#).and(contains("--dtype bf16")),
     );
@@ -99,7 +99,7 @@ fn a_run_of_one_dtype_is_not_continued_in_another() -> TestResult {
 
     let mut trained_in_bf16 = frozen.clone();
     trained_in_bf16["train"]["encoder"]["dtype"] = json!("bf16");
-    work.write("out/run.json", trained_in_bf16.to_string())?;
+    work.freeze("out", &trained_in_bf16)?;
     let mut command = work.command("train", "out");
     command.args(["--dtype", "f32"]).assert().code(78).stderr(contains("--dtype bf16"));
     Ok(())
@@ -112,13 +112,13 @@ fn a_run_goes_on_in_the_dtype_that_it_was_begun_with() -> TestResult {
         work.command("embed", dtype).args(["--device", "cpu", "--dtype", dtype]).assert().success();
         let mut command = without_cards(work.command("run", dtype));
         command.assert().success();
-        let frozen = work.json(&format!("{dtype}/run.json"))?;
+        let frozen = work.frozen(dtype)?;
         assert_eq!(frozen["embed"]["encoder"]["dtype"], dtype);
         assert_eq!(frozen["train"]["encoder"]["dtype"], dtype);
     }
     // What is made again is begun again.
     work.command("run", "int8").args(["--device", "cpu", "--redo", "embed"]).assert().success();
-    assert_eq!(work.json("int8/run.json")?["embed"]["encoder"]["dtype"], on_the_cpu());
+    assert_eq!(work.json("int8/frozen/embed.json")?["encoder"]["dtype"], on_the_cpu());
     Ok(())
 }
 
@@ -128,9 +128,9 @@ fn a_head_from_a_file_may_come_from_a_run_of_another_dtype() -> TestResult {
     work.command("run", "first").assert().success();
     let head = work.path("first/heads/quality/fra_Latn.safetensors");
     work.command("embed", "out").assert().success();
-    let mut frozen = work.json("out/run.json")?;
+    let mut frozen = work.frozen("out")?;
     frozen["embed"]["encoder"]["dtype"] = json!("bf16");
-    work.write("out/run.json", frozen.to_string())?;
+    work.freeze("out", &frozen)?;
     work.command("score", "out")
         .args(["--head", &format!("quality={}", head.display())])
         .assert()
@@ -142,11 +142,11 @@ fn a_head_from_a_file_may_come_from_a_run_of_another_dtype() -> TestResult {
 fn scores_of_a_card_stay_scores_of_a_card() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").assert().success();
-    let mut frozen = work.json("out/run.json")?;
+    let mut frozen = work.frozen("out")?;
     for language in ["fra_Latn", "deu_Latn"] {
         frozen["score"]["quality"][language]["device"] = json!("cuda");
     }
-    work.write("out/run.json", frozen.to_string())?;
+    work.freeze("out", &frozen)?;
     // Scoring on the CPU would mix them; what only reads them does not care who made them.
     work.command("score", "out").assert().code(78).stderr(contains("device: was \"cuda\""));
     work.command("threshold", "out").assert().success();

@@ -60,10 +60,10 @@ fn verify_misses_no_file_of_the_thresholds_and_no_marker() -> TestResult {
     for lost in [
         "selection/deu_Latn.json",
         "thresholds/quality.json",
-        "state/threshold/_all/done.json",
-        "state/score/quality/deu_Latn/a/done.json",
-        "state/export/deu_Latn/a/done.json",
-        "run.json",
+        "state/threshold/done/_all.json",
+        "state/score/done/quality/deu_Latn/a.json",
+        "state/export/done/deu_Latn/a.json",
+        "frozen/embed.json",
     ] {
         let path = work.path("out").join(lost);
         let content = std::fs::read(&path)?;

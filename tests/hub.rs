@@ -18,7 +18,7 @@ const ID: &str = "someone/a-model";
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) url: String,
-    token: Option<String>,
+    pub(crate) token: Option<String>,
 }
 
 /// A hub that serves folders as repositories, and `refused` as the status of all others.
@@ -104,6 +104,13 @@ fn answer(request: Request, folders: &[(String, PathBuf)], refused: u16) -> Resu
         let info = json!({"sha": COMMIT, "siblings": siblings});
         return Ok(request.respond(Response::from_string(info.to_string()))?);
     }
+    if let Some((id, rest)) = path.strip_prefix("api/").and_then(|p| p.split_once("/tree/")) {
+        return match find(id) {
+            Some(folder) => listing(request, folder, rest),
+            None => Ok(request.respond(Response::empty(refused))?),
+        };
+    }
+    let path = path.replace("%20", " ");
     let Some((id, (_revision, file))) =
         path.split_once("/resolve/").and_then(|(id, rest)| Some((id, rest.split_once('/')?)))
     else {
@@ -119,7 +126,9 @@ fn answer(request: Request, folders: &[(String, PathBuf)], refused: u16) -> Resu
     let (start, end) = range.trim_start_matches("bytes=").split_once('-').context("bad range")?;
     let start: usize = start.parse()?;
     let end = end.parse::<usize>().map_or(bytes.len(), |end| (end + 1).min(bytes.len()));
-    let mut response = Response::from_data(&bytes[start..end]).with_status_code(206);
+    let mut response = Response::from_data(&bytes[start..end])
+        .with_chunked_threshold(usize::MAX)
+        .with_status_code(206);
     for (name, value) in [
         ("ETag", format!("\"{}\"", blake3::hash(&bytes).to_hex())),
         ("X-Repo-Commit", COMMIT.into()),
@@ -127,6 +136,36 @@ fn answer(request: Request, folders: &[(String, PathBuf)], refused: u16) -> Resu
     ] {
         let header = Header::from_bytes(name, value).map_err(|()| anyhow!("bad header"))?;
         response.add_header(header);
+    }
+    Ok(request.respond(response)?)
+}
+
+/// Entries of a page of a listing.
+const PAGE: usize = 2;
+
+/// A page of the files below a folder: `REVISION/FOLDER?QUERY`, where `&at=` is the place of a page.
+fn listing(request: Request, folder: &Path, rest: &str) -> Result<()> {
+    let (path, query) = rest.split_once('?').context("no query")?;
+    let below = path.split_once('/').map_or("", |(_, below)| below);
+    let mut names = Vec::new();
+    files(folder, "", &mut names)?;
+    names.retain(|name| below.is_empty() || name.starts_with(&format!("{below}/")));
+    names.sort_unstable();
+    if names.is_empty() {
+        return Ok(request.respond(Response::empty(404))?);
+    }
+    let at: usize = query.split_once("&at=").map_or(Ok(0), |(_, at)| at.parse())?;
+    let mut page = vec![json!({"type": "directory", "path": below, "oid": "0"})];
+    for name in names.iter().skip(at).take(PAGE) {
+        let size = std::fs::metadata(folder.join(name))?.len();
+        page.push(json!({"type": "file", "path": name, "size": size, "oid": "1"}));
+    }
+    let mut response = Response::from_string(serde_json::Value::from(page).to_string());
+    if at + PAGE < names.len() {
+        let host = value(&request, "Host").context("no host")?;
+        let own = request.url().split("&at=").next().unwrap_or_default();
+        let link = format!("<http://{host}{own}&at={}>; rel=\"next\"", at + PAGE);
+        response.add_header(Header::from_bytes("Link", link).map_err(|()| anyhow!("bad header"))?);
     }
     Ok(request.respond(response)?)
 }

@@ -5,6 +5,7 @@ mod discovery;
 mod json_lines;
 mod labelled;
 mod parquet;
+mod ranges;
 
 use std::io::Write;
 use std::path::Path;

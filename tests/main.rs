@@ -4,6 +4,7 @@ mod util;
 
 mod bad_input;
 mod cli;
+mod cluster;
 mod cuda;
 mod dataset;
 mod device;
@@ -16,7 +17,10 @@ mod heads;
 mod hub;
 mod input;
 mod pipeline;
+mod processes;
+mod ranges;
 mod refine;
+mod remote;
 mod resume;
 mod run;
 mod select;

@@ -34,7 +34,7 @@ fn whole_documents_are_counted_only_where_the_counts_are_used() -> TestResult {
         let counts = token_counts(&work, run)?;
         assert_eq!(counts.len(), 16);
         assert!(counts.iter().all(|count| count.is_some() == counted), "{run}: {counts:?}");
-        assert_eq!(work.json(&format!("{run}/run.json"))?["embed"]["counts_tokens"], counted);
+        assert_eq!(work.json(&format!("{run}/frozen/embed.json"))?["counts_tokens"], counted);
     }
     assert_eq!(token_counts(&work, "all")?, token_counts(&work, "weighted")?);
     Ok(())
@@ -68,7 +68,9 @@ fn counts_that_are_there_do_not_stop_a_run_that_needs_none() -> TestResult {
     let work = Workspace::new()?;
     work.command("embed", "out").args(["--weight", "tokens"]).assert().success();
     // As if the run had been killed after its first part.
-    std::fs::remove_dir_all(work.path("out/state/embed/fra_Latn"))?;
+    std::fs::remove_file(work.path("out/state/embed/done/fra_Latn/a.json"))?;
+    std::fs::remove_dir_all(work.path("out/state/embed/parts/fra_Latn"))?;
+    std::fs::remove_file(work.path("out/state/embed/sealed.jsonl.zst"))?;
     work.command("run", "out").assert().success();
     assert!(token_counts(&work, "out")?.iter().all(Option::is_some));
     work.command("run", "out").args(["--redo", "embed"]).assert().success();

@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use polysift::progress::Stop;
+use polysift::run::{RunDir, Worker};
 use predicates::str::contains;
 
 use crate::util::{TestResult, Workspace, digests};
@@ -65,7 +67,7 @@ fn a_signal_saves_what_is_done_and_exits_with_75() -> TestResult {
         .args(["embed", "-c", "run.toml", "--run", "out", "--device", "cpu"])
         .stderr(Stdio::piped())
         .spawn()?;
-    while !work.path("out/state/embed").exists() {
+    while !work.path("out/state/embed/parts").exists() {
         assert!(child.try_wait()?.is_none(), "ended before it could be stopped");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -78,11 +80,18 @@ fn a_signal_saves_what_is_done_and_exits_with_75() -> TestResult {
 }
 
 #[test]
-fn two_processes_do_not_write_into_one_run_directory() -> TestResult {
+fn what_takes_the_directory_for_itself_waits_for_no_one_who_works_in_it() -> TestResult {
     let work = Workspace::new()?;
-    std::fs::create_dir(work.path("out"))?;
-    let lock = std::fs::File::create(work.path("out/.lock"))?;
-    lock.lock()?;
-    work.command("run", "out").assert().code(75).stderr(contains("in use"));
+    work.command("run", "out").assert().success();
+    let run = RunDir::open(&work.path("out"))?;
+    let worker = Worker::join(&run, &Stop::default())?;
+    work.command("run", "out")
+        .args(["--redo", "score"])
+        .assert()
+        .code(75)
+        .stderr(contains("in use"));
+    work.command("run", "out").assert().success();
+    drop(worker);
+    work.command("run", "out").args(["--redo", "score"]).assert().success();
     Ok(())
 }

@@ -27,6 +27,10 @@ pub(crate) fn polysift() -> Command {
         "RUST_LOG",
         "POLYSIFT_RUN",
         "POLYSIFT_THREADS",
+        "POLYSIFT_SHARD",
+        "POLYSIFT_NUM_SHARDS",
+        "SLURM_JOB_ID",
+        "SLURM_ARRAY_TASK_ID",
         "HF_HOME",
         "HF_HUB_CACHE",
         "HF_HUB_OFFLINE",
@@ -114,6 +118,25 @@ impl Workspace {
         let mut polysift = polysift();
         polysift.current_dir(self.dir.path()).args([command, "-c", "run.toml", "--run", run]);
         polysift
+    }
+
+    /// What `run` was frozen with, by stage.
+    pub(crate) fn frozen(&self, run: &str) -> Result<Value, Box<dyn Error>> {
+        let mut frozen = json!({});
+        for entry in std::fs::read_dir(self.path(run).join("frozen"))? {
+            let path = entry?.path();
+            let stage = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            frozen[stage] = serde_json::from_slice(&std::fs::read(&path)?)?;
+        }
+        Ok(frozen)
+    }
+
+    /// Lets it look as if `run` was frozen with `settings`.
+    pub(crate) fn freeze(&self, run: &str, settings: &Value) -> TestResult {
+        for (stage, settings) in settings.as_object().ok_or("no stages")? {
+            self.write(&format!("{run}/frozen/{stage}.json"), settings.to_string())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn json(&self, relative: &str) -> Result<Value, Box<dyn Error>> {

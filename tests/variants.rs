@@ -111,7 +111,7 @@ fn a_removal_takes_its_share_first_and_the_retention_is_of_all_documents() -> Te
         .args(["--keep-removed"])
         .assert()
         .success();
-    let marker = work.json("out/state/export/fra_Latn/a/done.json")?;
+    let marker = work.json("out/state/export/done/fra_Latn/a.json")?;
     // 38 documents with text: ceil(5%) = 2 go first, ceil(33%) = 13 of all 38 are kept.
     assert_eq!(marker["counts"], json!({"kept": 13, "no_text": 2, "quality": 23, "toxicity": 2}));
     let removed = read_parquet(&work.path("out/removed/toxicity/fra_Latn/a.parquet"))?;
@@ -120,7 +120,7 @@ fn a_removal_takes_its_share_first_and_the_retention_is_of_all_documents() -> Te
     let mildest_removed = column(&removed, "toxicity_score")?.into_values().fold(1.0, f64::min);
     assert!(worst_kept <= mildest_removed);
     // German has no toxicity samples: nothing is removed there, and nothing fails.
-    let marker = work.json("out/state/export/deu_Latn/a/done.json")?;
+    let marker = work.json("out/state/export/done/deu_Latn/a.json")?;
     assert_eq!(marker["counts"]["toxicity"], serde_json::Value::Null);
     polysift().arg("verify").arg(work.path("out")).assert().success();
     Ok(())

@@ -9,10 +9,16 @@ use polysift::config::DeviceChoice;
 use super::dataset::DatasetCommand;
 use super::evaluate::EvaluateArgs;
 use super::head::HeadCommand;
+use super::kubernetes::KubernetesCommand;
+use super::share::ShareArgs;
+use super::slurm::SlurmCommand;
 
 /// Version with the commit it was built from.
 pub(crate) const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLYSIFT_COMMIT"), ")");
+
+/// Names of the stages.
+pub(crate) const STAGES: [&str; 6] = ["embed", "train", "score", "refine", "threshold", "export"];
 
 /// Picks the best pretraining text, in every language, at web scale.
 ///
@@ -41,6 +47,17 @@ pub(crate) enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Freeze the list of shards for many machines, and estimate time and disk
+    Plan {
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
+        /// Print the plan and the estimates; write nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Turn text into embeddings, stored in the run directory; with --head also into scores
     Embed(#[command(flatten)] Box<SettingsArgs>),
     /// Train the heads that have labelled samples
@@ -61,6 +78,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print which shares of a stage have something left to do, as the array expression of a scheduler
+    Retry(RetryArgs),
     /// Check a run: outputs present, digests right, counts adding up, thresholds recomputed
     Verify {
         /// The run directory
@@ -94,11 +113,32 @@ pub(crate) enum Command {
     /// Build labelled samples from published sources
     #[command(subcommand)]
     Dataset(DatasetCommand),
+    /// Run the stages of a planned run as Slurm jobs
+    #[command(subcommand)]
+    Slurm(SlurmCommand),
+    /// Run the stages of a planned run as Kubernetes jobs
+    #[command(subcommand)]
+    Kubernetes(KubernetesCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    /// The run directory
+    pub(crate) run: PathBuf,
+    /// The stage [default: the first that is not done]
+    #[arg(long, value_parser = STAGES)]
+    pub(crate) stage: Option<String>,
+    /// Number of shares that the next attempt is made with [default: one for every shard]
+    #[arg(long, value_name = "N", env = "POLYSIFT_NUM_SHARDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) num_shards: Option<u32>,
+    /// Print JSON: the stage, the number of pieces left, the shares
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Form of the log lines.
@@ -146,7 +186,7 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
     pub(crate) run: Option<PathBuf>,
     /// Discard the outputs of this stage and of those after it, then do them again
-    #[arg(long, value_name = "STAGE", value_parser = ["embed", "train", "score", "refine", "threshold", "export"])]
+    #[arg(long, value_name = "STAGE", value_parser = STAGES)]
     pub(crate) redo: Option<String>,
     /// Set any key of the settings file, e.g. --set heads.quality.training.epochs=10
     #[arg(long, value_name = "KEY=VALUE")]
@@ -154,6 +194,8 @@ pub(crate) struct SettingsArgs {
     /// Seed of everything random [seed]
     #[arg(long, value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) seed: Option<i64>,
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
 
     /// Files, directories or globs; {lang} stands for the language code [input.files]
     #[arg(value_name = "INPUT", help_heading = "Input")]
@@ -232,6 +274,9 @@ pub(crate) struct SettingsArgs {
     #[arg(long, help_heading = "Heads and cuts")]
     pub(crate) refine: bool,
 
+    /// Export to a store, s3://bucket/prefix, gs:// or az://, instead of the run directory [export.to]
+    #[arg(long, value_name = "URL", help_heading = "Export")]
+    pub(crate) export_to: Option<String>,
     /// Export without embeddings [export.with_embeddings]
     #[arg(long, help_heading = "Export")]
     pub(crate) no_embeddings: bool,

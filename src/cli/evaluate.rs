@@ -13,7 +13,7 @@ use polysift::evaluate::{
 };
 use polysift::input::{InputFile, SampleColumns, discover};
 use polysift::progress::{Progress, Stop};
-use polysift::run::RunDir;
+use polysift::run::{RunDir, Worker};
 use polysift::stage::Context;
 use polysift::store::write_atomic;
 use polysift::{Error, Result};
@@ -139,7 +139,8 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
                           scores that it stores";
             return Err(Error::config("HEAD", reason));
         }
-        let context = Context { config: &config, run, hub: &hub, stop, progress, redo: None };
+        let worker = Worker::onlooker(run);
+        let context = Context::looking_on(&config, run, &hub, stop, progress, &worker);
         let report = evaluate_run(context, args.top, args.sample)?;
         return show(args, &report, || evaluation::print_stored(&report));
     }

@@ -6,10 +6,14 @@ mod devices;
 mod evaluate;
 mod evaluation;
 mod head;
+mod kubernetes;
 mod logging;
+mod planned;
 pub(crate) mod printer;
 mod resolve;
+mod share;
 pub(crate) mod signals;
+mod slurm;
 mod summary;
 mod tokenize;
 mod trace;
@@ -20,15 +24,14 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
+use polysift::cluster::array_expression;
 use polysift::encoder::HubSettings;
-use polysift::input::InputFile;
 use polysift::progress::{Silent, Stop};
-use polysift::run::{RunDir, Stage};
+use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::stage::{self, Context};
-use polysift::store::remove_temporaries;
 use polysift::{Error, Result};
 
-use args::{Cli, Command, SettingsArgs};
+use args::{Cli, Command, RetryArgs, SettingsArgs};
 use resolve::{Resolved, resolve};
 use usage::Usages;
 
@@ -49,7 +52,8 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let usage = Usages::new(progress.as_ref());
     let job = Job { stop, usages: &usage, quiet: cli.global.quiet };
     match &cli.command {
-        Command::Run { settings, dry_run: true } => job.dry_run(settings)?,
+        Command::Run { settings, dry_run: true } => job.plan(settings, true, false)?,
+        Command::Plan { settings, dry_run, json } => job.plan(settings, *dry_run, *json)?,
         Command::Run { settings, .. } => job.stages(settings, &Stage::ALL)?,
         Command::Embed(settings) if settings.head.is_empty() => {
             job.stages(settings, &[Stage::Embed])?;
@@ -61,6 +65,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Threshold(settings) => job.stages(settings, &[Stage::Threshold])?,
         Command::Export(settings) => job.stages(settings, &[Stage::Export])?,
         Command::Status { run, json } => job.status(run, *json)?,
+        Command::Retry(args) => job.retry(args)?,
         Command::Verify { run, json } => return job.verify(run, *json),
         Command::Inspect { path, json } => job.inspect(path, *json)?,
         Command::Evaluate(args) => evaluate::run(args, stop, &usage)?,
@@ -70,6 +75,8 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             tokenize::tokenize(&resolve(settings)?.config, &hub(settings.offline), stop)?;
         }
         Command::Dataset(command) => dataset::run(command, stop, &usage, cli.global.quiet)?,
+        Command::Slurm(command) => slurm::run(command, cli.global.quiet)?,
+        Command::Kubernetes(command) => kubernetes::run(command)?,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "polysift", &mut script);
@@ -82,6 +89,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
 fn hub(offline: bool) -> HubSettings {
     let mut hub = HubSettings::from_env(|name| std::env::var(name).ok());
     hub.offline |= offline;
+    polysift::remote::set_hub(&hub);
     hub
 }
 
@@ -95,27 +103,29 @@ struct Job<'a> {
 impl Job<'_> {
     fn stages(&self, args: &SettingsArgs, stages: &[Stage]) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
-        let root = run_dir.ok_or_else(|| {
-            Error::config(
-                "--run",
-                "no run directory is named (`--run DIR` or `run_dir` in the file)",
-            )
-        })?;
+        let root = run_dir.ok_or_else(no_run_directory)?;
+        let share = args.share.share()?;
+        // A share trusts the plan that is there; hundreds of them would list all files otherwise.
+        let has_plan = || RunDir::open(&root).is_ok_and(|run| run.has_plan());
+        let is_planned = share.is_some() && args.redo.is_none() && has_plan();
         // Before a directory is made, and hours go by, for nothing.
-        let files =
-            if stages.contains(&Stage::Embed) { stage::input_files(&config)? } else { Vec::new() };
+        let embeds = stages.contains(&Stage::Embed);
+        let plan = (embeds && !is_planned).then(|| stage::plan::plan(&config)).transpose()?;
         if stages.contains(&Stage::Export) {
-            stage::export::check_columns(&config, &files)?;
+            let plan = plan.as_ref();
+            stage::export::check_columns(&config, plan.map_or(&[][..], |plan| &plan.shards))?;
         }
         if stages == [Stage::Embed, Stage::Score] {
             stage::score::check_files(&config)?;
         }
         let redo = redo(args, stages)?;
         // Only these two can begin a run; the others need one.
-        let begins = stages.contains(&Stage::Embed) || stages.contains(&Stage::Train);
+        let begins = embeds || stages.contains(&Stage::Train);
         let run = if begins { RunDir::create(&root)? } else { RunDir::open(&root)? };
-        let _lock = run.lock()?;
-        remove_temporaries(run.root())?; // what a killed run left
+        let worker = Worker::join(&run, self.stop)?;
+        if share.is_none() {
+            worker.tidy(self.stop)?;
+        }
         let hub = hub(args.offline);
         let context = Context {
             config: &config,
@@ -124,39 +134,72 @@ impl Job<'_> {
             stop: self.stop,
             progress: self.usages,
             redo,
+            worker: &worker,
+            share,
+            waits: share.is_none() || stages.len() > 1,
         };
         stages.iter().try_for_each(|stage| {
-            self.usages.measure(*stage, || self.run_stage(context, *stage, &files))
+            self.usages.measure(*stage, || self.run_stage(context, *stage, plan.as_ref()))
         })?;
         if !self.quiet {
-            summary::print(context, stages)?;
+            if share.is_none() {
+                summary::print(context, stages)?;
+            }
             summary::print_usages(&self.usages.taken());
         }
         Ok(())
     }
 
-    fn run_stage(&self, context: Context<'_>, stage: Stage, files: &[InputFile]) -> Result<()> {
+    fn run_stage(&self, context: Context<'_>, stage: Stage, plan: Option<&Plan>) -> Result<()> {
         context.stop.check()?;
-        match stage {
-            Stage::Embed => stage::embed::embed(context, files),
-            Stage::Train => stage::train::train(context),
-            Stage::Score => stage::score::score(context),
-            Stage::Refine => {
+        match (stage, plan) {
+            (Stage::Embed, Some(plan)) => stage::embed::embed(context, plan),
+            (Stage::Embed, None) => stage::embed::embed(context, &context.run.plan()?),
+            (Stage::Train, _) => stage::train::train(context),
+            (Stage::Score, _) => stage::score::score(context),
+            (Stage::Refine, _) => {
                 let outcome = stage::refine::refine(context)?;
                 if !self.quiet {
                     summary::print_refine(outcome);
                 }
                 Ok(())
             }
-            Stage::Threshold => stage::threshold::threshold(context),
-            Stage::Export => stage::export::export(context),
+            (Stage::Threshold, _) => stage::threshold::threshold(context),
+            (Stage::Export, _) => stage::export::export(context),
         }
     }
 
-    fn dry_run(&self, args: &SettingsArgs) -> Result<()> {
+    /// Freezes the plan, unless only asked what it would be, and tells what it costs.
+    fn plan(&self, args: &SettingsArgs, dry_run: bool, json: bool) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
-        let estimate = stage::estimate::estimate(&config, &hub(args.offline), self.stop)?;
-        summary::print_estimate(&estimate, run_dir.as_deref());
+        let hub = hub(args.offline);
+        let plan = stage::plan::plan(&config)?;
+        stage::export::check_columns(&config, &plan.shards)?;
+        if !dry_run {
+            let run = RunDir::create(&run_dir.clone().ok_or_else(no_run_directory)?)?;
+            let worker = Worker::join(&run, self.stop)?;
+            let context = Context {
+                config: &config,
+                run: &run,
+                hub: &hub,
+                stop: self.stop,
+                progress: &Silent,
+                redo: redo(args, &[Stage::Embed])?,
+                worker: &worker,
+                share: None,
+                waits: true,
+            };
+            stage::plan::freeze(context, &plan)?;
+        }
+        if self.quiet {
+            return Ok(());
+        }
+        let estimate = stage::estimate::estimate(&config, &plan, &hub, self.stop)?;
+        if json {
+            summary::print_json(&estimate);
+        } else {
+            summary::print_estimate(&estimate, run_dir.as_deref());
+        }
         Ok(())
     }
 
@@ -165,15 +208,8 @@ impl Job<'_> {
         let run = RunDir::open(root)?;
         let args = SettingsArgs { run: Some(root.to_owned()), ..SettingsArgs::default() };
         let config = resolve(&args)?.config;
-        let hub = hub(false);
-        work(Context {
-            config: &config,
-            run: &run,
-            hub: &hub,
-            stop: self.stop,
-            progress: &Silent,
-            redo: None,
-        })
+        let (hub, worker) = (hub(false), Worker::onlooker(&run));
+        work(Context::looking_on(&config, &run, &hub, self.stop, &Silent, &worker))
     }
 
     fn status(&self, root: &Path, json: bool) -> Result<()> {
@@ -187,6 +223,20 @@ impl Job<'_> {
             }
             Ok(())
         })
+    }
+
+    /// Prints the shares that have something left to do, as an array expression.
+    fn retry(&self, args: &RetryArgs) -> Result<()> {
+        let stage = args.stage.as_deref().and_then(stage_named);
+        let left = self.with_run(&args.run, |context| {
+            stage::status::unfinished(context, stage, args.num_shards)
+        })?;
+        if args.json {
+            summary::print_json(&left);
+        } else if let Some(left) = left {
+            printer::line(&array_expression(&left.shares));
+        }
+        Ok(())
     }
 
     fn verify(&self, root: &Path, json: bool) -> Result<ExitCode> {
@@ -219,10 +269,18 @@ impl Job<'_> {
     }
 }
 
+fn no_run_directory() -> Error {
+    Error::config("--run", "no run directory is named (`--run DIR` or `run_dir` in the file)")
+}
+
+fn stage_named(name: &str) -> Option<Stage> {
+    Stage::ALL.into_iter().find(|stage| stage.name() == name)
+}
+
 /// The stage to do again; it has to be one of those that the command runs.
 fn redo(args: &SettingsArgs, stages: &[Stage]) -> Result<Option<Stage>> {
     let Some(name) = &args.redo else { return Ok(None) };
-    let stage = stages.iter().copied().find(|stage| stage.name() == name);
+    let stage = stage_named(name).filter(|stage| stages.contains(stage));
     let outside = || {
         Error::config(
             "--redo",

@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use toml::{Table, Value};
 
 use polysift::config::{Rate, RunConfig};
+use polysift::remote::is_url;
 use polysift::{Error, Result};
 
 use super::args::SettingsArgs;
@@ -19,6 +20,7 @@ pub(crate) struct Resolved {
 
 /// Reads the settings file (or the run directory's own), applies the flags, checks the result.
 pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
+    super::hub(args.offline); // what URLs of a hub are looked up with
     let (mut table, origin) = base(args)?;
     for (key, value) in overrides(args)? {
         set(&mut table, &key, value)?;
@@ -91,6 +93,9 @@ fn absolute_value(value: &mut Value, base: &Path) {
 
 /// `path` below `base`, with `..` taken out so that it reads well in messages.
 fn join(base: &Path, path: &str) -> String {
+    if is_url(path) {
+        return path.to_owned();
+    }
     let mut joined = PathBuf::new();
     for component in base.join(path).components() {
         if component == Component::ParentDir {
@@ -100,6 +105,11 @@ fn join(base: &Path, path: &str) -> String {
         }
     }
     joined.to_string_lossy().into_owned()
+}
+
+/// `path` below the current directory `here`; a URL as it is.
+fn below(here: &Path, path: &str) -> String {
+    if is_url(path) { path.to_owned() } else { here.join(path).to_string_lossy().into_owned() }
 }
 
 type Overrides = Vec<(String, Value)>;
@@ -115,11 +125,10 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     text("input.text", &args.text_column);
     text("input.id", &args.id_column);
     let is_directory = |name: &String| here.join(name).is_dir();
-    let absolute = |name: String| here.join(name).to_string_lossy().into_owned();
     text(
         "encoder.model",
         &match args.model.clone() {
-            Some(name) if is_directory(&name) => Some(absolute(name)),
+            Some(name) if is_directory(&name) => Some(below(&here, &name)),
             other => other,
         },
     );
@@ -134,6 +143,7 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     text("selection.weight", &args.weight);
     text("selection.mode", &args.mode);
     text("export.layout", &args.layout);
+    text("export.to", &args.export_to);
     let mut number = |key: &str, value: Option<i64>| {
         all.extend(value.map(|v| (key.to_owned(), Value::Integer(v))));
     };
@@ -152,7 +162,7 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
         all.push(("export.keep_removed".into(), Value::Boolean(true)));
     }
     if !args.input.is_empty() {
-        let files = args.input.iter().map(|f| Value::String(absolute(f.clone()))).collect();
+        let files = args.input.iter().map(|f| Value::String(below(&here, f))).collect();
         all.push(("input.files".into(), Value::Array(files)));
     }
     all.extend(head_overrides(args, &here)?);
@@ -165,7 +175,7 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
 
 fn head_overrides(args: &SettingsArgs, here: &Path) -> Result<Overrides> {
     let mut all = Overrides::new();
-    let absolute = |path: &str| Value::String(here.join(path).to_string_lossy().into_owned());
+    let absolute = |path: &str| Value::String(below(here, path));
     for assignment in &args.head {
         let (name, path) = split("--head", assignment)?;
         all.push((format!("heads.{name}.path"), absolute(path)));

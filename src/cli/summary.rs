@@ -11,7 +11,7 @@ use polysift::run::Stage;
 use polysift::stage::Context;
 use polysift::stage::estimate::Estimate;
 use polysift::stage::refine::{Cost, Outcome, Refinement};
-use polysift::stage::status::{RunStatus, status};
+use polysift::stage::status::{RunStatus, WorkerStatus, status};
 use polysift::stage::verify::Verified;
 
 use super::printer::{line, table};
@@ -48,9 +48,14 @@ pub(crate) fn print_tree(value: &Value) {
     walk("", value, 0);
 }
 
+/// Shards of a plan that are listed.
+const MAX_SHARDS_SHOWN: usize = 100;
+/// Failed shards of a stage that are listed.
+const MAX_FAILURES_SHOWN: usize = 20;
+
 /// The table at the end of a command that ran stages.
 pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
-    if !context.run.path("plan.json").is_file() {
+    if !context.run.has_plan() {
         return Ok(());
     }
     let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
@@ -68,7 +73,11 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     }
     line(&format!("run directory: {}", context.run.root().display()));
     if stages.contains(&Stage::Export) {
-        line(&format!("selected documents: {}", context.run.path("export").display()));
+        let place = match &context.config.export.to {
+            Some(url) => format!("{}/export", url.trim_end_matches('/')),
+            None => context.run.path("export").display().to_string(),
+        };
+        line(&format!("selected documents: {place}"));
     }
     Ok(())
 }
@@ -164,7 +173,9 @@ fn print_cuts(context: Context<'_>, heads: &[&str]) -> Result<()> {
 
 /// How far a run is.
 pub(crate) fn print_status(status: &RunStatus) {
-    let mut rows = vec![["stage", "done", "rows", "of which"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["stage", "done", "in work", "failed", "rows", "of which"].map(str::to_owned).to_vec(),
+    ];
     for stage in &status.stages {
         let total = stage.total.map(|t| format!("/{t}")).unwrap_or_default();
         let counts = if stage.stage == Stage::Embed {
@@ -176,11 +187,26 @@ pub(crate) fn print_status(status: &RunStatus) {
         rows.push(vec![
             stage.stage.name().to_owned(),
             format!("{}{total}", stage.done),
+            stage.leased.to_string(),
+            stage.failed.len().to_string(),
             stage.rows.to_string(),
             counts,
         ]);
     }
     table(&rows);
+    for stage in &status.stages {
+        for (key, failure) in stage.failed.iter().take(MAX_FAILURES_SHOWN) {
+            line(&format!("{} failed: {key}: {}", stage.stage.name(), failure.error));
+        }
+        let more = stage.failed.len().saturating_sub(MAX_FAILURES_SHOWN);
+        if more > 0 {
+            line(&format!("{} failed: {more} more", stage.stage.name()));
+        }
+    }
+    for WorkerStatus { host, pid, is_alive } in &status.workers {
+        let how = if *is_alive { "at work" } else { "at work when it was last heard of" };
+        line(&format!("process {pid} on {host}: {how}"));
+    }
     if let Some(refinement) = &status.refinement {
         line("");
         print_refinement(refinement);
@@ -249,7 +275,7 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
     line(&format!("run directory      {run_dir}"));
     let languages: Vec<String> =
         estimate.languages.iter().map(|(l, n)| format!("{l} ({n})")).collect();
-    line(&format!("input              {} files, {} bytes", estimate.shards, estimate.input_bytes));
+    line(&format!("input              {} shards, {} bytes", estimate.shards, estimate.input_bytes));
     line(&format!("languages          {}", languages.join(", ")));
     let how = if estimate.rows_counted { "counted" } else { "estimated" };
     line(&format!("documents          {} ({how})", estimate.rows));
@@ -270,8 +296,25 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
             "(roughly: what an H200 is built for, not measured here)"
         }
     ));
-    line(&format!("embeddings         {:.0} bytes before compression", estimate.embeddings_bytes));
-    for (name, fingerprint) in &estimate.fingerprints {
+    line(&format!("on an H200         {:.2} hours of one card (roughly)", estimate.card_hours));
+    line(&format!(
+        "disk (roughly)     embeddings {}, scores {}, export {}",
+        bytes(estimate.embeddings_bytes),
+        bytes(estimate.scores_bytes),
+        bytes(estimate.export_bytes)
+    ));
+    for (name, fingerprint) in estimate.fingerprints.iter().take(MAX_SHARDS_SHOWN) {
         line(&format!("shard              {name} {fingerprint}"));
     }
+    let more = estimate.fingerprints.len().saturating_sub(MAX_SHARDS_SHOWN);
+    if more > 0 {
+        line(&format!("                   and {more} more (plan.parquet has them all)"));
+    }
+}
+
+/// A number of bytes for people.
+fn bytes(number: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let power = (number.max(1.0).log10() / 3.0).floor().min(5.0);
+    format!("{:.1} {}", number / 1000f64.powf(power), units[power as usize])
 }

@@ -19,6 +19,10 @@ pub enum Layout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExportConfig {
+    /// Where the files go: a place in a store (`s3://bucket/prefix`, `gs://`, `az://`); by default the
+    /// run directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// Whether the embeddings are exported beside the text.
     pub with_embeddings: bool,
     /// Type of exported embeddings; by default as stored.
@@ -41,6 +45,7 @@ pub struct ExportConfig {
 impl Default for ExportConfig {
     fn default() -> Self {
         Self {
+            to: None,
             with_embeddings: true,
             embeddings: None,
             layout: Layout::default(),

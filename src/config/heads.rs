@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::FastTextConfig;
 use super::training::{Checkpoint, TrainingConfig, TrainingMode};
 use crate::error::{Error, Result};
+use crate::remote::is_url;
 
 /// What computes the score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -263,6 +264,9 @@ impl HeadConfig {
                 "",
                 "give either `path` (a head to load) or `train` (samples to train on)",
             );
+        }
+        if self.path.as_deref().is_some_and(is_url) {
+            return fail(".path", "is a URL; heads are loaded from files, so download it first");
         }
         if self.kind == HeadKind::Cosine && self.activation(name) != Activation::Raw {
             return fail(".activation", "a cosine head's score is the similarity itself: `raw`");

@@ -20,6 +20,8 @@ pub struct InputConfig {
     pub embeddings: Option<String>,
     /// Malformed rows (JSON lines that do not parse) that are set aside per file before the file fails.
     pub max_rejects: u64,
+    /// Parquet files larger than this are split between row groups, so that several processes can do one.
+    pub max_shard_bytes: u64,
 }
 
 impl Default for InputConfig {
@@ -31,6 +33,7 @@ impl Default for InputConfig {
             language: LanguageSource::default(),
             embeddings: None,
             max_rejects: 0,
+            max_shard_bytes: 512 << 20,
         }
     }
 }

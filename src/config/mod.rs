@@ -29,6 +29,7 @@ pub use selection::{LanguageConfig, LanguageCuts, SelectionConfig, SelectionMode
 pub use training::{Checkpoint, TrainingConfig, TrainingMode};
 
 use crate::error::{Error, Result};
+use crate::remote;
 
 /// [`EncoderConfig::model`]: the encoder inside the binary.
 pub const DEFAULT_MODEL: &str = "polysift-mini";
@@ -130,6 +131,13 @@ impl RunConfig {
             positive("encoder.batch_tokens", tokens, self.encoder.max_tokens)?;
         }
         self.encoder.check_device()?;
+        if remote::is_url(&self.encoder.model) {
+            let reason = "is a URL; a model is a directory or a hub id (OWNER/NAME)";
+            return Err(Error::config("encoder.model", reason));
+        }
+        if let Some(to) = &self.export.to {
+            remote::check_destination(to).map_err(|e| Error::config("export.to", e.to_string()))?;
+        }
         positive("store.part_rows", self.store.part_rows, 1)?;
         positive("export.row_group_mb", self.export.row_group_mb, 1)?;
         positive("export.max_file_mb", self.export.max_file_mb.unwrap_or(1), 1)?;

@@ -63,7 +63,7 @@ impl Corpus<'_> {
                 name: file.name.clone(),
                 bytes: file.bytes,
                 blake3: None,
-                fingerprint: Some(file.fingerprint.clone()),
+                fingerprint: Some(file.fingerprint()?),
                 rows,
             });
         }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::head::{AnyHead, DocumentScore};
 use crate::input::{InputFile, LabelledText, SampleColumns, read_samples};
 use crate::progress::{Progress, Stop};
-use crate::run::{RunDir, Stage};
+use crate::run::{RunDir, Stage, Worker};
 use crate::select::{RankKey, Selection};
 use crate::stage::score::Heads;
 use crate::stage::{self, Context};
@@ -71,27 +71,29 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let heads = Heads::find(setup.heads, setup.run, languages)?;
     let model = load_model(setup, &heads)?;
     let scores = score(setup, &heads, model.as_ref(), &samples)?;
-    let texts = Texts { samples: &samples, scores: &scores };
+    let data = setup.files.iter().map(data_file).collect::<Result<Vec<_>>>()?;
+    let texts = Texts { data: &data, samples: &samples, scores: &scores };
     let mut reports = BTreeMap::new();
     for name in setup.heads.keys() {
         reports.insert(name.clone(), texts.report(setup, &heads, name)?);
     }
+    let agreement = texts.agreement(setup, &heads);
     Ok(Report {
-        data: setup.files.iter().map(data_file).collect(),
+        data,
         texts: samples.len(),
         skipped: read.skipped,
         encoder: model.as_ref().map(encoder_used),
         heads: reports,
-        agreement: texts.agreement(setup, &heads),
+        agreement,
     })
 }
 
-fn data_file(file: &InputFile) -> DataFile {
-    DataFile {
+fn data_file(file: &InputFile) -> Result<DataFile> {
+    Ok(DataFile {
         path: file.path.display().to_string(),
         language: file.language.clone(),
-        fingerprint: file.fingerprint.clone(),
-    }
+        fingerprint: file.fingerprint()?,
+    })
 }
 
 fn encoder_used(model: &Model) -> EncoderUsed {
@@ -119,7 +121,8 @@ fn load_model(setup: &Setup<'_>, heads: &Heads) -> Result<Option<Model>> {
     let model = match setup.run {
         None => encoder::load(&config.encoder, hub)?,
         Some(run) => {
-            let context = Context { config: &config, run, hub, stop, progress, redo: None };
+            let worker = Worker::onlooker(run);
+            let context = Context::looking_on(&config, run, hub, stop, progress, &worker);
             stage::load_model(context, Stage::Score)?
         }
     };
@@ -200,6 +203,7 @@ fn score_block(
 
 /// The texts with their scores.
 struct Texts<'a> {
+    data: &'a [DataFile],
     samples: &'a [LabelledText],
     scores: &'a Scores<'a>,
 }
@@ -225,7 +229,7 @@ impl<'a> Texts<'a> {
                 file: path.display().to_string(),
                 digest: head.digest().to_owned(),
                 spec: head.spec().clone(),
-                trained_on_this_data: was_trained_on(head, setup.files),
+                trained_on_this_data: was_trained_on(head, self.data),
                 measures: judged.measures(is_probability.then_some(setup.bins)),
             };
             languages.insert(language.clone(), report);
@@ -298,7 +302,7 @@ fn selection(setup: &Setup<'_>, language: &str) -> Result<Option<Selection>> {
 }
 
 /// Whether the card of `head` names one of `files`.
-fn was_trained_on(head: &AnyHead, files: &[InputFile]) -> bool {
+fn was_trained_on(head: &AnyHead, files: &[DataFile]) -> bool {
     let provenance = head.card().provenance.as_ref();
     let digests = provenance.map_or(&[][..], |provenance| &provenance.data_digests);
     files.iter().any(|file| digests.contains(&file.fingerprint))

@@ -11,10 +11,10 @@ use super::agreement::{Agreement, Column, Pair, pairs};
 use crate::config::{Keep, Rate};
 use crate::error::Result;
 use crate::head::DocumentScore;
-use crate::run::{Plan, Shard, Stage};
+use crate::run::Shard;
 use crate::select::RankKey;
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part};
-use crate::stage::{self, Context};
+use crate::stage::{Context, Embedded};
 
 /// Documents of a language that are looked at, at most.
 pub const DEFAULT_SAMPLE: usize = 250_000;
@@ -69,16 +69,16 @@ pub struct StoredHead {
 /// [`Error::Missing`](crate::Error::Missing) where a head has not scored everything;
 /// [`Error::Stopped`](crate::Error::Stopped); errors of reading the scores.
 pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<StoredReport> {
-    let plan = stage::score::finished_plan(context)?;
-    let files = ScoreFiles::selected(context)?;
     let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(context.run, &heads)?;
+    let files = ScoreFiles::selected(context)?;
     let mut languages = BTreeMap::new();
     let mut agreements = BTreeMap::new();
-    let found = stage::languages_of(context.run)?;
+    let found = embedded.languages();
     context.progress.begin("evaluate", Some(found.len() as u64), "languages");
     let outcome = found.into_iter().try_for_each(|language| {
         let seen =
-            Scan { context, files, heads: &heads, language: &language, sample }.all(&plan)?;
+            Scan { context, files, heads: &heads, language: &language, sample }.all(&embedded)?;
         agreements.insert(language.clone(), seen.pairs(&heads, top));
         languages.insert(language, seen.report(&heads));
         context.progress.advance(1, 0);
@@ -127,9 +127,9 @@ struct Seen {
 }
 
 impl Scan<'_> {
-    fn all(&self, plan: &Plan) -> Result<Seen> {
-        let shards = plan.shards.par_iter().enumerate();
-        shards.map(|(place, shard)| self.shard(place as u64, shard)).try_reduce(
+    fn all(&self, embedded: &Embedded) -> Result<Seen> {
+        let shards = embedded.shards_of(self.language).into_par_iter();
+        shards.map(|(place, shard, num_parts)| self.shard(place, shard, num_parts)).try_reduce(
             || Seen::nothing(self.heads.len()),
             |mut one, other| {
                 one.merge(other, self.sample);
@@ -138,15 +138,13 @@ impl Scan<'_> {
         )
     }
 
-    fn shard(&self, place: u64, shard: &Shard) -> Result<Seen> {
-        let Context { run, stop, .. } = self.context;
+    fn shard(&self, place: u64, shard: &Shard, num_parts: usize) -> Result<Seen> {
         let mut seen = Seen::nothing(self.heads.len());
-        let embedded = run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
-        if self.heads.is_empty() || !embedded.counts.contains_key(self.language) {
+        if self.heads.is_empty() {
             return Ok(seen);
         }
-        for index in 0..embedded.files.len() {
-            stop.check()?;
+        for index in 0..num_parts {
+            self.context.stop.check()?;
             let parts = read_part(self.context, self.files, self.heads, shard, index)?;
             let documents = &parts[0];
             for row in 0..documents.rows.len() {

@@ -11,7 +11,6 @@
 //! Whether all its rows are exported is the caller's to know. A copied row group keeps the size and
 //! the compression it has; what is damaged in it stays damaged.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -24,10 +23,12 @@ use parquet::errors::Result as ParquetResult;
 use parquet::file::metadata::{
     ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
 };
+use parquet::file::reader::Length;
 
 use super::layout::{Plan, Source};
 use super::{ExportSpec, WriterOptions};
 use crate::error::{Error, Result};
+use crate::input::{Content, InputFile, stored_bytes};
 
 /// Bytes before the first page of a file.
 const MAGIC_BYTES: i64 = 4;
@@ -36,8 +37,10 @@ const MAGIC_BYTES: i64 = 4;
 #[derive(Debug)]
 pub struct InputGroups {
     path: PathBuf,
-    file: File,
+    file: Content,
     metadata: ParquetMetaData,
+    /// Rows that are read of the file; `None`: all.
+    read_rows: Option<Range<u64>>,
     /// By leaf of the export: the leaf of the input, `None` for those of new columns.
     leaves: Vec<Option<usize>>,
     /// By column of the export: its first leaf.
@@ -46,36 +49,56 @@ pub struct InputGroups {
 }
 
 impl InputGroups {
-    /// The row groups of the Parquet file `path`, whose columns are `schema`, that an export as
-    /// `spec` and `options` say can copy; `None` where it is none of them.
+    /// The row groups of the Parquet file `input`, among those that are read of it, whose columns
+    /// are `schema` and that an export as `spec` and `options` say can copy; `None` where it is none
+    /// of them.
     ///
     /// # Errors
     /// [`Error::Io`], and [`Error::Decode`] for a damaged file.
     pub fn open(
-        path: &Path,
+        input: &InputFile,
         schema: &Schema,
         spec: &ExportSpec,
         options: &WriterOptions,
     ) -> Result<Option<Self>> {
+        let path = &input.path;
         if options.max_file_bytes.is_some() {
             return Ok(None);
         }
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let file = Content::open(input)?;
         let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
-        let metadata =
-            reader.parse_and_finish(&file).map_err(|e| Error::decode(path, "Parquet", e))?;
+        let metadata = reader.parse_and_finish(&file);
+        let metadata = metadata.map_err(|e| Error::decode(path, "Parquet", e));
+        let metadata = file.failure().on(metadata)?;
         let Some((leaves, first_leaves)) = matching_leaves(&metadata, schema, spec) else {
             return Ok(None);
         };
-        let (path, row_group_bytes) = (path.to_owned(), options.row_group_bytes);
-        let groups = Self { path, file, metadata, leaves, first_leaves, row_group_bytes };
-        let can_copy = groups.copyable().next().is_some();
-        Ok(can_copy.then_some(groups))
+        let (path, read_rows) = (path.clone(), input.rows.clone());
+        let row_group_bytes = options.row_group_bytes;
+        let mut groups =
+            Self { path, file, metadata, read_rows, leaves, first_leaves, row_group_bytes };
+        let streams: Vec<_> = groups.copyable().map(|(group, _)| groups.stored(group)).collect();
+        if streams.is_empty() {
+            return Ok(None);
+        }
+        groups.file = groups.file.again(&groups.path, &streams)?;
+        Ok(Some(groups))
+    }
+
+    /// The bytes that are copied of a row group, in their order.
+    fn stored(&self, group: usize) -> Vec<Range<u64>> {
+        let columns = self.metadata.row_group(group).columns();
+        self.leaves
+            .iter()
+            .flatten()
+            .filter_map(|&leaf| columns.get(leaf))
+            .map(stored_bytes)
+            .collect()
     }
 
     /// The index and the rows of every row group that can be copied, in order.
     pub fn copyable(&self) -> impl Iterator<Item = (usize, Range<u64>)> + '_ {
-        let length = self.file.metadata().map_or(0, |metadata| metadata.len());
+        let length = self.file.len();
         let mut end = 0;
         let rows = self.metadata.row_groups().iter().map(move |group| {
             let start = end;
@@ -83,8 +106,14 @@ impl InputGroups {
             (group, start..end)
         });
         rows.enumerate()
-            .filter(move |(_, (group, rows))| !rows.is_empty() && self.can_copy(group, length))
+            .filter(|(_, (_, rows))| !rows.is_empty() && self.is_read(rows))
+            .filter(move |(_, (group, _))| self.can_copy(group, length))
             .map(|(index, (_, rows))| (index, rows))
+    }
+
+    fn is_read(&self, rows: &Range<u64>) -> bool {
+        let contains = |read: &Range<u64>| read.start <= rows.start && rows.end <= read.end;
+        self.read_rows.as_ref().is_none_or(contains)
     }
 
     fn can_copy(&self, group: &RowGroupMetaData, file_length: u64) -> bool {
@@ -102,7 +131,7 @@ impl InputGroups {
     }
 
     /// The input file.
-    pub(super) fn file(&self) -> &File {
+    pub(super) fn file(&self) -> &Content {
         &self.file
     }
 

@@ -13,6 +13,7 @@ mod copy;
 mod layout;
 mod sink;
 mod size;
+mod target;
 mod writer;
 
 use crate::config::{EmbeddingDtype, Layout};

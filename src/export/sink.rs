@@ -8,7 +8,7 @@ use parquet::errors::Result;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::copy::{CopiedGroup, InputGroups};
-use crate::store::AtomicFile;
+use super::target::Target;
 
 /// Most rows of a row group, that of [`ArrowWriter`].
 const GROUP_ROWS: usize = 1 << 20;
@@ -17,7 +17,7 @@ const GROUP_ROWS: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) enum Sink {
     /// Only rows so far.
-    Rows(Box<ArrowWriter<AtomicFile>>),
+    Rows(Box<ArrowWriter<Target>>),
     /// A row group was copied; arrow's writer cannot do that.
     Groups(Box<Groups>),
 }
@@ -25,7 +25,7 @@ pub(super) enum Sink {
 /// A file row group by row group.
 #[derive(Debug)]
 pub(super) struct Groups {
-    file: SerializedFileWriter<AtomicFile>,
+    file: SerializedFileWriter<Target>,
     factory: ArrowRowGroupWriterFactory,
     schema: SchemaRef,
     /// The row group in progress, by leaf column.
@@ -59,7 +59,7 @@ impl Sink {
     }
 
     /// Writes the footer.
-    pub(super) fn into_file(mut self) -> Result<AtomicFile> {
+    pub(super) fn into_file(mut self) -> Result<Target> {
         self.flush()?;
         match self {
             Self::Rows(writer) => writer.into_inner(),

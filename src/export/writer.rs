@@ -15,6 +15,7 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding, LogicalType, Type, ZstdLevel};
+use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{CdcOptions, EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnDescriptor;
@@ -22,8 +23,10 @@ use parquet::schema::types::ColumnDescriptor;
 use super::copy::{CopiedGroup, InputGroups};
 use super::sink::Sink;
 use super::size::{dense, row_bytes};
+use super::target::Target;
 use crate::error::{Error, Result};
-use crate::store::{AtomicFile, FileStamp};
+use crate::remote::Failure;
+use crate::store::FileStamp;
 
 /// Most rows of a piece.
 const PIECE_ROWS: usize = 1024;
@@ -69,7 +72,8 @@ pub struct ExportWriter {
     /// Uncompressed bytes in the open row group.
     group_bytes: u64,
     open: Option<OpenFile>,
-    full: Vec<(AtomicFile, u64)>,
+    full: Vec<(Target, u64)>,
+    failure: Failure,
 }
 
 /// Rows that are written together.
@@ -99,6 +103,7 @@ impl ExportWriter {
             group_bytes: 0,
             open: None,
             full: Vec::new(),
+            failure: Failure::default(),
         };
         writer.open = Some(writer.next_file()?);
         Ok(writer)
@@ -139,8 +144,8 @@ impl ExportWriter {
             Some(file) => file,
             None => self.next_file()?,
         };
-        let groups = sink.into_groups(&self.schema).map_err(|e| Error::write(&path, e))?;
-        let writers = groups.column_writers().map_err(|e| Error::write(&path, e))?;
+        let groups = sink.into_groups(&self.schema).map_err(|e| self.failed(&path, e))?;
+        let writers = groups.column_writers().map_err(|e| self.failed(&path, e))?;
         self.group_bytes = 0;
         self.open = Some(OpenFile { path, rows, sink: Sink::Groups(groups) });
         Ok(CopiedGroup::new(writers))
@@ -177,7 +182,8 @@ impl ExportWriter {
                 format!("{rows} rows for row group {index} of {from}, which has {expected}");
             return Err(Error::shape("export", reason));
         }
-        groups.append(copied, input, index).map_err(|e| Error::write(path, e))?;
+        let appended = groups.append(copied, input, index).map_err(|e| Error::write(path, e));
+        input.file().failure().on(self.failure.on(appended))?;
         *total += rows;
         Ok(())
     }
@@ -210,10 +216,10 @@ impl ExportWriter {
             None => self.next_file()?,
         };
         file.rows += piece.rows as u64;
-        file.sink.write(&rows).map_err(|e| Error::write(&file.path, e))?;
+        file.sink.write(&rows).map_err(|e| self.failed(&file.path, e))?;
         self.group_bytes += piece.bytes;
         if self.group_bytes >= self.options.row_group_bytes {
-            file.sink.flush().map_err(|e| Error::write(&file.path, e))?;
+            file.sink.flush().map_err(|e| self.failed(&file.path, e))?;
             self.group_bytes = 0;
         }
         let file_bytes = file.sink.num_bytes();
@@ -227,11 +233,16 @@ impl ExportWriter {
     /// Writes the footer of the open file, if there is one.
     fn close_file(&mut self) -> Result<()> {
         if let Some(OpenFile { path, rows, sink }) = self.open.take() {
-            let file = sink.into_file().map_err(|e| Error::write(&path, e))?;
+            let file = sink.into_file().map_err(|e| self.failed(&path, e))?;
             self.full.push((file, rows));
             self.group_bytes = 0;
         }
         Ok(())
+    }
+
+    /// What made writing `path` fail, `error` or what is behind it.
+    fn failed(&self, path: &Path, error: ParquetError) -> Error {
+        self.failure.or(Error::write(path, error))
     }
 
     fn next_file(&self) -> Result<OpenFile> {
@@ -241,10 +252,10 @@ impl ExportWriter {
             None => name.push(".parquet"),
         }
         let path = PathBuf::from(name);
-        let file = AtomicFile::create(&path)?;
+        let file = Target::create(&path, &self.failure)?;
         let schema = Arc::clone(&self.schema);
         let writer = ArrowWriter::try_new(file, schema, Some(self.properties.clone()))
-            .map_err(|e| Error::write(&path, e))?;
+            .map_err(|e| self.failed(&path, e))?;
         Ok(OpenFile { path, rows: 0, sink: Sink::Rows(Box::new(writer)) })
     }
 }

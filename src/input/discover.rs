@@ -1,20 +1,16 @@
 //! Finds the input files: files, directories and patterns become a sorted list without doubles.
 //!
-//! Owns which files are inputs. Does not open them beyond the few bytes of the fingerprint.
+//! Owns which files are inputs. Lists directories and stores; does not open what it finds.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::InputFile;
 use super::names::{format_of, normalized, shard_names};
-use super::pattern::{Ancestors, Match, entries, expand, is_hidden, is_pattern};
+use super::pattern::{Ancestors, KeyPattern, LANG, Match, entries, expand, is_hidden, is_pattern};
 use crate::error::{Error, Result};
-
-/// Bytes at each end of a file that make its fingerprint.
-const FINGERPRINT_BYTES: u64 = 64 << 10;
+use crate::remote::{self, Dataset, Listed, Location, is_url};
 
 const KNOWN_EXTENSIONS: &str =
     ".parquet, or .jsonl, .ndjson, .json with or without .gz, .gzip, .zst, .zstd";
@@ -27,10 +23,15 @@ const KNOWN_EXTENSIONS: &str =
 /// and the same wherever it appears. Relative patterns start at `base`. A file that two patterns
 /// match is taken once.
 ///
+/// URLs of stores (`s3://`, `gs://`, `az://`, `hf://datasets/OWNER/NAME[@REVISION]`) are patterns of
+/// the same kind; `http://` and `https://` name one file each. A revision of a hub becomes the
+/// commit that it stands for now; without a network the cache is searched.
+///
 /// # Errors
 /// [`Error::Missing`] when a pattern matches nothing; [`Error::Config`] when a named file has an
 /// unknown extension, a pattern is malformed, or two patterns give one file two languages;
-/// [`Error::Io`] when a directory or file cannot be read.
+/// [`Error::Io`] when a directory cannot be read; [`Error::Store`] and [`Error::Hub`] when a store
+/// does not answer.
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     let base = std::path::absolute(base).map_err(Error::io(base, "resolve"))?;
     let mut found: Vec<Match> = Vec::new();
@@ -57,12 +58,12 @@ pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
             }
         }
     }
-    let paths: Vec<_> = found.iter().map(|file| normalized(&file.path)).collect();
+    let paths: Vec<_> = found.iter().map(|file| normalized(&naming_path(&file.path))).collect();
     let names = shard_names(&paths);
     let mut files = (found.into_iter().zip(names))
         .map(|(file, name)| {
             let name = with_language(name, file.language.as_deref());
-            InputFile::at(&file.path, name, file.language)
+            file.described(name)
         })
         .collect::<Result<Vec<_>>>()?;
     files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -82,11 +83,14 @@ fn files_of(pattern: &str, base: &Path) -> Result<Vec<Match>> {
     if pattern.trim().is_empty() {
         return Err(Error::config("input.files", "holds an empty pattern"));
     }
+    if is_url(pattern) {
+        return objects_of(pattern);
+    }
     let literal = base.join(pattern);
     let missing = |reason: String| Error::Missing { path: pattern.to_owned(), reason };
     // A path that exists is meant as it is, also when it holds `[` or `*`.
     let matches = if literal.exists() {
-        vec![Match { path: literal.clone(), language: None }]
+        vec![Match { path: literal.clone(), language: None, version: None }]
     } else if is_pattern(pattern) {
         expand(pattern, base)?
     } else {
@@ -127,7 +131,7 @@ fn walk(
         if path.is_dir() {
             walk(&path, language, &ancestors, files)?;
         } else if format_of(&name).is_some() {
-            files.push(Match { path, language: language.map(ToOwned::to_owned) });
+            files.push(Match { path, language: language.map(ToOwned::to_owned), version: None });
         }
     }
     Ok(())
@@ -136,47 +140,137 @@ fn walk(
 /// Same for two spellings of one path, different for two links to one file: a hub cache keeps
 /// every file as a link, and equal contents under two names are two inputs.
 fn identity(path: &Path) -> Result<PathBuf> {
+    if url_of(path).is_some() {
+        return Ok(path.to_owned());
+    }
     let directory = path.parent().unwrap_or(Path::new("/"));
     let directory = std::fs::canonicalize(directory).map_err(Error::io(directory, "resolve"))?;
     Ok(directory.join(path.file_name().unwrap_or_default()))
 }
 
 fn file_format(path: &Path) -> Option<super::Format> {
-    format_of(path.file_name()?.to_str()?).map(|(format, _)| format)
+    let name = match url_of(path) {
+        Some(url) => remote::file_name(url),
+        None => path.file_name()?.to_str()?,
+    };
+    format_of(name).map(|(format, _)| format)
+}
+
+/// `path` as a URL, if it is one.
+fn url_of(path: &Path) -> Option<&str> {
+    path.to_str().filter(|text| is_url(text))
+}
+
+/// What the name of a shard is made of.
+fn naming_path(path: &Path) -> PathBuf {
+    let Some(url) = url_of(path) else { return path.to_owned() };
+    let url = url.split_once('?').map_or(url, |(url, _)| url);
+    PathBuf::from(format!("/{}", url.replacen("://", "/", 1)))
+}
+
+/// The objects that the URL `pattern` names.
+fn objects_of(pattern: &str) -> Result<Vec<Match>> {
+    let mut location = Location::parse(pattern)?;
+    match pinned(&location)? {
+        Dataset::Online(at_commit) => location = at_commit,
+        Dataset::Cached(folder) => return files_of(&location.key, &folder),
+    }
+    let url = location.url();
+    let is_search = if location.can_be_searched() {
+        location.key.is_empty() || is_pattern(&location.key)
+    } else {
+        location.key.contains('*') || location.key.contains(LANG)
+    };
+    let has_format = file_format(url.as_ref()).is_some();
+    if !has_format && !location.can_be_searched() {
+        return Err(unknown_extension(&pattern));
+    }
+    if !is_search && has_format {
+        match remote::stat(&url) {
+            Ok(version) => {
+                let version = Some(version);
+                return Ok(vec![Match { path: url.into(), language: None, version }]);
+            }
+            // It may be a directory, except on a web server.
+            Err(error @ Error::Missing { .. }) if !location.can_be_searched() => return Err(error),
+            Err(Error::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let keys = KeyPattern::parse(&location.key, pattern)?;
+    let found = |listed: Listed| {
+        let language = keys.matched(&listed.key)?.language.map(ToOwned::to_owned);
+        let (path, version) = (location.url_of(&listed.key).into(), Some(listed.version));
+        Some(Match { path, language, version })
+    };
+    let searched = Location { key: keys.root.clone(), ..location.clone() };
+    let matches: Vec<Match> = remote::list(&searched)?.into_iter().filter_map(found).collect();
+    let num_objects = matches.len();
+    let files: Vec<_> = matches.into_iter().filter(|m| file_format(&m.path).is_some()).collect();
+    if files.is_empty() {
+        let reason = match num_objects {
+            0 if !is_search && !has_format && remote::stat(&url).is_ok() => {
+                return Err(unknown_extension(&pattern));
+            }
+            0 => "no such object".to_owned(),
+            _ => format!("none of {num_objects} objects ends in {KNOWN_EXTENSIONS}"),
+        };
+        return Err(Error::Missing { path: pattern.to_owned(), reason });
+    }
+    Ok(files)
+}
+
+/// `location`, at a commit if it is on a hub.
+fn pinned(location: &Location) -> Result<Dataset> {
+    if location.is_on_hub() {
+        remote::dataset(location)
+    } else {
+        Ok(Dataset::Online(location.clone()))
+    }
+}
+
+impl Match {
+    /// As an input file called `name`.
+    fn described(self, name: String) -> Result<InputFile> {
+        let Self { path, language, version } = self;
+        let Some(remote::Version { bytes, tag }) = version else {
+            return InputFile::at(&path, name, language);
+        };
+        let format = file_format(&path).ok_or_else(|| unknown_extension(&path.display()))?;
+        Ok(InputFile { path, name, language, bytes, format, rows: None, version: tag })
+    }
 }
 
 impl InputFile {
-    /// Describes the file at `path`, to be called `name`.
+    /// Describes the whole file or object at `path`, to be called `name`.
     ///
     /// # Errors
-    /// [`Error::Config`] when the extension is unknown, [`Error::Io`] when it cannot be read.
+    /// [`Error::Config`] when the extension is unknown, [`Error::Missing`] when it is no regular
+    /// file or no object, [`Error::Io`] when there is no file; [`Error::Store`], [`Error::Hub`].
     pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
         let format = file_format(path).ok_or_else(|| unknown_extension(&path.display()))?;
+        if let Some(url) = url_of(path) {
+            let path = match pinned(&Location::parse(url)?)? {
+                Dataset::Online(location) => PathBuf::from(location.url()),
+                Dataset::Cached(folder) => {
+                    let key = Location::parse(url)?.key;
+                    return Self::at(&folder.join(key), name, language);
+                }
+            };
+            let version = Some(remote::stat(&path.to_string_lossy())?);
+            return Match { path, language, version }.described(name);
+        }
         let metadata = std::fs::metadata(path).map_err(Error::io(path, "stat"))?;
         if !metadata.is_file() {
             // Opening a pipe would wait for its other end.
             let path = path.display().to_string();
             return Err(Error::Missing { path, reason: "is not a regular file".into() });
         }
-        let bytes = metadata.len();
-        let mut file = File::open(path).map_err(Error::io(path, "open"))?;
-        let fingerprint = fingerprint(&mut file, bytes).map_err(Error::io(path, "read"))?;
-        Ok(Self { path: path.to_owned(), name, language, bytes, format, fingerprint })
+        let (path, bytes) = (path.to_owned(), metadata.len());
+        Ok(Self { path, name, language, bytes, format, rows: None, version: None })
     }
 }
 
 fn unknown_extension(path: &dyn Display) -> Error {
     Error::config("input.files", format!("{path}: unknown extension; known are {KNOWN_EXTENSIONS}"))
-}
-
-fn fingerprint(file: &mut File, bytes: u64) -> std::io::Result<String> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&bytes.to_le_bytes());
-    for start in [0, bytes.saturating_sub(FINGERPRINT_BYTES)] {
-        file.seek(SeekFrom::Start(start))?;
-        let mut end = Vec::new();
-        file.by_ref().take(FINGERPRINT_BYTES).read_to_end(&mut end)?;
-        hasher.update(&end);
-    }
-    Ok(hasher.finalize().to_hex().to_string())
 }

@@ -92,7 +92,7 @@ impl DocumentReader {
         Ok(if documents.is_empty() { None } else { Some(documents.into_iter().collect()) })
     }
 
-    /// Number of rows, where the file says so (Parquet).
+    /// Number of rows that are read of the file, where it says so (Parquet).
     pub fn num_rows_hint(&self) -> Option<u64> {
         self.records.num_rows_hint()
     }

@@ -11,6 +11,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::{Compression, Format, InputFile};
 use crate::error::{Error, Result};
+use crate::remote::{Failure, RemoteFile};
 
 /// Longest line in bytes; Arrow's 32-bit offsets hold any text of such a line.
 const MAX_LINE_BYTES: u64 = 1 << 30;
@@ -26,7 +27,15 @@ pub(super) fn decompressed(
     compression: Compression,
 ) -> Result<Box<dyn BufRead + Send>> {
     let handle = File::open(path).map_err(Error::io(path, "open"))?;
-    let buffered = BufReader::with_capacity(BUFFER_BYTES, handle);
+    decompress(path, handle, compression)
+}
+
+fn decompress<R: Read + Send + 'static>(
+    path: &Path,
+    compressed: R,
+    compression: Compression,
+) -> Result<Box<dyn BufRead + Send>> {
+    let buffered = BufReader::with_capacity(BUFFER_BYTES, compressed);
     Ok(match compression {
         Compression::None => Box::new(buffered),
         Compression::Gzip => {
@@ -56,6 +65,7 @@ pub(super) struct Lines {
     path: PathBuf,
     format: &'static str,
     reader: Box<dyn BufRead + Send>,
+    failure: Failure,
     next_row: u64,
 }
 
@@ -72,8 +82,19 @@ impl Lines {
                 ("zstd-compressed JSON lines", Compression::Zstd)
             }
         };
-        let reader = decompressed(&file.path, compression)?;
-        Ok(Self { path: file.path.clone(), format, reader, next_row: 0 })
+        if let Some(rows) = &file.rows {
+            let reason = format!("rows {rows:?} are asked for, but {format} have no row groups");
+            return Err(Error::verify(&file.path, reason));
+        }
+        let path = file.path.clone();
+        let (reader, failure) = match file.object()? {
+            None => (decompressed(&path, compression)?, Failure::default()),
+            Some(object) => {
+                let content = RemoteFile::sequential(object);
+                (decompress(&path, content.reader(0), compression)?, content.failure())
+            }
+        };
+        Ok(Self { path, format, reader, failure, next_row: 0 })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -85,7 +106,8 @@ impl Lines {
         loop {
             line.bytes.clear();
             let mut limited = self.reader.by_ref().take(MAX_LINE_BYTES + 2);
-            let length = limited.read_until(b'\n', &mut line.bytes).map_err(|e| self.damaged(e))?;
+            let read = limited.read_until(b'\n', &mut line.bytes);
+            let length = self.failure.on(read.map_err(|e| self.damaged(e)))?;
             if length == 0 {
                 return Ok(false);
             }

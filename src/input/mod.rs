@@ -8,8 +8,10 @@
 
 mod block;
 mod column;
+mod content;
 mod discover;
 mod documents;
+mod facts;
 mod infer;
 mod json;
 mod json_lines;
@@ -25,11 +27,14 @@ mod rows;
 mod table;
 mod vectors;
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 pub use block::DocumentBlock;
+pub(crate) use content::{Content, stored_bytes};
 pub use discover::discover;
 pub use documents::{Document, DocumentReader};
+pub use facts::{FileFacts, RowGroup};
 pub(crate) use labelled::class as label_class;
 pub use labelled::{
     LabelledText, LabelledTexts, SampleColumns, Split, read_labelled, read_samples,
@@ -68,12 +73,12 @@ pub enum Compression {
     Zstd,
 }
 
-/// One file of the input, found by [`discover`].
+/// One file of the input, found by [`discover`], or some row groups of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputFile {
-    /// Where it is.
+    /// Where it is: a path, or the URL of an object.
     pub path: PathBuf,
-    /// Unique name of the shard that it becomes: a relative path with `/`, without `..`.
+    /// Unique name: a relative path with `/`, without `..`; generated ids begin with it.
     pub name: String,
     /// What `{lang}` stands for in the pattern that matched it.
     pub language: Option<String>,
@@ -81,6 +86,10 @@ pub struct InputFile {
     pub bytes: u64,
     /// Format told by the extension.
     pub format: Format,
-    /// BLAKE3 (hex) of the size, the first and the last 64 KiB: cheap identity when a run is planned.
-    pub fingerprint: String,
+    /// Rows of the file that are read, which are those of whole row groups; `None`: all. Rows keep
+    /// the numbers that they have in the file.
+    pub rows: Option<Range<u64>>,
+    /// What the store of an object calls its content (ETag, else time of change; the commit on a
+    /// hub), if it does; `None` for local files.
+    pub version: Option<String>,
 }

@@ -82,25 +82,18 @@ impl ParquetRecords {
     pub(super) fn open(file: &InputFile, wanted: Wanted) -> Result<Self> {
         let file = ParquetFile::open(file)?;
         let columns = Columns::find(&file, &wanted)?;
-        Ok(Self {
-            file,
-            wanted,
-            columns,
-            width: Width::default(),
-            batches: None,
-            batch: Decoded::default(),
-            taken: 0,
-        })
+        let batch = Decoded { first_row: file.first_row(), ..Decoded::default() };
+        Ok(Self { file, wanted, columns, width: Width::default(), batches: None, batch, taken: 0 })
     }
 
     pub(super) fn num_rows(&self) -> u64 {
         self.file.num_rows()
     }
 
-    /// Starts again at `row`.
+    /// Starts again at `row`, or at the first row that is read if that comes later.
     pub(super) fn seek(&mut self, row: u64) {
         self.batches = None;
-        self.batch = Decoded { first_row: row, ..Decoded::default() };
+        self.batch = Decoded { first_row: row.max(self.file.first_row()), ..Decoded::default() };
         self.taken = 0;
     }
 

@@ -7,6 +7,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::remote::Version;
 
 /// Placeholder of the language code.
 pub(super) const LANG: &str = "{lang}";
@@ -18,6 +19,8 @@ pub(super) struct Match {
     pub path: PathBuf,
     /// `None` when the pattern has no `{lang}`.
     pub language: Option<String>,
+    /// Of an object.
+    pub version: Option<Version>,
 }
 
 /// Whether `pattern` needs matching, rather than naming one path.
@@ -120,6 +123,60 @@ impl Part {
     }
 }
 
+/// A pattern of the keys of a store, matched as [`expand`] would match files of those names.
+pub(super) struct KeyPattern {
+    /// The directory below which all matches are.
+    pub root: String,
+    parts: Vec<Part>,
+}
+
+impl KeyPattern {
+    /// Parses `key`; `pattern` names it in errors.
+    pub(super) fn parse(key: &str, pattern: &str) -> Result<Self> {
+        let components: Vec<&str> = key.split('/').filter(|part| !part.is_empty()).collect();
+        let literal = components.iter().take_while(|part| !is_pattern(part)).count();
+        let (root, parts) = components.split_at(literal);
+        let parts = parts.iter().map(|part| Part::parse(part, pattern)).collect::<Result<_>>()?;
+        Ok(Self { root: root.join("/"), parts })
+    }
+
+    /// Whether `key`, which is below the root, matches, and with which language: the longest.
+    pub(super) fn matched<'k>(&self, key: &'k str) -> Option<MatchedKey<'k>> {
+        let below = key.strip_prefix(self.root.as_str())?;
+        let names: Vec<&str> = below.split('/').filter(|name| !name.is_empty()).collect();
+        match_names(&self.parts, &names, None)
+    }
+}
+
+/// A key that matches.
+pub(super) struct MatchedKey<'k> {
+    /// What `{lang}` stands for.
+    pub language: Option<&'k str>,
+}
+
+/// The first language under which `names` match `parts`; names that are left over are those of a
+/// directory that is searched.
+fn match_names<'n>(
+    parts: &[Part],
+    names: &[&'n str],
+    language: Option<&'n str>,
+) -> Option<MatchedKey<'n>> {
+    let Some((part, rest)) = parts.split_first() else {
+        return names.iter().all(|name| !is_hidden(name)).then_some(MatchedKey { language });
+    };
+    let (name, below) = names.split_first()?;
+    match part {
+        Part::Any => match_names(rest, names, language).or_else(|| {
+            let is_searched = !below.is_empty() && !is_hidden(name);
+            is_searched.then(|| match_names(parts, below, language)).flatten()
+        }),
+        Part::Globs { hidden, .. } if is_hidden(name) && !hidden => None,
+        Part::Globs { globs, .. } => languages(globs, name, language)
+            .into_iter()
+            .find_map(|found| match_names(rest, below, found)),
+    }
+}
+
 /// Matches `parts` below `directory`.
 fn descend(
     directory: &Path,
@@ -130,7 +187,7 @@ fn descend(
 ) -> Result<()> {
     let Some((part, rest)) = parts.split_first() else {
         let path = directory.to_owned();
-        matches.push(Match { path, language: language.map(ToOwned::to_owned) });
+        matches.push(Match { path, language: language.map(ToOwned::to_owned), version: None });
         return Ok(());
     };
     if !directory.is_dir() {

@@ -54,8 +54,9 @@ impl RowReader {
         let (schema, source) = match file.format {
             Format::Parquet => {
                 let parquet = ParquetFile::open(file)?;
-                let batches = Box::new(parquet.batches(ProjectionMask::all(), 0)?);
-                (batches.schema(), Source::Parquet { file: parquet, batches, next_row: 0 })
+                let next_row = parquet.first_row();
+                let batches = Box::new(parquet.batches(ProjectionMask::all(), next_row)?);
+                (batches.schema(), Source::Parquet { file: parquet, batches, next_row })
             }
             Format::JsonLines(_) => {
                 let rows = JsonRows::open(file, config)?;
@@ -78,6 +79,7 @@ impl RowReader {
     /// [`Error::Decode`] when the file is damaged; [`Error::Io`].
     pub fn skip_to(&mut self, row: u64) -> Result<()> {
         if let Source::Parquet { file, batches, next_row } = &mut self.source {
+            let row = row.max(file.first_row());
             **batches = file.batches(ProjectionMask::all(), row)?;
             *next_row = row;
         }

@@ -20,6 +20,7 @@ use super::rejects::Rejects;
 use super::{Compression, Format, InputFile, names};
 use crate::error::{Error, Result};
 use crate::progress::Stop;
+use crate::remote::is_url;
 
 /// Rows between two looks at the stop flag.
 const ROWS_BETWEEN_STOPS: u64 = 1024;
@@ -223,6 +224,10 @@ pub fn table_files(directory: &Path) -> Result<Vec<TableFile>> {
 pub fn named_tables(paths: &[PathBuf]) -> Result<Vec<TableFile>> {
     let mut found = Vec::new();
     for path in paths {
+        if path.to_str().is_some_and(is_url) {
+            let reason = "is a URL; tables are read from files, so download it first";
+            return Err(Error::config(path.display().to_string(), reason));
+        }
         let absolute = std::path::absolute(path).map_err(Error::io(path, "resolve"))?;
         let absolute = names::normalized(&absolute);
         if absolute.is_dir() {

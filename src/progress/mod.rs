@@ -4,7 +4,7 @@ mod busy;
 mod memory;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub use busy::Busy;
@@ -36,16 +36,30 @@ impl Progress for Silent {
 
 /// A flag that a signal handler sets; stages look at it between pieces of work.
 #[derive(Debug, Default, Clone)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
 
 impl Stop {
     /// The flag itself, for a signal handler.
     pub fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.asked)
+    }
+
+    /// Where a signal handler leaves the number of its signal, before it sets the flag.
+    pub fn signal_number(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.signal)
+    }
+
+    /// Number of the signal that asked for the stop, where one did.
+    pub fn signal(&self) -> Option<i32> {
+        let number = i32::try_from(self.signal.load(Ordering::Relaxed)).ok()?;
+        (number != 0).then_some(number)
     }
 
     /// [`Error::Stopped`] once a stop was asked for.
     pub fn check(&self) -> Result<()> {
-        if self.0.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
+        if self.asked.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
     }
 }

@@ -1,75 +1,113 @@
 //! Frozen settings: what a stage's outputs were made with, and the refusal to mix them with others.
+//!
+//! A file per stage, made once: of several processes that begin a stage at the same time, one
+//! freezes its settings and the others are held against them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{RunDir, Stage};
+use super::{RunDir, Stage, Worker};
 use crate::error::{Error, Result};
+use crate::progress::Stop;
+use crate::store::write_new;
 
-type Frozen = BTreeMap<String, Value>;
+/// Time after which a file that another machine made is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl RunDir {
-    fn frozen_file(&self) -> PathBuf {
-        self.path("run.json")
-    }
-
-    fn frozen(&self) -> Result<Frozen> {
-        Ok(self.read_json(&self.frozen_file())?.unwrap_or_default())
+    fn frozen_file(&self, stage: Stage) -> PathBuf {
+        self.path("frozen").join(format!("{}.json", stage.name()))
     }
 
     /// Freezes `settings` for `stage`, or checks that they equal what was frozen before.
-    /// A difference is [`Error::Mismatch`], listing each differing key, once a piece of the stage's work is done.
-    pub fn freeze(&self, stage: Stage, settings: &Value) -> Result<()> {
-        let mut frozen = self.frozen()?;
-        match frozen.get(stage.name()) {
-            Some(before) if before == settings => Ok(()),
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`], listing each differing key, once a piece of the stage's work is begun;
+    /// before that, [`Error::Busy`] if other processes are at work, else the new settings replace the
+    /// old.
+    pub fn freeze(
+        &self,
+        stage: Stage,
+        settings: &Value,
+        worker: &Worker,
+        stop: &Stop,
+    ) -> Result<()> {
+        loop {
+            let Some(before) = self.frozen_settings(stage)? else {
+                let path = self.frozen_file(stage);
+                let mut text = serde_json::to_vec_pretty(settings)
+                    .map_err(|e| Error::write(&path, Box::new(e)))?;
+                text.push(b'\n');
+                if !write_new(&path, &text)? {
+                    // Another process was first: its settings count, once this machine sees them.
+                    stop.check()?;
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                continue;
+            };
+            if before == *settings {
+                return Ok(());
+            }
+            if self.is_begun(stage) {
+                return Err(self.mismatch(stage, &before, settings));
+            }
             // A stage that did nothing yet binds nobody.
-            Some(_) if !self.path("state").join(stage.name()).exists() => {
-                self.discard_from(stage)?;
-                self.freeze(stage, settings)
-            }
-            Some(before) => Err(Error::Mismatch {
-                path: self.root().to_owned(),
-                difference: difference(stage.name(), before, settings),
-                hint: format!(
-                    "restore the settings, choose another run directory, or give `--redo {}` to \
-                     discard the outputs of this stage and of those after it",
-                    stage.name()
-                ),
-            }),
-            None => {
-                frozen.insert(stage.name().to_owned(), settings.clone());
-                self.write_json(&self.frozen_file(), &frozen).map(drop)
-            }
+            worker.alone(stop, || {
+                if self.is_begun(stage) { Ok(()) } else { self.discard_from(stage) }
+            })?;
+        }
+    }
+
+    /// Checks `settings` against what `stage` was frozen with, as [`RunDir::freeze`] does.
+    pub fn check_frozen(&self, stage: Stage, settings: &Value) -> Result<()> {
+        match self.frozen_settings(stage)? {
+            Some(before) if before != *settings => Err(self.mismatch(stage, &before, settings)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a piece of `stage` was begun by any process.
+    pub(crate) fn is_begun(&self, stage: Stage) -> bool {
+        let state = self.path("state").join(stage.name());
+        ["done", "parts", "leases"].iter().any(|kind| state.join(kind).exists())
+    }
+
+    fn mismatch(&self, stage: Stage, before: &Value, settings: &Value) -> Error {
+        Error::Mismatch {
+            path: self.root().to_owned(),
+            difference: difference(stage.name(), before, settings),
+            hint: format!(
+                "restore the settings, choose another run directory, or give `--redo {}` to \
+                 discard the outputs of this stage and of those after it",
+                stage.name()
+            ),
         }
     }
 
     /// What `stage` was frozen with.
     pub fn frozen_settings(&self, stage: Stage) -> Result<Option<Value>> {
-        Ok(self.frozen()?.remove(stage.name()))
+        self.read_json(&self.frozen_file(stage))
     }
 
-    /// Discards the markers, outputs and frozen settings of `first` and of every later stage.
+    /// Discards the markers, outputs and frozen settings of `first` and of every later stage. Only for
+    /// one that is alone in the directory ([`Worker::alone`]).
     pub fn discard_from(&self, first: Stage) -> Result<()> {
-        let mut frozen = self.frozen()?;
         for stage in Stage::ALL.into_iter().filter(|s| *s >= first) {
             // Markers first: after a crash in between, outputs without markers do not count.
             self.remove_tree(&format!("state/{}", stage.name()))?;
             for directory in stage.outputs() {
                 self.remove_tree(directory)?;
             }
-            frozen.remove(stage.name());
+            self.remove_tree(&format!("frozen/{}.json", stage.name()))?;
         }
-        if first == Stage::Embed {
-            self.remove_tree("plan.json")?;
-        }
-        self.write_json(&self.frozen_file(), &frozen).map(drop)
+        if first == Stage::Embed { self.remove_tree(super::plan::FILE) } else { Ok(()) }
     }
 
-    fn remove_tree(&self, relative: &str) -> Result<()> {
+    pub(super) fn remove_tree(&self, relative: &str) -> Result<()> {
         let path = self.path(relative);
         let removed =
             if path.is_dir() { fs_err::remove_dir_all(&path) } else { fs_err::remove_file(&path) };
@@ -116,20 +154,19 @@ mod tests {
 
     use super::*;
 
-    fn run_dir() -> Result<(tempfile::TempDir, RunDir)> {
-        let dir = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
-        let run = RunDir::create(dir.path())?;
-        Ok((dir, run))
+    fn freeze(run: &RunDir, stage: Stage, settings: &Value) -> Result<()> {
+        let stop = Stop::default();
+        run.freeze(stage, settings, &Worker::join(run, &stop)?, &stop)
     }
 
     #[test]
     fn the_same_settings_are_accepted_again_and_others_are_refused_with_the_key() -> Result<()> {
-        let (_dir, run) = run_dir()?;
-        run.freeze(Stage::Embed, &json!({"encoder": {"digest": "a", "chunks": "first"}}))?;
-        run.freeze(Stage::Embed, &json!({"encoder": {"digest": "a", "chunks": "first"}}))?;
+        let (_dir, run) = RunDir::temporary()?;
+        freeze(&run, Stage::Embed, &json!({"encoder": {"digest": "a", "chunks": "first"}}))?;
+        freeze(&run, Stage::Embed, &json!({"encoder": {"digest": "a", "chunks": "first"}}))?;
         run.mark_shard(Stage::Embed, "a", &crate::run::ShardMarker::default())?;
         let refused =
-            run.freeze(Stage::Embed, &json!({"encoder": {"digest": "a", "chunks": "all"}}));
+            freeze(&run, Stage::Embed, &json!({"encoder": {"digest": "a", "chunks": "all"}}));
         let message = refused.map_err(|e| (e.exit_code(), e.to_string()));
         assert!(message.is_err_and(|(code, text)| {
             code == 78 && text.contains("embed.encoder.chunks: was \"first\", now \"all\"")
@@ -138,10 +175,43 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_bound_nobody_are_replaced_unless_others_are_at_work() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        freeze(&run, Stage::Embed, &json!({"x": 1}))?;
+        freeze(&run, Stage::Embed, &json!({"x": 2}))?;
+        assert_eq!(run.frozen_settings(Stage::Embed)?, Some(json!({"x": 2})));
+        let _other = Worker::join(&run, &Stop::default())?;
+        let refused = freeze(&run, Stage::Embed, &json!({"x": 3}));
+        assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn of_processes_that_freeze_at_once_all_agree_in_the_end() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        let outcomes: Vec<bool> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|i| {
+                    let run = &run;
+                    scope.spawn(move || {
+                        let settings = json!({"x": i});
+                        write_new(&run.frozen_file(Stage::Embed), settings.to_string().as_bytes())
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| matches!(t.join(), Ok(Ok(true)))).collect()
+        });
+        assert_eq!(outcomes.iter().filter(|first| **first).count(), 1);
+        let winner = outcomes.iter().position(|first| *first);
+        assert_eq!(run.frozen_settings(Stage::Embed)?, Some(json!({"x": winner})));
+        Ok(())
+    }
+
+    #[test]
     fn redoing_a_stage_forgets_it_and_what_follows_only() -> Result<()> {
-        let (_dir, run) = run_dir()?;
+        let (_dir, run) = RunDir::temporary()?;
         for stage in Stage::ALL {
-            run.freeze(stage, &json!({"x": 1}))?;
+            freeze(&run, stage, &json!({"x": 1}))?;
         }
         run.discard_from(Stage::Score)?;
         assert!(run.frozen_settings(Stage::Train)?.is_some());

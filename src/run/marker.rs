@@ -1,18 +1,24 @@
 //! Markers: small JSON files that say a piece of work is done and what it left behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::{RunDir, Shard, Stage};
 use crate::error::{Error, Result};
+use crate::remote::is_url;
 use crate::store::FileStamp;
+
+/// Folder of the markers of what is done.
+const DONE: &str = "done";
+/// Folder of the notes of what failed.
+const FAILED: &str = "failed";
 
 /// A file that a stage wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartFile {
-    /// Path relative to the run directory.
+    /// Path relative to the run directory, or the URL of an object.
     pub path: String,
     /// Rows in it.
     pub rows: u64,
@@ -30,6 +36,14 @@ pub struct PartMarker {
     pub next_row: u64,
     /// Rows by language.
     pub languages: BTreeMap<String, u64>,
+    /// What was encoded for it.
+    #[serde(flatten)]
+    pub encoded: Encoded,
+}
+
+/// What the embed stage encoded of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Encoded {
     /// Rows with text.
     pub documents: u64,
     /// Embedded chunks.
@@ -38,6 +52,16 @@ pub struct PartMarker {
     pub tokens: u64,
     /// Malformed rows set aside.
     pub rejects: u64,
+}
+
+impl Encoded {
+    /// Adds `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.documents += other.documents;
+        self.chunks += other.chunks;
+        self.tokens += other.tokens;
+        self.rejects += other.rejects;
+    }
 }
 
 /// A shard is done in a stage.
@@ -50,25 +74,43 @@ pub struct ShardMarker {
     /// Rows by what became of them (embed: language; score: `scored`, `null`, `nan`; refine: `refined`,
     /// `unchanged`, and of a round the encoded `tokens`; export: `kept` or the reason).
     pub counts: BTreeMap<String, u64>,
+    /// Of the embed stage: what was encoded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoded: Option<Encoded>,
+}
+
+/// A piece of work that cannot be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What is wrong, with its causes.
+    pub error: String,
+    /// Exit status that it stands for.
+    pub exit_code: u8,
 }
 
 impl RunDir {
-    fn marker(&self, stage: Stage, key: &str) -> PathBuf {
-        self.path("state").join(stage.name()).join(format!("{key}.json"))
+    fn marker(&self, stage: Stage, kind: &str, key: &str) -> PathBuf {
+        self.path("state").join(stage.name()).join(kind).join(format!("{key}.json"))
+    }
+
+    fn part_file(&self, shard: &Shard, index: usize) -> PathBuf {
+        self.marker(Stage::Embed, "parts", &format!("{}/{index:05}", shard.name))
     }
 
     /// The marker of part `index` of `shard`'s embeddings.
     pub fn part_marker(&self, shard: &Shard, index: usize) -> Result<Option<PartMarker>> {
-        self.read_json(&self.marker(Stage::Embed, &format!("{}/part-{index:05}", shard.name)))
+        self.read_json(&self.part_file(shard, index))
     }
 
     /// Marks part `index` of `shard`'s embeddings as done.
     pub fn mark_part(&self, shard: &Shard, index: usize, marker: &PartMarker) -> Result<()> {
-        let path = self.marker(Stage::Embed, &format!("{}/part-{index:05}", shard.name));
-        self.write_json(&path, marker).map(drop)
+        self.write_json(&self.part_file(shard, index), marker).map(drop)
     }
 
     /// The markers of the parts of `shard` that are done and there, from the first without a gap.
+    ///
+    /// # Errors
+    /// Those of [`RunDir::read_json`].
     pub fn part_markers(&self, shard: &Shard) -> Result<Vec<PartMarker>> {
         let mut parts = Vec::new();
         while let Some(part) = self.part_marker(shard, parts.len())? {
@@ -82,7 +124,7 @@ impl RunDir {
 
     /// The marker of `key` in `stage`: a shard's name, or `<head>/<shard>` for scores.
     pub fn shard_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
-        self.read_json(&self.marker(stage, &format!("{key}/done")))
+        self.read_json(&self.marker(stage, DONE, key))
     }
 
     /// Parts of the embeddings of `shard`, and so of its scores.
@@ -101,16 +143,28 @@ impl RunDir {
         format!("{}/shards/{}", Self::round_key(round), shard.name)
     }
 
-    /// All markers of a stage whose keys are `<head>/<language>`, by key.
-    pub fn markers(&self, stage: Stage) -> Result<Vec<(String, Result<Option<ShardMarker>>)>> {
-        let root = self.path("state").join(stage.name());
-        let pattern = root.join("*/*/done.json").to_string_lossy().into_owned();
-        let found = glob::glob(&pattern).map_err(|e| Error::config("--run", e.to_string()))?;
-        let keys = found.flatten().filter_map(|path| {
-            let key = path.parent()?.strip_prefix(&root).ok()?;
-            Some(key.to_string_lossy().into_owned())
+    /// Keys of `stage` that are marked as done.
+    pub fn done_keys(&self, stage: Stage) -> Result<BTreeSet<String>> {
+        self.keys(stage, DONE)
+    }
+
+    /// Pieces of `stage` that could not be done when they were tried last.
+    pub fn failures(&self, stage: Stage) -> Result<BTreeMap<String, Failure>> {
+        let failed = self.keys(stage, FAILED)?.into_iter().filter_map(|key| {
+            let read = self.read_json(&self.marker(stage, FAILED, &key));
+            read.map(|failure| Some((key, failure?))).transpose()
         });
-        Ok(keys.map(|key| (key.clone(), self.shard_marker(stage, &key))).collect())
+        failed.collect()
+    }
+
+    fn keys(&self, stage: Stage, kind: &str) -> Result<BTreeSet<String>> {
+        let files = self.tree(&format!("state/{}/{kind}", stage.name()))?;
+        Ok(files.into_iter().filter_map(|f| Some(f.strip_suffix(".json")?.to_owned())).collect())
+    }
+
+    /// Notes that `key` of `stage` cannot be done.
+    pub fn mark_failed(&self, stage: Stage, key: &str, failure: &Failure) -> Result<()> {
+        self.write_json(&self.marker(stage, FAILED, key), failure).map(drop)
     }
 
     /// Whether `key` is done in `stage`: marked, and every file it stands for is there in its size.
@@ -119,12 +173,23 @@ impl RunDir {
         Ok(marker.is_some_and(|marker| marker.files.iter().all(|file| self.is_present(file))))
     }
 
+    /// Whether `file` is there in its size. That an object of a store is, its marker says; asking
+    /// for each would take longer than the work that is left.
     fn is_present(&self, file: &PartFile) -> bool {
-        fs_err::metadata(self.path(&file.path)).is_ok_and(|found| found.len() == file.stamp.bytes)
+        is_url(&file.path)
+            || fs_err::metadata(self.path(&file.path))
+                .is_ok_and(|found| found.len() == file.stamp.bytes)
     }
 
     /// Marks `key` as done in `stage`.
     pub fn mark_shard(&self, stage: Stage, key: &str, marker: &ShardMarker) -> Result<()> {
-        self.write_json(&self.marker(stage, &format!("{key}/done")), marker).map(drop)
+        self.write_json(&self.marker(stage, DONE, key), marker)?;
+        let failed = self.marker(stage, FAILED, key);
+        match fs_err::remove_file(&failed) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io(&failed, "remove")(e))
+            }
+            _ => Ok(()),
+        }
     }
 }

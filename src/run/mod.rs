@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! RUN/ config.toml                    the resolved settings, for commands that are given only the directory
-//!      run.json                       per stage the frozen settings and digests; a difference is refused
-//!      plan.json                      the shards: input file, language, size, fingerprint
+//!      plan.parquet                   the shards: file or rows of one, language, size, fingerprint
+//!      frozen/<stage>.json            settings and digests; a difference is refused
 //!      embeddings/<shard>/part-00000.parquet
 //!      heads/<head>/<lang>.safetensors
 //!      heads/<head>/<lang>.bin        a fastText model, and its card as .json
@@ -13,28 +13,44 @@
 //!      selection/<lang>.json          the exact cuts; thresholds/<head>.json the same for people
 //!      export/<shard>.parquet         removed/<reason>/<shard>.parquet
 //!      rejects/<shard>/part-00000.jsonl
-//!      state/<stage>/<...>.json       markers, written after the rename of what they stand for
+//!      state/<stage>/done/<key>.json  markers, written after the rename of what they stand for
+//!      state/embed/parts/<shard>/00000.json               the same for parts of a shard
+//!      state/<stage>/failed/<key>.json                    why a piece of work could not be done
+//!      state/<stage>/sealed.jsonl.zst                     all markers of a finished stage
+//!      state/<stage>/leases/<key>.0                       who is at work on it
+//!      state/workers/<process>                            who is alive
 //! ```
 //!
 //! Invariants: an output counts only if its marker exists; every file is written whole under a
-//! temporary name and renamed; nothing here depends on the time, the host or the number of
-//! threads, so an interrupted and resumed run ends with the bytes of an undisturbed one.
+//! temporary name and renamed; nothing that is kept depends on the time, the host, the number of
+//! threads or of processes, so an interrupted and resumed run ends with the bytes of an undisturbed
+//! one. Any number of processes on any number of machines may work in it at once.
 
+mod claims;
 mod frozen;
-mod lock;
+mod identity;
+mod lease;
 mod marker;
 mod plan;
+mod plan_file;
+mod seal;
+mod worker;
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use lock::RunLock;
-pub use marker::{PartFile, PartMarker, ShardMarker};
+pub(crate) use claims::Claims;
+pub use claims::Work;
+pub use identity::{Identity, Liveness};
+pub use marker::{Encoded, Failure, PartFile, PartMarker, ShardMarker};
 pub use plan::{Plan, Shard};
+pub use seal::Summary;
+pub use worker::Worker;
 
 use crate::error::{Error, Result};
+use crate::remote::is_url;
 use crate::store::{FileStamp, write_atomic};
 
 /// Stages in the order in which they depend on each other.
@@ -94,18 +110,20 @@ pub struct RunDir {
 impl RunDir {
     /// Opens `root`, creating it if needed.
     pub fn create(root: &Path) -> Result<Self> {
+        not_a_url(root)?;
         fs_err::create_dir_all(root).map_err(Error::io(root, "create directory"))?;
         Ok(Self { root: root.to_owned() })
     }
 
     /// Opens an existing run directory for reading.
     pub fn open(root: &Path) -> Result<Self> {
-        if ["plan.json", "run.json"].iter().any(|file| root.join(file).is_file()) {
+        not_a_url(root)?;
+        if [plan::FILE, "frozen"].iter().any(|name| root.join(name).exists()) {
             Ok(Self { root: root.to_owned() })
         } else {
             Err(Error::Missing {
                 path: root.display().to_string(),
-                reason: "is not a run directory (it holds neither plan.json nor run.json)".into(),
+                reason: "is not a run directory (it holds neither plan.parquet nor frozen/)".into(),
             })
         }
     }
@@ -161,7 +179,54 @@ impl RunDir {
         self.path("selection").join(format!("{language}.json"))
     }
 
-    /// `path` relative to the run directory, for markers and reports.
+    /// Where a file of a marker is: below the directory, or in a store.
+    pub fn located(&self, file: &PartFile) -> PathBuf {
+        if is_url(&file.path) { file.path.clone().into() } else { self.path(&file.path) }
+    }
+
+    /// Makes the directory `relative`.
+    fn create_directory(&self, relative: &str) -> Result<()> {
+        let path = self.path(relative);
+        fs_err::create_dir_all(&path).map_err(Error::io(&path, "create directory"))
+    }
+
+    /// Names in the directory `relative`, none where it does not exist.
+    fn names(&self, relative: &str) -> Result<Vec<String>> {
+        let path = self.path(relative);
+        let entries = match std::fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Error::io(&path, "list")(error)),
+        };
+        let name = |entry: std::io::Result<std::fs::DirEntry>| {
+            entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
+        };
+        entries.map(name).collect::<std::io::Result<_>>().map_err(Error::io(&path, "list"))
+    }
+
+    /// Paths of the files and links below the directory `relative`, relative to it.
+    fn tree(&self, relative: &str) -> Result<Vec<String>> {
+        let root = self.path(relative);
+        let (mut files, mut pending) = (Vec::new(), vec![String::new()]);
+        while let Some(directory) = pending.pop() {
+            let path = root.join(&directory);
+            let entries = match std::fs::read_dir(&path) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(Error::io(&path, "list")(error)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(Error::io(&path, "list"))?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let name = if directory.is_empty() { name } else { format!("{directory}/{name}") };
+                let kind = entry.file_type().map_err(Error::io(&path, "inspect"))?;
+                if kind.is_dir() { pending.push(name) } else { files.push(name) }
+            }
+        }
+        Ok(files)
+    }
+
+    /// `path` relative to the run directory, a URL as it is, for markers and reports.
     pub fn relative(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned()
     }
@@ -186,6 +251,27 @@ impl RunDir {
     }
 }
 
+fn not_a_url(root: &Path) -> Result<()> {
+    if root.to_str().is_none_or(|text| !is_url(text)) {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} is a URL; a run directory is on a file system that all its processes share",
+        root.display()
+    );
+    Err(Error::config("--run", reason))
+}
+
 fn part_name(index: usize, extension: &str) -> String {
     format!("part-{index:05}.{extension}")
+}
+
+#[cfg(test)]
+impl RunDir {
+    /// An empty one that lives as long as the directory.
+    fn temporary() -> Result<(tempfile::TempDir, Self)> {
+        let dir = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
+        let run = Self::create(dir.path())?;
+        Ok((dir, run))
+    }
 }

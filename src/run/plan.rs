@@ -1,16 +1,29 @@
-//! The plan: which input files there are, frozen before the first document is read.
+//! The plan: the shards, frozen before the first document is read, and who does which of them.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use rayon::prelude::*;
 
 use super::RunDir;
+use super::plan_file;
 use crate::error::{Error, Result};
-use crate::input::InputFile;
+use crate::input::{FileFacts, InputFile};
+use crate::remote::is_url;
+use crate::store::write_new;
 
-/// One input file and the unit of work.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The plan, below the run directory.
+pub(super) const FILE: &str = "plan.parquet";
+
+/// Files that are looked at at once: they mostly wait for a disk or a store.
+const READERS: usize = 32;
+
+/// Differences between two plans that are named.
+const MAX_NAMED: usize = 10;
+
+/// An input file, or consecutive row groups of one: the unit of work.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     /// Unique name, a relative path without extension; outputs carry it.
     pub name: String,
@@ -18,56 +31,206 @@ pub struct Shard {
     pub file: PathBuf,
     /// Language code from the path, if the pattern had `{lang}`.
     pub language: Option<String>,
-    /// Size of the file.
+    /// Size of the file, or of its row groups.
     pub bytes: u64,
-    /// Cheap identity of its content (size, first and last 64 KiB).
+    /// Rows of the file, counted from 0, where it is not all of them.
+    pub rows: Option<Range<u64>>,
+    /// Number of rows, where the format tells it.
+    pub num_rows: Option<u64>,
+    /// Cheap identity of the file's content (size, first and last 64 KiB).
     pub fingerprint: String,
 }
 
 /// All shards of a run, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// The shards.
     pub shards: Vec<Shard>,
 }
 
 impl Plan {
-    /// The plan of `files`.
-    pub fn new(files: Vec<InputFile>) -> Self {
-        let shard = |file: InputFile| Shard {
-            name: file.name,
-            file: file.path,
-            language: file.language,
-            bytes: file.bytes,
-            fingerprint: file.fingerprint,
-        };
-        Self { shards: files.into_iter().map(shard).collect() }
+    /// The plan of `files`; Parquet files larger than `max_shard_bytes` are split between row groups.
+    ///
+    /// # Errors
+    /// Those of reading what tells a file's rows and identity; [`Error::Config`] if two shards get
+    /// one name.
+    pub fn new(files: &[InputFile], max_shard_bytes: u64) -> Result<Self> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(files.len().clamp(1, READERS));
+        let pool = pool.build().map_err(|e| Error::config("--threads", e.to_string()))?;
+        let of_file = |file: &InputFile| Ok(shards_of(file, &file.facts()?, max_shard_bytes));
+        let shards = pool.install(|| files.par_iter().map(of_file).collect::<Result<Vec<_>>>())?;
+        let mut shards: Vec<Shard> = shards.into_iter().flatten().collect();
+        shards.sort_by(|a, b| a.name.cmp(&b.name));
+        match shards.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            None => Ok(Self { shards }),
+            Some(pair) => {
+                let files = format!("{} and {}", pair[0].file.display(), pair[1].file.display());
+                let reason = format!("{files}: both become the shard `{}`", pair[0].name);
+                Err(Error::config("input.files", reason))
+            }
+        }
     }
 
-    /// What is frozen of the plan: names, languages and fingerprints; not the place of the files.
-    pub fn settings(&self) -> Value {
-        let shards = self.shards.iter().map(|s| {
-            (s.name.clone(), json!({"language": s.language, "fingerprint": s.fingerprint}))
-        });
-        Value::Object(shards.collect())
+    /// Digest of what is frozen of the plan: names, rows, languages and fingerprints; not the place of
+    /// the files.
+    pub fn digest(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for shard in &self.shards {
+            for part in shard.identity() {
+                hasher.update(&(part.len() as u64).to_le_bytes());
+                hasher.update(part.as_bytes());
+            }
+        }
+        hasher.finalize().to_hex().to_string()
     }
 
-    /// Size of all files.
+    /// Size of all shards.
     pub fn bytes(&self) -> u64 {
         self.shards.iter().map(|s| s.bytes).sum()
     }
+
+    /// Rows of all shards, where all formats tell them.
+    pub fn num_rows(&self) -> Option<u64> {
+        self.shards.iter().map(|shard| shard.num_rows).sum()
+    }
+
+    /// Names of the shards.
+    pub fn names(&self) -> Vec<String> {
+        self.shards.iter().map(|shard| shard.name.clone()).collect()
+    }
+
+    /// Places of the shards, largest first.
+    pub fn by_size(&self) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.shards.len()).collect();
+        places.sort_by_key(|&place| std::cmp::Reverse(self.shards[place].bytes));
+        places
+    }
+
+    /// Which of `count` shares each shard belongs to: largest first, to the share that has least so
+    /// far (Graham's rule; the largest share is at most 4/3 of the smallest that is possible).
+    pub fn shares(&self, count: u32) -> Vec<u32> {
+        let mut loads: BTreeSet<(u64, u32)> = (0..count).map(|share| (0, share)).collect();
+        let mut shares = vec![0; self.shards.len()];
+        for place in self.by_size() {
+            if let Some((load, share)) = loads.pop_first() {
+                shares[place] = share;
+                // Also an empty file takes its time.
+                loads.insert((load + self.shards[place].bytes.max(1), share));
+            }
+        }
+        shares
+    }
+
+    /// One line per shard that `other` has not, or has differently; at most [`MAX_NAMED`] of them.
+    pub fn differences(&self, other: &Self) -> String {
+        let named = |plan: &Self| -> BTreeMap<String, [String; 4]> {
+            plan.shards.iter().map(|shard| (shard.name.clone(), shard.identity())).collect()
+        };
+        let (before, now) = (named(self), named(other));
+        let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+        let describe = |shard: Option<&[String; 4]>| {
+            shard.map_or("(absent)".to_owned(), |[_, rows, language, fingerprint]| {
+                let short = fingerprint.get(..16).unwrap_or(fingerprint);
+                format!("{short} {language} {rows}").trim_end().to_owned()
+            })
+        };
+        let different: Vec<String> = names
+            .into_iter()
+            .filter(|name| before.get(*name) != now.get(*name))
+            .map(|name| {
+                let (was, is) = (describe(before.get(name)), describe(now.get(name)));
+                format!("  embed.shards.{name}: was {was}, now {is}")
+            })
+            .collect();
+        let more = different.len().saturating_sub(MAX_NAMED);
+        let mut lines: Vec<String> = different.into_iter().take(MAX_NAMED).collect();
+        if more > 0 {
+            lines.push(format!("  and {more} more"));
+        }
+        lines.join("\n")
+    }
+}
+
+/// The shards of `file`.
+fn shards_of(file: &InputFile, facts: &FileFacts, max_shard_bytes: u64) -> Vec<Shard> {
+    let whole = Shard {
+        name: file.name.clone(),
+        file: file.path.clone(),
+        language: file.language.clone(),
+        bytes: file.bytes,
+        rows: None,
+        num_rows: facts.rows,
+        fingerprint: facts.fingerprint.clone(),
+    };
+    let groups = &facts.row_groups;
+    if file.bytes <= max_shard_bytes || groups.len() < 2 {
+        return vec![whole];
+    }
+    // As many as are needed, of about equal size.
+    let bytes: u64 = groups.iter().map(|group| group.bytes).sum::<u64>().max(1);
+    let wanted = bytes.div_ceil(max_shard_bytes.max(1));
+    let mut ranges: Vec<(Range<u64>, u64)> = Vec::new();
+    let (mut seen_bytes, mut row, mut last) = (0, 0, None);
+    for group in groups {
+        let middle = u128::from(seen_bytes + group.bytes / 2);
+        let place = middle * u128::from(wanted) / u128::from(bytes);
+        match ranges.last_mut() {
+            Some((rows, size)) if last == Some(place) => {
+                rows.end += group.rows;
+                *size += group.bytes;
+            }
+            _ => ranges.push((row..row + group.rows, group.bytes)),
+        }
+        last = Some(place);
+        row += group.rows;
+        seen_bytes += group.bytes;
+    }
+    let shard = |(rows, bytes): (Range<u64>, u64)| Shard {
+        name: file.name.clone() + &suffix(Some(&rows)),
+        bytes,
+        num_rows: Some(rows.end - rows.start),
+        rows: Some(rows),
+        ..whole.clone()
+    };
+    ranges.into_iter().map(shard).collect()
+}
+
+/// What the name of a shard of `rows` has after that of the file; names sort as rows do.
+fn suffix(rows: Option<&Range<u64>>) -> String {
+    rows.map_or_else(String::new, |rows| format!(".{:012}", rows.start))
 }
 
 impl Shard {
+    /// What makes it the shard that it is.
+    fn identity(&self) -> [String; 4] {
+        let rows = self.rows.as_ref();
+        [
+            self.name.clone(),
+            rows.map_or(String::new(), |rows| format!("rows {}..{}", rows.start, rows.end)),
+            self.language.clone().unwrap_or_default(),
+            self.fingerprint.clone(),
+        ]
+    }
+
+    /// Name of the input file, which the ids of documents without one begin with.
+    fn file_name(&self) -> &str {
+        self.name.strip_suffix(&suffix(self.rows.as_ref())).unwrap_or(&self.name)
+    }
+
+    /// The first row of the file that is the shard's.
+    pub fn first_row(&self) -> u64 {
+        self.rows.as_ref().map_or(0, |rows| rows.start)
+    }
+
     /// The input file as the readers want it; [`Error::Verify`] if it is no longer the planned one.
     pub fn input(&self) -> Result<InputFile> {
-        if !self.file.exists() {
+        if !is_url(&self.file.to_string_lossy()) && !self.file.exists() {
             let path = self.file.display().to_string();
             return Err(Error::Missing { path, reason: "the input file is gone".into() });
         }
-        let file = InputFile::at(&self.file, self.name.clone(), self.language.clone())?;
-        if file.fingerprint == self.fingerprint {
-            Ok(file)
+        let file = InputFile::at(&self.file, self.file_name().to_owned(), self.language.clone())?;
+        if file.fingerprint()? == self.fingerprint {
+            Ok(InputFile { rows: self.rows.clone(), ..file })
         } else {
             Err(Error::verify(&self.file, "the file changed since the run was planned"))
         }
@@ -75,19 +238,133 @@ impl Shard {
 }
 
 impl RunDir {
-    /// The plan as written; [`Error::Missing`] before the embed stage.
-    pub fn plan(&self) -> Result<Plan> {
-        self.read_json(&self.path("plan.json"))?.ok_or_else(|| Error::Missing {
-            path: self.root().display().to_string(),
-            reason: "the run directory holds no plan; run `polysift embed` first".into(),
-        })
+    /// Whether the run is planned.
+    pub fn has_plan(&self) -> bool {
+        self.path(FILE).is_file()
     }
 
-    /// Writes the plan, where it is not written yet; that it is the same was checked when it was frozen.
-    pub fn write_plan(&self, plan: &Plan) -> Result<()> {
-        if self.path("plan.json").is_file() {
+    /// The plan as written; [`Error::Missing`] before there is one.
+    pub fn plan(&self) -> Result<Plan> {
+        if !self.has_plan() {
+            return Err(Error::Missing {
+                path: self.root().display().to_string(),
+                reason: "the run directory holds no plan; run `polysift plan` or `polysift embed` \
+                         first"
+                    .into(),
+            });
+        }
+        plan_file::read(&self.path(FILE))
+    }
+
+    /// Freezes `plan`, or checks that it equals the one that is frozen; [`Error::Mismatch`] names the
+    /// shards that differ.
+    pub fn freeze_plan(&self, plan: &Plan) -> Result<()> {
+        if !self.has_plan() {
+            write_new(&self.path(FILE), &plan_file::to_bytes(&self.path(FILE), plan)?)?;
+        }
+        let frozen = self.plan()?;
+        if frozen.digest() == plan.digest() {
             return Ok(());
         }
-        self.write_json(&self.path("plan.json"), plan).map(drop)
+        Err(Error::Mismatch {
+            path: self.root().to_owned(),
+            difference: frozen.differences(plan),
+            hint:
+                "restore the input, choose another run directory, or give `--redo embed` to plan \
+                   again and discard all outputs"
+                    .into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::input::RowGroup;
+
+    fn shard(name: &str, bytes: u64) -> Shard {
+        Shard {
+            name: name.to_owned(),
+            file: "file".into(),
+            language: Some("deu_Latn".into()),
+            bytes,
+            rows: None,
+            num_rows: None,
+            fingerprint: "f".into(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_balanced_and_cover_the_plan(
+            sizes in proptest::collection::vec(0u64..1000, 0..200), count in 1u32..40
+        ) {
+            let shards = sizes.iter().enumerate();
+            let plan = Plan { shards: shards.map(|(i, &s)| shard(&i.to_string(), s)).collect() };
+            let shares = plan.shares(count);
+            let mut loads = vec![0; count as usize];
+            for (share, &size) in shares.iter().zip(&sizes) {
+                loads[*share as usize] += size.max(1);
+            }
+            let total: u64 = loads.iter().sum();
+            let largest = sizes.iter().copied().max().unwrap_or_default();
+            // What list scheduling promises: no share exceeds the mean by more than one shard.
+            let limit = total / u64::from(count) + largest + 1;
+            prop_assert!(loads.iter().all(|&load| load <= limit), "{:?}", loads);
+        }
+
+        #[test]
+        fn a_split_file_loses_no_row(
+            groups in proptest::collection::vec((0u64..50, 1u64..100), 1..40), limit in 1u64..500
+        ) {
+            let row_groups: Vec<RowGroup> =
+                groups.iter().map(|&(rows, bytes)| RowGroup { rows, bytes }).collect();
+            let bytes = groups.iter().map(|(_, bytes)| bytes).sum();
+            let num_rows = groups.iter().map(|(rows, _)| rows).sum::<u64>();
+            let facts = FileFacts { fingerprint: "f".into(), rows: Some(num_rows), row_groups };
+            let file = InputFile {
+                path: "a.parquet".into(),
+                name: "a".into(),
+                language: None,
+                bytes,
+                format: crate::input::Format::Parquet,
+                version: None,
+                rows: None,
+            };
+            let shards = shards_of(&file, &facts, limit);
+            prop_assert_eq!(shards.iter().map(|s| s.bytes).sum::<u64>(), bytes);
+            prop_assert_eq!(shards.iter().filter_map(|s| s.num_rows).sum::<u64>(), num_rows);
+            let mut next = 0;
+            for shard in &shards {
+                let rows = shard.rows.clone().unwrap_or(0..num_rows);
+                prop_assert_eq!(rows.start, next);
+                next = rows.end;
+            }
+            prop_assert_eq!(next, num_rows);
+            // Only a single row group is more than half as large again as asked for.
+            for shard in shards.iter().filter(|_| shards.len() > 1) {
+                let largest = groups.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default();
+                prop_assert!(shard.bytes <= limit + largest, "{} of {}", shard.bytes, limit);
+            }
+        }
+    }
+
+    #[test]
+    fn plans_that_differ_name_the_shards() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        let before = Plan { shards: vec![shard("a", 1), shard("b", 2)] };
+        let mut now = Plan { shards: vec![shard("a", 1), shard("c", 2)] };
+        run.freeze_plan(&before)?;
+        run.freeze_plan(&before)?;
+        assert_eq!(run.plan()?, before);
+        now.shards[0].rows = Some(3..9);
+        let refused = run.freeze_plan(&now).map_err(|error| error.to_string());
+        let message = refused.err().unwrap_or_default();
+        for part in ["shards.a: was f deu_Latn, now f deu_Latn rows 3..9", "shards.b", "shards.c"] {
+            assert!(message.contains(part), "{message}");
+        }
+        Ok(())
     }
 }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::{ALL_LANGUAGES, Context, refine};
+use super::{ALL_LANGUAGES, Context, Embedded, refine};
 use crate::config::Weight;
 use crate::error::{Error, Result};
-use crate::run::{Plan, RunDir, Shard, Stage};
+use crate::run::{RunDir, Shard, Stage};
 use crate::select::{Block, Corpus, HeadColumn, Wanted};
 use crate::store::{
     DocumentBatches, DocumentBlock, NUM_TOKENS, ScoreColumns, ScoreRows, ScoreScan, read_scores,
@@ -90,19 +90,12 @@ fn weight_column(weight: Weight) -> Option<&'static str> {
 impl<'a> ScoredCorpus<'a> {
     pub(crate) fn open(
         context: Context<'a>,
-        plan: &'a Plan,
+        embedded: &'a Embedded,
         language: &'a str,
         files: ScoreFiles,
-    ) -> Result<Self> {
-        let mut shards = Vec::new();
-        for (place, shard) in plan.shards.iter().enumerate() {
-            let embedded = context.run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
-            if embedded.counts.contains_key(language) {
-                shards.push((place as u64, shard, embedded.files.len()));
-            }
-        }
+    ) -> Self {
         let heads = context.config.heads.keys().map(String::as_str).collect();
-        Ok(Self { context, files, language, heads, shards })
+        Self { context, files, language, heads, shards: embedded.shards_of(language) }
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::config::{HeadConfig, LanguageSource, RunConfig};
 use crate::error::{Error, Result};
 use crate::input::{InputFile, discover};
-use crate::run::{RunDir, Stage};
-use crate::stage::ALL_LANGUAGES;
+use crate::run::{Plan, RunDir, Shard, Stage, Summary};
+use crate::stage::{ALL_LANGUAGES, score_keys};
 
 /// The input files of `config`.
 pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
@@ -46,13 +46,78 @@ pub fn head_sources(name: &str, head: &HeadConfig) -> Result<BTreeMap<String, Ve
     Ok(sources)
 }
 
-/// Languages of the documents of a run, as counted while they were embedded.
-pub fn languages_of(run: &RunDir) -> Result<BTreeSet<String>> {
-    let mut languages = BTreeSet::new();
-    for shard in &run.plan()?.shards {
-        if let Some(marker) = run.shard_marker(Stage::Embed, &shard.name)? {
-            languages.extend(marker.counts.into_keys());
-        }
+/// A run whose embeddings are complete: its plan, and what was embedded of each shard.
+pub(crate) struct Embedded {
+    /// The plan.
+    pub(crate) plan: Plan,
+    /// By shard of the plan.
+    pub(crate) summaries: Vec<Summary>,
+}
+
+impl Embedded {
+    /// Reads it; [`Error::Missing`] where shards are not embedded yet, since every later stage is about
+    /// the whole corpus.
+    pub(crate) fn of(run: &RunDir) -> Result<Self> {
+        let plan = run.plan()?;
+        let names = plan.names();
+        let summaries = run.summaries(Stage::Embed, &names)?;
+        let summaries = all_done(run, &names, summaries, |left, first| {
+            format!("{left} shard(s) are not embedded yet, {first} for one; run `polysift embed`")
+        })?;
+        Ok(Self { plan, summaries })
     }
-    Ok(languages)
+
+    /// The same, scored by all of `heads`; [`Error::Missing`] where one has not scored a shard.
+    pub(crate) fn scored(run: &RunDir, heads: &[&str]) -> Result<Self> {
+        let embedded = Self::of(run)?;
+        let keys = score_keys(&embedded.plan, heads);
+        let summaries = run.summaries(Stage::Score, &keys)?;
+        all_done(run, &keys, summaries, |left, first| {
+            format!("{left} shard(s) are not scored yet, {first} for one; run `polysift score`")
+        })?;
+        Ok(embedded)
+    }
+
+    /// Languages of the documents.
+    pub(crate) fn languages(&self) -> BTreeSet<String> {
+        self.summaries.iter().flat_map(|summary| summary.counts.keys().cloned()).collect()
+    }
+
+    /// Rows of the shards at `places`.
+    pub(crate) fn rows(&self, places: impl IntoIterator<Item = usize>) -> u64 {
+        places.into_iter().map(|place| self.summaries[place].rows).sum()
+    }
+
+    /// Shards with documents of `language`: place in the plan, shard, number of parts.
+    pub(crate) fn shards_of(&self, language: &str) -> Vec<(u64, &Shard, usize)> {
+        let shards = (0u64..).zip(&self.plan.shards).zip(&self.summaries);
+        shards
+            .filter(|(_, summary)| summary.counts.contains_key(language))
+            .map(|((place, shard), summary)| (place, shard, summary.num_files))
+            .collect()
+    }
+}
+
+/// All of `summaries`; where one is missing, the error that `reason` makes of their number and the
+/// first key.
+fn all_done(
+    run: &RunDir,
+    keys: &[String],
+    summaries: Vec<Option<Summary>>,
+    reason: impl Fn(usize, &str) -> String,
+) -> Result<Vec<Summary>> {
+    let left = summaries.iter().filter(|summary| summary.is_none()).count();
+    if let Some(first) = summaries.iter().position(Option::is_none) {
+        let path = run.root().display().to_string();
+        return Err(Error::Missing { path, reason: reason(left, &keys[first]) });
+    }
+    Ok(summaries.into_iter().flatten().collect())
+}
+
+/// Languages of the documents of a run, as counted while they were embedded.
+///
+/// # Errors
+/// [`Error::Missing`] where shards are not embedded yet.
+pub fn languages_of(run: &RunDir) -> Result<BTreeSet<String>> {
+    Ok(Embedded::of(run)?.languages())
 }

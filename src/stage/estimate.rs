@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::config::RunConfig;
+use crate::config::{DEFAULT_LANGUAGE, EmbeddingDtype, Rate, RunConfig};
 use crate::encoder::{self, EncoderInfo, HubSettings, Model, Placement};
 use crate::error::Result;
 use crate::input::DocumentReader;
 use crate::progress::Stop;
-use crate::run::{Plan, Shard};
+use crate::run::Plan;
 
 /// Files of the plan from which documents are sampled.
 const SAMPLE_FILES: usize = 8;
@@ -21,13 +21,15 @@ const SAMPLE_SECS: f64 = 3.0;
 /// Tokens per second of one card with an encoder of the base shape: what an H200 is built to reach
 /// (53% of its bf16 rate), not a measurement.
 const CARD_TOKENS_PER_SEC: f64 = 2.2e6;
+/// Bytes on disk of a score: logit and score as they are, ids compressed to about half.
+const SCORE_BYTES: f64 = 40.0;
 /// Layers and width of the base shape.
 const BASE_SHAPE: (f64, f64) = (12.0, 768.0);
 
 /// The plan with its price.
 #[derive(Debug, Clone, Serialize)]
 pub struct Estimate {
-    /// Input files.
+    /// Shards: files, or parts of large ones.
     pub shards: usize,
     /// Bytes of input.
     pub input_bytes: u64,
@@ -51,8 +53,14 @@ pub struct Estimate {
     pub device: String,
     /// In what it would compute there: `f32` or `bf16`.
     pub dtype: &'static str,
-    /// Bytes of stored embeddings before compression.
+    /// Hours of one H200 at the speed that it is built for.
+    pub card_hours: f64,
+    /// Bytes of the stored embeddings, roughly.
     pub embeddings_bytes: f64,
+    /// Bytes of the stored scores, roughly.
+    pub scores_bytes: f64,
+    /// Bytes of the exported files at the largest retention rate, roughly.
+    pub export_bytes: f64,
     /// Name of the encoder.
     pub model: String,
     /// Digest of the encoder.
@@ -73,22 +81,33 @@ struct Sample {
     text: (u64, u64),
 }
 
-/// Plans and measures.
-pub fn estimate(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Result<Estimate> {
-    let plan = Plan::new(super::input_files(config)?);
+/// Measures what `plan` would cost.
+pub fn estimate(
+    config: &RunConfig,
+    plan: &Plan,
+    hub: &HubSettings,
+    stop: &Stop,
+) -> Result<Estimate> {
     let model = encoder::load(&config.encoder, hub)?;
-    let sample = sample(config, &plan, &model, stop)?;
+    let sample = sample(config, plan, &model, stop)?;
     let speed_measured = matches!(model.placement, Placement::Cpu(_));
     let tokens_per_sec = if speed_measured {
         measure(config, &model, &sample)?
     } else {
         speed_of_cards(model.encoder.info(), model.placement.num_cards())
     };
-    let (rows, rows_counted) = rows(config, &plan, &sample);
+    let (rows, rows_counted) = match plan.num_rows() {
+        Some(rows) => (rows, true),
+        None => (sample.scaled_rows(plan), false),
+    };
     let per_document = sample.tokens as f64 / (sample.rows.max(1)) as f64;
     let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
     let tokens = per_document * rows as f64;
     let info = model.encoder.info();
+    let values = rows as f64 * chunks_per_document * info.hidden_size as f64;
+    let embeddings_bytes = values * stored_bytes(config.store.embeddings);
+    let kept = largest_retention(config);
+    let with_embeddings = if config.export.with_embeddings { embeddings_bytes } else { 0.0 };
     let mut languages = BTreeMap::new();
     for shard in &plan.shards {
         let language = shard.language.clone().unwrap_or_else(|| match &config.input.language {
@@ -110,11 +129,39 @@ pub fn estimate(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Result<Es
         device: model.placement.to_string(),
         dtype: model.placement.dtype(),
         encode_secs: tokens / tokens_per_sec.max(1e-9),
-        embeddings_bytes: rows as f64 * chunks_per_document * info.hidden_size as f64 * 4.0,
+        card_hours: tokens / speed_of_cards(info, 1) / 3600.0,
+        embeddings_bytes,
+        scores_bytes: rows as f64 * config.heads.len() as f64 * SCORE_BYTES,
+        export_bytes: kept * (plan.bytes() as f64 + with_embeddings),
         model: info.model.clone(),
         encoder_digest: info.digest.clone(),
         fingerprints: plan.shards.iter().map(|s| (s.name.clone(), s.fingerprint.clone())).collect(),
     })
+}
+
+impl Sample {
+    /// Rows of `plan`, by its size.
+    fn scaled_rows(&self, plan: &Plan) -> u64 {
+        let (rows, bytes) = if self.counted.1 > 0 { self.counted } else { self.text };
+        (plan.bytes() as f64 * rows as f64 / bytes.max(1) as f64) as u64
+    }
+}
+
+/// Bytes on disk of a stored value of an embedding: 768 values took 2,599, 1,301 and 1,052 bytes in
+/// Parquet with BYTE_STREAM_SPLIT and zstd (pyarrow, normal values).
+fn stored_bytes(dtype: EmbeddingDtype) -> f64 {
+    match dtype {
+        EmbeddingDtype::F32 => 3.38,
+        EmbeddingDtype::F16 => 1.69,
+        EmbeddingDtype::Bf16InF32 => 1.37,
+    }
+}
+
+/// Largest rate that any language keeps; everything where nothing is cut by rate.
+fn largest_retention(config: &RunConfig) -> f64 {
+    let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
+    let rates = languages.flat_map(|language| config.cuts(language).retention.into_values());
+    rates.flatten().map(Rate::as_f64).reduce(f64::max).unwrap_or(1.0)
 }
 
 /// The first documents of files spread over the plan.
@@ -123,12 +170,23 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
     let step = plan.shards.len().div_ceil(SAMPLE_FILES).max(1);
     for shard in plan.shards.iter().step_by(step) {
         stop.check()?;
-        let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
-        if let Some(rows) = reader.num_rows_hint() {
+        let read = || -> Result<_> {
+            let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
+            Ok((reader.num_rows_hint(), reader.next_block(SAMPLE_ROWS)?))
+        };
+        let (rows, block) = match read() {
+            Ok(read) => read,
+            Err(error) => {
+                // The embed stage will say so too, of this shard alone.
+                tracing::warn!(shard = %shard.name, error = %super::chain(&error), "not sampled");
+                continue;
+            }
+        };
+        if let Some(rows) = rows {
             sample.counted.0 += rows;
             sample.counted.1 += shard.bytes;
         }
-        let Some(block) = reader.next_block(SAMPLE_ROWS)? else { continue };
+        let Some(block) = block else { continue };
         sample.rows += block.len() as u64;
         sample.text.0 += block.len() as u64;
         sample.text.1 += block.iter().map(|d| d.num_bytes).sum::<u64>();
@@ -169,20 +227,6 @@ fn speed_of_cards(info: &EncoderInfo, cards: usize) -> f64 {
     let (layers, width) = BASE_SHAPE;
     let base = weights(layers, width);
     CARD_TOKENS_PER_SEC * cards as f64 * base / own.max(base)
-}
-
-/// Rows of the whole plan, and whether they were counted rather than scaled.
-fn rows(config: &RunConfig, plan: &Plan, sample: &Sample) -> (u64, bool) {
-    let count = |shard: &Shard| {
-        DocumentReader::open(&shard.input().ok()?, &config.input).ok()?.num_rows_hint()
-    };
-    if plan.shards.len() <= SAMPLE_FILES * 100
-        && let Some(rows) = plan.shards.iter().map(count).sum::<Option<u64>>()
-    {
-        return (rows, true);
-    }
-    let (rows, bytes) = if sample.counted.1 > 0 { sample.counted } else { sample.text };
-    ((plan.bytes() as f64 * rows as f64 / bytes.max(1) as f64) as u64, false)
 }
 
 #[cfg(test)]

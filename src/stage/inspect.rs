@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::fasttext::{FastTextHead, Model};
 use crate::head::{HEAD_EXTENSIONS, Head};
 use crate::input::{InputFile, RowReader};
+use crate::remote::is_url;
 
 /// Quantiles that are shown of a numeric column.
 const QUANTILES: [f64; 7] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0];
@@ -27,7 +28,7 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
         return Ok(json!({"file": path, "spec": head.spec(), "digest": head.digest(),
                          "card": head.card()}));
     }
-    if !path.exists() {
+    if !path.to_str().is_some_and(is_url) && !path.exists() {
         let path = path.display().to_string();
         return Err(Error::Missing { path, reason: "no such file".into() });
     }

@@ -1,7 +1,7 @@
 //! The stages of the job, each a function over a [`Context`] that may be killed and called again.
 //!
-//! A stage freezes what it depends on, does the shards that have no marker yet, and returns a
-//! summary. A shard whose data is bad is reported and skipped; the others are done.
+//! A stage freezes what it depends on and does the pieces that have no marker yet and that no other
+//! process holds. A piece whose data is bad is reported and skipped; the others are done.
 
 pub(crate) mod corpus;
 mod discover;
@@ -9,6 +9,8 @@ pub mod embed;
 pub mod estimate;
 pub mod export;
 pub mod inspect;
+mod pieces;
+pub mod plan;
 pub mod refine;
 pub mod score;
 pub mod status;
@@ -17,17 +19,19 @@ pub mod threshold;
 pub mod train;
 pub mod verify;
 
-use rayon::prelude::*;
 use serde_json::Value;
 
+use crate::cluster::Share;
 use crate::config::RunConfig;
 use crate::encoder::{self, HubSettings, Model};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Stop};
-use crate::run::{RunDir, Shard, Stage};
+use crate::run::{RunDir, Stage, Worker};
 use crate::store::write_atomic;
 
+pub(crate) use discover::Embedded;
 pub use discover::{head_sources, input_files, languages_of};
+pub(crate) use pieces::{Failures, Pieces, score_keys};
 
 /// Name of a head that serves every language, in place of a language code.
 pub const ALL_LANGUAGES: &str = "_all";
@@ -47,17 +51,40 @@ pub struct Context<'a> {
     pub progress: &'a dyn Progress,
     /// Stage whose outputs are to be made again, with those of all later stages.
     pub redo: Option<Stage>,
+    /// This process among those that work in the run directory.
+    pub worker: &'a Worker,
+    /// What this process does of every stage; `None`: everything that nobody else does.
+    pub share: Option<Share>,
+    /// Whether a stage ends only when the pieces that other processes hold are done too.
+    pub waits: bool,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// For commands that write nothing into the run directory; see [`Worker::onlooker`].
+    pub fn looking_on(
+        config: &'a RunConfig,
+        run: &'a RunDir,
+        hub: &'a HubSettings,
+        stop: &'a Stop,
+        progress: &'a dyn Progress,
+        worker: &'a Worker,
+    ) -> Self {
+        Self { config, run, hub, stop, progress, redo: None, worker, share: None, waits: false }
+    }
+
     /// Freezes what `stage` depends on (see [`RunDir::freeze`]) and keeps the accepted settings in
     /// the run directory. What is to be made again is discarded here, after all that the stage
     /// needs was found.
     pub(crate) fn freeze(&self, stage: Stage, settings: &Value) -> Result<()> {
         if self.redo == Some(stage) {
-            self.run.discard_from(stage)?;
+            self.worker.alone(self.stop, || self.run.discard_from(stage))?;
         }
-        self.run.freeze(stage, settings)?;
+        self.run.freeze(stage, settings, self.worker, self.stop)?;
+        self.keep_settings()
+    }
+
+    /// Keeps the settings in the run directory, for commands that are given only that.
+    fn keep_settings(&self) -> Result<()> {
         let path = self.run.path("config.toml");
         let text = toml::to_string(self.config)
             .map_err(|e| Error::config("config.toml", e.to_string()))?;
@@ -91,77 +118,6 @@ pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
 /// Loads the model to compute in f32, on the CPU.
 pub(crate) fn load_f32(context: Context<'_>) -> Result<Model> {
     encoder::load(&refine::in_f32(&context.config.encoder), context.hub)
-}
-
-/// Rows of the embedded `shards`.
-pub(crate) fn embedded_rows<'a>(
-    run: &RunDir,
-    shards: impl IntoIterator<Item = &'a Shard>,
-) -> Result<u64> {
-    let rows = |shard: &Shard| {
-        run.shard_marker(Stage::Embed, &shard.name).map(|m| m.map_or(0, |m| m.rows))
-    };
-    shards.into_iter().map(rows).sum()
-}
-
-/// Shards that a stage could not do.
-#[derive(Debug)]
-pub(crate) struct Failures {
-    total: usize,
-    errors: Vec<Error>,
-}
-
-impl Failures {
-    /// For a stage that has `total` shards to do.
-    pub(crate) fn of(total: usize) -> Self {
-        Self { total, errors: Vec::new() }
-    }
-
-    /// Records the failure of `shard` when its data is to blame; anything else ends the stage.
-    pub(crate) fn record(&mut self, shard: &str, error: Error) -> Result<()> {
-        match error {
-            Error::Decode { .. }
-            | Error::Schema { .. }
-            | Error::Row { .. }
-            | Error::Missing { .. }
-            | Error::Verify { .. }
-            | Error::Model { .. } => {
-                // The only shard's error is the stage's, and told once.
-                if self.total > 1 {
-                    tracing::error!(shard, error = %chain(&error), "shard failed");
-                }
-                self.errors.push(error);
-                Ok(())
-            }
-            fatal => Err(fatal),
-        }
-    }
-
-    /// Nothing failed: fine. All failed: the first error. Else [`Error::Shards`].
-    pub(crate) fn finish(self) -> Result<()> {
-        let (failed, total) = (self.errors.len(), self.total);
-        match self.errors.into_iter().next() {
-            None => Ok(()),
-            Some(first) if failed == total => Err(first),
-            Some(_) => Err(Error::Shards { failed, total }),
-        }
-    }
-}
-
-/// Does `work` for all of `todo` in parallel; shards whose data is bad are reported and skipped.
-pub(crate) fn for_all_shards<T: Sync>(
-    todo: &[T],
-    name: impl Fn(&T) -> &str,
-    work: impl Fn(&T) -> Result<()> + Sync + Send,
-) -> Result<()> {
-    let outcomes: Vec<Result<()>> = todo.par_iter().map(work).collect();
-    let mut failures = Failures::of(todo.len());
-    for (shard, outcome) in todo.iter().zip(outcomes) {
-        if let Err(error) = outcome {
-            failures.record(name(shard), error)?;
-        }
-    }
-    failures.finish()
 }
 
 /// An error with its causes, in one line.

@@ -12,12 +12,12 @@ use serde_json::{Map, Value, json};
 
 use super::embed::FOREIGN_ENCODER;
 use super::texts::Texts;
-use super::{ALL_LANGUAGES, Context};
+use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
 use crate::config::{Dtype, HeadConfig, HeadKind, RunConfig};
 use crate::encoder::scoring_cards;
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, Head};
-use crate::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
+use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
 use crate::store::{DocumentColumns, write_scores_of};
 
 /// The heads of a run: by head name, then by language (or [`ALL_LANGUAGES`]).
@@ -39,9 +39,8 @@ struct Loaded {
 
 impl Heads {
     /// Loads every head that serves one of the run's languages.
-    pub fn load(context: Context<'_>) -> Result<Self> {
-        let languages = super::languages_of(context.run)?;
-        Self::find(&context.config.heads, Some(context.run), languages)
+    pub(crate) fn load(context: Context<'_>, embedded: &Embedded) -> Result<Self> {
+        Self::find(&context.config.heads, Some(context.run), embedded.languages())
     }
 
     /// Loads every one of `heads` that serves one of `languages`; those without a path were trained
@@ -220,21 +219,16 @@ fn head_path(
 /// name, else on the CPU.
 pub fn score(context: Context<'_>) -> Result<()> {
     let Context { run, .. } = context;
-    let plan = super::embed::finished_plan(run)?;
-    let mut heads = Heads::load(context)?;
+    let embedded = Embedded::of(run)?;
+    let mut heads = Heads::load(context, &embedded)?;
     same_encoder(context, &heads)?;
     let cards = scoring_cards(&context.config.encoder.device)?;
     context.freeze(Stage::Score, &heads.settings(!cards.is_empty()))?;
-    let mut todo = Vec::new();
-    for name in context.config.heads.keys() {
-        for shard in &plan.shards {
-            if !run.is_done(Stage::Score, &format!("{name}/{}", shard.name))? {
-                todo.push((name.as_str(), shard));
-            }
-        }
-    }
-    if todo.is_empty() {
-        return Ok(());
+    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let shards = &embedded.plan.shards;
+    let pieces = Pieces::of_scores(context, Stage::Score, &embedded.plan, &names)?;
+    if pieces.is_over() {
+        return pieces.seal(run);
     }
     for name in heads.by_name.keys() {
         for language in heads.languages.iter().filter(|l| heads.get(name, l).is_none()) {
@@ -242,15 +236,14 @@ pub fn score(context: Context<'_>) -> Result<()> {
         }
     }
     heads.score_on(&cards)?;
-    let rows = super::embedded_rows(run, todo.iter().map(|(_, shard)| *shard))?;
+    let rows = embedded.rows(pieces.work.own.iter().map(|piece| piece % shards.len()));
     context.progress.begin("score", Some(rows), "documents");
-    let outcome = super::for_all_shards(
-        &todo,
-        |&(_, shard)| &shard.name,
-        |&(name, shard)| score_shard(context, &heads, name, shard),
-    );
+    let outcome = pieces.for_all(context, |piece| {
+        score_shard(context, &heads, names[piece / shards.len()], &shards[piece % shards.len()])
+    });
     context.progress.end();
-    outcome
+    outcome?;
+    pieces.seal(run)
 }
 
 /// Refuses heads that were trained on the embeddings of another encoder than the corpus's.
@@ -283,7 +276,12 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     })
 }
 
-fn score_shard(context: Context<'_>, heads: &Heads, name: &str, shard: &Shard) -> Result<()> {
+fn score_shard(
+    context: Context<'_>,
+    heads: &Heads,
+    name: &str,
+    shard: &Shard,
+) -> Result<ShardMarker> {
     let run = context.run;
     let embedded = run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
     let write = |index: usize, scored: &ScoredPart| {
@@ -315,7 +313,7 @@ fn score_shard(context: Context<'_>, heads: &Heads, name: &str, shard: &Shard) -
             *marker.counts.entry(outcome.to_owned()).or_default() += rows;
         }
     }
-    run.mark_shard(Stage::Score, &format!("{name}/{}", shard.name), &marker)
+    Ok(marker)
 }
 
 /// Rows by what became of them.
@@ -349,23 +347,4 @@ impl ScoredPart {
         }
         counts
     }
-}
-
-/// The plan of a run that every head scored completely; [`Error::Missing`] otherwise.
-pub(crate) fn finished_plan(context: Context<'_>) -> Result<Plan> {
-    let plan = super::embed::finished_plan(context.run)?;
-    for name in context.config.heads.keys() {
-        for shard in &plan.shards {
-            if !context.run.is_done(Stage::Score, &format!("{name}/{}", shard.name))? {
-                return Err(Error::Missing {
-                    path: context.run.root().display().to_string(),
-                    reason: format!(
-                        "shard {} is not scored by `{name}` yet; run `polysift score`",
-                        shard.name
-                    ),
-                });
-            }
-        }
-    }
-    Ok(plan)
 }

@@ -1,26 +1,44 @@
-//! How far a run is, from its markers alone.
+//! How far a run is, from its markers alone, and what of it is left for whom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::refine::Refinement;
+use super::{ALL_LANGUAGES, Context, score_keys};
+use crate::config::RunConfig;
 use crate::error::Result;
-use crate::run::{RunDir, Stage};
+use crate::run::{Encoded, Failure, Plan, RunDir, Stage, Summary, Worker};
 
 /// Progress of a stage.
 #[derive(Debug, Clone, Serialize)]
 pub struct StageStatus {
     /// The stage.
     pub stage: Stage,
-    /// Pieces of work that are done (shards; heads; shards times heads).
+    /// Pieces of work that are done (shards; heads; shards times heads; languages).
     pub done: usize,
     /// Pieces of work in all, where that is known.
     pub total: Option<usize>,
+    /// Pieces that processes have in their hands, or had when they died.
+    pub leased: usize,
+    /// Pieces that could not be done when they were tried last.
+    pub failed: BTreeMap<String, Failure>,
     /// Rows accounted for by what is done.
     pub rows: u64,
     /// Rows by what became of them.
     pub counts: BTreeMap<String, u64>,
+}
+
+/// A process that works in the run directory.
+#[derive(Debug, Clone, Serialize)]
+pub struct WorkerStatus {
+    /// Name of the machine.
+    pub host: String,
+    /// Process id there.
+    pub pid: u32,
+    /// Whether it is known to be alive, or was only seen.
+    pub is_alive: bool,
 }
 
 /// Status of a run.
@@ -38,6 +56,8 @@ pub struct RunStatus {
     pub rejects: u64,
     /// Stage by stage; the refine stage only where it was begun.
     pub stages: Vec<StageStatus>,
+    /// Processes at work.
+    pub workers: Vec<WorkerStatus>,
     /// What the refine stage did, once it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refinement: Option<Refinement>,
@@ -53,52 +73,165 @@ impl RunStatus {
 /// Reads the status of `run`; `heads` are the names of its heads.
 pub fn status(run: &RunDir, heads: &[&str]) -> Result<RunStatus> {
     let plan = run.plan()?;
-    let mut result = RunStatus {
-        shards: plan.shards.len(),
-        input_bytes: plan.bytes(),
-        documents: 0,
-        tokens: 0,
-        rejects: 0,
-        stages: Vec::new(),
-        refinement: Refinement::read(run)?,
-    };
-    for shard in &plan.shards {
-        for part in run.part_markers(shard)? {
-            result.documents += part.documents;
-            result.tokens += part.tokens;
-            result.rejects += part.rejects;
-        }
-    }
-    let names: Vec<String> = plan.shards.iter().map(|s| s.name.clone()).collect();
-    let scores: Vec<String> =
-        heads.iter().flat_map(|h| names.iter().map(move |n| format!("{h}/{n}"))).collect();
+    let names = plan.names();
+    let scores = score_keys(&plan, heads);
+    let embedded = run.marked(Stage::Embed, &names)?;
+    let encoded = encoded(run, &plan, &embedded)?;
+    let mut stages = vec![stage_status(run, Stage::Embed, &names, embedded)?];
     let is_refined = run.frozen_settings(Stage::Refine)?.is_some();
     for (stage, keys) in [
-        (Stage::Embed, names.as_slice()),
-        (Stage::Score, &scores),
+        (Stage::Score, scores.as_slice()),
         (Stage::Refine, &scores),
-        (Stage::Threshold, &[super::ALL_LANGUAGES.to_owned()]),
+        (Stage::Threshold, &[ALL_LANGUAGES.to_owned()]),
         (Stage::Export, &names),
     ] {
-        if stage == Stage::Refine && !is_refined {
-            continue;
+        if stage != Stage::Refine || is_refined {
+            stages.push(stage_status(run, stage, keys, run.marked(stage, keys)?)?);
         }
-        result.stages.push(stage_status(run, stage, keys)?);
     }
-    Ok(result)
+    let workers = Worker::onlooker(run).live()?.into_iter().map(|(identity, liveness)| {
+        let is_alive = liveness == crate::run::Liveness::Alive;
+        WorkerStatus { host: identity.host, pid: identity.pid, is_alive }
+    });
+    Ok(RunStatus {
+        shards: plan.shards.len(),
+        input_bytes: plan.bytes(),
+        documents: encoded.documents,
+        tokens: encoded.tokens,
+        rejects: encoded.rejects,
+        stages,
+        workers: workers.collect(),
+        refinement: Refinement::read(run)?,
+    })
 }
 
-fn stage_status(run: &RunDir, stage: Stage, keys: &[String]) -> Result<StageStatus> {
-    let mut status =
-        StageStatus { stage, done: 0, total: Some(keys.len()), rows: 0, counts: BTreeMap::new() };
-    for key in keys {
-        if let Some(marker) = run.shard_marker(stage, key)? {
-            status.done += 1;
-            status.rows += marker.rows;
-            for (name, count) in marker.counts {
-                *status.counts.entry(name).or_default() += count;
-            }
+/// What was encoded so far, also of shards that are not done.
+fn encoded(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<Encoded> {
+    let of_shard = |(shard, summary): (&_, &Option<Summary>)| -> Result<Encoded> {
+        let mut sum = Encoded::default();
+        match summary {
+            Some(summary) => sum.add(&summary.encoded.unwrap_or_default()),
+            None => run.part_markers(shard)?.iter().for_each(|part| sum.add(&part.encoded)),
+        }
+        Ok(sum)
+    };
+    let all = plan.shards.par_iter().zip(embedded).map(of_shard);
+    all.try_reduce(Encoded::default, |mut sum, part| {
+        sum.add(&part);
+        Ok(sum)
+    })
+}
+
+fn stage_status(
+    run: &RunDir,
+    stage: Stage,
+    keys: &[String],
+    summaries: Vec<Option<Summary>>,
+) -> Result<StageStatus> {
+    let mut status = StageStatus {
+        stage,
+        done: 0,
+        total: Some(keys.len()),
+        leased: run.leased(stage)?.len(),
+        failed: run.failures(stage)?,
+        rows: 0,
+        counts: BTreeMap::new(),
+    };
+    for summary in summaries.into_iter().flatten() {
+        status.done += 1;
+        status.rows += summary.rows;
+        for (name, count) in summary.counts {
+            *status.counts.entry(name).or_default() += count;
         }
     }
     Ok(status)
+}
+
+/// What is left of a stage for those that would do it in `num_shares` shares.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unfinished {
+    /// The stage.
+    pub stage: Stage,
+    /// Pieces that are not done.
+    pub pieces: usize,
+    /// Number of shares.
+    pub num_shares: u32,
+    /// Those that have such pieces.
+    pub shares: Vec<u32>,
+}
+
+/// What is left of `stage`, or of the first stage that is not done; `None`: nothing. Without `num_shares`
+/// every shard is a share of its own.
+///
+/// # Errors
+/// [`Error::Missing`](crate::Error::Missing) where there is no plan; those of reading markers.
+pub fn unfinished(
+    context: Context<'_>,
+    stage: Option<Stage>,
+    num_shares: Option<u32>,
+) -> Result<Option<Unfinished>> {
+    let Context { run, config, .. } = context;
+    let plan = run.plan()?;
+    let num_shares = num_shares.unwrap_or(plan.shards.len().max(1) as u32);
+    let stages = match stage {
+        Some(stage) => vec![stage],
+        None => stages_of(config),
+    };
+    for stage in stages {
+        let (keys, share_of) = shares(context, &plan, stage, num_shares)?;
+        let is_left: Vec<bool> =
+            keys.par_iter().map(|key| Ok(!run.is_done(stage, key)?)).collect::<Result<_>>()?;
+        let left = is_left.iter().zip(share_of).filter(|(is_left, _)| **is_left);
+        let left: Vec<u32> = left.map(|(_, share)| share).collect();
+        if !left.is_empty() {
+            let pieces = left.len();
+            let shares = left.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+            return Ok(Some(Unfinished { stage, pieces, num_shares, shares }));
+        }
+    }
+    Ok(None)
+}
+
+/// The stages that a run of `config` has.
+pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
+    let is_trained = config.heads.values().any(|head| !head.train.is_empty());
+    let is_wanted = |stage: &Stage| match stage {
+        Stage::Embed | Stage::Score | Stage::Threshold | Stage::Export => true,
+        Stage::Train => is_trained,
+        Stage::Refine => config.selection.refine,
+    };
+    Stage::ALL.into_iter().filter(is_wanted).collect()
+}
+
+/// The pieces of `stage`, and which of `num_shares` shares each belongs to.
+fn shares(
+    context: Context<'_>,
+    plan: &Plan,
+    stage: Stage,
+    num_shares: u32,
+) -> Result<(Vec<String>, Vec<u32>)> {
+    let of_shards = plan.shares(num_shares);
+    let dealt = |keys: Vec<String>| {
+        let shares = (0..keys.len()).map(|piece| piece as u32 % num_shares).collect();
+        (keys, shares)
+    };
+    Ok(match stage {
+        Stage::Embed | Stage::Export => (plan.names(), of_shards),
+        Stage::Score => {
+            let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+            (score_keys(plan, &heads), heads.iter().flat_map(|_| of_shards.clone()).collect())
+        }
+        Stage::Train => dealt(super::train::keys(context)?),
+        Stage::Refine if super::refine::is_exact(context.run)? => dealt(Vec::new()),
+        Stage::Refine => dealt(vec![ALL_LANGUAGES.to_owned()]),
+        Stage::Threshold => {
+            let languages: Vec<String> = super::languages_of(context.run)?.into_iter().collect();
+            let mut are_done = languages.iter().map(|key| context.run.is_done(stage, key));
+            // Whoever does the last language writes the reports too.
+            match are_done.find(|done| !matches!(done, Ok(true))) {
+                None => dealt(vec![ALL_LANGUAGES.to_owned()]),
+                Some(_) => dealt(languages),
+            }
+        }
+    })
 }

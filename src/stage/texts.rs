@@ -21,7 +21,7 @@ impl<'a> Texts<'a> {
     /// Opens the input of `shard`; [`Error::Verify`] if it is no longer the planned file.
     pub(super) fn open(context: Context<'_>, shard: &'a Shard) -> Result<Self> {
         let reader = DocumentReader::open(&shard.input()?, &context.config.input)?;
-        Ok(Self { shard, reader, block: Vec::new().into_iter(), next_row: 0 })
+        Ok(Self { shard, reader, block: Vec::new().into_iter(), next_row: shard.first_row() })
     }
 
     /// The text of `row`, where rows ascend from call to call; `num_bytes` is its length when it was

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::corpus::{ScoreFiles, ScoredCorpus};
 use super::score::Heads;
-use super::{ALL_LANGUAGES, Context};
+use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
 use crate::config::RunConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::head::AnyHead;
-use crate::run::{PartFile, Plan, RunDir, ShardMarker, Stage};
+use crate::run::{PartFile, RunDir, ShardMarker, Stage};
 use crate::select::{Cut, CutKind, CutReport, HeadInfo, Selection, plan_cuts, select};
 use crate::store::FileStamp;
 
@@ -42,53 +42,77 @@ pub(crate) fn cuts_of(context: Context<'_>, language: &str, heads: &Heads) -> Re
     Ok(cuts)
 }
 
-/// Finds the cuts of every language and writes `selection/<lang>.json` and `thresholds/<head>.json`.
+/// Finds the cuts of every language and writes `selection/<lang>.json`; where all are there, also
+/// `thresholds/<head>.json`. Languages are shared out, since each is decided on its own.
 pub fn threshold(context: Context<'_>) -> Result<()> {
     let Context { run, config, .. } = context;
-    let plan = super::score::finished_plan(context)?;
-    let heads = Heads::load(context)?;
+    let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(run, &names)?;
+    let heads = Heads::load(context, &embedded)?;
     let languages = heads.languages();
     // The scores have to be those of these heads, and the cuts possible, before anything is frozen.
-    run.freeze(Stage::Score, &heads.settings_of_scores(run)?)?;
+    run.check_frozen(Stage::Score, &heads.settings_of_scores(run)?)?;
     let scores = ScoreFiles::selected(context)?;
     if scores == ScoreFiles::Refined {
-        run.freeze(Stage::Refine, &super::refine::settings(context, &heads))?;
+        run.check_frozen(Stage::Refine, &super::refine::settings(context, &heads))?;
     }
     for language in languages {
         cuts_of(context, language, &heads)?;
     }
     context.freeze(Stage::Threshold, &settings(config, languages))?;
-    if run.is_done(Stage::Threshold, ALL_LANGUAGES)? {
-        return Ok(());
-    }
-    context.progress.begin("threshold", Some(languages.len() as u64), "languages");
-    let mut files = Vec::new();
-    let mut reports: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
-    let outcome: Result<()> = languages.iter().try_for_each(|language| {
+    let languages: Vec<String> = languages.iter().cloned().collect();
+    let pieces = Pieces::dealt(context, Stage::Threshold, languages.clone())?;
+    context.progress.begin("threshold", Some(pieces.left as u64), "languages");
+    let outcome = pieces.for_all(context, |piece| {
         context.stop.check()?;
-        let selection = select_language(context, &plan, &heads, language, scores)?;
+        let language = &languages[piece];
+        let selection = select_language(context, &embedded, &heads, language, scores)?;
         let path = run.selection_file(language);
-        files.push(part_file(run, &path, run.write_json(&path, &selection)?));
-        for cut in &selection.cuts {
-            let by_language = reports.entry(cut.cut.head_name.clone()).or_default();
-            let cuts = by_language.entry(language.clone()).or_insert_with(|| json!([]));
-            if let Some(cuts) = cuts.as_array_mut() {
-                cuts.push(cut_report(cut));
-            }
-        }
+        let file = part_file(run, &path, run.write_json(&path, &selection)?);
         context.progress.advance(1, 0);
-        Ok(())
+        Ok(ShardMarker { rows: 1, files: vec![file], ..ShardMarker::default() })
     });
     context.progress.end();
     outcome?;
-    for (head, by_language) in reports {
-        let path = run.path("thresholds").join(format!("{head}.json"));
-        let stamp = run.write_json(&path, &head_report(context, &heads, &head, by_language)?)?;
-        files.push(part_file(run, &path, stamp));
+    if pieces.are_done(run)? {
+        report(context, &heads, &languages)?;
     }
-    let rows = languages.len() as u64;
-    let marker = ShardMarker { rows, files, counts: BTreeMap::new() };
-    run.mark_shard(Stage::Threshold, ALL_LANGUAGES, &marker)
+    Ok(())
+}
+
+/// Writes `thresholds/<head>.json` from the cuts of all `languages`, and marks the stage done.
+fn report(context: Context<'_>, heads: &Heads, languages: &[String]) -> Result<()> {
+    let run = context.run;
+    let pieces = Pieces::new(context, Stage::Threshold, vec![ALL_LANGUAGES.to_owned()], &[0])?;
+    pieces.for_all(context, |_| {
+        let mut files = Vec::new();
+        let mut reports: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
+        for language in languages {
+            let marker = run.shard_marker(Stage::Threshold, language)?.unwrap_or_default();
+            files.extend(marker.files);
+            for cut in &stored_selection(run, language)?.cuts {
+                let by_language = reports.entry(cut.cut.head_name.clone()).or_default();
+                let cuts = by_language.entry(language.clone()).or_insert_with(|| json!([]));
+                if let Some(cuts) = cuts.as_array_mut() {
+                    cuts.push(cut_report(cut));
+                }
+            }
+        }
+        for (head, by_language) in reports {
+            let path = run.path("thresholds").join(format!("{head}.json"));
+            let stamp = run.write_json(&path, &head_report(context, heads, &head, by_language)?)?;
+            files.push(part_file(run, &path, stamp));
+        }
+        Ok(ShardMarker { rows: languages.len() as u64, files, ..ShardMarker::default() })
+    })
+}
+
+/// The cuts of `language` as they were written.
+pub(crate) fn stored_selection(run: &RunDir, language: &str) -> Result<Selection> {
+    run.read_json(&run.selection_file(language))?.ok_or_else(|| Error::Missing {
+        path: run.root().display().to_string(),
+        reason: "the thresholds are not computed yet; run `polysift threshold`".into(),
+    })
 }
 
 fn part_file(run: &RunDir, path: &Path, stamp: FileStamp) -> PartFile {
@@ -98,13 +122,13 @@ fn part_file(run: &RunDir, path: &Path, stamp: FileStamp) -> PartFile {
 /// Computes the cuts of one language from the stored scores in `files`.
 pub(crate) fn select_language(
     context: Context<'_>,
-    plan: &Plan,
+    embedded: &Embedded,
     heads: &Heads,
     language: &str,
     files: ScoreFiles,
 ) -> Result<Selection> {
     let cuts = cuts_of(context, language, heads)?;
-    let corpus = ScoredCorpus::open(context, plan, language, files)?;
+    let corpus = ScoredCorpus::open(context, embedded, language, files);
     select(&corpus, &cuts, context.config.selection.mode)
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{ALL_LANGUAGES, Context};
+use super::{ALL_LANGUAGES, Context, Pieces};
 use crate::config::{Chunks, HeadConfig, HeadKind};
 use crate::encoder::Model;
 use crate::error::Result;
@@ -25,6 +25,8 @@ struct Job<'a> {
     head: &'a HeadConfig,
     language: String,
     files: Vec<InputFile>,
+    /// Fingerprints of the files.
+    digests: Vec<String>,
 }
 
 impl Job<'_> {
@@ -40,7 +42,6 @@ impl Job<'_> {
 
 /// Trains every head that has samples and is not trained yet, for the languages of the run.
 pub fn train(context: Context<'_>) -> Result<()> {
-    let Context { run, .. } = context;
     let jobs = jobs(context)?;
     if jobs.is_empty() {
         tracing::warn!(
@@ -55,22 +56,27 @@ pub fn train(context: Context<'_>) -> Result<()> {
     };
     let settings = settings(context, &jobs, model.as_ref());
     super::embed::freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
-    let mut todo = Vec::new();
-    for job in &jobs {
-        if !run.is_done(Stage::Train, &job.key())? {
-            todo.push(job);
-        }
-    }
-    if todo.is_empty() {
+    let keys = jobs.iter().map(Job::key).collect();
+    let pieces = Pieces::dealt(context, Stage::Train, keys)?;
+    if pieces.is_over() {
         return Ok(());
     }
-    context.progress.begin("train", Some(todo.len() as u64), "heads");
-    let outcome = todo.into_iter().try_for_each(|job| match &model {
-        Some(model) if !job.is_text() => train_one(context, model, job),
-        _ => train_text(context, job),
+    context.progress.begin("train", Some(pieces.left as u64), "heads");
+    // One after another: each uses all threads.
+    let outcome = pieces.for_all_in_turn(context, |piece| {
+        let marker = match &model {
+            Some(model) if !jobs[piece].is_text() => train_one(context, model, &jobs[piece]),
+            _ => train_text(context, &jobs[piece]),
+        };
+        marker.inspect(|_| context.progress.advance(1, 0))
     });
     context.progress.end();
     outcome
+}
+
+/// Keys of the heads to train.
+pub(crate) fn keys(context: Context<'_>) -> Result<Vec<String>> {
+    Ok(jobs(context)?.iter().map(Job::key).collect())
 }
 
 fn jobs(context: Context<'_>) -> Result<Vec<Job<'_>>> {
@@ -81,7 +87,8 @@ fn jobs(context: Context<'_>) -> Result<Vec<Job<'_>>> {
             if language == ALL_LANGUAGES
                 || languages.as_ref().is_none_or(|known| known.contains(&language))
             {
-                jobs.push(Job { name, head, language, files });
+                let digests = files.iter().map(InputFile::fingerprint).collect::<Result<_>>()?;
+                jobs.push(Job { name, head, language, files, digests });
             } else {
                 tracing::info!(head = %name, %language, "samples of a language without documents");
             }
@@ -95,7 +102,6 @@ fn corpus_languages(context: Context<'_>) -> Result<Option<BTreeSet<String>>> {
     if context.config.input.files.is_empty() {
         return Ok(None);
     }
-    super::embed::finished_plan(context.run)?;
     super::languages_of(context.run).map(Some)
 }
 
@@ -113,8 +119,7 @@ fn settings(context: Context<'_>, jobs: &[Job<'_>], model: Option<&Model>) -> Va
                    "activation": job.head.activation(job.name), "label": job.head.label(),
                    "references": job.head.references(), "samples": {}})
         });
-        head["samples"][&job.language] =
-            job.files.iter().map(|f| Value::String(f.fingerprint.clone())).collect();
+        head["samples"][&job.language] = json!(job.digests);
     }
     let mut settings = json!({"seed": context.config.seed});
     if model.is_some() {
@@ -125,7 +130,7 @@ fn settings(context: Context<'_>, jobs: &[Job<'_>], model: Option<&Model>) -> Va
     settings
 }
 
-fn train_one(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<()> {
+fn train_one(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<ShardMarker> {
     let Context { config, run, .. } = context;
     context.stop.check()?;
     let samples = embed_samples(context, model, job)?;
@@ -140,18 +145,18 @@ fn train_one(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<()> {
             provenance: Provenance {
                 model: info.model.clone(),
                 encoder_digest: info.digest.clone(),
-                data_digests: job.files.iter().map(|f| f.fingerprint.clone()).collect(),
+                data_digests: job.digests.clone(),
             },
         },
         context.stop,
     )?;
     let path = run.head_file(job.name, &job.language);
     let stamp = write_atomic(&path, &head.to_bytes()?)?;
-    done(context, job, samples.labels.len(), [(path, stamp)])
+    Ok(marker(run, samples.labels.len(), [(path, stamp)]))
 }
 
 /// Trains a fastText head.
-fn train_text(context: Context<'_>, job: &Job<'_>) -> Result<()> {
+fn train_text(context: Context<'_>, job: &Job<'_>) -> Result<ShardMarker> {
     context.stop.check()?;
     let mut samples = TextSamples::default();
     for sample in labelled(context, job)?.samples {
@@ -166,29 +171,24 @@ fn train_text(context: Context<'_>, job: &Job<'_>) -> Result<()> {
         config: job.head,
         samples: &samples,
         seed: context.config.seed.0,
-        data_digests: job.files.iter().map(|f| f.fingerprint.clone()).collect(),
+        data_digests: job.digests.clone(),
     };
     let path = context.run.text_head_file(job.name, &job.language);
     let (_, [model, card]) = train_text_head(&request, &path, context.stop)?;
     let card_path = FastTextHead::card_path(&path);
-    done(context, job, samples.labels.len(), [(path, model), (card_path, card)])
+    Ok(marker(context.run, samples.labels.len(), [(path, model), (card_path, card)]))
 }
 
-/// Marks the head of `job` as trained on `num_samples`.
-fn done<const N: usize>(
-    context: Context<'_>,
-    job: &Job<'_>,
+/// The marker of a head trained on `num_samples`.
+fn marker<const N: usize>(
+    run: &RunDir,
     num_samples: usize,
     files: [(PathBuf, FileStamp); N],
-) -> Result<()> {
-    let (run, rows) = (context.run, num_samples as u64);
+) -> ShardMarker {
+    let rows = num_samples as u64;
     let part =
         |(path, stamp): (PathBuf, FileStamp)| PartFile { path: run.relative(&path), rows, stamp };
-    let files = files.into_iter().map(part).collect();
-    let marker = ShardMarker { rows, files, counts: BTreeMap::new() };
-    run.mark_shard(Stage::Train, &job.key(), &marker)?;
-    context.progress.advance(1, 0);
-    Ok(())
+    ShardMarker { rows, files: files.into_iter().map(part).collect(), ..ShardMarker::default() }
 }
 
 /// The card of the head `name` of `run` that was trained for `language`, if it was.

@@ -8,10 +8,12 @@ use super::corpus::ScoreFiles;
 use super::export::selections;
 use super::score::Heads;
 use super::threshold::select_language;
-use super::{ALL_LANGUAGES, Context};
+use super::{ALL_LANGUAGES, Context, Embedded};
+use crate::config::RunConfig;
 use crate::error::{Error, Result};
+use crate::remote::{self, is_url};
 use crate::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
-use crate::store::stamp;
+use crate::store::{parquet_rows, stamp};
 
 /// What was checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -33,22 +35,29 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     let mut checks =
         Checks { context, begun: Vec::new(), verified: Verified::default(), files: Vec::new() };
     checks.frozen()?;
+    checks.verified.problems.extend(problems(&plan.shards, |shard| {
+        context.stop.check()?;
+        wrong_input(shard)
+    })?);
     for shard in &plan.shards {
         checks.shard(shard);
     }
-    for (key, marker) in run.markers(Stage::Train)? {
-        checks.take(marker, || format!("train: the marker of {key} cannot be read"));
+    for key in run.done_keys(Stage::Train)? {
+        checks.marker(Stage::Train, &key);
     }
     if checks.begun.contains(&Stage::Refine) {
         checks.rounds(&plan)?;
     }
     if checks.begun.contains(&Stage::Threshold) {
         checks.marker(Stage::Threshold, ALL_LANGUAGES);
-        checks.cuts(&plan)?;
+        checks.cuts()?;
     }
     let Checks { mut verified, files, .. } = checks;
     verified.files = files.len() as u64;
-    verified.problems.extend(wrong_digests(context, &files)?);
+    verified.problems.extend(problems(&files, |file| {
+        context.stop.check()?;
+        wrong_file(run, file)
+    })?);
     Ok(verified)
 }
 
@@ -63,7 +72,7 @@ struct Checks<'a> {
 }
 
 impl Checks<'_> {
-    /// Finds the stages that were begun; all of them where `run.json` cannot be read.
+    /// Finds the stages that were begun; all of them where their settings cannot be read.
     fn frozen(&mut self) -> Result<()> {
         for stage in Stage::ALL {
             match self.context.run.frozen_settings(stage) {
@@ -78,7 +87,7 @@ impl Checks<'_> {
             }
         }
         if !self.begun.contains(&Stage::Embed) {
-            self.verified.problems.push("run.json does not know the embed stage".to_owned());
+            self.verified.problems.push("the settings of the embed stage are not there".to_owned());
         }
         Ok(())
     }
@@ -113,11 +122,6 @@ impl Checks<'_> {
     /// What the stages say of one shard, against each other and against the exported files.
     fn shard(&mut self, shard: &Shard) {
         let context = self.context;
-        if shard.file.exists()
-            && let Err(error) = shard.input()
-        {
-            self.verified.problems.push(super::chain(&error));
-        }
         let Some(embedded) = self.marker(Stage::Embed, &shard.name) else { return };
         self.verified.rows += embedded.rows;
         let mut later = Vec::new();
@@ -141,7 +145,7 @@ impl Checks<'_> {
                 ));
             }
             if stage == Stage::Export {
-                exported_rows(context.run, &marker, &mut self.verified.problems);
+                exported_rows(context.config, &marker, &mut self.verified.problems);
             }
         }
     }
@@ -172,10 +176,14 @@ impl Checks<'_> {
     }
 
     /// Recomputes the cuts of every language and compares them with the stored ones.
-    fn cuts(&mut self, plan: &Plan) -> Result<()> {
-        let (stored, heads) = match (selections(self.context.run), Heads::load(self.context)) {
-            (Ok(stored), Ok(heads)) => (stored, heads),
-            (Err(error), _) | (_, Err(error)) => {
+    fn cuts(&mut self) -> Result<()> {
+        let found = Embedded::of(self.context.run).and_then(|embedded| {
+            let stored = selections(self.context.run, embedded.languages())?;
+            Ok((Heads::load(self.context, &embedded)?, stored, embedded))
+        });
+        let (heads, stored, embedded) = match found {
+            Ok(found) => found,
+            Err(error) => {
                 self.verified.problems.push(super::chain(&error));
                 return Ok(());
             }
@@ -193,7 +201,7 @@ impl Checks<'_> {
             }
         };
         for (language, stored) in stored {
-            match select_language(self.context, plan, &heads, &language, files) {
+            match select_language(self.context, &embedded, &heads, &language, files) {
                 Ok(recomputed) if recomputed == stored => {}
                 Ok(_) => self
                     .verified
@@ -209,21 +217,17 @@ impl Checks<'_> {
 }
 
 /// Rows of the exported files against the counts of the marker.
-fn exported_rows(run: &RunDir, marker: &ShardMarker, problems: &mut Vec<String>) {
+fn exported_rows(config: &RunConfig, marker: &ShardMarker, problems: &mut Vec<String>) {
+    let to = config.export.to.as_deref();
     let mut by_folder: BTreeMap<&str, u64> = BTreeMap::new();
     for file in &marker.files {
-        let reason = match file.path.strip_prefix("removed/") {
+        let below = to.map_or(Some(file.path.as_str()), |to| file.path.strip_prefix(to));
+        let below = below.unwrap_or_default().trim_start_matches('/');
+        let reason = match below.strip_prefix("removed/") {
             Some(rest) => rest.split('/').next().unwrap_or_default(),
             None => "kept",
         };
         *by_folder.entry(reason).or_default() += file.rows;
-        match crate::store::parquet_rows(&run.path(&file.path)) {
-            Ok(rows) if rows == file.rows => {}
-            Ok(rows) => {
-                problems.push(format!("{}: holds {rows} rows, not {}", file.path, file.rows));
-            }
-            Err(error) => problems.push(super::chain(&error)),
-        }
     }
     for (reason, rows) in by_folder {
         let counted = marker.counts.get(reason).copied().unwrap_or_default();
@@ -233,17 +237,49 @@ fn exported_rows(run: &RunDir, marker: &ShardMarker, problems: &mut Vec<String>)
     }
 }
 
-fn wrong_digests(context: Context<'_>, files: &[PartFile]) -> Result<Vec<String>> {
-    let wrong: Vec<Option<String>> = files
-        .par_iter()
-        .map(|file| {
-            context.stop.check()?;
-            Ok(match stamp(&context.run.path(&file.path)) {
-                Ok(found) if found == file.stamp => None,
-                Ok(_) => Some(format!("{}: changed since it was written", file.path)),
-                Err(error) => Some(super::chain(&error)),
-            })
-        })
-        .collect::<Result<_>>()?;
-    Ok(wrong.into_iter().flatten().collect())
+/// What `check` finds wrong with each of `all`, in their order; a store that does not answer ends it.
+fn problems<T: Sync>(
+    all: &[T],
+    check: impl Fn(&T) -> Result<Option<String>> + Sync,
+) -> Result<Vec<String>> {
+    let of_one = |one: &T| match check(one) {
+        Err(error @ (Error::Stopped | Error::Store { .. } | Error::Hub { .. })) => Err(error),
+        Err(error) => Ok(Some(super::chain(&error))),
+        found => found,
+    };
+    let found: Vec<Option<String>> = all.par_iter().map(of_one).collect::<Result<_>>()?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// An input that is gone is not needed any more; one that is there has to be the planned one.
+fn wrong_input(shard: &Shard) -> Result<Option<String>> {
+    match shard.input() {
+        Ok(_) | Err(Error::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What is wrong with `file`: its digest, or of an object what its store tells of it; and the rows of
+/// an exported file.
+fn wrong_file(run: &RunDir, file: &PartFile) -> Result<Option<String>> {
+    let is_same = if is_url(&file.path) {
+        let version = remote::stat(&file.path)?;
+        // A store that names no content has told its size.
+        let is_named_so = file.stamp.etag.is_none() || version.tag == file.stamp.etag;
+        version.bytes == file.stamp.bytes && is_named_so
+    } else {
+        stamp(&run.path(&file.path))? == file.stamp
+    };
+    if !is_same {
+        return Ok(Some(format!("{}: changed since it was written", file.path)));
+    }
+    let is_exported = is_url(&file.path)
+        || ["export/", "removed/"].iter().any(|folder| file.path.starts_with(folder));
+    if is_exported {
+        let rows = parquet_rows(&run.located(file))?;
+        if rows != file.rows {
+            return Ok(Some(format!("{}: holds {rows} rows, not {}", file.path, file.rows)));
+        }
+    }
+    Ok(None)
 }

@@ -33,6 +33,9 @@ pub struct FileStamp {
     pub bytes: u64,
     /// BLAKE3 digest, 64 lower-case hexadecimal digits.
     pub blake3: String,
+    /// What the store of an object calls its content, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
 }
 
 /// A file under construction; dropped without [`AtomicFile::commit`] it leaves nothing behind.
@@ -104,15 +107,44 @@ impl AtomicFile {
 
     /// Puts the file on disk and gives it its name, replacing a file of that name.
     pub fn commit(mut self) -> Result<FileStamp> {
+        self.sync()?;
+        fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
+        self.renamed = true;
+        self.named()
+    }
+
+    /// As [`AtomicFile::commit`], but a file of that name stays as it is, and `None` says so: of
+    /// several processes that commit one name, one succeeds.
+    pub fn commit_new(mut self) -> Result<Option<FileStamp>> {
+        self.sync()?;
+        match fs::hard_link(&self.temporary, &self.path) {
+            Ok(()) => self.named().map(Some),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+            // A file system without links: the check and the rename are two steps there.
+            Err(_) if !self.path.exists() => {
+                fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
+                self.renamed = true;
+                self.named().map(Some)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Puts all that was written on disk.
+    fn sync(&mut self) -> Result<()> {
         self.writer.flush().map_err(Error::io(&self.path, "write"))?;
         self.writer.get_ref().file.sync_all().map_err(Error::io(&self.path, "sync"))?;
         boundary();
-        fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
-        self.renamed = true;
+        Ok(())
+    }
+
+    /// Puts the new name on disk.
+    fn named(&self) -> Result<FileStamp> {
         boundary();
         sync_directory(directory(&self.path)).map_err(Error::io(&self.path, "sync"))?;
         let hashed = self.writer.get_ref();
-        Ok(FileStamp { bytes: hashed.bytes, blake3: hashed.hasher.finalize().to_hex().to_string() })
+        let blake3 = hashed.hasher.finalize().to_hex().to_string();
+        Ok(FileStamp { bytes: hashed.bytes, blake3, etag: None })
     }
 }
 
@@ -142,17 +174,45 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<FileStamp> {
     file.commit()
 }
 
+/// Writes `bytes` as the file `path` unless there is one; whether it did.
+pub fn write_new(path: &Path, bytes: &[u8]) -> Result<bool> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(bytes).map_err(Error::io(path, "write"))?;
+    Ok(file.commit_new()?.is_some())
+}
+
 /// Size and digest of the file `path`, read from its start to its end.
 pub fn stamp(path: &Path) -> Result<FileStamp> {
     let file = File::open(path).map_err(Error::io(path, "open"))?;
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(file).map_err(Error::io(path, "read"))?;
-    Ok(FileStamp { bytes: hasher.count(), blake3: hasher.finalize().to_hex().to_string() })
+    let blake3 = hasher.finalize().to_hex().to_string();
+    Ok(FileStamp { bytes: hasher.count(), blake3, etag: None })
+}
+
+/// Removes the temporary files of `path`, which killed processes left beside it.
+pub(crate) fn remove_temporaries_of(path: &Path) -> Result<()> {
+    let prefix = format!(".{}", path.file_name().unwrap_or_default().to_string_lossy());
+    let dir = directory(path);
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io(dir, "list")(error)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(Error::io(dir, "list"))?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(&prefix) && is_temporary(&name) {
+            fs::remove_file(entry.path()).map_err(Error::io(&entry.path(), "remove"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes the temporary files that killed processes left in `dir` and below it, and says how
 /// many there were; a missing `dir` has none. Only names made by [`AtomicFile`] are touched, but
-/// those of a process that still writes there too: call it before writing starts.
+/// those of a process that still writes there too: call it where nobody does.
 pub fn remove_temporaries(dir: &Path) -> Result<u64> {
     let mut num_removed = 0;
     let mut pending = vec![dir.to_owned()];
@@ -213,7 +273,7 @@ fn sync_directory(dir: &Path) -> io::Result<()> {
 }
 
 /// A place where a kill would hurt; see [`KILL_AT`]. Costs one load when the variable is not set.
-fn boundary() {
+pub(crate) fn boundary() {
     static AT: OnceLock<Option<u64>> = OnceLock::new();
     static PASSED: AtomicU64 = AtomicU64::new(0);
     let at = AT.get_or_init(|| std::env::var(KILL_AT).ok().and_then(|at| at.parse().ok()));
@@ -255,7 +315,7 @@ mod tests {
         // BLAKE3 of the empty input, from the paper's test vectors.
         let empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
         let stamped = write_atomic(&dir.path().join("empty"), b"")?;
-        assert_eq!(stamped, FileStamp { bytes: 0, blake3: empty.into() });
+        assert_eq!(stamped, FileStamp { bytes: 0, blake3: empty.into(), etag: None });
         Ok(())
     }
 

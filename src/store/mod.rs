@@ -16,14 +16,15 @@ mod pages;
 mod score_scan;
 mod scores;
 
-use std::fs::File;
 use std::path::Path;
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::error::{Error, Result};
+use crate::input::Content;
 
-pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic};
+pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
+pub(crate) use atomic::{boundary, remove_temporaries_of};
 pub(crate) use columns::NUM_TOKENS;
 pub(crate) use embedding_scan::{DocumentColumns, EmbeddingBlock, EmbeddingScan};
 pub use embeddings::{
@@ -34,11 +35,12 @@ pub(crate) use score_scan::{DocumentBatches, DocumentBlock, ScoreColumns, ScoreS
 pub(crate) use scores::write_scores_of;
 pub use scores::{ScoreRows, read_scores, write_refined_scores, write_scores};
 
-/// Rows of a Parquet file, from its footer.
+/// Rows of a Parquet file or object, from its footer.
 pub fn parquet_rows(path: &Path) -> Result<u64> {
-    let file = File::open(path).map_err(Error::io(path, "open"))?;
-    let reader =
-        SerializedFileReader::new(file).map_err(|e| Error::decode(path, "parquet", Box::new(e)))?;
+    let content = Content::open_now(path)?;
+    let failure = content.failure();
+    let reader = SerializedFileReader::new(content)
+        .map_err(|e| failure.or(Error::decode(path, "parquet", Box::new(e))))?;
     // A negative count cannot come out of a footer that was accepted.
     Ok(reader.metadata().file_metadata().num_rows().unsigned_abs())
 }

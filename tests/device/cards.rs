@@ -39,7 +39,7 @@ fn a_run_on_a_card_says_so_and_is_not_continued_in_another_dtype() -> TestResult
     }
     let work = Workspace::new()?;
     work.command("run", "out").args(["--device", "cuda"]).assert().success();
-    let frozen = work.json("out/run.json")?;
+    let frozen = work.frozen("out")?;
     assert_eq!(frozen["embed"]["encoder"]["dtype"], "bf16");
     assert_eq!(frozen["score"]["quality"]["fra_Latn"]["device"], "cuda");
     polysift().arg("verify").arg(work.path("out")).assert().success();
@@ -66,7 +66,7 @@ fn auto_takes_a_card_to_encode_and_the_cpu_to_score() -> TestResult {
     let log = String::from_utf8(output.stderr)?;
     assert!(output.status.success(), "{log}");
     assert_eq!(log.matches("encoding on cuda:0").count(), 1, "{log}");
-    let frozen = work.json("out/run.json")?;
+    let frozen = work.frozen("out")?;
     assert_eq!(frozen["train"]["encoder"]["dtype"], "bf16");
     assert!(frozen["score"]["quality"]["fra_Latn"].get("device").is_none());
     Ok(())

@@ -211,7 +211,7 @@ fn a_run_brings_its_heads_its_cuts_and_its_encoder() -> TestResult {
     let stored = work.json("out/selection/fra_Latn.json")?;
     let threshold = &stored["cuts"][0]["outcomes"][0]["threshold_score"];
     assert_eq!(decisions[1]["threshold"], *threshold);
-    assert_eq!(report["encoder"]["dtype"], work.json("out/run.json")?["embed"]["encoder"]["dtype"]);
+    assert_eq!(report["encoder"]["dtype"], work.json("out/frozen/embed.json")?["encoder"]["dtype"]);
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use polysift::export::{
     ExportSpec, ExportWriter, InputGroups, RowExtras, WriterOptions, assemble, assemble_new,
     export_schema,
 };
+use polysift::input::InputFile;
 use proptest::prelude::*;
 
 use super::{TestResult, documents, metadata, options, random, read, spec};
@@ -26,6 +27,11 @@ fn write_input(path: &Path, rows: &RecordBatch, group_rows: usize) -> TestResult
     writer.write(rows)?;
     writer.close()?;
     Ok(())
+}
+
+/// All of a file.
+fn whole(path: &Path) -> polysift::Result<InputFile> {
+    InputFile::at(path, "input".to_owned(), None)
 }
 
 /// The new columns of the rows `start..end`.
@@ -53,7 +59,7 @@ fn export(
     let spec = ExportSpec { score_columns: vec!["new".into()], ..spec() };
     let rows = read(input)?;
     let schema = export_schema(&rows.schema(), &spec, input)?;
-    let groups = InputGroups::open(input, &rows.schema(), &spec, options)?;
+    let groups = InputGroups::open(&whole(input)?, &rows.schema(), &spec, options)?;
     let mut writer = ExportWriter::create(output, schema.clone(), options)?;
     let (mut num_copied, mut next) = (0, 0);
     let decode = |writer: &mut ExportWriter, start: usize, end: usize| -> TestResult {
@@ -164,7 +170,19 @@ fn what_the_settings_forbid_is_not_copied() -> TestResult {
     }
     let spec = ExportSpec { layout: polysift::config::Layout::Nested, ..spec() };
     let schema = read(&input)?.schema();
-    assert!(InputGroups::open(&input, &schema, &spec, &options())?.is_none());
+    assert!(InputGroups::open(&whole(&input)?, &schema, &spec, &options())?.is_none());
+    Ok(())
+}
+
+#[test]
+fn of_a_range_only_the_row_groups_inside_are_copied() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let input = dir.path().join("input.parquet");
+    write_input(&input, &documents(500)?, 100)?;
+    let schema = read(&input)?.schema();
+    let of_rows = InputFile { rows: Some(100..300), ..whole(&input)? };
+    let groups = InputGroups::open(&of_rows, &schema, &spec(), &options())?.ok_or("none")?;
+    assert_eq!(groups.copyable().collect::<Vec<_>>(), [(1, 100..200), (2, 200..300)]);
     Ok(())
 }
 
@@ -175,7 +193,8 @@ fn a_row_group_needs_all_its_new_values() -> TestResult {
     write_input(&input, &documents(20)?, 20)?;
     let spec = ExportSpec { score_columns: vec!["new".into()], ..spec() };
     let schema = read(&input)?.schema();
-    let groups = InputGroups::open(&input, &schema, &spec, &options())?.ok_or("not copyable")?;
+    let groups = InputGroups::open(&whole(&input)?, &schema, &spec, &options())?;
+    let groups = groups.ok_or("not copyable")?;
     let mut writer =
         ExportWriter::create(&output, export_schema(&schema, &spec, &input)?, &options())?;
     let mut copied = writer.begin_copy()?;

@@ -160,7 +160,7 @@ fn a_fingerprint_sees_size_and_ends() -> TestResult {
         std::fs::write(&path, bytes)?;
         let file = &find(&base, &["a.jsonl"])?[0];
         assert_eq!(file.bytes, bytes.len() as u64);
-        seen.push(file.fingerprint.clone());
+        seen.push(file.fingerprint()?);
         Ok(())
     };
     fingerprint(&bytes)?;

@@ -45,8 +45,10 @@ impl Batched {
             let found = Column::find(fields, name);
             columns.push(found.map(|_| require(name)).transpose()?);
         }
-        let batches = file.batches(mask(&file, columns.iter().flatten()), 0)?;
-        Ok(Self { file, columns, batches, batch: Vec::new(), next_row: 0, end: 0, first_row: 0 })
+        let row = file.first_row();
+        let batches = file.batches(mask(&file, columns.iter().flatten()), row)?;
+        let batch = Vec::new();
+        Ok(Self { file, columns, batches, batch, next_row: row, end: row, first_row: row })
     }
 
     /// Decodes the next batch that has rows; false at the end.

@@ -250,7 +250,7 @@ fn pass(
             context.progress.advance(block.rows.len() as u64 - told, 0);
             block.values.len() + block.rows.len()
         }
-        Step::PartEnd(_) | Step::ShardEnd { .. } | Step::Failed { .. } => 1,
+        _ => 1,
     };
     to_write.send(step, weight).is_ok()
 }

@@ -19,13 +19,13 @@ mod write;
 
 use serde_json::{Value, json};
 
-use super::{Context, Failures};
+use super::{Context, Failures, Pieces};
 use crate::config::{Chunks, Gelu, RunConfig, Weight};
 use crate::encoder::{Model, Placement};
 use crate::error::{Error, Result};
-use crate::input::{InputFile, Reject};
+use crate::input::Reject;
 use crate::progress::Busy;
-use crate::run::{Plan, RunDir, Shard, Stage};
+use crate::run::{Claims, Plan, RunDir, Shard, Stage};
 use encode::Encoding;
 use queue::queue;
 use read::Reading;
@@ -47,6 +47,8 @@ enum Step<B> {
     ShardEnd { shard: usize },
     /// The shard cannot be done, and so neither its part in work.
     Failed { shard: usize, error: Error },
+    /// No more shards can be had.
+    Broken(Error),
 }
 
 impl<B> Step<B> {
@@ -57,13 +59,14 @@ impl<B> Step<B> {
             Self::PartEnd(end) => Step::PartEnd(end),
             Self::ShardEnd { shard } => Step::ShardEnd { shard },
             Self::Failed { shard, error } => Step::Failed { shard, error },
+            Self::Broken(error) => Step::Broken(error),
         }
     }
 }
 
 /// What is known of a part once all of it was read.
 struct PartEnd {
-    /// Position among the shards to do.
+    /// Place in the plan.
     shard: usize,
     index: usize,
     next_row: u64,
@@ -74,7 +77,7 @@ struct PartEnd {
 pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {
     let (input, store) = (&config.input, &config.store);
     json!({
-        "shards": plan.settings(),
+        "plan": plan.digest(),
         "input": {
             "text": input.text, "id": input.id, "language": input.language,
             "embeddings": input.embeddings, "max_rejects": input.max_rejects,
@@ -148,15 +151,17 @@ pub fn encoder_digest(run: &RunDir) -> Result<String> {
 /// Digest that stands for the encoder where the input brings its own embeddings.
 pub(crate) const FOREIGN_ENCODER: &str = "embeddings from the input";
 
-/// Embeds every shard of `files` that is not done yet.
-pub fn embed(context: Context<'_>, files: &[InputFile]) -> Result<()> {
+/// Embeds the shards of `plan` that are not done yet.
+pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
-    let plan = Plan::new(files.to_vec());
     let model = match config.input.embeddings {
         None => Some(super::load_model(context, Stage::Embed)?),
         Some(_) => None,
     };
-    let mut settings = settings(config, &plan, model.as_ref());
+    if context.redo != Some(Stage::Embed) {
+        super::plan::make_room(context, plan)?;
+    }
+    let mut settings = settings(config, plan, model.as_ref());
     // Counts that are there hurt nobody: a run that was begun with them goes on with them.
     let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
     if frozen["counts_tokens"] == true && context.redo != Some(Stage::Embed) {
@@ -164,79 +169,80 @@ pub fn embed(context: Context<'_>, files: &[InputFile]) -> Result<()> {
     }
     let counts_tokens = settings["counts_tokens"] == true;
     freeze_encoded(context, Stage::Embed, &settings, model.as_ref())?;
-    run.write_plan(&plan)?;
+    run.freeze_plan(plan)?;
 
-    let mut todo = Vec::new();
-    for shard in &plan.shards {
-        if !run.is_done(Stage::Embed, &shard.name)? {
-            todo.push(shard);
-        }
+    let pieces = Pieces::of_shards(context, Stage::Embed, plan)?;
+    if pieces.is_over() {
+        return pieces.seal(run);
     }
-    if todo.is_empty() {
-        return Ok(());
-    }
-    context.progress.begin("embed", read::expected_rows(context, &todo), "documents");
-    let outcome = embed_shards(context, &todo, model.as_ref(), counts_tokens);
-    context.progress.end();
-    outcome?.finish()
-}
-
-fn embed_shards(
-    context: Context<'_>,
-    todo: &[&Shard],
-    model: Option<&Model>,
-    counts_tokens: bool,
-) -> Result<Failures> {
+    let rows = read::expected_rows(context, plan, &pieces.work.own);
+    context.progress.begin("embed", rows, "documents");
+    let claims = pieces.claims(context);
+    let mut failures = Failures::new(run, Stage::Embed);
     let activities = ["reading", "tokenizing", "encoding", "writing"].map(Busy::new);
-    let [read_time, tokenize_time, encode_time, write_time] = &activities;
-    let encoder = model.map(|m| m.encoder.as_ref());
-    let encoding = encoder.map(|encoder| Encoding::new(context, encoder, encode_time));
-    let (to_tokenize, from_read) = queue(TEXT_BYTES);
-    let (to_encode, from_tokenize) = queue(encoding.as_ref().map_or(VALUES, Encoding::window));
-    let (to_write, from_encode) = queue(VALUES);
-    let reading = Reading { context, todo, busy: read_time };
-    let tokenizer = model.map(|m| &m.tokenizer);
-    let tokenizing = Tokenizing { tokenizer, counts_tokens, busy: tokenize_time };
-    let writing = Writing { context, todo, busy: write_time };
-    let outcome = std::thread::scope(|scope| {
-        let reader = scope.spawn(move || reading.run(&to_tokenize));
-        let tokenizer = scope.spawn(move || tokenizing.run(&from_read, &to_encode));
-        let writer = scope.spawn(move || writing.run(&from_encode));
-        let encoded = match encoding {
-            Some(encoding) => encoding.run(&from_tokenize, &to_write),
-            None => encode::pass_on(context, &from_tokenize, &to_write),
-        };
-        // Hanging up ends both neighbours: one cannot send any more, the other drains its queue.
-        drop((from_tokenize, to_write));
-        let written = joined(writer.join())?;
-        joined(tokenizer.join())?;
-        joined(reader.join())?;
-        encoded.and(written)
-    });
-    for busy in &activities {
+    let (shards, activities) = (plan.shards.as_slice(), &activities);
+    let work = Pipeline { context, shards, claims: &claims, counts_tokens, activities };
+    // What waits for other processes is not in the pipeline: half a batch would wait with it.
+    let outcome = loop {
+        let outcome = work.embed(model.as_ref(), &mut failures).and_then(|()| claims.settle());
+        if !matches!(outcome, Ok(true)) {
+            break outcome;
+        }
+    };
+    for busy in activities {
         context.progress.busy(busy.activity(), busy.time());
     }
-    outcome
+    context.progress.end();
+    outcome?;
+    drop(claims);
+    failures.finish()?;
+    pieces.seal(run)
+}
+
+/// The shards that this process gets hold of.
+#[derive(Clone, Copy)]
+struct Pipeline<'a> {
+    context: Context<'a>,
+    shards: &'a [Shard],
+    claims: &'a Claims<'a>,
+    counts_tokens: bool,
+    activities: &'a [Busy; 4],
+}
+
+impl Pipeline<'_> {
+    fn embed(&self, model: Option<&Model>, failures: &mut Failures<'_>) -> Result<()> {
+        let &Self { context, shards, claims, counts_tokens, activities } = self;
+        let [read_time, tokenize_time, encode_time, write_time] = activities;
+        let encoder = model.map(|m| m.encoder.as_ref());
+        let encoding = encoder.map(|encoder| Encoding::new(context, encoder, encode_time));
+        let (to_tokenize, from_read) = queue(TEXT_BYTES);
+        let (to_encode, from_tokenize) = queue(encoding.as_ref().map_or(VALUES, Encoding::window));
+        let (to_write, from_encode) = queue(VALUES);
+        let reading = Reading { context, shards, claims, busy: read_time };
+        let tokenizer = model.map(|m| &m.tokenizer);
+        let tokenizing = Tokenizing { tokenizer, counts_tokens, busy: tokenize_time };
+        let writing = Writing { context, shards, claims, busy: write_time };
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(move || reading.run(&to_tokenize));
+            let tokenizer = scope.spawn(move || tokenizing.run(&from_read, &to_encode));
+            let writer = scope.spawn(move || writing.run(&from_encode, failures));
+            let encoded = match encoding {
+                Some(encoding) => encoding.run(&from_tokenize, &to_write),
+                None => encode::pass_on(context, &from_tokenize, &to_write),
+            };
+            // Hanging up ends both neighbours: one cannot send any more, the other drains its queue.
+            drop((from_tokenize, to_write));
+            let written = joined(writer.join())?;
+            joined(tokenizer.join())?;
+            joined(reader.join())?;
+            encoded.and(written)
+        })
+    }
 }
 
 /// A panic of a worker thread goes on in this one.
 fn joined<T>(outcome: std::thread::Result<T>) -> Result<T> {
     outcome.map_err(|panic| std::panic::resume_unwind(panic))
-}
-
-/// The plan of a run whose embeddings are complete; [`Error::Missing`] otherwise, since every
-/// later stage is about the whole corpus.
-pub(crate) fn finished_plan(run: &RunDir) -> Result<Plan> {
-    let plan = run.plan()?;
-    for shard in &plan.shards {
-        if !run.is_done(Stage::Embed, &shard.name)? {
-            return Err(Error::Missing {
-                path: run.root().display().to_string(),
-                reason: format!("shard {} is not embedded yet; run `polysift embed`", shard.name),
-            });
-        }
-    }
-    Ok(plan)
 }
 
 #[cfg(test)]

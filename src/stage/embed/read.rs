@@ -6,17 +6,15 @@ use crate::config::{LANGUAGE_CODE, is_language_code};
 use crate::error::{Error, Result};
 use crate::input::{DocumentBlock, DocumentReader, Reject};
 use crate::progress::Busy;
-use crate::run::Shard;
+use crate::run::{Claims, Plan, Shard};
 use crate::stage::Context;
 
 /// Most documents of a block.
 const BLOCK_ROWS: usize = 1024;
-/// Above this many files their footers are not opened just to show a total.
-const MAX_FILES_FOR_TOTAL: usize = 2_000;
 
 /// Consecutive documents of a part.
 pub(super) struct TextBlock {
-    /// Position among the shards to do.
+    /// Place in the plan.
     pub(super) shard: usize,
     /// The part.
     pub(super) index: usize,
@@ -25,7 +23,8 @@ pub(super) struct TextBlock {
 
 pub(super) struct Reading<'a> {
     pub(super) context: Context<'a>,
-    pub(super) todo: &'a [&'a Shard],
+    pub(super) shards: &'a [Shard],
+    pub(super) claims: &'a Claims<'a>,
     pub(super) busy: &'a Busy,
 }
 
@@ -40,7 +39,16 @@ struct Part {
 
 impl Reading<'_> {
     pub(super) fn run(&self, to_tokenize: &Sender<Step<TextBlock>>) {
-        for shard in 0..self.todo.len() {
+        loop {
+            let shard = match self.claims.next() {
+                Ok(Some(shard)) => shard,
+                Ok(None) => return,
+                Err(error) => {
+                    // Where they hung up there is nobody to tell.
+                    let _ = to_tokenize.send(Step::Broken(error), 1);
+                    return;
+                }
+            };
             let last = match self.read_shard(shard, to_tokenize) {
                 Ok(Ok(())) => Step::ShardEnd { shard },
                 Ok(Err(HungUp)) => return,
@@ -57,10 +65,10 @@ impl Reading<'_> {
         shard: usize,
         to_tokenize: &Sender<Step<TextBlock>>,
     ) -> Result<Result<(), HungUp>> {
-        let planned = self.todo[shard];
+        let planned = &self.shards[shard];
         let done = self.context.run.part_markers(planned)?;
         let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
-        let mut first_row = done.last().map_or(0, |part| part.next_row);
+        let mut first_row = done.last().map_or(planned.first_row(), |part| part.next_row);
         reader.skip_rows(first_row)?;
         let mut rejects_seen = 0;
         for index in done.len().. {
@@ -109,7 +117,7 @@ impl Reading<'_> {
         let left = self.context.config.store.part_rows - part.num_rows;
         let Some(documents) = reader.next_columns(BLOCK_ROWS.min(left))? else { return Ok(None) };
         span.record("documents", documents.len());
-        check_languages(self.todo[part.shard], &documents)?;
+        check_languages(&self.shards[part.shard], &documents)?;
         part.num_rows += documents.len();
         part.last_row = documents.rows().last().copied();
         Ok(Some(TextBlock { shard: part.shard, index: part.index, documents }))
@@ -131,15 +139,14 @@ fn check_languages(shard: &Shard, documents: &DocumentBlock) -> Result<()> {
     Ok(())
 }
 
-/// Documents still to be embedded, where the files say how many rows they hold.
-pub(super) fn expected_rows(context: Context<'_>, todo: &[&Shard]) -> Option<u64> {
-    if todo.len() > MAX_FILES_FOR_TOTAL {
-        return None;
-    }
-    let rows = |shard: &&Shard| {
-        let reader = DocumentReader::open(&shard.input().ok()?, &context.config.input).ok()?;
-        let done = context.run.part_markers(shard).ok()?;
-        Some(reader.num_rows_hint()?.saturating_sub(done.last().map_or(0, |p| p.next_row)))
+/// Documents still to be embedded of the shards at `places`, where their formats tell how many rows
+/// there are.
+pub(super) fn expected_rows(context: Context<'_>, plan: &Plan, places: &[usize]) -> Option<u64> {
+    let rows = |&place: &usize| {
+        let shard = &plan.shards[place];
+        let parts = context.run.part_markers(shard).ok()?;
+        let done = parts.last().map_or(0, |part| part.next_row.saturating_sub(shard.first_row()));
+        Some(shard.num_rows?.saturating_sub(done))
     };
-    todo.iter().map(rows).sum()
+    places.iter().map(rows).sum()
 }

@@ -10,6 +10,7 @@ use super::*;
 use crate::encoder::HubSettings;
 use crate::encoder::fake::{FAILS, FakeEncoder};
 use crate::progress::{Silent, Stop};
+use crate::run::Worker;
 
 /// A block of documents with one chunk each; the first id is what a batch that begins with it takes
 /// in milliseconds, the second tells it from others.
@@ -51,6 +52,7 @@ fn passed(from_encode: &Receiver<Step<PartBlock>>) -> Vec<Passed> {
             Step::PartEnd(end) => Passed::PartEnd(end.shard, end.index),
             Step::ShardEnd { shard } => Passed::ShardEnd(shard),
             Step::Failed { shard, .. } => Passed::Failed(shard),
+            Step::Broken(_) => Passed::Failed(usize::MAX),
         })
         .collect()
 }
@@ -63,8 +65,8 @@ fn encode(encoder: &FakeEncoder, steps: Vec<Step<PartBlock>>) -> Result<Vec<Pass
     config.encoder.batch_tokens = Some(8);
     let hub =
         HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
-    let (hub, progress, redo) = (&hub, &Silent, None);
-    let context = Context { config: &config, run: &run, hub, stop: &stop, progress, redo };
+    let worker = Worker::onlooker(&run);
+    let context = Context::looking_on(&config, &run, &hub, &stop, &Silent, &worker);
     let busy = Busy::new("encoding");
     let (to_encode, from_tokenize) = queue(usize::MAX);
     let (to_write, from_encode) = queue(usize::MAX);
@@ -142,8 +144,8 @@ fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
     let run = RunDir::create(directory.path())?;
     let hub =
         HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
-    let (hub, progress, redo) = (&hub, &Silent, None);
-    let context = Context { config: &config, run: &run, hub, stop: &stop, progress, redo };
+    let worker = Worker::onlooker(&run);
+    let context = Context::looking_on(&config, &run, &hub, &stop, &Silent, &worker);
     let encoder = FakeEncoder::new(2);
     std::thread::scope(|scope| {
         let endless = scope.spawn(move || while to_encode.send(block(0, 0, &[]), 1).is_ok() {});

@@ -88,6 +88,7 @@ impl Tokenizing<'_> {
                 Step::Block(texts) => failed == Some(texts.shard),
                 Step::PartEnd(end) => failed == Some(end.shard),
                 Step::ShardEnd { shard } | Step::Failed { shard, .. } => failed == Some(*shard),
+                Step::Broken(_) => false,
             };
             if of_failed {
                 continue;
@@ -102,7 +103,7 @@ impl Tokenizing<'_> {
                     failed = Some(*shard);
                     1
                 }
-                Step::PartEnd(_) | Step::ShardEnd { .. } => 1,
+                Step::PartEnd(_) | Step::ShardEnd { .. } | Step::Broken(_) => 1,
             };
             if to_encode.send(step, weight).is_err() {
                 return;

@@ -10,13 +10,14 @@ use super::{PartEnd, Step};
 use crate::error::{Error, Result};
 use crate::input::Reject;
 use crate::progress::Busy;
-use crate::run::{PartFile, PartMarker, Shard, ShardMarker, Stage};
+use crate::run::{Claims, Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
 use crate::stage::{Context, Failures};
 use crate::store::{EmbeddingRow, EmbeddingWriter, FileStamp, write_atomic};
 
 pub(super) struct Writing<'a> {
     pub(super) context: Context<'a>,
-    pub(super) todo: &'a [&'a Shard],
+    pub(super) shards: &'a [Shard],
+    pub(super) claims: &'a Claims<'a>,
     pub(super) busy: &'a Busy,
 }
 
@@ -25,16 +26,18 @@ struct Part {
     writer: EmbeddingWriter,
     rows: u64,
     languages: BTreeMap<String, u64>,
-    documents: u64,
-    chunks: u64,
-    tokens: u64,
+    encoded: Encoded,
     /// Rows whose embeddings are not finite.
     num_nan: u64,
 }
 
 impl Writing<'_> {
-    pub(super) fn run(&self, from_encode: &Receiver<Step<PartBlock>>) -> Result<Failures> {
-        let mut failures = Failures::of(self.todo.len());
+    /// Writes what comes, and adds shards whose data is bad to `failures`.
+    pub(super) fn run(
+        &self,
+        from_encode: &Receiver<Step<PartBlock>>,
+        failures: &mut Failures<'_>,
+    ) -> Result<()> {
         let mut part = None;
         while let Some(step) = from_encode.recv() {
             let _busy = self.busy.work();
@@ -53,33 +56,40 @@ impl Writing<'_> {
                     };
                     self.finish(part, &end)?;
                 }
-                Step::ShardEnd { shard } => self.mark_done(self.todo[shard])?,
+                Step::ShardEnd { shard } => {
+                    failures.attempted += 1;
+                    self.claims.check(shard)?;
+                    self.mark_done(&self.shards[shard])?;
+                    self.claims.release(shard)?;
+                }
                 Step::Failed { shard, error } => {
                     part = None;
-                    failures.record(&self.todo[shard].name, error)?;
+                    failures.attempted += 1;
+                    failures.record(&self.shards[shard].name, error)?;
+                    self.claims.release(shard)?;
                 }
+                Step::Broken(error) => return Err(error),
             }
         }
-        Ok(failures)
+        Ok(())
     }
 
     fn begin(&self, shard: usize, index: usize) -> Result<Part> {
         let Context { run, config, .. } = self.context;
-        let path = run.embeddings_part(self.todo[shard], index);
+        let path = run.embeddings_part(&self.shards[shard], index);
         Ok(Part {
             writer: EmbeddingWriter::create(&path, config.store.embeddings, config.store.zstd)?,
             rows: 0,
             languages: BTreeMap::new(),
-            documents: 0,
-            chunks: 0,
-            tokens: 0,
+            encoded: Encoded::default(),
             num_nan: 0,
         })
     }
 
     fn finish(&self, part: Part, end: &PartEnd) -> Result<()> {
         let run = self.context.run;
-        let shard = self.todo[end.shard];
+        let shard = &self.shards[end.shard];
+        self.claims.check(end.shard)?;
         let span = tracing::trace_span!("finish part", shard = %shard.name, index = end.index);
         let _entered = span.enter();
         if !end.rejects.is_empty() {
@@ -94,10 +104,7 @@ impl Writing<'_> {
             file: PartFile { path: run.relative(&path), rows: part.rows, stamp },
             next_row: end.next_row,
             languages: part.languages,
-            documents: part.documents,
-            chunks: part.chunks,
-            tokens: part.tokens,
-            rejects: end.rejects.len() as u64,
+            encoded: Encoded { rejects: end.rejects.len() as u64, ..part.encoded },
         };
         run.mark_part(shard, end.index, &marker)
     }
@@ -109,7 +116,9 @@ impl Writing<'_> {
             return Err(Error::verify(&run.path("state"), format!("no part of {}", shard.name)));
         }
         let mut marker = ShardMarker::default();
+        let encoded = marker.encoded.insert(Encoded::default());
         for part in parts {
+            encoded.add(&part.encoded);
             marker.rows += part.file.rows;
             marker.files.push(part.file);
             for (language, rows) in part.languages {
@@ -131,7 +140,7 @@ impl Part {
             let values = chunks.start * block.hidden_size..chunks.end * block.hidden_size;
             let values = &block.values[values];
             self.num_nan += u64::from(!values.iter().all(|value| value.is_finite()));
-            self.documents += u64::from(!chunks.is_empty());
+            self.encoded.documents += u64::from(!chunks.is_empty());
             match self.languages.get_mut(language) {
                 Some(rows) => *rows += 1,
                 None => drop(self.languages.insert(language.to_owned(), 1)),
@@ -147,8 +156,8 @@ impl Part {
             })?;
         }
         self.rows += block.rows.len() as u64;
-        self.chunks += block.num_chunks() as u64;
-        self.tokens += block.tokens as u64;
+        self.encoded.chunks += block.num_chunks() as u64;
+        self.encoded.tokens += block.tokens as u64;
         Ok(())
     }
 }

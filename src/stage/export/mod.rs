@@ -1,19 +1,22 @@
 //! The selected documents with all their columns, the new ones beside them; files mirror the inputs.
 
+mod place;
 mod shard;
 mod sidecar;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use super::corpus::ScoreFiles;
-use super::{ALL_LANGUAGES, Context};
+use super::threshold::stored_selection;
+use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
 use crate::config::{DEFAULT_LANGUAGE, RunConfig};
 use crate::error::{Error, Result};
 use crate::export::{ExportSpec, WriterOptions, export_schema};
-use crate::input::{Format, InputFile, RowReader};
-use crate::run::{RunDir, Stage};
+use crate::input::{Format, RowReader};
+use crate::run::{RunDir, Shard, Stage};
 use crate::select::Selection;
 use shard::ShardExport;
 
@@ -29,6 +32,14 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// The place below which all files are written.
+    pub(super) fn root(&self) -> PathBuf {
+        match &self.context.config.export.to {
+            Some(url) => url.trim_end_matches('/').into(),
+            None => self.context.run.root().to_owned(),
+        }
+    }
+
     pub(super) fn writer_options(&self, reason: Option<&str>) -> WriterOptions {
         let export = &self.context.config.export;
         let mut provenance = self.provenance.clone();
@@ -74,12 +85,13 @@ fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
 const MAX_CHECKED_FILES: usize = 100;
 
 /// Whether the columns of the input leave room for the new ones, as far as footers tell.
-pub fn check_columns(config: &RunConfig, files: &[InputFile]) -> Result<()> {
+pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     let spec = spec(config, &retention_heads(config));
-    let parquet = files.iter().filter(|file| file.format == Format::Parquet);
+    // A damaged file is the embed stage's to report, with its shard.
+    let files = shards.iter().filter_map(|shard| shard.input().ok());
+    let parquet = files.filter(|file| file.format == Format::Parquet);
     for file in parquet.take(MAX_CHECKED_FILES) {
-        // A damaged file is the embed stage's to report, with its shard.
-        if let Ok(reader) = RowReader::open(file, &config.input) {
+        if let Ok(reader) = RowReader::open(&file, &config.input) {
             export_schema(&reader.schema(), &spec, &file.path)?;
         }
     }
@@ -93,37 +105,35 @@ pub fn settings(config: &RunConfig, selections: &BTreeMap<String, Selection>) ->
     json!({"export": config.export, "columns": columns, "selections": selections})
 }
 
-/// The cuts of every language of the run, as the threshold stage left them.
-pub(crate) fn selections(run: &RunDir) -> Result<BTreeMap<String, Selection>> {
-    let missing = || Error::Missing {
-        path: run.root().display().to_string(),
-        reason: "the thresholds are not computed yet; run `polysift threshold`".into(),
-    };
+/// The cuts of `languages`, as the threshold stage left them.
+pub(crate) fn selections(
+    run: &RunDir,
+    languages: BTreeSet<String>,
+) -> Result<BTreeMap<String, Selection>> {
     if !run.is_done(Stage::Threshold, ALL_LANGUAGES)? {
-        return Err(missing());
+        return Err(Error::Missing {
+            path: run.root().display().to_string(),
+            reason: "the thresholds are not computed yet; run `polysift threshold`".into(),
+        });
     }
-    let mut selections = BTreeMap::new();
-    for language in super::languages_of(run)? {
-        let selection = run.read_json(&run.selection_file(&language))?.ok_or_else(missing)?;
-        selections.insert(language, selection);
-    }
-    Ok(selections)
+    let stored = |language: String| Ok((stored_selection(run, &language)?, language));
+    let stored = languages.into_iter().map(stored);
+    stored.map(|found| found.map(|(selection, language)| (language, selection))).collect()
 }
 
 /// Exports every shard that is not exported yet.
 pub fn export(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
-    let plan = super::score::finished_plan(context)?;
-    let selections = selections(run)?;
+    let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(run, &names)?;
+    let selections = selections(run, embedded.languages())?;
     context.freeze(Stage::Export, &settings(config, &selections))?;
-    let mut todo = Vec::new();
-    for (place, shard) in plan.shards.iter().enumerate() {
-        if !run.is_done(Stage::Export, &shard.name)? {
-            todo.push((place as u64, shard));
-        }
+    let pieces = Pieces::of_shards(context, Stage::Export, &embedded.plan)?;
+    if pieces.is_over() {
+        return pieces.seal(run);
     }
-    if todo.is_empty() {
-        return Ok(());
+    if let Some(to) = &config.export.to {
+        place::claim(context, to)?;
     }
     let retention_heads = retention_heads(config);
     let job = Job {
@@ -139,13 +149,12 @@ pub fn export(context: Context<'_>) -> Result<()> {
             "cuts": run.frozen_settings(Stage::Threshold)?,
         }),
     };
-    let rows = super::embedded_rows(run, todo.iter().map(|(_, shard)| *shard))?;
+    let rows = embedded.rows(pieces.work.own.iter().copied());
     context.progress.begin("export", Some(rows), "documents");
-    let outcome = super::for_all_shards(
-        &todo,
-        |&(_, shard)| &shard.name,
-        |&(place, shard)| ShardExport::new(&job, place, shard)?.run(),
-    );
+    let outcome = pieces.for_all(context, |place| {
+        ShardExport::new(&job, place as u64, &embedded.plan.shards[place])?.run()
+    });
     context.progress.end();
-    outcome
+    outcome?;
+    pieces.seal(run)
 }

@@ -14,7 +14,7 @@ use super::sidecar::{Fate, Sidecars};
 use crate::error::{Error, Result};
 use crate::export::{ExportWriter, InputGroups, RowExtras, assemble, assemble_new, export_schema};
 use crate::input::{Format, RowReader};
-use crate::run::{PartFile, Shard, ShardMarker, Stage};
+use crate::run::{PartFile, Shard, ShardMarker};
 
 /// What [`ShardMarker::counts`] calls the exported rows; reasons never have this name.
 const KEPT: &str = "kept";
@@ -53,7 +53,7 @@ impl<'a> ShardExport<'a> {
             job,
             shard,
             reader,
-            next_row: 0,
+            next_row: shard.first_row(),
             place,
             sidecars,
             schema,
@@ -65,10 +65,10 @@ impl<'a> ShardExport<'a> {
         Ok(export)
     }
 
-    pub(super) fn run(mut self) -> Result<()> {
+    pub(super) fn run(mut self) -> Result<ShardMarker> {
         if let Some(groups) = self.input_groups()? {
             let mut fates = Sidecars::fates(self.job, self.place, self.shard)?;
-            let mut looked_at = 0;
+            let mut looked_at = self.shard.first_row();
             for (index, rows) in groups.copyable() {
                 let mut all_kept = true;
                 for row in looked_at..rows.end {
@@ -94,7 +94,7 @@ impl<'a> ShardExport<'a> {
             return Ok(None);
         }
         let options = self.job.writer_options(None);
-        InputGroups::open(&input.path, &self.reader.schema(), &self.job.spec, &options)
+        InputGroups::open(&input, &self.reader.schema(), &self.job.spec, &options)
     }
 
     /// Exports the rows from where the reader stands up to row `end`, or to the last.
@@ -190,12 +190,12 @@ impl<'a> ShardExport<'a> {
         } else {
             (PathBuf::from("removed").join(fate), Some(fate))
         };
-        let base = self.job.context.run.path(folder).join(&self.shard.name);
+        let base = self.job.root().join(folder).join(&self.shard.name);
         let options = self.job.writer_options(reason);
         Ok(entry.insert(ExportWriter::create(&base, self.schema.clone(), &options)?))
     }
 
-    fn finish(mut self) -> Result<()> {
+    fn finish(mut self) -> Result<ShardMarker> {
         let run = self.job.context.run;
         for writer in std::mem::take(&mut self.writers).into_values() {
             for file in writer.finish()? {
@@ -206,6 +206,6 @@ impl<'a> ShardExport<'a> {
                 });
             }
         }
-        run.mark_shard(Stage::Export, &self.shard.name, &self.marker)
+        Ok(self.marker)
     }
 }

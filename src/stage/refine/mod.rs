@@ -49,7 +49,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::score::Heads;
-use super::{ALL_LANGUAGES, Context};
+use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
 use crate::config::{DeviceChoice, Dtype, EncoderConfig};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
@@ -120,9 +120,10 @@ pub fn refine(context: Context<'_>) -> Result<Outcome> {
     if !context.config.selection.refine {
         return Ok(Outcome::Off);
     }
-    let plan = super::score::finished_plan(context)?;
-    let heads = Heads::load(context)?;
-    run.freeze(Stage::Score, &heads.settings_of_scores(run)?)?;
+    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(run, &names)?;
+    let heads = Heads::load(context, &embedded)?;
+    run.check_frozen(Stage::Score, &heads.settings_of_scores(run)?)?;
     if is_exact(run)? {
         return Ok(Outcome::Exact);
     }
@@ -131,12 +132,28 @@ pub fn refine(context: Context<'_>) -> Result<Outcome> {
     }
     context.freeze(Stage::Refine, &settings(context, &heads))?;
     let model = || super::load_f32(context);
-    Job::new(context, &plan, &heads, &model).run().map(Outcome::Done)
+    let job = Job::new(context, &embedded, &heads, &model);
+    // The rounds follow from each other, so one process does them all.
+    let pieces = Pieces::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
+    let claims = pieces.claims(context);
+    let mut cost = Cost::default();
+    loop {
+        if claims.next()?.is_some() {
+            cost = job.run()?;
+        }
+        if job.is_done()? || !claims.settle()? {
+            return Ok(Outcome::Done(cost));
+        }
+    }
 }
+
+/// What is held by the process that does the rounds; it has no marker.
+const ROUNDS: &str = "_rounds";
 
 /// The stage in progress.
 struct Job<'a> {
     context: Context<'a>,
+    embedded: &'a Embedded,
     plan: &'a Plan,
     heads: &'a Heads,
     /// Names of the heads of the run, in the order in which scores are read.
@@ -149,12 +166,13 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     fn new(
         context: Context<'a>,
-        plan: &'a Plan,
+        embedded: &'a Embedded,
         heads: &'a Heads,
         load: &'a (dyn Fn() -> Result<Model> + Sync),
     ) -> Self {
         let names = context.config.heads.keys().map(String::as_str).collect();
-        Self { context, plan, heads, names, load, model: OnceLock::new() }
+        let plan = &embedded.plan;
+        Self { context, embedded, plan, heads, names, load, model: OnceLock::new() }
     }
 
     fn run(&self) -> Result<Cost> {

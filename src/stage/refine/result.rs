@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::margins::evidence;
@@ -9,7 +10,7 @@ use super::overlay::overlay;
 use super::{Job, SAFETY, TOKENS};
 use crate::error::Result;
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
-use crate::stage::{ALL_LANGUAGES, for_all_shards};
+use crate::stage::{ALL_LANGUAGES, score_keys};
 use crate::store::{read_scores, write_refined_scores};
 
 /// The report, below the run directory.
@@ -61,19 +62,15 @@ impl Refinement {
 
 /// Writes the score parts of every head and shard that are not written yet.
 pub(super) fn write_parts(job: &Job<'_>, rounds: usize) -> Result<()> {
-    let mut todo = Vec::new();
-    for name in &job.names {
-        for shard in &job.plan.shards {
-            if !job.context.run.is_done(Stage::Refine, &format!("{name}/{}", shard.name))? {
-                todo.push((*name, shard));
-            }
+    let (run, shards) = (job.context.run, &job.plan.shards);
+    let keys = score_keys(job.plan, &job.names);
+    (0..keys.len()).into_par_iter().try_for_each(|piece| {
+        if run.is_done(Stage::Refine, &keys[piece])? {
+            return Ok(());
         }
-    }
-    for_all_shards(
-        &todo,
-        |(_, shard)| &shard.name,
-        |&(name, shard)| write_shard(job, rounds, name, shard),
-    )
+        let (name, shard) = (job.names[piece / shards.len()], &shards[piece % shards.len()]);
+        write_shard(job, rounds, name, shard)
+    })
 }
 
 fn write_shard(job: &Job<'_>, rounds: usize, name: &str, shard: &Shard) -> Result<()> {
@@ -116,11 +113,11 @@ pub(super) fn write_report(job: &Job<'_>, rounds: usize) -> Result<()> {
         refined_tokens: 0,
         languages: BTreeMap::new(),
     };
+    for encoded in job.embedded.summaries.iter().filter_map(|summary| summary.encoded) {
+        report.documents += encoded.documents;
+        report.tokens += encoded.tokens;
+    }
     for shard in &job.plan.shards {
-        for part in run.part_markers(shard)? {
-            report.documents += part.documents;
-            report.tokens += part.tokens;
-        }
         for round in 0..rounds {
             let key = RunDir::round_shard_key(round, shard);
             let marker = run.shard_marker(Stage::Refine, &key)?.unwrap_or_default();
@@ -145,6 +142,7 @@ pub(super) fn write_report(job: &Job<'_>, rounds: usize) -> Result<()> {
         rows: report.refined,
         files: vec![PartFile { path: run.relative(&path), rows: 1, stamp }],
         counts: [(TOKENS.to_owned(), report.refined_tokens)].into(),
+        ..ShardMarker::default()
     };
     run.mark_shard(Stage::Refine, ALL_LANGUAGES, &marker)
 }

@@ -14,10 +14,11 @@ use crate::encoder::HubSettings;
 use crate::head::DocumentScore;
 use crate::progress::{Silent, Stop};
 use crate::run::PartFile;
+use crate::run::Worker;
 use crate::select::{CutKind, Decision, Row, Selection};
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part};
 use crate::stage::threshold::select_language;
-use crate::stage::{embed, input_files, score, threshold, train, verify};
+use crate::stage::{embed, score, threshold, train, verify};
 use crate::store::{ScoreRows, read_scores, write_scores};
 
 const LANGUAGE: &str = "fra_Latn";
@@ -44,6 +45,7 @@ struct Noisy {
     config: RunConfig,
     hub: HubSettings,
     stop: Stop,
+    worker: Worker,
     /// The scores in f32 by head, ordinals ascending.
     exact: BTreeMap<String, Vec<(u64, f32)>>,
     /// What f32 selects, by ordinal.
@@ -101,9 +103,10 @@ impl Noisy {
         };
         let mut noisy = Self {
             _dir: dir,
-            run,
             config,
             hub,
+            worker: Worker::join(&run, &Stop::default())?,
+            run,
             stop: Stop::default(),
             exact: BTreeMap::new(),
             expected: BTreeMap::new(),
@@ -119,7 +122,7 @@ impl Noisy {
 
     fn score_in_f32(&mut self) -> Result<()> {
         let context = self.context();
-        embed::embed(context, &input_files(&self.config)?)?;
+        embed::embed(context, &crate::stage::plan::plan(&self.config)?)?;
         train::train(context)?;
         score::score(context)?;
         let cuts = self.select(ScoreFiles::Scored)?;
@@ -136,14 +139,15 @@ impl Noisy {
     }
 
     fn context(&self) -> Context<'_> {
-        let Self { config, run, hub, stop, .. } = self;
-        Context { config, run, hub, stop, progress: &Silent, redo: None }
+        let Self { config, run, hub, stop, worker, .. } = self;
+        Context::looking_on(config, run, hub, stop, &Silent, worker)
     }
 
     /// Lets the encoder look as if it had computed in int8, and its logits be what `moved` makes of
     /// head, ordinal and the logit in f32.
     fn move_scores(&mut self, moved: impl Fn(&str, u64, f32) -> f32) -> Result<()> {
-        let heads = Heads::load(self.context())?;
+        let embedded = Embedded::of(&self.run)?;
+        let heads = Heads::load(self.context(), &embedded)?;
         for name in self.config.heads.keys() {
             let head = heads.get(name, LANGUAGE).ok_or_else(|| Error::config(name, "no head"))?;
             for (place, shard) in (0..).zip(&self.run.plan()?.shards) {
@@ -164,9 +168,9 @@ impl Noisy {
                 self.run.mark_shard(Stage::Score, &key, &marker)?;
             }
         }
-        let path = self.run.path("run.json");
+        let path = self.run.path("frozen/embed.json");
         let mut frozen: Value = self.run.read_json(&path)?.unwrap_or_default();
-        frozen["embed"]["encoder"]["dtype"] = "int8".into();
+        frozen["encoder"]["dtype"] = "int8".into();
         self.run.write_json(&path, &frozen)?;
         self.config.encoder.dtype = Dtype::Int8;
         self.config.selection.refine = true;
@@ -174,8 +178,9 @@ impl Noisy {
     }
 
     fn select(&self, files: ScoreFiles) -> Result<Selection> {
-        let heads = Heads::load(self.context())?;
-        select_language(self.context(), &self.run.plan()?, &heads, LANGUAGE, files)
+        let embedded = Embedded::of(&self.run)?;
+        let heads = Heads::load(self.context(), &embedded)?;
+        select_language(self.context(), &embedded, &heads, LANGUAGE, files)
     }
 
     fn each_row(
@@ -299,12 +304,13 @@ fn a_difference_larger_than_those_sampled_widens_the_margin() -> Result<()> {
 impl Noisy {
     /// The ordinals that the first round scores.
     fn sampled(&self) -> Result<Vec<u64>> {
-        let (plan, heads) = (self.run.plan()?, Heads::load(self.context())?);
+        let embedded = Embedded::of(&self.run)?;
+        let heads = Heads::load(self.context(), &embedded)?;
         let load = || super::super::load_f32(self.context());
-        let job = Job::new(self.context(), &plan, &heads, &load);
+        let job = Job::new(self.context(), &embedded, &heads, &load);
         let wanted = Wanted::of_round(&job, 0)?;
         let mut ordinals = Vec::new();
-        for (place, shard) in (0..).zip(&plan.shards) {
+        for (place, shard) in (0..).zip(&embedded.plan.shards) {
             let rows = wanted.documents(place, shard)?.rows;
             ordinals.extend(rows.into_iter().map(|row| ordinal(place, row)));
         }

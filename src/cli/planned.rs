@@ -1,0 +1,103 @@
+//! A planned run, as the commands see it that hand its stages to a scheduler.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use polysift::cluster::slurm::{StageWork, is_array};
+use polysift::config::RunConfig;
+use polysift::progress::{Silent, Stop};
+use polysift::run::{RunDir, Stage, Worker};
+use polysift::stage::Context;
+use polysift::stage::status::{stages_of, unfinished};
+use polysift::{Error, Result};
+
+use super::args::{STAGES, SettingsArgs};
+use super::resolve::resolve;
+use super::{hub, stage_named};
+
+/// Shares of a stage unless they are given: one per shard, at most this many.
+const MAX_DEFAULT_SHARES: u32 = 100;
+
+/// Which run, and which of its stages.
+#[derive(Debug, Args)]
+pub(crate) struct StageArgs {
+    /// The run directory, planned (`polysift plan`) and on a file system that all nodes share
+    #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
+    pub(crate) run: PathBuf,
+    /// Only these stages [default: all that the settings ask for]
+    #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = STAGES)]
+    pub(crate) stage: Vec<String>,
+}
+
+impl StageArgs {
+    /// The stages that were named, in the order in which they depend on each other.
+    pub(crate) fn named(&self) -> Vec<Stage> {
+        let mut stages: Vec<Stage> =
+            self.stage.iter().filter_map(|name| stage_named(name)).collect();
+        stages.sort_unstable();
+        stages.dedup();
+        stages
+    }
+}
+
+/// A run that was planned.
+pub(crate) struct Planned {
+    /// Its directory.
+    pub(crate) run: RunDir,
+    /// The same, by its absolute path.
+    pub(crate) root: PathBuf,
+    /// What is to be done.
+    pub(crate) stages: Vec<Stage>,
+    /// Shards of the plan.
+    pub(crate) num_shards: usize,
+    config: RunConfig,
+}
+
+impl Planned {
+    /// Opens the run; [`Error::Missing`] where it is not planned.
+    pub(crate) fn open(args: &StageArgs) -> Result<Self> {
+        let root = std::path::absolute(&args.run).map_err(Error::io(&args.run, "resolve"))?;
+        if !root.join("config.toml").is_file() {
+            let reason = "is not a planned run; make it with `polysift plan --run DIR ...`".into();
+            return Err(Error::Missing { path: root.display().to_string(), reason });
+        }
+        let run = RunDir::open(&root)?;
+        let settings = SettingsArgs { run: Some(root.clone()), ..SettingsArgs::default() };
+        let config = resolve(&settings)?.config;
+        let named = args.named();
+        let stages = if named.is_empty() { stages_of(&config) } else { named };
+        Ok(Self { num_shards: run.plan()?.shards.len(), run, root, stages, config })
+    }
+
+    /// Shares of a stage: the `wanted` ones, and never more than there are shards.
+    pub(crate) fn shares(&self, wanted: Option<u32>) -> u32 {
+        let most = u32::try_from(self.num_shards.max(1)).unwrap_or(u32::MAX);
+        wanted.unwrap_or(MAX_DEFAULT_SHARES).min(most)
+    }
+
+    /// All of the stages, in `num_shards` shares.
+    pub(crate) fn all(&self, num_shards: u32) -> Vec<StageWork> {
+        self.stages.iter().map(|stage| whole(*stage, num_shards)).collect()
+    }
+
+    /// What is left of the stages, in `num_shards` shares: of the first that is not done the shares that have
+    /// something to do, and all of those after it.
+    pub(crate) fn left(&self, num_shards: u32) -> Result<Vec<StageWork>> {
+        let (hub, stop, worker) = (hub(false), Stop::default(), Worker::onlooker(&self.run));
+        let context = Context::looking_on(&self.config, &self.run, &hub, &stop, &Silent, &worker);
+        let mut work: Vec<StageWork> = Vec::new();
+        for &stage in &self.stages {
+            if !work.is_empty() {
+                work.push(whole(stage, num_shards));
+            } else if let Some(left) = unfinished(context, Some(stage), Some(num_shards))? {
+                work.push(StageWork { stage, shares: is_array(stage).then_some(left.shares) });
+            }
+        }
+        Ok(work)
+    }
+}
+
+fn whole(stage: Stage, num_shards: u32) -> StageWork {
+    StageWork { stage, shares: is_array(stage).then(|| (0..num_shards).collect()) }
+}

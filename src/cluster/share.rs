@@ -1,0 +1,312 @@
+//! Which part of the plan a process takes first: from flags, own variables or the scheduler's.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+
+const SHARD: &str = "POLYSIFT_SHARD";
+const NUM_SHARDS: &str = "POLYSIFT_NUM_SHARDS";
+const SLURM_TASK: &str = "SLURM_ARRAY_TASK_ID";
+const KUBERNETES_INDEX: &str = "JOB_COMPLETION_INDEX";
+const KUBERNETES_COUNT: &str = "JOB_COMPLETIONS";
+const AWS_BATCH_INDEX: &str = "AWS_BATCH_JOB_ARRAY_INDEX";
+const AWS_BATCH_COUNT: &str = "AWS_BATCH_JOB_ARRAY_SIZE";
+
+/// Part `index` of `count` of a run's shards: what a process takes before it helps others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// This part, counted from 0.
+    pub index: u32,
+    /// All parts; more than `index`.
+    pub count: u32,
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.index, self.count)
+    }
+}
+
+/// A number and the flag or variable that it came from.
+#[derive(Debug, Clone, Copy)]
+struct Named {
+    name: &'static str,
+    value: u32,
+}
+
+impl Share {
+    /// The share that the flags `--shard` and `--num-shards` name, else the environment; `None` where nothing does.
+    ///
+    /// The index comes from the first of `--shard`, `POLYSIFT_SHARD`, Slurm's array task,
+    /// Kubernetes' completion index and AWS Batch's array index that is there; the count from
+    /// `--num-shards`, `POLYSIFT_NUM_SHARDS`, else from the scheduler that gave the index. A
+    /// scheduler's index without a count, a count without an index, an index that is not below the count
+    /// and what is no number are [`Error::Config`] with the name of the flag or variable.
+    ///
+    /// ```
+    /// use polysift::cluster::Share;
+    /// let env = |name: &str| match name {
+    ///     "JOB_COMPLETION_INDEX" => Some("3".to_owned()),
+    ///     _ => None,
+    /// };
+    /// assert_eq!(Share::resolve(None, Some(8), env)?, Some(Share { index: 3, count: 8 }));
+    /// # Ok::<(), polysift::Error>(())
+    /// ```
+    pub fn resolve(
+        shard: Option<u32>,
+        num_shards: Option<u32>,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>> {
+        let own = |flag, value: Option<u32>, variable| match value {
+            Some(value) => Ok(Some(Named { name: flag, value })),
+            None => number(variable, &env),
+        };
+        let own_index = own("--shard", shard, SHARD)?;
+        let own_count = own("--num-shards", num_shards, NUM_SHARDS)?;
+        let found = match (own_index, own_count) {
+            (Some(index), Some(count)) => Some((index, count)),
+            (Some(index), None) => {
+                return Err(lacks(index.name, "--num-shards or POLYSIFT_NUM_SHARDS"));
+            }
+            (None, count) => by_scheduler(count, &env)?,
+        };
+        match (found, own_count) {
+            (Some((index, count)), _) => Self::checked(index, count).map(Some),
+            (None, Some(count)) => Err(lacks(count.name, "--shard or POLYSIFT_SHARD")),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn checked(index: Named, count: Named) -> Result<Self> {
+        if count.value == 0 {
+            return Err(Error::config(count.name, "is 0; there has to be at least one share"));
+        }
+        if index.value >= count.value {
+            let reason = format!(
+                "is {}, but the shares are counted from 0 and {} says that there are {}",
+                index.value, count.name, count.value
+            );
+            return Err(Error::config(index.name, reason));
+        }
+        Ok(Self { index: index.value, count: count.value })
+    }
+}
+
+fn lacks(given: &str, missing: &str) -> Error {
+    Error::config(given, format!("is given without {missing}"))
+}
+
+/// The variable `name` as a number; `None` where it is not set.
+fn number(name: &'static str, env: &impl Fn(&str) -> Option<String>) -> Result<Option<Named>> {
+    let Some(text) = env(name) else { return Ok(None) };
+    let value = text.trim().parse().map_err(|_| {
+        Error::config(name, format!("`{text}` is not a number from 0 to {}", u32::MAX))
+    })?;
+    Ok(Some(Named { name, value }))
+}
+
+/// Index and count as the scheduler has them, with `count` in place of its own where that is given.
+fn by_scheduler(
+    count: Option<Named>,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<(Named, Named)>> {
+    if let Some(task) = number(SLURM_TASK, env)? {
+        return slurm(task, count, env).map(Some);
+    }
+    for (index, size, missing) in [
+        (
+            KUBERNETES_INDEX,
+            KUBERNETES_COUNT,
+            "--num-shards, POLYSIFT_NUM_SHARDS or JOB_COMPLETIONS",
+        ),
+        (
+            AWS_BATCH_INDEX,
+            AWS_BATCH_COUNT,
+            "--num-shards, POLYSIFT_NUM_SHARDS or AWS_BATCH_JOB_ARRAY_SIZE",
+        ),
+    ] {
+        let Some(index) = number(index, env)? else { continue };
+        let count = count.map_or_else(|| number(size, env), |count| Ok(Some(count)))?;
+        return count.map(|count| Some((index, count))).ok_or_else(|| lacks(index.name, missing));
+    }
+    Ok(None)
+}
+
+/// Task ids are share indices, but for an array that is whole and begins elsewhere (`--array=1-400`).
+fn slurm(
+    task: Named,
+    count: Option<Named>,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<(Named, Named)> {
+    let read = |name| number(name, env);
+    let whole = match (
+        read("SLURM_ARRAY_TASK_COUNT")?,
+        read("SLURM_ARRAY_TASK_MIN")?,
+        read("SLURM_ARRAY_TASK_MAX")?,
+    ) {
+        (Some(tasks), Some(min), Some(max)) => {
+            let contiguous = max.value.checked_sub(min.value).and_then(|n| n.checked_add(1));
+            let within = (min.value..=max.value).contains(&task.value);
+            (contiguous == Some(tasks.value) && within).then_some((tasks, min.value))
+        }
+        _ => None,
+    };
+    match (count, whole) {
+        (None, Some((tasks, first))) => Ok((Named { value: task.value - first, ..task }, tasks)),
+        (Some(count), Some((tasks, first))) if tasks.value == count.value => {
+            Ok((Named { value: task.value - first, ..task }, count))
+        }
+        (Some(count), _) => Ok((task, count)),
+        (None, None) => Err(Error::config(
+            task.name,
+            "the array has gaps (or Slurm does not tell its size), so that its tasks do not say how many shares \
+             there are; give --num-shards or POLYSIFT_NUM_SHARDS",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Env<'a> = &'a [(&'a str, &'a str)];
+
+    fn resolve(
+        shard: Option<u32>,
+        num_shards: Option<u32>,
+        env: Env,
+    ) -> Result<Option<(u32, u32)>> {
+        let env = |name: &str| {
+            env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        };
+        Ok(Share::resolve(shard, num_shards, env)?.map(|share| (share.index, share.count)))
+    }
+
+    /// Exit code and message of what is refused.
+    fn refusal(shard: Option<u32>, num_shards: Option<u32>, env: Env) -> Option<(u8, String)> {
+        resolve(shard, num_shards, env).err().map(|e| (e.exit_code(), e.to_string()))
+    }
+
+    fn slurm_array<'a>(
+        id: &'a str,
+        count: &'a str,
+        min: &'a str,
+        max: &'a str,
+    ) -> [(&'a str, &'a str); 5] {
+        [
+            ("SLURM_JOB_ID", "77"),
+            ("SLURM_ARRAY_TASK_ID", id),
+            ("SLURM_ARRAY_TASK_COUNT", count),
+            ("SLURM_ARRAY_TASK_MIN", min),
+            ("SLURM_ARRAY_TASK_MAX", max),
+        ]
+    }
+
+    #[test]
+    fn without_flags_and_variables_there_is_no_share() -> Result<()> {
+        assert_eq!(resolve(None, None, &[])?, None);
+        assert_eq!(resolve(None, None, &[("SLURM_JOB_ID", "12"), ("SLURM_NTASKS", "4")])?, None);
+        Ok(())
+    }
+
+    #[test]
+    fn flags_win_over_own_variables_and_those_over_the_schedulers() -> Result<()> {
+        let own = [("POLYSIFT_SHARD", "2"), ("POLYSIFT_NUM_SHARDS", "5")];
+        let array = slurm_array("7", "9", "0", "8");
+        let all = [&own[..], &array[..], &[("JOB_COMPLETION_INDEX", "1")]].concat();
+        assert_eq!(resolve(Some(0), Some(3), &all)?, Some((0, 3)));
+        assert_eq!(resolve(None, None, &all)?, Some((2, 5)));
+        assert_eq!(resolve(None, None, &all[2..])?, Some((7, 9)));
+        Ok(())
+    }
+
+    #[test]
+    fn half_of_a_pair_may_be_a_flag_and_half_a_variable() -> Result<()> {
+        assert_eq!(resolve(Some(1), None, &[("POLYSIFT_NUM_SHARDS", "4")])?, Some((1, 4)));
+        assert_eq!(resolve(None, Some(4), &[("POLYSIFT_SHARD", "3")])?, Some((3, 4)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_whole_slurm_array_tells_the_share_wherever_it_begins() -> Result<()> {
+        assert_eq!(resolve(None, None, &slurm_array("0", "400", "0", "399"))?, Some((0, 400)));
+        assert_eq!(resolve(None, None, &slurm_array("400", "400", "1", "400"))?, Some((399, 400)));
+        assert_eq!(
+            resolve(None, Some(400), &slurm_array("400", "400", "1", "400"))?,
+            Some((399, 400))
+        );
+        assert_eq!(resolve(None, None, &slurm_array("5", "1", "5", "5"))?, Some((0, 1)));
+        Ok(())
+    }
+
+    #[test]
+    fn an_array_with_gaps_needs_the_number_of_shares() -> Result<()> {
+        for gaps in [slurm_array("8", "4", "3", "9"), slurm_array("4", "3", "0", "4")] {
+            let message = refusal(None, None, &gaps);
+            let told = |(code, text): (u8, String)| {
+                code == 2
+                    && text.starts_with("SLURM_ARRAY_TASK_ID")
+                    && text.contains("--num-shards")
+            };
+            assert!(message.is_some_and(told));
+        }
+        assert_eq!(resolve(None, Some(400), &slurm_array("8", "4", "3", "9"))?, Some((8, 400)));
+        let task = [("SLURM_ARRAY_TASK_ID", "8")];
+        assert!(refusal(None, None, &task).is_some(), "the size of the array is not known");
+        assert_eq!(resolve(None, Some(400), &task)?, Some((8, 400)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_part_of_an_array_keeps_its_ids_when_the_number_of_shares_is_given() -> Result<()> {
+        assert_eq!(
+            resolve(None, Some(400), &slurm_array("150", "100", "100", "199"))?,
+            Some((150, 400))
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn kubernetes_and_aws_batch_number_their_pods_and_children() -> Result<()> {
+        let pod = [("JOB_COMPLETION_INDEX", "3"), ("JOB_COMPLETIONS", "8")];
+        assert_eq!(resolve(None, None, &pod)?, Some((3, 8)));
+        let own = [("JOB_COMPLETION_INDEX", "3"), ("POLYSIFT_NUM_SHARDS", "16")];
+        assert_eq!(resolve(None, None, &own)?, Some((3, 16)));
+        let child = [("AWS_BATCH_JOB_ARRAY_INDEX", "0"), ("AWS_BATCH_JOB_ARRAY_SIZE", "2")];
+        assert_eq!(resolve(None, None, &child)?, Some((0, 2)));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_incomplete_or_wrong_is_refused_with_its_name() {
+        let cases: [(Option<u32>, Option<u32>, Env, &str); 12] = [
+            (Some(1), None, &[], "--shard: is given without --num-shards"),
+            (None, Some(2), &[], "--num-shards: is given without --shard"),
+            (None, None, &[("POLYSIFT_SHARD", "1")], "POLYSIFT_SHARD: is given without"),
+            (None, None, &[("POLYSIFT_NUM_SHARDS", "2")], "POLYSIFT_NUM_SHARDS: is given without"),
+            (
+                None,
+                None,
+                &[("JOB_COMPLETION_INDEX", "0")],
+                "JOB_COMPLETION_INDEX: is given without",
+            ),
+            (
+                None,
+                None,
+                &[("AWS_BATCH_JOB_ARRAY_INDEX", "0")],
+                "AWS_BATCH_JOB_ARRAY_INDEX: is given",
+            ),
+            (Some(4), Some(4), &[], "--shard: is 4, but"),
+            (Some(0), Some(0), &[], "--num-shards: is 0"),
+            (None, Some(8), &[("SLURM_ARRAY_TASK_ID", "8")], "SLURM_ARRAY_TASK_ID: is 8, but"),
+            (None, Some(8), &[("POLYSIFT_SHARD", "-1")], "POLYSIFT_SHARD: `-1` is not a number"),
+            (None, Some(8), &[("POLYSIFT_SHARD", "")], "POLYSIFT_SHARD: `` is not a number"),
+            (Some(1), None, &[("POLYSIFT_NUM_SHARDS", "two")], "POLYSIFT_NUM_SHARDS: `two` is not"),
+        ];
+        for (shard, num_shards, env, begins) in cases {
+            let refused = refusal(shard, num_shards, env);
+            let right = |(code, text): &(u8, String)| *code == 2 && text.starts_with(begins);
+            assert!(refused.as_ref().is_some_and(right), "{begins}: {refused:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The bytes of a file, wherever it is.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::ops::Range;
+use std::path::Path;
+
+use bytes::Bytes;
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::reader::{ChunkReader, Length};
+
+use super::InputFile;
+use crate::error::{Error, Result};
+use crate::remote::{Failure, Object, RemoteFile, Version, is_url};
+
+/// An open file whose parts are read in any order.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Local(File),
+    Remote(RemoteFile),
+}
+
+impl Content {
+    /// Opens `file`.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; of an object [`Error::Store`], [`Error::Missing`], and [`Error::Verify`] when
+    /// it is no longer the one that was found.
+    pub(crate) fn open(file: &InputFile) -> Result<Self> {
+        match file.object()? {
+            Some(object) => RemoteFile::open(object).map(Self::Remote),
+            None => Self::open_local(&file.path),
+        }
+    }
+
+    /// Opens the file or the object `path` as it is now.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn open_now(path: &Path) -> Result<Self> {
+        match path.to_str().filter(|text| is_url(text)) {
+            Some(url) => {
+                let object = Object::new(path, crate::remote::stat(url)?)?;
+                RemoteFile::open(object).map(Self::Remote)
+            }
+            None => Self::open_local(path),
+        }
+    }
+
+    fn open_local(path: &Path) -> Result<Self> {
+        let handle = File::open(path).map_err(Error::io(path, "open"))?;
+        if handle.metadata().map_err(Error::io(path, "stat"))?.is_dir() {
+            let error = std::io::Error::from(std::io::ErrorKind::IsADirectory);
+            return Err(Error::io(path, "read")(error));
+        }
+        Ok(Self::Local(handle))
+    }
+
+    /// The same file once more, for a reader that goes through each of `streams` in its order.
+    pub(crate) fn again(&self, path: &Path, streams: &[Vec<Range<u64>>]) -> Result<Self> {
+        match self {
+            // Handles that are made of one another share their place in the file.
+            Self::Local(_) => File::open(path).map(Self::Local).map_err(Error::io(path, "open")),
+            Self::Remote(file) => Ok(Self::Remote(file.ahead(streams))),
+        }
+    }
+
+    /// Where the error is kept that makes a decoder of this file fail.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            Self::Local(_) => Failure::default(),
+            Self::Remote(file) => file.failure(),
+        }
+    }
+}
+
+impl InputFile {
+    /// The object that the file is; `None` for a local one.
+    pub(super) fn object(&self) -> Result<Option<Object>> {
+        if self.path.to_str().is_none_or(|text| !is_url(text)) {
+            return Ok(None);
+        }
+        let version = Version { bytes: self.bytes, tag: self.version.clone() };
+        Object::new(&self.path, version).map(Some)
+    }
+}
+
+/// The bytes of a column chunk; none where its footer entry makes no sense.
+pub(crate) fn stored_bytes(column: &ColumnChunkMetaData) -> Range<u64> {
+    let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+    let end = start.saturating_add(column.compressed_size());
+    u64::try_from(start).unwrap_or(0)..u64::try_from(end).unwrap_or(0)
+}
+
+impl Length for Content {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Local(file) => Length::len(file),
+            Self::Remote(file) => file.len(),
+        }
+    }
+}
+
+impl ChunkReader for Content {
+    type T = BufReader<Box<dyn Read>>;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
+        let reader: Box<dyn Read> = match self {
+            Self::Local(file) => Box::new(file.get_read(start)?.into_inner()),
+            Self::Remote(file) => Box::new(file.reader(start)),
+        };
+        Ok(BufReader::new(reader))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        match self {
+            Self::Local(file) => file.get_bytes(start, length),
+            Self::Remote(file) => {
+                file.bytes(start, length).map_err(|e| ParquetError::External(Box::new(e)))
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! One client per store and process, the runtime of all, and what their errors mean.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::multipart::MultipartStore;
+use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use tokio::runtime::Runtime;
+
+use super::hub;
+use super::location::{Location, Scheme};
+use crate::error::{Error, Result};
+use crate::hub::HubSettings;
+
+/// Threads of the runtime; they move bytes, and digest and decode nothing.
+const WORKERS: usize = 2;
+
+/// Environment variable: seconds for which a request that fails for a passing reason is tried
+/// again.
+pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
+
+/// [`RETRY_SECS`] where it is not set.
+const DEFAULT_RETRY_SECS: u64 = 180;
+
+/// Most tries of a request; backing off, they take about as long as the default allows.
+const MAX_RETRIES: usize = 10;
+
+/// Most times that something is tried again with [`Patience`].
+const MAX_TRIES: u32 = 10;
+
+/// Calls `request` of `url` until it succeeds or there is no point in it.
+///
+/// # Errors
+/// As [`explain`] says.
+pub(super) async fn patiently<T>(
+    url: &str,
+    request: impl AsyncFn() -> object_store::Result<T>,
+) -> Result<T> {
+    let mut patience = Patience::new();
+    loop {
+        match request().await {
+            Ok(done) => return Ok(done),
+            Err(error) if patience.allows(&error).await => {}
+            Err(error) => return Err(explain(url, &error)),
+        }
+    }
+}
+
+/// A server that sends nothing for so long is given up, and asked again.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How a store is talked to.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) store: Arc<dyn ObjectStore>,
+    /// For objects in parts; `None` where nothing is written.
+    pub(super) parts: Option<Arc<dyn MultipartStore>>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.store)
+    }
+}
+
+impl Client {
+    fn writable<S: ObjectStore + MultipartStore>(store: S) -> Self {
+        let store = Arc::new(store);
+        Self { parts: Some(Arc::clone(&store) as Arc<dyn MultipartStore>), store }
+    }
+}
+
+/// Hub of `hf://`, where the caller has settled it.
+static HUB: OnceLock<HubSettings> = OnceLock::new();
+
+/// Takes `settings` for `hf://`, if none were taken before; without them the environment has them.
+pub fn set_hub(settings: &HubSettings) {
+    // The first one is that of the command.
+    let _ = HUB.set(settings.clone());
+}
+
+pub(super) fn hub_settings() -> &'static HubSettings {
+    HUB.get_or_init(|| HubSettings::from_env(|name| std::env::var(name).ok()))
+}
+
+/// Waits for `work`.
+///
+/// # Errors
+/// Its own, and [`Error::Store`] where no thread can be started.
+pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    runtime()?.block_on(work)
+}
+
+/// The runtime of all transfers.
+pub(super) fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
+    let made = RUNTIME.get_or_init(|| {
+        // Whoever came first has chosen; the choice here is that of hf-hub's client.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .thread_name("transfer")
+            .enable_all()
+            .build()
+    });
+    made.as_ref().map_err(|error| store_error("transfers", format!("cannot be started: {error}")))
+}
+
+/// The client for the store of `location`.
+///
+/// # Errors
+/// [`Error::Store`] where the settings in the environment do not make one.
+pub(super) fn client(location: &Location) -> Result<Client> {
+    static CLIENTS: OnceLock<Mutex<HashMap<String, Client>>> = OnceLock::new();
+    runtime()?;
+    let key = match location.scheme {
+        Scheme::Hub => hub_settings().endpoint.clone(),
+        _ => location.root.clone(),
+    };
+    let mut clients =
+        CLIENTS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(client) = clients.get(&key) {
+        return Ok(client.clone());
+    }
+    let made = new_client(location);
+    let client = made.map_err(|error| store_error(&location.root, error.to_string()))?;
+    clients.insert(key, client.clone());
+    Ok(client)
+}
+
+fn new_client(location: &Location) -> object_store::Result<Client> {
+    let (root, retry) = (location.root.as_str(), retry());
+    Ok(match location.scheme {
+        Scheme::S3 => {
+            let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
+            Client::writable(builder.build()?)
+        }
+        Scheme::Gcs => {
+            let builder = GoogleCloudStorageBuilder::from_env().with_url(root).with_retry(retry);
+            Client::writable(builder.build()?)
+        }
+        Scheme::Azure => {
+            let builder = MicrosoftAzureBuilder::from_env().with_url(root).with_retry(retry);
+            Client::writable(builder.build()?)
+        }
+        Scheme::Http => web_client(root, options(), retry)?,
+        Scheme::Hub => {
+            let hub = hub_settings();
+            web_client(&hub.endpoint, hub::options(options(), hub), retry)?
+        }
+    })
+}
+
+fn web_client(
+    root: &str,
+    options: ClientOptions,
+    retry: RetryConfig,
+) -> object_store::Result<Client> {
+    let options = options.with_allow_http(root.starts_with("http://"));
+    let builder = HttpBuilder::new().with_url(root).with_client_options(options).with_retry(retry);
+    Ok(Client { store: Arc::new(builder.build()?), parts: None })
+}
+
+fn options() -> ClientOptions {
+    // A whole range may take its time on a slow line, as long as it moves.
+    ClientOptions::new().with_timeout_disabled().with_read_timeout(READ_TIMEOUT)
+}
+
+fn retry() -> RetryConfig {
+    let retry_timeout = retry_time();
+    RetryConfig { max_retries: MAX_RETRIES, retry_timeout, ..RetryConfig::default() }
+}
+
+fn retry_time() -> Duration {
+    let seconds = std::env::var(RETRY_SECS).ok().and_then(|value| value.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(DEFAULT_RETRY_SECS))
+}
+
+/// How long something is tried again that the client gives up at once: answers that break off.
+pub(super) struct Patience {
+    since: Instant,
+    wait: Duration,
+    tries: u32,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self { since: Instant::now(), wait: Duration::from_millis(100), tries: 0 }
+    }
+
+    /// Whether to try again after `error`; waits first.
+    pub(super) async fn allows(&mut self, error: &object_store::Error) -> bool {
+        let may_pass = matches!(error, object_store::Error::Generic { .. });
+        if !may_pass || self.tries == MAX_TRIES || self.since.elapsed() > retry_time() {
+            return false;
+        }
+        tracing::debug!(%error, "trying again");
+        tokio::time::sleep(self.wait).await;
+        self.tries += 1;
+        self.wait = (self.wait * 2).min(Duration::from_secs(10));
+        true
+    }
+}
+
+/// [`Error::Store`] for `url`.
+pub(super) fn store_error(url: &str, reason: impl Into<String>) -> Error {
+    Error::Store { url: url.to_owned(), reason: reason.into() }
+}
+
+/// What an error of a store means to a user of `url`.
+pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
+    use object_store::Error as E;
+    let missing = |reason: &str| Error::Missing { path: url.to_owned(), reason: reason.into() };
+    let refused = || {
+        let reason = format!("access is refused: {error}; check the credentials ({HINT})");
+        store_error(url, reason)
+    };
+    match error {
+        E::NotFound { .. } => missing("no such object"),
+        // Of a listing, clients tell the status in words only.
+        E::Generic { .. } if answers(error, &["404"]) => missing("no such bucket"),
+        E::Generic { .. } if answers(error, &["401", "403"]) => refused(),
+        E::Precondition { .. } | E::NotModified { .. } => changed(url),
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => refused(),
+        E::NotSupported { .. } => {
+            store_error(url, format!("the server does not answer requests for ranges: {error}"))
+        }
+        _ => store_error(url, error.to_string()),
+    }
+}
+
+/// Whether `error` is an answer with one of `statuses`.
+fn answers(error: &object_store::Error, statuses: &[&str]) -> bool {
+    let text = error.to_string();
+    statuses.iter().any(|status| text.contains(&format!("status code: {status}")))
+}
+
+/// Where credentials come from.
+const HINT: &str = "AWS_*, GOOGLE_*, AZURE_* or HF_TOKEN in the environment";
+
+/// The object of `url` is not the one that was planned.
+pub(super) fn changed(url: &str) -> Error {
+    Error::verify(url.as_ref(), "the object changed since the run was planned")
+}

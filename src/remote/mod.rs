@@ -1,0 +1,39 @@
+//! Objects of stores: `s3://`, `gs://`, `az://`, `http(s)://`, and `hf://datasets/` on a hub.
+//!
+//! ```text
+//!  pattern ──list──▶ URLs, sizes, versions ──plan──▶ Object ──ranges, one ahead──▶ Parquet, lines
+//!                                                      Upload ◀──parts── exported files
+//! ```
+//!
+//! Owns the clients, their configuration (environment variables of each store), retries, and how much
+//! of an object is in memory. The rest of the crate is synchronous: it waits here for a small
+//! runtime that does all transfers.
+//!
+//! Reading is by ranges: an object is never held whole (see `file` for the bound), every answer is
+//! checked against the size and the version that were planned, and one that breaks off goes on
+//! where it stopped.
+
+mod claim;
+mod client;
+mod failure;
+mod file;
+mod hub;
+mod list;
+mod location;
+mod object;
+mod upload;
+mod windows;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use claim::{create, replace};
+pub use client::set_hub;
+pub(crate) use failure::Failure;
+pub(crate) use file::RemoteFile;
+pub(crate) use hub::{Dataset, dataset};
+pub(crate) use list::{Listed, list};
+pub use location::is_url;
+pub(crate) use location::{Location, file_name};
+pub(crate) use object::{Object, Version, stat};
+pub(crate) use upload::{Upload, check_destination};

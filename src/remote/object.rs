@@ -1,0 +1,244 @@
+//! One object at one version: ranges of it, read with patience.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::path::Path as Key;
+use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+
+use super::client::{Patience, changed, client, explain, runtime, store_error, wait};
+use super::hub;
+use super::location::{Location, Scheme};
+use crate::error::Result;
+
+/// What tells one content of an object from another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// Size in bytes.
+    pub(crate) bytes: u64,
+    /// The store's name of the content (its ETag, else when it was changed; the commit on a hub);
+    /// `None` where it has none.
+    pub(crate) tag: Option<String>,
+}
+
+impl Version {
+    pub(super) fn of(meta: &ObjectMeta) -> Self {
+        let changed = || {
+            let time = meta.last_modified;
+            (time.timestamp() > 0).then(|| time.to_rfc3339())
+        };
+        let etag = meta.e_tag.as_ref().map(|etag| etag.trim_matches('"').to_owned());
+        Self { bytes: meta.size, tag: etag.filter(|etag| !etag.is_empty()).or_else(changed) }
+    }
+}
+
+/// Bytes of an object that are in memory now, and the most there were.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Meter {
+    /// The most bytes that were in memory at once.
+    #[cfg(test)]
+    pub(super) fn most(&self) -> u64 {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+/// A buffer that is counted as long as anything refers to it.
+struct Counted {
+    bytes: Vec<u8>,
+    capacity: u64,
+    meter: Arc<Meter>,
+}
+
+impl Counted {
+    fn new(length: usize, meter: &Arc<Meter>) -> Self {
+        let capacity = length as u64;
+        let now = meter.now.fetch_add(capacity, Ordering::SeqCst) + capacity;
+        meter.most.fetch_max(now, Ordering::SeqCst);
+        Self { bytes: Vec::with_capacity(length), capacity, meter: Arc::clone(meter) }
+    }
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.meter.now.fetch_sub(self.capacity, Ordering::SeqCst);
+    }
+}
+
+/// An object of a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    url: String,
+    store: Arc<dyn ObjectStore>,
+    key: Key,
+    version: Version,
+    /// Whether answers name the version; those of a hub come from elsewhere.
+    is_checked: bool,
+    meter: Arc<Meter>,
+}
+
+/// Finds the size and the version of the object `url`.
+///
+/// # Errors
+/// [`Error::Missing`] when there is none; [`Error::Store`] when the store does not answer;
+/// [`Error::Config`] for a URL that is none.
+pub(crate) fn stat(url: &str) -> Result<Version> {
+    use object_store::Error as E;
+    let location = Location::parse(url)?;
+    if location.scheme == Scheme::Hub {
+        return hub::stat(&location);
+    }
+    let (store, key) = (client(&location)?.store, location.object_key()?);
+    let found = async {
+        // What is signed for reading is not to be asked for its head.
+        if location.scheme == Scheme::Http {
+            let first_byte = GetOptions::new().with_range(Some(0..1));
+            match store.get_opts(&key, first_byte).await {
+                Ok(answer) => return Ok(answer.meta),
+                Err(error @ (E::NotFound { .. } | E::NotSupported { .. })) => return Err(error),
+                Err(_) => {} // an empty file has no first byte
+            }
+        }
+        store.head(&key).await
+    };
+    wait(async { found.await.map_err(|error| explain(url, &error)) }).map(|meta| Version::of(&meta))
+}
+
+impl Object {
+    /// The object `url`, which has to be of `version` when it is read.
+    ///
+    /// # Errors
+    /// As [`stat`], but that nothing is asked for yet.
+    pub(crate) fn new(url: &Path, version: Version) -> Result<Self> {
+        let url = url.to_string_lossy().into_owned();
+        let location = Location::parse(&url)?;
+        let (store, is_checked) = (client(&location)?.store, location.scheme != Scheme::Hub);
+        let key = match location.scheme {
+            Scheme::Hub => hub::resolved(&location)?,
+            _ => location.object_key()?,
+        };
+        Ok(Self { url, store, key, version, is_checked, meter: Arc::default() })
+    }
+
+    /// An object of `store`, for tests.
+    #[cfg(test)]
+    pub(super) fn of(store: Arc<dyn ObjectStore>, key: &str, version: Version) -> Self {
+        let url = format!("test://{key}");
+        Self { url, store, key: Key::from(key), version, is_checked: true, meter: Arc::default() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Size in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.version.bytes
+    }
+
+    /// Waits for the bytes of `range`, which lies in the object.
+    ///
+    /// # Errors
+    /// [`Error::Store`], [`Error::Missing`]; [`Error::Verify`] when the object is of another
+    /// version.
+    pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        wait(self.fetch(range))
+    }
+
+    /// Begins to read `range`.
+    pub(super) fn begin(&self, range: Range<u64>) -> Result<Transfer> {
+        let object = self.clone();
+        Ok(Transfer(runtime()?.spawn(async move { object.fetch(range).await })))
+    }
+
+    async fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+        let length = (range.end - range.start) as usize;
+        let mut buffer = Counted::new(length, &self.meter);
+        let mut patience = Patience::new();
+        // The client takes up an answer that breaks off, where it can tell the content by its ETag.
+        while let Some(error) = self.append(&range, &mut buffer.bytes).await? {
+            if !patience.allows(&error).await {
+                return Err(explain(&self.url, &error));
+            }
+        }
+        Ok(Bytes::from_owner(buffer))
+    }
+
+    /// Asks for what `buffer` lacks of `range` and appends what comes; an error where the answer
+    /// broke off.
+    async fn append(
+        &self,
+        range: &Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Option<object_store::Error>> {
+        let wanted = range.start + buffer.len() as u64..range.end;
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let options = GetOptions::new().with_range(Some(wanted.clone()));
+        let answer = self.store.get_opts(&self.key, options).await;
+        let answer = answer.map_err(|error| explain(&self.url, &error))?;
+        self.check(&answer, &wanted)?;
+        let mut stream = answer.into_stream();
+        while let Some(piece) = stream.next().await {
+            match piece {
+                Ok(piece) if buffer.len() + piece.len() > buffer.capacity() => {
+                    return Err(store_error(&self.url, "answers with more than was asked for"));
+                }
+                Ok(piece) => buffer.extend_from_slice(&piece),
+                Err(error) => return Ok(Some(error)),
+            }
+        }
+        let missing = range.end - range.start - buffer.len() as u64;
+        let source = format!("{missing} bytes are missing at the end").into();
+        Ok((missing > 0).then_some(object_store::Error::Generic { store: "", source }))
+    }
+
+    /// Whether the answer is of the planned version.
+    fn check(&self, answer: &GetResult, wanted: &Range<u64>) -> Result<()> {
+        let found = Version::of(&answer.meta);
+        let is_other = self.is_checked && found.tag != self.version.tag;
+        if is_other || found.bytes != self.version.bytes {
+            return Err(changed(&self.url));
+        }
+        if answer.range != *wanted {
+            let (found, wanted) = (&answer.range, wanted);
+            let reason = format!("answers with the bytes {found:?} for {wanted:?}");
+            return Err(store_error(&self.url, reason));
+        }
+        Ok(())
+    }
+}
+
+/// A range on its way; dropped, it is given up.
+#[derive(Debug)]
+pub(super) struct Transfer(tokio::task::JoinHandle<Result<Bytes>>);
+
+impl Transfer {
+    /// Waits for the bytes.
+    pub(super) fn wait(mut self) -> Result<Bytes> {
+        let joined = runtime()?.block_on(&mut self.0);
+        joined.map_err(|error| store_error("transfers", error.to_string()))?
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,195 @@
+//! What is read of an object ahead of its use.
+//!
+//! A reader of several columns is several streams: each goes through ranges of the object in its own
+//! order. They are cut into windows; of every stream the window in use and the next one are in
+//! memory or on their way. Windows of different streams that lie close together come in one request.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+use super::object::{Object, Transfer};
+use crate::error::Result;
+
+/// Bytes of one object that all windows may take together.
+pub(super) const AHEAD_BYTES: u64 = 32 << 20;
+
+/// Largest and smallest window in bytes; with more streams than fit, the smallest counts.
+const WINDOW_BYTES: (u64, u64) = (64 << 10, 8 << 20);
+
+/// Bytes between two windows that are fetched and thrown away to save a request.
+const GAP_BYTES: u64 = 128 << 10;
+
+/// The windows of an object.
+#[derive(Debug)]
+pub(super) struct Windows {
+    object: Object,
+    /// By where they begin.
+    all: Vec<Window>,
+    streams: Vec<Stream>,
+    fetches: Vec<Fetch>,
+}
+
+#[derive(Debug)]
+struct Window {
+    range: Range<u64>,
+    stream: usize,
+    /// Position in the stream.
+    place: usize,
+    fetch: usize,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    /// Indices of the windows in the order of their use.
+    windows: Vec<usize>,
+    /// The one in use; those before it are not needed any more.
+    at: usize,
+}
+
+/// One request.
+#[derive(Debug)]
+struct Fetch {
+    range: Range<u64>,
+    /// Windows that may still be used.
+    wanted: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Running(Transfer),
+    Here(Bytes),
+    Gone,
+}
+
+impl Windows {
+    /// The windows of `streams` of ranges; what lies outside the object is left out.
+    pub(super) fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
+        let (least, most) = WINDOW_BYTES;
+        let window_bytes = (AHEAD_BYTES / (2 * streams.len().max(1)) as u64).clamp(least, most);
+        let mut windows = Vec::new();
+        for (stream, ranges) in streams.iter().enumerate() {
+            let mut place = 0;
+            for range in ranges {
+                let end = range.end.min(object.len());
+                for start in (range.start..end).step_by(window_bytes as usize) {
+                    let range = start..end.min(start + window_bytes);
+                    windows.push(Window { range, stream, place, fetch: 0 });
+                    place += 1;
+                }
+            }
+        }
+        windows.sort_by_key(|window| window.range.start);
+        let mut ordered: Vec<Stream> = streams.iter().map(|_| Stream::default()).collect();
+        let mut by_place: Vec<(usize, usize, usize)> =
+            windows.iter().enumerate().map(|(i, w)| (w.stream, w.place, i)).collect();
+        by_place.sort_unstable();
+        for (stream, _, window) in by_place {
+            ordered[stream].windows.push(window);
+        }
+        let fetches = fetches(&mut windows, window_bytes);
+        Self { object, all: windows, streams: ordered, fetches }
+    }
+
+    /// The object.
+    pub(super) fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// The `length` bytes at `offset`, which lie in the object.
+    pub(super) fn bytes(&mut self, offset: u64, length: usize) -> Result<Bytes> {
+        let first = self.some_bytes(offset, length)?;
+        if first.len() == length {
+            return Ok(first);
+        }
+        let mut all = BytesMut::with_capacity(length);
+        all.extend_from_slice(&first);
+        while all.len() < length {
+            let more = self.some_bytes(offset + all.len() as u64, length - all.len())?;
+            all.extend_from_slice(&more);
+        }
+        Ok(all.freeze())
+    }
+
+    /// At least one and at most `most` bytes at `offset`; where nothing was announced, only so many
+    /// are asked for.
+    pub(super) fn some_bytes(&mut self, offset: u64, most: usize) -> Result<Bytes> {
+        let end = self.object.len().min(offset.saturating_add(most as u64));
+        let next = self.all.partition_point(|window| window.range.start <= offset);
+        let window = next.checked_sub(1).filter(|&i| offset < self.all[i].range.end);
+        let Some(window) = window else {
+            let end = self.all.get(next).map_or(end, |after| end.min(after.range.start));
+            return self.object.read(offset..end);
+        };
+        self.enter(window)?;
+        let Window { range, fetch, .. } = &self.all[window];
+        let (end, fetch) = (end.min(range.end), *fetch);
+        match self.arrived(fetch)? {
+            Some((start, bytes)) => {
+                Ok(bytes.slice((offset - start) as usize..(end - start) as usize))
+            }
+            // Read again after it was given up.
+            None => self.object.read(offset..end),
+        }
+    }
+
+    /// Its stream is at `window`: those before are given up, this one and the next are begun.
+    fn enter(&mut self, window: usize) -> Result<()> {
+        let Window { stream, place, fetch, .. } = self.all[window];
+        let left = self.streams[stream].at..place;
+        for at in left {
+            let passed = self.streams[stream].windows[at];
+            let fetch = &mut self.fetches[self.all[passed].fetch];
+            fetch.wanted -= 1;
+            if fetch.wanted == 0 {
+                fetch.state = State::Gone;
+            }
+        }
+        let stream = &mut self.streams[stream];
+        stream.at = stream.at.max(place);
+        let next = stream.windows.get(place + 1).map(|&next| self.all[next].fetch);
+        for fetch in [Some(fetch), next].into_iter().flatten() {
+            let Fetch { range, state, .. } = &mut self.fetches[fetch];
+            if matches!(state, State::Idle) {
+                *state = State::Running(self.object.begin(range.clone())?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where `fetch` begins, and its bytes; `None` where it was given up.
+    fn arrived(&mut self, fetch: usize) -> Result<Option<(u64, Bytes)>> {
+        let Fetch { range, state, .. } = &mut self.fetches[fetch];
+        if let State::Running(_) = state {
+            let State::Running(transfer) = std::mem::replace(state, State::Idle) else {
+                return Ok(None);
+            };
+            *state = State::Here(transfer.wait()?);
+        }
+        Ok(match state {
+            State::Here(bytes) => Some((range.start, bytes.clone())),
+            _ => None,
+        })
+    }
+}
+
+/// The requests that bring the sorted `windows`, none of more than `most` bytes.
+fn fetches(windows: &mut [Window], most: u64) -> Vec<Fetch> {
+    let mut fetches: Vec<Fetch> = Vec::new();
+    for window in windows {
+        let Range { start, end } = window.range;
+        match fetches.last_mut() {
+            Some(Fetch { range, wanted, .. })
+                if start <= range.end + GAP_BYTES && end.max(range.end) - range.start <= most =>
+            {
+                range.end = range.end.max(end);
+                *wanted += 1;
+            }
+            _ => fetches.push(Fetch { range: start..end, wanted: 1, state: State::Idle }),
+        }
+        window.fetch = fetches.len() - 1;
+    }
+    fetches
+}

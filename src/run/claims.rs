@@ -1,0 +1,204 @@
+//! The work of a stage, handed out to this process piece by piece while others do the same.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::identity::Liveness;
+use super::lease::{Asked, Lease};
+use super::worker::Worker;
+use super::{RunDir, Stage};
+use crate::error::Result;
+use crate::progress::Stop;
+
+/// Between two looks at what other processes hold.
+const POLL: Duration = Duration::from_millis(200);
+
+/// What a process does of a stage.
+#[derive(Debug, Clone, Default)]
+pub struct Work {
+    /// Keys of the pieces.
+    pub keys: Vec<String>,
+    /// Places in `keys` of those that are this process's own, in the order in which it does them. Of the
+    /// others it takes over those that another process began and died over.
+    pub own: Vec<usize>,
+    /// Whether all pieces are its own, those that are done aside.
+    pub takes_all: bool,
+    /// Whether it waits until the pieces that others hold are done too.
+    pub waits: bool,
+}
+
+/// Hands out pieces of work.
+#[derive(Debug)]
+pub(crate) struct Claims<'a> {
+    worker: &'a Worker,
+    stage: Stage,
+    work: &'a Work,
+    stop: &'a Stop,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Own pieces that were not looked at.
+    own: VecDeque<usize>,
+    /// Pieces that this process got hold of while it waited.
+    ready: Vec<usize>,
+    /// Pieces that others held when they were looked at.
+    held: Vec<usize>,
+    /// Whether what others left behind was looked for.
+    searched: bool,
+    leases: HashMap<usize, Lease>,
+}
+
+/// What came of trying to get hold of a piece.
+enum Found {
+    Mine,
+    Done,
+    Held(Liveness),
+}
+
+impl<'a> Claims<'a> {
+    pub(crate) fn new(worker: &'a Worker, stage: Stage, work: &'a Work, stop: &'a Stop) -> Self {
+        let state = State { own: work.own.iter().copied().collect(), ..State::default() };
+        Self { worker, stage, work, stop, state: Mutex::new(state) }
+    }
+
+    /// A piece that is not done and that nobody holds, now held by this process; `None` where there is
+    /// none at the moment ([`Claims::settle`]).
+    pub(crate) fn next(&self) -> Result<Option<usize>> {
+        loop {
+            self.stop.check()?;
+            let mut state = self.state();
+            if let Some(piece) = state.ready.pop() {
+                return Ok(Some(piece));
+            }
+            let Some(piece) = state.own.pop_front() else { break };
+            drop(state);
+            match self.claim(piece)? {
+                Found::Mine => return Ok(Some(piece)),
+                Found::Done => {}
+                Found::Held(_) => self.state().held.push(piece),
+            }
+        }
+        let is_new = !std::mem::replace(&mut self.state().searched, true);
+        if is_new {
+            let abandoned = self.abandoned()?;
+            self.state().held.extend(abandoned);
+        }
+        self.look_again()?;
+        Ok(self.state().ready.pop())
+    }
+
+    /// Waits for what other processes hold. Whether there is something to be had again: a piece whose
+    /// holder died or let go. Where this process does not wait for others, it is over as soon as all of
+    /// them are known to be alive.
+    pub(crate) fn settle(&self) -> Result<bool> {
+        loop {
+            self.stop.check()?;
+            let holders = self.look_again()?;
+            if !self.state().ready.is_empty() {
+                return Ok(true);
+            }
+            let are_alive = holders.iter().all(|holder| *holder == Liveness::Alive);
+            if holders.is_empty() || are_alive && !self.work.waits {
+                return Ok(false);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Tries the pieces that others held once more; what is known of the holders of the rest.
+    fn look_again(&self) -> Result<Vec<Liveness>> {
+        let held = std::mem::take(&mut self.state().held);
+        let mut holders = Vec::new();
+        for piece in held {
+            match self.claim(piece)? {
+                Found::Mine => self.state().ready.push(piece),
+                Found::Done => {}
+                Found::Held(liveness) => {
+                    self.state().held.push(piece);
+                    holders.push(liveness);
+                }
+            }
+        }
+        Ok(holders)
+    }
+
+    /// Checks that `piece` is still this process's, before something of it gets its final name.
+    pub(crate) fn check(&self, piece: usize) -> Result<()> {
+        self.state().leases.get(&piece).map_or(Ok(()), Lease::check)
+    }
+
+    /// Lets go of `piece`: it is done, or cannot be done.
+    pub(crate) fn release(&self, piece: usize) -> Result<()> {
+        let lease = self.state().leases.remove(&piece);
+        lease.map_or(Ok(()), Lease::release)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tries to get hold of `piece`.
+    fn claim(&self, piece: usize) -> Result<Found> {
+        let (run, key) = (self.worker.run(), &self.work.keys[piece]);
+        if run.is_done(self.stage, key)? {
+            return Ok(Found::Done);
+        }
+        let lease = match Lease::ask(self.worker, self.stage, key)? {
+            Asked::Granted(lease) => lease,
+            Asked::Held(holder) => return Ok(Found::Held(holder)),
+        };
+        // Between the two questions another process may have finished it.
+        if run.is_done(self.stage, key)? {
+            return lease.release().map(|()| Found::Done);
+        }
+        run.unseal(self.stage)?;
+        if lease.is_taken_over() {
+            run.sweep(self.stage, key)?;
+        }
+        self.state().leases.insert(piece, lease);
+        Ok(Found::Mine)
+    }
+
+    /// Pieces of others that were begun: they have a lease.
+    fn abandoned(&self) -> Result<Vec<usize>> {
+        if self.work.takes_all {
+            return Ok(Vec::new());
+        }
+        let own: HashSet<usize> = self.work.own.iter().copied().collect();
+        let leased: HashSet<String> = self.worker.run().leased(self.stage)?.into_iter().collect();
+        let others = self.work.keys.iter().enumerate().filter(|(piece, _)| !own.contains(piece));
+        Ok(others.filter(|(_, key)| leased.contains(*key)).map(|(piece, _)| piece).collect())
+    }
+}
+
+impl Drop for Claims<'_> {
+    fn drop(&mut self) {
+        for lease in self.state().leases.drain().map(|(_, lease)| lease).collect::<Vec<_>>() {
+            let _ = lease.release(); // what stays is a dead process's soon
+        }
+    }
+}
+
+impl RunDir {
+    /// Clears what a killed process left of the piece `key` of `stage`.
+    fn sweep(&self, stage: Stage, key: &str) -> Result<()> {
+        let mut outputs: Vec<std::path::PathBuf> = Vec::new();
+        for directory in stage.outputs() {
+            outputs.push(self.path(directory).join(key));
+            if *directory == "removed" {
+                let reasons = self.names(directory)?;
+                outputs.extend(reasons.iter().map(|r| self.path(directory).join(r).join(key)));
+            }
+        }
+        outputs.push(self.path("state").join(stage.name()).join("parts").join(key));
+        outputs.push(self.path("state").join(stage.name()).join("done").join(key));
+        for output in outputs {
+            crate::store::remove_temporaries_of(&output)?;
+            crate::store::remove_temporaries(&output)?;
+        }
+        Ok(())
+    }
+}

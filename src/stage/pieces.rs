@@ -1,0 +1,219 @@
+//! The pieces of a stage, shared out among the processes that work in the run directory.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+
+use super::{Context, chain};
+use crate::error::{Error, Result};
+use crate::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, Work};
+
+/// The pieces of a stage and what this process does of them.
+pub(crate) struct Pieces {
+    pub(crate) stage: Stage,
+    pub(crate) work: Work,
+    /// Own pieces that are not done; `work.own` are the same.
+    pub(crate) left: usize,
+}
+
+impl Pieces {
+    /// The pieces `keys` of `stage`, of which those at `own`, in that order, are this process's.
+    pub(crate) fn new(
+        context: Context<'_>,
+        stage: Stage,
+        keys: Vec<String>,
+        own: &[usize],
+    ) -> Result<Self> {
+        let is_left: Vec<bool> = (own.par_iter())
+            .map(|&piece| Ok(!context.run.is_done(stage, &keys[piece])?))
+            .collect::<Result<_>>()?;
+        let left = own.iter().zip(is_left).filter(|(_, is_left)| *is_left).map(|(piece, _)| *piece);
+        let own: Vec<usize> = left.collect();
+        let left = own.len();
+        let takes_all = context.share.is_none();
+        Ok(Self { stage, work: Work { keys, own, takes_all, waits: context.waits }, left })
+    }
+
+    /// The shards of `plan`; the keys are their names, in the plan's order.
+    pub(crate) fn of_shards(context: Context<'_>, stage: Stage, plan: &Plan) -> Result<Self> {
+        Self::new(context, stage, plan.names(), &own_shards(context, plan))
+    }
+
+    /// The shards of `plan` for each of `heads`; the keys are `<head>/<shard>`, head by head.
+    pub(crate) fn of_scores(
+        context: Context<'_>,
+        stage: Stage,
+        plan: &Plan,
+        heads: &[&str],
+    ) -> Result<Self> {
+        let shards = own_shards(context, plan);
+        let own = (0..heads.len()).flat_map(|h| shards.iter().map(move |s| (h, *s)));
+        let own: Vec<usize> = own.map(|(head, shard)| head * plan.shards.len() + shard).collect();
+        Self::new(context, stage, score_keys(plan, heads), &own)
+    }
+
+    /// Pieces of equal size, dealt out in turn.
+    pub(crate) fn dealt(context: Context<'_>, stage: Stage, keys: Vec<String>) -> Result<Self> {
+        let is_own = |piece: &usize| {
+            context.share.is_none_or(|share| piece % share.count as usize == share.index as usize)
+        };
+        let own: Vec<usize> = (0..keys.len()).filter(is_own).collect();
+        Self::new(context, stage, keys, &own)
+    }
+
+    /// Whether there is nothing to do for this process.
+    pub(crate) fn is_over(&self) -> bool {
+        self.work.takes_all && self.left == 0
+    }
+
+    /// The claims of this process.
+    pub(crate) fn claims<'a>(&'a self, context: Context<'a>) -> Claims<'a> {
+        Claims::new(context.worker, self.stage, &self.work, context.stop)
+    }
+
+    /// Does what there is to do, in parallel: `work` makes the outputs of a piece and its marker. Pieces
+    /// whose data is bad are reported and skipped.
+    pub(crate) fn for_all(
+        &self,
+        context: Context<'_>,
+        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
+    ) -> Result<()> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let claims = self.claims(context);
+        let failures = Mutex::new(Failures::new(context.run, self.stage));
+        let is_broken = AtomicBool::new(false);
+        let one = |piece: usize| -> Result<()> {
+            let key = &self.work.keys[piece];
+            let outcome = work(piece).and_then(|marker| {
+                claims.check(piece)?;
+                context.run.mark_shard(self.stage, key, &marker)
+            });
+            let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.attempted += 1;
+            outcome.or_else(|error| failures.record(key, error))?;
+            drop(failures);
+            claims.release(piece)
+        };
+        let all = || -> Result<()> {
+            while !is_broken.load(Ordering::Relaxed)
+                && let Some(piece) = claims.next()?
+            {
+                one(piece)?;
+            }
+            Ok(())
+        };
+        loop {
+            let threads = 0..rayon::current_num_threads();
+            threads.into_par_iter().try_for_each(|_| {
+                all().inspect_err(|_| is_broken.store(true, Ordering::Relaxed))
+            })?;
+            if !claims.settle()? {
+                break;
+            }
+        }
+        drop(claims);
+        failures.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
+    }
+
+    /// As [`Pieces::for_all`], one after another; the first error ends it.
+    pub(crate) fn for_all_in_turn(
+        &self,
+        context: Context<'_>,
+        mut work: impl FnMut(usize) -> Result<ShardMarker>,
+    ) -> Result<()> {
+        let claims = self.claims(context);
+        loop {
+            while let Some(piece) = claims.next()? {
+                let marker = work(piece)?;
+                claims.check(piece)?;
+                context.run.mark_shard(self.stage, &self.work.keys[piece], &marker)?;
+                claims.release(piece)?;
+            }
+            if !claims.settle()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether all pieces are done, whoever did them.
+    pub(crate) fn are_done(&self, run: &RunDir) -> Result<bool> {
+        let done: Vec<bool> = (self.work.keys.par_iter())
+            .map(|key| run.is_done(self.stage, key))
+            .collect::<Result<_>>()?;
+        Ok(done.into_iter().all(|done| done))
+    }
+
+    /// Seals the stage if all of its pieces are done.
+    pub(crate) fn seal(&self, run: &RunDir) -> Result<()> {
+        run.try_seal(self.stage, &self.work.keys).map(drop)
+    }
+}
+
+/// Keys of the scores of `plan`'s shards by `heads`, head by head.
+pub(crate) fn score_keys(plan: &Plan, heads: &[&str]) -> Vec<String> {
+    let of_head = |head: &&str| {
+        let head = (*head).to_owned();
+        plan.shards.iter().map(move |shard| format!("{head}/{}", shard.name))
+    };
+    heads.iter().flat_map(of_head).collect()
+}
+
+/// Places in `plan` of the shards of this process's share, largest first.
+fn own_shards(context: Context<'_>, plan: &Plan) -> Vec<usize> {
+    let Some(share) = context.share else { return plan.by_size() };
+    let shares = plan.shares(share.count);
+    plan.by_size().into_iter().filter(|&place| shares[place] == share.index).collect()
+}
+
+/// Pieces that a stage could not do.
+pub(crate) struct Failures<'a> {
+    run: &'a RunDir,
+    stage: Stage,
+    /// Pieces that were tried.
+    pub(crate) attempted: usize,
+    errors: Vec<(String, Error)>,
+}
+
+impl<'a> Failures<'a> {
+    pub(crate) fn new(run: &'a RunDir, stage: Stage) -> Self {
+        Self { run, stage, attempted: 0, errors: Vec::new() }
+    }
+
+    /// Records the failure of `key` when its data is to blame; anything else ends the stage.
+    pub(crate) fn record(&mut self, key: &str, error: Error) -> Result<()> {
+        match error {
+            Error::Decode { .. }
+            | Error::Schema { .. }
+            | Error::Row { .. }
+            | Error::Missing { .. }
+            | Error::Verify { .. }
+            | Error::Model { .. } => {
+                let failure = Failure { error: chain(&error), exit_code: error.exit_code() };
+                self.run.mark_failed(self.stage, key, &failure)?;
+                self.errors.push((key.to_owned(), error));
+                Ok(())
+            }
+            fatal => Err(fatal),
+        }
+    }
+
+    /// Nothing failed: fine. All failed: the first error. Else [`Error::Shards`].
+    pub(crate) fn finish(self) -> Result<()> {
+        let (failed, total) = (self.errors.len(), self.attempted);
+        if total > 1 {
+            // The only piece's error is the stage's, and told once.
+            for (shard, error) in &self.errors {
+                tracing::error!(shard, error = %chain(error), "shard failed");
+            }
+        }
+        match self.errors.into_iter().next() {
+            None => Ok(()),
+            Some((_, first)) if failed == total => Err(first),
+            Some(_) => Err(Error::Shards { failed, total }),
+        }
+    }
+}

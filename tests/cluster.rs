@@ -1,0 +1,223 @@
+//! Schedulers: what is submitted, recorded and refused, against commands that only write down how they
+//! were called. A real Slurm is in `tests/slurm`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command as Process, Stdio};
+use std::time::Duration;
+
+use assert_cmd::Command;
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+
+use crate::util::{TestResult, Workspace};
+
+/// A workspace with a planned run and commands of Slurm that write their arguments to `calls`.
+struct Cluster {
+    work: Workspace,
+}
+
+impl Cluster {
+    fn new() -> Result<Self, Box<dyn std::error::Error>> {
+        let cluster = Self { work: Workspace::new()? };
+        cluster.work.command("plan", "out").assert().success();
+        cluster.command("sbatch", "echo $((100 + $(grep -c ^sbatch calls)))")?;
+        cluster.command("squeue", "cat queue 2>/dev/null || true")?;
+        cluster.command("scontrol", "echo 'MaxArraySize            = 1001'")?;
+        cluster.command("scancel", "true")?;
+        Ok(cluster)
+    }
+
+    /// Puts a command into the folder that the program finds first.
+    fn command(&self, name: &str, does: &str) -> TestResult {
+        let path = format!("bin/{name}");
+        self.work.write(&path, format!("#!/bin/sh\necho {name} \"$@\" >> calls\n{does}\n"))?;
+        Ok(std::fs::set_permissions(self.work.path(&path), std::fs::Permissions::from_mode(0o755))?)
+    }
+
+    /// `polysift slurm submit --run out ARGUMENTS`.
+    fn submit(&self, arguments: &[&str]) -> Command {
+        let mut polysift = crate::util::polysift();
+        let path = format!("{}:/usr/bin:/bin", self.work.path("bin").display());
+        polysift.current_dir(self.work.dir.path()).env("PATH", path);
+        polysift.args(["slurm", "submit", "--run", "out"]).args(arguments);
+        polysift
+    }
+
+    /// How the command `of` was called, first to last.
+    fn calls(&self, of: &str) -> Vec<String> {
+        let calls = std::fs::read_to_string(self.work.path("calls")).unwrap_or_default();
+        let prefix = format!("{of} ");
+        calls.lines().filter_map(|line| line.strip_prefix(&prefix)).map(Into::into).collect()
+    }
+}
+
+#[test]
+fn a_chain_is_submitted_and_recorded_in_the_run_directory() -> TestResult {
+    let cluster = Cluster::new()?;
+    cluster.submit(&["--num-shards", "2"]).assert().success().stdout(contains("afterok:101"));
+    let root = std::fs::canonicalize(cluster.work.dir.path())?;
+    let script = |name: &str| format!("{}/out/slurm/000-{name}.sh", root.display());
+    let expected = [
+        format!("--parsable {}", script("embed")),
+        format!("--parsable --dependency=afterok:101 {}", script("train")),
+        format!("--parsable --dependency=afterok:102 {}", script("score")),
+        format!("--parsable --dependency=afterok:103 {}", script("threshold")),
+        format!("--parsable --dependency=afterok:104 {}", script("export")),
+    ];
+    assert_eq!(cluster.calls("sbatch"), expected);
+    let record = cluster.work.json("out/slurm/jobs.json")?;
+    let jobs = &record["submissions"][0]["jobs"];
+    assert_eq!(jobs[0]["array"], "0-1");
+    assert_eq!(jobs[4]["job_id"], "105");
+    assert!(cluster.work.path("out/logs").is_dir(), "Slurm makes no folder for its logs");
+    Ok(())
+}
+
+#[test]
+fn jobs_that_are_still_there_keep_a_second_submit_away() -> TestResult {
+    let cluster = Cluster::new()?;
+    cluster.submit(&["--stage", "embed"]).assert().success();
+    cluster.work.write("queue", "7\n101\n")?;
+    let refusal = contains("queued or running: 101;").and(contains("--force"));
+    cluster.submit(&[]).assert().code(2).stderr(refusal);
+    cluster.submit(&["--force"]).assert().success();
+    cluster.work.write("queue", "7\n")?; // somebody else's
+    cluster.submit(&[]).assert().success();
+    Ok(())
+}
+
+#[test]
+fn a_retry_submits_what_is_left_and_nothing_when_all_is_done() -> TestResult {
+    let cluster = Cluster::new()?;
+    cluster
+        .work
+        .command("embed", "out")
+        .args(["--shard", "0", "--num-shards", "1"])
+        .assert()
+        .success();
+    cluster.submit(&["--retry", "--num-shards", "2"]).assert().success();
+    let calls = cluster.calls("sbatch");
+    assert_eq!(calls.len(), 4, "{calls:?}");
+    assert!(calls[0].ends_with("000-train.sh"), "{calls:?}");
+    cluster.work.command("run", "out").assert().success();
+    cluster.submit(&["--retry"]).assert().success().stdout(contains("nothing is left"));
+    assert_eq!(cluster.calls("sbatch").len(), 4);
+    Ok(())
+}
+
+#[test]
+fn a_job_that_is_refused_takes_back_those_before_it() -> TestResult {
+    let cluster = Cluster::new()?;
+    let full =
+        "[ $(grep -c ^sbatch calls) -lt 3 ] && echo 5 || { echo 'queue is full' >&2; exit 1; }";
+    cluster.command("sbatch", full)?;
+    cluster.submit(&[]).assert().code(69).stderr(contains("sbatch: exit status: 1: queue is full"));
+    assert_eq!(cluster.calls("scancel"), ["5 5"]);
+    Ok(())
+}
+
+#[test]
+fn a_machine_without_slurm_is_told_so() -> TestResult {
+    let cluster = Cluster::new()?;
+    let mut submit = cluster.submit(&["--max-array-size", "10"]);
+    submit.env("PATH", "/nowhere");
+    submit.assert().code(69).stderr(contains("sbatch: not found; this machine has no Slurm"));
+    let mut script = crate::util::polysift();
+    script.current_dir(cluster.work.dir.path()).env("PATH", "/nowhere");
+    script.args(["slurm", "script", "--run", "out", "--stage", "embed"]);
+    script.assert().success().stdout(contains("#SBATCH --array=0-1\n"));
+    Ok(())
+}
+
+#[test]
+fn what_is_not_planned_is_not_submitted() -> TestResult {
+    let cluster = Cluster::new()?;
+    std::fs::remove_dir_all(cluster.work.path("out"))?;
+    cluster.submit(&[]).assert().code(66).stderr(contains("polysift plan"));
+    assert!(!cluster.work.path("out").exists());
+    Ok(())
+}
+
+#[test]
+fn a_manifest_is_printed_for_the_stages_of_the_run() -> TestResult {
+    let cluster = Cluster::new()?;
+    let root = std::fs::canonicalize(cluster.work.dir.path())?;
+    let mut manifest = crate::util::polysift();
+    manifest.current_dir(&root).args(["kubernetes", "manifest", "--run", "out", "--image", "i"]);
+    manifest.args(["--claim", "c", "--json", "--mount"]).arg(&root);
+    let printed: serde_json::Value =
+        serde_json::from_slice(&manifest.assert().success().get_output().stdout)?;
+    let names: Vec<_> = printed["items"].as_array().into_iter().flatten().collect();
+    let names: Vec<_> = names.iter().map(|job| job["metadata"]["name"].as_str()).collect();
+    let expected =
+        ["embed", "train", "score", "threshold", "export"].map(|s| format!("polysift-{s}"));
+    assert_eq!(names, expected.iter().map(|s| Some(s.as_str())).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[test]
+fn a_hub_that_is_away_puts_the_task_back_into_the_queue_a_wrong_setting_does_not() -> TestResult {
+    let cluster = Cluster::new()?;
+    let embed = |setting: &str, requeue: &str| {
+        let mut embed = cluster.work.command("embed", "elsewhere");
+        let path = format!("{}:/usr/bin:/bin", cluster.work.path("bin").display());
+        embed.env("PATH", path).env("POLYSIFT_REQUEUE", requeue).args(["--set", setting]);
+        embed.env("HF_ENDPOINT", "http://127.0.0.1:1").env("HF_HOME", cluster.work.path("hub"));
+        embed.env("SLURM_JOB_ID", "9").env("SLURM_ARRAY_JOB_ID", "7");
+        embed.env("SLURM_ARRAY_TASK_ID", "1").env("POLYSIFT_NUM_SHARDS", "2");
+        embed
+    };
+    let (unreachable, wrong) = ("encoder.model=nobody/nothing", "encoder.max_tokens=none");
+    embed(unreachable, "0").assert().code(69);
+    embed(wrong, "1").assert().code(2);
+    assert!(cluster.calls("scontrol").is_empty());
+    embed(unreachable, "1").assert().code(69);
+    assert_eq!(cluster.calls("scontrol"), ["requeue 7_1"]);
+    cluster.command("scontrol", "echo 'no such job' >&2; exit 1")?;
+    embed(unreachable, "1").assert().code(69).stderr(contains("not back in the queue"));
+    Ok(())
+}
+
+/// Sends `signals` to a process that embeds for long; its exit code and what it called of Slurm.
+fn embed_with_signals(
+    signals: &[&str],
+) -> Result<(Option<i32>, Vec<String>), Box<dyn std::error::Error>> {
+    let cluster = Cluster::new()?;
+    let long = "knowledge of rivers and empires ".repeat(300);
+    cluster.work.write_lines(
+        "corpus/fra_Latn/long.jsonl",
+        (0..4000).map(|i| serde_json::json!({"id": i, "text": format!("{long} {i}")})),
+    )?;
+    let mut child = Process::new(env!("CARGO_BIN_EXE_polysift"))
+        .current_dir(cluster.work.dir.path())
+        .args(["embed", "-c", "run.toml", "--run", "long", "--device", "cpu"])
+        .env("PATH", format!("{}:/usr/bin:/bin", cluster.work.path("bin").display()))
+        .envs([("POLYSIFT_REQUEUE", "1"), ("SLURM_JOB_ID", "9")])
+        .stderr(Stdio::null())
+        .spawn()?;
+    while !cluster.work.path("long/state/embed").exists() {
+        assert!(child.try_wait()?.is_none(), "ended before it could be stopped");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for signal in signals {
+        Process::new("kill").args([signal, child.id().to_string().as_str()]).status()?;
+    }
+    Ok((child.wait()?.code(), cluster.calls("scontrol")))
+}
+
+#[test]
+fn a_pre_empted_or_cancelled_task_saves_and_leaves_the_rest_to_the_scheduler() -> TestResult {
+    let nothing = Vec::<String>::new();
+    assert_eq!(embed_with_signals(&["-TERM"])?, (Some(75), nothing.clone()));
+    // Told at once that its time is up: such a limit leaves no time to work, however often.
+    assert_eq!(embed_with_signals(&["-USR1"])?, (Some(75), nothing));
+    Ok(())
+}
+
+#[test]
+fn a_second_signal_stops_at_once() -> TestResult {
+    // The first is on its way out while the second comes, so that both orders of two are the same.
+    let (code, _) = embed_with_signals(&["-STOP", "-USR1", "-TERM", "-CONT"])?;
+    assert!(code == Some(128 + 15) || code == Some(128 + 10), "{code:?}");
+    Ok(())
+}

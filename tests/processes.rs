@@ -1,0 +1,246 @@
+//! Several processes on one run directory: they share the work, outlive each other, and leave the bytes
+//! of a single one.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use polysift::progress::Stop;
+use polysift::run::{RunDir, Worker};
+use predicates::str::contains;
+use serde_json::json;
+
+use crate::util::{TestResult, Workspace, digests, polysift, text};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// A workspace with more files, of different sizes, some of them in Parquet.
+fn workspace() -> Result<Workspace, Failure> {
+    let work = Workspace::new()?;
+    for i in 0..8 {
+        let rows =
+            (0..5 + 9 * i).map(|j| json!({"id": format!("{i}-{j}"), "text": text(j + i), "n": j}));
+        work.write_lines(&format!("corpus/fra_Latn/more-{i}.jsonl"), rows)?;
+    }
+    Ok(work)
+}
+
+/// `polysift COMMAND` over the workspace, running.
+fn spawn(work: &Workspace, command: &str, run: &str, args: &[&str]) -> Result<Child, Failure> {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"));
+    for name in ["POLYSIFT_SHARD", "POLYSIFT_NUM_SHARDS", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID"] {
+        child.env_remove(name);
+    }
+    Ok(child
+        .current_dir(work.dir.path())
+        .args([command, "-c", "run.toml", "--run", run, "--quiet", "--device", "cpu"])
+        .args(["--threads", "1"])
+        .args(args)
+        .stdout(Stdio::null())
+        .spawn()?)
+}
+
+/// The share `index` of `count`.
+fn share(work: &Workspace, stage: &str, run: &str, index: u32, count: u32) -> assert_cmd::Command {
+    let mut command = polysift();
+    command.current_dir(work.dir.path()).args([stage, "--run", run, "--quiet"]);
+    command.args(["--shard", &index.to_string(), "--num-shards", &count.to_string()]);
+    command
+}
+
+/// The stages after the plan, in shares: `counts` of them by turns.
+fn all_stages(work: &Workspace, run: &str, counts: &[u32]) {
+    let stages = ["embed", "train", "score", "threshold", "export"];
+    for (stage, count) in stages.into_iter().zip(counts.iter().cycle()) {
+        for index in 0..*count {
+            share(work, stage, run, index, *count).assert().success();
+        }
+    }
+}
+
+#[test]
+fn processes_that_do_the_same_run_at_once_leave_what_one_leaves() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "one").assert().success();
+    let mut children: Vec<Child> =
+        (0..4).map(|_| spawn(&work, "run", "many", &[])).collect::<Result<_, _>>()?;
+    for child in &mut children {
+        assert_eq!(child.wait()?.code(), Some(0));
+    }
+    assert_eq!(digests(&work.path("many"))?, digests(&work.path("one"))?);
+    polysift().arg("verify").arg(work.path("many")).assert().success();
+    Ok(())
+}
+
+#[test]
+fn shares_of_any_number_leave_what_one_process_leaves() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "one").assert().success();
+    let expected = digests(&work.path("one"))?;
+    for (run, counts) in [("alike", &[3][..]), ("different", &[5, 1, 2, 7, 4])] {
+        work.command("plan", run).assert().success().stdout(contains("10 shards"));
+        all_stages(&work, run, counts);
+        assert_eq!(digests(&work.path(run))?, expected, "{run}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_share_does_its_own_shards_and_retry_names_those_that_are_left() -> TestResult {
+    let work = workspace()?;
+    work.command("plan", "out").assert().success();
+    let retry = |args: &[&str]| -> Result<String, Failure> {
+        let output = polysift().arg("retry").arg(work.path("out")).args(args).output()?;
+        assert!(output.status.success());
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    assert_eq!(retry(&["--num-shards", "4"])?, "0-3");
+    share(&work, "embed", "out", 1, 4).assert().success();
+    assert_eq!(retry(&["--num-shards", "4"])?, "0,2-3");
+    let left: serde_json::Value = serde_json::from_str(&retry(&["--num-shards", "4", "--json"])?)?;
+    assert_eq!((&left["stage"], &left["shares"]), (&json!("embed"), &json!([0, 2, 3])));
+    // A later stage needs all of it, and says how much is missing.
+    share(&work, "score", "out", 0, 4).assert().code(66).stderr(contains("not embedded yet"));
+    let status = polysift().arg("status").arg(work.path("out")).arg("--json").output()?;
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout)?;
+    let (done, total) = (&status["stages"][0]["done"], &status["stages"][0]["total"]);
+    assert!(done.as_u64() < total.as_u64() && total == 10, "{status}");
+    // The number of shares is free from attempt to attempt.
+    work.command("embed", "out").assert().success();
+    assert_eq!(retry(&["--stage", "embed"])?, "");
+    work.command("run", "out").assert().success();
+    assert_eq!(retry(&[])?, "");
+    Ok(())
+}
+
+#[test]
+fn retry_leads_through_all_stages_to_the_end() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "one").assert().success();
+    work.command("plan", "out").assert().success();
+    for attempt in 0.. {
+        let mut retry = polysift();
+        retry.arg("retry").arg(work.path("out")).args(["--num-shards", "3", "--json"]);
+        let output = retry.output()?;
+        let left: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let Some(stage) = left["stage"].as_str() else { break };
+        assert!(attempt < 15, "{stage} never ends");
+        let first = left["shares"][0].as_u64().ok_or("no share")?;
+        share(&work, stage, "out", u32::try_from(first)?, 3).assert().success();
+    }
+    assert_eq!(digests(&work.path("out"))?, digests(&work.path("one"))?);
+    Ok(())
+}
+
+#[test]
+fn the_environment_of_a_scheduler_names_the_share() -> TestResult {
+    let work = workspace()?;
+    work.command("plan", "out").assert().success();
+    for index in 0..3 {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).args(["embed", "--run", "out", "--quiet"]);
+        command.env("JOB_COMPLETION_INDEX", index.to_string()).env("POLYSIFT_NUM_SHARDS", "3");
+        command.assert().success();
+    }
+    work.command("embed", "one").assert().success();
+    assert_eq!(digests(&work.path("out/embeddings"))?, digests(&work.path("one/embeddings"))?);
+    share(&work, "embed", "out", 3, 3).assert().code(2);
+    Ok(())
+}
+
+#[test]
+fn what_a_dead_process_held_is_taken_over_and_what_a_live_one_holds_is_not() -> TestResult {
+    let work = workspace()?;
+    work.command("plan", "out").assert().success();
+    let run = RunDir::open(&work.path("out"))?;
+    let leases = work.path("out/state/embed/leases/fra_Latn");
+    std::fs::create_dir_all(&leases)?;
+    let worker = Worker::join(&run, &Stop::default())?;
+    let holder = std::fs::read_dir(work.path("out/state/workers"))?.next().ok_or("no worker")??;
+    std::os::unix::fs::symlink(holder.file_name(), leases.join("more-7.0"))?;
+    std::os::unix::fs::symlink("gone.1.0", leases.join("more-6.0"))?;
+    for index in 0..2 {
+        share(&work, "embed", "out", index, 2).assert().success();
+    }
+    assert!(work.path("out/state/embed/done/fra_Latn/more-6.json").exists());
+    assert!(!work.path("out/state/embed/done/fra_Latn/more-7.json").exists());
+    drop(worker);
+    share(&work, "embed", "out", 0, 2).assert().success();
+    assert!(work.path("out/state/embed/done/fra_Latn/more-7.json").exists());
+    Ok(())
+}
+
+#[test]
+fn a_shard_with_bad_data_fails_alone_and_is_named() -> TestResult {
+    let work = workspace()?;
+    work.write("corpus/fra_Latn/broken.jsonl", "{\"text\": \"fine\"}\nnot JSON\n")?;
+    work.command("plan", "out").assert().success();
+    let codes: Vec<Option<i32>> = (0..2)
+        .map(|index| Ok(share(&work, "embed", "out", index, 2).output()?.status.code()))
+        .collect::<Result<_, Failure>>()?;
+    assert!(codes.contains(&Some(3)) && codes.contains(&Some(0)), "{codes:?}");
+    let status = polysift().arg("status").arg(work.path("out")).output()?;
+    let status = String::from_utf8(status.stdout)?;
+    assert!(
+        status.contains("embed failed: fra_Latn/broken: ") && status.contains("row 2"),
+        "{status}"
+    );
+    work.command("embed", "out").assert().code(65).stderr(contains("row 2"));
+    Ok(())
+}
+
+#[test]
+fn other_settings_are_refused_while_a_run_goes_on() -> TestResult {
+    let work = workspace()?;
+    work.command("plan", "out").assert().success();
+    share(&work, "embed", "out", 0, 4).assert().success();
+    share(&work, "embed", "out", 1, 4).args(["--max-tokens", "64"]).assert().code(78);
+    // New files are no part of a plan that is begun; before, it is made again.
+    work.write_lines("corpus/fra_Latn/new.jsonl", [json!({"text": "new"})].into_iter())?;
+    work.command("embed", "out").assert().code(78).stderr(contains("shards.fra_Latn/new"));
+    work.command("plan", "out").assert().code(78);
+    work.command("plan", "fresh").assert().success();
+    std::fs::remove_file(work.path("corpus/fra_Latn/new.jsonl"))?;
+    work.command("plan", "fresh").assert().success().stdout(contains("10 shards"));
+    Ok(())
+}
+
+#[test]
+fn fifty_kills_of_processes_at_work_together_change_nothing_in_the_end() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "undisturbed").assert().success();
+    let expected = digests(&work.path("undisturbed"))?;
+    let (mut millis, mut kills) = (11u64, 0);
+    let mut children: Vec<Child> = Vec::new();
+    while kills < 50 {
+        while children.len() < 3 {
+            children.push(spawn(&work, "run", "killed", &[])?);
+        }
+        millis = (millis * 31 + 17) % 250; // spread over the start and the work of a run
+        std::thread::sleep(Duration::from_millis(millis));
+        let mut child = children.remove(kills % 3);
+        let killed = child.kill();
+        let ended = child.wait()?;
+        killed?;
+        match ended.code() {
+            None => kills += 1,
+            // It had finished everything: there has to be something to do again.
+            Some(code) => {
+                assert_eq!(code, 0);
+                for mut child in children.drain(..) {
+                    assert_eq!(child.wait()?.code(), Some(0));
+                }
+                // One that is alone tidies up after the killed ones.
+                work.command("run", "killed").assert().success();
+                assert_eq!(digests(&work.path("killed"))?, expected);
+                std::fs::remove_dir_all(work.path("killed"))?;
+            }
+        }
+    }
+    for child in &mut children {
+        child.wait()?;
+    }
+    work.command("run", "killed").assert().success();
+    assert_eq!(digests(&work.path("killed"))?, expected);
+    polysift().arg("verify").arg(work.path("killed")).assert().success();
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Input from a store: the results are those of the same files on a disk.
+
+use predicates::str::contains;
+
+use super::server::{Faults, Line};
+use super::{RESULTS, S3, assert_same, corpus, planned, run, with_s3, write_parquet};
+use crate::util::{TestResult, Workspace, polysift};
+
+#[test]
+fn a_run_over_objects_has_the_results_of_a_run_over_files() -> TestResult {
+    let (work, s3) = corpus()?;
+    run(&work, "corpus/{lang}/*", "local").assert().success();
+    let pattern = "s3://bucket/data/v?/{lang}/*";
+    with_s3(&mut run(&work, pattern, "remote"), s3.address()).assert().success();
+    assert_same(&work, "local", "remote", &RESULTS)?;
+    let files: Vec<String> = planned(&work, "remote")?.into_iter().map(|shard| shard.1).collect();
+    assert_eq!(files[0], "s3://bucket/data/v1/deu_Latn/a.jsonl");
+    assert_eq!(files.len(), 4);
+    let mut verify = polysift();
+    verify.arg("verify").arg(work.path("remote"));
+    with_s3(&mut verify, s3.address()).assert().success();
+    Ok(())
+}
+
+#[test]
+fn places_in_a_store_are_found_as_files_are() -> TestResult {
+    let (work, s3) = corpus()?;
+    for key in
+        ["data/v1/fra_Latn/_hidden.jsonl", "data/v1/.x/d.jsonl", "data/v1/fra_Latn/notes.txt"]
+    {
+        s3.put(&work.path("corpus/fra_Latn/a.jsonl"), key)?;
+    }
+    let shards = |inputs: &[&str]| -> Result<Vec<String>, Box<dyn std::error::Error>> {
+        let mut command = polysift();
+        command.args(["run", "--dry-run"]).args(inputs);
+        let output = with_s3(&mut command, s3.address()).assert().success().get_output().clone();
+        let text = String::from_utf8(output.stdout)?;
+        let shards = text.lines().filter_map(|line| line.strip_prefix("shard "));
+        Ok(shards.filter_map(|line| line.split_whitespace().next()).map(Into::into).collect())
+    };
+    let all = ["deu_Latn/a", "deu_Latn/c", "fra_Latn/a", "fra_Latn/b"];
+    assert_eq!(shards(&["s3://bucket/data"])?, all);
+    assert_eq!(shards(&["s3://bucket/"])?, all);
+    assert_eq!(shards(&["s3://bucket/data/v1/{lang}"])?, all);
+    assert_eq!(shards(&["s3://bucket/**/a.jsonl"])?, ["deu_Latn/a", "fra_Latn/a"]);
+    assert_eq!(shards(&["s3://bucket/data/v1/fra_Latn/b.parquet"])?, ["b"]);
+    assert_eq!(
+        shards(&["s3://bucket/data/v?/fra*/[ab].parquet", "s3://bucket/data/v1/fra_Latn"])?,
+        ["a", "b"]
+    );
+    Ok(())
+}
+
+#[test]
+fn a_line_that_breaks_changes_nothing() -> TestResult {
+    let work = Workspace::new()?;
+    let s3 = S3::start()?;
+    write_parquet(&work.path("corpus/fra_Latn/long.parquet"), 0..300, 100, 60_000)?;
+    s3.put(&work.path("corpus/fra_Latn/long.parquet"), "fra_Latn/long.parquet")?;
+    s3.put(&work.path("corpus/deu_Latn/a.jsonl"), "deu_Latn/a.jsonl")?;
+    s3.put(&work.path("corpus/fra_Latn/a.jsonl"), "fra_Latn/a.jsonl")?;
+    let line = Line::to(s3.address(), Faults { cut_after: 1_500_000, busy_every: 3 })?;
+    run(&work, "corpus/{lang}/*", "local").assert().success();
+    let mut remote = run(&work, "s3://bucket/{lang}/*", "remote");
+    with_s3(&mut remote, line.address()).assert().success();
+    let (cut, busy) = line.faults();
+    assert!(cut > 4 && busy > 2, "{cut} {busy}");
+    assert_same(&work, "local", "remote", &RESULTS)
+}
+
+#[test]
+fn what_is_not_there_and_who_does_not_answer_have_their_codes() -> TestResult {
+    let (work, s3) = corpus()?;
+    for (input, code, message) in [
+        ("s3://bucket/none/*.parquet", 66, "no such object"),
+        ("s3://bucket/none.parquet", 66, "none.parquet"),
+        ("s3://nobucket/a.parquet", 66, "nobucket"),
+        ("s3://bucket/data/v1/fra_Latn/notes.txt", 66, "notes.txt"),
+        ("ftp://host/a.parquet", 2, "unknown kind of URL"),
+    ] {
+        let mut command = run(&work, input, "none");
+        with_s3(&mut command, s3.address()).assert().code(code).stderr(contains(message));
+    }
+    let mut command = run(&work, "s3://bucket/data", "none");
+    with_s3(&mut command, s3.address()).env("AWS_SECRET_ACCESS_KEY", "wrong");
+    command.assert().code(69).stderr(contains("access is refused"));
+    // Nobody listens at port 9.
+    let mut command = run(&work, "s3://bucket/data", "none");
+    with_s3(&mut command, "127.0.0.1:9".parse()?).env("POLYSIFT_STORE_RETRY_SECS", "1");
+    command.assert().code(69).stderr(contains("s3://bucket/data"));
+    assert!(!work.path("none").exists());
+    Ok(())
+}
+
+#[test]
+fn an_object_that_changed_since_the_plan_is_refused() -> TestResult {
+    let (work, s3) = corpus()?;
+    let mut embed = work.command("embed", "out");
+    with_s3(embed.arg("s3://bucket/data/v1/{lang}/*"), s3.address()).assert().success();
+    // Of the same size, and other content.
+    let object = s3.object("data/v1/fra_Latn/a.jsonl");
+    let mut bytes = std::fs::read(&object)?;
+    let at = bytes.windows(5).position(|five| five == b"river").ok_or("no river")?;
+    bytes[at] = b'R';
+    std::fs::write(&object, bytes)?;
+    let mut verify = polysift();
+    verify.arg("verify").arg(work.path("out"));
+    with_s3(&mut verify, s3.address())
+        .assert()
+        .code(65)
+        .stdout(contains("fra_Latn/a.jsonl: the file changed since the run was planned"));
+    Ok(())
+}
+
+#[test]
+fn what_is_read_from_files_only_refuses_urls() -> TestResult {
+    let work = Workspace::new()?;
+    for (arguments, message) in [
+        (
+            &["embed", "--run", "s3://bucket/run", "corpus"][..],
+            "a run directory is on a file system",
+        ),
+        (&["score", "--run", "x", "--head", "q=s3://b/q.safetensors"], "heads.q.path: is a URL"),
+        (&["embed", "--run", "x", "--model", "s3://b/model", "corpus"], "encoder.model: is a URL"),
+        (&["embed", "--run", "x", "--export-to", "https://h/x", "corpus"], "is only read"),
+        (&["embed", "--run", "x", "--export-to", "folder", "corpus"], "export.to"),
+    ] {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).args(arguments);
+        command.assert().code(2).stderr(contains(message));
+    }
+    Ok(())
+}
+
+#[test]
+fn samples_are_read_from_a_store_too() -> TestResult {
+    let (work, s3) = corpus()?;
+    for language in ["fra_Latn", "deu_Latn"] {
+        let file = format!("samples/{language}.jsonl");
+        s3.put(&work.path(&file), &file)?;
+    }
+    run(&work, "corpus/{lang}/*", "local").assert().success();
+    let mut remote = run(&work, "corpus/{lang}/*", "remote");
+    remote.args(["--train-on", "quality=s3://bucket/samples/{lang}.jsonl"]);
+    with_s3(&mut remote, s3.address()).assert().success();
+    // The heads name their samples by other digests; what they learned is the same.
+    assert_same(&work, "local", "remote", &["embeddings", "selection"])
+}

@@ -1,0 +1,110 @@
+//! Files of web servers.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use predicates::str::contains;
+use tiny_http::{Header, Request, Response, Server};
+
+use super::{RESULTS, assert_same, planned, run};
+use crate::util::{TestResult, Workspace};
+
+fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}
+
+/// A server of the files below a folder.
+struct Web {
+    server: Arc<Server>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Web {
+    fn serve(folder: PathBuf, with_ranges: bool) -> Result<Self> {
+        let server = Arc::new(Server::http("127.0.0.1:0").map_err(|e| anyhow!(e))?);
+        let listener = Arc::clone(&server);
+        let thread = std::thread::spawn(move || {
+            for request in listener.incoming_requests() {
+                // A client that hung up is seen at its own end.
+                let _ = answer(request, &folder, with_ranges);
+            }
+        });
+        Ok(Self { server, thread: Some(thread) })
+    }
+
+    fn url(&self, path: &str) -> String {
+        self.server.server_addr().to_ip().map_or_else(String::new, |a| format!("http://{a}/{path}"))
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        self.server.unblock();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(request: Request, folder: &std::path::Path, with_ranges: bool) -> Result<()> {
+    let path = request.url().trim_start_matches('/').replace("%20", " ");
+    let path = path.split_once('?').map_or(path.as_str(), |(path, _)| path);
+    let Ok(bytes) = std::fs::read(folder.join(path)) else {
+        return Ok(request.respond(Response::empty(404))?);
+    };
+    let header = |name: &str, value: String| {
+        Header::from_bytes(name, value).map_err(|()| anyhow!("bad header"))
+    };
+    let etag = header("ETag", format!("\"{}\"", blake3::hash(&bytes).to_hex()))?;
+    let range = request.headers().iter().find(|h| h.field.equiv("Range"));
+    let range = range.map(|h| h.value.as_str().trim_start_matches("bytes=").to_owned());
+    let Some(range) = range.filter(|_| with_ranges) else {
+        return Ok(request.respond(Response::from_data(bytes).with_header(etag))?);
+    };
+    let (start, end) = range.split_once('-').ok_or_else(|| anyhow!("bad range"))?;
+    let start: usize = start.parse()?;
+    let end = end.parse::<usize>().map_or(bytes.len(), |end| (end + 1).min(bytes.len()));
+    let place = header("Content-Range", format!("bytes {start}-{}/{}", end - 1, bytes.len()))?;
+    let response = Response::from_data(&bytes[start..end])
+        .with_chunked_threshold(usize::MAX)
+        .with_status_code(206);
+    Ok(request.respond(response.with_header(place).with_header(etag))?)
+}
+
+#[test]
+fn files_are_read_by_their_urls() -> TestResult {
+    let work = Workspace::new()?;
+    let lines = std::fs::read(work.path("corpus/fra_Latn/a.jsonl"))?;
+    work.write("corpus/fra_Latn/b c.jsonl.gz", gzip(&lines)?)?;
+    let web = Web::serve(work.path("corpus"), true)?;
+    let files = ["corpus/fra_Latn/a.jsonl", "corpus/fra_Latn/b c.jsonl.gz"];
+    let urls = [web.url("fra_Latn/a.jsonl"), web.url("fra_Latn/b%20c.jsonl.gz?key=secret")];
+    let language =
+        ["--language", "fra_Latn", "--set", "heads.quality.train=['samples/fra_Latn.jsonl']"];
+    run(&work, files[0], "local").arg(files[1]).args(language).assert().success();
+    run(&work, &urls[0], "remote").arg(&urls[1]).args(language).assert().success();
+    let names = |run: &str| -> Result<Vec<String>, Box<dyn std::error::Error>> {
+        Ok(planned(&work, run)?.into_iter().map(|shard| shard.0).collect())
+    };
+    assert_eq!(names("local")?, ["a", "b c"]);
+    assert_eq!(names("remote")?.len(), 2);
+    assert_same(&work, "local", "remote", &RESULTS[3..5])
+}
+
+#[test]
+fn a_server_that_cannot_serve_is_told_from_a_file_that_is_not_there() -> TestResult {
+    let work = Workspace::new()?;
+    let web = Web::serve(work.path("corpus"), false)?;
+    let fails = |input: &str, code: i32, message: &str| {
+        let mut command = run(&work, input, "none");
+        command.args(["--language", "fra_Latn"]).assert().code(code).stderr(contains(message));
+    };
+    fails(&web.url("fra_Latn/none.jsonl"), 66, "no such object");
+    fails(&web.url("fra_Latn/*.jsonl"), 2, "name each file by its URL");
+    fails(&web.url("fra_Latn/a.jsonl"), 69, "does not answer requests for ranges");
+    Ok(())
+}
