@@ -3,11 +3,13 @@
 CARGO ?= cargo
 DEMO := target/demo
 GPU_BUNDLE := target/gpu-bundle
+PYTHON_ENV := target/python
 CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 
 .PHONY: help run test check bench bench-peers bench-selection bench-callgrind \
         clean-demo need-cargo cuda-check cuda-build \
-        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle
+        test-slurm-smoke test-slurm \
+        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-python
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +27,7 @@ run: need-cargo ## Build the release binary and run the whole job on the bundled
 test: check cuda-check ## Format, lints, docs, CUDA kernels and all tests
 	$(CARGO) test --workspace --locked
 	$(MAKE) --no-print-directory test-cuda-sim
+	$(MAKE) --no-print-directory test-slurm-smoke
 
 check: need-cargo ## Format, lints and docs
 	$(CARGO) fmt --all --check
@@ -57,6 +60,15 @@ test-cuda-sim: ## Run the CUDA tests on a simulated GPU (tests/cuda_sim; needs g
 	$(MAKE) --no-print-directory -s -C tests/cuda_sim OUT=$(CUDA_SIM) all check
 	LD_LIBRARY_PATH=$(CUDA_SIM) XDG_CACHE_HOME=$(CUDA_SIM)/cache $(MAKE) --no-print-directory test-cuda
 
+test-slurm-smoke: need-cargo ## Run an array on a real Slurm of three nodes (root, slurm-wlm, munge; else passed over)
+	$(CARGO) test --workspace --locked --no-run # as make test has built it
+	tests/slurm/run.sh smoke
+
+test-slurm: need-cargo ## Run all Slurm tests: dead nodes, time limits, bad shards, changing numbers of tasks
+	$(CARGO) test --workspace --locked --no-run
+	tests/slurm/run.sh smoke
+	tests/slurm/run.sh full
+
 bench-cuda: gpu-bundle ## Measure the encoder on this machine's GPU, beside PyTorch and candle
 	$(GPU_BUNDLE)/run.sh fidelity bench baselines end-to-end
 
@@ -65,6 +77,14 @@ sanitize-cuda: gpu-bundle ## Run the kernel tests under compute-sanitizer
 
 gpu-bundle: need-cargo ## Build the folder that checks and measures on a GPU machine without cargo
 	benches/gpu/bundle.sh $(GPU_BUNDLE)
+
+test-python: need-cargo ## Build the wheel, then lint and test the Python package (needs Python and PyPI)
+	python3 -m venv $(PYTHON_ENV)
+	$(PYTHON_ENV)/bin/pip install -q -r tests/python/requirements.txt ./src/python
+	$(PYTHON_ENV)/bin/ruff check --no-cache --config src/python/pyproject.toml src/python tests/python
+	$(PYTHON_ENV)/bin/ruff format --no-cache --check --config src/python/pyproject.toml src/python tests/python
+	$(PYTHON_ENV)/bin/mypy --cache-dir=/dev/null --config-file src/python/pyproject.toml src/python/polysift
+	tests/python/with_slurm.sh $(PYTHON_ENV)/bin/python -m pytest -q -p no:cacheprovider tests/python
 
 clean-demo: ## Remove the demo's run directory
 	rm -rf $(DEMO)

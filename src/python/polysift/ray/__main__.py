@@ -1,0 +1,7 @@
+"""``python -m polysift.ray``."""
+
+import sys
+
+from polysift.ray import main
+
+sys.exit(main())
