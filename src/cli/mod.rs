@@ -215,7 +215,7 @@ impl Job<'_> {
     fn status(&self, root: &Path, json: bool) -> Result<()> {
         self.with_run(root, |context| {
             let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-            let status = stage::status::status(context.run, &heads)?;
+            let status = stage::status::status(context.run, &heads, context.worker)?;
             if json {
                 summary::print_json(&status);
             } else {

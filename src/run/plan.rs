@@ -121,7 +121,7 @@ impl Plan {
         shares
     }
 
-    /// One line per shard that `other` has not, or has differently; at most [`MAX_NAMED`] of them.
+    /// One line per shard that `other` has not, or has differently; at most ten of them.
     pub fn differences(&self, other: &Self) -> String {
         let named = |plan: &Self| -> BTreeMap<String, [String; 4]> {
             plan.shards.iter().map(|shard| (shard.name.clone(), shard.identity())).collect()

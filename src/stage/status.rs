@@ -56,7 +56,7 @@ pub struct RunStatus {
     pub rejects: u64,
     /// Stage by stage; the refine stage only where it was begun.
     pub stages: Vec<StageStatus>,
-    /// Processes at work.
+    /// Other processes at work.
     pub workers: Vec<WorkerStatus>,
     /// What the refine stage did, once it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,8 +70,8 @@ impl RunStatus {
     }
 }
 
-/// Reads the status of `run`; `heads` are the names of its heads.
-pub fn status(run: &RunDir, heads: &[&str]) -> Result<RunStatus> {
+/// Reads the status of `run`, as seen by `worker`; `heads` are the names of its heads.
+pub fn status(run: &RunDir, heads: &[&str], worker: &Worker) -> Result<RunStatus> {
     let plan = run.plan()?;
     let names = plan.names();
     let scores = score_keys(&plan, heads);
@@ -89,7 +89,7 @@ pub fn status(run: &RunDir, heads: &[&str]) -> Result<RunStatus> {
             stages.push(stage_status(run, stage, keys, run.marked(stage, keys)?)?);
         }
     }
-    let workers = Worker::onlooker(run).live()?.into_iter().map(|(identity, liveness)| {
+    let workers = worker.live()?.into_iter().map(|(identity, liveness)| {
         let is_alive = liveness == crate::run::Liveness::Alive;
         WorkerStatus { host: identity.host, pid: identity.pid, is_alive }
     });
