@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -14,6 +15,9 @@ import polysift
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# A shell lets what it runs in the background ignore INT, and so would all programs of these tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SAMPLE = Path(__file__).parents[1] / "sample"
 # Where rows come out the same on every machine, in whatever order shares are done.
