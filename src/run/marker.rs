@@ -108,9 +108,6 @@ impl RunDir {
     }
 
     /// The markers of the parts of `shard` that are done and there, from the first without a gap.
-    ///
-    /// # Errors
-    /// Those of [`RunDir::read_json`].
     pub fn part_markers(&self, shard: &Shard) -> Result<Vec<PartMarker>> {
         let mut parts = Vec::new();
         while let Some(part) = self.part_marker(shard, parts.len())? {

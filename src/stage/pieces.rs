@@ -13,9 +13,8 @@ use crate::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, Work};
 /// The pieces of a stage and what this process does of them.
 pub(crate) struct Pieces {
     pub(crate) stage: Stage,
+    /// Its own pieces are those that are not done.
     pub(crate) work: Work,
-    /// Own pieces that are not done; `work.own` are the same.
-    pub(crate) left: usize,
 }
 
 impl Pieces {
@@ -30,10 +29,9 @@ impl Pieces {
             .map(|&piece| Ok(!context.run.is_done(stage, &keys[piece])?))
             .collect::<Result<_>>()?;
         let left = own.iter().zip(is_left).filter(|(_, is_left)| *is_left).map(|(piece, _)| *piece);
-        let own: Vec<usize> = left.collect();
-        let left = own.len();
+        let own = left.collect();
         let takes_all = context.share.is_none();
-        Ok(Self { stage, work: Work { keys, own, takes_all, waits: context.waits }, left })
+        Ok(Self { stage, work: Work { keys, own, takes_all, waits: context.waits } })
     }
 
     /// The shards of `plan`; the keys are their names, in the plan's order.
@@ -65,7 +63,7 @@ impl Pieces {
 
     /// Whether there is nothing to do for this process.
     pub(crate) fn is_over(&self) -> bool {
-        self.work.takes_all && self.left == 0
+        self.work.takes_all && self.work.own.is_empty()
     }
 
     /// The claims of this process.
@@ -87,14 +85,11 @@ impl Pieces {
         let failures = Mutex::new(Failures::new(context.run, self.stage));
         let is_broken = AtomicBool::new(false);
         let one = |piece: usize| -> Result<()> {
-            let key = &self.work.keys[piece];
-            let outcome = work(piece).and_then(|marker| {
-                claims.check(piece)?;
-                context.run.mark_shard(self.stage, key, &marker)
-            });
+            let outcome =
+                work(piece).and_then(|marker| self.mark(context, &claims, piece, &marker));
             let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.attempted += 1;
-            outcome.or_else(|error| failures.record(key, error))?;
+            outcome.or_else(|error| failures.record(&self.work.keys[piece], error))?;
             drop(failures);
             claims.release(piece)
         };
@@ -129,14 +124,25 @@ impl Pieces {
         loop {
             while let Some(piece) = claims.next()? {
                 let marker = work(piece)?;
-                claims.check(piece)?;
-                context.run.mark_shard(self.stage, &self.work.keys[piece], &marker)?;
+                self.mark(context, &claims, piece, &marker)?;
                 claims.release(piece)?;
             }
             if !claims.settle()? {
                 return Ok(());
             }
         }
+    }
+
+    /// Marks `piece` as done, if it is still this process's.
+    fn mark(
+        &self,
+        context: Context<'_>,
+        claims: &Claims<'_>,
+        piece: usize,
+        marker: &ShardMarker,
+    ) -> Result<()> {
+        claims.check(piece)?;
+        context.run.mark_shard(self.stage, &self.work.keys[piece], marker)
     }
 
     /// Whether all pieces are done, whoever did them.

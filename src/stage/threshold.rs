@@ -62,7 +62,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     context.freeze(Stage::Threshold, &settings(config, languages))?;
     let languages: Vec<String> = languages.iter().cloned().collect();
     let pieces = Pieces::dealt(context, Stage::Threshold, languages.clone())?;
-    context.progress.begin("threshold", Some(pieces.left as u64), "languages");
+    context.progress.begin("threshold", Some(pieces.work.own.len() as u64), "languages");
     let outcome = pieces.for_all(context, |piece| {
         context.stop.check()?;
         let language = &languages[piece];

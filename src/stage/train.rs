@@ -61,7 +61,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
     if pieces.is_over() {
         return Ok(());
     }
-    context.progress.begin("train", Some(pieces.left as u64), "heads");
+    context.progress.begin("train", Some(pieces.work.own.len() as u64), "heads");
     // One after another: each uses all threads.
     let outcome = pieces.for_all_in_turn(context, |piece| {
         let marker = match &model {

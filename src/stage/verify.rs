@@ -92,31 +92,18 @@ impl Checks<'_> {
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        marker: Result<Option<ShardMarker>>,
-        missing: impl Fn() -> String,
-    ) -> Option<ShardMarker> {
-        match marker {
-            Ok(Some(marker)) => {
-                self.files.extend(marker.files.iter().cloned());
-                Some(marker)
-            }
-            Ok(None) => {
-                self.verified.problems.push(missing());
-                None
-            }
-            Err(error) => {
-                self.verified.problems.push(super::chain(&error));
-                None
-            }
-        }
-    }
-
     /// The marker of `key`; its absence is a problem.
     fn marker(&mut self, stage: Stage, key: &str) -> Option<ShardMarker> {
-        let marker = self.context.run.shard_marker(stage, key);
-        self.take(marker, || format!("{}: {key} is not done", stage.name()))
+        let problem = match self.context.run.shard_marker(stage, key) {
+            Ok(Some(marker)) => {
+                self.files.extend(marker.files.iter().cloned());
+                return Some(marker);
+            }
+            Ok(None) => format!("{}: {key} is not done", stage.name()),
+            Err(error) => super::chain(&error),
+        };
+        self.verified.problems.push(problem);
+        None
     }
 
     /// What the stages say of one shard, against each other and against the exported files.
