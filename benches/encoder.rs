@@ -11,6 +11,7 @@ use candle_core::{DType, Device};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use polysift::config::{DeviceChoice, Dtype, EncoderConfig};
 use polysift::encoder::{HubSettings, Model, embed_chunks, load};
+use polysift::progress::Stop;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -61,7 +62,7 @@ fn sequences() -> Vec<Vec<u32>> {
 }
 
 fn embed(model: &Model, chunks: &[&[u32]]) -> Result<Vec<f32>> {
-    Ok(embed_chunks(model.encoder.as_ref(), chunks, 16_384, &mut |_, _| Ok(()))?)
+    Ok(embed_chunks(model.encoder.as_ref(), chunks, 16_384, &Stop::default(), &mut |_, _| {})?)
 }
 
 /// Distance of `a` from `b` as a share of the length of `b`, over all embeddings together.

@@ -9,6 +9,7 @@ use polysift::Error;
 use polysift::batch::PackedBatch;
 use polysift::config::{DeviceChoice, Dtype, EncoderConfig, Gelu, Pooling};
 use polysift::encoder::{CudaEncoder, Encoder, HubSettings, load, resolve};
+use polysift::progress::Stop;
 use polysift_kernels::cuda::{CudaError, DeviceInfo, devices};
 
 const MINI: &str = "polysift-mini";
@@ -94,7 +95,7 @@ fn encode(encoder: &dyn Encoder, chunks: &[&[u32]]) -> Result<Vec<f32>, Error> {
     }
     // Poison: the result must be all there.
     let mut rows = vec![f32::NAN; chunks.len() * encoder.info().hidden_size];
-    encoder.encode(&batch, &mut rows)?;
+    encoder.encode(&batch, &mut rows, &Stop::default())?;
     Ok(rows)
 }
 

@@ -4,6 +4,8 @@ mod dtypes;
 mod loading;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use candle_core::{DType, Device, Tensor};
@@ -12,6 +14,7 @@ use candle_transformers::models::xlm_roberta::{Config, XLMRobertaModel};
 use polysift::batch::PackedBatch;
 use polysift::config::{DeviceChoice, Dtype, EncoderConfig, Pooling};
 use polysift::encoder::{Encoder, HubSettings, Model, embed_chunks, load, resolve};
+use polysift::progress::Stop;
 use proptest::prelude::*;
 use safetensors::SafeTensors;
 
@@ -76,7 +79,7 @@ impl Expected {
 
 fn embed(encoder: &dyn Encoder, chunks: &[Vec<u32>], batch_tokens: usize) -> Result<Vec<f32>> {
     let chunks: Vec<&[u32]> = chunks.iter().map(Vec::as_slice).collect();
-    Ok(embed_chunks(encoder, &chunks, batch_tokens, &mut |_, _| Ok(()))?)
+    Ok(embed_chunks(encoder, &chunks, batch_tokens, &Stop::default(), &mut |_, _| {})?)
 }
 
 /// Largest relative L2 distance of a row of `actual` from the same row of `expected`.
@@ -202,14 +205,36 @@ fn each_batch_is_reported_and_a_stop_ends_the_work() -> Result<()> {
     let model = open(&golden("head16-prefixed"), Pooling::Mean)?;
     let chunks = [&[0, 5, 2][..], &[0, 5, 6, 7, 2], &[0, 2]];
     let mut seen = Vec::new();
-    embed_chunks(model.encoder.as_ref(), &chunks, 5, &mut |chunks, tokens| {
+    let stop = Stop::default();
+    embed_chunks(model.encoder.as_ref(), &chunks, 5, &stop, &mut |chunks, tokens| {
         seen.push((chunks, tokens));
-        Ok(())
     })?;
     assert_eq!(seen, [(1, 5), (2, 5)]);
-    let stop = |_, _| Err(polysift::Error::Stopped);
-    let result = embed_chunks(model.encoder.as_ref(), &chunks, 5, &mut { stop });
+    let ask = &mut |_, _| stop.flag().store(true, Ordering::SeqCst);
+    let result = embed_chunks(model.encoder.as_ref(), &chunks, 5, &stop, ask);
     assert!(matches!(result, Err(polysift::Error::Stopped)));
+    Ok(())
+}
+
+#[test]
+fn a_stop_ends_a_batch_in_work() -> Result<()> {
+    let model =
+        load(&EncoderConfig { device: DeviceChoice::Cpu, ..EncoderConfig::default() }, &offline())?;
+    let mut batch = PackedBatch::new();
+    (0..2_000).for_each(|_| batch.push(&[5; 500]));
+    let mut embeddings = vec![0.0; 2_000 * model.encoder.info().hidden_size];
+    let stop = Stop::default();
+    let flag = stop.flag();
+    let asking = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        flag.store(true, Ordering::SeqCst);
+        Instant::now()
+    });
+    let result = model.encoder.encode(&batch, &mut embeddings, &stop);
+    let ended = Instant::now();
+    assert!(matches!(result, Err(polysift::Error::Stopped)), "a million tokens in 50 ms");
+    let asked = asking.join().map_err(|_| anyhow::anyhow!("panicked"))?;
+    assert!(ended - asked < Duration::from_secs(2), "{:?}", ended - asked);
     Ok(())
 }
 
@@ -219,7 +244,8 @@ fn batches_that_do_not_fit_the_model_are_refused() -> Result<()> {
     let refuse = |ids: &[u32], values: usize, expected: &str| -> Result<()> {
         let mut batch = PackedBatch::new();
         batch.push(ids);
-        let error = model.encoder.encode(&batch, &mut vec![0.0; values]).err();
+        let stop = Stop::default();
+        let error = model.encoder.encode(&batch, &mut vec![0.0; values], &stop).err();
         let message = error.context("accepted")?.to_string();
         ensure!(message.contains(expected), "{message}");
         Ok(())
@@ -229,7 +255,7 @@ fn batches_that_do_not_fit_the_model_are_refused() -> Result<()> {
     refuse(&[], 60, "0 tokens")?;
     refuse(&[1, 2], 59, "59 values")?;
     let broken = PackedBatch { input_ids: vec![1, 2], cu_seqlens: vec![0, 5, 2] };
-    let error = model.encoder.encode(&broken, &mut [0.0; 120]).err();
+    let error = model.encoder.encode(&broken, &mut [0.0; 120], &Stop::default()).err();
     assert!(error.is_some_and(|e| e.to_string().contains("cu_seqlens")));
     Ok(())
 }

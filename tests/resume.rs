@@ -79,6 +79,57 @@ fn a_signal_saves_what_is_done_and_exits_with_75() -> TestResult {
     Ok(())
 }
 
+/// A corpus of one part that takes some seconds; `embed` of it.
+fn one_long_part(work: &Workspace) -> Result<impl Fn(&str) -> Command, Box<dyn std::error::Error>> {
+    std::fs::remove_dir_all(work.path("corpus"))?;
+    let long = "knowledge of rivers and empires ".repeat(100);
+    work.write_lines(
+        "corpus/fra_Latn/long.jsonl",
+        (0..400).map(|i| {
+            let text = &long[..long.len() * (i % 7 + 1) / 7];
+            serde_json::json!({"id": i, "text": format!("{i} {text}")})
+        }),
+    )?;
+    let directory = work.dir.path().to_owned();
+    Ok(move |run: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_polysift"));
+        command.current_dir(&directory).args(["embed", "-c", "run.toml", "--run", run]);
+        command.args(["--device", "cpu", "--set", "store.part_rows=20000"]).stderr(Stdio::piped());
+        command
+    })
+}
+
+#[test]
+fn a_task_whose_time_is_shorter_than_a_part_gets_on() -> TestResult {
+    let work = Workspace::new()?;
+    let embed = one_long_part(&work)?;
+    assert!(embed("undisturbed").status()?.success());
+    let (mut millis, mut stops, mut saved) = (300, 0, 0);
+    loop {
+        let child = embed("out").spawn()?;
+        std::thread::sleep(Duration::from_millis(millis));
+        Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+        let output = child.wait_with_output()?;
+        match output.status.code() {
+            Some(0) => break,
+            Some(75) | None => {} // none: it had not begun to listen
+            code => {
+                return Err(format!("{code:?}: {}", String::from_utf8_lossy(&output.stderr)).into());
+            }
+        }
+        let marker = work.json("out/state/embed/saved/fra_Latn/long/00000.json");
+        let now = marker.ok().and_then(|marker| marker["rows"].as_u64()).unwrap_or(0);
+        assert!(now >= saved, "{now} documents are saved after {saved}");
+        stops += u64::from(now > saved);
+        // Where nothing was encoded, the machine is busy.
+        millis += if now > saved { 0 } else { 250 };
+        saved = now;
+    }
+    assert!(stops >= 2, "only {stops} stops saved anything");
+    assert_eq!(digests(&work.path("out"))?, digests(&work.path("undisturbed"))?);
+    Ok(())
+}
+
 #[test]
 fn what_takes_the_directory_for_itself_waits_for_no_one_who_works_in_it() -> TestResult {
     let work = Workspace::new()?;

@@ -5,6 +5,7 @@ use clap::Args;
 use polysift::batch::PackedBatch;
 use polysift::config::EncoderConfig;
 use polysift::encoder::{Encoder, EncoderInfo, HubSettings, Model, embed_chunks, load};
+use polysift::progress::Stop;
 use serde_json::json;
 
 use crate::Common;
@@ -46,8 +47,13 @@ impl Encoder for OneCaller<'_> {
         self.0.info()
     }
 
-    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> polysift::Result<()> {
-        self.0.encode(batch, embeddings)
+    fn encode(
+        &self,
+        batch: &PackedBatch,
+        embeddings: &mut [f32],
+        stop: &Stop,
+    ) -> polysift::Result<()> {
+        self.0.encode(batch, embeddings, stop)
     }
 }
 
@@ -57,7 +63,7 @@ pub(crate) fn embed(
     chunks: &[&[u32]],
     batch_tokens: usize,
 ) -> Result<Vec<f32>> {
-    Ok(embed_chunks(encoder, chunks, batch_tokens, &mut |_, _| Ok(()))?)
+    Ok(embed_chunks(encoder, chunks, batch_tokens, &Stop::default(), &mut |_, _| {})?)
 }
 
 /// Measures every workload at every bucket size, one batch at a time and several.

@@ -8,6 +8,7 @@ use candle_core::{DType, Device};
 use clap::{Args, ValueEnum};
 use polysift::config::EncoderConfig;
 use polysift::encoder::{HubSettings, batch_tokens, embed_chunks, load};
+use polysift::progress::Stop;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -81,7 +82,8 @@ fn polysift(options: &Options) -> Result<Embed> {
     ready("polysift", model.placement.dtype(), env!("CARGO_PKG_VERSION"))?;
     Ok(Box::new(move |chunks| {
         let encoder = model.encoder.as_ref();
-        Ok(embed_chunks(encoder, chunks, batch_tokens(&config, encoder), &mut |_, _| Ok(()))?)
+        let batch_tokens = batch_tokens(&config, encoder);
+        Ok(embed_chunks(encoder, chunks, batch_tokens, &Stop::default(), &mut |_, _| {})?)
     }))
 }
 

@@ -26,6 +26,7 @@ use super::{Encoder, EncoderInfo};
 use crate::batch::PackedBatch;
 use crate::config::{Dtype, Pooling};
 use crate::error::Result;
+use crate::progress::Stop;
 
 /// See the module.
 pub(super) struct CpuEncoder {
@@ -101,7 +102,8 @@ impl CpuEncoder {
         batch: &PackedBatch,
         ranges: Vec<Range<usize>>,
         embeddings: &mut [f32],
-    ) {
+        stop: &Stop,
+    ) -> Result<()> {
         let width = self.info.hidden_size;
         let (mut rest, mut next) = (embeddings, 0);
         let mut tasks = Vec::with_capacity(ranges.len());
@@ -113,17 +115,19 @@ impl CpuEncoder {
         }
         // In order, each thread the next one: the large tasks come first.
         tasks.into_iter().par_bridge().for_each(|(range, out)| {
-            self.forward(layers, batch, range, out);
+            self.forward(layers, batch, range, out, stop);
         });
+        stop.check()
     }
 
-    /// Embeds the sequences `range` of `batch` in the calling thread.
+    /// Embeds the sequences `range` of `batch` in the calling thread; ends early once `stop` is asked for.
     fn forward(
         &self,
         layers: &[Layer],
         batch: &PackedBatch,
         range: Range<usize>,
         embeddings: &mut [f32],
+        stop: &Stop,
     ) {
         let mut workspace = self.take_workspace();
         let first = batch.cu_seqlens[range.start];
@@ -131,7 +135,7 @@ impl CpuEncoder {
         let starts = &batch.cu_seqlens[range.start..=range.end];
         workspace.starts.extend(starts.iter().map(|&start| (start - first) as usize));
         self.embed_tokens(batch, range, &mut workspace);
-        for layer in layers {
+        for layer in layers.iter().take_while(|_| !stop.is_asked()) {
             layer.forward(self.isa, &mut workspace);
         }
         let width = self.info.hidden_size;
@@ -173,7 +177,7 @@ impl CpuEncoder {
     }
 
     /// Embeds those sequences again, in f32, whose embeddings are not finite.
-    fn repair(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> Result<()> {
+    fn repair(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()> {
         let rows = embeddings.chunks_exact(self.info.hidden_size);
         let broken = rows.enumerate().filter(|(_, row)| !row.iter().all(|v| v.is_finite()));
         let broken: Vec<Range<usize>> = broken.map(|(i, _)| i..i + 1).collect();
@@ -188,8 +192,7 @@ impl CpuEncoder {
                 self.arithmetic
             );
         }
-        self.forward_all(&layers, batch, broken, embeddings);
-        Ok(())
+        self.forward_all(&layers, batch, broken, embeddings, stop)
     }
 }
 
@@ -220,11 +223,14 @@ impl Encoder for CpuEncoder {
         &self.info
     }
 
-    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> Result<()> {
+    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()> {
         self.info.check(batch, embeddings)?;
         let ranges = split(&batch.cu_seqlens, rayon::current_num_threads());
-        self.forward_all(&self.layers, batch, ranges, embeddings);
-        if self.arithmetic == Arithmetic::F32 { Ok(()) } else { self.repair(batch, embeddings) }
+        self.forward_all(&self.layers, batch, ranges, embeddings, stop)?;
+        if self.arithmetic == Arithmetic::F32 {
+            return Ok(());
+        }
+        self.repair(batch, embeddings, stop)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Encoder, EncoderInfo};
 use crate::batch::PackedBatch;
 use crate::error::{Error, Result};
+use crate::progress::Stop;
 
 /// A batch with this token id fails.
 pub(crate) const FAILS: u32 = 999;
@@ -44,7 +45,7 @@ impl Encoder for FakeEncoder {
         &self.info
     }
 
-    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> Result<()> {
+    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], _: &Stop) -> Result<()> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         let in_work = self.in_work.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_in_work.fetch_max(in_work, Ordering::SeqCst);

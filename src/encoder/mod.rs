@@ -35,6 +35,7 @@ use crate::batch::{PackedBatch, plan_batches};
 use crate::config::{DEFAULT_BATCH_TOKENS, EncoderConfig};
 use crate::error::Result;
 pub use crate::hub::HubSettings;
+use crate::progress::Stop;
 use crate::tokenize::Tokenizer;
 
 /// What an encoder is.
@@ -69,8 +70,9 @@ pub trait Encoder: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Error::Shape`] if `embeddings` has another length, a sequence is empty or too long, or a
-    /// token id is outside the vocabulary.
-    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> Result<()>;
+    /// token id is outside the vocabulary. [`crate::Error::Stopped`] if `stop` was asked for before the
+    /// batch was done; a device that takes longer than a second for a batch has to look at it meanwhile.
+    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()>;
 
     /// How many callers of [`Encoder::encode`] at once keep the device busy.
     fn lanes(&self) -> usize {
@@ -117,16 +119,16 @@ pub fn batch_tokens(config: &EncoderConfig, encoder: &dyn Encoder) -> usize {
 
 /// Embeds `chunks` (token ids with special tokens) into `[n, D]` f32 in the given order. Chunks are
 /// packed by length into batches of at most `batch_tokens`, [`Encoder::lanes`] of which are in work
-/// at once. `on_batch` hears, in the calling thread, the chunks and tokens of each finished batch;
-/// an error from it ends the work.
+/// at once. `on_batch` hears, in the calling thread, the chunks and tokens of each finished batch.
 ///
 /// # Errors
-/// As [`Encoder::encode`], and those of `on_batch`; of several the first to happen.
+/// As [`Encoder::encode`].
 pub fn embed_chunks(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
     batch_tokens: usize,
-    on_batch: &mut dyn FnMut(usize, usize) -> Result<()>,
+    stop: &Stop,
+    on_batch: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<f32>> {
     let width = encoder.info().hidden_size;
     let lengths: Vec<usize> = chunks.iter().map(|chunk| chunk.len()).collect();
@@ -136,16 +138,16 @@ pub fn embed_chunks(
         for (&i, row) in group.iter().zip(rows.chunks_exact(width)) {
             embeddings[i * width..][..width].copy_from_slice(row);
         }
-        on_batch(group.len(), group.iter().map(|&i| lengths[i]).sum())
+        on_batch(group.len(), group.iter().map(|&i| lengths[i]).sum());
     };
     let lanes = encoder.lanes().min(groups.len());
     if lanes > 1 {
-        encode_in_lanes(encoder, chunks, &groups, lanes, take)?;
+        encode_in_lanes(encoder, chunks, &groups, (lanes, stop), take)?;
     } else {
         let mut rows = Vec::new();
         for group in &groups {
-            encode_group(encoder, chunks, group, &mut rows)?;
-            take(group, &rows)?;
+            encode_group(encoder, chunks, group, stop, &mut rows)?;
+            take(group, &rows);
         }
     }
     Ok(embeddings)
@@ -156,14 +158,16 @@ fn encode_group(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
     group: &[usize],
+    stop: &Stop,
     rows: &mut Vec<f32>,
 ) -> Result<()> {
+    stop.check()?;
     let mut batch = PackedBatch::new();
     for &i in group {
         batch.push(chunks[i]);
     }
     rows.resize(group.len() * encoder.info().hidden_size, 0.0);
-    encoder.encode(&batch, rows)
+    encoder.encode(&batch, rows, stop)
 }
 
 /// Encodes `groups` in `lanes` threads, which take them in order; `take` gets each in the calling
@@ -172,8 +176,8 @@ fn encode_in_lanes(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
     groups: &[Vec<usize>],
-    lanes: usize,
-    mut take: impl FnMut(&[usize], &[f32]) -> Result<()>,
+    (lanes, stop): (usize, &Stop),
+    mut take: impl FnMut(&[usize], &[f32]),
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -183,7 +187,7 @@ fn encode_in_lanes(
             scope.spawn(move || {
                 while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let mut rows = Vec::new();
-                    let outcome = encode_group(encoder, chunks, group, &mut rows);
+                    let outcome = encode_group(encoder, chunks, group, stop, &mut rows);
                     // Nobody listens once another lane has failed.
                     if send.send((group, outcome.map(|()| rows))).is_err() {
                         break;
@@ -193,7 +197,7 @@ fn encode_in_lanes(
         }
         drop(send);
         for (group, rows) in done {
-            take(group, &rows?)?;
+            take(group, &rows?);
         }
         Ok(())
     })

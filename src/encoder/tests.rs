@@ -14,9 +14,9 @@ type Outcome = Result<(Vec<f32>, Vec<(usize, usize)>)>;
 fn embed(encoder: &FakeEncoder, chunks: &[Vec<u32>], batch_tokens: usize) -> Outcome {
     let chunks: Vec<&[u32]> = chunks.iter().map(Vec::as_slice).collect();
     let mut reported = Vec::new();
-    let embeddings = embed_chunks(encoder, &chunks, batch_tokens, &mut |chunks, tokens| {
+    let stop = Stop::default();
+    let embeddings = embed_chunks(encoder, &chunks, batch_tokens, &stop, &mut |chunks, tokens| {
         reported.push((chunks, tokens));
-        Ok(())
     })?;
     reported.sort_unstable();
     Ok((embeddings, reported))
@@ -71,7 +71,9 @@ fn a_stop_ends_the_work() {
     for lanes in [1, 3] {
         let encoder = FakeEncoder::new(lanes);
         let chunks = vec![&[2u32; 10][..]; 300];
-        let outcome = embed_chunks(&encoder, &chunks, 10, &mut |_, _| Err(Error::Stopped));
+        let stop = Stop::default();
+        let ask = &mut |_, _| stop.flag().store(true, Ordering::SeqCst);
+        let outcome = embed_chunks(&encoder, &chunks, 10, &stop, ask);
         assert!(matches!(outcome, Err(Error::Stopped)));
         assert!(encoder.calls.load(Ordering::SeqCst) < 150);
     }

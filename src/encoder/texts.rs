@@ -3,6 +3,7 @@
 use super::{Model, batch_tokens, embed_chunks};
 use crate::config::{Chunks, EncoderConfig};
 use crate::error::Result;
+use crate::progress::Stop;
 
 /// The embeddings of some texts.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -22,7 +23,8 @@ impl Model {
         texts: &[&str],
         chunks: Chunks,
         config: &EncoderConfig,
-        on_batch: &mut dyn FnMut(usize, usize) -> Result<()>,
+        stop: &Stop,
+        on_batch: &mut dyn FnMut(usize, usize),
     ) -> Result<EmbeddedTexts> {
         let mut tokenized = self.tokenizer.chunks_all(texts)?;
         if chunks == Chunks::First {
@@ -38,7 +40,8 @@ impl Model {
             .collect();
         let chunks: Vec<&[u32]> = tokenized.iter().flatten().map(Vec::as_slice).collect();
         let encoder = self.encoder.as_ref();
-        let values = embed_chunks(encoder, &chunks, batch_tokens(config, encoder), on_batch)?;
+        let batch_tokens = batch_tokens(config, encoder);
+        let values = embed_chunks(encoder, &chunks, batch_tokens, stop, on_batch)?;
         Ok(EmbeddedTexts { values, chunk_offsets })
     }
 }

@@ -169,13 +169,11 @@ fn score_block(
     let language = &samples[rows[0]].language;
     let texts: Vec<&str> = rows.iter().map(|&row| samples[row].text.as_str()).collect();
     let mut tokens = 0;
-    let on_batch = &mut |_, batch_tokens: usize| {
-        tokens += batch_tokens as u64;
-        setup.stop.check()
-    };
+    let on_batch = &mut |_, batch_tokens: usize| tokens += batch_tokens as u64;
     let (mut embedded, mut width) = (EmbeddedTexts::default(), 0);
     if let Some(model) = model {
-        embedded = model.embed_texts(&texts, Chunks::All, &config.encoder, on_batch)?;
+        let encoder = &config.encoder;
+        embedded = model.embed_texts(&texts, Chunks::All, encoder, setup.stop, on_batch)?;
         round_to(&mut embedded.values, config.store.embeddings);
         width = model.encoder.info().hidden_size;
     }

@@ -58,8 +58,13 @@ impl Stop {
         (number != 0).then_some(number)
     }
 
+    /// Whether a stop was asked for.
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// [`Error::Stopped`] once a stop was asked for.
     pub fn check(&self) -> Result<()> {
-        if self.asked.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
+        if self.is_asked() { Err(Error::Stopped) } else { Ok(()) }
     }
 }

@@ -73,7 +73,7 @@ impl RunDir {
     /// Whether a piece of `stage` was begun by any process.
     pub(crate) fn is_begun(&self, stage: Stage) -> bool {
         let state = self.path("state").join(stage.name());
-        ["done", "parts", "leases"].iter().any(|kind| state.join(kind).exists())
+        ["done", "parts", "saved", "leases"].iter().any(|kind| state.join(kind).exists())
     }
 
     fn mismatch(&self, stage: Stage, before: &Value, settings: &Value) -> Error {

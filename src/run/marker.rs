@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::worker::gone;
 use super::{RunDir, Shard, Stage};
 use crate::error::{Error, Result};
 use crate::remote::is_url;
-use crate::store::FileStamp;
+use crate::store::{EmbeddingRows, FileStamp, read_embeddings, stamp};
 
 /// Folder of the markers of what is done.
 const DONE: &str = "done";
@@ -104,7 +105,30 @@ impl RunDir {
 
     /// Marks part `index` of `shard`'s embeddings as done.
     pub fn mark_part(&self, shard: &Shard, index: usize, marker: &PartMarker) -> Result<()> {
-        self.write_json(&self.part_file(shard, index), marker).map(drop)
+        self.write_json(&self.part_file(shard, index), marker)?;
+        let saved = self.saved_file(shard, index);
+        std::fs::remove_file(&saved).or_else(gone).map_err(Error::io(&saved, "remove"))
+    }
+
+    /// Marks `file` as what a stop left of part `index` of `shard`'s embeddings.
+    pub(crate) fn mark_saved(&self, shard: &Shard, index: usize, file: &PartFile) -> Result<()> {
+        self.write_json(&self.saved_file(shard, index), file).map(drop)
+    }
+
+    /// What a stop left of part `index` of `shard`'s embeddings, documents in the order of the input.
+    pub(crate) fn saved_part(&self, shard: &Shard, index: usize) -> Result<Option<EmbeddingRows>> {
+        let Some(file) = self.read_json::<PartFile>(&self.saved_file(shard, index))? else {
+            return Ok(None);
+        };
+        let path = self.path(&file.path);
+        if !self.is_present(&file) || stamp(&path)? != file.stamp {
+            return Ok(None); // of a part that was done since, or damaged: it is encoded again
+        }
+        read_embeddings(&path).map(Some)
+    }
+
+    fn saved_file(&self, shard: &Shard, index: usize) -> PathBuf {
+        self.marker(Stage::Embed, "saved", &format!("{}/{index:05}", shard.name))
     }
 
     /// The markers of the parts of `shard` that are done and there, from the first without a gap.

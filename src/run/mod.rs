@@ -15,6 +15,7 @@
 //!      rejects/<shard>/part-00000.jsonl
 //!      state/<stage>/done/<key>.json  markers, written after the rename of what they stand for
 //!      state/embed/parts/<shard>/00000.json               the same for parts of a shard
+//!      state/embed/saved/<shard>/00000.json               what a stop left of a part
 //!      state/<stage>/failed/<key>.json                    why a piece of work could not be done
 //!      state/<stage>/sealed.jsonl.zst                     all markers of a finished stage
 //!      state/<stage>/leases/<key>.0                       who is at work on it

@@ -92,7 +92,7 @@ pub fn estimate(
     let sample = sample(config, plan, &model, stop)?;
     let speed_measured = matches!(model.placement, Placement::Cpu(_));
     let tokens_per_sec = if speed_measured {
-        measure(config, &model, &sample)?
+        measure(config, &model, &sample, stop)?
     } else {
         speed_of_cards(model.encoder.info(), model.placement.num_cards())
     };
@@ -201,16 +201,15 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
 }
 
 /// Encodes as much of the sample as fits the time; tokens per second.
-fn measure(config: &RunConfig, model: &Model, sample: &Sample) -> Result<f64> {
+fn measure(config: &RunConfig, model: &Model, sample: &Sample, stop: &Stop) -> Result<f64> {
     let encoder = model.encoder.as_ref();
     let batch_tokens = encoder::batch_tokens(&config.encoder, encoder);
     let began = Instant::now();
     let mut tokens = 0;
     for group in sample.chunks.chunks(64) {
         let chunks: Vec<&[u32]> = group.iter().map(Vec::as_slice).collect();
-        encoder::embed_chunks(encoder, &chunks, batch_tokens, &mut |_, batch_tokens| {
+        encoder::embed_chunks(encoder, &chunks, batch_tokens, stop, &mut |_, batch_tokens| {
             tokens += batch_tokens;
-            Ok(())
         })?;
         if began.elapsed().as_secs_f64() > SAMPLE_SECS {
             break;

@@ -217,8 +217,8 @@ fn embed_samples(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<S
     let config = context.config;
     let labelled = labelled(context, job)?;
     let texts: Vec<&str> = labelled.samples.iter().map(|s| s.text.as_str()).collect();
-    let check = &mut |_, _| context.stop.check();
-    let embedded = model.embed_texts(&texts, Chunks::First, &config.encoder, check)?;
+    let (stop, encoder) = (context.stop, &config.encoder);
+    let embedded = model.embed_texts(&texts, Chunks::First, encoder, stop, &mut |_, _| {})?;
     let mut embeddings = embedded.values;
     round_to(&mut embeddings, config.store.embeddings);
     Ok(Samples {

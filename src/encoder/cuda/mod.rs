@@ -37,6 +37,7 @@ use super::{Encoder, EncoderInfo, ModelFiles};
 use crate::batch::PackedBatch;
 use crate::config::{Gelu, Pooling};
 use crate::error::{Error, Result};
+use crate::progress::Stop;
 
 /// Most tokens of a batch unless the settings say otherwise: 4 x 4,224 fill 132 multiprocessors
 /// evenly, and the states of a base-sized model stay in the second-level cache of an H200.
@@ -146,7 +147,7 @@ impl Encoder for CudaEncoder {
         &self.info
     }
 
-    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32]) -> Result<()> {
+    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], _: &Stop) -> Result<()> {
         self.info.check(batch, embeddings)?;
         if batch.num_sequences() == 0 {
             return Ok(());

@@ -9,8 +9,9 @@
 //! of them waits for the last task of a batch.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use crossbeam_channel as channel;
+use crossbeam_channel::{self as channel, RecvTimeoutError};
 
 use super::Step;
 use super::queue::{Receiver, Sender};
@@ -25,6 +26,8 @@ use crate::stage::Context;
 const BATCHES_PLANNED: usize = 4;
 /// Threads of the pool that one more batch in work keeps busy.
 const THREADS_PER_LANE: usize = 16;
+/// Time in which a thread that waits notices a stop.
+const POLL: Duration = Duration::from_millis(100);
 
 /// What encodes.
 pub(super) struct Encoding<'a> {
@@ -55,6 +58,8 @@ enum Event {
     Step(Box<Step<PartBlock>>),
     /// Embeddings of a batch of so many tokens.
     Encoded { places: Vec<Place>, tokens: usize, embeddings: Result<Vec<f32>> },
+    /// A lane encodes no more.
+    LaneEnded,
 }
 
 /// Chunks that wait to be put into batches.
@@ -111,9 +116,11 @@ impl<'a> Encoding<'a> {
         let mut place = Place { step: 0, chunk: 0 };
         while let Some(mut step) = from_tokenize.recv() {
             if let Step::Block(block) = &mut step {
-                window.tokens += block.tokens;
                 for (chunk, ids) in std::mem::take(&mut block.chunks).into_iter().enumerate() {
-                    window.chunks.push((Place { chunk, ..place }, ids));
+                    if !block.is_encoded[chunk] {
+                        window.tokens += ids.len();
+                        window.chunks.push((Place { chunk, ..place }, ids));
+                    }
                 }
             }
             place.step += 1;
@@ -150,37 +157,49 @@ impl<'a> Encoding<'a> {
         Ok(())
     }
 
-    /// Encodes batch after batch.
+    /// Encodes batch after batch, until there are no more or a stop is asked for.
     fn lane(&self, jobs: &channel::Receiver<Job>, tell: &channel::Sender<Event>) {
-        for Job { batch, places } in jobs {
+        let stop = self.context.stop;
+        while !stop.is_asked() {
+            let Job { batch, places } = match jobs.recv_timeout(POLL) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             let tokens = batch.num_tokens();
             let mut embeddings = vec![0.0; places.len() * self.encoder.info().hidden_size];
             let encoded = {
                 let _busy = self.busy.work();
                 let _span = tracing::trace_span!("encode", tokens, chunks = places.len()).entered();
-                self.encoder.encode(&batch, &mut embeddings)
+                self.encoder.encode(&batch, &mut embeddings, stop)
             };
             let embeddings = encoded.map(|()| embeddings);
             if tell.send(Event::Encoded { places, tokens, embeddings }).is_err() {
                 return;
             }
         }
+        let _ = tell.send(Event::LaneEnded); // nobody listens once another lane has failed
     }
 
-    /// Puts embeddings where they belong and passes on what is complete.
+    /// Puts embeddings where they belong and passes on what is complete; after a stop also what is encoded
+    /// of the rest, without waiting for those who read and tokenize.
     fn collect(
         &self,
         events: channel::Receiver<Event>,
         to_write: &Sender<Step<PartBlock>>,
     ) -> Result<()> {
         let width = self.encoder.info().hidden_size;
+        let stop = self.context.stop;
         let mut open: VecDeque<Open> = VecDeque::new();
-        let mut passed = 0;
-        for event in events {
-            self.context.stop.check()?;
-            match event {
-                Event::Step(step) => open.push_back(Open::new(*step, width)),
-                Event::Encoded { places, tokens, embeddings } => {
+        let (mut passed, mut lanes) = (0, self.lanes);
+        loop {
+            match events.recv_timeout(POLL) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Ok(Event::LaneEnded) => lanes -= 1,
+                Ok(Event::Step(step)) => open.push_back(Open::new(*step, width)),
+                Ok(Event::Encoded { embeddings: Err(Error::Stopped), .. }) => {}
+                Ok(Event::Encoded { places, tokens, embeddings }) => {
                     let mut documents = 0;
                     for (place, values) in places.iter().zip(embeddings?.chunks_exact(width)) {
                         let step = place.step.checked_sub(passed).and_then(|i| open.get_mut(i));
@@ -190,12 +209,25 @@ impl<'a> Encoding<'a> {
                     self.context.progress.advance(documents, tokens as u64);
                 }
             }
+            if stop.is_asked() {
+                if lanes == 0 {
+                    break;
+                }
+                continue;
+            }
             while open.front().is_some_and(|step| step.missing == 0) {
                 let Some(Open { step, told, .. }) = open.pop_front() else { break };
                 passed += 1;
                 if !pass(self.context, step, told, to_write) {
                     return Ok(()); // the writer failed and says why
                 }
+            }
+        }
+        // What a stop left open, with the embeddings that are there.
+        for Open { step, .. } in open {
+            let weight = weight(&step);
+            if to_write.send(step, weight).is_err() {
+                break; // the writer failed and says why
             }
         }
         Ok(())
@@ -215,9 +247,9 @@ impl Open {
     fn new(mut step: Step<PartBlock>, width: usize) -> Self {
         let mut missing = 0;
         if let Step::Block(block) = &mut step {
-            missing = block.num_chunks();
+            missing = block.is_encoded.iter().filter(|is_encoded| !**is_encoded).count();
             block.hidden_size = width;
-            block.values = vec![0.0; missing * width];
+            block.values.resize(block.num_chunks() * width, 0.0);
         }
         Self { step, missing, told: 0 }
     }
@@ -229,6 +261,7 @@ impl Open {
         };
         let width = values.len();
         block.values[chunk * width..][..width].copy_from_slice(values);
+        block.is_encoded[chunk] = true;
         self.missing -= 1;
         let num_chunks = block.num_chunks();
         let done = (block.rows.len() * (num_chunks - self.missing) / num_chunks) as u64;
@@ -245,14 +278,16 @@ fn pass(
     told: u64,
     to_write: &Sender<Step<PartBlock>>,
 ) -> bool {
-    let weight = match &step {
-        Step::Block(block) => {
-            context.progress.advance(block.rows.len() as u64 - told, 0);
-            block.values.len() + block.rows.len()
-        }
-        _ => 1,
-    };
+    if let Step::Block(block) = &step {
+        context.progress.advance(block.rows.len() as u64 - told, 0);
+    }
+    let weight = weight(&step);
     to_write.send(step, weight).is_ok()
+}
+
+/// What `step` counts for in the queue to the writer.
+fn weight(step: &Step<PartBlock>) -> usize {
+    if let Step::Block(block) = step { block.values.len() + block.rows.len() } else { 1 }
 }
 
 /// Passes on blocks that the input brought the embeddings of.

@@ -8,8 +8,9 @@
 //! and holds nobody up. Batches are made of whatever blocks are there, so small files keep the
 //! encoder as busy as large ones.
 //!
-//! The unit of resume is the part: `store.part_rows` rows of one file. A part's bytes depend on
-//! its rows and the frozen settings alone.
+//! The unit of work is the part: `store.part_rows` rows of one file. A part's bytes depend on
+//! its rows and the frozen settings alone. A stop leaves parts that lack documents: whoever goes on reads and
+//! tokenizes such a part from its beginning, and encodes what is not in it.
 
 mod encode;
 mod queue;
@@ -220,7 +221,8 @@ impl Pipeline<'_> {
         let (to_write, from_encode) = queue(VALUES);
         let reading = Reading { context, shards, claims, busy: read_time };
         let tokenizer = model.map(|m| &m.tokenizer);
-        let tokenizing = Tokenizing { tokenizer, counts_tokens, busy: tokenize_time };
+        let stop = context.stop;
+        let tokenizing = Tokenizing { tokenizer, counts_tokens, stop, busy: tokenize_time };
         let writing = Writing { context, shards, claims, busy: write_time };
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || reading.run(&to_tokenize));

@@ -1,5 +1,7 @@
 //! The reading thread: documents of the shards, in blocks that do not reach beyond their part.
 
+use std::sync::Arc;
+
 use super::queue::{HungUp, Sender};
 use super::{PartEnd, Step};
 use crate::config::{LANGUAGE_CODE, is_language_code};
@@ -8,6 +10,7 @@ use crate::input::{DocumentBlock, DocumentReader, Reject};
 use crate::progress::Busy;
 use crate::run::{Claims, Plan, Shard};
 use crate::stage::Context;
+use crate::store::EmbeddingRows;
 
 /// Most documents of a block.
 const BLOCK_ROWS: usize = 1024;
@@ -19,6 +22,8 @@ pub(super) struct TextBlock {
     /// The part.
     pub(super) index: usize,
     pub(super) documents: DocumentBlock,
+    /// What was encoded of the part before a stop.
+    pub(super) saved: Option<Arc<EmbeddingRows>>,
 }
 
 pub(super) struct Reading<'a> {
@@ -35,6 +40,7 @@ struct Part {
     /// Rows so far, and the last of them.
     num_rows: usize,
     last_row: Option<u64>,
+    saved: Option<Arc<EmbeddingRows>>,
 }
 
 impl Reading<'_> {
@@ -72,7 +78,8 @@ impl Reading<'_> {
         reader.skip_rows(first_row)?;
         let mut rejects_seen = 0;
         for index in done.len().. {
-            let mut part = Part { shard, index, num_rows: 0, last_row: None };
+            let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
+            let mut part = Part { shard, index, num_rows: 0, last_row: None, saved };
             let ended = loop {
                 let Some(block) = self.read_block(&mut reader, &mut part)? else { break true };
                 let weight = block.documents.text_bytes() + block.documents.len();
@@ -120,7 +127,8 @@ impl Reading<'_> {
         check_languages(&self.shards[part.shard], &documents)?;
         part.num_rows += documents.len();
         part.last_row = documents.rows().last().copied();
-        Ok(Some(TextBlock { shard: part.shard, index: part.index, documents }))
+        let saved = part.saved.clone();
+        Ok(Some(TextBlock { shard: part.shard, index: part.index, documents, saved }))
     }
 }
 

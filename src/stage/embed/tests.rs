@@ -1,10 +1,10 @@
 //! The encoding threads between queues that the tests hold.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use arrow::array::StringArray;
 
-use super::queue::Receiver;
 use super::tokenize::PartBlock;
 use super::*;
 use crate::encoder::HubSettings;
@@ -27,6 +27,7 @@ fn block(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<PartBlock> {
         chunk_offsets: (0..=len).collect(),
         chunks: chunks.iter().map(|ids| ids.to_vec()).collect(),
         tokens: 2 * len,
+        is_encoded: vec![false; len],
         values: Vec::new(),
         hidden_size: 0,
     })
@@ -45,8 +46,12 @@ enum Passed {
     Failed(usize),
 }
 
-fn passed(from_encode: &Receiver<Step<PartBlock>>) -> Vec<Passed> {
-    std::iter::from_fn(|| from_encode.recv())
+fn as_block(step: Step<PartBlock>) -> Option<PartBlock> {
+    if let Step::Block(block) = step { Some(block) } else { None }
+}
+
+fn passed(steps: Vec<Step<PartBlock>>) -> Vec<Passed> {
+    (steps.into_iter())
         .map(|step| match step {
             Step::Block(block) => Passed::Block(block.values.into_iter().step_by(2).collect()),
             Step::PartEnd(end) => Passed::PartEnd(end.shard, end.index),
@@ -58,15 +63,25 @@ fn passed(from_encode: &Receiver<Step<PartBlock>>) -> Vec<Passed> {
 }
 
 fn encode(encoder: &FakeEncoder, steps: Vec<Step<PartBlock>>) -> Result<Vec<Passed>> {
+    let (outcome, steps) = encode_until(&Stop::default(), encoder, steps)?;
+    outcome.map(|()| passed(steps))
+}
+
+/// Encodes `steps`; the outcome, and what was passed on.
+fn encode_until(
+    stop: &Stop,
+    encoder: &FakeEncoder,
+    steps: Vec<Step<PartBlock>>,
+) -> Result<(Result<()>, Vec<Step<PartBlock>>)> {
     let directory = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
     let run = RunDir::create(directory.path())?;
-    let (mut config, stop) = (RunConfig::default(), Stop::default());
-    // Batches of four documents.
+    let mut config = RunConfig::default();
+    // Batches of two documents.
     config.encoder.batch_tokens = Some(8);
     let hub =
         HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
     let worker = Worker::onlooker(&run);
-    let context = Context::looking_on(&config, &run, &hub, &stop, &Silent, &worker);
+    let context = Context::looking_on(&config, &run, &hub, stop, &Silent, &worker);
     let busy = Busy::new("encoding");
     let (to_encode, from_tokenize) = queue(usize::MAX);
     let (to_write, from_encode) = queue(usize::MAX);
@@ -75,9 +90,9 @@ fn encode(encoder: &FakeEncoder, steps: Vec<Step<PartBlock>>) -> Result<Vec<Pass
         let _ = to_encode.send(step, 1);
     }
     drop(to_encode);
-    Encoding::new(context, encoder, &busy).run(&from_tokenize, &to_write)?;
+    let outcome = Encoding::new(context, encoder, &busy).run(&from_tokenize, &to_write);
     drop(to_write);
-    Ok(passed(&from_encode))
+    Ok((outcome, std::iter::from_fn(|| from_encode.recv()).collect()))
 }
 
 #[test]
@@ -121,6 +136,50 @@ fn batches_reach_over_the_ends_of_parts_and_shards() -> Result<()> {
     ];
     assert_eq!(encode(&encoder, steps)?, expected);
     assert_eq!(encoder.calls.load(Ordering::SeqCst), 2, "two sequences fit into a batch of 8");
+    Ok(())
+}
+
+#[test]
+fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
+    for lanes in [1, 2] {
+        let encoder = FakeEncoder::new(lanes);
+        let stop = Stop::default();
+        let flag = stop.flag();
+        // Two documents a batch; the shorter ones of the first window, those of even blocks, come first.
+        let steps = (0..4).map(|i| block(0, i, &[[if i % 2 == 0 { 1 } else { 400 }, i as u32]; 8]));
+        let asking = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(600));
+            flag.store(true, Ordering::SeqCst);
+        });
+        let (outcome, steps) = encode_until(&stop, &encoder, steps.collect())?;
+        assert!(asking.join().is_ok());
+        assert!(matches!(outcome, Err(Error::Stopped)), "{outcome:?}");
+        let blocks: Vec<PartBlock> = steps.into_iter().filter_map(as_block).collect();
+        let is_encoded = |block: &PartBlock, i: usize| block.is_encoded(i);
+        let encoded = |block: &PartBlock| (0..8).filter(|&i| is_encoded(block, i)).count();
+        let counts: Vec<usize> = blocks.iter().map(encoded).collect();
+        assert_eq!(counts.len(), 4, "every block is passed on");
+        assert!(counts.iter().sum::<usize>() > 0 && counts.iter().any(|&n| n < 8), "{counts:?}");
+        for block in &blocks {
+            let sums = block.values.chunks_exact(2).enumerate();
+            for (i, values) in sums.filter(|(i, _)| block.is_encoded(*i)) {
+                assert_eq!(values[1], 2.0, "document {i}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_saved_is_not_encoded_again() -> Result<()> {
+    let encoder = FakeEncoder::new(1);
+    let mut step = block(0, 0, &[[1, 0], [2, 0], [3, 0]]);
+    if let Step::Block(block) = &mut step {
+        block.values = vec![0.0, 0.0, 70.0, 2.0, 0.0, 0.0];
+        block.is_encoded[1] = true;
+    }
+    let passed = encode(&encoder, vec![step, part_end(0, 0)])?;
+    assert_eq!(passed, [Passed::Block(vec![1.0, 70.0, 3.0]), Passed::PartEnd(0, 0)]);
     Ok(())
 }
 

@@ -7,7 +7,8 @@ use super::Step;
 use super::queue::{Receiver, Sender};
 use super::read::TextBlock;
 use crate::error::{Error, Result};
-use crate::progress::Busy;
+use crate::progress::{Busy, Stop};
+use crate::store::EmbeddingRows;
 use crate::tokenize::{Tokenized, Tokenizer};
 
 /// Texts that a thread of the pool tokenizes at a time.
@@ -32,6 +33,8 @@ pub(super) struct PartBlock {
     pub(super) chunks: Vec<Vec<u32>>,
     /// Sum of their lengths.
     pub(super) tokens: usize,
+    /// By chunk: whether its embedding is among the values.
+    pub(super) is_encoded: Vec<bool>,
     /// Embeddings of all chunks, once there are.
     pub(super) values: Vec<f32>,
     pub(super) hidden_size: usize,
@@ -52,8 +55,30 @@ impl PartBlock {
             chunk_offsets: vec![0],
             chunks: Vec::new(),
             tokens: 0,
+            is_encoded: Vec::new(),
             values: Vec::new(),
             hidden_size: 0,
+        }
+    }
+
+    /// Whether all chunks of document `i` are encoded.
+    pub(super) fn is_encoded(&self, i: usize) -> bool {
+        self.is_encoded[self.chunk_offsets[i]..self.chunk_offsets[i + 1]].iter().all(|is| *is)
+    }
+
+    /// Takes over what `saved` holds of the documents.
+    fn take_saved(&mut self, saved: &EmbeddingRows) {
+        let width = saved.hidden_size;
+        for (i, row) in self.rows.iter().enumerate() {
+            let chunks = self.chunk_offsets[i]..self.chunk_offsets[i + 1];
+            let Ok(place) = saved.rows.binary_search(row) else { continue };
+            let values = saved.chunks(place);
+            if chunks.is_empty() || values.len() != chunks.len() * width {
+                continue;
+            }
+            self.values.resize(self.is_encoded.len() * width, 0.0);
+            self.values[chunks.start * width..chunks.end * width].copy_from_slice(values);
+            self.is_encoded[chunks].fill(true);
         }
     }
 
@@ -73,6 +98,7 @@ pub(super) struct Tokenizing<'a> {
     /// `None` where the input brings its embeddings.
     pub(super) tokenizer: Option<&'a Tokenizer>,
     pub(super) counts_tokens: bool,
+    pub(super) stop: &'a Stop,
     pub(super) busy: &'a Busy,
 }
 
@@ -125,7 +151,8 @@ impl Tokenizing<'_> {
         let tasks = present.par_chunks(TASK_TEXTS).map(|texts| {
             let _busy = self.busy.work();
             let _span = tracing::trace_span!("tokenize", documents = texts.len()).entered();
-            texts.iter().map(|text| self.text(tokenizer, text)).collect::<Result<Vec<_>>>()
+            let chunks = |text: &&str| self.stop.check().and_then(|()| self.text(tokenizer, text));
+            texts.iter().map(chunks).collect::<Result<Vec<_>>>()
         });
         let mut tokenized = tasks.collect::<Result<Vec<_>>>()?.into_iter().flatten();
         let mut counts = Vec::new();
@@ -142,6 +169,10 @@ impl Tokenizing<'_> {
             counts.push(num_tokens);
         }
         block.num_tokens = self.counts_tokens.then_some(counts);
+        block.is_encoded = vec![false; block.num_chunks()];
+        if let Some(saved) = &texts.saved {
+            block.take_saved(saved);
+        }
         Ok(block)
     }
 
@@ -169,5 +200,6 @@ fn embedded(mut texts: TextBlock) -> PartBlock {
             None => block.push(0, 0),
         }
     }
+    block.is_encoded = vec![true; block.num_chunks()];
     block
 }

@@ -23,6 +23,8 @@ pub(super) struct Writing<'a> {
 
 /// A part in work, and what its marker will say.
 struct Part {
+    shard: usize,
+    index: usize,
     writer: EmbeddingWriter,
     rows: u64,
     languages: BTreeMap<String, u64>,
@@ -32,13 +34,15 @@ struct Part {
 }
 
 impl Writing<'_> {
-    /// Writes what comes, and adds shards whose data is bad to `failures`.
+    /// Writes what comes, and adds shards whose data is bad to `failures`. Parts that a stop or a failure keeps
+    /// from being complete are saved with the documents that they have.
     pub(super) fn run(
         &self,
         from_encode: &Receiver<Step<PartBlock>>,
         failures: &mut Failures<'_>,
     ) -> Result<()> {
         let mut part = None;
+        let mut incomplete = None; // the shard that lacks documents
         while let Some(step) = from_encode.recv() {
             let _busy = self.busy.work();
             match step {
@@ -47,8 +51,15 @@ impl Writing<'_> {
                         Some(part) => part,
                         none => none.insert(self.begin(block.shard, block.index)?),
                     };
-                    part.append(&block)?;
+                    if !part.append(&block)? {
+                        incomplete = Some(block.shard);
+                    }
                 }
+                Step::PartEnd(end) if incomplete == Some(end.shard) => {
+                    part.take().map_or(Ok(()), |part| self.save(part))?;
+                }
+                Step::ShardEnd { shard } if incomplete == Some(shard) => {}
+                Step::Failed { error: Error::Stopped, .. } | Step::Broken(Error::Stopped) => {}
                 Step::PartEnd(end) => {
                     let part = match part.take() {
                         Some(part) => part,
@@ -71,19 +82,38 @@ impl Writing<'_> {
                 Step::Broken(error) => return Err(error),
             }
         }
-        Ok(())
+        part.map_or(Ok(()), |part| self.save(part))
     }
 
     fn begin(&self, shard: usize, index: usize) -> Result<Part> {
         let Context { run, config, .. } = self.context;
         let path = run.embeddings_part(&self.shards[shard], index);
         Ok(Part {
+            shard,
+            index,
             writer: EmbeddingWriter::create(&path, config.store.embeddings, config.store.zstd)?,
             rows: 0,
             languages: BTreeMap::new(),
             encoded: Encoded::default(),
             num_nan: 0,
         })
+    }
+
+    /// Keeps what is encoded of `part` for who goes on with it. It has the part's name, but no marker of a part
+    /// that is done.
+    fn save(&self, part: Part) -> Result<()> {
+        // Embeddings that the input holds are read from there again.
+        if part.rows == 0 || self.context.config.input.embeddings.is_some() {
+            return Ok(());
+        }
+        let (run, shard) = (self.context.run, &self.shards[part.shard]);
+        self.claims.check(part.shard)?;
+        let path = run.relative(&run.embeddings_part(shard, part.index));
+        let file = PartFile { path, rows: part.rows, stamp: part.writer.finish()? };
+        run.mark_saved(shard, part.index, &file)?;
+        let (shard, index) = (&shard.name, part.index);
+        tracing::info!(shard, part = index, documents = file.rows, "saved what is encoded");
+        Ok(())
     }
 
     fn finish(&self, part: Part, end: &PartEnd) -> Result<()> {
@@ -132,10 +162,16 @@ impl Writing<'_> {
 }
 
 impl Part {
-    fn append(&mut self, block: &PartBlock) -> Result<()> {
+    /// Appends the documents of `block` that are encoded; whether that is all of them.
+    fn append(&mut self, block: &PartBlock) -> Result<bool> {
+        let rows_before = self.rows;
         let _span = tracing::trace_span!("write", documents = block.rows.len()).entered();
         let languages = block.languages.iter().flatten();
         for (i, (language, id)) in languages.zip(block.ids.iter().flatten()).enumerate() {
+            if !block.is_encoded(i) {
+                continue;
+            }
+            self.rows += 1;
             let chunks = block.chunk_offsets[i]..block.chunk_offsets[i + 1];
             let values = chunks.start * block.hidden_size..chunks.end * block.hidden_size;
             let values = &block.values[values];
@@ -155,10 +191,9 @@ impl Part {
                 hidden_size: block.hidden_size,
             })?;
         }
-        self.rows += block.rows.len() as u64;
         self.encoded.chunks += block.num_chunks() as u64;
         self.encoded.tokens += block.tokens as u64;
-        Ok(())
+        Ok(self.rows - rows_before == block.rows.len() as u64)
     }
 }
 

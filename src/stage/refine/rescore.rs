@@ -72,11 +72,12 @@ impl Job<'_> {
         let tokenized = model.tokenizer.chunks_all(&views)?;
         let ids: Vec<&[u32]> = tokenized.iter().flatten().map(Vec::as_slice).collect();
         let batch_tokens = encoder::batch_tokens(&config.encoder, encoder);
-        let mut values = encoder::embed_chunks(encoder, &ids, batch_tokens, &mut |_, batch| {
-            *tokens += batch as u64;
-            self.context.progress.advance(0, batch as u64);
-            self.context.stop.check()
-        })?;
+        let stop = self.context.stop;
+        let mut values =
+            encoder::embed_chunks(encoder, &ids, batch_tokens, stop, &mut |_, batch| {
+                *tokens += batch as u64;
+                self.context.progress.advance(0, batch as u64);
+            })?;
         round_to(&mut values, config.store.embeddings);
         let chunks = tokenized.iter().scan(0, |next, document| {
             let start = *next;
