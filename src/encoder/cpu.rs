@@ -120,7 +120,7 @@ impl CpuEncoder {
         stop.check()
     }
 
-    /// Embeds the sequences `range` of `batch` in the calling thread; ends early once `stop` is asked for.
+    /// Embeds the sequences `range` of `batch` in the calling thread, unless `stop` is asked for meanwhile.
     fn forward(
         &self,
         layers: &[Layer],
@@ -129,15 +129,17 @@ impl CpuEncoder {
         embeddings: &mut [f32],
         stop: &Stop,
     ) {
+        if stop.is_asked() {
+            return;
+        }
         let mut workspace = self.take_workspace();
         let first = batch.cu_seqlens[range.start];
         workspace.starts.clear();
         let starts = &batch.cu_seqlens[range.start..=range.end];
         workspace.starts.extend(starts.iter().map(|&start| (start - first) as usize));
         self.embed_tokens(batch, range, &mut workspace);
-        for layer in layers.iter().take_while(|_| !stop.is_asked()) {
-            layer.forward(self.isa, &mut workspace);
-        }
+        let is_done = layers.iter().all(|layer| layer.forward(self.isa, &mut workspace, stop));
+        let embeddings = if is_done { embeddings } else { &mut [] };
         let width = self.info.hidden_size;
         for (out, span) in embeddings.chunks_exact_mut(width).zip(workspace.starts.windows(2)) {
             let states = &workspace.hidden[span[0] * width..span[1] * width];

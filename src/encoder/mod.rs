@@ -71,7 +71,8 @@ pub trait Encoder: Send + Sync {
     /// # Errors
     /// [`crate::Error::Shape`] if `embeddings` has another length, a sequence is empty or too long, or a
     /// token id is outside the vocabulary. [`crate::Error::Stopped`] if `stop` was asked for before the
-    /// batch was done; a device that takes longer than a second for a batch has to look at it meanwhile.
+    /// batch was done: the embeddings of the sequences that were done are written, the others left as they
+    /// were. A device that takes longer than a second for a batch has to look at `stop` meanwhile.
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()>;
 
     /// How many callers of [`Encoder::encode`] at once keep the device busy.

@@ -6,6 +6,7 @@ use polysift_kernels::{
 };
 
 use crate::encoder::weights::{LayerWeights, LinearWeights, NormWeights};
+use crate::progress::Stop;
 
 /// Tokens that go through the feed-forward part at a time: their `F` wide states stay near the
 /// second-level cache.
@@ -107,8 +108,8 @@ impl Layer {
         linear.iter().map(|linear| linear.weight.bytes()).sum()
     }
 
-    /// `workspace.hidden` becomes the states after this layer.
-    pub(super) fn forward(&self, isa: Isa, workspace: &mut Workspace) {
+    /// `workspace.hidden` becomes the states after this layer; false if it does not, since `stop` was asked for.
+    pub(super) fn forward(&self, isa: Isa, workspace: &mut Workspace, stop: &Stop) -> bool {
         let Workspace { hidden, query_key_value, context, sums, intermediate, gemm, .. } =
             workspace;
         self.query_key_value.apply(isa, hidden, Epilogue::Bias, query_key_value, gemm);
@@ -121,6 +122,9 @@ impl Layer {
         let blocks =
             hidden.chunks_mut(FEED_TOKENS * width).zip(context.chunks(FEED_TOKENS * width));
         for (hidden, context) in blocks {
+            if stop.is_asked() {
+                return false;
+            }
             let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
             self.attention_output.apply(isa, context, tail, sums, gemm);
             normalise(isa, &self.attention_norm, sums, hidden);
@@ -130,6 +134,7 @@ impl Layer {
             self.output.apply(isa, intermediate, tail, sums, gemm);
             normalise(isa, &self.output_norm, sums, hidden);
         }
+        true
     }
 
     /// Self-attention of the `length` tokens from `start` on, head by head: `query_key_value`

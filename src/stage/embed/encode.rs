@@ -161,19 +161,26 @@ impl<'a> Encoding<'a> {
     fn lane(&self, jobs: &channel::Receiver<Job>, tell: &channel::Sender<Event>) {
         let stop = self.context.stop;
         while !stop.is_asked() {
-            let Job { batch, places } = match jobs.recv_timeout(POLL) {
+            let Job { batch, mut places } = match jobs.recv_timeout(POLL) {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            let tokens = batch.num_tokens();
-            let mut embeddings = vec![0.0; places.len() * self.encoder.info().hidden_size];
+            let mut tokens = batch.num_tokens();
+            let width = self.encoder.info().hidden_size;
+            let mut embeddings = vec![f32::NAN; places.len() * width];
             let encoded = {
                 let _busy = self.busy.work();
                 let _span = tracing::trace_span!("encode", tokens, chunks = places.len()).entered();
                 self.encoder.encode(&batch, &mut embeddings, stop)
             };
-            let embeddings = encoded.map(|()| embeddings);
+            let embeddings = match encoded {
+                Err(Error::Stopped) => {
+                    tokens = 0; // the rate is that of whole batches
+                    Ok(keep_done(&mut places, &embeddings, width))
+                }
+                encoded => encoded.map(|()| embeddings),
+            };
             if tell.send(Event::Encoded { places, tokens, embeddings }).is_err() {
                 return;
             }
@@ -198,7 +205,6 @@ impl<'a> Encoding<'a> {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Ok(Event::LaneEnded) => lanes -= 1,
                 Ok(Event::Step(step)) => open.push_back(Open::new(*step, width)),
-                Ok(Event::Encoded { embeddings: Err(Error::Stopped), .. }) => {}
                 Ok(Event::Encoded { places, tokens, embeddings }) => {
                     let mut documents = 0;
                     for (place, values) in places.iter().zip(embeddings?.chunks_exact(width)) {
@@ -232,6 +238,18 @@ impl<'a> Encoding<'a> {
         }
         Ok(())
     }
+}
+
+/// Of a batch that a stop ended: the embeddings that were written over NaN, and their places.
+fn keep_done(places: &mut Vec<Place>, embeddings: &[f32], width: usize) -> Vec<f32> {
+    let mut done = Vec::new();
+    let mut rows = embeddings.chunks_exact(width);
+    places.retain(|_| {
+        let row = rows.next().filter(|row| row.iter().all(|value| value.is_finite()));
+        done.extend_from_slice(row.unwrap_or_default());
+        row.is_some()
+    });
+    done
 }
 
 /// A step that is not passed on yet.
