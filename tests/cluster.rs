@@ -215,9 +215,35 @@ fn a_pre_empted_or_cancelled_task_saves_and_leaves_the_rest_to_the_scheduler() -
 }
 
 #[test]
-fn a_second_signal_stops_at_once() -> TestResult {
-    // The first is on its way out while the second comes, so that both orders of two are the same.
+fn signals_that_come_together_are_one_and_save() -> TestResult {
+    // What `timeout` and Slurm do: one to the process, one to its group.
+    let (code, _) = embed_with_signals(&["-TERM", "-TERM"])?;
+    assert_eq!(code, Some(75));
+    // Two at once, in whichever order they come.
     let (code, _) = embed_with_signals(&["-STOP", "-USR1", "-TERM", "-CONT"])?;
-    assert!(code == Some(128 + 15) || code == Some(128 + 10), "{code:?}");
+    assert_eq!(code, Some(75));
+    Ok(())
+}
+
+#[test]
+fn a_signal_two_seconds_after_the_first_stops_at_once() -> TestResult {
+    let work = Workspace::new()?;
+    let pipe = work.path("run.pipe");
+    assert!(Process::new("mkfifo").arg(&pipe).status()?.success());
+    // Nothing comes out of the pipe, so the program hangs in reading it.
+    let mut child = Process::new(env!("CARGO_BIN_EXE_polysift"))
+        .args(["plan", "--run", "out", "-c"])
+        .arg(&pipe)
+        .spawn()?;
+    let pid = child.id().to_string();
+    let terminate = || Process::new("kill").args(["-TERM", &pid]).status();
+    let _writer = std::fs::OpenOptions::new().write(true).open(&pipe)?; // waits for the reader
+    terminate()?;
+    std::thread::sleep(Duration::from_millis(100));
+    terminate()?;
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(child.try_wait()?.is_none(), "ended by the first two");
+    terminate()?;
+    assert_eq!(child.wait()?.code(), Some(128 + 15));
     Ok(())
 }

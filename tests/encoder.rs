@@ -4,7 +4,6 @@ mod dtypes;
 mod loading;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -210,7 +209,7 @@ fn each_batch_is_reported_and_a_stop_ends_the_work() -> Result<()> {
         seen.push((chunks, tokens));
     })?;
     assert_eq!(seen, [(1, 5), (2, 5)]);
-    let ask = &mut |_, _| stop.flag().store(true, Ordering::SeqCst);
+    let ask = &mut |_, _| stop.ask(15);
     let result = embed_chunks(model.encoder.as_ref(), &chunks, 5, &stop, ask);
     assert!(matches!(result, Err(polysift::Error::Stopped)));
     Ok(())
@@ -224,10 +223,10 @@ fn a_stop_ends_a_batch_in_work() -> Result<()> {
     (0..2_000).for_each(|_| batch.push(&[5; 500]));
     let mut embeddings = vec![0.0; 2_000 * model.encoder.info().hidden_size];
     let stop = Stop::default();
-    let flag = stop.flag();
+    let asker = stop.clone();
     let asking = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
-        flag.store(true, Ordering::SeqCst);
+        asker.ask(15);
         Instant::now()
     });
     let result = model.encoder.encode(&batch, &mut embeddings, &stop);

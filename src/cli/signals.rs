@@ -1,26 +1,40 @@
-//! INT, TERM and USR1 ask for a stop at the next piece of work; a second one stops at once.
+//! INT, TERM and USR1 ask for a stop at the next piece of work; another one later stops at once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 
 use polysift::cluster::Requeue;
 use polysift::progress::Stop;
 use polysift::stage::chain;
 use polysift::{Error, Result};
 
-/// Installs the handlers.
+/// Signals that come within this time of the first are the same request: `timeout`, Slurm and shells
+/// signal the process as well as its group.
+const SAME_REQUEST: Duration = Duration::from_secs(2);
+
+/// Takes the signals over.
 pub(crate) fn install(stop: &Stop) -> Result<()> {
-    for signal in [SIGINT, SIGTERM, SIGUSR1] {
-        // Order matters: the shutdown looks at the flag before this same signal sets it, and who
-        // sees the flag finds the number of the signal.
-        flag::register_conditional_shutdown(signal, 128 + signal, stop.flag())
-            .and_then(|_| flag::register_usize(signal, stop.signal_number(), signal as usize))
-            .and_then(|_| flag::register(signal, stop.flag()))
-            .map_err(|e| Error::config("signals", e.to_string()))?;
-    }
-    Ok(())
+    let failed = |e: std::io::Error| Error::config("signals", e.to_string());
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(failed)?;
+    let stop = stop.clone();
+    // A thread, since a handler may not do more than leave a note, and this works while others hang.
+    let listen = move || {
+        let mut first: Option<Instant> = None;
+        for signal in signals.forever() {
+            match first {
+                None => {
+                    stop.ask(signal);
+                    first = Some(Instant::now());
+                }
+                Some(first) if first.elapsed() < SAME_REQUEST => {}
+                Some(_) => low_level::exit(128 + signal),
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(listen).map(drop).map_err(failed)
 }
 
 /// Puts the Slurm job back into the queue where it should go on later: the last thing that is done, for

@@ -72,7 +72,7 @@ fn a_stop_ends_the_work() {
         let encoder = FakeEncoder::new(lanes);
         let chunks = vec![&[2u32; 10][..]; 300];
         let stop = Stop::default();
-        let ask = &mut |_, _| stop.flag().store(true, Ordering::SeqCst);
+        let ask = &mut |_, _| stop.ask(15);
         let outcome = embed_chunks(&encoder, &chunks, 10, &stop, ask);
         assert!(matches!(outcome, Err(Error::Stopped)));
         assert!(encoder.calls.load(Ordering::SeqCst) < 150);

@@ -4,7 +4,7 @@ mod busy;
 mod memory;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 pub use busy::Busy;
@@ -34,33 +34,28 @@ impl Progress for Silent {
     fn end(&self) {}
 }
 
-/// A flag that a signal handler sets; stages look at it between pieces of work.
+/// A request to stop; stages look at it between pieces of work.
 #[derive(Debug, Default, Clone)]
 pub struct Stop {
-    asked: Arc<AtomicBool>,
-    signal: Arc<AtomicUsize>,
+    /// Number of the signal that asked; 0 while none did.
+    signal: Arc<AtomicI32>,
 }
 
 impl Stop {
-    /// The flag itself, for a signal handler.
-    pub fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.asked)
-    }
-
-    /// Where a signal handler leaves the number of its signal, before it sets the flag.
-    pub fn signal_number(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.signal)
+    /// Asks for a stop, because of the signal of this number.
+    pub fn ask(&self, signal: i32) {
+        self.signal.store(signal, Ordering::Relaxed);
     }
 
     /// Number of the signal that asked for the stop, where one did.
     pub fn signal(&self) -> Option<i32> {
-        let number = i32::try_from(self.signal.load(Ordering::Relaxed)).ok()?;
+        let number = self.signal.load(Ordering::Relaxed);
         (number != 0).then_some(number)
     }
 
     /// Whether a stop was asked for.
     pub fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+        self.signal().is_some()
     }
 
     /// [`Error::Stopped`] once a stop was asked for.

@@ -237,7 +237,7 @@ fn weights_that_diverge_are_an_error() -> Result<()> {
 #[test]
 fn a_stop_ends_training() {
     let stop = Stop::default();
-    stop.flag().store(true, std::sync::atomic::Ordering::Relaxed);
+    stop.ask(15);
     let (samples, config) = (mixture(100, 4, 3.0), small_config(HeadKind::Mlp));
     let request = TrainingRequest {
         name: "quality",

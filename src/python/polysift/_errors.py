@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# A program that a shell saw die by signal n ends with this plus n, as does polysift after a second signal.
+# A program that a shell saw die by signal n ends with this plus n, as does polysift at a later signal.
 _SIGNAL_BASE = 128
 
 

@@ -23,7 +23,7 @@ def main() -> None:
         if os.getppid() != int(parent):  # it died before it could be watched
             os.kill(os.getpid(), signal.SIGKILL)
     # What the parent passes on must not come twice, once from it and once from a scheduler that
-    # signals all processes of a job: a second signal would make the program drop what it is doing.
+    # signals all processes of a job: a second one later would make the program drop what it is doing.
     signal.pthread_sigmask(signal.SIG_BLOCK, {int(s) for s in signals.split(",") if s})
     try:
         os.execv(command[0], command)

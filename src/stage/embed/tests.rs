@@ -144,12 +144,12 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
     for lanes in [1, 2] {
         let encoder = FakeEncoder::new(lanes);
         let stop = Stop::default();
-        let flag = stop.flag();
+        let asker = stop.clone();
         // Two documents a batch; the shorter ones of the first window, those of even blocks, come first.
         let steps = (0..4).map(|i| block(0, i, &[[if i % 2 == 0 { 1 } else { 400 }, i as u32]; 8]));
         let asking = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(600));
-            flag.store(true, Ordering::SeqCst);
+            asker.ask(15);
         });
         let (outcome, steps) = encode_until(&stop, &encoder, steps.collect())?;
         assert!(asking.join().is_ok());
