@@ -39,7 +39,10 @@ impl Cluster {
         let mut polysift = crate::util::polysift();
         let path = format!("{}:/usr/bin:/bin", self.work.path("bin").display());
         polysift.current_dir(self.work.dir.path()).env("PATH", path);
-        polysift.args(["slurm", "submit", "--run", "out"]).args(arguments);
+        polysift.args(["slurm", "submit"]).args(arguments);
+        if !arguments.contains(&"--run") {
+            polysift.args(["--run", "out"]);
+        }
         polysift
     }
 
@@ -70,6 +73,65 @@ fn a_chain_is_submitted_and_recorded_in_the_run_directory() -> TestResult {
     assert_eq!(jobs[0]["array"], "0-1");
     assert_eq!(jobs[4]["job_id"], "105");
     assert!(cluster.work.path("out/logs").is_dir(), "Slurm makes no folder for its logs");
+    Ok(())
+}
+
+#[test]
+fn hints_can_be_pasted_into_a_shell_whatever_the_path() -> TestResult {
+    let cluster = Cluster::new()?;
+    cluster.work.command("plan", "it's a run").assert().success();
+    let mut submit = cluster.submit(&["--run", "it's a run"]);
+    let printed = submit.assert().success().get_output().stdout.clone();
+    let printed = String::from_utf8(printed)?;
+    let hints: Vec<&str> = printed
+        .lines()
+        .filter_map(|line| line.split_once(": polysift "))
+        .map(|(_, hint)| hint)
+        .collect();
+    assert_eq!(hints.len(), 2, "{printed}");
+    for hint in hints {
+        let script = format!("for word in {hint}; do echo \"$word\"; done");
+        let words = Process::new("sh").args(["-c", &script]).output()?.stdout;
+        let root = std::fs::canonicalize(cluster.work.path("it's a run"))?;
+        assert!(
+            String::from_utf8(words)?.lines().any(|word| root == std::path::Path::new(word)),
+            "{hint}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stage_gets_a_partition_and_nodes_of_its_own() -> TestResult {
+    let cluster = Cluster::new()?;
+    cluster
+        .work
+        .command("plan", "gpus")
+        .env("POLYSIFT_DEVICE", "auto")
+        .arg("--quiet")
+        .assert()
+        .success();
+    cluster
+        .submit(&["--run", "gpus", "--gpus-per-node", "4", "-p", "gpu", "-p", "export=cpu"])
+        .assert()
+        .success();
+    let script = |stage: &str| {
+        std::fs::read_to_string(cluster.work.path(&format!("gpus/slurm/000-{stage}.sh")))
+    };
+    for (stage, uses_cards) in [
+        ("embed", true),
+        ("train", true),
+        ("score", false),
+        ("threshold", false),
+        ("export", false),
+    ] {
+        let text = script(stage)?;
+        assert_eq!(text.contains("--gpus-per-node=4"), uses_cards, "{text}");
+        assert_eq!(text.contains("--exclusive"), uses_cards, "{text}");
+        let partition = if stage == "export" { "cpu" } else { "gpu" };
+        assert!(text.contains(&format!("--partition={partition}\n")), "{text}");
+    }
+    cluster.submit(&["-p", "exprot=cpu"]).assert().code(2).stderr(contains("`exprot` is no stage"));
     Ok(())
 }
 
@@ -152,6 +214,52 @@ fn a_manifest_is_printed_for_the_stages_of_the_run() -> TestResult {
     let expected =
         ["embed", "train", "score", "threshold", "export"].map(|s| format!("polysift-{s}"));
     assert_eq!(names, expected.iter().map(|s| Some(s.as_str())).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[test]
+fn a_manifest_tells_of_what_pods_do_not_see_and_refuses_what_kubernetes_would() -> TestResult {
+    let cluster = Cluster::new()?;
+    let root = std::fs::canonicalize(cluster.work.dir.path())?;
+    let manifest = |arguments: &[&str]| {
+        let mut manifest = crate::util::polysift();
+        manifest.current_dir(&root).args([
+            "kubernetes",
+            "manifest",
+            "--run",
+            "out",
+            "--image",
+            "i",
+        ]);
+        manifest.args(["--claim", "c", "--user", "7:8", "--json", "--mount"]).arg(&root);
+        manifest.args(arguments);
+        manifest
+    };
+    let mut below = manifest(&["--secret", "s", "--cpu", "2", "--memory", "embed=64Gi"]);
+    let below = below.assert().success().stderr("").get_output().stdout.clone();
+    let printed: serde_json::Value = serde_json::from_slice(&below)?;
+    let pod = &printed["items"][0]["spec"]["template"]["spec"];
+    assert_eq!(pod["securityContext"]["runAsUser"], 7);
+    assert_eq!(pod["securityContext"]["runAsGroup"], 8);
+    let resources = &pod["containers"][0]["resources"];
+    assert_eq!(resources["limits"], serde_json::json!({"cpu": "2", "memory": "64Gi"}));
+    assert_eq!(pod["containers"][0]["envFrom"][0]["secretRef"]["name"], "s");
+    // Two input files, one pattern of samples.
+    let elsewhere = ["--mount", "/data", "--run-in-pod", "/data/out"];
+    let mut elsewhere_only = crate::util::polysift();
+    elsewhere_only.current_dir(&root).args(["kubernetes", "manifest", "--run", "out"]);
+    elsewhere_only.args(["--image", "i", "--claim", "c", "--user", "7"]).args(elsewhere);
+    let word = contains("3 of the run's files or patterns are not below /data");
+    elsewhere_only.assert().success().stderr(word.and(contains("corpus/deu_Latn/a.jsonl")));
+    for (arguments, wrong) in [
+        (["--namespace", "My_Team"], "--namespace: `My_Team`"),
+        (["--memory", "256GB"], "--memory: `256GB`: is no quantity"),
+        (["--memory", "256"], "--memory: `256` is 256 bytes"),
+        (["--cpu", "0"], "--cpu: `0`: a quantity"),
+        (["--secret", "a/b"], "--secret: `a/b`"),
+    ] {
+        manifest(&arguments).assert().code(2).stderr(contains(wrong));
+    }
     Ok(())
 }
 

@@ -1,19 +1,25 @@
 //! `polysift kubernetes`: the jobs of a planned run as a manifest.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use polysift::Result;
+use polysift::cluster::PerStage;
 use polysift::cluster::kubernetes::{KubernetesSettings, manifest, to_yaml};
+use polysift::{Error, Result};
 
 use super::planned::{Planned, StageArgs};
 use super::{printer, summary};
 
+/// User and group of pods where the run directory is root's.
+const FALLBACK_USER: (u32, u32) = (1000, 1000);
+
 /// What is done with Kubernetes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KubernetesCommand {
-    /// Print an Indexed Job per stage, for kubectl apply; all but the first are suspended
+    /// Print an Indexed Job per stage, for kubectl apply; all but the first are suspended. Pods pass the restricted
+    /// Pod Security Standard; they write to the claim and to /tmp, where the hub's files go too
     Manifest(Box<ManifestArgs>),
 }
 
@@ -46,15 +52,21 @@ pub(crate) struct ManifestArgs {
     /// Most pods of a stage at once
     #[arg(long, value_name = "N")]
     max_running: Option<u32>,
-    /// GPUs of a pod in the stages that encode (embed, train, refine)
+    /// GPUs of a pod in the stages that compute on them
     #[arg(long, value_name = "N", default_value_t = 0)]
     gpus: u32,
-    /// CPUs of a pod
-    #[arg(long, value_name = "QUANTITY")]
-    cpu: Option<String>,
-    /// Memory of a pod, as in 256Gi
-    #[arg(long, value_name = "QUANTITY")]
-    memory: Option<String>,
+    /// CPUs of a pod, requested and at most, of all stages or of one: `--cpu 8 --cpu embed=64` [default: 4]
+    #[arg(long, value_name = "[STAGE=]QUANTITY")]
+    cpu: Vec<String>,
+    /// Memory of a pod, requested and at most, as in 256Gi, of all stages or of one [default: 16Gi]
+    #[arg(long, value_name = "[STAGE=]QUANTITY")]
+    memory: Vec<String>,
+    /// Secret whose keys are environment variables of the pods, such as `HF_TOKEN` or `AWS_ACCESS_KEY_ID`; may be repeated
+    #[arg(long, value_name = "NAME")]
+    secret: Vec<String>,
+    /// User that pods run as, never root [default: the owner of the run directory]
+    #[arg(long, value_name = "UID[:GID]", value_parser = user)]
+    user: Option<(u32, u32)>,
     /// How often a share is tried again after a fault that may pass
     #[arg(long, value_name = "N", default_value_t = 3)]
     retries: u32,
@@ -80,16 +92,54 @@ pub(crate) fn run(command: &KubernetesCommand) -> Result<()> {
         num_shards: planned.shares(args.num_shards),
         max_running: args.max_running,
         gpus: args.gpus,
-        cpu: args.cpu.clone(),
-        memory: args.memory.clone(),
+        cpu: PerStage::parse("--cpu", &args.cpu)?,
+        memory: PerStage::parse("--memory", &args.memory)?,
+        secrets: args.secret.clone(),
+        user: args.user.map_or_else(|| owner(&planned.root), Ok)?,
         retries: args.retries,
         grace_secs: args.grace_secs,
     };
-    let jobs = manifest(&settings, &planned.stages)?;
+    let jobs = manifest(&settings, &planned.all(settings.num_shards))?;
+    warn_of_outsiders(&planned, &args.mount);
     if args.json {
         summary::print_json(&jobs);
     } else {
         printer::bytes(to_yaml(&jobs)?.as_bytes());
     }
     Ok(())
+}
+
+/// `UID` or `UID:GID`; without a group, that of the user's number.
+fn user(text: &str) -> std::result::Result<(u32, u32), String> {
+    let number = |part: &str| part.parse::<u32>().map_err(|e| format!("`{part}`: {e}"));
+    let (user, group) = text.split_once(':').unwrap_or((text, text));
+    Ok((number(user)?, number(group)?))
+}
+
+/// Who owns the run directory `root`, and so may write there.
+fn owner(root: &Path) -> Result<(u32, u32)> {
+    let metadata = std::fs::metadata(root).map_err(Error::io(root, "look at"))?;
+    if metadata.uid() != 0 {
+        return Ok((metadata.uid(), metadata.gid()));
+    }
+    let (user, group) = FALLBACK_USER;
+    tracing::warn!(
+        "the run directory belongs to root, and pods do not run as root: they run as {user}:{group}, who \
+         has to be allowed to write there (--user names another)"
+    );
+    Ok(FALLBACK_USER)
+}
+
+/// Tells of files that pods do not see.
+fn warn_of_outsiders(planned: &Planned, mount: &Path) {
+    let outside = planned.read_outside(mount);
+    if let Some(first) = outside.first() {
+        tracing::warn!(
+            "{} of the run's files or patterns are not below {}, where pods see the claim, {first} for one: \
+             pods will not find them (plan where the claim is mounted at the same path, or say with --mount \
+             where it is)",
+            outside.len(),
+            mount.display(),
+        );
+    }
 }

@@ -227,7 +227,7 @@ impl Job<'_> {
 
     /// Prints the shares that have something left to do, as an array expression.
     fn retry(&self, args: &RetryArgs) -> Result<()> {
-        let stage = args.stage.as_deref().and_then(stage_named);
+        let stage = args.stage.as_deref().and_then(Stage::named);
         let left = self.with_run(&args.run, |context| {
             stage::status::unfinished(context, stage, args.num_shards)
         })?;
@@ -273,14 +273,10 @@ fn no_run_directory() -> Error {
     Error::config("--run", "no run directory is named (`--run DIR` or `run_dir` in the file)")
 }
 
-fn stage_named(name: &str) -> Option<Stage> {
-    Stage::ALL.into_iter().find(|stage| stage.name() == name)
-}
-
 /// The stage to do again; it has to be one of those that the command runs.
 fn redo(args: &SettingsArgs, stages: &[Stage]) -> Result<Option<Stage>> {
     let Some(name) = &args.redo else { return Ok(None) };
-    let stage = stage_named(name).filter(|stage| stages.contains(stage));
+    let stage = Stage::named(name).filter(|stage| stages.contains(stage));
     let outside = || {
         Error::config(
             "--redo",

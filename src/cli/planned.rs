@@ -1,20 +1,22 @@
 //! A planned run, as the commands see it that hand its stages to a scheduler.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use polysift::cluster::slurm::{StageWork, is_array};
+use polysift::cluster::StageWork;
 use polysift::config::RunConfig;
 use polysift::progress::{Silent, Stop};
-use polysift::run::{RunDir, Stage, Worker};
+use polysift::remote::is_url;
+use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::stage::Context;
 use polysift::stage::status::{stages_of, unfinished};
 use polysift::{Error, Result};
 
 use super::args::{STAGES, SettingsArgs};
+use super::hub;
 use super::resolve::resolve;
-use super::{hub, stage_named};
 
 /// Shares of a stage unless they are given: one per shard, at most this many.
 const MAX_DEFAULT_SHARES: u32 = 100;
@@ -34,7 +36,7 @@ impl StageArgs {
     /// The stages that were named, in the order in which they depend on each other.
     pub(crate) fn named(&self) -> Vec<Stage> {
         let mut stages: Vec<Stage> =
-            self.stage.iter().filter_map(|name| stage_named(name)).collect();
+            self.stage.iter().filter_map(|name| Stage::named(name)).collect();
         stages.sort_unstable();
         stages.dedup();
         stages
@@ -49,8 +51,7 @@ pub(crate) struct Planned {
     pub(crate) root: PathBuf,
     /// What is to be done.
     pub(crate) stages: Vec<Stage>,
-    /// Shards of the plan.
-    pub(crate) num_shards: usize,
+    plan: Plan,
     config: RunConfig,
 }
 
@@ -67,18 +68,37 @@ impl Planned {
         let config = resolve(&settings)?.config;
         let named = args.named();
         let stages = if named.is_empty() { stages_of(&config) } else { named };
-        Ok(Self { num_shards: run.plan()?.shards.len(), run, root, stages, config })
+        Ok(Self { plan: run.plan()?, run, root, stages, config })
     }
 
     /// Shares of a stage: the `wanted` ones, and never more than there are shards.
     pub(crate) fn shares(&self, wanted: Option<u32>) -> u32 {
-        let most = u32::try_from(self.num_shards.max(1)).unwrap_or(u32::MAX);
+        let most = u32::try_from(self.plan.shards.len().max(1)).unwrap_or(u32::MAX);
         wanted.unwrap_or(MAX_DEFAULT_SHARES).min(most)
+    }
+
+    /// What the run reads that is neither below `folder` nor a URL: input files, patterns of heads and samples, a
+    /// model's directory.
+    pub(crate) fn read_outside(&self, folder: &Path) -> BTreeSet<String> {
+        let input = self.plan.shards.iter().map(|shard| shard.file.as_path());
+        let heads = self.config.heads.values();
+        let heads = heads.flat_map(|head| head.path.iter().chain(&head.train)).map(Path::new);
+        // A model that is no directory is a name.
+        let model = Some(Path::new(&self.config.encoder.model)).filter(|path| path.is_absolute());
+        let is_outside =
+            |path: &&Path| !path.starts_with(folder) && !path.to_str().is_some_and(is_url);
+        input
+            .chain(heads)
+            .chain(model)
+            .filter(is_outside)
+            .map(|path| path.display().to_string())
+            .collect()
     }
 
     /// All of the stages, in `num_shards` shares.
     pub(crate) fn all(&self, num_shards: u32) -> Vec<StageWork> {
-        self.stages.iter().map(|stage| whole(*stage, num_shards)).collect()
+        let whole = |stage: &Stage| StageWork::whole(&self.config, *stage, num_shards);
+        self.stages.iter().map(whole).collect()
     }
 
     /// What is left of the stages, in `num_shards` shares: of the first that is not done the shares that have
@@ -89,15 +109,11 @@ impl Planned {
         let mut work: Vec<StageWork> = Vec::new();
         for &stage in &self.stages {
             if !work.is_empty() {
-                work.push(whole(stage, num_shards));
+                work.push(StageWork::whole(&self.config, stage, num_shards));
             } else if let Some(left) = unfinished(context, Some(stage), Some(num_shards))? {
-                work.push(StageWork { stage, shares: is_array(stage).then_some(left.shares) });
+                work.push(StageWork::of_shares(&self.config, stage, left.shares));
             }
         }
         Ok(work)
     }
-}
-
-fn whole(stage: Stage, num_shards: u32) -> StageWork {
-    StageWork { stage, shares: is_array(stage).then(|| (0..num_shards).collect()) }
 }

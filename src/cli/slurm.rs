@@ -8,6 +8,7 @@ use polysift::cluster::slurm::{
     DEFAULT_MAX_ARRAY_SIZE, DEFAULT_SIGNAL_SECS, SlurmSettings, Submission, Submissions,
     driver_script, live_jobs, max_array_tasks, slurm_jobs, submit,
 };
+use polysift::cluster::{PerStage, shell_quoted};
 use polysift::run::RunDir;
 use polysift::{Error, Result};
 
@@ -47,25 +48,25 @@ pub(crate) struct SlurmArgs {
     /// Most tasks of a stage at once, as in --array=0-399%100
     #[arg(long, value_name = "N")]
     max_running: Option<u32>,
-    /// Partition
-    #[arg(short, long)]
-    partition: Option<String>,
-    /// Account
-    #[arg(short = 'A', long)]
-    account: Option<String>,
-    /// Time limit of a task, as in 12:00:00; a task that reaches it goes on in a new one
-    #[arg(short, long)]
-    time: Option<String>,
-    /// GPUs of a node; a task uses all of them
+    /// Partition, of all stages or of one: `--partition gpu --partition export=cpu`
+    #[arg(short, long, value_name = "[STAGE=]NAME")]
+    partition: Vec<String>,
+    /// Account, of all stages or of one
+    #[arg(short = 'A', long, value_name = "[STAGE=]NAME")]
+    account: Vec<String>,
+    /// Time limit of a task, as in 12:00:00, of all stages or of one; a task that reaches it goes on in a new one
+    #[arg(short, long, value_name = "[STAGE=]TIME")]
+    time: Vec<String>,
+    /// GPUs of a node, for the stages that compute on them; a task uses all of them
     #[arg(long, value_name = "N")]
     gpus_per_node: Option<u32>,
-    /// CPUs of a task
-    #[arg(long, value_name = "N")]
-    cpus_per_task: Option<u32>,
-    /// Memory of a task [default: all of a whole node]
-    #[arg(long)]
-    mem: Option<String>,
-    /// Let tasks share nodes; say with --cpus-per-task, --mem and --gpus-per-node what one needs
+    /// CPUs of a task, of all stages or of one [default: all of a whole node; 4 where a stage does not fill one]
+    #[arg(long, value_name = "[STAGE=]N")]
+    cpus_per_task: Vec<String>,
+    /// Memory of a task, of all stages or of one [default: all of a whole node; else what the cluster gives]
+    #[arg(long, value_name = "[STAGE=]SIZE")]
+    mem: Vec<String>,
+    /// Let the stages that encode share nodes too; say with --cpus-per-task, --mem and --gpus-per-node what one needs
     #[arg(long)]
     partial_nodes: bool,
     /// Seconds before the time limit at which a task is told to save and to requeue itself
@@ -150,12 +151,12 @@ impl SlurmArgs {
             max_running: self.max_running,
             max_array_tasks: self.max_array_size.map_or_else(max_array_tasks, Ok)?,
             signal_secs: self.signal_secs,
-            time: self.time.clone(),
-            partition: self.partition.clone(),
-            account: self.account.clone(),
+            time: PerStage::parse("--time", &self.time)?,
+            partition: PerStage::parse("--partition", &self.partition)?,
+            account: PerStage::parse("--account", &self.account)?,
             gpus_per_node: self.gpus_per_node,
-            cpus_per_task: self.cpus_per_task,
-            mem: self.mem.clone(),
+            cpus_per_task: PerStage::parse("--cpus-per-task", &self.cpus_per_task)?,
+            mem: PerStage::parse("--mem", &self.mem)?,
             whole_nodes: !self.partial_nodes,
             sbatch: self.sbatch.clone(),
         })
@@ -179,7 +180,7 @@ fn print_submission(submission: &Submission, root: &Path) {
         vec![job.name.clone(), job.job_id.clone(), tasks, after]
     });
     printer::table(&[titles].into_iter().chain(rows).collect::<Vec<_>>());
-    let root = root.display();
+    let root = shell_quoted(&root.display().to_string());
     printer::line(&format!("\nhow far it is: polysift status {root}"));
     printer::line(&format!(
         "if a task fails, what is left: polysift slurm submit --retry --run {root}"

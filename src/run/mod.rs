@@ -89,6 +89,11 @@ impl Stage {
         }
     }
 
+    /// The stage of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.name() == name)
+    }
+
     /// Directories that the stage writes, below the run directory.
     fn outputs(self) -> &'static [&'static str] {
         match self {

@@ -111,7 +111,7 @@ smoke() {
   check "planned" plan "$run"
   reference run &
   local reference_pid=$!
-  job=$(submit "$run" --stage embed --num-shards 3 --gpus-per-node 2) || fail "embed was not submitted"
+  job=$(submit "$run" --stage embed --num-shards 3 -- --gpus-per-node=2) || fail "embed was not submitted"
   wait_until 30 "the tasks have begun" has_parts "$run" 1 || fail "the tasks did nothing"
   pid_0=$(task_pid "$job" 0) && pid_1=$(task_pid "$job" 1) || fail "two tasks were to be at work"
   kill -STOP "$pid_0" "$pid_1" # so that a fast machine does not finish them before they are disturbed

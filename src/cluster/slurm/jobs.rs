@@ -3,22 +3,13 @@
 use crate::error::{Error, Result};
 use crate::run::Stage;
 
-use super::super::array_expression;
+use super::super::{StageWork, array_expression};
 use super::SlurmSettings;
 use super::script::batch_script;
 use super::time::limit_secs;
 
 /// Slurm sends the signal up to a minute early, and work has to begin before it.
 const SIGNAL_SLACK_SECS: u64 = 120;
-
-/// What is to be done of a stage.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StageWork {
-    /// The stage.
-    pub stage: Stage,
-    /// The shares that have something to do; `None` for a stage that is one job.
-    pub shares: Option<Vec<u32>>,
-}
 
 /// A job to submit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,11 +40,6 @@ impl SlurmJob {
         let all: Vec<String> = after_ok.into_iter().chain(after_any).collect();
         (!all.is_empty()).then(|| all.join(","))
     }
-}
-
-/// Whether `stage` is an array of tasks; the others are single jobs.
-pub fn is_array(stage: Stage) -> bool {
-    matches!(stage, Stage::Embed | Stage::Score | Stage::Export)
 }
 
 /// A part of an array that Slurm takes: shares from `offset` on, as task ids counted from there.
@@ -88,14 +74,14 @@ pub fn slurm_jobs(
     check(settings)?;
     let mut jobs: Vec<SlurmJob> = Vec::new();
     let mut before: Vec<usize> = Vec::new();
-    for StageWork { stage, shares } in work {
+    for of_stage @ StageWork { stage, shares, .. } in work {
         let first = jobs.len();
         let after_success_of = if chain { before.clone() } else { Vec::new() };
         let mut push = |name: String, chunk: Option<&Chunk>, after_end_of| -> Result<()> {
             jobs.push(SlurmJob {
                 script: batch_script(
                     settings,
-                    *stage,
+                    of_stage,
                     chunk.map(|c| (c.offset, c.tasks.as_slice())),
                 )?,
                 name,
@@ -138,7 +124,10 @@ fn check(settings: &SlurmSettings) -> Result<()> {
     if settings.max_running == Some(0) {
         return Err(Error::config("--max-running", "is 0; no task could ever run"));
     }
-    let Some(time) = &settings.time else { return Ok(()) };
+    settings.time.values().try_for_each(|time| check_time(settings, time))
+}
+
+fn check_time(settings: &SlurmSettings, time: &str) -> Result<()> {
     let needed = u64::from(settings.signal_secs) + SIGNAL_SLACK_SECS;
     match limit_secs(time)? {
         Some(limit) if limit < needed => Err(Error::config(

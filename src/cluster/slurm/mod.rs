@@ -14,19 +14,24 @@ mod submit;
 mod tests;
 mod time;
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::Command;
 
-pub use jobs::{SlurmJob, StageWork, is_array, slurm_jobs};
+pub use jobs::{SlurmJob, slurm_jobs};
 pub use script::driver_script;
 pub use submit::{Submission, Submissions, SubmittedJob, live_jobs, max_array_tasks, submit};
 
+use super::PerStage;
 use crate::error::{Error, Result};
 
 /// `MaxArraySize` of a cluster that does not set it.
 pub const DEFAULT_MAX_ARRAY_SIZE: u32 = 1001;
 /// [`SlurmSettings::signal_secs`].
 pub const DEFAULT_SIGNAL_SECS: u32 = 180;
+
+/// CPUs of a task that does not fill a node, unless they are given: what most nodes have to spare.
+pub const DEFAULT_CPUS: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
 
 /// What the jobs of a run ask Slurm for.
 #[derive(Debug, Clone)]
@@ -44,18 +49,19 @@ pub struct SlurmSettings {
     /// Seconds before the time limit at which Slurm sends USR1.
     pub signal_secs: u32,
     /// Time limit, in a form that sbatch takes.
-    pub time: Option<String>,
+    pub time: PerStage<String>,
     /// Partition.
-    pub partition: Option<String>,
+    pub partition: PerStage<String>,
     /// Account.
-    pub account: Option<String>,
-    /// GPUs of a node, all of which one task uses.
+    pub account: PerStage<String>,
+    /// GPUs of a node, all of which one task uses, in the stages that compute on them.
     pub gpus_per_node: Option<u32>,
-    /// CPUs of a task.
-    pub cpus_per_task: Option<u32>,
+    /// CPUs of a task; see [`DEFAULT_CPUS`].
+    pub cpus_per_task: PerStage<NonZeroU32>,
     /// Memory of a task, in a form that sbatch takes.
-    pub mem: Option<String>,
-    /// Whether a task gets its node alone, with all of its memory unless `mem` says otherwise.
+    pub mem: PerStage<String>,
+    /// Whether a task that can use a whole node gets it alone, with all of its memory unless `mem` says
+    /// otherwise.
     pub whole_nodes: bool,
     /// More arguments for sbatch; they win over the ones above.
     pub sbatch: Vec<String>,

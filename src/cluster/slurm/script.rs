@@ -1,23 +1,22 @@
 //! The text of batch scripts.
 
 use std::fmt::Write as _;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::run::Stage;
 
-use super::super::REQUEUE_VARIABLE;
-use super::super::array_expression;
-use super::{SlurmJob, SlurmSettings};
+use super::super::{Needs, REQUEUE_VARIABLE, StageWork, array_expression, shell_quoted};
+use super::{DEFAULT_CPUS, SlurmJob, SlurmSettings};
 
 /// The script of one job: `chunk` is the first share and the task ids of an array.
 pub(super) fn batch_script(
     settings: &SlurmSettings,
-    stage: Stage,
+    work: &StageWork,
     chunk: Option<(u32, &[u32])>,
 ) -> Result<String> {
     let mut script = String::from("#!/bin/bash\n");
-    for option in options(settings, stage, chunk.map(|(_, tasks)| tasks))? {
+    for option in options(settings, work, chunk.map(|(_, tasks)| tasks))? {
         // Writing into a string cannot fail.
         let _ = writeln!(script, "#SBATCH {option}");
     }
@@ -32,14 +31,31 @@ pub(super) fn batch_script(
             "unset POLYSIFT_SHARD POLYSIFT_NUM_SHARDS SLURM_ARRAY_TASK_ID SLURM_ARRAY_JOB_ID\n",
         ),
     }
+    if let Some(cpus) = cpus(settings, work) {
+        // Not every cluster binds a task to its CPUs.
+        let cpus = format!("${{SLURM_CPUS_PER_TASK:-{cpus}}}");
+        let _ = writeln!(script, "export POLYSIFT_THREADS=${{POLYSIFT_THREADS:-{cpus}}}");
+    }
     // exec: Slurm's signals reach the program, and its exit code is the job's.
-    let (program, run) = (shell_quoted(&settings.program)?, shell_quoted(&settings.run)?);
-    let _ = writeln!(script, "exec {program} {} --run {run}", stage.name());
+    let (program, run) = (text(&settings.program)?, text(&settings.run)?);
+    let (program, run) = (shell_quoted(program), shell_quoted(run));
+    let _ = writeln!(script, "exec {program} {} --run {run}", work.stage.name());
     Ok(script)
 }
 
+/// CPUs of a task, where it does not get all of a node.
+fn cpus(settings: &SlurmSettings, work: &StageWork) -> Option<NonZeroU32> {
+    let given = settings.cpus_per_task.get(work.stage).copied();
+    given.or_else(|| (work.needs == Needs::Cores).then_some(DEFAULT_CPUS))
+}
+
 /// The `#SBATCH` options, each with its value; later ones win.
-fn options(settings: &SlurmSettings, stage: Stage, tasks: Option<&[u32]>) -> Result<Vec<String>> {
+fn options(
+    settings: &SlurmSettings,
+    work: &StageWork,
+    tasks: Option<&[u32]>,
+) -> Result<Vec<String>> {
+    let stage = work.stage;
     let mut options = vec![format!("--job-name=polysift-{}", stage.name())];
     if let Some(tasks) = tasks {
         let limit = settings.max_running.map(|n| format!("%{n}")).unwrap_or_default();
@@ -53,17 +69,19 @@ fn options(settings: &SlurmSettings, stage: Stage, tasks: Option<&[u32]>) -> Res
         options.push(fixed.to_owned());
     }
     options.push(format!("--signal=B:USR1@{}", settings.signal_secs));
-    if settings.whole_nodes {
+    let fills_a_node = settings.whole_nodes && work.needs != Needs::Cores;
+    if fills_a_node {
         options.push("--exclusive".to_owned());
     }
-    let mem = settings.mem.clone().or_else(|| settings.whole_nodes.then(|| "0".to_owned()));
+    let gpus = settings.gpus_per_node.filter(|_| work.needs == Needs::Cards);
+    let mem = settings.mem.get(stage).cloned();
     for (name, value) in [
-        ("time", settings.time.clone()),
-        ("partition", settings.partition.clone()),
-        ("account", settings.account.clone()),
-        ("gpus-per-node", settings.gpus_per_node.map(|n| n.to_string())),
-        ("cpus-per-task", settings.cpus_per_task.map(|n| n.to_string())),
-        ("mem", mem),
+        ("time", settings.time.get(stage).cloned()),
+        ("partition", settings.partition.get(stage).cloned()),
+        ("account", settings.account.get(stage).cloned()),
+        ("gpus-per-node", gpus.map(|n| n.to_string())),
+        ("cpus-per-task", cpus(settings, work).map(|n| n.to_string())),
+        ("mem", mem.or_else(|| fills_a_node.then(|| "0".to_owned()))),
     ] {
         if let Some(value) = value {
             options.push(sbatch_quoted(&format!("--{name}={value}"))?);
@@ -105,10 +123,6 @@ fn sbatch_quoted(argument: &str) -> Result<String> {
         return Ok(argument.to_owned());
     }
     Ok(format!("\"{}\"", argument.replace('\\', "\\\\").replace('"', "\\\"")))
-}
-
-fn shell_quoted(path: &Path) -> Result<String> {
-    Ok(format!("'{}'", text(path)?.replace('\'', r"'\''")))
 }
 
 /// A shell script that submits all of `jobs`, with the scripts inside; of a single job the batch script itself.

@@ -1,6 +1,8 @@
 //! Scripts and dependencies, without Slurm; with it: `tests/slurm/run.sh`.
 
+use super::super::{Needs, StageWork};
 use super::*;
+use crate::config::RunConfig;
 use crate::run::Stage;
 
 fn settings() -> SlurmSettings {
@@ -11,23 +13,28 @@ fn settings() -> SlurmSettings {
         max_running: None,
         max_array_tasks: 1001,
         signal_secs: 180,
-        time: None,
-        partition: None,
-        account: None,
+        time: PerStage::default(),
+        partition: PerStage::default(),
+        account: PerStage::default(),
         gpus_per_node: None,
-        cpus_per_task: None,
-        mem: None,
+        cpus_per_task: PerStage::default(),
+        mem: PerStage::default(),
         whole_nodes: true,
         sbatch: Vec::new(),
     }
 }
 
+/// A value of a flag for all stages.
+fn all<T: std::str::FromStr<Err: std::fmt::Display>>(value: &str) -> Result<PerStage<T>> {
+    PerStage::parse("--flag", &[value.to_owned()])
+}
+
 fn array(stage: Stage, shares: impl IntoIterator<Item = u32>) -> StageWork {
-    StageWork { stage, shares: Some(shares.into_iter().collect()) }
+    StageWork::of_shares(&RunConfig::default(), stage, shares.into_iter().collect())
 }
 
 fn single(stage: Stage) -> StageWork {
-    StageWork { stage, shares: None }
+    array(stage, [])
 }
 
 fn script(settings: &SlurmSettings, work: StageWork) -> Result<String> {
@@ -58,7 +65,7 @@ fn the_script_of_an_array_is_what_was_tested_on_a_cluster() -> Result<()> {
 export POLYSIFT_REQUEUE=1
 export POLYSIFT_NUM_SHARDS=8
 export POLYSIFT_SHARD=$((0 + SLURM_ARRAY_TASK_ID))
-exec '/opt/polysift' embed --run '/scratch/run'
+exec /opt/polysift embed --run /scratch/run
 ";
     assert_eq!(text, expected);
     Ok(())
@@ -70,7 +77,7 @@ fn a_single_job_takes_no_share_from_the_shell_that_submits_it() -> Result<()> {
     assert!(!text.contains("--array"));
     assert!(text.contains("--output=/scratch/run/logs/%x_%j.log\n"));
     assert!(text.contains("unset POLYSIFT_SHARD POLYSIFT_NUM_SHARDS SLURM_ARRAY_TASK_ID"));
-    assert!(text.ends_with("exec '/opt/polysift' train --run '/scratch/run'\n"));
+    assert!(text.ends_with("exec /opt/polysift train --run /scratch/run\n"));
     Ok(())
 }
 
@@ -78,17 +85,17 @@ fn a_single_job_takes_no_share_from_the_shell_that_submits_it() -> Result<()> {
 fn what_is_asked_for_reaches_sbatch_and_the_users_own_arguments_come_last() -> Result<()> {
     let asked = SlurmSettings {
         max_running: Some(4),
-        time: Some("12:00:00".into()),
-        partition: Some("gpu".into()),
-        account: Some("a-1".into()),
+        time: all("12:00:00")?,
+        partition: all("gpu")?,
+        account: all("a-1")?,
         gpus_per_node: Some(4),
-        cpus_per_task: Some(72),
-        mem: Some("200G".into()),
+        cpus_per_task: all("72")?,
+        mem: all("200G")?,
         whole_nodes: false,
         sbatch: vec!["--constraint=a b".into(), "--nice=5".into()],
         ..settings()
     };
-    let text = script(&asked, array(Stage::Score, 0..8))?;
+    let text = script(&asked, array(Stage::Embed, 0..8))?;
     for line in [
         "--array=0-7%4",
         "--time=12:00:00",
@@ -101,7 +108,59 @@ fn what_is_asked_for_reaches_sbatch_and_the_users_own_arguments_come_last() -> R
     ] {
         assert!(text.contains(&format!("#SBATCH {line}\n")), "{line}\n{text}");
     }
+    let threads = "export POLYSIFT_THREADS=${POLYSIFT_THREADS:-${SLURM_CPUS_PER_TASK:-72}}\nexec ";
+    assert!(text.contains(threads), "{text}");
     assert!(!text.contains("--exclusive"));
+    Ok(())
+}
+
+/// The lines of a script that say what a task of a stage with `needs` gets of a node.
+fn resources(settings: &SlurmSettings, needs: Needs) -> Result<Vec<String>> {
+    let text = script(settings, StageWork { needs, ..single(Stage::Threshold) })?;
+    let is_resource = |option: &&str| {
+        ["--exclusive", "--gpus", "--cpus", "--mem"].iter().any(|name| option.starts_with(name))
+    };
+    let options = text.lines().filter_map(|line| line.strip_prefix("#SBATCH "));
+    Ok(options.filter(is_resource).map(str::to_owned).collect())
+}
+
+#[test]
+fn only_what_computes_on_cards_gets_them_and_only_what_fills_a_node_gets_it_alone() -> Result<()> {
+    let gpus = SlurmSettings { gpus_per_node: Some(4), ..settings() };
+    assert_eq!(resources(&gpus, Needs::Cards)?, ["--exclusive", "--gpus-per-node=4", "--mem=0"]);
+    assert_eq!(resources(&gpus, Needs::Node)?, ["--exclusive", "--mem=0"]);
+    assert_eq!(resources(&gpus, Needs::Cores)?, ["--cpus-per-task=4"]);
+    let partial = SlurmSettings { whole_nodes: false, ..gpus };
+    assert_eq!(resources(&partial, Needs::Cards)?, ["--gpus-per-node=4"]);
+    assert_eq!(resources(&partial, Needs::Cores)?, ["--cpus-per-task=4"]);
+    Ok(())
+}
+
+#[test]
+fn a_stage_is_asked_for_with_its_own_values() -> Result<()> {
+    let values = |all: &str, export: &str| {
+        PerStage::parse("--flag", &[all.to_owned(), format!("export={export}")])
+    };
+    let asked = SlurmSettings {
+        partition: values("gpu", "cpu,long")?,
+        account: values("a1", "a2")?,
+        time: values("24:00:00", "60")?,
+        mem: values("200G", "8G")?,
+        cpus_per_task: PerStage::parse("--flag", &["72".to_owned(), "export=2".to_owned()])?,
+        ..settings()
+    };
+    let (embed, export) =
+        (script(&asked, array(Stage::Embed, 0..8))?, script(&asked, array(Stage::Export, 0..8))?);
+    for (of_embed, of_export) in [
+        ("--partition=gpu", "--partition=cpu,long"),
+        ("--account=a1", "--account=a2"),
+        ("--time=24:00:00", "--time=60"),
+        ("--mem=200G", "--mem=8G"),
+        ("--cpus-per-task=72", "--cpus-per-task=2"),
+    ] {
+        assert!(embed.contains(&format!("#SBATCH {of_embed}\n")), "{embed}");
+        assert!(export.contains(&format!("#SBATCH {of_export}\n")), "{export}");
+    }
     Ok(())
 }
 
@@ -168,11 +227,8 @@ fn every_share_is_one_task_of_one_array_whatever_the_cluster_takes() -> Result<(
 #[test]
 fn limits_under_which_no_task_could_work_are_refused() -> Result<()> {
     let timed = |time: &str| {
-        slurm_jobs(
-            &SlurmSettings { time: Some(time.into()), ..settings() },
-            &[single(Stage::Train)],
-            true,
-        )
+        let time = PerStage::parse("--time", &["60".to_owned(), format!("train={time}")])?;
+        slurm_jobs(&SlurmSettings { time, ..settings() }, &[single(Stage::Train)], true)
     };
     assert!(timed("4").is_err_and(|e| e.exit_code() == 2 && e.to_string().contains("240 s")));
     assert!(timed("soon").is_err_and(|e| e.exit_code() == 2));

@@ -1,0 +1,104 @@
+//! What is to be done of a stage, and what doing it takes.
+
+use crate::config::{DeviceChoice, HeadKind, RunConfig};
+use crate::run::Stage;
+
+/// What is to be done of a stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageWork {
+    /// The stage.
+    pub stage: Stage,
+    /// The shares that have something to do; `None` for a stage that is one job.
+    pub shares: Option<Vec<u32>>,
+    /// What a task of it can use.
+    pub needs: Needs,
+}
+
+impl StageWork {
+    /// All of `stage` of a run of `config`, in `num_shards` shares.
+    pub fn whole(config: &RunConfig, stage: Stage, num_shards: u32) -> Self {
+        Self::of_shares(config, stage, (0..num_shards).collect())
+    }
+
+    /// What `shares` do of `stage` of a run of `config`; a stage that is not shared out is done whole.
+    pub fn of_shares(config: &RunConfig, stage: Stage, shares: Vec<u32>) -> Self {
+        let is_shared_out = matches!(stage, Stage::Embed | Stage::Score | Stage::Export);
+        Self { stage, shares: is_shared_out.then_some(shares), needs: Needs::of(config, stage) }
+    }
+}
+
+/// How much of a machine a task can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Some cores: it reads and writes more than it computes.
+    Cores,
+    /// All cores: it encodes on the CPU.
+    Node,
+    /// All cards, where there are any, and the cores that feed them.
+    Cards,
+}
+
+impl Needs {
+    /// What `stage` of a run of `config` can use.
+    pub fn of(config: &RunConfig, stage: Stage) -> Self {
+        let encoder = if config.encoder.needs_cpu() { Self::Node } else { Self::Cards };
+        let is_encoded = |kind| kind != HeadKind::FastText;
+        let encodes_samples =
+            || config.heads.values().any(|head| !head.train.is_empty() && is_encoded(head.kind));
+        match stage {
+            Stage::Embed if config.input.embeddings.is_none() => encoder,
+            // What is refined is encoded in f32, which is for the CPU; so are the heads' samples then.
+            Stage::Refine => Self::Node,
+            Stage::Train if encodes_samples() && config.selection.refine => Self::Node,
+            Stage::Train if encodes_samples() => encoder,
+            // Only where cards are asked for by name does it score on them.
+            Stage::Score if matches!(config.encoder.device, DeviceChoice::Cuda(_)) => Self::Cards,
+            Stage::Embed | Stage::Train | Stage::Score | Stage::Threshold | Stage::Export => {
+                Self::Cores
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Result;
+
+    /// Needs of all stages, first to last.
+    fn needs(settings: &str) -> Result<[Needs; 6]> {
+        let config = RunConfig::from_toml(settings, "run.toml")?;
+        Ok(Stage::ALL.map(|stage| Needs::of(&config, stage)))
+    }
+
+    #[test]
+    fn only_stages_that_encode_or_score_on_cards_need_cards() -> Result<()> {
+        use Needs::{Cards, Cores, Node};
+        let trained = "[heads.q]\ntrain=['s']\n";
+        for (settings, expected) in [
+            (trained.to_owned(), [Cards, Cards, Cores, Node, Cores, Cores]),
+            ("[heads.q]\npath='q'".to_owned(), [Cards, Cores, Cores, Node, Cores, Cores]),
+            (
+                "[heads.q]\ntrain=['s']\nkind='fasttext'".to_owned(),
+                [Cards, Cores, Cores, Node, Cores, Cores],
+            ),
+            (
+                format!("{trained}[encoder]\ndevice='cuda'"),
+                [Cards, Cards, Cards, Node, Cores, Cores],
+            ),
+            (format!("{trained}[encoder]\ndevice='cpu'"), [Node, Node, Cores, Node, Cores, Cores]),
+            (format!("{trained}[encoder]\ndtype='int8'"), [Node, Node, Cores, Node, Cores, Cores]),
+            (
+                format!("{trained}[selection]\nrefine=true"),
+                [Cards, Node, Cores, Node, Cores, Cores],
+            ),
+            (
+                format!("{trained}[input]\nembeddings='e'"),
+                [Cores, Cards, Cores, Node, Cores, Cores],
+            ),
+        ] {
+            assert_eq!(needs(&settings)?, expected, "{settings}");
+        }
+        Ok(())
+    }
+}
