@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::InputFile;
 use super::names::{format_of, normalized, shard_names};
-use super::pattern::{Ancestors, KeyPattern, LANG, Match, entries, expand, is_hidden, is_pattern};
+use super::pattern::{
+    Ancestors, KeyPattern, LANG, Match, entries, expand, holds_run, is_hidden, is_pattern,
+};
 use crate::error::{Error, Result};
 use crate::remote::{self, Dataset, Listed, Location, is_url};
 
@@ -108,7 +110,11 @@ fn files_of(pattern: &str, base: &Path) -> Result<Vec<Match>> {
         }
     }
     if files.is_empty() {
-        return Err(missing(format!("no file there ends in {KNOWN_EXTENSIONS}")));
+        return Err(missing(if holds_run(&literal) {
+            "is a run directory, which is not searched; name a folder in it".to_owned()
+        } else {
+            format!("no file there ends in {KNOWN_EXTENSIONS}")
+        }));
     }
     // `{lang}_*` can bind one file in several ways; the longest language came first.
     let mut seen = HashSet::new();

@@ -51,13 +51,24 @@ pub(super) fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
+/// Whether `directory` is that of a run.
+pub(super) fn holds_run(directory: &Path) -> bool {
+    let has = |name: &str| directory.join(name).exists();
+    has("state") && (has("plan.parquet") || has("frozen"))
+}
+
 /// Directories on the way down, so that a symbolic link to one of them ends the descent.
 #[derive(Clone, Default)]
 pub(super) struct Ancestors(Vec<PathBuf>);
 
 impl Ancestors {
-    /// With `directory` added, or `None` when it is there already (a loop of links).
+    /// With `directory` added, or `None` when it is there already (a loop of links), or holds a run:
+    /// what a run has written is no input of any, unless a folder in it is named.
     pub(super) fn enter(&self, directory: &Path) -> Result<Option<Self>> {
+        if holds_run(directory) {
+            tracing::info!(directory = %directory.display(), "a run directory is not searched");
+            return Ok(None);
+        }
         let real = std::fs::canonicalize(directory).map_err(Error::io(directory, "resolve"))?;
         if self.0.contains(&real) {
             return Ok(None);

@@ -55,6 +55,30 @@ fn a_directory_is_searched_for_known_extensions() -> TestResult {
 }
 
 #[test]
+fn run_directories_are_not_searched() -> TestResult {
+    let base = tree(&[
+        "d/a.parquet",
+        "d/out/plan.parquet",
+        "d/out/state/workers/1",
+        "d/out/export/a.parquet",
+        "d/out/rejects/a/part-00000.jsonl",
+        "d/x/begun/frozen/train.json",
+        "d/x/begun/state/train/done/q.json",
+        "d/x/begun/heads/q/_all.json",
+        "d/x/own/plan.parquet",
+        "d/x/state/b.parquet",
+    ])?;
+    assert_eq!(names(&base, &["d"])?, ["a", "x/own/plan", "x/state/b"]);
+    assert_eq!(names(&base, &["d/**/*.parquet"])?, ["a", "x/own/plan", "x/state/b"]);
+    assert!(names(&base, &["d/**/*.json*"]).is_err());
+    assert!(names(&base, &["d/*/export/*.parquet"]).is_err());
+    // What a folder in one holds is named by naming the folder.
+    assert_eq!(names(&base, &["d/out/export/*.parquet"])?, ["a"]);
+    assert!(refusal(&base, &["d/out"]).contains("run directory"));
+    Ok(())
+}
+
+#[test]
 fn globs_match_components_and_trees() -> TestResult {
     let base = tree(&["x/1/a.parquet", "x/2/b.parquet", "x/2/c.txt", "x/2/deep/d.parquet"])?;
     assert_eq!(names(&base, &["x/*/*.parquet"])?, ["1/a", "2/b"]);
