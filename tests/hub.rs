@@ -9,7 +9,7 @@ use polysift::encoder::{HubSettings, load, resolve};
 use serde_json::json;
 use tiny_http::{Header, Request, Response, Server};
 
-use crate::util::root;
+use crate::util::{decoded, root};
 
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const ID: &str = "someone/a-model";
@@ -110,7 +110,7 @@ fn answer(request: Request, folders: &[(String, PathBuf)], refused: u16) -> Resu
             None => Ok(request.respond(Response::empty(refused))?),
         };
     }
-    let path = path.replace("%20", " ");
+    let path = decoded(&path);
     let Some((id, (_revision, file))) =
         path.split_once("/resolve/").and_then(|(id, rest)| Some((id, rest.split_once('/')?)))
     else {

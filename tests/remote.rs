@@ -1,11 +1,17 @@
 //! Objects of stores, with a real S3 server, web servers and a hub that the tests start.
 
+#[path = "remote/bucket.rs"]
+mod bucket;
 #[path = "remote/export.rs"]
 mod export;
 #[path = "remote/hub.rs"]
 mod hub;
 #[path = "remote/input.rs"]
 mod input;
+#[path = "remote/keys.rs"]
+mod keys;
+#[path = "remote/secrets.rs"]
+mod secrets;
 #[path = "remote/server.rs"]
 mod server;
 #[path = "remote/web.rs"]

@@ -41,6 +41,20 @@ pub(crate) fn polysift() -> Command {
     command
 }
 
+/// A part of a URL with every `%` and its two digits replaced by their byte.
+pub(crate) fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = after.get(..2).filter(|_| *first == b'%');
+        let code = code.and_then(|code| std::str::from_utf8(code).ok());
+        let byte = code.and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Words of two kinds of text, so that a head has something to learn.
 const KNOWLEDGE: [&str; 8] =
     ["theorem", "energy", "cell", "century", "equation", "river", "empire", "molecule"];

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use toml::{Table, Value};
 
 use polysift::config::{Rate, RunConfig};
-use polysift::remote::is_url;
+use polysift::remote::{is_url, without_secrets};
 use polysift::{Error, Result};
 
 use super::args::SettingsArgs;
@@ -33,7 +33,12 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
         }
     }
     let text = toml::to_string(&table).map_err(|e| Error::config(&origin, e.to_string()))?;
-    let config = RunConfig::from_toml(&text, &origin)?;
+    let mut config = RunConfig::from_toml(&text, &origin)?;
+    // The settings are kept and told; what is secret in them is neither.
+    let heads = config.heads.values_mut().flat_map(|head| head.train.iter_mut());
+    for pattern in config.input.files.iter_mut().chain(heads).filter(|text| is_url(text)) {
+        *pattern = without_secrets(pattern)?;
+    }
     let run_dir = args.run.clone().or_else(|| config.run_dir.clone().map(PathBuf::from));
     Ok(Resolved { config, run_dir })
 }

@@ -2,9 +2,13 @@
 //!
 //! Owns which files are inputs. Lists directories and stores; does not open what it finds.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
 
 use super::InputFile;
 use super::names::{format_of, normalized, shard_names};
@@ -12,7 +16,10 @@ use super::pattern::{
     Ancestors, KeyPattern, LANG, Match, entries, expand, holds_run, is_hidden, is_pattern,
 };
 use crate::error::{Error, Result};
-use crate::remote::{self, Dataset, Listed, Location, is_url};
+use crate::remote::{self, Dataset, Location, Wanted, is_url};
+
+/// Patterns that are searched at once.
+const MAX_SEARCHES: usize = 32;
 
 const KNOWN_EXTENSIONS: &str =
     ".parquet, or .jsonl, .ndjson, .json with or without .gz, .gzip, .zst, .zstd";
@@ -37,9 +44,9 @@ const KNOWN_EXTENSIONS: &str =
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     let base = std::path::absolute(base).map_err(Error::io(base, "resolve"))?;
     let mut found: Vec<Match> = Vec::new();
-    let mut by_identity: HashMap<PathBuf, usize> = HashMap::new();
-    for pattern in patterns {
-        for file in files_of(pattern, &base)? {
+    let mut by_identity: HashMap<OsString, usize> = HashMap::new();
+    for files in side_by_side(patterns, |pattern| files_of(pattern, &base))? {
+        for file in files {
             let identity = identity(&file.path)?;
             let Some(&index) = by_identity.get(&identity) else {
                 by_identity.insert(identity, found.len());
@@ -78,6 +85,20 @@ fn with_language(name: String, language: Option<&str>) -> String {
         Some(language) if !name.contains(language) => format!("{language}/{name}"),
         _ => name,
     }
+}
+
+/// What `search` finds for each of `patterns`; stores are asked for many at once.
+fn side_by_side<T: Send>(
+    patterns: &[String],
+    search: impl Fn(&str) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let num_threads = patterns.len().clamp(1, MAX_SEARCHES);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(num_threads).build();
+    let pool = pool.map_err(|e| Error::config("--threads", e.to_string()))?;
+    let found: Vec<Result<T>> =
+        pool.install(|| patterns.par_iter().map(|pattern| search(pattern)).collect());
+    // The first error in the order of the patterns, whichever came first in time.
+    found.into_iter().collect()
 }
 
 /// The input files that one pattern names.
@@ -144,14 +165,15 @@ fn walk(
 }
 
 /// Same for two spellings of one path, different for two links to one file: a hub cache keeps
-/// every file as a link, and equal contents under two names are two inputs.
-fn identity(path: &Path) -> Result<PathBuf> {
+/// every file as a link, and equal contents under two names are two inputs. Of URLs every byte counts,
+/// which it does not where paths are compared.
+fn identity(path: &Path) -> Result<OsString> {
     if url_of(path).is_some() {
-        return Ok(path.to_owned());
+        return Ok(path.as_os_str().to_owned());
     }
     let directory = path.parent().unwrap_or(Path::new("/"));
     let directory = std::fs::canonicalize(directory).map_err(Error::io(directory, "resolve"))?;
-    Ok(directory.join(path.file_name().unwrap_or_default()))
+    Ok(directory.join(path.file_name().unwrap_or_default()).into_os_string())
 }
 
 fn file_format(path: &Path) -> Option<super::Format> {
@@ -170,8 +192,34 @@ fn url_of(path: &Path) -> Option<&str> {
 /// What the name of a shard is made of.
 fn naming_path(path: &Path) -> PathBuf {
     let Some(url) = url_of(path) else { return path.to_owned() };
-    let url = url.split_once('?').map_or(url, |(url, _)| url);
-    PathBuf::from(format!("/{}", url.replacen("://", "/", 1)))
+    let url = remote::without_query(url).replacen("://", "/", 1);
+    // Paths have no empty components.
+    let names = url.split('/').map(|name| if name.is_empty() { EMPTY_NAME } else { name });
+    PathBuf::from(format!("/{}", names.collect::<Vec<_>>().join("/")))
+}
+
+/// Stands for the empty name between two slashes of a key.
+const EMPTY_NAME: &str = "%2F";
+
+/// What a pattern is after in a store: keys that match and that end as input files do.
+struct Searched {
+    keys: KeyPattern,
+    /// Keys that match and end otherwise.
+    num_others: Cell<usize>,
+}
+
+impl Wanted for Searched {
+    fn enters(&self, folder: &str) -> bool {
+        self.keys.enters(folder)
+    }
+
+    fn takes(&self, key: &str) -> bool {
+        let is_match = self.keys.matched(key).is_some();
+        let name = key.rsplit('/').next().unwrap_or_default();
+        let has_format = format_of(name).is_some();
+        self.num_others.set(self.num_others.get() + usize::from(is_match && !has_format));
+        is_match && has_format
+    }
 }
 
 /// The objects that the URL `pattern` names.
@@ -189,41 +237,45 @@ fn objects_of(pattern: &str) -> Result<Vec<Match>> {
     };
     let has_format = file_format(url.as_ref()).is_some();
     if !has_format && !location.can_be_searched() {
-        return Err(unknown_extension(&pattern));
+        return Err(unknown_extension(&url));
     }
     if !is_search && has_format {
-        match remote::stat(&url) {
-            Ok(version) => {
-                let version = Some(version);
-                return Ok(vec![Match { path: url.into(), language: None, version }]);
-            }
-            // It may be a directory, except on a web server.
-            Err(error @ Error::Missing { .. }) if !location.can_be_searched() => return Err(error),
-            Err(Error::Missing { .. }) => {}
-            Err(error) => return Err(error),
+        // It may be a folder, except on a web server.
+        match object(&url) {
+            Err(Error::Missing { .. }) if location.can_be_searched() => {}
+            found => return found,
         }
     }
-    let keys = KeyPattern::parse(&location.key, pattern)?;
-    let found = |listed: Listed| {
-        let language = keys.matched(&listed.key)?.language.map(ToOwned::to_owned);
-        let (path, version) = (location.url_of(&listed.key).into(), Some(listed.version));
-        Some(Match { path, language, version })
+    let searched =
+        Searched { keys: KeyPattern::parse(&location.key, &url)?, num_others: Cell::new(0) };
+    let found = remote::list(&location.with_key(&*searched.keys.root), &searched)?;
+    let matched = |listed: remote::Listed| {
+        let language = searched.keys.matched(&listed.key)?.language.map(ToOwned::to_owned);
+        let path = location.with_key(listed.key).url().into();
+        Some(Match { path, language, version: Some(listed.version) })
     };
-    let searched = Location { key: keys.root.clone(), ..location.clone() };
-    let matches: Vec<Match> = remote::list(&searched)?.into_iter().filter_map(found).collect();
-    let num_objects = matches.len();
-    let files: Vec<_> = matches.into_iter().filter(|m| file_format(&m.path).is_some()).collect();
-    if files.is_empty() {
-        let reason = match num_objects {
-            0 if !is_search && !has_format && remote::stat(&url).is_ok() => {
-                return Err(unknown_extension(&pattern));
-            }
-            0 => "no such object".to_owned(),
-            _ => format!("none of {num_objects} objects ends in {KNOWN_EXTENSIONS}"),
-        };
-        return Err(Error::Missing { path: pattern.to_owned(), reason });
+    let files: Vec<Match> = found.into_iter().filter_map(matched).collect();
+    if !files.is_empty() {
+        return Ok(files);
     }
-    Ok(files)
+    match searched.num_others.get() {
+        // A key that holds `[` or `*` is meant as it is, where the pattern matches none.
+        0 if is_search && has_format => object(&url),
+        0 if !is_search && !has_format && remote::stat(&url).is_ok() => {
+            Err(unknown_extension(&url))
+        }
+        0 => Err(Error::Missing { path: url, reason: "no such object".to_owned() }),
+        others => {
+            let reason = format!("none of {others} objects ends in {KNOWN_EXTENSIONS}");
+            Err(Error::Missing { path: url, reason })
+        }
+    }
+}
+
+/// The one object `url`.
+fn object(url: &str) -> Result<Vec<Match>> {
+    let version = Some(remote::stat(url)?);
+    Ok(vec![Match { path: url.into(), language: None, version }])
 }
 
 /// `location`, at a commit if it is on a hub.

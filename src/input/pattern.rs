@@ -128,15 +128,20 @@ impl Part {
         }
         let globs = component.split(LANG).map(glob::Pattern::new).collect::<Result<_, _>>();
         let globs = globs.map_err(|e| {
-            Error::config("input.files", format!("`{pattern}` is not a glob: {}", e.msg))
+            let reason = format!(
+                "`{pattern}` is not a glob: {}; `[[]`, `[*]` and `[?]` stand for `[`, `*` and `?`",
+                e.msg
+            );
+            Error::config("input.files", reason)
         })?;
         Ok(Self::Globs { globs, hidden: is_hidden(component) })
     }
 }
 
-/// A pattern of the keys of a store, matched as [`expand`] would match files of those names.
+/// A pattern of the keys of a store, matched as [`expand`] would match files of those names. A key
+/// is what lies between its slashes, be it nothing.
 pub(super) struct KeyPattern {
-    /// The directory below which all matches are.
+    /// What all matches begin with: nothing, or folders with a slash at the end.
     pub root: String,
     parts: Vec<Part>,
 }
@@ -144,18 +149,26 @@ pub(super) struct KeyPattern {
 impl KeyPattern {
     /// Parses `key`; `pattern` names it in errors.
     pub(super) fn parse(key: &str, pattern: &str) -> Result<Self> {
-        let components: Vec<&str> = key.split('/').filter(|part| !part.is_empty()).collect();
+        let key = key.strip_suffix('/').unwrap_or(key);
+        let components: Vec<&str> =
+            if key.is_empty() { Vec::new() } else { key.split('/').collect() };
         let literal = components.iter().take_while(|part| !is_pattern(part)).count();
         let (root, parts) = components.split_at(literal);
+        let root = root.iter().flat_map(|folder| [folder, "/"]).collect();
         let parts = parts.iter().map(|part| Part::parse(part, pattern)).collect::<Result<_>>()?;
-        Ok(Self { root: root.join("/"), parts })
+        Ok(Self { root, parts })
     }
 
-    /// Whether `key`, which is below the root, matches, and with which language: the longest.
+    /// Whether `key` matches, and with which language: the longest.
     pub(super) fn matched<'k>(&self, key: &'k str) -> Option<MatchedKey<'k>> {
-        let below = key.strip_prefix(self.root.as_str())?;
-        let names: Vec<&str> = below.split('/').filter(|name| !name.is_empty()).collect();
+        let names: Vec<&str> = key.strip_prefix(self.root.as_str())?.split('/').collect();
         match_names(&self.parts, &names, None)
+    }
+
+    /// Whether keys below `folder`, which ends with a slash, may match.
+    pub(super) fn enters(&self, folder: &str) -> bool {
+        let below = folder.strip_prefix(self.root.as_str()).and_then(|f| f.strip_suffix('/'));
+        below.is_none_or(|below| leads_on(&self.parts, &below.split('/').collect::<Vec<_>>(), None))
     }
 }
 
@@ -185,6 +198,23 @@ fn match_names<'n>(
         Part::Globs { globs, .. } => languages(globs, name, language)
             .into_iter()
             .find_map(|found| match_names(rest, below, found)),
+    }
+}
+
+/// Whether something below the folders `names` may match `parts`.
+fn leads_on(parts: &[Part], names: &[&str], language: Option<&str>) -> bool {
+    let Some((part, rest)) = parts.split_first() else {
+        return names.iter().all(|name| !is_hidden(name));
+    };
+    let Some((name, below)) = names.split_first() else { return true };
+    match part {
+        Part::Any => {
+            leads_on(rest, names, language) || !is_hidden(name) && leads_on(parts, below, language)
+        }
+        Part::Globs { hidden, .. } if is_hidden(name) && !hidden => false,
+        Part::Globs { globs, .. } => {
+            languages(globs, name, language).into_iter().any(|found| leads_on(rest, below, found))
+        }
     }
 }
 
@@ -293,6 +323,45 @@ mod tests {
         assert_eq!(matched("{lang}_*", "deu_Latn_001", Some("fra"))?, [""; 0]);
         assert_eq!(matched("{lang}-{lang}", "de-de", None)?, ["de"]);
         assert_eq!(matched("*.parquet", "a.parquet", Some("fra"))?, ["fra"]);
+        Ok(())
+    }
+
+    #[test]
+    fn keys_are_matched_between_their_slashes() -> Result<()> {
+        for (pattern, key, language) in [
+            ("p/{lang}/**/*.parquet", "p/deu/x/q?.parquet", Some("deu")),
+            ("p/{lang}/**/*.parquet", "p/deu//a.parquet", Some("deu")),
+            ("p/{lang}/*.parquet", "p/deu//a.parquet", None),
+            ("p/*/{lang}.parquet", "p//deu.parquet", Some("deu")),
+            ("p//{lang}.parquet", "p/deu.parquet", None),
+            ("p//{lang}.parquet", "p//deu.parquet", Some("deu")),
+            ("/{lang}.parquet", "/deu.parquet", Some("deu")),
+            ("{lang}/q[?].parquet", "deu/qq.parquet", None),
+            ("{lang}/q[?].parquet", "deu/q?.parquet", Some("deu")),
+            ("{lang}/[[]{*}[*].parquet", "deu/[{x}*.parquet", Some("deu")),
+            ("{lang}/", "deu/a/b.parquet", Some("deu")),
+        ] {
+            let keys = KeyPattern::parse(pattern, pattern)?;
+            let found = keys.matched(key).and_then(|matched| matched.language);
+            assert_eq!(found, language, "{pattern} {key}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn folders_are_entered_where_something_in_them_may_match() -> Result<()> {
+        for (pattern, folder, enters) in [
+            ("p/{lang}/train/*.parquet", "p/deu/", true),
+            ("p/{lang}/train/*.parquet", "p/deu/train/", true),
+            ("p/{lang}/train/*.parquet", "p/deu/test/", false),
+            ("p/{lang}/train/*.parquet", "p/deu/_train/", false),
+            ("p/**/b/*.parquet", "p/x/y/z/", true),
+            ("p/**/b/*.parquet", "p/x/.y/", false),
+            ("p/*", "p/x/y//z/", true),
+            ("", "p/_x/", false),
+        ] {
+            assert_eq!(KeyPattern::parse(pattern, pattern)?.enters(folder), enters, "{folder}");
+        }
         Ok(())
     }
 

@@ -5,17 +5,20 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use object_store::aws::AmazonS3Builder;
-use object_store::azure::MicrosoftAzureBuilder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
+use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 use tokio::runtime::Runtime;
 
+use super::explain::{explain, is_final, store_error, told};
 use super::hub;
 use super::location::{Location, Scheme};
-use crate::error::{Error, Result};
+use super::wire::Connector;
+use crate::error::Result;
 use crate::hub::HubSettings;
 
 /// Threads of the runtime; they move bytes, and digest and decode nothing.
@@ -61,6 +64,8 @@ pub(super) struct Client {
     pub(super) store: Arc<dyn ObjectStore>,
     /// For objects in parts; `None` where nothing is written.
     pub(super) parts: Option<Arc<dyn MultipartStore>>,
+    /// For listings, page by page; `None` where nothing is listed.
+    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -70,9 +75,13 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    fn writable<S: ObjectStore + MultipartStore>(store: S) -> Self {
+    fn of_bucket<S: ObjectStore + MultipartStore + PaginatedListStore>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { parts: Some(Arc::clone(&store) as Arc<dyn MultipartStore>), store }
+        Self {
+            parts: Some(Arc::clone(&store) as Arc<dyn MultipartStore>),
+            pages: Some(Arc::clone(&store) as Arc<dyn PaginatedListStore>),
+            store,
+        }
     }
 }
 
@@ -109,7 +118,7 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
             .enable_all()
             .build()
     });
-    made.as_ref().map_err(|error| store_error("transfers", format!("cannot be started: {error}")))
+    made.as_ref().map_err(|error| store_error("transfers", &format!("cannot be started: {error}")))
 }
 
 /// The client for the store of `location`.
@@ -129,7 +138,7 @@ pub(super) fn client(location: &Location) -> Result<Client> {
         return Ok(client.clone());
     }
     let made = new_client(location);
-    let client = made.map_err(|error| store_error(&location.root, error.to_string()))?;
+    let client = made.map_err(|error| store_error(&location.root, &error.to_string()))?;
     clients.insert(key, client.clone());
     Ok(client)
 }
@@ -139,21 +148,33 @@ fn new_client(location: &Location) -> object_store::Result<Client> {
     Ok(match location.scheme {
         Scheme::S3 => {
             let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
-            Client::writable(builder.build()?)
+            check_endpoint(builder.get_config_value(&AmazonS3ConfigKey::Endpoint).as_deref())?;
+            Client::of_bucket(builder.with_http_connector(Connector).build()?)
         }
         Scheme::Gcs => {
             let builder = GoogleCloudStorageBuilder::from_env().with_url(root).with_retry(retry);
-            Client::writable(builder.build()?)
+            Client::of_bucket(builder.with_http_connector(Connector).build()?)
         }
         Scheme::Azure => {
             let builder = MicrosoftAzureBuilder::from_env().with_url(root).with_retry(retry);
-            Client::writable(builder.build()?)
+            check_endpoint(builder.get_config_value(&AzureConfigKey::Endpoint).as_deref())?;
+            Client::of_bucket(builder.with_http_connector(Connector).build()?)
         }
         Scheme::Http => web_client(root, options(), retry)?,
         Scheme::Hub => {
             let hub = hub_settings();
             web_client(&hub.endpoint, hub::options(options(), hub), retry)?
         }
+    })
+}
+
+/// Refuses an endpoint that is no URL, which the client would not survive.
+fn check_endpoint(endpoint: Option<&str>) -> object_store::Result<()> {
+    let Some(endpoint) = endpoint else { return Ok(()) };
+    let parsed = reqwest::Url::parse(endpoint);
+    parsed.map(drop).map_err(|error| object_store::Error::Generic {
+        store: "",
+        source: format!("the endpoint in the environment is no URL: {error}").into(),
     })
 }
 
@@ -164,7 +185,8 @@ fn web_client(
 ) -> object_store::Result<Client> {
     let options = options.with_allow_http(root.starts_with("http://"));
     let builder = HttpBuilder::new().with_url(root).with_client_options(options).with_retry(retry);
-    Ok(Client { store: Arc::new(builder.build()?), parts: None })
+    let store = builder.with_http_connector(Connector).build()?;
+    Ok(Client { store: Arc::new(store), parts: None, pages: None })
 }
 
 fn options() -> ClientOptions {
@@ -196,55 +218,13 @@ impl Patience {
 
     /// Whether to try again after `error`; waits first.
     pub(super) async fn allows(&mut self, error: &object_store::Error) -> bool {
-        let may_pass = matches!(error, object_store::Error::Generic { .. });
-        if !may_pass || self.tries == MAX_TRIES || self.since.elapsed() > retry_time() {
+        if is_final(error) || self.tries == MAX_TRIES || self.since.elapsed() > retry_time() {
             return false;
         }
-        tracing::debug!(%error, "trying again");
+        tracing::debug!(reason = told(error), "trying again");
         tokio::time::sleep(self.wait).await;
         self.tries += 1;
         self.wait = (self.wait * 2).min(Duration::from_secs(10));
         true
     }
-}
-
-/// [`Error::Store`] for `url`.
-pub(super) fn store_error(url: &str, reason: impl Into<String>) -> Error {
-    Error::Store { url: url.to_owned(), reason: reason.into() }
-}
-
-/// What an error of a store means to a user of `url`.
-pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
-    use object_store::Error as E;
-    let missing = |reason: &str| Error::Missing { path: url.to_owned(), reason: reason.into() };
-    let refused = || {
-        let reason = format!("access is refused: {error}; check the credentials ({HINT})");
-        store_error(url, reason)
-    };
-    match error {
-        E::NotFound { .. } => missing("no such object"),
-        // Of a listing, clients tell the status in words only.
-        E::Generic { .. } if answers(error, &["404"]) => missing("no such bucket"),
-        E::Generic { .. } if answers(error, &["401", "403"]) => refused(),
-        E::Precondition { .. } | E::NotModified { .. } => changed(url),
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } => refused(),
-        E::NotSupported { .. } => {
-            store_error(url, format!("the server does not answer requests for ranges: {error}"))
-        }
-        _ => store_error(url, error.to_string()),
-    }
-}
-
-/// Whether `error` is an answer with one of `statuses`.
-fn answers(error: &object_store::Error, statuses: &[&str]) -> bool {
-    let text = error.to_string();
-    statuses.iter().any(|status| text.contains(&format!("status code: {status}")))
-}
-
-/// Where credentials come from.
-const HINT: &str = "AWS_*, GOOGLE_*, AZURE_* or HF_TOKEN in the environment";
-
-/// The object of `url` is not the one that was planned.
-pub(super) fn changed(url: &str) -> Error {
-    Error::verify(url.as_ref(), "the object changed since the run was planned")
 }

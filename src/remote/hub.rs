@@ -10,7 +10,9 @@ use object_store::path::Path as Key;
 use object_store::{ClientOptions, GetOptions, HeaderMap, HeaderValue, ObjectStore};
 use serde::Deserialize;
 
-use super::client::{client, explain, hub_settings, runtime, store_error, wait};
+use super::client::{client, hub_settings, runtime, wait};
+use super::explain::{explain, store_error};
+use super::key::for_client;
 use super::list::Listed;
 use super::location::{Location, Scheme};
 use super::object::Version;
@@ -72,7 +74,9 @@ pub(super) fn resolved(location: &Location) -> Result<Key> {
         return Err(Error::Hub { repo: location.url(), reason: reason.into() });
     }
     let path = format!("datasets/{id}/resolve/{revision}/{}", location.key);
-    Key::parse(path).map_err(|error| Error::config(location.url(), error.to_string()))
+    for_client(&path).map_err(|reason| {
+        Error::config(location.url(), format!("cannot be asked for: the path {reason}"))
+    })
 }
 
 /// Size and version of a file; the version is the commit.
@@ -109,14 +113,14 @@ struct Entry {
     size: u64,
 }
 
-/// All files below `location`, which is at a commit; none where there is no such folder.
+/// All files below `location`, a folder at a commit; none where there is no such folder.
 ///
 /// # Errors
 /// [`Error::Store`].
 pub(super) fn list(location: &Location) -> Result<Vec<Listed>> {
     let (id, revision) = repository(location);
     let hub = hub_settings();
-    let folder: Vec<String> = location.key.split('/').map(encoded).collect();
+    let folder: Vec<String> = location.key.trim_matches('/').split('/').map(encoded).collect();
     let folder = folder.join("/");
     let mut next = Some(format!(
         "{}/api/datasets/{id}/tree/{revision}/{folder}?recursive=true&expand=false",
@@ -125,7 +129,7 @@ pub(super) fn list(location: &Location) -> Result<Vec<Listed>> {
     let mut found = Vec::new();
     runtime()?;
     let web = reqwest::Client::builder().build();
-    let web = web.map_err(|error| store_error(&hub.endpoint, error.to_string()))?;
+    let web = web.map_err(|error| store_error(&hub.endpoint, &error.to_string()))?;
     while let Some(url) = next {
         let Some((entries, link)) = wait(page(&web, &url, hub))? else { break };
         for entry in entries.into_iter().filter(|entry| entry.r#type == "file") {
@@ -169,22 +173,22 @@ async fn page(
             200 => {}
             401 | 403 => {
                 let hint = "check HF_TOKEN, and that its account has accepted the terms";
-                return Err(store_error(url, format!("the hub answers {status}; {hint}")));
+                return Err(store_error(url, &format!("the hub answers {status}; {hint}")));
             }
-            _ => return Err(store_error(url, format!("the hub answers {status}"))),
+            _ => return Err(store_error(url, &format!("the hub answers {status}"))),
         }
         let link = answer.headers().get("link").and_then(|link| link.to_str().ok());
         let link = link.map(ToOwned::to_owned);
         match answer.bytes().await {
             Ok(body) => {
                 let entries = serde_json::from_slice(&body)
-                    .map_err(|error| store_error(url, format!("is no listing: {error}")))?;
+                    .map_err(|error| store_error(url, &format!("is no listing: {error}")))?;
                 return Ok(Some((entries, link)));
             }
             Err(error) => reason = chain(&error),
         }
     }
-    Err(store_error(url, reason))
+    Err(store_error(url, &reason))
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -1,16 +1,33 @@
 //! The objects below a place.
+//!
+//! A page of a listing tells where the next one begins, so pages come one after another. Folders are
+//! listed side by side, where there are more keys than fit on a page.
 
-use futures_util::TryStreamExt;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use std::borrow::Cow;
 
-use super::client::{client, patiently, wait};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::{ObjectMeta, ObjectStoreExt};
+
+use super::client::{Client, client, patiently, wait};
+use super::explain::store_error;
 use super::hub;
+use super::key::unescaped;
 use super::location::{Location, Scheme};
 use super::object::Version;
 use crate::error::{Error, Result};
 
-/// Objects that are asked for their versions at once, where the listing does not tell.
+/// Requests on their way at once.
 const REQUESTS: usize = 32;
+
+/// What a search is after.
+pub(crate) trait Wanted {
+    /// Whether keys that begin with `folder`, which ends with a slash, may be wanted.
+    fn enters(&self, folder: &str) -> bool;
+    /// Whether `key` is wanted.
+    fn takes(&self, key: &str) -> bool;
+}
 
 /// An object that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,38 +38,138 @@ pub(crate) struct Listed {
     pub(crate) version: Version,
 }
 
-/// All objects below `location`, a directory of the store or its root, sorted by key; none where
-/// there is no such directory.
+/// The objects whose keys begin with that of `location` (empty, or with a slash at its end) and are
+/// `wanted`, sorted by key. Keys that end with a slash are folders, and no objects.
 ///
 /// # Errors
-/// [`Error::Config`] for a web server, which cannot tell; [`Error::Store`], [`Error::Hub`].
-pub(crate) fn list(location: &Location) -> Result<Vec<Listed>> {
+/// [`Error::Config`] for a web server, which cannot tell, and for a wanted key that no request can
+/// ask for; [`Error::Store`], [`Error::Hub`]; [`Error::Missing`] where there is no such bucket.
+pub(crate) fn list(location: &Location, wanted: &dyn Wanted) -> Result<Vec<Listed>> {
     let mut found = match location.scheme {
         Scheme::Http => {
             let reason = "a web server cannot be searched; name each file by its URL";
             return Err(Error::config(location.url(), reason));
         }
-        Scheme::Hub => hub::list(location)?,
+        Scheme::Hub => {
+            let mut files = hub::list(location)?;
+            files.retain(|file| wanted.takes(&file.key));
+            files
+        }
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => {
-            let (store, prefix) = (client(location)?.store, location.object_key()?);
-            let prefix = (!location.key.is_empty()).then_some(&prefix);
-            // An answer to a read always names the content; a listing has to name it alike.
-            let named = async |meta: ObjectMeta| match meta.e_tag {
-                Some(_) => Ok(meta),
-                None => store.head(&meta.location).await,
-            };
-            let listing = async || {
-                let named = store.list(prefix).map_ok(named).try_buffer_unordered(REQUESTS);
-                named.try_collect::<Vec<_>>().await
-            };
-            let all = wait(patiently(&location.url(), listing))?;
-            let listed = |meta: ObjectMeta| Listed {
-                version: Version::of(&meta),
-                key: meta.location.into(),
-            };
-            all.into_iter().map(listed).collect()
+            let client = client(location)?;
+            let pages = client.pages.as_deref();
+            let pages = pages.ok_or_else(|| store_error(&location.root, "cannot be searched"))?;
+            let search = Search { location, pages, wanted };
+            wait(async { search.versions(&client, search.all().await?).await })?
         }
     };
     found.sort_by(|a, b| a.key.cmp(&b.key));
+    for listed in &found {
+        location.with_key(&listed.key).object_key()?;
+    }
     Ok(found)
+}
+
+type Found = (String, ObjectMeta);
+
+struct Search<'a> {
+    location: &'a Location,
+    pages: &'a dyn PaginatedListStore,
+    wanted: &'a dyn Wanted,
+}
+
+impl Search<'_> {
+    async fn all(&self) -> Result<Vec<Found>> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.location.key.clone()];
+        let mut searches = FuturesUnordered::new();
+        loop {
+            while searches.len() < REQUESTS
+                && let Some(folder) = folders.pop()
+            {
+                searches.push(self.folder(folder));
+            }
+            let Some(searched) = searches.next().await else { return Ok(found) };
+            let (objects, more) = searched?;
+            found.extend(objects);
+            folders.extend(more);
+        }
+    }
+
+    /// Objects below `folder`, and folders in it that have to be searched for others.
+    async fn folder(&self, folder: String) -> Result<(Vec<Found>, Vec<String>)> {
+        let mut found = Vec::new();
+        let first = self.page(&folder, false, None).await?;
+        let mut next = first.page_token.clone();
+        if next.is_some()
+            && let Some((objects, folders)) = self.level(&folder).await?
+        {
+            self.take(&objects, &mut found);
+            return Ok((found, folders));
+        }
+        self.take(&first.result.objects, &mut found);
+        while next.is_some() {
+            let page = self.page(&folder, false, next).await?;
+            self.take(&page.result.objects, &mut found);
+            next = page.page_token;
+        }
+        Ok((found, Vec::new()))
+    }
+
+    /// Objects and folders right in `folder`; `None` where it holds mostly objects, which come as
+    /// fast without looking at folders.
+    async fn level(&self, folder: &str) -> Result<Option<(Vec<ObjectMeta>, Vec<String>)>> {
+        let (mut objects, mut folders, mut next) = (Vec::new(), Vec::new(), None);
+        loop {
+            let page = self.page(folder, true, next).await?;
+            let names = page.result.common_prefixes.iter().map(unescaped);
+            folders.extend(names);
+            objects.extend(page.result.objects);
+            next = page.page_token;
+            if next.is_none() {
+                folders.retain(|folder| self.wanted.enters(folder));
+                return Ok(Some((objects, folders)));
+            }
+            if objects.len() > folders.len() {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn page(
+        &self,
+        prefix: &str,
+        by_folder: bool,
+        page_token: Option<String>,
+    ) -> Result<PaginatedListResult> {
+        let delimiter = by_folder.then_some(Cow::Borrowed("/"));
+        let options = PaginatedListOptions { delimiter, page_token, ..Default::default() };
+        let prefix = (!prefix.is_empty()).then_some(prefix);
+        let page = async || self.pages.list_paginated(prefix, options.clone()).await;
+        patiently(&self.location.url(), page).await
+    }
+
+    fn take(&self, objects: &[ObjectMeta], found: &mut Vec<Found>) {
+        let keys = objects.iter().map(|meta| (unescaped(&meta.location), meta));
+        let wanted = keys.filter(|(key, _)| !key.ends_with('/') && self.wanted.takes(key));
+        found.extend(wanted.map(|(key, meta)| (key, meta.clone())));
+    }
+
+    /// The versions of what was `found`. An answer to a read always names the content; a listing has
+    /// to name it alike.
+    async fn versions(&self, client: &Client, found: Vec<Found>) -> Result<Vec<Listed>> {
+        let version = |(key, meta): Found| async move {
+            let asked = self.location.with_key(&key);
+            let version = match asked.object_key() {
+                Ok(path) if meta.e_tag.is_none() => {
+                    let head = async || client.store.head(&path).await;
+                    Version::of(&patiently(&asked.url(), head).await?)
+                }
+                _ => Version::of(&meta),
+            };
+            Ok(Listed { key, version })
+        };
+        let versions = futures_util::stream::iter(found).map(version);
+        versions.buffer_unordered(REQUESTS).try_collect().await
+    }
 }

@@ -2,6 +2,8 @@
 
 use object_store::path::Path as Key;
 
+use super::key::for_client;
+use super::secret::{is_web, without_secrets};
 use crate::error::{Error, Result};
 
 const SCHEMES: &str = "s3://, gs://, az://, http://, https:// and hf://datasets/";
@@ -36,18 +38,22 @@ pub(crate) struct Location {
     pub(crate) scheme: Scheme,
     /// The store: scheme and bucket, container, server or repository at a revision.
     pub(crate) root: String,
-    /// The rest, as in the URL and without a slash at either end.
+    /// The rest of the URL after one slash, every byte as it is: of S3, Google and Azure the key; of
+    /// a web server path and query, without secrets; of a hub the path, without a slash at either end.
     pub(crate) key: String,
 }
 
 impl Location {
-    /// Parses `url`.
+    /// Parses `url`. What is secret in it is kept for requests only.
     ///
     /// # Errors
-    /// [`Error::Config`] for an unknown scheme, and where the bucket or the repository is missing.
+    /// [`Error::Config`] for an unknown scheme, where the bucket or the repository is missing, and as
+    /// [`without_secrets`] says.
     pub(crate) fn parse(url: &str) -> Result<Self> {
-        let unknown = || Error::config(url, format!("unknown kind of URL; known are {SCHEMES}"));
-        let (scheme, rest) = url.split_once("://").ok_or_else(unknown)?;
+        let open = without_secrets(url)?;
+        let refused = |reason: &str| Error::config(&open, reason);
+        let unknown = || refused(&format!("unknown kind of URL; known are {SCHEMES}"));
+        let (scheme, rest) = open.split_once("://").ok_or_else(unknown)?;
         let scheme = match scheme {
             "s3" => Scheme::S3,
             "gs" => Scheme::Gcs,
@@ -57,19 +63,24 @@ impl Location {
             _ => return Err(unknown()),
         };
         let root_parts = if scheme == Scheme::Hub { 3 } else { 1 };
-        let (mut root, mut key) = split(rest, root_parts);
-        if scheme == Scheme::Http && rest.contains('?') {
-            // What follows the question mark, a signature for one, belongs to this one object.
-            (root, key) = (rest, "");
+        let (root, key) = match scheme {
+            Scheme::Http => rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())),
+            _ => split(rest, root_parts),
+        };
+        if root.split('/').filter(|part| !part.is_empty()).count() < root_parts {
+            let what = match scheme {
+                Scheme::Hub => "OWNER/NAME",
+                Scheme::Http => "the server",
+                _ => "the bucket",
+            };
+            return Err(refused(&format!("{what} is missing")));
         }
-        if root.split('/').filter(|part| !part.is_empty()).count() < root_parts
-            && scheme != Scheme::Http
-        {
-            let what = if scheme == Scheme::Hub { "OWNER/NAME" } else { "the bucket" };
-            return Err(Error::config(url, format!("{what} is missing")));
-        }
-        let root = format!("{}://{root}", &url[..url.len() - rest.len() - 3]);
-        Ok(Self { scheme, root, key: key.trim_matches('/').to_owned() })
+        let key = match scheme {
+            Scheme::Hub => key.trim_matches('/'),
+            _ => key.strip_prefix('/').unwrap_or(key),
+        };
+        let root = format!("{}://{root}", &open[..open.len() - rest.len() - 3]);
+        Ok(Self { scheme, root, key: key.to_owned() })
     }
 
     /// Whether it is a data set of a hub.
@@ -82,26 +93,34 @@ impl Location {
         self.scheme != Scheme::Http
     }
 
-    /// The URL of the object `key` in the same store.
-    pub(crate) fn url_of(&self, key: &str) -> String {
-        format!("{}/{key}", self.root)
+    /// The object `key` of the same store.
+    pub(crate) fn with_key(&self, key: impl Into<String>) -> Self {
+        Self { key: key.into(), ..self.clone() }
     }
 
-    /// The URL.
+    /// The URL, without secrets; [`Self::parse`] makes the same place of it.
     pub(crate) fn url(&self) -> String {
-        if self.key.is_empty() { self.root.clone() } else { self.url_of(&self.key) }
+        let Self { root, key, .. } = self;
+        let is_query = self.scheme == Scheme::Http && key.starts_with('?');
+        let slash = if key.is_empty() || is_query { "" } else { "/" };
+        format!("{root}{slash}{key}")
     }
 
-    /// The key as stores are asked for it.
+    /// The key as the client is asked for it; of a web server the request has the URL.
     ///
     /// # Errors
-    /// [`Error::Config`] where parts are empty or `..`, or not UTF-8 once decoded.
+    /// [`Error::Config`] where no request can ask for it.
     pub(crate) fn object_key(&self) -> Result<Key> {
-        let parsed = match self.scheme {
-            Scheme::Http => Key::from_url_path(&self.key),
-            _ => Key::parse(&self.key),
-        };
-        parsed.map_err(|error| Error::config(self.url(), error.to_string()))
+        if self.scheme == Scheme::Http {
+            return Ok(Key::default());
+        }
+        for_client(&self.key).map_err(|reason| {
+            let url = self.url();
+            Error::config(
+                url.escape_debug().to_string(),
+                format!("cannot be asked for: the key {reason}; give the object another key"),
+            )
+        })
     }
 }
 
@@ -111,25 +130,34 @@ fn split(rest: &str, parts: usize) -> (&str, &str) {
     (&rest[..end], &rest[end..])
 }
 
-/// The last component of a URL, without a query.
+/// The last component of a URL; of a web server's, without the query.
 pub(crate) fn file_name(url: &str) -> &str {
-    let path = url.split_once('?').map_or(url, |(path, _)| path);
-    path.rsplit('/').next().unwrap_or_default()
+    without_query(url).rsplit('/').next().unwrap_or_default()
+}
+
+/// A URL without its query; only those of web servers have one.
+pub(crate) fn without_query(url: &str) -> &str {
+    let query = url.find('?').filter(|_| is_web(url));
+    query.map_or(url, |at| &url[..at])
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn a_url_is_a_store_and_a_key() -> Result<()> {
         for (url, root, key) in [
             ("s3://bucket/a/b c.parquet", "s3://bucket", "a/b c.parquet"),
+            ("s3://bucket//a//q?.parquet", "s3://bucket", "/a//q?.parquet"),
             ("gs://bucket", "gs://bucket", ""),
-            ("az://container/a/", "az://container", "a"),
+            ("az://container/a/", "az://container", "a/"),
             ("https://host:80/a/b%20c.jsonl", "https://host:80", "a/b%20c.jsonl"),
-            ("https://host/a.jsonl?sig=x/y", "https://host/a.jsonl?sig=x/y", ""),
-            ("hf://datasets/o/n/a/*.parquet", "hf://datasets/o/n", "a/*.parquet"),
+            ("https://me:1@[::1]:80//a?version=2", "https://[::1]:80", "/a?version=2"),
+            ("https://host/a.jsonl?sig=x/y", "https://host", "a.jsonl"),
+            ("hf://datasets/o/n/a/?.parquet", "hf://datasets/o/n", "a/?.parquet"),
             ("hf://datasets/o/n@v1.0", "hf://datasets/o/n@v1.0", ""),
         ] {
             let found = Location::parse(url)?;
@@ -140,11 +168,26 @@ mod tests {
 
     #[test]
     fn what_is_no_place_in_a_store_is_refused_with_what_is() {
-        for url in ["ftp://host/a", "hf://spaces/o/n/a", "hf://datasets/o", "s3:///a", "s3://"] {
+        for url in [
+            "ftp://host/a",
+            "hf://spaces/o/n/a",
+            "hf://datasets/o",
+            "s3:///a",
+            "s3://",
+            "https:///a",
+        ] {
             assert!(Location::parse(url).is_err_and(|e| e.exit_code() == 2), "{url}");
         }
         let error = Location::parse("file:///a");
         assert!(error.is_err_and(|e| e.to_string().contains("s3://, gs://")));
+    }
+
+    #[test]
+    fn a_password_is_not_told_where_it_cannot_be_taken() {
+        for url in ["s3://me:hidden@bucket/a", "https://me:hid/den@host/a", "x://me:hidden@host"] {
+            let message = Location::parse(url).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(!message.is_empty() && !message.contains("hid"), "{message}");
+        }
     }
 
     #[test]
@@ -159,5 +202,20 @@ mod tests {
     fn a_query_is_no_part_of_the_file_name() {
         assert_eq!(file_name("https://h/a/b.jsonl.gz?x=c/d.txt"), "b.jsonl.gz");
         assert_eq!(file_name("s3://b/a.parquet"), "a.parquet");
+        assert_eq!(file_name("s3://b/x/q?a.parquet"), "q?a.parquet");
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_is_itself_again_after_its_url(
+            key in "([a-z]|[/?#%+*\\[\\]{}&;<>'\" =.:@~^|`]|%2F|//|\\.\\./|é|日|\u{1F600}){0,24}",
+            root in prop_oneof!["s3://bucket", "gs://bucket", "az://container"],
+        ) {
+            let failed = |e: Error| TestCaseError::fail(e.to_string());
+            let place = Location::parse(&root).map_err(failed)?.with_key(key.clone());
+            let again = Location::parse(&place.url()).map_err(failed)?;
+            prop_assert_eq!(&again.key, &key);
+            prop_assert_eq!(again, place);
+        }
     }
 }

@@ -15,14 +15,18 @@
 
 mod claim;
 mod client;
+mod explain;
 mod failure;
 mod file;
 mod hub;
+mod key;
 mod list;
 mod location;
 mod object;
+mod secret;
 mod upload;
 mod windows;
+mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -32,8 +36,10 @@ pub use client::set_hub;
 pub(crate) use failure::Failure;
 pub(crate) use file::RemoteFile;
 pub(crate) use hub::{Dataset, dataset};
-pub(crate) use list::{Listed, list};
+pub(crate) use list::{Listed, Wanted, list};
 pub use location::is_url;
-pub(crate) use location::{Location, file_name};
+pub(crate) use location::{Location, file_name, without_query};
 pub(crate) use object::{Object, Version, stat};
+pub(crate) use secret::redacted;
+pub use secret::without_secrets;
 pub(crate) use upload::{Upload, check_destination};

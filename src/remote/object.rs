@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore};
 
-use super::client::{Patience, changed, client, explain, runtime, store_error, wait};
+use super::client::{Patience, client, runtime, wait};
+use super::explain::{changed, explain, store_error};
 use super::hub;
 use super::location::{Location, Scheme};
+use super::wire::get_options;
 use crate::error::Result;
 
 /// What tells one content of an object from another.
@@ -85,6 +87,8 @@ pub(crate) struct Object {
     url: String,
     store: Arc<dyn ObjectStore>,
     key: Key,
+    /// How it is asked for.
+    options: GetOptions,
     version: Version,
     /// Whether answers name the version; those of a hub come from elsewhere.
     is_checked: bool,
@@ -103,19 +107,22 @@ pub(crate) fn stat(url: &str) -> Result<Version> {
         return hub::stat(&location);
     }
     let (store, key) = (client(&location)?.store, location.object_key()?);
+    let options = || get_options(&location);
     let found = async {
         // What is signed for reading is not to be asked for its head.
         if location.scheme == Scheme::Http {
-            let first_byte = GetOptions::new().with_range(Some(0..1));
-            match store.get_opts(&key, first_byte).await {
+            match store.get_opts(&key, options().with_range(Some(0..1))).await {
                 Ok(answer) => return Ok(answer.meta),
-                Err(error @ (E::NotFound { .. } | E::NotSupported { .. })) => return Err(error),
-                Err(_) => {} // an empty file has no first byte
+                // An empty file has no first byte.
+                Err(E::Generic { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
-        store.head(&key).await
+        store.get_opts(&key, options().with_head(true)).await.map(|answer| answer.meta)
     };
-    wait(async { found.await.map_err(|error| explain(url, &error)) }).map(|meta| Version::of(&meta))
+    let url = location.url();
+    wait(async { found.await.map_err(|error| explain(&url, &error)) })
+        .map(|meta| Version::of(&meta))
 }
 
 impl Object {
@@ -124,21 +131,22 @@ impl Object {
     /// # Errors
     /// As [`stat`], but that nothing is asked for yet.
     pub(crate) fn new(url: &Path, version: Version) -> Result<Self> {
-        let url = url.to_string_lossy().into_owned();
-        let location = Location::parse(&url)?;
+        let location = Location::parse(&url.to_string_lossy())?;
+        let (url, options) = (location.url(), get_options(&location));
         let (store, is_checked) = (client(&location)?.store, location.scheme != Scheme::Hub);
         let key = match location.scheme {
             Scheme::Hub => hub::resolved(&location)?,
             _ => location.object_key()?,
         };
-        Ok(Self { url, store, key, version, is_checked, meter: Arc::default() })
+        Ok(Self { url, store, key, options, version, is_checked, meter: Arc::default() })
     }
 
     /// An object of `store`, for tests.
     #[cfg(test)]
     pub(super) fn of(store: Arc<dyn ObjectStore>, key: &str, version: Version) -> Self {
         let url = format!("test://{key}");
-        Self { url, store, key: Key::from(key), version, is_checked: true, meter: Arc::default() }
+        let (key, options) = (Key::from(key), GetOptions::default());
+        Self { url, store, key, options, version, is_checked: true, meter: Arc::default() }
     }
 
     #[cfg(test)]
@@ -190,7 +198,7 @@ impl Object {
         if wanted.is_empty() {
             return Ok(None);
         }
-        let options = GetOptions::new().with_range(Some(wanted.clone()));
+        let options = self.options.clone().with_range(Some(wanted.clone()));
         let answer = self.store.get_opts(&self.key, options).await;
         let answer = answer.map_err(|error| explain(&self.url, &error))?;
         self.check(&answer, &wanted)?;
@@ -219,7 +227,7 @@ impl Object {
         if answer.range != *wanted {
             let (found, wanted) = (&answer.range, wanted);
             let reason = format!("answers with the bytes {found:?} for {wanted:?}");
-            return Err(store_error(&self.url, reason));
+            return Err(store_error(&self.url, &reason));
         }
         Ok(())
     }
@@ -233,7 +241,7 @@ impl Transfer {
     /// Waits for the bytes.
     pub(super) fn wait(mut self) -> Result<Bytes> {
         let joined = runtime()?.block_on(&mut self.0);
-        joined.map_err(|error| store_error("transfers", error.to_string()))?
+        joined.map_err(|error| store_error("transfers", &error.to_string()))?
     }
 }
 

@@ -16,7 +16,8 @@ use object_store::path::Path as Key;
 use object_store::{MultipartId, ObjectStoreExt, PutPayload, PutResult};
 use tokio::task::JoinHandle;
 
-use super::client::{Client, Patience, client, explain, patiently, runtime, store_error, wait};
+use super::client::{Client, Patience, client, patiently, runtime, wait};
+use super::explain::{explain, store_error};
 use super::failure::Failure;
 use super::location::{Location, Scheme};
 use super::object::Version;
@@ -128,7 +129,7 @@ impl Upload {
     fn first_arrives(&mut self) -> Result<()> {
         let Some(first) = self.on_their_way.pop_front() else { return Ok(()) };
         let joined = runtime()?.block_on(first);
-        let sent = joined.map_err(|error| store_error(&self.place.url, error.to_string()))?;
+        let sent = joined.map_err(|error| store_error(&self.place.url, &error.to_string()))?;
         self.arrived.push(sent?);
         Ok(())
     }
@@ -195,7 +196,7 @@ impl Place {
 /// # Errors
 /// [`Error::Config`].
 pub(crate) fn check_destination(url: &str) -> Result<()> {
-    let location = Location::parse(url)?;
+    let location = Location::parse(url.trim_end_matches('/'))?;
     location.object_key()?;
     check_writable(&location)
 }

@@ -26,6 +26,7 @@ use crate::config::RunConfig;
 use crate::encoder::{self, HubSettings, Model};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Stop};
+use crate::remote::redacted;
 use crate::run::{RunDir, Stage, Worker};
 use crate::store::write_atomic;
 
@@ -120,12 +121,13 @@ pub(crate) fn load_f32(context: Context<'_>) -> Result<Model> {
     encoder::load(&refine::in_f32(&context.config.encoder), context.hub)
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line, and without the secrets of URLs.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |e| e.source());
-    causes.fold(error.to_string(), |text, cause| {
+    let chain = causes.fold(error.to_string(), |text, cause| {
         let cause = cause.to_string();
         // Some libraries repeat their cause in their own message.
         if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
-    })
+    });
+    redacted(&chain)
 }

@@ -1,8 +1,11 @@
 //! Export to a store: the objects are the files of a local export, whatever happens on the way.
 
+use std::collections::BTreeMap;
+
 use predicates::str::contains;
 use serde_json::Value;
 
+use super::bucket::{Bucket, PLAIN};
 use super::server::{Faults, Line};
 use super::{Failure, S3, corpus, run, with_s3, write_parquet};
 use crate::util::{TestResult, Workspace, digests, polysift};
@@ -180,6 +183,19 @@ fn an_export_that_is_killed_anywhere_leaves_whole_objects_or_none() -> TestResul
     }
     assert!(killed > 8, "{killed}");
     assert_exported(&work, &s3, "local")
+}
+
+#[test]
+fn a_bucket_that_is_missing_is_called_so() -> TestResult {
+    let work = Workspace::new()?;
+    let bucket = Bucket::serve(BTreeMap::new(), PLAIN)?;
+    let mut command = run(&work, "corpus/{lang}/*", "out");
+    command.args(["--export-to", "s3://nobucket/out"]);
+    with_s3(&mut command, bucket.address()?)
+        .assert()
+        .code(66)
+        .stderr(contains("there is no bucket `nobucket`"));
+    Ok(())
 }
 
 #[test]

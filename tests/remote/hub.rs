@@ -11,7 +11,9 @@ const ID: &str = "datasets/someone/some-texts";
 #[test]
 fn a_data_set_is_read_at_the_commit_of_the_plan() -> TestResult {
     let work = Workspace::new()?;
-    for (file, rows) in [("fra_Latn/a", 0..50), ("fra_Latn/b b", 50..90), ("deu_Latn/a", 90..130)] {
+    for (file, rows) in
+        [("fra_Latn/a", 0..50), ("fra_Latn/b ?#%2F&", 50..90), ("deu_Latn/a", 90..130)]
+    {
         write_parquet(&work.path(&format!("set/data/{file}.parquet")), rows, 20, 3000)?;
     }
     work.write("set/README.md", "# Texts")?;

@@ -74,7 +74,7 @@ fn what_is_not_there_and_who_does_not_answer_have_their_codes() -> TestResult {
     for (input, code, message) in [
         ("s3://bucket/none/*.parquet", 66, "no such object"),
         ("s3://bucket/none.parquet", 66, "none.parquet"),
-        ("s3://nobucket/a.parquet", 66, "nobucket"),
+        ("s3://nobucket/a.parquet", 66, "there is no bucket `nobucket`"),
         ("s3://bucket/data/v1/fra_Latn/notes.txt", 66, "notes.txt"),
         ("ftp://host/a.parquet", 2, "unknown kind of URL"),
     ] {

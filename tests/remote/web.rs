@@ -9,7 +9,7 @@ use predicates::str::contains;
 use tiny_http::{Header, Request, Response, Server};
 
 use super::{RESULTS, assert_same, planned, run};
-use crate::util::{TestResult, Workspace};
+use crate::util::{TestResult, Workspace, decoded};
 
 fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -18,25 +18,35 @@ fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 /// A server of the files below a folder.
-struct Web {
+pub(super) struct Web {
     server: Arc<Server>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+/// What a server asks of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Demand {
+    Nothing,
+    /// A query that ends so.
+    Query(&'static str),
+    /// The header `Authorization` with this value.
+    Header(&'static str),
+}
+
 impl Web {
-    fn serve(folder: PathBuf, with_ranges: bool) -> Result<Self> {
+    pub(super) fn serve(folder: PathBuf, with_ranges: bool, demand: Demand) -> Result<Self> {
         let server = Arc::new(Server::http("127.0.0.1:0").map_err(|e| anyhow!(e))?);
         let listener = Arc::clone(&server);
         let thread = std::thread::spawn(move || {
             for request in listener.incoming_requests() {
                 // A client that hung up is seen at its own end.
-                let _ = answer(request, &folder, with_ranges);
+                let _ = answer(request, &folder, with_ranges, demand);
             }
         });
         Ok(Self { server, thread: Some(thread) })
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(super) fn url(&self, path: &str) -> String {
         self.server.server_addr().to_ip().map_or_else(String::new, |a| format!("http://{a}/{path}"))
     }
 }
@@ -50,9 +60,27 @@ impl Drop for Web {
     }
 }
 
-fn answer(request: Request, folder: &std::path::Path, with_ranges: bool) -> Result<()> {
-    let path = request.url().trim_start_matches('/').replace("%20", " ");
-    let path = path.split_once('?').map_or(path.as_str(), |(path, _)| path);
+fn answer(
+    request: Request,
+    folder: &std::path::Path,
+    with_ranges: bool,
+    demand: Demand,
+) -> Result<()> {
+    let has = |value: &str| {
+        let header = request.headers().iter().find(|h| h.field.equiv("Authorization"));
+        header.is_some_and(|header| header.value.as_str() == value)
+    };
+    let is_granted = match demand {
+        Demand::Nothing => true,
+        Demand::Query(end) => request.url().ends_with(end),
+        Demand::Header(value) => has(value),
+    };
+    if !is_granted {
+        return Ok(request.respond(Response::empty(403))?);
+    }
+    let path = request.url().split_once('?').map_or(request.url(), |(path, _)| path);
+    // As it was asked for: `%2F` is no slash.
+    let path = decoded(&path.trim_start_matches('/').replace("%2F", "_2F_"));
     let Ok(bytes) = std::fs::read(folder.join(path)) else {
         return Ok(request.respond(Response::empty(404))?);
     };
@@ -80,7 +108,8 @@ fn files_are_read_by_their_urls() -> TestResult {
     let work = Workspace::new()?;
     let lines = std::fs::read(work.path("corpus/fra_Latn/a.jsonl"))?;
     work.write("corpus/fra_Latn/b c.jsonl.gz", gzip(&lines)?)?;
-    let web = Web::serve(work.path("corpus"), true)?;
+    work.write("corpus/a_2F_b?.jsonl", &lines)?;
+    let web = Web::serve(work.path("corpus"), true, Demand::Nothing)?;
     let files = ["corpus/fra_Latn/a.jsonl", "corpus/fra_Latn/b c.jsonl.gz"];
     let urls = [web.url("fra_Latn/a.jsonl"), web.url("fra_Latn/b%20c.jsonl.gz?key=secret")];
     let language =
@@ -92,13 +121,18 @@ fn files_are_read_by_their_urls() -> TestResult {
     };
     assert_eq!(names("local")?, ["a", "b c"]);
     assert_eq!(names("remote")?.len(), 2);
-    assert_same(&work, "local", "remote", &RESULTS[3..5])
+    assert_same(&work, "local", "remote", &RESULTS[3..5])?;
+    // The URL is asked for as it was given.
+    let odd = web.url("a%2Fb%3F.jsonl");
+    run(&work, &odd, "odd").args(language).assert().success();
+    assert_eq!(planned(&work, "odd")?[0].1, odd);
+    Ok(())
 }
 
 #[test]
 fn a_server_that_cannot_serve_is_told_from_a_file_that_is_not_there() -> TestResult {
     let work = Workspace::new()?;
-    let web = Web::serve(work.path("corpus"), false)?;
+    let web = Web::serve(work.path("corpus"), false, Demand::Nothing)?;
     let fails = |input: &str, code: i32, message: &str| {
         let mut command = run(&work, input, "none");
         command.args(["--language", "fra_Latn"]).assert().code(code).stderr(contains(message));
