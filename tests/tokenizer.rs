@@ -1,5 +1,6 @@
 //! Chunks of token ids against transformers' fast tokenizer (`golden/tokenizer.py`).
 
+mod damaged;
 mod oracle;
 mod texts;
 

@@ -38,6 +38,11 @@ impl ModelFiles {
         self.weights.iter().chain([&self.tokenizer]).map(|blob| blob.path.as_path()).collect()
     }
 
+    /// Width of an embedding.
+    pub fn hidden_size(&self) -> usize {
+        self.architecture.hidden_size
+    }
+
     /// What an encoder is that loaded `num_parameters` values onto `device`.
     pub(super) fn info(&self, num_parameters: u64, device: String) -> EncoderInfo {
         let config = &self.architecture;
@@ -56,9 +61,20 @@ impl ModelFiles {
     /// Builds the tokenizer.
     ///
     /// # Errors
-    /// As [`Tokenizer::from_bytes`].
+    /// As [`Tokenizer::from_bytes`]; [`Error::Model`] if it has ids that the model has no embedding of.
     pub fn tokenizer(&self, config: &EncoderConfig) -> Result<Tokenizer> {
-        Tokenizer::from_bytes(self.tokenizer.bytes(), &self.tokenizer.path, config)
+        let path = &self.tokenizer.path;
+        let tokenizer = Tokenizer::from_bytes(self.tokenizer.bytes(), path, config)?;
+        let (largest, vocab_size) = (tokenizer.largest_id(), self.architecture.vocab_size);
+        if largest as usize >= vocab_size {
+            let reason = format!(
+                "has the token id {largest}, but the model has only {vocab_size} tokens \
+                 (`vocab_size` of {}); the two files are not of one model",
+                path.with_file_name(CONFIG).display()
+            );
+            return Err(Error::model(path, reason));
+        }
+        Ok(tokenizer)
     }
 }
 

@@ -29,6 +29,7 @@ use tokenizers::{Encoding, Token};
 use self::engine::Engine;
 use crate::config::{Chunks, EncoderConfig};
 use crate::error::{Error, Result};
+use crate::panics::caught;
 
 /// One tokenized document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +49,7 @@ pub struct Tokenizer {
     /// Special tokens before and after the content of a chunk.
     before: Vec<u32>,
     after: Vec<u32>,
+    largest_id: u32,
     content_tokens: usize,
     chunks: Chunks,
     prompt: String,
@@ -69,6 +71,13 @@ impl Tokenizer {
     /// [`Error::Model`] if it cannot be read, [`Error::Config`] if `max_tokens` leaves no room
     /// for content.
     pub fn from_bytes(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
+        // The crate panics on some files, and so may what takes its parts.
+        caught(|| Self::parse(json, origin, config)).unwrap_or_else(|panic| {
+            Err(Error::model(origin, format!("is not a tokenizer, or is damaged: {panic}")))
+        })
+    }
+
+    fn parse(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
         let mut inner = tokenizers::Tokenizer::from_bytes(json)
             .map_err(|e| Error::model(origin, format!("is not a tokenizer: {e}")))?;
         inner
@@ -82,6 +91,8 @@ impl Tokenizer {
             let reason = format!("is {}; the special tokens leave no room", config.max_tokens);
             return Err(Error::config("encoder.max_tokens", reason));
         }
+        let of_vocabulary = inner.get_vocab(true).into_values();
+        let largest_id = of_vocabulary.chain(before.iter().chain(&after).copied()).max();
         let work = match Engine::new(&inner) {
             Ok(engine) => {
                 Work::Engine(Box::new(engine), (!config.prompt.is_empty()).then(|| Box::new(inner)))
@@ -93,6 +104,7 @@ impl Tokenizer {
             origin: origin.to_owned(),
             before,
             after,
+            largest_id: largest_id.unwrap_or_default(),
             content_tokens,
             chunks: config.chunks,
             prompt: config.prompt.clone(),
@@ -100,6 +112,11 @@ impl Tokenizer {
         let reason = tokenizer.fallback();
         tracing::debug!(tokenizer = %origin.display(), fast = reason.is_none(), reason);
         Ok(tokenizer)
+    }
+
+    /// Largest id that it can give.
+    pub fn largest_id(&self) -> u32 {
+        self.largest_id
     }
 
     /// Why the `tokenizers` crate makes the ids and not our faster engine; `None` if that does.
@@ -179,12 +196,16 @@ impl Tokenizer {
 
     /// With offsets where there is a prompt to be told by them.
     fn encode(&self, tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<Encoding> {
-        let encoding = if self.prompt.is_empty() {
-            tokenizer.encode_fast(text, false)
-        } else {
-            tokenizer.encode(text, false)
-        };
-        encoding.map_err(|e| Error::model(&self.origin, format!("cannot tokenize a text: {e}")))
+        // A damaged normalizer is noticed, by a panic, at the first text that needs the damaged place.
+        let encoding = caught(|| {
+            if self.prompt.is_empty() {
+                tokenizer.encode_fast(text, false)
+            } else {
+                tokenizer.encode(text, false)
+            }
+        });
+        let fail = |reason| Error::model(&self.origin, format!("cannot tokenize a text: {reason}"));
+        encoding.map_err(fail)?.map_err(|e| fail(e.to_string()))
     }
 
     /// Tokens that end in the prompt.

@@ -96,6 +96,26 @@ fn weights_that_are_not_numbers_are_an_error() -> Result<()> {
 }
 
 #[test]
+fn a_tokenizer_of_more_tokens_than_the_model_has_names_both_files() -> Result<()> {
+    let directory = copy("head16-prefixed")?;
+    let path = directory.path().join("tokenizer.json");
+    let whole = std::fs::read_to_string(&path)?;
+    // The model has 120 tokens, the tokenizer 6; so 120 further ones are 6 too many.
+    let further: String = (0..120).map(|i| format!(", [\"t{i}\", -3.0]")).collect();
+    let longer = whole.replace("[\"a\", -2.0]", &format!("[\"a\", -2.0]{further}"));
+    // A special token alone may be one that the model lacks.
+    let special = whole.replace("\"ids\": [2]", "\"ids\": [120]");
+    for (content, id) in [(longer, 125), (special, 120)] {
+        assert_ne!(content, whole);
+        std::fs::write(&path, content)?;
+        let message = refusal(directory.path())?;
+        let expected = format!("tokenizer.json: has the token id {id}, but the model has only 120");
+        assert!(message.contains(&expected) && message.contains("config.json"), "{message}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_directory_that_lacks_a_file_says_which() -> Result<()> {
     for (file, expected) in [
         ("config.json", "has no config.json"),
