@@ -32,6 +32,7 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
             head.and_then(Value::as_table_mut).and_then(|head| head.remove(replaced));
         }
     }
+    check_rates(args, &table)?;
     let text = toml::to_string(&table).map_err(|e| Error::config(&origin, e.to_string()))?;
     let mut config = RunConfig::from_toml(&text, &origin)?;
     // The settings are kept and told; what is secret in them is neither.
@@ -209,6 +210,30 @@ fn split<'a>(flag: &str, assignment: &'a str) -> Result<(&'a str, &'a str)> {
         .ok_or_else(|| Error::config(flag, format!("`{assignment}` is not of the form NAME=VALUE")))
 }
 
+/// Checks that the heads that get a rate by flag are there; the settings would name a table that nobody
+/// wrote.
+fn check_rates(args: &SettingsArgs, table: &Table) -> Result<()> {
+    let heads = table.get("heads").and_then(Value::as_table);
+    for (flag, assignments) in [("--retention", &args.retention), ("--removal", &args.removal)] {
+        for name in assignments.iter().filter_map(|a| a.split_once('=')).map(|(name, _)| name) {
+            if heads.is_some_and(|heads| heads.contains_key(name)) {
+                continue;
+            }
+            let known = heads.into_iter().flat_map(Table::keys).map(|name| format!("`{name}`"));
+            let known = match known.collect::<Vec<_>>().join(", ") {
+                none if none.is_empty() => "there is no head".to_owned(),
+                names => format!("the heads are {names}"),
+            };
+            let reason = format!(
+                "names the head `{name}`, but {known}; define it with `--head {name}=FILE` or \
+                 `--train-on {name}=SAMPLES`"
+            );
+            return Err(Error::config(flag, reason));
+        }
+    }
+    Ok(())
+}
+
 /// A rate, checked here so that the error names the flag.
 fn parse_rate(flag: &str, text: &str) -> Result<Value> {
     text.parse::<Rate>().map_err(|reason| Error::config(flag, reason))?;
@@ -256,6 +281,27 @@ mod tests {
         let rates = &config.cuts("deu_Latn").retention["quality"];
         assert_eq!(rates.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.1", "0.33"]);
         Ok(())
+    }
+
+    #[test]
+    fn a_rate_for_an_unknown_head_names_the_flag_and_the_heads() {
+        for (flag, heads, known) in [
+            ("--retention", vec![], "there is no head"),
+            ("--removal", vec!["quality=q.safetensors".to_owned()], "the heads are `quality`"),
+        ] {
+            let rates = vec!["foo=0.5".to_owned()];
+            let (retention, removal) =
+                if flag == "--removal" { (vec![], rates) } else { (rates, vec![]) };
+            let args = SettingsArgs { head: heads, retention, removal, ..SettingsArgs::default() };
+            let error = resolve(&args).map(drop).map_err(|e| (e.exit_code(), e.to_string()));
+            let named = |(code, text): (u8, String)| {
+                code == 2
+                    && text.starts_with(flag)
+                    && text.contains("`foo`")
+                    && text.contains(known)
+            };
+            assert!(error.is_err_and(named), "{flag}");
+        }
     }
 
     #[test]

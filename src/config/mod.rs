@@ -191,7 +191,12 @@ impl RunConfig {
             if self.heads.contains_key(head) {
                 Ok(())
             } else {
-                Err(Error::config(key, format!("names the head `{head}`, which is not defined")))
+                let known: Vec<&str> = self.heads.keys().map(String::as_str).collect();
+                let reason = format!(
+                    "names the head `{head}`, which is not defined; there are: {}",
+                    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                );
+                Err(Error::config(key, reason))
             }
         };
         let order = &self.selection.order;

@@ -28,7 +28,7 @@ const CLASSES: [(&str, &str); 3] = [
 /// The object that the pickle `bytes` describes; the error text says what is wrong with it.
 pub(super) fn parse(bytes: &[u8]) -> Result<Object, String> {
     let short = |error: candle_core::Error| -> String {
-        error.to_string().chars().take(MESSAGE_CHARS).collect()
+        message(&error).chars().take(MESSAGE_CHARS).collect()
     };
     let mut guard = Guard::default();
     let mut stack = Stack::empty();
@@ -38,6 +38,16 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Object, String> {
         if stack.read(&mut rest).map_err(short)? {
             return stack.finalize().map_err(short);
         }
+    }
+}
+
+/// What candle says, without the backtrace that it puts into its messages where `RUST_BACKTRACE` is set.
+fn message(error: &candle_core::Error) -> String {
+    use candle_core::Error as E;
+    match error {
+        E::WithBacktrace { inner, .. } | E::WithPath { inner, .. } => message(inner),
+        E::Context { inner, context } => format!("{context}: {}", message(inner)),
+        other => other.to_string(),
     }
 }
 
