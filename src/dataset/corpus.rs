@@ -97,7 +97,11 @@ impl Corpus<'_> {
         positives: &HashSet<u128>,
         sampler: &BottomK<Sample>,
     ) -> Result<Counts> {
-        let mut reader = DocumentReader::open(file, self.input)?;
+        let mut reader = match self.mode {
+            Mode::Sound => DocumentReader::open(file, self.input)?,
+            // The reference takes every text that is there.
+            Mode::Reference => DocumentReader::with_blank(file, self.input)?,
+        };
         let mut counts = Counts::default();
         while let Some(block) = reader.next_block(BLOCK_ROWS)? {
             self.stop.check()?;
@@ -117,7 +121,8 @@ impl Corpus<'_> {
                 }
                 let source = CORPUS.to_owned();
                 let id = document.id;
-                let sample = || Sample { id, text, source, positive: false, key, group: key };
+                let (positive, group, is_translated) = (false, key, false);
+                let sample = || Sample { id, text, source, positive, key, group, is_translated };
                 sampler.offer(self.ranks.of(key), sample);
             }
         }

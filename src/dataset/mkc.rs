@@ -36,6 +36,9 @@ pub const DEFAULT_MAX_POSITIVES: usize = 80_000;
 /// The reference's limit before its split; 80% of it is what is trained on.
 pub const REFERENCE_MAX_POSITIVES: usize = 100_000;
 
+/// Fewest that can be asked for: of fewer none would be held out.
+const MIN_POSITIVES: usize = 5;
+
 /// Which dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum Variant {
@@ -79,15 +82,23 @@ pub struct MkcRequest {
 /// Builds the dataset of every language and writes `<out>/<language>/{train_80,valid_10,test_10}.jsonl`
 /// and `card.json`.
 ///
-/// Memory: the positives and as many negatives of one language.
+/// Memory: the positives and as many negatives of one language, and 8 bytes (in a hash set) for each row
+/// of its Aya Collection.
 ///
 /// # Errors
 /// [`Error::Missing`] when there is no source, no row of a language or no corpus for it;
-/// [`Error::Config`] for a language that the table does not have; [`Error::Row`] and
+/// [`Error::Config`] for a language that the table does not have and for too few positives; [`Error::Row`] and
 /// [`Error::Schema`] for sources that cannot be read; [`Error::Hub`] for those that cannot be
 /// downloaded; [`Error::Io`], [`Error::Stopped`].
 pub fn build_mkc(request: &MkcRequest, stop: &Stop, progress: &dyn Progress) -> Result<Vec<Card>> {
     let there = |kind: &Kind| request.folder(kind).is_some_and(|folder| folder.is_dir());
+    if request.max_positives < MIN_POSITIVES {
+        let reason = format!(
+            "is {}; at least {MIN_POSITIVES} are needed: a tenth each is held out for validation and test",
+            request.max_positives
+        );
+        return Err(Error::config("--max-positives", reason));
+    }
     if request.download.is_none() && !SOURCES.iter().any(there) {
         let names = SOURCES.map(|kind| kind.name).join(", ");
         return Err(request.without(format!("has none of the folders {names}")));
@@ -301,13 +312,16 @@ impl Job<'_> {
             return Ok(());
         };
         let name = source.kind.name;
-        let mut known: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
+        let mut curated: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
         let (ranks, sampler) = (self.ranks(name), BottomK::new(wanted));
         let (mut card, mut repeated) = (SourceCard::default(), 0);
+        // Halves of keys: of ten million rows, two share one with a probability of 3 in a million.
+        let mut seen: HashSet<u64> = HashSet::new();
         pairs::load(&source, true, &mut card, &mut |sample| {
-            if known.contains(&sample.key) {
-                repeated += 1;
-            } else {
+            let is_curated = curated.contains(&sample.key);
+            repeated += u64::from(is_curated || !seen.insert((sample.key >> 64) as u64));
+            if !is_curated {
+                // Of equal texts the sampler keeps one, which is the same in any order of rows.
                 sampler.offer(ranks.of(sample.key), || sample);
             }
         })?;
@@ -319,7 +333,7 @@ impl Job<'_> {
             card.repaired = repair_all(&mut found);
         }
         cards.insert(name.to_owned(), card);
-        drop_repeated(&mut found, &mut known, cards);
+        drop_repeated(&mut found, &mut curated, cards);
         samples.append(&mut found);
         Ok(())
     }

@@ -64,4 +64,6 @@ pub(crate) struct Sample {
     key: u128,
     /// Samples of one group are never separated by a split.
     group: u128,
+    /// Whether the group goes through all languages, so that it has to be in one split in all of them.
+    is_translated: bool,
 }

@@ -81,10 +81,12 @@ impl ToxicityFormat {
         }
     }
 
-    /// Text and class of a row, or why it is left out; `Err` for one that should not be there.
+    /// Text and class of a row, or why it is left out; `Err` for one that should not be there. The
+    /// reference takes every text that is there, also a blank one.
     fn sample(
         &self,
         row: &mut TableRow<'_>,
+        mode: Mode,
     ) -> Result<Result<(String, bool), &'static str>, String> {
         let [text_column, label_column] = self.columns();
         let text = row.text(text_column)?;
@@ -99,7 +101,7 @@ impl ToxicityFormat {
             label_class(label.trim())
                 .ok_or_else(|| format!("`{label_column}` is {label:.40?}, no known label"))?
         };
-        let text = text.filter(|text| !text.trim().is_empty());
+        let text = text.filter(|text| mode == Mode::Reference || !text.trim().is_empty());
         Ok(text.map(|text| (text, toxic)).ok_or("no text"))
     }
 }
@@ -133,12 +135,19 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<Card> {
         return Err(Error::Missing { path, reason: "holds no Parquet, CSV or JSON lines".into() });
     }
     let classes = classes(request, &files, stop)?;
+    let of_class = |toxic: bool| classes.values().filter(|class| **class == Some(toxic)).count();
+    let (toxic, other) = (of_class(true), of_class(false));
+    if toxic == 0 || other == 0 {
+        let reason = format!(
+            "{} is there: the files hold {toxic} toxic and {other} other text(s); both classes are \
+             needed, from further files if need be",
+            if toxic == 0 { "no toxic text" } else { "nothing but toxic texts" },
+        );
+        let paths: Vec<String> = request.files.iter().map(|p| p.display().to_string()).collect();
+        return Err(Error::Missing { path: paths.join(", "), reason });
+    }
     let chosen = choose(request, &classes);
     let (samples, cards) = read_chosen(request, &files, &classes, &chosen, stop)?;
-    if !(samples.iter().any(|s| s.positive) && samples.iter().any(|s| !s.positive)) {
-        let reason = "hold no text of one of the two classes".to_owned();
-        return Err(Error::Missing { path: "the files".into(), reason });
-    }
     let mut card = Card::new("toxicity", &request.language, request.mode, request.seed);
     card.sources = cards;
     let sound = request.mode == Mode::Sound;
@@ -168,13 +177,14 @@ fn read(
     let format = request.format.clone().map_or_else(|| ToxicityFormat::of(file), Ok)?;
     let required = format.columns();
     file.read(&required, &[], request.max_rejects, stop, &mut |mut row| {
-        let outcome = format.sample(&mut row)?.map(|(text, positive)| {
+        let outcome = format.sample(&mut row, request.mode)?.map(|(text, positive)| {
             let key = match request.mode {
                 Mode::Sound => text_key(&text),
                 Mode::Reference => place_key(&file.name, row.row),
             };
             let source = file.name.clone();
-            Sample { id: String::new(), text, source, positive, key, group: key }
+            let (id, group, is_translated) = (String::new(), key, false);
+            Sample { id, text, source, positive, key, group, is_translated }
         });
         each(row.row, outcome);
         Ok(())

@@ -93,6 +93,9 @@ fn remove_old(directory: &Path) -> Result<()> {
 }
 
 /// Split of every sample; groups stay together.
+///
+/// A group that goes through all languages has the split that its rank says, since the languages know
+/// nothing of one another; the others fill up to one tenth of each class.
 fn assign(plan: &Plan, samples: &[Sample]) -> Vec<Split> {
     let ranks = Ranks::new(plan.seed, "split");
     let has_test = plan.files.iter().any(|(_, split)| *split == Split::Test);
@@ -101,14 +104,25 @@ fn assign(plan: &Plan, samples: &[Sample]) -> Vec<Split> {
         if plan.stratified { &[&[true], &[false]] } else { &[&[true, false]] };
     for class in classes {
         let mut groups: BTreeMap<u128, Vec<usize>> = BTreeMap::new();
+        let (mut num_samples, mut validation, mut test) = (0, 0, 0);
         for (at, sample) in samples.iter().enumerate() {
-            if class.contains(&sample.positive) {
-                groups.entry(ranks.of(sample.group)).or_default().push(at);
+            if !class.contains(&sample.positive) {
+                continue;
+            }
+            num_samples += 1;
+            let rank = ranks.of(sample.group);
+            if sample.is_translated {
+                splits[at] = split_of_rank(rank);
+                validation += usize::from(splits[at] == Split::Validation);
+                test += usize::from(splits[at] == Split::Test);
+            } else {
+                groups.entry(rank).or_default().push(at);
             }
         }
         let sizes: Vec<usize> = groups.values().map(Vec::len).collect();
-        let target = tenth(sizes.iter().sum());
-        let parts = hold_out(&sizes, target, if has_test { target } else { 0 });
+        let target = tenth(num_samples);
+        let of_test = if has_test { target.saturating_sub(test) } else { 0 };
+        let parts = hold_out(&sizes, target.saturating_sub(validation), of_test);
         for (group, part) in groups.into_values().zip(parts) {
             for at in group {
                 splits[at] = part;
@@ -116,6 +130,15 @@ fn assign(plan: &Plan, samples: &[Sample]) -> Vec<Split> {
         }
     }
     splits
+}
+
+/// The split of a group by its rank alone: validation for the lowest tenth, test for the next.
+fn split_of_rank(rank: u128) -> Split {
+    match rank / (u128::MAX / 10) {
+        0 => Split::Validation,
+        1 => Split::Test,
+        _ => Split::Train,
+    }
 }
 
 fn write_file<'a>(
@@ -172,6 +195,7 @@ mod tests {
                 positive: i < 90,
                 key: i,
                 group: group(i),
+                is_translated: false,
             })
             .collect()
     }
@@ -197,6 +221,26 @@ mod tests {
             let others = samples.iter().zip(&splits).filter(|(b, _)| b.group == a.group);
             assert!(others.into_iter().all(|(_, other)| other == split), "{}", a.group);
         }
+    }
+
+    #[test]
+    fn a_translated_group_is_in_the_same_split_whatever_else_there_is() {
+        let translated = |number: u128, others: u128| -> Vec<Sample> {
+            let mut all = samples();
+            all.truncate(others as usize);
+            for (i, sample) in (0..number).zip(&mut all) {
+                (sample.group, sample.is_translated) = (5000 + i, true);
+            }
+            all
+        };
+        let (some, more) = (translated(60, 80), translated(60, 180));
+        let plan = plan(THREE_FILES, true);
+        let (a, b) = (assign(&plan, &some), assign(&plan, &more));
+        assert_eq!(a[..60], b[..60]);
+        assert!([Split::Train, Split::Validation, Split::Test].iter().all(|s| a.contains(s)));
+        // The others make up for what the ranks have too few of.
+        let held_out = |split| b[..90].iter().filter(|own| **own == split).count();
+        assert_eq!((held_out(Split::Validation), held_out(Split::Test)), (9, 9));
     }
 
     #[test]

@@ -116,6 +116,10 @@ pub struct TrainingRecord {
     /// The epoch whose weights were kept, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_epoch: Option<usize>,
+    /// Its loss on the validation split, not rounded, where that is what it was chosen by: in reference
+    /// mode the one that counts softmax twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_loss: Option<f64>,
     /// The finished head on the validation split; `None` if that is empty.
     pub validation: Option<Metrics>,
     /// The finished head on the test split; `None` if that is empty.
@@ -133,6 +137,7 @@ impl TrainingRecord {
             excluded_samples: 0,
             epochs: Vec::new(),
             kept_epoch: None,
+            kept_loss: None,
             validation: None,
             test: None,
         }

@@ -49,6 +49,13 @@ impl DocumentReader {
         Ok(Self { records: Records::open(file, config, Wanted::document(file, config))? })
     }
 
+    /// As [`DocumentReader::open`]; texts that are empty or only white space are texts too.
+    pub(crate) fn with_blank(file: &InputFile, config: &InputConfig) -> Result<Self> {
+        let mut wanted = Wanted::document(file, config);
+        wanted.keeps_blank = true;
+        Ok(Self { records: Records::open(file, config, wanted)? })
+    }
+
     /// Leaves out the documents whose [`Document::row`] is below `rows`.
     ///
     /// To resume after row `r`, pass `r + 1` before the first block. Parquet jumps there; JSON

@@ -24,6 +24,8 @@ pub(super) struct Wanted {
     pub source: Option<String>,
     /// Column of the split that a sample names for itself, which a file need not have.
     pub split: Option<String>,
+    /// Whether a text that is empty or only white space is a text.
+    pub keeps_blank: bool,
     /// Prefix of generated ids.
     name: String,
     /// Language of documents when no column has it.
@@ -69,6 +71,7 @@ impl Wanted {
             label: None,
             source: None,
             split: None,
+            keeps_blank: false,
             name: file.name.clone(),
             fixed_language: fixed.unwrap_or_else(|| UNDETERMINED_LANGUAGE.to_owned()),
         }
@@ -160,7 +163,7 @@ impl Wanted {
             language: language.into_owned(),
             id: fields.id.unwrap_or_else(|| self.generated_id(row)),
             num_bytes: fields.text.as_ref().map_or(0, |text| text.len() as u64),
-            text: fields.text.filter(|text| !is_blank(text)),
+            text: fields.text.filter(|text| self.keeps_blank || !is_blank(text)),
             embeddings: fields.embeddings,
         };
         let Fields { label, source, split, .. } = fields;

@@ -48,7 +48,9 @@ pub(super) fn train(
     let Some(kept) = kept else {
         return Err(request.error("`epochs` is 0; at least 1 is needed"));
     };
+    let by_loss = settings.checkpoint == Some(Checkpoint::LowestLoss);
     let record = TrainingRecord {
+        kept_loss: kept.merit.filter(|_| by_loss).map(|merit| -merit),
         hyperparameters: Some(settings),
         schedule,
         epochs,

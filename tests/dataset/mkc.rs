@@ -210,6 +210,108 @@ fn positives_are_capped_and_mkc_has_no_aya_collection() -> TestResult {
 }
 
 #[test]
+fn translations_of_a_question_are_in_one_split_of_all_languages() -> TestResult {
+    let work = tempfile::tempdir()?;
+    let questions = |language: &str, folder: &str| -> TestResult {
+        let folder = work.path().join("sources/mmmlu").join(folder);
+        std::fs::create_dir_all(&folder)?;
+        let row = |i: usize| format!("{language} question {},a {i},b,c,d,A\n", i / 2);
+        let rows: String = (0..250).map(row).collect();
+        Ok(std::fs::write(folder.join("t.csv"), format!("Question,A,B,C,D,Answer\n{rows}"))?)
+    };
+    questions("german", "DE_DE")?;
+    questions("french", "FR_FR")?;
+    // One language has another source besides, so that its tenths are others.
+    copy(&golden("sources/include/German"), &work.path().join("sources/include/German"))?;
+    let mut splits: Vec<BTreeMap<String, String>> = Vec::new();
+    for language in LANGUAGES {
+        let out = work.path().join("out");
+        // Built one by one: they have to agree without knowing of one another.
+        mkc(&work.path().join("sources"), &out).args(["--languages", language]).assert().success();
+        let rows = all_rows(&out.join(language))?;
+        let all = rows.iter().flat_map(|(name, rows)| rows.iter().map(move |row| (name, row)));
+        let of_questions = all.filter(|(_, row)| row["source"] == "mmmlu");
+        let number = |row: &Value| Some(row["id"].as_str()?.rsplit_once('/')?.1.to_owned());
+        let found = of_questions.map(|(name, row)| Some((number(row)?, name.clone())));
+        splits.push(found.collect::<Option<_>>().ok_or("no id")?);
+    }
+    assert_eq!(splits[0].len(), 250);
+    assert_eq!(splits[0], splits[1]);
+    let sizes = |name: &str| splits[0].values().filter(|split| *split == name).count();
+    // 25 are expected of 250 draws of a tenth; 6 and 50 are four and five standard deviations away.
+    for name in ["valid_10.jsonl", "test_10.jsonl"] {
+        assert!((6..50).contains(&sizes(name)), "{name}: {}", sizes(name));
+    }
+    Ok(())
+}
+
+#[test]
+fn equal_texts_of_the_aya_collection_are_counted_as_repeated() -> TestResult {
+    let work = tempfile::tempdir()?;
+    let folder = work.path().join("sources/aya_collection");
+    std::fs::create_dir_all(&folder)?;
+    let row = |i: usize, case: &str| format!("{{\"inputs\":\"{case} {i}\",\"targets\":\"x\"}}\n");
+    let rows: String =
+        (0..10).map(|i| row(i, "Frage")).chain((0..4).map(|i| row(i, "FRAGE"))).collect();
+    std::fs::write(folder.join("german.jsonl"), rows)?;
+    let out = work.path().join("out");
+    let mut command = mkc(&work.path().join("sources"), &out);
+    command.args(["--languages", "deu_Latn", "--max-positives", "8"]).assert().success();
+    let card: Value = serde_json::from_slice(&std::fs::read(out.join("deu_Latn/card.json"))?)?;
+    let source = &card["sources"]["aya_collection"];
+    assert_eq!((&source["rows"], &source["kept"]), (&14.into(), &8.into()));
+    assert_eq!(source["dropped"], serde_json::json!({"repeated": 4, "not drawn": 2}));
+    Ok(())
+}
+
+#[test]
+fn too_few_positives_are_refused() -> TestResult {
+    for number in ["0", "1", "4"] {
+        let out = tempfile::tempdir()?;
+        mkc(&golden("sources"), out.path())
+            .args(["--max-positives", number])
+            .assert()
+            .code(2)
+            .stderr(contains(format!("--max-positives: is {number}; at least 5 are needed")));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_reference_takes_blank_rows_as_the_published_script_does() -> TestResult {
+    let work = tempfile::tempdir()?;
+    let write = |name: &str, content: &str| -> TestResult {
+        let path = work.path().join(name);
+        std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
+        Ok(std::fs::write(path, content)?)
+    };
+    // strip(question) + " " + strip(answer), and inputs + " " + targets, whatever they are.
+    write("sources/mmmlu/DE_DE/t.csv", "Question,A,B,C,D,Answer\n  , x ,b,c,d,A\nq,a,b,c,d,B\n")?;
+    write("sources/aya_collection/german.jsonl", "{\"inputs\":\" \",\"targets\":\"\"}\n")?;
+    for name in ["a", "b", "c"] {
+        write(&format!("corpus/{name}.jsonl"), "{\"text\":\" \\n\"}\n{\"text\":null}\n")?;
+    }
+    for (mode, positives, negatives) in
+        [("reference", vec!["  ", " x", "q b"], vec![" \n"; 3]), ("sound", vec!["q b"], vec![])]
+    {
+        let out = work.path().join(mode);
+        polysift()
+            .args(["dataset", "mkc", "--languages", "deu_Latn", "--mode", mode, "--sources"])
+            .arg(work.path().join("sources"))
+            .arg("--corpus")
+            .arg(work.path().join("corpus"))
+            .arg("--out")
+            .arg(&out)
+            .assert()
+            .success();
+        let rows = all_rows(&out.join("deu_Latn"))?;
+        assert_eq!(texts(&rows, |row| row["label"] == "positive"), positives, "{mode}");
+        assert_eq!(texts(&rows, |row| row["label"] == "negative"), negatives, "{mode}");
+    }
+    Ok(())
+}
+
+#[test]
 fn negatives_equal_to_a_positive_and_duplicates_are_left_out() -> TestResult {
     let work = tempfile::tempdir()?;
     copy(&golden("sources"), &work.path().join("sources"))?;

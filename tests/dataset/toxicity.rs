@@ -114,6 +114,25 @@ fn any_two_columns_serve_and_equal_texts_with_two_labels_do_not() -> TestResult 
 }
 
 #[test]
+fn the_reference_keeps_blank_texts_and_no_null() -> TestResult {
+    let work = tempfile::tempdir()?;
+    let file = work.path().join("a.jsonl");
+    let row = |i: usize, text: &str| format!("{{\"text\":{text},\"label\":{}}}\n", i % 2);
+    let mut rows: String = (0..8).map(|i| row(i, &format!("\"t {i}\""))).collect();
+    rows.extend([row(1, "\" \""), row(0, "\"\""), row(1, "null")]);
+    std::fs::write(&file, rows)?;
+    for (mode, toxic, dropped) in [("reference", 5, 1), ("sound", 4, 3)] {
+        let out = work.path().join(mode);
+        toxicity(&file, "x", &out).args(["--mode", mode]).assert().success();
+        let rows = all_rows(&out.join("x"))?;
+        assert_eq!(texts(&rows, |row| row["label"] == "toxic").len(), toxic, "{mode}");
+        let card = card(&out.join("x"))?;
+        assert_eq!(card["sources"]["a"]["dropped"]["no text"], dropped, "{mode}");
+    }
+    Ok(())
+}
+
+#[test]
 fn the_order_of_the_files_changes_nothing() -> TestResult {
     let work = tempfile::tempdir()?;
     let files = [golden("toxicity/annotated_French-PD.csv"), golden("toxicity/SexComment.csv")];
@@ -137,11 +156,9 @@ fn what_cannot_be_used_is_told() -> TestResult {
         .assert()
         .code(65)
         .stderr(contains("a.jsonl: row 2: `label` is \"maybe\""));
-    toxicity(&file, "x", &out)
-        .args(["--max-rejects", "1"])
-        .assert()
-        .code(66)
-        .stderr(contains("one of the two classes"));
+    toxicity(&file, "x", &out).args(["--max-rejects", "1"]).assert().code(66).stderr(contains(
+        "a.jsonl: nothing but toxic texts is there: the files hold 1 toxic and 0",
+    ));
     toxicity(&file, "a/b", &out).assert().code(2).stderr(contains("--language"));
     toxicity(&work.path().join("no.csv"), "x", &out).assert().code(66).stderr(contains("no.csv"));
     std::fs::write(

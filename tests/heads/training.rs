@@ -290,6 +290,10 @@ fn reference_mode_trains_as_the_published_code_and_says_so() -> Result<()> {
     let lowest = losses.iter().copied().fold(f64::INFINITY, f64::min);
     let kept = record.kept_epoch.context("no epoch")?;
     assert!(losses[kept - 1] <= lowest, "{kept} {losses:?}");
+    // The card has the loss that decided, which is not the validation loss of the head; those of the
+    // epochs are rounded.
+    let kept_loss = record.kept_loss.context("no loss")?;
+    assert!((kept_loss - lowest).abs() <= 5e-7, "{kept_loss} {losses:?}");
     assert!(losses[5] < losses[0], "{losses:?}");
 
     let again = train(&reordered(&samples), "toxicity", &config, 1)?;
@@ -306,5 +310,6 @@ fn sound_training_of_a_toxicity_head_keeps_a_test_split_and_the_best_epoch() -> 
     assert_eq!(constants.checkpoint, Some(Checkpoint::Best));
     assert!(record.schedule.is_none() && record.test.is_some());
     assert!(record.epochs.iter().all(|epoch| epoch.reference_loss.is_none()));
+    assert_eq!(record.kept_loss, None);
     Ok(())
 }

@@ -4,10 +4,11 @@
 //! above it is what the source calls the language (`DE_DE/`, `mmlu_DE-DE.csv`,
 //! `standard_arabic/train-00000-of-00002.parquet`); where no name says so, a column does.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use super::download::Home;
-use crate::dataset::key::place_key;
+use crate::dataset::key::{key_of, place_key};
 use crate::dataset::{Mode, Sample, SourceCard, SourceFile};
 use crate::error::Result;
 use crate::input::{TableFile, TableRow, table_files};
@@ -162,35 +163,43 @@ impl Source<'_> {
     }
 
     /// Reads all rows of the language in the selected files; `columns` gives the names for a file.
+    /// Says how many rows of each were rejected.
     pub(super) fn read(
         &self,
         card: &mut SourceCard,
         columns: &dyn Fn(&TableFile) -> Result<Option<Columns>>,
         each: &mut dyn FnMut(&mut SourceCard, Place<'_>, TableRow<'_>) -> Result<(), String>,
-    ) -> Result<()> {
+    ) -> Result<Rejected> {
         card.selector = Some(self.cell.to_owned());
         if let Home::Hub(fetched) = self.home {
             card.repository = Some(self.kind.repository.to_owned());
             card.revision = Some(fetched.revision.clone());
         }
         let Selected { files, by_column } = self.select()?;
+        let mut rejected = Rejected::new();
+        let mut before = 0;
         for file in &files {
             let mut found = SourceFile { rows: 0, ..described(file)? };
             if let Some(Columns { mut required, optional }) = columns(file)? {
                 if by_column {
                     required.push(self.kind.column);
                 }
+                let mut of_language = 0;
                 let read = &mut |mut row: TableRow<'_>| {
                     if by_column && !self.is_of_language(&mut row)? {
                         return Ok(());
                     }
-                    each(card, Place { source: self, file, row: row.row }, row)?;
+                    let number = before + if by_column { of_language } else { row.row };
+                    of_language += 1;
+                    each(card, Place { source: self, file, row: row.row, number }, row)?;
                     card.rows += 1;
                     Ok(())
                 };
                 let counts = file.read(&required, &optional, self.max_rejects, self.stop, read)?;
+                before += if by_column { of_language } else { counts.rows };
                 found.rows = counts.rows;
                 card.drop_rows("malformed", counts.rejected);
+                rejected.insert(file.path.clone(), counts.rejected);
             }
             card.files.push(found);
         }
@@ -201,9 +210,12 @@ impl Source<'_> {
                 "no rows of this language"
             );
         }
-        Ok(())
+        Ok(rejected)
     }
 }
+
+/// Rejected rows by file.
+pub(super) type Rejected = BTreeMap<PathBuf, u64>;
 
 /// Columns to read.
 pub(super) struct Columns {
@@ -217,6 +229,8 @@ pub(super) struct Place<'a> {
     source: &'a Source<'a>,
     file: &'a TableFile,
     row: u64,
+    /// Number of the row among all of the language.
+    number: u64,
 }
 
 impl Place<'_> {
@@ -228,6 +242,14 @@ impl Place<'_> {
     /// The positive sample of the row; `group` keeps it together with others.
     pub(super) fn sample(&self, text: String, group: u128) -> Sample {
         self.source.sample(self.id(), text, group)
+    }
+
+    /// The positive sample of the row where all languages have the same rows in the same order: it stays
+    /// together with its translations.
+    pub(super) fn translated_sample(&self, text: String) -> Sample {
+        let Source { kind, mode, .. } = self.source;
+        let group = key_of("translation", &[kind.name, &self.number.to_string()]);
+        Sample { is_translated: *mode == Mode::Sound, ..self.sample(text, group) }
     }
 
     /// The file and the row counted from 1.
@@ -243,7 +265,8 @@ impl Source<'_> {
             Mode::Sound => (crate::dataset::key::text_key(&text), group),
             Mode::Reference => (place_key(&id, 0), place_key(&id, 0)),
         };
-        Sample { id, text, source: self.kind.name.to_owned(), positive: true, key, group }
+        let (source, is_translated) = (self.kind.name.to_owned(), false);
+        Sample { id, text, source, positive: true, key, group, is_translated }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::files::{Columns, Source};
 use crate::dataset::key::{key_of, text_key};
-use crate::dataset::{Sample, SourceCard};
+use crate::dataset::{Mode, Sample, SourceCard};
 use crate::error::Result;
 use crate::input::TableFile;
 
@@ -29,7 +29,7 @@ pub(super) fn load(
             return Ok(());
         };
         let text = format!("{inputs} {}", targets.strip_suffix(DOTS).unwrap_or(&targets));
-        if text.trim().is_empty() {
+        if source.mode == Mode::Sound && text.trim().is_empty() {
             card.drop_rows("blank", 1);
         } else if drop_unknown && text.contains(UNKNOWN) {
             card.drop_rows(UNKNOWN, 1);
@@ -38,5 +38,6 @@ pub(super) fn load(
             sink(place.sample(text, group));
         }
         Ok(())
-    })
+    })?;
+    Ok(())
 }

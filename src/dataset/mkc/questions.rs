@@ -23,7 +23,8 @@ pub(super) enum Questions {
     Include,
 }
 
-/// Question and right answer of every row, as positives.
+/// Question and right answer of every row, as positives. The files of all languages of MMMLU have the
+/// same questions in the same order.
 pub(super) fn load(
     source: &Source<'_>,
     kind: Questions,
@@ -38,14 +39,17 @@ pub(super) fn load(
             question = question.trim().to_owned();
             answer = answer.trim().to_owned();
         }
-        if question.trim().is_empty() {
+        let text = format!("{question} {answer}");
+        if source.mode == Mode::Sound && question.trim().is_empty() {
             card.drop_rows("blank", 1);
+        } else if kind == Questions::Mmmlu {
+            sink(place.translated_sample(text));
         } else {
-            let group = key_of("question", &[&text_key(&question).to_string()]);
-            sink(place.sample(format!("{question} {answer}"), group));
+            sink(place.sample(text, key_of("question", &[&text_key(&question).to_string()])));
         }
         Ok(())
-    })
+    })?;
+    Ok(())
 }
 
 #[derive(Clone, Copy)]
