@@ -16,6 +16,7 @@ mod guards;
 mod heads;
 mod hub;
 mod input;
+mod inputs;
 mod pipeline;
 mod processes;
 mod ranges;

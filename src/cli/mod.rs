@@ -25,6 +25,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use polysift::cluster::array_expression;
+use polysift::config::RunConfig;
 use polysift::encoder::HubSettings;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{Plan, RunDir, Stage, Worker};
@@ -119,6 +120,10 @@ impl Job<'_> {
             stage::score::check_files(&config)?;
         }
         let redo = redo(args, stages)?;
+        let hub = hub(args.offline);
+        if let (Some(plan), true) = (&plan, stages.contains(&Stage::Score)) {
+            self.check_inputs(&config, plan, &hub, Some(&root), redo.is_some())?;
+        }
         // Only these two can begin a run; the others need one.
         let begins = embeds || stages.contains(&Stage::Train);
         let run = if begins { RunDir::create(&root)? } else { RunDir::open(&root)? };
@@ -126,7 +131,6 @@ impl Job<'_> {
         if share.is_none() {
             worker.tidy(self.stop)?;
         }
-        let hub = hub(args.offline);
         let context = Context {
             config: &config,
             run: &run,
@@ -138,16 +142,32 @@ impl Job<'_> {
             share,
             waits: share.is_none() || stages.len() > 1,
         };
+        let stages = in_order(context, stages, plan.as_ref())?;
         stages.iter().try_for_each(|stage| {
             self.usages.measure(*stage, || self.run_stage(context, *stage, plan.as_ref()))
         })?;
         if !self.quiet {
             if share.is_none() {
-                summary::print(context, stages)?;
+                summary::print(context, &stages)?;
             }
             summary::print_usages(&self.usages.taken());
         }
         Ok(())
+    }
+
+    /// Looks at what all stages read, before hours go by for nothing.
+    fn check_inputs(
+        &self,
+        config: &RunConfig,
+        plan: &Plan,
+        hub: &HubSettings,
+        root: Option<&Path>,
+        is_redone: bool,
+    ) -> Result<()> {
+        let run = root.and_then(|root| RunDir::open(root).ok());
+        // What is trained again needs its samples again.
+        let run = run.as_ref().filter(|_| !is_redone);
+        stage::inputs::Inputs { config, plan, run, hub, stop: self.stop }.check()
     }
 
     fn run_stage(&self, context: Context<'_>, stage: Stage, plan: Option<&Plan>) -> Result<()> {
@@ -175,6 +195,7 @@ impl Job<'_> {
         let hub = hub(args.offline);
         let plan = stage::plan::plan(&config)?;
         stage::export::check_columns(&config, &plan.shards)?;
+        self.check_inputs(&config, &plan, &hub, run_dir.as_deref(), args.redo.is_some())?;
         if !dry_run {
             let run = RunDir::create(&run_dir.clone().ok_or_else(no_run_directory)?)?;
             let worker = Worker::join(&run, self.stop)?;
@@ -267,6 +288,17 @@ impl Job<'_> {
         }
         Ok(())
     }
+}
+
+/// `stages` as they are done: heads are trained first where that needs nothing of the corpus.
+fn in_order(context: Context<'_>, stages: &[Stage], plan: Option<&Plan>) -> Result<Vec<Stage>> {
+    let mut stages = stages.to_vec();
+    if let (Some(plan), [Stage::Embed, Stage::Train, ..]) = (plan, &stages[..])
+        && stage::plan::trains_first(context, plan)?
+    {
+        stages.swap(0, 1);
+    }
+    Ok(stages)
 }
 
 fn no_run_directory() -> Error {

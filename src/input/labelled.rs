@@ -1,6 +1,6 @@
 //! Labelled texts, which heads are trained on.
 //!
-//! Owns the spelling of labels. Reads all samples into memory: training sets are small.
+//! Owns the spelling of labels. What is trained on is read into memory: training sets are small.
 
 use super::InputFile;
 use super::documents::Records;
@@ -102,8 +102,26 @@ pub fn read_samples(
     config: &InputConfig,
     columns: SampleColumns<'_>,
 ) -> Result<LabelledTexts> {
+    let mut samples = Vec::new();
+    let each = &mut |sample| {
+        samples.push(sample);
+        Ok(())
+    };
+    let skipped = for_each_sample(files, config, columns, each)?;
+    Ok(LabelledTexts { samples, skipped })
+}
+
+/// Hands the samples to `each` one after another, in the order of files and rows, and says how many
+/// rows were left out because their text is null or blank; errors as of [`read_samples`], and those
+/// of `each`.
+pub(crate) fn for_each_sample(
+    files: &[InputFile],
+    config: &InputConfig,
+    columns: SampleColumns<'_>,
+    each: &mut dyn FnMut(LabelledText) -> Result<()>,
+) -> Result<u64> {
     let label = columns.label;
-    let mut texts = LabelledTexts::default();
+    let mut skipped = 0;
     for file in files {
         let mut records =
             Records::open(file, config, Wanted::sample(file, config, columns, SPLIT_COLUMN))?;
@@ -112,13 +130,13 @@ pub fn read_samples(
         while let Some(record) = records.next_record()? {
             let document = record.document;
             let Some(text) = document.text else {
-                texts.skipped += 1;
+                skipped += 1;
                 continue;
             };
             match sample(label, record.label.as_deref(), record.split.as_deref()) {
                 Ok((label, split)) => {
                     let (id, language, source) = (document.id, document.language, record.source);
-                    texts.samples.push(LabelledText { id, language, source, text, label, split });
+                    each(LabelledText { id, language, source, text, label, split })?;
                 }
                 Err(reason) => {
                     count += 1;
@@ -130,7 +148,7 @@ pub fn read_samples(
             return Err(Error::Row { path: file.path.clone(), row, reason, count });
         }
     }
-    Ok(texts)
+    Ok(skipped)
 }
 
 /// Class and split of a sample, or why it has none; `column` is that of the label.

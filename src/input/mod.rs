@@ -35,10 +35,11 @@ pub(crate) use content::{Content, stored_bytes};
 pub use discover::discover;
 pub use documents::{Document, DocumentReader};
 pub use facts::{FileFacts, RowGroup};
-pub(crate) use labelled::class as label_class;
 pub use labelled::{
     LabelledText, LabelledTexts, SampleColumns, Split, read_labelled, read_samples,
 };
+pub(crate) use labelled::{class as label_class, for_each_sample};
+pub(crate) use pattern::{LANG, languages_of};
 pub use rejects::Reject;
 pub use rows::{RowBatch, RowReader};
 pub use table::{Cell, TableCounts, TableFile, TableRow, named_tables, table_files, table_stem};

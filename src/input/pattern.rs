@@ -4,13 +4,14 @@
 //! Entries whose names start with `.` or `_` are left out unless the pattern's own component
 //! starts so. Directories are visited in byte order of their names, so matches come in a fixed order.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::remote::Version;
 
 /// Placeholder of the language code.
-pub(super) const LANG: &str = "{lang}";
+pub(crate) const LANG: &str = "{lang}";
 
 /// A path that matched, with what `{lang}` stands for in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +108,14 @@ pub(super) fn expand(pattern: &str, base: &Path) -> Result<Vec<Match>> {
         descend(&root, &parts, None, &Ancestors::default(), &mut matches)?;
     }
     Ok(matches)
+}
+
+/// Languages for which a file of the name `template` is there; `{lang}` is all that is a pattern in it.
+pub(crate) fn languages_of(template: &str) -> Result<BTreeSet<String>> {
+    let base = std::path::absolute(".").map_err(Error::io(Path::new("."), "resolve"))?;
+    let matches = expand(&glob::Pattern::escape(template), &base)?;
+    let files = matches.into_iter().filter(|matched| matched.path.is_file());
+    Ok(files.filter_map(|file| file.language).collect())
 }
 
 /// One component of a pattern.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::config::{HeadConfig, LanguageSource, RunConfig};
 use crate::error::{Error, Result};
-use crate::input::{InputFile, discover};
+use crate::input::{InputFile, UNDETERMINED_LANGUAGE, discover};
 use crate::run::{Plan, RunDir, Shard, Stage, Summary};
 use crate::stage::{ALL_LANGUAGES, score_keys};
 
@@ -112,6 +112,17 @@ fn all_done(
         return Err(Error::Missing { path, reason: reason(left, &keys[first]) });
     }
     Ok(summaries.into_iter().flatten().collect())
+}
+
+/// Languages of the documents of `plan`, where that is known before they are read: not where a column
+/// decides.
+pub(crate) fn planned_languages(config: &RunConfig, plan: &Plan) -> Option<BTreeSet<String>> {
+    let of_path = |shard: &Shard| shard.language.as_deref().unwrap_or(UNDETERMINED_LANGUAGE).into();
+    match &config.input.language {
+        LanguageSource::Path => Some(plan.shards.iter().map(of_path).collect()),
+        LanguageSource::Fixed(code) => Some([code.clone()].into()),
+        LanguageSource::Column { .. } => None,
+    }
 }
 
 /// Languages of the documents of a run, as counted while they were embedded.

@@ -8,6 +8,7 @@ mod discover;
 pub mod embed;
 pub mod estimate;
 pub mod export;
+pub mod inputs;
 pub mod inspect;
 mod pieces;
 pub mod plan;
@@ -30,7 +31,7 @@ use crate::remote::redacted;
 use crate::run::{RunDir, Stage, Worker};
 use crate::store::write_atomic;
 
-pub(crate) use discover::Embedded;
+pub(crate) use discover::{Embedded, planned_languages};
 pub use discover::{head_sources, input_files, languages_of};
 pub(crate) use pieces::{Failures, Pieces, score_keys};
 

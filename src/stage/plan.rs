@@ -1,6 +1,6 @@
 //! The plan stage: which shards there are, frozen before the first document is read.
 
-use super::{Context, input_files};
+use super::{Context, input_files, planned_languages};
 use crate::config::RunConfig;
 use crate::error::Result;
 use crate::run::{Plan, Stage};
@@ -25,6 +25,27 @@ pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
     make_room(context, plan)?;
     context.keep_settings()?;
     context.run.freeze_plan(plan)
+}
+
+/// Whether heads are trained before the corpus is embedded, so that what is wrong with them shows at
+/// once: where the plan tells its languages and nothing is embedded yet. A share keeps the order of the
+/// stages, since it would wait for other shares first. Freezes the plan, of whose languages the heads
+/// are.
+///
+/// # Errors
+/// As [`freeze`].
+pub fn trains_first(context: Context<'_>, plan: &Plan) -> Result<bool> {
+    let run = context.run;
+    // What is done again discards the heads too; of settings that differ, those of the embeddings are to
+    // be told first.
+    let is_begun =
+        context.redo == Some(Stage::Embed) || run.frozen_settings(Stage::Embed)?.is_some();
+    if context.share.is_some() || is_begun || planned_languages(context.config, plan).is_none() {
+        return Ok(false);
+    }
+    make_room(context, plan)?;
+    run.freeze_plan(plan)?;
+    Ok(true)
 }
 
 /// Discards a plan other than `plan` of which nothing is begun; refuses to where it is.

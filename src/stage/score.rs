@@ -17,6 +17,7 @@ use crate::config::{Dtype, HeadConfig, HeadKind, RunConfig};
 use crate::encoder::scoring_cards;
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, Head};
+use crate::input::LANG;
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
 use crate::store::{DocumentColumns, write_scores_of};
 
@@ -32,9 +33,32 @@ const ON_CARDS: &str = "cuda";
 type ByLanguage = BTreeMap<String, Loaded>;
 
 /// A head and the file it came from.
-struct Loaded {
-    path: PathBuf,
-    head: AnyHead,
+pub(super) struct Loaded {
+    pub(super) path: PathBuf,
+    pub(super) head: AnyHead,
+}
+
+impl Loaded {
+    /// [`Error::Model`] if it was trained on embeddings of another encoder than that of `digest`.
+    pub(super) fn check_encoder(&self, digest: &str) -> Result<()> {
+        let Some(head) = self.head.as_embedding() else { return Ok(()) };
+        match &head.card().provenance {
+            Some(provenance) if provenance.encoder_digest != digest => {
+                let trained = &provenance.encoder_digest;
+                let reason = format!(
+                    "was trained on embeddings of the encoder {trained}, these are of {digest}"
+                );
+                Err(Error::model(&self.path, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Error::Model`] if it scores embeddings of another width than `hidden_size`.
+    pub(super) fn check_width(&self, hidden_size: usize) -> Result<()> {
+        let head = self.head.as_embedding();
+        head.map_or(Ok(()), |head| head.check_hidden_size(&self.path, hidden_size))
+    }
 }
 
 impl Heads {
@@ -53,23 +77,10 @@ impl Heads {
         let mut by_name = BTreeMap::new();
         for (name, config) in heads {
             let mut heads = ByLanguage::new();
-            for language in languages.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
-                if let Some(path) = head_path(run, name, config, language) {
-                    let head = AnyHead::load(&path, name, config, language)?;
-                    heads.insert(language.to_owned(), Loaded { path, head });
-                }
-            }
-            if heads.is_empty() {
-                return Err(Error::Missing {
-                    path: config.path.clone().unwrap_or_else(|| format!("heads/{name}")),
-                    reason: format!("no head `{name}` for any of the languages {languages:?}"),
-                });
-            }
-            let of_texts = heads.values().filter(|loaded| loaded.head.as_text().is_some()).count();
-            if of_texts > 0 && of_texts < heads.len() {
-                let reason = "is of fastText models and of other heads; that takes two names";
-                return Err(Error::config(format!("heads.{name}.path"), reason));
-            }
+            for_each_head(run, name, config, &languages, &mut |language, loaded| {
+                heads.insert(language.to_owned(), loaded);
+                Ok(())
+            })?;
             by_name.insert(name.clone(), heads);
         }
         Ok(Self { languages, by_name })
@@ -95,33 +106,16 @@ impl Heads {
         self.loaded(name, language).map(|loaded| loaded.path.as_path())
     }
 
-    /// [`Error::Model`] if one of them was trained on embeddings of another encoder than that of
-    /// `digest`.
+    /// As [`Loaded::check_encoder`], of all of them.
     pub(crate) fn check_encoder(&self, digest: &str) -> Result<()> {
-        for (path, head) in self.of_embeddings() {
-            if let Some(provenance) = &head.card().provenance
-                && provenance.encoder_digest != digest
-            {
-                let trained = &provenance.encoder_digest;
-                let reason = format!(
-                    "was trained on embeddings of the encoder {trained}, these are of {digest}"
-                );
-                return Err(Error::model(path, reason));
-            }
-        }
-        Ok(())
+        let mut all = self.by_name.values().flat_map(ByLanguage::values);
+        all.try_for_each(|loaded| loaded.check_encoder(digest))
     }
 
     /// Whether the heads `name` score texts.
     pub fn is_text(&self, name: &str) -> bool {
         let mut heads = self.by_name.get(name).into_iter().flat_map(ByLanguage::values);
         heads.any(|loaded| loaded.head.as_text().is_some())
-    }
-
-    /// The heads that score embeddings, and where each came from.
-    fn of_embeddings(&self) -> impl Iterator<Item = (&Path, &Head)> {
-        let all = self.by_name.values().flat_map(ByLanguage::values);
-        all.filter_map(|loaded| Some((loaded.path.as_path(), loaded.head.as_embedding()?)))
     }
 
     /// Documents that the heads `name` are best given at once.
@@ -188,12 +182,62 @@ pub fn check_files(config: &RunConfig) -> Result<()> {
     for (name, head) in &config.heads {
         let path = head.path.as_deref().unwrap_or_default();
         // Which languages there are is known when all is embedded.
-        if !path.contains("{lang}") && !Path::new(path).is_file() {
-            let reason = format!("the file of the head `{name}` does not exist");
-            return Err(Error::Missing { path: path.to_owned(), reason });
+        if !path.contains(LANG) && !Path::new(path).is_file() {
+            return Err(no_head(name, head, &BTreeSet::new()));
         }
     }
     Ok(())
+}
+
+/// Loads every head called `name` that serves one of `languages` and hands it to `take`, with that
+/// language or [`ALL_LANGUAGES`].
+pub(super) fn for_each_head(
+    run: Option<&RunDir>,
+    name: &str,
+    config: &HeadConfig,
+    languages: &BTreeSet<String>,
+    take: &mut dyn FnMut(&str, Loaded) -> Result<()>,
+) -> Result<()> {
+    let (mut of_texts, mut of_embeddings) = (0, 0);
+    for language in languages.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
+        let Some(path) = head_path(run, name, config, language) else { continue };
+        let head = AnyHead::load(&path, name, config, language)?;
+        match &head {
+            AnyHead::Text(_) => of_texts += 1,
+            AnyHead::Embedding(_) => of_embeddings += 1,
+        }
+        take(language, Loaded { path, head })?;
+    }
+    if of_texts > 0 && of_embeddings > 0 {
+        let reason = "is of fastText models and of other heads; that takes two names";
+        return Err(Error::config(format!("heads.{name}.path"), reason));
+    }
+    if of_texts + of_embeddings > 0 { Ok(()) } else { Err(no_head(name, config, languages)) }
+}
+
+/// [`Error::Missing`]: the head `name` has no file for any of `languages`.
+fn no_head(name: &str, config: &HeadConfig, languages: &BTreeSet<String>) -> Error {
+    let languages = in_words(languages);
+    let (path, reason) = match &config.path {
+        None => (format!("heads/{name}"), format!("the head is trained for none of {languages}")),
+        Some(path) if path.contains(LANG) => {
+            (path.clone(), format!("the head `{name}` has no file for any of {languages}"))
+        }
+        Some(path) => (path.clone(), format!("the file of the head `{name}` does not exist")),
+    };
+    Error::Missing { path, reason }
+}
+
+/// Languages that a message names.
+const MAX_NAMED: usize = 10;
+
+/// `languages` for a message: `the languages deu_Latn, fra_Latn`.
+pub(super) fn in_words(languages: &BTreeSet<String>) -> String {
+    let named: Vec<&str> = languages.iter().take(MAX_NAMED).map(String::as_str).collect();
+    match languages.len() - named.len() {
+        0 => format!("the languages {}", named.join(", ")),
+        more => format!("the languages {} and {more} more", named.join(", ")),
+    }
 }
 
 /// The file of a head, if it exists: trained in this run, or the configured path.
@@ -206,9 +250,7 @@ fn head_path(
     let path = match &config.path {
         None if config.kind == HeadKind::FastText => run?.text_head_file(name, language),
         None => run?.head_file(name, language),
-        Some(template) if template.contains("{lang}") => {
-            template.replace("{lang}", language).into()
-        }
+        Some(template) if template.contains(LANG) => template.replace(LANG, language).into(),
         Some(path) if language == ALL_LANGUAGES => path.into(),
         Some(_) => return None,
     };

@@ -3,20 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use rayon::prelude::*;
 use serde_json::{Value, json};
 
+use super::score::in_words;
 use super::{ALL_LANGUAGES, Context, Pieces};
-use crate::config::{Chunks, HeadConfig, HeadKind};
+use crate::config::{Chunks, HeadConfig, HeadKind, RunConfig};
 use crate::encoder::Model;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fasttext::FastTextHead;
 use crate::head::{Card, Head};
-use crate::input::{InputFile, LabelledTexts, read_labelled};
+use crate::input::{
+    InputFile, LabelledTexts, SampleColumns, Split, for_each_sample, read_labelled,
+};
+use crate::progress::Stop;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage};
 use crate::store::{FileStamp, round_to, write_atomic};
 use crate::train::{
-    Provenance, Samples, TextSamples, TextTrainingRequest, TrainingRequest, train_head,
-    train_text_head,
+    Provenance, Samples, TextSamples, TextTrainingRequest, TrainingRequest, check_labels,
+    train_head, train_text_head,
 };
 
 /// A head to train: its name, settings, language and samples.
@@ -38,11 +43,30 @@ impl Job<'_> {
     fn key(&self) -> String {
         format!("{}/{}", self.name, self.language)
     }
+
+    /// As [`check_labels`]; the error says where the samples come from.
+    fn check(&self, labels: &[(bool, Option<Split>)]) -> Result<()> {
+        check_labels(self.name, &self.language, labels).map_err(|error| match error {
+            Error::Training { head, language, reason } => {
+                let files: Vec<String> =
+                    self.files.iter().map(|file| file.path.display().to_string()).collect();
+                let (first, more) = (&files[0], files.len() - 1);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let reason = format!("{reason}; they are read from {first}{more}");
+                Error::Training { head, language, reason }
+            }
+            other => other,
+        })
+    }
 }
 
 /// Trains every head that has samples and is not trained yet, for the languages of the run.
 pub fn train(context: Context<'_>) -> Result<()> {
-    let jobs = jobs(context)?;
+    if to_train(context.config).next().is_none() {
+        tracing::info!("no head is to be trained: all of them come from files");
+        return Ok(());
+    }
+    let jobs = jobs(context.config, corpus_languages(context)?.as_ref())?;
     if jobs.is_empty() {
         tracing::warn!(
             "no head has labelled samples for a language of the corpus; nothing to train"
@@ -76,16 +100,21 @@ pub fn train(context: Context<'_>) -> Result<()> {
 
 /// Keys of the heads to train.
 pub(crate) fn keys(context: Context<'_>) -> Result<Vec<String>> {
-    Ok(jobs(context)?.iter().map(Job::key).collect())
+    let languages = corpus_languages(context)?;
+    Ok(jobs(context.config, languages.as_ref())?.iter().map(Job::key).collect())
 }
 
-fn jobs(context: Context<'_>) -> Result<Vec<Job<'_>>> {
-    let languages = corpus_languages(context)?;
+/// The heads that are trained, not loaded.
+fn to_train(config: &RunConfig) -> impl Iterator<Item = (&String, &HeadConfig)> {
+    config.heads.iter().filter(|(_, head)| !head.train.is_empty())
+}
+
+/// What is to be trained for `languages`; `None` stands for all that there are samples of.
+fn jobs<'a>(config: &'a RunConfig, languages: Option<&BTreeSet<String>>) -> Result<Vec<Job<'a>>> {
     let mut jobs = Vec::new();
-    for (name, head) in context.config.heads.iter().filter(|(_, h)| !h.train.is_empty()) {
+    for (name, head) in to_train(config) {
         for (language, files) in super::head_sources(name, head)? {
-            if language == ALL_LANGUAGES
-                || languages.as_ref().is_none_or(|known| known.contains(&language))
+            if language == ALL_LANGUAGES || languages.is_none_or(|known| known.contains(&language))
             {
                 let digests = files.iter().map(InputFile::fingerprint).collect::<Result<_>>()?;
                 jobs.push(Job { name, head, language, files, digests });
@@ -97,12 +126,52 @@ fn jobs(context: Context<'_>) -> Result<Vec<Job<'_>>> {
     Ok(jobs)
 }
 
-/// Languages of the embedded corpus; `None` where heads are trained without one.
+/// Languages of the corpus: as planned where that tells them, so that heads are trained before it is
+/// embedded; else those of the embedded documents. `None` where heads are trained without a corpus.
 fn corpus_languages(context: Context<'_>) -> Result<Option<BTreeSet<String>>> {
-    if context.config.input.files.is_empty() {
+    let Context { config, run, .. } = context;
+    if config.input.files.is_empty() {
         return Ok(None);
     }
-    super::languages_of(context.run).map(Some)
+    let plan = if run.has_plan() { run.plan()? } else { super::plan::plan(config)? };
+    match super::planned_languages(config, &plan) {
+        None => super::languages_of(run).map(Some),
+        known => Ok(known),
+    }
+}
+
+/// Reads the samples of every head that is to be trained for `languages` (`None`: of all) and is not
+/// in `run`, and checks that it can be trained on them; keeps none of them.
+///
+/// # Errors
+/// [`Error::Missing`] for a head without samples for any language; those of reading;
+/// [`Error::Training`] as [`check_labels`].
+pub(crate) fn check_samples(
+    config: &RunConfig,
+    languages: Option<&BTreeSet<String>>,
+    run: Option<&RunDir>,
+    stop: &Stop,
+) -> Result<()> {
+    let jobs = jobs(config, languages)?;
+    let mut without = to_train(config).filter(|(name, _)| jobs.iter().all(|job| job.name != *name));
+    if let (Some((name, head)), Some(languages)) = (without.next(), languages) {
+        let reason = format!("the head `{name}` has samples for none of {}", in_words(languages));
+        return Err(Error::Missing { path: head.train.join(", "), reason });
+    }
+    let check = |job: &Job<'_>| {
+        if run.map_or(Ok(false), |run| run.is_done(Stage::Train, &job.key()))? {
+            return Ok(());
+        }
+        let columns = SampleColumns { label: job.head.label(), source: None, language: None };
+        let mut labels = Vec::new();
+        for_each_sample(&job.files, &config.input, columns, &mut |sample| {
+            labels.push((sample.label, sample.split));
+            stop.check()
+        })?;
+        job.check(&labels)
+    };
+    // Of several errors the first in the order of the heads.
+    jobs.par_iter().map(check).collect::<Vec<_>>().into_iter().collect()
 }
 
 fn settings(context: Context<'_>, jobs: &[Job<'_>], model: Option<&Model>) -> Value {
@@ -203,12 +272,14 @@ pub fn card(run: &RunDir, name: &str, head: &HeadConfig, language: &str) -> Resu
     Head::load(&path, name, head).map(|head| Some(head.card().clone()))
 }
 
-/// The samples of a head.
+/// The samples of a head, of both classes.
 fn labelled(context: Context<'_>, job: &Job<'_>) -> Result<LabelledTexts> {
     let labelled = read_labelled(&job.files, &context.config.input, job.head.label())?;
     if labelled.skipped > 0 {
         tracing::warn!(head = job.name, skipped = labelled.skipped, "samples without text");
     }
+    let labels: Vec<_> = labelled.samples.iter().map(|s| (s.label, s.split)).collect();
+    job.check(&labels)?;
     Ok(labelled)
 }
 

@@ -186,6 +186,22 @@ fn count(labels: &[bool], rows: &[usize]) -> ClassCounts {
     ClassCounts { positive, negative: rows.len() - positive }
 }
 
+/// Checks that samples can be learned from, as far as their classes and the splits that they name for
+/// themselves tell, before anything is embedded.
+///
+/// # Errors
+/// [`Error::Training`] for the head `name` of `language`.
+pub fn check_labels(name: &str, language: &str, labels: &[(bool, Option<Split>)]) -> Result<()> {
+    let error = |reason: String| untrainable(name, language, reason);
+    let count = |wanted: &dyn Fn(Option<Split>) -> bool| {
+        let of = |class| labels.iter().filter(|(l, split)| *l == class && wanted(*split)).count();
+        ClassCounts { positive: of(true), negative: of(false) }
+    };
+    check_classes(error, "", count(&|_| true), labels.len(), 0)?;
+    let learned = count(&|split| split.is_none_or(|split| split == Split::Train));
+    check_classes(error, "of the training split ", learned, MIN_SAMPLES, 0)
+}
+
 /// [`Error::Training`] with the counts unless there are enough samples of both classes.
 fn check_classes(
     error: impl Fn(String) -> Error,
@@ -198,9 +214,13 @@ fn check_classes(
     if num_samples >= MIN_SAMPLES && positive > 0 && negative > 0 {
         return Ok(());
     }
+    let excluded = match excluded {
+        0 => String::new(),
+        more => format!(" ({more} more are not finite)"),
+    };
     Err(error(format!(
-        "{positive} positive and {negative} negative sample(s) {which}can be used ({excluded} more \
-         are not finite); at least {MIN_SAMPLES} of two classes are needed"
+        "{positive} positive and {negative} negative sample(s) {which}can be used{excluded}; needed \
+         are samples of both classes, at least {MIN_SAMPLES} in all"
     )))
 }
 

@@ -18,6 +18,7 @@ use crate::export::{ExportSpec, WriterOptions, export_schema};
 use crate::input::{Format, RowReader};
 use crate::run::{RunDir, Shard, Stage};
 use crate::select::Selection;
+pub(super) use place::warn_of_place;
 use shard::ShardExport;
 
 /// What is the same for all shards.

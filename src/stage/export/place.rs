@@ -5,10 +5,22 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::remote;
 use crate::run::Stage;
-use crate::stage::Context;
+use crate::stage::{Context, chain};
 
 /// Object that says whose the files beside it are.
 const OWNER: &str = "polysift.json";
+
+/// Says so if the store of `to` does not answer, long before there is something to export. No error: who
+/// may only write to a store is told nothing by it.
+pub(crate) fn warn_of_place(to: &str) {
+    match remote::stat(&format!("{}/{OWNER}", to.trim_end_matches('/'))) {
+        Ok(_) | Err(Error::Missing { .. }) => {}
+        Err(error) => {
+            let error = chain(&error);
+            tracing::warn!(to, %error, "the place of the export cannot be looked at");
+        }
+    }
+}
 
 /// Claims the place `to` for the results of this run. A run of the same settings, by which the files
 /// are the same, may write there too; `--redo` takes the place over.
