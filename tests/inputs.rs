@@ -124,6 +124,23 @@ fn where_a_column_tells_the_language_all_heads_that_are_there_are_looked_at() ->
 }
 
 #[test]
+fn heads_of_another_width_than_the_embeddings_of_the_input_are_told() -> TestResult {
+    let work = Workspace::new()?;
+    let rows = (0..20).map(|i| json!({"id": i, "text": text(i), "vectors": [[0.5, 0.25, 1.0]]}));
+    work.write_lines("embedded/a.jsonl", rows)?;
+    let wide = root().join("tests/golden/heads/quality.safetensors");
+    let settings = format!(
+        "[input]\nfiles = ['embedded']\nembeddings = 'vectors'\n[heads.q]\npath = '{}'\n",
+        wide.display()
+    );
+    work.write("run.toml", settings)?;
+    let width = contains("scores embeddings of 768 values, the corpus's have 3");
+    work.command("run", "out").assert().code(65).stderr(width);
+    assert!(!work.path("out").exists());
+    Ok(())
+}
+
+#[test]
 fn heads_are_trained_before_the_corpus_is_embedded() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "whole").assert().success();
