@@ -6,6 +6,7 @@ mod bad_input;
 mod cli;
 mod cluster;
 mod cuda;
+mod damage;
 mod dataset;
 mod device;
 mod encoder;

@@ -3,7 +3,6 @@
 //! Invariant: these columns have no nulls (`num_tokens`: none or only nulls), and all columns of a
 //! part have one length.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,14 +10,15 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, StringArray, UInt64Array};
 use arrow::array::{AsArray, RecordBatch, new_null_array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
-use super::atomic::{AtomicFile, FileStamp};
+use super::atomic::FileStamp;
+use super::checked::{self, CheckedFile};
+use super::pages::OpenPart;
 use crate::error::{Error, Result};
 
 /// Format named in [`Error::Decode`].
@@ -149,15 +149,13 @@ pub(super) fn write_part(
     properties: WriterProperties,
     batches: impl Iterator<Item = Result<Vec<ArrayRef>>>,
 ) -> Result<FileStamp> {
-    let file = AtomicFile::create(path)?;
-    let mut writer = ArrowWriter::try_new(file, Arc::clone(schema), Some(properties))
-        .map_err(|e| Error::write(path, e))?;
+    let mut writer = checked::create(path, Arc::clone(schema), properties)?;
     for columns in batches {
         let batch = RecordBatch::try_new(Arc::clone(schema), columns?)
             .map_err(|e| Error::write(path, e))?;
         writer.write(&batch).and_then(|()| writer.flush()).map_err(|e| Error::write(path, e))?;
     }
-    writer.into_inner().map_err(|e| Error::write(path, e))?.commit()
+    checked::finish(writer)
 }
 
 /// Schema of a part: the document columns, then `fields`.
@@ -166,15 +164,14 @@ pub(super) fn part_schema(fields: impl IntoIterator<Item = Field>) -> SchemaRef 
 }
 
 /// Opens the part `path`.
-pub(super) fn open(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>> {
-    let file = File::open(path).map_err(Error::io(path, "open"))?;
-    ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| Error::decode(path, PARQUET, e))
+pub(super) fn open(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<CheckedFile>> {
+    OpenPart::open(path)?.columns()
 }
 
 /// Calls `visit` with the batches of `builder`, at most `batch_rows` rows each; only the top-level
 /// columns `names` are decoded.
 pub(super) fn for_each_batch(
-    builder: ParquetRecordBatchReaderBuilder<File>,
+    builder: ParquetRecordBatchReaderBuilder<CheckedFile>,
     path: &Path,
     names: &[&str],
     batch_rows: usize,

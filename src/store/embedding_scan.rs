@@ -90,7 +90,7 @@ impl EmbeddingScan {
     pub(crate) fn documents(&self) -> Result<DocumentColumns> {
         let path = &self.part.path;
         let decode = |e: Box<dyn std::error::Error + Send + Sync>| Error::decode(path, PARQUET, e);
-        let builder = columns::open(path)?;
+        let builder = self.part.columns()?;
         let fields = columns::document_fields();
         let names = fields.iter().map(|field| field.name().as_str());
         let mask = ProjectionMask::columns(builder.parquet_schema(), names);

@@ -1,13 +1,14 @@
 //! What a run leaves on disk: whole files with their digests, and the two kinds of part files.
 //!
-//! Owns atomic writing ([`AtomicFile`]), the embedding parts ([`EmbeddingRows`]) and the score
-//! parts ([`ScoreRows`]). Does not know where a part lies, which shard it belongs to or whether it
+//! Owns atomic writing ([`AtomicFile`]), the embedding parts ([`EmbeddingRows`]), the score parts
+//! ([`ScoreRows`]) and the checksums of both. Does not know where a part lies, which shard it belongs to or whether it
 //! is done: that is the run directory's business.
 //!
 //! Invariants: a file has its final name only when all its bytes are on disk; the rows of a part
-//! are in the order of the input; the same rows give the same bytes.
+//! are in the order of the input; the same rows give the same bytes; what a part gives is what was written.
 
 mod atomic;
+mod checked;
 mod columns;
 mod embedding_scan;
 mod embeddings;

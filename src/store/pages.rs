@@ -3,79 +3,48 @@
 //! Owns how the bytes of a page become f32. Reads what this crate writes: data pages of version 1,
 //! values as byte streams.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
 use parquet::basic::{Encoding, LogicalType, Type};
 use parquet::column::page::{Page, PageReader};
-use parquet::errors::Result as ParquetResult;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
-use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use polysift_kernels::{Isa, join_f16, join_f32};
 
+use super::checked::CheckedFile;
 use super::columns::PARQUET;
 use super::levels::Levels;
 use crate::error::{Error, Result};
-
-/// Bytes at the end of a part that are read when it is opened: the footer, and all logits and scores
-/// of a part of the usual size (16,384 rows), which lie before it.
-const TAIL_BYTES: u64 = 144 * 1024;
-/// Bytes read to find the header of a page that lies before the tail.
-const HEADER_BYTES: u64 = 1 << 13;
-
-/// A part of which the end is in memory.
-#[derive(Debug)]
-struct PartBytes {
-    file: File,
-    length: u64,
-    tail: Bytes,
-}
-
-impl Length for PartBytes {
-    fn len(&self) -> u64 {
-        self.length
-    }
-}
-
-impl ChunkReader for PartBytes {
-    type T = bytes::buf::Reader<Bytes>;
-
-    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
-        let end = (start + HEADER_BYTES).min(self.length);
-        Ok(self.get_bytes(start, end.saturating_sub(start) as usize)?.reader())
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
-        match start.checked_sub(self.length - self.tail.len() as u64) {
-            Some(at) => self.tail.get_bytes(at, length),
-            None => self.file.get_bytes(start, length),
-        }
-    }
-}
 
 /// An open part: its footer is read and valid.
 #[derive(Debug, Clone)]
 pub(super) struct OpenPart {
     pub(super) path: PathBuf,
     pub(super) footer: Arc<ParquetMetaData>,
-    bytes: Arc<PartBytes>,
+    bytes: CheckedFile,
 }
 
 impl OpenPart {
     /// Opens the part `path`.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
-        let length = file.metadata().map_err(Error::io(path, "stat"))?.len();
-        let tail = length.min(TAIL_BYTES);
-        let decode = |e| Error::decode(path, PARQUET, e);
-        let tail = file.get_bytes(length - tail, tail as usize).map_err(decode)?;
-        let bytes = PartBytes { file, length, tail };
+        let bytes = CheckedFile::open(path)?;
         let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip);
-        let footer = Arc::new(reader.parse_and_finish(&bytes).map_err(decode)?);
-        Ok(Self { path: path.to_owned(), footer, bytes: Arc::new(bytes) })
+        let footer = reader.parse_and_finish(&bytes);
+        let footer = Arc::new(footer.map_err(|e| Error::decode(path, PARQUET, e))?);
+        Ok(Self { path: path.to_owned(), footer, bytes })
+    }
+
+    /// A reader of its columns as those of arrow.
+    pub(super) fn columns(&self) -> Result<ParquetRecordBatchReaderBuilder<CheckedFile>> {
+        let footer =
+            ArrowReaderMetadata::try_new(Arc::clone(&self.footer), ArrowReaderOptions::new());
+        let footer = footer.map_err(|e| Error::decode(&self.path, PARQUET, e))?;
+        Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(self.bytes.clone(), footer))
     }
 
     /// Number of rows.
@@ -116,7 +85,7 @@ pub(super) struct FloatPages {
     max_levels: (i16, i16),
     is_half: bool,
     next_group: usize,
-    reader: Option<SerializedPageReader<PartBytes>>,
+    reader: Option<SerializedPageReader<CheckedFile>>,
 }
 
 impl FloatPages {
@@ -138,7 +107,7 @@ impl FloatPages {
                     return Ok(None);
                 };
                 let rows = group.num_rows().max(0) as usize;
-                let bytes = Arc::clone(&self.part.bytes);
+                let bytes = Arc::new(self.part.bytes.clone());
                 let reader =
                     SerializedPageReader::new(bytes, group.column(self.column), rows, None);
                 self.reader = Some(reader.map_err(|e| self.damaged(e))?);

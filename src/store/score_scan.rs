@@ -96,7 +96,7 @@ impl ScoreScan {
     /// batches of [`BLOCK_ROWS`] rows.
     pub(crate) fn documents(&self, names: &[&str], first_row: usize) -> Result<DocumentBatches> {
         let path = &self.part.path;
-        let builder = columns::open(path)?;
+        let builder = self.part.columns()?;
         let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().copied());
         let reader = builder
             .with_projection(mask)

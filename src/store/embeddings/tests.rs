@@ -164,7 +164,7 @@ fn columns_that_do_not_fit_together_are_refused() -> Result<(), Box<dyn StdError
 fn a_file_that_is_no_embedding_part_is_an_error_that_names_it() -> Result<(), Box<dyn StdError>> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("part");
-    assert!(matches!(read_embeddings(&path), Err(Error::Io { .. })));
+    assert!(matches!(read_embeddings(&path), Err(Error::Missing { .. })));
     std::fs::write(&path, b"PAR1 not really")?;
     assert!(matches!(read_embeddings(&path), Err(Error::Decode { .. })));
     write_scores(&path, &crate::store::ScoreRows::default(), 1)?;

@@ -17,7 +17,8 @@ use parquet::schema::types::ColumnPath;
 use super::{ELEMENT, EMBEDDINGS, HIDDEN_SIZE, embeddings_array, embeddings_type};
 use crate::config::EmbeddingDtype;
 use crate::error::{Error, Result};
-use crate::store::atomic::{AtomicFile, FileStamp};
+use crate::store::atomic::FileStamp;
+use crate::store::checked::{self, CheckedWriter};
 use crate::store::columns;
 
 /// Most rows of a row group.
@@ -50,7 +51,7 @@ pub struct EmbeddingRow<'a> {
 
 /// Writes a part row by row.
 pub struct EmbeddingWriter {
-    writer: ArrowWriter<AtomicFile>,
+    writer: ArrowWriter<CheckedWriter>,
     schema: SchemaRef,
     dtype: EmbeddingDtype,
     slice: Slice,
@@ -102,9 +103,7 @@ impl EmbeddingWriter {
         let properties = columns::split_floats(columns::properties(path, zstd)?, leaf.clone())
             .set_column_statistics_enabled(leaf, EnabledStatistics::None)
             .build();
-        let file = AtomicFile::create(path)?;
-        let writer = ArrowWriter::try_new(file, Arc::clone(&schema), Some(properties))
-            .map_err(|e| Error::write(path, e))?;
+        let writer = checked::create(path, Arc::clone(&schema), properties)?;
         Ok(Self { writer, schema, dtype, slice: Slice::new(), hidden_size: 0, group: (0, 0) })
     }
 
@@ -168,7 +167,6 @@ impl EmbeddingWriter {
         }
         let hidden_size = KeyValue::new(HIDDEN_SIZE.into(), self.hidden_size.to_string());
         self.writer.append_key_value_metadata(hidden_size);
-        let path = self.writer.inner().path().to_owned();
-        self.writer.into_inner().map_err(|e| Error::write(&path, e))?.commit()
+        checked::finish(self.writer)
     }
 }
