@@ -76,6 +76,30 @@ fn verify_misses_no_file_of_the_thresholds_and_no_marker() -> TestResult {
 }
 
 #[test]
+fn verify_names_what_the_run_did_not_write() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    for foreign in [
+        "export/deu_Latn/b.parquet",
+        "removed/quality/deu_Latn/a.parquet",
+        "embeddings/deu_Latn/a/part-00002.parquet",
+        "scores/quality/deu_Latn/a/part-00000 (copy).parquet",
+        "heads/quality/ita_Latn.safetensors",
+        "thresholds/notes.txt",
+    ] {
+        work.write(&format!("out/{foreign}"), b"")?;
+        let mut verify = polysift();
+        verify.arg("verify").arg(work.path("out"));
+        verify.assert().code(65).stdout(contains(foreign));
+        std::fs::remove_file(work.path("out").join(foreign))?;
+    }
+    // What a killed process leaves is swept up by the next one, and read by nobody.
+    work.write("out/export/deu_Latn/.a.parquet.17-0.tmp", b"")?;
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    Ok(())
+}
+
+#[test]
 fn an_output_that_is_gone_is_made_again() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").assert().success();

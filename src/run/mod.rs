@@ -52,7 +52,7 @@ pub use worker::Worker;
 
 use crate::error::{Error, Result};
 use crate::remote::is_url;
-use crate::store::{FileStamp, write_atomic};
+use crate::store::{FileStamp, is_temporary, write_atomic};
 
 /// Stages in the order in which they depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -229,6 +229,20 @@ impl RunDir {
                 if kind.is_dir() { pending.push(name) } else { files.push(name) }
             }
         }
+        Ok(files)
+    }
+
+    /// Paths of the files that `stage` left, in the folders where each has a marker that stands for it.
+    pub fn stored_files(&self, stage: Stage) -> Result<Vec<String>> {
+        let mut files = Vec::new();
+        for folder in stage.outputs().iter().filter(|folder| **folder != "rejects") {
+            let names = self
+                .tree(folder)?
+                .into_iter()
+                .filter(|path| !is_temporary(path.rsplit('/').next().unwrap_or_default()));
+            files.extend(names.map(|name| format!("{folder}/{name}")));
+        }
+        files.sort();
         Ok(files)
     }
 

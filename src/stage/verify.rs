@@ -1,6 +1,6 @@
-//! Holds a run against itself: files present and unchanged, counts adding up, cuts recomputed.
+//! Holds a run against itself: its files and no others, unchanged; counts adding up; cuts recomputed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rayon::prelude::*;
 
@@ -32,8 +32,13 @@ pub struct Verified {
 pub fn verify(context: Context<'_>) -> Result<Verified> {
     let run = context.run;
     let plan = run.plan()?;
-    let mut checks =
-        Checks { context, begun: Vec::new(), verified: Verified::default(), files: Vec::new() };
+    let mut checks = Checks {
+        context,
+        begun: Vec::new(),
+        incomplete: BTreeSet::new(),
+        verified: Verified::default(),
+        files: Vec::new(),
+    };
     checks.frozen()?;
     checks.verified.problems.extend(problems(&plan.shards, |shard| {
         context.stop.check()?;
@@ -52,6 +57,7 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
         checks.marker(Stage::Threshold, ALL_LANGUAGES);
         checks.cuts()?;
     }
+    checks.foreign()?;
     let Checks { mut verified, files, .. } = checks;
     verified.files = files.len() as u64;
     verified.problems.extend(problems(&files, |file| {
@@ -66,6 +72,8 @@ struct Checks<'a> {
     context: Context<'a>,
     /// Stages with frozen settings; a stage that was begun has to be complete.
     begun: Vec<Stage>,
+    /// Stages of which a marker is missing.
+    incomplete: BTreeSet<Stage>,
     verified: Verified,
     /// Files that markers stand for.
     files: Vec<PartFile>,
@@ -103,6 +111,7 @@ impl Checks<'_> {
             Err(error) => super::chain(&error),
         };
         self.verified.problems.push(problem);
+        self.incomplete.insert(stage);
         None
     }
 
@@ -158,6 +167,18 @@ impl Checks<'_> {
             if whole.rows == 0 && round > 0 {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Files that no marker stands for; those of a stage in work may get theirs yet.
+    fn foreign(&mut self) -> Result<()> {
+        let known: HashSet<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
+        for stage in Stage::ALL.into_iter().filter(|stage| !self.incomplete.contains(stage)) {
+            let found = self.context.run.stored_files(stage)?;
+            let foreign = found.into_iter().filter(|path| !known.contains(path.as_str()));
+            let problem = |path: String| format!("{path}: nothing of this run wrote it; remove it");
+            self.verified.problems.extend(foreign.map(problem));
         }
         Ok(())
     }
@@ -258,7 +279,11 @@ fn wrong_file(run: &RunDir, file: &PartFile) -> Result<Option<String>> {
         stamp(&run.path(&file.path))? == file.stamp
     };
     if !is_same {
-        return Ok(Some(format!("{}: changed since it was written", file.path)));
+        let remedy = match is_url(&file.path) {
+            true => "",
+            false => "; remove it, and `polysift run` makes it again",
+        };
+        return Ok(Some(format!("{}: changed since it was written{remedy}", file.path)));
     }
     let is_exported = is_url(&file.path)
         || ["export/", "removed/"].iter().any(|folder| file.path.starts_with(folder));

@@ -246,7 +246,7 @@ fn temporary_name(name: &str) -> String {
 }
 
 /// Whether [`temporary_name`] can have made `name`.
-fn is_temporary(name: &str) -> bool {
+pub(crate) fn is_temporary(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     name.strip_prefix('.')
         .and_then(|rest| rest.strip_suffix(TEMPORARY_SUFFIX))

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::input::Content;
 
 pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
-pub(crate) use atomic::{boundary, remove_temporaries_of};
+pub(crate) use atomic::{boundary, is_temporary, remove_temporaries_of};
 pub(crate) use columns::NUM_TOKENS;
 pub(crate) use embedding_scan::{DocumentColumns, EmbeddingBlock, EmbeddingScan};
 pub use embeddings::{
