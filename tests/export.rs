@@ -1,7 +1,5 @@
 //! The export as a whole: assembled, written, read back, killed, out of space.
 
-#[path = "export/copy.rs"]
-mod copy;
 #[path = "export/faults.rs"]
 mod faults;
 #[path = "export/golden.rs"]

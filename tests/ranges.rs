@@ -132,6 +132,6 @@ fn a_file_in_three_ranges_has_the_rows_scores_and_exports_of_the_whole() -> Test
 }
 
 #[test]
-fn row_groups_that_are_kept_whole_are_exported_once() -> TestResult {
+fn a_file_of_which_all_is_kept_has_the_same_in_three_ranges() -> TestResult {
     check(1.0, false)
 }

@@ -1,10 +1,14 @@
 //! Other shapes of the job: languages from columns, stored embeddings, layouts, cosine heads, two cuts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::datatypes::Float64Type;
 use arrow::record_batch::RecordBatch;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::properties::WriterProperties;
 use serde_json::json;
 
 use crate::util::{TestResult, Workspace, polysift, read_parquet, text};
@@ -81,6 +85,29 @@ fn a_nested_export_holds_everything_but_text_and_id_in_metadata() -> TestResult 
     for name in ["n", "embeddings", "quality_score", "quality_retention"] {
         assert_eq!(metadata.column_by_name(name).ok_or(name)?.null_count(), 0, "{name}");
     }
+    Ok(())
+}
+
+#[test]
+fn small_row_groups_of_parquet_become_large_ones() -> TestResult {
+    let work = Workspace::new()?;
+    let texts: StringArray = (0..300).map(|i| Some(text(i))).collect();
+    let batch = RecordBatch::try_from_iter([("text", Arc::new(texts) as ArrayRef)])?;
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(1)).build();
+    let file = std::fs::File::create(work.path("small.parquet"))?;
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties))?;
+    writer.write(&batch)?;
+    assert_eq!(writer.close()?.num_row_groups(), 300);
+    work.command("run", "out")
+        .args(["small.parquet", "--language", "fra_Latn", "--retention", "quality=1"])
+        .args(["--train-on", "quality=samples/fra_Latn.jsonl"])
+        .assert()
+        .success();
+    let path = work.path("out/export/small.parquet");
+    let footer = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path)?)?;
+    assert_eq!(footer.metadata().num_row_groups(), 1);
+    let exported = read_parquet(&path)?;
+    assert_eq!(exported.column_by_name("text"), batch.column_by_name("text"));
     Ok(())
 }
 

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float64Array, RecordBatch, RecordBatchOptions,
-    StructArray,
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, RecordBatch, StructArray,
 };
 use arrow::compute::nullif;
-use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 
 use super::layout::{Column, Plan, Source};
@@ -35,27 +34,6 @@ pub fn assemble(
         columns.push(Arc::new(metadata.map_err(|e| shape(e.to_string()))?));
     }
     RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| shape(e.to_string()))
-}
-
-/// The new columns alone of the flat layout, for `num_rows` rows: index in the export, field, values.
-/// Extras that do not fit the rows, or an input `schema` that does not fit the export, are an
-/// [`Error::Shape`].
-pub fn assemble_new(
-    num_rows: usize,
-    extras: &RowExtras,
-    schema: &Schema,
-    spec: &ExportSpec,
-) -> Result<Vec<(usize, FieldRef, ArrayRef)>> {
-    let plan = Plan::new(schema, spec).map_err(|m| shape(m.reason))?;
-    let options = RecordBatchOptions::new().with_row_count(Some(num_rows));
-    let empty = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)
-        .map_err(|e| shape(e.to_string()))?;
-    let is_new = |(_, column): &(usize, &Column)| !matches!(column.source, Source::Input(_));
-    let new = plan.top.iter().enumerate().filter(is_new);
-    new.map(|(index, column)| {
-        Ok((index, Arc::clone(&column.field), array(&empty, extras, &column.source, spec)?))
-    })
-    .collect()
 }
 
 /// The values of one exported column.
@@ -120,7 +98,7 @@ mod tests {
 
     use arrow::array::{Int64Array, NullArray, StringArray};
     use arrow::buffer::NullBuffer;
-    use arrow::datatypes::{DataType, Field, Fields, Float64Type, Int64Type};
+    use arrow::datatypes::{DataType, Field, Fields, Float64Type, Int64Type, Schema};
 
     use super::*;
     use crate::export::export_schema;

@@ -2,24 +2,20 @@
 //!
 //! Owns the layout of the exported columns ([`export_schema`]), putting rows together
 //! ([`assemble`]) and the files ([`ExportWriter`]). Does not choose rows and does not read inputs:
-//! it is given record batches that hold only the rows to export, or row groups to copy
-//! ([`InputGroups`], which says when that is possible).
+//! it is given record batches that hold only the rows to export.
 //!
-//! Invariants: no input column is lost or changes type; the bytes of the files depend on the rows,
-//! the settings and the row groups that are copied, not on how the rows were cut into batches.
+//! Invariants: no input column is lost or changes type; the bytes of the files depend on the rows and
+//! the settings, not on how the rows were cut into batches.
 
 mod assemble;
-mod copy;
 mod layout;
-mod sink;
 mod size;
 mod target;
 mod writer;
 
 use crate::config::{EmbeddingDtype, Layout};
 
-pub use assemble::{assemble, assemble_new};
-pub use copy::{CopiedGroup, InputGroups};
+pub use assemble::assemble;
 pub use layout::export_schema;
 pub use writer::{ExportWriter, ExportedFile, WriterOptions};
 

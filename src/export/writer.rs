@@ -1,18 +1,16 @@
 //! The exported Parquet files.
 //!
 //! Rows are gathered into pieces that end after a number of rows or bytes, whatever batches they
-//! came in; row groups and files end where a piece ends. So the same rows give the same bytes. A row
-//! group that is copied (see `copy`) begins and ends where the input's does.
+//! came in; row groups and files end where a piece ends. So the same rows give the same bytes.
 //! Pages end by content (content-defined chunking), so that files with most rows in common share
-//! most of their bytes on a deduplicating store; after the first copied row group of a file, which
-//! shares its bytes with the input, they end by size.
+//! most of their bytes on a deduplicating store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-use arrow::datatypes::{FieldRef, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding, LogicalType, Type, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -20,8 +18,6 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{CdcOptions, EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnDescriptor;
 
-use super::copy::{CopiedGroup, InputGroups};
-use super::sink::Sink;
 use super::size::{dense, row_bytes};
 use super::target::Target;
 use crate::error::{Error, Result};
@@ -88,7 +84,7 @@ struct Piece {
 struct OpenFile {
     path: PathBuf,
     rows: u64,
-    sink: Sink,
+    writer: ArrowWriter<Target>,
 }
 
 impl ExportWriter {
@@ -137,57 +133,6 @@ impl ExportWriter {
         Ok(())
     }
 
-    /// Ends the open row group and begins one whose input columns will be copied.
-    pub fn begin_copy(&mut self) -> Result<CopiedGroup> {
-        self.write_piece()?;
-        let OpenFile { path, rows, sink } = match self.open.take() {
-            Some(file) => file,
-            None => self.next_file()?,
-        };
-        let groups = sink.into_groups(&self.schema).map_err(|e| self.failed(&path, e))?;
-        let writers = groups.column_writers().map_err(|e| self.failed(&path, e))?;
-        self.group_bytes = 0;
-        self.open = Some(OpenFile { path, rows, sink: Sink::Groups(groups) });
-        Ok(CopiedGroup::new(writers))
-    }
-
-    /// Adds the next rows of the new columns (see [`super::assemble_new`]) to a row group that is
-    /// copied from `input`.
-    pub fn write_new(
-        &self,
-        copied: &mut CopiedGroup,
-        columns: &[(usize, FieldRef, ArrayRef)],
-        num_rows: usize,
-        input: &InputGroups,
-    ) -> Result<()> {
-        copied.write(columns, num_rows, input).map_err(|e| Error::write(&self.base, e))
-    }
-
-    /// Adds row group `index` of `input` with its new columns; other rows than the row group has, or
-    /// a call without [`ExportWriter::begin_copy`], are an [`Error::Shape`].
-    pub fn finish_copy(
-        &mut self,
-        copied: CopiedGroup,
-        input: &InputGroups,
-        index: usize,
-    ) -> Result<()> {
-        let (rows, expected) = (copied.rows(), input.num_rows(index));
-        let Some(OpenFile { path, rows: total, sink: Sink::Groups(groups) }) = &mut self.open
-        else {
-            return Err(Error::shape("export", "no row group was begun"));
-        };
-        if rows != expected {
-            let from = input.path().display();
-            let reason =
-                format!("{rows} rows for row group {index} of {from}, which has {expected}");
-            return Err(Error::shape("export", reason));
-        }
-        let appended = groups.append(copied, input, index).map_err(|e| Error::write(path, e));
-        input.file().failure().on(self.failure.on(appended))?;
-        *total += rows;
-        Ok(())
-    }
-
     /// Completes the files and gives them their names, in their order.
     pub fn finish(mut self) -> Result<Vec<ExportedFile>> {
         self.write_piece()?;
@@ -216,13 +161,13 @@ impl ExportWriter {
             None => self.next_file()?,
         };
         file.rows += piece.rows as u64;
-        file.sink.write(&rows).map_err(|e| self.failed(&file.path, e))?;
+        file.writer.write(&rows).map_err(|e| self.failed(&file.path, e))?;
         self.group_bytes += piece.bytes;
         if self.group_bytes >= self.options.row_group_bytes {
-            file.sink.flush().map_err(|e| self.failed(&file.path, e))?;
+            file.writer.flush().map_err(|e| self.failed(&file.path, e))?;
             self.group_bytes = 0;
         }
-        let file_bytes = file.sink.num_bytes();
+        let file_bytes = (file.writer.bytes_written() + file.writer.in_progress_size()) as u64;
         self.open = Some(file);
         if self.options.max_file_bytes.is_some_and(|max| file_bytes >= max) {
             self.close_file()?;
@@ -232,8 +177,8 @@ impl ExportWriter {
 
     /// Writes the footer of the open file, if there is one.
     fn close_file(&mut self) -> Result<()> {
-        if let Some(OpenFile { path, rows, sink }) = self.open.take() {
-            let file = sink.into_file().map_err(|e| self.failed(&path, e))?;
+        if let Some(OpenFile { path, rows, writer }) = self.open.take() {
+            let file = writer.into_inner().map_err(|e| self.failed(&path, e))?;
             self.full.push((file, rows));
             self.group_bytes = 0;
         }
@@ -256,7 +201,7 @@ impl ExportWriter {
         let schema = Arc::clone(&self.schema);
         let writer = ArrowWriter::try_new(file, schema, Some(self.properties.clone()))
             .map_err(|e| self.failed(&path, e))?;
-        Ok(OpenFile { path, rows: 0, sink: Sink::Rows(Box::new(writer)) })
+        Ok(OpenFile { path, rows: 0, writer })
     }
 }
 

@@ -87,7 +87,7 @@ impl InputFile {
 }
 
 /// The bytes of a column chunk; none where its footer entry makes no sense.
-pub(crate) fn stored_bytes(column: &ColumnChunkMetaData) -> Range<u64> {
+pub(super) fn stored_bytes(column: &ColumnChunkMetaData) -> Range<u64> {
     let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
     let end = start.saturating_add(column.compressed_size());
     u64::try_from(start).unwrap_or(0)..u64::try_from(end).unwrap_or(0)

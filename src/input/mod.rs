@@ -31,7 +31,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 pub use block::DocumentBlock;
-pub(crate) use content::{Content, stored_bytes};
+pub(crate) use content::Content;
+use content::stored_bytes;
 pub use discover::discover;
 pub use documents::{Document, DocumentReader};
 pub use facts::{FileFacts, RowGroup};

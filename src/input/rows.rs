@@ -40,7 +40,7 @@ pub struct RowReader {
 }
 
 enum Source {
-    Parquet { file: ParquetFile, batches: Box<Batches>, next_row: u64 },
+    Parquet { batches: Box<Batches>, next_row: u64 },
     Json(Box<JsonRows>),
 }
 
@@ -56,7 +56,7 @@ impl RowReader {
                 let parquet = ParquetFile::open(file)?;
                 let next_row = parquet.first_row();
                 let batches = Box::new(parquet.batches(ProjectionMask::all(), next_row)?);
-                (batches.schema(), Source::Parquet { file: parquet, batches, next_row })
+                (batches.schema(), Source::Parquet { batches, next_row })
             }
             Format::JsonLines(_) => {
                 let rows = JsonRows::open(file, config)?;
@@ -72,27 +72,13 @@ impl RowReader {
         self.schema.clone()
     }
 
-    /// Goes on with `row` of a Parquet file, without reading those before it; does nothing to
-    /// JSON lines.
-    ///
-    /// # Errors
-    /// [`Error::Decode`] when the file is damaged; [`Error::Io`].
-    pub fn skip_to(&mut self, row: u64) -> Result<()> {
-        if let Source::Parquet { file, batches, next_row } = &mut self.source {
-            let row = row.max(file.first_row());
-            **batches = file.batches(ProjectionMask::all(), row)?;
-            *next_row = row;
-        }
-        Ok(())
-    }
-
     /// The next rows, `None` at the end.
     ///
     /// # Errors
     /// [`Error::Decode`] when the file is damaged; [`Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         match &mut self.source {
-            Source::Parquet { batches, next_row, .. } => {
+            Source::Parquet { batches, next_row } => {
                 let Some(batch) = batches.next()? else { return Ok(None) };
                 let end = *next_row + batch.num_rows() as u64;
                 let rows = (*next_row..end).collect();

@@ -1,8 +1,6 @@
-//! One shard: input rows joined with what the run knows of them, written to the file of their fate. A
-//! row group of which every row is kept goes over undecoded where [`InputGroups`] allows it.
+//! One shard: input rows joined with what the run knows of them, written to the file of their fate.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::PathBuf;
 
 use arrow::array::{BooleanArray, RecordBatch};
@@ -12,24 +10,18 @@ use arrow::datatypes::SchemaRef;
 use super::Job;
 use super::sidecar::{Fate, Sidecars};
 use crate::error::{Error, Result};
-use crate::export::{ExportWriter, InputGroups, RowExtras, assemble, assemble_new, export_schema};
-use crate::input::{Format, RowReader};
+use crate::export::{ExportWriter, RowExtras, assemble, export_schema};
+use crate::input::RowReader;
 use crate::run::{PartFile, Shard, ShardMarker};
 
 /// What [`ShardMarker::counts`] calls the exported rows; reasons never have this name.
 const KEPT: &str = "kept";
-
-/// Rows whose new columns are encoded at a time, where a row group is copied.
-const COPIED_ROWS: usize = 1024;
 
 /// The export of a shard in progress.
 pub(super) struct ShardExport<'a> {
     job: &'a Job<'a>,
     shard: &'a Shard,
     reader: RowReader,
-    /// The row after the last one that was exported.
-    next_row: u64,
-    place: u64,
     sidecars: Sidecars<'a>,
     schema: SchemaRef,
     /// By [`KEPT`] or reason.
@@ -38,7 +30,6 @@ pub(super) struct ShardExport<'a> {
 }
 
 /// The rows of a batch that share a fate.
-#[derive(Default)]
 struct Group {
     mask: Vec<bool>,
     extras: RowExtras,
@@ -53,8 +44,6 @@ impl<'a> ShardExport<'a> {
             job,
             shard,
             reader,
-            next_row: shard.first_row(),
-            place,
             sidecars,
             schema,
             writers: BTreeMap::new(),
@@ -66,47 +55,8 @@ impl<'a> ShardExport<'a> {
     }
 
     pub(super) fn run(mut self) -> Result<ShardMarker> {
-        if let Some(groups) = self.input_groups()? {
-            let mut fates = Sidecars::fates(self.job, self.place, self.shard)?;
-            let mut looked_at = self.shard.first_row();
-            for (index, rows) in groups.copyable() {
-                let mut all_kept = true;
-                for row in looked_at..rows.end {
-                    let is_kept = fates.row(row)?.is_some_and(|k| matches!(k.fate, Fate::Kept(_)));
-                    all_kept &= is_kept || row < rows.start;
-                }
-                looked_at = rows.end;
-                if all_kept {
-                    self.export_rows(Some(rows.start))?;
-                    self.copy_group(&groups, index, rows.clone())?;
-                    self.reader.skip_to(rows.end)?;
-                }
-            }
-        }
-        self.export_rows(None)?;
-        self.finish()
-    }
-
-    /// The row groups that can go over as they are, where there are some.
-    fn input_groups(&self) -> Result<Option<InputGroups>> {
-        let input = self.shard.input()?;
-        if input.format != Format::Parquet {
-            return Ok(None);
-        }
-        let options = self.job.writer_options(None);
-        InputGroups::open(&input, &self.reader.schema(), &self.job.spec, &options)
-    }
-
-    /// Exports the rows from where the reader stands up to row `end`, or to the last.
-    fn export_rows(&mut self, end: Option<u64>) -> Result<()> {
-        let end = end.unwrap_or(u64::MAX);
-        while self.next_row < end {
-            let Some(mut block) = self.reader.next_batch()? else { break };
-            let wanted = block.rows.partition_point(|&row| row < end);
-            block.rows.truncate(wanted);
-            block.batch = block.batch.slice(0, wanted);
+        while let Some(block) = self.reader.next_batch()? {
             self.job.context.stop.check()?;
-            self.next_row = block.rows.last().map_or(end, |row| row + 1);
             for (fate, group) in self.group(&block.rows)? {
                 *self.marker.counts.entry(fate.clone()).or_default() +=
                     group.mask.iter().filter(|selected| **selected).count() as u64;
@@ -117,24 +67,7 @@ impl<'a> ShardExport<'a> {
             }
             self.job.context.progress.advance(block.rows.len() as u64, 0);
         }
-        Ok(())
-    }
-
-    /// Copies row group `index`, whose `rows` are all kept, and puts the new columns beside it.
-    fn copy_group(&mut self, groups: &InputGroups, index: usize, rows: Range<u64>) -> Result<()> {
-        let schema = self.reader.schema();
-        let mut copied = self.writer(KEPT)?.begin_copy()?;
-        for start in rows.clone().step_by(COPIED_ROWS) {
-            self.job.context.stop.check()?;
-            let some: Vec<u64> = (start..rows.end.min(start + COPIED_ROWS as u64)).collect();
-            let kept = self.group(&some)?.remove(KEPT).unwrap_or_default();
-            let columns = assemble_new(some.len(), &kept.extras, &schema, &self.job.spec)?;
-            self.writer(KEPT)?.write_new(&mut copied, &columns, some.len(), groups)?;
-            *self.marker.counts.entry(KEPT.to_owned()).or_default() += some.len() as u64;
-            self.job.context.progress.advance(some.len() as u64, 0);
-        }
-        self.next_row = rows.end;
-        self.writer(KEPT)?.finish_copy(copied, groups, index)
+        self.finish()
     }
 
     /// Looks every row up and sorts the rows by fate.

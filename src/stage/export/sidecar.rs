@@ -33,7 +33,6 @@ pub(super) struct Sidecars<'a> {
     job: &'a Job<'a>,
     place: u64,
     shard: &'a Shard,
-    with_embeddings: bool,
     heads: Vec<&'a str>,
     parts: Vec<PartFile>,
     next_part: usize,
@@ -58,31 +57,12 @@ impl Part {
 }
 
 impl<'a> Sidecars<'a> {
-    /// Sidecars with what is exported of them.
+    /// The sidecars of `shard`, whose place in the plan is `place`.
     pub(super) fn open(job: &'a Job<'a>, place: u64, shard: &'a Shard) -> Result<Self> {
-        Self::new(job, place, shard, job.spec.embeddings.is_some())
-    }
-
-    /// Sidecars that know the fates of rows but not their embeddings.
-    pub(super) fn fates(job: &'a Job<'a>, place: u64, shard: &'a Shard) -> Result<Self> {
-        Self::new(job, place, shard, false)
-    }
-
-    fn new(job: &'a Job<'a>, place: u64, shard: &'a Shard, with_embeddings: bool) -> Result<Self> {
         let heads = job.context.config.heads.keys().map(String::as_str).collect();
         let embedded = job.context.run.shard_marker(Stage::Embed, &shard.name)?;
         let parts = embedded.unwrap_or_default().files;
-        Ok(Self {
-            job,
-            place,
-            shard,
-            with_embeddings,
-            heads,
-            parts,
-            next_part: 0,
-            current: None,
-            cursor: 0,
-        })
+        Ok(Self { job, place, shard, heads, parts, next_part: 0, current: None, cursor: 0 })
     }
 
     /// What is known of `row`; rows are asked for in ascending order. `None`: the row was set aside.
@@ -112,7 +92,7 @@ impl<'a> Sidecars<'a> {
         context.stop.check()?;
         let index = self.next_part;
         let scores = read_part(context, self.job.scores, &self.heads, self.shard, index)?;
-        let wanted = self.with_embeddings || scores.is_empty();
+        let wanted = self.job.spec.embeddings.is_some() || scores.is_empty();
         let path = context.run.path(&self.parts[index].path);
         let embeddings = if wanted { Some(read_embeddings(&path)?) } else { None };
         if let (Some(e), Some(s)) = (&embeddings, scores.first())
