@@ -15,6 +15,7 @@ use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, RecordBatch, Strin
 use arrow::compute::{cast, concat, concat_batches};
 use arrow::datatypes::{DataType, Float32Type, Int32Type, Schema};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::parquet_to_arrow_schema;
 use parquet::basic::Encoding;
 use parquet::file::metadata::ParquetMetaData;
 use polysift::config::{EmbeddingDtype, Layout};
@@ -294,6 +295,10 @@ fn the_callers_metadata_and_the_page_index_are_in_the_file() -> TestResult {
     let pairs = metadata.file_metadata().key_value_metadata().ok_or("no pairs")?;
     let ours = pairs.iter().find(|pair| pair.key == "polysift").ok_or("not ours")?;
     assert_eq!(ours.value.as_deref(), Some("{\"run\":1}"));
+    // pyarrow looks only at the schema of arrow, which is one of the pairs.
+    let arrow = pairs.iter().filter(|pair| pair.key == "ARROW:schema").cloned().collect();
+    let schema = parquet_to_arrow_schema(metadata.file_metadata().schema_descr(), Some(&arrow))?;
+    assert_eq!(schema.metadata()["polysift"], "{\"run\":1}");
     let columns = metadata.row_group(0).columns();
     assert!(columns.iter().all(|c| c.column_index_offset().is_some()));
     assert!(columns.iter().all(|c| c.offset_index_offset().is_some()));

@@ -89,10 +89,12 @@ fn a_nested_export_holds_everything_but_text_and_id_in_metadata() -> TestResult 
 }
 
 #[test]
-fn small_row_groups_of_parquet_become_large_ones() -> TestResult {
+fn parquet_keeps_its_metadata_and_small_row_groups_become_large_ones() -> TestResult {
     let work = Workspace::new()?;
     let texts: StringArray = (0..300).map(|i| Some(text(i))).collect();
     let batch = RecordBatch::try_from_iter([("text", Arc::new(texts) as ArrayRef)])?;
+    let schema = batch.schema().as_ref().clone().with_metadata([("licence", "ODC-By")]);
+    let batch = batch.with_schema(Arc::new(schema))?;
     let properties = WriterProperties::builder().set_max_row_group_row_count(Some(1)).build();
     let file = std::fs::File::create(work.path("small.parquet"))?;
     let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties))?;
@@ -106,6 +108,7 @@ fn small_row_groups_of_parquet_become_large_ones() -> TestResult {
     let path = work.path("out/export/small.parquet");
     let footer = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path)?)?;
     assert_eq!(footer.metadata().num_row_groups(), 1);
+    assert_eq!(footer.schema().metadata()["licence"], "ODC-By");
     let exported = read_parquet(&path)?;
     assert_eq!(exported.column_by_name("text"), batch.column_by_name("text"));
     Ok(())

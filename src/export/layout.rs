@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 
-use super::ExportSpec;
+use super::{ExportSpec, metadata};
 use crate::config::Layout;
 use crate::error::{Error, Result};
 use crate::store::embeddings_type;
 
-/// The struct column that the flat layout opens and the nested layout makes.
-const METADATA: &str = "metadata";
+/// The struct column of datatrove, which the flat layout opens and the nested layout makes.
+pub(super) const METADATA: &str = "metadata";
 /// The column of embeddings.
 const EMBEDDINGS: &str = "embeddings";
 
@@ -55,17 +55,19 @@ pub(super) struct Misfit {
 }
 
 /// Schema of the export of an input file `path` with the schema `input`. A name that is taken
-/// twice and a type that Parquet cannot hold are an [`Error::Schema`]. Metadata of fields is
-/// kept; that of the schema describes the input file (pandas, Hugging Face, Spark) and is not.
+/// twice and a type that Parquet cannot hold are an [`Error::Schema`]. Metadata of fields and of the
+/// schema is kept; what of it describes the columns, describes the new ones too or is left out.
 pub fn export_schema(input: &Schema, spec: &ExportSpec, path: &Path) -> Result<SchemaRef> {
     let plan = Plan::new(input, spec).map_err(|m| Error::schema(path, m.column, m.reason))?;
-    Ok(plan.schema())
+    let metadata = metadata::exported(input, &plan, spec.embeddings);
+    Ok(Arc::new(Schema::new_with_metadata(plan.fields(), metadata)))
 }
 
 impl Plan {
     /// Arranges the columns of `input` and the new ones of `spec`.
     pub(super) fn new(input: &Schema, spec: &ExportSpec) -> Result<Self, Misfit> {
-        let mut columns = flatten(input);
+        let opens = spec.layout == Layout::Nested || is_datatrove(input);
+        let mut columns = flatten(input, opens);
         for column in &columns {
             if let Some(inner) = empty_struct(&column.field) {
                 let reason = format!("`{inner}` is a struct without fields; Parquet has none");
@@ -87,13 +89,13 @@ impl Plan {
         }
     }
 
-    /// The exported schema.
-    pub(super) fn schema(&self) -> SchemaRef {
+    /// The exported columns.
+    fn fields(&self) -> Vec<FieldRef> {
         let mut fields: Vec<FieldRef> = self.top.iter().map(|c| Arc::clone(&c.field)).collect();
         if !self.nested.is_empty() {
             fields.push(Arc::new(Field::new(METADATA, DataType::Struct(self.metadata()), true)));
         }
-        Arc::new(Schema::new(fields))
+        fields
     }
 
     /// Fields of the struct `metadata`.
@@ -102,12 +104,18 @@ impl Plan {
     }
 }
 
-/// The columns of the input, those of a struct `metadata` in its place.
-fn flatten(input: &Schema) -> Vec<Column> {
+/// Whether datatrove's writers made `input`: text, id and media, and all else in the struct `metadata`.
+fn is_datatrove(input: &Schema) -> bool {
+    let own = ["text", "id", "media", METADATA];
+    input.fields().iter().all(|field| own.contains(&field.name().as_str()))
+}
+
+/// The columns of the input, those of a struct `metadata` in its place where that `opens`.
+fn flatten(input: &Schema, opens: bool) -> Vec<Column> {
     let mut columns = Vec::new();
     for (i, field) in input.fields().iter().enumerate() {
         match field.data_type() {
-            DataType::Struct(children) if field.name() == METADATA => {
+            DataType::Struct(children) if opens && field.name() == METADATA => {
                 for (j, child) in children.iter().enumerate() {
                     let is_nullable = field.is_nullable() || child.is_nullable();
                     let mut hoisted = child.as_ref().clone().with_nullable(is_nullable);

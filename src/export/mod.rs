@@ -9,6 +9,7 @@
 
 mod assemble;
 mod layout;
+mod metadata;
 mod size;
 mod target;
 mod writer;
@@ -21,9 +22,10 @@ pub use writer::{ExportWriter, ExportedFile, WriterOptions};
 
 /// Which columns are exported, and how they are arranged.
 ///
-/// - [`Layout::Flat`] (FineWeb2-HQ): the input columns in their order. A struct called `metadata`
-///   gives its place to its children, null where it is null; a child whose name is taken is
-///   called `metadata.<child>`. Then `embeddings`, the scores and the retention rates.
+/// - [`Layout::Flat`] (FineWeb2-HQ): the input columns in their order. In an input of datatrove's
+///   layout, `text`, `id` and a struct `metadata`, the struct gives its place to its children, null
+///   where it is null; a child whose name is taken is called `metadata.<child>`. Then `embeddings`,
+///   the scores and the retention rates.
 /// - [`Layout::Nested`] (datatrove): `text`, `id` (left out when the input has none), and a
 ///   struct `metadata` of all other columns of the flat layout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding, LogicalType, Type, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -40,7 +40,7 @@ pub struct WriterOptions {
     pub row_group_bytes: u64,
     /// Bytes after which a file ends and the next one starts; `None`: one file.
     pub max_file_bytes: Option<u64>,
-    /// Key-value pairs for the metadata of every file.
+    /// Key-value pairs for the metadata of every file, beside those of the schema.
     pub metadata: Vec<(String, String)>,
 }
 
@@ -90,10 +90,14 @@ struct OpenFile {
 impl ExportWriter {
     /// Starts the first file. A schema that Parquet cannot hold is an [`Error::Write`].
     pub fn create(base: &Path, schema: SchemaRef, options: &WriterOptions) -> Result<Self> {
+        // Arrow's readers look for metadata in the schema that they are given, others in the footer.
+        let mut metadata = schema.metadata().clone();
+        metadata.extend(options.metadata.iter().cloned());
+        let schema = Schema::new_with_metadata(schema.fields().clone(), metadata);
         let mut writer = Self {
             properties: properties(base, &schema, options)?,
             base: base.to_owned(),
-            schema,
+            schema: Arc::new(schema),
             options: options.clone(),
             piece: Piece::default(),
             group_bytes: 0,
@@ -206,13 +210,10 @@ impl ExportWriter {
 }
 
 /// Settings of every file: zstd, page index, content-defined pages, stream split for vectors.
-fn properties(
-    base: &Path,
-    schema: &SchemaRef,
-    options: &WriterOptions,
-) -> Result<WriterProperties> {
+fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<WriterProperties> {
     let level = ZstdLevel::try_new(options.zstd).map_err(|e| Error::write(base, e))?;
-    let pairs = options.metadata.iter().map(|(k, v)| KeyValue::new(k.clone(), v.clone())).collect();
+    let pairs = schema.metadata().iter();
+    let pairs = pairs.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
     let mut builder = WriterProperties::builder()
         .set_compression(Compression::ZSTD(level))
         .set_content_defined_chunking(Some(CdcOptions::default()))

@@ -56,7 +56,9 @@ impl RowReader {
                 let parquet = ParquetFile::open(file)?;
                 let next_row = parquet.first_row();
                 let batches = Box::new(parquet.batches(ProjectionMask::all(), next_row)?);
-                (batches.schema(), Source::Parquet { batches, next_row })
+                let metadata = parquet.footer.schema().metadata().clone();
+                let schema = batches.schema().as_ref().clone().with_metadata(metadata);
+                (Arc::new(schema), Source::Parquet { batches, next_row })
             }
             Format::JsonLines(_) => {
                 let rows = JsonRows::open(file, config)?;
@@ -66,8 +68,8 @@ impl RowReader {
         Ok(Self { schema, source })
     }
 
-    /// Names and types of all columns, in the order of the file; without the metadata of the file
-    /// as a whole, which often describes exactly these columns (pandas, Hugging Face).
+    /// Names and types of all columns, in the order of the file, and what a Parquet file says of
+    /// itself beside them.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }

@@ -1,5 +1,3 @@
-use std::collections::HashMap;
-
 use super::*;
 use crate::config::EmbeddingDtype;
 
@@ -111,12 +109,18 @@ fn a_struct_without_fields_is_an_error_unless_it_is_opened() {
 }
 
 #[test]
-fn metadata_of_fields_stays_and_that_of_the_schema_goes() -> Result<()> {
-    let note = |key: &str| HashMap::from([(key.to_string(), "{}".to_string())]);
-    let field = text("text").with_metadata(note("unit"));
-    let input = Schema::new_with_metadata(vec![field], note("pandas"));
+fn a_metadata_struct_beside_other_columns_is_one_of_them() -> Result<()> {
+    let metadata = strukt("metadata", vec![text("source")]);
+    let input = Schema::new(vec![text("id"), text("text"), metadata.clone(), text("url")]);
     let schema = export_schema(&input, &spec(), Path::new("x"))?;
-    assert!(schema.metadata().is_empty());
-    assert_eq!(schema.field(0).metadata().get("unit").map(String::as_str), Some("{}"));
+    assert_eq!(names(&schema)[..5], ["id", "text", "metadata", "url", "embeddings"]);
+    assert_eq!(schema.field(2), &metadata);
+    // datatrove's layout has room for one struct of that name.
+    let nested = ExportSpec { layout: Layout::Nested, ..spec() };
+    let schema = export_schema(&input, &nested, Path::new("x"))?;
+    let DataType::Struct(inner) = schema.field(2).data_type() else {
+        return Err(Error::shape("test", "no struct"));
+    };
+    assert_eq!(names(&Schema::new(inner.clone()))[..3], ["source", "url", "embeddings"]);
     Ok(())
 }
