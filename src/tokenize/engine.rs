@@ -51,6 +51,7 @@ impl Engine {
         // A break says that there are enough.
         let _ = self.write(text, &mut Writer::new(&self.parts.model, &mut scratch, limit));
         let result = read(&scratch.ids);
+        scratch.shrink();
         idle().push(scratch);
         result
     }

@@ -12,6 +12,7 @@
 mod cache;
 mod charmap;
 mod engine;
+mod lattice;
 mod literals;
 mod parts;
 mod pieces;

@@ -8,11 +8,15 @@ use std::ops::ControlFlow;
 
 use super::cache::{self, Cache};
 use super::charmap::{META, Normal};
+use super::lattice::Lattice;
 use super::literals::Literals;
-use super::unigram::{Node, Unigram};
+use super::unigram::Unigram;
 
 /// Bytes at which what is certain of an unfinished piece becomes ids: scripts without spaces.
 const LONG_PIECE: usize = if cfg!(test) { 24 } else { 1024 };
+
+/// Ids and bytes for which memory is kept from text to text.
+const KEPT: usize = 1 << 18;
 
 /// Goes on, or stops because there are enough ids.
 pub(super) type Flow<T = ()> = ControlFlow<(), T>;
@@ -56,11 +60,10 @@ pub(super) struct Scratch {
     head: Head,
     /// White space that is dropped if the segment ends.
     pending: String,
-    /// Score before the piece, not zero for a rest.
-    score: f64,
     /// Bytes at which the piece is looked at before its end.
     long: usize,
-    nodes: Vec<Node>,
+    /// Ways through the piece as far as it was looked at.
+    lattice: Lattice,
     cache: Cache,
 }
 
@@ -71,11 +74,20 @@ impl Scratch {
             piece: String::new(),
             head: Head::Start,
             pending: String::new(),
-            score: 0.0,
             long: LONG_PIECE,
-            nodes: Vec::new(),
+            lattice: Lattice::default(),
             cache: Cache::new(),
         }
+    }
+
+    /// Gives back what a text of unusual length took.
+    pub(super) fn shrink(&mut self) {
+        self.ids.clear();
+        self.piece.clear();
+        self.pending.clear();
+        self.ids.shrink_to(KEPT);
+        self.piece.shrink_to(KEPT);
+        self.pending.shrink_to(KEPT);
     }
 }
 
@@ -235,18 +247,19 @@ impl<'a> Writer<'a> {
 
     fn forget_piece(&mut self) {
         self.scratch.piece.clear();
-        self.scratch.score = 0.0;
+        self.scratch.lattice.restart(0.0);
         self.scratch.long = LONG_PIECE;
     }
 
     /// Ids of the piece, from the cache if it is short.
     #[inline]
     fn tokenize_piece(&mut self) {
-        let Scratch { ids, piece, head, score, nodes, cache, .. } = &mut *self.scratch;
+        let limit = self.limit.saturating_sub(self.scratch.ids.len());
+        let Scratch { ids, piece, head, lattice, cache, .. } = &mut *self.scratch;
         let word = &piece.as_bytes()[META.len_utf8().min(piece.len())..];
         if word.len() > cache::LONGEST || *head == Head::Rest {
-            self.model.unigram.forward(piece, *score, nodes);
-            self.model.unigram.path(piece, piece.len(), nodes, ids);
+            self.model.unigram.forward(piece, lattice);
+            self.model.unigram.path(piece, piece.len(), lattice, limit, ids);
             return;
         }
         let key = cache::key(word);
@@ -255,8 +268,8 @@ impl<'a> Writer<'a> {
             return;
         }
         let first = ids.len();
-        self.model.unigram.forward(piece, 0.0, nodes);
-        self.model.unigram.path(piece, piece.len(), nodes, ids);
+        self.model.unigram.forward(piece, lattice);
+        self.model.unigram.path(piece, piece.len(), lattice, usize::MAX, ids);
         cache.set(&key, &ids[first..]);
     }
 
@@ -265,20 +278,22 @@ impl<'a> Writer<'a> {
     fn shorten(&mut self) -> Flow {
         let margin = self.model.literals.as_ref().map_or(0, Literals::longest);
         while self.cut_literal(margin) {}
-        let Scratch { ids, piece, head, score, nodes, long, .. } = &mut *self.scratch;
+        self.enough()?;
+        let limit = self.limit.saturating_sub(self.scratch.ids.len());
+        let Scratch { ids, piece, head, lattice, long, .. } = &mut *self.scratch;
         // What could be part of a literal is left alone.
         let known = piece.floor_char_boundary(piece.len().saturating_sub(2 * margin));
-        self.model.unigram.forward(&piece[..known], *score, nodes);
-        let (settled, score_there) = self.model.unigram.settled(&piece[..known], nodes);
-        if settled == 0 {
+        self.model.unigram.forward(&piece[..known], lattice);
+        let Some((settled, score_there)) = self.model.unigram.settled(&piece[..known], lattice)
+        else {
             *long = piece.len() * 2;
             return Flow::Continue(());
-        }
-        self.model.unigram.path(piece, settled, nodes, ids);
+        };
+        self.model.unigram.path(piece, settled, lattice, limit, ids);
         piece.drain(..settled);
-        *score = score_there;
+        lattice.restart(score_there);
         *head = Head::Rest;
-        *long = piece.len() + LONG_PIECE;
+        *long = piece.len() * 2 + LONG_PIECE;
         self.enough()
     }
 
@@ -302,6 +317,9 @@ impl<'a> Writer<'a> {
             self.tokenize_piece();
         }
         self.forget_piece();
+        if self.enough().is_break() {
+            return false;
+        }
         self.scratch.ids.push(found.literal.id);
         self.scratch.head = Head::Start;
         if !rest.is_empty() {

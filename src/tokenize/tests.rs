@@ -8,8 +8,10 @@ use anyhow::{Result, ensure};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
+use tokenizers::Model as _;
 
 use super::engine::Engine;
+use super::lattice::Lattice;
 use super::unigram::Unigram;
 
 const TOKENIZER: &str = include_str!("../../tests/golden/encoder/tokenizer/tokenizer.json");
@@ -94,10 +96,7 @@ fn of_equal_scores_the_token_that_starts_first_wins() -> Result<()> {
     let vocabulary =
         [("?", 0.0), ("a", -1.0), ("b", -9.0), ("c", -1.0), ("ab", -2.0), ("bc", -2.0)];
     let model = Unigram::new(&vocabulary, 0).ok_or_else(|| anyhow::anyhow!("no model"))?;
-    let (mut nodes, mut ids) = (Vec::new(), Vec::new());
-    model.forward("abc", 0.0, &mut nodes);
-    model.path("abc", 3, &nodes, &mut ids);
-    assert_eq!(ids, [1, 5]);
+    assert_eq!(best(&model, "abc", usize::MAX), [1, 5]);
     let vocabulary = vocabulary.map(|(text, score)| (text.to_owned(), score)).to_vec();
     let theirs = tokenizers::models::unigram::Unigram::from(vocabulary, Some(0), false)
         .map_err(anyhow::Error::msg)?;
@@ -109,10 +108,82 @@ fn of_equal_scores_the_token_that_starts_first_wins() -> Result<()> {
 fn unknown_characters_side_by_side_are_one_token_and_a_later_equal_token_counts() -> Result<()> {
     let vocabulary = [("?", 0.0), ("a", -1.0), ("", 0.0), ("a", -2.0)];
     let model = Unigram::new(&vocabulary, 0).ok_or_else(|| anyhow::anyhow!("no model"))?;
-    let (mut nodes, mut ids) = (Vec::new(), Vec::new());
-    model.forward("xyaz?", 0.0, &mut nodes);
-    model.path("xyaz?", 5, &nodes, &mut ids);
-    assert_eq!(ids, [0, 3, 0]);
+    assert_eq!(best(&model, "xyaz?", usize::MAX), [0, 3, 0]);
+    Ok(())
+}
+
+/// The ids of the best segmentation of a whole text, or the first ones.
+fn best(model: &Unigram, text: &str, limit: usize) -> Vec<u32> {
+    let (mut lattice, mut ids) = (Lattice::default(), Vec::new());
+    // As a text that grows.
+    for part in 1..=3 {
+        model.forward(&text[..text.floor_char_boundary(text.len() / 3 * part)], &mut lattice);
+    }
+    model.forward(text, &mut lattice);
+    model.path(text, text.len(), &mut lattice, limit, &mut ids);
+    ids
+}
+
+#[test]
+fn texts_of_many_blocks_have_the_segmentation_of_the_crate() -> Result<()> {
+    let vocabulary = [
+        ("?", 0.0),
+        ("a", -3.0),
+        ("aa", -5.5),
+        ("aaaaaaa", -6.1),
+        ("b", -4.0),
+        ("bab", -4.7),
+        ("狐", -3.3),
+        ("狐狸狐狸狐狸狐狸狐狸", -9.0),
+        ("abababababababababababababababababab", -7.0),
+    ];
+    let model = Unigram::new(&vocabulary, 0).ok_or_else(|| anyhow::anyhow!("no model"))?;
+    let vocabulary = vocabulary.map(|(text, score)| (text.to_owned(), score)).to_vec();
+    let theirs = tokenizers::models::unigram::Unigram::from(vocabulary, Some(0), false)
+        .map_err(anyhow::Error::msg)?;
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for round in 0..300 {
+        let units = [&["a"][..], &["a", "b"], &["狐", "狸"], &["狐", "a", "€"], &["é", "😀"]];
+        let units = units[round % units.len()];
+        let mut text = String::new();
+        for _ in 0..rng.random_range(1..1500) {
+            let unit = units[rng.random_range(0..units.len())];
+            text.push_str(&unit.repeat(rng.random_range(1..4)));
+        }
+        let want = theirs.tokenize(&text).map_err(anyhow::Error::msg)?;
+        let want: Vec<u32> = want.into_iter().map(|token| token.id).collect();
+        ensure!(best(&model, &text, usize::MAX) == want, "{round}: {text:?}");
+        let limit = rng.random_range(1..200);
+        let first = best(&model, &text, limit);
+        ensure!(first.len() >= want.len().min(limit) && want.starts_with(&first), "{round}");
+    }
+    Ok(())
+}
+
+#[test]
+fn runs_without_white_space_have_the_ids_of_the_crate() -> Result<()> {
+    for json in pipelines()? {
+        let oracle = open(&json)?;
+        let engine = Engine::new(&oracle).map_err(anyhow::Error::msg)?;
+        let (mixed, unknown) = ("狐狸aaaaaaaab", "\u{10FFFD}");
+        for unit in ["a", "ab", "狐", "ー", "=", "\u{301}", mixed, unknown, "<mask>", "aaa<unk>"]
+        {
+            for count in [1, 7, 95, 96, 97, 500, 1001, 9000] {
+                let text = unit.repeat(count);
+                let want = oracle.encode_fast(&*text, false).map_err(anyhow::Error::msg)?;
+                let want = want.get_ids();
+                engine.encode(&text, usize::MAX, |ids| {
+                    ensure!(ids == want, "{count} of {unit:?}\n{ids:?}\n{want:?}");
+                    Ok(())
+                })?;
+                engine.encode(&text, 510, |ids| {
+                    let enough = ids.len() == want.len() || ids.len() >= 510;
+                    ensure!(enough && want.starts_with(ids), "the first of {count} of {unit:?}");
+                    Ok(())
+                })?;
+            }
+        }
+    }
     Ok(())
 }
 

@@ -3,6 +3,11 @@
 
 use daachorse::{CharwiseDoubleArrayAhoCorasick, CharwiseDoubleArrayAhoCorasickBuilder};
 
+use super::lattice::{Lattice, Node};
+
+/// Ids of a path that are kept however few are wanted.
+const MOST_IDS: usize = 1 << 12;
+
 /// How far below the lowest score of the vocabulary an unknown character is.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
@@ -11,14 +16,6 @@ const UNKNOWN_PENALTY: f64 = 10.0;
 struct Token {
     id: u32,
     score: f64,
-}
-
-/// The best way to a byte of the text: the last token on it, where that starts, the score.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Node {
-    score: f64,
-    start: u32,
-    id: u32,
 }
 
 /// The model.
@@ -48,26 +45,40 @@ impl Unigram {
         Some(Self { tokens, unknown, longest: longest.max(char::MAX.len_utf8()) })
     }
 
-    /// Fills `nodes` for all ends in `text`, from the score before it.
-    pub(super) fn forward(&self, text: &str, before: f64, nodes: &mut Vec<Node>) {
-        if nodes.len() <= text.len() {
-            nodes.resize(text.len() + 1, Node::default());
+    /// Goes on with `lattice` to the end of `text`, which begins with all that was read before.
+    pub(super) fn forward(&self, text: &str, lattice: &mut Lattice) {
+        lattice.restart_if_beyond(text.len());
+        loop {
+            let to = lattice.block_end(text, self.longest);
+            self.extend(text, to, lattice);
+            if to == text.len() {
+                return;
+            }
+            lattice.next_block(text, self.longest);
         }
-        nodes[0] = Node { score: before, start: 0, id: 0 };
+    }
+
+    /// Finds the best ways to the bytes of `text` up to `to`, in the block that `lattice` holds.
+    fn extend(&self, text: &str, to: usize, lattice: &mut Lattice) {
+        let (first, from) = (lattice.first(), lattice.end());
+        let nodes = lattice.grow(to);
+        // A token that ends here starts behind `read`, so what is before need not be known.
+        let read = text.floor_char_boundary(from.saturating_sub(self.longest)).max(first);
         let mut stepper = self.tokens.find_overlapping_stepper();
-        let mut end = 0;
-        for c in text.chars() {
+        text[read..from].chars().for_each(|c| stepper.consume(c));
+        let mut end = from - first;
+        for c in text[from..to].chars() {
             stepper.consume(c);
             let start_of_char = end;
             end += c.len_utf8();
             let mut best: Option<Node> = None;
             let mut start = 0;
             for found in stepper.matches() {
-                start = found.start();
+                start = found.start() + (read - first);
                 let token = found.value();
                 let score = token.score + nodes[start].score;
                 if best.is_none_or(|best| score > best.score) {
-                    best = Some(Node { score, start: start as u32, id: token.id });
+                    best = Some(Node { score, bytes: (end - start) as u32, id: token.id });
                 }
             }
             // Tokens come longest first: a last one that is not this character says it is none.
@@ -75,62 +86,80 @@ impl Unigram {
             if !is_token {
                 let score = self.unknown.score + nodes[start_of_char].score;
                 if best.is_none_or(|best| score > best.score) {
-                    best = Some(Node { score, start: start_of_char as u32, id: self.unknown.id });
+                    best = Some(Node { score, bytes: c.len_utf8() as u32, id: self.unknown.id });
                 }
             }
             nodes[end] = best.unwrap_or_default();
         }
     }
 
-    /// Appends the ids on the best way to the byte `end` of the text that `nodes` are of; unknown
-    /// characters side by side are one token.
-    pub(super) fn path(&self, text: &str, end: usize, nodes: &[Node], ids: &mut Vec<u32>) {
+    /// Appends the ids on the best way to the byte `end` of the text that `lattice` is of, or the
+    /// first of them and at least `limit`; unknown characters side by side are one token. The
+    /// lattice has to be restarted afterwards.
+    pub(super) fn path(
+        &self,
+        text: &str,
+        end: usize,
+        lattice: &mut Lattice,
+        limit: usize,
+        ids: &mut Vec<u32>,
+    ) {
         let first = ids.len();
         let mut end = end;
+        // Where the unknown characters end of which `end` is the start.
+        let mut unknown_end = None;
         while end > 0 {
-            let node = nodes[end];
-            let mut start = node.start as usize;
-            let mut id = node.id;
-            if id == self.unknown.id {
-                start = self.unknown_run(end, nodes);
-                if start != node.start as usize {
-                    id = self.id_of(&text[start..end]).unwrap_or(id);
-                }
+            let Some(node) = lattice.node(end) else {
+                lattice.last_block();
+                let to = lattice.block_end(text, self.longest);
+                self.extend(text, to, lattice);
+                continue;
+            };
+            if node.id == self.unknown.id {
+                unknown_end.get_or_insert(end);
+            } else {
+                ids.extend(unknown_end.take().map(|to| self.unknown_id(&text[end..to])));
+                ids.push(node.id);
             }
-            ids.push(id);
-            end = start;
+            end -= node.bytes as usize;
+            // The ids come last to first.
+            if ids.len() - first > MOST_IDS.max(limit).saturating_mul(2) {
+                ids.drain(first..ids.len() - limit);
+            }
         }
+        ids.extend(unknown_end.map(|to| self.unknown_id(&text[..to])));
         ids[first..].reverse();
     }
 
-    /// How much of the best segmentation is the same whatever follows the text that `nodes` are of,
-    /// without unknown characters at its end, and the score up to there.
+    /// How much of the best segmentation is the same whatever follows the text that `lattice` is of,
+    /// without unknown characters at its end, and the score up to there. `None` if that is nothing, or
+    /// more than the block that is held can tell.
     ///
     /// Every segmentation of a longer text has a border among the last `longest` bytes; what the
     /// best ways to all of these share is settled.
-    pub(super) fn settled(&self, text: &str, nodes: &[Node]) -> (usize, f64) {
+    pub(super) fn settled(&self, text: &str, lattice: &Lattice) -> Option<(usize, f64)> {
         let mut settled = text.len();
         let borders = text.len().saturating_sub(self.longest)..text.len();
         for border in borders.filter(|&at| text.is_char_boundary(at)) {
             let mut other = border;
             while other != settled {
                 let later = if other > settled { &mut other } else { &mut settled };
-                *later = nodes[*later].start as usize;
+                *later -= lattice.node(*later)?.bytes as usize;
             }
         }
-        if settled > 0 && nodes[settled].id == self.unknown.id {
-            settled = self.unknown_run(settled, nodes);
+        while settled > 0 {
+            let node = lattice.node(settled)?;
+            if node.id != self.unknown.id {
+                return Some((settled, node.score));
+            }
+            settled -= node.bytes as usize;
         }
-        (settled, nodes[settled].score)
+        None
     }
 
-    /// Where the unknown characters that end at `end` start.
-    fn unknown_run(&self, end: usize, nodes: &[Node]) -> usize {
-        let mut start = end;
-        while start > 0 && nodes[start].id == self.unknown.id {
-            start = nodes[start].start as usize;
-        }
-        start
+    /// The id of unknown characters side by side: they may be a token together.
+    fn unknown_id(&self, text: &str) -> u32 {
+        self.id_of(text).unwrap_or(self.unknown.id)
     }
 
     /// The id of a text that is one token.
