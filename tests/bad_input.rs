@@ -1,10 +1,14 @@
 //! Bad input through the program: a clear error that names file and row or column, the documented
 //! exit code, nothing partial left behind.
 
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
-use crate::util::{TestResult, Workspace, digests, text};
+use crate::util::{TestResult, Workspace, digests, read_parquet, text};
 
 fn no_temporaries(work: &Workspace) -> TestResult {
     let files = digests(&work.path("out"))?;
@@ -44,6 +48,50 @@ fn malformed_lines_within_the_allowance_are_set_aside_verbatim() -> TestResult {
         .success();
     let rejects = std::fs::read_to_string(work.path("out/rejects/a/part-00000.jsonl"))?;
     assert!(rejects.contains("{oops") && rejects.contains("\"row\":1"), "{rejects}");
+    Ok(())
+}
+
+#[test]
+fn documents_that_are_too_long_are_set_aside_or_fail_their_shard() -> TestResult {
+    let work = Workspace::new()?;
+    let long = "long ".repeat(100);
+    let row = |i: usize| if i == 3 || i == 24 { long.clone() } else { text(i) };
+    let ids: StringArray = (0..25).map(|i| Some(format!("p{i}"))).collect();
+    let texts: StringArray = (0..25).map(|i| Some(row(i))).collect();
+    let columns: [(&str, ArrayRef); 2] = [("id", Arc::new(ids)), ("text", Arc::new(texts))];
+    let batch = RecordBatch::try_from_iter(columns)?;
+    let mut parquet = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut parquet, batch.schema(), None)?;
+    writer.write(&batch)?;
+    writer.close()?;
+    work.write("corpus/fra_Latn/b.parquet", parquet)?;
+    let mut lines = std::fs::read_to_string(work.path("corpus/deu_Latn/a.jsonl"))?;
+    lines.push_str(&serde_json::json!({"id": "long", "text": long, "n": 0}).to_string());
+    work.write("corpus/deu_Latn/a.jsonl", lines)?;
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    let limit = "files = ['corpus/{lang}/*']\nmax_document_bytes = 300";
+    work.write("run.toml", settings.replace("files = ['corpus/{lang}/*.jsonl']", limit))?;
+
+    work.command("embed", "out")
+        .args(["--max-rejects", "1"])
+        .assert()
+        .code(3)
+        .stderr(contains("b.parquet: row 4: `text` has 500 bytes").and(contains("(2 such row(s)")));
+    // Nothing is forgiven because it failed before.
+    let again = work.command("embed", "out").args(["--max-rejects", "1"]).assert();
+    again.code(65).stderr(contains("b.parquet: row 25:").and(contains("(2 such row(s)")));
+    let run = ["--max-rejects", "2", "--keep-removed", "--redo", "embed"];
+    work.command("run", "out").args(run).assert().success();
+    for (part, row) in [("fra_Latn/b/part-00000", 3), ("fra_Latn/b/part-00001", 24)] {
+        let reject = work.json(&format!("out/rejects/{part}.jsonl"))?;
+        assert_eq!(reject["row"], row, "{reject}");
+    }
+    let rows = |folder: &str| {
+        Ok::<_, Box<dyn std::error::Error>>(read_parquet(&work.path(folder))?.num_rows())
+    };
+    let removed = rows("out/removed/quality/fra_Latn/b.parquet")?;
+    assert_eq!(rows("out/export/fra_Latn/b.parquet")? + removed, 23);
+    crate::util::polysift().arg("verify").arg(work.path("out")).assert().success();
     Ok(())
 }
 

@@ -4,6 +4,7 @@ mod bad_input;
 mod discovery;
 mod json_lines;
 mod labelled;
+mod limits;
 mod parquet;
 mod ranges;
 

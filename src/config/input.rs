@@ -2,6 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+/// [`InputConfig::max_document_bytes`].
+pub const DEFAULT_MAX_DOCUMENT_BYTES: u64 = 64 << 20;
+
+/// Most that [`InputConfig::max_document_bytes`] can be: Arrow's 32-bit offsets hold any text of a
+/// line of so many bytes.
+pub(crate) const LARGEST_DOCUMENT_BYTES: u64 = 1 << 30;
+
 /// `[input]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -18,8 +25,11 @@ pub struct InputConfig {
     /// Column of embeddings that the input already has (FineWeb2-embedded: `embeddings`); they are used as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embeddings: Option<String>,
-    /// Malformed rows (JSON lines that do not parse) that are set aside per file before the file fails.
+    /// Malformed rows (JSON lines that do not parse, documents that are too long) that are set aside
+    /// per file before the file fails.
     pub max_rejects: u64,
+    /// Bytes of the longest document: of a line of JSON, of a text in Parquet.
+    pub max_document_bytes: u64,
     /// Parquet files larger than this are split between row groups, so that several processes can do one.
     pub max_shard_bytes: u64,
 }
@@ -33,6 +43,7 @@ impl Default for InputConfig {
             language: LanguageSource::default(),
             embeddings: None,
             max_rejects: 0,
+            max_document_bytes: DEFAULT_MAX_DOCUMENT_BYTES,
             max_shard_bytes: 512 << 20,
         }
     }
@@ -40,7 +51,11 @@ impl Default for InputConfig {
 
 /// Where a document's language comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
-#[serde(untagged, deny_unknown_fields)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "needs a language code in quotes, or { column = \"...\", script_column = \"...\" }"
+)]
 pub enum LanguageSource {
     /// From `{lang}` in the pattern that matched the file; without one, everything is `und`.
     #[default]

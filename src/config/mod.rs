@@ -23,7 +23,8 @@ pub use encoder::{Chunks, Dtype, EmbeddingDtype, EncoderConfig, Gelu, Pooling, S
 pub use export::{ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, Inference, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use heads::{Activation, ChunkRule, HeadConfig, HeadKind, Keep, Preset};
-pub use input::{InputConfig, LanguageSource};
+pub(crate) use input::LARGEST_DOCUMENT_BYTES;
+pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
 pub use rate::Rate;
 pub use selection::{LanguageConfig, LanguageCuts, SelectionConfig, SelectionMode, Weight};
 pub use training::{Checkpoint, TrainingConfig, TrainingMode};
@@ -145,6 +146,11 @@ impl RunConfig {
             if !(1..=22).contains(&level) {
                 return Err(Error::config(name, format!("is {level}; 1 to 22 are allowed")));
             }
+        }
+        let (bytes, most) = (self.input.max_document_bytes, LARGEST_DOCUMENT_BYTES);
+        if !(1..=most).contains(&bytes) {
+            let reason = format!("is {bytes}; 1 to {most} are allowed");
+            return Err(Error::config("input.max_document_bytes", reason));
         }
         if let LanguageSource::Fixed(code) = &self.input.language
             && !is_language_code(code)

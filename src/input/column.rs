@@ -17,6 +17,10 @@ use crate::error::{Error, Result};
 /// Struct in which names are looked up that are not at the top level.
 pub(super) const METADATA: &str = "metadata";
 
+/// What to do where a column is in a list.
+const IN_LIST: &str = "; a row has one value of it, not a list of them: join the list, or make a row of \
+                       each item, before";
+
 /// A column that was found.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
@@ -54,18 +58,21 @@ impl Column {
         serves: fn(&DataType) -> bool,
     ) -> Result<Self> {
         let column = Self::find(fields, name).ok_or_else(|| {
-            let reason = format!("is not in the file, which has: {}", describe(fields));
+            let inside = if is_in_list(fields, name) { IN_LIST } else { "" };
+            let reason = format!("is not in the file, which has: {}{inside}", describe(fields));
             Error::schema(path, name, reason)
         })?;
         if serves(&column.data_type) {
             return Ok(column);
         }
-        let hint = if column.data_type.is_binary() {
-            "; convert it to strings first, bytes are not taken for UTF-8"
-        } else {
-            ""
-        };
         let found = &column.data_type;
+        let hint = match found {
+            _ if found.is_binary() => {
+                "; convert it to strings first, bytes are not taken for UTF-8"
+            }
+            _ if item(found).is_some() => IN_LIST,
+            _ => "",
+        };
         let reason =
             format!("is {found}, not {expected}{hint}; the file has: {}", describe(fields));
         Err(Error::schema(path, name, reason))
@@ -106,14 +113,39 @@ fn reach<'f>(fields: &'f Fields, name: &str) -> Option<Vec<&'f FieldRef>> {
     field(fields, name).map(|field| vec![field]).or_else(|| splits(name).find_map(inside))
 }
 
-/// Names of all columns, those of structs with dots.
+/// The items of a list.
+fn item(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _) => Some(item),
+        _ => None,
+    }
+}
+
+/// Whether `name` reaches into the structs of a list, or is a field of them.
+fn is_in_list(fields: &Fields, name: &str) -> bool {
+    fields.iter().any(|field| {
+        let rest = name.strip_prefix(field.name().as_str()).and_then(|rest| rest.strip_prefix('.'));
+        let name = rest.unwrap_or(name);
+        match item(field.data_type()).and_then(children) {
+            Some(inner) => reach(inner, name).is_some() || is_in_list(inner, name),
+            None => children(field).is_some_and(|inner| is_in_list(inner, name)),
+        }
+    })
+}
+
+/// Names of all columns, those of structs with dots, in lists behind `[]`.
 fn describe(fields: &Fields) -> String {
     fn collect(fields: &Fields, prefix: &str, names: &mut Vec<String>) {
         for field in fields {
             let name = format!("{prefix}{}", field.name());
-            match children(field) {
-                Some(inner) => collect(inner, &format!("{name}."), names),
-                None => names.push(name),
+            match (children(field), item(field.data_type()).and_then(children)) {
+                (Some(inner), _) => collect(inner, &format!("{name}."), names),
+                (None, Some(inner)) => collect(inner, &format!("{name}[]."), names),
+                (None, None) => names.push(name),
             }
         }
     }
@@ -122,11 +154,11 @@ fn describe(fields: &Fields) -> String {
     names.join(", ")
 }
 
-/// Whether values of that type are strings.
+/// Whether values of that type are strings; those of a column without any value could be.
 pub(super) fn is_string(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, value) => is_string(value),
-        other => other.is_string(),
+        other => other.is_string() || other.is_null(),
     }
 }
 
@@ -134,7 +166,7 @@ pub(super) fn is_string(data_type: &DataType) -> bool {
 pub(super) fn is_id(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, value) => is_id(value),
-        other => other.is_string() || other.is_integer(),
+        other => is_string(other) || other.is_integer(),
     }
 }
 

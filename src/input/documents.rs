@@ -62,15 +62,21 @@ impl DocumentReader {
     /// lines are read and checked, so that rejects and their limit are those of a run without
     /// interruption. Never goes back in JSON lines.
     pub fn skip_rows(&mut self, rows: u64) -> Result<()> {
-        self.records.seek(rows);
+        self.resume(rows, 0)
+    }
+
+    /// As [`DocumentReader::skip_rows`], after a reader that had set `rejected` of these rows aside:
+    /// they count where the rows are not read again.
+    pub fn resume(&mut self, rows: u64, rejected: u64) -> Result<()> {
+        self.records.seek(rows, rejected);
         Ok(())
     }
 
     /// The next documents: `max_rows`, fewer only at the end of the file, `None` after it.
     ///
     /// # Errors
-    /// [`crate::Error::Row`] when more than `config.max_rejects` lines of a JSON lines file are
-    /// malformed, or vectors of embeddings in Parquet are not equally wide;
+    /// [`crate::Error::Row`] when more than `config.max_rejects` rows are malformed (JSON lines) or
+    /// too long, or vectors of embeddings in Parquet are not equally wide;
     /// [`crate::Error::Decode`] when the file is damaged.
     pub fn next_block(&mut self, max_rows: usize) -> Result<Option<Vec<Document>>> {
         let mut block = Vec::new();
@@ -104,8 +110,8 @@ impl DocumentReader {
         self.records.num_rows_hint()
     }
 
-    /// Malformed lines among those read so far, skipped ones included; when they were too many,
-    /// the first ones.
+    /// Rows that were set aside among those read so far, skipped lines included; when they were too
+    /// many, the first ones.
     pub fn rejects(&self) -> &[Reject] {
         self.records.rejects()
     }
@@ -125,7 +131,9 @@ enum Source {
 impl Records {
     pub(super) fn open(file: &InputFile, config: &InputConfig, wanted: Wanted) -> Result<Self> {
         let source = match file.format {
-            Format::Parquet => Source::Parquet(Box::new(ParquetRecords::open(file, wanted)?)),
+            Format::Parquet => {
+                Source::Parquet(Box::new(ParquetRecords::open(file, config, wanted)?))
+            }
             Format::JsonLines(_) => {
                 Source::Json(Box::new(JsonRecords::open(file, config, wanted)?))
             }
@@ -145,10 +153,10 @@ impl Records {
         }
     }
 
-    fn seek(&mut self, row: u64) {
+    fn seek(&mut self, row: u64, rejected: u64) {
         self.first_row = row;
         if let Source::Parquet(records) = &mut self.source {
-            records.seek(row);
+            records.seek(row, rejected);
         }
     }
 
@@ -161,7 +169,7 @@ impl Records {
 
     fn rejects(&self) -> &[Reject] {
         match &self.source {
-            Source::Parquet(_) => &[],
+            Source::Parquet(records) => records.rejects(),
             Source::Json(records) => records.rejects(),
         }
     }

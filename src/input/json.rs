@@ -55,6 +55,12 @@ impl<'l> Json<'l> {
         entries.iter().find(|(k, _)| k == key).map(|(_, value)| value)
     }
 
+    /// Its keys, when this is an object.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        let entries = if let Value::Object(entries) = &self.value { &entries[..] } else { &[] };
+        entries.iter().map(|(key, _)| key.as_ref())
+    }
+
     /// What this is, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {

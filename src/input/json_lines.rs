@@ -33,14 +33,10 @@ impl Checker {
     }
 
     /// The object on the line and the wanted values in it, or why the line cannot be used.
-    pub(super) fn check<'l>(&mut self, line: &'l [u8]) -> Result<(Json<'l>, Fields), String> {
-        let json = Json::parse(line)?;
-        let Value::Object(entries) = &json.value else {
-            return Err(format!("is {}, not a JSON object", json.kind()));
-        };
+    pub(super) fn check<'l>(&mut self, line: &'l Line) -> Result<(Json<'l>, Fields), String> {
+        let json = object(line)?;
         if self.objects == 0 {
-            let keys: Vec<_> = entries.iter().map(|(key, _)| key.as_ref()).collect();
-            self.first_keys = keys.join(", ");
+            self.first_keys = json.keys().collect::<Vec<_>>().join(", ");
         }
         self.unseen.retain(|name| find(&json, name).is_none());
         let fields = self.fields(&json)?;
@@ -92,7 +88,7 @@ pub(super) struct JsonRecords {
 impl JsonRecords {
     pub(super) fn open(file: &InputFile, config: &InputConfig, wanted: Wanted) -> Result<Self> {
         Ok(Self {
-            lines: Lines::open(file)?,
+            lines: Lines::open(file, config.max_document_bytes)?,
             line: Line::default(),
             checker: Checker::new(wanted),
             rejects: Rejects::new(config.max_rejects),
@@ -131,7 +127,7 @@ impl JsonRecords {
     ) -> Result<bool> {
         let read = self.lines.read(&mut self.line)?;
         if read {
-            match self.checker.check(&self.line.bytes) {
+            match self.checker.check(&self.line) {
                 Ok((json, fields)) => each(&self.checker, self.line.row, &json, fields)?,
                 Err(reason) => {
                     self.rejects.add(self.line.row, reason, &self.line.bytes);
@@ -155,13 +151,30 @@ impl JsonRecords {
                 Err(error) => return error,
                 Ok(false) => return self.rejects.error(self.lines.path()),
                 Ok(true) => {
-                    if let Err(reason) = self.checker.check(&self.line.bytes) {
+                    if let Err(reason) = self.checker.check(&self.line) {
                         self.rejects.add(self.line.row, reason, &self.line.bytes);
                     }
                 }
             }
         }
     }
+}
+
+/// The object on a line, or why there is none.
+pub(super) fn object(line: &Line) -> Result<Json<'_>, String> {
+    let parsed = line.whole().and_then(Json::parse).and_then(|json| match json.value {
+        Value::Object(_) => Ok(json),
+        _ => Err(format!("is {}, not a JSON object", json.kind())),
+    });
+    parsed.map_err(|reason| match line.bytes.trim_ascii_start() {
+        [b'[', ..] if line.row == 0 => {
+            format!("{reason}; if the file is one JSON array, `jq -c '.[]'` makes lines of it")
+        }
+        b"{" if line.row == 0 => {
+            format!("{reason}; if objects go over several lines, `jq -c .` makes a line of each")
+        }
+        _ => reason,
+    })
 }
 
 /// Value of the column `name`: a key, a dotted path, or a key of `metadata`.

@@ -1,20 +1,22 @@
 //! Numbered lines of a file, decompressed as they are read.
 //!
-//! Owns byte order marks, line ends, blank lines and damaged compression. Does not know JSON.
-//! One line at a time is in memory.
+//! Owns byte order marks, line ends, blank lines, the limit on a line and damaged compression. Does
+//! not know JSON. One line at a time is in memory, and of one beyond the limit only the beginning.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::bufread::MultiGzDecoder;
-
+use super::gzip::GzipReader;
 use super::{Compression, Format, InputFile};
 use crate::error::{Error, Result};
 use crate::remote::{Failure, RemoteFile};
 
-/// Longest line in bytes; Arrow's 32-bit offsets hold any text of such a line.
-const MAX_LINE_BYTES: u64 = 1 << 30;
+/// Bytes that are kept of a line beyond the limit.
+const EXCERPT_BYTES: usize = 1 << 10;
+
+/// Bytes that a line may have besides its content: a byte order mark, `\r\n`.
+const MARK_AND_END_BYTES: u64 = 5;
 
 /// Frames compressed with `zstd --long=31`, as some corpora are, need a window of 2^31 bytes.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
@@ -39,7 +41,7 @@ fn decompress<R: Read + Send + 'static>(
     Ok(match compression {
         Compression::None => Box::new(buffered),
         Compression::Gzip => {
-            Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(buffered)))
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, GzipReader::new(buffered)))
         }
         Compression::Zstd => {
             let mut decoder = zstd::Decoder::with_buffer(buffered)
@@ -56,8 +58,33 @@ fn decompress<R: Read + Send + 'static>(
 pub(super) struct Line {
     /// Number of the line, counted from 0, blank lines included.
     pub row: u64,
-    /// Its bytes.
+    /// Its bytes; the first ones where it is longer than lines may be.
     pub bytes: Vec<u8>,
+    /// Why it is not whole, if so.
+    too_long: Option<String>,
+}
+
+impl Line {
+    /// All its bytes, or why they are not held.
+    pub(super) fn whole(&self) -> Result<&[u8], String> {
+        self.too_long.clone().map_or(Ok(&self.bytes), Err)
+    }
+}
+
+/// Why a document of so many bytes cannot be used where at most `max_bytes` are allowed.
+pub(super) fn too_long(bytes: u64, max_bytes: u64) -> String {
+    format!("has {bytes} bytes, more than `input.max_document_bytes` = {max_bytes}")
+}
+
+/// What to tell of a text that begins with `bytes` if it is UTF-16.
+pub(super) fn utf16(bytes: &[u8]) -> Option<&'static str> {
+    let is_utf16 = match *bytes {
+        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => true,
+        // Without a mark: what tables and objects begin with is ASCII.
+        [0, other, ..] | [other, 0, ..] => other != 0,
+        _ => false,
+    };
+    is_utf16.then_some("it is UTF-16; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)")
 }
 
 /// Reader of the lines that are not blank.
@@ -67,10 +94,12 @@ pub(super) struct Lines {
     reader: Box<dyn BufRead + Send>,
     failure: Failure,
     next_row: u64,
+    max_bytes: u64,
 }
 
 impl Lines {
-    pub(super) fn open(file: &InputFile) -> Result<Self> {
+    /// The lines of `file`, which are held up to `max_bytes`.
+    pub(super) fn open(file: &InputFile, max_bytes: u64) -> Result<Self> {
         let (format, compression) = match file.format {
             Format::Parquet | Format::JsonLines(Compression::None) => {
                 ("JSON lines", Compression::None)
@@ -94,7 +123,7 @@ impl Lines {
                 (decompress(&path, content.reader(0), compression)?, content.failure())
             }
         };
-        Ok(Self { path, format, reader, failure, next_row: 0 })
+        Ok(Self { path, format, reader, failure, next_row: 0, max_bytes })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -104,28 +133,60 @@ impl Lines {
     /// Reads the next line that is not blank into `line`; false at the end of the file.
     pub(super) fn read(&mut self, line: &mut Line) -> Result<bool> {
         loop {
-            line.bytes.clear();
-            let mut limited = self.reader.by_ref().take(MAX_LINE_BYTES + 2);
-            let read = limited.read_until(b'\n', &mut line.bytes);
-            let length = self.failure.on(read.map_err(|e| self.damaged(e)))?;
-            if length == 0 {
-                return Ok(false);
-            }
+            let read = self.read_bytes(line).map_err(|e| self.damaged(e));
+            let Some(unread) = self.failure.on(read)? else { return Ok(false) };
             line.row = self.next_row;
             self.next_row += 1;
-            if length as u64 > MAX_LINE_BYTES {
-                let reason = format!("is longer than {MAX_LINE_BYTES} bytes");
-                let path = self.path.clone();
-                return Err(Error::Row { path, row: line.row + 1, reason, count: 1 });
-            }
-            if line.row == 0 && line.bytes.starts_with(b"\xEF\xBB\xBF") {
-                line.bytes.drain(..3);
+            if line.row == 0 {
+                if let Some(reason) = utf16(&line.bytes) {
+                    return Err(Error::decode(&self.path, self.format, reason));
+                }
+                if line.bytes.starts_with(b"\xEF\xBB\xBF") {
+                    line.bytes.drain(..3);
+                }
             }
             while line.bytes.last().is_some_and(|end| matches!(end, b'\n' | b'\r')) {
                 line.bytes.pop();
             }
+            let bytes = line.bytes.len() as u64 + unread;
+            if unread > 0 || bytes > self.max_bytes {
+                line.too_long = Some(too_long(bytes, self.max_bytes));
+                line.bytes.truncate(EXCERPT_BYTES);
+                return Ok(true);
+            }
             if !line.bytes.trim_ascii().is_empty() {
                 return Ok(true);
+            }
+        }
+    }
+
+    /// Reads a line with its end as far as it may be held and gives the number of bytes behind that;
+    /// `None` at the end of the file.
+    fn read_bytes(&mut self, line: &mut Line) -> std::io::Result<Option<u64>> {
+        line.bytes.clear();
+        line.too_long = None;
+        let most = self.max_bytes + MARK_AND_END_BYTES;
+        let read = self.reader.by_ref().take(most).read_until(b'\n', &mut line.bytes)? as u64;
+        if read == most && !line.bytes.ends_with(b"\n") {
+            return self.skip_line().map(Some);
+        }
+        Ok((read > 0).then_some(0))
+    }
+
+    /// Goes on to the next line and gives the number of bytes on the way, without the line feed.
+    fn skip_line(&mut self) -> std::io::Result<u64> {
+        let mut skipped = 0;
+        loop {
+            let buffer = self.reader.fill_buf()?;
+            let (bytes, end) = match buffer.iter().position(|&byte| byte == b'\n') {
+                Some(at) => (at, 1),
+                None => (buffer.len(), 0),
+            };
+            let is_end = end == 1 || buffer.is_empty();
+            self.reader.consume(bytes + end);
+            skipped += bytes as u64;
+            if is_end {
+                return Ok(skipped);
             }
         }
     }

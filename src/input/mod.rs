@@ -12,6 +12,8 @@ mod content;
 mod discover;
 mod documents;
 mod facts;
+mod footer;
+mod gzip;
 mod infer;
 mod json;
 mod json_lines;

@@ -19,7 +19,7 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::file::metadata::RowGroupMetaData;
 
-use super::{BLOCK_BYTES, BLOCK_ROWS, Content, InputFile, RowGroup, stored_bytes};
+use super::{BLOCK_BYTES, BLOCK_ROWS, Content, InputFile, RowGroup, footer, stored_bytes};
 use crate::error::{Error, Result, Source};
 use crate::panics::caught;
 use crate::remote::Failure;
@@ -40,8 +40,7 @@ impl ParquetFile {
         let path = file.path.clone();
         let content = Content::open(file)?;
         let failure = content.failure();
-        let load =
-            |options| failure.on(guarded(&path, || ArrowReaderMetadata::load(&content, options)));
+        let load = |options| failure.on(guarded(&path, || footer::load(&content, options)));
         let mut footer = load(ArrowReaderOptions::new())?;
         let fields: Fields = footer.schema().fields().iter().map(date32).collect();
         if fields != *footer.schema().fields() {
@@ -154,13 +153,22 @@ impl Batches {
     /// The next batch, `None` once all rows were read.
     pub(super) fn next(&mut self) -> Result<Option<RecordBatch>> {
         let read = guarded(&self.path, || self.reader.next().transpose());
-        let batch = self.failure.on(read)?;
+        let batch = self.failure.on(read).map_err(|error| self.explained(error))?;
         let num_rows = batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
         if num_rows > self.missing_rows || (batch.is_none() && self.missing_rows > 0) {
             return Err(damaged(&self.path, "the number of rows is not that of the footer"));
         }
         self.missing_rows -= num_rows;
         Ok(batch)
+    }
+
+    /// Columns may be encrypted although the footer is not.
+    fn explained(&self, error: Error) -> Error {
+        let is_encrypted = || Content::open_now(&self.path).is_ok_and(|c| footer::is_encrypted(&c));
+        match error {
+            Error::Decode { .. } if is_encrypted() => damaged(&self.path, footer::IS_ENCRYPTED),
+            error => error,
+        }
     }
 }
 

@@ -1,16 +1,20 @@
 //! Rows of a Parquet file as records, of the wanted columns only.
 //!
-//! Owns the choice of columns; batches leave as columns or as rows.
+//! Owns the choice of columns; batches leave as columns or as rows. Rows whose text is too long are
+//! set aside, here and by the reader of all columns.
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use parquet::arrow::ProjectionMask;
 
 use super::column::{Column, Strings, is_id, is_label, is_string};
+use super::lines::too_long;
 use super::parquet_file::{Batches, ParquetFile, guarded};
 use super::record::{Fields, Record, Wanted};
+use super::rejects::{Reject, Rejects};
 use super::vectors::{Vectors, Width, is_embeddings};
 use super::{DocumentBlock, InputFile};
+use crate::config::InputConfig;
 use crate::error::{Error, Result};
 
 /// The records of a file.
@@ -22,8 +26,10 @@ pub(super) struct ParquetRecords {
     /// Started when the first record is asked for.
     batches: Option<Batches>,
     batch: Decoded,
-    /// Rows of `batch` that were handed out.
+    /// Rows of `batch` that were handed out or set aside.
     taken: usize,
+    max_text_bytes: u64,
+    rejects: Rejects,
 }
 
 /// The wanted columns of one file.
@@ -79,26 +85,42 @@ impl Columns {
 }
 
 impl ParquetRecords {
-    pub(super) fn open(file: &InputFile, wanted: Wanted) -> Result<Self> {
+    pub(super) fn open(file: &InputFile, config: &InputConfig, wanted: Wanted) -> Result<Self> {
         let file = ParquetFile::open(file)?;
         let columns = Columns::find(&file, &wanted)?;
         let batch = Decoded { first_row: file.first_row(), ..Decoded::default() };
-        Ok(Self { file, wanted, columns, width: Width::default(), batches: None, batch, taken: 0 })
+        Ok(Self {
+            file,
+            wanted,
+            columns,
+            width: Width::default(),
+            batches: None,
+            batch,
+            taken: 0,
+            max_text_bytes: config.max_document_bytes,
+            rejects: Rejects::new(config.max_rejects),
+        })
+    }
+
+    pub(super) fn rejects(&self) -> &[Reject] {
+        self.rejects.kept()
     }
 
     pub(super) fn num_rows(&self) -> u64 {
         self.file.num_rows()
     }
 
-    /// Starts again at `row`, or at the first row that is read if that comes later.
-    pub(super) fn seek(&mut self, row: u64) {
+    /// Starts again at `row`, or at the first row that is read if that comes later, where `rejected`
+    /// rows were set aside before.
+    pub(super) fn seek(&mut self, row: u64, rejected: u64) {
         self.batches = None;
+        self.rejects.resume(rejected);
         self.batch = Decoded { first_row: row.max(self.file.first_row()), ..Decoded::default() };
         self.taken = 0;
     }
 
     pub(super) fn next_record(&mut self) -> Result<Option<Record>> {
-        if !self.fill()? {
+        if !self.advance()? {
             return Ok(None);
         }
         let row = self.batch.first_row + self.taken as u64;
@@ -110,10 +132,13 @@ impl ParquetRecords {
 
     /// The next rows of the batch, at most `max_rows`.
     pub(super) fn next_block(&mut self, max_rows: usize) -> Result<Option<DocumentBlock>> {
-        if !self.fill()? {
+        if !self.advance()? {
             return Ok(None);
         }
-        let at = self.taken..self.batch.num_rows.min(self.taken.saturating_add(max_rows));
+        let end = self.batch.num_rows.min(self.taken.saturating_add(max_rows));
+        let too_long =
+            (self.taken..end).find(|&i| self.batch.excess(i, self.max_text_bytes).is_some());
+        let at = self.taken..too_long.unwrap_or(end);
         let rows = at.clone().map(|i| self.batch.first_row + i as u64).collect();
         let mut embeddings = Vec::new();
         if self.batch.vectors.is_some() {
@@ -136,6 +161,33 @@ impl ParquetRecords {
             texts: text.slice(at.start, at.len()),
             embeddings,
         }))
+    }
+
+    /// Goes on to the next row that can be used; false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        let mut more = self.set_aside()?;
+        if !self.rejects.exceeded() {
+            return Ok(more);
+        }
+        while more {
+            self.taken += 1;
+            more = self.set_aside()?;
+        }
+        Err(self.rejects.error(&self.file.path))
+    }
+
+    /// Sets the next rows aside if their texts are too long; false at the end.
+    fn set_aside(&mut self) -> Result<bool> {
+        while self.fill()? {
+            let Some(bytes) = self.batch.excess(self.taken, self.max_text_bytes) else {
+                return Ok(true);
+            };
+            let row = self.batch.first_row + self.taken as u64;
+            let reason = format!("`{}` {}", self.wanted.text, too_long(bytes, self.max_text_bytes));
+            self.rejects.add(row, reason, &[]);
+            self.taken += 1;
+        }
+        Ok(false)
     }
 
     /// Decodes the next batch if all of this one was handed out; false at the end.
@@ -229,6 +281,12 @@ impl Decoded {
                 None => None,
             },
         })
+    }
+
+    /// Bytes of the text of row `at` if they are more than `most`.
+    fn excess(&self, at: usize, most: u64) -> Option<u64> {
+        let bytes = self.text.as_ref()?.get(at)?.len() as u64;
+        (bytes > most).then_some(bytes)
     }
 
     /// Vectors of row `at`, all of the same width.

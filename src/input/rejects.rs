@@ -1,20 +1,21 @@
-//! What happens to lines that cannot be used.
+//! What happens to rows that cannot be used.
 //!
-//! Owns the limit: up to `max_rejects` lines of a file are set aside with their bytes, one more
-//! fails the file with a count over all of it.
+//! Owns the limit: up to `max_rejects` rows of a file are set aside, lines with their bytes; one
+//! more fails the file with a count over all of it.
 
 use std::path::Path;
 
 use crate::error::Error;
 
-/// A line that was set aside.
+/// A row that was set aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reject {
-    /// Number of the line, counted from 0.
+    /// Number of the row or line, counted from 0.
     pub row: u64,
     /// Why it cannot be used.
     pub reason: String,
-    /// The line without its end, undecoded.
+    /// The line without its end, undecoded; of one that is too long the beginning, of a row of
+    /// Parquet nothing.
     pub raw: Vec<u8>,
 }
 
@@ -31,7 +32,13 @@ impl Rejects {
         Self { limit, ..Self::default() }
     }
 
-    /// Counts a bad line; only lines within the limit are kept, and the first in any case, for
+    /// Counts rows that were set aside before the file is read on.
+    pub(super) fn resume(&mut self, count: u64) {
+        self.count = count;
+        self.kept.clear();
+    }
+
+    /// Counts a bad row; only rows within the limit are kept, and the first in any case, for
     /// the message.
     pub(super) fn add(&mut self, row: u64, reason: String, raw: &[u8]) {
         self.count += 1;
@@ -49,10 +56,12 @@ impl Rejects {
         &self.kept
     }
 
-    /// The failure of the file, once all of its lines were seen.
+    /// The failure of the file, once all of its rows were seen.
     pub(super) fn error(&self, path: &Path) -> Error {
         let (row, reason) =
-            self.kept.first().map_or((0, String::new()), |first| (first.row, first.reason.clone()));
-        Error::Row { path: path.to_owned(), row: row + 1, reason, count: self.count }
+            self.kept.first().map_or((0, ""), |first| (first.row, first.reason.as_str()));
+        let count = self.count;
+        let reason = format!("{reason}; `--max-rejects {count}` sets such rows aside");
+        Error::Row { path: path.to_owned(), row: row + 1, reason, count }
     }
 }

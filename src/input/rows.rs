@@ -4,18 +4,21 @@
 //! JSON lines file (see `infer` for the types). Rows have the numbers they have in
 //! [`super::DocumentReader`], and lines that are rejected there are left out here.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use parquet::arrow::ProjectionMask;
 
+use super::column::{Column, Strings, is_string};
 use super::infer::{Shape, arrow_fields, columns, observe_object};
 use super::json::Json;
 use super::json_lines::{Checker, JsonRecords};
 use super::lines::{Line, Lines};
-use super::parquet_file::{Batches, ParquetFile};
+use super::parquet_file::{Batches, ParquetFile, guarded};
 use super::record::Wanted;
 use super::{BLOCK_BYTES, BLOCK_ROWS, Format, InputFile};
 use crate::config::InputConfig;
@@ -40,7 +43,7 @@ pub struct RowReader {
 }
 
 enum Source {
-    Parquet { batches: Box<Batches>, next_row: u64 },
+    Parquet(Box<ParquetRows>),
     Json(Box<JsonRows>),
 }
 
@@ -54,11 +57,10 @@ impl RowReader {
         let (schema, source) = match file.format {
             Format::Parquet => {
                 let parquet = ParquetFile::open(file)?;
-                let next_row = parquet.first_row();
-                let batches = Box::new(parquet.batches(ProjectionMask::all(), next_row)?);
+                let rows = ParquetRows::new(&parquet, config)?;
                 let metadata = parquet.footer.schema().metadata().clone();
-                let schema = batches.schema().as_ref().clone().with_metadata(metadata);
-                (Arc::new(schema), Source::Parquet { batches, next_row })
+                let schema = rows.batches.schema().as_ref().clone().with_metadata(metadata);
+                (Arc::new(schema), Source::Parquet(Box::new(rows)))
             }
             Format::JsonLines(_) => {
                 let rows = JsonRows::open(file, config)?;
@@ -80,15 +82,62 @@ impl RowReader {
     /// [`Error::Decode`] when the file is damaged; [`Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         match &mut self.source {
-            Source::Parquet { batches, next_row } => {
-                let Some(batch) = batches.next()? else { return Ok(None) };
-                let end = *next_row + batch.num_rows() as u64;
-                let rows = (*next_row..end).collect();
-                *next_row = end;
-                Ok(Some(RowBatch { rows, batch }))
-            }
+            Source::Parquet(rows) => rows.next_batch(),
             Source::Json(rows) => rows.next_batch(),
         }
+    }
+}
+
+/// The rows of a Parquet file, without those whose text is too long.
+struct ParquetRows {
+    path: PathBuf,
+    batches: Batches,
+    next_row: u64,
+    /// The column of the text, where there is one, and the most bytes of a text.
+    text: Option<Column>,
+    max_text_bytes: u64,
+}
+
+impl ParquetRows {
+    fn new(file: &ParquetFile, config: &InputConfig) -> Result<Self> {
+        let text = Column::find(file.footer.schema().fields(), &config.text);
+        let next_row = file.first_row();
+        Ok(Self {
+            path: file.path.clone(),
+            batches: file.batches(ProjectionMask::all(), next_row)?,
+            next_row,
+            text: text.filter(|column| is_string(&column.data_type)),
+            max_text_bytes: config.max_document_bytes,
+        })
+    }
+
+    fn next_batch(&mut self) -> Result<Option<RowBatch>> {
+        while let Some(batch) = self.batches.next()? {
+            let rows = self.next_row..self.next_row + batch.num_rows() as u64;
+            self.next_row = rows.end;
+            let Some(kept) = guarded(&self.path, || self.short_texts(&batch))? else {
+                return Ok(Some(RowBatch { rows: rows.collect(), batch }));
+            };
+            if kept.true_count() > 0 {
+                let batch = guarded(&self.path, || filter_record_batch(&batch, &kept))?;
+                let rows = rows.zip(kept.values()).filter(|(_, kept)| *kept);
+                return Ok(Some(RowBatch { rows: rows.map(|(row, _)| row).collect(), batch }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Which rows have no text that is too long; `None`: all.
+    fn short_texts(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>, ArrowError> {
+        let Some(column) = &self.text else { return Ok(None) };
+        let text = column.of(batch)?;
+        if text.get_array_memory_size() as u64 <= self.max_text_bytes {
+            return Ok(None);
+        }
+        let text = Strings::new(&text)?;
+        let is_short = |i| text.get(i).is_none_or(|text| text.len() as u64 <= self.max_text_bytes);
+        let kept: BooleanArray = (0..batch.num_rows()).map(|i| Some(is_short(i))).collect();
+        Ok((kept.true_count() < batch.num_rows()).then_some(kept))
     }
 }
 
@@ -114,7 +163,8 @@ impl JsonRows {
             Ok(())
         })?;
         let schema = Arc::new(Schema::new(arrow_fields(&fields)));
-        Ok(Self { lines: Lines::open(file)?, checker: Checker::new(wanted), fields, schema })
+        let lines = Lines::open(file, config.max_document_bytes)?;
+        Ok(Self { lines, checker: Checker::new(wanted), fields, schema })
     }
 
     fn next_batch(&mut self) -> Result<Option<RowBatch>> {
@@ -127,7 +177,7 @@ impl JsonRows {
             let mut objects = Vec::with_capacity(lines.len());
             for line in &lines {
                 // The first pass has counted the bad lines and found them few enough.
-                if let Ok((json, _)) = self.checker.check(&line.bytes) {
+                if let Ok((json, _)) = self.checker.check(line) {
                     rows.push(line.row);
                     objects.push(json);
                 }

@@ -4,9 +4,10 @@
 
 Each NAME.parquet has a NAME.json: {"rows": [{column: value}...]}. Values are JSON where JSON has
 them; timestamps and dates are integers in their unit, binary is hexadecimal, decimals are numbers
-of at most 15 digits (exact as f64), maps are objects.
+of at most 15 digits (exact as f64), maps are objects. Encrypted files have none.
 """
 
+import base64
 import datetime as dt
 import decimal
 import json
@@ -15,6 +16,7 @@ import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 
 assert int(pa.__version__.split(".")[0]) >= 20, "string_view in Parquet needs a recent pyarrow"
 
@@ -120,14 +122,40 @@ def nested():
     })
 
 
+class OpenKeys(pe.KmsClient):
+    """Keeps keys as they are, in base64."""
+
+    def __init__(self, _connection):
+        super().__init__()
+
+    def wrap_key(self, key_bytes, _master_key):
+        return base64.b64encode(key_bytes)
+
+    def unwrap_key(self, wrapped_key, _master_key):
+        return base64.b64decode(wrapped_key)
+
+
+def write_encrypted(directory, name, table, plaintext_footer):
+    config = pe.EncryptionConfiguration(
+        footer_key="footer", column_keys={"column": ["text"]}, plaintext_footer=plaintext_footer
+    )
+    properties = pe.CryptoFactory(OpenKeys).file_encryption_properties(pe.KmsConnectionConfig(), config)
+    with pq.ParquetWriter(directory / f"{name}.parquet", table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+
+
 def main():
     directory = pathlib.Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     write(directory, "odd", odd(), row_group_size=4, compression="zstd")
     write(directory, "nested", nested(), row_group_size=3, compression="snappy", write_page_index=True)
     texts = pa.table({"text": pa.array(TEXTS).dictionary_encode(), "label": pa.array([row % 2 == 0 for row in range(ROWS)])})
-    for codec in ["none", "gzip", "lz4"]:
+    for codec in ["none", "gzip", "lz4", "brotli"]:
         write(directory, f"codec_{codec}", texts, compression=codec, data_page_version="2.0")
+    few = pa.table({"text": ["a", "b"], "label": [True, False]})
+    write(directory, "latin1_metadata", few.replace_schema_metadata({"été".encode("latin-1"): b"\xff\xfe", b"a": b"b"}))
+    write_encrypted(directory, "encrypted", few, plaintext_footer=False)
+    write_encrypted(directory, "encrypted_column", few, plaintext_footer=True)
 
 
 main()

@@ -51,6 +51,58 @@ fn each_kind_of_bad_line_has_its_reason() -> TestResult {
 }
 
 #[test]
+fn bad_lines_and_what_is_no_lines_are_told_with_what_to_do() -> TestResult {
+    for (lines, told) in [
+        (
+            "{\"text\":\"\\ud800\"}",
+            "a surrogate without its pair (\\ud800) at byte 10; `--max-rejects 1`",
+        ),
+        ("[{\"text\":\"a\"},{\"text\":\"b\"}]", "`jq -c '.[]'` makes lines of it"),
+        ("[\n{\"text\":\"a\"},\n{\"text\":\"b\"}\n]\n", "`jq -c '.[]'` makes lines of it"),
+        ("{\n  \"text\": \"a\"\n}\n", "`jq -c .` makes a line of each"),
+    ] {
+        let (_directory, input) = file("f.json", lines.as_bytes())?;
+        let message = failure(&input, &config());
+        assert!(message.contains(told), "{message}");
+    }
+    Ok(())
+}
+
+#[test]
+fn utf16_is_called_so() -> TestResult {
+    let text = "{\"text\":\"a\"}\n";
+    let marked = "\u{feff}".to_owned() + text;
+    let little = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let big = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>();
+    for bytes in [little(text), big(text), little(&marked), big(&marked)] {
+        for (name, bytes) in [("f.jsonl", bytes.clone()), ("f.jsonl.gz", gzip(&bytes)?)] {
+            let (_directory, input) = file(name, &bytes)?;
+            let generous = InputConfig { max_rejects: 100, ..config() };
+            let message = failure(&input, &generous);
+            assert!(message.contains("it is UTF-16; convert it to UTF-8"), "{message}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn zeros_may_follow_gzip_and_nothing_else() -> TestResult {
+    let (head, tail) = (gzip(b"{\"text\":\"a\"}\n")?, gzip(b"{\"text\":\"b\"}\n")?);
+    let whole = [&head[..], &tail].concat();
+    for zeros in [0, 1, 511, 1 << 20] {
+        let padded = [&whole[..], &vec![0; zeros]].concat();
+        let (_directory, input) = file("f.jsonl.gz", &padded)?;
+        assert_eq!(documents(&input, &config())?.len(), 2);
+    }
+    for after in [&b"x"[..], b"\0\0x", b"\x1f", b"\0\x1f\x8b", b"{\"text\":\"c\"}\n"] {
+        let (_directory, input) = file("f.jsonl.gz", &[&whole[..], after].concat())?;
+        let message = failure(&input, &config());
+        assert!(message.contains("f.jsonl.gz: cannot be read as gzip"), "{after:?}: {message}");
+    }
+    Ok(())
+}
+
+#[test]
 fn of_duplicate_keys_the_last_counts_in_both_readers() -> TestResult {
     let (_directory, input) =
         file("f.jsonl", b"{\"text\":1,\"n\":1,\"text\":\"a\",\"text\":\"b\"}")?;

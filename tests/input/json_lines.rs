@@ -117,7 +117,7 @@ fn bad_lines_within_the_limit_are_set_aside() -> TestResult {
     let config = InputConfig { max_rejects: 1, ..InputConfig::default() };
     let message = failure(&input, &config);
     assert!(
-        message.contains("row 2: is not JSON: no key in quotes at byte 2 (2 such"),
+        message.contains("row 2: is not JSON: no key in quotes at byte 2; `--max-rejects 2` sets"),
         "{message}"
     );
     Ok(())

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, ListArray, NullArray, RecordBatch, StringArray,
+    StructArray,
+};
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Fields, Float64Type, TimeUnit};
 use arrow::json::WriterBuilder;
@@ -15,6 +19,10 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::{TestResult, documents, failure, file, golden, rows};
+
+/// Files that pyarrow wrote, with what it reads from them.
+const GOLDEN: [&str; 7] =
+    ["odd", "nested", "codec_none", "codec_gzip", "codec_lz4", "codec_brotli", "latin1_metadata"];
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -56,7 +64,7 @@ fn expected(name: &str) -> Result<Vec<Value>, Failure> {
 
 #[test]
 fn golden_rows_have_the_values_pyarrow_reads() -> TestResult {
-    for name in ["odd", "nested", "codec_none", "codec_gzip", "codec_lz4"] {
+    for name in GOLDEN {
         let found = json(&whole(&golden(&format!("{name}.parquet"))?)?)?;
         let expected = expected(name)?;
         assert_eq!(found.len(), expected.len(), "{name}");
@@ -117,7 +125,7 @@ fn golden_types_are_unchanged() -> TestResult {
 
 #[test]
 fn golden_documents_have_the_texts_pyarrow_reads() -> TestResult {
-    for name in ["odd", "nested", "codec_none", "codec_gzip", "codec_lz4"] {
+    for name in GOLDEN {
         let input = golden(&format!("{name}.parquet"))?;
         let found = documents(&input, &InputConfig::default())?;
         let expected = expected(name)?;
@@ -158,6 +166,57 @@ fn golden_languages_and_embeddings_are_found_in_metadata() -> TestResult {
     let found = documents(&golden("odd.parquet")?, &config)?;
     assert_eq!(found[2].embeddings, Some(vec![vec![1.0, 1.0, 0.25]; 2]));
     assert_eq!((&found[0].embeddings, &found[3].embeddings), (&Some(vec![]), &None));
+    Ok(())
+}
+
+#[test]
+fn a_text_column_without_a_type_has_rows_without_text() -> TestResult {
+    let columns: [(&str, ArrayRef); 2] =
+        [("text", Arc::new(NullArray::new(3))), ("id", Arc::new(NullArray::new(3)))];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true)))?;
+    let (_directory, input) = file("f.parquet", &write(&batch, 2)?)?;
+    let found = documents(&input, &InputConfig::default())?;
+    assert_eq!(found.iter().map(|d| d.id.as_str()).collect::<Vec<_>>(), ["f/0", "f/1", "f/2"]);
+    assert!(found.iter().all(|d| d.text.is_none() && d.num_bytes == 0));
+    assert_eq!(whole(&input)?.column(0).data_type(), &DataType::Null);
+    Ok(())
+}
+
+#[test]
+fn an_encrypted_file_is_called_so() -> TestResult {
+    for name in ["encrypted.parquet", "encrypted_column.parquet"] {
+        let message = failure(&golden(name)?, &InputConfig::default());
+        assert!(message.contains("it is encrypted"), "{message}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_text_inside_a_list_is_refused_with_what_to_do() -> TestResult {
+    let list = ListArray::from_iter_primitive::<Float64Type, _, _>([Some(vec![Some(1.0)])]);
+    let field = Field::new("body", DataType::Utf8, true);
+    let bodies = StructArray::from(vec![(
+        Arc::new(field),
+        Arc::new(StringArray::from(vec!["a"])) as ArrayRef,
+    )]);
+    let item = Arc::new(Field::new_list_field(bodies.data_type().clone(), true));
+    let turns = ListArray::new(item, OffsetBuffer::from_lengths([1]), Arc::new(bodies), None);
+    let batch = RecordBatch::try_from_iter::<_, &str>([
+        ("text", Arc::new(list) as ArrayRef),
+        ("turns", Arc::new(turns)),
+    ])?;
+    let (_directory, input) = file("f.parquet", &write(&batch, 2)?)?;
+    for (text, told) in [
+        ("text", "not strings; a row has one value of it, not a list"),
+        ("turns.body", "turns[].body; a row has one value of it, not a list"),
+        ("body", "turns[].body; a row has one value of it, not a list"),
+        ("bodies", "turns[].body"),
+    ] {
+        let config = InputConfig { text: text.into(), ..InputConfig::default() };
+        let message = documents(&input, &config).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(message.contains(told), "{text}: {message}");
+        assert_eq!(message.contains("join the list"), text != "bodies", "{message}");
+    }
     Ok(())
 }
 

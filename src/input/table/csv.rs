@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{Cell, Compression, Rows, TableFile, Values, missing};
 use crate::error::{Error, Result};
-use crate::input::lines::decompressed;
+use crate::input::lines::{decompressed, utf16};
 
 /// Appended to the file. It is a record of its own unless the file ends inside a quoted field,
 /// which the `csv` crate takes for the end of that field.
@@ -39,6 +39,9 @@ impl Records {
             next_row: 0,
         };
         if records.advance()? {
+            if let Some(reason) = utf16(records.record.as_slice()) {
+                return Err(Error::decode(&records.path, "CSV", reason));
+            }
             let name = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
             records.header = records.record.iter().map(name).collect();
         }

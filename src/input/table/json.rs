@@ -1,8 +1,10 @@
 //! Tables of JSON lines: an object a line.
 
 use super::{Cell, InputFile, Json, Lines, Rows, Values, missing};
+use crate::config::DEFAULT_MAX_DOCUMENT_BYTES;
 use crate::error::{Error, Result};
 use crate::input::json::Value;
+use crate::input::json_lines::object;
 use crate::input::lines::Line;
 
 /// The objects of a file.
@@ -17,7 +19,7 @@ pub(super) struct Objects {
 impl Objects {
     pub(super) fn open(file: &InputFile) -> Result<Self> {
         Ok(Self {
-            lines: Lines::open(file)?,
+            lines: Lines::open(file, DEFAULT_MAX_DOCUMENT_BYTES)?,
             line: Line::default(),
             required: Vec::new(),
             optional: Vec::new(),
@@ -39,14 +41,11 @@ impl Objects {
         }
         let row = self.line.row + 1;
         let path = self.lines.path().to_owned();
-        keys(&self.line.bytes).map_err(|reason| Error::Row { path, row, reason, count: 1 })
+        keys(&self.line).map_err(|reason| Error::Row { path, row, reason, count: 1 })
     }
 
     fn values(&self) -> Values {
-        let json = Json::parse(&self.line.bytes)?;
-        if !matches!(json.value, Value::Object(_)) {
-            return Err(format!("is {}, not a JSON object", json.kind()));
-        }
+        let json = object(&self.line)?;
         let names = self.required.iter().chain(&self.optional);
         names.map(|name| json.get(name).map_or(Ok(None), |value| cell(name, value))).collect()
     }
@@ -58,7 +57,7 @@ impl Rows for Objects {
             return Ok(None);
         }
         // A first line that is no object is a bad row as any other.
-        if let (true, Ok(found)) = (std::mem::take(&mut self.first), keys(&self.line.bytes))
+        if let (true, Ok(found)) = (std::mem::take(&mut self.first), keys(&self.line))
             && let Some(name) = self.required.iter().find(|name| !found.contains(name))
         {
             return Err(missing(self.lines.path(), name, &found));
@@ -67,12 +66,8 @@ impl Rows for Objects {
     }
 }
 
-fn keys(line: &[u8]) -> Result<Vec<String>, String> {
-    let json = Json::parse(line)?;
-    match &json.value {
-        Value::Object(entries) => Ok(entries.iter().map(|(key, _)| key.to_string()).collect()),
-        _ => Err(format!("is {}, not a JSON object", json.kind())),
-    }
+fn keys(line: &Line) -> Result<Vec<String>, String> {
+    Ok(object(line)?.keys().map(ToOwned::to_owned).collect())
 }
 
 fn cell(name: &str, value: &Json<'_>) -> Result<Option<Cell>, String> {

@@ -21,7 +21,7 @@ mod write;
 use serde_json::{Value, json};
 
 use super::{Context, Failures, Pieces};
-use crate::config::{Chunks, Gelu, RunConfig, Weight};
+use crate::config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, Gelu, RunConfig, Weight};
 use crate::encoder::{Model, Placement};
 use crate::error::{Error, Result};
 use crate::input::Reject;
@@ -77,7 +77,7 @@ struct PartEnd {
 /// Settings that the embeddings depend on; `model` is `None` where the input brings its own.
 pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {
     let (input, store) = (&config.input, &config.store);
-    json!({
+    let mut settings = json!({
         "plan": plan.digest(),
         "input": {
             "text": input.text, "id": input.id, "language": input.language,
@@ -87,7 +87,11 @@ pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value
         "chunks": config.encoder.chunks,
         "counts_tokens": counts_tokens(config),
         "store": store,
-    })
+    });
+    if input.max_document_bytes != DEFAULT_MAX_DOCUMENT_BYTES {
+        settings["input"]["max_document_bytes"] = input.max_document_bytes.into();
+    }
+    settings
 }
 
 /// Whether the content tokens of whole documents are counted. For the first chunk alone most of a

@@ -75,7 +75,7 @@ impl Reading<'_> {
         let done = self.context.run.part_markers(planned)?;
         let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
         let mut first_row = done.last().map_or(planned.first_row(), |part| part.next_row);
-        reader.skip_rows(first_row)?;
+        reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum())?;
         let mut rejects_seen = 0;
         for index in done.len().. {
             let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
