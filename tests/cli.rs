@@ -2,6 +2,7 @@
 
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
+use serde_json::{Value, json};
 
 use crate::util::{TestResult, Workspace, polysift, root};
 
@@ -85,6 +86,90 @@ fn inspect_describes_files_heads_and_runs() -> TestResult {
     inspect("out").assert().success().stdout(contains("thresholds"));
     inspect("corpus/fra_Latn/a.jsonl").assert().success().stdout(contains("rows: 40"));
     inspect("nothing.parquet").assert().code(66);
+    Ok(())
+}
+
+#[test]
+fn inspect_takes_files_and_directories_and_adds_them_up() -> TestResult {
+    let work = Workspace::new()?;
+    work.write("corpus/note.txt", "not data")?;
+    work.write_lines("corpus/ita_Latn/b.jsonl", [json!({"text": null, "n": 0.5})].into_iter())?;
+    let inspect = |args: &[&str]| {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).arg("inspect").args(args);
+        command
+    };
+    inspect(&["corpus"]).assert().success().stdout(
+        contains("file: corpus/deu_Latn/a.jsonl")
+            .and(contains("total:\n  files: 3\n"))
+            .and(contains("rows: 66")),
+    );
+    let output = inspect(&["corpus/fra_Latn/a.jsonl", "corpus/ita_Latn", "--json"]).output()?;
+    let lines = String::from_utf8(output.stdout)?;
+    let lines: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    assert_eq!(lines.len(), 3);
+    assert_eq!((&lines[0]["rows"], &lines[1]["rows"]), (&json!(40), &json!(1)));
+    let total = &lines[2]["total"];
+    assert_eq!((&total["files"], &total["rows"]), (&json!(2), &json!(41)));
+    assert_eq!(total["columns"]["text"], json!({"type": "Utf8", "nulls": 2}));
+    assert_eq!(total["columns"]["n"], json!({"type": "Float64 | Int64", "nulls": 0, "nans": 0}));
+    // One file is one object, as ever.
+    let output = inspect(&["corpus/ita_Latn", "--json"]).output()?;
+    let one: Value = serde_json::from_slice(&output.stdout)?;
+    assert_eq!(one["rows"], 1);
+    inspect(&["corpus", "nothing.parquet"]).assert().code(66);
+    inspect(&[]).assert().code(2);
+    Ok(())
+}
+
+#[test]
+fn settings_are_told_where_they_come_from() -> TestResult {
+    let work = Workspace::new()?;
+    for (set, told) in [
+        ("nosuch.key=1", "--set nosuch.key: unknown field `nosuch`"),
+        (
+            "encoder.max_tokens=many",
+            "--set encoder.max_tokens: is the text \"many\"; a whole number",
+        ),
+    ] {
+        work.command("run", "out")
+            .args(["--set", set])
+            .assert()
+            .code(2)
+            .stderr(contains(told).and(contains("run.toml").not()).and(contains("line 1").not()));
+    }
+    work.command("run", "out").args(["--retention", "foo=0.5"]).assert().code(2).stderr(contains(
+        "--retention: names the head `foo`, which is not defined; the heads are quality",
+    ));
+    polysift()
+        .current_dir(work.dir.path())
+        .args(["embed", "--run", "missing"])
+        .assert()
+        .code(66)
+        .stderr(contains("missing: no such run directory").and(contains("name its input")));
+    assert!(!work.path("missing").exists());
+    work.write("latin1.toml", b"# settings\nrun_dir = 'caf\xe9'\n")?;
+    polysift()
+        .current_dir(work.dir.path())
+        .args(["run", "-c", "latin1.toml"])
+        .assert()
+        .code(2)
+        .stderr(contains("latin1.toml: is not UTF-8 in line 2"));
+    Ok(())
+}
+
+#[test]
+fn a_rate_alone_is_as_good_as_a_list() -> TestResult {
+    let work = Workspace::new()?;
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    let alone = settings.replace("quality = [0.1, 0.33]", "quality = 0.1");
+    assert_ne!(alone, settings);
+    work.write("run.toml", alone)?;
+    work.command("run", "out").assert().success();
+    let report = work.json("out/thresholds/quality.json")?;
+    let rates = &report["languages"]["fra_Latn"]["cuts"][0]["rates"];
+    assert_eq!(rates.as_array().map(Vec::len), Some(1));
+    assert_eq!(rates[0]["kept"]["num_documents"], 4, "a tenth of 38");
     Ok(())
 }
 

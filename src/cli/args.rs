@@ -88,12 +88,13 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Describe a data file, a head or a run: schema, counts, score quantiles
+    /// Describe data files, heads or runs: schema, counts, score quantiles
     Inspect {
-        /// A Parquet or JSON lines file, a head (.safetensors, .pt, .pth, a fastText .bin or .ftz), or a
-        /// run directory
-        path: PathBuf,
-        /// Print JSON
+        /// Parquet or JSON lines files, directories of them, heads (.safetensors, .pt, .pth, a fastText
+        /// .bin or .ftz), run directories
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// Print JSON: an object, or with several files an object a line, the last with their total
         #[arg(long)]
         json: bool,
     },

@@ -19,10 +19,11 @@ mod tokenize;
 mod trace;
 mod usage;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use serde_json::json;
 
 use polysift::cluster::array_expression;
 use polysift::config::RunConfig;
@@ -68,7 +69,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Status { run, json } => job.status(run, *json)?,
         Command::Retry(args) => job.retry(args)?,
         Command::Verify { run, json } => return job.verify(run, *json),
-        Command::Inspect { path, json } => job.inspect(path, *json)?,
+        Command::Inspect { paths, json } => job.inspect(paths, *json)?,
         Command::Evaluate(args) => evaluate::run(args, stop, &usage)?,
         Command::Devices { json } => devices::devices(*json),
         Command::Head(command) => head::run(command, cli.global.quiet)?,
@@ -111,6 +112,9 @@ impl Job<'_> {
         let is_planned = share.is_some() && args.redo.is_none() && has_plan();
         // Before a directory is made, and hours go by, for nothing.
         let embeds = stages.contains(&Stage::Embed);
+        if embeds {
+            check_input(&config, &root)?;
+        }
         let plan = (embeds && !is_planned).then(|| stage::plan::plan(&config)).transpose()?;
         if stages.contains(&Stage::Export) {
             let plan = plan.as_ref();
@@ -192,6 +196,7 @@ impl Job<'_> {
     /// Freezes the plan, unless only asked what it would be, and tells what it costs.
     fn plan(&self, args: &SettingsArgs, dry_run: bool, json: bool) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
+        run_dir.as_deref().map_or(Ok(()), |root| check_input(&config, root))?;
         let hub = hub(args.offline);
         let plan = stage::plan::plan(&config)?;
         stage::export::check_columns(&config, &plan.shards)?;
@@ -275,16 +280,27 @@ impl Job<'_> {
         })
     }
 
-    fn inspect(&self, path: &Path, json: bool) -> Result<()> {
-        let description = if path.is_dir() {
-            self.with_run(path, stage::inspect::inspect_run)?
-        } else {
-            stage::inspect::inspect_file(path)?
-        };
-        if json {
-            summary::print_json(&description);
-        } else {
-            summary::print_tree(&description);
+    fn inspect(&self, paths: &[PathBuf], json: bool) -> Result<()> {
+        let files = stage::inspect::inspected_files(paths)?;
+        let mut total = stage::inspect::Total::default();
+        for path in &files {
+            self.stop.check()?;
+            let description = if path.is_dir() {
+                self.with_run(path, stage::inspect::inspect_run)?
+            } else {
+                stage::inspect::inspect_file(path)?
+            };
+            total.add(&description);
+            match (json, files.len()) {
+                (true, 1) => summary::print_json(&description),
+                (true, _) => printer::line(&description.to_string()),
+                (false, _) => summary::print_tree(&description),
+            }
+        }
+        match (json, files.len()) {
+            (_, 1) => {}
+            (true, _) => printer::line(&json!({"total": total.describe()}).to_string()),
+            (false, _) => summary::print_tree(&json!({"total": total.describe()})),
         }
         Ok(())
     }
@@ -299,6 +315,19 @@ fn in_order(context: Context<'_>, stages: &[Stage], plan: Option<&Plan>) -> Resu
         stages.swap(0, 1);
     }
     Ok(stages)
+}
+
+/// Checks that something says what the input is: the settings, or a run that was begun.
+fn check_input(config: &RunConfig, root: &Path) -> Result<()> {
+    if root.exists() || !config.input.files.is_empty() {
+        return Ok(());
+    }
+    let path = root.display().to_string();
+    let reason = format!(
+        "no such run directory, and no input is given; to begin a run there, name its input (as in \
+         `'data/{{lang}}/*.parquet' --run {path}`) or its settings (`-c run.toml`)"
+    );
+    Err(Error::Missing { path, reason })
 }
 
 fn no_run_directory() -> Error {

@@ -21,9 +21,11 @@ pub(crate) struct Resolved {
 /// Reads the settings file (or the run directory's own), applies the flags, checks the result.
 pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
     super::hub(args.offline); // what URLs of a hub are looked up with
-    let (mut table, origin) = base(args)?;
-    for (key, value) in overrides(args)? {
-        set(&mut table, &key, value)?;
+    let (file, origin) = base(args)?;
+    let overrides = overrides(args)?;
+    let mut table = file.clone();
+    for (key, value) in &overrides {
+        set(&mut table, key, value.clone())?;
     }
     // A head comes from one place: the flag replaces what the file says.
     for (assignments, replaced) in [(&args.head, "train"), (&args.train_on, "path")] {
@@ -33,8 +35,9 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
         }
     }
     check_rates(args, &table)?;
-    let text = toml::to_string(&table).map_err(|e| Error::config(&origin, e.to_string()))?;
-    let mut config = RunConfig::from_toml(&text, &origin)?;
+    let mut config = RunConfig::from_table(table)
+        .map_err(|reason| blamed(file, &overrides).unwrap_or(Error::config(origin, reason)))?;
+    config.check()?;
     // The settings are kept and told; what is secret in them is neither.
     let heads = config.heads.values_mut().flat_map(|head| head.train.iter_mut());
     for pattern in config.input.files.iter_mut().chain(heads).filter(|text| is_url(text)) {
@@ -44,6 +47,15 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
     Ok(Resolved { config, run_dir })
 }
 
+/// The error of the first of `overrides` that `file`, which is right without them, cannot take.
+fn blamed(mut file: Table, overrides: &Overrides) -> Option<Error> {
+    overrides.iter().find_map(|(key, value)| {
+        set(&mut file, key, value.clone()).ok()?;
+        let reason = RunConfig::from_table(file.clone()).err()?;
+        Some(Error::config(format!("--set {key}"), reason))
+    })
+}
+
 /// The table that the flags are applied to, with the name it has in errors.
 fn base(args: &SettingsArgs) -> Result<(Table, String)> {
     let stored = args.run.as_ref().map(|run| run.join("config.toml")).filter(|p| p.is_file());
@@ -51,11 +63,16 @@ fn base(args: &SettingsArgs) -> Result<(Table, String)> {
         return Ok((Table::new(), "arguments".to_owned()));
     };
     let origin = path.display().to_string();
-    let text = std::fs::read_to_string(&path).map_err(|e| match e.kind() {
+    let bytes = std::fs::read(&path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => {
             Error::Missing { path: origin.clone(), reason: "no such settings file".into() }
         }
         _ => Error::Io { path: path.clone(), action: "read", source: e },
+    })?;
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let right = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+        let line = right.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        Error::config(&origin, format!("is not UTF-8 in line {line}; save it as UTF-8"))
     })?;
     // Errors about the file itself (unknown keys, wrong types) are reported with its own lines.
     RunConfig::from_toml(&text, &origin)?;

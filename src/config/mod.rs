@@ -13,6 +13,7 @@ mod input;
 mod rate;
 mod selection;
 mod training;
+mod words;
 
 use std::collections::BTreeMap;
 
@@ -97,9 +98,17 @@ impl RunConfig {
     /// Parses `run.toml`; `origin` names it in errors.
     pub fn from_toml(text: &str, origin: &str) -> Result<Self> {
         let config: Self =
-            toml::from_str(text).map_err(|e| Error::config(origin, e.to_string()))?;
+            toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))?;
         config.check()?;
         Ok(config)
+    }
+
+    /// The settings of a table, which are still to be [checked](Self::check).
+    ///
+    /// # Errors
+    /// What is wrong with a key or a value.
+    pub fn from_table(table: toml::Table) -> Result<Self, String> {
+        table.try_into().map_err(|e: toml::de::Error| words::of_value(e.message()))
     }
 
     /// The cuts that apply to `language`: its own table key by key, else `_default`'s.

@@ -1,9 +1,10 @@
 //! Rates as exact decimal fractions, so that `ceil(rate · n)` is what a person computes by hand.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{self, Visitor};
+use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Most decimal places of a [`Rate`].
@@ -75,29 +76,71 @@ impl Serialize for Rate {
     }
 }
 
+/// Reads a rate as it may be written.
+struct Number;
+
+impl Visitor<'_> for Number {
+    type Value = Rate;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a rate above 0 and at most 1")
+    }
+    // The shortest decimal that reads back as `value` is what the user wrote.
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Rate, E> {
+        format!("{value}").parse().map_err(E::custom)
+    }
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Rate, E> {
+        value.to_string().parse().map_err(E::custom)
+    }
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Rate, E> {
+        value.to_string().parse().map_err(E::custom)
+    }
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Rate, E> {
+        value.parse().map_err(E::custom)
+    }
+}
+
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
-        impl Visitor<'_> for Number {
-            type Value = Rate;
+        deserializer.deserialize_any(Number)
+    }
+}
+
+/// Rates by head, as `{ quality = [0.1, 0.33] }`; a rate alone is a list of one.
+pub(super) fn by_head<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BTreeMap<String, Vec<Rate>>>, D::Error> {
+    let by_head = Option::<BTreeMap<String, OneOrMany>>::deserialize(deserializer)?;
+    Ok(by_head.map(|heads| heads.into_iter().map(|(head, rates)| (head, rates.0)).collect()))
+}
+
+struct OneOrMany(Vec<Rate>);
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Rates;
+        impl<'de> Visitor<'de> for Rates {
+            type Value = OneOrMany;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a rate above 0 and at most 1")
+                f.write_str("rates above 0 and at most 1, as in [0.1, 0.33]")
             }
-            // The shortest decimal that reads back as `value` is what the user wrote.
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Rate, E> {
-                format!("{value}").parse().map_err(E::custom)
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<OneOrMany, E> {
+                Number.visit_f64(value).map(|rate| OneOrMany(vec![rate]))
             }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Rate, E> {
-                value.to_string().parse().map_err(E::custom)
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<OneOrMany, E> {
+                Number.visit_i64(value).map(|rate| OneOrMany(vec![rate]))
             }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Rate, E> {
-                value.to_string().parse().map_err(E::custom)
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<OneOrMany, E> {
+                Number.visit_str(value).map(|rate| OneOrMany(vec![rate]))
             }
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Rate, E> {
-                value.parse().map_err(E::custom)
+            fn visit_seq<A: SeqAccess<'de>>(self, mut rates: A) -> Result<OneOrMany, A::Error> {
+                let mut all = Vec::new();
+                while let Some(rate) = rates.next_element()? {
+                    all.push(rate);
+                }
+                Ok(OneOrMany(all))
             }
         }
-        deserializer.deserialize_any(Number)
+        deserializer.deserialize_any(Rates)
     }
 }
 

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Rate;
+use super::{Rate, rate};
 
 /// `[languages.<code>]`; maps are from head name to value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct LanguageConfig {
-    /// Rates of documents to keep by that head's score, best first: exactly ceil(rate · n).
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Rates of documents to keep by that head's score, best first: exactly ceil(rate · n). A rate
+    /// alone may stand for a list of one.
+    #[serde(deserialize_with = "rate::by_head", skip_serializing_if = "Option::is_none")]
     pub retention: Option<BTreeMap<String, Vec<Rate>>>,
     /// Rate of documents to remove by that head's score, worst first: exactly ceil(rate · n).
     #[serde(skip_serializing_if = "Option::is_none")]

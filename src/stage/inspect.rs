@@ -1,22 +1,84 @@
 //! Descriptions of files, heads and runs for people and scripts.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Context;
-use crate::config::InputConfig;
+use crate::config::{InputConfig, LARGEST_DOCUMENT_BYTES};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastTextHead, Model};
 use crate::head::{HEAD_EXTENSIONS, Head};
-use crate::input::{InputFile, RowReader};
+use crate::input::{InputFile, RowReader, discover};
 use crate::remote::is_url;
+use crate::run::RunDir;
 
 /// Quantiles that are shown of a numeric column.
 const QUANTILES: [f64; 7] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0];
+
+/// The files that `paths` name: of directories the data files in them, but a run stays whole.
+///
+/// # Errors
+/// Those of [`discover`].
+pub fn inspected_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() || RunDir::open(path).is_ok() {
+            files.push(path.clone());
+            continue;
+        }
+        let pattern = path.to_str().ok_or_else(|| {
+            Error::config(path.display().to_string(), "is not UTF-8; name its files one by one")
+        })?;
+        let found = discover(&[pattern.to_owned()], Path::new("."))?;
+        // Below the directory as it was typed, not as an absolute path.
+        let root = std::path::absolute(path).map_err(Error::io(path, "resolve"))?;
+        let typed = |file: InputFile| match file.path.strip_prefix(&root) {
+            Ok(below) => path.join(below),
+            Err(_) => file.path,
+        };
+        files.extend(found.into_iter().map(typed));
+    }
+    Ok(files)
+}
+
+/// What several files hold together.
+#[derive(Default)]
+pub struct Total {
+    files: u64,
+    bytes: u64,
+    rows: u64,
+    columns: Map<String, Value>,
+}
+
+impl Total {
+    /// Adds a file as [`inspect_file`] describes it; heads have no rows to add.
+    pub fn add(&mut self, file: &Value) {
+        let count = |value: &Value| value.as_u64().unwrap_or(0);
+        self.files += 1;
+        self.bytes += count(&file["bytes"]);
+        self.rows += count(&file["rows"]);
+        for (name, column) in file["columns"].as_object().into_iter().flatten() {
+            let total = self.columns.entry(name).or_insert_with(|| json!({"type": "", "nulls": 0}));
+            let known = total["type"].as_str().unwrap_or_default();
+            let types = known.split(" | ").chain(column["type"].as_str());
+            let types: BTreeSet<&str> = types.filter(|name| !name.is_empty()).collect();
+            total["type"] = types.into_iter().collect::<Vec<_>>().join(" | ").into();
+            for counted in ["nulls", "nans"].into_iter().filter(|key| column.get(key).is_some()) {
+                total[counted] = (count(&total[counted]) + count(&column[counted])).into();
+            }
+        }
+    }
+
+    /// Number of files, their bytes and rows, and by column the types, the nulls and the NaNs.
+    pub fn describe(&self) -> Value {
+        let Self { files, bytes, rows, columns } = self;
+        json!({"files": files, "bytes": bytes, "rows": rows, "columns": columns})
+    }
+}
 
 /// Describes a data file (schema, rows, nulls, quantiles of score columns) or a head.
 pub fn inspect_file(path: &Path) -> Result<Value> {
@@ -33,7 +95,9 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
         return Err(Error::Missing { path, reason: "no such file".into() });
     }
     let file = InputFile::at(path, "file".to_owned(), None)?;
-    let mut reader = RowReader::open(&file, &InputConfig::default())?;
+    let config =
+        InputConfig { max_document_bytes: LARGEST_DOCUMENT_BYTES, ..InputConfig::default() };
+    let mut reader = RowReader::open(&file, &config)?;
     let schema = reader.schema();
     let mut columns: Vec<Column> = schema.fields().iter().map(|_| Column::default()).collect();
     let mut rows = 0;

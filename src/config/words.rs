@@ -1,0 +1,148 @@
+//! What is wrong with a settings file, in its own terms: the parser's messages speak of Rust's types.
+
+/// The message about a settings file, with the line.
+pub(super) fn of_file(error: &toml::de::Error) -> String {
+    error.to_string().replace(error.message(), &of_value(error.message()))
+}
+
+/// The message about a value.
+pub(super) fn of_value(message: &str) -> String {
+    let kinds = ["invalid type: ", "invalid value: "];
+    let stripped = kinds.iter().find_map(|kind| message.strip_prefix(kind));
+    match stripped.and_then(|rest| rest.rsplit_once(", expected ")) {
+        Some((found, expected)) => format!("is {}; {} is needed", seen(found), needed(expected)),
+        None => message.to_owned(),
+    }
+}
+
+/// What stands there.
+fn seen(found: &str) -> String {
+    let quoted = |kind: &str| found.strip_prefix(kind)?.strip_suffix('`');
+    match found {
+        "map" => "a table".to_owned(),
+        "sequence" => "an array".to_owned(),
+        _ => match (quoted("floating point `").or(quoted("integer `")), quoted("boolean `")) {
+            (Some(number), _) => format!("the number {number}"),
+            (_, Some(value)) => value.to_owned(),
+            _ => found.replacen("string ", "the text ", 1),
+        },
+    }
+}
+
+/// What has to stand there.
+fn needed(expected: &str) -> &str {
+    match expected {
+        "a sequence" => "an array, as in [\"a\", \"b\"],",
+        "a map" => "a table",
+        _ if expected.starts_with("struct ") => "a table",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" | "string or table" | "a string or table" => "text in quotes",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RunConfig;
+
+    /// Every key of the settings, with a value that suits it.
+    const SETTINGS: &str = r#"
+        run_dir = "r"
+        seed = 1
+        [input]
+        files = []
+        text = "t"
+        language = "deu_Latn"
+        max_rejects = 1
+        max_document_bytes = 1000
+        [encoder]
+        model = "m"
+        max_tokens = 8
+        batch_tokens = 100
+        device = "cpu"
+        dtype = "f32"
+        chunks = "first"
+        [store]
+        embeddings = "f32"
+        zstd = 3
+        [heads.q]
+        train = ["t"]
+        kind = "mlp"
+        [heads.q.training]
+        epochs = 1
+        learning_rate = 0.1
+        mode = "sound"
+        [heads.q.fasttext]
+        dim = 3
+        lowercase = true
+        [languages._default]
+        retention = { q = [0.1] }
+        removal = { q = 0.1 }
+        threshold = { q = 0.1 }
+        [selection]
+        order = ["q"]
+        weight = "bytes"
+        refine = false
+        [export]
+        layout = "flat"
+        max_file_mb = 1
+    "#;
+
+    /// `table` with each value in turn replaced by `wrong`.
+    fn spoilt(table: &toml::Table, wrong: &toml::Value) -> Vec<toml::Table> {
+        let mut all = Vec::new();
+        for (key, value) in table {
+            let mut with = |value: toml::Value| {
+                let mut table = table.clone();
+                table.insert(key.clone(), value);
+                all.push(table);
+            };
+            with(wrong.clone());
+            if let Some(inner) = value.as_table() {
+                spoilt(inner, wrong).into_iter().for_each(|inner| with(inner.into()));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn no_message_speaks_of_rust() -> Result<(), toml::de::Error> {
+        let settings: toml::Table = SETTINGS.parse()?;
+        let rust =
+            ["struct", "enum", "sequence", "map", "u32", "u64", "usize", "i32", "f32,", "f64"];
+        let mut messages = Vec::new();
+        for wrong in ["-1", "0.5", "'x'", "true", "[['x']]", "{ a = {} }"] {
+            let wrong = format!("wrong = {wrong}").parse::<toml::Table>()?["wrong"].clone();
+            for table in spoilt(&settings, &wrong) {
+                let text = table.to_string();
+                messages
+                    .extend(RunConfig::from_toml(&text, "run.toml").err().map(|e| e.to_string()));
+                messages.extend(RunConfig::from_table(table).err());
+            }
+        }
+        assert!(messages.len() > 200, "{}", messages.len());
+        for message in messages {
+            let told = message.lines().last().unwrap_or_default();
+            assert!(!rust.iter().any(|word| told.contains(word)), "{message}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_value_is_told_with_what_is_needed() {
+        for (settings, told) in [
+            ("[input]\nfiles = 'a'", "is the text \"a\"; an array"),
+            ("[encoder]\nmax_tokens = -1", "is the number -1; a whole number"),
+            ("[encoder]\nmax_tokens = 0.5", "is the number 0.5; a whole number"),
+            ("encoder = 1", "is the number 1; a table is needed"),
+            ("[input]\nlanguage = 1", "a language code in quotes"),
+            ("languages = { _default = { retention = 0.1 } }", "a table is needed"),
+        ] {
+            let message = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
+            assert!(message.as_ref().is_err_and(|m| m.contains(told)), "{settings}: {message:?}");
+        }
+    }
+}
