@@ -113,7 +113,7 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
         .zip(columns)
         .map(|(field, column)| (field.name().clone(), column.describe(field.data_type())))
         .collect();
-    Ok(json!({"file": path, "bytes": file.bytes, "rows": rows, "columns": described}))
+    Ok(json!({"file": file.path, "bytes": file.bytes, "rows": rows, "columns": described}))
 }
 
 /// Describes a fastText model, with its card where it has one.
