@@ -76,6 +76,7 @@ pub(crate) fn redacted(text: &str) -> String {
         let before = rest[..at].trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '+');
         let url = &rest[before.len()..];
         let end = url.find(|c: char| c.is_whitespace() || ENDS.contains(&c)).unwrap_or(url.len());
+        let end = url[..end].trim_end_matches([':', ';', '.']).len(); // of the sentence
         redacted.push_str(before);
         // A text between two words that holds `://` ends behind it at least.
         let end = end.max(at - before.len() + 3);
@@ -135,6 +136,7 @@ mod tests {
         for (text, clear) in [
             ("no URL: at all", "no URL: at all"),
             ("GET http://u:p@h/x?sig=1 in 3 ms", "GET http://h/x in 3 ms"),
+            ("from http://u:p@h:9: refused", "from http://h:9: refused"),
             ("[\"https://h/a?t=1\", \"https://h/b?t=2\"]", "[\"https://h/a\", \"https://h/b\"]"),
             ("<Url>https://u:p@h</Url>", "<Url>https://h</Url>"),
             (":// and x://", ":// and x://"),
