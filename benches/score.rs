@@ -80,7 +80,7 @@ fn make_run(
             run.mark_shard(Stage::Score, &format!("quality/{}", shard.name), &marker)?;
         }
     }
-    run.freeze_plan(&Plan { shards })?;
+    run.freeze_plan(&Plan { shards, ..Plan::default() })?;
     Ok(run)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use polysift::progress::Stop;
 use polysift::run::{RunDir, Worker};
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::json;
 
@@ -194,13 +195,72 @@ fn other_settings_are_refused_while_a_run_goes_on() -> TestResult {
     work.command("plan", "out").assert().success();
     share(&work, "embed", "out", 0, 4).assert().success();
     share(&work, "embed", "out", 1, 4).args(["--max-tokens", "64"]).assert().code(78);
-    // New files are no part of a plan that is begun; before, it is made again.
+    Ok(())
+}
+
+#[test]
+fn a_plan_stays_as_it_is_whatever_becomes_of_the_files() -> TestResult {
+    let work = workspace()?;
+    work.command("plan", "out").assert().success();
+    work.command("plan", "shared").assert().success();
+    let plan = std::fs::read(work.path("out/plan.parquet"))?;
+    std::fs::remove_file(work.path("corpus/fra_Latn/more-1.jsonl"))?;
+    work.write_lines("corpus/fra_Latn/more-2.jsonl", [json!({"text": "other"})].into_iter())?;
     work.write_lines("corpus/fra_Latn/new.jsonl", [json!({"text": "new"})].into_iter())?;
-    work.command("embed", "out").assert().code(78).stderr(contains("shards.fra_Latn/new"));
-    work.command("plan", "out").assert().code(78);
-    work.command("plan", "fresh").assert().success();
-    std::fs::remove_file(work.path("corpus/fra_Latn/new.jsonl"))?;
-    work.command("plan", "fresh").assert().success().stdout(contains("10 shards"));
+    // In the second attempt there is nothing but these two; the larger one comes first.
+    for (name, code) in [("embed", 3), ("run", 65)] {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).args([name, "--run", "out"]);
+        let told =
+            contains("1 file(s) are new since the run was planned").and(contains("new.jsonl"));
+        let gone = contains("more-1.jsonl: the input file is gone");
+        let changed = contains("more-2.jsonl: the file changed since the run was planned");
+        command.assert().code(code).stderr(told.and(gone).and(changed));
+    }
+    share(&work, "embed", "shared", 0, 1).assert().code(3);
+    let status = polysift().arg("status").arg(work.path("shared")).arg("--json").output()?;
+    let failed =
+        &serde_json::from_slice::<serde_json::Value>(&status.stdout)?["stages"][0]["failed"];
+    let code = |key: &str| failed[key]["exit_code"].as_u64();
+    assert_eq!((code("fra_Latn/more-1"), code("fra_Latn/more-2")), (Some(66), Some(65)));
+    assert_eq!(std::fs::read(work.path("out/plan.parquet"))?, plan);
+    assert!(work.path("out/state/embed/done/fra_Latn/more-3.json").exists());
+    // Only `plan --redo` takes the files as they are now.
+    work.command("plan", "out").assert().code(78).stderr(
+        contains("shards.fra_Latn/new: was (absent)").and(contains("`polysift plan --redo`")),
+    );
+    work.command("plan", "out").arg("--redo").assert().success().stdout(contains("10 shards"));
+    work.command("run", "out").assert().success();
+    work.command("run", "fresh").assert().success();
+    assert_eq!(digests(&work.path("out"))?, digests(&work.path("fresh"))?);
+    Ok(())
+}
+
+#[test]
+fn other_input_than_the_planned_one_is_refused_by_every_command() -> TestResult {
+    let work = workspace()?;
+    work.command("plan", "out").assert().success();
+    let settings = std::fs::read(work.path("out/config.toml"))?;
+    let with_input = |command: &str, input: &[&str]| {
+        let mut polysift = polysift();
+        polysift
+            .current_dir(work.dir.path())
+            .args([command, "--run", "out", "--quiet"])
+            .args(input);
+        polysift
+    };
+    let other = "corpus/{lang}/more-*.jsonl";
+    for command in ["embed", "run", "plan", "train", "score", "threshold", "export"] {
+        with_input(command, &[other])
+            .assert()
+            .code(78)
+            .stderr(contains("input.files: was [").and(contains("shards.deu_Latn/a: was")));
+    }
+    with_input("embed", &[other, "--shard", "0", "--num-shards", "2"]).assert().code(78);
+    assert_eq!(std::fs::read(work.path("out/config.toml"))?, settings);
+    // The same files in other words are the same input.
+    with_input("embed", &["corpus/fra_Latn/*.jsonl", "corpus/deu_Latn/a.jsonl"]).assert().code(78);
+    with_input("embed", &["./corpus/{lang}/*"]).assert().success();
     Ok(())
 }
 

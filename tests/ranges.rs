@@ -104,7 +104,7 @@ fn check(rate: f64, with_blanks: bool) -> TestResult {
         ..plan.shards[0].clone()
     };
     let shards = [part(0..20), part(20..75), part(75..85)].to_vec();
-    let split = run(&work.path("split"), &config, &Plan { shards })?;
+    let split = run(&work.path("split"), &config, &Plan { shards, ..Plan::default() })?;
     let names: Vec<String> = split.plan()?.shards.into_iter().map(|shard| shard.name).collect();
     assert_eq!(names, ["big.000000000000", "big.000000000020", "big.000000000075"]);
     for (stage, prefix, folder) in [

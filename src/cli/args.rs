@@ -47,7 +47,10 @@ pub(crate) enum Command {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Freeze the list of shards for many machines, and estimate time and disk
+    /// Freeze the list of shards for all commands to come, and estimate time and disk
+    #[command(mut_arg("redo", |redo| redo.num_args(0..=1).default_missing_value("embed").help(
+        "Discard the plan and all outputs, then plan again from the files that are there now"
+    )))]
     Plan {
         #[command(flatten)]
         settings: Box<SettingsArgs>,

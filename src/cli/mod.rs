@@ -107,25 +107,29 @@ impl Job<'_> {
         let Resolved { config, run_dir } = resolve(args)?;
         let root = run_dir.ok_or_else(no_run_directory)?;
         let share = args.share.share()?;
-        // A share trusts the plan that is there; hundreds of them would list all files otherwise.
-        let has_plan = || RunDir::open(&root).is_ok_and(|run| run.has_plan());
-        let is_planned = share.is_some() && args.redo.is_none() && has_plan();
-        // Before a directory is made, and hours go by, for nothing.
+        let redo = redo(args, stages)?;
         let embeds = stages.contains(&Stage::Embed);
+        // Before a directory is made, and hours go by, for nothing.
         if embeds {
             check_input(&config, &root)?;
         }
-        let plan = (embeds && !is_planned).then(|| stage::plan::plan(&config)).transpose()?;
+        let is_kept = |run: &RunDir| run.has_plan() && redo != Some(Stage::Embed);
+        let planned = RunDir::open(&root).ok().filter(is_kept);
+        let plan = match &planned {
+            // A share does not look for files; hundreds of them would.
+            Some(run) => Some(stage::plan::frozen(run, &config, embeds && share.is_none())?),
+            None => embeds.then(|| stage::plan::plan(&config)).transpose()?,
+        };
+        let looked_at = plan.as_ref().filter(|_| embeds && (share.is_none() || planned.is_none()));
         if stages.contains(&Stage::Export) {
-            let plan = plan.as_ref();
-            stage::export::check_columns(&config, plan.map_or(&[][..], |plan| &plan.shards))?;
+            let shards = looked_at.map_or(&[][..], |plan| &plan.shards);
+            stage::export::check_columns(&config, shards)?;
         }
         if stages == [Stage::Embed, Stage::Score] {
             stage::score::check_files(&config)?;
         }
-        let redo = redo(args, stages)?;
         let hub = hub(args.offline);
-        if let (Some(plan), true) = (&plan, stages.contains(&Stage::Score)) {
+        if let (Some(plan), true) = (looked_at, stages.contains(&Stage::Score)) {
             self.check_inputs(&config, plan, &hub, Some(&root), redo.is_some())?;
         }
         // Only these two can begin a run; the others need one.

@@ -56,9 +56,12 @@ impl RunDir {
                 return Err(self.mismatch(stage, &before, settings));
             }
             // A stage that did nothing yet binds nobody.
-            worker.alone(stop, || {
-                if self.is_begun(stage) { Ok(()) } else { self.discard_from(stage) }
-            })?;
+            worker.alone(
+                stop,
+                || {
+                    if self.is_begun(stage) { Ok(()) } else { self.discard(stage) }
+                },
+            )?;
         }
     }
 
@@ -93,18 +96,20 @@ impl RunDir {
         self.read_json(&self.frozen_file(stage))
     }
 
-    /// Discards the markers, outputs and frozen settings of `first` and of every later stage. Only for
-    /// one that is alone in the directory ([`Worker::alone`]).
+    /// Discards the markers, outputs and frozen settings of `first` and of every later stage; with those
+    /// of the first of all the plan too. Only for one that is alone in the directory ([`Worker::alone`]).
     pub fn discard_from(&self, first: Stage) -> Result<()> {
-        for stage in Stage::ALL.into_iter().filter(|s| *s >= first) {
-            // Markers first: after a crash in between, outputs without markers do not count.
-            self.remove_tree(&format!("state/{}", stage.name()))?;
-            for directory in stage.outputs() {
-                self.remove_tree(directory)?;
-            }
-            self.remove_tree(&format!("frozen/{}.json", stage.name()))?;
-        }
+        Stage::ALL.into_iter().filter(|s| *s >= first).try_for_each(|stage| self.discard(stage))?;
         if first == Stage::Embed { self.remove_tree(super::plan::FILE) } else { Ok(()) }
+    }
+
+    fn discard(&self, stage: Stage) -> Result<()> {
+        // Markers first: after a crash in between, outputs without markers do not count.
+        self.remove_tree(&format!("state/{}", stage.name()))?;
+        for directory in stage.outputs() {
+            self.remove_tree(directory)?;
+        }
+        self.remove_tree(&format!("frozen/{}.json", stage.name()))
     }
 
     pub(super) fn remove_tree(&self, relative: &str) -> Result<()> {
@@ -121,7 +126,7 @@ impl RunDir {
 }
 
 /// One line per differing leaf: dotted key, frozen value, new value.
-fn difference(prefix: &str, before: &Value, after: &Value) -> String {
+pub(super) fn difference(prefix: &str, before: &Value, after: &Value) -> String {
     let (mut old, mut new) = (BTreeMap::new(), BTreeMap::new());
     flatten(prefix, before, &mut old);
     flatten(prefix, after, &mut new);

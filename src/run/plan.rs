@@ -1,12 +1,14 @@
 //! The plan: the shards, frozen before the first document is read, and who does which of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use serde_json::Value;
 
 use super::RunDir;
+use super::frozen::difference;
 use super::plan_file;
 use crate::error::{Error, Result};
 use crate::input::{FileFacts, InputFile};
@@ -46,15 +48,18 @@ pub struct Shard {
 pub struct Plan {
     /// The shards.
     pub shards: Vec<Shard>,
+    /// The settings that it was made of; null where they are not known.
+    pub settings: Value,
 }
 
 impl Plan {
-    /// The plan of `files`; Parquet files larger than `max_shard_bytes` are split between row groups.
+    /// The plan of `files`, which `settings` named; Parquet files larger than `max_shard_bytes` are split
+    /// between row groups.
     ///
     /// # Errors
     /// Those of reading what tells a file's rows and identity; [`Error::Config`] if two shards get
     /// one name.
-    pub fn new(files: &[InputFile], max_shard_bytes: u64) -> Result<Self> {
+    pub fn new(files: &[InputFile], max_shard_bytes: u64, settings: Value) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(files.len().clamp(1, READERS));
         let pool = pool.build().map_err(|e| Error::config("--threads", e.to_string()))?;
         let of_file = |file: &InputFile| Ok(shards_of(file, &file.facts()?, max_shard_bytes));
@@ -62,7 +67,7 @@ impl Plan {
         let mut shards: Vec<Shard> = shards.into_iter().flatten().collect();
         shards.sort_by(|a, b| a.name.cmp(&b.name));
         match shards.windows(2).find(|pair| pair[0].name == pair[1].name) {
-            None => Ok(Self { shards }),
+            None => Ok(Self { shards, settings }),
             Some(pair) => {
                 let files = format!("{} and {}", pair[0].file.display(), pair[1].file.display());
                 let reason = format!("{files}: both become the shard `{}`", pair[0].name);
@@ -72,7 +77,7 @@ impl Plan {
     }
 
     /// Digest of what is frozen of the plan: names, rows, languages and fingerprints; not the place of
-    /// the files.
+    /// the files, nor how the settings name them.
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         for shard in &self.shards {
@@ -121,7 +126,15 @@ impl Plan {
         shares
     }
 
-    /// One line per shard that `other` has not, or has differently; at most ten of them.
+    /// Paths of those of `files` of which it has no shard.
+    pub fn unplanned<'a>(&self, files: &'a [InputFile]) -> Vec<&'a Path> {
+        let planned: HashSet<&Path> = self.shards.iter().map(|s| s.file.as_path()).collect();
+        let paths = files.iter().map(|file| file.path.as_path());
+        paths.filter(|path| !planned.contains(path)).collect()
+    }
+
+    /// One line per setting that differs in `other`, and per shard that it has not, or has differently;
+    /// at most ten of these.
     pub fn differences(&self, other: &Self) -> String {
         let named = |plan: &Self| -> BTreeMap<String, [String; 4]> {
             plan.shards.iter().map(|shard| (shard.name.clone(), shard.identity())).collect()
@@ -143,9 +156,14 @@ impl Plan {
             })
             .collect();
         let more = different.len().saturating_sub(MAX_NAMED);
-        let mut lines: Vec<String> = different.into_iter().take(MAX_NAMED).collect();
+        let settings = difference("input", &self.settings, &other.settings);
+        let mut lines: Vec<String> = settings
+            .lines()
+            .map(str::to_owned)
+            .chain(different.into_iter().take(MAX_NAMED))
+            .collect();
         if more > 0 {
-            lines.push(format!("  and {more} more"));
+            lines.push(format!("  and {more} more shards"));
         }
         lines.join("\n")
     }
@@ -256,8 +274,8 @@ impl RunDir {
         plan_file::read(&self.path(FILE))
     }
 
-    /// Freezes `plan`, or checks that it equals the one that is frozen; [`Error::Mismatch`] names the
-    /// shards that differ.
+    /// Freezes `plan`, or checks that it equals the one that is frozen; [`Error::Mismatch`] names what
+    /// differs.
     pub fn freeze_plan(&self, plan: &Plan) -> Result<()> {
         if !self.has_plan() {
             write_new(&self.path(FILE), &plan_file::to_bytes(&self.path(FILE), plan)?)?;
@@ -269,10 +287,9 @@ impl RunDir {
         Err(Error::Mismatch {
             path: self.root().to_owned(),
             difference: frozen.differences(plan),
-            hint:
-                "restore the input, choose another run directory, or give `--redo embed` to plan \
+            hint: "restore the input, choose another run directory, or give `polysift plan --redo` to plan \
                    again and discard all outputs"
-                    .into(),
+                .into(),
         })
     }
 }
@@ -280,6 +297,7 @@ impl RunDir {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
     use crate::input::RowGroup;
@@ -302,7 +320,8 @@ mod tests {
             sizes in proptest::collection::vec(0u64..1000, 0..200), count in 1u32..40
         ) {
             let shards = sizes.iter().enumerate();
-            let plan = Plan { shards: shards.map(|(i, &s)| shard(&i.to_string(), s)).collect() };
+            let shards = shards.map(|(i, &s)| shard(&i.to_string(), s)).collect();
+            let plan = Plan { shards, ..Plan::default() };
             let shares = plan.shares(count);
             let mut loads = vec![0; count as usize];
             for (share, &size) in shares.iter().zip(&sizes) {
@@ -354,17 +373,27 @@ mod tests {
     #[test]
     fn plans_that_differ_name_the_shards() -> Result<()> {
         let (_dir, run) = RunDir::temporary()?;
-        let before = Plan { shards: vec![shard("a", 1), shard("b", 2)] };
-        let mut now = Plan { shards: vec![shard("a", 1), shard("c", 2)] };
+        let plan = |names: [&str; 2], files: &str| Plan {
+            shards: names.map(|name| shard(name, 1)).to_vec(),
+            settings: json!({"files": [files]}),
+        };
+        let (before, mut now) = (plan(["a", "b"], "*"), plan(["a", "c"], "a*"));
         run.freeze_plan(&before)?;
         run.freeze_plan(&before)?;
         assert_eq!(run.plan()?, before);
         now.shards[0].rows = Some(3..9);
         let refused = run.freeze_plan(&now).map_err(|error| error.to_string());
         let message = refused.err().unwrap_or_default();
-        for part in ["shards.a: was f deu_Latn, now f deu_Latn rows 3..9", "shards.b", "shards.c"] {
+        for part in [
+            "input.files: was [\"*\"], now [\"a*\"]",
+            "shards.a: was f deu_Latn, now f deu_Latn rows 3..9",
+            "shards.b",
+            "shards.c",
+        ] {
             assert!(message.contains(part), "{message}");
         }
+        // The same shards are the same plan, in whatever words they are named.
+        run.freeze_plan(&Plan { settings: now.settings, ..before })?;
         Ok(())
     }
 }

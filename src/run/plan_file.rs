@@ -1,4 +1,5 @@
-//! The plan as a Parquet file, so that any tool can look at 100,000 shards.
+//! The plan as a Parquet file, so that any tool can look at 100,000 shards. The file's metadata hold the
+//! settings that it was made of.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,6 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema, UInt64Type};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
 use super::plan::{Plan, Shard};
@@ -27,6 +29,9 @@ const COLUMNS: [(&str, DataType, bool); 9] = [
     // Place among all shards, largest first: the order in which they are done.
     ("by_size", DataType::UInt64, false),
 ];
+
+/// Key of the settings among the file's metadata.
+const SETTINGS: &str = "polysift.input";
 
 /// The bytes of the file `path` of `plan`.
 pub(super) fn to_bytes(path: &Path, plan: &Plan) -> Result<Vec<u8>> {
@@ -56,7 +61,11 @@ pub(super) fn to_bytes(path: &Path, plan: &Plan) -> Result<Vec<u8>> {
     let schema = Arc::new(Schema::new(fields.to_vec()));
     let failed = |e: &dyn std::fmt::Display| Error::write(path, e.to_string());
     let level = ZstdLevel::try_new(3).map_err(|e| failed(&e))?;
-    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(level)).build();
+    let settings = KeyValue::new(SETTINGS.to_owned(), plan.settings.to_string());
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(level))
+        .set_key_value_metadata(Some(vec![settings]))
+        .build();
     let mut writer = ArrowWriter::try_new(Vec::new(), Arc::clone(&schema), Some(properties))
         .map_err(|e| failed(&e))?;
     let batch = RecordBatch::try_new(schema, arrays).map_err(|e| failed(&e))?;
@@ -68,10 +77,12 @@ pub(super) fn to_bytes(path: &Path, plan: &Plan) -> Result<Vec<u8>> {
 pub(super) fn read(path: &Path) -> Result<Plan> {
     let file = File::open(path).map_err(Error::io(path, "open"))?;
     let damaged = |e: parquet::errors::ParquetError| Error::decode(path, "a plan", e);
-    let reader = ParquetRecordBatchReaderBuilder::try_new(file)
-        .and_then(ParquetRecordBatchReaderBuilder::build);
-    let mut plan = Plan::default();
-    for batch in reader.map_err(damaged)? {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(damaged)?;
+    let metadata = reader.metadata().file_metadata().key_value_metadata();
+    let settings = metadata.into_iter().flatten().find(|pair| pair.key == SETTINGS);
+    let settings = settings.and_then(|pair| serde_json::from_str(pair.value.as_deref()?).ok());
+    let mut plan = Plan { settings: settings.unwrap_or_default(), ..Plan::default() };
+    for batch in reader.build().map_err(damaged)? {
         let batch = batch.map_err(|e| Error::decode(path, "a plan", e))?;
         append(&mut plan, &batch, path)?;
     }

@@ -1,30 +1,83 @@
 //! The plan stage: which shards there are, frozen before the first document is read.
 
-use super::{Context, input_files, planned_languages};
+use serde_json::{Value, json};
+
+use super::{Context, chain, input_files, planned_languages};
 use crate::config::RunConfig;
-use crate::error::Result;
-use crate::run::{Plan, Stage};
+use crate::error::{Error, Result};
+use crate::run::{Plan, RunDir, Stage};
+
+/// New files that are named.
+const MAX_NAMED: usize = 10;
 
 /// The plan of what `config` names now.
 ///
 /// # Errors
 /// Those of [`input_files`] and [`Plan::new`].
 pub fn plan(config: &RunConfig) -> Result<Plan> {
-    Plan::new(&input_files(config)?, config.input.max_shard_bytes)
+    Plan::new(&input_files(config)?, config.input.max_shard_bytes, settings(config))
+}
+
+/// The settings that a plan depends on.
+fn settings(config: &RunConfig) -> Value {
+    let input = &config.input;
+    json!({"files": input.files, "max_shard_bytes": input.max_shard_bytes})
+}
+
+/// The plan of `run`, which every command goes by once there is one, whatever became of the files. Where
+/// `config` names the input in other words, they have to mean the same. One that `looks` warns of files
+/// that are new.
+///
+/// # Errors
+/// [`Error::Mismatch`] where they do not; those of [`plan`] and of reading the frozen one.
+pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
+    let frozen = run.plan()?;
+    if config.input.files.is_empty() || frozen.settings == settings(config) {
+        if looks {
+            tell_new_files(config, &frozen);
+        }
+        return Ok(frozen);
+    }
+    let now = plan(config)?;
+    run.freeze_plan(&now)?;
+    Ok(now)
+}
+
+/// Warns of files that `config` names and `plan`, which is frozen, has not.
+fn tell_new_files(config: &RunConfig, plan: &Plan) {
+    let files = match input_files(config) {
+        Ok(files) => files,
+        // What is gone fails with its shard.
+        Err(Error::Missing { .. }) => return,
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "the input cannot be looked through for new files");
+            return;
+        }
+    };
+    let new = plan.unplanned(&files);
+    if !new.is_empty() {
+        let named: Vec<String> =
+            new.iter().take(MAX_NAMED).map(|path| path.display().to_string()).collect();
+        let more = if new.len() > MAX_NAMED { ", ..." } else { "" };
+        tracing::warn!(
+            "{} file(s) are new since the run was planned and are left out ({}{more}); `polysift plan \
+             --redo` takes them up and discards all outputs",
+            new.len(),
+            named.join(", ")
+        );
+    }
 }
 
 /// Freezes `plan` and keeps the settings in the run directory.
 ///
 /// # Errors
-/// [`Error::Mismatch`](crate::Error::Mismatch) with the shards that differ where another plan is
-/// frozen and shards of it are begun.
+/// [`Error::Mismatch`] with what differs where another plan is frozen, unless all is to be made again.
 pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
     if context.redo == Some(Stage::Embed) {
         context.worker.alone(context.stop, || context.run.discard_from(Stage::Embed))?;
     }
-    make_room(context, plan)?;
-    context.keep_settings()?;
-    context.run.freeze_plan(plan)
+    context.run.freeze_plan(plan)?;
+    context.keep_settings()
 }
 
 /// Whether heads are trained before the corpus is embedded, so that what is wrong with them shows at
@@ -43,21 +96,6 @@ pub fn trains_first(context: Context<'_>, plan: &Plan) -> Result<bool> {
     if context.share.is_some() || is_begun || planned_languages(context.config, plan).is_none() {
         return Ok(false);
     }
-    make_room(context, plan)?;
     run.freeze_plan(plan)?;
     Ok(true)
-}
-
-/// Discards a plan other than `plan` of which nothing is begun; refuses to where it is.
-pub(super) fn make_room(context: Context<'_>, plan: &Plan) -> Result<()> {
-    let run = context.run;
-    if !run.has_plan() || run.plan()?.digest() == plan.digest() {
-        return Ok(());
-    }
-    if run.is_begun(Stage::Embed) {
-        return run.freeze_plan(plan);
-    }
-    context.worker.alone(context.stop, || {
-        if run.is_begun(Stage::Embed) { Ok(()) } else { run.discard_from(Stage::Embed) }
-    })
 }

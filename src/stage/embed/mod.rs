@@ -163,9 +163,6 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
         None => Some(super::load_model(context, Stage::Embed)?),
         Some(_) => None,
     };
-    if context.redo != Some(Stage::Embed) {
-        super::plan::make_room(context, plan)?;
-    }
     let mut settings = settings(config, plan, model.as_ref());
     // Counts that are there hurt nobody: a run that was begun with them goes on with them.
     let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
