@@ -146,3 +146,32 @@ fn what_takes_the_directory_for_itself_waits_for_no_one_who_works_in_it() -> Tes
     work.command("run", "out").args(["--redo", "score"]).assert().success();
     Ok(())
 }
+
+#[test]
+fn a_marker_that_is_damaged_counts_as_not_done_and_is_named_once() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    let expected = digests(&work.path("out"))?;
+    for (marker, content) in [
+        ("out/state/embed/done/fra_Latn/a.json", ""),
+        ("out/state/embed/parts/fra_Latn/a/00001.json", "{\"file\": {\"path\""),
+        ("out/state/train/done/quality/fra_Latn.json", "\0\0\0"),
+        ("out/state/score/done/quality/deu_Latn/a.json", "{}"),
+        ("out/state/threshold/done/_all.json", "["),
+        ("out/state/export/sealed.jsonl.zst", "not zstd"),
+        ("out/state/export/done/deu_Latn/a.json", ""),
+    ] {
+        work.write(marker, content)?;
+        if marker.contains("/parts/") {
+            // What is done needs no parts.
+            std::fs::remove_file(work.path("out/state/embed/done/fra_Latn/a.json"))?;
+        }
+        let output = work.command("run", "out").output()?;
+        let told = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(0), "{marker}: {told}");
+        let name = marker.trim_start_matches("out/");
+        assert_eq!(told.lines().filter(|line| line.contains(name)).count(), 1, "{marker}: {told}");
+        assert_eq!(digests(&work.path("out"))?, expected, "{marker}");
+    }
+    Ok(())
+}

@@ -100,7 +100,7 @@ impl RunDir {
 
     /// The marker of part `index` of `shard`'s embeddings.
     pub fn part_marker(&self, shard: &Shard, index: usize) -> Result<Option<PartMarker>> {
-        self.read_json(&self.part_file(shard, index))
+        self.read_marker(&self.part_file(shard, index))
     }
 
     /// Marks part `index` of `shard`'s embeddings as done.
@@ -145,7 +145,7 @@ impl RunDir {
 
     /// The marker of `key` in `stage`: a shard's name, or `<head>/<shard>` for scores.
     pub fn shard_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
-        self.read_json(&self.marker(stage, DONE, key))
+        self.read_marker(&self.marker(stage, DONE, key))
     }
 
     /// Parts of the embeddings of `shard`, and so of its scores.
@@ -172,7 +172,7 @@ impl RunDir {
     /// Pieces of `stage` that could not be done when they were tried last.
     pub fn failures(&self, stage: Stage) -> Result<BTreeMap<String, Failure>> {
         let failed = self.keys(stage, FAILED)?.into_iter().filter_map(|key| {
-            let read = self.read_json(&self.marker(stage, FAILED, &key));
+            let read = self.read_marker(&self.marker(stage, FAILED, &key));
             read.map(|failure| Some((key, failure?))).transpose()
         });
         failed.collect()

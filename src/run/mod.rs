@@ -37,7 +37,9 @@ mod plan_file;
 mod seal;
 mod worker;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -111,6 +113,8 @@ impl Stage {
 #[derive(Debug, Clone)]
 pub struct RunDir {
     root: PathBuf,
+    /// Files that were told to be damaged.
+    damaged: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
 impl RunDir {
@@ -118,14 +122,14 @@ impl RunDir {
     pub fn create(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         fs_err::create_dir_all(root).map_err(Error::io(root, "create directory"))?;
-        Ok(Self { root: root.to_owned() })
+        Ok(Self { root: root.to_owned(), damaged: Arc::default() })
     }
 
     /// Opens an existing run directory for reading.
     pub fn open(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         if [plan::FILE, "frozen"].iter().any(|name| root.join(name).exists()) {
-            Ok(Self { root: root.to_owned() })
+            Ok(Self { root: root.to_owned(), damaged: Arc::default() })
         } else {
             Err(Error::Missing {
                 path: root.display().to_string(),
@@ -259,6 +263,26 @@ impl RunDir {
                 .map_err(|e| Error::decode(path, "JSON of a run directory", e)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io(path, "read")(e)),
+        }
+    }
+
+    /// As [`RunDir::read_json`], for a file that says that something is done: of one that is damaged (by a
+    /// full disk, a failing one) it is said once, and it counts as not there.
+    fn read_marker<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
+        match self.read_json(path) {
+            Err(error @ Error::Decode { .. }) => {
+                self.tell_damaged(path, &error);
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
+    /// Says once that the marker `path` is damaged.
+    fn tell_damaged(&self, path: &Path, error: &Error) {
+        let mut told = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.insert(path.to_owned()) {
+            tracing::warn!(%error, "a marker is damaged; what it stands for counts as not done");
         }
     }
 

@@ -95,7 +95,7 @@ impl RunDir {
     /// Seals `stage` if all of `keys` are done; whether they are. Looks only at the names of markers
     /// before it reads them.
     pub fn try_seal(&self, stage: Stage, keys: &[String]) -> Result<bool> {
-        if self.seal_file(stage).is_file() {
+        if self.sealed(stage, keys)?.is_some() {
             return Ok(true);
         }
         let done = self.done_keys(stage)?;
@@ -130,25 +130,30 @@ impl RunDir {
         self.remove_tree(&format!("state/{}/leases", stage.name()))
     }
 
-    /// The sealed summaries of `keys`; `None` where there is no seal, or one of other pieces.
+    /// The sealed summaries of `keys`; `None` where there is no seal, a damaged one, or one of other
+    /// pieces.
     fn sealed(&self, stage: Stage, keys: &[String]) -> Result<Option<Vec<Option<Summary>>>> {
         let path = self.seal_file(stage);
-        let file = match std::fs::File::open(&path) {
-            Ok(file) => file,
+        let mut by_key = match std::fs::File::open(&path).map(read_seal) {
+            Ok(Ok(by_key)) => by_key,
+            Ok(Err(error)) => {
+                self.tell_damaged(&path, &Error::decode(&path, "the markers of a stage", error));
+                return Ok(None);
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io(&path, "open")(error)),
         };
-        let damaged = |e: &dyn std::fmt::Display| Error::verify(&path, format!("is damaged: {e}"));
-        let decoder = zstd::Decoder::new(file).map_err(|e| damaged(&e))?;
-        let mut by_key: HashMap<String, Summary> = HashMap::with_capacity(keys.len());
-        for line in BufReader::new(decoder).lines() {
-            let line = line.map_err(|e| damaged(&e))?;
-            let Line { key, summary } = serde_json::from_str(&line).map_err(|e| damaged(&e))?;
-            by_key.insert(key, summary);
-        }
         let found: Vec<Option<Summary>> = keys.iter().map(|key| by_key.remove(key)).collect();
         Ok(found.iter().all(Option::is_some).then_some(found))
     }
+}
+
+fn read_seal(file: std::fs::File) -> std::io::Result<HashMap<String, Summary>> {
+    let line = |line: std::io::Result<String>| {
+        let Line { key, summary } = serde_json::from_str(&line?)?;
+        Ok((key, summary))
+    };
+    BufReader::new(zstd::Decoder::new(file)?).lines().map(line).collect()
 }
 
 #[cfg(test)]
@@ -179,6 +184,12 @@ mod tests {
         // A seal of other pieces tells nothing.
         let more: Vec<String> = keys.iter().cloned().chain(["x".to_owned()]).collect();
         assert!(run.summaries(Stage::Embed, &more)?.iter().all(Option::is_none));
+        // Neither does one that is cut off.
+        let seal = run.seal_file(Stage::Embed);
+        let half = std::fs::metadata(&seal).map(|found| found.len() / 2);
+        let file = std::fs::File::options().write(true).open(&seal);
+        file.and_then(|file| file.set_len(half?)).map_err(Error::io(&seal, "cut"))?;
+        assert!(run.summaries(Stage::Embed, &keys)?.iter().all(Option::is_none));
         run.unseal(Stage::Embed)?;
         assert!(run.summaries(Stage::Embed, &keys)?.iter().all(Option::is_none));
         Ok(())
