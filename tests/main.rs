@@ -18,6 +18,7 @@ mod heads;
 mod hub;
 mod input;
 mod inputs;
+mod leases;
 mod pipeline;
 mod processes;
 mod ranges;

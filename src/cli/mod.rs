@@ -244,8 +244,7 @@ impl Job<'_> {
 
     fn status(&self, root: &Path, json: bool) -> Result<()> {
         self.with_run(root, |context| {
-            let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-            let status = stage::status::status(context.run, &heads, context.worker)?;
+            let status = stage::status::status(context)?;
             if json {
                 summary::print_json(&status);
             } else {

@@ -87,6 +87,10 @@ impl State {
         self.began.map_or(0.0, |t| t.elapsed().as_secs_f64()).max(1e-9)
     }
 
+    fn extend(&mut self, units: u64) {
+        self.total = self.total.map(|total| total + units);
+    }
+
     fn eta_secs(&self) -> Option<f64> {
         let left = self.total?.saturating_sub(self.done) as f64;
         (self.done > 0).then(|| left * self.secs() / self.done as f64)
@@ -151,6 +155,10 @@ impl Progress for Lines {
         }
     }
 
+    fn extend(&self, units: u64) {
+        lock(&self.state).extend(units);
+    }
+
     fn end(&self) {
         self.tell(&lock(&self.state), true);
     }
@@ -200,6 +208,13 @@ impl Progress for Bar {
         if let Some(bar) = self.bar().as_ref() {
             bar.set_message(message);
             bar.inc(units);
+        }
+    }
+
+    fn extend(&self, units: u64) {
+        lock(&self.state).extend(units);
+        if let Some(bar) = self.bar().as_ref() {
+            bar.inc_length(units);
         }
     }
 

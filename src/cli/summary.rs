@@ -59,7 +59,7 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
         return Ok(());
     }
     let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-    let status = status(context.run, &heads, context.worker)?;
+    let status = status(context)?;
     if stages.contains(&Stage::Train) {
         print_heads(context)?;
     }

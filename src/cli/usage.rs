@@ -62,6 +62,10 @@ impl Progress for Usages<'_> {
         self.display.advance(units, tokens);
     }
 
+    fn extend(&self, units: u64) {
+        self.display.extend(units);
+    }
+
     fn busy(&self, activity: &'static str, time: Duration) {
         lock(&self.busy).push((activity, time));
     }

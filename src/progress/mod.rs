@@ -18,6 +18,8 @@ pub trait Progress: Send + Sync {
     fn begin(&self, stage: &str, total: Option<u64>, unit: &'static str);
     /// `units` more are done, which held `tokens` tokens (0 where tokens mean nothing).
     fn advance(&self, units: u64, tokens: u64);
+    /// `units` more are to be done than the stage began with.
+    fn extend(&self, _units: u64) {}
     /// Some part of the running stage was at work for `time`, told once before the stage ends.
     fn busy(&self, _activity: &'static str, _time: Duration) {}
     /// The stage ended.

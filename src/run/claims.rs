@@ -1,11 +1,11 @@
 //! The work of a stage, handed out to this process piece by piece while others do the same.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::identity::Liveness;
-use super::lease::{Asked, Lease};
+use super::lease::{Asked, Holder, Lease};
 use super::worker::Worker;
 use super::{RunDir, Stage};
 use crate::error::Result;
@@ -13,6 +13,8 @@ use crate::progress::Stop;
 
 /// Between two looks at what other processes hold.
 const POLL: Duration = Duration::from_millis(200);
+/// Who waits for longer says for whom.
+const TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// What a process does of a stage.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +24,8 @@ pub struct Work {
     /// Places in `keys` of those that are this process's own, in the order in which it does them. Of the
     /// others it takes over those that another process began and died over.
     pub own: Vec<usize>,
+    /// By piece: whether it is among these.
+    pub is_own: Vec<bool>,
     /// Whether all pieces are its own, those that are done aside.
     pub takes_all: bool,
     /// Whether it waits until the pieces that others hold are done too.
@@ -48,6 +52,8 @@ struct State {
     held: Vec<usize>,
     /// Whether what others left behind was looked for.
     searched: bool,
+    /// Whether it was said for whom this process waits.
+    told: bool,
     leases: HashMap<usize, Lease>,
 }
 
@@ -55,7 +61,7 @@ struct State {
 enum Found {
     Mine,
     Done,
-    Held(Liveness),
+    Held(Holder),
 }
 
 impl<'a> Claims<'a> {
@@ -94,35 +100,61 @@ impl<'a> Claims<'a> {
     /// holder died or let go. Where this process does not wait for others, it is over as soon as all of
     /// them are known to be alive.
     pub(crate) fn settle(&self) -> Result<bool> {
+        let began = Instant::now();
         loop {
             self.stop.check()?;
             let holders = self.look_again()?;
             if !self.state().ready.is_empty() {
                 return Ok(true);
             }
-            let are_alive = holders.iter().all(|holder| *holder == Liveness::Alive);
+            let are_alive = holders.iter().all(|(_, holder)| holder.liveness == Liveness::Alive);
             if holders.is_empty() || are_alive && !self.work.waits {
                 return Ok(false);
+            }
+            if began.elapsed() > TOLD_AFTER && !std::mem::replace(&mut self.state().told, true) {
+                self.tell(&holders);
             }
             std::thread::sleep(POLL);
         }
     }
 
-    /// Tries the pieces that others held once more; what is known of the holders of the rest.
-    fn look_again(&self) -> Result<Vec<Liveness>> {
+    /// Says for which of `holders` this process waits: the one that has held a piece for longest.
+    fn tell(&self, holders: &[(usize, Holder)]) {
+        let held_secs = |holder: &Holder| {
+            holder.since.and_then(|since| since.elapsed().ok()).unwrap_or_default().as_secs()
+        };
+        let longest = holders.iter().max_by_key(|(_, holder)| held_secs(holder));
+        let Some((piece, holder)) = longest else { return };
+        let identity = self.worker.identity_of(&holder.id);
+        let (host, pid) = identity.map_or(("?".to_owned(), 0), |who| (who.host, who.pid));
+        let (stage, key) = (self.stage.name(), &self.work.keys[*piece]);
+        let (held_secs, pieces) = (held_secs(holder), holders.len());
+        tracing::warn!(
+            "waiting for {pieces} piece(s) that others hold: {key} ({stage}) has been in the hands of \
+             process {pid} on {host} for {held_secs} s"
+        );
+    }
+
+    /// Tries the pieces that others held once more; the rest, with their holders.
+    fn look_again(&self) -> Result<Vec<(usize, Holder)>> {
         let held = std::mem::take(&mut self.state().held);
         let mut holders = Vec::new();
         for piece in held {
             match self.claim(piece)? {
                 Found::Mine => self.state().ready.push(piece),
                 Found::Done => {}
-                Found::Held(liveness) => {
+                Found::Held(holder) => {
                     self.state().held.push(piece);
-                    holders.push(liveness);
+                    holders.push((piece, holder));
                 }
             }
         }
         Ok(holders)
+    }
+
+    /// Whether `piece` is one of those that this process began with, and not taken over.
+    pub(crate) fn is_own(&self, piece: usize) -> bool {
+        self.work.is_own[piece]
     }
 
     /// Checks that `piece` is still this process's, before something of it gets its final name.
@@ -167,10 +199,9 @@ impl<'a> Claims<'a> {
         if self.work.takes_all {
             return Ok(Vec::new());
         }
-        let own: HashSet<usize> = self.work.own.iter().copied().collect();
-        let leased: HashSet<String> = self.worker.run().leased(self.stage)?.into_iter().collect();
-        let others = self.work.keys.iter().enumerate().filter(|(piece, _)| !own.contains(piece));
-        Ok(others.filter(|(_, key)| leased.contains(*key)).map(|(piece, _)| piece).collect())
+        let leased = self.worker.run().leased(self.stage)?;
+        let others = self.work.keys.iter().enumerate().filter(|(piece, _)| !self.is_own(*piece));
+        Ok(others.filter(|(_, key)| leased.contains_key(*key)).map(|(piece, _)| piece).collect())
     }
 }
 

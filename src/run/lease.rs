@@ -8,9 +8,11 @@
 //! Leases keep two processes from doing the same work; what they write would be right without them,
 //! since a piece of work has one result, and appears whole.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::identity::Liveness;
 use super::worker::{Worker, gone};
@@ -35,26 +37,38 @@ pub(crate) enum Asked {
     /// It is this process's.
     Granted(Lease),
     /// Another process has it, or this one has it already.
-    Held(Liveness),
+    Held(Holder),
+}
+
+/// The process that has a piece of work.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub(crate) id: String,
+    pub(crate) liveness: Liveness,
+    /// When it got hold of it, by the clock of the file system.
+    pub(crate) since: Option<SystemTime>,
 }
 
 impl Lease {
     /// Asks for the piece of work `key` of `stage`.
     pub(crate) fn ask(worker: &Worker, stage: Stage, key: &str) -> Result<Asked> {
-        let base = worker.run().path("state").join(stage.name()).join("leases").join(key);
+        let base = worker.run().lease_base(stage, key);
         let directory = base.parent().unwrap_or(&base);
         let mut number = 0;
         loop {
             let path = numbered(&base, number);
             match fs::read_link(&path) {
-                Ok(holder) => match worker.liveness(&holder.to_string_lossy()) {
-                    Liveness::Dead => number += 1,
+                Ok(holder) => {
+                    let id = holder.to_string_lossy().into_owned();
+                    let liveness = worker.liveness(&id);
                     // A dead holder's lease may have been taken over since.
-                    liveness if !exists(&numbered(&base, number + 1)) => {
-                        return Ok(Asked::Held(liveness));
+                    if liveness == Liveness::Dead || exists(&numbered(&base, number + 1)) {
+                        number += 1;
+                        continue;
                     }
-                    _ => number += 1,
-                },
+                    let since = fs::symlink_metadata(&path).and_then(|link| link.modified()).ok();
+                    return Ok(Asked::Held(Holder { id, liveness, since }));
+                }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     match std::os::unix::fs::symlink(worker.id(), &path) {
                         Ok(()) => {
@@ -106,14 +120,33 @@ impl Lease {
 }
 
 impl RunDir {
-    /// Keys of `stage` that have leases, of live and of dead processes.
-    pub(crate) fn leased(&self, stage: Stage) -> Result<Vec<String>> {
-        let names = self.tree(&format!("state/{}/leases", stage.name()))?;
-        let mut keys: Vec<String> =
-            names.into_iter().filter_map(|n| Some(n.rsplit_once('.')?.0.to_owned())).collect();
-        keys.sort_unstable();
-        keys.dedup();
+    /// Keys of `stage` that have leases, of live and of dead processes, with the number of the last one.
+    pub(crate) fn leased(&self, stage: Stage) -> Result<BTreeMap<String, u32>> {
+        let mut keys: BTreeMap<String, u32> = BTreeMap::new();
+        for name in self.tree(&format!("state/{}/leases", stage.name()))? {
+            let Some((key, number)) = name.rsplit_once('.') else { continue };
+            let Ok(number) = number.parse() else { continue };
+            let last = keys.entry(key.to_owned()).or_insert(number);
+            *last = number.max(*last);
+        }
         Ok(keys)
+    }
+
+    /// Pieces of `stage` that processes hold which are not dead, as far as `worker` knows.
+    pub(crate) fn num_held(&self, stage: Stage, worker: &Worker) -> Result<usize> {
+        let mut are_dead: HashMap<PathBuf, bool> = HashMap::new();
+        let mut is_held = |(key, number): &(String, u32)| {
+            let lease = numbered(&self.lease_base(stage, key), *number);
+            let Ok(holder) = fs::read_link(lease) else { return false };
+            let is_dead = |id: &PathBuf| worker.liveness(&id.to_string_lossy()) == Liveness::Dead;
+            !*are_dead.entry(holder).or_insert_with_key(is_dead)
+        };
+        Ok(self.leased(stage)?.into_iter().filter(|lease| is_held(lease)).count())
+    }
+
+    /// The leases of `key` without their numbers.
+    fn lease_base(&self, stage: Stage, key: &str) -> PathBuf {
+        self.path("state").join(stage.name()).join("leases").join(key)
     }
 }
 

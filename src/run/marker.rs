@@ -117,7 +117,7 @@ impl RunDir {
 
     /// What a stop left of part `index` of `shard`'s embeddings, documents in the order of the input.
     pub(crate) fn saved_part(&self, shard: &Shard, index: usize) -> Result<Option<EmbeddingRows>> {
-        let Some(file) = self.read_json::<PartFile>(&self.saved_file(shard, index))? else {
+        let Some(file) = self.read_marker::<PartFile>(&self.saved_file(shard, index))? else {
             return Ok(None);
         };
         let path = self.path(&file.path);

@@ -29,6 +29,7 @@
 
 mod claims;
 mod frozen;
+mod heart;
 mod identity;
 mod lease;
 mod marker;

@@ -21,6 +21,9 @@ pub(super) const FILE: &str = "plan.parquet";
 /// Files that are looked at at once: they mostly wait for a disk or a store.
 const READERS: usize = 32;
 
+/// What to do about a file that is not the planned one.
+const RESTORE: &str = "restore it, or plan again with `polysift plan --redo`";
+
 /// Differences between two plans that are named.
 const MAX_NAMED: usize = 10;
 
@@ -244,13 +247,15 @@ impl Shard {
     pub fn input(&self) -> Result<InputFile> {
         if !is_url(&self.file.to_string_lossy()) && !self.file.exists() {
             let path = self.file.display().to_string();
-            return Err(Error::Missing { path, reason: "the input file is gone".into() });
+            let reason = format!("the input file is gone; {RESTORE}");
+            return Err(Error::Missing { path, reason });
         }
         let file = InputFile::at(&self.file, self.file_name().to_owned(), self.language.clone())?;
         if file.fingerprint()? == self.fingerprint {
             Ok(InputFile { rows: self.rows.clone(), ..file })
         } else {
-            Err(Error::verify(&self.file, "the file changed since the run was planned"))
+            let reason = format!("the file changed since the run was planned; {RESTORE}");
+            Err(Error::verify(&self.file, reason))
         }
     }
 }

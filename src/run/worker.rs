@@ -3,30 +3,28 @@
 //! Every process keeps a file `state/workers/<id>`: one line that says who it is, then one byte per
 //! beat of its heart. A process that ends removes it, one that is killed leaves it. Whether another
 //! process is alive is told
-//! - at once where its file is gone, where it ran on this machine, or where this is the Slurm job that
-//!   it was before it was requeued;
+//! - at once where its file is gone, where it ran on this machine and ended, or where this is the Slurm
+//!   job that it was before it was requeued;
 //! - else by its heart: it is dead once its file has not grown for [`Identity::ttl_secs`] while this
-//!   process looked on. No two clocks are compared.
+//!   process looked on, also if it is a stopped process of this machine. No two clocks are compared.
 //!
 //! A process that sleeps for longer than that can come back to life. What it held was taken over
 //! meanwhile; it notices before it gives anything its final name (`Lease::check`).
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::io::{ErrorKind, Read};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::identity::{Identity, Liveness};
+use super::heart::Heart;
+use super::identity::{DEFAULT_LEASE_SECS, Identity, Liveness, lease_secs};
 use super::{RunDir, Stage};
 use crate::error::{Error, Result};
 use crate::progress::Stop;
 use crate::store::remove_temporaries;
 
-/// Beats in that time.
-const BEATS: u32 = 6;
 /// A file that did not change for so long after its time to live is a dead process's, whatever the
 /// clocks of the machines say.
 const CLOCK_SKEW: Duration = Duration::from_hours(1);
@@ -47,17 +45,10 @@ pub struct Worker {
     heart: Option<Heart>,
 }
 
-/// The thread that lets the file grow.
-#[derive(Debug)]
-struct Heart {
-    stopped: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
-}
-
 impl Worker {
     /// Joins those that work in `run`; waits while one of them has the directory for itself.
     pub fn join(run: &RunDir, stop: &Stop) -> Result<Self> {
-        let identity = Identity::of_this_process();
+        let identity = Identity::of_this_process(lease_secs()?);
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let id = format!("{}.{}.{nanos:x}", identity.host, identity.pid);
         let mut worker =
@@ -73,13 +64,13 @@ impl Worker {
             stop.check()?;
             std::thread::sleep(POLL);
         }
-        worker.heart = Some(Heart::start(worker.file(&worker.id), worker.identity.ttl_secs));
+        worker.heart = Some(Heart::start(worker.file(&worker.id), worker.identity.ttl()));
         Ok(worker)
     }
 
     /// One that only looks: others do not see it, and it can hold nothing.
     pub fn onlooker(run: &RunDir) -> Self {
-        let identity = Identity::of_this_process();
+        let identity = Identity::of_this_process(DEFAULT_LEASE_SECS);
         Self { run: run.clone(), id: String::new(), identity, seen: Mutex::default(), heart: None }
     }
 
@@ -155,7 +146,7 @@ impl Worker {
     pub fn live(&self) -> Result<Vec<(Identity, Liveness)>> {
         let known = self.others()?.into_iter().filter_map(|id| {
             let liveness = self.liveness(&id);
-            let (identity, _) = self.read(&id)?;
+            let identity = self.identity_of(&id)?;
             (liveness != Liveness::Dead).then_some((identity, liveness))
         });
         Ok(known.collect())
@@ -168,22 +159,22 @@ impl Worker {
         }
         let Some((identity, length)) = self.read(id) else { return Liveness::Dead };
         let known = identity.known_to(&self.identity);
-        if known != Liveness::Unknown {
-            return known;
-        }
-        let ttl = Duration::from_secs(identity.ttl_secs);
+        let ttl = identity.ttl();
         let modified = fs::metadata(self.file(id)).and_then(|found| found.modified());
         let age = modified.ok().and_then(|time| SystemTime::now().duration_since(time).ok());
-        if age.is_some_and(|age| age > ttl + CLOCK_SKEW) {
+        let is_older = |limit| age.is_some_and(|age| age > limit);
+        if known == Liveness::Dead || known == Liveness::Unknown && is_older(ttl + CLOCK_SKEW) {
             return Liveness::Dead;
         }
+        // A process of this machine whose heart does not beat may be stopped.
+        let is_well = known == Liveness::Alive && !is_older(ttl);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, since, grew) =
             seen.entry(id.to_owned()).or_insert_with(|| (length, Instant::now(), false));
         if *last != length {
             (*last, *since, *grew) = (length, Instant::now(), true);
         }
-        match (since.elapsed() > ttl, *grew) {
+        match (since.elapsed() > ttl, *grew || is_well) {
             (true, _) => Liveness::Dead,
             (false, true) => Liveness::Alive,
             (false, false) => Liveness::Unknown,
@@ -203,9 +194,11 @@ impl Worker {
         let path = self.exclusive_file();
         let Ok(holder) = fs::read_link(&path) else { return Ok(None) };
         let holder = holder.to_string_lossy().into_owned();
+        // A process that is stopped while it discards things would go on with that later.
+        let exists = |identity: Identity| identity.known_to(&self.identity) == Liveness::Alive;
         match self.liveness(&holder) {
             _ if holder == self.id => Ok(None),
-            Liveness::Dead => {
+            Liveness::Dead if !self.identity_of(&holder).is_some_and(exists) => {
                 fs::remove_file(&path).or_else(gone).map_err(Error::io(&path, "remove"))?;
                 Ok(None)
             }
@@ -239,6 +232,11 @@ impl Worker {
         }
     }
 
+    /// Who the process `id` is.
+    pub(super) fn identity_of(&self, id: &str) -> Option<Identity> {
+        self.read(id).map(|(identity, _)| identity)
+    }
+
     /// Identity and length of the file of the process `id`. Opened anew each time, since network file
     /// systems promise what others wrote only then.
     fn read(&self, id: &str) -> Option<(Identity, u64)> {
@@ -260,37 +258,6 @@ impl Drop for Worker {
     }
 }
 
-impl Heart {
-    fn start(path: PathBuf, ttl_secs: u64) -> Self {
-        let stopped = Arc::new((Mutex::new(false), Condvar::new()));
-        let (seen, every) = (Arc::clone(&stopped), Duration::from_secs(ttl_secs) / BEATS);
-        let thread = std::thread::spawn(move || {
-            let (stopped, condition) = &*seen;
-            let mut guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
-            while !*guard {
-                let waited = condition.wait_timeout(guard, every);
-                guard = waited.unwrap_or_else(PoisonError::into_inner).0;
-                if !*guard && let Err(error) = beat(&path) {
-                    tracing::warn!(path = %path.display(), %error, "the heartbeat cannot be written");
-                }
-            }
-        });
-        Self { stopped, thread: Some(thread) }
-    }
-
-    fn stop(mut self) {
-        *self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stopped.1.notify_all();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // it only writes a byte
-        }
-    }
-}
-
-fn beat(path: &Path) -> std::io::Result<()> {
-    File::options().append(true).open(path)?.write_all(b".")
-}
-
 /// What is gone already needs no removing.
 pub(super) fn gone(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
@@ -298,6 +265,7 @@ pub(super) fn gone(error: std::io::Error) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::heart::beat;
     use super::*;
 
     /// A process of another machine.
@@ -361,6 +329,39 @@ mod tests {
         }
         assert_eq!(worker.liveness("far"), Liveness::Dead);
         assert!(began.elapsed() >= Duration::from_secs(1));
+        Ok(())
+    }
+
+    #[test]
+    fn a_stopped_process_of_this_machine_is_dead_when_its_time_is_over() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        let worker = Worker::join(&run, &Stop::default())?;
+        // The process lives, and its heart does not beat.
+        let stopped = Identity { ttl_secs: 1, ..worker.identity.clone() };
+        let path = run.path("state/workers/stopped");
+        fs::write(&path, serde_json::json!(stopped).to_string())
+            .map_err(Error::io(&path, "write"))?;
+        assert_eq!(worker.liveness("stopped"), Liveness::Alive);
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_eq!(worker.liveness("stopped"), Liveness::Dead);
+        // One who sees it for the first time cannot know, and watches it.
+        let late = Worker::join(&run, &Stop::default())?;
+        assert_eq!(late.liveness("stopped"), Liveness::Unknown);
+        beat(&path).map_err(Error::io(&path, "write"))?;
+        assert_eq!(late.liveness("stopped"), Liveness::Alive);
+        Ok(())
+    }
+
+    #[test]
+    fn a_time_to_live_beyond_all_bounds_is_cut_to_the_longest() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        let path = stranger(&run, "far", u64::MAX)?;
+        let worker = Worker::join(&run, &Stop::default())?;
+        assert_eq!(worker.liveness("far"), Liveness::Unknown);
+        let long_ago = SystemTime::now() - Duration::from_hours(26);
+        let file = File::options().append(true).open(&path).map_err(Error::io(&path, "open"))?;
+        file.set_modified(long_ago).map_err(Error::io(&path, "date"))?;
+        assert_eq!(worker.liveness("far"), Liveness::Dead);
         Ok(())
     }
 

@@ -140,7 +140,7 @@ pub fn inspect_run(context: Context<'_>) -> Result<Value> {
     Ok(json!({
         "run": context.run.root(),
         "encoder_digest": super::embed::encoder_digest(context.run)?,
-        "status": super::status::status(context.run, &heads, context.worker)?,
+        "status": super::status::status(context)?,
         "thresholds": thresholds,
     }))
 }

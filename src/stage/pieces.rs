@@ -29,9 +29,13 @@ impl Pieces {
             .map(|&piece| Ok(!context.run.is_done(stage, &keys[piece])?))
             .collect::<Result<_>>()?;
         let left = own.iter().zip(is_left).filter(|(_, is_left)| *is_left).map(|(piece, _)| *piece);
-        let own = left.collect();
+        let own: Vec<usize> = left.collect();
+        let mut is_own = vec![false; keys.len()];
+        for &piece in &own {
+            is_own[piece] = true;
+        }
         let takes_all = context.share.is_none();
-        Ok(Self { stage, work: Work { keys, own, takes_all, waits: context.waits } })
+        Ok(Self { stage, work: Work { keys, own, is_own, takes_all, waits: context.waits } })
     }
 
     /// The shards of `plan`; the keys are their names, in the plan's order.
@@ -64,6 +68,13 @@ impl Pieces {
     /// Whether there is nothing to do for this process.
     pub(crate) fn is_over(&self) -> bool {
         self.work.takes_all && self.work.own.is_empty()
+    }
+
+    /// Tells the progress of `piece`, which is now begun and holds so many units, if it was not begun with.
+    pub(crate) fn extend(&self, context: Context<'_>, piece: usize, units: u64) {
+        if !self.work.is_own[piece] {
+            context.progress.extend(units);
+        }
     }
 
     /// The claims of this process.

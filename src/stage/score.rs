@@ -281,7 +281,9 @@ pub fn score(context: Context<'_>) -> Result<()> {
     let rows = embedded.rows(pieces.work.own.iter().map(|piece| piece % shards.len()));
     context.progress.begin("score", Some(rows), "documents");
     let outcome = pieces.for_all(context, |piece| {
-        score_shard(context, &heads, names[piece / shards.len()], &shards[piece % shards.len()])
+        let (head, place) = (piece / shards.len(), piece % shards.len());
+        pieces.extend(context, piece, embedded.rows([place]));
+        score_shard(context, &heads, names[head], &shards[place])
     });
     context.progress.end();
     outcome?;

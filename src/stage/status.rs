@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::refine::Refinement;
 use super::{ALL_LANGUAGES, Context, score_keys};
 use crate::config::RunConfig;
 use crate::error::Result;
-use crate::run::{Encoded, Failure, Plan, RunDir, Stage, Summary, Worker};
+use crate::run::{Encoded, Failure, Liveness, Plan, RunDir, Stage, Summary, Worker};
 
 /// Progress of a stage.
 #[derive(Debug, Clone, Serialize)]
@@ -20,7 +21,7 @@ pub struct StageStatus {
     pub done: usize,
     /// Pieces of work in all, where that is known.
     pub total: Option<usize>,
-    /// Pieces that processes have in their hands, or had when they died.
+    /// Pieces that processes have in their hands, as far as it is known that they live.
     pub leased: usize,
     /// Pieces that could not be done when they were tried last.
     pub failed: BTreeMap<String, Failure>,
@@ -54,7 +55,8 @@ pub struct RunStatus {
     pub tokens: u64,
     /// Malformed rows set aside so far.
     pub rejects: u64,
-    /// Stage by stage; the refine stage only where it was begun.
+    /// Stage by stage; the train stage only where there is something to train, the refine stage only
+    /// where it was begun.
     pub stages: Vec<StageStatus>,
     /// Other processes at work.
     pub workers: Vec<WorkerStatus>,
@@ -70,14 +72,19 @@ impl RunStatus {
     }
 }
 
-/// Reads the status of `run`, as seen by `worker`; `heads` are the names of its heads.
-pub fn status(run: &RunDir, heads: &[&str], worker: &Worker) -> Result<RunStatus> {
+/// Reads the status of the run of `context`, as seen by its worker.
+pub fn status(context: Context<'_>) -> Result<RunStatus> {
+    let Context { config, run, worker, .. } = context;
     let plan = run.plan()?;
     let names = plan.names();
-    let scores = score_keys(&plan, heads);
+    let heads: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+    let scores = score_keys(&plan, &heads);
     let embedded = run.marked(Stage::Embed, &names)?;
     let encoded = encoded(run, &plan, &embedded)?;
-    let mut stages = vec![stage_status(run, Stage::Embed, &names, embedded)?];
+    let mut stages = vec![stage_status(run, worker, Stage::Embed, &names, embedded)?];
+    if stages_of(config).contains(&Stage::Train) {
+        stages.push(train_status(run, worker)?);
+    }
     let is_refined = run.frozen_settings(Stage::Refine)?.is_some();
     for (stage, keys) in [
         (Stage::Score, scores.as_slice()),
@@ -86,11 +93,11 @@ pub fn status(run: &RunDir, heads: &[&str], worker: &Worker) -> Result<RunStatus
         (Stage::Export, &names),
     ] {
         if stage != Stage::Refine || is_refined {
-            stages.push(stage_status(run, stage, keys, run.marked(stage, keys)?)?);
+            stages.push(stage_status(run, worker, stage, keys, run.marked(stage, keys)?)?);
         }
     }
     let workers = worker.live()?.into_iter().map(|(identity, liveness)| {
-        let is_alive = liveness == crate::run::Liveness::Alive;
+        let is_alive = liveness == Liveness::Alive;
         WorkerStatus { host: identity.host, pid: identity.pid, is_alive }
     });
     Ok(RunStatus {
@@ -122,8 +129,23 @@ fn encoded(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<En
     })
 }
 
+/// Of the heads to train, which are known when the stage is begun; before that of none.
+fn train_status(run: &RunDir, worker: &Worker) -> Result<StageStatus> {
+    let frozen = run.frozen_settings(Stage::Train)?;
+    let heads = frozen.as_ref().and_then(|frozen| frozen["heads"].as_object());
+    let of_head = |(name, head): (&String, &Value)| {
+        let languages = head["samples"].as_object().into_iter().flat_map(Map::keys);
+        languages.map(|language| format!("{name}/{language}")).collect::<Vec<_>>()
+    };
+    let keys: Vec<String> = heads.into_iter().flatten().flat_map(of_head).collect();
+    let status = stage_status(run, worker, Stage::Train, &keys, run.marked(Stage::Train, &keys)?)?;
+    Ok(StageStatus { total: heads.and(status.total), ..status })
+}
+
+/// Of the pieces `keys` of `stage`, with what is known of those that are done.
 fn stage_status(
     run: &RunDir,
+    worker: &Worker,
     stage: Stage,
     keys: &[String],
     summaries: Vec<Option<Summary>>,
@@ -132,12 +154,14 @@ fn stage_status(
         stage,
         done: 0,
         total: Some(keys.len()),
-        leased: run.leased(stage)?.len(),
+        leased: run.num_held(stage, worker)?,
         failed: run.failures(stage)?,
         rows: 0,
         counts: BTreeMap::new(),
     };
-    for summary in summaries.into_iter().flatten() {
+    for (key, summary) in keys.iter().zip(summaries) {
+        let Some(summary) = summary else { continue };
+        status.failed.remove(key); // of an attempt before
         status.done += 1;
         status.rows += summary.rows;
         for (name, count) in summary.counts {

@@ -65,6 +65,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     context.progress.begin("threshold", Some(pieces.work.own.len() as u64), "languages");
     let outcome = pieces.for_all(context, |piece| {
         context.stop.check()?;
+        pieces.extend(context, piece, 1);
         let language = &languages[piece];
         let selection = select_language(context, &embedded, &heads, language, scores)?;
         let path = run.selection_file(language);

@@ -88,6 +88,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
     context.progress.begin("train", Some(pieces.work.own.len() as u64), "heads");
     // One after another: each uses all threads.
     let outcome = pieces.for_all_in_turn(context, |piece| {
+        pieces.extend(context, piece, 1);
         let marker = match &model {
             Some(model) if !jobs[piece].is_text() => train_one(context, model, &jobs[piece]),
             _ => train_text(context, &jobs[piece]),

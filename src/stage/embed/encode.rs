@@ -9,7 +9,7 @@
 //! of them waits for the last task of a batch.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{self as channel, RecvTimeoutError};
 
@@ -22,8 +22,10 @@ use crate::error::{Error, Result};
 use crate::progress::Busy;
 use crate::stage::Context;
 
-/// Batches whose chunks are sorted by length together, for each that is in work.
+/// Most batches whose chunks are sorted by length together, for each that is in work.
 const BATCHES_PLANNED: usize = 4;
+/// Fewer are where these take longer, so that the first shards are done soon on a slow machine too.
+const PLANNED_TIME: Duration = Duration::from_secs(2);
 /// Threads of the pool that one more batch in work keeps busy.
 const THREADS_PER_LANE: usize = 16;
 /// Time in which a thread that waits notices a stop.
@@ -79,7 +81,7 @@ impl<'a> Encoding<'a> {
         Self { context, encoder, busy, lanes, batch_tokens }
     }
 
-    /// Tokens of the chunks that are sorted by length together.
+    /// Most tokens of the chunks that are sorted by length together.
     pub(super) fn window(&self) -> usize {
         self.batch_tokens.saturating_mul(BATCHES_PLANNED * self.lanes)
     }
@@ -114,7 +116,15 @@ impl<'a> Encoding<'a> {
     ) {
         let mut window = Window::default();
         let mut place = Place { step: 0, chunk: 0 };
-        while let Some(mut step) = from_tokenize.recv() {
+        let least = self.batch_tokens.saturating_mul(self.lanes);
+        let mut limit = least;
+        loop {
+            let next = from_tokenize.try_recv();
+            // Where there is nothing to add, what is there does not wait for more.
+            if next.is_none() && self.give_batches(&mut window, give).is_err() {
+                return; // a lane has told why
+            }
+            let Some(mut step) = next.or_else(|| from_tokenize.recv()) else { return };
             if let Step::Block(block) = &mut step {
                 for (chunk, ids) in std::mem::take(&mut block.chunks).into_iter().enumerate() {
                     if !block.is_encoded[chunk] {
@@ -127,12 +137,16 @@ impl<'a> Encoding<'a> {
             if tell.send(Event::Step(Box::new(step))).is_err() {
                 return;
             }
-            if window.tokens >= self.window() && self.give_batches(&mut window, give).is_err() {
-                return;
+            if window.tokens >= limit {
+                let began = Instant::now();
+                if self.give_batches(&mut window, give).is_err() {
+                    return;
+                }
+                let is_soon = began.elapsed() < PLANNED_TIME;
+                let wanted = if is_soon { limit.saturating_mul(2) } else { limit / 2 };
+                limit = wanted.clamp(least, self.window());
             }
         }
-        // Where this fails, a lane has told why.
-        let _ = self.give_batches(&mut window, give);
     }
 
     /// Empties `window` into batches.

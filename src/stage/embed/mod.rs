@@ -33,8 +33,10 @@ use read::Reading;
 use tokenize::Tokenizing;
 use write::Writing;
 
-/// Bytes of text that wait to be tokenized.
+/// Most bytes of text that wait to be tokenized.
 const TEXT_BYTES: usize = 8 << 20;
+/// Bytes of text that are read ahead for each token that waits to be encoded.
+const TEXT_BYTES_PER_TOKEN: usize = 4;
 /// Values of embeddings that wait to be written.
 const VALUES: usize = 4 << 20;
 
@@ -177,7 +179,7 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     if pieces.is_over() {
         return pieces.seal(run);
     }
-    let rows = read::expected_rows(context, plan, &pieces.work.own);
+    let rows = read::expected_rows(context, &plan.shards, &pieces.work.own);
     context.progress.begin("embed", rows, "documents");
     let claims = pieces.claims(context);
     let mut failures = Failures::new(run, Stage::Embed);
@@ -217,8 +219,11 @@ impl Pipeline<'_> {
         let [read_time, tokenize_time, encode_time, write_time] = activities;
         let encoder = model.map(|m| m.encoder.as_ref());
         let encoding = encoder.map(|encoder| Encoding::new(context, encoder, encode_time));
-        let (to_tokenize, from_read) = queue(TEXT_BYTES);
-        let (to_encode, from_tokenize) = queue(encoding.as_ref().map_or(VALUES, Encoding::window));
+        // No more than keeps the encoder busy: a shard that is read long before its turn is held for long.
+        let tokens = encoding.as_ref().map_or(VALUES, |encoding| encoding.window() / 2);
+        let text_bytes = tokens.saturating_mul(TEXT_BYTES_PER_TOKEN).min(TEXT_BYTES);
+        let (to_tokenize, from_read) = queue(text_bytes);
+        let (to_encode, from_tokenize) = queue(tokens);
         let (to_write, from_encode) = queue(VALUES);
         let reading = Reading { context, shards, claims, busy: read_time };
         let tokenizer = model.map(|m| &m.tokenizer);

@@ -63,17 +63,25 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
+    /// Takes the oldest item, if one is there.
+    pub(super) fn try_recv(&self) -> Option<T> {
+        self.take(&mut self.0.lock())
+    }
+
+    fn take(&self, state: &mut State<T>) -> Option<T> {
+        let (item, weight) = state.items.pop_front()?;
+        state.weight -= weight;
+        self.0.changed.notify_all();
+        Some(item)
+    }
+
     /// Takes the oldest item, waiting for one; `None` once all are taken and no more can come.
     pub(super) fn recv(&self) -> Option<T> {
         let mut state = self.0.lock();
         loop {
-            if let Some((item, weight)) = state.items.pop_front() {
-                state.weight -= weight;
-                self.0.changed.notify_all();
-                return Some(item);
-            }
-            if state.hung_up {
-                return None;
+            let item = self.take(&mut state);
+            if item.is_some() || state.hung_up {
+                return item;
             }
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }

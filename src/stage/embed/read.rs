@@ -8,7 +8,7 @@ use crate::config::{LANGUAGE_CODE, is_language_code};
 use crate::error::{Error, Result};
 use crate::input::{DocumentBlock, DocumentReader, Reject};
 use crate::progress::Busy;
-use crate::run::{Claims, Plan, Shard};
+use crate::run::{Claims, Shard};
 use crate::stage::Context;
 use crate::store::EmbeddingRows;
 
@@ -55,6 +55,10 @@ impl Reading<'_> {
                     return;
                 }
             };
+            if !self.claims.is_own(shard) {
+                let rows = expected_rows(self.context, self.shards, &[shard]);
+                self.context.progress.extend(rows.unwrap_or(0));
+            }
             let last = match self.read_shard(shard, to_tokenize) {
                 Ok(Ok(())) => Step::ShardEnd { shard },
                 Ok(Err(HungUp)) => return,
@@ -149,9 +153,13 @@ fn check_languages(shard: &Shard, documents: &DocumentBlock) -> Result<()> {
 
 /// Documents still to be embedded of the shards at `places`, where their formats tell how many rows
 /// there are.
-pub(super) fn expected_rows(context: Context<'_>, plan: &Plan, places: &[usize]) -> Option<u64> {
+pub(super) fn expected_rows(
+    context: Context<'_>,
+    shards: &[Shard],
+    places: &[usize],
+) -> Option<u64> {
     let rows = |&place: &usize| {
-        let shard = &plan.shards[place];
+        let shard = &shards[place];
         let parts = context.run.part_markers(shard).ok()?;
         let done = parts.last().map_or(0, |part| part.next_row.saturating_sub(shard.first_row()));
         Some(shard.num_rows?.saturating_sub(done))

