@@ -237,3 +237,15 @@ fn an_import_that_cannot_be_right_writes_nothing() -> TestResult {
         .stderr(contains(".safetensors"));
     Ok(())
 }
+
+#[test]
+fn progress_on_json_lines_is_told_by_the_bytes_that_are_read() -> TestResult {
+    let work = Workspace::new()?;
+    let output = work.command("embed", "out").args(["--log-format", "json"]).output()?;
+    let lines = String::from_utf8(output.stderr)?;
+    let ended = lines.lines().rfind(|line| line.contains(r#""ended":true"#));
+    let told: Value = serde_json::from_str(ended.ok_or("no progress")?)?;
+    assert_eq!((&told["total"], &told["share"]), (&Value::Null, &json!(1.0)), "{told}");
+    assert_eq!(told["eta_secs"], 0.0, "{told}");
+    Ok(())
+}

@@ -85,7 +85,7 @@ fn one_long_part(work: &Workspace) -> Result<impl Fn(&str) -> Command, Box<dyn s
     let long = "knowledge of rivers and empires ".repeat(100);
     work.write_lines(
         "corpus/fra_Latn/long.jsonl",
-        (0..400).map(|i| {
+        (0..200).map(|i| {
             let text = &long[..long.len() * (i % 7 + 1) / 7];
             serde_json::json!({"id": i, "text": format!("{i} {text}")})
         }),

@@ -77,6 +77,8 @@ struct State {
     unit: &'static str,
     total: Option<u64>,
     done: u64,
+    /// Bytes of the input: read, and in all.
+    input: Option<(u64, u64)>,
     tokens: u64,
     began: Option<Instant>,
     told: Option<Instant>,
@@ -91,9 +93,21 @@ impl State {
         self.total = self.total.map(|total| total + units);
     }
 
+    /// How much of the stage is done: of its units, else of the bytes of its input.
+    fn share(&self) -> Option<f64> {
+        let (done, total) = self.total.map(|total| (self.done, total)).or(self.input)?;
+        (total > 0).then(|| (done as f64 / total as f64).min(1.0))
+    }
+
     fn eta_secs(&self) -> Option<f64> {
-        let left = self.total?.saturating_sub(self.done) as f64;
-        (self.done > 0).then(|| left * self.secs() / self.done as f64)
+        let share = self.share().filter(|share| *share > 0.0)?;
+        Some((1.0 - share) * self.secs() / share)
+    }
+
+    /// The share where the number of units does not tell it, in parentheses.
+    fn share_of_bytes(&self) -> String {
+        let share = self.share().filter(|_| self.total.is_none());
+        share.map(|share| format!(" ({:.1}%)", 100.0 * share)).unwrap_or_default()
     }
 }
 
@@ -114,12 +128,14 @@ impl Lines {
         let text = match self.format {
             LogFormat::Json => serde_json::json!({
                 "progress": state.stage, "unit": state.unit, "done": done, "total": state.total,
+                "share": state.share(),
                 "tokens": tokens, "secs": secs, "per_sec": documents_per_sec,
                 "tokens_per_sec": tokens as f64 / secs, "eta_secs": state.eta_secs(), "ended": ended,
             })
             .to_string(),
             LogFormat::Text => {
                 let total = state.total.map(|t| format!(" of {t}")).unwrap_or_default();
+                let share = state.share_of_bytes();
                 let speed = if tokens > 0 {
                     format!(", {:.0} tokens/s", tokens as f64 / secs)
                 } else {
@@ -131,7 +147,7 @@ impl Lines {
                     (false, None) => String::new(),
                 };
                 let (stage, unit) = (&state.stage, state.unit);
-                format!("{stage}: {done}{total} {unit}, {documents_per_sec:.0} {unit}/s{speed}{end}")
+                format!("{stage}: {done}{total} {unit}{share}, {documents_per_sec:.0} {unit}/s{speed}{end}")
             }
         };
         let _ = writeln!(std::io::stderr().lock(), "{text}");
@@ -157,6 +173,10 @@ impl Progress for Lines {
 
     fn extend(&self, units: u64) {
         lock(&self.state).extend(units);
+    }
+
+    fn input(&self, done: u64, total: u64) {
+        lock(&self.state).input = Some((done, total));
     }
 
     fn end(&self) {
@@ -205,6 +225,10 @@ impl Progress for Bar {
             // Writing into a string cannot fail.
             let _ = write!(message, " {:.0} tokens/s", state.tokens as f64 / secs);
         }
+        let share = state.share_of_bytes();
+        if let Some(eta) = state.eta_secs().filter(|_| !share.is_empty()) {
+            let _ = write!(message, "{share} eta {eta:.0} s");
+        }
         if let Some(bar) = self.bar().as_ref() {
             bar.set_message(message);
             bar.inc(units);
@@ -218,9 +242,30 @@ impl Progress for Bar {
         }
     }
 
+    fn input(&self, done: u64, total: u64) {
+        lock(&self.state).input = Some((done, total));
+    }
+
     fn end(&self) {
         if let Some(bar) = self.bar().take() {
             bar.finish();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_the_input_tell_the_share_where_the_units_do_not() {
+        let began = Instant::now().checked_sub(Duration::from_secs(30));
+        let state = State { done: 7, input: Some((25, 100)), began, ..State::default() };
+        assert_eq!((state.share(), state.share_of_bytes()), (Some(0.25), " (25.0%)".to_owned()));
+        assert!(state.eta_secs().is_some_and(|secs| (secs - 90.0).abs() < 1.0));
+        let state = State { total: Some(14), ..state };
+        assert_eq!((state.share(), state.share_of_bytes()), (Some(0.5), String::new()));
+        assert!(state.eta_secs().is_some_and(|secs| (secs - 30.0).abs() < 1.0));
+        assert_eq!(State::default().eta_secs(), None);
     }
 }

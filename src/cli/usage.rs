@@ -66,6 +66,10 @@ impl Progress for Usages<'_> {
         self.display.extend(units);
     }
 
+    fn input(&self, done: u64, total: u64) {
+        self.display.input(done, total);
+    }
+
     fn busy(&self, activity: &'static str, time: Duration) {
         lock(&self.busy).push((activity, time));
     }

@@ -110,6 +110,14 @@ impl DocumentReader {
         self.records.num_rows_hint()
     }
 
+    /// Bytes of the file that were read so far, as they lie there; `None` for Parquet, which tells its rows.
+    pub fn bytes_read(&self) -> Option<u64> {
+        match &self.records.source {
+            Source::Parquet(_) => None,
+            Source::Json(records) => Some(records.bytes_read()),
+        }
+    }
+
     /// Rows that were set aside among those read so far, skipped lines included; when they were too
     /// many, the first ones.
     pub fn rejects(&self) -> &[Reject] {

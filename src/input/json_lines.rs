@@ -99,6 +99,11 @@ impl JsonRecords {
         self.rejects.kept()
     }
 
+    /// See [`Lines::bytes_read`].
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.lines.bytes_read()
+    }
+
     /// The next usable line as a record.
     pub(super) fn next_record(&mut self) -> Result<Option<Record>> {
         let mut record = None;

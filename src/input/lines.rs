@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::gzip::GzipReader;
 use super::{Compression, Format, InputFile};
@@ -53,6 +55,20 @@ fn decompress<R: Read + Send + 'static>(
     })
 }
 
+/// Counts what is read.
+struct Counted<R> {
+    inner: R,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
 /// One line without its end.
 #[derive(Debug, Default)]
 pub(super) struct Line {
@@ -95,6 +111,7 @@ pub(super) struct Lines {
     failure: Failure,
     next_row: u64,
     max_bytes: u64,
+    bytes_read: Arc<AtomicU64>,
 }
 
 impl Lines {
@@ -116,14 +133,25 @@ impl Lines {
             return Err(Error::verify(&file.path, reason));
         }
         let path = file.path.clone();
+        let bytes_read = Arc::default();
+        let bytes = Arc::clone(&bytes_read);
         let (reader, failure) = match file.object()? {
-            None => (decompressed(&path, compression)?, Failure::default()),
+            None => {
+                let inner = File::open(&path).map_err(Error::io(&path, "open"))?;
+                (decompress(&path, Counted { inner, bytes }, compression)?, Failure::default())
+            }
             Some(object) => {
                 let content = RemoteFile::sequential(object);
-                (decompress(&path, content.reader(0), compression)?, content.failure())
+                let counted = Counted { inner: content.reader(0), bytes };
+                (decompress(&path, counted, compression)?, content.failure())
             }
         };
-        Ok(Self { path, format, reader, failure, next_row: 0, max_bytes })
+        Ok(Self { path, format, reader, failure, next_row: 0, max_bytes, bytes_read })
+    }
+
+    /// Bytes of the file that were read so far, before decompression; what is buffered counts.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -13,6 +13,7 @@
 //! tokenizes such a part from its beginning, and encodes what is not in it.
 
 mod encode;
+mod input_bytes;
 mod queue;
 mod read;
 mod tokenize;
@@ -28,6 +29,7 @@ use crate::input::Reject;
 use crate::progress::Busy;
 use crate::run::{Claims, Plan, RunDir, Shard, Stage};
 use encode::Encoding;
+use input_bytes::InputBytes;
 use queue::queue;
 use read::Reading;
 use tokenize::Tokenizing;
@@ -185,7 +187,10 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     let mut failures = Failures::new(run, Stage::Embed);
     let activities = ["reading", "tokenizing", "encoding", "writing"].map(Busy::new);
     let (shards, activities) = (plan.shards.as_slice(), &activities);
-    let work = Pipeline { context, shards, claims: &claims, counts_tokens, activities };
+    let bytes = pieces.work.own.iter().map(|&place| shards[place].bytes).sum();
+    let input = InputBytes::new(context.progress, bytes);
+    let work =
+        Pipeline { context, shards, claims: &claims, input: &input, counts_tokens, activities };
     // What waits for other processes is not in the pipeline: half a batch would wait with it.
     let outcome = loop {
         let outcome = work.embed(model.as_ref(), &mut failures).and_then(|()| claims.settle());
@@ -209,13 +214,14 @@ struct Pipeline<'a> {
     context: Context<'a>,
     shards: &'a [Shard],
     claims: &'a Claims<'a>,
+    input: &'a InputBytes<'a>,
     counts_tokens: bool,
     activities: &'a [Busy; 4],
 }
 
 impl Pipeline<'_> {
     fn embed(&self, model: Option<&Model>, failures: &mut Failures<'_>) -> Result<()> {
-        let &Self { context, shards, claims, counts_tokens, activities } = self;
+        let &Self { context, shards, claims, input, counts_tokens, activities } = self;
         let [read_time, tokenize_time, encode_time, write_time] = activities;
         let encoder = model.map(|m| m.encoder.as_ref());
         let encoding = encoder.map(|encoder| Encoding::new(context, encoder, encode_time));
@@ -225,7 +231,7 @@ impl Pipeline<'_> {
         let (to_tokenize, from_read) = queue(text_bytes);
         let (to_encode, from_tokenize) = queue(tokens);
         let (to_write, from_encode) = queue(VALUES);
-        let reading = Reading { context, shards, claims, busy: read_time };
+        let reading = Reading { context, shards, claims, input, busy: read_time };
         let tokenizer = model.map(|m| &m.tokenizer);
         let stop = context.stop;
         let tokenizing = Tokenizing { tokenizer, counts_tokens, stop, busy: tokenize_time };

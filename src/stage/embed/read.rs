@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::input_bytes::{InputBytes, ShardBytes};
 use super::queue::{HungUp, Sender};
 use super::{PartEnd, Step};
 use crate::config::{LANGUAGE_CODE, is_language_code};
@@ -30,6 +31,7 @@ pub(super) struct Reading<'a> {
     pub(super) context: Context<'a>,
     pub(super) shards: &'a [Shard],
     pub(super) claims: &'a Claims<'a>,
+    pub(super) input: &'a InputBytes<'a>,
     pub(super) busy: &'a Busy,
 }
 
@@ -58,6 +60,7 @@ impl Reading<'_> {
             if !self.claims.is_own(shard) {
                 let rows = expected_rows(self.context, self.shards, &[shard]);
                 self.context.progress.extend(rows.unwrap_or(0));
+                self.input.extend(self.shards[shard].bytes);
             }
             let last = match self.read_shard(shard, to_tokenize) {
                 Ok(Ok(())) => Step::ShardEnd { shard },
@@ -80,12 +83,14 @@ impl Reading<'_> {
         let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
         let mut first_row = done.last().map_or(planned.first_row(), |part| part.next_row);
         reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum())?;
+        let mut bytes = ShardBytes::new(self.input, planned, !done.is_empty());
         let mut rejects_seen = 0;
         for index in done.len().. {
             let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
             let mut part = Part { shard, index, num_rows: 0, last_row: None, saved };
             let ended = loop {
                 let Some(block) = self.read_block(&mut reader, &mut part)? else { break true };
+                bytes.advance(&reader, part.last_row.map_or(first_row, |row| row + 1));
                 let weight = block.documents.text_bytes() + block.documents.len();
                 if to_tokenize.send(Step::Block(block), weight).is_err() {
                     return Ok(Err(HungUp));
@@ -112,6 +117,7 @@ impl Reading<'_> {
                 break;
             }
         }
+        bytes.finish();
         Ok(Ok(()))
     }
 
