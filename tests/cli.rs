@@ -138,9 +138,11 @@ fn settings_are_told_where_they_come_from() -> TestResult {
             .code(2)
             .stderr(contains(told).and(contains("run.toml").not()).and(contains("line 1").not()));
     }
-    work.command("run", "out").args(["--retention", "foo=0.5"]).assert().code(2).stderr(contains(
-        "--retention: names the head `foo`, which is not defined; the heads are quality",
-    ));
+    work.command("run", "out")
+        .args(["--retention", "foo=0.5"])
+        .assert()
+        .code(2)
+        .stderr(contains("--retention: names the head `foo`, but the heads are `quality`"));
     polysift()
         .current_dir(work.dir.path())
         .args(["embed", "--run", "missing"])

@@ -56,7 +56,7 @@ fn rows(file: &InputFile, config: &InputConfig) -> Result<Vec<RowBatch>> {
     let mut all = Vec::new();
     while let Some(batch) = reader.next_batch()? {
         assert_eq!(batch.rows.len(), batch.batch.num_rows());
-        assert_eq!(batch.batch.schema(), reader.schema());
+        assert_eq!(batch.batch.schema().fields(), reader.schema().fields());
         all.push(batch);
     }
     Ok(all)
