@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use crate::util::{TestResult, Workspace, digests};
 
-/// Bits that are flipped in each part, spread over it and dense at its end, where the footer is.
+/// Bits that are flipped in each part, spread over it, besides some in its footer.
 const FLIPS: usize = 4;
 
 /// Files below `root`.
@@ -22,8 +22,8 @@ fn flip(path: &Path, at: usize) -> TestResult {
     Ok(std::fs::write(path, bytes)?)
 }
 
-/// Runs `command` once for each of some flipped bits of the parts in `run/folder`. Either it fails and
-/// names the part, or `outputs` are what they would have been; `reset` undoes what it did.
+/// Runs `command` once for each of some flipped bits of the parts in `folder` of the run `before`. Either
+/// it fails and names the part, or its `outputs` are those of the run `whole`.
 fn sweep(work: &Workspace, folder: &str, command: &str, outputs: &str) -> TestResult {
     let (before, run) = (work.path("before"), work.path("out"));
     let expected = digests(&work.path("whole").join(outputs))?;

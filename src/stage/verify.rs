@@ -279,10 +279,8 @@ fn wrong_file(run: &RunDir, file: &PartFile) -> Result<Option<String>> {
         stamp(&run.path(&file.path))? == file.stamp
     };
     if !is_same {
-        let remedy = match is_url(&file.path) {
-            true => "",
-            false => "; remove it, and `polysift run` makes it again",
-        };
+        let is_local = !is_url(&file.path);
+        let remedy = if is_local { "; remove it, and `polysift run` makes it again" } else { "" };
         return Ok(Some(format!("{}: changed since it was written{remedy}", file.path)));
     }
     let is_exported = is_url(&file.path)
