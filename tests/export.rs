@@ -68,7 +68,7 @@ fn write(
     cuts: &[usize],
     options: &WriterOptions,
 ) -> Result<Vec<ExportedFile>, Box<dyn StdError>> {
-    let mut writer = ExportWriter::create(base, batch.schema(), options)?;
+    let mut writer = ExportWriter::create(base, &batch.schema(), options)?;
     let mut start = 0;
     for end in cuts.iter().copied().chain([batch.num_rows()]) {
         // Round-tripped through its own dictionary, so that keys differ between cuts.
@@ -213,7 +213,7 @@ fn no_file_has_its_name_before_the_end() -> TestResult {
     let rows = documents(3000)?;
     let options = WriterOptions { max_file_bytes: Some(50_000), ..options() };
     for finish in [false, true] {
-        let mut writer = ExportWriter::create(&dir.path().join("x"), rows.schema(), &options)?;
+        let mut writer = ExportWriter::create(&dir.path().join("x"), &rows.schema(), &options)?;
         writer.write(&rows)?;
         assert!(names(dir.path())?.len() > 2);
         assert!(names(dir.path())?.iter().all(|name| name.starts_with('.')));
@@ -231,8 +231,7 @@ fn no_file_has_its_name_before_the_end() -> TestResult {
 #[test]
 fn a_batch_of_other_columns_is_refused() -> TestResult {
     let dir = tempfile::tempdir()?;
-    let mut writer =
-        ExportWriter::create(&dir.path().join("x"), Arc::new(Schema::empty()), &options())?;
+    let mut writer = ExportWriter::create(&dir.path().join("x"), &Schema::empty(), &options())?;
     let error = writer.write(&documents(1)?).err().ok_or("taken")?;
     assert!(matches!(error, polysift::Error::Shape { .. }), "{error}");
     Ok(())

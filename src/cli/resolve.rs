@@ -71,7 +71,7 @@ fn base(args: &SettingsArgs) -> Result<(Table, String)> {
     })?;
     let text = String::from_utf8(bytes).map_err(|e| {
         let right = &e.as_bytes()[..e.utf8_error().valid_up_to()];
-        let line = right.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let line = right.split(|&byte| byte == b'\n').count();
         Error::config(&origin, format!("is not UTF-8 in line {line}; save it as UTF-8"))
     })?;
     // Errors about the file itself (unknown keys, wrong types) are reported with its own lines.

@@ -102,7 +102,9 @@ mod tests {
             };
             with(wrong.clone());
             if let Some(inner) = value.as_table() {
-                spoilt(inner, wrong).into_iter().for_each(|inner| with(inner.into()));
+                for inner in spoilt(inner, wrong) {
+                    with(inner.into());
+                }
             }
         }
         all

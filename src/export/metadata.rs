@@ -140,7 +140,10 @@ mod tests {
         let number = json!({"dtype": "float32", "_type": "Value"});
         let vector = json!({"feature": number, "_type": "Sequence"});
         let vectors = json!({"feature": vector, "_type": "Sequence"});
-        let expected = json!({"info": {"features": {"text": text, "kind": kind, "embeddings": vectors, "quality_score": score}}});
+        let features = json!(
+            {"text": text, "kind": kind, "embeddings": vectors, "quality_score": score}
+        );
+        let expected = json!({"info": {"features": features}});
         // Text, not values: the order of the columns counts.
         assert_eq!(metadata.get(HUGGING_FACE), Some(&expected.to_string()));
         Ok(())

@@ -60,7 +60,9 @@ fn repaired(content: &Content) -> Option<ParquetMetaData> {
         let bad = not_utf8(text);
         if !bad.is_empty() {
             let before = text.to_vec();
-            bad.into_iter().for_each(|byte| text[byte] = b'?');
+            for byte in bad {
+                text[byte] = b'?';
+            }
             mended.push((before, text.to_vec()));
         }
     }
@@ -83,7 +85,9 @@ fn mended_schema(base64: &[u8], mended: &[(Vec<u8>, Vec<u8>)]) -> Option<String>
         let written = [&(before.len() as u32).to_le_bytes(), &before[..]].concat();
         let found: Vec<usize> =
             memmem(&schema, &written).map(|at| at + written.len() - before.len()).collect();
-        found.iter().for_each(|&at| schema[at..at + after.len()].copy_from_slice(after));
+        for at in found {
+            schema[at..at + after.len()].copy_from_slice(after);
+        }
     }
     Some(BASE64_STANDARD.encode(schema))
 }

@@ -22,7 +22,7 @@ pub struct Identity {
     pub host: String,
     /// Process id.
     pub pid: u32,
-    /// Seconds without a beat after which it is dead, as it says itself ([`Identity::ttl`]).
+    /// Seconds without a beat after which it is dead, as it says itself.
     pub ttl_secs: u64,
     /// Boot of the machine and space of process ids; equal where `pid` can be looked up.
     pub(super) pid_space: Option<String>,

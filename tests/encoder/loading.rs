@@ -101,7 +101,8 @@ fn a_tokenizer_of_more_tokens_than_the_model_has_names_both_files() -> Result<()
     let path = directory.path().join("tokenizer.json");
     let whole = std::fs::read_to_string(&path)?;
     // The model has 120 tokens, the tokenizer 6; so 120 further ones are 6 too many.
-    let further: String = (0..120).map(|i| format!(", [\"t{i}\", -3.0]")).collect();
+    let further: Vec<String> = (0..120).map(|i| format!(", [\"t{i}\", -3.0]")).collect();
+    let further = further.concat();
     let longer = whole.replace("[\"a\", -2.0]", &format!("[\"a\", -2.0]{further}"));
     // A special token alone may be one that the model lacks.
     let special = whole.replace("\"ids\": [2]", "\"ids\": [120]");

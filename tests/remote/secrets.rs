@@ -44,6 +44,8 @@ fn reads_what_is_given_again(demand: Demand, whole: &str, open: &str) -> TestRes
     let place = web.url("");
     let server = place.trim_start_matches("http://").trim_end_matches('/');
     let [whole, open] = [whole, open].map(|url| url.replace("SERVER", server));
+    let (code, text) = said(polysift().args(["inspect", whole.as_str()]))?;
+    assert!(code == 0 && text.contains(&open), "{code} {text}");
     let (code, text) = said(run(&work, &whole, "out").args(LANGUAGE))?;
     assert_eq!(code, 0, "{text}");
     assert_eq!(planned(&work, "out")?[0].1, open);

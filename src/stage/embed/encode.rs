@@ -102,7 +102,9 @@ impl<'a> Encoding<'a> {
             // With the last lane these go too, and whoever sends to them learns of it.
             drop(jobs);
             scope.spawn(move || self.plan(from_tokenize, &give, &tell));
-            self.collect(events, to_write)
+            let outcome = self.collect(&events, to_write);
+            drop(events); // whoever still has something to tell learns that nobody listens
+            outcome
         })?;
         self.context.stop.check()
     }
@@ -206,7 +208,7 @@ impl<'a> Encoding<'a> {
     /// of the rest, without waiting for those who read and tokenize.
     fn collect(
         &self,
-        events: channel::Receiver<Event>,
+        events: &channel::Receiver<Event>,
         to_write: &Sender<Step<PartBlock>>,
     ) -> Result<()> {
         let width = self.encoder.info().hidden_size;

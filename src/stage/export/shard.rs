@@ -125,7 +125,7 @@ impl<'a> ShardExport<'a> {
         };
         let base = self.job.root().join(folder).join(&self.shard.name);
         let options = self.job.writer_options(reason);
-        Ok(entry.insert(ExportWriter::create(&base, self.schema.clone(), &options)?))
+        Ok(entry.insert(ExportWriter::create(&base, &self.schema, &options)?))
     }
 
     fn finish(mut self) -> Result<ShardMarker> {
