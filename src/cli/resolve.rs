@@ -191,9 +191,22 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     all.extend(head_overrides(args, &here)?);
     for assignment in &args.set {
         let (key, value) = split("--set", assignment)?;
-        all.push((key.to_owned(), parse_value(value)));
+        all.push((key.to_owned(), typed_in(&here, key, parse_value(value))?));
     }
     Ok(all)
+}
+
+/// `value` of `key`, typed in the directory `here`: the paths in it are below that, as those of flags are.
+fn typed_in(here: &Path, key: &str, value: Value) -> Result<Value> {
+    let mut table = Table::new();
+    set(&mut table, key, value)?;
+    make_absolute(&mut table, here);
+    let mut value = Value::Table(table);
+    for name in key.split('.') {
+        let inner = value.as_table_mut().and_then(|table| table.remove(name));
+        value = inner.ok_or_else(|| Error::config(key, "is no key"))?;
+    }
+    Ok(value)
 }
 
 fn head_overrides(args: &SettingsArgs, here: &Path) -> Result<Overrides> {
@@ -283,6 +296,19 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_that_are_set_by_flag_are_below_the_current_directory() -> Result<()> {
+        let set = ["input.files=['a/*', 's3://b/c']", "heads.q.path=q.pt", "input.text=t"];
+        let args = SettingsArgs { set: set.map(Into::into).to_vec(), ..SettingsArgs::default() };
+        let config = resolve(&args)?.config;
+        let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
+        let below = |path: &str| here.join(path).display().to_string();
+        assert_eq!(config.input.files, [below("a/*"), "s3://b/c".to_owned()]);
+        assert_eq!(config.heads["q"].path, Some(below("q.pt")));
+        assert_eq!(config.input.text, "t");
+        Ok(())
+    }
 
     #[test]
     fn flags_win_over_the_file_and_reach_nested_keys() -> Result<()> {

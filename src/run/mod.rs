@@ -38,9 +38,9 @@ mod plan_file;
 mod seal;
 mod worker;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -114,23 +114,24 @@ impl Stage {
 #[derive(Debug, Clone)]
 pub struct RunDir {
     root: PathBuf,
-    /// Files that were told to be damaged.
-    damaged: Arc<Mutex<HashSet<PathBuf>>>,
 }
+
+/// Markers of which this process said that they are damaged.
+static DAMAGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 impl RunDir {
     /// Opens `root`, creating it if needed.
     pub fn create(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         fs_err::create_dir_all(root).map_err(Error::io(root, "create directory"))?;
-        Ok(Self { root: root.to_owned(), damaged: Arc::default() })
+        Ok(Self { root: root.to_owned() })
     }
 
     /// Opens an existing run directory for reading.
     pub fn open(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         if [plan::FILE, "frozen"].iter().any(|name| root.join(name).exists()) {
-            Ok(Self { root: root.to_owned(), damaged: Arc::default() })
+            Ok(Self { root: root.to_owned() })
         } else {
             Err(Error::Missing {
                 path: root.display().to_string(),
@@ -272,7 +273,7 @@ impl RunDir {
     fn read_marker<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
         match self.read_json(path) {
             Err(error @ Error::Decode { .. }) => {
-                self.tell_damaged(path, &error);
+                Self::tell_damaged(path, &error);
                 Ok(None)
             }
             other => other,
@@ -280,8 +281,8 @@ impl RunDir {
     }
 
     /// Says once that the marker `path` is damaged.
-    fn tell_damaged(&self, path: &Path, error: &Error) {
-        let mut told = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+    fn tell_damaged(path: &Path, error: &Error) {
+        let mut told = DAMAGED.lock().unwrap_or_else(PoisonError::into_inner);
         if told.insert(path.to_owned()) {
             tracing::warn!(%error, "a marker is damaged; what it stands for counts as not done");
         }

@@ -137,7 +137,7 @@ impl RunDir {
         let mut by_key = match std::fs::File::open(&path).map(read_seal) {
             Ok(Ok(by_key)) => by_key,
             Ok(Err(error)) => {
-                self.tell_damaged(&path, &Error::decode(&path, "the markers of a stage", error));
+                Self::tell_damaged(&path, &Error::decode(&path, "the markers of a stage", error));
                 return Ok(None);
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

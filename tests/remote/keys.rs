@@ -30,8 +30,9 @@ fn plan(
     input: &[&str],
     out: &str,
 ) -> Result<assert_cmd::Command, Failure> {
-    let mut command = work.command("plan", out);
-    command.args(input).arg("--quiet").env("POLYSIFT_STORE_RETRY_SECS", "60");
+    let mut command = polysift();
+    command.current_dir(work.dir.path()).args(["plan", "--run", out, "--quiet"]).args(input);
+    command.env("POLYSIFT_STORE_RETRY_SECS", "60");
     with_s3(&mut command, bucket.address()?);
     Ok(command)
 }
