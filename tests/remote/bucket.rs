@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Cursor;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -121,25 +122,34 @@ fn answer(request: Request, objects: &BTreeMap<String, Vec<u8>>, nature: Nature)
     let Some(bytes) = objects.get(&key) else {
         return Ok(request.respond(error(404, "NoSuchKey"))?);
     };
-    let header = |name: &str, value: String| {
-        Header::from_bytes(name, value).map_err(|()| anyhow!("bad header"))
-    };
     let etag = header("ETag", format!("\"{}\"", etag(bytes)))?;
     let modified = header("Last-Modified", "Sun, 22 Nov 2026 00:00:00 GMT".into())?;
-    let range = request.headers().iter().find(|h| h.field.equiv("Range"));
-    let range = range.map(|h| h.value.as_str().trim_start_matches("bytes=").to_owned());
-    let Some(range) = range else {
+    let Some(range) = range_of(&request) else {
         let whole = Response::from_data(bytes.clone()).with_chunked_threshold(usize::MAX);
         return Ok(request.respond(whole.with_header(etag).with_header(modified))?);
     };
+    let response = part_of(bytes, &range)?;
+    Ok(request.respond(response.with_header(etag).with_header(modified))?)
+}
+
+pub(super) fn header(name: &str, value: String) -> Result<Header> {
+    Header::from_bytes(name, value).map_err(|()| anyhow!("bad header"))
+}
+
+/// The range that `request` asks for, as in `0-99`.
+pub(super) fn range_of(request: &Request) -> Option<String> {
+    let range = request.headers().iter().find(|h| h.field.equiv("Range"))?;
+    Some(range.value.as_str().trim_start_matches("bytes=").to_owned())
+}
+
+/// The answer that holds `range` of `bytes`.
+pub(super) fn part_of(bytes: &[u8], range: &str) -> Result<Response<Cursor<Vec<u8>>>> {
     let (start, end) = range.split_once('-').ok_or_else(|| anyhow!("bad range"))?;
     let start: usize = start.parse()?;
     let end = end.parse::<usize>().map_or(bytes.len(), |end| (end + 1).min(bytes.len()));
     let place = header("Content-Range", format!("bytes {start}-{}/{}", end - 1, bytes.len()))?;
-    let response = Response::from_data(&bytes[start..end])
-        .with_chunked_threshold(usize::MAX)
-        .with_status_code(206);
-    Ok(request.respond(response.with_header(place).with_header(etag).with_header(modified))?)
+    let response = Response::from_data(&bytes[start..end]).with_chunked_threshold(usize::MAX);
+    Ok(response.with_status_code(206).with_header(place))
 }
 
 fn etag(bytes: &[u8]) -> String {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use predicates::str::contains;
-use tiny_http::{Header, Request, Response, Server};
+use tiny_http::{Request, Response, Server};
 
+use super::bucket::{header, part_of, range_of};
 use super::{RESULTS, assert_same, planned, run};
 use crate::util::{TestResult, Workspace, decoded};
 
@@ -84,23 +85,11 @@ fn answer(
     let Ok(bytes) = std::fs::read(folder.join(path)) else {
         return Ok(request.respond(Response::empty(404))?);
     };
-    let header = |name: &str, value: String| {
-        Header::from_bytes(name, value).map_err(|()| anyhow!("bad header"))
-    };
     let etag = header("ETag", format!("\"{}\"", blake3::hash(&bytes).to_hex()))?;
-    let range = request.headers().iter().find(|h| h.field.equiv("Range"));
-    let range = range.map(|h| h.value.as_str().trim_start_matches("bytes=").to_owned());
-    let Some(range) = range.filter(|_| with_ranges) else {
+    let Some(range) = range_of(&request).filter(|_| with_ranges) else {
         return Ok(request.respond(Response::from_data(bytes).with_header(etag))?);
     };
-    let (start, end) = range.split_once('-').ok_or_else(|| anyhow!("bad range"))?;
-    let start: usize = start.parse()?;
-    let end = end.parse::<usize>().map_or(bytes.len(), |end| (end + 1).min(bytes.len()));
-    let place = header("Content-Range", format!("bytes {start}-{}/{}", end - 1, bytes.len()))?;
-    let response = Response::from_data(&bytes[start..end])
-        .with_chunked_threshold(usize::MAX)
-        .with_status_code(206);
-    Ok(request.respond(response.with_header(place).with_header(etag))?)
+    Ok(request.respond(part_of(&bytes, &range)?.with_header(etag))?)
 }
 
 #[test]
