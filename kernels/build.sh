@@ -41,11 +41,11 @@ fi
   exit 1
 }
 ptxas=$(dirname "$NVCC")/ptxas
-flags="-O3 -std=c++17 -Werror all-warnings -Ikernels"
+flags="-O3 -std=c++17 -Werror all-warnings -Ikernels/src/cuda"
 
 # Names of internal symbols hold a hash of the folder: without it the bytes are the same everywhere.
 ptx() {
-  "$NVCC" $flags -arch="$1" -ptx -o "$work/raw.ptx" kernels/all.cu
+  "$NVCC" $flags -arch="$1" -ptx -o "$work/raw.ptx" kernels/src/cuda/all.cu
   sed -E 's/_INTERNAL_[0-9a-f]{8}_/_INTERNAL_/g; /^\/\//d' "$work/raw.ptx"
 }
 # PTX for 8.0 and later. Its version is lowered to that of CUDA 12.0, the oldest driver that is

@@ -1,4 +1,4 @@
-// The twin of kernels/device.cuh: the same functions, carried out on a CPU.
+// The twin of kernels/src/cuda/device.cuh: the same functions, carried out on a CPU.
 //
 // A thread of a block is a fiber (engine.cpp). What one thread does alone is plain C++ here; what a
 // warp or a block does together goes to the engine, which sees to it that all take part.

@@ -1,4 +1,4 @@
-// The twin of the device part of kernels/hopper.cuh: products of a warpgroup.
+// The twin of the device part of kernels/src/cuda/hopper.cuh: products of a warpgroup.
 #pragma once
 #include "sim.cuh"
 

@@ -10,7 +10,8 @@
 //!
 //! libcuda and libcublasLt are opened when [`devices`] or [`Device::open`] is first called; without
 //! them every function here returns an error and the rest of the crate works. The kernels come
-//! compiled inside the binary (`kernels/prebuilt`).
+//! compiled inside the binary (`kernels/prebuilt`); the source of each lies beside the module that
+//! launches it.
 //!
 //! Invariants:
 //! - Every operation checks its sizes against its buffers before it is launched, and what kernels
