@@ -33,6 +33,7 @@ Settings read_settings() {
   settings.memory_bytes =
       static_cast<std::size_t>(number_of("POLYSIFT_SIM_MEMORY_BYTES", 2LL << 30, 0, 1LL << 46));
   settings.reject_cubin = number_of("POLYSIFT_SIM_REJECT_CUBIN", 0, 0, 1) == 1;
+  settings.log_contexts = number_of("POLYSIFT_SIM_LOG_CONTEXTS", 0, 0, 1) == 1;
   if (const char *text = std::getenv("POLYSIFT_SIM_CAPABILITY")) {
     int major, minor, end = 0;
     if (std::sscanf(text, "%d.%d%n", &major, &minor, &end) != 2 || text[end] != '\0' || minor > 9)
@@ -175,7 +176,8 @@ SIM_API cuDevicePrimaryCtxRetain(void **context, int ordinal) {
   Device *device = device_at(ordinal);
   if (!device) return INVALID_DEVICE;
   const Call call(device);
-  ++device->retained;
+  if (device->retained++ == 0 && settings().log_contexts)
+    std::fprintf(stderr, "simulated CUDA device %d: new context\n", ordinal);
   *context = device;
   return SUCCESS;
 }

@@ -8,6 +8,8 @@
 #include "driver.h"
 #include "gemm.h"
 
+SIM_API cuCtxSynchronize();
+
 namespace {
 
 enum Status : int { OK = 0, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
@@ -131,7 +133,9 @@ LT_API Status cublasLtCreate(void **handle) {
   *handle = new int(0);
   return OK;
 }
+// Waits for the device, as the documentation of cublasLt says.
 LT_API Status cublasLtDestroy(void *handle) {
+  cuCtxSynchronize();
   delete static_cast<int *>(handle);
   return OK;
 }

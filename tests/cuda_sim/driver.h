@@ -55,6 +55,7 @@ struct Settings {
   std::size_t memory_bytes = std::size_t{2} << 30;
   int fail_device = -1, fail_launch = 0;
   bool reject_cubin = false;
+  bool log_contexts = false;
   bool lazy_streams = false;
   Schedule schedule;
 };
@@ -155,6 +156,8 @@ void drain_all(Device &device);
 // For calls that no capture allows: if one is under way that the calling thread may disturb, it
 // becomes invalid and an error is returned.
 Result forbid_in_capture();
+// For waits for a whole device: the same with every capture there, whatever its mode and thread.
+Result forbid_in_capture_of(const Device &device);
 // Counts a launch and fails it where the settings say so.
 Result count_launch(Device &device);
 bool is_pinned(const void *pointer, std::size_t bytes);

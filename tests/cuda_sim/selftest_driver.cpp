@@ -177,6 +177,25 @@ TEST(a_capture_does_not_survive_what_it_forbids) {
   EQUAL(cuStreamEndCapture(stream, &graph), STREAM_CAPTURE_UNMATCHED);
 }
 
+TEST(a_wait_for_a_device_spoils_its_captures_of_every_mode_and_thread) {
+  setenv("POLYSIFT_SIM_DEVICES", "2", 1);
+  start();
+  void *stream, *graph;
+  cuStreamCreate(&stream, 1);
+  for (const int mode : {CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED})
+    for (const int device : {0, 1}) {
+      const Result want = device == 0 ? STREAM_CAPTURE_UNSUPPORTED : SUCCESS;
+      EQUAL(cuStreamBeginCapture_v2(stream, mode), SUCCESS);
+      std::thread([&] {
+        start(device);
+        EQUAL(cuCtxSynchronize(), want);
+      }).join();
+      EQUAL(cuStreamEndCapture(stream, &graph),
+            device == 0 ? STREAM_CAPTURE_INVALIDATED : SUCCESS);
+    }
+  EQUAL(cuCtxSynchronize(), SUCCESS);
+}
+
 // ---- lazy streams ----------------------------------------------------------------------------
 
 TEST(work_of_a_lazy_stream_happens_when_it_is_waited_for) {

@@ -9,6 +9,19 @@ struct {
   std::set<std::shared_ptr<Capture>> active;
 } captures;
 
+// Makes the captures that are concerned invalid; an error if there is one.
+template <class Concerns>
+Result spoil_captures(Concerns concerns) {
+  const std::lock_guard<std::mutex> lock(captures.mutex);
+  Result result = SUCCESS;
+  for (const auto &capture : captures.active) {
+    if (!concerns(*capture)) continue;
+    capture->invalid = true;
+    result = STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return result;
+}
+
 }  // namespace
 
 std::shared_ptr<Stream> stream_of(Device &device, void *handle) {
@@ -53,17 +66,14 @@ Result submit(Stream &stream, Operation operation) {
 }
 
 Result forbid_in_capture() {
-  const std::lock_guard<std::mutex> lock(captures.mutex);
-  Result result = SUCCESS;
-  for (const auto &capture : captures.active) {
-    const bool concerns =
-        capture->mode == CAPTURE_GLOBAL ||
-        (capture->mode == CAPTURE_THREAD_LOCAL && capture->thread == std::this_thread::get_id());
-    if (!concerns) continue;
-    capture->invalid = true;
-    result = STREAM_CAPTURE_UNSUPPORTED;
-  }
-  return result;
+  return spoil_captures([](const Capture &capture) {
+    return capture.mode == CAPTURE_GLOBAL || (capture.mode == CAPTURE_THREAD_LOCAL &&
+                                              capture.thread == std::this_thread::get_id());
+  });
+}
+
+Result forbid_in_capture_of(const Device &device) {
+  return spoil_captures([&](const Capture &capture) { return capture.device == &device; });
 }
 
 Result count_launch(Device &device) {
@@ -154,7 +164,7 @@ SIM_API cuStreamQuery(void *handle) {
 SIM_API cuCtxSynchronize() {
   const Call call;
   SIM_TRY(call.error());
-  SIM_TRY(forbid_in_capture());
+  SIM_TRY(forbid_in_capture_of(*call));
   for (const auto &stream : call->streams) SIM_TRY(wait_for(*stream));
   return wait_for(*call->default_stream);
 }

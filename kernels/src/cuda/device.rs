@@ -9,6 +9,7 @@ use cudarc::driver::CudaContext;
 use super::driver::{self, DeviceInfo};
 use super::error::{CudaError, Result};
 use super::module::Kernels;
+use super::recordings::{Recording, Recordings};
 
 /// Oldest compute capability with bf16 matrix instructions.
 const OLDEST_CAPABILITY: (u32, u32) = (8, 0);
@@ -23,14 +24,27 @@ struct Inner {
     library_version: usize,
     context: Arc<CudaContext>,
     kernels: Kernels,
-    matmul: lt_sys::cublasLtHandle_t,
+    matmul: Library,
+    recordings: &'static Recordings,
 }
 
-// SAFETY: the one field that is not Send and Sync is the handle of cublasLt, which may be used from
-// several threads at once (its documentation, "thread safety").
-unsafe impl Send for Inner {}
+/// A handle of cublasLt.
+#[derive(Clone, Copy)]
+struct Library(lt_sys::cublasLtHandle_t);
+
+// SAFETY: it may be used from several threads at once (its documentation, "thread safety").
+unsafe impl Send for Library {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// # Safety
+    /// The handle may not be used again.
+    unsafe fn destroy(self) {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { lt::destroy_handle(self.0) };
+    }
+}
 
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -49,8 +63,6 @@ impl Device {
         if ordinal >= count {
             return Err(CudaError::NoDevice { ordinal, count });
         }
-        let failed = CudaError::driver(ordinal, "opening the card");
-        let context = CudaContext::new(ordinal).map_err(failed)?;
         let info = driver::describe(ordinal)?;
         if info.compute_capability < OLDEST_CAPABILITY {
             let DeviceInfo { ordinal, name, compute_capability, .. } = info;
@@ -62,19 +74,17 @@ impl Device {
         if !unsafe { lt_sys::is_culib_present() } {
             return Err(CudaError::NoLibrary { name: "libcublasLt" });
         }
+        let failed = CudaError::driver(ordinal, "opening the card");
+        let context = CudaContext::new(ordinal).map_err(failed)?;
         // SAFETY: buffers are not cudarc's: `memory` keeps them from being freed too early, and
         // ordering streams is the caller's (see the module `cuda`).
         unsafe { context.disable_event_tracking() };
-        let matmul = lt::create_handle().map_err(|e| CudaError::Driver {
-            ordinal,
-            action: "starting cublasLt",
-            message: e.to_string(),
-        })?;
         let loaded = Kernels::load(info.compute_capability);
-        let kernels = loaded.map_err(CudaError::driver(ordinal, "loading the kernels"));
-        let kernels = kernels.inspect_err(|_| {
-            // SAFETY: created above and used by nobody.
-            let _ = unsafe { lt::destroy_handle(matmul) };
+        let kernels = loaded.map_err(CudaError::driver(ordinal, "loading the kernels"))?;
+        let matmul = lt::create_handle().map_err(|e| {
+            // SAFETY: loaded above and used by nobody.
+            let _ = unsafe { kernels.unload() };
+            CudaError::Driver { ordinal, action: "starting cublasLt", message: e.to_string() }
         })?;
         // SAFETY: cublasLt is there, and the function takes nothing.
         let library_version = unsafe { lt_sys::cublasLtGetVersion() };
@@ -85,11 +95,12 @@ impl Device {
             library_version,
             context,
             kernels,
-            matmul,
+            matmul: Library(matmul),
+            recordings: Recordings::on_card(ordinal),
         })))
     }
 
-    /// The card, as it was when it was opened.
+    /// What the card is.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
@@ -118,11 +129,14 @@ impl Device {
         Ok(free as u64)
     }
 
-    /// Waits for all work of the card, as far as the card still answers.
-    pub(super) fn settle(&self) {
-        // An error that a destructor left behind would be told instead of waiting.
-        let _ = self.context().check_err();
-        let _ = self.context().synchronize();
+    /// Calls `give_back` once the card has no work left; see [`Recordings::when_idle`].
+    pub(super) fn when_idle(&self, give_back: impl FnOnce() + Send + 'static) {
+        self.0.recordings.when_idle(&self.0.context, give_back);
+    }
+
+    /// See [`Recordings::begin`].
+    pub(super) fn begin_recording(&self) -> Recording {
+        self.0.recordings.begin()
     }
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {
@@ -134,7 +148,7 @@ impl Device {
     }
 
     pub(super) fn matmul(&self) -> lt_sys::cublasLtHandle_t {
-        self.0.matmul
+        self.0.matmul.0
     }
 
     /// A closure for `map_err` of the driver's calls.
@@ -148,12 +162,14 @@ impl Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A card that failed refuses all of this; there is nothing left to do for it.
-        let _ = self.context.synchronize();
-        // SAFETY: nothing runs on the card, and nobody else has this handle and these kernels.
-        unsafe {
-            let _ = lt::destroy_handle(self.matmul);
-            let _ = self.kernels.unload();
-        }
+        let (matmul, kernels) = (self.matmul, self.kernels.clone());
+        // To destroy the handle is to wait for the card, too.
+        self.recordings.when_idle(&self.context, move || {
+            // SAFETY: nothing runs on the card, and nobody else has this handle and these kernels.
+            unsafe {
+                matmul.destroy();
+                let _ = kernels.unload();
+            }
+        });
     }
 }

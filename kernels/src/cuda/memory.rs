@@ -1,13 +1,15 @@
 //! Memory of the card, and memory of the host that the card can copy from and to on its own.
 
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaEvent, DriverError, result, sys};
+use cudarc::driver::{DriverError, result, sys};
 use half::bf16;
 
 use super::device::Device;
 use super::error::{CudaError, Result};
+use super::event::Event;
 
 /// A value of a [`Buffer`]; any bits are a value.
 pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {}
@@ -31,11 +33,12 @@ pub(super) struct Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // Work that uses the memory may be queued. A card that failed refuses both calls, and then
-        // its memory goes with the process.
-        self.device.settle();
-        // SAFETY: allocated in `Device::alloc`, freed once, and no work uses it any more.
-        let _ = unsafe { result::free_sync(self.pointer) };
+        let pointer = self.pointer;
+        // Work that uses the memory may be queued.
+        self.device.when_idle(move || {
+            // SAFETY: allocated in `Device::alloc`, freed once, and no work uses it any more.
+            let _ = unsafe { result::free_sync(pointer) };
+        });
     }
 }
 
@@ -100,8 +103,7 @@ impl Device {
     /// [`CudaError::Driver`] if the driver refuses.
     pub fn alloc_pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
         let failed = self.failed("allocating page-locked memory");
-        let event = self.context().new_event(Some(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC));
-        let event = event.map_err(failed)?;
+        let event = Event::new(self.context()).map_err(failed)?;
         let bytes = len.saturating_mul(size_of::<T>()).max(1);
         // SAFETY: the values are written before anyone reads them.
         let pointer = unsafe { result::malloc_host(bytes, 0) }.map_err(failed)?;
@@ -119,7 +121,7 @@ pub struct Pinned<T> {
     pointer: *mut T,
     len: usize,
     /// Recorded after each copy.
-    event: CudaEvent,
+    event: Event,
 }
 
 // SAFETY: it owns its memory, as a Vec does.
@@ -165,22 +167,41 @@ impl<T: Element> Pinned<T> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len) })
     }
 
-    fn wait(&self) -> Result<()> {
-        self.event.synchronize().map_err(self.device.failed("waiting for a copy"))
+    /// Whether the last copy is done; does not wait for it.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] if the card failed.
+    pub fn is_ready(&self) -> Result<bool> {
+        self.event.is_over().map_err(self.device.failed("asking for a copy"))
     }
 
-    /// Address of the values, for a copy that is queued and then marked with `event`.
-    pub(super) fn parts(&mut self) -> (*mut T, &CudaEvent) {
+    fn wait(&self) -> Result<()> {
+        self.event.wait().map_err(self.device.failed("waiting for a copy"))
+    }
+
+    /// Address of the values, for a copy that is queued and then marked with the event.
+    pub(super) fn parts(&mut self) -> (*mut T, &Event) {
         (self.pointer, &self.event)
+    }
+}
+
+/// Page-locked memory that is to be freed.
+struct Unused(*mut c_void);
+
+// SAFETY: nobody else has the pointer.
+unsafe impl Send for Unused {}
+
+impl Unused {
+    fn free(self) {
+        // SAFETY: allocated in `alloc_pinned`, freed once, and no copy uses it any more.
+        let _ = unsafe { result::free_host(self.0) };
     }
 }
 
 impl<T> Drop for Pinned<T> {
     fn drop(&mut self) {
-        // A copy may be under way; after a failure of the card none is.
-        let _ = self.device.context().check_err();
-        let _ = self.event.synchronize();
-        // SAFETY: allocated in `alloc_pinned`, freed once, and no copy uses it any more.
-        let _ = unsafe { result::free_host(self.pointer.cast()) };
+        let memory = Unused(self.pointer.cast());
+        // A copy may be under way.
+        self.device.when_idle(move || memory.free());
     }
 }

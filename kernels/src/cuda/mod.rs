@@ -17,7 +17,8 @@
 //! - Every operation checks its sizes against its buffers before it is launched, and what kernels
 //!   take as an index (token ids, positions, where sequences start) comes from [`Staged`], which
 //!   checks it: safe code cannot make a kernel leave its buffers.
-//! - Memory that queued work or a [`Graph`] uses is not freed before both are done with it.
+//! - Memory that queued work or a [`Graph`] uses is not freed before both are done with it, and no
+//!   card is waited for as a whole while a graph is recorded on it (see `recordings`).
 //! - Operations of one [`Stream`] run in order; two streams that use one buffer are the caller's to
 //!   order (values would be wrong, nothing worse).
 
@@ -31,12 +32,14 @@ mod attention_choice;
 mod device;
 mod driver;
 mod error;
+mod event;
 mod gelu;
 mod layer_norm;
 mod matmul;
 mod memory;
 mod module;
 mod pool;
+mod recordings;
 mod row_scorer;
 mod score;
 mod search;

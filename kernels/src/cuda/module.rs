@@ -19,6 +19,7 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 /// The kernels of a card.
+#[derive(Clone)]
 pub(super) struct Kernels {
     module: sys::CUmodule,
     /// For rows of up to 256, 512, 768 and 1,024 values.

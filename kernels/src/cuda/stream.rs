@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaGraph, CudaStream, result, sys};
+use cudarc::driver::{CudaGraph, CudaStream, DriverError, result, sys};
 
 use super::device::Device;
 use super::error::{CudaError, Result, check_len};
 use super::memory::{Buffer, Element, Memory, Pinned};
 use super::module::Function;
+use super::recordings::Recording;
 
 /// A queue of work: what is put into it runs in order, while the host goes on.
 pub struct Stream {
@@ -167,7 +168,7 @@ impl Stream {
             result::memcpy_htod_async(to.address(0), values, self.queue.cu_stream())
         }
         .map_err(failed)?;
-        event.record(&self.queue).map_err(failed)
+        event.record(self).map_err(failed)
     }
 
     /// Queues a copy of the first `len` values of `from` to the start of `to`.
@@ -193,7 +194,7 @@ impl Stream {
             }
             .map_err(failed)?;
         }
-        event.record(&self.queue).map_err(failed)
+        event.record(self).map_err(failed)
     }
 
     /// Records what `work` puts into this queue instead of running it. Nothing but kernels and
@@ -204,15 +205,10 @@ impl Stream {
     pub fn record(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         let failed = self.device.failed("recording a graph");
         self.ready("recording a graph")?;
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        self.queue.begin_capture(mode).map_err(failed)?;
-        self.recorded.replace(Some(Vec::new()));
-        let done = work(self);
-        let memory = self.recorded.take().unwrap_or_default();
-        // Also after a failure: the queue is of no use while it records.
-        let graph = self.queue.end_capture(sys::CUgraphInstantiate_flags(0));
-        done?;
-        let graph = graph.map_err(failed)?.ok_or_else(|| CudaError::Driver {
+        let capture = Capture::begin(self).map_err(failed)?;
+        work(self)?;
+        let (graph, memory) = capture.end().map_err(failed)?;
+        let graph = graph.ok_or_else(|| CudaError::Driver {
             ordinal: self.device.ordinal(),
             action: "recording a graph",
             message: "there is none".into(),
@@ -271,6 +267,39 @@ impl Stream {
             return Err(CudaError::shape("stream", reason));
         }
         self.device.context().bind_to_thread().map_err(self.device.failed(action))
+    }
+}
+
+/// A queue that records. It ends with this, also after a failure or a panic: the queue is of no use
+/// while it records, nor can the card be waited for.
+struct Capture<'a> {
+    stream: &'a Stream,
+    /// Dropped after the queue has ended recording.
+    _recording: Recording,
+}
+
+impl<'a> Capture<'a> {
+    fn begin(stream: &'a Stream) -> Result<Self, DriverError> {
+        let recording = stream.device.begin_recording();
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        stream.queue.begin_capture(mode)?;
+        stream.recorded.replace(Some(Vec::new()));
+        Ok(Self { stream, _recording: recording })
+    }
+
+    /// What was recorded, and the memory that it uses.
+    fn end(self) -> Result<(Option<CudaGraph>, Vec<Arc<Memory>>), DriverError> {
+        let memory = self.stream.recorded.take().unwrap_or_default();
+        let graph = self.stream.queue.end_capture(sys::CUgraphInstantiate_flags(0))?;
+        Ok((graph, memory))
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        if self.stream.recorded.take().is_some() {
+            let _ = self.stream.queue.end_capture(sys::CUgraphInstantiate_flags(0));
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Cards, memory, graphs, and what is said when something is missing.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use half::bf16;
 use polysift_kernels::cuda::{
@@ -15,8 +16,8 @@ fn a_card_says_what_it_is() -> TestResult {
     let info = stream.device().info();
     assert!(info.ordinal == 0 && !info.name.is_empty() && info.multiprocessors > 0);
     assert!(info.compute_capability >= (8, 0));
-    assert!(0 < info.free_bytes && info.free_bytes <= info.total_bytes);
     let before = stream.device().free_bytes()?;
+    assert!(0 < before && before <= info.total_bytes);
     // More than what the other tests have and may give back meanwhile.
     let held: Buffer<f32> = stream.device().alloc(128 << 20, "a test")?;
     assert!(stream.device().free_bytes()? < before);
@@ -120,6 +121,77 @@ fn what_cannot_be_recorded_is_refused_and_the_queue_goes_on() -> TestResult {
     let refused = stream.record(|stream| gelu(stream, &mut x, 63));
     assert!(matches!(refused.err(), Some(CudaError::Shape { .. })));
     gelu(&stream, &mut x, 64)?;
+    stream.record(|stream| gelu(stream, &mut x, 64))?.launch()?;
+    stream.synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn what_another_thread_drops_spoils_no_recording() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    // Everything that is given back to a card: kernels, memory there, memory here.
+    let use_and_drop = || -> Result<(), CudaError> {
+        let device = Device::open(0)?;
+        let stream = device.stream()?;
+        let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
+        let mut pinned = device.alloc_pinned(64)?;
+        gelu(&stream, &mut x, 64)?;
+        stream.copy_out(&x, &mut pinned, 64)
+    };
+    let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
+    let (rounds, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| -> Result<(), CudaError> {
+            while !is_over.load(Ordering::Relaxed) {
+                use_and_drop()?;
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let mut record = || -> Result<(), CudaError> {
+            let graph = stream.record(|stream| {
+                gelu(stream, &mut x, 64)?;
+                // One round at least begins and ends in this recording.
+                let enough = rounds.load(Ordering::Relaxed) + 2;
+                while rounds.load(Ordering::Relaxed) < enough && !other.is_finished() {
+                    std::thread::yield_now();
+                }
+                gelu(stream, &mut x, 64)
+            })?;
+            graph.launch()
+        };
+        let recorded = (0..50).try_for_each(|_| record());
+        is_over.store(true, Ordering::Relaxed);
+        other.join().map_err(|_| "the other thread panicked")??;
+        Ok(recorded?)
+    })
+}
+
+#[test]
+fn what_a_recording_drops_is_freed_when_it_ends() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
+    // More in all than the simulated card has, so that it shows if one of them is kept.
+    for _ in 0..40 {
+        let large = stream.device().alloc::<bf16>(32 << 20, "a test")?;
+        let pinned = stream.device().alloc_pinned::<u8>(1 << 10)?;
+        let graph = stream.record(|stream| {
+            gelu(stream, &mut x, 64)?;
+            drop((large, pinned));
+            gelu(stream, &mut x, 64)
+        })?;
+        graph.launch()?;
+    }
+    stream.synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn a_recording_that_panics_leaves_queue_and_card_of_use() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
+    let panics = || stream.record(|_| panic!("as the test wants it")).is_ok();
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
     stream.record(|stream| gelu(stream, &mut x, 64))?.launch()?;
     stream.synchronize()?;
     Ok(())
