@@ -164,7 +164,7 @@ mod tests {
             // both. Each value is rounded as a difference, with `inverse`, and as a sum. The centre
             // is not the mean: 8 u of 103, over the root of `EPS`, is below 0.02.
             let depth = n.div_euclid(LANES as f64) + 4.0;
-            let (of_mean, of_value) = (depth + 1.0, (depth + 3.0) / 2.0 + 3.0);
+            let (of_mean, of_value) = (depth + 1.0, f64::midpoint(depth, 3.0) + 3.0);
             for (i, &value) in run(Isa::detect(), &x, &gamma, &beta).iter().enumerate() {
                 let normal = (f64::from(x[i]) - mean) * inverse;
                 let exact = normal * f64::from(gamma[i]) + f64::from(beta[i]);
