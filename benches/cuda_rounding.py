@@ -1,17 +1,25 @@
 """What the CUDA path's roundings do to embeddings, scores and selections, computed without a GPU.
 
-The forward pass of `src/encoder/cuda` in PyTorch f32, with every value rounded to bf16 where a kernel
-there writes bf16 (sums stay in f32, as on the card; only their order differs). Two ways to the GELU:
+The forward pass of `src/encoder/cuda` in PyTorch f32, with every value rounded where a kernel there
+writes bf16 or e4m3 (sums stay in f32, as on the card; only their order differs). The forms:
 
-    erf    the GEMM writes bf16, a kernel reads it and writes erf-GELU in bf16: two roundings
-    tanh   the GEMM's epilogue applies the tanh form to the f32 sum: one rounding
+    erf    bf16; the product's epilogue applies erf-GELU, or adds the residual, to the f32 sum
+    tanh   the same with the tanh form of GELU
+    fp8    e4m3 inputs and weights of the four products, a scale per token and per output; layer norm
+           and a pass after FFN1 (which writes bf16) quantise their rows in f32, attention is bf16
 
-    python cuda_rounding.py MODEL_DIR FILE.jsonl.zst... [--documents 20000] [--base]
+`fp8:qkv+ffn1` computes only these products in fp8 (of qkv, out, ffn1, ffn2), `fp8@1:-1` all but the first
+and the last layer; both go together.
 
-prints, against f32 with erf: relative L2 and cosine per document, and how many of the best 10% and 5%
-agree, by a head trained on the f32 embeddings of other documents (rows whose `source` starts with one
-of POSITIVE against the rest). `--base` measures instead random weights of the base shape on random ids
-(no head that means anything: only the distances). Needs torch, transformers, tokenizers, zstandard.
+    python cuda_rounding.py MODEL_DIR FILE.jsonl.zst... [--documents 20000] [--forms erf fp8 ...] [--base]
+
+prints a line of JSON per form. Against f32 with erf: relative L2, also without what all embeddings share
+(centred), cosine, and how many of the best 10% and 5% agree, by heads trained on the f32 embeddings of other
+documents (rows whose `source` starts with one of POSITIVE against the rest; means over HEADS heads).
+`refined` is what `--refine` would select: documents near the cut again in bf16, by the rule of
+`src/stage/refine`; against bf16, with the share of documents that this computes again. `--base` measures
+instead random weights of the base shape on random ids (no head that means anything: only the distances).
+Needs torch, transformers, tokenizers, zstandard.
 """
 
 import argparse
@@ -28,61 +36,121 @@ import zstandard
 from transformers import AutoModel, AutoTokenizer, XLMRobertaConfig, XLMRobertaModel
 
 POSITIVE = ("exams", "cmrc2018", "gaokao", "xquad", "facqa", "jcommonsenseqa", "security101", "cncf")
-BATCH_TOKENS = 16_384
+BATCH_TOKENS = 4_096
 TRAINING_SHARE = 0.2
-
-
-def identity(x):
-    return x
+HEADS = 5
+RATES = (0.1, 0.05)
+# Of `src/stage/refine`.
+SAFETY, SAMPLE_EVERY, MIN_SAMPLE, MAX_SAMPLE = 2.0, 100, 64, 4096
+PRODUCTS = ("qkv", "out", "ffn1", "ffn2")
+E4M3_MAX = 448.0
 
 
 def bf16(x):
     return x.to(torch.bfloat16).to(torch.float32)
 
 
-def linear(layer, x, round_to):
-    return torch.nn.functional.linear(x, round_to(layer.weight), round_to(layer.bias))
+def e4m3(rows):
+    """Rows in e4m3, as f32, and the scale of each: its largest magnitude / 448."""
+    scale = rows.abs().amax(-1, keepdim=True) / E4M3_MAX
+    scale = torch.where(scale > 0, scale, 1.0)
+    quantised = (rows / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+    return quantised.to(torch.float32), scale
+
+
+class Product:
+    """A linear map in f32, bf16 or fp8; what it returns is not rounded."""
+
+    def __init__(self, layers, kind):
+        weight = torch.cat([layer.weight for layer in layers])
+        bias = torch.cat([layer.bias for layer in layers])
+        self.is_fp8 = kind == "fp8"
+        self.round = (lambda x: x) if kind == "f32" else bf16
+        self.bias = self.round(bias)
+        self.weight, self.scale = e4m3(weight) if self.is_fp8 else (self.round(weight), None)
+
+    def __call__(self, x):
+        if not self.is_fp8:
+            return torch.nn.functional.linear(self.round(x), self.weight, self.bias)
+        x, scale = e4m3(x)
+        return torch.nn.functional.linear(x, self.weight) * scale * self.scale[:, 0] + self.bias
+
+
+def kinds(form, layers):
+    """The kind of each product of each layer."""
+    name, _, span = form.partition("@")
+    name, _, products = name.partition(":")
+    if name not in ("f32", "erf", "tanh", "fp8"):
+        raise SystemExit(f"no form named {form}")
+    first, last = (int(end) if end else None for end in (span or ":").split(":"))
+    fp8 = set(range(layers)[first:last])
+    chosen = products.split("+") if products else PRODUCTS
+
+    def kind(layer, product):
+        if name == "fp8" and layer in fp8 and product in chosen:
+            return "fp8"
+        return "f32" if name == "f32" else "bf16"
+
+    return [{product: kind(layer, product) for product in PRODUCTS} for layer in range(layers)]
 
 
 def norm(layer, x):
     return torch.nn.functional.layer_norm(x, x.shape[-1:], layer.weight, layer.bias, layer.eps)
 
 
-@torch.no_grad()
-def forward(model, input_ids, lengths, form):
-    """Mean-pooled states of padded `input_ids` [B, L]; `form` is f32, erf or tanh."""
-    r = identity if form == "f32" else bf16
-    e = model.embeddings
-    positions = torch.arange(input_ids.shape[1]) + model.config.pad_token_id + 1
-    fixed = e.position_embeddings.weight[positions] + e.token_type_embeddings.weight[0]
-    hidden = r(norm(e.LayerNorm, r(e.word_embeddings.weight[input_ids]) + fixed))
-    mask = torch.arange(input_ids.shape[1])[None] < lengths[:, None]
-    batch, length, width = hidden.shape
-    heads = model.config.num_attention_heads
-    for layer in model.encoder.layer:
-        own = layer.attention.self
+class Rounded:
+    """A model whose forward pass rounds as `form` says."""
+
+    def __init__(self, model, form):
+        self.model, self.config = model, model.config
+        self.gelu = "tanh" if form == "tanh" else "none"
+        self.round = (lambda x: x) if form == "f32" else bf16
+        self.products = []
+        of_layers = kinds(form, self.config.num_hidden_layers)
+        for layer, kind in zip(model.encoder.layer, of_layers, strict=True):
+            own = layer.attention.self
+            maps = ([own.query, own.key, own.value], [layer.attention.output.dense],
+                    [layer.intermediate.dense], [layer.output.dense])
+            both = zip(PRODUCTS, maps, strict=True)
+            self.products.append({name: Product(parts, kind[name]) for name, parts in both})
+
+    def attention(self, qkv, mask):
+        r = self.round
+        batch, length, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+        heads = self.config.num_attention_heads
         q, k, v = (
-            r(linear(part, hidden, r)).view(batch, length, heads, -1).transpose(1, 2)
-            for part in (own.query, own.key, own.value)
+            part.view(batch, length, heads, -1).transpose(1, 2) for part in qkv.split(width, -1)
         )
         scores = q @ k.transpose(2, 3) / math.sqrt(width // heads)
         scores = scores.masked_fill(~mask[:, None, None], -math.inf)
         weights = torch.exp(scores - scores.amax(-1, keepdim=True))
-        context = r((r(weights) @ v) / weights.sum(-1, keepdim=True))
-        context = context.transpose(1, 2).reshape(batch, length, width)
-        attended = r(linear(layer.attention.output.dense, context, r))
-        hidden = r(norm(layer.attention.output.LayerNorm, attended + hidden))
-        inner = linear(layer.intermediate.dense, hidden, r)
-        if form == "tanh":
-            inner = r(torch.nn.functional.gelu(inner, approximate="tanh"))
-        else:
-            inner = r(torch.nn.functional.gelu(r(inner)))
-        hidden = r(norm(layer.output.LayerNorm, r(linear(layer.output.dense, inner, r)) + hidden))
-    mask = mask[..., None].float()
-    return (hidden * mask).sum(1) / mask.sum(1)
+        context = (r(weights) @ v) / weights.sum(-1, keepdim=True)
+        return r(context.transpose(1, 2).reshape(batch, length, width))
+
+    @torch.no_grad()
+    def __call__(self, input_ids, lengths):
+        """Mean-pooled states of padded `input_ids` [B, L]."""
+        r, e = self.round, self.model.embeddings
+        positions = torch.arange(input_ids.shape[1]) + self.config.pad_token_id + 1
+        fixed = e.position_embeddings.weight[positions] + e.token_type_embeddings.weight[0]
+        # What a norm writes is rounded where it is used: an fp8 product quantises the f32 values.
+        hidden = norm(e.LayerNorm, r(e.word_embeddings.weight[input_ids]) + fixed)
+        mask = torch.arange(input_ids.shape[1])[None] < lengths[:, None]
+        for layer, maps in zip(self.model.encoder.layer, self.products, strict=True):
+            context = self.attention(r(maps["qkv"](hidden)), mask)
+            attended = r(maps["out"](context) + r(hidden))
+            hidden = norm(layer.attention.output.LayerNorm, attended)
+            inner = maps["ffn1"](hidden)
+            if maps["ffn1"].is_fp8 or maps["ffn2"].is_fp8:
+                inner = r(inner)
+            inner = torch.nn.functional.gelu(inner, approximate=self.gelu)
+            hidden = norm(layer.output.LayerNorm, r(maps["ffn2"](inner) + r(hidden)))
+        mask = mask[..., None].float()
+        return (r(hidden) * mask).sum(1) / mask.sum(1)
 
 
 def embed(model, sequences, form):
+    rounded = Rounded(model, form)
     order = sorted(range(len(sequences)), key=lambda i: -len(sequences[i]))
     out = np.zeros((len(sequences), model.config.hidden_size), np.float32)
     at = 0
@@ -93,7 +161,7 @@ def embed(model, sequences, form):
         ids = torch.full((len(group), int(lengths[0])), model.config.pad_token_id)
         for row, i in enumerate(group):
             ids[row, : len(sequences[i])] = torch.tensor(sequences[i])
-        out[group] = forward(model, ids, lengths, form).numpy()
+        out[group] = rounded(ids, lengths).numpy()
         at += count
     return out
 
@@ -126,14 +194,15 @@ def train_head(x, y, seed):
 
 
 def distances(exact, rounded):
-    relative = np.linalg.norm(rounded - exact, axis=1) / np.linalg.norm(exact, axis=1)
-    cosine = (exact * rounded).sum(1) / (
-        np.linalg.norm(exact, axis=1) * np.linalg.norm(rounded, axis=1)
-    )
+    difference = np.linalg.norm(rounded - exact, axis=1)
+    norms, own = np.linalg.norm(exact, axis=1), np.linalg.norm(exact - exact.mean(0), axis=1)
+    cosine = (exact * rounded).sum(1) / (norms * np.linalg.norm(rounded, axis=1))
     return {
-        "relative_l2_max": float(relative.max()),
-        "relative_l2_mean": float(relative.mean()),
+        "relative_l2_max": float((difference / norms).max()),
+        "relative_l2_mean": float((difference / norms).mean()),
+        "centred_l2_mean": float((difference / own).mean()),
         "cosine_min": float(cosine.min()),
+        "cosine_mean": float(cosine.mean()),
     }
 
 
@@ -144,47 +213,88 @@ def agreement(exact, rounded, rate):
     return len(best[0] & best[1]) / keep
 
 
+def refine(exact, scores, rate, seed):
+    """`scores` with those of `exact` in the place of a sample and of all near the cut, and their share."""
+    sample = min(max(len(exact) // SAMPLE_EVERY, MIN_SAMPLE), MAX_SAMPLE)
+    again = np.zeros(len(exact), bool)
+    again[np.random.default_rng(seed).permutation(len(exact))[:sample]] = True
+    difference = np.abs(scores - exact)
+    while True:
+        mixed = np.where(again, exact, scores)
+        cut = np.sort(mixed)[-round(len(exact) * rate)]
+        near = (np.abs(scores - cut) <= SAFETY * difference[again].max()) & ~again
+        if not near.any():
+            return mixed, float(again.mean())
+        again |= near
+
+
+def selections(heads, exact, half, rounded, seed):
+    """What heads select by `rounded`, against f32 and, refined, against bf16; means over the heads."""
+    found = {}
+
+    def add(name, value):
+        found.setdefault(name, []).append(float(value))
+
+    for head in heads:
+        of_f32, of_bf16, scores = head(exact), head(half), head(rounded)
+        add("score_noise_in_sd", (scores - of_f32).std() / of_f32.std())
+        for rate in RATES:
+            add(f"agreement_{rate}", agreement(of_f32, scores, rate))
+            add(f"agreement_with_bf16_{rate}", agreement(of_bf16, scores, rate))
+            mixed, share = refine(of_bf16, scores, rate, seed)
+            add(f"refined_{rate}", agreement(of_bf16, mixed, rate))
+            add(f"computed_again_{rate}", share)
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def random_model(seed, spread, documents):
+    """The base shape with random weights, and random ids."""
+    torch.manual_seed(seed)
+    config = XLMRobertaConfig(vocab_size=5000, max_position_embeddings=514, type_vocab_size=1,
+                              initializer_range=spread, layer_norm_eps=1e-5)
+    model = XLMRobertaModel(config, add_pooling_layer=False).eval()
+    draw = random.Random(seed)
+    lengths = [min(512, max(8, int(draw.lognormvariate(5.7, 0.9)))) for _ in range(documents)]
+    return model, [[draw.randrange(3, 5000) for _ in range(n)] for n in lengths]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model")
     parser.add_argument("files", nargs="*")
     parser.add_argument("--documents", type=int, default=20_000)
+    parser.add_argument("--forms", nargs="+", default=["erf", "tanh", "fp8"])
     parser.add_argument("--base", action="store_true")
+    parser.add_argument("--spread", type=float, default=0.05, help="of the weights of --base")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    result = {"documents": args.documents}
+    heads = []
     if args.base:
-        torch.manual_seed(args.seed)
-        config = XLMRobertaConfig(vocab_size=5000, max_position_embeddings=514, type_vocab_size=1,
-                                  initializer_range=0.05, layer_norm_eps=1e-5)
-        model = XLMRobertaModel(config, add_pooling_layer=False).eval()
-        draw = random.Random(args.seed)
-        lengths = [min(512, max(8, int(draw.lognormvariate(5.7, 0.9)))) for _ in range(args.documents)]
-        sequences = [[draw.randrange(3, 5000) for _ in range(n)] for n in lengths]
+        model, sequences = random_model(args.seed, args.spread, args.documents)
+        exact = embed(model, sequences, "f32")
     else:
         model = AutoModel.from_pretrained(args.model, dtype=torch.float32).eval()
         tokenizer = AutoTokenizer.from_pretrained(args.model)
         rows = read(args.files, round(args.documents / (1 - TRAINING_SHARE)), args.seed)
         texts = [text for text, _ in rows]
         sequences = tokenizer(texts, truncation=True, max_length=512)["input_ids"]
-        result["digest"] = hashlib.sha256(json.dumps(sequences).encode()).hexdigest()[:16]
-    exact = embed(model, sequences, "f32")
-    if not args.base:
+        digest = hashlib.sha256(json.dumps(sequences).encode()).hexdigest()[:16]
+        exact = embed(model, sequences, "f32")
         training = len(rows) - args.documents
-        score = train_head(exact[:training], [good for _, good in rows[:training]], args.seed)
+        good = [is_good for _, is_good in rows[:training]]
+        heads = [train_head(exact[:training], good, args.seed + i) for i in range(HEADS)]
         exact, sequences = exact[training:], sequences[training:]
-    result["tokens"] = sum(map(len, sequences))
-    for form in ("erf", "tanh"):
-        rounded = embed(model, sequences, form)
-        result[form] = distances(exact, rounded)
-        if not args.base:
-            for rate in (0.1, 0.05):
-                result[form][f"agreement_{rate}"] = agreement(score(exact), score(rounded), rate)
-            noise = score(rounded) - score(exact)
-            result[form]["score_noise_in_sd"] = float(noise.std() / score(exact).std())
-    print(json.dumps(result, indent=2))
+        print(json.dumps({"digest": digest, "documents": len(exact)}), flush=True)
+    print(json.dumps({"tokens": sum(map(len, sequences))}), flush=True)
+    half = embed(model, sequences, "erf")
+    for form in args.forms:
+        rounded = half if form == "erf" else embed(model, sequences, form)
+        result = {"form": form, **distances(exact, rounded)}
+        if heads:
+            result |= selections(heads, exact, half, rounded, args.seed)
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":
