@@ -2,9 +2,12 @@
 
     python cuda_fidelity.py ORACLE.npy EMBEDDINGS.npy [NAME=OTHER.npy...] --out results/fidelity.json
 
-The bounds hold for the first file; the others (PyTorch's bf16, say) are shown beside it. Selections
-are those of random MLP heads (width → 256 → 1, ReLU, weights as PyTorch draws them, in f64), one a seed; the
-median seed is held to the bound. Exits with 1 if a bound is broken. Needs numpy only.
+The bounds hold for the first file; the others are shown beside it. Selections are those of random MLP
+heads (width → 256 → 1, ReLU, weights as PyTorch draws them, in f64), one a seed; the median seed is held
+to the bound. --bounds says what the files are of: a trained encoder in bf16, polysift-mini in fp8, or
+random weights. These magnify roundings as no trained encoder does, and tell documents apart less: there
+the mean distance may be 1.1 times that of the file named pytorch-bf16, the cosine bounds the worst
+document, and selections are only shown. Exits with 1 if a bound is broken. Needs numpy only.
 """
 
 import argparse
@@ -14,9 +17,14 @@ import sys
 
 import numpy as np
 
-BOUNDS = {"relative_l2_max": 2e-2, "relative_l2_mean": 5e-3, "cosine_min": 0.9995}
+BOUNDS = {
+    "bf16": {"relative_l2_max": 2e-2, "relative_l2_mean": 5e-3, "cosine_min": 0.9995, "agreement": 0.995},
+    # Of polysift-mini: rounding alone makes 2.5e-2, 1.4e-2 and 0.9997 (runs/2026-11-22-cuda-rounding-fp8.md).
+    "fp8": {"relative_l2_max": 5e-2, "relative_l2_mean": 2e-2, "cosine_min": 0.999, "agreement": 0.97},
+    "random": {"cosine_min": 0.999},
+}
+YARDSTICK, TIMES_YARDSTICK = "pytorch-bf16", 1.1
 RATES = {"10%": 0.10, "5%": 0.05}
-AGREEMENT = 0.995
 DOCUMENTS = 20_000
 SEEDS = 5
 HIDDEN = 256
@@ -65,16 +73,15 @@ def compare(oracle, embeddings):
     return result
 
 
-def broken(result, distances_only):
+def broken(result, bounds):
     """The bounds that `result` does not keep, in words."""
-    for name in ("relative_l2_max", "relative_l2_mean"):
-        if not result[name] <= BOUNDS[name]:
-            yield f"{name} is {result[name]:.2e}, more than {BOUNDS[name]}"
-    if not result["cosine_min"] >= BOUNDS["cosine_min"]:
-        yield f"cosine_min is {result['cosine_min']:.6f}, less than {BOUNDS['cosine_min']}"
-    for name, values in () if distances_only else result["agreement"].items():
-        if not np.median(values) >= AGREEMENT:
-            yield f"agreement at {name} is {np.median(values):.4f}, less than {AGREEMENT}"
+    values = dict(result)
+    del values["agreement"]
+    values |= {f"agreement at {rate}": np.median(of_seeds) for rate, of_seeds in result["agreement"].items()}
+    for name, value in values.items():
+        bound = bounds.get(name.split(" ")[0])
+        if bound is not None and not (value <= bound if "l2" in name else value >= bound):
+            yield f"{name} is {value:.4g}, the bound is {bound:.4g}"
 
 
 def main():
@@ -84,7 +91,7 @@ def main():
     parser.add_argument("embeddings")
     parser.add_argument("others", nargs="*", metavar="NAME=FILE")
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--distances-only", action="store_true", help="show selections, judge distances")
+    parser.add_argument("--bounds", choices=list(BOUNDS), default="bf16")
     parser.add_argument("--documents", type=int, default=DOCUMENTS, help="fewest that are enough")
     args = parser.parse_args()
     oracle = np.load(args.oracle).astype(np.float64)
@@ -100,11 +107,16 @@ def main():
             f"{name:<14} relative L2 max {result['relative_l2_max']:.2e} mean {result['relative_l2_mean']:.2e}, "
             f"cosine min {result['cosine_min']:.6f}, selected alike {agreement}"
         )
-    failures = list(broken(results["polysift"], args.distances_only))
+    bounds = dict(BOUNDS[args.bounds])
+    if args.bounds == "random" and YARDSTICK in results:
+        bounds["relative_l2_mean"] = TIMES_YARDSTICK * results[YARDSTICK]["relative_l2_mean"]
+    elif args.bounds == "random":
+        print(f"no {YARDSTICK} beside it: only the cosine is judged")
+    failures = list(broken(results["polysift"], bounds))
     if len(oracle) < args.documents:
         failures.append(f"{len(oracle)} documents, fewer than {args.documents}")
     if args.out:
-        report = {"bounds": {**BOUNDS, "agreement": AGREEMENT}, "failures": failures, "results": results}
+        report = {"bounds": bounds, "failures": failures, "results": results}
         args.out.write_text(json.dumps(report, indent=1) + "\n")
     for failure in failures:
         print(f"broken: {failure}")
