@@ -6,10 +6,11 @@ use polysift::batch::PackedBatch;
 use polysift::config::EncoderConfig;
 use polysift::encoder::{Encoder, EncoderInfo, HubSettings, Model, embed_chunks, load};
 use polysift::progress::Stop;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Common;
 use crate::measure::{Run, Sizes, line, repeat, write_json};
+use crate::predicted;
 use crate::workload::{Workload, write_embeddings};
 
 /// What SEL is embedded with: the default of a card.
@@ -23,14 +24,41 @@ pub(crate) struct Options {
     /// W1, W2
     #[arg(long, value_delimiter = ',', default_value = "W2,W1")]
     workloads: Vec<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// What the encoder computes, where it is not the default.
+#[derive(Debug, Args)]
+pub(crate) struct Form {
+    /// As `polysift --gelu`
+    #[arg(long)]
+    gelu: Option<String>,
+    /// As `polysift --dtype`
+    #[arg(long)]
+    dtype: Option<String>,
+}
+
+impl Form {
+    /// The settings that are given, by name.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let both = [("gelu", &self.gelu), ("dtype", &self.dtype)];
+        both.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)))
+    }
+
+    /// With the settings that are given.
+    fn put_into(&self, settings: &mut Value) {
+        self.settings().for_each(|(name, value)| settings[name] = value.into());
+    }
 }
 
 /// Loads the model in the data folder on the device, with room for batches of `batch_tokens`.
-pub(crate) fn open(common: &Common, batch_tokens: usize) -> Result<Model> {
+pub(crate) fn open(common: &Common, form: &Form, batch_tokens: usize) -> Result<Model> {
     let directory = common.data.join("model");
     let mut config = json!({
         "model": directory.display().to_string(), "batch_tokens": batch_tokens,
     });
+    form.put_into(&mut config);
     if common.device != "cpu" {
         config["device"] = common.device.clone().into();
     }
@@ -75,7 +103,7 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
     }
     let (mut runs, mut device) = (Vec::new(), String::new());
     for &batch_tokens in &options.batch_tokens {
-        let model = open(common, batch_tokens)?;
+        let model = open(common, &options.form, batch_tokens)?;
         let encoder = model.encoder.as_ref();
         device.clone_from(&encoder.info().device);
         for workload in &workloads {
@@ -85,10 +113,13 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
             for (callers, encoder) in callers {
                 let (seconds, _) =
                     repeat(common.repetitions, || embed(encoder, &chunks, batch_tokens))?;
-                let settings = json!({"batch_tokens": batch_tokens, "batches_at_once": callers});
+                let mut settings =
+                    json!({"batch_tokens": batch_tokens, "batches_at_once": callers});
+                options.form.put_into(&mut settings);
+                let predicted = predicted::rate(&sizes, &workload.name, &settings);
                 let run =
                     Run::new(("polysift", &workload.name, settings), &chunks, &sizes, seconds);
-                line(&run.describe())?;
+                line(&format!("{}{predicted}", run.describe()))?;
                 runs.push(run);
                 // Every row as it comes: a run that is cut short has what it measured.
                 write_json(&common.out, &json!({"device": device, "runs": runs}))?;
@@ -99,9 +130,9 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
 }
 
 /// Writes the embeddings of SEL.
-pub(crate) fn embeddings(common: &Common) -> Result<()> {
+pub(crate) fn embeddings(common: &Common, form: &Form) -> Result<()> {
     let workload = Workload::read(&common.data, "SEL")?;
-    let model = open(common, DEFAULT_BATCH_TOKENS)?;
+    let model = open(common, form, DEFAULT_BATCH_TOKENS)?;
     let embeddings = embed(model.encoder.as_ref(), &workload.chunks(), DEFAULT_BATCH_TOKENS)?;
     write_embeddings(&common.out, &embeddings, model.encoder.info().hidden_size)?;
     let documents = workload.sequences.len();

@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::Common;
 use crate::measure::{Sizes, line, median, write_json};
+use crate::predicted::{MATRIX_TFLOPS, Predicted};
 
 /// Launches of one graph.
 const LAUNCHES: usize = 20;
@@ -50,6 +51,8 @@ struct Timing {
     /// For matrix products and attention.
     #[serde(skip_serializing_if = "Option::is_none")]
     tflops: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted: Option<Predicted>,
 }
 
 /// Measures the matrix rate, then every operation at every number of tokens.
@@ -60,10 +63,12 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
     let n = options.matrix;
     let (seconds, _) = bench.matmul(n, n, n, MatmulEpilogue::Bias)?;
     let matrix_tflops = 2.0 * (n as f64).powi(3) / seconds / 1e12;
-    line(&format!("matrix product of {n}³: {matrix_tflops:.1} TFLOP/s"))?;
+    let predicted = if n == 8192 { MATRIX_TFLOPS } else { "" };
+    line(&format!("matrix product of {n}³: {matrix_tflops:.1} TFLOP/s{predicted}"))?;
     let mut timings = Vec::new();
     for &tokens in &options.batch_tokens {
-        for timing in bench.forward(&sizes, tokens)? {
+        for mut timing in bench.forward(&sizes, tokens)? {
+            timing.predicted = Predicted::of(&sizes, tokens, timing.kernel);
             line(&timing.describe())?;
             timings.push(timing);
         }
@@ -100,14 +105,21 @@ impl Timing {
             microseconds: seconds * 1e6,
             nanoseconds_per_token: seconds * 1e9 * times as f64 / batch_tokens as f64,
             tflops: operations.map(|operations| operations / seconds / 1e12),
+            predicted: None,
         }
     }
 
     fn describe(&self) -> String {
         let rate = self.tflops.map_or_else(String::new, |t| format!(" {t:>7.1} TFLOP/s"));
+        let (name, predicted) = match self.predicted {
+            Some(Predicted { shape, microseconds }) => {
+                (format!("{} {shape}", self.kernel), format!("{microseconds} us predicted,"))
+            }
+            None => (self.kernel.to_owned(), String::new()),
+        };
         format!(
-            "{:>6} {:<18} {:>9.1} us {:>7.2} ns/token{rate}",
-            self.batch_tokens, self.kernel, self.microseconds, self.nanoseconds_per_token
+            "{:>6} {name:<28} {predicted:>22} {:>9.1} us measured {:>7.2} ns/token{rate}",
+            self.batch_tokens, self.microseconds, self.nanoseconds_per_token
         )
     }
 }

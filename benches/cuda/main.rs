@@ -25,6 +25,7 @@ mod kernels;
 mod measure;
 #[path = "../model.rs"]
 mod model;
+mod predicted;
 mod prepare;
 mod report;
 #[path = "../workload.rs"]
@@ -36,6 +37,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
+use polysift_kernels::cuda::{self, CudaError, Device};
 
 use self::measure::line;
 
@@ -67,7 +69,7 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the cards; fails if there is none
+    /// List the cards and what cublasLt the first one computes with; fails if there is no card
     Devices,
     /// Make a model of random weights and token ids
     Prepare(prepare::Options),
@@ -88,7 +90,12 @@ enum Command {
         options: kernels::Options,
     },
     /// Write the embeddings of the corpus SEL as .npy
-    Embeddings(Common),
+    Embeddings {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        form: encode::Form,
+    },
     /// Measure candle-transformers on padded batches
     #[cfg(feature = "candle-cuda")]
     Candle {
@@ -130,7 +137,7 @@ fn run() -> Result<()> {
         Some(Command::PrepareText(options)) => prepare::prepare_text(&options),
         Some(Command::Encode { common, options }) => encode::measure(&common, &options),
         Some(Command::Kernels { common, options }) => kernels::measure(&common, &options),
-        Some(Command::Embeddings(common)) => encode::embeddings(&common),
+        Some(Command::Embeddings { common, form }) => encode::embeddings(&common, &form),
         #[cfg(feature = "candle-cuda")]
         Some(Command::Candle { common, padded_tokens }) => candle::measure(&common, padded_tokens),
         Some(Command::EndToEnd { common, options }) => end_to_end::measure(&common, &options),
@@ -148,10 +155,24 @@ fn overview() -> Result<()> {
 }
 
 fn devices() -> Result<()> {
-    let devices = polysift_kernels::cuda::devices()?;
+    let devices = cuda::devices()?;
     anyhow::ensure!(!devices.is_empty(), "the CUDA driver knows no card");
     for device in devices {
         line(&format!("cuda:{} {}", device.ordinal, device.name))?;
     }
-    Ok(())
+    match Device::open(0) {
+        Ok(device) => {
+            line(&format!("cublasLt {} {}", device.library_version(), loaded("cublasLt")?))
+        }
+        Err(error @ CudaError::NoLibrary { .. }) => line(&error.to_string()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Path of the library with `name` in its own that this process has loaded.
+fn loaded(name: &str) -> Result<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let mut paths = maps.lines().filter_map(|map| Some(&map[map.find('/')?..]));
+    let path = paths.find(|path| path.rsplit('/').next().is_some_and(|file| file.contains(name)));
+    Ok(path.unwrap_or("linked").to_owned())
 }
