@@ -70,10 +70,10 @@ test-slurm: need-cargo ## Run all Slurm tests: dead nodes, time limits, bad shar
 	tests/slurm/run.sh full
 
 bench-cuda: gpu-bundle ## Measure the encoder on this machine's GPU, beside PyTorch and candle
-	$(GPU_BUNDLE)/run.sh fidelity bench baselines end-to-end
+	$(GPU_BUNDLE)/run.sh kernels encode fidelity baselines end-to-end
 
 sanitize-cuda: gpu-bundle ## Run the kernel tests under compute-sanitizer
-	$(GPU_BUNDLE)/run.sh sanitize
+	$(GPU_BUNDLE)/run.sh memcheck synccheck
 
 gpu-bundle: need-cargo ## Build the folder that checks and measures on a GPU machine without cargo
 	benches/gpu/bundle.sh $(GPU_BUNDLE)

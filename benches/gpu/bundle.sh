@@ -23,7 +23,7 @@ for pair in "$program polysift" "$bench bench" "$integration integration" "$kern
 done
 cp -r tests/golden tests/sample "$out/tests/"
 cp -r models "$out/"
-cp benches/cuda_baseline.py benches/cuda_fidelity.py "$out/benches/"
+cp benches/cuda_bars.py benches/cuda_baseline.py benches/cuda_fidelity.py "$out/benches/"
 cp benches/gpu/run.sh "$out/"
 if [ -n "${POLYSIFT_XLMR_TOKENIZER:-}" ]; then cp "$POLYSIFT_XLMR_TOKENIZER" "$out/tokenizer.json"; fi
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
