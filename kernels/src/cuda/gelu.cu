@@ -1,14 +1,8 @@
-// Exact GELU, x * Phi(x) by erf, in place on bf16 values; computed in f32.
+// Exact GELU in place on bf16 values.
 //
 // For the feed-forward states when cublasLt only adds the bias: its fused GELU is the tanh form.
 // CPU twin: kernels/src/gelu.rs.
-#include "device.cuh"
-
-DEVICE float gelu_of(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f)); }
-
-DEVICE unsigned gelu_of_pair(unsigned word) {
-  return pack_bf16(gelu_of(first_of(word)), gelu_of(second_of(word)));
-}
+#include "gelu.cuh"
 
 // `n` is a multiple of 8; any grid.
 KERNEL __launch_bounds__(256) gelu(bf16 *x, long long n) {
