@@ -11,7 +11,7 @@ use half::bf16;
 use polysift_kernels::cuda::{
     AttentionKernel, Buffer, Device, Embedding, Limits, Linear, Matmul, MatmulEpilogue, Norm,
     Operands, Staged, Stream, WORKSPACE_BYTES, add_layer_norm, attention, embed_layer_norm, gelu,
-    max_sequences, pool,
+    layer_norm, max_sequences, pool,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -220,6 +220,8 @@ impl Bench {
         let (x, mut hidden) = (self.random(tokens * h)?, self.random(tokens * h)?);
         let seconds = self.time(|s| add_layer_norm(s, &x, &norm, &mut hidden, tokens))?;
         timings.push(Timing::new(tokens, ("add + layer norm", 2 * layers), seconds, None));
+        let seconds = self.time(|s| layer_norm(s, &x, &norm, &mut hidden, tokens))?;
+        timings.push(Timing::new(tokens, ("layer norm", 2 * layers), seconds, None));
 
         let words = repeated(&random_values(BLOCK), sizes.vocab_size * h);
         let positions: Vec<f32> =

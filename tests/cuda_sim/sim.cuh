@@ -163,6 +163,14 @@ DEVICE float exp2_approximate(float x) {
   return y < 0x1p-126f ? 0.0f : y;
 }
 
+DEVICE uint4 load_16(const void *global, bool valid) {
+  return valid ? *static_cast<const uint4 *>(global) : uint4{0, 0, 0, 0};
+}
+
+DEVICE void store_16(void *global, const uint4 &words, bool valid) {
+  if (valid) *static_cast<uint4 *>(global) = words;
+}
+
 DEVICE void copy_async_16(void *shared, const void *global, bool valid) {
   sim::copy_async(shared, global, valid);
 }

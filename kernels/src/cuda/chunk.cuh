@@ -4,27 +4,33 @@
 
 constexpr int CHUNK = 8;
 
-// Adds eight bf16 at `from` to `values`.
-DEVICE void add_chunk(float (&values)[CHUNK], const bf16 *from) {
-  const uint4 words = *reinterpret_cast<const uint4 *>(from);
-  values[0] += first_of(words.x), values[1] += second_of(words.x);
-  values[2] += first_of(words.y), values[3] += second_of(words.y);
-  values[4] += first_of(words.z), values[5] += second_of(words.z);
-  values[6] += first_of(words.w), values[7] += second_of(words.w);
+// The eight bf16 of `words`.
+DEVICE void unpack_chunk(float (&values)[CHUNK], const uint4 &words) {
+  values[0] = first_of(words.x), values[1] = second_of(words.x);
+  values[2] = first_of(words.y), values[3] = second_of(words.y);
+  values[4] = first_of(words.z), values[5] = second_of(words.z);
+  values[6] = first_of(words.w), values[7] = second_of(words.w);
 }
 
-DEVICE void load_chunk(float (&values)[CHUNK], const float *from) {
-  const float4 low = reinterpret_cast<const float4 *>(from)[0];
-  const float4 high = reinterpret_cast<const float4 *>(from)[1];
-  values[0] = low.x, values[1] = low.y, values[2] = low.z, values[3] = low.w;
-  values[4] = high.x, values[5] = high.y, values[6] = high.z, values[7] = high.w;
+// Adds the eight bf16 of `words` to `values`.
+DEVICE void add_chunk(float (&values)[CHUNK], const uint4 &words) {
+  float others[CHUNK];
+  unpack_chunk(others, words);
+#pragma unroll
+  for (int i = 0; i < CHUNK; ++i) values[i] += others[i];
 }
 
-DEVICE void store_chunk(bf16 *to, const float (&values)[CHUNK]) {
-  uint4 words;
-  words.x = pack_bf16(values[0], values[1]);
-  words.y = pack_bf16(values[2], values[3]);
-  words.z = pack_bf16(values[4], values[5]);
-  words.w = pack_bf16(values[6], values[7]);
-  *reinterpret_cast<uint4 *>(to) = words;
+// The eight f32 of `low` and `high`.
+DEVICE void unpack_chunk(float (&values)[CHUNK], const uint4 &low, const uint4 &high) {
+  values[0] = __uint_as_float(low.x), values[1] = __uint_as_float(low.y);
+  values[2] = __uint_as_float(low.z), values[3] = __uint_as_float(low.w);
+  values[4] = __uint_as_float(high.x), values[5] = __uint_as_float(high.y);
+  values[6] = __uint_as_float(high.z), values[7] = __uint_as_float(high.w);
+}
+
+// Rounds the values to bf16 and writes them if `valid`.
+DEVICE void store_chunk(bf16 *to, const float (&values)[CHUNK], bool valid) {
+  const uint4 words = {pack_bf16(values[0], values[1]), pack_bf16(values[2], values[3]),
+                       pack_bf16(values[4], values[5]), pack_bf16(values[6], values[7])};
+  store_16(to, words, valid);
 }

@@ -50,6 +50,29 @@ DEVICE float exp2_approximate(float x) {
   return y;
 }
 
+// 16 bytes of global memory, or zeros if not `valid` (`global` is then not read). Without a branch,
+// so that several loads in a row are under way at once. `global` is a multiple of 16.
+DEVICE uint4 load_16(const void *global, bool valid) {
+  uint4 words;
+  asm volatile(
+      "{\n\t.reg .pred valid;\n\tsetp.ne.b32 valid, %5, 0;\n\t"
+      "mov.b32 %0, 0;\n\tmov.b32 %1, 0;\n\tmov.b32 %2, 0;\n\tmov.b32 %3, 0;\n\t"
+      "@valid ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n\t}"
+      : "=&r"(words.x), "=&r"(words.y), "=&r"(words.z), "=&r"(words.w)
+      : "l"(__cvta_generic_to_global(global)), "r"(static_cast<int>(valid))
+      : "memory");
+  return words;
+}
+
+// Writes 16 bytes of global memory if `valid`. `global` is a multiple of 16.
+DEVICE void store_16(void *global, const uint4 &words, bool valid) {
+  asm volatile(
+      "{\n\t.reg .pred valid;\n\tsetp.ne.b32 valid, %5, 0;\n\t"
+      "@valid st.global.v4.b32 [%0], {%1, %2, %3, %4};\n\t}" ::"l"(__cvta_generic_to_global(global)),
+      "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w), "r"(static_cast<int>(valid))
+      : "memory");
+}
+
 // Copies 16 bytes from global to shared memory in the background, or zeros if not `valid`
 // (`global` is then not read). Both addresses are multiples of 16.
 DEVICE void copy_async_16(void *shared, const void *global, bool valid) {

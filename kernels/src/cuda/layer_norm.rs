@@ -1,18 +1,19 @@
-//! Layer norm of rows, fused with the sum of embeddings or with the residual.
+//! Layer norm of rows, alone or fused with the sum of embeddings or with the residual.
 
 use half::bf16;
 
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::module::Function;
+use super::module::{Function, NORM_WIDTHS};
 use super::staged::Staged;
 use super::stream::{Grid, Place, Stream};
 
 /// Widest row that the kernels hold in registers.
 pub const MAX_WIDTH: usize = 1024;
 
-/// Rows of a block, a warp each.
+/// Rows of a block: four warps with two each.
 const ROWS: usize = 8;
+const THREADS: u32 = 128;
 
 /// Weights of a layer norm, on a card.
 pub struct Norm {
@@ -29,7 +30,7 @@ impl Norm {
     /// 8 or more than [`MAX_WIDTH`]; as [`super::Device::alloc`].
     pub fn new(stream: &Stream, gamma: &[f32], beta: &[f32], eps: f64) -> Result<Self> {
         check_len("layer norm", "beta", beta.len(), Some(gamma.len()))?;
-        chunks(gamma.len())?;
+        variant(gamma.len())?;
         let gamma = stream.to_device(gamma, "the weights")?;
         Ok(Self { gamma, beta: stream.to_device(beta, "the weights")?, eps: eps as f32 })
     }
@@ -54,7 +55,7 @@ impl Embedding {
     /// # Errors
     /// [`CudaError::Shape`] if a length is no multiple of H; as [`super::Device::alloc`].
     pub fn new(stream: &Stream, words: &[bf16], positions: &[f32], width: usize) -> Result<Self> {
-        chunks(width)?;
+        variant(width)?;
         if !words.len().is_multiple_of(width) || !positions.len().is_multiple_of(width) {
             let reason = format!("tables of {} and {} values", words.len(), positions.len());
             return Err(CudaError::shape("embedding", format!("{reason}, rows of {width}")));
@@ -76,15 +77,9 @@ pub fn embed_layer_norm(
     hidden: &mut Buffer<bf16>,
 ) -> Result<()> {
     const OP: &str = "embed_layer_norm";
-    let (rows, width) = (staged.tokens(), embedding.width);
-    let limits = staged.limits();
-    check_len(OP, "gamma", norm.width(), Some(width))?;
-    check_len(OP, "words", embedding.words.len(), limits.vocab_size.checked_mul(width))?;
-    check_len(OP, "positions", embedding.positions.len(), limits.num_positions.checked_mul(width))?;
-    check_len(OP, "hidden", hidden.len(), rows.checked_mul(width))?;
-    let kernels = &stream.device().kernels().embed_layer_norm;
-    let (function, grid) = plan(OP, kernels, rows, width)?;
-    // SAFETY: the arguments of embed_layer_norm_N; every row and every index that `staged` may hold
+    let (rows, width) = embedded(OP, staged, embedding, norm, hidden)?;
+    let (function, grid) = plan(OP, &stream.device().kernels().embed_layer_norm, rows, width)?;
+    // SAFETY: the arguments of embed_layer_norm; every row and every index that `staged` may hold
     // is inside its buffer, as checked above.
     unsafe {
         stream.launch(
@@ -99,6 +94,57 @@ pub fn embed_layer_norm(
                 &Place::new(&norm.beta, 0),
                 &norm.eps,
                 &Place::new(hidden, 0),
+                &(rows as i32),
+                &(width as i32),
+            ],
+        )
+    }
+}
+
+/// Rows and width of the embeddings of `staged`, all of which fit.
+fn embedded(
+    op: &'static str,
+    staged: &Staged,
+    embedding: &Embedding,
+    norm: &Norm,
+    hidden: &Buffer<bf16>,
+) -> Result<(usize, usize)> {
+    let (rows, width) = (staged.tokens(), embedding.width);
+    let limits = staged.limits();
+    check_len(op, "gamma", norm.width(), Some(width))?;
+    check_len(op, "words", embedding.words.len(), limits.vocab_size.checked_mul(width))?;
+    check_len(op, "positions", embedding.positions.len(), limits.num_positions.checked_mul(width))?;
+    check_len(op, "hidden", hidden.len(), rows.checked_mul(width))?;
+    Ok((rows, width))
+}
+
+/// `out` `[rows, H]` = layer norm of `x` `[rows, H]`, row by row.
+///
+/// # Errors
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+pub fn layer_norm(
+    stream: &Stream,
+    x: &Buffer<bf16>,
+    norm: &Norm,
+    out: &mut Buffer<bf16>,
+    rows: usize,
+) -> Result<()> {
+    const OP: &str = "layer_norm";
+    let width = norm.width();
+    check_len(OP, "x", x.len(), rows.checked_mul(width))?;
+    check_len(OP, "out", out.len(), rows.checked_mul(width))?;
+    let (function, grid) = plan(OP, &stream.device().kernels().layer_norm, rows, width)?;
+    // SAFETY: the arguments of layer_norm; every row is inside its buffer.
+    unsafe {
+        stream.launch(
+            function,
+            grid,
+            &[
+                &Place::new(x, 0),
+                &Place::new(&norm.gamma, 0),
+                &Place::new(&norm.beta, 0),
+                &norm.eps,
+                &Place::new(out, 0),
                 &(rows as i32),
                 &(width as i32),
             ],
@@ -122,7 +168,7 @@ pub fn add_layer_norm(
     check_len(OP, "x", x.len(), rows.checked_mul(width))?;
     check_len(OP, "hidden", hidden.len(), rows.checked_mul(width))?;
     let (function, grid) = plan(OP, &stream.device().kernels().add_layer_norm, rows, width)?;
-    // SAFETY: the arguments of add_layer_norm_N; every row is inside its buffer.
+    // SAFETY: the arguments of add_layer_norm; every row is inside its buffer.
     unsafe {
         stream.launch(
             function,
@@ -140,28 +186,32 @@ pub fn add_layer_norm(
     }
 }
 
-/// Chunks of 8 values that a lane holds of a row of `width`.
-fn chunks(width: usize) -> Result<usize> {
-    if width == 0 || width > MAX_WIDTH || !width.is_multiple_of(8) {
-        return Err(CudaError::unsupported(format!(
-            "rows of {width} values; multiples of 8 up to {MAX_WIDTH} are"
-        )));
+/// Which of [`NORM_WIDTHS`] is for rows of `width`.
+fn variant(width: usize) -> Result<usize> {
+    match width {
+        768 => Ok(1),
+        1024 => Ok(2),
+        _ if width == 0 || width > MAX_WIDTH || !width.is_multiple_of(8) => {
+            let reason = format!("rows of {width} values; multiples of 8 up to {MAX_WIDTH} are");
+            Err(CudaError::unsupported(reason))
+        }
+        _ if width <= 512 => Ok(0),
+        _ => Ok(3),
     }
-    Ok(width.div_ceil(256))
 }
 
 fn plan(
     op: &'static str,
-    kernels: &[Function; 4],
+    kernels: &[Function; NORM_WIDTHS.len()],
     rows: usize,
     width: usize,
 ) -> Result<(Function, Grid)> {
-    Ok((kernels[chunks(width)? - 1], grid(op, rows)?))
+    Ok((kernels[variant(width)?], grid(op, rows)?))
 }
 
 fn grid(op: &'static str, rows: usize) -> Result<Grid> {
     match i32::try_from(rows) {
-        Ok(rows) if rows > 0 => Ok(Grid::line(rows.unsigned_abs().div_ceil(ROWS as u32), 256)),
+        Ok(rows) if rows > 0 => Ok(Grid::line(rows.unsigned_abs().div_ceil(ROWS as u32), THREADS)),
         _ => Err(CudaError::shape(op, format!("{rows} rows"))),
     }
 }
@@ -171,20 +221,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_for_a_width_holds_it_and_no_more_than_a_chunk_too_many() {
+    fn the_kernel_for_a_width_holds_it() {
         for width in (8..=MAX_WIDTH).step_by(8) {
-            let n = chunks(width).unwrap_or(0);
-            assert!(256 * n >= width && 256 * (n - 1) < width, "{width}: {n}");
+            let name = variant(width).map_or("none", |variant| NORM_WIDTHS[variant]);
+            let holds = match name.split_once('_') {
+                Some(("upto", most)) => most.parse().is_ok_and(|most: usize| width <= most),
+                _ => name == width.to_string(),
+            };
+            assert!(holds, "{width}: {name}");
         }
         for width in [0, 4, 12, 1032] {
-            assert!(chunks(width).is_err(), "{width}");
+            assert!(variant(width).is_err(), "{width}");
         }
     }
 
     #[test]
     fn the_blocks_hold_every_row() {
         for (rows, blocks) in [(1, 1), (8, 1), (9, 2), (528, 66), (33_792, 4_224)] {
-            assert_eq!(grid("x", rows), Ok(Grid::line(blocks, 256)));
+            assert_eq!(grid("x", rows), Ok(Grid::line(blocks, 128)));
         }
         assert!(grid("x", 0).is_err());
         assert!(grid("x", 1 << 31).is_err());

@@ -53,7 +53,7 @@ pub use device::Device;
 pub use driver::{DeviceInfo, devices};
 pub use error::{CudaError, Result};
 pub use gelu::gelu;
-pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_layer_norm, embed_layer_norm};
+pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_layer_norm, embed_layer_norm, layer_norm};
 pub use matmul::{Algorithm, Linear, Matmul, MatmulEpilogue, Operands, WORKSPACE_BYTES};
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::pool;

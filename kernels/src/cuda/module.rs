@@ -9,6 +9,9 @@ const PTX: &[u8] = include_bytes!("../../prebuilt/polysift_sm80.ptx");
 /// For cards of compute capability 9.0, ready to run.
 const CUBIN: &[u8] = include_bytes!("../../prebuilt/polysift_sm90a.cubin");
 
+/// Widths of rows as the names of the kernels of layer norm have them.
+pub(super) const NORM_WIDTHS: [&str; 4] = ["upto_512", "768", "1024", "upto_1024"];
+
 /// An entry point of a loaded module.
 #[derive(Clone, Copy)]
 pub(super) struct Function(pub(super) sys::CUfunction);
@@ -22,10 +25,12 @@ unsafe impl Sync for Function {}
 #[derive(Clone)]
 pub(super) struct Kernels {
     module: sys::CUmodule,
-    /// For rows of up to 256, 512, 768 and 1,024 values.
+    /// For the widths of [`NORM_WIDTHS`].
     pub(super) embed_layer_norm: [Function; 4],
     /// As `embed_layer_norm`.
     pub(super) add_layer_norm: [Function; 4],
+    /// As `embed_layer_norm`.
+    pub(super) layer_norm: [Function; 4],
     /// For the sizes of [`super::HEAD_SIZES`].
     pub(super) attention: [Function; 2],
     /// For a head size of 64; in the image for 9.0 alone.
@@ -57,14 +62,15 @@ impl Kernels {
             unsafe { result::module::get_function(module, name) }.map(Function)
         };
         let for_widths = |name: &str| -> Result<[Function; 4], DriverError> {
-            let find = |chunks: u32| find(&format!("{name}_{chunks}"));
-            Ok([find(1)?, find(2)?, find(3)?, find(4)?])
+            let [a, b, c, d] = NORM_WIDTHS.map(|width| find(&format!("{name}_{width}")));
+            Ok([a?, b?, c?, d?])
         };
         let kernels = || {
             Ok(Self {
                 module,
                 embed_layer_norm: for_widths("embed_layer_norm")?,
                 add_layer_norm: for_widths("add_layer_norm")?,
+                layer_norm: for_widths("layer_norm")?,
                 attention: [find("attention_32")?, find("attention_64")?],
                 attention_64_hopper: find("attention_64_hopper").ok(),
                 gelu: find("gelu")?,

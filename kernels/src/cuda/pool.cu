@@ -23,7 +23,7 @@ KERNEL __launch_bounds__(POOL_WARPS *WARP)
     if (column < width) {
       for (int token = warp; token < length; token += POOL_WARPS) {
         const long long at = static_cast<long long>(start + token) * width + column;
-        add_chunk(sum, hidden + at);
+        add_chunk(sum, load_16(hidden + at, true));
       }
     }
 #pragma unroll

@@ -2,7 +2,8 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Embedding, Limits, Norm, Staged, add_layer_norm, embed_layer_norm, gelu, max_sequences, pool,
+    CudaError, Embedding, Limits, Norm, Staged, add_layer_norm, embed_layer_norm, gelu, layer_norm,
+    max_sequences, pool,
 };
 
 use crate::common::{
@@ -52,6 +53,33 @@ fn layer_norm_of_a_sum_is_right_for_every_kernel_and_number_of_rows() -> TestRes
             let expected = expected.flat_map(|row| normalised(row, &gamma, &beta, 1e-5));
             check(&format!("{rows} x {width} of {scale}"), wide(&actual), expected)?;
             assert_eq!(actual[rows * width..], hidden[rows * width..]);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn layer_norm_of_one_tensor_is_right_and_a_row_depends_on_itself_alone() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    for (width, rows) in WIDTHS.into_iter().zip([1, 7, 8, 9, 16, 17, 5, 3, 8, 13]) {
+        let random = &mut Random(width as u64);
+        let (gamma, beta) = (random.values(width, 1.0), random.values(width, 0.5));
+        let x = random.bf16_values(rows * width, 3.0);
+        let norm = Norm::new(&stream, &gamma, &beta, 1e-5)?;
+        let run = |x: &[bf16], rows: usize| -> Result<Vec<bf16>, CudaError> {
+            let mut out = poisoned(&stream, (rows + 1) * width)?;
+            layer_norm(&stream, &stream.to_device(x, "a test")?, &norm, &mut out, rows)?;
+            download(&stream, &out)
+        };
+        let actual = run(&x, rows)?;
+        let expected = x.chunks(width).flat_map(|row| {
+            let row: Vec<f64> = wide(row).collect();
+            normalised(&row, &gamma, &beta, 1e-5)
+        });
+        check(&format!("{rows} x {width}"), wide(&actual), expected)?;
+        assert!(actual[rows * width..].iter().all(|x| x.is_nan()));
+        for (row, together) in x.chunks(width).zip(actual.chunks(width)) {
+            assert_eq!(run(row, 1)?[..width], *together, "{rows} x {width}");
         }
     }
     Ok(())
