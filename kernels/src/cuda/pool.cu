@@ -1,40 +1,61 @@
 // Token states to one vector per sequence, in f32: their mean, or the state of the first token.
 //
-// A block takes 256 columns of a sequence; its 8 warps take every eighth token, and their sums are
-// added in the order of the warps. Which tokens are added in which order depends on the length of
-// the sequence alone. CPU twin: kernels/src/pool.rs.
+// A block takes 64 columns of a sequence, eight lanes a token: 32 tokens at once, and each lane has
+// four of its loads under way. Few sequences are enough to fill a card. Which tokens are added in
+// which order depends on the length of the sequence alone. CPU twin: kernels/src/pool.rs.
 #include "chunk.cuh"
 
-constexpr int POOL_WARPS = 8;
-constexpr int POOL_COLUMNS = WARP * CHUNK;
+constexpr int POOL_THREADS = 256;
+constexpr int POOL_LANES = 8;  // of a token
+constexpr int POOL_COLUMNS = POOL_LANES * CHUNK;
+constexpr int POOL_TOKENS = POOL_THREADS / POOL_LANES;
+constexpr int POOL_LOADS = 4;
 
-// The grid is (ceil(width / 256), any); `width` is a multiple of 8.
-KERNEL __launch_bounds__(POOL_WARPS *WARP)
+// The sum of every 32nd token of a sequence from `token` on.
+DEVICE void sum_tokens(float (&sum)[CHUNK], const bf16 *states, int token, int length, int width) {
+#pragma unroll
+  for (int i = 0; i < CHUNK; ++i) sum[i] = 0.0f;
+  for (; token < length; token += POOL_TOKENS * POOL_LOADS) {
+    uint4 words[POOL_LOADS];
+    // Past the end the last token is read again, but not added.
+#pragma unroll
+    for (int i = 0; i < POOL_LOADS; ++i) {
+      const int own = min(token + POOL_TOKENS * i, length - 1);
+      words[i] = load_16(states + static_cast<long long>(own) * width, true);
+    }
+#pragma unroll
+    for (int i = 0; i < POOL_LOADS; ++i)
+      if (token + POOL_TOKENS * i < length) add_chunk(sum, words[i]);
+  }
+}
+
+// The grid is (ceil(width / 64), any); `width` is a multiple of 8.
+KERNEL __launch_bounds__(POOL_THREADS)
     pool(const bf16 *hidden, const int *cu_seqlens, const int *counts, float *embeddings, int width,
          int cls) {
-  SHARED float sums[POOL_WARPS][POOL_COLUMNS];
-  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  const int first_column = blockIdx.x * POOL_COLUMNS;
-  const int column = first_column + lane * CHUNK;
+  SHARED float sums[POOL_THREADS / WARP][POOL_COLUMNS];
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / WARP, lane = thread % WARP;
+  const int first_column = static_cast<int>(blockIdx.x) * POOL_COLUMNS;
+  const int column = first_column + lane % POOL_LANES * CHUNK;
   for (int sequence = blockIdx.y; sequence < counts[0]; sequence += gridDim.y) {
     const int start = cu_seqlens[sequence];
     const int length = cls ? 1 : cu_seqlens[sequence + 1] - start;
-    float sum[CHUNK] = {};
-    if (column < width) {
-      for (int token = warp; token < length; token += POOL_WARPS) {
-        const long long at = static_cast<long long>(start + token) * width + column;
-        add_chunk(sum, load_16(hidden + at, true));
-      }
-    }
+    float sum[CHUNK];
+    const bf16 *states = hidden + static_cast<long long>(start) * width + column;
+    sum_tokens(sum, states, thread / POOL_LANES, column < width ? length : 0, width);
 #pragma unroll
-    for (int i = 0; i < CHUNK; ++i) sums[warp][lane * CHUNK + i] = sum[i];
+    for (int i = 0; i < CHUNK; ++i) {
+      // The four tokens of a warp.
+      sum[i] += shuffle_xor(sum[i], POOL_LANES);
+      sum[i] += shuffle_xor(sum[i], 2 * POOL_LANES);
+      if (lane < POOL_LANES) sums[warp][lane * CHUNK + i] = sum[i];
+    }
     block_barrier();
-    const int own = first_column + static_cast<int>(threadIdx.x);
-    if (own < width) {
+    if (thread < POOL_COLUMNS && first_column + thread < width) {
       float total = 0.0f;
 #pragma unroll
-      for (int i = 0; i < POOL_WARPS; ++i) total += sums[i][threadIdx.x];
-      embeddings[static_cast<long long>(sequence) * width + own] =
+      for (int i = 0; i < POOL_THREADS / WARP; ++i) total += sums[i][thread];
+      embeddings[static_cast<long long>(sequence) * width + first_column + thread] =
           total / static_cast<float>(length);
     }
     block_barrier();  // before the next sequence overwrites the sums

@@ -8,7 +8,8 @@ use super::staged::Staged;
 use super::staging::max_sequences;
 use super::stream::{Grid, Place, Stream};
 
-const COLUMNS: usize = 256;
+/// Columns of a block.
+const COLUMNS: usize = 64;
 /// Blocks of 256 threads that a multiprocessor has room for.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 
@@ -53,8 +54,10 @@ fn grid(sequences: usize, width: usize, multiprocessors: usize) -> Result<Grid> 
     if width == 0 || !width.is_multiple_of(8) || i32::try_from(width).is_err() {
         return Err(CudaError::shape("pool", format!("rows of {width} values")));
     }
-    let down = sequences.clamp(1, multiprocessors.max(1) * BLOCKS_PER_MULTIPROCESSOR);
-    Ok(Grid { blocks: (width.div_ceil(COLUMNS) as u32, down as u32), threads: 256 })
+    let across = width.div_ceil(COLUMNS);
+    // More blocks than the card has room for would mostly find nothing to do: T / 4 sequences are rare.
+    let room = (multiprocessors * BLOCKS_PER_MULTIPROCESSOR / across).max(1);
+    Ok(Grid { blocks: (across as u32, sequences.clamp(1, room) as u32), threads: 256 })
 }
 
 #[cfg(test)]
@@ -63,8 +66,9 @@ mod tests {
 
     #[test]
     fn blocks_hold_every_column_and_as_many_sequences_as_the_card_has_room_for() {
-        assert_eq!(grid(132, 768, 132), Ok(Grid { blocks: (3, 132), threads: 256 }));
-        assert_eq!(grid(8_448, 264, 132), Ok(Grid { blocks: (2, 1_056), threads: 256 }));
+        assert_eq!(grid(33, 768, 132), Ok(Grid { blocks: (12, 33), threads: 256 }));
+        assert_eq!(grid(8_448, 768, 132), Ok(Grid { blocks: (12, 88), threads: 256 }));
+        assert_eq!(grid(8_448, 264, 132), Ok(Grid { blocks: (5, 211), threads: 256 }));
         assert_eq!(grid(0, 8, 0), Ok(Grid { blocks: (1, 1), threads: 256 }));
         assert!(grid(1, 12, 132).is_err());
     }

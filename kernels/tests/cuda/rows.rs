@@ -179,14 +179,15 @@ fn gelu_leaves_what_it_is_not_asked_for() -> TestResult {
 #[test]
 fn pooling_takes_the_mean_or_the_first_state_of_each_sequence() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    let lengths = [1, 7, 8, 9, 300, 64, 2];
+    // Around the 32 tokens that are added at once, four times that, and a few.
+    let lengths = [1, 7, 31, 9, 32, 33, 300, 128, 129, 2];
     let spans = starts(&lengths);
     for width in WIDTHS {
         let staged = staged(&stream, &lengths)?;
         let mut states = Random(6).bf16_values(staged.tokens() * width, 1.0);
         // A sequence without numbers, and a tail of poison.
         states[spans[3] as usize * width..spans[4] as usize * width].fill(bf16::NAN);
-        states[spans[7] as usize * width..].fill(bf16::NAN);
+        states[spans[lengths.len()] as usize * width..].fill(bf16::NAN);
         let hidden = stream.to_device(&states, "a test")?;
         for cls in [false, true] {
             let rows = max_sequences(staged.tokens());
@@ -202,6 +203,33 @@ fn pooling_takes_the_mean_or_the_first_state_of_each_sequence() -> TestResult {
             check(&what, actual.iter().map(|&x| f64::from(x)), expected)?;
             assert!(actual[lengths.len() * width..].iter().all(|x| x.is_nan()));
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_mean_of_a_sequence_depends_on_it_alone() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let width = 72;
+    let pooled = |lengths: &[usize], states: &[bf16]| -> Result<Vec<f32>, CudaError> {
+        let staged = staged(&stream, lengths)?;
+        let mut hidden = poisoned(&stream, staged.tokens() * width)?;
+        stream.upload(&mut hidden, 0, states)?;
+        let rows = max_sequences(staged.tokens());
+        let mut embeddings = poisoned(&stream, rows * width)?;
+        pool(&stream, &staged, &hidden, &mut embeddings, width, false)?;
+        download(&stream, &embeddings)
+    };
+    // More sequences than there are blocks for at once.
+    let lengths: Vec<usize> =
+        (0..8 * stream.device().info().multiprocessors as usize).map(|i| 1 + i * 7 % 150).collect();
+    let lengths = &lengths[..lengths.len().min(700)];
+    let spans = starts(lengths);
+    let states = Random(7).bf16_values(lengths.iter().sum::<usize>() * width, 1.0);
+    let together = pooled(lengths, &states)?;
+    for (i, &length) in lengths.iter().enumerate().step_by(9) {
+        let alone = pooled(&[length], &states[spans[i] as usize * width..][..length * width])?;
+        assert_eq!(alone[..width], together[i * width..][..width], "sequence {i}");
     }
     Ok(())
 }
