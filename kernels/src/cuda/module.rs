@@ -41,6 +41,7 @@ pub(super) struct Kernels {
     pub(super) linear_relu: Function,
     pub(super) linear_f64: Function,
     pub(super) max_similarity: Function,
+    pub(super) max_of_parts: Function,
 }
 
 // SAFETY: as for `Function`.
@@ -79,6 +80,7 @@ impl Kernels {
                 linear_relu: find("linear_relu")?,
                 linear_f64: find("linear_f64")?,
                 max_similarity: find("max_similarity")?,
+                max_of_parts: find("max_of_parts")?,
             })
         };
         kernels().inspect_err(|_| {

@@ -8,6 +8,8 @@ use super::stream::Stream;
 
 /// Rows of one pass: 12 MB at a width of 768, enough for every multiprocessor to have some.
 const BLOCK_ROWS: usize = 4_096;
+/// Similarities of a row that there is room for, each to a part of the references.
+const PARTS: usize = 8;
 
 /// Computes a head for rows of embeddings, any number of them at a time.
 ///
@@ -23,7 +25,7 @@ pub struct RowScorer {
 
 enum Head {
     Mlp(Mlp),
-    /// References `[K, D]`, and room for the similarities of a block.
+    /// References `[K, D]`, and room for the similarities of a block to their parts.
     Cosine(Buffer<f32>, Buffer<f32>),
 }
 
@@ -92,7 +94,7 @@ impl RowScorer {
         }
         let stream = device.stream()?;
         let references = stream.to_device(references, "the references")?;
-        let head = Head::Cosine(references, device.alloc(BLOCK_ROWS, "scoring")?);
+        let head = Head::Cosine(references, device.alloc(PARTS * BLOCK_ROWS, "scoring")?);
         Self::new(stream, width, head)
     }
 

@@ -106,16 +106,18 @@ KERNEL __launch_bounds__(SCORE_THREADS)
   if (lane == 0) out[index] = sum + bias[output];
 }
 
-// out [rows] = min(1, largest product of a row of x and one of the references); the grid is
-// ceil(rows / 64).
+// parts [gridDim.y, rows]: part p of a row is min(1, the largest product of the row of x and one of
+// references `p * part_references` and as many as that in all); the grid is (ceil(rows / 64),
+// ceil(num_references / part_references)), `part_references` a multiple of 64.
 KERNEL __launch_bounds__(SCORE_THREADS)
-    max_similarity(const float *x, const float *references, float *out, int rows,
-                   int num_references, int width) {
+    max_similarity(const float *x, const float *references, float *parts, int rows,
+                   int num_references, int part_references, int width) {
   SHARED TileMemory memory;
-  const int first_row = blockIdx.x * TILE;
+  const int first_row = blockIdx.x * TILE, part = static_cast<int>(blockIdx.y);
   const int across = threadIdx.x % (TILE / OWN) * OWN;
+  const int end = min(num_references, (part + 1) * part_references);
   float largest[OWN] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-  for (int first = 0; first < num_references; first += TILE) {
+  for (int first = part * part_references; first < end; first += TILE) {
     float acc[OWN][OWN];
     multiply_tile(memory, acc, x, references, rows, num_references, width, first_row, first);
 #pragma unroll
@@ -131,6 +133,17 @@ KERNEL __launch_bounds__(SCORE_THREADS)
     for (int mask = TILE / OWN / 2; mask > 0; mask /= 2)
       largest[i] = fmaxf(largest[i], shuffle_xor(largest[i], mask));
     const int row = first_row + static_cast<int>(threadIdx.x) / (TILE / OWN) * OWN + i;
-    if (across == 0 && row < rows) out[row] = fminf(largest[i], 1.0f);
+    if (across == 0 && row < rows)
+      parts[static_cast<long long>(part) * rows + row] = fminf(largest[i], 1.0f);
   }
+}
+
+// The first part of each row becomes the largest of them; the grid is ceil(rows / 256).
+KERNEL __launch_bounds__(SCORE_THREADS) max_of_parts(float *parts, int rows, int num_parts) {
+  const int row = static_cast<int>(blockIdx.x * SCORE_THREADS + threadIdx.x);
+  if (row >= rows) return;
+  float largest = parts[row];
+  for (int part = 1; part < num_parts; ++part)
+    largest = fmaxf(largest, parts[static_cast<long long>(part) * rows + row]);
+  parts[row] = largest;
 }

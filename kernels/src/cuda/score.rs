@@ -2,13 +2,15 @@
 
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::stream::{Grid, Place, Stream};
+use super::stream::{Argument, Grid, Place, Stream};
 
 const THREADS: u32 = 256;
 /// Warps of a block.
 const WARPS: usize = 8;
 /// Rows and outputs of a block of [`linear_relu`] and [`max_similarity`].
 const TILE: usize = 64;
+/// Blocks of [`max_similarity`] that a multiprocessor has room for.
+const BLOCKS_PER_MULTIPROCESSOR: usize = 4;
 
 /// `out` `[rows, width]` = the rows of `x`, and `usable` `[rows]` = 1 where a row takes part. With
 /// `unit` a row is divided by its L2 norm and usable if that is positive and finite; without, it is
@@ -114,8 +116,9 @@ pub fn linear_f64(
     }
 }
 
-/// `out` `[rows]` = the largest product of a row of `x` `[rows, width]` with a row of `references`
-/// `[K, width]`, at most 1.
+/// The first `rows` values of `out` = the largest product of a row of `x` `[rows, width]` with a row of
+/// `references` `[K, width]`, at most 1. What `out` holds beyond is overwritten: with room for several
+/// times `rows`, more of the card takes part.
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
@@ -134,13 +137,18 @@ pub fn max_similarity(
     check_len(OP, "x", x.len(), rows.checked_mul(width))?;
     check_len(OP, "out", out.len(), Some(rows))?;
     let count = references.len() / width;
-    let grid = tiles_grid(OP, rows, count, width)?;
-    // Every block goes through all references.
-    let grid = Grid::line(grid.blocks.1, THREADS);
-    // SAFETY: the arguments of max_similarity, whose rows are inside their buffers.
+    // The limits of a grid; and in the kernel the end of a part is an i32.
+    warps_grid(OP, Some(rows), width)?;
+    warps_grid(OP, count.checked_mul(2), width)?;
+    let device = stream.device();
+    let (parts, part) =
+        similarity_parts(rows, count, out.len(), device.info().multiprocessors as usize);
+    let grid = Grid { blocks: (rows.div_ceil(TILE) as u32, parts as u32), threads: THREADS };
+    // SAFETY: the arguments of max_similarity, whose rows are inside their buffers, as are `parts`
+    // results for each row.
     unsafe {
         stream.launch(
-            stream.device().kernels().max_similarity,
+            device.kernels().max_similarity,
             grid,
             &[
                 &Place::new(x, 0),
@@ -148,10 +156,36 @@ pub fn max_similarity(
                 &Place::new(out, 0),
                 &(rows as i32),
                 &(count as i32),
+                &(part as i32),
                 &(width as i32),
             ],
-        )
+        )?;
     }
+    if parts == 1 {
+        return Ok(());
+    }
+    let grid = Grid::line(rows.div_ceil(THREADS as usize) as u32, THREADS);
+    // SAFETY: the arguments of max_of_parts; as above.
+    unsafe {
+        let parts = parts as i32;
+        let arguments: [&dyn Argument; 3] = [&Place::new(out, 0), &(rows as i32), &parts];
+        stream.launch(device.kernels().max_of_parts, grid, &arguments)
+    }
+}
+
+/// In how many parts blocks take `count` references, and the references of a part, whole tiles: as
+/// many as fill the card, if `room` holds a result of each for every row.
+fn similarity_parts(
+    rows: usize,
+    count: usize,
+    room: usize,
+    multiprocessors: usize,
+) -> (usize, usize) {
+    let tiles = count.div_ceil(TILE);
+    let wanted = multiprocessors * BLOCKS_PER_MULTIPROCESSOR / rows.div_ceil(TILE);
+    let parts = wanted.min(room / rows).min(usize::from(u16::MAX)).clamp(1, tiles);
+    let part = tiles.div_ceil(parts);
+    (tiles.div_ceil(part), part * TILE)
 }
 
 /// Outputs and inputs of a layer.
@@ -204,5 +238,19 @@ mod tests {
         assert!(grid(65_535 * 64, 1).is_ok());
         assert!(grid(65_535 * 64 + 1, 1).is_err());
         assert!(grid(0, 1).is_err());
+    }
+
+    #[test]
+    fn parts_of_the_references_fill_the_card_within_their_room() {
+        // 64 tiles of rows; 528 blocks fit.
+        assert_eq!(similarity_parts(4_096, 8_192, 8 * 4_096, 132), (8, 16 * 64));
+        assert_eq!(similarity_parts(4_096, 8_192, 4_096, 132), (1, 128 * 64));
+        assert_eq!(similarity_parts(4_096, 8_193, 3 * 4_096, 132), (3, 43 * 64));
+        assert_eq!(similarity_parts(1, 65, 1_000, 132), (2, 64));
+        assert_eq!(similarity_parts(1, 1, 1_000, 0), (1, 64));
+        for (rows, count) in [(65, 7_000), (130, 8_192), (4_096, 129), (1, 64)] {
+            let (parts, part) = similarity_parts(rows, count, 5 * rows, 132);
+            assert!(parts <= 5 && parts * part >= count && (parts - 1) * part < count);
+        }
     }
 }

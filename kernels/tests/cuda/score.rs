@@ -49,7 +49,9 @@ fn a_layer_with_relu_is_right_at_the_edges_of_its_tiles() -> TestResult {
 #[test]
 fn the_largest_similarity_is_right_at_the_edges_of_its_tiles() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    for (rows, references, width) in [(1, 1, 1), (63, 64, 16), (65, 130, 17), (64, 63, 40)] {
+    for (rows, references, width) in
+        [(1, 1, 1), (63, 64, 16), (65, 130, 17), (64, 63, 40), (3, 400, 5)]
+    {
         let random = &mut Random(rows as u64);
         // Some similarities are above 1, which rounding could make of those of unit norm.
         let x = random.values(rows * width, 0.1);
@@ -66,6 +68,10 @@ fn the_largest_similarity_is_right_at_the_edges_of_its_tiles() -> TestResult {
         });
         check(&format!("{rows}, {references}"), out.iter().map(|&x| f64::from(x)), expected)?;
         assert!(out[rows].is_nan());
+        // In several parts: the same bits.
+        let mut parts = poisoned(&stream, 5 * rows)?;
+        max_similarity(&stream, &upload(&x)?, &upload(&known)?, &mut parts, (rows, width))?;
+        assert_eq!(download(&stream, &parts)?[..rows], out[..rows]);
     }
     Ok(())
 }
