@@ -10,8 +10,8 @@ use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
     AttentionKernel, Buffer, Device, Embedding, Limits, Linear, Matmul, MatmulEpilogue, Norm,
-    Operands, Staged, Stream, WORKSPACE_BYTES, add_layer_norm, attention, embed_layer_norm, gelu,
-    layer_norm, max_sequences, pool,
+    Operands, Quantised, Staged, Stream, WORKSPACE_BYTES, add_layer_norm, attention,
+    embed_layer_norm, gelu, layer_norm, layer_norm_e4m3, max_sequences, pool, quantise_rows,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -222,6 +222,9 @@ impl Bench {
         timings.push(Timing::new(tokens, ("add + layer norm", 2 * layers), seconds, None));
         let seconds = self.time(|s| layer_norm(s, &x, &norm, &mut hidden, tokens))?;
         timings.push(Timing::new(tokens, ("layer norm", 2 * layers), seconds, None));
+        if stream.device().info().compute_capability == (9, 0) {
+            timings.extend(self.quantising(tokens, (&x, &inner), &norm, (h, f, layers))?);
+        }
 
         let words = repeated(&random_values(BLOCK), sizes.vocab_size * h);
         let positions: Vec<f32> =
@@ -236,6 +239,26 @@ impl Bench {
         let seconds = self.time(|s| pool(s, &staged, &hidden, &mut pooled, h, false))?;
         timings.push(Timing::new(tokens, ("pool", 1), seconds, None));
         Ok(timings)
+    }
+
+    /// The operations that write e4m3, on `x` `[tokens, H]` and `inner` `[tokens, F]`.
+    fn quantising(
+        &self,
+        tokens: usize,
+        (x, inner): (&Buffer<bf16>, &Buffer<bf16>),
+        norm: &Norm,
+        (h, f, layers): (usize, usize, usize),
+    ) -> Result<Vec<Timing>> {
+        let device = self.stream.device();
+        let mut hidden = device.alloc(tokens * h, "the benchmark")?;
+        let mut out = Quantised::new(device, tokens, f.max(h), "the benchmark")?;
+        let timing = |name, times, seconds| Timing::new(tokens, (name, times), seconds, None);
+        let seconds = self.time(|s| layer_norm_e4m3(s, x, norm, &mut hidden, &mut out, tokens))?;
+        let norm = timing("layer norm, e4m3", 2 * layers, seconds);
+        let seconds = self.time(|s| quantise_rows(s, x, &mut out, (tokens, h), false))?;
+        let plain = timing("to e4m3", layers, seconds);
+        let seconds = self.time(|s| quantise_rows(s, inner, &mut out, (tokens, f), true))?;
+        Ok(vec![norm, plain, timing("gelu (erf), e4m3", layers, seconds)])
     }
 
     /// A batch that fills `tokens` with random ids.

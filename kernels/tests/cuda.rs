@@ -8,6 +8,8 @@ mod attention;
 mod common;
 #[path = "cuda/matmul.rs"]
 mod matmul;
+#[path = "cuda/quantise.rs"]
+mod quantise;
 #[path = "cuda/rows.rs"]
 mod rows;
 #[path = "cuda/runtime.rs"]

@@ -157,6 +157,11 @@ DEVICE T warp_sum(T value) {
   return value;
 }
 
+DEVICE float warp_max(float value) {
+  for (int mask = WARP / 2; mask > 0; mask /= 2) value = fmaxf(value, shuffle_xor(value, mask));
+  return value;
+}
+
 // The device's ex2.approx.ftz takes subnormal numbers as zeros on both sides.
 DEVICE float exp2_approximate(float x) {
   const float y = exp2f(x);

@@ -4,4 +4,5 @@
 #include "gelu.cu"
 #include "layer_norm.cu"
 #include "pool.cu"
+#include "quantise.cu"
 #include "score.cu"

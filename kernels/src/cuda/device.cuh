@@ -43,6 +43,13 @@ DEVICE T warp_sum(T value) {
   return value;
 }
 
+// Largest value of a warp; every lane gets it. NaN counts for nothing.
+DEVICE float warp_max(float value) {
+#pragma unroll
+  for (int mask = WARP / 2; mask > 0; mask /= 2) value = fmaxf(value, shuffle_xor(value, mask));
+  return value;
+}
+
 // 2^x within 2 ulp; 0 for -inf.
 DEVICE float exp2_approximate(float x) {
   float y;

@@ -32,6 +32,14 @@ DEVICE void warpgroup_finish() {
   asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 
+// Two e4m3 in the lower half of a word, the first in its lower byte; rounds to nearest even, numbers
+// beyond 448 to 448; NaN stays NaN (0x7f).
+DEVICE unsigned pack_e4m3(float first, float second) {
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+
 #define ACCUMULATORS(acc)                                                                          \
   "+f"(acc[0][0]), "+f"(acc[0][1]), "+f"(acc[0][2]), "+f"(acc[0][3]),                              \
   "+f"(acc[1][0]), "+f"(acc[1][1]), "+f"(acc[1][2]), "+f"(acc[1][3]),                              \

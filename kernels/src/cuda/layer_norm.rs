@@ -5,6 +5,7 @@ use half::bf16;
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
 use super::module::{Function, NORM_WIDTHS};
+use super::quantise::Quantised;
 use super::staged::Staged;
 use super::stream::{Grid, Place, Stream};
 
@@ -101,6 +102,46 @@ pub fn embed_layer_norm(
     }
 }
 
+/// As [`embed_layer_norm`], and the same rows in e4m3.
+///
+/// # Errors
+/// As [`embed_layer_norm`]; [`CudaError::Unsupported`] if the card has no e4m3.
+pub fn embed_layer_norm_e4m3(
+    stream: &Stream,
+    staged: &Staged,
+    embedding: &Embedding,
+    norm: &Norm,
+    hidden: &mut Buffer<bf16>,
+    quantised: &mut Quantised,
+) -> Result<()> {
+    const OP: &str = "embed_layer_norm_e4m3";
+    let (rows, width) = embedded(OP, staged, embedding, norm, hidden)?;
+    quantised.check(OP, rows, width)?;
+    let kernels = stream.device().kernels().e4m3()?;
+    let (function, grid) = plan(OP, &kernels.embed_layer_norm, rows, width)?;
+    // SAFETY: the arguments of embed_layer_norm_e4m3; else as in `embed_layer_norm`.
+    unsafe {
+        stream.launch(
+            function,
+            grid,
+            &[
+                &staged.input_ids(),
+                &staged.position_ids(),
+                &Place::new(&embedding.words, 0),
+                &Place::new(&embedding.positions, 0),
+                &Place::new(&norm.gamma, 0),
+                &Place::new(&norm.beta, 0),
+                &norm.eps,
+                &Place::new(hidden, 0),
+                &Place::new(&quantised.values, 0),
+                &Place::new(&quantised.scales, 0),
+                &(rows as i32),
+                &(width as i32),
+            ],
+        )
+    }
+}
+
 /// Rows and width of the embeddings of `staged`, all of which fit.
 fn embedded(
     op: &'static str,
@@ -145,6 +186,44 @@ pub fn layer_norm(
                 &Place::new(&norm.beta, 0),
                 &norm.eps,
                 &Place::new(out, 0),
+                &(rows as i32),
+                &(width as i32),
+            ],
+        )
+    }
+}
+
+/// As [`layer_norm`], and the same rows in e4m3.
+///
+/// # Errors
+/// As [`layer_norm`]; [`CudaError::Unsupported`] if the card has no e4m3.
+pub fn layer_norm_e4m3(
+    stream: &Stream,
+    x: &Buffer<bf16>,
+    norm: &Norm,
+    out: &mut Buffer<bf16>,
+    quantised: &mut Quantised,
+    rows: usize,
+) -> Result<()> {
+    const OP: &str = "layer_norm_e4m3";
+    let width = norm.width();
+    check_len(OP, "x", x.len(), rows.checked_mul(width))?;
+    check_len(OP, "out", out.len(), rows.checked_mul(width))?;
+    quantised.check(OP, rows, width)?;
+    let (function, grid) = plan(OP, &stream.device().kernels().e4m3()?.layer_norm, rows, width)?;
+    // SAFETY: the arguments of layer_norm_e4m3; every row is inside its buffer.
+    unsafe {
+        stream.launch(
+            function,
+            grid,
+            &[
+                &Place::new(x, 0),
+                &Place::new(&norm.gamma, 0),
+                &Place::new(&norm.beta, 0),
+                &norm.eps,
+                &Place::new(out, 0),
+                &Place::new(&quantised.values, 0),
+                &Place::new(&quantised.scales, 0),
                 &(rows as i32),
                 &(width as i32),
             ],

@@ -40,6 +40,7 @@ mod memory;
 mod module;
 mod pool;
 mod recordings;
+mod quantise;
 mod row_scorer;
 mod score;
 mod search;
@@ -53,10 +54,14 @@ pub use device::Device;
 pub use driver::{DeviceInfo, devices};
 pub use error::{CudaError, Result};
 pub use gelu::gelu;
-pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_layer_norm, embed_layer_norm, layer_norm};
+pub use layer_norm::{
+    Embedding, MAX_WIDTH, Norm, add_layer_norm, embed_layer_norm, embed_layer_norm_e4m3,
+    layer_norm, layer_norm_e4m3,
+};
 pub use matmul::{Algorithm, Linear, Matmul, MatmulEpilogue, Operands, WORKSPACE_BYTES};
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::pool;
+pub use quantise::{Quantised, quantise_rows};
 pub use row_scorer::RowScorer;
 pub use score::{linear_f64, linear_relu, max_similarity, prepare_rows};
 pub use staged::Staged;

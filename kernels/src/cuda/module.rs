@@ -4,6 +4,8 @@ use std::ffi::{CString, c_void};
 
 use cudarc::driver::{DriverError, result, sys};
 
+use super::error::CudaError;
+
 /// For any card from 8.0 on; the driver compiles it.
 const PTX: &[u8] = include_bytes!("../../prebuilt/polysift_sm80.ptx");
 /// For cards of compute capability 9.0, ready to run.
@@ -42,6 +44,18 @@ pub(super) struct Kernels {
     pub(super) linear_f64: Function,
     pub(super) max_similarity: Function,
     pub(super) max_of_parts: Function,
+    /// In the image for 9.0 alone.
+    e4m3: Option<E4m3Kernels>,
+}
+
+/// The kernels that write rows of e4m3.
+pub(super) struct E4m3Kernels {
+    /// For the widths of [`NORM_WIDTHS`].
+    pub(super) embed_layer_norm: [Function; 4],
+    /// As `embed_layer_norm`.
+    pub(super) layer_norm: [Function; 4],
+    pub(super) quantise_rows: Function,
+    pub(super) quantise_gelu_rows: Function,
 }
 
 // SAFETY: as for `Function`.
@@ -66,6 +80,14 @@ impl Kernels {
             let [a, b, c, d] = NORM_WIDTHS.map(|width| find(&format!("{name}_{width}")));
             Ok([a?, b?, c?, d?])
         };
+        let e4m3 = || -> Result<E4m3Kernels, DriverError> {
+            Ok(E4m3Kernels {
+                embed_layer_norm: for_widths("embed_layer_norm_e4m3")?,
+                layer_norm: for_widths("layer_norm_e4m3")?,
+                quantise_rows: find("quantise_rows")?,
+                quantise_gelu_rows: find("quantise_gelu_rows")?,
+            })
+        };
         let kernels = || {
             Ok(Self {
                 module,
@@ -81,12 +103,19 @@ impl Kernels {
                 linear_f64: find("linear_f64")?,
                 max_similarity: find("max_similarity")?,
                 max_of_parts: find("max_of_parts")?,
+                e4m3: e4m3().ok(),
             })
         };
         kernels().inspect_err(|_| {
             // SAFETY: loaded above, and no function of it is kept. The first error is the one to tell.
             let _ = unsafe { result::module::unload(module) };
         })
+    }
+
+    /// The kernels for e4m3, or [`CudaError::Unsupported`].
+    pub(super) fn e4m3(&self) -> Result<&E4m3Kernels, CudaError> {
+        let reason = "e4m3 on this card; cards of compute capability 9.0 are";
+        self.e4m3.as_ref().ok_or_else(|| CudaError::unsupported(reason))
     }
 
     /// Unloads the kernels; the context they were loaded into must be bound to the thread.

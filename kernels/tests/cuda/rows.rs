@@ -16,7 +16,7 @@ const WIDTHS: [usize; 10] = [8, 16, 248, 256, 264, 512, 520, 768, 776, 1024];
 /// Values and tolerances of layer norm of `row`: the result is rounded to bf16; the sums, the
 /// difference to the mean and the division, in f32, are off by about `width` roundings at most of
 /// the size of what they add up.
-fn normalised(row: &[f64], gamma: &[f32], beta: &[f32], eps: f64) -> Vec<(f64, f64)> {
+pub(crate) fn normalised(row: &[f64], gamma: &[f32], beta: &[f32], eps: f64) -> Vec<(f64, f64)> {
     let n = row.len() as f64;
     let mean = row.iter().sum::<f64>() / n;
     let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
@@ -132,7 +132,7 @@ fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
 }
 
 /// Exact GELU, with the error that the card's has before it is rounded.
-fn exact_gelu(x: f64) -> (f64, f64) {
+pub(crate) fn exact_gelu(x: f64) -> (f64, f64) {
     let value = x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
     (value, f64::max(value.abs() * 2f64.powi(-15), 2f64.powi(-23)))
 }
