@@ -1,8 +1,8 @@
 //! A head on a card: rows of embeddings to outputs.
 
 use super::device::Device;
-use super::error::{CudaError, Result, check_len};
-use super::memory::Buffer;
+use super::error::{CudaError, Result};
+use super::memory::{Buffer, Pinned};
 use super::score::{linear_f64, linear_relu, max_similarity, prepare_rows};
 use super::stream::Stream;
 
@@ -15,33 +15,55 @@ const PARTS: usize = 8;
 ///
 /// A row's outputs depend on the row alone.
 pub struct RowScorer {
-    stream: Stream,
     width: usize,
     head: Head,
-    rows: Buffer<f32>,
-    prepared: Buffer<f32>,
-    usable: Buffer<u8>,
+    /// They take turns: while the card works for one, the rows of the other are copied.
+    slots: [Slot; 2],
 }
 
 enum Head {
-    Mlp(Mlp),
-    /// References `[K, D]`, and room for the similarities of a block to their parts.
-    Cosine(Buffer<f32>, Buffer<f32>),
+    Mlp {
+        /// ReLU after each.
+        hidden: Vec<Layer>,
+        last: Layer,
+    },
+    /// References `[K, D]`.
+    Cosine(Buffer<f32>),
 }
 
 /// Weight `[outputs, inputs]` and bias `[outputs]`.
 type Layer = (Buffer<f32>, Buffer<f32>);
 
-struct Mlp {
-    /// ReLU after each; with room for its results.
-    hidden: Vec<(Layer, Buffer<f32>)>,
-    last: Layer,
-    outputs: Buffer<f64>,
+/// A queue, and room for what becomes of a block of rows.
+struct Slot {
+    stream: Stream,
+    host_rows: Pinned<f32>,
+    rows: Buffer<f32>,
+    prepared: Buffer<f32>,
+    usable: Buffer<u8>,
+    host_usable: Pinned<u8>,
+    outputs: Outputs,
+    /// Rows of the block in work.
+    count: usize,
+}
+
+enum Outputs {
+    Mlp {
+        /// Results of each layer but the last.
+        hidden: Vec<Buffer<f32>>,
+        last: Buffer<f64>,
+        host: Pinned<f64>,
+    },
+    Cosine {
+        similarities: Buffer<f32>,
+        host: Pinned<f32>,
+    },
 }
 
 impl std::fmt::Debug for RowScorer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a head for rows of {} values on {:?}", self.width, self.stream.device())
+        let device = self.slots[0].stream.device();
+        write!(f, "a head for rows of {} values on {device:?}", self.width)
     }
 }
 
@@ -65,22 +87,14 @@ impl RowScorer {
             width = width.or(Some(own));
             inputs = Some(bias.len());
         }
-        let (Some(width), Some(((weight, bias), hidden))) = (width, layers.split_last()) else {
+        let (Some(width), Some((last, hidden))) = (width, layers.split_last()) else {
             return fail("no layers".into());
         };
-        let layer = |weight: &[f32], bias: &[f32]| -> Result<Layer> {
+        let layer = |(weight, bias): &(&[f32], &[f32])| -> Result<Layer> {
             Ok((stream.to_device(weight, "a head")?, stream.to_device(bias, "a head")?))
         };
-        let hidden = hidden.iter().map(|(weight, bias)| {
-            let results = device.alloc(BLOCK_ROWS * bias.len(), "scoring")?;
-            Ok((layer(weight, bias)?, results))
-        });
-        let head = Head::Mlp(Mlp {
-            hidden: hidden.collect::<Result<_>>()?,
-            last: layer(weight, bias)?,
-            outputs: device.alloc(BLOCK_ROWS * bias.len(), "scoring")?,
-        });
-        Self::new(stream, width, head)
+        let hidden = hidden.iter().map(layer).collect::<Result<_>>()?;
+        Self::new(device, width, Head::Mlp { hidden, last: layer(last)? })
     }
 
     /// The largest cosine similarity to any of `references` `[K, width]`, whose rows have unit norm.
@@ -92,30 +106,18 @@ impl RowScorer {
             let reason = format!("references of {} values, rows of {width}", references.len());
             return Err(CudaError::shape("head", reason));
         }
-        let stream = device.stream()?;
-        let references = stream.to_device(references, "the references")?;
-        let head = Head::Cosine(references, device.alloc(PARTS * BLOCK_ROWS, "scoring")?);
-        Self::new(stream, width, head)
+        let references = device.stream()?.to_device(references, "the references")?;
+        Self::new(device, width, Head::Cosine(references))
     }
 
-    fn new(stream: Stream, width: usize, head: Head) -> Result<Self> {
-        let device = stream.device().clone();
-        Ok(Self {
-            width,
-            head,
-            rows: device.alloc(BLOCK_ROWS * width, "scoring")?,
-            prepared: device.alloc(BLOCK_ROWS * width, "scoring")?,
-            usable: device.alloc(BLOCK_ROWS, "scoring")?,
-            stream,
-        })
+    fn new(device: &Device, width: usize, head: Head) -> Result<Self> {
+        let slots = [Slot::new(device, width, &head)?, Slot::new(device, width, &head)?];
+        Ok(Self { width, head, slots })
     }
 
     /// Outputs of a row: those of the last layer, or one similarity.
     pub fn num_outputs(&self) -> usize {
-        match &self.head {
-            Head::Mlp(mlp) => mlp.last.1.len(),
-            Head::Cosine(..) => 1,
-        }
+        self.head.num_outputs()
     }
 
     /// Outputs `[n, outputs]` of `rows` `[n, D]`; NaN for a row that is not finite, or for a cosine
@@ -124,65 +126,133 @@ impl RowScorer {
     /// # Errors
     /// [`CudaError::Shape`] for half a row; [`CudaError::Driver`] if the card fails.
     pub fn outputs(&mut self, rows: &[f32]) -> Result<Vec<f64>> {
-        if !rows.len().is_multiple_of(self.width) {
-            let reason = format!("{} values, rows of {}", rows.len(), self.width);
+        let Self { width, head, slots } = self;
+        if !rows.len().is_multiple_of(*width) {
+            let reason = format!("{} values, rows of {width}", rows.len());
             return Err(CudaError::shape("scoring", reason));
         }
-        let mut outputs = Vec::with_capacity(rows.len() / self.width * self.num_outputs());
-        for block in rows.chunks(BLOCK_ROWS * self.width) {
-            self.block(block, &mut outputs)?;
+        let mut outputs = Vec::with_capacity(rows.len() / *width * head.num_outputs());
+        // A call that failed may have left some.
+        slots.iter_mut().for_each(|slot| slot.count = 0);
+        for block in rows.chunks(BLOCK_ROWS * *width) {
+            slots[0].finish(&mut outputs)?;
+            slots[0].start(head, block, *width)?;
+            slots.swap(0, 1);
+        }
+        for slot in slots {
+            slot.finish(&mut outputs)?;
         }
         Ok(outputs)
     }
+}
 
-    /// Appends the outputs of at most [`BLOCK_ROWS`] rows.
-    fn block(&mut self, block: &[f32], outputs: &mut Vec<f64>) -> Result<()> {
-        let per_row = self.num_outputs();
-        let Self { stream, width, head, rows, prepared, usable } = self;
-        let count = block.len() / *width;
-        stream.upload(rows, 0, block)?;
-        let unit = matches!(head, Head::Cosine(..));
-        prepare_rows(stream, rows, prepared, usable, (count, *width), unit)?;
-        let start = outputs.len();
-        outputs.resize(start + count * per_row, f64::NAN);
-        let found = &mut outputs[start..];
-        match head {
-            Head::Mlp(mlp) => mlp.run(stream, prepared, count, found)?,
-            Head::Cosine(references, room) => {
-                max_similarity(stream, prepared, references, room, (count, *width))?;
-                let mut similarities = vec![0.0; count];
-                stream.download(room, &mut similarities)?;
-                for (to, similarity) in found.iter_mut().zip(similarities) {
-                    *to = f64::from(similarity);
+impl Head {
+    fn num_outputs(&self) -> usize {
+        match self {
+            Self::Mlp { last: (_, bias), .. } => bias.len(),
+            Self::Cosine(_) => 1,
+        }
+    }
+}
+
+impl Slot {
+    fn new(device: &Device, width: usize, head: &Head) -> Result<Self> {
+        let outputs = match head {
+            Head::Mlp { hidden, last: (_, bias) } => {
+                let hidden = hidden.iter().map(|(_, bias)| room(device, bias.len()));
+                Outputs::Mlp {
+                    hidden: hidden.collect::<Result<_>>()?,
+                    last: device.alloc(BLOCK_ROWS * bias.len(), "scoring")?,
+                    host: device.alloc_pinned(BLOCK_ROWS * bias.len())?,
                 }
             }
+            Head::Cosine(_) => Outputs::Cosine {
+                similarities: room(device, PARTS)?,
+                host: device.alloc_pinned(BLOCK_ROWS)?,
+            },
+        };
+        Ok(Self {
+            stream: device.stream()?,
+            host_rows: device.alloc_pinned(BLOCK_ROWS * width)?,
+            rows: room(device, width)?,
+            prepared: room(device, width)?,
+            usable: device.alloc(BLOCK_ROWS, "scoring")?,
+            host_usable: device.alloc_pinned(BLOCK_ROWS)?,
+            outputs,
+            count: 0,
+        })
+    }
+
+    /// Puts at most [`BLOCK_ROWS`] rows into the queue.
+    fn start(&mut self, head: &Head, block: &[f32], width: usize) -> Result<()> {
+        let Self { stream, host_rows, rows, prepared, usable, host_usable, .. } = self;
+        let count = block.len() / width;
+        let (to, _) = host_rows.values_mut()?.split_at_mut(block.len());
+        to.copy_from_slice(block);
+        stream.copy_in(host_rows, rows, block.len())?;
+        let unit = matches!(head, Head::Cosine(_));
+        prepare_rows(stream, rows, prepared, usable, (count, width), unit)?;
+        stream.copy_out(usable, host_usable, count)?;
+        self.outputs.queue(stream, head, prepared, (count, width))?;
+        self.count = count;
+        Ok(())
+    }
+
+    /// Waits for the block in work, if there is one, and appends its outputs.
+    fn finish(&mut self, outputs: &mut Vec<f64>) -> Result<()> {
+        let start = outputs.len();
+        let count = std::mem::take(&mut self.count);
+        if count == 0 {
+            return Ok(());
         }
-        let mut good = vec![0; count];
-        stream.download(usable, &mut good)?;
-        for (row, _) in found.chunks_exact_mut(per_row).zip(good).filter(|(_, good)| *good == 0) {
+        match &self.outputs {
+            Outputs::Mlp { host, .. } => {
+                let per_row = host.len() / BLOCK_ROWS;
+                outputs.extend(host.values()?.iter().take(count * per_row));
+            }
+            Outputs::Cosine { host, .. } => {
+                outputs.extend(host.values()?.iter().take(count).copied().map(f64::from));
+            }
+        }
+        let found = &mut outputs[start..];
+        let rows = found.chunks_exact_mut(found.len() / count).zip(self.host_usable.values()?);
+        for (row, _) in rows.filter(|(_, usable)| **usable == 0) {
             row.fill(f64::NAN);
         }
         Ok(())
     }
 }
 
-impl Mlp {
-    /// Writes the outputs of the first `count` rows of `x` to `found`.
-    fn run(
+impl Outputs {
+    /// Queues the outputs of the first rows of `x`.
+    fn queue(
         &mut self,
         stream: &Stream,
+        head: &Head,
         x: &Buffer<f32>,
-        count: usize,
-        found: &mut [f64],
+        (count, width): (usize, usize),
     ) -> Result<()> {
-        let mut x = x;
-        for ((weight, bias), results) in &mut self.hidden {
-            linear_relu(stream, x, (weight, bias), results, count)?;
-            x = results;
+        match (self, head) {
+            (Self::Mlp { hidden: results, last: out, host }, Head::Mlp { hidden, last }) => {
+                let mut x = x;
+                for ((weight, bias), y) in hidden.iter().zip(results) {
+                    linear_relu(stream, x, (weight, bias), y, count)?;
+                    x = y;
+                }
+                let (weight, bias) = last;
+                linear_f64(stream, x, (weight, bias), out, count)?;
+                stream.copy_out(out, host, count * bias.len())
+            }
+            (Self::Cosine { similarities, host }, Head::Cosine(references)) => {
+                max_similarity(stream, x, references, similarities, (count, width))?;
+                stream.copy_out(similarities, host, count)
+            }
+            _ => Err(CudaError::shape("scoring", "the room of another head")),
         }
-        let (weight, bias) = &self.last;
-        linear_f64(stream, x, (weight, bias), &mut self.outputs, count)?;
-        check_len("scoring", "the outputs", self.outputs.len(), Some(found.len()))?;
-        stream.download(&self.outputs, found)
     }
+}
+
+/// Room on the card for `width` values of each row of a block.
+fn room(device: &Device, width: usize) -> Result<Buffer<f32>> {
+    device.alloc(BLOCK_ROWS * width, "scoring")
 }

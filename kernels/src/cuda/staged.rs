@@ -46,7 +46,8 @@ impl Staged {
     pub fn put(&mut self, stream: &Stream, input_ids: &[u32], cu_seqlens: &[u32]) -> Result<()> {
         let block = self.host.values_mut()?;
         self.layout.fill(block, self.limits, input_ids, cu_seqlens)?;
-        stream.copy_in(&mut self.host, &mut self.device)
+        let len = self.host.len();
+        stream.copy_in(&mut self.host, &mut self.device, len)
     }
 
     /// Most tokens of a batch; the kernels compute with this many rows.

@@ -151,15 +151,20 @@ impl Stream {
         self.synchronize()
     }
 
-    /// Queues a copy of all values of `from` to the start of `to`.
+    /// Queues a copy of the first `len` values of `from` to the start of `to`.
     ///
     /// # Errors
     /// [`CudaError::Shape`] if they do not fit; [`CudaError::Driver`] if the card fails.
-    pub fn copy_in<T: Element>(&self, from: &mut Pinned<T>, to: &mut Buffer<T>) -> Result<()> {
-        check_len("copy", "the buffer", to.len(), Some(from.len()))?;
+    pub fn copy_in<T: Element>(
+        &self,
+        from: &mut Pinned<T>,
+        to: &mut Buffer<T>,
+        len: usize,
+    ) -> Result<()> {
+        check_len("copy", "the buffer", to.len(), Some(len))?;
+        check_len("copy", "the memory of the host", from.len(), Some(len))?;
         self.ready("copying to the card")?;
         let failed = self.device.failed("copying to the card");
-        let len = from.len();
         let (pointer, event) = from.parts();
         // SAFETY: `from` has `len` values and does not change or free them before `event`, which is
         // recorded behind the copy; `to` outlives the work that is queued.

@@ -65,7 +65,8 @@ fn values_come_back_as_they_went_in_and_never_past_the_end() -> TestResult {
     stream.copy_out(&buffer, &mut pinned, 1_010)?;
     assert_eq!(pinned.values()?[7..1_007], values);
     pinned.values_mut()?.fill(2.5);
-    stream.copy_in(&mut pinned, &mut buffer)?;
+    stream.copy_in(&mut pinned, &mut buffer, 1_010)?;
+    assert!(stream.copy_in(&mut pinned, &mut buffer, 1_011).is_err());
     assert_eq!(download(&stream, &buffer)?, [2.5; 1_010]);
     assert!(stream.copy_out(&buffer, &mut pinned, 1_011).is_err());
     Ok(())
