@@ -69,6 +69,15 @@ enum Event {
 struct Window {
     chunks: Vec<(Place, Vec<u32>)>,
     tokens: usize,
+    /// Of `chunks`, the first ones: those that were left over once.
+    left_over: usize,
+}
+
+impl Window {
+    fn push(&mut self, place: Place, ids: Vec<u32>) {
+        self.tokens += ids.len();
+        self.chunks.push((place, ids));
+    }
 }
 
 impl<'a> Encoding<'a> {
@@ -123,15 +132,14 @@ impl<'a> Encoding<'a> {
         loop {
             let next = from_tokenize.try_recv();
             // Where there is nothing to add, what is there does not wait for more.
-            if next.is_none() && self.give_batches(&mut window, give).is_err() {
+            if next.is_none() && self.give_batches(&mut window, false, give).is_err() {
                 return; // a lane has told why
             }
             let Some(mut step) = next.or_else(|| from_tokenize.recv()) else { return };
             if let Step::Block(block) = &mut step {
                 for (chunk, ids) in std::mem::take(&mut block.chunks).into_iter().enumerate() {
                     if !block.is_encoded[chunk] {
-                        window.tokens += ids.len();
-                        window.chunks.push((Place { chunk, ..place }, ids));
+                        window.push(Place { chunk, ..place }, ids);
                     }
                 }
             }
@@ -141,7 +149,7 @@ impl<'a> Encoding<'a> {
             }
             if window.tokens >= limit {
                 let began = Instant::now();
-                if self.give_batches(&mut window, give).is_err() {
+                if self.give_batches(&mut window, true, give).is_err() {
                     return;
                 }
                 let is_soon = began.elapsed() < PLANNED_TIME;
@@ -151,16 +159,24 @@ impl<'a> Encoding<'a> {
         }
     }
 
-    /// Empties `window` into batches.
+    /// Empties `window` into batches. The last of them is seldom full: if more is to come, its chunks
+    /// stay in the window, but none of them for a second time.
     fn give_batches(
         &self,
         window: &mut Window,
+        more_is_to_come: bool,
         give: &channel::Sender<Job>,
     ) -> Result<(), channel::SendError<Job>> {
-        let Window { chunks, .. } = std::mem::take(window);
+        let Window { mut chunks, left_over, .. } = std::mem::take(window);
         let lengths: Vec<usize> = chunks.iter().map(|(_, ids)| ids.len()).collect();
         let most = self.encoder.max_sequences(self.batch_tokens);
-        for group in plan_batches(&lengths, self.batch_tokens, most) {
+        let mut groups = plan_batches(&lengths, self.batch_tokens, most);
+        let may_wait = |last: &mut Vec<usize>| last.iter().all(|&i| i >= left_over);
+        for i in groups.pop_if(|last| more_is_to_come && may_wait(last)).unwrap_or_default() {
+            window.push(chunks[i].0, std::mem::take(&mut chunks[i].1));
+        }
+        window.left_over = window.chunks.len();
+        for group in groups {
             let mut job =
                 Job { batch: PackedBatch::new(), places: Vec::with_capacity(group.len()) };
             for i in group {

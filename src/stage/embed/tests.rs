@@ -112,6 +112,20 @@ fn blocks_leave_in_order_however_long_they_take() -> Result<()> {
 }
 
 #[test]
+fn batches_are_full_where_more_is_to_come() -> Result<()> {
+    for lanes in [1, 2, 3] {
+        let encoder = FakeEncoder::new(lanes);
+        // The encoder does not wait for blocks: all of them are there.
+        let blocks = (0..41).map(|i| block(0, i, &[[0, i as u32]; 3]));
+        let expected: Vec<Passed> = (0..41).map(|i| Passed::Block(vec![i as f32; 3])).collect();
+        assert_eq!(encode(&encoder, blocks.collect())?, expected);
+        // 123 documents, two in a batch.
+        assert_eq!(encoder.calls.load(Ordering::SeqCst), 62, "{lanes} lanes");
+    }
+    Ok(())
+}
+
+#[test]
 fn batches_reach_over_the_ends_of_parts_and_shards() -> Result<()> {
     let encoder = FakeEncoder::new(2);
     let steps = vec![
