@@ -60,9 +60,6 @@ impl AlgorithmCache {
 
     /// Reads what is kept for the card `device`.
     pub(super) fn open(&mut self, device: &Device) {
-        if self.file.is_some() {
-            return;
-        }
         let mut file = File {
             card: device.info().name.clone(),
             library: device.library_version(),
@@ -75,15 +72,20 @@ impl AlgorithmCache {
         self.file = Some(file);
     }
 
+    /// The algorithm for `matmul` that is kept, if there is one that cublasLt still takes.
+    pub(super) fn kept(&self, matmul: &Matmul) -> Option<Algorithm> {
+        let entries = self.file.iter().flat_map(|file| &file.algorithms);
+        let mut entries = entries.filter(|entry| entry.is_for(matmul));
+        entries.find_map(|entry| matmul.restore(entry.words))
+    }
+
     /// The algorithm for `matmul`: the one that is kept, else the one that `search` finds.
     pub(super) fn algorithm(
         &mut self,
         matmul: &mut Matmul,
         search: impl FnOnce(&mut Matmul) -> Result<Algorithm>,
     ) -> Result<Algorithm> {
-        let entries = self.file.iter().flat_map(|file| &file.algorithms);
-        let mut entries = entries.filter(|entry| entry.is_for(matmul));
-        if let Some(algorithm) = entries.find_map(|entry| matmul.restore(entry.words)) {
+        if let Some(algorithm) = self.kept(matmul) {
             return Ok(algorithm);
         }
         let algorithm = search(matmul)?;

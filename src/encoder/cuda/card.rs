@@ -1,30 +1,41 @@
 //! A card at work: it takes batches from the queue until that is closed or the card fails.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use polysift_kernels::cuda::{Device, DeviceInfo, Result};
+use polysift_kernels::cuda::{CudaError, Device, DeviceInfo, Result};
 
 use super::algorithms::AlgorithmCache;
-use super::forward::{Plan, choose_attention, search};
+use super::forward::{Plan, choose_attention, first_choice, search};
 use super::model::{HostModel, Model};
 use super::queue::{Job, Queue};
+use super::schedule::{SLOTS, Work, run};
 use super::slot::Slot;
 use super::thread_ended;
 
-/// Batches on the card at a time: while one ends, the other fills the multiprocessors.
-const SLOTS: usize = 2;
+/// Batches of a bucket that run with the algorithms that cublasLt thinks best; with the next one the
+/// fastest are searched, for which the card does nothing else for about a second.
+const BATCHES_BEFORE_SEARCH: usize = 2;
 
-/// A card with the model and its memory. It stays in the thread that opened it.
+/// A card with the model and its memory.
 pub(super) struct Card {
     // Fields are dropped in order: the graphs of the slots before what they use.
     slots: Vec<Slot>,
     /// By number of rows.
-    plans: HashMap<usize, Plan>,
+    plans: HashMap<usize, BucketPlan>,
     /// A batch that no slot has yet.
     waiting: Option<Job>,
     model: Model,
     cache: AlgorithmCache,
     device: Device,
+}
+
+struct BucketPlan {
+    plan: Plan,
+    /// Batches that were started with it.
+    batches: usize,
+    /// Whether all its algorithms were searched, now or in an earlier process.
+    is_searched: bool,
 }
 
 impl Card {
@@ -34,7 +45,7 @@ impl Card {
         ordinal: usize,
         host: &HostModel,
         tokens: usize,
-        cache: AlgorithmCache,
+        mut cache: AlgorithmCache,
     ) -> Result<Self> {
         let device = Device::open(ordinal)?;
         let mut model = Model::copy(&device.stream()?, host)?;
@@ -42,6 +53,7 @@ impl Card {
         let mut slots = slots.collect::<Result<Vec<_>>>()?;
         let Slot { stream, arena, .. } = &mut slots[0];
         model.attention = choose_attention(stream, host.shape, arena)?;
+        cache.open(&device);
         Ok(Self { slots, plans: HashMap::new(), waiting: None, model, cache, device })
     }
 
@@ -54,33 +66,24 @@ impl Card {
     pub(super) fn serve(mut self, queue: &Queue) {
         let ordinal = self.device.ordinal();
         let _watch = Watch { queue, ordinal };
-        if let Err(error) = self.work(queue) {
+        if let Err(error) = run(&mut AtWork { card: &mut self, queue }) {
             tracing::error!(card = ordinal, "a card is lost: {error}");
             let jobs = self.slots.iter_mut().filter_map(Slot::abandon).chain(self.waiting.take());
             queue.card_failed(jobs.collect(), &error);
         }
     }
 
-    fn work(&mut self, queue: &Queue) -> Result<()> {
-        let mut next = 0;
-        loop {
-            let idle = self.slots.iter().all(|slot| !slot.is_busy());
-            self.waiting = if idle { queue.take() } else { queue.try_take() };
-            if let Some(bucket) = self.waiting.as_ref().map(|job| job.bucket) {
-                self.finish(next)?;
-                let mut plan = self.take_plan(bucket, next)?;
-                if let Some(job) = self.waiting.take() {
-                    self.slots[next].start(job, &self.model, &mut plan)?;
-                }
-                self.plans.insert(bucket, plan);
-            } else if idle {
-                return Ok(());
-            } else {
-                // Nothing to start: the older of the two is the one that is needed next.
-                self.finish(next)?;
-            }
-            next = (next + 1) % SLOTS;
+    /// Starts `job` in `slot`, which is free.
+    fn start(&mut self, slot: usize, job: Job) -> Result<()> {
+        let bucket = job.bucket;
+        self.waiting = Some(job);
+        self.plan_for(bucket, slot)?;
+        let Self { slots, plans, waiting, model, .. } = self;
+        if let (Some(planned), Some(job)) = (plans.get_mut(&bucket), waiting.take()) {
+            planned.batches += 1;
+            slots[slot].start(job, model, &mut planned.plan)?;
         }
+        Ok(())
     }
 
     fn finish(&mut self, slot: usize) -> Result<()> {
@@ -88,23 +91,79 @@ impl Card {
         self.slots[slot].finish(width)
     }
 
-    /// The plan for batches of `tokens` rows, made now if there is none; `slot` is free.
-    fn take_plan(&mut self, tokens: usize, slot: usize) -> Result<Plan> {
-        if let Some(plan) = self.plans.remove(&tokens) {
-            return Ok(plan);
-        }
+    /// Sees to a plan for the next batch of `tokens` rows; `slot` is free.
+    fn plan_for(&mut self, tokens: usize, slot: usize) -> Result<()> {
+        let planned = match self.plans.get(&tokens) {
+            None => self.first_plan(tokens)?,
+            Some(planned) if planned.is_searched || planned.batches < BATCHES_BEFORE_SEARCH => {
+                return Ok(());
+            }
+            Some(_) => self.searched_plan(tokens, slot)?,
+        };
+        self.plans.insert(tokens, planned);
+        Ok(())
+    }
+
+    /// A plan with the algorithms that are kept, and where there are none with cublasLt's choice.
+    fn first_plan(&self, tokens: usize) -> Result<BucketPlan> {
+        let mut is_searched = true;
+        let plan = Plan::new(&self.model, &self.device, tokens, |which, matmul| {
+            self.cache.kept(matmul).map_or_else(
+                || {
+                    is_searched = false;
+                    first_choice(which, matmul, &self.model)
+                },
+                Ok,
+            )
+        })?;
+        Ok(BucketPlan { plan, batches: 0, is_searched })
+    }
+
+    /// A plan with the fastest algorithms.
+    fn searched_plan(&mut self, tokens: usize, slot: usize) -> Result<BucketPlan> {
         // Timings count only while nothing else runs.
         for other in 0..SLOTS {
             self.finish(other)?;
+            self.slots[other].forget(tokens);
         }
         let Self { slots, model, cache, device, .. } = self;
         let Slot { stream, arena, .. } = &mut slots[slot];
-        cache.open(device);
         let plan = Plan::new(model, device, tokens, |which, matmul| {
             cache.algorithm(matmul, |matmul| search(which, matmul, stream, model, arena))
         })?;
         cache.save();
-        Ok(plan)
+        Ok(BucketPlan { plan, batches: 0, is_searched: true })
+    }
+}
+
+/// A card with the queue that it serves.
+struct AtWork<'a> {
+    card: &'a mut Card,
+    queue: &'a Queue,
+}
+
+impl Work for AtWork<'_> {
+    type Job = Job;
+    type Error = CudaError;
+
+    fn take(&mut self) -> Option<Job> {
+        self.queue.take()
+    }
+
+    fn take_within(&mut self, limit: Duration) -> Option<Job> {
+        self.queue.take_within(limit)
+    }
+
+    fn start(&mut self, slot: usize, job: Job) -> Result<()> {
+        self.card.start(slot, job)
+    }
+
+    fn is_done(&self, slot: usize) -> Result<bool> {
+        self.card.slots[slot].is_done()
+    }
+
+    fn finish(&mut self, slot: usize) -> Result<()> {
+        self.card.finish(slot)
     }
 }
 

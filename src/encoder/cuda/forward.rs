@@ -7,7 +7,7 @@ use polysift_kernels::cuda::{
     max_sequences, pool,
 };
 
-use super::model::{Model, Shape};
+use super::model::{Layer, Model, Shape};
 use crate::config::{Gelu, Pooling};
 
 /// Memory for the states of `T` tokens.
@@ -50,6 +50,18 @@ pub(super) enum Product {
     AttentionOutput,
     Intermediate,
     Output,
+}
+
+impl Product {
+    /// The weights that it is with.
+    fn weights(self, layer: &Layer) -> &Linear {
+        match self {
+            Self::QueryKeyValue => &layer.query_key_value,
+            Self::AttentionOutput => &layer.attention_output,
+            Self::Intermediate => &layer.intermediate,
+            Self::Output => &layer.output,
+        }
+    }
 }
 
 pub(super) const PRODUCTS: [Product; 4] =
@@ -100,6 +112,15 @@ impl Plan {
     }
 }
 
+/// The algorithm that cublasLt expects to be the fastest for a product.
+pub(super) fn first_choice(
+    which: Product,
+    matmul: &mut Matmul,
+    model: &Model,
+) -> Result<Algorithm> {
+    Ok(matmul.candidates(which.weights(&model.layers[0]), 1)?[0])
+}
+
 /// Finds the fastest algorithm of a product, with the weights of the first layer. Overwrites `arena`.
 pub(super) fn search(
     which: Product,
@@ -108,15 +129,14 @@ pub(super) fn search(
     model: &Model,
     arena: &mut Arena,
 ) -> Result<Algorithm> {
-    let layer = &model.layers[0];
     let Arena { hidden, query_key_value, context, update, intermediate, workspace, .. } = arena;
-    let (linear, x, y) = match which {
-        Product::QueryKeyValue => (&layer.query_key_value, hidden, query_key_value),
-        Product::AttentionOutput => (&layer.attention_output, context, update),
-        Product::Intermediate => (&layer.intermediate, hidden, intermediate),
-        Product::Output => (&layer.output, intermediate, update),
+    let (x, y) = match which {
+        Product::QueryKeyValue => (hidden, query_key_value),
+        Product::AttentionOutput => (context, update),
+        Product::Intermediate => (hidden, intermediate),
+        Product::Output => (intermediate, update),
     };
-    matmul.search(stream, linear, x, y, workspace)
+    matmul.search(stream, which.weights(&model.layers[0]), x, y, workspace)
 }
 
 /// Finds the kernel for attention. Overwrites `arena`.

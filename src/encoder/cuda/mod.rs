@@ -8,8 +8,8 @@
 //!
 //! A batch is computed with a fixed number of rows, the smallest of
 //! [`polysift_kernels::cuda::BUCKETS`] that holds it, so that the forward pass can be recorded once
-//! and launched as a whole. A slot's result is waited for when the slot is needed again, or when
-//! there is nothing else to do.
+//! and launched as a whole. Its first batches run with what cublasLt thinks best; the third begins
+//! with a search for the fastest algorithms, which are kept for later runs.
 //!
 //! Invariants: a result is that of the batch that was asked for, whichever card computed it; a batch
 //! whose card fails is computed by another one, and after two failures is an error.
@@ -19,6 +19,7 @@ mod card;
 mod forward;
 mod model;
 mod queue;
+mod schedule;
 mod slot;
 
 use std::sync::Arc;
@@ -43,8 +44,8 @@ use crate::progress::Stop;
 /// evenly, and the states of a base-sized model stay in the second-level cache of an H200.
 const DEFAULT_BATCH_TOKENS: usize = 16_896;
 
-/// Callers per card: two batches on the card and one that waits for it.
-const LANES_PER_CARD: usize = 3;
+/// Callers per card: two batches on the card, one that waits for it, and a caller who is on his way.
+const LANES_PER_CARD: usize = 4;
 
 /// See the module.
 pub struct CudaEncoder {

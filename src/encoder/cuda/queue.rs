@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use polysift_kernels::cuda::CudaError;
@@ -92,9 +93,12 @@ impl Queue {
         }
     }
 
-    /// The next job, if there is one.
-    pub(super) fn try_take(&self) -> Option<Job> {
-        self.lock().jobs.pop_front()
+    /// The next job, if one comes within `limit`.
+    pub(super) fn take_within(&self, limit: Duration) -> Option<Job> {
+        let is_empty = |state: &mut State| state.jobs.is_empty();
+        let waited = self.changed.wait_timeout_while(self.lock(), limit, is_empty);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.jobs.pop_front()
     }
 
     /// No jobs will come any more.
@@ -156,7 +160,23 @@ mod tests {
         queue.close();
         let taken = std::iter::from_fn(|| queue.take());
         assert!(taken.map(|job| job.batch.num_tokens()).eq(1..4));
-        assert!(queue.try_take().is_none());
+        assert!(queue.take_within(Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn a_job_is_waited_for_as_long_as_is_said() {
+        let queue = Queue::new(1);
+        let start = std::time::Instant::now();
+        assert!(queue.take_within(Duration::from_millis(20)).is_none());
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                queue.put(job(1).0);
+            });
+            assert!(queue.take_within(Duration::from_secs(60)).is_some());
+        });
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
 
     #[test]
@@ -166,7 +186,7 @@ mod tests {
             queue.put(job(tokens).0);
         }
         queue.card_failed(vec![job(1).0, job(2).0], &failure(0));
-        let taken = std::iter::from_fn(|| queue.try_take());
+        let taken = std::iter::from_fn(|| queue.take_within(Duration::ZERO));
         assert!(taken.map(|job| job.batch.num_tokens()).eq(1..5));
     }
 
@@ -175,12 +195,12 @@ mod tests {
         let queue = Queue::new(3);
         let ((bad, result), (good, other)) = (job(1), job(2));
         queue.card_failed(vec![bad], &failure(0));
-        let bad = queue.try_take().into_iter().collect();
+        let bad = queue.take_within(Duration::ZERO).into_iter().collect();
         queue.put(good);
         queue.card_failed(bad, &failure(1));
         assert_eq!(result.try_recv(), Ok(Err(failure(1))));
         assert!(other.try_recv().is_err());
-        assert_eq!(queue.try_take().map(|job| job.batch.num_tokens()), Some(2));
+        assert_eq!(queue.take_within(Duration::ZERO).map(|job| job.batch.num_tokens()), Some(2));
     }
 
     #[test]

@@ -39,9 +39,17 @@ impl Slot {
         })
     }
 
-    /// Whether a batch is under way.
-    pub(super) fn is_busy(&self) -> bool {
-        self.job.is_some()
+    /// Whether no batch is under way, or the one that was is done.
+    pub(super) fn is_done(&self) -> Result<bool> {
+        Ok(self.job.is_none() || self.result.is_ready()?)
+    }
+
+    /// Forgets the graph for batches of `tokens` rows, as there is a better plan; the slot must not
+    /// be busy.
+    pub(super) fn forget(&mut self, tokens: usize) {
+        if let Some(bucket) = self.buckets.get_mut(&tokens) {
+            bucket.graph = None;
+        }
     }
 
     /// The batch that is under way, taken back.
