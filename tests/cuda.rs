@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use polysift::Error;
 use polysift::batch::PackedBatch;
 use polysift::config::{DeviceChoice, Dtype, EncoderConfig, Gelu, Pooling};
-use polysift::encoder::{CudaEncoder, Encoder, HubSettings, load, resolve};
+use polysift::encoder::{CudaEncoder, Encoder, HubSettings, load, open_cards, resolve};
 use polysift::progress::Stop;
 use polysift_kernels::cuda::{CudaError, DeviceInfo, devices};
 
@@ -68,7 +68,7 @@ fn open(
     ordinals: &[usize],
 ) -> Result<CudaEncoder, Error> {
     let files = resolve(&config(model, pooling), &offline())?;
-    CudaEncoder::load(&files, pooling, gelu, ordinals, Some(1_056))
+    CudaEncoder::load(&files, pooling, gelu, &open_cards(ordinals)?, Some(1_056))
 }
 
 /// Chunks of mixed lengths: `n` of them, the lengths walking through 1 to `longest`.

@@ -12,7 +12,7 @@ const GIB: f64 = 1_073_741_824.0;
 /// Prints every card, whether it can be used or not.
 pub(crate) fn devices(as_json: bool) {
     let found = cards();
-    let usable = found.as_ref().map_err(Clone::clone).and_then(|cards| usable(cards, &[]));
+    let usable = found.as_ref().map_err(Clone::clone).and_then(|cards| usable(cards));
     let (ordinals, problem) = match usable {
         Ok(ordinals) => (ordinals, None),
         Err(cause) => (Vec::new(), Some(cause.to_string())),
@@ -51,7 +51,7 @@ fn describe(card: &Card) -> Value {
         "device": format!("cuda:{}", card.info.ordinal),
         "name": card.info.name,
         "compute_capability": capability(card),
-        "free_bytes": card.info.free_bytes,
+        "free_bytes": card.free_bytes,
         "total_bytes": card.info.total_bytes,
         "usable": card.problem.is_none(),
         "problem": card.problem.as_ref().map(ToString::to_string),
@@ -64,7 +64,7 @@ fn row(card: &Card) -> Vec<String> {
         format!("cuda:{}", card.info.ordinal),
         card.info.name.clone(),
         capability(card),
-        gib(card.info.free_bytes),
+        card.free_bytes.map_or("-".to_owned(), gib),
         gib(card.info.total_bytes),
         card.problem.as_ref().map_or("yes".to_owned(), ToString::to_string),
     ]

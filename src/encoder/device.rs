@@ -8,6 +8,7 @@ use std::sync::Once;
 
 use polysift_kernels::cuda::{CudaError, Device, DeviceInfo, devices};
 use polysift_kernels::{Arithmetic, Isa};
+use rayon::prelude::*;
 
 use super::cpu::CpuEncoder;
 use super::cuda::CudaEncoder;
@@ -62,38 +63,68 @@ impl fmt::Display for Placement {
 pub struct Card {
     /// What the driver says of it.
     pub info: DeviceInfo,
+    /// Memory that nobody uses now; `None` where the card cannot be used.
+    pub free_bytes: Option<u64>,
     /// Why it cannot be used; `None` where it can, for a model that fits it.
     pub problem: Option<CudaError>,
 }
 
-/// All cards of this machine.
+/// All cards of this machine. Each is opened for a moment to find out what can be used.
 ///
 /// # Errors
 /// As [`devices`].
 pub fn cards() -> Result<Vec<Card>, CudaError> {
-    let card = |info: DeviceInfo| Card { problem: Device::open(info.ordinal).err(), info };
-    Ok(devices()?.into_iter().map(card).collect())
+    let card = |info: DeviceInfo| {
+        let free_bytes = Device::open(info.ordinal).and_then(|device| device.free_bytes());
+        Card { info, problem: free_bytes.clone().err(), free_bytes: free_bytes.ok() }
+    };
+    Ok(devices()?.into_par_iter().map(card).collect())
 }
 
-/// The numbers of the usable ones among `cards`, or of those that are `wanted`, if there are such.
+/// The numbers of the usable ones among `cards`.
+///
+/// # Errors
+/// The first reason why there is none.
+pub fn usable(cards: &[Card]) -> Result<Vec<usize>, CudaError> {
+    good_ones(cards.iter().map(|card| card.problem.clone().map_or(Ok(card.info.ordinal), Err)))
+}
+
+/// Opens the cards that are `wanted` and no other, or all that can be used if none is named.
 ///
 /// # Errors
 /// The first reason why there is none, or why one that is wanted cannot be used.
-pub fn usable(cards: &[Card], wanted: &[usize]) -> Result<Vec<usize>, CudaError> {
-    if wanted.is_empty() {
-        let (good, bad): (Vec<_>, Vec<_>) = cards.iter().partition(|card| card.problem.is_none());
-        if good.is_empty() {
-            let problem = bad.into_iter().find_map(|card| card.problem.clone());
-            return Err(problem.unwrap_or(CudaError::NoDevice { ordinal: 0, count: 0 }));
+pub fn open_cards(wanted: &[usize]) -> Result<Vec<Device>, CudaError> {
+    let count = if wanted.is_empty() { devices()?.len() } else { 0 };
+    open_with(count, wanted, Device::open)
+}
+
+/// [`open_cards`] of the first `count` numbers, with any way to `open`. It takes a second a card, so
+/// all are opened at once.
+fn open_with<T: Send>(
+    count: usize,
+    wanted: &[usize],
+    open: impl Fn(usize) -> Result<T, CudaError> + Sync + Send,
+) -> Result<Vec<T>, CudaError> {
+    let ordinals = if wanted.is_empty() { (0..count).collect() } else { wanted.to_vec() };
+    let opened: Vec<_> = ordinals.into_par_iter().map(open).collect();
+    if wanted.is_empty() { good_ones(opened) } else { opened.into_iter().collect() }
+}
+
+/// What is good among `outcomes`, else why the first one is not.
+fn good_ones<T>(
+    outcomes: impl IntoIterator<Item = Result<T, CudaError>>,
+) -> Result<Vec<T>, CudaError> {
+    let (mut good, mut problem) = (Vec::new(), None);
+    for outcome in outcomes {
+        match outcome {
+            Ok(value) => good.push(value),
+            Err(error) => problem = problem.or(Some(error)),
         }
-        return Ok(good.iter().map(|card| card.info.ordinal).collect());
     }
-    let check = |&ordinal: &usize| {
-        let card = cards.iter().find(|card| card.info.ordinal == ordinal);
-        let card = card.ok_or(CudaError::NoDevice { ordinal, count: cards.len() })?;
-        card.problem.clone().map_or(Ok(ordinal), Err)
-    };
-    wanted.iter().map(check).collect()
+    if good.is_empty() {
+        return Err(problem.unwrap_or(CudaError::NoDevice { ordinal: 0, count: 0 }));
+    }
+    Ok(good)
 }
 
 /// The cards on which heads score: those that `choice` names. None for `auto`: scoring waits for
@@ -103,8 +134,7 @@ pub fn usable(cards: &[Card], wanted: &[usize]) -> Result<Vec<usize>, CudaError>
 /// [`Error::Device`] if one of them cannot be used.
 pub(crate) fn scoring_cards(choice: &DeviceChoice) -> Result<Vec<Device>> {
     let DeviceChoice::Cuda(wanted) = choice else { return Ok(Vec::new()) };
-    let ordinals = usable(&cards()?, wanted)?;
-    Ok(ordinals.into_iter().map(Device::open).collect::<Result<_, _>>()?)
+    Ok(open_cards(wanted)?)
 }
 
 /// An encoder with the place where it computes.
@@ -123,16 +153,16 @@ pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed>
         DeviceChoice::Cuda(wanted) => wanted.as_slice(),
         DeviceChoice::Auto | DeviceChoice::Cpu => &[],
     };
-    let ordinals = cards().and_then(|cards| usable(&cards, wanted)).map_err(Error::from);
-    let on_cards = |ordinals: &[usize]| -> Result<Placed> {
+    let cards = open_cards(wanted).map_err(Error::from);
+    let on_cards = |cards: &[Device]| -> Result<Placed> {
         let EncoderConfig { pooling, gelu, batch_tokens, .. } = *config;
-        let encoder = CudaEncoder::load(files, pooling, gelu, ordinals, batch_tokens)?;
-        Ok((Box::new(encoder), Placement::Cuda(ordinals.to_vec())))
+        let encoder = CudaEncoder::load(files, pooling, gelu, cards, batch_tokens)?;
+        Ok((Box::new(encoder), Placement::Cuda(cards.iter().map(Device::ordinal).collect())))
     };
     if config.needs_card() {
-        return on_cards(&ordinals?);
+        return on_cards(&cards?);
     }
-    match ordinals.and_then(|ordinals| where_it_fits(ordinals, on_cards)) {
+    match cards.and_then(|cards| where_it_fits(cards, Device::ordinal, on_cards)) {
         Ok(placed) => {
             say(&placed.1, None);
             Ok(placed)
@@ -161,18 +191,22 @@ fn on_this_cpu(dtype: Dtype) -> Dtype {
     }
 }
 
-/// Loads onto those of the cards `ordinals` whose memory suffices.
-fn where_it_fits<T>(mut ordinals: Vec<usize>, load: impl Fn(&[usize]) -> Result<T>) -> Result<T> {
+/// Loads onto those of `cards` whose memory suffices.
+fn where_it_fits<C, T>(
+    mut cards: Vec<C>,
+    ordinal_of: impl Fn(&C) -> usize,
+    load: impl Fn(&[C]) -> Result<T>,
+) -> Result<T> {
     loop {
-        match load(&ordinals) {
+        match load(&cards) {
             Err(Error::Device(CudaError::OutOfMemory { ordinal, needed_bytes, purpose }))
-                if ordinals.len() > 1 && ordinals.contains(&ordinal) =>
+                if cards.len() > 1 && cards.iter().any(|card| ordinal_of(card) == ordinal) =>
             {
                 tracing::warn!(
                     "cuda:{ordinal} is left out: its memory does not suffice ({needed_bytes} bytes \
                      for {purpose})"
                 );
-                ordinals.retain(|&other| other != ordinal);
+                cards.retain(|card| ordinal_of(card) != ordinal);
             }
             outcome => return outcome,
         }
@@ -201,40 +235,45 @@ fn say(placement: &Placement, cause: Option<&CudaError>) {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::sync::{Mutex, PoisonError};
 
     use super::*;
-
-    fn card(ordinal: usize, problem: Option<CudaError>) -> Card {
-        let info = DeviceInfo {
-            ordinal,
-            name: "a card".into(),
-            compute_capability: (9, 0),
-            multiprocessors: 1,
-            total_bytes: 1,
-            free_bytes: 1,
-        };
-        Card { info, problem }
-    }
 
     fn too_old(ordinal: usize) -> CudaError {
         let name = "a card".into();
         CudaError::DeviceTooOld { ordinal, name, compute_capability: (7, 5) }
     }
 
-    #[test]
-    fn without_numbers_all_usable_cards_are_taken() {
-        let cards = [card(0, None), card(1, Some(too_old(1))), card(2, None)];
-        assert_eq!(usable(&cards, &[]), Ok(vec![0, 2]));
-        assert_eq!(usable(&cards[1..2], &[]), Err(too_old(1)));
-        assert_eq!(usable(&[], &[]), Err(CudaError::NoDevice { ordinal: 0, count: 0 }));
+    /// What opening gives where the second of three cards is too old, and the cards that were
+    /// opened for it.
+    fn open(count: usize, wanted: &[usize]) -> (Result<Vec<usize>, CudaError>, Vec<usize>) {
+        let tried = Mutex::new(Vec::new());
+        let opened = open_with(count, wanted, |ordinal| {
+            tried.lock().unwrap_or_else(PoisonError::into_inner).push(ordinal);
+            match ordinal {
+                1 => Err(too_old(1)),
+                3.. => Err(CudaError::NoDevice { ordinal, count: 3 }),
+                good => Ok(good),
+            }
+        });
+        let mut tried = tried.into_inner().unwrap_or_else(PoisonError::into_inner);
+        tried.sort_unstable();
+        (opened, tried)
     }
 
     #[test]
-    fn a_card_that_is_named_is_used_or_an_error() {
-        let cards = [card(0, None), card(1, Some(too_old(1))), card(2, None)];
-        assert_eq!(usable(&cards, &[2, 0]), Ok(vec![2, 0]));
-        assert_eq!(usable(&cards, &[0, 1]), Err(too_old(1)));
-        assert_eq!(usable(&cards, &[3]), Err(CudaError::NoDevice { ordinal: 3, count: 3 }));
+    fn without_numbers_all_usable_cards_are_taken() {
+        assert_eq!(open(3, &[]), (Ok(vec![0, 2]), vec![0, 1, 2]));
+        assert_eq!(open(0, &[]).0, Err(CudaError::NoDevice { ordinal: 0, count: 0 }));
+        let none = open_with(2, &[], |ordinal| Err::<usize, _>(too_old(ordinal)));
+        assert_eq!(none, Err(too_old(0)));
+    }
+
+    #[test]
+    fn a_card_that_is_named_is_used_or_an_error_and_no_other_is_opened() {
+        assert_eq!(open(3, &[2, 0]), (Ok(vec![2, 0]), vec![0, 2]));
+        assert_eq!(open(3, &[0, 1]).0, Err(too_old(1)));
+        assert_eq!(open(3, &[3]).0, Err(CudaError::NoDevice { ordinal: 3, count: 3 }));
     }
 
     #[test]
@@ -250,10 +289,10 @@ mod tests {
                 }
             }
         };
-        let fits = where_it_fits(vec![0, 1, 2], |ordinals| load(&[0, 2], ordinals));
+        let fits = where_it_fits(vec![0, 1, 2], |&card| card, |ordinals| load(&[0, 2], ordinals));
         assert!(fits.is_ok_and(|ordinals| ordinals == [1]));
         assert_eq!(tried.take(), [vec![0, 1, 2], vec![1, 2], vec![1]]);
-        let none = where_it_fits(vec![0, 1], |ordinals| load(&[0, 1], ordinals));
+        let none = where_it_fits(vec![0, 1], |&card| card, |ordinals| load(&[0, 1], ordinals));
         assert!(matches!(none, Err(Error::Device(CudaError::OutOfMemory { ordinal: 1, .. }))));
     }
 

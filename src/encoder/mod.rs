@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use cuda::CudaEncoder;
 pub(crate) use device::scoring_cards;
-pub use device::{Card, Placement, cards, usable};
+pub use device::{Card, Placement, cards, open_cards, usable};
 pub use files::{ModelFiles, resolve};
 pub use texts::EmbeddedTexts;
 

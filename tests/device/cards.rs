@@ -12,7 +12,7 @@ use crate::util::{TestResult, Workspace, polysift, read_parquet};
 /// Whether there is a card to test with; says so if not.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn is_there_a_card() -> Result<bool, Box<dyn std::error::Error>> {
-    let Err(cause) = cards().and_then(|cards| usable(&cards, &[])) else { return Ok(true) };
+    let Err(cause) = cards().and_then(|cards| usable(&cards)) else { return Ok(true) };
     if std::env::var("POLYSIFT_REQUIRE_CUDA").is_ok_and(|value| value == "1") {
         return Err(cause.into());
     }
@@ -123,5 +123,31 @@ fn cards_are_listed_and_a_plan_for_them_is_rough() -> TestResult {
         .assert()
         .code(69)
         .stderr(contains("no card cuda:99"));
+    Ok(())
+}
+
+#[test]
+fn a_card_is_opened_once_and_only_where_it_is_wanted() -> TestResult {
+    if !is_there_a_card()? || !cards()?[0].info.name.starts_with("Simulated") {
+        return Ok(());
+    }
+    let work = Workspace::new()?;
+    let embed = |device: &str| {
+        let mut command = work.command("embed", &device.replace([':', ','], "-"));
+        command.args(["--device", device]);
+        command
+    };
+    let mut devices = polysift();
+    devices.arg("devices");
+    for (mut command, expected) in
+        [(embed("cuda:1"), [0, 1, 0]), (embed("cuda:2,0"), [1, 0, 1]), (devices, [1, 1, 1])]
+    {
+        command.envs([("POLYSIFT_SIM_DEVICES", "3"), ("POLYSIFT_SIM_LOG_CONTEXTS", "1")]);
+        let output = command.output()?;
+        let log = String::from_utf8(output.stderr)?;
+        assert!(output.status.success(), "{log}");
+        let contexts = [0, 1, 2].map(|card| log.matches(&format!("{card}: new context")).count());
+        assert_eq!(contexts, expected, "{command:?}: {log}");
+    }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The driver itself: whether it is there, how old it is, which cards it knows.
 
-use cudarc::driver::{CudaContext, DriverError, result, sys};
+use cudarc::driver::{DriverError, result, sys};
 
 use super::error::{CudaError, Result};
 
@@ -20,8 +20,6 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Memory of the card.
     pub total_bytes: u64,
-    /// Memory that nobody used when the card was asked; 0 if the card cannot be used now.
-    pub free_bytes: u64,
 }
 
 /// All cards, whether polysift can use them or not, in the driver's order.
@@ -75,7 +73,8 @@ fn is_present() -> bool {
     true
 }
 
-/// Describes card `ordinal`; the driver must be started.
+/// Describes card `ordinal`; the driver must be started. Makes no context, which would take the card
+/// about a second and memory: so nothing is said of what changes, such as the memory that is free.
 pub(super) fn describe(ordinal: usize) -> Result<DeviceInfo> {
     use sys::CUdevice_attribute as Attribute;
     let failed = CudaError::driver(ordinal, "asking for the card's properties");
@@ -87,7 +86,6 @@ pub(super) fn describe(ordinal: usize) -> Result<DeviceInfo> {
     };
     // SAFETY: as above.
     let total_bytes = unsafe { result::device::total_mem(device) }.map_err(failed)? as u64;
-    let free = CudaContext::new(ordinal).and_then(|context| context.mem_get_info());
     Ok(DeviceInfo {
         ordinal,
         name: result::device::get_name(device).map_err(failed)?,
@@ -97,6 +95,5 @@ pub(super) fn describe(ordinal: usize) -> Result<DeviceInfo> {
         ),
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         total_bytes,
-        free_bytes: free.map_or(0, |(free, _)| free as u64),
     })
 }

@@ -39,15 +39,14 @@ struct BucketPlan {
 }
 
 impl Card {
-    /// Opens card `ordinal`, copies the model there and takes all memory that batches of up to
-    /// `tokens` rows need.
-    pub(super) fn open(
-        ordinal: usize,
+    /// Copies the model to `device` and takes all memory there that batches of up to `tokens` rows
+    /// need.
+    pub(super) fn new(
+        device: Device,
         host: &HostModel,
         tokens: usize,
         mut cache: AlgorithmCache,
     ) -> Result<Self> {
-        let device = Device::open(ordinal)?;
         let mut model = Model::copy(&device.stream()?, host)?;
         let slots = (0..SLOTS).map(|_| Slot::new(&device, host.shape, tokens));
         let mut slots = slots.collect::<Result<Vec<_>>>()?;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use polysift_kernels::cuda::{
-    BUCKETS, CudaError, DeviceInfo, HEAD_SIZES, MAX_WIDTH, bucket_for, max_sequences,
+    BUCKETS, CudaError, Device, DeviceInfo, HEAD_SIZES, MAX_WIDTH, bucket_for, max_sequences,
 };
 
 use self::algorithms::AlgorithmCache;
@@ -59,22 +59,25 @@ pub struct CudaEncoder {
 }
 
 impl CudaEncoder {
-    /// Loads the model onto the cards `ordinals`, at least one; `batch_tokens` is the most tokens
-    /// of a batch, if the settings say.
+    /// Loads the model onto `devices`, at least one; `batch_tokens` is the most tokens of a batch,
+    /// if the settings say.
     ///
     /// # Errors
     /// [`Error::Model`] if a weight is missing, of another shape or not of a known type;
-    /// [`Error::Device`] if a card cannot be used, has not enough memory, or does not cover the
-    /// model's shape.
+    /// [`Error::Device`] if a card fails, has not enough memory, or does not cover the model's
+    /// shape.
     pub fn load(
         files: &ModelFiles,
         pooling: Pooling,
         gelu: Gelu,
-        ordinals: &[usize],
+        devices: &[Device],
         batch_tokens: Option<usize>,
     ) -> Result<Self> {
         let config = &files.architecture;
-        check_shape(config, ordinals)?;
+        if devices.is_empty() {
+            return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
+        }
+        check_shape(config)?;
         let batch_tokens = batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
         let most = BUCKETS[BUCKETS.len() - 1];
         if batch_tokens > most {
@@ -85,27 +88,28 @@ impl CudaEncoder {
         let (model, num_parameters) = HostModel::load(files, pooling, gelu)?;
         let mut this = Self {
             info: files.info(num_parameters, String::new()),
-            queue: Arc::new(Queue::new(ordinals.len())),
+            queue: Arc::new(Queue::new(devices.len())),
             threads: Vec::new(),
-            num_cards: ordinals.len(),
+            num_cards: devices.len(),
             batch_tokens,
             largest,
         };
-        let infos = this.start(ordinals, &Arc::new(model))?;
+        let infos = this.start(devices, &Arc::new(model))?;
         this.info.device = describe(&infos);
         Ok(this)
     }
 
     /// Starts a thread for each card, and waits until all of them are ready.
-    fn start(&mut self, ordinals: &[usize], model: &Arc<HostModel>) -> Result<Vec<DeviceInfo>> {
+    fn start(&mut self, devices: &[Device], model: &Arc<HostModel>) -> Result<Vec<DeviceInfo>> {
         let mut starting = Vec::new();
-        for &ordinal in ordinals {
+        for device in devices {
+            let (ordinal, device) = (device.ordinal(), device.clone());
             let (send, ready) = crossbeam_channel::bounded(1);
             let (model, queue, largest) =
                 (Arc::clone(model), Arc::clone(&self.queue), self.largest);
             let work = move || {
                 let cache = AlgorithmCache::from_env(|name| std::env::var(name).ok());
-                match Card::open(ordinal, &model, largest, cache) {
+                match Card::new(device, &model, largest, cache) {
                     Ok(card) => {
                         drop(model);
                         let _ = send.send(Ok(card.info().clone()));
@@ -186,12 +190,9 @@ impl Encoder for CudaEncoder {
 }
 
 /// Whether there are kernels for the model.
-fn check_shape(config: &Architecture, ordinals: &[usize]) -> Result<()> {
+fn check_shape(config: &Architecture) -> Result<()> {
     let (width, inner) = (config.hidden_size, config.intermediate_size);
     let head = width / config.num_attention_heads;
-    if ordinals.is_empty() {
-        return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
-    }
     if !HEAD_SIZES.contains(&head) {
         return Err(unsupported(format!("heads of {head} values; {HEAD_SIZES:?} are")));
     }
