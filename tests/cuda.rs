@@ -67,8 +67,19 @@ fn open(
     gelu: Gelu,
     ordinals: &[usize],
 ) -> Result<CudaEncoder, Error> {
-    let files = resolve(&config(model, pooling), &offline())?;
-    CudaEncoder::load(&files, pooling, gelu, &open_cards(ordinals)?, Some(1_056))
+    open_in(model, pooling, gelu, Dtype::Bf16, ordinals)
+}
+
+fn open_in(
+    model: &str,
+    pooling: Pooling,
+    gelu: Gelu,
+    dtype: Dtype,
+    ordinals: &[usize],
+) -> Result<CudaEncoder, Error> {
+    let batch_tokens = Some(1_056);
+    let settings = EncoderConfig { gelu, dtype, batch_tokens, ..config(model, pooling) };
+    CudaEncoder::load(&resolve(&settings, &offline())?, &settings, &open_cards(ordinals)?)
 }
 
 /// Chunks of mixed lengths: `n` of them, the lengths walking through 1 to `longest`.
@@ -189,6 +200,32 @@ fn a_card_computes_the_embeddings_of_the_cpu() -> Result<()> {
                 .with_context(|| format!("{model}, {pooling:?}"))?;
             eprintln!("{pooling:?}: worst, mean, cosine {figures:?}");
         }
+    }
+    Ok(())
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "how far off is worth knowing")]
+fn a_card_computes_in_fp8_what_rounding_to_it_allows() -> Result<()> {
+    let Some(cards) = cards()? else { return Ok(()) };
+    let widths = golden("head64-f16").display().to_string();
+    for (model, longest, count) in [(widths, 130, 60), (MINI.into(), 512, 24)] {
+        let opened = open_in(&model, Pooling::Mean, Gelu::Erf, Dtype::Fp8, &[0]);
+        if cards[0].compute_capability != (9, 0) {
+            ensure!(matches!(opened, Err(Error::Device(CudaError::Unsupported { .. }))));
+            return Ok(());
+        }
+        let cpu = load(&config(&model, Pooling::Mean), &offline())?.encoder;
+        let (card, width) = (opened?, cpu.info().hidden_size);
+        let chunks = chunks(count, longest, cpu.info().vocab_size);
+        let expected = embed(cpu.as_ref(), &chunks)?;
+        let all = distances(&embed(&card, &chunks)?, &expected, width);
+        let worst = all.iter().map(|&(d, _)| d).fold(0.0, f64::max);
+        let mean = all.iter().map(|&(d, _)| d).sum::<f64>() / all.len() as f64;
+        eprintln!("{model}: worst {worst:e}, mean {mean:e}");
+        // e4m3 has 4 significant bits where bf16 has 8, and so 16 times its roundings. They are no less
+        // than a bf16 encoder's: something is computed in fp8.
+        ensure!(worst <= 16.0 * WORST && mean <= 16.0 * MEAN && mean > MEAN, "{worst:e}, {mean:e}");
     }
     Ok(())
 }
@@ -333,7 +370,7 @@ fn several_cards_compute_what_one_does_and_the_failure_of_a_card_costs_no_result
         embedded_with(cards, &[&common, settings].concat())
     };
     run("0", &[])?;
-    let kept = || std::fs::read_dir(directory.path().join("polysift/cublaslt"));
+    let kept = || std::fs::read_dir(directory.path().join("polysift/matmul"));
     ensure!(kept()?.count() == 1, "the algorithms are kept");
     let one = run("0", &[])?;
     ensure!(one.len() == 2 && one[0] == format!("device: cuda:0 ({})", cards[0].name), "{one:?}");
@@ -392,7 +429,7 @@ fn algorithms_are_searched_with_the_third_batch_of_a_size() -> Result<()> {
         let output = command.env("XDG_CACHE_HOME", directory.path()).output()?;
         let said = String::from_utf8(output.stdout)?;
         ensure!(said.contains(&format!("card encoded {batches}")), "{said}");
-        let is_kept = directory.path().join("polysift/cublaslt").exists();
+        let is_kept = directory.path().join("polysift/matmul").exists();
         ensure!(is_kept == is_searched, "{batches} batches");
     }
     Ok(())

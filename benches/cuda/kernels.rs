@@ -9,9 +9,10 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
-    AttentionKernel, Buffer, Device, Embedding, Limits, Linear, Matmul, MatmulEpilogue, Norm,
-    Operands, Quantised, Staged, Stream, WORKSPACE_BYTES, add_layer_norm, attention,
-    embed_layer_norm, gelu, layer_norm, layer_norm_e4m3, max_sequences, pool, quantise_rows,
+    AttentionKernel, Buffer, Device, Embedding, Limits, Linear, Matmul, MatmulDtype,
+    MatmulEpilogue, MatmulKernel, MatmulShape, Norm, Operands, Quantised, Rows, Staged, Stream,
+    WORKSPACE_BYTES, attention, embed_layer_norm, gelu, layer_norm, layer_norm_fp8, max_sequences,
+    pool, quantise_rows,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -43,6 +44,9 @@ pub(crate) struct Options {
 struct Timing {
     batch_tokens: usize,
     kernel: &'static str,
+    /// What computes it, where there is a choice; the fastest comes first.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    by: String,
     /// How often it runs in a forward pass.
     times: usize,
     microseconds: f64,
@@ -61,10 +65,20 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
     let device = Device::open(ordinal(&common.device)?)?;
     let bench = Bench { stream: device.stream()?, repetitions: common.repetitions };
     let n = options.matrix;
-    let (seconds, _) = bench.matmul(n, n, n, MatmulEpilogue::Bias)?;
-    let matrix_tflops = 2.0 * (n as f64).powi(3) / seconds / 1e12;
+    let shape = MatmulShape {
+        tokens: n,
+        outputs: n,
+        inputs: n,
+        epilogue: MatmulEpilogue::Bias,
+        dtype: MatmulDtype::Bf16,
+    };
+    let (products, operations) = bench.matmul(shape)?;
+    let matrix_tflops = operations / products[0].1 / 1e12;
     let predicted = if n == 8192 { MATRIX_TFLOPS } else { "" };
-    line(&format!("matrix product of {n}³: {matrix_tflops:.1} TFLOP/s{predicted}"))?;
+    for (by, seconds) in &products {
+        let tflops = operations / seconds / 1e12;
+        line(&format!("matrix product of {n}³, {by}: {tflops:.1} TFLOP/s{predicted}"))?;
+    }
     let mut timings = Vec::new();
     for &tokens in &options.batch_tokens {
         for mut timing in bench.forward(&sizes, tokens)? {
@@ -101,6 +115,7 @@ impl Timing {
         Self {
             batch_tokens,
             kernel,
+            by: String::new(),
             times,
             microseconds: seconds * 1e6,
             nanoseconds_per_token: seconds * 1e9 * times as f64 / batch_tokens as f64,
@@ -118,8 +133,8 @@ impl Timing {
             None => (self.kernel.to_owned(), String::new()),
         };
         format!(
-            "{:>6} {name:<28} {predicted:>22} {:>9.1} us measured {:>7.2} ns/token{rate}",
-            self.batch_tokens, self.microseconds, self.nanoseconds_per_token
+            "{:>6} {name:<28} {:<10} {predicted:>22} {:>9.1} us measured {:>7.2} ns/token{rate}",
+            self.batch_tokens, self.by, self.microseconds, self.nanoseconds_per_token
         )
     }
 }
@@ -158,25 +173,50 @@ impl Bench {
         Ok(median(&seconds[1..]))
     }
 
-    /// Time of a matrix product with the fastest algorithm, and its operations.
-    fn matmul(
-        &self,
-        tokens: usize,
-        outputs: usize,
-        inputs: usize,
-        epilogue: MatmulEpilogue,
-    ) -> Result<(f64, f64)> {
+    /// Time of a matrix product by the fastest algorithm and by each of our own kernels, with what
+    /// computes it, and its operations.
+    fn matmul(&self, shape: MatmulShape) -> Result<(Vec<(String, f64)>, f64)> {
         let stream = &self.stream;
+        let MatmulShape { tokens, outputs, inputs, .. } = shape;
         let weight = repeated(&random_values((outputs * inputs).min(BLOCK)), outputs * inputs);
-        let linear = Linear::new(stream, &weight, &random_values(outputs))?;
-        let (mut x, mut y) = (self.random(tokens * inputs)?, self.random(tokens * outputs)?);
+        let bias = random_values(outputs);
+        let x = self.random(tokens * inputs)?;
+        let linear = Linear::new(stream, &weight, &bias, shape.dtype)?;
+        let mut quantised = None;
+        if shape.dtype == MatmulDtype::Fp8 {
+            let mut rows = Quantised::new(stream.device(), tokens, inputs, "the benchmark")?;
+            quantise_rows(stream, &x, &mut rows, (tokens, inputs))?;
+            quantised = Some(rows);
+        }
+        let residual = self.random(tokens * outputs)?;
+        let mut y = self.random(tokens * outputs)?;
         let mut workspace = stream.device().alloc(WORKSPACE_BYTES, "the benchmark")?;
-        let mut matmul = Matmul::new(stream.device(), tokens, outputs, inputs, epilogue)?;
-        let algorithm = matmul.search(stream, &linear, &mut x, &mut y, &mut workspace)?;
-        let seconds = self.time(|stream| {
-            let operands = Operands { x: &x, y: &mut y, workspace: &mut workspace };
-            matmul.run(stream, &algorithm, &linear, operands)
-        })?;
+        let matmul = Matmul::new(stream.device(), shape)?;
+        let rows = quantised.as_ref().map_or(Rows::Bf16(&x), Rows::Fp8);
+        let operands =
+            Operands { x: rows, residual: Some(&residual), y: &mut y, workspace: &mut workspace };
+        let trials = matmul.search(stream, &linear, operands)?;
+        let mut seconds = Vec::new();
+        for trial in &trials {
+            let kernel = trial.candidate.kernel();
+            let name = match kernel {
+                MatmulKernel::Warp => "own, warp",
+                MatmulKernel::Warpgroup => "own, group",
+                MatmulKernel::Library(_) if seconds.is_empty() => "cublasLt",
+                MatmulKernel::Library(_) => continue,
+            };
+            let wrong = if trial.is_wrong() { ", WRONG" } else { "" };
+            let time = self.time(|stream| {
+                let operands = Operands {
+                    x: rows,
+                    residual: Some(&residual),
+                    y: &mut y,
+                    workspace: &mut workspace,
+                };
+                matmul.run(stream, &trial.candidate, &linear, operands)
+            })?;
+            seconds.push((format!("{name}{wrong}"), time));
+        }
         Ok((seconds, 2.0 * (tokens * outputs) as f64 * inputs as f64))
     }
 
@@ -186,15 +226,27 @@ impl Bench {
         ensure!(h.is_multiple_of(sizes.num_attention_heads), "heads of unequal size");
         let stream = &self.stream;
         let mut timings = Vec::new();
-        for (name, outputs, inputs, epilogue) in [
-            ("qkv", 3 * h, h, MatmulEpilogue::Bias),
-            ("attention output", h, h, MatmulEpilogue::Bias),
-            ("ffn1", f, h, MatmulEpilogue::Bias),
-            ("ffn1 + gelu (tanh)", f, h, MatmulEpilogue::BiasGeluTanh),
-            ("ffn2", h, f, MatmulEpilogue::Bias),
+        let (bf16, fp8) = (MatmulDtype::Bf16, MatmulDtype::Fp8);
+        for (name, outputs, inputs, epilogue, dtype) in [
+            ("qkv", 3 * h, h, MatmulEpilogue::Bias, bf16),
+            ("attention output", h, h, MatmulEpilogue::Residual, bf16),
+            ("ffn1 + gelu (erf)", f, h, MatmulEpilogue::Gelu, bf16),
+            ("ffn1 + gelu (tanh)", f, h, MatmulEpilogue::GeluTanh, bf16),
+            ("ffn2", h, f, MatmulEpilogue::Residual, bf16),
+            ("qkv, fp8", 3 * h, h, MatmulEpilogue::Bias, fp8),
+            ("attention output, fp8", h, h, MatmulEpilogue::Residual, fp8),
+            ("ffn1 + gelu, fp8", f, h, MatmulEpilogue::Gelu, fp8),
+            ("ffn2, fp8", h, f, MatmulEpilogue::Residual, fp8),
         ] {
-            let (seconds, operations) = self.matmul(tokens, outputs, inputs, epilogue)?;
-            timings.push(Timing::new(tokens, (name, layers), seconds, Some(operations)));
+            if dtype == fp8 && stream.device().info().compute_capability != (9, 0) {
+                continue;
+            }
+            let (products, operations) =
+                self.matmul(MatmulShape { tokens, outputs, inputs, epilogue, dtype })?;
+            for (by, seconds) in products {
+                let timing = Timing::new(tokens, (name, layers), seconds, Some(operations));
+                timings.push(Timing { by, ..timing });
+            }
         }
         let staged = self.batch(sizes, tokens)?;
         let (qkv, mut context) = (self.random(tokens * 3 * h)?, self.random(tokens * h)?);
@@ -218,8 +270,6 @@ impl Bench {
 
         let norm = Norm::new(stream, &vec![1.0; h], &vec![0.1; h], 1e-5)?;
         let (x, mut hidden) = (self.random(tokens * h)?, self.random(tokens * h)?);
-        let seconds = self.time(|s| add_layer_norm(s, &x, &norm, &mut hidden, tokens))?;
-        timings.push(Timing::new(tokens, ("add + layer norm", 2 * layers), seconds, None));
         let seconds = self.time(|s| layer_norm(s, &x, &norm, &mut hidden, tokens))?;
         timings.push(Timing::new(tokens, ("layer norm", 2 * layers), seconds, None));
         if stream.device().info().compute_capability == (9, 0) {
@@ -253,12 +303,12 @@ impl Bench {
         let mut hidden = device.alloc(tokens * h, "the benchmark")?;
         let mut out = Quantised::new(device, tokens, f.max(h), "the benchmark")?;
         let timing = |name, times, seconds| Timing::new(tokens, (name, times), seconds, None);
-        let seconds = self.time(|s| layer_norm_e4m3(s, x, norm, &mut hidden, &mut out, tokens))?;
-        let norm = timing("layer norm, e4m3", 2 * layers, seconds);
-        let seconds = self.time(|s| quantise_rows(s, x, &mut out, (tokens, h), false))?;
-        let plain = timing("to e4m3", layers, seconds);
-        let seconds = self.time(|s| quantise_rows(s, inner, &mut out, (tokens, f), true))?;
-        Ok(vec![norm, plain, timing("gelu (erf), e4m3", layers, seconds)])
+        let seconds = self.time(|s| layer_norm_fp8(s, x, norm, &mut hidden, &mut out, tokens))?;
+        let norm = timing("layer norm, fp8", 2 * layers, seconds);
+        let seconds = self.time(|s| quantise_rows(s, x, &mut out, (tokens, h)))?;
+        let context = timing("context to e4m3", layers, seconds);
+        let seconds = self.time(|s| quantise_rows(s, inner, &mut out, (tokens, f)))?;
+        Ok(vec![norm, context, timing("ffn1 to e4m3", layers, seconds)])
     }
 
     /// A batch that fills `tokens` with random ids.

@@ -13,16 +13,22 @@ pub(crate) const MATRIX_TFLOPS: &str = " (predicted: 770 or more)";
 const BATCH_TOKENS: usize = 16_896;
 
 /// At [`BATCH_TOKENS`] tokens in sequences of 512: operation, outputs x inputs, microseconds.
-const KERNELS: [(&str, &str, &str); 10] = [
+const KERNELS: [(&str, &str, &str); 16] = [
     ("qkv", "2304x768", "93"),
     ("attention output", "768x768", "36"),
-    ("ffn1", "3072x768", "129"),
-    ("ffn1 + gelu (tanh)", "3072x768", "129 to 139"),
+    ("ffn1 + gelu (erf)", "3072x768", "113 to 123"),
+    ("ffn1 + gelu (tanh)", "3072x768", "113 to 139"),
     ("ffn2", "768x3072", "112"),
     ("attention, warp", "", "99 to 113"),
     ("attention, group", "", "66 to 85"),
     ("gelu (erf)", "", "50 to 58"),
-    ("add + layer norm", "", "17 to 20"),
+    ("layer norm", "", "12 to 15"),
+    ("qkv, fp8", "2304x768", "54 to 60"),
+    ("attention output, fp8", "768x768", "20 to 24"),
+    ("ffn1 + gelu, fp8", "3072x768", "72 to 80"),
+    ("ffn2, fp8", "768x3072", "66 to 72"),
+    ("context to e4m3", "", "9 to 12"),
+    ("ffn1 to e4m3", "", "36 to 42"),
     ("embed + layer norm", "", "10 to 20"),
 ];
 

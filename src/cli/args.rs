@@ -238,8 +238,8 @@ pub(crate) struct SettingsArgs {
     /// What computes: auto, cpu, cuda (all cards), or cards by number as in cuda:0,2 [encoder.device]
     #[arg(long, env = "POLYSIFT_DEVICE", help_heading = "Encoder")]
     pub(crate) device: Option<DeviceChoice>,
-    /// In what: auto, bf16; or on the CPU f32, f16 or int8 [encoder.dtype]
-    #[arg(long, value_parser = ["auto", "f32", "bf16", "f16", "int8"], help_heading = "Encoder")]
+    /// In what: auto, bf16; on a card fp8; on the CPU f32, f16 or int8 [encoder.dtype]
+    #[arg(long, value_parser = ["auto", "f32", "bf16", "f16", "int8", "fp8"], help_heading = "Encoder")]
     pub(crate) dtype: Option<String>,
     /// Form of the GELU: erf (exact), or tanh (cards only) [encoder.gelu]
     #[arg(long, value_parser = ["erf", "tanh"], help_heading = "Encoder")]

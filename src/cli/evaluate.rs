@@ -93,8 +93,8 @@ pub(crate) struct EvaluateArgs {
     /// What computes: auto, cpu, cuda (all cards), or cards by number [encoder.device]
     #[arg(long, env = "POLYSIFT_DEVICE", help_heading = "Encoder")]
     device: Option<DeviceChoice>,
-    /// In what: auto, bf16; or on the CPU f32, f16 or int8 [encoder.dtype]
-    #[arg(long, value_parser = ["auto", "f32", "bf16", "f16", "int8"], help_heading = "Encoder")]
+    /// In what: auto, bf16; on a card fp8; on the CPU f32, f16 or int8 [encoder.dtype]
+    #[arg(long, value_parser = ["auto", "f32", "bf16", "f16", "int8", "fp8"], help_heading = "Encoder")]
     dtype: Option<String>,
     /// Which chunks are embedded [default without --run and --config: those that the heads look at]
     #[arg(long, value_parser = ["first", "all"], help_heading = "Encoder")]

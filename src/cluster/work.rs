@@ -1,6 +1,6 @@
 //! What is to be done of a stage, and what doing it takes.
 
-use crate::config::{DeviceChoice, HeadKind, RunConfig};
+use crate::config::{DeviceChoice, Dtype, HeadKind, RunConfig};
 use crate::run::Stage;
 
 /// What is to be done of a stage.
@@ -47,8 +47,11 @@ impl Needs {
             || config.heads.values().any(|head| !head.train.is_empty() && is_encoded(head.kind));
         match stage {
             Stage::Embed if config.input.embeddings.is_none() => encoder,
-            // What is refined is encoded in f32, which is for the CPU; so are the heads' samples then.
+            // What is refined is encoded in f32, which is for the CPU, or for fp8 in bf16; so are the
+            // heads' samples then.
+            Stage::Refine if config.encoder.dtype == Dtype::Fp8 => Self::Cards,
             Stage::Refine => Self::Node,
+            Stage::Train if encodes_samples() && config.encoder.dtype == Dtype::Fp8 => Self::Cards,
             Stage::Train if encodes_samples() && config.selection.refine => Self::Node,
             Stage::Train if encodes_samples() => encoder,
             // Only where cards are asked for by name does it score on them.
@@ -91,6 +94,10 @@ mod tests {
             (
                 format!("{trained}[selection]\nrefine=true"),
                 [Cards, Node, Cores, Node, Cores, Cores],
+            ),
+            (
+                format!("{trained}[encoder]\ndtype='fp8'\n[selection]\nrefine=true"),
+                [Cards, Cards, Cores, Cards, Cores, Cores],
             ),
             (
                 format!("{trained}[input]\nembeddings='e'"),

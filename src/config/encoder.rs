@@ -46,6 +46,9 @@ pub enum Dtype {
     F16,
     /// Products of 8-bit integers, weights scaled by output and states by token; on the CPU only.
     Int8,
+    /// Products of 8-bit floating-point values (e4m3), weights scaled by output and states by token;
+    /// attention in bf16; on cards of compute capability 9.0 only.
+    Fp8,
 }
 
 impl Dtype {
@@ -57,6 +60,7 @@ impl Dtype {
             Self::Bf16 => "bf16",
             Self::F16 => "f16",
             Self::Int8 => "int8",
+            Self::Fp8 => "fp8",
         }
     }
 
@@ -137,13 +141,16 @@ impl EncoderConfig {
 
     /// Whether only a card computes what is asked for.
     pub fn needs_card(&self) -> bool {
-        matches!(self.device, DeviceChoice::Cuda(_)) || self.gelu == Gelu::Tanh
+        matches!(self.device, DeviceChoice::Cuda(_))
+            || self.gelu == Gelu::Tanh
+            || self.dtype == Dtype::Fp8
     }
 
     /// Takes `dtype`, in which something was begun, where the settings leave the type open and the
     /// device allows it.
     pub(crate) fn go_on_in(&mut self, dtype: Dtype) {
-        if self.dtype == Dtype::Auto && !(self.needs_card() && dtype.needs_cpu()) {
+        let begun = Self { dtype, ..self.clone() };
+        if self.dtype == Dtype::Auto && !(begun.needs_card() && begun.needs_cpu()) {
             self.dtype = dtype;
         }
     }
@@ -156,7 +163,14 @@ impl EncoderConfig {
         let (name, reason) = match self.device {
             DeviceChoice::Cuda(_) => (
                 "encoder.dtype",
-                format!("is {}; cards compute in bf16 (auto and bf16 are allowed)", self.dtype),
+                format!(
+                    "is {}; cards compute in bf16 or fp8 (auto, bf16, fp8 are allowed)",
+                    self.dtype
+                ),
+            ),
+            _ if self.dtype == Dtype::Fp8 => (
+                "encoder.dtype",
+                "is fp8, which is only for cards of compute capability 9.0".into(),
             ),
             _ => ("encoder.gelu", "is tanh, which is only for cards; the CPU computes erf".into()),
         };

@@ -25,7 +25,7 @@ use super::weights::{Blob, EmbeddingWeights, NormWeights, Table, Weights};
 use super::{Encoder, EncoderInfo};
 use crate::batch::PackedBatch;
 use crate::config::{Dtype, Pooling};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::progress::Stop;
 
 /// See the module.
@@ -59,7 +59,7 @@ impl CpuEncoder {
     /// Reads the model and packs its weights for products in `dtype`, which is not
     /// [`Dtype::Auto`].
     pub(super) fn load(files: &ModelFiles, pooling: Pooling, dtype: Dtype) -> Result<Self> {
-        let (config, isa, arithmetic) = (&files.architecture, Isa::detect(), arithmetic(dtype));
+        let (config, isa, arithmetic) = (&files.architecture, Isa::detect(), arithmetic(dtype)?);
         let weights = Weights::open(&files.weights)?;
         let EmbeddingWeights { words, positions, norm } = weights.embedding(config)?;
         let layers = pack(&weights, config, isa, arithmetic)?;
@@ -248,11 +248,14 @@ fn pack(
     (0..config.num_hidden_layers).into_par_iter().map(layer).collect()
 }
 
-fn arithmetic(dtype: Dtype) -> Arithmetic {
-    match dtype {
+fn arithmetic(dtype: Dtype) -> Result<Arithmetic> {
+    Ok(match dtype {
         Dtype::Auto | Dtype::F32 => Arithmetic::F32,
         Dtype::Bf16 => Arithmetic::Bf16,
         Dtype::F16 => Arithmetic::F16,
         Dtype::Int8 => Arithmetic::Int8,
-    }
+        Dtype::Fp8 => {
+            return Err(Error::config("encoder.dtype", "is fp8, which is only for cards"));
+        }
+    })
 }

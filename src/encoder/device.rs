@@ -21,30 +21,33 @@ use crate::error::{Error, Result};
 pub enum Placement {
     /// On the CPU, in this type, which is not [`Dtype::Auto`].
     Cpu(Dtype),
-    /// On the cards of these numbers; at least one.
-    Cuda(Vec<usize>),
+    /// On the cards of these numbers, at least one, in [`Dtype::Bf16`] or [`Dtype::Fp8`].
+    Cuda(Vec<usize>, Dtype),
 }
 
 impl Placement {
-    /// In what it computes there: `f32`, `bf16`, `f16` or `int8`.
+    /// In what it computes there: `f32`, `bf16`, `f16`, `int8` or `fp8`.
     pub fn dtype(&self) -> &'static str {
         match self {
-            Self::Cpu(dtype) => dtype.name(),
-            Self::Cuda(_) => Dtype::Bf16.name(),
+            Self::Cpu(dtype) | Self::Cuda(_, dtype) => dtype.name(),
         }
     }
 
     /// What an encoder for which the settings say nothing takes: the `cards`, if there are any, else
     /// the CPU in the type that is fastest there without harm to the embeddings.
     pub fn auto(cards: Vec<usize>) -> Self {
-        if cards.is_empty() { Self::Cpu(on_this_cpu(Dtype::Auto)) } else { Self::Cuda(cards) }
+        if cards.is_empty() {
+            Self::Cpu(on_this_cpu(Dtype::Auto))
+        } else {
+            Self::Cuda(cards, Dtype::Bf16)
+        }
     }
 
     /// Number of cards.
     pub fn num_cards(&self) -> usize {
         match self {
             Self::Cpu(_) => 0,
-            Self::Cuda(ordinals) => ordinals.len(),
+            Self::Cuda(ordinals, _) => ordinals.len(),
         }
     }
 }
@@ -53,7 +56,7 @@ impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu(_) => DeviceChoice::Cpu.fmt(f),
-            Self::Cuda(ordinals) => DeviceChoice::Cuda(ordinals.clone()).fmt(f),
+            Self::Cuda(ordinals, _) => DeviceChoice::Cuda(ordinals.clone()).fmt(f),
         }
     }
 }
@@ -155,9 +158,10 @@ pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed>
     };
     let cards = open_cards(wanted).map_err(Error::from);
     let on_cards = |cards: &[Device]| -> Result<Placed> {
-        let EncoderConfig { pooling, gelu, batch_tokens, .. } = *config;
-        let encoder = CudaEncoder::load(files, pooling, gelu, cards, batch_tokens)?;
-        Ok((Box::new(encoder), Placement::Cuda(cards.iter().map(Device::ordinal).collect())))
+        let encoder = CudaEncoder::load(files, config, cards)?;
+        let dtype = if config.dtype == Dtype::Fp8 { Dtype::Fp8 } else { Dtype::Bf16 };
+        let ordinals = cards.iter().map(Device::ordinal).collect();
+        Ok((Box::new(encoder), Placement::Cuda(ordinals, dtype)))
     };
     if config.needs_card() {
         return on_cards(&cards?);
@@ -219,7 +223,7 @@ fn say(placement: &Placement, cause: Option<&CudaError>) {
     let dtype = placement.dtype();
     let place = match placement {
         Placement::Cpu(_) => "the CPU".to_owned(),
-        Placement::Cuda(_) => placement.to_string(),
+        Placement::Cuda(..) => placement.to_string(),
     };
     SAID.call_once(|| match cause {
         None => tracing::info!("encoding on {place}, in {dtype}"),

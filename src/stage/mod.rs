@@ -103,7 +103,7 @@ pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     let mut config = context.config.encoder.clone();
     let refine = context.config.selection.refine;
     if refine && stage == Stage::Train {
-        return load_f32(context); // the heads are f32's, as the selection is
+        return load_precise(context); // the selection is that of heads trained so
     }
     let discarded = |begun: Stage| {
         context.redo == Some(stage) && begun >= stage || refine && begun == Stage::Train
@@ -117,9 +117,9 @@ pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     encoder::load(&config, context.hub)
 }
 
-/// Loads the model to compute in f32, on the CPU.
-pub(crate) fn load_f32(context: Context<'_>) -> Result<Model> {
-    encoder::load(&refine::in_f32(&context.config.encoder), context.hub)
+/// Loads the model to compute in the type of [`refine::precise`].
+pub(crate) fn load_precise(context: Context<'_>) -> Result<Model> {
+    encoder::load(&refine::precise_settings(context)?, context.hub)
 }
 
 /// An error with its causes, in one line, and without the secrets of URLs.

@@ -11,9 +11,10 @@ use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::embed::FOREIGN_ENCODER;
+use super::refine;
 use super::texts::Texts;
 use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
-use crate::config::{Dtype, HeadConfig, HeadKind, RunConfig};
+use crate::config::{HeadConfig, HeadKind, RunConfig};
 use crate::encoder::scoring_cards;
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, Head};
@@ -306,9 +307,10 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     if train["encoder"].is_null() || samples == corpus {
         return Ok(());
     }
-    let mut in_f32 = corpus.clone();
-    in_f32["encoder"]["dtype"] = Dtype::F32.name().into();
-    if context.config.selection.refine && samples == in_f32 {
+    let mut precise = corpus.clone();
+    let begun = serde_json::from_value(corpus["encoder"]["dtype"].clone()).unwrap_or_default();
+    precise["encoder"]["dtype"] = refine::precise(begun).name().into();
+    if context.config.selection.refine && samples == precise {
         return Ok(());
     }
     Err(Error::Mismatch {

@@ -23,7 +23,8 @@ enum : int {
   DESC_BIAS_POINTER = 8,
   DESC_BIAS_DATA_TYPE = 26
 };
-enum : int { PREFERENCE_WORKSPACE = 1 };
+enum : int { PREFERENCE_WORKSPACE = 1, PREFERENCE_REDUCTION_SCHEMES = 3 };
+enum : unsigned { REDUCTION_NONE = 0, REDUCTION_IN_PLACE = 1, REDUCTION_ANY = 7 };
 
 constexpr std::size_t ALIGNMENT = 16;
 
@@ -43,6 +44,7 @@ struct Layout {
 
 struct Preference {
   std::uint64_t workspace = 0;
+  unsigned reduction_schemes = REDUCTION_ANY;
 };
 
 struct Algo {
@@ -58,13 +60,17 @@ struct HeuristicResult {
 };
 static_assert(sizeof(HeuristicResult) == 64 + 8 + 8 + 16);
 
-// The algorithms: they differ in the order of their sums and in the workspace that they want.
+// The algorithms: they differ in the order of their sums, in the workspace that they want, and in how
+// they add parts of a sum; in place is in the type of the result, bf16.
 struct Method {
   sim::Order order;
   std::size_t workspace;
+  unsigned reduction_scheme;
 };
-constexpr Method METHODS[] = {
-    {sim::Order::ASCENDING, 0}, {sim::Order::DESCENDING, 0}, {sim::Order::EVEN_THEN_ODD, 1 << 20}};
+constexpr Method METHODS[] = {{sim::Order::ASCENDING, 0, REDUCTION_NONE},
+                              {sim::Order::HALVES, 0, REDUCTION_IN_PLACE},
+                              {sim::Order::DESCENDING, 0, REDUCTION_NONE},
+                              {sim::Order::EVEN_THEN_ODD, 1 << 20, REDUCTION_NONE}};
 constexpr std::uint64_t ALGO_MAGIC =
     0x706f6c7973696674;  // so that another one's algorithm is noticed
 constexpr std::uint64_t NUM_METHODS = sizeof METHODS / sizeof METHODS[0];
@@ -208,8 +214,14 @@ LT_API Status cublasLtMatmulPreferenceDestroy(Preference *preference) {
 }
 LT_API Status cublasLtMatmulPreferenceSetAttribute(Preference *preference, int attribute,
                                                    const void *value, std::size_t bytes) {
-  // The others only narrow down a search that has no use for them here.
-  return attribute == PREFERENCE_WORKSPACE ? set(preference->workspace, value, bytes) : OK;
+  switch (attribute) {
+    case PREFERENCE_WORKSPACE:
+      return set(preference->workspace, value, bytes);
+    case PREFERENCE_REDUCTION_SCHEMES:
+      return set(preference->reduction_schemes, value, bytes);
+    default:
+      return OK;  // the others only narrow down a search that has no use for them here
+  }
 }
 
 LT_API Status cublasLtMatmulAlgoGetHeuristic(void *, const Desc *desc, const Layout *a,
@@ -220,7 +232,10 @@ LT_API Status cublasLtMatmulAlgoGetHeuristic(void *, const Desc *desc, const Lay
   *found = 0;
   if (const Status status = check(*desc, *a, *b, *c, *d)) return status;
   for (std::uint64_t i = 0; i < NUM_METHODS && *found < requested; ++i) {
-    if (METHODS[i].workspace > preference->workspace) continue;
+    const unsigned scheme = METHODS[i].reduction_scheme;
+    if (METHODS[i].workspace > preference->workspace ||
+        (scheme & preference->reduction_schemes) != scheme)
+      continue;
     results[(*found)++] = {{{ALGO_MAGIC, i}}, METHODS[i].workspace, OK, 1.0f, {}};
   }
   return OK;
@@ -231,17 +246,18 @@ LT_API Status cublasLtMatmulAlgoCheck(void *, const Desc *desc, const Layout *a,
                                       HeuristicResult *result) {
   if (const Status status = check(*desc, *a, *b, *c, *d)) return status;
   if (const Status status = check_algo(*algo)) return status;
+  // Some algorithms ask for the alignment of the bias.
+  if (desc->epilogue != EPILOGUE_DEFAULT && !desc->bias) return INVALID_VALUE;
   *result = {*algo, METHODS[algo->data[1]].workspace, OK, 1.0f, {}};
   return OK;
 }
 
 LT_API Status cublasLtMatmul(void *, const Desc *desc, const float *alpha, const void *a,
                              const Layout *a_layout, const void *b, const Layout *b_layout,
-                             const float *beta, const void * /* c */, const Layout *c_layout,
+                             const float *beta, const void *c, const Layout *c_layout,
                              void *d, const Layout *d_layout, const Algo *algo, void *workspace,
                              std::size_t workspace_bytes, void *stream) {
   if (const Status status = check(*desc, *a_layout, *b_layout, *c_layout, *d_layout)) return status;
-  if (*beta != 0.0f) return NOT_SUPPORTED;
   if (algo && check_algo(*algo)) return complain("an algorithm that is not from this library");
   const Method method = METHODS[algo ? algo->data[1] : 0];
   if (method.workspace > workspace_bytes)
@@ -249,7 +265,7 @@ LT_API Status cublasLtMatmul(void *, const Desc *desc, const float *alpha, const
   if (method.workspace > 0 && !polysift_sim_owns(stream, workspace, workspace_bytes))
     return complain("the workspace is no memory of the stream's device");
   if (!is_there(stream, a, *a_layout) || !is_there(stream, b, *b_layout) ||
-      !is_there(stream, d, *d_layout))
+      !is_there(stream, d, *d_layout) || (*beta != 0.0f && !is_there(stream, c, *c_layout)))
     return complain("a matrix is no memory of the stream's device, or not aligned to 16 bytes");
   if (overlap(d, bytes_of(*d_layout), a, bytes_of(*a_layout)) ||
       overlap(d, bytes_of(*d_layout), b, bytes_of(*b_layout)))
@@ -273,6 +289,9 @@ LT_API Status cublasLtMatmul(void *, const Desc *desc, const float *alpha, const
   product.bias = has_bias ? static_cast<const std::uint16_t *>(desc->bias) : nullptr;
   product.gelu = desc->epilogue == EPILOGUE_GELU_BIAS;
   product.alpha = *alpha;
+  product.beta = *beta;
+  product.added = static_cast<const std::uint16_t *>(c);
+  product.added_step = static_cast<std::size_t>(c_layout->ld);
   product.order = method.order;
   // An algorithm leaves its workspace in disorder.
   sim::Operation operation = [product, workspace, bytes = method.workspace] {

@@ -125,6 +125,28 @@ void exchange(void *const *args, int mask) {
     *static_cast<std::uint64_t *>(args[lane]) = values[lane ^ mask];
 }
 
+struct Source {
+  float value;
+  int lane;
+};
+
+void take_from(void *const *args, int) {
+  float values[WARP];
+  for (int lane = 0; lane < WARP; ++lane) values[lane] = static_cast<Source *>(args[lane])->value;
+  for (int lane = 0; lane < WARP; ++lane) {
+    auto &own = *static_cast<Source *>(args[lane]);
+    own.value = values[own.lane];
+  }
+}
+
+void vote(void *const *args, int) {
+  bool any = false;
+  for (int lane = 0; lane < WARP; ++lane) any |= *static_cast<bool *>(args[lane]);
+  for (int lane = 0; lane < WARP; ++lane) *static_cast<bool *>(args[lane]) = any;
+}
+
+void meet(void *const *, int) {}
+
 // ldmatrix.x4: lane l names row l % 8 of matrix l / 8.
 void read_matrices(void *const *args, int transposed) {
   std::uint16_t matrices[4][8][8];
@@ -168,6 +190,9 @@ void multiply(void *const *args, int) {
 }
 
 const Collective SHUFFLE = {"shuffle_xor", exchange};
+const Collective SHUFFLE_FROM = {"shuffle_from", take_from};
+const Collective ANY_LANE = {"any_lane", vote};
+const Collective WARP_BARRIER = {"warp_barrier", meet};
 const Collective LOAD_MATRICES = {"load_matrices", read_matrices};
 const Collective LOAD_MATRICES_TRANSPOSED = {"load_matrices_transposed", read_matrices};
 const Collective MULTIPLY_ADD = {"multiply_add", multiply};
@@ -179,6 +204,19 @@ std::uint64_t shuffle_xor(std::uint64_t bits, int mask) {
   Worker::current().collective(SHUFFLE, mask, &bits);
   return bits;
 }
+
+float shuffle_from(float value, int lane) {
+  if (lane < 0 || lane >= WARP) fail("shuffle_from: there is no such lane");
+  Source source = {value, lane};
+  Worker::current().collective(SHUFFLE_FROM, 0, &source);
+  return source.value;
+}
+
+bool any_lane(bool condition) {
+  Worker::current().collective(ANY_LANE, 0, &condition);
+  return condition;
+}
+void warp_barrier() { Worker::current().warp_barrier(WARP_BARRIER); }
 
 void load_matrices(unsigned *out, const void *row, bool transposed) {
   Worker &worker = Worker::current();

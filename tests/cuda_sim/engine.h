@@ -36,6 +36,7 @@ struct Launch {
   dim3 grid, block;
   void *const *args;
   Schedule schedule;
+  std::size_t shared_bytes;  // beside those that the kernel declares
 };
 
 // Runs all blocks of a launch and returns when they are done. A thread that breaks the rules of the

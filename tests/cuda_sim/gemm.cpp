@@ -25,6 +25,7 @@ std::vector<std::size_t> terms(const Product &p) {
   for (std::size_t i = 0, even = (p.k + 1) / 2; i < p.k; ++i) {
     switch (p.order) {
       case Order::ASCENDING:
+      case Order::HALVES:
         order[i] = i;
         break;
       case Order::DESCENDING:
@@ -65,6 +66,17 @@ void multiply_tile(const float *a, const float *b, std::size_t k, float (&out)[T
   std::memcpy(out, acc, sizeof out);
 }
 
+void multiply_halves(const float *a, const float *b, std::size_t k, float (&out)[TILE_B][TILE_A]) {
+  float other[TILE_B][TILE_A];
+  multiply_tile(a, b, k / 2, out);
+  multiply_tile(a + k / 2 * TILE_A, b + k / 2 * TILE_B, k - k / 2, other);
+  const auto rounded = [](float x) {
+    return to_float(bf16{static_cast<unsigned short>(round_to_bf16(x))});
+  };
+  for (std::size_t j = 0; j < TILE_B; ++j)
+    for (std::size_t i = 0; i < TILE_A; ++i) out[j][i] = rounded(out[j][i]) + rounded(other[j][i]);
+}
+
 float gelu_tanh(float x) {
   return 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
 }
@@ -74,6 +86,8 @@ void store(const Product &p, const float (&tile)[TILE_B][TILE_A], std::size_t fi
   for (std::size_t j = 0; j < TILE_B && first_b + j < p.n; ++j)
     for (std::size_t i = 0; i < TILE_A && first_a + i < p.m; ++i) {
       float value = tile[j][i] * p.alpha;
+      if (p.beta != 0.0f)
+        value += p.beta * to_float(bf16{p.added[first_a + i + (first_b + j) * p.added_step]});
       if (p.bias) value += to_float(bf16{p.bias[first_a + i]});
       if (p.gelu) value = gelu_tanh(value);
       p.out[first_a + i + (first_b + j) * p.out_step] =
@@ -90,7 +104,11 @@ void multiply_block(const Product &p, const std::vector<std::size_t> &order, std
     pack<TILE_B>(order, p.b, column, p.n, b.data());
     for (std::size_t row = first; row < last; row += TILE_A) {
       float tile[TILE_B][TILE_A];
-      multiply_tile(a.data() + (row - first) * p.k, b.data(), p.k, tile);
+      const float *of_a = a.data() + (row - first) * p.k;
+      if (p.order == Order::HALVES)
+        multiply_halves(of_a, b.data(), p.k, tile);
+      else
+        multiply_tile(of_a, b.data(), p.k, tile);
       store(p, tile, row, column);
     }
   }

@@ -6,8 +6,8 @@
 
 namespace sim {
 
-// In which order the terms of a sum are added.
-enum class Order { ASCENDING, DESCENDING, EVEN_THEN_ODD };
+// In which order the terms of a sum are added. HALVES: each half for itself, rounded to bf16.
+enum class Order { ASCENDING, DESCENDING, EVEN_THEN_ODD, HALVES };
 
 // An operand by rows: value (row, k) is at `data[row * row_step + k * k_step]`, bf16.
 struct Operand {
@@ -23,10 +23,13 @@ struct Product {
   const std::uint16_t *bias;  // per row of a; null: none
   bool gelu;                  // the tanh form
   float alpha;
+  float beta;                  // if it is not 0, `beta` times `added` is added, laid out as `out`
+  const std::uint16_t *added;
+  std::size_t added_step;
   Order order;
 };
 
-// out = gelu(alpha * a b^T + bias), f32 sums.
+// out = gelu(alpha * a b^T + beta * added + bias), f32 sums.
 void multiply(const Product &product);
 
 }  // namespace sim

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "driver.h"
+#include "tensor_map.h"
 
 namespace sim {
 namespace {
@@ -33,6 +34,7 @@ struct Module {
 struct Function {
   Device *device;
   const Kernel *kernel;
+  unsigned shared_bytes = 0;  // that a launch may ask for, beyond 48 KiB
 };
 
 // Bytes of an ELF file: its headers and sections say where it ends.
@@ -120,7 +122,8 @@ SIM_API cuModuleGetFunction(void **function, void *module, const char *name) {
     static std::mutex mutex;
     static std::map<std::pair<Device *, const Kernel *>, Function> functions;
     const std::lock_guard<std::mutex> lock(mutex);
-    *function = &(functions[{own.device, &kernel}] = {own.device, &kernel});
+    const Function made = {own.device, &kernel};
+    *function = &functions.try_emplace({own.device, &kernel}, made).first->second;
     return SUCCESS;
   }
   std::fprintf(
@@ -147,7 +150,13 @@ SIM_API cuFuncGetAttribute(int *value, int attribute, void *function) {
   }
   return SUCCESS;
 }
-SIM_API cuFuncSetAttribute(void *, int, int) { return SUCCESS; }
+SIM_API cuFuncSetAttribute(void *function, int attribute, int value) {
+  // Of a multiprocessor's shared memory a block of compute capability 9.0 may have 227 KiB.
+  if (attribute != 8) return SUCCESS;
+  if (value < 0 || value > 227 << 10) return INVALID_VALUE;
+  static_cast<Function *>(function)->shared_bytes = static_cast<unsigned>(value);
+  return SUCCESS;
+}
 SIM_API cuFuncSetCacheConfig(void *, int) { return SUCCESS; }
 
 SIM_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *, int threads, std::size_t) {
@@ -156,18 +165,48 @@ SIM_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *, int thr
   return SUCCESS;
 }
 
+// A matrix of rows of 128 bytes' width in tiles, with the 128-byte swizzle: all that the kernels use.
+SIM_API cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address,
+                               const std::uint64_t *sizes, const std::uint64_t *strides,
+                               const unsigned *box, const unsigned *element_strides, int interleave,
+                               int swizzle, int, int fill) {
+  constexpr int UINT8 = 0, BFLOAT16 = 9, SWIZZLE_128 = 3;
+  const unsigned value_bytes = type == UINT8 ? 1 : 2;
+  const auto at = reinterpret_cast<std::uint64_t>(address);
+  if ((type != UINT8 && type != BFLOAT16) || rank != 2 || interleave != 0 || swizzle != SWIZZLE_128 ||
+      fill != 0)
+    return NOT_SUPPORTED;
+  if (reinterpret_cast<std::uint64_t>(map) % 64 != 0 || at % 16 != 0 || strides[0] % 16 != 0 ||
+      sizes[0] == 0 || sizes[1] == 0 || sizes[0] > 1ull << 32 || sizes[1] > 1ull << 32 ||
+      strides[0] >= 1ull << 40 || box[0] == 0 || box[1] == 0 || box[0] > 256 || box[1] > 256 ||
+      box[0] * value_bytes > 128 || element_strides[0] != 1 || element_strides[1] != 1)
+    return INVALID_VALUE;
+  // The simulator's tiles have whole rows of the swizzle.
+  if (box[0] * value_bytes != 128) return NOT_SUPPORTED;
+  *static_cast<MapView *>(map) = {MAP_MAGIC, at,     sizes[1], sizes[0],
+                                  strides[0], box[1], box[0],   value_bytes};
+  return SUCCESS;
+}
+
 namespace {
+
+// An argument, aligned as a tensor map has to be.
+struct alignas(128) Part {
+  char bytes[128];
+};
+using Value = std::vector<Part>;
 
 // A launch with its own copy of the arguments.
 struct Recorded {
   const Kernel *kernel;
   dim3 grid, block;
-  std::vector<std::vector<char>> values;
+  std::vector<Value> values;
+  unsigned shared_bytes;
 
   void run() const {
     std::vector<void *> args;
-    for (const auto &value : values) args.push_back(const_cast<char *>(value.data()));
-    sim::run({kernel, grid, block, args.data(), settings().schedule});
+    for (const auto &value : values) args.push_back(const_cast<Part *>(value.data()));
+    sim::run({kernel, grid, block, args.data(), settings().schedule, shared_bytes});
   }
 };
 
@@ -198,17 +237,18 @@ SIM_API cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned 
   if (!stream || function.device != &*call) return INVALID_HANDLE;
   const std::uint64_t threads = std::uint64_t{block_x} * block_y * block_z;
   if (grid_x == 0 || grid_y == 0 || grid_z == 0 || threads == 0 || grid_x > 0x7fffffff ||
-      grid_y > 65535 || grid_z > 65535 || threads > 1024 || block_z > 64 || shared_bytes > 48 << 10)
+      grid_y > 65535 || grid_z > 65535 || threads > 1024 || block_z > 64 ||
+      shared_bytes > std::max(48u << 10, function.shared_bytes))
     return INVALID_VALUE;
-  // No kernel here has dynamic shared memory.
-  if (extra || shared_bytes != 0) return NOT_SUPPORTED;
+  if (extra) return NOT_SUPPORTED;
   if (threads > static_cast<std::uint64_t>(function.kernel->max_threads))
     return LAUNCH_OUT_OF_RESOURCES;
 
-  Recorded launch = {function.kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, {}};
+  Recorded launch = {function.kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, {}, shared_bytes};
   for (std::size_t i = 0; i < function.kernel->arg_bytes.size(); ++i) {
-    const auto *value = static_cast<const char *>(args[i]);
-    launch.values.emplace_back(value, value + function.kernel->arg_bytes[i]);
+    const std::size_t bytes = function.kernel->arg_bytes[i];
+    launch.values.emplace_back((bytes + sizeof(Part) - 1) / sizeof(Part));
+    std::memcpy(launch.values.back().data(), args[i], bytes);
   }
   if (!stream->capture) SIM_TRY(count_launch(*call));
   SIM_TRY(check_pointers(*call, launch));

@@ -166,7 +166,7 @@ TEST(sums_of_a_warpgroup_are_nan_until_they_are_waited_for) {
   CHECK(std::isnan(seen));
 }
 ABORTS(a_copy_that_was_not_published_is_named,
-       "a warpgroup product reads a copy that was not published") {
+       "shared memory is read that was written and not published") {
   start();
   group_product(numbers(64 * 16, 1), numbers(64 * 64, 2), 0, 0, 1);
 }
@@ -176,7 +176,7 @@ ABORTS(a_warpgroup_product_without_a_fence_is_named,
   group_product(numbers(64 * 16, 1), numbers(64 * 64, 2), 0, 0, 2);
 }
 ABORTS(a_warp_that_waits_alone_is_named,
-       "warp 2 waits at warpgroup_finish; warp 3 waits at a block barrier; kernel lonely_warp") {
+       "warp 2 waits at warpgroup_wait; warp 3 waits at a block barrier; kernel lonely_warp") {
   start();
   launch("lonely_warp", 1, 128, upload(std::vector<float>(128)));
 }

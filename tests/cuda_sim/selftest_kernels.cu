@@ -142,8 +142,11 @@ DEVICE void copy_tile(bf16 (*tile)[64], const bf16 *in) {
 // at the sums too early.
 KERNEL __launch_bounds__(128)
     group_product(const float *a, const bf16 *b, float *c, int at, int by_rows, int forget) {
-  alignas(1024) SHARED bf16 tile[64][64];
+  alignas(1024) SHARED bf16 tile[64][64], left[64][64];
   copy_tile(tile, b);
+  for (int i = threadIdx.x; i < 64 * 16; i += blockDim.x)
+    left[i / 16][(i % 16 / 8 ^ i / 16 % 8) * 8 + i % 8].bits =
+        static_cast<unsigned short>(pack_bf16(a[i], 0.0f));
   if (forget != 1) shared_memory_fence();
   block_barrier();
   const int lane = threadIdx.x % WARP, first = threadIdx.x / WARP * 16;
@@ -153,19 +156,19 @@ KERNEL __launch_bounds__(128)
     words[i] = pack_bf16(from[0], from[1]);
   }
   float acc[8][4];
-  const unsigned long long operand = matrix_descriptor(tile);
   if (forget != 2) warpgroup_fence();
   if (by_rows) {
     for (int n = 0; n < 8; ++n)
       for (int i = 0; i < 4; ++i) acc[n][i] = 0.0f;
-    warpgroup_multiply_rows(acc, words, operand, at);
-    warpgroup_multiply_rows(acc, words, operand, at);
+    warpgroup_multiply_rows(acc, words, matrix_descriptor(tile, at * 128));
+    warpgroup_multiply_rows(acc, words, matrix_descriptor(tile, at * 128));
   } else {
-    warpgroup_multiply_columns(acc, words, operand, at, false);
-    warpgroup_multiply_columns(acc, words, operand, at, true);
+    warpgroup_multiply(acc, matrix_descriptor(left, 0), matrix_descriptor(tile, at * 2), false);
+    warpgroup_multiply(acc, matrix_descriptor(left, 0), matrix_descriptor(tile, at * 2), true);
   }
   if (forget == 3) c[0] = acc[0][0];
-  warpgroup_finish();
+  warpgroup_commit();
+  warpgroup_wait<0>();
   for (int n = 0; n < 8 && forget != 3; ++n)
     for (int i = 0; i < 4; ++i)
       c[(first + lane / 4 + i / 2 * 8) * 64 + n * 8 + lane % 4 * 2 + i % 2] = acc[n][i];
@@ -173,7 +176,7 @@ KERNEL __launch_bounds__(128)
 
 // Only one warp of a warpgroup waits for the products.
 KERNEL __launch_bounds__(128) lonely_warp(float *x) {
-  if (threadIdx.x / WARP == 2) warpgroup_finish();
+  if (threadIdx.x / WARP == 2) warpgroup_wait<0>();
   block_barrier();
   x[threadIdx.x] = 1.0f;
 }
@@ -184,11 +187,65 @@ KERNEL __launch_bounds__(128) overwritten_operand(const bf16 *b, float *x) {
   copy_tile(tile, b);
   shared_memory_fence();
   block_barrier();
-  const unsigned words[4] = {};
   float acc[8][4];
   warpgroup_fence();
-  warpgroup_multiply_columns(acc, words, matrix_descriptor(tile), 0, false);
-  warpgroup_finish();
+  warpgroup_multiply(acc, matrix_descriptor(tile, 0), matrix_descriptor(tile, 0), false);
+  warpgroup_commit();
+  warpgroup_wait<0>();
   copy_tile(tile, b);
   x[threadIdx.x] = acc[0][0];
+}
+
+// ---- barriers and tiles of tensors -----------------------------------------------------------
+
+// Two tiles [8, 64] of `from`, the rows from `row` and the columns from `column` on, go through shared
+// memory to `to`, where `to`'s maps say. 1 in `forget` leaves out the wait for the tiles, 2 the fence of
+// the barrier, 3 the wait before the memory is used again, 4 announces too few bytes, 5 the fence of
+// what threads wrote, 6 waits for a phase too far ahead.
+KERNEL __launch_bounds__(64)
+    move_tiles(TENSOR_MAP from, TENSOR_MAP to, float *seen, int row, int column, int forget) {
+  DYNAMIC_SHARED(moved, 2048);
+  auto *tile = reinterpret_cast<bf16(*)[64]>(moved);
+  SHARED Barrier arrived;
+  if (threadIdx.x == 0) {
+    barrier_init(&arrived, 1);
+    if (forget != 2) barrier_init_fence();
+  }
+  block_barrier();
+  const bool early = forget == 1 || forget == 6;
+  for (int turn = 0; turn < (early ? 1 : 2); ++turn) {
+    if (threadIdx.x == 32) {
+      barrier_arrive_expecting(&arrived, forget == 4 ? 512 : 1024);
+      copy_tile_in(tile, from, row, column + turn * 64, &arrived);
+    }
+    if (forget != 1) barrier_wait(&arrived, forget == 6 ? turn ^ 1 : turn);
+    if (threadIdx.x == 0) seen[turn] = to_float(tile[1][8]);  // chunk 0 of row 1 lies where 1 would
+    if (early) return barrier_wait(&arrived, turn);
+    block_barrier();
+    for (int i = threadIdx.x; i < 8 * 64; i += 64) {
+      const float value = to_float(tile[i / 64][i % 64]);
+      tile[i / 64][i % 64].bits = static_cast<unsigned short>(pack_bf16(value + 1.0f, 0.0f));
+    }
+    if (forget != 5) shared_memory_fence();
+    block_barrier();
+    if (threadIdx.x == 32) {
+      copy_tile_out(to, row, column + turn * 64, tile);
+      if (forget != 3 || turn == 1) copy_tiles_out_wait<0>();
+    }
+    block_barrier();
+  }
+}
+
+// Lanes take from other lanes, and ask each other.
+KERNEL __launch_bounds__(32) lanes(float *x) {
+  const int lane = threadIdx.x;
+  x[lane] = shuffle_from(x[lane], (lane * 5 + 3) % 32);
+  x[32 + lane] = any_lane(lane == 7);
+  x[64 + lane] = any_lane(lane == 40);
+}
+
+// One of the groups that wait for each other does not come.
+KERNEL __launch_bounds__(256) lonely_group(float *x) {
+  if (threadIdx.x >= 32) warpgroup_barrier(1);
+  x[threadIdx.x] = 1.0f;
 }

@@ -44,7 +44,7 @@ struct Linear {
   std::vector<Found> found = std::vector<Found>(8);
 
   Linear(std::size_t t, std::size_t n, std::size_t k, int epilogue, std::uint64_t bias,
-         std::size_t workspace) {
+         std::size_t workspace, unsigned reduction_schemes = 2) {
     cublasLtCreate(&handle);
     cublasLtMatmulDescCreate(&desc, 68, 0);
     const int transposed = 1;
@@ -57,6 +57,7 @@ struct Linear {
     cublasLtMatrixLayoutCreate(&y_layout, BF16, n, t, ld(n));
     cublasLtMatmulPreferenceCreate(&preference);
     EQUAL(cublasLtMatmulPreferenceSetAttribute(preference, 1, &workspace, 8), 0);
+    EQUAL(cublasLtMatmulPreferenceSetAttribute(preference, 3, &reduction_schemes, 4), 0);
     cuStreamCreate(&stream, 1);
   }
   int search(int requested) {
@@ -67,10 +68,10 @@ struct Linear {
     return status == 0 ? count : -status;
   }
   int run(std::uint64_t x, std::uint64_t w, std::uint64_t y, int algo, std::uint64_t workspace,
-          std::size_t workspace_bytes) {
-    const float alpha = 1.0f, beta = 0.0f;
+          std::size_t workspace_bytes, float beta = 0.0f, std::uint64_t added = 0) {
+    const float alpha = 1.0f;
     const auto at = [](std::uint64_t address) { return reinterpret_cast<void *>(address); };
-    return cublasLtMatmul(handle, desc, &alpha, at(w), w_layout, at(x), x_layout, &beta, at(y),
+    return cublasLtMatmul(handle, desc, &alpha, at(w), w_layout, at(x), x_layout, &beta, at(added),
                           y_layout, at(y), y_layout, found[static_cast<std::size_t>(algo)].algo,
                           at(workspace), workspace_bytes, stream);
   }
@@ -129,6 +130,7 @@ TEST(the_search_honours_the_workspace_and_the_count) {
   EQUAL(without.search(8), 2);
   EQUAL(with.search(1), 1);
   EQUAL(with.search(8), 3);
+  EQUAL(Linear(8, 8, 8, 4, bias, 0, 7).search(8), 3);  // one that rounds parts of its sums
   const std::uint64_t x = upload(std::vector<std::uint16_t>(64)),
                       y = upload(std::vector<std::uint16_t>(64));
   EQUAL(with.run(x, x, y, 2, 0, 0), 7);      // it wants a workspace
@@ -138,6 +140,19 @@ TEST(the_search_honours_the_workspace_and_the_count) {
   EQUAL(with.run(x, x, y, 0, 0, 0), 0);
   Linear relu(8, 8, 8, 2, bias, 0);
   EQUAL(relu.search(8), -15);
+}
+
+TEST(a_matrix_is_added_where_it_counts) {
+  start();
+  const std::uint64_t one = upload(rounded(std::vector<float>(64, 1.0f))),
+                      bias = upload(rounded(std::vector<float>(8, 2.0f))),
+                      added = upload(rounded(std::vector<float>(64, 0.5f))),
+                      y = upload(std::vector<std::uint16_t>(64));
+  Linear linear(8, 8, 8, 4, bias, 0);
+  EQUAL(linear.search(1), 1);
+  EQUAL(linear.run(one, one, y, 0, 0, 0, 1.0f, added), 0);
+  EQUAL(to_float(bf16{download<std::uint16_t>(y, 64)[9]}), 10.5f);
+  EQUAL(linear.run(one, one, y, 0, 0, 0, 1.0f, 0), 7);
 }
 
 TEST(a_product_is_captured_with_its_stream) {

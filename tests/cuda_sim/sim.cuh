@@ -9,6 +9,7 @@
 #define KERNEL SIM_KERNEL_NAME
 #define __launch_bounds__(...) SIM_LAUNCH_BOUNDS(__VA_ARGS__)
 #define DEVICE
+#define DEVICE_MEMBER
 #define SHARED
 #else
 
@@ -23,6 +24,7 @@ struct bf16 {
 
 #define KERNEL extern "C" void
 #define DEVICE [[maybe_unused]] static inline
+#define DEVICE_MEMBER inline
 // The engine fills the thread-local memory of this library before every block: nothing else in it
 // may be thread_local.
 #define SHARED static thread_local
@@ -84,6 +86,9 @@ __attribute__((always_inline)) inline const Position &position() {
 
 // engine.cpp
 std::uint64_t shuffle_xor(std::uint64_t bits, int mask);
+float shuffle_from(float value, int lane);
+bool any_lane(bool condition);
+void warp_barrier();
 void copy_async(void *shared, const void *global, bool valid);
 void copy_async_commit();
 void copy_async_wait(int pending);
@@ -151,6 +156,10 @@ DEVICE double shuffle_xor(double value, int mask) {
   return value;
 }
 
+DEVICE float shuffle_from(float value, int lane) { return sim::shuffle_from(value, lane); }
+DEVICE bool any_lane(bool condition) { return sim::any_lane(condition); }
+DEVICE void warp_barrier() { sim::warp_barrier(); }
+
 template <class T>
 DEVICE T warp_sum(T value) {
   for (int mask = WARP / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
@@ -175,6 +184,8 @@ DEVICE uint4 load_16(const void *global, bool valid) {
 DEVICE void store_16(void *global, const uint4 &words, bool valid) {
   if (valid) *static_cast<uint4 *>(global) = words;
 }
+
+DEVICE float reciprocal_approximate(float x) { return 1.0f / x; }
 
 DEVICE void copy_async_16(void *shared, const void *global, bool valid) {
   sim::copy_async(shared, global, valid);

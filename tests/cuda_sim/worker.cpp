@@ -120,6 +120,7 @@ std::string Worker::stuck() const {
     const Warp &warp = warps_[i];
     if (warp.waiting) text += "warp " + std::to_string(i) + " waits at " + warp.what->name + "; ";
     if (warp.at_barrier) text += "warp " + std::to_string(i) + " waits at a block barrier; ";
+    if (warp.blocked) text += "warp " + std::to_string(i) + " waits at " + warp.blocked_at + "; ";
   }
   return text + "kernel " + launch_->kernel->name;
 }
@@ -141,7 +142,7 @@ void Worker::run_block(const Launch &launch, std::uint64_t block) {
   for (unsigned warp = 0; warp * WARP < threads; ++warp) {
     const unsigned count = std::min<unsigned>(WARP, threads - warp * WARP);
     const std::uint32_t present = count == WARP ? ALL_LANES : (1u << count) - 1;
-    warps_[warp] = {present, 0, 0, ~present, nullptr, 0, {}};
+    warps_[warp] = {present, 0, 0, ~present, 0, nullptr, 0, {}, ""};
   }
   for (unsigned thread = 0; thread < threads; ++thread) {
     Top &top = top_of(thread);
@@ -151,16 +152,20 @@ void Worker::run_block(const Launch &launch, std::uint64_t block) {
     fibers_[thread].stack_pointer = prepare_stack(&top, entry);
     fibers_[thread].groups = 0;
     fibers_[thread].unpublished.clear();
+    fibers_[thread].products = {};
   }
   const unsigned num_warps = (threads + WARP - 1) / WARP;
   ready_warps_ = num_warps == 32 ? ALL_LANES : (1u << num_warps) - 1;
   live_ = threads;
   arrived_ = 0;
+  named_arrived_ = {};
+  barriers_known = false;
   random_ = (launch.schedule.seed + 1) * 0x9e3779b97f4a7c15u ^ (block + 1) * 0xbf58476d1ce4e5b9u;
 
   running_ = static_cast<unsigned>(pick());
   polysift_sim_switch(&main_, fibers_[running_].stack_pointer);
   if (live_ != 0) fail("no thread of the block can go on: " + stuck());
+  if (!later_.empty()) fail("copies of tiles under way when the block ended: " + stuck());
   launch_ = nullptr;
 }
 
@@ -179,6 +184,16 @@ void Worker::make_ready(unsigned warp, std::uint32_t lanes) {
 
 // Takes a thread out of those that are ready; -1 if none is.
 int Worker::pick() {
+  while (!ready_warps_ && !later_.empty()) {
+    // Which copy lands first is open as well.
+    const bool newest = launch_->schedule.kind == Schedule::REVERSE;
+    const auto work = newest ? std::move(later_.back()) : std::move(later_.front());
+    if (newest)
+      later_.pop_back();
+    else
+      later_.pop_front();
+    work();
+  }
   if (!ready_warps_) return -1;
   const auto choose = [this](std::uint32_t set) -> unsigned {
     switch (launch_->schedule.kind) {
@@ -229,6 +244,7 @@ void Worker::finish() {
   if (!fibers_[running_].copies.empty()) fail("a thread returned with copies under way");
   if (!products().products.empty())
     fail("a thread returned with products of its warpgroup under way");
+  if (!fibers_[running_].tiles_out.empty()) fail("a thread returned with copies of tiles under way");
   Warp &warp = warps_[running_ / WARP];
   if (warp.waiting) fail_warp(warp, "a thread returned while others of its warp wait for it");
   warp.exited |= 1u << running_ % WARP;
@@ -267,16 +283,22 @@ void Worker::collective(const Collective &what, int parameter, void *args) {
   if (!stay) yield();
 }
 
-void Worker::group_collective(const Collective &what, void *args) {
-  if (!join(what, 0, args)) return yield();
+void Worker::warp_barrier(const Collective &what) {
+  collective(what, 0, nullptr);
+  races_.barrier();
+}
+
+void Worker::group_collective(const Collective &what, int parameter, void *args) {
+  if (!join(what, parameter, args)) return yield();
   const unsigned first = running_ / GROUP_THREADS * GROUP_WARPS;
   void *all[GROUP_THREADS];
   for (unsigned i = 0; i < GROUP_WARPS; ++i) {
     const Warp &warp = warps_[first + i];
-    if (warp.waiting != ALL_LANES || warp.what != &what) return yield();
+    if (warp.waiting != ALL_LANES || warp.what != &what || warp.parameter != parameter)
+      return yield();
     std::copy(warp.args, warp.args + WARP, all + i * WARP);
   }
-  what.compute(all, 0);
+  what.compute(all, parameter);
   for (unsigned i = 0; i < GROUP_WARPS; ++i) {
     warps_[first + i].waiting = 0;
     make_ready(first + i, ALL_LANES);
@@ -290,6 +312,35 @@ void Worker::barrier() {
   warp.at_barrier |= 1u << running_ % WARP;
   if (++arrived_ == live_) release_barrier();
   yield();
+}
+
+void Worker::block(const char *what) {
+  Warp &warp = warps_[running_ / WARP];
+  warp.blocked |= 1u << running_ % WARP;
+  warp.blocked_at = what;
+  yield();
+}
+
+void Worker::wake() {
+  for (unsigned warp = 0; warp < warps_.size(); ++warp) {
+    if (!warps_[warp].blocked) continue;
+    make_ready(warp, warps_[warp].blocked);
+    warps_[warp].blocked = 0;
+  }
+}
+
+void Worker::named_barrier(int index) {
+  if (index < 1 || index >= 16) fail("a barrier of a warpgroup that does not exist");
+  const auto i = static_cast<std::size_t>(index);
+  const std::uint64_t generation = named_generation_[i];
+  if (++named_arrived_[i] == GROUP_THREADS) {
+    named_arrived_[i] = 0;
+    ++named_generation_[i];
+    races_.barrier();
+    wake();
+    return;
+  }
+  while (named_generation_[i] == generation) block("a barrier of its warpgroup");
 }
 
 // ---- copies in the background ----------------------------------------------------------------
@@ -340,20 +391,40 @@ void Worker::publish() {
   fiber.unpublished.clear();
 }
 
-void Worker::check_published(const void *address) {
+void Worker::check_published(const void *address, std::size_t bytes) {
   const auto *at = static_cast<const char *>(address);
-  if (at < shared_ || at + 2 > shared_ + shared_bytes_)
+  if (at < shared_ || at + bytes > shared_ + shared_bytes_)
     fail("a warpgroup product reads outside of shared memory");
   const auto offset = static_cast<std::size_t>(at - shared_);
-  if (writer_[offset / 16])
-    fail("a warpgroup product reads a copy that was not published by shared_memory_fence");
-  if (KERNELS_ARE_WATCHED) races_.access(offset, 2, RaceCheck::MATRIX_UNITS, false);
+  for (std::size_t chunk = offset / 16; chunk <= (offset + bytes - 1) / 16; ++chunk)
+    if (writer_[chunk])
+      fail("shared memory is read that was written and not published by shared_memory_fence");
+  if (KERNELS_ARE_WATCHED) races_.access(offset, bytes, RaceCheck::MATRIX_UNITS, false);
+}
+
+void Worker::check_shared_bytes(const void *address, std::size_t bytes, const char *what) const {
+  const auto *at = static_cast<const char *>(address);
+  if (at < shared_ || at + bytes > shared_ + shared_bytes_)
+    fail(std::string(what) + ": an address outside of shared memory");
+}
+
+void Worker::check_dynamic_shared(const void *start, std::size_t bytes) const {
+  check_shared_bytes(start, bytes, "the shared memory of a launch");
+  if (launch_->shared_bytes < bytes)
+    fail("a kernel that needs " + std::to_string(bytes) + " bytes of shared memory was launched with " +
+         std::to_string(launch_->shared_bytes));
 }
 
 void Worker::note_access(const void *address, std::size_t bytes, bool writes) {
   const auto *at = static_cast<const char *>(address);
   if (!KERNELS_ARE_WATCHED || at < shared_ || at >= shared_ + shared_bytes_) return;
-  races_.access(static_cast<std::size_t>(at - shared_), bytes, static_cast<int>(running_), writes);
+  const auto offset = static_cast<std::size_t>(at - shared_);
+  races_.access(offset, bytes, static_cast<int>(running_), writes);
+  for (std::size_t chunk = offset / 16; writes && chunk <= (offset + bytes - 1) / 16; ++chunk) {
+    if (writer_[chunk] == running_ + 1) continue;
+    writer_[chunk] = static_cast<std::uint16_t>(running_ + 1);
+    fibers_[running_].unpublished.push_back(chunk);
+  }
 }
 
 }  // namespace sim

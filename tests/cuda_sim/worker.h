@@ -1,13 +1,18 @@
 // One OS thread that carries out blocks, their threads being fibers.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine.h"
 #include "race.h"
+#include "sim_hopper.cuh"
 
 namespace sim {
 
@@ -30,16 +35,22 @@ struct Copy {
 
 // A product that a warpgroup was asked for: with what this thread has of the left operand.
 struct GroupProduct {
+  GroupOperands operands;
   unsigned a[4];
-  std::uintptr_t operand;  // the right one
-  bool by_rows, add;
+  float *target;
+  bool add;
+  int group;
 };
 
 struct GroupProducts {
   std::vector<GroupProduct> products;
-  float *target = nullptr;  // of the sums, which are written when they are waited for
-  float sums[32] = {};
+  // Sums under way, by where they are written when they are waited for.
+  std::vector<std::pair<float *, std::vector<float>>> sums;
+  int groups = 0;  // closed by warpgroup_commit
   bool fenced = false;
+
+  std::vector<float> &sums_of(float *target);
+  void give_back();
 };
 
 struct Fiber {
@@ -47,15 +58,17 @@ struct Fiber {
   std::vector<Copy> copies;
   int groups = 0;  // closed by copy_async_commit
   GroupProducts products;
-  std::vector<std::size_t> unpublished;  // chunks of shared memory that this thread's copies wrote
+  std::vector<std::size_t> unpublished;  // chunks of shared memory that this thread wrote
+  std::deque<std::function<void()>> tiles_out;  // copies of tiles from shared memory
 };
 
-// Lanes as bits. A lane is in `ready`, `waiting`, `at_barrier` or `exited`, or it is running.
+// Lanes as bits. A lane is in one of these, or it is running.
 struct Warp {
-  std::uint32_t ready, waiting, at_barrier, exited;
+  std::uint32_t ready, waiting, at_barrier, exited, blocked;
   const Collective *what;  // that the waiting lanes take part in
   int parameter;
   void *args[WARP];
+  const char *blocked_at;  // what the blocked ones wait for
 };
 
 class Worker {
@@ -65,16 +78,28 @@ class Worker {
 
   // Called by the fibers.
   void collective(const Collective &what, int parameter, void *args);
-  void group_collective(const Collective &what, void *args);
+  void group_collective(const Collective &what, int parameter, void *args);
+  void warp_barrier(const Collective &what);
   void barrier();
+  // Waits for the threads of the warpgroups that use barrier `index`, 128 of them.
+  void named_barrier(int index);
+  // Waits until `wake` is called, or nothing but work that was put off is left.
+  void block(const char *what);
+  void wake();
+  // Work of the copy engine, done when no thread can go on, or at random.
+  void later(std::function<void()> work) { later_.push_back(std::move(work)); }
+  std::deque<std::function<void()>> &tiles_out() { return fibers_[running_].tiles_out; }
+  bool barriers_known = false;
   void copy_async(void *shared, const void *global, bool valid);
   void copy_async_commit();
   void copy_async_wait(int pending);
   void check_shared(const void *address, const char *what) const;
+  void check_shared_bytes(const void *address, std::size_t bytes, const char *what) const;
+  void check_dynamic_shared(const void *start, std::size_t bytes) const;
   GroupProducts &products() { return fibers_[running_].products; }
   // What this thread's copies wrote may now be read by the matrix units.
   void publish();
-  void check_published(const void *address);
+  void check_published(const void *address, std::size_t bytes);
   // An access of the running thread, of interest if it is to shared memory.
   void note_access(const void *address, std::size_t bytes, bool writes);
 
@@ -118,6 +143,9 @@ class Worker {
   unsigned running_ = 0;
   std::uint32_t ready_warps_ = 0;
   unsigned live_ = 0, arrived_ = 0;
+  std::array<unsigned, 16> named_arrived_{};
+  std::array<std::uint64_t, 16> named_generation_{};
+  std::deque<std::function<void()>> later_;
   std::uint64_t random_ = 0;
 };
 

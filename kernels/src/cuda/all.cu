@@ -3,6 +3,8 @@
 #include "attention_hopper.cu"
 #include "gelu.cu"
 #include "layer_norm.cu"
+#include "matmul.cu"
+#include "matmul_hopper.cu"
 #include "pool.cu"
 #include "quantise.cu"
 #include "score.cu"

@@ -28,7 +28,7 @@ impl AttentionKernel {
         let which = HEAD_SIZES.iter().position(|&size| size == head_size)?;
         match self {
             Self::Warp => Some((kernels.attention[which], 128)),
-            Self::Warpgroup if head_size == 64 => Some((kernels.attention_64_hopper?, 256)),
+            Self::Warpgroup if head_size == 64 => Some((kernels.hopper().ok()?.attention_64, 256)),
             Self::Warpgroup => None,
         }
     }

@@ -1,51 +1,117 @@
 // Attention for head size 64 with the matrix products of a warpgroup (wgmma), for sm_90a.
 //
-// Two warpgroups of a block own 64 queries each. Keys and values are read by the matrix units from
+// Two warpgroups of a block own 64 queries each. The matrix units read queries, keys and values from
 // shared memory, so a thread holds little and two blocks fit a multiprocessor: while one waits for its
-// products, the other computes exponentials.
+// products, the other computes exponentials. (Queries in registers would be one operand more to keep
+// over the loop, and ptxas before 13.1 lets other values overwrite them.)
+//
+// A step takes 128 keys, in two halves. While it computes, the next step's keys and values are
+// copied; after the last step of an item those are the next item's first, and its queries.
 #include "attention.cuh"
 
 #if defined(POLYSIFT_SIM) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "hopper.cuh"
 
-struct GroupProducts {
+struct GroupTile {
   static constexpr int HEAD = 64;
-  static constexpr int FRAGMENTS = 1;
   static constexpr int THREADS = 8 * WARP;
-  static constexpr int UNIT_THREADS = 4 * WARP;
-  static constexpr int ROW = HEAD;
 
-  // Place of 16-byte chunk `chunk` of row `row` in a tile: the order that the matrix units expect.
-  DEVICE int place(int row, int chunk) { return row * ROW + (chunk ^ row % 8) * 8; }
-
-  // What cp.async wrote is to be seen by the matrix units.
-  DEVICE void publish() { shared_memory_fence(); }
-
-  DEVICE void multiply_keys(float (&scores)[1][KEY_FRAGMENTS][4],
-                            const unsigned (&queries)[1][HEAD / 16][4], const bf16 *keys) {
-    const unsigned long long tile = matrix_descriptor(keys);
-    warpgroup_fence();
-#pragma unroll
-    for (int d = 0; d < HEAD / 16; ++d)
-      warpgroup_multiply_columns(scores[0], queries[0][d], tile, d * 16, d > 0);
-    warpgroup_finish();
-  }
-
-  DEVICE void multiply_values(float (&sums)[1][HEAD / 8][4],
-                              const unsigned (&probabilities)[1][KEYS / 16][4],
-                              const bf16 *values) {
-    const unsigned long long tile = matrix_descriptor(values);
-    warpgroup_fence();
-#pragma unroll
-    for (int k = 0; k < KEYS / 16; ++k)
-      warpgroup_multiply_rows(sums[0], probabilities[0][k], tile, k * 16);
-    warpgroup_finish();
-  }
+  // Place of 16-byte chunk `chunk` of row `row`: the order that the matrix units expect.
+  DEVICE int place(int row, int chunk) { return row * HEAD + (chunk ^ row % 8) * 8; }
 };
 
-KERNEL __launch_bounds__(GroupProducts::THREADS, 2)
+constexpr int STEP_KEYS = 128;
+
+// Each twice: one to compute with and one to copy to.
+struct alignas(1024) AttentionMemory {
+  bf16 queries[2][QUERIES * 64];
+  bf16 keys[2][STEP_KEYS * 64];
+  bf16 values[2][STEP_KEYS * 64];
+};
+
+// Takes 64 keys and values, from number `first_key` of a sequence of `length` on, into account for 64
+// queries.
+DEVICE void group_step(Sums<64> &sums, const bf16 *queries, const bf16 *keys, const bf16 *values,
+                       int first_key, int length, float scale_log2) {
+  float scores[KEY_FRAGMENTS][4];
+  warpgroup_fence();
+#pragma unroll
+  for (int d = 0; d < 4; ++d)
+    warpgroup_multiply(scores, matrix_descriptor(queries, d * 32), matrix_descriptor(keys, d * 32),
+                       d > 0);
+  warpgroup_commit();
+  warpgroup_wait<0>();
+  if (first_key + KEYS > length) mask_keys(scores, first_key, length);
+  update_softmax(scores, sums, scale_log2);
+  unsigned probabilities[KEYS / 16][4];
+  pack_probabilities(probabilities, scores);
+  warpgroup_fence();
+#pragma unroll
+  for (int k = 0; k < KEYS / 16; ++k)
+    warpgroup_multiply_rows(sums.values, probabilities[k],
+                            matrix_descriptor(values, k * 2 * SWIZZLE_BYTES));
+  warpgroup_commit();
+  warpgroup_wait<0>();
+}
+
+// As attention_64.
+KERNEL __launch_bounds__(GroupTile::THREADS, 2)
     attention_64_hopper(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
                         int heads, float scale_log2) {
-  attention<GroupProducts>(qkv, context, tiles, counts, heads, scale_log2);
+  DYNAMIC_SHARED(attention_memory, sizeof(AttentionMemory));
+  auto &memory = *reinterpret_cast<AttentionMemory *>(attention_memory);
+  const int group_first = threadIdx.x / (4 * WARP) * 64;
+  const int warp_first = threadIdx.x / WARP * 16;
+  const int width = heads * 64, row_stride = 3 * width, num_items = counts[1] * heads;
+  const auto copy_step = [&](const Item &item, int first_key, int buffer) {
+    copy_rows<STEP_KEYS, GroupTile>(memory.keys[buffer], item.queries + width, row_stride, first_key,
+                                    item.length);
+    copy_rows<STEP_KEYS, GroupTile>(memory.values[buffer], item.queries + 2 * width, row_stride,
+                                    first_key, item.length);
+  };
+  const auto copy_first = [&](const Item &item, int queries, int buffer) {
+    copy_rows<QUERIES, GroupTile>(memory.queries[queries], item.queries, row_stride,
+                                  item.first_query, item.length);
+    copy_step(item, 0, buffer);
+  };
+
+  int index = blockIdx.x, buffer = 0, own = 0;
+  if (index >= num_items) return;
+  Item item = item_at<64>(index, qkv, tiles, heads);
+  copy_first(item, own, buffer);
+  copy_async_commit();
+  for (; index < num_items; index += gridDim.x, own ^= 1) {
+    Sums<64> sums;
+    sums.reset();
+    // A group without queries still copies and waits with the other.
+    const bool active = item.first_query + group_first < item.length;
+    const int next = index + static_cast<int>(gridDim.x);
+    Item next_item = item;
+    for (int first_key = 0; first_key < item.length; first_key += STEP_KEYS, buffer ^= 1) {
+      copy_async_wait<0>();
+      shared_memory_fence();
+      block_barrier();  // this step is here for all, and nobody still reads the other buffer
+      if (first_key + STEP_KEYS < item.length) {
+        copy_step(item, first_key + STEP_KEYS, buffer ^ 1);
+      } else if (next < num_items) {
+        next_item = item_at<64>(next, qkv, tiles, heads);
+        copy_first(next_item, own ^ 1, buffer ^ 1);
+      }
+      copy_async_commit();
+#pragma unroll 1
+      for (int half = 0; half < STEP_KEYS; half += KEYS) {
+        if (!active || first_key + half >= item.length) break;
+        group_step(sums, memory.queries[own] + group_first * 64, memory.keys[buffer] + half * 64,
+                   memory.values[buffer] + half * 64, first_key + half, item.length, scale_log2);
+      }
+    }
+    if (active) {
+      // The group's products have read the queries; until the next barrier of the block the rows are
+      // the warp's.
+      warpgroup_barrier(1 + group_first / 64);
+      write_rows<GroupTile>(sums, memory.queries[own], warp_first, item, context, width);
+    }
+    item = next_item;
+  }
 }
 #endif

@@ -16,6 +16,7 @@ struct bf16 {
 
 #define KERNEL extern "C" __global__ void
 #define DEVICE static __device__ __forceinline__
+#define DEVICE_MEMBER __device__ __forceinline__
 #define SHARED __shared__
 
 constexpr int WARP = 32;
@@ -34,6 +35,13 @@ DEVICE float second_of(unsigned word) { return __uint_as_float(word & 0xffff0000
 // Value of the lane whose index differs in the bits of `mask`; all lanes of a warp take part.
 DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 DEVICE double shuffle_xor(double value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+
+// Value of lane `lane`, which may be another for each; all lanes of a warp take part.
+DEVICE float shuffle_from(float value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
+// Whether a condition holds for any lane of the warp; all of them take part.
+DEVICE bool any_lane(bool condition) { return __any_sync(0xffffffffu, condition); }
+// Waits for the lanes of a warp, whose writes to memory they then see.
+DEVICE void warp_barrier() { __syncwarp(); }
 
 // Sum over a warp in a fixed order; every lane gets it.
 template <class T>
@@ -78,6 +86,13 @@ DEVICE void store_16(void *global, const uint4 &words, bool valid) {
       "@valid st.global.v4.b32 [%0], {%1, %2, %3, %4};\n\t}" ::"l"(__cvta_generic_to_global(global)),
       "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w), "r"(static_cast<int>(valid))
       : "memory");
+}
+
+// 1 / x within 1 ulp.
+DEVICE float reciprocal_approximate(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // Copies 16 bytes from global to shared memory in the background, or zeros if not `valid`

@@ -21,16 +21,19 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     info: DeviceInfo,
     driver_version: u32,
-    library_version: usize,
     context: Arc<CudaContext>,
     kernels: Kernels,
-    matmul: Library,
+    /// cublasLt, where it is there.
+    library: Option<Library>,
     recordings: &'static Recordings,
 }
 
 /// A handle of cublasLt.
 #[derive(Clone, Copy)]
-struct Library(lt_sys::cublasLtHandle_t);
+struct Library {
+    handle: lt_sys::cublasLtHandle_t,
+    version: usize,
+}
 
 // SAFETY: it may be used from several threads at once (its documentation, "thread safety").
 unsafe impl Send for Library {}
@@ -42,7 +45,7 @@ impl Library {
     /// The handle may not be used again.
     unsafe fn destroy(self) {
         // SAFETY: the caller's promise.
-        let _ = unsafe { lt::destroy_handle(self.0) };
+        let _ = unsafe { lt::destroy_handle(self.handle) };
     }
 }
 
@@ -57,7 +60,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`super::devices`]; [`CudaError::NoDevice`], [`CudaError::DeviceTooOld`],
-    /// [`CudaError::NoLibrary`] without cublasLt, [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::Driver`] if the card fails.
     pub fn open(ordinal: usize) -> Result<Self> {
         let count = driver::count()?;
         if ordinal >= count {
@@ -68,12 +71,6 @@ impl Device {
             let DeviceInfo { ordinal, name, compute_capability, .. } = info;
             return Err(CudaError::DeviceTooOld { ordinal, name, compute_capability });
         }
-        // A program that is linked with cublasLt does not start without it.
-        // SAFETY: loading cublasLt runs its initialisers, which are the system's own.
-        #[cfg(not(feature = "cuda-linked"))]
-        if !unsafe { lt_sys::is_culib_present() } {
-            return Err(CudaError::NoLibrary { name: "libcublasLt" });
-        }
         let failed = CudaError::driver(ordinal, "opening the card");
         let context = CudaContext::new(ordinal).map_err(failed)?;
         // SAFETY: buffers are not cudarc's: `memory` keeps them from being freed too early, and
@@ -81,23 +78,12 @@ impl Device {
         unsafe { context.disable_event_tracking() };
         let loaded = Kernels::load(info.compute_capability);
         let kernels = loaded.map_err(CudaError::driver(ordinal, "loading the kernels"))?;
-        let matmul = lt::create_handle().map_err(|e| {
-            // SAFETY: loaded above and used by nobody.
-            let _ = unsafe { kernels.unload() };
-            CudaError::Driver { ordinal, action: "starting cublasLt", message: e.to_string() }
-        })?;
-        // SAFETY: cublasLt is there, and the function takes nothing.
-        let library_version = unsafe { lt_sys::cublasLtGetVersion() };
         let driver_version = driver::version()?;
-        Ok(Self(Arc::new(Inner {
-            info,
-            driver_version,
-            library_version,
-            context,
-            kernels,
-            matmul: Library(matmul),
-            recordings: Recordings::on_card(ordinal),
-        })))
+        let recordings = Recordings::on_card(ordinal);
+        // From here on dropping it unloads the kernels.
+        let mut inner = Inner { info, driver_version, context, kernels, library: None, recordings };
+        inner.library = open_library(ordinal)?;
+        Ok(Self(Arc::new(inner)))
     }
 
     /// What the card is.
@@ -115,9 +101,9 @@ impl Device {
         self.0.driver_version
     }
 
-    /// Version of cublasLt: 130001 for 13.0.1.
-    pub fn library_version(&self) -> usize {
-        self.0.library_version
+    /// Version of cublasLt: 130001 for 13.0.1; `None` where it is not found.
+    pub fn library_version(&self) -> Option<usize> {
+        self.0.library.map(|library| library.version)
     }
 
     /// Memory that nobody uses now.
@@ -147,8 +133,8 @@ impl Device {
         &self.0.kernels
     }
 
-    pub(super) fn matmul(&self) -> lt_sys::cublasLtHandle_t {
-        self.0.matmul.0
+    pub(super) fn library(&self) -> Option<lt_sys::cublasLtHandle_t> {
+        self.0.library.map(|library| library.handle)
     }
 
     /// A closure for `map_err` of the driver's calls.
@@ -160,14 +146,33 @@ impl Device {
     }
 }
 
+/// Starts cublasLt, where it is there, on the card that is bound to the thread.
+fn open_library(ordinal: usize) -> Result<Option<Library>> {
+    // A program that is linked with cublasLt does not start without it.
+    // SAFETY: loading cublasLt runs its initialisers, which are the system's own.
+    #[cfg(not(feature = "cuda-linked"))]
+    if !unsafe { lt_sys::is_culib_present() } {
+        return Ok(None);
+    }
+    let handle = lt::create_handle().map_err(|error| CudaError::Driver {
+        ordinal,
+        action: "starting cublasLt",
+        message: error.to_string(),
+    })?;
+    // SAFETY: cublasLt is there, and the function takes nothing.
+    Ok(Some(Library { handle, version: unsafe { lt_sys::cublasLtGetVersion() } }))
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        let (matmul, kernels) = (self.matmul, self.kernels.clone());
+        let (library, kernels) = (self.library, self.kernels.clone());
         // To destroy the handle is to wait for the card, too.
         self.recordings.when_idle(&self.context, move || {
             // SAFETY: nothing runs on the card, and nobody else has this handle and these kernels.
             unsafe {
-                matmul.destroy();
+                if let Some(library) = library {
+                    library.destroy();
+                }
                 let _ = kernels.unload();
             }
         });

@@ -20,14 +20,6 @@ pub enum CudaError {
         /// Oldest version that would do.
         needed: (u32, u32),
     },
-    /// A library that is opened at run time is not there.
-    #[error(
-        "the library {name} is not found; install CUDA 12 or later, or name its folder in LD_LIBRARY_PATH"
-    )]
-    NoLibrary {
-        /// Such as `libcublasLt`.
-        name: &'static str,
-    },
     /// There is no such card.
     #[error("there is no card cuda:{ordinal}; {count} found")]
     NoDevice {

@@ -1,4 +1,4 @@
-// Exact GELU of one value, for a result that is rounded to bf16.
+// GELU of one value, for a result that is rounded to bf16.
 #pragma once
 #include "device.cuh"
 
@@ -13,6 +13,12 @@ DEVICE float gelu_of(float x) {
   exponent = fmaf(exponent, t, -1.1506653f);
   const float below = exp2_approximate(fmaf(exponent, t, -1.0f));
   return x * (x < 0.0f ? below : 1.0f - below);
+}
+
+// The tanh form: x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
+DEVICE float gelu_tanh_of(float x) {
+  constexpr float SCALE = -2.302208198f;  // -2 sqrt(2 / pi) log2(e)
+  return x * reciprocal_approximate(1.0f + exp2_approximate(SCALE * fmaf(0.044715f * x * x, x, x)));
 }
 
 DEVICE unsigned gelu_of_pair(unsigned word) {

@@ -1,9 +1,10 @@
-// What Hopper adds (sm_90a): matrix products of a warpgroup (4 warps, 128 threads) that read the
-// right operand straight from shared memory. Beside device.cuh, and like it replaced by the simulator.
+// What Hopper adds (sm_90a): matrix products of a warpgroup (4 warps, 128 threads) on operands in
+// shared memory, tiles of a tensor copied by one thread, and barriers that count bytes. Beside
+// device.cuh, and like it replaced by the simulator.
 //
-// An operand tile in shared memory has rows of 128 bytes (64 bf16) and starts at a multiple of 1,024
-// bytes; the eight 16-byte chunks of row r are stored in the order `chunk ^ (r % 8)` (the 128-byte
-// swizzle of PTX's matrix descriptors), so that neither rows nor columns collide in a bank.
+// An operand tile in shared memory has rows of 128 bytes and starts at a multiple of 1,024 bytes; the
+// eight 16-byte chunks of row r are stored in the order `chunk ^ (r % 8)` (the 128-byte swizzle of
+// PTX's matrix descriptors and tensor maps), so that neither rows nor columns collide in a bank.
 #pragma once
 #include "device.cuh"
 
@@ -14,22 +15,41 @@
 constexpr int SWIZZLE_ROWS = 8;
 constexpr int SWIZZLE_BYTES = 1024;  // of 8 rows
 
-// PTX's matrix descriptor: address, leading and stride offset in units of 16 bytes, swizzle mode 1
-// (128 bytes). Groups of 8 rows follow each other directly; the leading offset is not used by
-// operands that are 64 values wide.
-DEVICE unsigned long long matrix_descriptor(const void *tile) {
-  const unsigned long long address = __cvta_generic_to_shared(tile);
-  constexpr unsigned long long stride = SWIZZLE_BYTES >> 4;
-  return (address & 0x3ffff) >> 4 | 1ull << 16 | stride << 32 | 1ull << 62;
+// e4m3 as its bits: sign, 4 bits of exponent, 3 of fraction.
+struct e4m3 {
+  unsigned char bits;
+};
+
+// The shared memory that a launch gives a kernel, `bytes` of it.
+#define DYNAMIC_SHARED(name, bytes) extern __shared__ __align__(1024) unsigned char name[]
+
+DEVICE unsigned shared_address(const void *place) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(place));
 }
 
-// Orders writes to registers before, and to shared memory by ordinary stores or cp.async, with the
-// products that follow.
+// ---- products of a warpgroup -----------------------------------------------------------------
+
+// PTX's matrix descriptor: address, leading and stride offset in units of 16 bytes, swizzle mode 1
+// (128 bytes). Groups of 8 rows follow each other directly; the leading offset is not used by
+// operands whose rows are 128 bytes. `offset` in bytes: within the first row, or a multiple of 1,024.
+DEVICE unsigned long long matrix_descriptor(const void *tile, int offset) {
+  const unsigned long long address = shared_address(tile);
+  constexpr unsigned long long stride = SWIZZLE_BYTES >> 4;
+  return ((address & 0x3ffff) >> 4 | 1ull << 16 | stride << 32 | 1ull << 62) +
+         static_cast<unsigned long long>(offset >> 4);
+}
+
+// Orders writes to registers before with the products that follow.
 DEVICE void warpgroup_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Orders this thread's writes to shared memory, by ordinary stores or cp.async, with what the matrix
+// units and the copies of tensor tiles do later.
 DEVICE void shared_memory_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-// Closes the group of products issued so far and waits for it.
-DEVICE void warpgroup_finish() {
-  asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
+// Closes the group of products issued so far.
+DEVICE void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits until at most `PENDING` groups are under way.
+template <int PENDING>
+DEVICE void warpgroup_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
 // Two e4m3 in the lower half of a word, the first in its lower byte; rounds to nearest even, numbers
@@ -40,43 +60,150 @@ DEVICE unsigned pack_e4m3(float first, float second) {
   return pair;
 }
 
-#define ACCUMULATORS(acc)                                                                          \
-  "+f"(acc[0][0]), "+f"(acc[0][1]), "+f"(acc[0][2]), "+f"(acc[0][3]),                              \
-  "+f"(acc[1][0]), "+f"(acc[1][1]), "+f"(acc[1][2]), "+f"(acc[1][3]),                              \
-  "+f"(acc[2][0]), "+f"(acc[2][1]), "+f"(acc[2][2]), "+f"(acc[2][3]),                              \
-  "+f"(acc[3][0]), "+f"(acc[3][1]), "+f"(acc[3][2]), "+f"(acc[3][3]),                              \
-  "+f"(acc[4][0]), "+f"(acc[4][1]), "+f"(acc[4][2]), "+f"(acc[4][3]),                              \
-  "+f"(acc[5][0]), "+f"(acc[5][1]), "+f"(acc[5][2]), "+f"(acc[5][3]),                              \
-  "+f"(acc[6][0]), "+f"(acc[6][1]), "+f"(acc[6][2]), "+f"(acc[6][3]),                              \
-  "+f"(acc[7][0]), "+f"(acc[7][1]), "+f"(acc[7][2]), "+f"(acc[7][3])
-#define ACCUMULATOR_NAMES                                                                          \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "    \
-  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define FOUR(acc, n) "+f"(acc[n][0]), "+f"(acc[n][1]), "+f"(acc[n][2]), "+f"(acc[n][3])
+#define THIRTY_TWO(acc, n)                                                              \
+  FOUR(acc, n), FOUR(acc, n + 1), FOUR(acc, n + 2), FOUR(acc, n + 3), FOUR(acc, n + 4), \
+      FOUR(acc, n + 5), FOUR(acc, n + 6), FOUR(acc, n + 7)
+#define NAMES_32                                                                                 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "   \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_96                                                                                 \
+  NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "  \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "   \
+  "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "   \
+  "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 
-// acc [64, 64] = (add ? acc : 0) + a [64, 16] times the columns `column` to `column + 15` of
-// b [64, 64], transposed. `a` is in registers and `acc` in the layout of mma.m16n8k16: warp w of the
-// warpgroup holds the rows 16 w to 16 w + 15, acc[n] being its fragment of the columns 8 n to 8 n + 7.
-DEVICE void warpgroup_multiply_columns(float (&acc)[8][4], const unsigned (&a)[4],
-                                       unsigned long long b, int column, bool add) {
-  const unsigned long long advance = static_cast<unsigned long long>(column) * 2 >> 4;
+// The sums of a product are in the layout of mma.m16n8k16: warp w of the warpgroup holds the rows
+// 16 w to 16 w + 15, acc[n] being its fragment of the columns 8 n to 8 n + 7. `a` and `b` are
+// descriptors of 32 bytes of each row, but for `b` of warpgroup_multiply_rows.
+
+// acc [64, 64] = (add ? acc : 0) + a [64, 16] b [64, 16]^T, bf16.
+DEVICE void warpgroup_multiply(float (&acc)[8][4], unsigned long long a, unsigned long long b,
+                               bool add) {
   asm volatile(
-      "{\n\t.reg .pred keep;\n\tsetp.ne.b32 keep, %37, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " ACCUMULATOR_NAMES
-      ", {%32, %33, %34, %35}, %36, keep, 1, 1, 0;\n\t}"
-      : ACCUMULATORS(acc)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b + advance), "r"(static_cast<int>(add)));
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %34, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES_32
+      "}, %32, %33, add, 1, 1, 0, 0;\n\t}"
+      : THIRTY_TWO(acc, 0)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
-// acc [64, 64] += a [64, 16] times the rows `row` to `row + 15` of b [64, 64]; `row` is a multiple of 16.
+// acc [64, 64] += a [64, 16], in registers as of mma.m16n8k16, times b [16, 64], bf16: 16 rows of a
+// tile.
 DEVICE void warpgroup_multiply_rows(float (&acc)[8][4], const unsigned (&a)[4],
-                                    unsigned long long b, int row) {
-  const unsigned long long advance =
-      static_cast<unsigned long long>(row) / SWIZZLE_ROWS * SWIZZLE_BYTES >> 4;
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " ACCUMULATOR_NAMES
-      ", {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
-      : ACCUMULATORS(acc)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b + advance));
+                                    unsigned long long b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES_32
+               "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+               : THIRTY_TWO(acc, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
+
+#define MULTIPLY_192(shape, transposed)                                                \
+  asm volatile(                                                                        \
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %98, 0;\n\t"                          \
+      "wgmma.mma_async.sync.aligned." shape " {" NAMES_96                              \
+      "}, %96, %97, add, 1, 1" transposed ";\n\t}"                                     \
+      : THIRTY_TWO(acc, 0), THIRTY_TWO(acc, 8), THIRTY_TWO(acc, 16)                    \
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+
+// acc [64, 192] = (add ? acc : 0) + a [64, 32 bytes] b [192, 32 bytes]^T: 16 bf16 or 32 e4m3.
+template <class T>
+DEVICE void warpgroup_multiply(float (&acc)[24][4], unsigned long long a, unsigned long long b,
+                               bool add) {
+  if constexpr (sizeof(T) == 2)
+    MULTIPLY_192("m64n192k16.f32.bf16.bf16", ", 0, 0");
+  else
+    MULTIPLY_192("m64n192k32.f32.e4m3.e4m3", "");
+}
+
+// ---- registers and barriers ------------------------------------------------------------------
+
+// All warps of a warpgroup give back registers, or wait for more: then `N` a thread.
+template <int N>
+DEVICE void warpgroup_give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N>
+DEVICE void warpgroup_take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+// Waits for the threads of a warpgroup; `index` from 1 on, one for each group.
+DEVICE void warpgroup_barrier(int index) {
+  asm volatile("bar.sync %0, 128;" ::"r"(index) : "memory");
+}
+
+// A barrier in shared memory (PTX's mbarrier). A phase ends when as many have arrived as are awaited
+// and the bytes they have announced are there; phases have parity 0, 1, 0, ...
+struct Barrier {
+  unsigned long long state;
+};
+DEVICE void barrier_init(Barrier *barrier, int awaited) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(awaited)
+               : "memory");
+}
+// Makes barriers that were just initialised known to the copies of tensor tiles.
+DEVICE void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::
+                   : "memory");
+}
+DEVICE void barrier_arrive(Barrier *barrier) {
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared::cta.b64 state, [%0];\n\t}" ::"r"(
+                   shared_address(barrier))
+               : "memory");
+}
+// Arrives and announces bytes that copies will bring.
+DEVICE void barrier_arrive_expecting(Barrier *barrier, int bytes) {
+  asm volatile(
+      "{\n\t.reg .b64 state;\n\t"
+      "mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n\t}" ::"r"(
+          shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+// Waits for the end of the phase of this parity; that of the phase before the first has ended.
+DEVICE void barrier_wait(Barrier *barrier, int parity) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n\tWAIT:\n\t"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+      "@!done bra WAIT;\n\t}" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+// ---- tiles of tensors ------------------------------------------------------------------------
+
+// The driver's description of a matrix in global memory and of the tiles it is copied in: rows of
+// 128 bytes, swizzled as above. What is beyond the matrix is read as zeros and not written.
+struct alignas(128) TensorMap {
+  unsigned long long words[16];
+};
+#define TENSOR_MAP const __grid_constant__ TensorMap
+
+// One thread copies the tile whose first value is (row, column) to shared memory; its bytes, all of
+// the tile, count at `barrier`.
+DEVICE void copy_tile_in(void *tile, const TensorMap &map, int row, int column, Barrier *barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(tile)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
+      : "memory");
+}
+// One thread copies a tile from shared memory, closing a group of its copies.
+DEVICE void copy_tile_out(const TensorMap &map, int row, int column, const void *tile) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];\n\t"
+      "cp.async.bulk.commit_group;" ::"l"(&map),
+      "r"(column), "r"(row), "r"(shared_address(tile))
+      : "memory");
+}
+// Waits until at most `PENDING` of this thread's groups still read shared memory.
+template <int PENDING>
+DEVICE void copy_tiles_out_wait() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+// Waits until the results of this thread's groups are written.
+DEVICE void copy_tiles_out_finish() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 #endif

@@ -1,4 +1,4 @@
-// Layer norm of rows, fused with what comes before it: the sum of embeddings, or the residual.
+// Layer norm of rows: of the sum of embeddings, or of a tensor to which the residual is added already.
 #include "layer_norm.cuh"
 
 #define LAYER_NORM_KERNELS(NAME, N, EXACT)                                                         \
@@ -9,15 +9,6 @@
     Rows<N, EXACT> own;                                                                            \
     if (!take_rows(own, rows, width)) return;                                                      \
     read_embeddings(own, input_ids, position_ids, words, positions);                               \
-    normalise(own, gamma, beta, eps);                                                              \
-    write_rows(own, hidden);                                                                       \
-  }                                                                                                \
-  KERNEL NORM_BOUNDS(N)                                                                            \
-      add_layer_norm_##NAME(const bf16 *x, bf16 *hidden, const float *gamma, const float *beta,    \
-                            float eps, int rows, int width) {                                      \
-    Rows<N, EXACT> own;                                                                            \
-    if (!take_rows(own, rows, width)) return;                                                      \
-    read_sums(own, x, hidden);                                                                     \
     normalise(own, gamma, beta, eps);                                                              \
     write_rows(own, hidden);                                                                       \
   }                                                                                                \

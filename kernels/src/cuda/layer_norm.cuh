@@ -76,21 +76,6 @@ DEVICE void read_rows(Rows<N, EXACT> &own, const bf16 *x) {
     for (int i = 0; i < N; ++i) unpack_chunk(own.values[r][i], words[r][i]);
 }
 
-// The sums of the rows of `x` and `y`.
-template <int N, bool EXACT>
-DEVICE void read_sums(Rows<N, EXACT> &own, const bf16 *x, const bf16 *y) {
-  uint4 words[NORM_ROWS][N], others[NORM_ROWS][N];
-  load_rows(words, own, own.index, x);
-  load_rows(others, own, own.index, y);
-#pragma unroll
-  for (int r = 0; r < NORM_ROWS; ++r)
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      unpack_chunk(own.values[r][i], words[r][i]);
-      add_chunk(own.values[r][i], others[r][i]);
-    }
-}
-
 // The sums of the embeddings of each row's token and position.
 template <int N, bool EXACT>
 DEVICE void read_embeddings(Rows<N, EXACT> &own, const int *input_ids, const int *position_ids,

@@ -1,4 +1,4 @@
-//! Layer norm of rows, alone or fused with the sum of embeddings or with the residual.
+//! Layer norm of rows, alone or fused with the sum of embeddings.
 
 use half::bf16;
 
@@ -106,7 +106,7 @@ pub fn embed_layer_norm(
 ///
 /// # Errors
 /// As [`embed_layer_norm`]; [`CudaError::Unsupported`] if the card has no e4m3.
-pub fn embed_layer_norm_e4m3(
+pub fn embed_layer_norm_fp8(
     stream: &Stream,
     staged: &Staged,
     embedding: &Embedding,
@@ -114,12 +114,12 @@ pub fn embed_layer_norm_e4m3(
     hidden: &mut Buffer<bf16>,
     quantised: &mut Quantised,
 ) -> Result<()> {
-    const OP: &str = "embed_layer_norm_e4m3";
+    const OP: &str = "embed_layer_norm_fp8";
     let (rows, width) = embedded(OP, staged, embedding, norm, hidden)?;
     quantised.check(OP, rows, width)?;
-    let kernels = stream.device().kernels().e4m3()?;
-    let (function, grid) = plan(OP, &kernels.embed_layer_norm, rows, width)?;
-    // SAFETY: the arguments of embed_layer_norm_e4m3; else as in `embed_layer_norm`.
+    let kernels = stream.device().kernels().hopper()?;
+    let (function, grid) = plan(OP, &kernels.embed_layer_norm_fp8, rows, width)?;
+    // SAFETY: the arguments of embed_layer_norm_fp8; else as in `embed_layer_norm`.
     unsafe {
         stream.launch(
             function,
@@ -197,7 +197,7 @@ pub fn layer_norm(
 ///
 /// # Errors
 /// As [`layer_norm`]; [`CudaError::Unsupported`] if the card has no e4m3.
-pub fn layer_norm_e4m3(
+pub fn layer_norm_fp8(
     stream: &Stream,
     x: &Buffer<bf16>,
     norm: &Norm,
@@ -205,13 +205,14 @@ pub fn layer_norm_e4m3(
     quantised: &mut Quantised,
     rows: usize,
 ) -> Result<()> {
-    const OP: &str = "layer_norm_e4m3";
+    const OP: &str = "layer_norm_fp8";
     let width = norm.width();
     check_len(OP, "x", x.len(), rows.checked_mul(width))?;
     check_len(OP, "out", out.len(), rows.checked_mul(width))?;
     quantised.check(OP, rows, width)?;
-    let (function, grid) = plan(OP, &stream.device().kernels().e4m3()?.layer_norm, rows, width)?;
-    // SAFETY: the arguments of layer_norm_e4m3; every row is inside its buffer.
+    let kernels = stream.device().kernels().hopper()?;
+    let (function, grid) = plan(OP, &kernels.layer_norm_fp8, rows, width)?;
+    // SAFETY: the arguments of layer_norm_fp8; every row is inside its buffer.
     unsafe {
         stream.launch(
             function,
@@ -224,40 +225,6 @@ pub fn layer_norm_e4m3(
                 &Place::new(out, 0),
                 &Place::new(&quantised.values, 0),
                 &Place::new(&quantised.scales, 0),
-                &(rows as i32),
-                &(width as i32),
-            ],
-        )
-    }
-}
-
-/// `hidden` `[rows, H]` = layer norm of `hidden + x`, row by row.
-///
-/// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
-pub fn add_layer_norm(
-    stream: &Stream,
-    x: &Buffer<bf16>,
-    norm: &Norm,
-    hidden: &mut Buffer<bf16>,
-    rows: usize,
-) -> Result<()> {
-    const OP: &str = "add_layer_norm";
-    let width = norm.width();
-    check_len(OP, "x", x.len(), rows.checked_mul(width))?;
-    check_len(OP, "hidden", hidden.len(), rows.checked_mul(width))?;
-    let (function, grid) = plan(OP, &stream.device().kernels().add_layer_norm, rows, width)?;
-    // SAFETY: the arguments of add_layer_norm; every row is inside its buffer.
-    unsafe {
-        stream.launch(
-            function,
-            grid,
-            &[
-                &Place::new(x, 0),
-                &Place::new(hidden, 0),
-                &Place::new(&norm.gamma, 0),
-                &Place::new(&norm.beta, 0),
-                &norm.eps,
                 &(rows as i32),
                 &(width as i32),
             ],

@@ -1,44 +1,58 @@
-//! Matrix products with bias by cublasLt, and the search for the fastest algorithm.
-//!
-//! cublasLt counts in columns: a row-major `[rows, n]` is its column-major `n x rows`. So
-//! `y [T, N] = x [T, K] w [N, K]ᵀ + b` is `D (N x T) = Wᵀ (N x K) X (K x T) + b`.
+//! Matrix products with what comes after them, by one of several kernels.
 
-use std::ffi::c_void;
-
-use cudarc::cublaslt::result as lt;
-use cudarc::cublaslt::result::CublasError;
-use cudarc::cublaslt::sys;
 use half::bf16;
 
 use super::device::Device;
 use super::error::{CudaError, Result, check_len};
+use super::gelu::gelu;
+use super::library::{LibraryEpilogue, LibraryMatmul, LibraryOperands};
 use super::memory::Buffer;
-use super::stream::Stream;
-
-/// Memory that an algorithm may use beside its operands.
-pub const WORKSPACE_BYTES: usize = 32 << 20;
-
-/// `CUBLAS_OP_T`.
-const TRANSPOSED: i32 = 1;
+use super::module::Function;
+use super::quantise::{Quantised, quantise_rows};
+use super::stream::{Absent, Argument, Grid, Place, Stream};
+use super::tensor_map::TensorMap;
 
 /// Weights of a linear map, on a card.
 pub struct Linear {
-    weight: Buffer<bf16>,
+    weight: Weight,
     bias: Buffer<bf16>,
 }
 
+enum Weight {
+    Bf16(Buffer<bf16>),
+    /// A row for each output.
+    Fp8(Quantised),
+}
+
 impl Linear {
-    /// Copies `weight` `[N, K]` and `bias` `[N]` to the card.
+    /// Copies `weight` `[N, K]` and `bias` `[N]` to the card, where the weights are quantised for products
+    /// in fp8.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if the sizes do not fit; as [`Device::alloc`].
-    pub fn new(stream: &Stream, weight: &[bf16], bias: &[bf16]) -> Result<Self> {
+    /// [`CudaError::Shape`] if the sizes do not fit; [`CudaError::Unsupported`] if the card has no fp8, or
+    /// not for K; as [`Device::alloc`].
+    pub fn new(
+        stream: &Stream,
+        weight: &[bf16],
+        bias: &[bf16],
+        dtype: MatmulDtype,
+    ) -> Result<Self> {
+        const PURPOSE: &str = "the weights";
         if bias.is_empty() || !weight.len().is_multiple_of(bias.len()) {
             let reason = format!("{} weights for {} outputs", weight.len(), bias.len());
             return Err(CudaError::shape("linear", reason));
         }
-        let weight = stream.to_device(weight, "the weights")?;
-        Ok(Self { weight, bias: stream.to_device(bias, "the weights")? })
+        let on_card = stream.to_device(weight, PURPOSE)?;
+        let weight = match dtype {
+            MatmulDtype::Bf16 => Weight::Bf16(on_card),
+            MatmulDtype::Fp8 => {
+                let (rows, width) = (bias.len(), weight.len() / bias.len());
+                let mut quantised = Quantised::new(stream.device(), rows, width, PURPOSE)?;
+                quantise_rows(stream, &on_card, &mut quantised, (rows, width))?;
+                Weight::Fp8(quantised)
+            }
+        };
+        Ok(Self { weight, bias: stream.to_device(bias, PURPOSE)? })
     }
 
     /// Width N of the result.
@@ -48,7 +62,15 @@ impl Linear {
 
     /// Width K of the input.
     pub fn inputs(&self) -> usize {
-        self.weight.len() / self.bias.len()
+        let weights = match &self.weight {
+            Weight::Bf16(values) => values.len(),
+            Weight::Fp8(rows) => rows.values.len(),
+        };
+        weights / self.bias.len()
+    }
+
+    fn is_fp8(&self) -> bool {
+        matches!(self.weight, Weight::Fp8(_))
     }
 }
 
@@ -57,30 +79,62 @@ impl Linear {
 pub enum MatmulEpilogue {
     /// The bias is added.
     Bias,
+    /// The bias is added, then GELU by erf.
+    Gelu,
     /// The bias is added, then GELU in its tanh form.
-    BiasGeluTanh,
+    GeluTanh,
+    /// The bias is added, and [`Operands::residual`].
+    Residual,
 }
 
+/// Which values are multiplied; sums are f32, results bf16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MatmulDtype {
+    /// bf16.
+    Bf16,
+    /// e4m3, each row of either operand with a scale in f32.
+    Fp8,
+}
+
+/// Sizes and kind of a product: two of the same shape may use each other's algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
-    pub(super) tokens: usize,
-    outputs: usize,
-    pub(super) inputs: usize,
-    epilogue: MatmulEpilogue,
+pub struct MatmulShape {
+    /// Rows T.
+    pub tokens: usize,
+    /// Width N of the result.
+    pub outputs: usize,
+    /// Width K of the input.
+    pub inputs: usize,
+    /// What comes after.
+    pub epilogue: MatmulEpilogue,
+    /// What is multiplied.
+    pub dtype: MatmulDtype,
+}
+
+/// What computes a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatmulKernel {
+    /// The kernel with the matrix instructions of a warp: bf16, on every card.
+    Warp,
+    /// That with those of a warpgroup: on cards of compute capability 9.0.
+    Warpgroup,
+    /// An algorithm of cublasLt, by the name that no one but cublasLt of the same version and card
+    /// understands.
+    Library([u64; 8]),
 }
 
 /// One way of computing a [`Matmul`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Algorithm {
-    shape: Shape,
-    words: [u64; 8],
+    shape: MatmulShape,
+    kernel: MatmulKernel,
     workspace_bytes: usize,
 }
 
 impl Algorithm {
-    /// Its name in cublasLt, which no one but cublasLt of the same version and card understands.
-    pub fn words(&self) -> [u64; 8] {
-        self.words
+    /// What computes it.
+    pub fn kernel(&self) -> MatmulKernel {
+        self.kernel
     }
 
     /// Memory that it needs beside its operands.
@@ -89,188 +143,122 @@ impl Algorithm {
     }
 }
 
-/// A matrix product of fixed sizes: `y` `[T, N]` = epilogue(`x` `[T, K]` · `w` `[N, K]`ᵀ + `b`), all bf16,
-/// sums in f32.
+/// A matrix product of fixed sizes: `y` `[T, N]` = epilogue(`x` `[T, K]` · `w` `[N, K]`ᵀ + `b`).
 pub struct Matmul {
     device: Device,
-    pub(super) shape: Shape,
-    operation: Operation,
-    w: Layout,
-    x: Layout,
-    y: Layout,
+    shape: MatmulShape,
+    /// cublasLt's, where it is there and has products of this kind.
+    library: Option<LibraryMatmul>,
 }
 
-struct Operation(sys::cublasLtMatmulDesc_t);
-
-impl Drop for Operation {
-    fn drop(&mut self) {
-        // SAFETY: created in `Matmul::new`, destroyed once.
-        let _ = unsafe { lt::destroy_matmul_desc(self.0) };
-    }
+/// The left operand `[T, K]` of a product.
+#[derive(Debug, Clone, Copy)]
+pub enum Rows<'a> {
+    /// bf16.
+    Bf16(&'a Buffer<bf16>),
+    /// e4m3.
+    Fp8(&'a Quantised),
 }
 
-struct Layout(sys::cublasLtMatrixLayout_t);
-
-impl Layout {
-    /// A column-major matrix without gaps.
-    fn new(rows: usize, columns: usize) -> Result<Self, CublasError> {
-        let bf16 = sys::cudaDataType_t::CUDA_R_16BF;
-        lt::create_matrix_layout(bf16, rows as u64, columns as u64, rows as i64).map(Self)
-    }
-}
-
-impl Drop for Layout {
-    fn drop(&mut self) {
-        // SAFETY: created in `Layout::new`, destroyed once.
-        let _ = unsafe { lt::destroy_matrix_layout(self.0) };
-    }
-}
-
-struct Preference(sys::cublasLtMatmulPreference_t);
-
-impl Drop for Preference {
-    fn drop(&mut self) {
-        // SAFETY: created in `Matmul::candidates`, destroyed once.
-        let _ = unsafe { lt::destroy_matmul_pref(self.0) };
-    }
-}
-
-/// What a product works on: `x` `[T, K]`, `y` `[T, N]`, and [`Algorithm::workspace_bytes`].
+/// What a product works on.
 pub struct Operands<'a> {
     /// Input.
-    pub x: &'a Buffer<bf16>,
-    /// Result.
+    pub x: Rows<'a>,
+    /// `[T, N]`, added to the result if the epilogue is [`MatmulEpilogue::Residual`].
+    pub residual: Option<&'a Buffer<bf16>>,
+    /// Result `[T, N]`.
     pub y: &'a mut Buffer<bf16>,
-    /// Memory for the algorithm.
+    /// Memory for the algorithm: [`Algorithm::workspace_bytes`].
     pub workspace: &'a mut Buffer<u8>,
 }
 
+/// Rows of a tile of y, which for the kernel for warps has as many columns...
+const TILE_ROWS: usize = 128;
+/// ... and for that for warpgroups these.
+const TILE_OUTPUTS: usize = 192;
+/// Bytes of a row of x that a step of the latter takes.
+const STEP_BYTES: usize = 128;
+
 impl Matmul {
-    /// A product of `tokens` rows for maps from `inputs` to `outputs` values.
+    /// A product of the sizes and kind `shape`.
     ///
     /// # Errors
-    /// [`CudaError::Unsupported`] if a width is no multiple of 8; [`CudaError::Driver`] if cublasLt
-    /// refuses.
-    pub fn new(
-        device: &Device,
-        tokens: usize,
-        outputs: usize,
-        inputs: usize,
-        epilogue: MatmulEpilogue,
-    ) -> Result<Self> {
-        if tokens == 0 || [outputs, inputs].iter().any(|n| *n == 0 || !n.is_multiple_of(8)) {
+    /// [`CudaError::Unsupported`] if a width is no multiple of 8 (of 16 in fp8) or the card has no
+    /// kernel; [`CudaError::Driver`] if cublasLt refuses.
+    pub fn new(device: &Device, shape: MatmulShape) -> Result<Self> {
+        let MatmulShape { tokens, outputs, inputs, epilogue, dtype } = shape;
+        let step = if dtype == MatmulDtype::Fp8 { 16 } else { 8 };
+        let odd = [outputs, inputs].iter().any(|n| *n == 0 || !n.is_multiple_of(step));
+        let large = [tokens, outputs, inputs].iter().any(|&n| n > 1 << 24);
+        if tokens == 0 || odd || large {
             return Err(CudaError::unsupported(format!(
                 "a matrix product of {tokens} x {inputs} with {outputs} x {inputs}; widths that \
-                 are multiples of 8 are"
+                 are multiples of {step} are"
             )));
         }
-        let failed = |error| failed(device, "describing a matrix product", error);
-        device.context().bind_to_thread().map_err(device.failed("binding the card"))?;
-        let f32 = sys::cudaDataType_t::CUDA_R_32F;
-        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
-        let this = Self {
-            device: device.clone(),
-            shape: Shape { tokens, outputs, inputs, epilogue },
-            operation: Operation(lt::create_matmul_desc(compute, f32).map_err(failed)?),
-            w: Layout::new(inputs, outputs).map_err(failed)?,
-            x: Layout::new(inputs, tokens).map_err(failed)?,
-            y: Layout::new(outputs, tokens).map_err(failed)?,
+        if dtype == MatmulDtype::Fp8 {
+            device.kernels().hopper()?;
+        }
+        let library = match dtype {
+            MatmulDtype::Fp8 => None,
+            MatmulDtype::Bf16 => LibraryMatmul::new(
+                device,
+                (tokens, outputs, inputs),
+                LibraryEpilogue {
+                    gelu_tanh: epilogue == MatmulEpilogue::GeluTanh,
+                    residual: epilogue == MatmulEpilogue::Residual,
+                },
+            )?,
         };
-        let epilogue = match epilogue {
-            MatmulEpilogue::Bias => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
-            MatmulEpilogue::BiasGeluTanh => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
-        };
-        this.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &TRANSPOSED)?;
-        this.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
-        Ok(this)
+        Ok(Self { device: device.clone(), shape, library })
     }
 
-    /// Rows T, outputs N and inputs K.
-    pub fn sizes(&self) -> (usize, usize, usize) {
-        (self.shape.tokens, self.shape.outputs, self.shape.inputs)
+    /// Its sizes and kind.
+    pub fn shape(&self) -> MatmulShape {
+        self.shape
     }
 
-    /// What happens to the product before it is written.
-    pub fn epilogue(&self) -> MatmulEpilogue {
-        self.shape.epilogue
-    }
-
-    /// Up to `limit` algorithms that use at most [`WORKSPACE_BYTES`], the most promising first.
+    /// Our own kernels first, then up to `limit` algorithms of cublasLt, the most promising first.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if `linear` has other sizes; [`CudaError::Unsupported`] if there are none.
-    pub fn candidates(&mut self, linear: &Linear, limit: usize) -> Result<Vec<Algorithm>> {
+    /// [`CudaError::Shape`] if `linear` has other sizes; [`CudaError::Driver`] if cublasLt fails.
+    pub fn candidates(&self, linear: &Linear, limit: usize) -> Result<Vec<Algorithm>> {
         self.check(linear)?;
-        // Some algorithms ask for the alignment of the bias.
-        self.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &linear.bias.address(0))?;
-        let failed = |error| failed(&self.device, "looking for an algorithm", error);
-        let preference = Preference(lt::create_matmul_pref().map_err(failed)?);
-        let bytes = WORKSPACE_BYTES;
-        let mut results =
-            vec![std::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit(); limit];
-        let mut count = 0;
-        // SAFETY: all handles live, the attribute is a usize, and `results` has room for `limit`.
-        let status = unsafe {
-            lt::set_matmul_pref_attribute(
-                preference.0,
-                sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                (&raw const bytes).cast(),
-                size_of_val(&bytes),
-            )
-            .map_err(failed)?;
-            sys::cublasLtMatmulAlgoGetHeuristic(
-                self.device.matmul(),
-                self.operation.0,
-                self.w.0,
-                self.x.0,
-                self.y.0,
-                self.y.0,
-                preference.0,
-                i32::try_from(limit).unwrap_or(i32::MAX),
-                results.as_mut_ptr().cast(),
-                &raw mut count,
-            )
-        };
-        if status != sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED {
-            status.result().map_err(failed)?;
+        let own = [MatmulKernel::Warp, MatmulKernel::Warpgroup];
+        let mut found: Vec<_> =
+            own.into_iter().filter_map(|own| self.restore(linear, own)).collect();
+        if let Some(library) = &self.library {
+            let offered = library.candidates(&linear.bias, limit)?;
+            found.extend(offered.into_iter().map(|(words, workspace_bytes)| Algorithm {
+                shape: self.shape,
+                kernel: MatmulKernel::Library(words),
+                workspace_bytes,
+            }));
         }
-        // SAFETY: cublasLt has written the first `count`.
-        let found = results.iter().take(count as usize).map(|r| unsafe { r.assume_init_ref() });
-        let usable = found.filter(|r| {
-            r.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && r.workspaceSize <= bytes
-        });
-        let algorithms: Vec<Algorithm> =
-            usable.map(|r| self.algorithm(r.algo.data, r.workspaceSize)).collect();
-        if algorithms.is_empty() {
-            return Err(CudaError::unsupported(format!("{:?} by this cublasLt", self.shape)));
-        }
-        Ok(algorithms)
+        Ok(found)
     }
 
-    /// The algorithm with these [`Algorithm::words`], if cublasLt takes it for this product.
-    pub fn restore(&self, words: [u64; 8]) -> Option<Algorithm> {
-        let algo = sys::cublasLtMatmulAlgo_t { data: words };
-        let mut result = std::mem::MaybeUninit::uninit();
-        self.device.context().bind_to_thread().ok()?;
-        // SAFETY: all handles live; cublasLt checks the words, and writes `result` when it succeeds.
-        let result = unsafe {
-            sys::cublasLtMatmulAlgoCheck(
-                self.device.matmul(),
-                self.operation.0,
-                self.w.0,
-                self.x.0,
-                self.y.0,
-                self.y.0,
-                &raw const algo,
-                result.as_mut_ptr(),
-            )
-            .result()
-            .ok()?;
-            result.assume_init()
+    /// The algorithm to use where none was measured: cublasLt's first, else our own kernel for the card.
+    ///
+    /// # Errors
+    /// As [`Matmul::candidates`].
+    pub fn first_choice(&self, linear: &Linear) -> Result<Algorithm> {
+        let is_library = |a: &Algorithm| matches!(a.kernel, MatmulKernel::Library(_));
+        let found = self.candidates(linear, 1)?;
+        let choice = found.iter().find(|a| is_library(a)).or(found.last()).copied();
+        choice.ok_or_else(|| CudaError::unsupported(format!("{:?}", self.shape)))
+    }
+
+    /// The algorithm that is computed by `kernel`, if that can be used for this product here.
+    pub fn restore(&self, linear: &Linear, kernel: MatmulKernel) -> Option<Algorithm> {
+        let fp8 = self.shape.dtype == MatmulDtype::Fp8;
+        let workspace_bytes = match kernel {
+            MatmulKernel::Warp if fp8 => return None,
+            MatmulKernel::Warp => 0,
+            MatmulKernel::Warpgroup => self.device.kernels().hopper().map(|_| 0).ok()?,
+            MatmulKernel::Library(words) => self.library.as_ref()?.check(&linear.bias, words)?,
         };
-        let good = result.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS
-            && result.workspaceSize <= WORKSPACE_BYTES;
-        good.then(|| self.algorithm(words, result.workspaceSize))
+        Some(Algorithm { shape: self.shape, kernel, workspace_bytes })
     }
 
     /// Puts the product with the weights `linear` into the queue.
@@ -279,81 +267,185 @@ impl Matmul {
     /// [`CudaError::Shape`] if sizes do not fit or the algorithm is another product's;
     /// [`CudaError::Driver`] if cublasLt or the card fails.
     pub fn run(
-        &mut self,
+        &self,
         stream: &Stream,
         algorithm: &Algorithm,
         linear: &Linear,
-        operands: Operands<'_>,
+        mut operands: Operands<'_>,
     ) -> Result<()> {
-        const OP: &str = "matrix product";
-        let Operands { x, y, workspace } = operands;
-        let Shape { tokens, outputs, inputs, .. } = self.shape;
         self.check(linear)?;
-        if algorithm.shape != self.shape {
-            return Err(CudaError::shape(OP, "the algorithm is another product's"));
+        self.check_operands(algorithm, &operands)?;
+        match algorithm.kernel {
+            MatmulKernel::Warp => self.run_warp(stream, linear, &operands),
+            MatmulKernel::Warpgroup => self.run_warpgroup(stream, linear, &operands),
+            MatmulKernel::Library(words) => {
+                self.run_library(stream, (words, algorithm.workspace_bytes), linear, &mut operands)
+            }
         }
-        check_len(OP, "x", x.len(), tokens.checked_mul(inputs))?;
-        check_len(OP, "y", y.len(), tokens.checked_mul(outputs))?;
-        check_len(OP, "the workspace", workspace.len(), Some(algorithm.workspace_bytes))?;
-        let device = &self.device;
-        device.context().bind_to_thread().map_err(device.failed("binding the card"))?;
-        self.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &linear.bias.address(0))?;
-        let memory =
-            [&linear.weight.memory, &linear.bias.memory, &x.memory, &y.memory, &workspace.memory];
-        stream.uses(memory.into_iter());
-        let (alpha, beta) = (1.0f32, 0.0f32);
-        let algo = sys::cublasLtMatmulAlgo_t { data: algorithm.words };
-        // SAFETY: all handles live, the layouts are inside the buffers as checked above, and the
-        // memory lives until the queue is done with it.
-        unsafe {
-            lt::matmul(
-                device.matmul(),
-                self.operation.0,
-                (&raw const alpha).cast(),
-                (&raw const beta).cast(),
-                linear.weight.address(0) as *const c_void,
-                self.w.0,
-                x.address(0) as *const c_void,
-                self.x.0,
-                y.address(0) as *const c_void,
-                self.y.0,
-                y.address(0) as *mut c_void,
-                self.y.0,
-                &raw const algo,
-                workspace.address(0) as *mut c_void,
-                algorithm.workspace_bytes,
-                stream.raw().cast(),
-            )
-        }
-        .map_err(|error| failed(device, "launching a matrix product", error))
     }
 
-    fn algorithm(&self, words: [u64; 8], workspace_bytes: usize) -> Algorithm {
-        Algorithm { shape: self.shape, words, workspace_bytes }
+    fn run_library(
+        &self,
+        stream: &Stream,
+        algorithm: ([u64; 8], usize),
+        linear: &Linear,
+        operands: &mut Operands<'_>,
+    ) -> Result<()> {
+        let (Some(library), Weight::Bf16(weight), Rows::Bf16(x)) =
+            (&self.library, &linear.weight, operands.x)
+        else {
+            return Err(self.wrong_kind());
+        };
+        let MatmulShape { tokens, outputs, epilogue, .. } = self.shape;
+        let own = LibraryOperands {
+            weight,
+            bias: &linear.bias,
+            x,
+            residual: operands.residual,
+            y: operands.y,
+            workspace: operands.workspace,
+        };
+        // SAFETY: the sizes were checked in `run`.
+        unsafe { library.run(stream, algorithm, &own)? };
+        // cublasLt has no such epilogue.
+        if epilogue == MatmulEpilogue::Gelu {
+            gelu(stream, operands.y, tokens * outputs)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn run_warp(&self, stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
+        let (Weight::Bf16(weight), Rows::Bf16(x)) = (&linear.weight, operands.x) else {
+            return Err(self.wrong_kind());
+        };
+        let MatmulShape { tokens, outputs, inputs, .. } = self.shape;
+        let blocks = (outputs.div_ceil(TILE_ROWS) as u32, tokens.div_ceil(TILE_ROWS) as u32);
+        let function = self.of_epilogue(&self.device.kernels().matmul);
+        let residual = operands.residual.map(|residual| Place::new(residual, 0));
+        // SAFETY: the arguments of the kernels in matmul.cu; the sizes were checked in `run`.
+        unsafe {
+            stream.launch(
+                function,
+                Grid { blocks, threads: 128 },
+                &[
+                    &Place::new(x, 0),
+                    &Place::new(weight, 0),
+                    &Place::new(&linear.bias, 0),
+                    residual.as_ref().map_or(&Absent as &dyn Argument, |place| place),
+                    &Place::new(operands.y, 0),
+                    &(tokens as i32),
+                    &(outputs as i32),
+                    &(inputs as i32),
+                ],
+            )
+        }
+    }
+
+    fn run_warpgroup(
+        &self,
+        stream: &Stream,
+        linear: &Linear,
+        operands: &Operands<'_>,
+    ) -> Result<()> {
+        let hopper = self.device.kernels().hopper()?;
+        let MatmulShape { tokens, outputs, inputs, .. } = self.shape;
+        let (x_sizes, w_sizes, y_sizes) = ((tokens, inputs), (outputs, inputs), (tokens, outputs));
+        let (rows, columns) = (TILE_ROWS as u32, TILE_OUTPUTS as u32);
+        let y = TensorMap::new(operands.y, y_sizes, rows)?;
+        // A kernel without a residual does not look at the map.
+        let residual = operands.residual.unwrap_or(operands.y);
+        let residual = TensorMap::new(residual, y_sizes, rows)?;
+        let (x, w, scales, functions) = match (&linear.weight, operands.x) {
+            (Weight::Bf16(w), Rows::Bf16(x)) => (
+                TensorMap::new(x, x_sizes, rows)?,
+                TensorMap::new(w, w_sizes, columns)?,
+                None,
+                &hopper.matmul,
+            ),
+            (Weight::Fp8(w), Rows::Fp8(x)) => (
+                TensorMap::new(&x.values, x_sizes, rows)?,
+                TensorMap::new(&w.values, w_sizes, columns)?,
+                Some((Place::new(&x.scales, 0), Place::new(&w.scales, 0))),
+                &hopper.matmul_fp8,
+            ),
+            _ => return Err(self.wrong_kind()),
+        };
+        let tiles = tokens.div_ceil(TILE_ROWS) * outputs.div_ceil(TILE_OUTPUTS);
+        let value_bytes = if linear.is_fp8() { 1 } else { 2 };
+        let steps = (inputs * value_bytes).div_ceil(STEP_BYTES);
+        let blocks = tiles.min(self.device.info().multiprocessors.max(1) as usize);
+        let scales: [&dyn Argument; 2] = match &scales {
+            Some((x, w)) => [x, w],
+            None => [&Absent, &Absent],
+        };
+        // SAFETY: the arguments of the kernels in matmul_hopper.cu; the sizes were checked in `run`.
+        unsafe {
+            stream.launch(
+                self.of_epilogue(functions),
+                Grid::line(blocks as u32, 384),
+                &[
+                    &x,
+                    &w,
+                    &y,
+                    &residual,
+                    &Place::new(&linear.bias, 0),
+                    scales[0],
+                    scales[1],
+                    &(tokens as i32),
+                    &(outputs as i32),
+                    &(steps as i32),
+                    &(tiles as i32),
+                ],
+            )
+        }
+    }
+
+    fn of_epilogue(&self, functions: &[Function; 4]) -> Function {
+        functions[match self.shape.epilogue {
+            MatmulEpilogue::Bias => 0,
+            MatmulEpilogue::Gelu => 1,
+            MatmulEpilogue::GeluTanh => 2,
+            MatmulEpilogue::Residual => 3,
+        }]
     }
 
     fn check(&self, linear: &Linear) -> Result<()> {
-        let Shape { outputs, inputs, .. } = self.shape;
-        if (linear.outputs(), linear.inputs()) == (outputs, inputs) {
+        let MatmulShape { outputs, inputs, dtype, .. } = self.shape;
+        let fits = (linear.outputs(), linear.inputs()) == (outputs, inputs);
+        if fits && linear.is_fp8() == (dtype == MatmulDtype::Fp8) {
             return Ok(());
         }
         let (n, k) = (linear.outputs(), linear.inputs());
-        let reason = format!("weights of {n} x {k}, not {outputs} x {inputs}");
+        let reason = format!("weights of {n} x {k}, not {outputs} x {inputs} in {dtype:?}");
         Err(CudaError::shape("matrix product", reason))
     }
 
-    fn set<T>(&self, attribute: Attribute, value: &T) -> Result<()> {
-        let pointer = std::ptr::from_ref(value).cast();
-        // SAFETY: the operation lives, and cublasLt copies `value`, whose type is the attribute's.
-        let set = unsafe {
-            lt::set_matmul_desc_attribute(self.operation.0, attribute, pointer, size_of::<T>())
+    fn check_operands(&self, algorithm: &Algorithm, operands: &Operands<'_>) -> Result<()> {
+        const OP: &str = "matrix product";
+        let Operands { x, residual, y, workspace } = operands;
+        let MatmulShape { tokens, outputs, inputs, epilogue, .. } = self.shape;
+        if algorithm.shape != self.shape {
+            return Err(CudaError::shape(OP, "the algorithm is another product's"));
+        }
+        let x_len = match x {
+            Rows::Bf16(values) => values.len(),
+            Rows::Fp8(rows) => {
+                check_len(OP, "the scales", rows.scales.len(), Some(tokens))?;
+                rows.values.len()
+            }
         };
-        set.map_err(|error| failed(&self.device, "describing a matrix product", error))
+        check_len(OP, "x", x_len, tokens.checked_mul(inputs))?;
+        check_len(OP, "y", y.len(), tokens.checked_mul(outputs))?;
+        if epilogue == MatmulEpilogue::Residual {
+            let len = residual.map_or(0, Buffer::len);
+            check_len(OP, "the residual", len, tokens.checked_mul(outputs))?;
+        }
+        check_len(OP, "the workspace", workspace.len(), Some(algorithm.workspace_bytes))
     }
-}
 
-use sys::cublasLtMatmulDescAttributes_t as Attribute;
-
-fn failed(device: &Device, action: &'static str, error: CublasError) -> CudaError {
-    CudaError::Driver { ordinal: device.ordinal(), action, message: error.to_string() }
+    fn wrong_kind(&self) -> CudaError {
+        let reason = format!("operands or a kernel of another kind than {:?}", self.shape.dtype);
+        CudaError::shape("matrix product", reason)
+    }
 }

@@ -67,6 +67,11 @@ impl<T: Element> Buffer<T> {
         self.len == 0
     }
 
+    /// The card.
+    pub(super) fn device(&self) -> &Device {
+        &self.memory.device
+    }
+
     /// Address of value `at`.
     pub(super) fn address(&self, at: usize) -> sys::CUdeviceptr {
         self.memory.pointer + (at * size_of::<T>()) as sys::CUdeviceptr

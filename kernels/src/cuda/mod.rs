@@ -3,13 +3,14 @@
 //! ```text
 //!  devices ─▶ Device ─▶ Stream ─▶ Buffer, Pinned, Staged        what an operation works on
 //!                          │
-//!                          ├─▶ embed_layer_norm, Matmul, attention, gelu, add_layer_norm, pool
+//!                          ├─▶ embed_layer_norm, Matmul, attention, layer_norm, pool
 //!                          ├─▶ Graph: several of them, recorded once and launched at once
 //!                          └─▶ RowScorer: heads over rows of embeddings
 //! ```
 //!
-//! libcuda and libcublasLt are opened when [`devices`] or [`Device::open`] is first called; without
-//! them every function here returns an error and the rest of the crate works. The kernels come
+//! libcuda is opened when [`devices`] or [`Device::open`] is first called; without it every function
+//! here returns an error and the rest of the crate works. libcublasLt is used where it is found:
+//! matrix products are our own or its, whichever are faster on the card. The kernels come
 //! compiled inside the binary (`kernels/prebuilt`); the source of each lies beside the module that
 //! launches it.
 //!
@@ -35,35 +36,40 @@ mod error;
 mod event;
 mod gelu;
 mod layer_norm;
+mod library;
 mod matmul;
 mod memory;
 mod module;
 mod pool;
-mod recordings;
 mod quantise;
+mod recordings;
 mod row_scorer;
 mod score;
 mod search;
 mod staged;
 mod staging;
 mod stream;
+mod tensor_map;
 
 pub use attention::{AttentionKernel, HEAD_SIZES, attention};
-pub use attention_choice::AttentionChoice;
 pub use device::Device;
 pub use driver::{DeviceInfo, devices};
 pub use error::{CudaError, Result};
 pub use gelu::gelu;
 pub use layer_norm::{
-    Embedding, MAX_WIDTH, Norm, add_layer_norm, embed_layer_norm, embed_layer_norm_e4m3,
-    layer_norm, layer_norm_e4m3,
+    Embedding, MAX_WIDTH, Norm, embed_layer_norm, embed_layer_norm_fp8, layer_norm, layer_norm_fp8,
 };
-pub use matmul::{Algorithm, Linear, Matmul, MatmulEpilogue, Operands, WORKSPACE_BYTES};
+pub use library::WORKSPACE_BYTES;
+pub use matmul::{
+    Algorithm, Linear, Matmul, MatmulDtype, MatmulEpilogue, MatmulKernel, MatmulShape, Operands,
+    Rows,
+};
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::pool;
 pub use quantise::{Quantised, quantise_rows};
 pub use row_scorer::RowScorer;
 pub use score::{linear_f64, linear_relu, max_similarity, prepare_rows};
+pub use search::{Trial, randomize};
 pub use staged::Staged;
 pub use staging::{BUCKETS, Limits, bucket_for, max_sequences};
 pub use stream::{Graph, Stream};

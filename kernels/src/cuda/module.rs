@@ -16,7 +16,11 @@ pub(super) const NORM_WIDTHS: [&str; 4] = ["upto_512", "768", "1024", "upto_1024
 
 /// An entry point of a loaded module.
 #[derive(Clone, Copy)]
-pub(super) struct Function(pub(super) sys::CUfunction);
+pub(super) struct Function {
+    pub(super) handle: sys::CUfunction,
+    /// Shared memory that its launches give it, beside what it declares.
+    pub(super) shared_bytes: u32,
+}
 
 // SAFETY: a handle that the driver accepts from any thread.
 unsafe impl Send for Function {}
@@ -26,17 +30,15 @@ unsafe impl Sync for Function {}
 /// The kernels of a card.
 #[derive(Clone)]
 pub(super) struct Kernels {
-    module: sys::CUmodule,
+    module: Module,
     /// For the widths of [`NORM_WIDTHS`].
     pub(super) embed_layer_norm: [Function; 4],
-    /// As `embed_layer_norm`.
-    pub(super) add_layer_norm: [Function; 4],
     /// As `embed_layer_norm`.
     pub(super) layer_norm: [Function; 4],
     /// For the sizes of [`super::HEAD_SIZES`].
     pub(super) attention: [Function; 2],
-    /// For a head size of 64; in the image for 9.0 alone.
-    pub(super) attention_64_hopper: Option<Function>,
+    /// For the variants of [`super::MatmulEpilogue`].
+    pub(super) matmul: [Function; 4],
     pub(super) gelu: Function,
     pub(super) pool: Function,
     pub(super) prepare_rows: Function,
@@ -44,78 +46,58 @@ pub(super) struct Kernels {
     pub(super) linear_f64: Function,
     pub(super) max_similarity: Function,
     pub(super) max_of_parts: Function,
-    /// In the image for 9.0 alone.
-    e4m3: Option<E4m3Kernels>,
+    hopper: Option<HopperKernels>,
 }
 
-/// The kernels that write rows of e4m3.
-pub(super) struct E4m3Kernels {
+/// The kernels with the instructions of compute capability 9.0: in the image for it alone.
+#[derive(Clone)]
+pub(super) struct HopperKernels {
+    /// For a head size of 64.
+    pub(super) attention_64: Function,
+    /// For the variants of [`super::MatmulEpilogue`].
+    pub(super) matmul: [Function; 4],
+    /// As `matmul`.
+    pub(super) matmul_fp8: [Function; 4],
     /// For the widths of [`NORM_WIDTHS`].
-    pub(super) embed_layer_norm: [Function; 4],
-    /// As `embed_layer_norm`.
-    pub(super) layer_norm: [Function; 4],
+    pub(super) embed_layer_norm_fp8: [Function; 4],
+    /// As `embed_layer_norm_fp8`.
+    pub(super) layer_norm_fp8: [Function; 4],
     pub(super) quantise_rows: Function,
-    pub(super) quantise_gelu_rows: Function,
 }
-
-// SAFETY: as for `Function`.
-unsafe impl Send for Kernels {}
-// SAFETY: as for `Function`.
-unsafe impl Sync for Kernels {}
 
 impl Kernels {
     /// Loads the kernels into the context that is bound to the thread.
     pub(super) fn load(compute_capability: (u32, u32)) -> Result<Self, DriverError> {
-        let module = match compute_capability {
-            // A cubin may not fit the driver; the PTX then does.
-            (9, 0) => load_image(CUBIN).or_else(|_| load_image(PTX))?,
-            _ => load_image(PTX)?,
-        };
-        let find = |name: &str| {
-            let name = CString::new(name).unwrap_or_default();
-            // SAFETY: the module was just loaded.
-            unsafe { result::module::get_function(module, name) }.map(Function)
-        };
-        let for_widths = |name: &str| -> Result<[Function; 4], DriverError> {
-            let [a, b, c, d] = NORM_WIDTHS.map(|width| find(&format!("{name}_{width}")));
-            Ok([a?, b?, c?, d?])
-        };
-        let e4m3 = || -> Result<E4m3Kernels, DriverError> {
-            Ok(E4m3Kernels {
-                embed_layer_norm: for_widths("embed_layer_norm_e4m3")?,
-                layer_norm: for_widths("layer_norm_e4m3")?,
-                quantise_rows: find("quantise_rows")?,
-                quantise_gelu_rows: find("quantise_gelu_rows")?,
-            })
-        };
-        let kernels = || {
-            Ok(Self {
-                module,
-                embed_layer_norm: for_widths("embed_layer_norm")?,
-                add_layer_norm: for_widths("add_layer_norm")?,
-                layer_norm: for_widths("layer_norm")?,
-                attention: [find("attention_32")?, find("attention_64")?],
-                attention_64_hopper: find("attention_64_hopper").ok(),
-                gelu: find("gelu")?,
-                pool: find("pool")?,
-                prepare_rows: find("prepare_rows")?,
-                linear_relu: find("linear_relu")?,
-                linear_f64: find("linear_f64")?,
-                max_similarity: find("max_similarity")?,
-                max_of_parts: find("max_of_parts")?,
-                e4m3: e4m3().ok(),
-            })
-        };
-        kernels().inspect_err(|_| {
+        let (module, is_hopper) = Module::load(compute_capability)?;
+        Self::find(module, is_hopper).inspect_err(|_| {
             // SAFETY: loaded above, and no function of it is kept. The first error is the one to tell.
-            let _ = unsafe { result::module::unload(module) };
+            let _ = unsafe { result::module::unload(module.0) };
         })
     }
 
-    /// The kernels for e4m3, or [`CudaError::Unsupported`].
-    pub(super) fn e4m3(&self) -> Result<&E4m3Kernels, CudaError> {
-        let reason = "e4m3 on this card; cards of compute capability 9.0 are";
-        self.e4m3.as_ref().ok_or_else(|| CudaError::unsupported(reason))
+    fn find(module: Module, is_hopper: bool) -> Result<Self, DriverError> {
+        Ok(Self {
+            module,
+            embed_layer_norm: module.for_widths("embed_layer_norm")?,
+            layer_norm: module.for_widths("layer_norm")?,
+            attention: [module.find("attention_32", 0)?, module.find("attention_64", 0)?],
+            matmul: module.for_epilogues("matmul", 0)?,
+            gelu: module.find("gelu", 0)?,
+            pool: module.find("pool", 0)?,
+            prepare_rows: module.find("prepare_rows", 0)?,
+            linear_relu: module.find("linear_relu", 0)?,
+            linear_f64: module.find("linear_f64", 0)?,
+            max_similarity: module.find("max_similarity", 0)?,
+            max_of_parts: module.find("max_of_parts", 0)?,
+            hopper: if is_hopper { Some(HopperKernels::find(module)?) } else { None },
+        })
+    }
+
+    /// The kernels for compute capability 9.0, or [`CudaError::Unsupported`].
+    pub(super) fn hopper(&self) -> Result<&HopperKernels, CudaError> {
+        let reason = "this on a card that is not of compute capability 9.0, or whose driver did \
+                      not load the kernels for it";
+        self.hopper.as_ref().ok_or_else(|| CudaError::unsupported(reason))
     }
 
     /// Unloads the kernels; the context they were loaded into must be bound to the thread.
@@ -124,14 +106,84 @@ impl Kernels {
     /// No work that uses them may be queued, and they may not be used again.
     pub(super) unsafe fn unload(&self) -> Result<(), DriverError> {
         // SAFETY: the caller's promise.
-        unsafe { result::module::unload(self.module) }
+        unsafe { result::module::unload(self.module.0) }
+    }
+}
+
+impl HopperKernels {
+    fn find(module: Module) -> Result<Self, DriverError> {
+        Ok(Self {
+            attention_64: module.find("attention_64_hopper", ATTENTION_BYTES)?,
+            matmul: module.for_epilogues("matmul_hopper", MATMUL_BYTES)?,
+            matmul_fp8: module.for_epilogues("matmul_fp8", MATMUL_BYTES)?,
+            embed_layer_norm_fp8: module.for_widths("embed_layer_norm_fp8")?,
+            layer_norm_fp8: module.for_widths("layer_norm_fp8")?,
+            quantise_rows: module.find("quantise_rows", 0)?,
+        })
+    }
+}
+
+/// Size of `AttentionMemory` in attention_hopper.cu...
+const ATTENTION_BYTES: u32 = 6 * 16_384;
+/// ... and of `MatmulMemory` in matmul_hopper.cu: stages, boxes, and the rest in units of 1,024.
+const MATMUL_BYTES: u32 = 4 * (128 + 192) * 128 + 4 * 16_384 + 3 * 1_024;
+
+/// A loaded image.
+#[derive(Clone, Copy)]
+struct Module(sys::CUmodule);
+
+// SAFETY: a handle that the driver accepts from any thread.
+unsafe impl Send for Module {}
+// SAFETY: as above; it is never changed.
+unsafe impl Sync for Module {}
+
+impl Module {
+    /// The image for the card, and whether it is that for compute capability 9.0.
+    fn load(compute_capability: (u32, u32)) -> Result<(Self, bool), DriverError> {
+        if compute_capability == (9, 0) {
+            match load_image(CUBIN) {
+                Ok(module) => return Ok((module, true)),
+                Err(error) => tracing::warn!(
+                    "the driver does not load the kernels for compute capability 9.0 ({error}): \
+                     those for any card take their place, which are slower"
+                ),
+            }
+        }
+        Ok((load_image(PTX)?, false))
+    }
+
+    /// The entry point `name`, whose launches give it `shared_bytes` of shared memory.
+    fn find(self, name: &str, shared_bytes: u32) -> Result<Function, DriverError> {
+        let name = CString::new(name).unwrap_or_default();
+        // SAFETY: the module is loaded.
+        let handle = unsafe { result::module::get_function(self.0, name) }?;
+        if shared_bytes > 0 {
+            let most =
+                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = shared_bytes.cast_signed();
+            // SAFETY: a function of the module.
+            unsafe { result::function::set_function_attribute(handle, most, bytes)? };
+        }
+        Ok(Function { handle, shared_bytes })
+    }
+
+    fn for_widths(self, name: &str) -> Result<[Function; 4], DriverError> {
+        let [a, b, c, d] = NORM_WIDTHS.map(|width| self.find(&format!("{name}_{width}"), 0));
+        Ok([a?, b?, c?, d?])
+    }
+
+    fn for_epilogues(self, name: &str, shared_bytes: u32) -> Result<[Function; 4], DriverError> {
+        let epilogues = ["bias", "gelu", "gelu_tanh", "residual"];
+        let [a, b, c, d] =
+            epilogues.map(|epilogue| self.find(&format!("{name}_{epilogue}"), shared_bytes));
+        Ok([a?, b?, c?, d?])
     }
 }
 
 /// Loads a copy of `image`, as memory of the allocator is aligned and the bytes inside the binary
 /// are not; and the driver reads PTX up to a zero.
-fn load_image(image: &[u8]) -> Result<sys::CUmodule, DriverError> {
+fn load_image(image: &[u8]) -> Result<Module, DriverError> {
     let image = [image, &[0]].concat();
     // SAFETY: a cubin carries its length, and a PTX ends with a zero.
-    unsafe { result::module::load_data(image.as_ptr().cast::<c_void>()) }
+    unsafe { result::module::load_data(image.as_ptr().cast::<c_void>()) }.map(Module)
 }

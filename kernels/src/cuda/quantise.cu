@@ -1,9 +1,8 @@
 // Rows in e4m3 (8 bits), each with a scale of its own in f32: of layer norm, which also writes them in
-// bf16, and of a tensor in bf16 with or without GELU. For Hopper (sm_90a), whose matrix units take them.
+// bf16, and of a tensor in bf16. For Hopper (sm_90a), whose matrix units take them.
 //
 // scale = largest magnitude / 448, the largest number of e4m3; a value of the row is stored as
 // value * (448 / largest magnitude), rounded to nearest even. All of it from f32 values.
-#include "gelu.cuh"
 #include "layer_norm.cuh"
 
 #if defined(POLYSIFT_SIM) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -54,9 +53,9 @@ DEVICE void write_e4m3_rows(const Rows<N, EXACT> &own, unsigned char *out, float
   }
 }
 
-#define E4M3_LAYER_NORM_KERNELS(NAME, N, EXACT)                                                    \
+#define FP8_LAYER_NORM_KERNELS(NAME, N, EXACT)                                                    \
   KERNEL NORM_BOUNDS(N)                                                                            \
-      embed_layer_norm_e4m3_##NAME(const int *input_ids, const int *position_ids,                  \
+      embed_layer_norm_fp8_##NAME(const int *input_ids, const int *position_ids,                  \
                                    const bf16 *words, const float *positions, const float *gamma,  \
                                    const float *beta, float eps, bf16 *hidden,                     \
                                    unsigned char *quantised, float *scales, int rows, int width) { \
@@ -68,7 +67,7 @@ DEVICE void write_e4m3_rows(const Rows<N, EXACT> &own, unsigned char *out, float
     write_e4m3_rows(own, quantised, scales);                                                       \
   }                                                                                                \
   KERNEL NORM_BOUNDS(N)                                                                            \
-      layer_norm_e4m3_##NAME(const bf16 *x, const float *gamma, const float *beta, float eps,      \
+      layer_norm_fp8_##NAME(const bf16 *x, const float *gamma, const float *beta, float eps,      \
                              bf16 *out, unsigned char *quantised, float *scales, int rows,         \
                              int width) {                                                          \
     Rows<N, EXACT> own;                                                                            \
@@ -79,7 +78,7 @@ DEVICE void write_e4m3_rows(const Rows<N, EXACT> &own, unsigned char *out, float
     write_e4m3_rows(own, quantised, scales);                                                       \
   }
 
-FOR_NORM_WIDTHS(E4M3_LAYER_NORM_KERNELS)
+FOR_NORM_WIDTHS(FP8_LAYER_NORM_KERNELS)
 
 constexpr int QUANTISE_CHUNKS = 4;  // of a thread
 constexpr int QUANTISE_WARPS = 4;
@@ -87,8 +86,8 @@ constexpr int QUANTISE_THREADS = QUANTISE_WARPS * WARP;
 
 // A row a block, which stays in registers between its maximum and the rounding. A block has a thread
 // for every 32 values or part of them, rounded up to whole warps.
-template <bool GELU>
-DEVICE void quantise_row(const bf16 *x, unsigned char *quantised, float *scales, int width) {
+KERNEL __launch_bounds__(QUANTISE_THREADS)
+    quantise_rows(const bf16 *x, unsigned char *quantised, float *scales, int width) {
   SHARED float of_warps[QUANTISE_WARPS];
   const long long start = static_cast<long long>(blockIdx.x) * width;
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
@@ -102,10 +101,6 @@ DEVICE void quantise_row(const bf16 *x, unsigned char *quantised, float *scales,
 #pragma unroll
   for (int i = 0; i < QUANTISE_CHUNKS; ++i) {
     unpack_chunk(values[i], words[i]);
-    // Chunks past the end are zeros, and so is GELU of them.
-    if (GELU)
-#pragma unroll
-      for (int j = 0; j < CHUNK; ++j) values[i][j] = gelu_of(values[i][j]);
     largest = largest_of(largest, values[i]);
   }
   largest = warp_max(largest);
@@ -121,14 +116,5 @@ DEVICE void quantise_row(const bf16 *x, unsigned char *quantised, float *scales,
     if (column < width) store_e4m3_chunk(quantised + start + column, values[i], row.inverse);
   }
   if (thread == 0) scales[blockIdx.x] = row.scale;
-}
-
-KERNEL __launch_bounds__(QUANTISE_THREADS)
-    quantise_rows(const bf16 *x, unsigned char *quantised, float *scales, int width) {
-  quantise_row<false>(x, quantised, scales, width);
-}
-KERNEL __launch_bounds__(QUANTISE_THREADS)
-    quantise_gelu_rows(const bf16 *x, unsigned char *quantised, float *scales, int width) {
-  quantise_row<true>(x, quantised, scales, width);
 }
 #endif

@@ -44,8 +44,7 @@ impl Quantised {
     }
 }
 
-/// `quantised` = the rows of `x` `[rows, width]`, or with `gelu` of exact GELU of them; `width` is a
-/// multiple of 16 up to 4,096.
+/// `quantised` = the rows of `x` `[rows, width]`; `width` is a multiple of 16 up to 4,096.
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the card has no e4m3;
@@ -55,14 +54,12 @@ pub fn quantise_rows(
     x: &Buffer<bf16>,
     quantised: &mut Quantised,
     (rows, width): (usize, usize),
-    gelu: bool,
 ) -> Result<()> {
     const OP: &str = "quantise_rows";
     check_len(OP, "x", x.len(), rows.checked_mul(width))?;
     quantised.check(OP, rows, width)?;
     let grid = grid(rows, width)?;
-    let kernels = stream.device().kernels().e4m3()?;
-    let function = if gelu { kernels.quantise_gelu_rows } else { kernels.quantise_rows };
+    let function = stream.device().kernels().hopper()?.quantise_rows;
     // SAFETY: the arguments of quantise_rows; every row is inside its buffer.
     unsafe {
         stream.launch(

@@ -133,7 +133,9 @@ impl RowScorer {
         }
         let mut outputs = Vec::with_capacity(rows.len() / *width * head.num_outputs());
         // A call that failed may have left some.
-        slots.iter_mut().for_each(|slot| slot.count = 0);
+        for slot in &mut *slots {
+            slot.count = 0;
+        }
         for block in rows.chunks(BLOCK_ROWS * *width) {
             slots[0].finish(&mut outputs)?;
             slots[0].start(head, block, *width)?;

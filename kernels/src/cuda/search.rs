@@ -1,86 +1,179 @@
-//! The search for the fastest algorithm of a matrix product.
+//! Which of several kernels is the fastest on this card, and whether they agree.
+//!
+//! Candidates are timed as they run in the encoder: in graphs, on a card that is warm, in turn. What
+//! a kernel for new matrix units relies on (the layout of operands in shared memory, the order of
+//! accesses to it) shows on a card only: so each result is held against the first candidate's, and
+//! one that is far from it does not count.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use half::bf16;
 
 use super::error::{CudaError, Result, check_len};
-use super::matmul::{Algorithm, Linear, Matmul, Operands};
+use super::matmul::{Algorithm, Linear, Matmul, MatmulShape, Operands};
 use super::memory::Buffer;
-use super::stream::Stream;
+use super::stream::{Graph, Stream};
 
 /// Candidates that a search asks cublasLt for.
 const CANDIDATES: usize = 32;
-/// Timings of a candidate, of which the median counts.
-const TIMINGS: usize = 5;
-/// Seconds that a timing should take, so that the clock and the wait do not show...
-const TIMING_SECONDS: f64 = 1e-3;
-/// ... and the most products that it takes for that.
-const MAX_PRODUCTS: f64 = 20.0;
+/// Rounds in which each candidate is timed once; the median counts.
+const ROUNDS: usize = 5;
+/// Time that a timing should take, so that the clock and the wait do not show...
+const TIMING: Duration = Duration::from_millis(1);
+/// ... and the most launches that it takes for that.
+const MOST_LAUNCHES: u32 = 20;
+/// Work before the first timing: a card that was idle takes a while to reach its clock.
+const WARM_UP: Duration = Duration::from_millis(30);
+/// Largest relative L2 distance between two right results: both are rounded to bf16, by at most
+/// 2^-8 each and by far less on average.
+const MAX_DISTANCE: f64 = 1.0 / 128.0;
 
-impl Matmul {
-    /// The fastest algorithm on this card. Overwrites `x`, with random values (zeros would let the
-    /// card run faster than it ever will), and `y`. Nothing else should run meanwhile.
-    ///
-    /// # Errors
-    /// As [`Matmul::candidates`] and [`Matmul::run`].
-    pub fn search(
-        &mut self,
-        stream: &Stream,
-        linear: &Linear,
-        x: &mut Buffer<bf16>,
-        y: &mut Buffer<bf16>,
-        workspace: &mut Buffer<u8>,
-    ) -> Result<Algorithm> {
-        let values = self.shape.tokens * self.shape.inputs;
-        check_len("search", "x", x.len(), Some(values))?;
-        let block = random_values(values.min(1 << 20));
-        for at in (0..values).step_by(block.len()) {
-            stream.upload(x, at, &block[..block.len().min(values - at)])?;
-        }
-        let mut best: Option<(f64, Algorithm)> = None;
-        let mut refused = None;
-        for algorithm in self.candidates(linear, CANDIDATES)? {
-            let mut product = || {
-                let operands = Operands { x: &*x, y: &mut *y, workspace: &mut *workspace };
-                self.run(stream, &algorithm, linear, operands)
-            };
-            // A candidate may still be refused; the next one then counts.
-            match median_seconds(stream, &mut product) {
-                Ok(seconds) if best.is_none_or(|(least, _)| seconds < least) => {
-                    best = Some((seconds, algorithm));
-                }
-                Ok(_) => {}
-                Err(error) => refused = Some(error),
-            }
-        }
-        match (best, refused) {
-            (Some((_, algorithm)), _) => Ok(algorithm),
-            (None, Some(error)) => Err(error),
-            (None, None) => Err(CudaError::unsupported(format!("{:?}", self.shape))),
-        }
+/// A candidate that was tried.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Trial<T> {
+    /// The candidate.
+    pub candidate: T,
+    /// Median time of a run.
+    pub seconds: f64,
+    /// Relative L2 distance of its result from the first candidate's.
+    pub distance: f64,
+}
+
+impl<T> Trial<T> {
+    /// Whether its result is far from the first candidate's.
+    pub fn is_wrong(&self) -> bool {
+        self.distance > MAX_DISTANCE || self.distance.is_nan()
     }
 }
 
-/// Median time of one `product` (or anything else), by the host's clock over several in a row: the driver's own timing
-/// of events is not in drivers before CUDA 12.8 under the name that we are bound to.
-pub(super) fn median_seconds(
+impl Matmul {
+    /// All algorithms for this product, the fastest first and wrong ones last, tried on `operands`,
+    /// whose inputs should be random ([`randomize`]; zeros would let the card run faster than it ever
+    /// will). Nothing else should run on the card meanwhile.
+    ///
+    /// # Errors
+    /// As [`Matmul::candidates`] and [`Matmul::run`]; those of a candidate only if none can be run.
+    pub fn search(
+        &self,
+        stream: &Stream,
+        linear: &Linear,
+        operands: Operands<'_>,
+    ) -> Result<Vec<Trial<Algorithm>>> {
+        let Operands { x, residual, y, workspace } = operands;
+        let MatmulShape { tokens, outputs, .. } = self.shape();
+        let candidates = self.candidates(linear, CANDIDATES)?;
+        trials(stream, candidates, y, tokens * outputs, |algorithm, y| {
+            let operands = Operands { x, residual, y, workspace: &mut *workspace };
+            self.run(stream, algorithm, linear, operands)
+        })
+    }
+}
+
+/// Fills the first `n` values of `buffer` with random values between -1 and 1, the same ones at every
+/// call.
+///
+/// # Errors
+/// As [`Stream::upload`].
+pub fn randomize(stream: &Stream, buffer: &mut Buffer<bf16>, n: usize) -> Result<()> {
+    let block = random_values(n.clamp(1, 1 << 20));
+    (0..n)
+        .step_by(block.len())
+        .try_for_each(|at| stream.upload(buffer, at, &block[..block.len().min(n - at)]))
+}
+
+/// Tries the candidates: `run` puts one into the queue, whose result are the first `values` of `y`.
+pub(super) fn trials<T: Copy>(
     stream: &Stream,
-    product: &mut impl FnMut() -> Result<()>,
-) -> Result<f64> {
-    let mut seconds_of = |products: usize| -> Result<f64> {
-        let start = Instant::now();
-        for _ in 0..products {
-            product()?;
+    candidates: Vec<T>,
+    y: &mut Buffer<bf16>,
+    values: usize,
+    mut run: impl FnMut(&T, &mut Buffer<bf16>) -> Result<()>,
+) -> Result<Vec<Trial<T>>> {
+    check_len("search", "the result", y.len(), Some(values))?;
+    let mut expected: Option<Vec<bf16>> = None;
+    let mut ready = Vec::new();
+    let mut refused = CudaError::unsupported("no kernel");
+    for candidate in candidates {
+        // Alone and not in a graph at first: libraries load what they need. One that is refused when
+        // it comes to it is passed over.
+        let mut once = || -> Result<(Vec<bf16>, Timed)> {
+            run(&candidate, y)?;
+            let mut result = vec![bf16::ZERO; values];
+            stream.download(y, &mut result)?;
+            Ok((result, Timed::record(stream, &mut || run(&candidate, y))?))
+        };
+        match once() {
+            Ok((result, timed)) => {
+                let distance =
+                    expected.as_ref().map_or(0.0, |expected| distance(expected, &result));
+                expected.get_or_insert(result);
+                ready.push((Trial { candidate, seconds: 0.0, distance }, timed));
+            }
+            Err(error) => refused = error,
         }
+    }
+    time(stream, &mut ready)?;
+    let mut trials: Vec<_> = ready.into_iter().map(|(trial, _)| trial).collect();
+    trials.sort_by(|a, b| {
+        a.is_wrong().cmp(&b.is_wrong()).then_with(|| a.seconds.total_cmp(&b.seconds))
+    });
+    if trials.is_empty() { Err(refused) } else { Ok(trials) }
+}
+
+/// Several runs of a candidate, recorded.
+struct Timed {
+    graph: Graph,
+    launches: u32,
+}
+
+impl Timed {
+    fn record(stream: &Stream, run: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
+        let start = Instant::now();
+        run()?;
         stream.synchronize()?;
-        Ok(start.elapsed().as_secs_f64() / products as f64)
-    };
-    seconds_of(1)?;
-    let products = (TIMING_SECONDS / seconds_of(1)?).clamp(1.0, MAX_PRODUCTS) as usize;
-    let mut timings = (0..TIMINGS).map(|_| seconds_of(products)).collect::<Result<Vec<f64>>>()?;
-    timings.sort_by(f64::total_cmp);
-    Ok(timings[TIMINGS / 2])
+        let once = start.elapsed().max(Duration::from_nanos(1));
+        let launches =
+            (TIMING.as_nanos() / once.as_nanos()).clamp(1, u128::from(MOST_LAUNCHES)) as u32;
+        let graph = stream.record(|_| (0..launches).try_for_each(|_| run()))?;
+        Ok(Self { graph, launches })
+    }
+
+    fn seconds(&self, stream: &Stream) -> Result<f64> {
+        let start = Instant::now();
+        self.graph.launch()?;
+        stream.synchronize()?;
+        Ok(start.elapsed().as_secs_f64() / f64::from(self.launches))
+    }
+}
+
+/// Fills in the times: all candidates in turn, after the card is warm.
+fn time<T>(stream: &Stream, ready: &mut [(Trial<T>, Timed)]) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < WARM_UP && !ready.is_empty() {
+        for (_, timed) in ready.iter() {
+            timed.seconds(stream)?;
+        }
+    }
+    let mut seconds = vec![Vec::new(); ready.len()];
+    // Where a round takes long, as on a simulated card, one is enough.
+    let slow = start.elapsed() > WARM_UP * 10;
+    for _ in 0..if slow { 1 } else { ROUNDS } {
+        for ((_, timed), seconds) in ready.iter().zip(&mut seconds) {
+            seconds.push(timed.seconds(stream)?);
+        }
+    }
+    for ((trial, _), mut seconds) in ready.iter_mut().zip(seconds) {
+        seconds.sort_by(f64::total_cmp);
+        trial.seconds = seconds[seconds.len() / 2];
+    }
+    Ok(())
+}
+
+/// ‖a - b‖ / ‖a‖.
+fn distance(a: &[bf16], b: &[bf16]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let differences = a.iter().zip(b).map(|(&x, &y)| f64::from(x) - f64::from(y));
+    norm(&mut { differences }) / norm(&mut a.iter().map(|&x| f64::from(x)))
 }
 
 /// Values between -1 and 1, the same ones at every call.
@@ -110,5 +203,19 @@ mod tests {
         // within 4 of 0.003.
         assert!(mean.abs() < 0.024 && (square - 1.0 / 3.0).abs() < 0.012, "{mean} {square}");
         assert!(values.iter().all(|x| x.to_f32().abs() <= 1.0));
+    }
+
+    #[test]
+    fn results_that_are_far_apart_or_not_numbers_are_wrong() {
+        let values = |x: f32| [bf16::ONE, bf16::from_f32(x)];
+        let is_wrong = |x: f32| {
+            let distance = distance(&values(1.0), &values(x));
+            Trial { candidate: (), seconds: 0.0, distance }.is_wrong()
+        };
+        assert!(!is_wrong(1.0));
+        // One unit of bf16 above 1 in one of two values: 2^-7 / sqrt(2).
+        assert!(!is_wrong(1.007_812_5));
+        assert!(is_wrong(1.03));
+        assert!(is_wrong(f32::NAN));
     }
 }

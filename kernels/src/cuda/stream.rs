@@ -56,6 +56,16 @@ macro_rules! plain_arguments {
 }
 plain_arguments!(i32 i64 f32);
 
+/// A null pointer, for what a kernel does not look at.
+pub(super) struct Absent;
+
+impl Argument for Absent {
+    fn value(&self) -> *const c_void {
+        const NULL: &sys::CUdeviceptr = &0;
+        std::ptr::from_ref(NULL).cast()
+    }
+}
+
 /// A place in a buffer.
 pub(super) struct Place<'a> {
     memory: &'a Arc<Memory>,
@@ -243,10 +253,10 @@ impl Stream {
         // SAFETY: the driver copies the values before it returns; the rest is the caller's promise.
         unsafe {
             result::launch_kernel(
-                function.0,
+                function.handle,
                 (x, y, 1),
                 (grid.threads, 1, 1),
-                0,
+                function.shared_bytes,
                 self.queue.cu_stream(),
                 &mut values,
             )

@@ -3,11 +3,11 @@
 use half::bf16;
 use polysift_kernels::cuda::{
     CudaError, Embedding, Limits, Norm, Quantised, Staged, Stream, embed_layer_norm,
-    embed_layer_norm_e4m3, layer_norm, layer_norm_e4m3, quantise_rows,
+    embed_layer_norm_fp8, layer_norm, layer_norm_fp8, quantise_rows,
 };
 
 use crate::common::{F32, Random, TestResult, download, poisoned, stream, wide};
-use crate::rows::{exact_gelu, normalised};
+use crate::rows::normalised;
 
 /// Relative error of rounding to e4m3, which has 4 significant bits, and half of its smallest step.
 const E4M3: f64 = 1.0 / 16.0;
@@ -21,7 +21,7 @@ fn hopper() -> Result<Option<Stream>, Box<dyn std::error::Error>> {
 }
 
 /// The value of a byte: a sign, 4 bits of exponent (bias 7), 3 of mantissa.
-fn decoded(byte: u8) -> f64 {
+pub(crate) fn decoded(byte: u8) -> f64 {
     let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f64::from(byte & 7));
     let size = match (exponent, byte & 7) {
         (15, 7) => f64::NAN,
@@ -43,7 +43,7 @@ fn nearest(value: f64) -> u8 {
 }
 
 /// What `quantise_rows` makes of a row: each operation rounded to f32, then to e4m3.
-fn quantised(row: &[bf16]) -> (Vec<u8>, f32) {
+pub(crate) fn quantised(row: &[bf16]) -> (Vec<u8>, f32) {
     let largest = row.iter().map(|x| x.to_f32().abs()).fold(0.0, f32::max);
     let (scale, inverse) =
         if largest <= 2f32.powi(-100) { (1.0, 1.0) } else { (largest / 448.0, 448.0 / largest) };
@@ -51,25 +51,24 @@ fn quantised(row: &[bf16]) -> (Vec<u8>, f32) {
 }
 
 /// Bytes and scales of the rows of `x`, with room for one more row.
-fn run(
-    stream: &Stream,
-    x: &[bf16],
-    width: usize,
-    gelu: bool,
-) -> Result<(Vec<u8>, Vec<f32>), CudaError> {
+fn run(stream: &Stream, x: &[bf16], width: usize) -> Result<(Vec<u8>, Vec<f32>), CudaError> {
     let rows = x.len() / width;
     let mut out = Quantised {
         values: poisoned(stream, (rows + 1) * width)?,
         scales: poisoned(stream, rows + 1)?,
     };
-    quantise_rows(stream, &stream.to_device(x, "a test")?, &mut out, (rows, width), gelu)?;
+    quantise_rows(stream, &stream.to_device(x, "a test")?, &mut out, (rows, width))?;
     Ok((download(stream, &out.values)?, download(stream, &out.scales)?))
 }
 
 #[test]
 fn the_oracle_itself_knows_the_numbers_of_e4m3() {
-    for (byte, value) in [(0x7e, 448.0), (0x38, 1.0), (0x08, 0.015_625), (0x01, 0.001_953_125)] {
-        assert!(decoded(byte) == value && nearest(value) == byte && nearest(-value) == byte | 0x80);
+    for (byte, value) in [(0x7e, 448f64), (0x38, 1.0), (0x08, 0.015_625), (0x01, 0.001_953_125)] {
+        assert!(
+            decoded(byte).to_bits() == value.to_bits()
+                && nearest(value) == byte
+                && nearest(-value) == byte | 0x80
+        );
     }
     assert!(decoded(NAN).is_nan());
     assert!((1..NAN).all(|byte| decoded(byte) > decoded(byte - 1)));
@@ -80,7 +79,7 @@ fn bytes_are_rounded_to_nearest_even_and_stop_at_the_largest() -> TestResult {
     let Some(stream) = hopper()? else { return Ok(()) };
     // Every number of e4m3 and every midpoint, which both are bf16, and the bf16 on either side. The
     // largest is 448, so the scale is 1.
-    let middle = |byte: u8| (decoded(byte) + decoded(byte + 1)) / 2.0;
+    let middle = |byte: u8| decoded(byte).midpoint(decoded(byte + 1));
     let exact = (0..NAN).map(decoded).chain((0..NAN - 1).map(middle)).map(bf16::from_f64);
     let mut row: Vec<bf16> = exact
         .flat_map(|x| [-1, 0, 1].map(|step| x.to_bits().saturating_add_signed(step)))
@@ -88,11 +87,11 @@ fn bytes_are_rounded_to_nearest_even_and_stop_at_the_largest() -> TestResult {
         .flat_map(|bits| [bf16::from_bits(bits), -bf16::from_bits(bits)])
         .collect();
     row.resize(row.len().next_multiple_of(16), bf16::ZERO);
-    let (bytes, scales) = run(&stream, &row, row.len(), false)?;
+    let (bytes, scales) = run(&stream, &row, row.len())?;
     for (x, &byte) in row.iter().zip(&bytes) {
         assert_eq!(byte, nearest(f64::from(*x)), "{x}");
     }
-    assert!(scales[0] == 1.0);
+    assert_eq!(scales[0].to_bits(), 1f32.to_bits());
     Ok(())
 }
 
@@ -106,11 +105,11 @@ fn rows_are_quantised_at_every_width() -> TestResult {
         let random = &mut Random(width as u64);
         let x: Vec<bf16> =
             (0..rows).flat_map(|i| random.bf16_values(width, 10f32.powi(8 * i - 16))).collect();
-        let (bytes, scales) = run(&stream, &x, width, false)?;
+        let (bytes, scales) = run(&stream, &x, width)?;
         for (i, row) in x.chunks(width).enumerate() {
             let (expected, scale) = quantised(row);
             assert_eq!(bytes[i * width..][..width], expected, "row {i} of {width}");
-            assert_eq!(scales[i], scale, "row {i} of {width}");
+            assert_eq!(scales[i].to_bits(), scale.to_bits(), "row {i} of {width}");
         }
         assert!(bytes[x.len()..].iter().all(|&byte| byte == 77));
         assert!(scales[x.len() / width].is_nan());
@@ -136,26 +135,21 @@ fn rows_without_a_scale_touch_nobody() -> TestResult {
     set(7, [1.0, f32::NEG_INFINITY]);
     set(8, [f32::NAN, f32::NAN]);
     x[2 * width + 7] = bf16::NAN;
-    for gelu in [false, true] {
-        let (bytes, scales) = run(&stream, &x, width, gelu)?;
-        let row = |i: usize| &bytes[i * width..][..width];
-        assert!(row(1).iter().all(|byte| byte & 0x7f == 0) && scales[1] == 1.0);
-        // One NaN is that value alone.
-        let nans = row(2).iter().enumerate().filter(|(_, byte)| **byte & 0x7f == NAN);
-        assert!(nans.map(|(i, _)| i).eq([7]) && scales[2].is_finite());
-        // With an infinity the whole row is NaN when it is scaled back; GELU of the negative one is NaN.
-        let lost = |i: usize| {
-            row(i).iter().filter(|b| (decoded(**b) * f64::from(scales[i])).is_nan()).count()
-        };
-        assert_eq!(lost(7), if gelu { 1 } else { width });
-        assert_eq!(lost(8), width);
-        assert!([0, 1, 3, 4, 5, 6, 9].into_iter().all(|i| lost(i) == 0));
-        if !gelu {
-            for i in [0, 1, 2, 3, 4, 5, 6, 9] {
-                let (expected, scale) = quantised(&x[i * width..][..width]);
-                assert_eq!((row(i), scales[i]), (&expected[..], scale), "row {i}");
-            }
-        }
+    let (bytes, scales) = run(&stream, &x, width)?;
+    let row = |i: usize| &bytes[i * width..][..width];
+    assert!(row(1).iter().all(|byte| [0, 0x80].contains(byte)));
+    assert_eq!(scales[1].to_bits(), 1f32.to_bits());
+    // One NaN is that value alone.
+    let nans = row(2).iter().enumerate().filter(|(_, byte)| **byte & 0x7f == NAN);
+    assert!(nans.map(|(i, _)| i).eq([7]) && scales[2].is_finite());
+    // With an infinity the whole row is NaN when it is scaled back.
+    let lost =
+        |i: usize| row(i).iter().filter(|b| (decoded(**b) * f64::from(scales[i])).is_nan()).count();
+    assert!([7, 8].into_iter().all(|i| lost(i) == width));
+    assert!([0, 1, 3, 4, 5, 6, 9].into_iter().all(|i| lost(i) == 0));
+    for i in [0, 1, 2, 3, 4, 5, 6, 9] {
+        let (expected, scale) = quantised(&x[i * width..][..width]);
+        assert_eq!((row(i), scales[i]), (&expected[..], scale), "row {i}");
     }
     Ok(())
 }
@@ -193,19 +187,6 @@ fn check_rows(
 }
 
 #[test]
-fn rows_of_gelu_are_quantised() -> TestResult {
-    let Some(stream) = hopper()? else { return Ok(()) };
-    for width in [16, 1536, 3072, 4096] {
-        let x = Random(width as u64).bf16_values(3 * width, 2.0);
-        let (bytes, scales) = run(&stream, &x, width, true)?;
-        let expected: Vec<Vec<(f64, f64)>> =
-            x.chunks(width).map(|row| wide(row).map(exact_gelu).collect()).collect();
-        check_rows(&format!("width {width}"), &bytes, &scales, &expected)?;
-    }
-    Ok(())
-}
-
-#[test]
 fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
     let Some(stream) = hopper()? else { return Ok(()) };
     let limits = Limits { vocab_size: 50, num_positions: 30, pad_token_id: 1 };
@@ -221,7 +202,7 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
             scales: poisoned(&stream, rows + 1)?,
         };
         layer_norm(&stream, &on_card, &norm, &mut plain, rows)?;
-        layer_norm_e4m3(&stream, &on_card, &norm, &mut both, &mut out, rows)?;
+        layer_norm_fp8(&stream, &on_card, &norm, &mut both, &mut out, rows)?;
         assert_eq!(download(&stream, &both)?, download(&stream, &plain)?);
         let (bytes, scales) = (download(&stream, &out.values)?, download(&stream, &out.scales)?);
         let exact = |row: Vec<f64>| -> Vec<(f64, f64)> {
@@ -244,7 +225,7 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
             (poisoned(&stream, 48 * width)?, poisoned(&stream, 48 * width)?);
         let mut out = Quantised::new(stream.device(), 48, width, "a test")?;
         embed_layer_norm(&stream, &staged, &embedding, &norm, &mut plain)?;
-        embed_layer_norm_e4m3(&stream, &staged, &embedding, &norm, &mut both, &mut out)?;
+        embed_layer_norm_fp8(&stream, &staged, &embedding, &norm, &mut both, &mut out)?;
         assert_eq!(download(&stream, &both)?, download(&stream, &plain)?);
         let (bytes, scales) = (download(&stream, &out.values)?, download(&stream, &out.scales)?);
         let places = [(0, 2), (49, 3), (7, 4), (2, 2)].into_iter().chain([(1, 1); 44]);
@@ -268,7 +249,7 @@ fn sizes_that_do_not_fit_are_refused() -> TestResult {
     for (rows, width, unsupported) in
         [(3, 32, false), (2, 64, false), (2, 24, true), (0, 16, false)]
     {
-        let refused = quantise_rows(&stream, &x, &mut out, (rows, width), false);
+        let refused = quantise_rows(&stream, &x, &mut out, (rows, width));
         let right = match refused {
             Err(CudaError::Shape { .. }) => !unsupported,
             Err(CudaError::Unsupported { .. }) => unsupported,

@@ -1,11 +1,11 @@
-//! The algorithms of the matrix products, kept on disk: finding them takes seconds per bucket.
+//! What computes the matrix products, kept on disk: finding the fastest takes seconds per bucket.
 //!
-//! What a file holds is of use only for the same card, library and driver, which its name and its
-//! contents say; cublasLt checks each algorithm again before it is used.
+//! What a file holds is of use only for the same card, libraries and program, which its name and its
+//! contents say; cublasLt checks its algorithms again before they are used.
 
 use std::path::{Path, PathBuf};
 
-use polysift_kernels::cuda::{Algorithm, Device, Matmul, MatmulEpilogue, Result};
+use polysift_kernels::cuda::{Algorithm, Device, Matmul, MatmulKernel, MatmulShape};
 use serde::{Deserialize, Serialize};
 
 use crate::store::write_atomic;
@@ -24,9 +24,14 @@ pub(super) struct AlgorithmCache {
 #[serde(deny_unknown_fields)]
 struct File {
     card: String,
-    library: usize,
+    /// Version of cublasLt, where it is there.
+    library: Option<usize>,
     driver: u32,
+    /// Version of the program, and so of its kernels.
+    program: String,
     algorithms: Vec<Entry>,
+    /// BLAKE3 of the algorithms: nobody promises that cublasLt checks words that it did not write.
+    digest: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,27 +40,58 @@ struct Entry {
     tokens: usize,
     outputs: usize,
     inputs: usize,
-    gelu: bool,
-    words: [u64; 8],
+    epilogue: String,
+    dtype: String,
+    kernel: Kernel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kernel {
+    Warp,
+    Warpgroup,
+    Cublaslt([u64; 8]),
+}
+
+impl From<MatmulKernel> for Kernel {
+    fn from(kernel: MatmulKernel) -> Self {
+        match kernel {
+            MatmulKernel::Warp => Self::Warp,
+            MatmulKernel::Warpgroup => Self::Warpgroup,
+            MatmulKernel::Library(words) => Self::Cublaslt(words),
+        }
+    }
+}
+
+impl From<Kernel> for MatmulKernel {
+    fn from(kernel: Kernel) -> Self {
+        match kernel {
+            Kernel::Warp => Self::Warp,
+            Kernel::Warpgroup => Self::Warpgroup,
+            Kernel::Cublaslt(words) => Self::Library(words),
+        }
+    }
 }
 
 impl Entry {
-    fn is_for(&self, matmul: &Matmul) -> bool {
-        let gelu = matmul.epilogue() == MatmulEpilogue::BiasGeluTanh;
-        ((self.tokens, self.outputs, self.inputs), self.gelu) == (matmul.sizes(), gelu)
+    fn new(shape: MatmulShape, kernel: MatmulKernel) -> Self {
+        let MatmulShape { tokens, outputs, inputs, epilogue, dtype } = shape;
+        let (epilogue, dtype) = (format!("{epilogue:?}"), format!("{dtype:?}"));
+        Self { tokens, outputs, inputs, epilogue, dtype, kernel: kernel.into() }
     }
 
+    /// Whether they are for the same product.
     fn is_like(&self, other: &Self) -> bool {
-        Self { words: other.words, ..self.clone() } == *other
+        Self { kernel: other.kernel, ..self.clone() } == *other
     }
 }
 
 impl AlgorithmCache {
-    /// `polysift/cublaslt` in `XDG_CACHE_HOME`, else in `~/.cache`.
+    /// `polysift/matmul` in `XDG_CACHE_HOME`, else in `~/.cache`.
     pub(super) fn from_env(get: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let cache = get("XDG_CACHE_HOME").or_else(|| Some(get("HOME")?.join(".cache")));
-        Self { directory: cache.map(|cache| cache.join("polysift/cublaslt")), ..Self::default() }
+        Self { directory: cache.map(|cache| cache.join("polysift/matmul")), ..Self::default() }
     }
 
     /// Reads what is kept for the card `device`.
@@ -64,7 +100,9 @@ impl AlgorithmCache {
             card: device.info().name.clone(),
             library: device.library_version(),
             driver: device.driver_version(),
+            program: env!("CARGO_PKG_VERSION").to_owned(),
             algorithms: Vec::new(),
+            digest: String::new(),
         };
         if let Some(path) = self.path(&file) {
             file.algorithms = kept(&path, &file);
@@ -72,31 +110,19 @@ impl AlgorithmCache {
         self.file = Some(file);
     }
 
-    /// The algorithm for `matmul` that is kept, if there is one that cublasLt still takes.
-    pub(super) fn kept(&self, matmul: &Matmul) -> Option<Algorithm> {
-        let entries = self.file.iter().flat_map(|file| &file.algorithms);
-        let mut entries = entries.filter(|entry| entry.is_for(matmul));
-        entries.find_map(|entry| matmul.restore(entry.words))
+    /// The kernels that are kept for `shape`.
+    pub(super) fn kept(&self, shape: MatmulShape) -> Option<MatmulKernel> {
+        let any = Entry::new(shape, MatmulKernel::Warp);
+        let mut entries = self.file.iter().flat_map(|file| &file.algorithms);
+        entries.find(|entry| entry.is_like(&any)).map(|entry| entry.kernel.into())
     }
 
-    /// The algorithm for `matmul`: the one that is kept, else the one that `search` finds.
-    pub(super) fn algorithm(
-        &mut self,
-        matmul: &mut Matmul,
-        search: impl FnOnce(&mut Matmul) -> Result<Algorithm>,
-    ) -> Result<Algorithm> {
-        if let Some(algorithm) = self.kept(matmul) {
-            return Ok(algorithm);
-        }
-        let algorithm = search(matmul)?;
+    /// Keeps `algorithm` for `matmul`.
+    pub(super) fn keep(&mut self, matmul: &Matmul, algorithm: &Algorithm) {
         if let Some(file) = &mut self.file {
-            let (tokens, outputs, inputs) = matmul.sizes();
-            let gelu = matmul.epilogue() == MatmulEpilogue::BiasGeluTanh;
-            let entry = Entry { tokens, outputs, inputs, gelu, words: algorithm.words() };
-            file.put(entry);
+            file.put(Entry::new(matmul.shape(), algorithm.kernel()));
             self.changed = true;
         }
-        Ok(algorithm)
     }
 
     /// Writes what was found. A failure costs the next run its time and nothing else.
@@ -108,6 +134,7 @@ impl AlgorithmCache {
         for entry in &file.algorithms {
             all.put(entry.clone());
         }
+        all.digest = digest(&all.algorithms);
         let written = serde_json::to_vec_pretty(&all).map_err(|error| error.to_string());
         let written = written.and_then(|json| {
             write_atomic(&path, &json).map(|_| ()).map_err(|error| error.to_string())
@@ -121,15 +148,16 @@ impl AlgorithmCache {
     fn path(&self, file: &File) -> Option<PathBuf> {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let card: String = file.card.chars().map(plain).collect();
-        let name = format!("{card}-{}-{}.json", file.library, file.driver);
+        let library = file.library.map_or_else(|| "none".to_owned(), |version| version.to_string());
+        let name = format!("{card}-{library}-{}.json", file.driver);
         Some(self.directory.as_ref()?.join(name))
     }
 }
 
 impl File {
     /// What the algorithms depend on.
-    fn key(&self) -> (&str, usize, u32) {
-        (&self.card, self.library, self.driver)
+    fn key(&self) -> (&str, Option<usize>, u32, &str) {
+        (&self.card, self.library, self.driver, &self.program)
     }
 
     /// Adds `entry` in place of one for the same product.
@@ -139,13 +167,21 @@ impl File {
     }
 }
 
-/// What `path` holds for the card of `file`; nothing if it cannot be read or is another card's.
+/// What `path` holds for the card of `file`; nothing if it cannot be read, was changed or is another
+/// card's.
 fn kept(path: &Path, file: &File) -> Vec<Entry> {
     let bytes = fs_err::read(path).unwrap_or_default();
     match serde_json::from_slice::<File>(&bytes) {
-        Ok(found) if found.key() == file.key() => found.algorithms,
+        Ok(found) if found.key() == file.key() && found.digest == digest(&found.algorithms) => {
+            found.algorithms
+        }
         _ => Vec::new(),
     }
+}
+
+fn digest(algorithms: &[Entry]) -> String {
+    let json = serde_json::to_vec(algorithms).unwrap_or_default();
+    blake3::hash(&json).to_hex().to_string()
 }
 
 #[cfg(test)]
@@ -153,12 +189,16 @@ mod tests {
     use super::*;
 
     fn entry(tokens: usize, word: u64) -> Entry {
-        Entry { tokens, outputs: 8, inputs: 8, gelu: false, words: [word; 8] }
+        let (epilogue, dtype) = ("Bias".into(), "Bf16".into());
+        let kernel = Kernel::Cublaslt([word; 8]);
+        Entry { tokens, outputs: 8, inputs: 8, epilogue, dtype, kernel }
     }
 
     fn cache(directory: &Path, algorithms: Vec<Entry>) -> AlgorithmCache {
-        let card = "NVIDIA H200 / x".into();
-        let file = File { card, library: 130_001, driver: 13_000, algorithms };
+        let (card, program) = ("NVIDIA H200 / x".into(), "1.2.3".into());
+        let digest = digest(&algorithms);
+        let library = Some(130_001);
+        let file = File { card, library, driver: 13_000, program, algorithms, digest };
         AlgorithmCache { directory: Some(directory.to_owned()), file: Some(file), changed: true }
     }
 
@@ -171,9 +211,9 @@ mod tests {
             AlgorithmCache::from_env(get).directory
         };
         let path = |path: &str| Some(PathBuf::from(path));
-        assert_eq!(directory(&[("HOME", "/h")]), path("/h/.cache/polysift/cublaslt"));
+        assert_eq!(directory(&[("HOME", "/h")]), path("/h/.cache/polysift/matmul"));
         let both = [("HOME", "/h"), ("XDG_CACHE_HOME", "/c")];
-        assert_eq!(directory(&both), path("/c/polysift/cublaslt"));
+        assert_eq!(directory(&both), path("/c/polysift/matmul"));
         assert_eq!(directory(&[("XDG_CACHE_HOME", "")]), None);
     }
 
@@ -202,6 +242,12 @@ mod tests {
         std::fs::write(&path, serde_json::to_vec(&own)?)?;
         assert_eq!(kept(&path, &own).len(), 1);
         assert!(kept(&path, &File { driver: 12_000, ..own.clone() }).is_empty());
+        assert!(kept(&path, &File { library: None, ..own.clone() }).is_empty());
+        assert!(kept(&path, &File { program: "1.2.4".into(), ..own.clone() }).is_empty());
+        let mut changed = own.clone();
+        changed.algorithms[0].kernel = Kernel::Cublaslt([9; 8]);
+        std::fs::write(&path, serde_json::to_vec(&changed)?)?;
+        assert!(kept(&path, &own).is_empty());
         Ok(())
     }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use polysift_kernels::cuda::{CudaError, Device, DeviceInfo, Result};
 
 use super::algorithms::AlgorithmCache;
-use super::forward::{Plan, choose_attention, first_choice, search};
+use super::forward::{Plan, choose_attention, first_choice, restore, search};
 use super::model::{HostModel, Model};
 use super::queue::{Job, Queue};
 use super::schedule::{SLOTS, Work, run};
 use super::slot::Slot;
 use super::thread_ended;
 
-/// Batches of a bucket that run with the algorithms that cublasLt thinks best; with the next one the
+/// Batches of a bucket that run with algorithms that were not measured; with the next one the
 /// fastest are searched, for which the card does nothing else for about a second.
 const BATCHES_BEFORE_SEARCH: usize = 2;
 
@@ -80,7 +80,7 @@ impl Card {
         let Self { slots, plans, waiting, model, .. } = self;
         if let (Some(planned), Some(job)) = (plans.get_mut(&bucket), waiting.take()) {
             planned.batches += 1;
-            slots[slot].start(job, model, &mut planned.plan)?;
+            slots[slot].start(job, model, &planned.plan)?;
         }
         Ok(())
     }
@@ -103,17 +103,14 @@ impl Card {
         Ok(())
     }
 
-    /// A plan with the algorithms that are kept, and where there are none with cublasLt's choice.
+    /// A plan with the algorithms that are kept, and where there are none with a first choice.
     fn first_plan(&self, tokens: usize) -> Result<BucketPlan> {
         let mut is_searched = true;
         let plan = Plan::new(&self.model, &self.device, tokens, |which, matmul| {
-            self.cache.kept(matmul).map_or_else(
-                || {
-                    is_searched = false;
-                    first_choice(which, matmul, &self.model)
-                },
-                Ok,
-            )
+            let kept = self.cache.kept(matmul.shape());
+            let kept = kept.and_then(|kernel| restore(which, matmul, &self.model, kernel));
+            is_searched &= kept.is_some();
+            kept.map_or_else(|| first_choice(which, matmul, &self.model), Ok)
         })?;
         Ok(BucketPlan { plan, batches: 0, is_searched })
     }
@@ -128,7 +125,13 @@ impl Card {
         let Self { slots, model, cache, device, .. } = self;
         let Slot { stream, arena, .. } = &mut slots[slot];
         let plan = Plan::new(model, device, tokens, |which, matmul| {
-            cache.algorithm(matmul, |matmul| search(which, matmul, stream, model, arena))
+            let kept = cache.kept(matmul.shape());
+            if let Some(kept) = kept.and_then(|kernel| restore(which, matmul, model, kernel)) {
+                return Ok(kept);
+            }
+            let algorithm = search(which, matmul, stream, model, arena)?;
+            cache.keep(matmul, &algorithm);
+            Ok(algorithm)
         })?;
         cache.save();
         Ok(BucketPlan { plan, batches: 0, is_searched: true })

@@ -2,13 +2,17 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Algorithm, AttentionKernel, Buffer, Device, Linear, Matmul, MatmulEpilogue, Operands, Result,
-    Staged, Stream, WORKSPACE_BYTES, add_layer_norm, attention, embed_layer_norm, gelu,
-    max_sequences, pool,
+    Algorithm, AttentionKernel, Buffer, Device, Linear, Matmul, MatmulDtype, MatmulEpilogue,
+    MatmulKernel, MatmulShape, Norm, Operands, Quantised, Result, Rows, Staged, Stream, Trial,
+    WORKSPACE_BYTES, attention, embed_layer_norm, embed_layer_norm_fp8, layer_norm, layer_norm_fp8,
+    max_sequences, pool, quantise_rows, randomize,
 };
 
 use super::model::{Layer, Model, Shape};
 use crate::config::{Gelu, Pooling};
+
+/// Candidates of a search that the log names.
+const LOGGED: usize = 5;
 
 /// Memory for the states of `T` tokens.
 pub(super) struct Arena {
@@ -18,10 +22,12 @@ pub(super) struct Arena {
     query_key_value: Buffer<bf16>,
     /// `[T, H]`: result of attention, before its output map.
     context: Buffer<bf16>,
-    /// `[T, H]`: what is added to `hidden`.
+    /// `[T, H]`: `hidden` and what a block adds to it, before its norm.
     update: Buffer<bf16>,
     /// `[T, F]`.
     intermediate: Buffer<bf16>,
+    /// In fp8: the input of the next product, `[T, H]` or `[T, F]`.
+    quantised: Option<Quantised>,
     workspace: Buffer<u8>,
     /// `[T / 4, H]`: the result.
     pub(super) embeddings: Buffer<f32>,
@@ -29,17 +35,60 @@ pub(super) struct Arena {
 
 impl Arena {
     pub(super) fn new(device: &Device, shape: Shape, tokens: usize) -> Result<Self> {
-        let states = |width: usize| device.alloc(tokens * width, "the states of a batch");
-        let Shape { width, inner, .. } = shape;
+        const PURPOSE: &str = "the states of a batch";
+        let states = |width: usize| device.alloc(tokens * width, PURPOSE);
+        let Shape { width, inner, dtype, .. } = shape;
+        let quantised = match dtype {
+            MatmulDtype::Bf16 => None,
+            MatmulDtype::Fp8 => Some(Quantised::new(device, tokens, inner.max(width), PURPOSE)?),
+        };
         Ok(Self {
             hidden: states(width)?,
             query_key_value: states(3 * width)?,
             context: states(width)?,
             update: states(width)?,
             intermediate: states(inner)?,
+            quantised,
             workspace: device.alloc(WORKSPACE_BYTES, "matrix products")?,
             embeddings: device.alloc(max_sequences(tokens) * width, "embeddings")?,
         })
+    }
+
+    /// What a product reads and writes; in fp8 its input must have been quantised.
+    fn operands(&mut self, which: Product) -> Operands<'_> {
+        let (x, residual, y) = match which {
+            Product::QueryKeyValue => (&self.hidden, None, &mut self.query_key_value),
+            Product::AttentionOutput => (&self.context, Some(&self.hidden), &mut self.update),
+            Product::Intermediate => (&self.hidden, None, &mut self.intermediate),
+            Product::Output => (&self.intermediate, Some(&self.hidden), &mut self.update),
+        };
+        let x = self.quantised.as_ref().map_or(Rows::Bf16(x), Rows::Fp8);
+        Operands { x, residual, y, workspace: &mut self.workspace }
+    }
+
+    /// In fp8, quantises the first `rows` rows of the input of a product, where no norm did.
+    fn quantise(
+        &mut self,
+        which: Product,
+        stream: &Stream,
+        (rows, width): (usize, usize),
+    ) -> Result<()> {
+        let Some(quantised) = &mut self.quantised else { return Ok(()) };
+        let x = match which {
+            Product::QueryKeyValue | Product::Intermediate => &self.hidden,
+            Product::AttentionOutput => &self.context,
+            Product::Output => &self.intermediate,
+        };
+        quantise_rows(stream, x, quantised, (rows, width))
+    }
+
+    /// `hidden` = the norm of the first `rows` rows of `update`.
+    fn normalise(&mut self, stream: &Stream, norm: &Norm, rows: usize) -> Result<()> {
+        let Self { hidden, update, quantised, .. } = self;
+        match quantised {
+            None => layer_norm(stream, update, norm, hidden, rows),
+            Some(quantised) => layer_norm_fp8(stream, update, norm, hidden, quantised, rows),
+        }
     }
 }
 
@@ -53,6 +102,9 @@ pub(super) enum Product {
 }
 
 impl Product {
+    const ALL: [Self; 4] =
+        [Self::QueryKeyValue, Self::AttentionOutput, Self::Intermediate, Self::Output];
+
     /// The weights that it is with.
     fn weights(self, layer: &Layer) -> &Linear {
         match self {
@@ -62,10 +114,19 @@ impl Product {
             Self::Output => &layer.output,
         }
     }
-}
 
-pub(super) const PRODUCTS: [Product; 4] =
-    [Product::QueryKeyValue, Product::AttentionOutput, Product::Intermediate, Product::Output];
+    fn shape(self, model: &Shape, tokens: usize) -> MatmulShape {
+        let Shape { width, inner, gelu, dtype, .. } = *model;
+        let (outputs, inputs, epilogue) = match (self, gelu) {
+            (Self::QueryKeyValue, _) => (3 * width, width, MatmulEpilogue::Bias),
+            (Self::AttentionOutput, _) => (width, width, MatmulEpilogue::Residual),
+            (Self::Intermediate, Gelu::Erf) => (inner, width, MatmulEpilogue::Gelu),
+            (Self::Intermediate, Gelu::Tanh) => (inner, width, MatmulEpilogue::GeluTanh),
+            (Self::Output, _) => (width, inner, MatmulEpilogue::Residual),
+        };
+        MatmulShape { tokens, outputs, inputs, epilogue, dtype }
+    }
+}
 
 /// What is prepared once per bucket: its matrix products, each with its algorithm.
 pub(super) struct Plan {
@@ -78,65 +139,56 @@ impl Plan {
         model: &Model,
         device: &Device,
         tokens: usize,
-        mut choose: impl FnMut(Product, &mut Matmul) -> Result<Algorithm>,
+        mut choose: impl FnMut(Product, &Matmul) -> Result<Algorithm>,
     ) -> Result<Self> {
-        let Shape { width, inner, gelu, .. } = model.shape;
-        let mut product = |which| {
-            let epilogue = match (which, gelu) {
-                (Product::Intermediate, Gelu::Tanh) => MatmulEpilogue::BiasGeluTanh,
-                _ => MatmulEpilogue::Bias,
-            };
-            let (outputs, inputs) = match which {
-                Product::QueryKeyValue => (3 * width, width),
-                Product::AttentionOutput => (width, width),
-                Product::Intermediate => (inner, width),
-                Product::Output => (width, inner),
-            };
-            let mut matmul = Matmul::new(device, tokens, outputs, inputs, epilogue)?;
-            let algorithm = choose(which, &mut matmul)?;
+        let mut product = |which: Product| {
+            let matmul = Matmul::new(device, which.shape(&model.shape, tokens))?;
+            let algorithm = choose(which, &matmul)?;
             Ok((matmul, algorithm))
         };
-        let [a, b, c, d] = PRODUCTS;
+        let [a, b, c, d] = Product::ALL;
         Ok(Self { products: [product(a)?, product(b)?, product(c)?, product(d)?] })
     }
 
-    fn run(
-        &mut self,
-        which: Product,
-        stream: &Stream,
-        linear: &Linear,
-        operands: Operands<'_>,
-    ) -> Result<()> {
-        let (matmul, algorithm) = &mut self.products[which as usize];
-        matmul.run(stream, algorithm, linear, operands)
+    fn run(&self, which: Product, stream: &Stream, layer: &Layer, arena: &mut Arena) -> Result<()> {
+        let (matmul, algorithm) = &self.products[which as usize];
+        matmul.run(stream, algorithm, which.weights(layer), arena.operands(which))
     }
 }
 
-/// The algorithm that cublasLt expects to be the fastest for a product.
-pub(super) fn first_choice(
+/// The algorithm of a product that is computed by `kernel`, if that can be used here.
+pub(super) fn restore(
     which: Product,
-    matmul: &mut Matmul,
+    matmul: &Matmul,
     model: &Model,
-) -> Result<Algorithm> {
-    Ok(matmul.candidates(which.weights(&model.layers[0]), 1)?[0])
+    kernel: MatmulKernel,
+) -> Option<Algorithm> {
+    matmul.restore(which.weights(&model.layers[0]), kernel)
+}
+
+/// The algorithm to use until the fastest is searched.
+pub(super) fn first_choice(which: Product, matmul: &Matmul, model: &Model) -> Result<Algorithm> {
+    matmul.first_choice(which.weights(&model.layers[0]))
 }
 
 /// Finds the fastest algorithm of a product, with the weights of the first layer. Overwrites `arena`.
 pub(super) fn search(
     which: Product,
-    matmul: &mut Matmul,
+    matmul: &Matmul,
     stream: &Stream,
     model: &Model,
     arena: &mut Arena,
 ) -> Result<Algorithm> {
-    let Arena { hidden, query_key_value, context, update, intermediate, workspace, .. } = arena;
-    let (x, y) = match which {
-        Product::QueryKeyValue => (hidden, query_key_value),
-        Product::AttentionOutput => (context, update),
-        Product::Intermediate => (hidden, intermediate),
-        Product::Output => (intermediate, update),
-    };
-    matmul.search(stream, which.weights(&model.layers[0]), x, y, workspace)
+    let MatmulShape { tokens, inputs, .. } = matmul.shape();
+    for buffer in [&mut arena.hidden, &mut arena.context, &mut arena.intermediate] {
+        let values = buffer.len().min(tokens * inputs.max(model.shape.width));
+        randomize(stream, buffer, values)?;
+    }
+    arena.quantise(which, stream, (tokens, inputs))?;
+    let linear = which.weights(&model.layers[0]);
+    let trials = matmul.search(stream, linear, arena.operands(which))?;
+    log(&format!("{which:?} of {tokens} tokens"), &trials);
+    Ok(trials[0].candidate)
 }
 
 /// Finds the kernel for attention. Overwrites `arena`.
@@ -148,17 +200,26 @@ pub(super) fn choose_attention(
     let Shape { width, heads, limits, max_tokens, .. } = shape;
     let Arena { query_key_value, context, .. } = arena;
     let heads = (heads, width / heads);
-    let choice =
-        AttentionKernel::choose(stream, query_key_value, context, heads, (limits, max_tokens))?;
-    if choice.is_disagreement() {
-        tracing::warn!(
-            distance = choice.distance,
-            "the attention kernel for {:?} gives wrong results and is not used; please report this",
-            stream.device()
-        );
+    let trials =
+        AttentionKernel::search(stream, query_key_value, context, heads, (limits, max_tokens))?;
+    log("attention", &trials);
+    Ok(trials[0].candidate)
+}
+
+/// Says which kernels were tried for `what`.
+fn log<T: std::fmt::Debug>(what: &str, trials: &[Trial<T>]) {
+    for (i, Trial { candidate, seconds, distance }) in trials.iter().enumerate() {
+        if trials[i].is_wrong() {
+            tracing::warn!(
+                distance,
+                "{candidate:?} gives wrong results for {what} on this card and is not used; please \
+                 report this"
+            );
+        } else if i < LOGGED {
+            let microseconds = seconds * 1e6;
+            tracing::debug!(place = i, microseconds, distance, "{what}: {candidate:?}");
+        }
     }
-    tracing::debug!(kernel = ?choice.kernel, distance = choice.distance, "attention");
-    Ok(choice.kernel)
 }
 
 /// Puts the forward pass of the batch in `staged` into the queue; its result will be in
@@ -166,38 +227,39 @@ pub(super) fn choose_attention(
 pub(super) fn forward(
     stream: &Stream,
     model: &Model,
-    plan: &mut Plan,
+    plan: &Plan,
     staged: &Staged,
     arena: &mut Arena,
 ) -> Result<()> {
     let Shape { width, inner, heads, pooling, .. } = model.shape;
     let rows = staged.tokens();
-    let Arena { hidden, query_key_value, context, update, intermediate, workspace, embeddings } =
-        arena;
-    embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden)?;
+    let (embedding, norm) = (&model.embedding, &model.norm);
+    match &mut arena.quantised {
+        None => embed_layer_norm(stream, staged, embedding, norm, &mut arena.hidden)?,
+        Some(quantised) => {
+            let hidden = &mut arena.hidden;
+            embed_layer_norm_fp8(stream, staged, embedding, norm, hidden, quantised)?;
+        }
+    }
     for layer in &model.layers {
-        let operands = Operands { x: &*hidden, y: query_key_value, workspace: &mut *workspace };
-        plan.run(Product::QueryKeyValue, stream, &layer.query_key_value, operands)?;
+        plan.run(Product::QueryKeyValue, stream, layer, arena)?;
         attention(
             stream,
             staged,
-            query_key_value,
-            context,
+            &arena.query_key_value,
+            &mut arena.context,
             (heads, width / heads),
             model.attention,
         )?;
-        let operands = Operands { x: &*context, y: update, workspace: &mut *workspace };
-        plan.run(Product::AttentionOutput, stream, &layer.attention_output, operands)?;
-        add_layer_norm(stream, update, &layer.attention_norm, hidden, rows)?;
+        arena.quantise(Product::AttentionOutput, stream, (rows, width))?;
+        plan.run(Product::AttentionOutput, stream, layer, arena)?;
+        arena.normalise(stream, &layer.attention_norm, rows)?;
 
-        let operands = Operands { x: &*hidden, y: intermediate, workspace: &mut *workspace };
-        plan.run(Product::Intermediate, stream, &layer.intermediate, operands)?;
-        if model.shape.gelu == Gelu::Erf {
-            gelu(stream, intermediate, rows * inner)?;
-        }
-        let operands = Operands { x: &*intermediate, y: update, workspace: &mut *workspace };
-        plan.run(Product::Output, stream, &layer.output, operands)?;
-        add_layer_norm(stream, update, &layer.output_norm, hidden, rows)?;
+        plan.run(Product::Intermediate, stream, layer, arena)?;
+        arena.quantise(Product::Output, stream, (rows, inner))?;
+        plan.run(Product::Output, stream, layer, arena)?;
+        arena.normalise(stream, &layer.output_norm, rows)?;
     }
-    pool(stream, staged, hidden, embeddings, width, pooling == Pooling::Cls)
+    let cls = pooling == Pooling::Cls;
+    pool(stream, staged, &arena.hidden, &mut arena.embeddings, width, cls)
 }

@@ -1,4 +1,4 @@
-//! The encoder on NVIDIA cards, in bf16 with f32 sums, layer norms and pooling.
+//! The encoder on NVIDIA cards, in bf16 or fp8 with f32 sums, layer norms and pooling.
 //!
 //! ```text
 //!  encode ──▶ Queue ──▶ a thread per card ──▶ 2 slots, each a stream with its own memory
@@ -26,7 +26,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use polysift_kernels::cuda::{
-    BUCKETS, CudaError, Device, DeviceInfo, HEAD_SIZES, MAX_WIDTH, bucket_for, max_sequences,
+    BUCKETS, CudaError, Device, DeviceInfo, HEAD_SIZES, MAX_WIDTH, MatmulDtype, bucket_for,
+    max_sequences,
 };
 
 use self::algorithms::AlgorithmCache;
@@ -36,7 +37,7 @@ use self::queue::{Job, Queue};
 use super::architecture::Architecture;
 use super::{Encoder, EncoderInfo, ModelFiles};
 use crate::batch::PackedBatch;
-use crate::config::{Gelu, Pooling};
+use crate::config::{Dtype, EncoderConfig};
 use crate::error::{Error, Result};
 use crate::progress::Stop;
 
@@ -59,25 +60,23 @@ pub struct CudaEncoder {
 }
 
 impl CudaEncoder {
-    /// Loads the model onto `devices`, at least one; `batch_tokens` is the most tokens of a batch,
-    /// if the settings say.
+    /// Loads the model onto `devices`, at least one, to compute in fp8 if `settings` say so, else in bf16.
     ///
     /// # Errors
     /// [`Error::Model`] if a weight is missing, of another shape or not of a known type;
     /// [`Error::Device`] if a card fails, has not enough memory, or does not cover the model's
     /// shape.
-    pub fn load(
-        files: &ModelFiles,
-        pooling: Pooling,
-        gelu: Gelu,
-        devices: &[Device],
-        batch_tokens: Option<usize>,
-    ) -> Result<Self> {
+    pub fn load(files: &ModelFiles, settings: &EncoderConfig, devices: &[Device]) -> Result<Self> {
+        let EncoderConfig { pooling, gelu, batch_tokens, .. } = *settings;
+        let dtype = match settings.dtype {
+            Dtype::Fp8 => MatmulDtype::Fp8,
+            _ => MatmulDtype::Bf16,
+        };
         let config = &files.architecture;
         if devices.is_empty() {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
         }
-        check_shape(config)?;
+        check_shape(config, dtype)?;
         let batch_tokens = batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
         let most = BUCKETS[BUCKETS.len() - 1];
         if batch_tokens > most {
@@ -85,7 +84,7 @@ impl CudaEncoder {
         }
         let longest = batch_tokens.max(config.max_tokens());
         let largest = bucket_for(longest, 0).unwrap_or(most);
-        let (model, num_parameters) = HostModel::load(files, pooling, gelu)?;
+        let (model, num_parameters) = HostModel::load(files, pooling, gelu, dtype)?;
         let mut this = Self {
             info: files.info(num_parameters, String::new()),
             queue: Arc::new(Queue::new(devices.len())),
@@ -190,7 +189,7 @@ impl Encoder for CudaEncoder {
 }
 
 /// Whether there are kernels for the model.
-fn check_shape(config: &Architecture) -> Result<()> {
+fn check_shape(config: &Architecture, dtype: MatmulDtype) -> Result<()> {
     let (width, inner) = (config.hidden_size, config.intermediate_size);
     let head = width / config.num_attention_heads;
     if !HEAD_SIZES.contains(&head) {
@@ -203,6 +202,13 @@ fn check_shape(config: &Architecture) -> Result<()> {
     }
     if !inner.is_multiple_of(8) {
         return Err(unsupported(format!("intermediate_size {inner}; multiples of 8 are")));
+    }
+    if dtype == MatmulDtype::Fp8 {
+        let widths = [width, inner];
+        if let Some(odd) = widths.into_iter().find(|n| !n.is_multiple_of(16) || *n > 4_096) {
+            let reason = format!("a width of {odd} in fp8; multiples of 16 up to 4096 are");
+            return Err(unsupported(reason));
+        }
     }
     if config.num_hidden_layers == 0 || config.pad_token_id >= config.vocab_size {
         let (layers, pad) = (config.num_hidden_layers, config.pad_token_id);

@@ -2,7 +2,7 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    AttentionKernel, Embedding, Limits, Linear, Norm, Result as CudaResult, Stream,
+    AttentionKernel, Embedding, Limits, Linear, MatmulDtype, Norm, Result as CudaResult, Stream,
 };
 
 use super::super::ModelFiles;
@@ -23,6 +23,8 @@ pub(super) struct Shape {
     pub(super) max_tokens: usize,
     pub(super) gelu: Gelu,
     pub(super) pooling: Pooling,
+    /// What the products of the layers multiply.
+    pub(super) dtype: MatmulDtype,
 }
 
 /// The weights on the host, until all cards have them.
@@ -46,8 +48,8 @@ impl From<LinearWeights> for HostLinear {
 }
 
 impl HostLinear {
-    fn copy(&self, stream: &Stream) -> CudaResult<Linear> {
-        Linear::new(stream, &self.weight, &self.bias)
+    fn copy(&self, stream: &Stream, dtype: MatmulDtype) -> CudaResult<Linear> {
+        Linear::new(stream, &self.weight, &self.bias, dtype)
     }
 }
 
@@ -75,7 +77,12 @@ impl From<LayerWeights> for HostLayer {
 
 impl HostModel {
     /// Loads and rounds the weights; also gives their number.
-    pub(super) fn load(files: &ModelFiles, pooling: Pooling, gelu: Gelu) -> Result<(Self, u64)> {
+    pub(super) fn load(
+        files: &ModelFiles,
+        pooling: Pooling,
+        gelu: Gelu,
+        dtype: MatmulDtype,
+    ) -> Result<(Self, u64)> {
         let config = &files.architecture;
         let weights = Weights::open(&files.weights)?;
         let EmbeddingWeights { words, positions, norm } = weights.embedding(config)?;
@@ -94,6 +101,7 @@ impl HostModel {
             max_tokens: config.max_tokens(),
             gelu,
             pooling,
+            dtype,
         };
         Ok((Self { shape, words, positions, norm, layers }, weights.num_parameters()))
     }
@@ -122,14 +130,15 @@ pub(super) struct Layer {
 impl Model {
     /// Copies `host` to the card of `stream`.
     pub(super) fn copy(stream: &Stream, host: &HostModel) -> CudaResult<Self> {
+        let dtype = host.shape.dtype;
         let norm = |norm: &NormWeights| Norm::new(stream, &norm.gamma, &norm.beta, norm.eps);
         let layer = |layer: &HostLayer| {
             Ok(Layer {
-                query_key_value: layer.query_key_value.copy(stream)?,
-                attention_output: layer.attention_output.copy(stream)?,
+                query_key_value: layer.query_key_value.copy(stream, dtype)?,
+                attention_output: layer.attention_output.copy(stream, dtype)?,
                 attention_norm: norm(&layer.attention_norm)?,
-                intermediate: layer.intermediate.copy(stream)?,
-                output: layer.output.copy(stream)?,
+                intermediate: layer.intermediate.copy(stream, dtype)?,
+                output: layer.output.copy(stream, dtype)?,
                 output_norm: norm(&layer.output_norm)?,
             })
         };

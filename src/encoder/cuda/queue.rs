@@ -174,9 +174,9 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(20));
                 queue.put(job(1).0);
             });
-            assert!(queue.take_within(Duration::from_secs(60)).is_some());
+            assert!(queue.take_within(Duration::from_secs(30)).is_some());
         });
-        assert!(start.elapsed() < Duration::from_secs(60));
+        assert!(start.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Slot {
     }
 
     /// Starts `job`; the slot must not be busy. After an error the job is still in the slot.
-    pub(super) fn start(&mut self, job: Job, model: &Model, plan: &mut Plan) -> Result<()> {
+    pub(super) fn start(&mut self, job: Job, model: &Model, plan: &Plan) -> Result<()> {
         let Job { batch, bucket, .. } = &*self.job.insert(job);
         let width = model.shape.width;
         let state = match self.buckets.entry(*bucket) {

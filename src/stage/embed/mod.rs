@@ -135,11 +135,11 @@ pub(crate) fn freeze_encoded(
     let (Some(begun), Some(model)) = (frozen["encoder"]["dtype"].as_str(), model) else {
         return context.freeze(stage, settings);
     };
-    // Cards have one type, so with them it is the device that has to be another.
+    // What cards do not compute in takes another device.
     let flag = match &model.placement {
         placement if placement.dtype() == begun => return context.freeze(stage, settings),
-        Placement::Cuda(_) => "--device cpu".to_owned(),
-        Placement::Cpu(_) => format!("--dtype {begun}"),
+        Placement::Cuda(..) if !["bf16", "fp8"].contains(&begun) => "--device cpu".to_owned(),
+        Placement::Cuda(..) | Placement::Cpu(_) => format!("--dtype {begun}"),
     };
     context.freeze(stage, settings).map_err(|error| match error {
         Error::Mismatch { path, difference, hint } => Error::Mismatch {

@@ -1,5 +1,6 @@
 //! Scores near the cuts computed again with embeddings in f32, so that a run whose encoder computes
-//! in a faster type selects what f32 would select.
+//! in a faster type selects what f32 would select. Where it computes in fp8 it is bf16 on the same
+//! cards that takes f32's place in all that follows.
 //!
 //! ```text
 //!  scores ──sample──▶ round 00 ─┐  text ▶ tokens ▶ f32 encoder ▶ heads
@@ -87,9 +88,21 @@ pub struct Cost {
     pub tokens: u64,
 }
 
-/// The settings of an encoder that computes what `config`'s does, in f32.
-pub(crate) fn in_f32(config: &EncoderConfig) -> EncoderConfig {
-    EncoderConfig { dtype: Dtype::F32, device: DeviceChoice::Cpu, ..config.clone() }
+/// The type whose selection is asked for where the run computes in `dtype`: bf16 for fp8, f32 for all
+/// others.
+pub(crate) fn precise(dtype: Dtype) -> Dtype {
+    if dtype == Dtype::Fp8 { Dtype::Bf16 } else { Dtype::F32 }
+}
+
+/// The settings of an encoder that computes what the run's does, in the [`precise`] type.
+pub(crate) fn precise_settings(context: Context<'_>) -> Result<EncoderConfig> {
+    let config = &context.config.encoder;
+    let embed = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    let begun = serde_json::from_value(embed["encoder"]["dtype"].clone());
+    Ok(match precise(begun.unwrap_or(config.dtype)) {
+        Dtype::Bf16 => EncoderConfig { dtype: Dtype::Bf16, ..config.clone() },
+        dtype => EncoderConfig { dtype, device: DeviceChoice::Cpu, ..config.clone() },
+    })
 }
 
 /// Whether the embeddings of `run` are in f32 already.
@@ -108,8 +121,8 @@ pub(crate) fn settings(context: Context<'_>, heads: &Heads) -> Value {
     })
 }
 
-/// Scores the documents near the cuts again in f32, where `selection.refine` asks for it and the
-/// encoder computed in another type.
+/// Scores the documents near the cuts again in f32, or of a run in fp8 in bf16, where
+/// `selection.refine` asks for it and the encoder computed in another type.
 ///
 /// # Errors
 /// [`Error::Missing`] before the score stage is done, or if an input file is gone;
@@ -131,7 +144,7 @@ pub fn refine(context: Context<'_>) -> Result<Outcome> {
         super::threshold::cuts_of(context, language, &heads)?;
     }
     context.freeze(Stage::Refine, &settings(context, &heads))?;
-    let model = || super::load_f32(context);
+    let model = || super::load_precise(context);
     let job = Job::new(context, &embedded, &heads, &model);
     // The rounds follow from each other, so one process does them all.
     let pieces = Pieces::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
@@ -240,7 +253,7 @@ impl<'a> Job<'a> {
             .map(|&(place, shard)| Ok(wanted.documents(place, shard)?.rows.len() as u64))
             .collect::<Result<_>>()?;
         let total = counts.iter().sum();
-        tracing::info!(round, documents = total, "scoring again in f32");
+        tracing::info!(round, documents = total, "scoring again in a more precise type");
         progress.begin("refine", Some(total), "documents");
         let mut todo = shards.iter().zip(counts).filter(|(_, count)| *count > 0);
         let outcome = todo.try_for_each(|(&(place, shard), count)| {

@@ -306,7 +306,7 @@ impl Noisy {
     fn sampled(&self) -> Result<Vec<u64>> {
         let embedded = Embedded::of(&self.run)?;
         let heads = Heads::load(self.context(), &embedded)?;
-        let load = || super::super::load_f32(self.context());
+        let load = || super::super::load_precise(self.context());
         let job = Job::new(self.context(), &embedded, &heads, &load);
         let wanted = Wanted::of_round(&job, 0)?;
         let mut ordinals = Vec::new();

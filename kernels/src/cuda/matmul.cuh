@@ -1,0 +1,21 @@
+// What happens to the values of a matrix product before they are written, for the kernels of
+// matmul.cu and matmul_hopper.cu.
+#pragma once
+#include "gelu.cuh"
+
+enum Epilogue {
+  BIAS,       // + bias
+  GELU,       // GELU(+ bias), by erf
+  GELU_TANH,  // the same in its tanh form
+  RESIDUAL,   // + bias + residual
+};
+
+// Two values of neighbouring columns, biased and rounded. `residual`: that of the same place.
+template <int EPILOGUE>
+DEVICE unsigned finish_pair(float first, float second, unsigned bias, unsigned residual) {
+  first += first_of(bias), second += second_of(bias);
+  if constexpr (EPILOGUE == GELU) first = gelu_of(first), second = gelu_of(second);
+  if constexpr (EPILOGUE == GELU_TANH) first = gelu_tanh_of(first), second = gelu_tanh_of(second);
+  if constexpr (EPILOGUE == RESIDUAL) first += first_of(residual), second += second_of(residual);
+  return pack_bf16(first, second);
+}

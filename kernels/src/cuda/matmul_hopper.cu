@@ -1,0 +1,223 @@
+// Matrix products with the instructions of a warpgroup (wgmma), for sm_90a, of bf16 or of e4m3 values
+// with a scale per row of either operand:
+// y [rows, outputs] = epilogue(x [rows, inputs] w [outputs, inputs]^T + bias), y in bf16, sums in f32.
+//
+// A block stays on its multiprocessor and takes tile after tile of 128 x 192 values. One thread of the
+// first warpgroup copies the operands, in steps of 128 bytes of inputs, into a ring of stages; the
+// other two warpgroups compute a tile each in turn, so that the matrix units work for one while the
+// other finishes and writes its values. Both operands are read from shared memory: a thread holds
+// the sums and little else.
+#include "matmul.cuh"
+
+#if defined(POLYSIFT_SIM) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include "hopper.cuh"
+
+constexpr int GROUP_THREADS = 4 * WARP;
+constexpr int TILE_ROWS = 128;
+constexpr int TILE_OUTPUTS = 192;
+constexpr int STAGES = 4;
+constexpr int BOX_OUTPUTS = 64;  // of 128 bytes, which are written at once
+
+struct alignas(1024) MatmulMemory {
+  unsigned char x[STAGES][TILE_ROWS * 128];
+  unsigned char w[STAGES][TILE_OUTPUTS * 128];
+  // For each group: what is written next, twice, and of the tile's columns bias and scales. (These come
+  // through shared memory as the sums leave few registers for what is loaded ahead.)
+  unsigned char boxes[2][2][TILE_ROWS * 128];
+  unsigned bias[2][TILE_OUTPUTS / 2];
+  float2 w_scales[2][TILE_OUTPUTS / 2];
+  Barrier full[STAGES], empty[STAGES];
+  Barrier turn[2];  // of each group to compute
+  Barrier residual[2];
+};
+
+// Rows and columns of y, steps over the inputs, and tiles of y.
+struct MatmulSizes {
+  int rows, outputs, num_steps, num_tiles;
+};
+
+// The scales of e4m3 operands: of each row of x and of each row of w.
+struct MatmulScales {
+  const float *x, *w;
+};
+
+// Where tile `index` starts: the tiles of the same rows follow each other.
+DEVICE int2 matmul_tile(int index, int outputs) {
+  const int across = (outputs + TILE_OUTPUTS - 1) / TILE_OUTPUTS;
+  return {index / across * TILE_ROWS, index % across * TILE_OUTPUTS};
+}
+
+template <class T>
+DEVICE void copy_operands(MatmulMemory &memory, const TensorMap &x, const TensorMap &w,
+                          MatmulSizes sizes) {
+  int count = 0;
+  for (int index = blockIdx.x; index < sizes.num_tiles; index += gridDim.x) {
+    const int2 tile = matmul_tile(index, sizes.outputs);
+    for (int step = 0; step < sizes.num_steps; ++step, ++count) {
+      const int stage = count % STAGES, input = step * (128 / static_cast<int>(sizeof(T)));
+      barrier_wait(&memory.empty[stage], count / STAGES % 2 ^ 1);
+      barrier_arrive_expecting(&memory.full[stage], (TILE_ROWS + TILE_OUTPUTS) * 128);
+      copy_tile_in(memory.x[stage], x, tile.x, input, &memory.full[stage]);
+      copy_tile_in(memory.w[stage], w, tile.y, input, &memory.full[stage]);
+    }
+  }
+}
+
+// The products of one tile, whose first step is number `count` of the block. `turn`: of the other
+// group, which may start when the last products are under way: so a group that waits for a stage is
+// never more than a phase of its barrier behind. Afterwards the stages are free again.
+template <class T>
+DEVICE void multiply_tile(MatmulMemory &memory, float (&acc)[2][TILE_OUTPUTS / 8][4], int count,
+                          int num_steps, Barrier *turn) {
+  const auto arrive = [](Barrier *barrier) {
+    if (threadIdx.x % WARP == 0) barrier_arrive(barrier);
+  };
+  for (int step = 0; step < num_steps; ++step) {
+    const int stage = (count + step) % STAGES;
+    barrier_wait(&memory.full[stage], (count + step) / STAGES % 2);
+    warpgroup_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        warpgroup_multiply<T>(acc[i], matrix_descriptor(memory.x[stage], i * 64 * 128 + k * 32),
+                              matrix_descriptor(memory.w[stage], k * 32), step > 0 || k > 0);
+    warpgroup_commit();
+    warpgroup_wait<1>();
+    if (step > 0) arrive(&memory.empty[(count + step - 1) % STAGES]);
+  }
+  arrive(turn);
+  warpgroup_wait<0>();
+  arrive(&memory.empty[(count + num_steps - 1) % STAGES]);
+}
+
+// Leaves bias and scales of the columns of a tile in shared memory.
+template <class T>
+DEVICE void copy_columns(MatmulMemory &memory, int group, const bf16 *bias, const float *w_scales,
+                         int first_output, int outputs) {
+  const int pair = threadIdx.x % GROUP_THREADS, column = first_output + pair * 2;
+  if (pair >= TILE_OUTPUTS / 2 || column >= outputs) return;
+  memory.bias[group][pair] = *reinterpret_cast<const unsigned *>(bias + column);
+  if constexpr (sizeof(T) == 1)
+    memory.w_scales[group][pair] = *reinterpret_cast<const float2 *>(w_scales + column);
+}
+
+// Row `i` of the four of a tile that a thread has sums of.
+DEVICE int matmul_row(int i) {
+  const int thread = threadIdx.x % GROUP_THREADS;
+  return i / 2 * 64 + thread / WARP * 16 + i % 2 * 8 + thread % WARP / 4;
+}
+
+// Writes 64 columns of a tile to `box`: acc[i][n] is the fragment of the rows 64 i + 16 warp and the
+// columns 8 n of the tile. `x_scales` are those of the tile's rows, `rows` of them.
+template <class T, int EPILOGUE>
+DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group,
+                       const float (&acc)[2][TILE_OUTPUTS / 8][4], int first_fragment,
+                       const float *x_scales, int rows) {
+  const int quad = threadIdx.x % 4, first_row = matmul_row(0);
+  // In bytes. Rows of a thread are the same modulo 8, so chunk n is this place with n's bits changed.
+  const int place = first_row * 128 + first_row % 8 * 16 + quad * 4;
+  // A lane has one of the scales of the warp's rows: lanes 0 to 15 of the lower ones.
+  const int lane = threadIdx.x % WARP, own_row = matmul_row(0) - lane / 4 + lane / 16 * 64 + lane % 16;
+  const float x_scale = sizeof(T) == 1 && own_row < rows ? x_scales[own_row] : 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float row_scale = 1.0f;
+    if constexpr (sizeof(T) == 1) row_scale = shuffle_from(x_scale, i * 8 + lane / 4);
+#pragma unroll
+    for (int n = 0; n < BOX_OUTPUTS / 8; ++n) {
+      const int pair = (first_fragment + n) * 4 + quad;
+      const float(&own)[4] = acc[i / 2][first_fragment + n];
+      float first = own[i % 2 * 2], second = own[i % 2 * 2 + 1];
+      if constexpr (sizeof(T) == 1) {
+        const float2 w_scale = memory.w_scales[group][pair];
+        first *= row_scale * w_scale.x, second *= row_scale * w_scale.y;
+      }
+      auto *at =
+          reinterpret_cast<unsigned *>(box + (place ^ n * 16) + (i / 2 * 64 + i % 2 * 8) * 128);
+      *at = finish_pair<EPILOGUE>(first, second, memory.bias[group][pair],
+                                  EPILOGUE == RESIDUAL ? *at : 0u);
+    }
+  }
+}
+
+template <class T, int EPILOGUE>
+DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMap &y,
+                          const TensorMap &residual, const bf16 *bias, MatmulScales scales,
+                          MatmulSizes sizes) {
+  DYNAMIC_SHARED(matmul_memory, sizeof(MatmulMemory));
+  auto &memory = *reinterpret_cast<MatmulMemory *>(matmul_memory);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; ++i) {
+      barrier_init(&memory.full[i], 1);
+      barrier_init(&memory.empty[i], 4);  // the warps of the group that computed with it
+    }
+    for (int group = 0; group < 2; ++group) {
+      barrier_init(&memory.turn[group], 4);
+      barrier_init(&memory.residual[group], 1);
+    }
+    barrier_init_fence();
+  }
+  block_barrier();
+
+  if (threadIdx.x < GROUP_THREADS) {
+    warpgroup_give_registers<24>();
+    if (threadIdx.x == 0) copy_operands<T>(memory, x, w, sizes);
+    return;
+  }
+  warpgroup_take_registers<240>();
+  const int group = threadIdx.x / GROUP_THREADS - 1;
+  const bool copies = threadIdx.x % GROUP_THREADS == 0;
+  int turn = 0;  // of the boxes, and so of the phases of the residual's barrier
+  const int first_tile = blockIdx.x, stride = gridDim.x;
+  for (int count = group; first_tile + count * stride < sizes.num_tiles; count += 2) {
+    const int2 tile = matmul_tile(first_tile + count * stride, sizes.outputs);
+    float acc[2][TILE_OUTPUTS / 8][4];
+    copy_columns<T>(memory, group, bias, scales.w, tile.y, sizes.outputs);
+    // The first group's first turn comes at once.
+    barrier_wait(&memory.turn[group], (count / 2 + group + 1) % 2);
+    multiply_tile<T>(memory, acc, count * sizes.num_steps, sizes.num_steps, &memory.turn[group ^ 1]);
+#pragma unroll
+    for (int i = 0; i < TILE_OUTPUTS / BOX_OUTPUTS; ++i) {
+      const int first_output = tile.y + i * BOX_OUTPUTS;
+      if (first_output >= sizes.outputs) break;
+      unsigned char *box = memory.boxes[group][turn];
+      if (copies) copy_tiles_out_wait<1>();  // of the same box; the other one's may go on
+      warpgroup_barrier(1 + group);
+      if constexpr (EPILOGUE == RESIDUAL) {
+        if (copies) {
+          barrier_arrive_expecting(&memory.residual[group], sizeof memory.boxes[0][0]);
+          copy_tile_in(box, residual, tile.x, first_output, &memory.residual[group]);
+        }
+        barrier_wait(&memory.residual[group], turn);
+      }
+      finish_box<T, EPILOGUE>(box, memory, group, acc, i * BOX_OUTPUTS / 8,
+                              scales.x + tile.x, sizes.rows - tile.x);
+      shared_memory_fence();
+      warpgroup_barrier(1 + group);
+      if (copies) copy_tile_out(y, tile.x, first_output, box);
+      turn ^= 1;
+    }
+  }
+  if (copies) copy_tiles_out_finish();
+}
+
+// The maps are of x and w in tiles of 128 and 192 rows, of y and residual in tiles of 128 rows; steps
+// are of 128 bytes of inputs, tiles of 128 x 192 values. Any grid; `residual` is read by the kernels of that name alone, the scales by those of e4m3.
+#define MATMUL_HOPPER_KERNEL(NAME, T, EPILOGUE)                                                    \
+  KERNEL __launch_bounds__(3 * GROUP_THREADS, 1)                                                   \
+      NAME(TENSOR_MAP x, TENSOR_MAP w, TENSOR_MAP y, TENSOR_MAP residual, const bf16 *bias,        \
+           const float *x_scales, const float *w_scales, int rows, int outputs, int num_steps,      \
+           int num_tiles) {                                                                        \
+    matmul_hopper<T, EPILOGUE>(x, w, y, residual, bias, {x_scales, w_scales},                      \
+                               {rows, outputs, num_steps, num_tiles});                                           \
+  }
+MATMUL_HOPPER_KERNEL(matmul_hopper_bias, bf16, BIAS)
+MATMUL_HOPPER_KERNEL(matmul_hopper_gelu, bf16, GELU)
+MATMUL_HOPPER_KERNEL(matmul_hopper_gelu_tanh, bf16, GELU_TANH)
+MATMUL_HOPPER_KERNEL(matmul_hopper_residual, bf16, RESIDUAL)
+MATMUL_HOPPER_KERNEL(matmul_fp8_bias, e4m3, BIAS)
+MATMUL_HOPPER_KERNEL(matmul_fp8_gelu, e4m3, GELU)
+MATMUL_HOPPER_KERNEL(matmul_fp8_gelu_tanh, e4m3, GELU_TANH)
+MATMUL_HOPPER_KERNEL(matmul_fp8_residual, e4m3, RESIDUAL)
+#endif
