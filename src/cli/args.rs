@@ -67,7 +67,7 @@ pub(crate) enum Command {
     Train(#[command(flatten)] Box<SettingsArgs>),
     /// Score the stored embeddings with every head (never runs the encoder)
     Score(#[command(flatten)] Box<SettingsArgs>),
-    /// Score the documents near the cuts again in f32, so that the selection is that of f32
+    /// Score the documents near the cuts again in f32 (of fp8 in bf16), so that the selection is that of f32
     Refine(#[command(flatten)] Box<SettingsArgs>),
     /// Find the exact thresholds of every language from the stored scores
     Threshold(#[command(flatten)] Box<SettingsArgs>),

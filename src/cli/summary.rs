@@ -218,8 +218,8 @@ pub(crate) fn print_refine(outcome: Outcome) {
     match outcome {
         Outcome::Off => {}
         Outcome::Exact => line("nothing to refine: the embeddings are in f32"),
-        Outcome::Done(Cost { documents, tokens }) => {
-            line(&format!("refined in f32: {documents} documents, {tokens} tokens"));
+        Outcome::Done(Cost { dtype, documents, tokens }) => {
+            line(&format!("refined in {dtype}: {documents} documents, {tokens} tokens"));
         }
     }
 }

@@ -260,6 +260,7 @@ mod tests {
             ("device='cuda:1'\ndtype='int8'", "encoder.dtype: is int8"),
             ("device='cpu'\ngelu='tanh'", "encoder.gelu: is tanh"),
             ("dtype='f16'\ngelu='tanh'", "encoder.gelu: is tanh"),
+            ("device='cpu'\ndtype='fp8'", "encoder.dtype: is fp8, which is only for cards"),
         ] {
             let error = RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml");
             let message = error.map_err(|e| (e.exit_code(), e.to_string()));
@@ -271,6 +272,8 @@ mod tests {
             "device='cuda:0,2'\ndtype='bf16'\ngelu='tanh'",
             "device='auto'\ndtype='f16'",
             "dtype='bf16'",
+            "device='cuda'\ndtype='fp8'",
+            "dtype='fp8'\ngelu='tanh'",
         ] {
             assert!(RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml").is_ok());
         }

@@ -73,6 +73,37 @@ fn auto_takes_a_card_to_encode_and_the_cpu_to_score() -> TestResult {
 }
 
 #[test]
+fn a_run_in_fp8_is_refined_in_bf16_and_selects_what_bf16_selects() -> TestResult {
+    if !is_there_a_card()? || cards()?[0].info.compute_capability != (9, 0) {
+        return Ok(());
+    }
+    let work = Workspace::new()?;
+    work.command("run", "bf16").args(["--device", "cuda"]).assert().success();
+    work.command("run", "fp8")
+        .args(["--device", "cuda", "--dtype", "fp8", "--refine"])
+        .assert()
+        .success()
+        .stdout(contains("refined in bf16:").and(contains("largest difference")));
+    let frozen = work.frozen("fp8")?;
+    assert_eq!(frozen["embed"]["encoder"]["dtype"], "fp8");
+    assert_eq!(frozen["train"]["encoder"]["dtype"], "bf16");
+    let ids = |run: &str| -> Result<Vec<String>, Box<dyn std::error::Error>> {
+        let rows = read_parquet(&work.path(&format!("{run}/export/fra_Latn/a.parquet")))?;
+        let ids = rows.column_by_name("id").ok_or("no id")?.as_string::<i32>();
+        Ok(ids.iter().flatten().map(str::to_owned).collect())
+    };
+    assert_eq!(ids("fp8")?, ids("bf16")?);
+    polysift().arg("verify").arg(work.path("fp8")).assert().success();
+    // A card has two types; it says which one the run is in.
+    work.command("run", "fp8")
+        .args(["--device", "cuda", "--dtype", "bf16"])
+        .assert()
+        .code(78)
+        .stderr(contains(r#"was "fp8", now "bf16""#).and(contains("--dtype fp8")));
+    Ok(())
+}
+
+#[test]
 fn a_card_scores_as_the_cpu_does_up_to_rounding() -> TestResult {
     if !is_there_a_card()? {
         return Ok(());

@@ -110,6 +110,7 @@ impl Card {
             let kept = self.cache.kept(matmul.shape());
             let kept = kept.and_then(|kernel| restore(which, matmul, &self.model, kernel));
             is_searched &= kept.is_some();
+            tracing::debug!(?which, tokens, is_kept = kept.is_some(), "choosing an algorithm");
             kept.map_or_else(|| first_choice(which, matmul, &self.model), Ok)
         })?;
         Ok(BucketPlan { plan, batches: 0, is_searched })

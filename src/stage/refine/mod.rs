@@ -82,7 +82,9 @@ pub enum Outcome {
 /// The work of one call; what an interrupted call did before is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
-    /// Documents that were encoded in f32.
+    /// The type that documents were encoded in.
+    pub dtype: Dtype,
+    /// Documents that were encoded.
     pub documents: u64,
     /// Their tokens, `<s>` and `</s>` included.
     pub tokens: u64,
@@ -155,7 +157,8 @@ pub fn refine(context: Context<'_>) -> Result<Outcome> {
             cost = job.run()?;
         }
         if job.is_done()? || !claims.settle()? {
-            return Ok(Outcome::Done(cost));
+            let EncoderConfig { dtype, .. } = precise_settings(context)?;
+            return Ok(Outcome::Done(Cost { dtype, ..cost }));
         }
     }
 }
