@@ -98,6 +98,8 @@ fn a_stopped_process_is_named_then_taken_for_dead_and_notices_when_it_goes_on() 
     let mut stopped = spawn(&work, "embed", "out", &["--quiet"])?;
     let lease = work.path("out/state/embed/leases/fra_Latn/long.0");
     wait_until(&mut stopped, || lease.symlink_metadata().is_ok())?;
+    // Until it encodes: stopped before, it would find the shard done and have nothing to lose.
+    std::thread::sleep(Duration::from_millis(200));
     signal(&stopped, "-STOP")?;
     let mut second = spawn(&work, "embed", "out", &[])?;
     let mut told = String::new();
