@@ -11,8 +11,8 @@ use half::bf16;
 use polysift_kernels::cuda::{
     AttentionKernel, Buffer, Device, Embedding, Limits, Linear, Matmul, MatmulDtype,
     MatmulEpilogue, MatmulKernel, MatmulShape, Norm, Operands, Quantised, Rows, Staged, Stream,
-    WORKSPACE_BYTES, attention, embed_layer_norm, gelu, layer_norm, layer_norm_fp8, max_sequences,
-    pool, quantise_rows,
+    WORKSPACE_BYTES, attention, embed_layer_norm, gelu, layer_norm, max_sequences, pool,
+    quantise_rows,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -270,7 +270,7 @@ impl Bench {
 
         let norm = Norm::new(stream, &vec![1.0; h], &vec![0.1; h], 1e-5)?;
         let (x, mut hidden) = (self.random(tokens * h)?, self.random(tokens * h)?);
-        let seconds = self.time(|s| layer_norm(s, &x, &norm, &mut hidden, tokens))?;
+        let seconds = self.time(|s| layer_norm(s, &x, &norm, &mut hidden, None, tokens))?;
         timings.push(Timing::new(tokens, ("layer norm", 2 * layers), seconds, None));
         if stream.device().info().compute_capability == (9, 0) {
             timings.extend(self.quantising(tokens, (&x, &inner), &norm, (h, f, layers))?);
@@ -281,7 +281,7 @@ impl Bench {
             repeated(&random_values(h), NUM_POSITIONS * h).iter().map(|v| v.to_f32()).collect();
         let embedding = Embedding::new(stream, &words, &positions, h)?;
         let seconds =
-            self.time(|s| embed_layer_norm(s, &staged, &embedding, &norm, &mut hidden))?;
+            self.time(|s| embed_layer_norm(s, &staged, &embedding, &norm, &mut hidden, None))?;
         timings.push(Timing::new(tokens, ("embed + layer norm", 1), seconds, None));
 
         let rows = max_sequences(tokens);
@@ -303,7 +303,7 @@ impl Bench {
         let mut hidden = device.alloc(tokens * h, "the benchmark")?;
         let mut out = Quantised::new(device, tokens, f.max(h), "the benchmark")?;
         let timing = |name, times, seconds| Timing::new(tokens, (name, times), seconds, None);
-        let seconds = self.time(|s| layer_norm_fp8(s, x, norm, &mut hidden, &mut out, tokens))?;
+        let seconds = self.time(|s| layer_norm(s, x, norm, &mut hidden, Some(&mut out), tokens))?;
         let norm = timing("layer norm, fp8", 2 * layers, seconds);
         let seconds = self.time(|s| quantise_rows(s, x, &mut out, (tokens, h)))?;
         let context = timing("context to e4m3", layers, seconds);

@@ -273,8 +273,8 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_parser = ["exact", "reference"], help_heading = "Heads and cuts")]
     pub(crate) mode: Option<String>,
 
-    /// Encode in a fast type and select what f32 would select, by scoring documents near a cut again in
-    /// f32 [selection.refine]
+    /// Encode in a fast type and select what f32 would select (for fp8: what bf16 would), by scoring
+    /// documents near a cut again in it [selection.refine]
     #[arg(long, help_heading = "Heads and cuts")]
     pub(crate) refine: bool,
 

@@ -7,7 +7,7 @@ use super::memory::Buffer;
 use super::module::{Function, NORM_WIDTHS};
 use super::quantise::Quantised;
 use super::staged::Staged;
-use super::stream::{Grid, Place, Stream};
+use super::stream::{Argument, Grid, Place, Stream};
 
 /// Widest row that the kernels hold in registers.
 pub const MAX_WIDTH: usize = 1024;
@@ -66,170 +66,101 @@ impl Embedding {
     }
 }
 
-/// `hidden` `[T, H]` = layer norm of word + position, for the T rows of `staged`.
+/// `hidden` `[T, H]` = layer norm of word + position, for the T rows of `staged`; and the same rows in
+/// e4m3, where there is room for them.
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the card has no e4m3;
+/// [`CudaError::Driver`] if the card fails.
 pub fn embed_layer_norm(
     stream: &Stream,
     staged: &Staged,
     embedding: &Embedding,
     norm: &Norm,
     hidden: &mut Buffer<bf16>,
+    quantised: Option<&mut Quantised>,
 ) -> Result<()> {
     const OP: &str = "embed_layer_norm";
-    let (rows, width) = embedded(OP, staged, embedding, norm, hidden)?;
-    let (function, grid) = plan(OP, &stream.device().kernels().embed_layer_norm, rows, width)?;
-    // SAFETY: the arguments of embed_layer_norm; every row and every index that `staged` may hold
-    // is inside its buffer, as checked above.
-    unsafe {
-        stream.launch(
-            function,
-            grid,
-            &[
-                &staged.input_ids(),
-                &staged.position_ids(),
-                &Place::new(&embedding.words, 0),
-                &Place::new(&embedding.positions, 0),
-                &Place::new(&norm.gamma, 0),
-                &Place::new(&norm.beta, 0),
-                &norm.eps,
-                &Place::new(hidden, 0),
-                &(rows as i32),
-                &(width as i32),
-            ],
-        )
-    }
-}
-
-/// As [`embed_layer_norm`], and the same rows in e4m3.
-///
-/// # Errors
-/// As [`embed_layer_norm`]; [`CudaError::Unsupported`] if the card has no e4m3.
-pub fn embed_layer_norm_fp8(
-    stream: &Stream,
-    staged: &Staged,
-    embedding: &Embedding,
-    norm: &Norm,
-    hidden: &mut Buffer<bf16>,
-    quantised: &mut Quantised,
-) -> Result<()> {
-    const OP: &str = "embed_layer_norm_fp8";
-    let (rows, width) = embedded(OP, staged, embedding, norm, hidden)?;
-    quantised.check(OP, rows, width)?;
-    let kernels = stream.device().kernels().hopper()?;
-    let (function, grid) = plan(OP, &kernels.embed_layer_norm_fp8, rows, width)?;
-    // SAFETY: the arguments of embed_layer_norm_fp8; else as in `embed_layer_norm`.
-    unsafe {
-        stream.launch(
-            function,
-            grid,
-            &[
-                &staged.input_ids(),
-                &staged.position_ids(),
-                &Place::new(&embedding.words, 0),
-                &Place::new(&embedding.positions, 0),
-                &Place::new(&norm.gamma, 0),
-                &Place::new(&norm.beta, 0),
-                &norm.eps,
-                &Place::new(hidden, 0),
-                &Place::new(&quantised.values, 0),
-                &Place::new(&quantised.scales, 0),
-                &(rows as i32),
-                &(width as i32),
-            ],
-        )
-    }
-}
-
-/// Rows and width of the embeddings of `staged`, all of which fit.
-fn embedded(
-    op: &'static str,
-    staged: &Staged,
-    embedding: &Embedding,
-    norm: &Norm,
-    hidden: &Buffer<bf16>,
-) -> Result<(usize, usize)> {
     let (rows, width) = (staged.tokens(), embedding.width);
     let limits = staged.limits();
-    check_len(op, "gamma", norm.width(), Some(width))?;
-    check_len(op, "words", embedding.words.len(), limits.vocab_size.checked_mul(width))?;
-    check_len(op, "positions", embedding.positions.len(), limits.num_positions.checked_mul(width))?;
-    check_len(op, "hidden", hidden.len(), rows.checked_mul(width))?;
-    Ok((rows, width))
+    check_len(OP, "gamma", norm.width(), Some(width))?;
+    check_len(OP, "words", embedding.words.len(), limits.vocab_size.checked_mul(width))?;
+    check_len(OP, "positions", embedding.positions.len(), limits.num_positions.checked_mul(width))?;
+    let kernels = stream.device().kernels();
+    let kernels = match quantised {
+        None => &kernels.embed_layer_norm,
+        Some(_) => &kernels.hopper()?.embed_layer_norm_fp8,
+    };
+    let rows_of: [&dyn Argument; 4] = [
+        &staged.input_ids(),
+        &staged.position_ids(),
+        &Place::new(&embedding.words, 0),
+        &Place::new(&embedding.positions, 0),
+    ];
+    // SAFETY: the first arguments of embed_layer_norm; every row and every index that `staged` may
+    // hold is inside its buffer, as checked above.
+    unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, quantised, rows) }
 }
 
-/// `out` `[rows, H]` = layer norm of `x` `[rows, H]`, row by row.
+/// `out` `[rows, H]` = layer norm of `x` `[rows, H]`, row by row; and the same rows in e4m3, where there
+/// is room for them.
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+/// As [`embed_layer_norm`].
 pub fn layer_norm(
     stream: &Stream,
     x: &Buffer<bf16>,
     norm: &Norm,
     out: &mut Buffer<bf16>,
+    quantised: Option<&mut Quantised>,
     rows: usize,
 ) -> Result<()> {
     const OP: &str = "layer_norm";
-    let width = norm.width();
-    check_len(OP, "x", x.len(), rows.checked_mul(width))?;
-    check_len(OP, "out", out.len(), rows.checked_mul(width))?;
-    let (function, grid) = plan(OP, &stream.device().kernels().layer_norm, rows, width)?;
-    // SAFETY: the arguments of layer_norm; every row is inside its buffer.
-    unsafe {
-        stream.launch(
-            function,
-            grid,
-            &[
-                &Place::new(x, 0),
-                &Place::new(&norm.gamma, 0),
-                &Place::new(&norm.beta, 0),
-                &norm.eps,
-                &Place::new(out, 0),
-                &(rows as i32),
-                &(width as i32),
-            ],
-        )
-    }
+    check_len(OP, "x", x.len(), rows.checked_mul(norm.width()))?;
+    let kernels = stream.device().kernels();
+    let kernels = match quantised {
+        None => &kernels.layer_norm,
+        Some(_) => &kernels.hopper()?.layer_norm_fp8,
+    };
+    // SAFETY: the first argument of layer_norm; every row is inside its buffer.
+    unsafe { launch(OP, stream, kernels, &[&Place::new(x, 0)], norm, out, quantised, rows) }
 }
 
-/// As [`layer_norm`], and the same rows in e4m3.
+/// Launches one of `kernels`, which take `rows_of`, the norm, where they write and how many rows.
 ///
-/// # Errors
-/// As [`layer_norm`]; [`CudaError::Unsupported`] if the card has no e4m3.
-pub fn layer_norm_fp8(
+/// # Safety
+/// `rows_of` must be the first arguments of the kernels, with which they stay inside their memory for
+/// `rows` rows of the norm's width; they write e4m3 if there is a place for it.
+#[expect(clippy::too_many_arguments, reason = "what a kernel takes")]
+unsafe fn launch(
+    op: &'static str,
     stream: &Stream,
-    x: &Buffer<bf16>,
+    kernels: &[Function; NORM_WIDTHS.len()],
+    rows_of: &[&dyn Argument],
     norm: &Norm,
     out: &mut Buffer<bf16>,
-    quantised: &mut Quantised,
+    quantised: Option<&mut Quantised>,
     rows: usize,
 ) -> Result<()> {
-    const OP: &str = "layer_norm_fp8";
     let width = norm.width();
-    check_len(OP, "x", x.len(), rows.checked_mul(width))?;
-    check_len(OP, "out", out.len(), rows.checked_mul(width))?;
-    quantised.check(OP, rows, width)?;
-    let kernels = stream.device().kernels().hopper()?;
-    let (function, grid) = plan(OP, &kernels.layer_norm_fp8, rows, width)?;
-    // SAFETY: the arguments of layer_norm_fp8; every row is inside its buffer.
-    unsafe {
-        stream.launch(
-            function,
-            grid,
-            &[
-                &Place::new(x, 0),
-                &Place::new(&norm.gamma, 0),
-                &Place::new(&norm.beta, 0),
-                &norm.eps,
-                &Place::new(out, 0),
-                &Place::new(&quantised.values, 0),
-                &Place::new(&quantised.scales, 0),
-                &(rows as i32),
-                &(width as i32),
-            ],
-        )
-    }
+    check_len(op, "the result", out.len(), rows.checked_mul(width))?;
+    let (gamma, beta, out) =
+        (Place::new(&norm.gamma, 0), Place::new(&norm.beta, 0), Place::new(out, 0));
+    let mut arguments = rows_of.to_vec();
+    arguments.extend([&gamma as &dyn Argument, &beta, &norm.eps, &out]);
+    let quantised = match quantised {
+        None => None,
+        Some(quantised) => {
+            quantised.check(op, rows, width)?;
+            Some([Place::new(&quantised.values, 0), Place::new(&quantised.scales, 0)])
+        }
+    };
+    arguments.extend(quantised.iter().flatten().map(|place| place as &dyn Argument));
+    let sizes = [rows as i32, width as i32];
+    arguments.extend(sizes.iter().map(|size| size as &dyn Argument));
+    let (function, grid) = (kernels[variant(width)?], grid(op, rows)?);
+    // SAFETY: the caller's promise, and the sizes were checked here.
+    unsafe { stream.launch(function, grid, &arguments) }
 }
 
 /// Which of [`NORM_WIDTHS`] is for rows of `width`.
@@ -244,15 +175,6 @@ fn variant(width: usize) -> Result<usize> {
         _ if width <= 512 => Ok(0),
         _ => Ok(3),
     }
-}
-
-fn plan(
-    op: &'static str,
-    kernels: &[Function; NORM_WIDTHS.len()],
-    rows: usize,
-    width: usize,
-) -> Result<(Function, Grid)> {
-    Ok((kernels[variant(width)?], grid(op, rows)?))
 }
 
 fn grid(op: &'static str, rows: usize) -> Result<Grid> {

@@ -5,7 +5,7 @@ use half::bf16;
 use super::device::Device;
 use super::error::{CudaError, Result, check_len};
 use super::gelu::gelu;
-use super::library::{LibraryEpilogue, LibraryMatmul, LibraryOperands};
+use super::library::{LibraryMatmul, LibraryOperands};
 use super::memory::Buffer;
 use super::module::Function;
 use super::quantise::{Quantised, quantise_rows};
@@ -186,7 +186,7 @@ impl Matmul {
     /// [`CudaError::Unsupported`] if a width is no multiple of 8 (of 16 in fp8) or the card has no
     /// kernel; [`CudaError::Driver`] if cublasLt refuses.
     pub fn new(device: &Device, shape: MatmulShape) -> Result<Self> {
-        let MatmulShape { tokens, outputs, inputs, epilogue, dtype } = shape;
+        let MatmulShape { tokens, outputs, inputs, dtype, .. } = shape;
         let step = if dtype == MatmulDtype::Fp8 { 16 } else { 8 };
         let odd = [outputs, inputs].iter().any(|n| *n == 0 || !n.is_multiple_of(step));
         let large = [tokens, outputs, inputs].iter().any(|&n| n > 1 << 24);
@@ -201,14 +201,7 @@ impl Matmul {
         }
         let library = match dtype {
             MatmulDtype::Fp8 => None,
-            MatmulDtype::Bf16 => LibraryMatmul::new(
-                device,
-                (tokens, outputs, inputs),
-                LibraryEpilogue {
-                    gelu_tanh: epilogue == MatmulEpilogue::GeluTanh,
-                    residual: epilogue == MatmulEpilogue::Residual,
-                },
-            )?,
+            MatmulDtype::Bf16 => LibraryMatmul::new(device, shape)?,
         };
         Ok(Self { device: device.clone(), shape, library })
     }

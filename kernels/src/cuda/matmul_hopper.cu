@@ -203,7 +203,8 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
 }
 
 // The maps are of x and w in tiles of 128 and 192 rows, of y and residual in tiles of 128 rows; steps
-// are of 128 bytes of inputs, tiles of 128 x 192 values. Any grid; `residual` is read by the kernels of that name alone, the scales by those of e4m3.
+// are of 128 bytes of inputs, tiles of 128 x 192 values. Any grid; `residual` is read by the kernels of
+// that name alone, the scales by those of e4m3.
 #define MATMUL_HOPPER_KERNEL(NAME, T, EPILOGUE)                                                    \
   KERNEL __launch_bounds__(3 * GROUP_THREADS, 1)                                                   \
       NAME(TENSOR_MAP x, TENSOR_MAP w, TENSOR_MAP y, TENSOR_MAP residual, const bf16 *bias,        \

@@ -56,9 +56,7 @@ pub use device::Device;
 pub use driver::{DeviceInfo, devices};
 pub use error::{CudaError, Result};
 pub use gelu::gelu;
-pub use layer_norm::{
-    Embedding, MAX_WIDTH, Norm, embed_layer_norm, embed_layer_norm_fp8, layer_norm, layer_norm_fp8,
-};
+pub use layer_norm::{Embedding, MAX_WIDTH, Norm, embed_layer_norm, layer_norm};
 pub use library::WORKSPACE_BYTES;
 pub use matmul::{
     Algorithm, Linear, Matmul, MatmulDtype, MatmulEpilogue, MatmulKernel, MatmulShape, Operands,

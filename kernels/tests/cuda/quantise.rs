@@ -2,8 +2,8 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    CudaError, Embedding, Limits, Norm, Quantised, Staged, Stream, embed_layer_norm,
-    embed_layer_norm_fp8, layer_norm, layer_norm_fp8, quantise_rows,
+    CudaError, Embedding, Limits, Norm, Quantised, Staged, Stream, embed_layer_norm, layer_norm,
+    quantise_rows,
 };
 
 use crate::common::{F32, Random, TestResult, download, poisoned, stream, wide};
@@ -201,8 +201,8 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
             values: poisoned(&stream, (rows + 1) * width)?,
             scales: poisoned(&stream, rows + 1)?,
         };
-        layer_norm(&stream, &on_card, &norm, &mut plain, rows)?;
-        layer_norm_fp8(&stream, &on_card, &norm, &mut both, &mut out, rows)?;
+        layer_norm(&stream, &on_card, &norm, &mut plain, None, rows)?;
+        layer_norm(&stream, &on_card, &norm, &mut both, Some(&mut out), rows)?;
         assert_eq!(download(&stream, &both)?, download(&stream, &plain)?);
         let (bytes, scales) = (download(&stream, &out.values)?, download(&stream, &out.scales)?);
         let exact = |row: Vec<f64>| -> Vec<(f64, f64)> {
@@ -224,8 +224,8 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         let (mut plain, mut both) =
             (poisoned(&stream, 48 * width)?, poisoned(&stream, 48 * width)?);
         let mut out = Quantised::new(stream.device(), 48, width, "a test")?;
-        embed_layer_norm(&stream, &staged, &embedding, &norm, &mut plain)?;
-        embed_layer_norm_fp8(&stream, &staged, &embedding, &norm, &mut both, &mut out)?;
+        embed_layer_norm(&stream, &staged, &embedding, &norm, &mut plain, None)?;
+        embed_layer_norm(&stream, &staged, &embedding, &norm, &mut both, Some(&mut out))?;
         assert_eq!(download(&stream, &both)?, download(&stream, &plain)?);
         let (bytes, scales) = (download(&stream, &out.values)?, download(&stream, &out.scales)?);
         let places = [(0, 2), (49, 3), (7, 4), (2, 2)].into_iter().chain([(1, 1); 44]);

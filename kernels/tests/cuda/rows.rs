@@ -44,7 +44,7 @@ fn layer_norm_is_right_and_a_row_depends_on_itself_alone() -> TestResult {
         let norm = Norm::new(&stream, &gamma, &beta, 1e-5)?;
         let run = |x: &[bf16], rows: usize| -> Result<Vec<bf16>, CudaError> {
             let mut out = poisoned(&stream, (rows + 1) * width)?;
-            layer_norm(&stream, &stream.to_device(x, "a test")?, &norm, &mut out, rows)?;
+            layer_norm(&stream, &stream.to_device(x, "a test")?, &norm, &mut out, None, rows)?;
             download(&stream, &out)
         };
         let actual = run(&x, rows)?;
@@ -70,7 +70,7 @@ fn a_row_without_numbers_does_not_touch_its_neighbours() -> TestResult {
     let norm = Norm::new(&stream, &vec![1.0; width], &vec![0.0; width], 1e-5)?;
     let on_card = stream.to_device(&x, "a test")?;
     let mut hidden = poisoned(&stream, 3 * width)?;
-    layer_norm(&stream, &on_card, &norm, &mut hidden, 3)?;
+    layer_norm(&stream, &on_card, &norm, &mut hidden, None, 3)?;
     let result = download(&stream, &hidden)?;
     let finite = |row: usize| result[row * width..][..width].iter().all(|x| x.is_finite());
     assert!(finite(0) && finite(2));
@@ -93,7 +93,7 @@ fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
         let ids = [0, 49, 1, 7, 2, 0, 2];
         staged.put(&stream, &ids, &[0, 5, 7])?;
         let mut hidden = poisoned(&stream, 48 * width)?;
-        embed_layer_norm(&stream, &staged, &embedding, &norm, &mut hidden)?;
+        embed_layer_norm(&stream, &staged, &embedding, &norm, &mut hidden, None)?;
         // A padding token has the padding position and counts for none; so has all of the tail.
         let rows = ids.into_iter().zip([2, 3, 1, 4, 5, 2, 3]).chain([(1, 1); 41]);
         let expected = rows.flat_map(|(id, position): (u32, usize)| {

@@ -104,7 +104,7 @@ fn a_graph_keeps_the_memory_that_it_uses() -> TestResult {
     let graph = {
         let x = stream.to_device(&Random(4).bf16_values(64, 1.0), "a test")?;
         let norm = Norm::new(&stream, &[1.0; 64], &[0.0; 64], 1e-5)?;
-        stream.record(|stream| layer_norm(stream, &x, &norm, &mut hidden, 1))?
+        stream.record(|stream| layer_norm(stream, &x, &norm, &mut hidden, None, 1))?
     };
     // What it read is dropped; another allocation would take its place.
     let _other = poisoned::<bf16>(&stream, 64)?;

@@ -4,8 +4,8 @@ use half::bf16;
 use polysift_kernels::cuda::{
     Algorithm, AttentionKernel, Buffer, Device, Linear, Matmul, MatmulDtype, MatmulEpilogue,
     MatmulKernel, MatmulShape, Norm, Operands, Quantised, Result, Rows, Staged, Stream, Trial,
-    WORKSPACE_BYTES, attention, embed_layer_norm, embed_layer_norm_fp8, layer_norm, layer_norm_fp8,
-    max_sequences, pool, quantise_rows, randomize,
+    WORKSPACE_BYTES, attention, embed_layer_norm, layer_norm, max_sequences, pool, quantise_rows,
+    randomize,
 };
 
 use super::model::{Layer, Model, Shape};
@@ -73,22 +73,25 @@ impl Arena {
         stream: &Stream,
         (rows, width): (usize, usize),
     ) -> Result<()> {
-        let Some(quantised) = &mut self.quantised else { return Ok(()) };
-        let x = match which {
-            Product::QueryKeyValue | Product::Intermediate => &self.hidden,
-            Product::AttentionOutput => &self.context,
-            Product::Output => &self.intermediate,
-        };
-        quantise_rows(stream, x, quantised, (rows, width))
+        let Some(mut quantised) = self.quantised.take() else { return Ok(()) };
+        let done = quantise_rows(stream, self.input(which), &mut quantised, (rows, width));
+        self.quantised = Some(quantised);
+        done
+    }
+
+    /// What a product reads, before it is quantised.
+    fn input(&mut self, which: Product) -> &mut Buffer<bf16> {
+        match which {
+            Product::QueryKeyValue | Product::Intermediate => &mut self.hidden,
+            Product::AttentionOutput => &mut self.context,
+            Product::Output => &mut self.intermediate,
+        }
     }
 
     /// `hidden` = the norm of the first `rows` rows of `update`.
     fn normalise(&mut self, stream: &Stream, norm: &Norm, rows: usize) -> Result<()> {
         let Self { hidden, update, quantised, .. } = self;
-        match quantised {
-            None => layer_norm(stream, update, norm, hidden, rows),
-            Some(quantised) => layer_norm_fp8(stream, update, norm, hidden, quantised, rows),
-        }
+        layer_norm(stream, update, norm, hidden, quantised.as_mut(), rows)
     }
 }
 
@@ -180,10 +183,9 @@ pub(super) fn search(
     arena: &mut Arena,
 ) -> Result<Algorithm> {
     let MatmulShape { tokens, inputs, .. } = matmul.shape();
-    for buffer in [&mut arena.hidden, &mut arena.context, &mut arena.intermediate] {
-        let values = buffer.len().min(tokens * inputs.max(model.shape.width));
-        randomize(stream, buffer, values)?;
-    }
+    // The residual is `hidden`, whatever the input is.
+    randomize(stream, &mut arena.hidden, tokens * model.shape.width)?;
+    randomize(stream, arena.input(which), tokens * inputs)?;
     arena.quantise(which, stream, (tokens, inputs))?;
     let linear = which.weights(&model.layers[0]);
     let trials = matmul.search(stream, linear, arena.operands(which))?;
@@ -233,14 +235,8 @@ pub(super) fn forward(
 ) -> Result<()> {
     let Shape { width, inner, heads, pooling, .. } = model.shape;
     let rows = staged.tokens();
-    let (embedding, norm) = (&model.embedding, &model.norm);
-    match &mut arena.quantised {
-        None => embed_layer_norm(stream, staged, embedding, norm, &mut arena.hidden)?,
-        Some(quantised) => {
-            let hidden = &mut arena.hidden;
-            embed_layer_norm_fp8(stream, staged, embedding, norm, hidden, quantised)?;
-        }
-    }
+    let Arena { hidden, quantised, .. } = &mut *arena;
+    embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, quantised.as_mut())?;
     for layer in &model.layers {
         plan.run(Product::QueryKeyValue, stream, layer, arena)?;
         attention(

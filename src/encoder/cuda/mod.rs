@@ -8,7 +8,7 @@
 //!
 //! A batch is computed with a fixed number of rows, the smallest of
 //! [`polysift_kernels::cuda::BUCKETS`] that holds it, so that the forward pass can be recorded once
-//! and launched as a whole. Its first batches run with what cublasLt thinks best; the third begins
+//! and launched as a whole. Its first batches run with what was not measured; the third begins
 //! with a search for the fastest algorithms, which are kept for later runs.
 //!
 //! Invariants: a result is that of the batch that was asked for, whichever card computed it; a batch
