@@ -7,7 +7,7 @@ head, take the threshold from the quantile of a sample, keep what is strictly ab
 
     python published.py MODEL_DIR HEAD.safetensors RUN_DIR FILE.parquet... [--dtype bfloat16]
 
-RUN_DIR is a polysift run over the same files with `store.embeddings = "f32"`; prints JSON with the
+RUN_DIR is a polysift run over the same files with `parts.embeddings = "f32"`; prints JSON with the
 documents per second of every step, the distance of the embeddings and scores, and the overlap of
 the selections. Needs torch, transformers, pyarrow, safetensors, numpy.
 """

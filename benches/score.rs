@@ -19,10 +19,10 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use polysift::config::{EmbeddingDtype, RunConfig};
 use polysift::encoder::HubSettings;
+use polysift::parts::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
 use polysift::progress::{Silent, Stop};
 use polysift::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage, Worker};
 use polysift::stage::{Context, score, threshold};
-use polysift::store::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
 use polysift_kernels::{
     Arithmetic, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm,
 };
@@ -33,7 +33,7 @@ mod synthetic;
 
 use synthetic::{HIDDEN, WIDTH, noise, sigmoid, write_heads};
 
-/// Rows of a part, the default of `store.part_rows`.
+/// Rows of a part, the default of `parts.rows`.
 const PART_ROWS: usize = 16_384;
 const PARTS_PER_SHARD: usize = 64;
 const ZSTD: i32 = 3;

@@ -44,7 +44,7 @@ pub mod dataset;
 pub mod select;
 
 pub mod export;
-pub mod store;
+pub mod parts;
 
 pub mod cluster;
 pub mod progress;

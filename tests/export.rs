@@ -22,7 +22,7 @@ use polysift::config::{EmbeddingDtype, Layout};
 use polysift::export::{
     ExportSpec, ExportWriter, ExportedFile, RowExtras, WriterOptions, assemble, export_schema,
 };
-use polysift::store::{round_to, stamp};
+use polysift::parts::{round_to, stamp};
 use proptest::prelude::*;
 
 type TestResult = Result<(), Box<dyn StdError>>;

@@ -9,7 +9,7 @@ use predicates::str::contains;
 
 use crate::util::{TestResult, Workspace, digests};
 
-/// Stops the program at its n-th write boundary (see `store::atomic`).
+/// Stops the program at its n-th write boundary (see `parts::atomic`).
 const KILL_AT: &str = "POLYSIFT_KILL_AT";
 
 #[test]
@@ -94,7 +94,7 @@ fn one_long_part(work: &Workspace) -> Result<impl Fn(&str) -> Command, Box<dyn s
     Ok(move |run: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_polysift"));
         command.current_dir(&directory).args(["embed", "-c", "run.toml", "--run", run]);
-        command.args(["--device", "cpu", "--set", "store.part_rows=20000"]).stderr(Stdio::piped());
+        command.args(["--device", "cpu", "--set", "parts.rows=20000"]).stderr(Stdio::piped());
         command
     })
 }

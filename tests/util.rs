@@ -91,7 +91,7 @@ impl Workspace {
         workspace.write(
             "run.toml",
             "[input]\nfiles = ['corpus/{lang}/*.jsonl']\n\
-             [store]\npart_rows = 16\n\
+             [parts]\nrows = 16\n\
              [heads.quality]\ntrain = ['samples/{lang}.jsonl']\n\
              [heads.quality.training]\nbatch_size = 16\n\
              [languages._default]\nretention = { quality = [0.1, 0.33] }\n",

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
+use polysift::parts::{ScoreRows, write_scores};
 use polysift::run::{PartFile, RunDir, Shard, ShardMarker};
-use polysift::store::{ScoreRows, write_scores};
 use rayon::prelude::*;
 
 #[path = "../synthetic.rs"]

@@ -250,9 +250,9 @@ pub(crate) struct SettingsArgs {
     /// Use only files that are already here, never the hub
     #[arg(long, help_heading = "Encoder")]
     pub(crate) offline: bool,
-    /// How embeddings are stored: f32, f16 or bf16-in-f32 [store.embeddings]
+    /// How embeddings are stored: f32, f16 or bf16-in-f32 [parts.embeddings]
     #[arg(long, value_name = "DTYPE", value_parser = ["f32", "f16", "bf16-in-f32"], help_heading = "Encoder")]
-    pub(crate) store: Option<String>,
+    pub(crate) embeddings: Option<String>,
 
     /// Load a head, e.g. quality=heads/{lang}.safetensors [heads.NAME.path]
     #[arg(long, value_name = "NAME=PATH", help_heading = "Heads and cuts")]

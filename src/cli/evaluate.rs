@@ -12,10 +12,10 @@ use polysift::evaluate::{
     Cuts, DEFAULT_BINS, DEFAULT_SAMPLE, Report, Setup, evaluate, evaluate_run,
 };
 use polysift::input::{InputFile, SampleColumns, discover};
+use polysift::parts::write_atomic;
 use polysift::progress::{Progress, Stop};
 use polysift::run::{RunDir, Worker};
 use polysift::stage::Context;
-use polysift::store::write_atomic;
 use polysift::{Error, Result};
 
 use super::args::SettingsArgs;

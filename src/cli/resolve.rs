@@ -162,7 +162,7 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     text("encoder.device", &args.device.as_ref().map(ToString::to_string));
     text("encoder.dtype", &args.dtype);
     text("encoder.gelu", &args.gelu);
-    text("store.embeddings", &args.store);
+    text("parts.embeddings", &args.embeddings);
     text("selection.weight", &args.weight);
     text("selection.mode", &args.mode);
     text("export.layout", &args.layout);

@@ -1,4 +1,4 @@
-//! `[encoder]` and `[store]`: how text becomes embeddings and how these are kept.
+//! `[encoder]` and `[parts]`: how text becomes embeddings and how these are kept.
 
 use std::fmt;
 
@@ -191,24 +191,24 @@ pub enum EmbeddingDtype {
     Bf16InF32,
 }
 
-/// `[store]`: the embeddings in the run directory. Scores are computed from what is stored, so
+/// `[parts]`: the embeddings in the run directory. Scores are computed from what is stored, so
 /// re-scoring always reproduces them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct StoreConfig {
+pub struct PartsConfig {
     /// Type of the stored values.
     pub embeddings: EmbeddingDtype,
     /// Rows of one part file, the unit of resume.
-    pub part_rows: usize,
+    pub rows: usize,
     /// Compression level.
     pub zstd: i32,
 }
 
-impl Default for StoreConfig {
+impl Default for PartsConfig {
     fn default() -> Self {
         Self {
             embeddings: EmbeddingDtype::default(),
-            part_rows: DEFAULT_PART_ROWS,
+            rows: DEFAULT_PART_ROWS,
             zstd: DEFAULT_ZSTD_LEVEL,
         }
     }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use device::DeviceChoice;
-pub use encoder::{Chunks, Dtype, EmbeddingDtype, EncoderConfig, Gelu, Pooling, StoreConfig};
+pub use encoder::{Chunks, Dtype, EmbeddingDtype, EncoderConfig, Gelu, PartsConfig, Pooling};
 pub use export::{ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, Inference, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use heads::{Activation, ChunkRule, HeadConfig, HeadKind, Keep, Preset};
@@ -39,9 +39,9 @@ pub const DEFAULT_MODEL: &str = "polysift-mini";
 pub const DEFAULT_MAX_TOKENS: usize = 512;
 /// [`EncoderConfig::batch_tokens`] of an encoder that does not say what suits it.
 pub const DEFAULT_BATCH_TOKENS: usize = 16_384;
-/// [`StoreConfig::part_rows`].
+/// [`PartsConfig::rows`].
 pub const DEFAULT_PART_ROWS: usize = 16_384;
-/// [`StoreConfig::zstd`] and [`ExportConfig::zstd`].
+/// [`PartsConfig::zstd`] and [`ExportConfig::zstd`].
 pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
 /// [`ExportConfig::row_group_mb`].
 pub const DEFAULT_ROW_GROUP_MB: usize = 100;
@@ -62,7 +62,7 @@ pub struct RunConfig {
     /// What turns text into embeddings.
     pub encoder: EncoderConfig,
     /// How embeddings are kept in the run directory.
-    pub store: StoreConfig,
+    pub parts: PartsConfig,
     /// Heads by name; the name is used in flags, paths and reports.
     pub heads: BTreeMap<String, HeadConfig>,
     /// What is kept and removed, by language code; `_default` applies where a language is silent.
@@ -148,10 +148,10 @@ impl RunConfig {
         if let Some(to) = &self.export.to {
             remote::check_destination(to).map_err(|e| Error::config("export.to", e.to_string()))?;
         }
-        positive("store.part_rows", self.store.part_rows, 1)?;
+        positive("parts.rows", self.parts.rows, 1)?;
         positive("export.row_group_mb", self.export.row_group_mb, 1)?;
         positive("export.max_file_mb", self.export.max_file_mb.unwrap_or(1), 1)?;
-        for (name, level) in [("store.zstd", self.store.zstd), ("export.zstd", self.export.zstd)] {
+        for (name, level) in [("parts.zstd", self.parts.zstd), ("export.zstd", self.export.zstd)] {
             if !(1..=22).contains(&level) {
                 return Err(Error::config(name, format!("is {level}; 1 to 22 are allowed")));
             }

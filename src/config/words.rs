@@ -65,7 +65,7 @@ mod tests {
         device = "cpu"
         dtype = "f32"
         chunks = "first"
-        [store]
+        [parts]
         embeddings = "f32"
         zstd = 3
         [heads.q]

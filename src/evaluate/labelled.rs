@@ -11,12 +11,12 @@ use crate::encoder::{self, EmbeddedTexts, HubSettings, Model};
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, DocumentScore};
 use crate::input::{InputFile, LabelledText, SampleColumns, read_samples};
+use crate::parts::round_to;
 use crate::progress::{Progress, Stop};
 use crate::run::{RunDir, Stage, Worker};
 use crate::select::{RankKey, Selection};
 use crate::stage::score::Heads;
 use crate::stage::{self, Context};
-use crate::store::round_to;
 
 /// Texts embedded and scored at once.
 const BLOCK_TEXTS: usize = 1024;
@@ -174,7 +174,7 @@ fn score_block(
     if let Some(model) = model {
         let encoder = &config.encoder;
         embedded = model.embed_texts(&texts, Chunks::All, encoder, setup.stop, on_batch)?;
-        round_to(&mut embedded.values, config.store.embeddings);
+        round_to(&mut embedded.values, config.parts.embeddings);
         width = model.encoder.info().hidden_size;
     }
     for (name, scores) in scores {

@@ -12,7 +12,7 @@ use arrow::error::ArrowError;
 use super::layout::{Column, Plan, Source};
 use super::{ExportSpec, RowExtras};
 use crate::error::{Error, Result};
-use crate::store::embeddings_array;
+use crate::parts::embeddings_array;
 
 /// The exported rows of `input`, with the schema that [`export_schema`](super::export_schema)
 /// made from `input`'s. Extras that do not fit the rows, or a `schema` that does not fit the

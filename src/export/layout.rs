@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use super::{ExportSpec, metadata};
 use crate::config::Layout;
 use crate::error::{Error, Result};
-use crate::store::embeddings_type;
+use crate::parts::embeddings_type;
 
 /// The struct column of datatrove, which the flat layout opens and the nested layout makes.
 pub(super) const METADATA: &str = "metadata";

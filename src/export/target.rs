@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::error::Result;
+use crate::parts::{AtomicFile, FileStamp};
 use crate::remote::{Failure, Upload, is_url};
-use crate::store::{AtomicFile, FileStamp};
 
 /// A file or an object that appears whole when it is committed.
 #[derive(Debug)]

@@ -21,8 +21,8 @@ use parquet::schema::types::ColumnDescriptor;
 use super::size::{dense, row_bytes};
 use super::target::Target;
 use crate::error::{Error, Result};
+use crate::parts::FileStamp;
 use crate::remote::Failure;
-use crate::store::FileStamp;
 
 /// Most rows of a piece.
 const PIECE_ROWS: usize = 1024;

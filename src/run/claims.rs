@@ -227,8 +227,8 @@ impl RunDir {
         outputs.push(self.path("state").join(stage.name()).join("parts").join(key));
         outputs.push(self.path("state").join(stage.name()).join("done").join(key));
         for output in outputs {
-            crate::store::remove_temporaries_of(&output)?;
-            crate::store::remove_temporaries(&output)?;
+            crate::parts::remove_temporaries_of(&output)?;
+            crate::parts::remove_temporaries(&output)?;
         }
         Ok(())
     }

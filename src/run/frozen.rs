@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::{RunDir, Stage, Worker};
 use crate::error::{Error, Result};
+use crate::parts::write_new;
 use crate::progress::Stop;
-use crate::store::write_new;
 
 /// Time after which a file that another machine made is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

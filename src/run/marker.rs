@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::worker::gone;
 use super::{RunDir, Shard, Stage};
 use crate::error::{Error, Result};
+use crate::parts::{EmbeddingRows, FileStamp, read_embeddings, stamp};
 use crate::remote::is_url;
-use crate::store::{EmbeddingRows, FileStamp, read_embeddings, stamp};
 
 /// Folder of the markers of what is done.
 const DONE: &str = "done";

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use super::{ALL_LANGUAGES, Context, Embedded, refine};
 use crate::config::Weight;
 use crate::error::{Error, Result};
-use crate::run::{RunDir, Shard, Stage};
-use crate::select::{Block, Corpus, HeadColumn, Wanted};
-use crate::store::{
+use crate::parts::{
     DocumentBatches, DocumentBlock, NUM_TOKENS, ScoreColumns, ScoreRows, ScoreScan, read_scores,
 };
+use crate::run::{RunDir, Shard, Stage};
+use crate::select::{Block, Corpus, HeadColumn, Wanted};
 
 /// Bits of an ordinal that count rows within a shard.
 const ROW_BITS: u32 = 40;

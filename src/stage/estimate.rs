@@ -105,7 +105,7 @@ pub fn estimate(
     let tokens = per_document * rows as f64;
     let info = model.encoder.info();
     let values = rows as f64 * chunks_per_document * info.hidden_size as f64;
-    let embeddings_bytes = values * stored_bytes(config.store.embeddings);
+    let embeddings_bytes = values * stored_bytes(config.parts.embeddings);
     let kept = largest_retention(config);
     let with_embeddings = if config.export.with_embeddings { embeddings_bytes } else { 0.0 };
     let mut languages = BTreeMap::new();

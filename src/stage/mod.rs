@@ -26,10 +26,10 @@ use crate::cluster::Share;
 use crate::config::RunConfig;
 use crate::encoder::{self, HubSettings, Model};
 use crate::error::{Error, Result};
+use crate::parts::write_atomic;
 use crate::progress::{Progress, Stop};
 use crate::remote::redacted;
 use crate::run::{RunDir, Stage, Worker};
-use crate::store::write_atomic;
 
 pub(crate) use discover::{Embedded, planned_languages};
 pub use discover::{head_sources, input_files, languages_of};

@@ -19,8 +19,8 @@ use crate::encoder::scoring_cards;
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, Head};
 use crate::input::LANG;
+use crate::parts::{DocumentColumns, write_scores_of};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
-use crate::store::{DocumentColumns, write_scores_of};
 
 /// The heads of a run: by head name, then by language (or [`ALL_LANGUAGES`]).
 pub struct Heads {
@@ -300,7 +300,7 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
         return Ok(()); // the input says nothing about what made its embeddings
     }
     heads.check_encoder(digest)?;
-    let corpus = json!({"encoder": embed["encoder"], "embeddings": embed["store"]["embeddings"]});
+    let corpus = json!({"encoder": embed["encoder"], "embeddings": embed["parts"]["embeddings"]});
     let train = run.frozen_settings(Stage::Train)?.unwrap_or_default();
     let samples = json!({"encoder": train["encoder"], "embeddings": train["embeddings"]});
     // Nothing is embedded to train fastText heads.
@@ -332,7 +332,7 @@ fn score_shard(
     let embedded = run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
     let write = |index: usize, scored: &ScoredPart| {
         let path = run.scores_part(name, shard, index);
-        let file = scored.write(&path, context.config.store.zstd)?;
+        let file = scored.write(&path, context.config.parts.zstd)?;
         context.progress.advance(file.rows, 0);
         Ok((PartFile { path: run.relative(&path), ..file }, scored.counts()))
     };

@@ -11,9 +11,9 @@ use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::head::AnyHead;
+use crate::parts::FileStamp;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage};
 use crate::select::{Cut, CutKind, CutReport, HeadInfo, Selection, plan_cuts, select};
-use crate::store::FileStamp;
 
 /// Settings that the cuts depend on: for every language of the run what applies to it.
 pub fn settings(config: &RunConfig, languages: &BTreeSet<String>) -> Value {

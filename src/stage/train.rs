@@ -16,9 +16,9 @@ use crate::head::{Card, Head};
 use crate::input::{
     InputFile, LabelledTexts, SampleColumns, Split, for_each_sample, read_labelled,
 };
+use crate::parts::{FileStamp, round_to, write_atomic};
 use crate::progress::Stop;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage};
-use crate::store::{FileStamp, round_to, write_atomic};
 use crate::train::{
     Provenance, Samples, TextSamples, TextTrainingRequest, TrainingRequest, check_labels,
     train_head, train_text_head,
@@ -194,7 +194,7 @@ fn settings(context: Context<'_>, jobs: &[Job<'_>], model: Option<&Model>) -> Va
     let mut settings = json!({"seed": context.config.seed});
     if model.is_some() {
         settings["encoder"] = super::embed::encoder_settings(context.config, model);
-        settings["embeddings"] = json!(context.config.store.embeddings);
+        settings["embeddings"] = json!(context.config.parts.embeddings);
     }
     settings["heads"] = json!(heads);
     settings
@@ -292,7 +292,7 @@ fn embed_samples(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<S
     let (stop, encoder) = (context.stop, &config.encoder);
     let embedded = model.embed_texts(&texts, Chunks::First, encoder, stop, &mut |_, _| {})?;
     let mut embeddings = embedded.values;
-    round_to(&mut embeddings, config.store.embeddings);
+    round_to(&mut embeddings, config.parts.embeddings);
     Ok(Samples {
         ids: labelled.samples.iter().map(|s| s.id.clone()).collect(),
         labels: labelled.samples.iter().map(|s| s.label).collect(),

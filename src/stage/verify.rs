@@ -11,9 +11,9 @@ use super::threshold::select_language;
 use super::{ALL_LANGUAGES, Context, Embedded};
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
+use crate::parts::{parquet_rows, stamp};
 use crate::remote::{self, is_url};
 use crate::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
-use crate::store::{parquet_rows, stamp};
 
 /// What was checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]

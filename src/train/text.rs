@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::fasttext::{FastTextHead, Fit, Model, sample_line};
 use crate::head::{Card, HeadSpec, Metrics, TextCard, TrainingRecord};
 use crate::input::Split;
+use crate::parts::{FileStamp, write_atomic};
 use crate::progress::Stop;
-use crate::store::{FileStamp, write_atomic};
 
 /// Labelled texts; sample `i` is `ids[i]`, `labels[i]`, `texts[i]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use polysift::config::{EmbeddingDtype, Layout};
 use polysift::export::{ExportSpec, RowExtras, assemble, export_schema};
-use polysift::store::{
+use polysift::parts::{
     EmbeddingRows, ScoreRows, remove_temporaries, stamp, write_embeddings, write_scores,
 };
 
@@ -17,7 +17,7 @@ use super::{StdError, TestResult, WriterOptions, documents, names, options, spec
 
 /// Where the child writes; without it [`the_child_writes`] has nothing to do.
 const CHILD_DIR: &str = "POLYSIFT_TEST_CHILD_DIR";
-/// See `store::atomic`.
+/// See `parts::atomic`.
 const KILL_AT: &str = "POLYSIFT_KILL_AT";
 /// What `std::process::abort` raises.
 const SIGABRT: i32 = 6;

@@ -15,7 +15,7 @@ use super::file;
 use crate::util::{TestResult, Workspace, digests, polysift, read_parquet, text};
 
 const FAST_TEXT: &str = "[input]\nfiles = ['corpus/{lang}/*.jsonl']\n\
-    [store]\npart_rows = 16\n\
+    [parts]\nrows = 16\n\
     [heads.ft]\nkind = 'fasttext'\ntrain = ['samples/{lang}.jsonl']\n\
     [heads.ft.fasttext]\ndim = 8\nbuckets = 1000\nepochs = 10\nlearning_rate = 0.5\n\
     [languages._default]\nretention = { ft = [0.1, 0.33] }\n";

@@ -112,7 +112,7 @@ def test_settings_become_toml(stand_in: StandIn) -> None:
         "seed": 7,
         "encoder.model": "a/b",
         "heads": {"quality": {"rates": [0.1, 0.33], "path": 'with "quotes"'}},
-        "store": {"cdc": True},
+        "parts": {"cdc": True},
     }
     program = stand_in('for a in "$@"; do echo "$a"; done')
     polysift.run_shard("run", "embed", settings=settings, args=["--quiet"], binary=program, log_file=log)
@@ -121,7 +121,7 @@ def test_settings_become_toml(stand_in: StandIn) -> None:
         '--set=encoder.model="a/b"',
         "--set=heads.quality.rates=[0.1, 0.33]",
         '--set=heads.quality.path="with \\"quotes\\""',
-        "--set=store.cdc=true",
+        "--set=parts.cdc=true",
         "--log-format",
         "json",
         "--quiet",

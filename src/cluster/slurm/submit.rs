@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::parts::write_atomic;
 use crate::run::RunDir;
-use crate::store::write_atomic;
 
 use super::{DEFAULT_MAX_ARRAY_SIZE, SlurmJob, call};
 

@@ -12,8 +12,8 @@ use crate::dataset::key::{key_of, place_key};
 use crate::dataset::{Mode, Sample, SourceCard, SourceFile};
 use crate::error::Result;
 use crate::input::{TableFile, TableRow, table_files};
+use crate::parts::stamp;
 use crate::progress::Stop;
-use crate::store::stamp;
 
 /// Folder of the Aya Dataset that holds no samples.
 const DEMOGRAPHICS: &str = "demographics";

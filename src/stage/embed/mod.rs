@@ -8,7 +8,7 @@
 //! and holds nobody up. Batches are made of whatever blocks are there, so small files keep the
 //! encoder as busy as large ones.
 //!
-//! The unit of work is the part: `store.part_rows` rows of one file. A part's bytes depend on
+//! The unit of work is the part: `parts.rows` rows of one file. A part's bytes depend on
 //! its rows and the frozen settings alone. A stop leaves parts that lack documents: whoever goes on reads and
 //! tokenizes such a part from its beginning, and encodes what is not in it.
 
@@ -80,7 +80,7 @@ struct PartEnd {
 
 /// Settings that the embeddings depend on; `model` is `None` where the input brings its own.
 pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {
-    let (input, store) = (&config.input, &config.store);
+    let (input, parts) = (&config.input, &config.parts);
     let mut settings = json!({
         "plan": plan.digest(),
         "input": {
@@ -90,7 +90,7 @@ pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value
         "encoder": encoder_settings(config, model),
         "chunks": config.encoder.chunks,
         "counts_tokens": counts_tokens(config),
-        "store": store,
+        "parts": parts,
     });
     if input.max_document_bytes != DEFAULT_MAX_DOCUMENT_BYTES {
         settings["input"]["max_document_bytes"] = input.max_document_bytes.into();

@@ -8,10 +8,10 @@ use super::{PartEnd, Step};
 use crate::config::{LANGUAGE_CODE, is_language_code};
 use crate::error::{Error, Result};
 use crate::input::{DocumentBlock, DocumentReader, Reject};
+use crate::parts::EmbeddingRows;
 use crate::progress::Busy;
 use crate::run::{Claims, Shard};
 use crate::stage::Context;
-use crate::store::EmbeddingRows;
 
 /// Most documents of a block.
 const BLOCK_ROWS: usize = 1024;
@@ -95,7 +95,7 @@ impl Reading<'_> {
                 if to_tokenize.send(Step::Block(block), weight).is_err() {
                     return Ok(Err(HungUp));
                 }
-                if part.num_rows == self.context.config.store.part_rows {
+                if part.num_rows == self.context.config.parts.rows {
                     break false;
                 }
             };
@@ -131,7 +131,7 @@ impl Reading<'_> {
         let _busy = self.busy.work();
         let span = tracing::trace_span!("read", documents = tracing::field::Empty);
         let _entered = span.enter();
-        let left = self.context.config.store.part_rows - part.num_rows;
+        let left = self.context.config.parts.rows - part.num_rows;
         let Some(documents) = reader.next_columns(BLOCK_ROWS.min(left))? else { return Ok(None) };
         span.record("documents", documents.len());
         check_languages(&self.shards[part.shard], &documents)?;

@@ -7,8 +7,8 @@ use super::Step;
 use super::queue::{Receiver, Sender};
 use super::read::TextBlock;
 use crate::error::{Error, Result};
+use crate::parts::EmbeddingRows;
 use crate::progress::{Busy, Stop};
-use crate::store::EmbeddingRows;
 use crate::tokenize::{Tokenized, Tokenizer};
 
 /// Texts that a thread of the pool tokenizes at a time.
@@ -27,7 +27,7 @@ pub(super) struct PartBlock {
     pub(super) num_bytes: Vec<u64>,
     /// Where they are counted.
     pub(super) num_tokens: Option<Vec<u64>>,
-    /// `[documents + 1]`, as in [`crate::store::EmbeddingRows`].
+    /// `[documents + 1]`, as in [`crate::parts::EmbeddingRows`].
     pub(super) chunk_offsets: Vec<usize>,
     /// `input_ids` of all chunks; none where the input brought its embeddings along.
     pub(super) chunks: Vec<Vec<u32>>,

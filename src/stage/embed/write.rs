@@ -9,10 +9,10 @@ use super::tokenize::PartBlock;
 use super::{PartEnd, Step};
 use crate::error::{Error, Result};
 use crate::input::Reject;
+use crate::parts::{EmbeddingRow, EmbeddingWriter, FileStamp, write_atomic};
 use crate::progress::Busy;
 use crate::run::{Claims, Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
 use crate::stage::{Context, Failures};
-use crate::store::{EmbeddingRow, EmbeddingWriter, FileStamp, write_atomic};
 
 pub(super) struct Writing<'a> {
     pub(super) context: Context<'a>,
@@ -91,7 +91,7 @@ impl Writing<'_> {
         Ok(Part {
             shard,
             index,
-            writer: EmbeddingWriter::create(&path, config.store.embeddings, config.store.zstd)?,
+            writer: EmbeddingWriter::create(&path, config.parts.embeddings, config.parts.zstd)?,
             rows: 0,
             languages: BTreeMap::new(),
             encoded: Encoded::default(),

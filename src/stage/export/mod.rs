@@ -70,7 +70,7 @@ fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
         layout: export.layout,
         embeddings: export
             .with_embeddings
-            .then(|| export.embeddings.unwrap_or(config.store.embeddings)),
+            .then(|| export.embeddings.unwrap_or(config.parts.embeddings)),
         text: config.input.text.clone(),
         id: config.input.id.clone(),
         replace_embeddings: config.input.embeddings.is_some(),

@@ -3,10 +3,10 @@
 use super::Job;
 use crate::config::Rate;
 use crate::error::{Error, Result};
+use crate::parts::{EmbeddingRows, ScoreRows, read_embeddings};
 use crate::run::{PartFile, Shard, Stage};
 use crate::select::{CutKind, Decision, Row, Selection};
 use crate::stage::corpus::{ordinal, read_part, weight_of};
-use crate::store::{EmbeddingRows, ScoreRows, read_embeddings};
 
 /// One row of a shard: its scores, its embeddings and what the selection decided.
 pub(super) struct Known<'a> {

@@ -11,11 +11,11 @@ use super::{Job, MAX_SAMPLE, MIN_SAMPLE, SAMPLE_EVERY};
 use crate::config::Activation;
 use crate::error::Result;
 use crate::head::DocumentScore;
+use crate::parts::ScoreRows;
 use crate::run::Shard;
 use crate::select::{Cut, Row, Selection, select};
 use crate::stage::corpus::ordinal;
 use crate::stage::threshold::cuts_of;
-use crate::store::ScoreRows;
 
 /// The documents of a round.
 pub(super) struct Wanted<'a> {

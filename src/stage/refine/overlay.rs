@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::Job;
 use crate::error::{Error, Result};
+use crate::parts::{ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
 use crate::select::{Block, Corpus, HeadColumn, Wanted};
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part, weight_of};
-use crate::store::{ScoreRows, read_scores};
 
 /// What f32 gives a document, one entry per head of the run.
 #[derive(Debug, Clone, Default)]

@@ -7,9 +7,9 @@ use super::{Job, TOKENS};
 use crate::encoder;
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, DocumentScore};
+use crate::parts::{ScoreRows, round_to, write_scores};
 use crate::run::{PartFile, Shard, ShardMarker};
 use crate::stage::texts::Texts;
-use crate::store::{ScoreRows, round_to, write_scores};
 
 /// Documents whose texts, tokens and embeddings are in memory at once.
 const BLOCK_DOCUMENTS: usize = 2048;
@@ -53,7 +53,7 @@ impl Job<'_> {
             documents.logits = scores.iter().map(|s| s.map(|s| s.logit)).collect();
             documents.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
             let path = run.round_part(round, name, shard);
-            let stamp = write_scores(&path, &documents, self.context.config.store.zstd)?;
+            let stamp = write_scores(&path, &documents, self.context.config.parts.zstd)?;
             marker.files.push(PartFile { path: run.relative(&path), rows: marker.rows, stamp });
         }
         Ok(marker)
@@ -78,7 +78,7 @@ impl Job<'_> {
                 *tokens += batch as u64;
                 self.context.progress.advance(0, batch as u64);
             })?;
-        round_to(&mut values, config.store.embeddings);
+        round_to(&mut values, config.parts.embeddings);
         let chunks = tokenized.iter().scan(0, |next, document| {
             let start = *next;
             *next += document.len();

@@ -9,9 +9,9 @@ use super::margins::evidence;
 use super::overlay::overlay;
 use super::{Job, SAFETY, TOKENS};
 use crate::error::Result;
+use crate::parts::{read_scores, write_refined_scores};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
 use crate::stage::{ALL_LANGUAGES, score_keys};
-use crate::store::{read_scores, write_refined_scores};
 
 /// The report, below the run directory.
 const REPORT: &str = "refined/report.json";
@@ -90,7 +90,7 @@ fn write_shard(job: &Job<'_>, rounds: usize, name: &str, shard: &Shard) -> Resul
             }
         }
         let path = run.refined_part(name, shard, index);
-        let stamp = write_refined_scores(&path, &rows, &refined, job.context.config.store.zstd)?;
+        let stamp = write_refined_scores(&path, &rows, &refined, job.context.config.parts.zstd)?;
         let num_rows = rows.rows.len() as u64;
         let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
         for (what, count) in [("refined", num_refined), ("unchanged", num_rows - num_refined)] {

@@ -12,6 +12,7 @@ use super::*;
 use crate::config::{RunConfig, SelectionMode};
 use crate::encoder::HubSettings;
 use crate::head::DocumentScore;
+use crate::parts::{ScoreRows, read_scores, write_scores};
 use crate::progress::{Silent, Stop};
 use crate::run::PartFile;
 use crate::run::Worker;
@@ -19,15 +20,14 @@ use crate::select::{CutKind, Decision, Row, Selection};
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part};
 use crate::stage::threshold::select_language;
 use crate::stage::{embed, score, threshold, train, verify};
-use crate::store::{ScoreRows, read_scores, write_scores};
 
 const LANGUAGE: &str = "fra_Latn";
 /// Files of the corpus, and documents of each.
 const SHARDS: [(&str, usize); 2] = [("a", 250), ("b", 150)];
 
 const SETTINGS: &str = "
-    [store]
-    part_rows = 100
+    [parts]
+    rows = 100
     [heads.quality.training]
     batch_size = 16
     epochs = 12
@@ -65,7 +65,7 @@ fn words(i: usize) -> String {
 
 fn write_lines(path: &Path, rows: impl Iterator<Item = Value>) -> Result<()> {
     let lines: Vec<String> = rows.map(|row| row.to_string()).collect();
-    crate::store::write_atomic(path, lines.join("\n").as_bytes()).map(drop)
+    crate::parts::write_atomic(path, lines.join("\n").as_bytes()).map(drop)
 }
 
 impl Noisy {
@@ -355,7 +355,7 @@ fn lost_scores_of_a_round_are_made_again() -> Result<()> {
         noisy.run.refined_part("quality", shard, 1),
     ];
     let stamps = |paths: &[std::path::PathBuf]| -> Result<Vec<_>> {
-        paths.iter().map(|path| crate::store::stamp(path)).collect()
+        paths.iter().map(|path| crate::parts::stamp(path)).collect()
     };
     let before = stamps(&lost)?;
     for path in &lost {

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{Heads, Loaded, ScoredPart};
 use crate::error::{Error, Result};
 use crate::head::{DocumentScore, Scratch};
-use crate::store::{EmbeddingBlock, EmbeddingScan};
+use crate::parts::{EmbeddingBlock, EmbeddingScan};
 
 /// Scores the part of embeddings `path`, each document by the head of its language, some documents
 /// at a time.

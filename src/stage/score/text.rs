@@ -8,9 +8,9 @@ use super::{Heads, ScoredPart};
 use crate::error::Result;
 use crate::fasttext::{FastTextHead, Scratch};
 use crate::head::{AnyHead, DocumentScore};
+use crate::parts::EmbeddingScan;
 use crate::stage::Context;
 use crate::stage::texts::Texts;
-use crate::store::EmbeddingScan;
 
 /// Documents whose texts are in memory at once, and that are scored in parallel.
 const BLOCK_DOCUMENTS: usize = 1024;

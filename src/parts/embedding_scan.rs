@@ -213,7 +213,7 @@ fn take_documents(
 mod tests {
     use super::*;
     use crate::config::EmbeddingDtype;
-    use crate::store::{EmbeddingRows, read_embeddings, write_embeddings};
+    use crate::parts::{EmbeddingRows, read_embeddings, write_embeddings};
 
     /// Documents with `chunks` chunks each, of `hidden_size` values.
     fn rows(chunks: &[usize], hidden_size: usize) -> EmbeddingRows {

@@ -17,9 +17,9 @@ use parquet::schema::types::ColumnPath;
 use super::{ELEMENT, EMBEDDINGS, HIDDEN_SIZE, embeddings_array, embeddings_type};
 use crate::config::EmbeddingDtype;
 use crate::error::{Error, Result};
-use crate::store::atomic::FileStamp;
-use crate::store::checked::{self, CheckedWriter};
-use crate::store::columns;
+use crate::parts::atomic::FileStamp;
+use crate::parts::checked::{self, CheckedWriter};
+use crate::parts::columns;
 
 /// Most rows of a row group.
 pub(super) const GROUP_ROWS: usize = 25_000;

@@ -219,7 +219,7 @@ impl FloatColumn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{ScoreRows, write_scores};
+    use crate::parts::{ScoreRows, write_scores};
 
     /// A part of `len` rows, every third without a score, in the languages of `languages` by turns.
     fn part(path: &Path, len: usize, languages: &[&str]) -> Result<ScoreRows> {

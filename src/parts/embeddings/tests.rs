@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::writer::GROUP_ROWS;
 use super::*;
-use crate::store::write_scores;
+use crate::parts::write_scores;
 
 const DTYPES: [EmbeddingDtype; 3] =
     [EmbeddingDtype::F32, EmbeddingDtype::F16, EmbeddingDtype::Bf16InF32];
@@ -167,7 +167,7 @@ fn a_file_that_is_no_embedding_part_is_an_error_that_names_it() -> Result<(), Bo
     assert!(matches!(read_embeddings(&path), Err(Error::Missing { .. })));
     std::fs::write(&path, b"PAR1 not really")?;
     assert!(matches!(read_embeddings(&path), Err(Error::Decode { .. })));
-    write_scores(&path, &crate::store::ScoreRows::default(), 1)?;
+    write_scores(&path, &crate::parts::ScoreRows::default(), 1)?;
     assert!(matches!(read_embeddings(&path), Err(Error::Verify { .. })));
     let rows = rows_of(&[1; 100], 8, &[1, 2, 3, 4]);
     write_embeddings(&path, &rows, EmbeddingDtype::F32, 1)?;

@@ -272,7 +272,7 @@ fn sum_of_rest(checksums: &[u8], footer: &[u8]) -> [u8; CHECKSUM_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{ScoreRows, read_scores, write_scores};
+    use crate::parts::{ScoreRows, read_scores, write_scores};
 
     /// A part of `len` rows whose columns hardly compress.
     fn part(path: &Path, len: usize) -> Result<ScoreRows> {
