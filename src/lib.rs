@@ -25,6 +25,7 @@
 pub mod config;
 pub mod error;
 pub mod hub;
+pub mod io;
 mod panics;
 
 pub mod input;

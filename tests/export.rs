@@ -22,7 +22,8 @@ use polysift::config::{EmbeddingDtype, Layout};
 use polysift::export::{
     ExportSpec, ExportWriter, ExportedFile, RowExtras, WriterOptions, assemble, export_schema,
 };
-use polysift::parts::{round_to, stamp};
+use polysift::io::stamp;
+use polysift::parts::round_to;
 use proptest::prelude::*;
 
 type TestResult = Result<(), Box<dyn StdError>>;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::util::{TestResult, Workspace, digests, polysift, read_parquet, text};
 
-/// Stops the program at its n-th write boundary (see `parts::atomic`).
+/// Stops the program at its n-th write boundary (see `io::atomic`).
 const KILL_AT: &str = "POLYSIFT_KILL_AT";
 
 /// A workspace with more documents than a sample holds, and two kinds of cuts.

@@ -9,7 +9,7 @@ use predicates::str::contains;
 
 use crate::util::{TestResult, Workspace, digests};
 
-/// Stops the program at its n-th write boundary (see `parts::atomic`).
+/// Stops the program at its n-th write boundary (see `io::atomic`).
 const KILL_AT: &str = "POLYSIFT_KILL_AT";
 
 #[test]

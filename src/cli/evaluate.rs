@@ -12,7 +12,7 @@ use polysift::evaluate::{
     Cuts, DEFAULT_BINS, DEFAULT_SAMPLE, Report, Setup, evaluate, evaluate_run,
 };
 use polysift::input::{InputFile, SampleColumns, discover};
-use polysift::parts::write_atomic;
+use polysift::io::write_atomic;
 use polysift::progress::{Progress, Stop};
 use polysift::run::{RunDir, Worker};
 use polysift::stage::Context;

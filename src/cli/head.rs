@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use polysift::config::{Activation, ChunkRule, Keep, Preset};
 use polysift::head::{ExportFormat, HEAD_EXTENSIONS, Head, ImportRequest, Keys, import};
-use polysift::parts::write_atomic;
+use polysift::io::write_atomic;
 use polysift::{Error, Result};
 
 use super::printer;

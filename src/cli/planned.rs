@@ -7,8 +7,8 @@ use clap::Args;
 
 use polysift::cluster::StageWork;
 use polysift::config::RunConfig;
+use polysift::io::is_url;
 use polysift::progress::{Silent, Stop};
-use polysift::remote::is_url;
 use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::stage::Context;
 use polysift::stage::status::{stages_of, unfinished};

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use toml::{Table, Value};
 
 use polysift::config::{Rate, RunConfig};
-use polysift::remote::{is_url, without_secrets};
+use polysift::io::{is_url, without_secrets};
 use polysift::{Error, Result};
 
 use super::args::SettingsArgs;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::FastTextConfig;
 use super::training::{Checkpoint, TrainingConfig, TrainingMode};
 use crate::error::{Error, Result};
-use crate::remote::is_url;
+use crate::io::is_url;
 
 /// What computes the score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]

@@ -31,6 +31,7 @@ pub use selection::{LanguageConfig, LanguageCuts, SelectionConfig, SelectionMode
 pub use training::{Checkpoint, TrainingConfig, TrainingMode};
 
 use crate::error::{Error, Result};
+use crate::io::is_url;
 use crate::remote;
 
 /// [`EncoderConfig::model`]: the encoder inside the binary.
@@ -141,7 +142,7 @@ impl RunConfig {
             positive("encoder.batch_tokens", tokens, self.encoder.max_tokens)?;
         }
         self.encoder.check_device()?;
-        if remote::is_url(&self.encoder.model) {
+        if is_url(&self.encoder.model) {
             let reason = "is a URL; a model is a directory or a hub id (OWNER/NAME)";
             return Err(Error::config("encoder.model", reason));
         }

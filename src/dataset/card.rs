@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Mode;
-use crate::parts::FileStamp;
+use crate::io::FileStamp;
 
 /// What a dataset was made of; `card.json`. Holds neither times nor absolute paths.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -10,7 +10,7 @@ use super::key::Ranks;
 use super::{Card, ClassSizes, Mode, Sample};
 use crate::error::{Error, Result};
 use crate::input::Split;
-use crate::parts::{AtomicFile, FileStamp, write_atomic};
+use crate::io::{AtomicFile, FileStamp, write_atomic};
 use crate::train::split::{hold_out, tenth};
 
 /// Name of the card in the directory of a dataset.

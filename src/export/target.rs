@@ -4,8 +4,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::error::Result;
-use crate::parts::{AtomicFile, FileStamp};
-use crate::remote::{Failure, Upload, is_url};
+use crate::io::is_url;
+use crate::io::{AtomicFile, FileStamp};
+use crate::remote::{Failure, Upload};
 
 /// A file or an object that appears whole when it is committed.
 #[derive(Debug)]

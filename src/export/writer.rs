@@ -21,7 +21,7 @@ use parquet::schema::types::ColumnDescriptor;
 use super::size::{dense, row_bytes};
 use super::target::Target;
 use crate::error::{Error, Result};
-use crate::parts::FileStamp;
+use crate::io::FileStamp;
 use crate::remote::Failure;
 
 /// Most rows of a piece.

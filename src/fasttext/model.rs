@@ -9,7 +9,7 @@ use super::matrix::{Matrix, scale};
 use super::settings::{Loss, Settings};
 use super::source::{Broken, Source, broken};
 use crate::error::{Error, Result};
-use crate::parts::{AtomicFile, FileStamp};
+use crate::io::{AtomicFile, FileStamp};
 
 /// First number of a file.
 pub(super) const MAGIC: i32 = 793_712_314;

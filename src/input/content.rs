@@ -12,7 +12,8 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::InputFile;
 use crate::error::{Error, Result};
-use crate::remote::{Failure, Object, RemoteFile, Version, is_url};
+use crate::io::is_url;
+use crate::remote::{Failure, Object, RemoteFile, Version};
 
 /// An open file whose parts are read in any order.
 #[derive(Debug)]

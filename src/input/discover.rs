@@ -16,7 +16,8 @@ use super::pattern::{
     Ancestors, KeyPattern, LANG, Match, entries, expand, holds_run, is_hidden, is_pattern,
 };
 use crate::error::{Error, Result};
-use crate::remote::{self, Dataset, Location, Wanted, is_url};
+use crate::io::{file_name, is_url, without_query};
+use crate::remote::{self, Dataset, Location, Wanted};
 
 /// Patterns that are searched at once.
 const MAX_SEARCHES: usize = 32;
@@ -178,7 +179,7 @@ fn identity(path: &Path) -> Result<OsString> {
 
 fn file_format(path: &Path) -> Option<super::Format> {
     let name = match url_of(path) {
-        Some(url) => remote::file_name(url),
+        Some(url) => file_name(url),
         None => path.file_name()?.to_str()?,
     };
     format_of(name).map(|(format, _)| format)
@@ -192,7 +193,7 @@ fn url_of(path: &Path) -> Option<&str> {
 /// What the name of a shard is made of.
 fn naming_path(path: &Path) -> PathBuf {
     let Some(url) = url_of(path) else { return path.to_owned() };
-    let url = remote::without_query(url).replacen("://", "/", 1);
+    let url = without_query(url).replacen("://", "/", 1);
     // Paths have no empty components.
     let names = url.split('/').map(|name| if name.is_empty() { EMPTY_NAME } else { name });
     PathBuf::from(format!("/{}", names.collect::<Vec<_>>().join("/")))

@@ -19,8 +19,8 @@ use super::pattern::{Ancestors, entries, is_hidden};
 use super::rejects::Rejects;
 use super::{Compression, Format, InputFile, names};
 use crate::error::{Error, Result};
+use crate::io::is_url;
 use crate::progress::Stop;
-use crate::remote::is_url;
 
 /// Rows between two looks at the stop flag.
 const ROWS_BETWEEN_STOPS: u64 = 1024;

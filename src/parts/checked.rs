@@ -22,9 +22,9 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{ChunkReader, Length};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::atomic::{AtomicFile, FileStamp};
 use super::columns::PARQUET;
 use crate::error::{Error, Result};
+use crate::io::{AtomicFile, FileStamp};
 
 /// Bytes that one checksum is about.
 const BLOCK_BYTES: u64 = 1 << 13;

@@ -16,10 +16,10 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
-use super::atomic::FileStamp;
 use super::checked::{self, CheckedFile};
 use super::pages::OpenPart;
 use crate::error::{Error, Result};
+use crate::io::FileStamp;
 
 /// Format named in [`Error::Decode`].
 pub(super) const PARQUET: &str = "parquet";

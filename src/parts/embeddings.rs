@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use self::writer::{EmbeddingRow, EmbeddingWriter};
-use super::atomic::FileStamp;
 use super::columns::{self, Documents, OwnedDocuments};
 use crate::config::EmbeddingDtype;
 use crate::error::{Error, Result};
+use crate::io::FileStamp;
 use arrow::array::{Array, ArrayRef, AsArray, Float16Array, Float32Array, ListArray, RecordBatch};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Float16Type, Float32Type};

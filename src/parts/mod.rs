@@ -1,13 +1,12 @@
-//! What a run leaves on disk: whole files with their digests, and the two kinds of part files.
+//! What a run leaves on disk: the two kinds of part files.
 //!
-//! Owns atomic writing ([`AtomicFile`]), the embedding parts ([`EmbeddingRows`]), the score parts
+//! Owns the embedding parts ([`EmbeddingRows`]), the score parts
 //! ([`ScoreRows`]) and the checksums of both. Does not know where a part lies, which shard it belongs to or whether it
 //! is done: that is the run directory's business.
 //!
 //! Invariants: a file has its final name only when all its bytes are on disk; the rows of a part
 //! are in the order of the input; the same rows give the same bytes; what a part gives is what was written.
 
-mod atomic;
 mod checked;
 mod columns;
 mod embedding_scan;
@@ -24,8 +23,6 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use crate::error::{Error, Result};
 use crate::input::Content;
 
-pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
-pub(crate) use atomic::{boundary, is_temporary, remove_temporaries_of};
 pub(crate) use columns::NUM_TOKENS;
 pub(crate) use embedding_scan::{DocumentColumns, EmbeddingBlock, EmbeddingScan};
 pub use embeddings::{

@@ -12,10 +12,10 @@ use arrow::datatypes::{DataType, Field, Float32Type};
 use parquet::basic::Compression;
 use parquet::schema::types::ColumnPath;
 
-use super::atomic::FileStamp;
 use super::columns::{self, Documents, OwnedDocuments};
 use super::embedding_scan::DocumentColumns;
 use crate::error::{Error, Result};
+use crate::io::FileStamp;
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! What an error of a store means to a user: short, and without secrets.
 
-use super::secret::{is_web, redacted};
 use crate::error::Error;
+use crate::io::{is_web, redacted};
 
 /// How the client begins to tell why a request failed; what is above it names the request.
 const BEGINNINGS: [&str; 4] =

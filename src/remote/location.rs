@@ -3,19 +3,13 @@
 use object_store::path::Path as Key;
 
 use super::key::for_client;
-use super::secret::{is_web, without_secrets};
 use crate::error::{Error, Result};
+use crate::io::without_secrets;
 
 const SCHEMES: &str = "s3://, gs://, az://, http://, https:// and hf://datasets/";
 
 /// Repositories of a hub have this before their names.
 const DATASETS: &str = "datasets/";
-
-/// Whether `text` names something in a store, rather than a file.
-pub fn is_url(text: &str) -> bool {
-    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
-    !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+')
-}
 
 /// Kinds of stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -130,17 +124,6 @@ fn split(rest: &str, parts: usize) -> (&str, &str) {
     (&rest[..end], &rest[end..])
 }
 
-/// The last component of a URL; of a web server's, without the query.
-pub(crate) fn file_name(url: &str) -> &str {
-    without_query(url).rsplit('/').next().unwrap_or_default()
-}
-
-/// A URL without its query; only those of web servers have one.
-pub(crate) fn without_query(url: &str) -> &str {
-    let query = url.find('?').filter(|_| is_web(url));
-    query.map_or(url, |at| &url[..at])
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -188,21 +171,6 @@ mod tests {
             let message = Location::parse(url).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(!message.is_empty() && !message.contains("hid"), "{message}");
         }
-    }
-
-    #[test]
-    fn paths_are_no_urls() {
-        for path in ["/a/b.parquet", "a:b", "C:/x", "./s3:/b", "://x", "a b://c"] {
-            assert!(!is_url(path), "{path}");
-        }
-        assert!(is_url("s3://b/k") && is_url("hf://datasets/o/n") && is_url("ftp://x"));
-    }
-
-    #[test]
-    fn a_query_is_no_part_of_the_file_name() {
-        assert_eq!(file_name("https://h/a/b.jsonl.gz?x=c/d.txt"), "b.jsonl.gz");
-        assert_eq!(file_name("s3://b/a.parquet"), "a.parquet");
-        assert_eq!(file_name("s3://b/x/q?a.parquet"), "q?a.parquet");
     }
 
     proptest! {

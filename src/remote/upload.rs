@@ -22,7 +22,7 @@ use super::failure::Failure;
 use super::location::{Location, Scheme};
 use super::object::Version;
 use crate::error::{Error, Result};
-use crate::parts::{FileStamp, boundary};
+use crate::io::{FileStamp, boundary};
 
 /// Bytes of a part; S3 takes 10,000 of them, so an object is at most 80 GB.
 const PART_BYTES: usize = 8 << 20;

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::key::{decoded, escaped_listing};
 use super::location::{Location, Scheme};
-use super::secret::with_secrets;
+use crate::io::with_secrets;
 
 /// Connects clients of stores.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use super::lease::{Asked, Holder, Lease};
 use super::worker::Worker;
 use super::{RunDir, Stage};
 use crate::error::Result;
+use crate::io::{remove_temporaries, remove_temporaries_of};
 use crate::progress::Stop;
 
 /// Between two looks at what other processes hold.
@@ -227,8 +228,8 @@ impl RunDir {
         outputs.push(self.path("state").join(stage.name()).join("parts").join(key));
         outputs.push(self.path("state").join(stage.name()).join("done").join(key));
         for output in outputs {
-            crate::parts::remove_temporaries_of(&output)?;
-            crate::parts::remove_temporaries(&output)?;
+            remove_temporaries_of(&output)?;
+            remove_temporaries(&output)?;
         }
         Ok(())
     }

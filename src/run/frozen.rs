@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{RunDir, Stage, Worker};
 use crate::error::{Error, Result};
-use crate::parts::write_new;
+use crate::io::write_new;
 use crate::progress::Stop;
 
 /// Time after which a file that another machine made is looked for again.

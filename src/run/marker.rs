@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::worker::gone;
 use super::{RunDir, Shard, Stage};
 use crate::error::{Error, Result};
-use crate::parts::{EmbeddingRows, FileStamp, read_embeddings, stamp};
-use crate::remote::is_url;
+use crate::io::is_url;
+use crate::io::{FileStamp, stamp};
+use crate::parts::{EmbeddingRows, read_embeddings};
 
 /// Folder of the markers of what is done.
 const DONE: &str = "done";

@@ -54,8 +54,8 @@ pub use seal::Summary;
 pub use worker::Worker;
 
 use crate::error::{Error, Result};
-use crate::parts::{FileStamp, is_temporary, write_atomic};
-use crate::remote::is_url;
+use crate::io::is_url;
+use crate::io::{FileStamp, is_temporary, write_atomic};
 
 /// Stages in the order in which they depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -12,8 +12,8 @@ use super::frozen::difference;
 use super::plan_file;
 use crate::error::{Error, Result};
 use crate::input::{FileFacts, InputFile};
-use crate::parts::write_new;
-use crate::remote::is_url;
+use crate::io::is_url;
+use crate::io::write_new;
 
 /// The plan, below the run directory.
 pub(super) const FILE: &str = "plan.parquet";

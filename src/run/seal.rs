@@ -14,7 +14,7 @@ use super::marker::{Encoded, ShardMarker};
 use super::worker::gone;
 use super::{RunDir, Stage};
 use crate::error::{Error, Result};
-use crate::parts::write_atomic;
+use crate::io::write_atomic;
 
 /// What later stages need to know of a piece of work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]

@@ -22,7 +22,7 @@ use super::heart::Heart;
 use super::identity::{DEFAULT_LEASE_SECS, Identity, Liveness, lease_secs};
 use super::{RunDir, Stage};
 use crate::error::{Error, Result};
-use crate::parts::remove_temporaries;
+use crate::io::remove_temporaries;
 use crate::progress::Stop;
 
 /// A file that did not change for so long after its time to live is a dead process's, whatever the

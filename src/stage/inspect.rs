@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::fasttext::{FastTextHead, Model};
 use crate::head::{HEAD_EXTENSIONS, Head};
 use crate::input::{InputFile, RowReader, discover};
-use crate::remote::is_url;
+use crate::io::is_url;
 use crate::run::RunDir;
 
 /// Quantiles that are shown of a numeric column.

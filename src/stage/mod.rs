@@ -26,9 +26,9 @@ use crate::cluster::Share;
 use crate::config::RunConfig;
 use crate::encoder::{self, HubSettings, Model};
 use crate::error::{Error, Result};
-use crate::parts::write_atomic;
+use crate::io::redacted;
+use crate::io::write_atomic;
 use crate::progress::{Progress, Stop};
-use crate::remote::redacted;
 use crate::run::{RunDir, Stage, Worker};
 
 pub(crate) use discover::{Embedded, planned_languages};

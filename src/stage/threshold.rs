@@ -11,7 +11,7 @@ use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::head::AnyHead;
-use crate::parts::FileStamp;
+use crate::io::FileStamp;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage};
 use crate::select::{Cut, CutKind, CutReport, HeadInfo, Selection, plan_cuts, select};
 

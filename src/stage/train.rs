@@ -16,7 +16,8 @@ use crate::head::{Card, Head};
 use crate::input::{
     InputFile, LabelledTexts, SampleColumns, Split, for_each_sample, read_labelled,
 };
-use crate::parts::{FileStamp, round_to, write_atomic};
+use crate::io::{FileStamp, write_atomic};
+use crate::parts::round_to;
 use crate::progress::Stop;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage};
 use crate::train::{

@@ -11,8 +11,10 @@ use super::threshold::select_language;
 use super::{ALL_LANGUAGES, Context, Embedded};
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
-use crate::parts::{parquet_rows, stamp};
-use crate::remote::{self, is_url};
+use crate::io::is_url;
+use crate::io::stamp;
+use crate::parts::parquet_rows;
+use crate::remote;
 use crate::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
 
 /// What was checked.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::fasttext::{FastTextHead, Fit, Model, sample_line};
 use crate::head::{Card, HeadSpec, Metrics, TextCard, TrainingRecord};
 use crate::input::Split;
-use crate::parts::{FileStamp, write_atomic};
+use crate::io::{FileStamp, write_atomic};
 use crate::progress::Stop;
 
 /// Labelled texts; sample `i` is `ids[i]`, `labels[i]`, `texts[i]`.

@@ -9,15 +9,14 @@ use std::process::{Command, Output};
 
 use polysift::config::{EmbeddingDtype, Layout};
 use polysift::export::{ExportSpec, RowExtras, assemble, export_schema};
-use polysift::parts::{
-    EmbeddingRows, ScoreRows, remove_temporaries, stamp, write_embeddings, write_scores,
-};
+use polysift::io::{remove_temporaries, stamp};
+use polysift::parts::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
 
 use super::{StdError, TestResult, WriterOptions, documents, names, options, spec, write};
 
 /// Where the child writes; without it [`the_child_writes`] has nothing to do.
 const CHILD_DIR: &str = "POLYSIFT_TEST_CHILD_DIR";
-/// See `parts::atomic`.
+/// See `io::atomic`.
 const KILL_AT: &str = "POLYSIFT_KILL_AT";
 /// What `std::process::abort` raises.
 const SIGABRT: i32 = 6;

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::parts::write_atomic;
+use crate::io::write_atomic;
 use crate::run::RunDir;
 
 use super::{DEFAULT_MAX_ARRAY_SIZE, SlurmJob, call};

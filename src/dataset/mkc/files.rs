@@ -12,7 +12,7 @@ use crate::dataset::key::{key_of, place_key};
 use crate::dataset::{Mode, Sample, SourceCard, SourceFile};
 use crate::error::Result;
 use crate::input::{TableFile, TableRow, table_files};
-use crate::parts::stamp;
+use crate::io::stamp;
 use crate::progress::Stop;
 
 /// Folder of the Aya Dataset that holds no samples.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use polysift_kernels::cuda::{Algorithm, Device, Matmul, MatmulKernel, MatmulShape};
 use serde::{Deserialize, Serialize};
 
-use crate::parts::write_atomic;
+use crate::io::write_atomic;
 
 /// See the module.
 #[derive(Default)]

@@ -17,7 +17,7 @@ use parquet::schema::types::ColumnPath;
 use super::{ELEMENT, EMBEDDINGS, HIDDEN_SIZE, embeddings_array, embeddings_type};
 use crate::config::EmbeddingDtype;
 use crate::error::{Error, Result};
-use crate::parts::atomic::FileStamp;
+use crate::io::FileStamp;
 use crate::parts::checked::{self, CheckedWriter};
 use crate::parts::columns;
 

@@ -65,7 +65,7 @@ fn words(i: usize) -> String {
 
 fn write_lines(path: &Path, rows: impl Iterator<Item = Value>) -> Result<()> {
     let lines: Vec<String> = rows.map(|row| row.to_string()).collect();
-    crate::parts::write_atomic(path, lines.join("\n").as_bytes()).map(drop)
+    crate::io::write_atomic(path, lines.join("\n").as_bytes()).map(drop)
 }
 
 impl Noisy {
@@ -355,7 +355,7 @@ fn lost_scores_of_a_round_are_made_again() -> Result<()> {
         noisy.run.refined_part("quality", shard, 1),
     ];
     let stamps = |paths: &[std::path::PathBuf]| -> Result<Vec<_>> {
-        paths.iter().map(|path| crate::parts::stamp(path)).collect()
+        paths.iter().map(|path| crate::io::stamp(path)).collect()
     };
     let before = stamps(&lost)?;
     for path in &lost {

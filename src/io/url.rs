@@ -1,6 +1,7 @@
-//! What is secret in a URL: passwords, and the queries by which a request is signed.
+//! URLs of objects in stores, and what is secret in them: passwords, and the queries by which a
+//! request is signed.
 //!
-//! It stays in the memory of the process that was given it, for its requests. Plans, settings, logs
+//! A secret stays in the memory of the process that was given it, for its requests. Plans, settings, logs
 //! and errors have what is left of the URL.
 
 use std::collections::BTreeMap;
@@ -24,8 +25,14 @@ const ENDS: [char; 8] = ['"', '\'', '`', '<', '>', ',', ')', '\\'];
 /// URLs as they were given, by what is left of them without their secrets.
 static WHOLE: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
+/// Whether `text` names something in a store, rather than a file.
+pub fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+')
+}
+
 /// Whether `url` is that of a web server: only there does a `?` begin a query.
-pub(super) fn is_web(url: &str) -> bool {
+pub(crate) fn is_web(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
@@ -58,7 +65,7 @@ pub fn without_secrets(url: &str) -> Result<String> {
 }
 
 /// The URL that was given for `open`, with its secrets: to this process, or in [`SIGNED_URLS`].
-pub(super) fn with_secrets(open: &str) -> String {
+pub(crate) fn with_secrets(open: &str) -> String {
     let whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(given) = whole.get(open) {
         return given.clone();
@@ -84,6 +91,17 @@ pub(crate) fn redacted(text: &str) -> String {
         rest = &url[end..];
     }
     redacted + rest
+}
+
+/// The last component of a URL; of a web server's, without the query.
+pub(crate) fn file_name(url: &str) -> &str {
+    without_query(url).rsplit('/').next().unwrap_or_default()
+}
+
+/// A URL without its query; only those of web servers have one.
+pub(crate) fn without_query(url: &str) -> &str {
+    let query = url.find('?').filter(|_| is_web(url));
+    query.map_or(url, |at| &url[..at])
 }
 
 fn open_part(url: &str) -> String {
@@ -157,5 +175,20 @@ mod tests {
         let message = other.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(message.contains("given twice") && !message.contains("second"), "{message}");
         Ok(())
+    }
+
+    #[test]
+    fn paths_are_no_urls() {
+        for path in ["/a/b.parquet", "a:b", "C:/x", "./s3:/b", "://x", "a b://c"] {
+            assert!(!is_url(path), "{path}");
+        }
+        assert!(is_url("s3://b/k") && is_url("hf://datasets/o/n") && is_url("ftp://x"));
+    }
+
+    #[test]
+    fn a_query_is_no_part_of_the_file_name() {
+        assert_eq!(file_name("https://h/a/b.jsonl.gz?x=c/d.txt"), "b.jsonl.gz");
+        assert_eq!(file_name("s3://b/a.parquet"), "a.parquet");
+        assert_eq!(file_name("s3://b/x/q?a.parquet"), "q?a.parquet");
     }
 }

@@ -1,0 +1,9 @@
+//! Files that appear whole or not at all, their digests, and URLs as texts. No network.
+
+mod atomic;
+mod url;
+
+pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
+pub(crate) use atomic::{boundary, is_temporary, remove_temporaries_of};
+pub(crate) use url::{file_name, is_web, redacted, with_secrets, without_query};
+pub use url::{is_url, without_secrets};
