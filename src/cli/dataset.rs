@@ -14,8 +14,8 @@ use polysift::input::discover;
 use polysift::progress::{Progress, Stop};
 use polysift::{Error, Result};
 
-use super::hub;
 use super::printer::{line, table};
+use super::settings::hub;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatasetCommand {

@@ -18,9 +18,8 @@ use polysift::run::{RunDir, Worker};
 use polysift::stage::Context;
 use polysift::{Error, Result};
 
-use super::args::SettingsArgs;
-use super::resolve::{Resolved, resolve};
-use super::{evaluation, hub, summary};
+use super::settings::{Resolved, SettingsArgs, hub, resolve};
+use super::{evaluation, summary};
 
 /// Retention that heads are judged by where nothing else is asked for.
 const RETENTION: &str = "0.1";

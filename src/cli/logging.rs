@@ -1,15 +1,50 @@
-//! Log lines on stderr, text or JSON, where `RUST_LOG` overrides the flags; and the trace.
+//! The options of every command; log lines on stderr, text or JSON, where `RUST_LOG` overrides the flags; and the trace.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 
+use clap::{Args, ValueEnum};
 use polysift::Result;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use super::args::{GlobalArgs, LogFormat};
 use super::trace::{Trace, TraceEnd};
+
+/// Form of the log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GlobalArgs {
+    /// Print errors only
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub(crate) quiet: bool,
+    /// Log more (-v: a line per shard, -vv: debugging)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
+    pub(crate) verbose: u8,
+    /// Form of log lines and progress
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "text",
+        help_heading = "Global options"
+    )]
+    pub(crate) log_format: LogFormat,
+    /// Write what every thread did and when to FILE, for Perfetto or chrome://tracing
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    pub(crate) trace_out: Option<PathBuf>,
+    /// Worker threads [default: all cores]
+    #[arg(long, global = true, env = "POLYSIFT_THREADS", help_heading = "Global options")]
+    pub(crate) threads: Option<usize>,
+}
 
 /// Installs the subscriber for the whole process. Where a trace is asked for, it ends with what is
 /// returned.

@@ -1,6 +1,5 @@
 //! The command line: parse, resolve, call a stage, print what came of it.
 
-mod args;
 mod dataset;
 mod devices;
 mod evaluate;
@@ -10,19 +9,19 @@ mod kubernetes;
 mod logging;
 mod planned;
 pub(crate) mod printer;
-mod resolve;
+mod progress;
+mod settings;
 mod share;
 pub(crate) mod signals;
 mod slurm;
 mod summary;
 mod tokenize;
 mod trace;
-mod usage;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::json;
 
 use polysift::cluster::array_expression;
@@ -33,9 +32,143 @@ use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::stage::{self, Context};
 use polysift::{Error, Result};
 
-use args::{Cli, Command, RetryArgs, SettingsArgs};
-use resolve::{Resolved, resolve};
-use usage::Usages;
+use dataset::DatasetCommand;
+use evaluate::EvaluateArgs;
+use head::HeadCommand;
+use kubernetes::KubernetesCommand;
+use logging::GlobalArgs;
+use progress::Usages;
+use settings::{Resolved, STAGES, SettingsArgs, hub, resolve};
+use slurm::SlurmCommand;
+
+/// Version with the commit it was built from.
+pub(crate) const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLYSIFT_COMMIT"), ")");
+
+/// Picks the best pretraining text, in every language, at web scale.
+///
+/// The job: embed every document with an XLM-RoBERTa encoder, train small heads from labelled
+/// samples, score the stored embeddings, find exact thresholds per language, and export the
+/// selected documents with all their columns, the scores and the embeddings.
+///
+/// Settings come from a TOML file (-c), from the flags, or both; flags win. Every stage writes
+/// into a run directory (--run) and goes on there when it was interrupted.
+#[derive(Debug, Parser)]
+#[command(name = "polysift", version = VERSION, max_term_width = 100, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run all stages: embed, train, score, refine where asked for, threshold, export
+    Run {
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
+        /// Print the plan, estimates of time and disk, and all digests; write nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Freeze the list of shards for all commands to come, and estimate time and disk
+    #[command(mut_arg("redo", |redo| redo.num_args(0..=1).default_missing_value("embed").help(
+        "Discard the plan and all outputs, then plan again from the files that are there now"
+    )))]
+    Plan {
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
+        /// Print the plan and the estimates; write nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Turn text into embeddings, stored in the run directory; with --head also into scores
+    Embed(#[command(flatten)] Box<SettingsArgs>),
+    /// Train the heads that have labelled samples
+    Train(#[command(flatten)] Box<SettingsArgs>),
+    /// Score the stored embeddings with every head (never runs the encoder)
+    Score(#[command(flatten)] Box<SettingsArgs>),
+    /// Score the documents near the cuts again in f32 (of fp8 in bf16), so that the selection is that of f32
+    Refine(#[command(flatten)] Box<SettingsArgs>),
+    /// Find the exact thresholds of every language from the stored scores
+    Threshold(#[command(flatten)] Box<SettingsArgs>),
+    /// Write the selected documents with scores and embeddings
+    Export(#[command(flatten)] Box<SettingsArgs>),
+    /// Show how far a run is
+    Status {
+        /// The run directory
+        run: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print which shares of a stage have something left to do, as the array expression of a scheduler
+    Retry(RetryArgs),
+    /// Check a run: outputs present, digests right, counts adding up, thresholds recomputed
+    Verify {
+        /// The run directory
+        run: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Describe data files, heads or runs: schema, counts, score quantiles
+    Inspect {
+        /// Parquet or JSON lines files, directories of them, heads (.safetensors, .pt, .pth, a fastText
+        /// .bin or .ftz), run directories
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// Print JSON: an object, or with several files an object a line, the last with their total
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure heads on labelled texts, or compare the heads of a run on its stored scores
+    Evaluate(#[command(flatten)] Box<EvaluateArgs>),
+    /// Import heads that others have published, export heads for other programs
+    #[command(subcommand)]
+    Head(HeadCommand),
+    /// List the cards of this machine and what `--device auto` would take
+    Devices {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the input_ids of every chunk as JSON lines
+    Tokenize(#[command(flatten)] Box<SettingsArgs>),
+    /// Build labelled samples from published sources
+    #[command(subcommand)]
+    Dataset(DatasetCommand),
+    /// Run the stages of a planned run as Slurm jobs
+    #[command(subcommand)]
+    Slurm(SlurmCommand),
+    /// Run the stages of a planned run as Kubernetes jobs
+    #[command(subcommand)]
+    Kubernetes(KubernetesCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    /// The run directory
+    pub(crate) run: PathBuf,
+    /// The stage [default: the first that is not done]
+    #[arg(long, value_parser = STAGES)]
+    pub(crate) stage: Option<String>,
+    /// Number of shares that the next attempt is made with [default: one for every shard]
+    #[arg(long, value_name = "N", env = "POLYSIFT_NUM_SHARDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) num_shards: Option<u32>,
+    /// Print JSON: the stage, the number of pieces left, the shares
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Runs the command of the process's arguments.
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
@@ -50,7 +183,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             .build_global()
             .map_err(|e| Error::config("--threads", e.to_string()))?;
     }
-    let progress = printer::progress(&cli.global);
+    let progress = progress::display(&cli.global);
     let usage = Usages::new(progress.as_ref());
     let job = Job { stop, usages: &usage, quiet: cli.global.quiet };
     match &cli.command {
@@ -86,13 +219,6 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn hub(offline: bool) -> HubSettings {
-    let mut hub = HubSettings::from_env(|name| std::env::var(name).ok());
-    hub.offline |= offline;
-    polysift::remote::set_hub(&hub);
-    hub
 }
 
 /// What all commands share.
@@ -348,4 +474,14 @@ fn redo(args: &SettingsArgs, stages: &[Stage]) -> Result<Option<Stage>> {
         )
     };
     stage.map(Some).ok_or_else(outside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_argument_tree_is_consistent() {
+        Cli::command().debug_assert();
+    }
 }

@@ -14,9 +14,7 @@ use polysift::stage::Context;
 use polysift::stage::status::{stages_of, unfinished};
 use polysift::{Error, Result};
 
-use super::args::{STAGES, SettingsArgs};
-use super::hub;
-use super::resolve::resolve;
+use super::settings::{STAGES, SettingsArgs, hub, resolve};
 
 /// Shares of a stage unless they are given: one per shard, at most this many.
 const MAX_DEFAULT_SHARES: u32 = 100;

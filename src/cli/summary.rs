@@ -15,7 +15,7 @@ use polysift::stage::status::{RunStatus, WorkerStatus, status};
 use polysift::stage::verify::Verified;
 
 use super::printer::{line, table};
-use super::usage::Usage;
+use super::progress::Usage;
 
 /// Prints any description as indented JSON.
 pub(crate) fn print_json(value: &impl Serialize) {

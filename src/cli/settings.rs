@@ -1,14 +1,143 @@
-//! Typed arguments and a settings file to a checked [`RunConfig`]; flags win over the file.
+//! The settings of a command: its flags and a settings file to a checked [`RunConfig`]; flags win over the file.
 
 use std::path::{Component, Path, PathBuf};
 
+use clap::Args;
 use toml::{Table, Value};
 
-use polysift::config::{Rate, RunConfig};
+use polysift::config::{DeviceChoice, Rate, RunConfig};
+use polysift::encoder::HubSettings;
 use polysift::io::{is_url, without_secrets};
 use polysift::{Error, Result};
 
-use super::args::SettingsArgs;
+use super::share::ShareArgs;
+
+/// Names of the stages.
+pub(crate) const STAGES: [&str; 6] = ["embed", "train", "score", "refine", "threshold", "export"];
+
+/// Settings; each flag names the TOML key that it overrides.
+#[derive(Debug, Args, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub(crate) struct SettingsArgs {
+    /// Settings file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Run directory; its own settings are used when no --config is given [run_dir]
+    #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
+    pub(crate) run: Option<PathBuf>,
+    /// Discard the outputs of this stage and of those after it, then do them again
+    #[arg(long, value_name = "STAGE", value_parser = STAGES)]
+    pub(crate) redo: Option<String>,
+    /// Set any key of the settings file, e.g. --set heads.quality.training.epochs=10
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Seed of everything random [seed]
+    #[arg(long, value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) seed: Option<i64>,
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
+
+    /// Files, directories or globs; {lang} stands for the language code [input.files]
+    #[arg(value_name = "INPUT", help_heading = "Input")]
+    pub(crate) input: Vec<String>,
+    /// Language of all documents [input.language]
+    #[arg(long, value_name = "CODE", help_heading = "Input")]
+    pub(crate) language: Option<String>,
+    /// Column of the text [input.text]
+    #[arg(long, value_name = "COLUMN", help_heading = "Input")]
+    pub(crate) text_column: Option<String>,
+    /// Column of the id [input.id]
+    #[arg(long, value_name = "COLUMN", help_heading = "Input")]
+    pub(crate) id_column: Option<String>,
+    /// Malformed rows per file to set aside before the file fails [input.max_rejects]
+    #[arg(long, value_name = "N", help_heading = "Input", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) max_rejects: Option<i64>,
+
+    /// polysift-mini (built in), a Hugging Face directory or hub id [encoder.model]
+    #[arg(long, help_heading = "Encoder")]
+    pub(crate) model: Option<String>,
+    /// Revision of a hub id [encoder.revision]
+    #[arg(long, help_heading = "Encoder")]
+    pub(crate) revision: Option<String>,
+    /// mean or cls [encoder.pooling]
+    #[arg(long, value_parser = ["mean", "cls"], help_heading = "Encoder")]
+    pub(crate) pooling: Option<String>,
+    /// Longest chunk in tokens, <s> and </s> included [encoder.max_tokens]
+    #[arg(long, value_name = "TOKENS", help_heading = "Encoder", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) max_tokens: Option<i64>,
+    /// Which chunks are embedded [encoder.chunks]
+    #[arg(long, value_parser = ["first", "all"], help_heading = "Encoder")]
+    pub(crate) chunks: Option<String>,
+    /// Text put before every document, e.g. "query: " [encoder.prompt]
+    #[arg(long, value_name = "TEXT", help_heading = "Encoder")]
+    pub(crate) prompt: Option<String>,
+    /// What computes: auto, cpu, cuda (all cards), or cards by number as in cuda:0,2 [encoder.device]
+    #[arg(long, env = "POLYSIFT_DEVICE", help_heading = "Encoder")]
+    pub(crate) device: Option<DeviceChoice>,
+    /// In what: auto, bf16; on a card fp8; on the CPU f32, f16 or int8 [encoder.dtype]
+    #[arg(long, value_parser = ["auto", "f32", "bf16", "f16", "int8", "fp8"], help_heading = "Encoder")]
+    pub(crate) dtype: Option<String>,
+    /// Form of the GELU: erf (exact), or tanh (cards only) [encoder.gelu]
+    #[arg(long, value_parser = ["erf", "tanh"], help_heading = "Encoder")]
+    pub(crate) gelu: Option<String>,
+    /// Most tokens in a packed batch [encoder.batch_tokens]
+    #[arg(long, value_name = "TOKENS", help_heading = "Encoder", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) batch_tokens: Option<i64>,
+    /// Use only files that are already here, never the hub
+    #[arg(long, help_heading = "Encoder")]
+    pub(crate) offline: bool,
+    /// How embeddings are stored: f32, f16 or bf16-in-f32 [parts.embeddings]
+    #[arg(long, value_name = "DTYPE", value_parser = ["f32", "f16", "bf16-in-f32"], help_heading = "Encoder")]
+    pub(crate) embeddings: Option<String>,
+
+    /// Load a head, e.g. quality=heads/{lang}.safetensors [heads.NAME.path]
+    #[arg(long, value_name = "NAME=PATH", help_heading = "Heads and cuts")]
+    pub(crate) head: Vec<String>,
+    /// Train a head on labelled samples, e.g. quality=samples/{lang}.jsonl [heads.NAME.train]
+    #[arg(long, value_name = "NAME=PATH", help_heading = "Heads and cuts")]
+    pub(crate) train_on: Vec<String>,
+    /// Rates of documents to keep, e.g. quality=0.1,0.33 [languages._default.retention]
+    #[arg(long, value_name = "NAME=RATES", help_heading = "Heads and cuts")]
+    pub(crate) retention: Vec<String>,
+    /// Rate of documents to remove, e.g. toxicity=0.05 [languages._default.removal]
+    #[arg(long, value_name = "NAME=RATE", help_heading = "Heads and cuts")]
+    pub(crate) removal: Vec<String>,
+    /// What rates count [selection.weight]
+    #[arg(long, value_parser = ["documents", "bytes", "tokens"], help_heading = "Heads and cuts")]
+    pub(crate) weight: Option<String>,
+    /// exact, or reference: the published code's sampled thresholds [selection.mode]
+    #[arg(long, value_parser = ["exact", "reference"], help_heading = "Heads and cuts")]
+    pub(crate) mode: Option<String>,
+
+    /// Encode in a fast type and select what f32 would select (for fp8: what bf16 would), by scoring
+    /// documents near a cut again in it [selection.refine]
+    #[arg(long, help_heading = "Heads and cuts")]
+    pub(crate) refine: bool,
+
+    /// Export to a store, s3://bucket/prefix, gs:// or az://, instead of the run directory [export.to]
+    #[arg(long, value_name = "URL", help_heading = "Export")]
+    pub(crate) export_to: Option<String>,
+    /// Export without embeddings [export.with_embeddings]
+    #[arg(long, help_heading = "Export")]
+    pub(crate) no_embeddings: bool,
+    /// flat (FineWeb2-HQ) or nested (datatrove) columns [export.layout]
+    #[arg(long, value_parser = ["flat", "nested"], help_heading = "Export")]
+    pub(crate) layout: Option<String>,
+    /// Start a new file after this many megabytes [export.max_file_mb]
+    #[arg(long, value_name = "MB", help_heading = "Export", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) max_file_mb: Option<i64>,
+    /// Also write the documents that were not selected, by reason [export.keep_removed]
+    #[arg(long, help_heading = "Export")]
+    pub(crate) keep_removed: bool,
+}
+
+/// The hub as the environment and `--offline` set it.
+pub(crate) fn hub(offline: bool) -> HubSettings {
+    let mut hub = HubSettings::from_env(|name| std::env::var(name).ok());
+    hub.offline |= offline;
+    polysift::remote::set_hub(&hub);
+    hub
+}
 
 /// What a command works with.
 pub(crate) struct Resolved {
@@ -20,7 +149,7 @@ pub(crate) struct Resolved {
 
 /// Reads the settings file (or the run directory's own), applies the flags, checks the result.
 pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
-    super::hub(args.offline); // what URLs of a hub are looked up with
+    hub(args.offline); // what URLs of a hub are looked up with
     let (file, origin) = base(args)?;
     let overrides = overrides(args)?;
     let mut table = file.clone();
