@@ -111,7 +111,7 @@ fn measure(stage: &str, root: &Path, rows: f64) -> Result<()> {
     let hub = HubSettings::from_env(|_| None);
     let (stop, progress) = (Stop::default(), Silent);
     let worker = Worker::join(&run, &stop)?;
-    let context = Context::looking_on(&config, &run, &hub, &stop, &progress, &worker);
+    let context = Context::observing(&config, &run, &hub, &stop, &progress, &worker);
     let (start, before) = (Instant::now(), cpu_seconds()?);
     match stage {
         "threshold" => threshold::threshold(context)?,

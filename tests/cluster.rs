@@ -57,7 +57,7 @@ impl Cluster {
 #[test]
 fn a_chain_is_submitted_and_recorded_in_the_run_directory() -> TestResult {
     let cluster = Cluster::new()?;
-    cluster.submit(&["--num-shards", "2"]).assert().success().stdout(contains("afterok:101"));
+    cluster.submit(&["--num-tasks", "2"]).assert().success().stdout(contains("afterok:101"));
     let root = std::fs::canonicalize(cluster.work.dir.path())?;
     let script = |name: &str| format!("{}/out/slurm/000-{name}.sh", root.display());
     let expected = [
@@ -154,10 +154,10 @@ fn a_retry_submits_what_is_left_and_nothing_when_all_is_done() -> TestResult {
     cluster
         .work
         .command("embed", "out")
-        .args(["--shard", "0", "--num-shards", "1"])
+        .args(["--task", "0", "--num-tasks", "1"])
         .assert()
         .success();
-    cluster.submit(&["--retry", "--num-shards", "2"]).assert().success();
+    cluster.submit(&["--retry", "--num-tasks", "2"]).assert().success();
     let calls = cluster.calls("sbatch");
     assert_eq!(calls.len(), 4, "{calls:?}");
     assert!(calls[0].ends_with("000-train.sh"), "{calls:?}");
@@ -272,7 +272,7 @@ fn a_hub_that_is_away_puts_the_task_back_into_the_queue_a_wrong_setting_does_not
         embed.env("PATH", path).env("POLYSIFT_REQUEUE", requeue).args(["--set", setting]);
         embed.env("HF_ENDPOINT", "http://127.0.0.1:1").env("HF_HOME", cluster.work.path("hub"));
         embed.env("SLURM_JOB_ID", "9").env("SLURM_ARRAY_JOB_ID", "7");
-        embed.env("SLURM_ARRAY_TASK_ID", "1").env("POLYSIFT_NUM_SHARDS", "2");
+        embed.env("SLURM_ARRAY_TASK_ID", "1").env("POLYSIFT_NUM_TASKS", "2");
         embed
     };
     let (unreachable, wrong) = ("encoder.model=nobody/nothing", "encoder.max_tokens=none");

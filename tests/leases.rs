@@ -1,4 +1,4 @@
-//! Who holds what: few pieces at a time, of live processes only, and a word for those that wait.
+//! Who holds what: few items at a time, of live processes only, and a word for those that wait.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -17,7 +17,7 @@ type Failure = Box<dyn std::error::Error>;
 /// `polysift COMMAND` over the workspace, running, with its messages in a pipe.
 fn spawn(work: &Workspace, command: &str, run: &str, args: &[&str]) -> Result<Child, Failure> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"));
-    for name in ["POLYSIFT_SHARD", "POLYSIFT_NUM_SHARDS", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID"] {
+    for name in ["POLYSIFT_TASK", "POLYSIFT_NUM_TASKS", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID"] {
         child.env_remove(name);
     }
     child.current_dir(work.dir.path()).args([command, "-c", "run.toml", "--run", run]);
@@ -135,9 +135,9 @@ fn status_counts_what_live_processes_hold_and_has_a_row_for_every_stage() -> Tes
     let failure = json!({"error": "bad data", "exit_code": 65}).to_string();
     work.write("out/state/embed/failed/fra_Latn/a.json", failure)?;
     let found = status(&work, "out")?;
-    for (stage, pieces) in [("embed", 2), ("train", 2), ("score", 2), ("export", 2)] {
+    for (stage, items) in [("embed", 2), ("train", 2), ("score", 2), ("export", 2)] {
         let stage = of_stage(&found, stage).ok_or("no such stage")?;
-        assert_eq!((&stage["done"], &stage["total"]), (&json!(pieces), &json!(pieces)), "{stage}");
+        assert_eq!((&stage["done"], &stage["total"]), (&json!(items), &json!(items)), "{stage}");
         assert_eq!((&stage["leased"], &stage["failed"]), (&json!(0), &json!({})), "{stage}");
     }
     Ok(())
@@ -152,10 +152,10 @@ fn progress_of_a_share_that_takes_others_over_counts_their_documents_too() -> Te
     for key in ["quality/fra_Latn/a", "quality/deu_Latn/a"] {
         lease(&work, "score", key, "gone.1.0")?;
     }
-    let mut share = spawn(&work, "score", "out", &["--shard", "0", "--num-shards", "2"])?;
-    let lines = BufReader::new(share.stderr.take().ok_or("no stderr")?).lines();
+    let mut task = spawn(&work, "score", "out", &["--task", "0", "--num-tasks", "2"])?;
+    let lines = BufReader::new(task.stderr.take().ok_or("no stderr")?).lines();
     let lines: Vec<String> = lines.collect::<Result<_, _>>()?;
-    assert_eq!(share.wait()?.code(), Some(0), "{lines:?}");
+    assert_eq!(task.wait()?.code(), Some(0), "{lines:?}");
     assert!(lines.iter().any(|line| line.starts_with("score: 65 of 65 documents")), "{lines:?}");
     Ok(())
 }

@@ -70,7 +70,7 @@ fn counts_that_are_there_do_not_stop_a_run_that_needs_none() -> TestResult {
     // As if the run had been killed after its first part.
     std::fs::remove_file(work.path("out/state/embed/done/fra_Latn/a.json"))?;
     std::fs::remove_dir_all(work.path("out/state/embed/parts/fra_Latn"))?;
-    std::fs::remove_file(work.path("out/state/embed/sealed.jsonl.zst"))?;
+    std::fs::remove_file(work.path("out/state/embed/finished.jsonl.zst"))?;
     work.command("run", "out").assert().success();
     assert!(token_counts(&work, "out")?.iter().all(Option::is_some));
     work.command("run", "out").args(["--redo", "embed"]).assert().success();

@@ -28,7 +28,7 @@ fn workspace() -> Result<Workspace, Failure> {
 /// `polysift COMMAND` over the workspace, running.
 fn spawn(work: &Workspace, command: &str, run: &str, args: &[&str]) -> Result<Child, Failure> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"));
-    for name in ["POLYSIFT_SHARD", "POLYSIFT_NUM_SHARDS", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID"] {
+    for name in ["POLYSIFT_TASK", "POLYSIFT_NUM_TASKS", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID"] {
         child.env_remove(name);
     }
     Ok(child
@@ -40,20 +40,20 @@ fn spawn(work: &Workspace, command: &str, run: &str, args: &[&str]) -> Result<Ch
         .spawn()?)
 }
 
-/// The share `index` of `count`.
-fn share(work: &Workspace, stage: &str, run: &str, index: u32, count: u32) -> assert_cmd::Command {
+/// The task `index` of `count`.
+fn task(work: &Workspace, stage: &str, run: &str, index: u32, count: u32) -> assert_cmd::Command {
     let mut command = polysift();
     command.current_dir(work.dir.path()).args([stage, "--run", run, "--quiet"]);
-    command.args(["--shard", &index.to_string(), "--num-shards", &count.to_string()]);
+    command.args(["--task", &index.to_string(), "--num-tasks", &count.to_string()]);
     command
 }
 
-/// The stages after the plan, in shares: `counts` of them by turns.
+/// The stages after the plan, in tasks: `counts` of them by turns.
 fn all_stages(work: &Workspace, run: &str, counts: &[u32]) {
     let stages = ["embed", "train", "score", "threshold", "export"];
     for (stage, count) in stages.into_iter().zip(counts.iter().cycle()) {
         for index in 0..*count {
-            share(work, stage, run, index, *count).assert().success();
+            task(work, stage, run, index, *count).assert().success();
         }
     }
 }
@@ -73,7 +73,7 @@ fn processes_that_do_the_same_run_at_once_leave_what_one_leaves() -> TestResult 
 }
 
 #[test]
-fn shares_of_any_number_leave_what_one_process_leaves() -> TestResult {
+fn tasks_of_any_number_leave_what_one_process_leaves() -> TestResult {
     let work = workspace()?;
     work.command("run", "one").assert().success();
     let expected = digests(&work.path("one"))?;
@@ -94,18 +94,18 @@ fn a_share_does_its_own_shards_and_retry_names_those_that_are_left() -> TestResu
         assert!(output.status.success());
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     };
-    assert_eq!(retry(&["--num-shards", "4"])?, "0-3");
-    share(&work, "embed", "out", 1, 4).assert().success();
-    assert_eq!(retry(&["--num-shards", "4"])?, "0,2-3");
-    let left: serde_json::Value = serde_json::from_str(&retry(&["--num-shards", "4", "--json"])?)?;
-    assert_eq!((&left["stage"], &left["shares"]), (&json!("embed"), &json!([0, 2, 3])));
+    assert_eq!(retry(&["--num-tasks", "4"])?, "0-3");
+    task(&work, "embed", "out", 1, 4).assert().success();
+    assert_eq!(retry(&["--num-tasks", "4"])?, "0,2-3");
+    let left: serde_json::Value = serde_json::from_str(&retry(&["--num-tasks", "4", "--json"])?)?;
+    assert_eq!((&left["stage"], &left["tasks"]), (&json!("embed"), &json!([0, 2, 3])));
     // A later stage needs all of it, and says how much is missing.
-    share(&work, "score", "out", 0, 4).assert().code(66).stderr(contains("not embedded yet"));
+    task(&work, "score", "out", 0, 4).assert().code(66).stderr(contains("not embedded yet"));
     let status = polysift().arg("status").arg(work.path("out")).arg("--json").output()?;
     let status: serde_json::Value = serde_json::from_slice(&status.stdout)?;
     let (done, total) = (&status["stages"][0]["done"], &status["stages"][0]["total"]);
     assert!(done.as_u64() < total.as_u64() && total == 10, "{status}");
-    // The number of shares is free from attempt to attempt.
+    // The number of tasks is free from attempt to attempt.
     work.command("embed", "out").assert().success();
     assert_eq!(retry(&["--stage", "embed"])?, "");
     work.command("run", "out").assert().success();
@@ -120,31 +120,31 @@ fn retry_leads_through_all_stages_to_the_end() -> TestResult {
     work.command("plan", "out").assert().success();
     for attempt in 0.. {
         let mut retry = polysift();
-        retry.arg("retry").arg(work.path("out")).args(["--num-shards", "3", "--json"]);
+        retry.arg("retry").arg(work.path("out")).args(["--num-tasks", "3", "--json"]);
         let output = retry.output()?;
         let left: serde_json::Value = serde_json::from_slice(&output.stdout)?;
         let Some(stage) = left["stage"].as_str() else { break };
         assert!(attempt < 15, "{stage} never ends");
-        let first = left["shares"][0].as_u64().ok_or("no share")?;
-        share(&work, stage, "out", u32::try_from(first)?, 3).assert().success();
+        let first = left["tasks"][0].as_u64().ok_or("no task")?;
+        task(&work, stage, "out", u32::try_from(first)?, 3).assert().success();
     }
     assert_eq!(digests(&work.path("out"))?, digests(&work.path("one"))?);
     Ok(())
 }
 
 #[test]
-fn the_environment_of_a_scheduler_names_the_share() -> TestResult {
+fn the_environment_of_a_scheduler_names_the_task() -> TestResult {
     let work = workspace()?;
     work.command("plan", "out").assert().success();
     for index in 0..3 {
         let mut command = polysift();
         command.current_dir(work.dir.path()).args(["embed", "--run", "out", "--quiet"]);
-        command.env("JOB_COMPLETION_INDEX", index.to_string()).env("POLYSIFT_NUM_SHARDS", "3");
+        command.env("JOB_COMPLETION_INDEX", index.to_string()).env("POLYSIFT_NUM_TASKS", "3");
         command.assert().success();
     }
     work.command("embed", "one").assert().success();
     assert_eq!(digests(&work.path("out/embeddings"))?, digests(&work.path("one/embeddings"))?);
-    share(&work, "embed", "out", 3, 3).assert().code(2);
+    task(&work, "embed", "out", 3, 3).assert().code(2);
     Ok(())
 }
 
@@ -160,12 +160,12 @@ fn what_a_dead_process_held_is_taken_over_and_what_a_live_one_holds_is_not() -> 
     std::os::unix::fs::symlink(holder.file_name(), leases.join("more-7.0"))?;
     std::os::unix::fs::symlink("gone.1.0", leases.join("more-6.0"))?;
     for index in 0..2 {
-        share(&work, "embed", "out", index, 2).assert().success();
+        task(&work, "embed", "out", index, 2).assert().success();
     }
     assert!(work.path("out/state/embed/done/fra_Latn/more-6.json").exists());
     assert!(!work.path("out/state/embed/done/fra_Latn/more-7.json").exists());
     drop(worker);
-    share(&work, "embed", "out", 0, 2).assert().success();
+    task(&work, "embed", "out", 0, 2).assert().success();
     assert!(work.path("out/state/embed/done/fra_Latn/more-7.json").exists());
     Ok(())
 }
@@ -176,7 +176,7 @@ fn a_shard_with_bad_data_fails_alone_and_is_named() -> TestResult {
     work.write("corpus/fra_Latn/broken.jsonl", "{\"text\": \"fine\"}\nnot JSON\n")?;
     work.command("plan", "out").assert().success();
     let codes: Vec<Option<i32>> = (0..2)
-        .map(|index| Ok(share(&work, "embed", "out", index, 2).output()?.status.code()))
+        .map(|index| Ok(task(&work, "embed", "out", index, 2).output()?.status.code()))
         .collect::<Result<_, Failure>>()?;
     assert!(codes.contains(&Some(3)) && codes.contains(&Some(0)), "{codes:?}");
     let status = polysift().arg("status").arg(work.path("out")).output()?;
@@ -193,8 +193,8 @@ fn a_shard_with_bad_data_fails_alone_and_is_named() -> TestResult {
 fn other_settings_are_refused_while_a_run_goes_on() -> TestResult {
     let work = workspace()?;
     work.command("plan", "out").assert().success();
-    share(&work, "embed", "out", 0, 4).assert().success();
-    share(&work, "embed", "out", 1, 4).args(["--max-tokens", "64"]).assert().code(78);
+    task(&work, "embed", "out", 0, 4).assert().success();
+    task(&work, "embed", "out", 1, 4).args(["--max-tokens", "64"]).assert().code(78);
     Ok(())
 }
 
@@ -217,7 +217,7 @@ fn a_plan_stays_as_it_is_whatever_becomes_of_the_files() -> TestResult {
         let changed = contains("more-2.jsonl: the file changed since the run was planned");
         command.assert().code(code).stderr(told.and(gone).and(changed));
     }
-    share(&work, "embed", "shared", 0, 1).assert().code(3);
+    task(&work, "embed", "shared", 0, 1).assert().code(3);
     let status = polysift().arg("status").arg(work.path("shared")).arg("--json").output()?;
     let failed =
         &serde_json::from_slice::<serde_json::Value>(&status.stdout)?["stages"][0]["failed"];
@@ -256,7 +256,7 @@ fn other_input_than_the_planned_one_is_refused_by_every_command() -> TestResult 
             .code(78)
             .stderr(contains("input.files: was [").and(contains("shards.deu_Latn/a: was")));
     }
-    with_input("embed", &[other, "--shard", "0", "--num-shards", "2"]).assert().code(78);
+    with_input("embed", &[other, "--task", "0", "--num-tasks", "2"]).assert().code(78);
     assert_eq!(std::fs::read(work.path("out/config.toml"))?, settings);
     // The same files in other words are the same input.
     with_input("embed", &["corpus/fra_Latn/*.jsonl", "corpus/deu_Latn/a.jsonl"]).assert().code(78);

@@ -68,7 +68,7 @@ fn run(root: &Path, config: &RunConfig, plan: &Plan) -> Result<RunDir, Failure> 
         HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
     let stop = Stop::default();
     let worker = Worker::join(&run, &stop)?;
-    let context = Context::looking_on(config, &run, &hub, &stop, &Silent, &worker);
+    let context = Context::observing(config, &run, &hub, &stop, &Silent, &worker);
     stage::embed::embed(context, plan)?;
     stage::train::train(context)?;
     stage::score::score(context)?;

@@ -60,18 +60,18 @@ fn main() -> Result<()> {
         sizes.languages
     );
     measure(root, "plan", &["plan", "-c", "run.toml", "--run", "run", "--quiet"])?;
-    measure(root, "retry, nothing done", &["retry", "run", "--num-shards", "400"])?;
+    measure(root, "retry, nothing done", &["retry", "run", "--num-tasks", "400"])?;
     pretend(&RunDir::open(&root.join("run"))?, root, &sizes)?;
     measure(root, "status, all embedded and scored", &["status", "run"])?;
-    measure(root, "retry, all embedded and scored", &["retry", "run", "--num-shards", "400"])?;
+    measure(root, "retry, all embedded and scored", &["retry", "run", "--num-tasks", "400"])?;
     measure(root, "threshold, the first reader of all markers", &["threshold", "--run", "run"])?;
-    measure(root, "threshold again, sealed", &["threshold", "--run", "run"])?;
+    measure(root, "threshold again, finished", &["threshold", "--run", "run"])?;
     measure(
         root,
-        "threshold computed again, sealed",
+        "threshold computed again, finished",
         &["threshold", "--run", "run", "--redo", "threshold"],
     )?;
-    measure(root, "status, sealed", &["status", "run"])
+    measure(root, "status, finished", &["status", "run"])
 }
 
 /// Runs the program in `root` and prints what it took.

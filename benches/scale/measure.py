@@ -160,12 +160,12 @@ def plan(program: str, pattern: str, run: Path, *args: str) -> Path:
 
 
 def embed(program: str, run: Path, processes: int) -> Cost:
-    """Embed with a number of processes, each with its share."""
+    """Embed with a number of processes, each with its task."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
-    shares = (["--shard", str(i), "--num-shards", str(processes)] for i in range(processes))
+    tasks = (["--task", str(i), "--num-tasks", str(processes)] for i in range(processes))
     command = [program, "embed", "--run", str(run), *ONE_THREAD]
-    started = [subprocess.Popen([*command, *share]) for share in shares]
+    started = [subprocess.Popen([*command, *task]) for task in tasks]
     codes = [process.wait() for process in started]
     if any(codes):
         sys.exit("embed failed")

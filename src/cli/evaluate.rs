@@ -138,8 +138,8 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
                           scores that it stores";
             return Err(Error::config("HEAD", reason));
         }
-        let worker = Worker::onlooker(run);
-        let context = Context::looking_on(&config, run, &hub, stop, progress, &worker);
+        let worker = Worker::observer(run);
+        let context = Context::observing(&config, run, &hub, stop, progress, &worker);
         let report = evaluate_run(context, args.top, args.sample)?;
         return show(args, &report, || evaluation::print_stored(&report));
     }

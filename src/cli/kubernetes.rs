@@ -48,7 +48,7 @@ pub(crate) struct ManifestArgs {
     namespace: Option<String>,
     /// Pods of a stage, no more than there are shards [default: one per shard, at most 100]
     #[arg(long, value_name = "N")]
-    num_shards: Option<u32>,
+    num_tasks: Option<u32>,
     /// Most pods of a stage at once
     #[arg(long, value_name = "N")]
     max_running: Option<u32>,
@@ -67,7 +67,7 @@ pub(crate) struct ManifestArgs {
     /// User that pods run as, never root [default: the owner of the run directory]
     #[arg(long, value_name = "UID[:GID]", value_parser = user)]
     user: Option<(u32, u32)>,
-    /// How often a share is tried again after a fault that may pass
+    /// How often a task is tried again after a fault that may pass
     #[arg(long, value_name = "N", default_value_t = 3)]
     retries: u32,
     /// Seconds that a pod has to save its work when it is told to end
@@ -89,7 +89,7 @@ pub(crate) fn run(command: &KubernetesCommand) -> Result<()> {
         claim: args.claim.clone(),
         mount: args.mount.clone(),
         run: args.run_in_pod.clone().unwrap_or_else(|| planned.root.clone()),
-        num_shards: planned.shares(args.num_shards),
+        num_tasks: planned.num_tasks(args.num_tasks),
         max_running: args.max_running,
         gpus: args.gpus,
         cpu: PerStage::parse("--cpu", &args.cpu)?,
@@ -99,7 +99,7 @@ pub(crate) fn run(command: &KubernetesCommand) -> Result<()> {
         retries: args.retries,
         grace_secs: args.grace_secs,
     };
-    let jobs = manifest(&settings, &planned.all(settings.num_shards))?;
+    let jobs = manifest(&settings, &planned.all(settings.num_tasks))?;
     warn_of_outsiders(&planned, &args.mount);
     if args.json {
         summary::print_json(&jobs);

@@ -11,7 +11,6 @@ mod planned;
 pub(crate) mod printer;
 mod progress;
 mod settings;
-mod share;
 pub(crate) mod signals;
 mod slurm;
 mod summary;
@@ -106,7 +105,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Print which shares of a stage have something left to do, as the array expression of a scheduler
+    /// Print which tasks of a stage have something left to do, as the array expression of a scheduler
     Retry(RetryArgs),
     /// Check a run: outputs present, digests right, counts adding up, thresholds recomputed
     Verify {
@@ -162,10 +161,10 @@ pub(crate) struct RetryArgs {
     /// The stage [default: the first that is not done]
     #[arg(long, value_parser = STAGES)]
     pub(crate) stage: Option<String>,
-    /// Number of shares that the next attempt is made with [default: one for every shard]
-    #[arg(long, value_name = "N", env = "POLYSIFT_NUM_SHARDS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) num_shards: Option<u32>,
-    /// Print JSON: the stage, the number of pieces left, the shares
+    /// Number of tasks that the next attempt is made with [default: one for every shard]
+    #[arg(long, value_name = "N", env = "POLYSIFT_NUM_TASKS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) num_tasks: Option<u32>,
+    /// Print JSON: the stage, the number of items left, the tasks
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -232,7 +231,7 @@ impl Job<'_> {
     fn stages(&self, args: &SettingsArgs, stages: &[Stage]) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
         let root = run_dir.ok_or_else(no_run_directory)?;
-        let share = args.share.share()?;
+        let task = args.task.resolve()?;
         let redo = redo(args, stages)?;
         let embeds = stages.contains(&Stage::Embed);
         // Before a directory is made, and hours go by, for nothing.
@@ -242,11 +241,11 @@ impl Job<'_> {
         let is_kept = |run: &RunDir| run.has_plan() && redo != Some(Stage::Embed);
         let planned = RunDir::open(&root).ok().filter(is_kept);
         let plan = match &planned {
-            // A share does not look for files; hundreds of them would.
-            Some(run) => Some(stage::plan::frozen(run, &config, embeds && share.is_none())?),
+            // One of many tasks does not look for files; hundreds of them would.
+            Some(run) => Some(stage::plan::frozen(run, &config, embeds && task.is_none())?),
             None => embeds.then(|| stage::plan::plan(&config)).transpose()?,
         };
-        let looked_at = plan.as_ref().filter(|_| embeds && (share.is_none() || planned.is_none()));
+        let looked_at = plan.as_ref().filter(|_| embeds && (task.is_none() || planned.is_none()));
         if stages.contains(&Stage::Export) {
             let shards = looked_at.map_or(&[][..], |plan| &plan.shards);
             stage::export::check_columns(&config, shards)?;
@@ -262,8 +261,8 @@ impl Job<'_> {
         let begins = embeds || stages.contains(&Stage::Train);
         let run = if begins { RunDir::create(&root)? } else { RunDir::open(&root)? };
         let worker = Worker::join(&run, self.stop)?;
-        if share.is_none() {
-            worker.tidy(self.stop)?;
+        if task.is_none() {
+            worker.clean_up(self.stop)?;
         }
         let context = Context {
             config: &config,
@@ -273,15 +272,15 @@ impl Job<'_> {
             progress: self.usages,
             redo,
             worker: &worker,
-            share,
-            waits: share.is_none() || stages.len() > 1,
+            task,
+            waits: task.is_none() || stages.len() > 1,
         };
         let stages = in_order(context, stages, plan.as_ref())?;
         stages.iter().try_for_each(|stage| {
             self.usages.measure(*stage, || self.run_stage(context, *stage, plan.as_ref()))
         })?;
         if !self.quiet {
-            if share.is_none() {
+            if task.is_none() {
                 summary::print(context, &stages)?;
             }
             summary::print_usages(&self.usages.taken());
@@ -342,7 +341,7 @@ impl Job<'_> {
                 progress: &Silent,
                 redo: redo(args, &[Stage::Embed])?,
                 worker: &worker,
-                share: None,
+                task: None,
                 waits: true,
             };
             stage::plan::freeze(context, &plan)?;
@@ -364,8 +363,8 @@ impl Job<'_> {
         let run = RunDir::open(root)?;
         let args = SettingsArgs { run: Some(root.to_owned()), ..SettingsArgs::default() };
         let config = resolve(&args)?.config;
-        let (hub, worker) = (hub(false), Worker::onlooker(&run));
-        work(Context::looking_on(&config, &run, &hub, self.stop, &Silent, &worker))
+        let (hub, worker) = (hub(false), Worker::observer(&run));
+        work(Context::observing(&config, &run, &hub, self.stop, &Silent, &worker))
     }
 
     fn status(&self, root: &Path, json: bool) -> Result<()> {
@@ -380,16 +379,16 @@ impl Job<'_> {
         })
     }
 
-    /// Prints the shares that have something left to do, as an array expression.
+    /// Prints the tasks that have something left to do, as an array expression.
     fn retry(&self, args: &RetryArgs) -> Result<()> {
         let stage = args.stage.as_deref().and_then(Stage::named);
         let left = self.with_run(&args.run, |context| {
-            stage::status::unfinished(context, stage, args.num_shards)
+            stage::status::unfinished(context, stage, args.num_tasks)
         })?;
         if args.json {
             summary::print_json(&left);
         } else if let Some(left) = left {
-            printer::line(&array_expression(&left.shares));
+            printer::line(&array_expression(&left.tasks));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use polysift::cluster::StageWork;
+use polysift::cluster::StageTasks;
 use polysift::config::RunConfig;
 use polysift::io::is_url;
 use polysift::progress::{Silent, Stop};
@@ -16,8 +16,8 @@ use polysift::{Error, Result};
 
 use super::settings::{STAGES, SettingsArgs, hub, resolve};
 
-/// Shares of a stage unless they are given: one per shard, at most this many.
-const MAX_DEFAULT_SHARES: u32 = 100;
+/// Tasks of a stage unless they are given: one per shard, at most this many.
+const MAX_DEFAULT_TASKS: u32 = 100;
 
 /// Which run, and which of its stages.
 #[derive(Debug, Args)]
@@ -69,10 +69,10 @@ impl Planned {
         Ok(Self { plan: run.plan()?, run, root, stages, config })
     }
 
-    /// Shares of a stage: the `wanted` ones, and never more than there are shards.
-    pub(crate) fn shares(&self, wanted: Option<u32>) -> u32 {
+    /// Number of tasks of a stage: `wanted`, and never more than there are shards.
+    pub(crate) fn num_tasks(&self, wanted: Option<u32>) -> u32 {
         let most = u32::try_from(self.plan.shards.len().max(1)).unwrap_or(u32::MAX);
-        wanted.unwrap_or(MAX_DEFAULT_SHARES).min(most)
+        wanted.unwrap_or(MAX_DEFAULT_TASKS).min(most)
     }
 
     /// What the run reads that is neither below `folder` nor a URL: input files, patterns of heads and samples, a
@@ -93,23 +93,23 @@ impl Planned {
             .collect()
     }
 
-    /// All of the stages, in `num_shards` shares.
-    pub(crate) fn all(&self, num_shards: u32) -> Vec<StageWork> {
-        let whole = |stage: &Stage| StageWork::whole(&self.config, *stage, num_shards);
+    /// All of the stages, in `num_tasks` tasks.
+    pub(crate) fn all(&self, num_tasks: u32) -> Vec<StageTasks> {
+        let whole = |stage: &Stage| StageTasks::whole(&self.config, *stage, num_tasks);
         self.stages.iter().map(whole).collect()
     }
 
-    /// What is left of the stages, in `num_shards` shares: of the first that is not done the shares that have
+    /// What is left of the stages, in `num_tasks` tasks: of the first that is not done the tasks that have
     /// something to do, and all of those after it.
-    pub(crate) fn left(&self, num_shards: u32) -> Result<Vec<StageWork>> {
-        let (hub, stop, worker) = (hub(false), Stop::default(), Worker::onlooker(&self.run));
-        let context = Context::looking_on(&self.config, &self.run, &hub, &stop, &Silent, &worker);
-        let mut work: Vec<StageWork> = Vec::new();
+    pub(crate) fn left(&self, num_tasks: u32) -> Result<Vec<StageTasks>> {
+        let (hub, stop, worker) = (hub(false), Stop::default(), Worker::observer(&self.run));
+        let context = Context::observing(&self.config, &self.run, &hub, &stop, &Silent, &worker);
+        let mut work: Vec<StageTasks> = Vec::new();
         for &stage in &self.stages {
             if !work.is_empty() {
-                work.push(StageWork::whole(&self.config, stage, num_shards));
-            } else if let Some(left) = unfinished(context, Some(stage), Some(num_shards))? {
-                work.push(StageWork::of_shares(&self.config, stage, left.shares));
+                work.push(StageTasks::whole(&self.config, stage, num_tasks));
+            } else if let Some(left) = unfinished(context, Some(stage), Some(num_tasks))? {
+                work.push(StageTasks::of_tasks(&self.config, stage, left.tasks));
             }
         }
         Ok(work)

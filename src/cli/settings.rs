@@ -5,15 +5,34 @@ use std::path::{Component, Path, PathBuf};
 use clap::Args;
 use toml::{Table, Value};
 
+use polysift::cluster::Task;
 use polysift::config::{DeviceChoice, Rate, RunConfig};
 use polysift::encoder::HubSettings;
 use polysift::io::{is_url, without_secrets};
 use polysift::{Error, Result};
 
-use super::share::ShareArgs;
-
 /// Names of the stages.
 pub(crate) const STAGES: [&str; 6] = ["embed", "train", "score", "refine", "threshold", "export"];
+
+/// Which shards of the plan this process takes first.
+#[derive(Debug, Clone, Copy, Args, Default)]
+pub(crate) struct TaskArgs {
+    /// Index of this task among those that run the stage, counted from 0; it begins with its own part of the
+    /// shards [default: POLYSIFT_TASK, or the index that Slurm, Kubernetes or AWS Batch gives]
+    #[arg(long, value_name = "I", help_heading = "Many machines")]
+    pub(crate) task: Option<u32>,
+    /// Number of tasks; it may differ from attempt to attempt [default: POLYSIFT_NUM_TASKS, or the number
+    /// that the scheduler gives]
+    #[arg(long, value_name = "N", help_heading = "Many machines")]
+    pub(crate) num_tasks: Option<u32>,
+}
+
+impl TaskArgs {
+    /// The task of this process, `None` where it takes everything.
+    pub(crate) fn resolve(self) -> Result<Option<Task>> {
+        Task::resolve(self.task, self.num_tasks, |name| std::env::var(name).ok())
+    }
+}
 
 /// Settings; each flag names the TOML key that it overrides.
 #[derive(Debug, Args, Default)]
@@ -35,7 +54,7 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) seed: Option<i64>,
     #[command(flatten)]
-    pub(crate) share: ShareArgs,
+    pub(crate) task: TaskArgs,
 
     /// Files, directories or globs; {lang} stands for the language code [input.files]
     #[arg(value_name = "INPUT", help_heading = "Input")]

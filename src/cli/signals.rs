@@ -1,4 +1,4 @@
-//! INT, TERM and USR1 ask for a stop at the next piece of work; another one later stops at once.
+//! INT, TERM and USR1 ask for a stop at the next item of work; another one later stops at once.
 
 use std::time::{Duration, Instant};
 

@@ -24,7 +24,7 @@ pub(crate) enum SlurmCommand {
     Submit {
         #[command(flatten)]
         args: SlurmArgs,
-        /// Submit only what is left: the shares with unfinished shards, and the stages after them
+        /// Submit only what is left: the tasks with unfinished shards, and the stages after them
         #[arg(long)]
         retry: bool,
         /// Submit also while jobs of this run are queued or running
@@ -44,7 +44,7 @@ pub(crate) struct SlurmArgs {
     /// Tasks of an array, one a node, no more than there are shards [default: that of the last submission, else one
     /// per shard, at most 100]
     #[arg(long, value_name = "N")]
-    num_shards: Option<u32>,
+    num_tasks: Option<u32>,
     /// Most tasks of a stage at once, as in --array=0-399%100
     #[arg(long, value_name = "N")]
     max_running: Option<u32>,
@@ -94,12 +94,12 @@ pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
             }
             let settings = args.settings(&planned, max_array_tasks)?;
             let work = if *retry {
-                planned.left(settings.num_shards)?
+                planned.left(settings.num_tasks)?
             } else {
-                planned.all(settings.num_shards)
+                planned.all(settings.num_tasks)
             };
             let jobs = slurm_jobs(&settings, &work, !args.no_chain)?;
-            let submission = submit(&planned.run, settings.num_shards, &jobs)?;
+            let submission = submit(&planned.run, settings.num_tasks, &jobs)?;
             if *json {
                 summary::print_json(&submission);
             } else if !quiet {
@@ -115,7 +115,7 @@ fn print_script(args: &SlurmArgs) -> Result<()> {
     // A script may be made where there is no Slurm.
     let settings =
         args.settings(&planned, || Ok(max_array_tasks().unwrap_or(DEFAULT_MAX_ARRAY_SIZE)))?;
-    let jobs = slurm_jobs(&settings, &planned.all(settings.num_shards), !args.no_chain)?;
+    let jobs = slurm_jobs(&settings, &planned.all(settings.num_tasks), !args.no_chain)?;
     let script = driver_script(&jobs);
     // Slurm fails a job whose log has no folder.
     let logs = planned.run.path("logs");
@@ -142,12 +142,12 @@ impl SlurmArgs {
         planned: &Planned,
         max_array_tasks: impl FnOnce() -> Result<u32>,
     ) -> Result<SlurmSettings> {
-        let last = Submissions::read(&planned.run)?.last().map(|submission| submission.num_shards);
-        let num_shards = planned.shares(self.num_shards.or(last));
+        let last = Submissions::read(&planned.run)?.last().map(|submission| submission.num_tasks);
+        let num_tasks = planned.num_tasks(self.num_tasks.or(last));
         Ok(SlurmSettings {
             program: program()?,
             run: planned.root.clone(),
-            num_shards,
+            num_tasks,
             max_running: self.max_running,
             max_array_tasks: self.max_array_size.map_or_else(max_array_tasks, Ok)?,
             signal_secs: self.signal_secs,

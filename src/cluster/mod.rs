@@ -7,13 +7,13 @@ pub mod kubernetes;
 mod per_stage;
 mod quote;
 mod requeue;
-mod share;
 pub mod slurm;
+mod task;
 mod work;
 
 pub use array::{array_expression, array_ids};
 pub use per_stage::PerStage;
 pub use quote::shell_quoted;
 pub use requeue::{REQUEUE_VARIABLE, Requeue};
-pub use share::Share;
-pub use work::{Needs, StageWork};
+pub use task::Task;
+pub use work::{Needs, StageTasks};

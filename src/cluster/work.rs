@@ -5,25 +5,25 @@ use crate::run::Stage;
 
 /// What is to be done of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StageWork {
+pub struct StageTasks {
     /// The stage.
     pub stage: Stage,
-    /// The shares that have something to do; `None` for a stage that is one job.
-    pub shares: Option<Vec<u32>>,
+    /// The tasks that have something to do; `None` for a stage that is one job.
+    pub tasks: Option<Vec<u32>>,
     /// What a task of it can use.
     pub needs: Needs,
 }
 
-impl StageWork {
-    /// All of `stage` of a run of `config`, in `num_shards` shares.
-    pub fn whole(config: &RunConfig, stage: Stage, num_shards: u32) -> Self {
-        Self::of_shares(config, stage, (0..num_shards).collect())
+impl StageTasks {
+    /// All of `stage` of a run of `config`, in `num_tasks` tasks.
+    pub fn whole(config: &RunConfig, stage: Stage, num_tasks: u32) -> Self {
+        Self::of_tasks(config, stage, (0..num_tasks).collect())
     }
 
-    /// What `shares` do of `stage` of a run of `config`; a stage that is not shared out is done whole.
-    pub fn of_shares(config: &RunConfig, stage: Stage, shares: Vec<u32>) -> Self {
-        let is_shared_out = matches!(stage, Stage::Embed | Stage::Score | Stage::Export);
-        Self { stage, shares: is_shared_out.then_some(shares), needs: Needs::of(config, stage) }
+    /// What `tasks` do of `stage` of a run of `config`; a stage that is one job is done whole.
+    pub fn of_tasks(config: &RunConfig, stage: Stage, tasks: Vec<u32>) -> Self {
+        let is_split = matches!(stage, Stage::Embed | Stage::Score | Stage::Export);
+        Self { stage, tasks: is_split.then_some(tasks), needs: Needs::of(config, stage) }
     }
 }
 

@@ -121,8 +121,8 @@ fn load_model(setup: &Setup<'_>, heads: &Heads) -> Result<Option<Model>> {
     let model = match setup.run {
         None => encoder::load(&config.encoder, hub)?,
         Some(run) => {
-            let worker = Worker::onlooker(run);
-            let context = Context::looking_on(&config, run, hub, stop, progress, &worker);
+            let worker = Worker::observer(run);
+            let context = Context::observing(&config, run, hub, stop, progress, &worker);
             stage::load_model(context, Stage::Score)?
         }
     };

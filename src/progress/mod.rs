@@ -38,7 +38,7 @@ impl Progress for Silent {
     fn end(&self) {}
 }
 
-/// A request to stop; stages look at it between pieces of work.
+/// A request to stop; stages look at it between items of work.
 #[derive(Debug, Default, Clone)]
 pub struct Stop {
     /// Number of the signal that asked; 0 while none did.

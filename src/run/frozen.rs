@@ -26,7 +26,7 @@ impl RunDir {
     /// Freezes `settings` for `stage`, or checks that they equal what was frozen before.
     ///
     /// # Errors
-    /// [`Error::Mismatch`], listing each differing key, once a piece of the stage's work is begun;
+    /// [`Error::Mismatch`], listing each differing key, once an item of the stage's work is begun;
     /// before that, [`Error::Busy`] if other processes are at work, else the new settings replace the
     /// old.
     pub fn freeze(
@@ -56,12 +56,9 @@ impl RunDir {
                 return Err(self.mismatch(stage, &before, settings));
             }
             // A stage that did nothing yet binds nobody.
-            worker.alone(
-                stop,
-                || {
-                    if self.is_begun(stage) { Ok(()) } else { self.discard(stage) }
-                },
-            )?;
+            worker.exclusive(stop, || {
+                if self.is_begun(stage) { Ok(()) } else { self.discard(stage) }
+            })?;
         }
     }
 
@@ -73,7 +70,7 @@ impl RunDir {
         }
     }
 
-    /// Whether a piece of `stage` was begun by any process.
+    /// Whether an item of `stage` was begun by any process.
     pub(crate) fn is_begun(&self, stage: Stage) -> bool {
         let state = self.path("state").join(stage.name());
         ["done", "parts", "saved", "leases"].iter().any(|kind| state.join(kind).exists())
@@ -97,7 +94,7 @@ impl RunDir {
     }
 
     /// Discards the markers, outputs and frozen settings of `first` and of every later stage; with those
-    /// of the first of all the plan too. Only for one that is alone in the directory ([`Worker::alone`]).
+    /// of the first of all the plan too. Only for one that is alone in the directory ([`Worker::exclusive`]).
     pub fn discard_from(&self, first: Stage) -> Result<()> {
         Stage::ALL.into_iter().filter(|s| *s >= first).try_for_each(|stage| self.discard(stage))?;
         if first == Stage::Embed { self.remove_tree(super::plan::FILE) } else { Ok(()) }

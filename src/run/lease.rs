@@ -1,4 +1,4 @@
-//! Leases: which process has a piece of work in its hands.
+//! Leases: which process has an item of work in its hands.
 //!
 //! A lease is a symbolic link `state/<stage>/leases/<key>.<n>` to the id of its holder: made in one
 //! step that fails where there is one, on every file system, and read in one. A lease whose holder is
@@ -6,7 +6,7 @@
 //! it dead, one takes it over.
 //!
 //! Leases keep two processes from doing the same work; what they write would be right without them,
-//! since a piece of work has one result, and appears whole.
+//! since an item of work has one result, and appears whole.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 /// Holder of a lease that was let go; no process has this id.
 const NOBODY: &str = "nobody";
 
-/// A piece of work that this process holds.
+/// An item of work that this process holds.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// Without the number.
@@ -40,7 +40,7 @@ pub(crate) enum Asked {
     Held(Holder),
 }
 
-/// The process that has a piece of work.
+/// The process that has an item of work.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) id: String,
@@ -50,7 +50,7 @@ pub(crate) struct Holder {
 }
 
 impl Lease {
-    /// Asks for the piece of work `key` of `stage`.
+    /// Asks for the item of work `key` of `stage`.
     pub(crate) fn ask(worker: &Worker, stage: Stage, key: &str) -> Result<Asked> {
         let base = worker.run().lease_base(stage, key);
         let directory = base.parent().unwrap_or(&base);
@@ -132,7 +132,7 @@ impl RunDir {
         Ok(keys)
     }
 
-    /// Pieces of `stage` that processes hold which are not dead, as far as `worker` knows.
+    /// Items of `stage` that processes hold which are not dead, as far as `worker` knows.
     pub(crate) fn num_held(&self, stage: Stage, worker: &Worker) -> Result<usize> {
         let mut are_dead: HashMap<PathBuf, bool> = HashMap::new();
         let mut is_held = |(key, number): &(String, u32)| {

@@ -1,4 +1,4 @@
-//! Markers: small JSON files that say a piece of work is done and what it left behind.
+//! Markers: small JSON files that say an item of work is done and what it left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ pub struct ShardMarker {
     pub encoded: Option<Encoded>,
 }
 
-/// A piece of work that cannot be done.
+/// An item of work that cannot be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// What is wrong, with its causes.
@@ -170,7 +170,7 @@ impl RunDir {
         self.keys(stage, DONE)
     }
 
-    /// Pieces of `stage` that could not be done when they were tried last.
+    /// Items of `stage` that could not be done when they were tried last.
     pub fn failures(&self, stage: Stage) -> Result<BTreeMap<String, Failure>> {
         let failed = self.keys(stage, FAILED)?.into_iter().filter_map(|key| {
             let read = self.read_marker(&self.marker(stage, FAILED, &key));

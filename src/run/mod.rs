@@ -16,8 +16,8 @@
 //!      state/<stage>/done/<key>.json  markers, written after the rename of what they stand for
 //!      state/embed/parts/<shard>/00000.json               the same for parts of a shard
 //!      state/embed/saved/<shard>/00000.json               what a stop left of a part
-//!      state/<stage>/failed/<key>.json                    why a piece of work could not be done
-//!      state/<stage>/sealed.jsonl.zst                     all markers of a finished stage
+//!      state/<stage>/failed/<key>.json                    why an item of work could not be done
+//!      state/<stage>/finished.jsonl.zst                     all markers of a finished stage
 //!      state/<stage>/leases/<key>.0                       who is at work on it
 //!      state/workers/<process>                            who is alive
 //! ```
@@ -28,6 +28,7 @@
 //! one. Any number of processes on any number of machines may work in it at once.
 
 mod claims;
+mod finished;
 mod frozen;
 mod heart;
 mod identity;
@@ -35,7 +36,6 @@ mod lease;
 mod marker;
 mod plan;
 mod plan_file;
-mod seal;
 mod worker;
 
 use std::collections::BTreeSet;
@@ -45,12 +45,11 @@ use std::sync::{Mutex, PoisonError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use claims::Claims;
-pub use claims::Work;
+pub(crate) use claims::{Claims, StageWork};
+pub use finished::Summary;
 pub use identity::{Identity, Liveness};
 pub use marker::{Encoded, Failure, PartFile, PartMarker, ShardMarker};
 pub use plan::{Plan, Shard};
-pub use seal::Summary;
 pub use worker::Worker;
 
 use crate::error::{Error, Result};

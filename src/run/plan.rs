@@ -114,19 +114,19 @@ impl Plan {
         places
     }
 
-    /// Which of `count` shares each shard belongs to: largest first, to the share that has least so
-    /// far (Graham's rule; the largest share is at most 4/3 of the smallest that is possible).
-    pub fn shares(&self, count: u32) -> Vec<u32> {
-        let mut loads: BTreeSet<(u64, u32)> = (0..count).map(|share| (0, share)).collect();
-        let mut shares = vec![0; self.shards.len()];
+    /// By shard, which of `count` tasks it belongs to: largest first, to the task that has least so
+    /// far (Graham's rule; the largest task is at most 4/3 of the smallest that is possible).
+    pub fn task_of_shards(&self, count: u32) -> Vec<u32> {
+        let mut loads: BTreeSet<(u64, u32)> = (0..count).map(|task| (0, task)).collect();
+        let mut tasks = vec![0; self.shards.len()];
         for place in self.by_size() {
-            if let Some((load, share)) = loads.pop_first() {
-                shares[place] = share;
+            if let Some((load, task)) = loads.pop_first() {
+                tasks[place] = task;
                 // Also an empty file takes its time.
-                loads.insert((load + self.shards[place].bytes.max(1), share));
+                loads.insert((load + self.shards[place].bytes.max(1), task));
             }
         }
-        shares
+        tasks
     }
 
     /// Paths of those of `files` of which it has no shard.
@@ -321,20 +321,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_are_balanced_and_cover_the_plan(
+        fn tasks_are_balanced_and_cover_the_plan(
             sizes in proptest::collection::vec(0u64..1000, 0..200), count in 1u32..40
         ) {
             let shards = sizes.iter().enumerate();
             let shards = shards.map(|(i, &s)| shard(&i.to_string(), s)).collect();
             let plan = Plan { shards, ..Plan::default() };
-            let shares = plan.shares(count);
+            let tasks = plan.task_of_shards(count);
             let mut loads = vec![0; count as usize];
-            for (share, &size) in shares.iter().zip(&sizes) {
-                loads[*share as usize] += size.max(1);
+            for (task, &size) in tasks.iter().zip(&sizes) {
+                loads[*task as usize] += size.max(1);
             }
             let total: u64 = loads.iter().sum();
             let largest = sizes.iter().copied().max().unwrap_or_default();
-            // What list scheduling promises: no share exceeds the mean by more than one shard.
+            // What list scheduling promises: no task exceeds the mean by more than one shard.
             let limit = total / u64::from(count) + largest + 1;
             prop_assert!(loads.iter().all(|&load| load <= limit), "{:?}", loads);
         }

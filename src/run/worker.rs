@@ -69,7 +69,7 @@ impl Worker {
     }
 
     /// One that only looks: others do not see it, and it can hold nothing.
-    pub fn onlooker(run: &RunDir) -> Self {
+    pub fn observer(run: &RunDir) -> Self {
         let identity = Identity::of_this_process(DEFAULT_LEASE_SECS);
         Self { run: run.clone(), id: String::new(), identity, seen: Mutex::default(), heart: None }
     }
@@ -88,7 +88,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Busy`] while another one is alive; those of `work`.
-    pub fn alone<T>(&self, stop: &Stop, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn exclusive<T>(&self, stop: &Stop, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let path = self.exclusive_file();
         let busy = || Error::Busy { path: self.run.root().to_owned() };
         self.run.create_directory("state")?;
@@ -126,17 +126,17 @@ impl Worker {
     }
 
     /// Removes what killed processes left, unless others are at work.
-    pub fn tidy(&self, stop: &Stop) -> Result<()> {
+    pub fn clean_up(&self, stop: &Stop) -> Result<()> {
         if !self.others()?.iter().all(|id| self.liveness(id) == Liveness::Dead) {
             return Ok(());
         }
-        let tidied = self.alone(stop, || {
+        let outcome = self.exclusive(stop, || {
             for stage in Stage::ALL {
                 self.run.remove_tree(&format!("state/{}/leases", stage.name()))?;
             }
             remove_temporaries(self.run.root()).map(drop)
         });
-        match tidied {
+        match outcome {
             Err(Error::Busy { .. }) => Ok(()), // one that came meanwhile
             other => other,
         }
@@ -295,7 +295,7 @@ mod tests {
         let id = second.id().to_owned();
         drop(second);
         assert_eq!(first.liveness(&id), Liveness::Dead);
-        first.tidy(&Stop::default())?;
+        first.clean_up(&Stop::default())?;
         assert!(!run.path("state/workers").join(id).exists());
         Ok(())
     }
@@ -388,10 +388,10 @@ mod tests {
         let stop = Stop::default();
         let first = Worker::join(&run, &stop)?;
         let second = Worker::join(&run, &stop)?;
-        let refused = first.alone(&stop, || Ok(()));
+        let refused = first.exclusive(&stop, || Ok(()));
         assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
         drop(second);
-        first.alone(&stop, || {
+        first.exclusive(&stop, || {
             let late = std::thread::spawn({
                 let run = run.clone();
                 move || Worker::join(&run, &Stop::default()).map(drop)

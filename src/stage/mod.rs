@@ -1,7 +1,7 @@
 //! The stages of the job, each a function over a [`Context`] that may be killed and called again.
 //!
-//! A stage freezes what it depends on and does the pieces that have no marker yet and that no other
-//! process holds. A piece whose data is bad is reported and skipped; the others are done.
+//! A stage freezes what it depends on and does the items that have no marker yet and that no other
+//! process holds. An item whose data is bad is reported and skipped; the others are done.
 
 pub(crate) mod corpus;
 mod discover;
@@ -10,7 +10,6 @@ pub mod estimate;
 pub mod export;
 pub mod inputs;
 pub mod inspect;
-mod pieces;
 pub mod plan;
 pub mod refine;
 pub mod score;
@@ -19,10 +18,11 @@ mod texts;
 pub mod threshold;
 pub mod train;
 pub mod verify;
+mod work;
 
 use serde_json::Value;
 
-use crate::cluster::Share;
+use crate::cluster::Task;
 use crate::config::RunConfig;
 use crate::encoder::{self, HubSettings, Model};
 use crate::error::{Error, Result};
@@ -31,9 +31,10 @@ use crate::io::write_atomic;
 use crate::progress::{Progress, Stop};
 use crate::run::{RunDir, Stage, Worker};
 
+pub(crate) use crate::run::StageWork;
 pub(crate) use discover::{Embedded, planned_languages};
 pub use discover::{head_sources, input_files, languages_of};
-pub(crate) use pieces::{Failures, Pieces, score_keys};
+pub(crate) use work::{Failures, score_keys};
 
 /// Name of a head that serves every language, in place of a language code.
 pub const ALL_LANGUAGES: &str = "_all";
@@ -56,14 +57,14 @@ pub struct Context<'a> {
     /// This process among those that work in the run directory.
     pub worker: &'a Worker,
     /// What this process does of every stage; `None`: everything that nobody else does.
-    pub share: Option<Share>,
-    /// Whether a stage ends only when the pieces that other processes hold are done too.
+    pub task: Option<Task>,
+    /// Whether a stage ends only when the items that other processes hold are done too.
     pub waits: bool,
 }
 
 impl<'a> Context<'a> {
-    /// For commands that write nothing into the run directory; see [`Worker::onlooker`].
-    pub fn looking_on(
+    /// For commands that write nothing into the run directory; see [`Worker::observer`].
+    pub fn observing(
         config: &'a RunConfig,
         run: &'a RunDir,
         hub: &'a HubSettings,
@@ -71,7 +72,7 @@ impl<'a> Context<'a> {
         progress: &'a dyn Progress,
         worker: &'a Worker,
     ) -> Self {
-        Self { config, run, hub, stop, progress, redo: None, worker, share: None, waits: false }
+        Self { config, run, hub, stop, progress, redo: None, worker, task: None, waits: false }
     }
 
     /// Freezes what `stage` depends on (see [`RunDir::freeze`]) and keeps the accepted settings in
@@ -79,7 +80,7 @@ impl<'a> Context<'a> {
     /// needs was found.
     pub(crate) fn freeze(&self, stage: Stage, settings: &Value) -> Result<()> {
         if self.redo == Some(stage) {
-            self.worker.alone(self.stop, || self.run.discard_from(stage))?;
+            self.worker.exclusive(self.stop, || self.run.discard_from(stage))?;
         }
         self.run.freeze(stage, settings, self.worker, self.stop)?;
         self.keep_settings()

@@ -74,15 +74,15 @@ fn tell_new_files(config: &RunConfig, plan: &Plan) {
 /// [`Error::Mismatch`] with what differs where another plan is frozen, unless all is to be made again.
 pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
     if context.redo == Some(Stage::Embed) {
-        context.worker.alone(context.stop, || context.run.discard_from(Stage::Embed))?;
+        context.worker.exclusive(context.stop, || context.run.discard_from(Stage::Embed))?;
     }
     context.run.freeze_plan(plan)?;
     context.keep_settings()
 }
 
 /// Whether heads are trained before the corpus is embedded, so that what is wrong with them shows at
-/// once: where the plan tells its languages and nothing is embedded yet. A share keeps the order of the
-/// stages, since it would wait for other shares first. Freezes the plan, of whose languages the heads
+/// once: where the plan tells its languages and nothing is embedded yet. One of many tasks keeps the order of the
+/// stages, since it would wait for other tasks first. Freezes the plan, of whose languages the heads
 /// are.
 ///
 /// # Errors
@@ -93,7 +93,7 @@ pub fn trains_first(context: Context<'_>, plan: &Plan) -> Result<bool> {
     // be told first.
     let is_begun =
         context.redo == Some(Stage::Embed) || run.frozen_settings(Stage::Embed)?.is_some();
-    if context.share.is_some() || is_begun || planned_languages(context.config, plan).is_none() {
+    if context.task.is_some() || is_begun || planned_languages(context.config, plan).is_none() {
         return Ok(false);
     }
     run.freeze_plan(plan)?;

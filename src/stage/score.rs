@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::embed::FOREIGN_ENCODER;
 use super::refine;
 use super::texts::Texts;
-use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
+use super::{ALL_LANGUAGES, Context, Embedded, StageWork};
 use crate::config::{HeadConfig, HeadKind, RunConfig};
 use crate::encoder::scoring_cards;
 use crate::error::{Error, Result};
@@ -269,9 +269,9 @@ pub fn score(context: Context<'_>) -> Result<()> {
     context.freeze(Stage::Score, &heads.settings(!cards.is_empty()))?;
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let shards = &embedded.plan.shards;
-    let pieces = Pieces::of_scores(context, Stage::Score, &embedded.plan, &names)?;
-    if pieces.is_over() {
-        return pieces.seal(run);
+    let work = StageWork::of_scores(context, Stage::Score, &embedded.plan, &names)?;
+    if work.is_over() {
+        return work.finish(run);
     }
     for name in heads.by_name.keys() {
         for language in heads.languages.iter().filter(|l| heads.get(name, l).is_none()) {
@@ -279,16 +279,16 @@ pub fn score(context: Context<'_>) -> Result<()> {
         }
     }
     heads.score_on(&cards)?;
-    let rows = embedded.rows(pieces.work.own.iter().map(|piece| piece % shards.len()));
+    let rows = embedded.rows(work.own.iter().map(|item| item % shards.len()));
     context.progress.begin("score", Some(rows), "documents");
-    let outcome = pieces.for_all(context, |piece| {
-        let (head, place) = (piece / shards.len(), piece % shards.len());
-        pieces.extend(context, piece, embedded.rows([place]));
+    let outcome = work.for_all(context, |item| {
+        let (head, place) = (item / shards.len(), item % shards.len());
+        work.extend(context, item, embedded.rows([place]));
         score_shard(context, &heads, names[head], &shards[place])
     });
     context.progress.end();
     outcome?;
-    pieces.seal(run)
+    work.finish(run)
 }
 
 /// Refuses heads that were trained on the embeddings of another encoder than the corpus's.

@@ -17,13 +17,13 @@ use crate::run::{Encoded, Failure, Liveness, Plan, RunDir, Stage, Summary, Worke
 pub struct StageStatus {
     /// The stage.
     pub stage: Stage,
-    /// Pieces of work that are done (shards; heads; shards times heads; languages).
+    /// Items of work that are done (shards; heads; shards times heads; languages).
     pub done: usize,
-    /// Pieces of work in all, where that is known.
+    /// Items of work in all, where that is known.
     pub total: Option<usize>,
-    /// Pieces that processes have in their hands, as far as it is known that they live.
+    /// Items that processes have in their hands, as far as it is known that they live.
     pub leased: usize,
-    /// Pieces that could not be done when they were tried last.
+    /// Items that could not be done when they were tried last.
     pub failed: BTreeMap<String, Failure>,
     /// Rows accounted for by what is done.
     pub rows: u64,
@@ -142,7 +142,7 @@ fn train_status(run: &RunDir, worker: &Worker) -> Result<StageStatus> {
     Ok(StageStatus { total: heads.and(status.total), ..status })
 }
 
-/// Of the pieces `keys` of `stage`, with what is known of those that are done.
+/// Of the items `keys` of `stage`, with what is known of those that are done.
 fn stage_status(
     run: &RunDir,
     worker: &Worker,
@@ -171,46 +171,46 @@ fn stage_status(
     Ok(status)
 }
 
-/// What is left of a stage for those that would do it in `num_shares` shares.
+/// What is left of a stage for those that would do it in `num_tasks` tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unfinished {
     /// The stage.
     pub stage: Stage,
-    /// Pieces that are not done.
-    pub pieces: usize,
-    /// Number of shares.
-    pub num_shares: u32,
-    /// Those that have such pieces.
-    pub shares: Vec<u32>,
+    /// Items that are not done.
+    pub items: usize,
+    /// Number of tasks.
+    pub num_tasks: u32,
+    /// Those that have such items.
+    pub tasks: Vec<u32>,
 }
 
-/// What is left of `stage`, or of the first stage that is not done; `None`: nothing. Without `num_shares`
-/// every shard is a share of its own.
+/// What is left of `stage`, or of the first stage that is not done; `None`: nothing. Without `num_tasks`
+/// every shard is a task of its own.
 ///
 /// # Errors
 /// [`Error::Missing`](crate::Error::Missing) where there is no plan; those of reading markers.
 pub fn unfinished(
     context: Context<'_>,
     stage: Option<Stage>,
-    num_shares: Option<u32>,
+    num_tasks: Option<u32>,
 ) -> Result<Option<Unfinished>> {
     let Context { run, config, .. } = context;
     let plan = run.plan()?;
-    let num_shares = num_shares.unwrap_or(plan.shards.len().max(1) as u32);
+    let num_tasks = num_tasks.unwrap_or(plan.shards.len().max(1) as u32);
     let stages = match stage {
         Some(stage) => vec![stage],
         None => stages_of(config),
     };
     for stage in stages {
-        let (keys, share_of) = shares(context, &plan, stage, num_shares)?;
+        let (keys, task_of) = task_of_items(context, &plan, stage, num_tasks)?;
         let is_left: Vec<bool> =
             keys.par_iter().map(|key| Ok(!run.is_done(stage, key)?)).collect::<Result<_>>()?;
-        let left = is_left.iter().zip(share_of).filter(|(is_left, _)| **is_left);
-        let left: Vec<u32> = left.map(|(_, share)| share).collect();
+        let left = is_left.iter().zip(task_of).filter(|(is_left, _)| **is_left);
+        let left: Vec<u32> = left.map(|(_, task)| task).collect();
         if !left.is_empty() {
-            let pieces = left.len();
-            let shares = left.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
-            return Ok(Some(Unfinished { stage, pieces, num_shares, shares }));
+            let items = left.len();
+            let tasks = left.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+            return Ok(Some(Unfinished { stage, items, num_tasks, tasks }));
         }
     }
     Ok(None)
@@ -227,17 +227,17 @@ pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
     Stage::ALL.into_iter().filter(is_wanted).collect()
 }
 
-/// The pieces of `stage`, and which of `num_shares` shares each belongs to.
-fn shares(
+/// The items of `stage`, and which of `num_tasks` tasks each belongs to.
+fn task_of_items(
     context: Context<'_>,
     plan: &Plan,
     stage: Stage,
-    num_shares: u32,
+    num_tasks: u32,
 ) -> Result<(Vec<String>, Vec<u32>)> {
-    let of_shards = plan.shares(num_shares);
+    let of_shards = plan.task_of_shards(num_tasks);
     let dealt = |keys: Vec<String>| {
-        let shares = (0..keys.len()).map(|piece| piece as u32 % num_shares).collect();
-        (keys, shares)
+        let tasks = (0..keys.len()).map(|item| item as u32 % num_tasks).collect();
+        (keys, tasks)
     };
     Ok(match stage {
         Stage::Embed | Stage::Export => (plan.names(), of_shards),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::corpus::{ScoreFiles, ScoredCorpus};
 use super::score::Heads;
-use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
+use super::{ALL_LANGUAGES, Context, Embedded, StageWork};
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::head::AnyHead;
@@ -61,12 +61,12 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     }
     context.freeze(Stage::Threshold, &settings(config, languages))?;
     let languages: Vec<String> = languages.iter().cloned().collect();
-    let pieces = Pieces::dealt(context, Stage::Threshold, languages.clone())?;
-    context.progress.begin("threshold", Some(pieces.work.own.len() as u64), "languages");
-    let outcome = pieces.for_all(context, |piece| {
+    let work = StageWork::dealt(context, Stage::Threshold, languages.clone())?;
+    context.progress.begin("threshold", Some(work.own.len() as u64), "languages");
+    let outcome = work.for_all(context, |item| {
         context.stop.check()?;
-        pieces.extend(context, piece, 1);
-        let language = &languages[piece];
+        work.extend(context, item, 1);
+        let language = &languages[item];
         let selection = select_language(context, &embedded, &heads, language, scores)?;
         let path = run.selection_file(language);
         let file = part_file(run, &path, run.write_json(&path, &selection)?);
@@ -75,7 +75,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     });
     context.progress.end();
     outcome?;
-    if pieces.are_done(run)? {
+    if work.are_done(run)? {
         report(context, &heads, &languages)?;
     }
     Ok(())
@@ -84,8 +84,8 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
 /// Writes `thresholds/<head>.json` from the cuts of all `languages`, and marks the stage done.
 fn report(context: Context<'_>, heads: &Heads, languages: &[String]) -> Result<()> {
     let run = context.run;
-    let pieces = Pieces::new(context, Stage::Threshold, vec![ALL_LANGUAGES.to_owned()], &[0])?;
-    pieces.for_all(context, |_| {
+    let work = StageWork::new(context, Stage::Threshold, vec![ALL_LANGUAGES.to_owned()], &[0])?;
+    work.for_all(context, |_| {
         let mut files = Vec::new();
         let mut reports: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
         for language in languages {

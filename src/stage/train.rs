@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::score::in_words;
-use super::{ALL_LANGUAGES, Context, Pieces};
+use super::{ALL_LANGUAGES, Context, StageWork};
 use crate::config::{Chunks, HeadConfig, HeadKind, RunConfig};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
@@ -82,17 +82,17 @@ pub fn train(context: Context<'_>) -> Result<()> {
     let settings = settings(context, &jobs, model.as_ref());
     super::embed::freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
     let keys = jobs.iter().map(Job::key).collect();
-    let pieces = Pieces::dealt(context, Stage::Train, keys)?;
-    if pieces.is_over() {
+    let work = StageWork::dealt(context, Stage::Train, keys)?;
+    if work.is_over() {
         return Ok(());
     }
-    context.progress.begin("train", Some(pieces.work.own.len() as u64), "heads");
+    context.progress.begin("train", Some(work.own.len() as u64), "heads");
     // One after another: each uses all threads.
-    let outcome = pieces.for_all_in_turn(context, |piece| {
-        pieces.extend(context, piece, 1);
+    let outcome = work.for_all_in_turn(context, |item| {
+        work.extend(context, item, 1);
         let marker = match &model {
-            Some(model) if !jobs[piece].is_text() => train_one(context, model, &jobs[piece]),
-            _ => train_text(context, &jobs[piece]),
+            Some(model) if !jobs[item].is_text() => train_one(context, model, &jobs[item]),
+            _ => train_text(context, &jobs[item]),
         };
         marker.inspect(|_| context.progress.advance(1, 0))
     });

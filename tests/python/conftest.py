@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SAMPLE = Path(__file__).parents[1] / "sample"
-# Where rows come out the same on every machine, in whatever order shares are done.
+# Where rows come out the same on every machine, in whatever order tasks are done.
 SETTINGS = ["--dtype", "f32", "--device", "cpu", "--chunks", "first", "--max-tokens", "128"]
 DOCUMENTS = 2218  # of the sample corpus, as its README says
 
@@ -48,7 +48,7 @@ def planned(tmp_path: Path) -> Path:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return digests of the embeddings that one process makes of the sample corpus."""
     run = plan(tmp_path_factory.mktemp("undisturbed") / "run")
-    polysift.run_shard(run, "embed", log_file=run.parent / "log")
+    polysift.run_task(run, "embed", log_file=run.parent / "log")
     return digests(run)
 
 

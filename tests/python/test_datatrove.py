@@ -98,7 +98,7 @@ def test_a_failed_rank_is_not_completed_and_tells_why(
     assert "error: row 3" in (tmp_path / "logs/logs/task_00000.log").read_text()
 
 
-def test_documents_pass_on_untouched_and_before_the_share(
+def test_documents_pass_on_untouched_and_before_the_task(
     stand_in: Callable[[str], Path], tmp_path: Path
 ) -> None:
     documents = [Document(text=str(i), id=str(i)) for i in range(3)]
@@ -110,14 +110,14 @@ def test_documents_pass_on_untouched_and_before_the_share(
     assert (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(("tasks", "share"), [(1, ""), (4, "--shard 2 --num-shards 4")])
+@pytest.mark.parametrize(("tasks", "task"), [(1, ""), (4, "--task 2 --num-tasks 4")])
 def test_a_single_task_takes_everything(
-    stand_in: Callable[[str], Path], tmp_path: Path, tasks: int, share: str
+    stand_in: Callable[[str], Path], tmp_path: Path, tasks: int, task: str
 ) -> None:
     program = stand_in(f'echo "$@" > {tmp_path}/arguments')
     list(PolysiftStage(run=tmp_path, stage="score", binary=program)(None, tasks // 2, tasks))
     words = (tmp_path / "arguments").read_text().split(" --log-format")[0]
-    assert words == f"score --run {tmp_path} {share}".rstrip()
+    assert words == f"score --run {tmp_path} {task}".rstrip()
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("code", [69, 71, 74, 75, 130, 143])
 def test_codes_that_may_pass_are_transient(stand_in: StandIn, code: int) -> None:
     with pytest.raises(polysift.TransientError) as raised:
-        polysift.run_shard("run", "embed", 0, 2, binary=stand_in(f"exit {code}"))
+        polysift.run_task("run", "embed", 0, 2, binary=stand_in(f"exit {code}"))
     assert raised.value.code == code
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 65, 66, 70, 78, 101, 127])
 def test_all_other_codes_are_permanent(stand_in: StandIn, code: int) -> None:
     with pytest.raises(polysift.PermanentError) as raised:
-        polysift.run_shard("run", "embed", 0, 2, binary=stand_in(f"exit {code}"))
+        polysift.run_task("run", "embed", 0, 2, binary=stand_in(f"exit {code}"))
     assert raised.value.code == code
 
 
@@ -39,19 +39,19 @@ def test_a_death_by_signal_is_transient(stand_in: StandIn, name: str) -> None:
     # TERM is blocked in the program while it is passed on, so the script takes KILL for it.
     script = f"kill -{name} $$; kill -KILL $$"
     with pytest.raises(polysift.TransientError) as raised:
-        polysift.run_shard("run", "embed", binary=stand_in(script))
+        polysift.run_task("run", "embed", binary=stand_in(script))
     assert raised.value.code < 0
 
 
 def test_the_error_tells_command_meaning_and_last_lines(stand_in: StandIn) -> None:
     program = stand_in("for i in $(seq 100); do echo line $i >&2; done; echo error: no card >&2; exit 69")
     with pytest.raises(polysift.TransientError) as raised:
-        polysift.run_shard("a run", "embed", 3, 4, binary=program)
+        polysift.run_task("a run", "embed", 3, 4, binary=program)
     lines = raised.value.stderr.splitlines()
     assert lines[-2:] == ["line 100", "error: no card"]
     assert len(lines) == 20
     assert raised.value.command[:4] == (str(program), "embed", "--run", "a run")
-    assert "'a run' --shard 3 --num-shards 4" in str(raised.value)
+    assert "'a run' --task 3 --num-tasks 4" in str(raised.value)
     assert "card is not available" in str(raised.value)
 
 
@@ -68,7 +68,7 @@ def test_errors_survive_pickling() -> None:
 
 def test_a_program_that_cannot_be_started_is_a_permanent_error(tmp_path: Path) -> None:
     with pytest.raises(polysift.PermanentError, match="No such file") as raised:
-        polysift.run_shard("run", "embed", binary=tmp_path / "nowhere")
+        polysift.run_task("run", "embed", binary=tmp_path / "nowhere")
     assert raised.value.code == 127
 
 
@@ -78,14 +78,14 @@ def test_the_report_holds_the_counts_of_the_stage(stand_in: StandIn) -> None:
         return f"echo '{{{told},\"ended\":{ended}}}' >&2"
 
     program = stand_in("\n".join([line("embed", 5, ended="false"), line("embed", 7, ended="true")]))
-    report = polysift.run_shard("run", "embed", 0, 1, binary=program, log_file=io.StringIO())
-    assert report == polysift.ShardReport("embed", "documents", 7, 63, 1.5)
+    report = polysift.run_task("run", "embed", 0, 1, binary=program, log_file=io.StringIO())
+    assert report == polysift.TaskReport("embed", "documents", 7, 63, 1.5)
 
 
 def test_a_line_of_progress_cut_short_does_no_harm(stand_in: StandIn) -> None:
     program = stand_in("""printf '{"progress":"emb' >&2; exit 75""")
     with pytest.raises(polysift.TransientError) as raised:
-        polysift.run_shard("run", "embed", binary=program)
+        polysift.run_task("run", "embed", binary=program)
     assert raised.value.stderr == '{"progress":"emb'
 
 
@@ -93,7 +93,7 @@ def test_lines_are_appended_to_the_log_file(stand_in: StandIn, tmp_path: Path) -
     log = tmp_path / "logs" / "a.log"
     for number in (1, 2):
         program = stand_in(f"echo out {number}; echo err {number} >&2")
-        polysift.run_shard("run", "embed", binary=program, log_file=log)
+        polysift.run_task("run", "embed", binary=program, log_file=log)
     assert log.read_text().splitlines() == ["out 1", "err 1", "out 2", "err 2"]
 
 
@@ -103,7 +103,7 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_work(stand_in: StandIn) 
             raise OSError(28, "No space left on device", text)
 
     program = stand_in("for i in $(seq 20000); do echo a line that fills a pipe in time; done")
-    polysift.run_shard("run", "embed", binary=program, log_file=Full())
+    polysift.run_task("run", "embed", binary=program, log_file=Full())
 
 
 def test_settings_become_toml(stand_in: StandIn) -> None:
@@ -115,7 +115,7 @@ def test_settings_become_toml(stand_in: StandIn) -> None:
         "parts": {"cdc": True},
     }
     program = stand_in('for a in "$@"; do echo "$a"; done')
-    polysift.run_shard("run", "embed", settings=settings, args=["--quiet"], binary=program, log_file=log)
+    polysift.run_task("run", "embed", settings=settings, args=["--quiet"], binary=program, log_file=log)
     assert log.getvalue().splitlines()[3:] == [
         "--set=seed=7",
         '--set=encoder.model="a/b"',
@@ -131,12 +131,12 @@ def test_settings_become_toml(stand_in: StandIn) -> None:
 def test_the_share_comes_from_the_call_and_not_from_the_scheduler(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = ("SLURM_ARRAY_TASK_ID", "POLYSIFT_SHARD", "JOB_COMPLETION_INDEX", "POLYSIFT_REQUEUE")
+    scheduler = ("SLURM_ARRAY_TASK_ID", "POLYSIFT_TASK", "JOB_COMPLETION_INDEX", "POLYSIFT_REQUEUE")
     for name in scheduler:
         monkeypatch.setenv(name, "5")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     log = io.StringIO()
-    polysift.run_shard("run", "embed", env={"MORE": "1"}, binary=stand_in("env"), log_file=log)
+    polysift.run_task("run", "embed", env={"MORE": "1"}, binary=stand_in("env"), log_file=log)
     seen = dict(line.split("=", 1) for line in log.getvalue().splitlines() if "=" in line)
     assert seen["CUDA_VISIBLE_DEVICES"] == "2"
     assert seen["MORE"] == "1"
@@ -145,12 +145,12 @@ def test_the_share_comes_from_the_call_and_not_from_the_scheduler(
 
 def test_a_share_needs_both_numbers(stand_in: StandIn) -> None:
     with pytest.raises(ValueError, match="together"):
-        polysift.run_shard("run", "embed", 1, binary=stand_in("exit 0"))
+        polysift.run_task("run", "embed", 1, binary=stand_in("exit 0"))
 
 
-def test_unfinished_shares_are_read_from_the_array_expression(stand_in: StandIn) -> None:
+def test_unfinished_tasks_are_read_from_the_array_expression(stand_in: StandIn) -> None:
     def unfinished(script: str) -> list[int]:
-        return polysift.unfinished_shares("run", "embed", 20, binary=stand_in(script))
+        return polysift.unfinished_tasks("run", "embed", 20, binary=stand_in(script))
 
     assert unfinished("echo 3,7-9,12") == [3, 7, 8, 9, 12]
     assert unfinished("exit 0") == []

@@ -71,24 +71,24 @@ def test_what_is_done_is_not_done_again(planned: Path) -> None:
     assert driver.run(planned, "embed", 5, options()) == driver.Outcome((), ())
 
 
-def retry_tells(tmp_path: Path, shares: str) -> str:
-    """Script of a program that tells shares whose file is not there, and knows stage and share."""
+def retry_tells(tmp_path: Path, tasks: str) -> str:
+    """Script of a program that tells tasks whose file is not there, and knows stage and task."""
     return f"""
 if [ "$1" = retry ]; then
-    for i in {shares}; do [ -e {tmp_path}/$4-$i ] || left="$left,$i"; done
+    for i in {tasks}; do [ -e {tmp_path}/$4-$i ] || left="$left,$i"; done
     echo "${{left#,}}"; exit 0
 fi
-stage=$1; [ "$4" = --shard ] && share=$5
+stage=$1; [ "$4" = --task ] && task=$5
 """
 
 
 def test_failures_for_good_do_not_stop_the_others_but_later_stages(stand_in: StandIn, tmp_path: Path) -> None:
-    do = f'echo "$stage $share" >> {tmp_path}/ran; [ "$share" != 1 ] || {{ echo error: bad >&2; exit 65; }}'
-    program = stand_in(retry_tells(tmp_path, "0 1 2") + do + f"; touch {tmp_path}/$stage-$share")
+    do = f'echo "$stage $task" >> {tmp_path}/ran; [ "$task" != 1 ] || {{ echo error: bad >&2; exit 65; }}'
+    program = stand_in(retry_tells(tmp_path, "0 1 2") + do + f"; touch {tmp_path}/$stage-$task")
     outcome = driver.run(tmp_path, ["embed", "score"], 3, options(binary=program))
     assert sorted((tmp_path / "ran").read_text().split("\n")) == ["", "embed 0", "embed 1", "embed 2"]
     (failure,) = outcome.failures
-    assert (failure.stage, failure.shard) == ("embed", 1)
+    assert (failure.stage, failure.task) == ("embed", 1)
     assert isinstance(failure.error, polysift.PermanentError)
     assert (failure.error.code, failure.error.stderr) == (65, "error: bad")
     assert len(outcome.reports) == 2
@@ -99,21 +99,21 @@ def test_transient_failures_are_tried_again_and_permanent_ones_are_not(
     stand_in: StandIn, tmp_path: Path
 ) -> None:
     do = f"""
-echo x >> {tmp_path}/tries-$share; tries=$(wc -l < {tmp_path}/tries-$share)
-case $share in 0) [ $tries -ge 3 ] || exit 75;; 1) exit 66;; 2) exit 69;; esac
-touch {tmp_path}/$stage-$share
+echo x >> {tmp_path}/tries-$task; tries=$(wc -l < {tmp_path}/tries-$task)
+case $task in 0) [ $tries -ge 3 ] || exit 75;; 1) exit 66;; 2) exit 69;; esac
+touch {tmp_path}/$stage-$task
 """
     program = stand_in(retry_tells(tmp_path, "0 1 2") + do)
     outcome = driver.run(tmp_path, "embed", 3, options(binary=program, max_retries=2))
     tries = {i: len((tmp_path / f"tries-{i}").read_text().split()) for i in range(3)}
     assert tries == {0: 3, 1: 1, 2: 3}
-    codes = {f.shard: (type(f.error), f.error.code) for f in outcome.failures}  # type: ignore[attr-defined]
+    codes = {f.task: (type(f.error), f.error.code) for f in outcome.failures}  # type: ignore[attr-defined]
     assert codes == {1: (polysift.PermanentError, 66), 2: (polysift.TransientError, 69)}
     assert outcome.exit_code == 3
 
 
 def test_stages_follow_each_other_and_global_ones_are_one_task(stand_in: StandIn, tmp_path: Path) -> None:
-    do = f'echo "$stage $share" >> {tmp_path}/ran; touch {tmp_path}/$stage-$share'
+    do = f'echo "$stage $task" >> {tmp_path}/ran; touch {tmp_path}/$stage-$task'
     program = stand_in(retry_tells(tmp_path, "0 1") + do)
     outcome = driver.run(tmp_path, ["score", "threshold", "export"], 2, options(binary=program))
     assert outcome.exit_code == 0
@@ -126,11 +126,11 @@ def test_stages_follow_each_other_and_global_ones_are_one_task(stand_in: StandIn
 
 
 def test_shards_that_a_lost_machine_held_are_swept_up(stand_in: StandIn, tmp_path: Path) -> None:
-    # Share 1 ends well, but its shard was in other hands, of which nobody knew that they were dead.
+    # Task 1 ends well, but its shard was in other hands, of which nobody knew that they were dead.
     do = f"""
-echo "$stage $share" >> {tmp_path}/ran
-case "$share" in 1) exit 0;; "") touch {tmp_path}/embed-1; exit 0;; esac
-touch {tmp_path}/$stage-$share
+echo "$stage $task" >> {tmp_path}/ran
+case "$task" in 1) exit 0;; "") touch {tmp_path}/embed-1; exit 0;; esac
+touch {tmp_path}/$stage-$task
 """
     program = stand_in(retry_tells(tmp_path, "0 1") + do)
     assert driver.run(tmp_path, "embed", 2, options(binary=program)).exit_code == 0
@@ -143,7 +143,7 @@ def test_all_stages_on_a_cluster_make_what_one_process_makes(planned: Path, tmp_
     outcome = driver.run(planned, ["embed", "train", "score", "threshold", "export"], 3, options())
     assert outcome.exit_code == 0
     alone = plan(tmp_path / "alone")
-    polysift.run_shard(alone, "run", log_file=tmp_path / "log")
+    polysift.run_task(alone, "run", log_file=tmp_path / "log")
     assert digests(planned) == digests(alone)
     assert list(planned.glob("export/*/*.parquet"))
 
@@ -157,7 +157,7 @@ def test_the_exit_code_tells_what_to_do(codes: list[int], succeeded: int, expect
         return polysift.TransientError(code) if code == 75 else polysift.PermanentError(code)
 
     failures = tuple(driver.Failure("embed", i, error(code)) for i, code in enumerate(codes))
-    report = polysift.ShardReport("embed", "documents", 1, 1, 1.0)
+    report = polysift.TaskReport("embed", "documents", 1, 1, 1.0)
     assert driver.Outcome((report,) * succeeded, failures).exit_code == expected
 
 
@@ -169,7 +169,7 @@ def test_unknown_stages_are_refused(tmp_path: Path) -> None:
 def test_the_command_runs_and_tells_what_it_did(planned: Path, tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, "-m", "polysift.ray", "--run", planned, "--stage", "embed"]
-    command += ["--num-shards", "2", "--address", address, "--log-dir", tmp_path / "logs"]
+    command += ["--num-tasks", "2", "--address", address, "--log-dir", tmp_path / "logs"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f"embed: 2 task(s) succeeded, {DOCUMENTS} documents" in done.stdout
@@ -196,10 +196,10 @@ while :; do sleep 0.05; done
         tmp_path,
         "--stage",
         "embed",
-        "--num-shards",
+        "--num-tasks",
         "2",
     ]
-    command += ["--num-shards", "2", "--address", address, "--binary", program]
+    command += ["--num-tasks", "2", "--address", address, "--binary", program]
     caller = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     works = tmp_path / "works"
     wait_for(lambda: works.exists() and works.read_text().count("works") == 2, "both programs")
@@ -213,7 +213,7 @@ def test_a_directory_that_is_no_run_ends_the_command_with_its_code(tmp_path: Pat
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, "-m", "polysift.ray", "--run", tmp_path / "none", "--stage", "embed"]
     done = subprocess.run(
-        [*command, "--num-shards", "2", "--address", address], capture_output=True, text=True, check=False
+        [*command, "--num-tasks", "2", "--address", address], capture_output=True, text=True, check=False
     )
     assert done.returncode == 66
     assert str(tmp_path / "none") in done.stderr

@@ -47,7 +47,7 @@ CALLER = """
 import signal, sys, polysift
 {prepare}
 try:
-    polysift.run_shard("run", "embed", 0, 2, binary=sys.argv[1])
+    polysift.run_task("run", "embed", 0, 2, binary=sys.argv[1])
 except polysift.TransientError as error:
     print("transient", error.code)
 """

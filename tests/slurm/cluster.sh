@@ -5,7 +5,7 @@
 NODES=3
 CPUS_PER_NODE=4
 FAKE_GPUS_PER_NODE=2
-# Tasks of an array, small so that 32 shares become several arrays.
+# Tasks of an array, small so that 32 tasks become several arrays.
 MAX_ARRAY_SIZE=${MAX_ARRAY_SIZE:-1001}
 # Seconds without a sign of life after which a node is down.
 NODE_TIMEOUT_SECS=5

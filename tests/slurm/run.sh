@@ -14,7 +14,7 @@ root=$(cd "$here/../.." && pwd)
 . "$here/cluster.sh"
 polysift=${POLYSIFT:-${CARGO_TARGET_DIR:-$root/target}/debug/polysift}
 export POLYSIFT_THREADS=1 # the nodes share this machine
-unset POLYSIFT_SHARD POLYSIFT_NUM_SHARDS POLYSIFT_RUN RUST_LOG
+unset POLYSIFT_TASK POLYSIFT_NUM_TASKS POLYSIFT_RUN RUST_LOG
 
 say() { printf '%3d s  %s\n' "$SECONDS" "$*"; }
 
@@ -111,7 +111,7 @@ smoke() {
   check "planned" plan "$run"
   reference run &
   local reference_pid=$!
-  job=$(submit "$run" --stage embed --num-shards 3 -- --gpus-per-node=2) || fail "embed was not submitted"
+  job=$(submit "$run" --stage embed --num-tasks 3 -- --gpus-per-node=2) || fail "embed was not submitted"
   wait_until 30 "the tasks have begun" has_parts "$run" 1 || fail "the tasks did nothing"
   pid_0=$(task_pid "$job" 0) && pid_1=$(task_pid "$job" 1) || fail "two tasks were to be at work"
   kill -STOP "$pid_0" "$pid_1" # so that a fast machine does not finish them before they are disturbed
@@ -125,7 +125,7 @@ smoke() {
   check "the killed task came back" was_restarted "${job}_0"
   check "the pre-empted task came back" was_restarted "${job}_1"
   check "it had saved its work" grep -q "stopped by a signal" "$run/logs/polysift-embed_${job}_1.log"
-  later=$(submit "$run" --stage train,score,threshold,export --num-shards 3) || fail "no later stages"
+  later=$(submit "$run" --stage train,score,threshold,export --num-tasks 3) || fail "no later stages"
   wait_until 60 "the later stages are over" jobs_are_over || fail "the chain hangs"
   # shellcheck disable=SC2086
   check "all later stages ended well" all_complete $later
@@ -137,8 +137,8 @@ smoke() {
 test_chain() {
   local run="$FOLDER/chain" jobs refused
   check "planned" plan "$run"
-  jobs=$(submit "$run" --num-shards 32 --max-running 3 --time 60) || fail "the chain was not submitted"
-  check "32 shares are four arrays in each of three stages, beside two jobs" [ "$(wc -l <<< "$jobs")" = 14 ]
+  jobs=$(submit "$run" --num-tasks 32 --max-running 3 --time 60) || fail "the chain was not submitted"
+  check "32 tasks are four arrays in each of three stages, beside two jobs" [ "$(wc -l <<< "$jobs")" = 14 ]
   refused=$("$polysift" slurm submit --run "$run" 2>&1)
   check "a second submit is refused" [ $? = 2 ]
   check "and says why" grep -q "queued or running" <<< "$refused"
@@ -154,7 +154,7 @@ test_chain() {
 test_script() {
   local run="$FOLDER/it's a script"
   check "planned" plan "$run"
-  "$polysift" slurm script --run "$run" --num-shards 3 > "$FOLDER/submit.sh" || fail "no script"
+  "$polysift" slurm script --run "$run" --num-tasks 3 > "$FOLDER/submit.sh" || fail "no script"
   check "the script submits five jobs" [ "$(bash "$FOLDER/submit.sh" | wc -l)" = 5 ]
   wait_until 120 "the chain is over" jobs_are_over || fail "the chain hangs"
   check "the bytes are those of one process" same_as_reference "$run"
@@ -166,14 +166,14 @@ test_resize() {
   check "planned" plan "$run"
   for tasks in 8 3; do
     before=$(parts "$run")
-    job=$(submit "$run" --stage embed --num-shards "$tasks") || fail "embed was not submitted"
+    job=$(submit "$run" --stage embed --num-tasks "$tasks") || fail "embed was not submitted"
     wait_until 30 "$tasks tasks have begun" has_parts "$run" $((before + 4)) || fail "the tasks did nothing"
     scancel "$job"
     wait_until 30 "the tasks are gone" no_jobs || fail "cancelled tasks come back"
     check "$tasks tasks were cancelled" job_is "${job}_0" "CANCELLED|COMPLETED"
   done
-  submit "$run" --stage embed --num-shards 16 --max-array-size 1001 >/dev/null 2>&1 && fail "Slurm takes ids of 9 and more"
-  job=$(submit "$run" --stage embed --num-shards 16 --force) || fail "embed was not submitted"
+  submit "$run" --stage embed --num-tasks 16 --max-array-size 1001 >/dev/null 2>&1 && fail "Slurm takes ids of 9 and more"
+  job=$(submit "$run" --stage embed --num-tasks 16 --force) || fail "embed was not submitted"
   wait_until 120 "16 tasks are over" jobs_are_over || fail "embed hangs"
   # shellcheck disable=SC2086
   check "16 tasks did the rest" all_complete $job
@@ -187,15 +187,15 @@ test_bad_shard() {
   file=$(find "$FOLDER/data/corpus/deu_Latn" -type f | head -1)
   cp "$file" "$FOLDER/whole"
   truncate -s -100 "$file"
-  jobs=$(submit "$run" --num-shards 4) || fail "the chain was not submitted"
+  jobs=$(submit "$run" --num-tasks 4) || fail "the chain was not submitted"
   embed=$(head -1 <<< "$jobs")
   wait_until 120 "the chain is over" jobs_are_over || fail "the chain hangs"
   check "one task failed with 3" [ "$(scontrol -o show job "$embed" | grep -c 'JobState=FAILED .*ExitCode=3:0')" = 1 ]
   check "the others ended well" [ "$(scontrol -o show job "$embed" | grep -c 'JobState=COMPLETED ')" = 3 ]
   for later in $(tail -n +2 <<< "$jobs"); do job_is "$later" CANCELLED || fail "job $later is $(job_field "$later" JobState)"; done
   say "all later jobs were cancelled"
-  left=$("$polysift" retry "$run" --num-shards 4)
-  check "one share is left: $left" grep -qx '[0-3]' <<< "$left"
+  left=$("$polysift" retry "$run" --num-tasks 4)
+  check "one task is left: $left" grep -qx '[0-3]' <<< "$left"
   cp "$FOLDER/whole" "$file"
   jobs=$(submit "$run" --retry) || fail "the retry was not submitted"
   check "the retry has one task of embed" grep -q "^#SBATCH --array=$left\$" "$run/slurm/001-embed.sh"
@@ -209,7 +209,7 @@ test_bad_shard() {
 test_node_death() {
   local run="$FOLDER/node" job pid node
   check "planned" plan "$run"
-  job=$(submit "$run" --stage embed --num-shards 3) || fail "embed was not submitted"
+  job=$(submit "$run" --stage embed --num-tasks 3) || fail "embed was not submitted"
   wait_until 30 "the tasks have begun" has_parts "$run" 1 || fail "the tasks did nothing"
   pid=$(task_pid "$job" 1) || fail "task 1 was to be at work"
   node=$(job_field "${job}_1" NodeList)
@@ -235,7 +235,7 @@ test_time_limit() {
   local run="$FOLDER/time limit" job pid
   check "planned" plan "$run"
   # No limit under three minutes is let through by --time.
-  job=$(submit "$run" --stage embed --num-shards 1 --signal-secs 70 -- --time=2) || fail "embed was not submitted"
+  job=$(submit "$run" --stage embed --num-tasks 1 --signal-secs 70 -- --time=2) || fail "embed was not submitted"
   wait_until 30 "the task has begun" has_parts "$run" 1 || fail "the task did nothing"
   pid=$(task_pid "$job" 0) || fail "the task was to be at work"
   kill -STOP "$pid" # Slurm takes up to two minutes, the corpus does not

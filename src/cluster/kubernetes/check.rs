@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use super::pod::SCRATCH;
 use super::{KubernetesSettings, Quantity};
 
-/// Longest prefix of a name: what Kubernetes leaves of 63 after stage, share and the pod's own suffix.
+/// Longest prefix of a name: what Kubernetes leaves of 63 after stage, task and the pod's own suffix.
 const MAX_NAME: usize = 40;
 /// Longest DNS label.
 const MAX_LABEL: usize = 63;
@@ -27,10 +27,9 @@ pub(super) fn check(settings: &KubernetesSettings) -> Result<()> {
     if settings.user.0 == 0 {
         return Err(Error::config("--user", "is root, which pods do not run as"));
     }
-    for (flag, count) in [
-        ("--num-shards", settings.num_shards),
-        ("--max-running", settings.max_running.unwrap_or(1)),
-    ] {
+    for (flag, count) in
+        [("--num-tasks", settings.num_tasks), ("--max-running", settings.max_running.unwrap_or(1))]
+    {
         if count == 0 {
             return Err(Error::config(flag, "is 0; no pod could ever run"));
         }

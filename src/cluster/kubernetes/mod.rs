@@ -1,4 +1,4 @@
-//! Kubernetes: an Indexed Job per stage, whose pods take a share each.
+//! Kubernetes: an Indexed Job per stage, with a pod for each task.
 //!
 //! Jobs do not wait for each other there. All but the first are suspended; who runs them resumes one
 //! when the one before is complete.
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{PerStage, StageWork};
+use super::{PerStage, StageTasks};
 use crate::error::{Error, Result};
 
 pub use quantity::Quantity;
@@ -40,8 +40,8 @@ pub struct KubernetesSettings {
     pub mount: PathBuf,
     /// The run directory, below `mount`.
     pub run: PathBuf,
-    /// Shares of a stage, and so pods.
-    pub num_shards: u32,
+    /// Tasks of a stage, and so pods.
+    pub num_tasks: u32,
     /// Most pods of a stage at once.
     pub max_running: Option<u32>,
     /// GPUs of a pod in the stages that compute on them.
@@ -54,7 +54,7 @@ pub struct KubernetesSettings {
     pub secrets: Vec<String>,
     /// User and group that pods run as; never root.
     pub user: (u32, u32),
-    /// How often a share is tried again.
+    /// How often a task is tried again.
     pub retries: u32,
     /// Seconds between TERM and KILL.
     pub grace_secs: u32,
@@ -63,7 +63,7 @@ pub struct KubernetesSettings {
 /// The jobs for `work` as a Kubernetes `List`; all but the first are suspended.
 ///
 /// A name that Kubernetes does not take, and a run directory that is not below the mount, are [`Error::Config`].
-pub fn manifest(settings: &KubernetesSettings, work: &[StageWork]) -> Result<Value> {
+pub fn manifest(settings: &KubernetesSettings, work: &[StageTasks]) -> Result<Value> {
     check::check(settings)?;
     let jobs = work.iter().enumerate().map(|(i, work)| job(settings, work, i > 0));
     let items: Vec<Value> = jobs.collect::<Result<_>>()?;
@@ -75,10 +75,10 @@ pub fn to_yaml(manifest: &Value) -> Result<String> {
     serde_saphyr::to_string(manifest).map_err(|e| Error::config("kubernetes", e.to_string()))
 }
 
-fn job(settings: &KubernetesSettings, work: &StageWork, is_suspended: bool) -> Result<Value> {
+fn job(settings: &KubernetesSettings, work: &StageTasks, is_suspended: bool) -> Result<Value> {
     let stage = work.stage;
-    // What is one piece of work needs one pod.
-    let pods = if work.shares.is_some() { settings.num_shards } else { 1 };
+    // What is one item of work needs one pod.
+    let pods = if work.tasks.is_some() { settings.num_tasks } else { 1 };
     let mut metadata = json!({
         "name": format!("{}-{}", settings.name, stage.name()),
         "labels": {"app.kubernetes.io/name": "polysift", "app.kubernetes.io/instance": settings.name,

@@ -1,18 +1,18 @@
-//! The pod of a share.
+//! The pod of a task.
 
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::run::Stage;
 
-use super::super::{Needs, StageWork};
+use super::super::{Needs, StageTasks};
 use super::{DEFAULT_CPU, DEFAULT_MEMORY, KubernetesSettings};
 
 /// Where a pod may write besides the claim: its root file system is read-only.
 pub(super) const SCRATCH: &str = "/tmp";
 
-/// The pod of one of `pods` shares.
-pub(super) fn pod(settings: &KubernetesSettings, work: &StageWork, pods: u32) -> Result<Value> {
+/// The pod of one of `pods` tasks.
+pub(super) fn pod(settings: &KubernetesSettings, work: &StageTasks, pods: u32) -> Result<Value> {
     let run = settings.run.to_str().ok_or_else(|| not_text("--run"))?;
     let mount = settings.mount.to_str().ok_or_else(|| not_text("--mount"))?;
     let mut container = json!({
@@ -21,7 +21,7 @@ pub(super) fn pod(settings: &KubernetesSettings, work: &StageWork, pods: u32) ->
         "command": ["polysift", work.stage.name(), "--run", run],
         // Kubernetes gives the index, JOB_COMPLETION_INDEX, and not how many there are.
         "env": [
-            {"name": "POLYSIFT_NUM_SHARDS", "value": pods.to_string()},
+            {"name": "POLYSIFT_NUM_TASKS", "value": pods.to_string()},
             {"name": "HF_HOME", "value": format!("{SCRATCH}/huggingface")},
             {"name": "XDG_CACHE_HOME", "value": format!("{SCRATCH}/cache")},
         ],

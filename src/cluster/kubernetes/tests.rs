@@ -12,7 +12,7 @@ fn settings() -> KubernetesSettings {
         claim: "corpus".into(),
         mount: "/data".into(),
         run: "/data/runs/a b".into(),
-        num_shards: 400,
+        num_tasks: 400,
         max_running: Some(100),
         gpus: 8,
         cpu: PerStage::default(),
@@ -26,12 +26,12 @@ fn settings() -> KubernetesSettings {
 
 fn jobs(settings: &KubernetesSettings, stages: &[Stage]) -> Result<Value> {
     let config = RunConfig::default();
-    let whole = |stage: &Stage| StageWork::whole(&config, *stage, settings.num_shards);
+    let whole = |stage: &Stage| StageTasks::whole(&config, *stage, settings.num_tasks);
     manifest(settings, &stages.iter().map(whole).collect::<Vec<_>>())
 }
 
 #[test]
-fn a_stage_that_shards_is_an_indexed_job_with_a_pod_a_share() -> Result<()> {
+fn a_stage_that_shards_is_an_indexed_job_with_a_pod_a_task() -> Result<()> {
     let jobs = jobs(&settings(), &[Stage::Embed])?;
     let spec = &jobs["items"][0]["spec"];
     assert_eq!(jobs["items"][0]["metadata"]["name"], "fineweb2-embed");
@@ -41,7 +41,7 @@ fn a_stage_that_shards_is_an_indexed_job_with_a_pod_a_share() -> Result<()> {
     assert_eq!(pod["restartPolicy"], "Never");
     let container = &pod["containers"][0];
     assert_eq!(container["command"], json!(["polysift", "embed", "--run", "/data/runs/a b"]));
-    assert_eq!(container["env"][0], json!({"name": "POLYSIFT_NUM_SHARDS", "value": "400"}));
+    assert_eq!(container["env"][0], json!({"name": "POLYSIFT_NUM_TASKS", "value": "400"}));
     assert_eq!(container["resources"]["limits"]["nvidia.com/gpu"], "8");
     Ok(())
 }

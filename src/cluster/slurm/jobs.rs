@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::run::Stage;
 
-use super::super::{StageWork, array_expression};
+use super::super::{StageTasks, array_expression};
 use super::SlurmSettings;
 use super::script::batch_script;
 use super::time::limit_secs;
@@ -42,23 +42,23 @@ impl SlurmJob {
     }
 }
 
-/// A part of an array that Slurm takes: shares from `offset` on, as task ids counted from there.
+/// An array that Slurm takes: tasks from `offset` on, as ids counted from there.
 struct Chunk {
     offset: u32,
     tasks: Vec<u32>,
 }
 
-/// Shares in blocks of at most `max_tasks` neighbours, so that every task id is below it.
-fn chunks(shares: &[u32], max_tasks: u32) -> Vec<Chunk> {
-    let mut sorted = shares.to_vec();
+/// Tasks in chunks of at most `max_tasks` neighbours: every id in an array is below it.
+fn chunks(tasks: &[u32], max_tasks: u32) -> Vec<Chunk> {
+    let mut sorted = tasks.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
-    let blocks = sorted.chunk_by(|a, b| a / max_tasks == b / max_tasks);
-    let chunk = |block: &[u32]| {
-        let offset = block.first().map_or(0, |first| first / max_tasks * max_tasks);
-        Chunk { offset, tasks: block.iter().map(|share| share - offset).collect() }
+    let groups = sorted.chunk_by(|a, b| a / max_tasks == b / max_tasks);
+    let chunk = |group: &[u32]| {
+        let offset = group.first().map_or(0, |first| first / max_tasks * max_tasks);
+        Chunk { offset, tasks: group.iter().map(|task| task - offset).collect() }
     };
-    blocks.map(chunk).collect()
+    groups.map(chunk).collect()
 }
 
 /// The jobs for `work`, in the order in which they are submitted. With `chain`, a stage waits for the
@@ -68,13 +68,13 @@ fn chunks(shares: &[u32], max_tasks: u32) -> Vec<Chunk> {
 /// [`Error::Config`].
 pub fn slurm_jobs(
     settings: &SlurmSettings,
-    work: &[StageWork],
+    work: &[StageTasks],
     chain: bool,
 ) -> Result<Vec<SlurmJob>> {
     check(settings)?;
     let mut jobs: Vec<SlurmJob> = Vec::new();
     let mut before: Vec<usize> = Vec::new();
-    for of_stage @ StageWork { stage, shares, .. } in work {
+    for of_stage @ StageTasks { stage, tasks, .. } in work {
         let first = jobs.len();
         let after_success_of = if chain { before.clone() } else { Vec::new() };
         let mut push = |name: String, chunk: Option<&Chunk>, after_end_of| -> Result<()> {
@@ -93,10 +93,10 @@ pub fn slurm_jobs(
             });
             Ok(())
         };
-        match shares {
+        match tasks {
             None => push(stage.name().to_owned(), None, None)?,
-            Some(shares) => {
-                let chunks = chunks(shares, settings.max_array_tasks.max(1));
+            Some(tasks) => {
+                let chunks = chunks(tasks, settings.max_array_tasks.max(1));
                 for (i, chunk) in chunks.iter().enumerate() {
                     let several = chunks.len() > 1;
                     let name = if several {
@@ -118,8 +118,8 @@ pub fn slurm_jobs(
 }
 
 fn check(settings: &SlurmSettings) -> Result<()> {
-    if settings.num_shards == 0 {
-        return Err(Error::config("--num-shards", "is 0; there has to be at least one share"));
+    if settings.num_tasks == 0 {
+        return Err(Error::config("--num-tasks", "is 0; there has to be at least one task"));
     }
     if settings.max_running == Some(0) {
         return Err(Error::config("--max-running", "is 0; no task could ever run"));

@@ -40,11 +40,11 @@ pub struct SlurmSettings {
     pub program: PathBuf,
     /// The run directory, by its absolute path.
     pub run: PathBuf,
-    /// Shares of a stage, and so tasks of its array.
-    pub num_shards: u32,
+    /// Tasks of a stage.
+    pub num_tasks: u32,
     /// Most tasks of an array at once.
     pub max_running: Option<u32>,
-    /// Most tasks in one array; task ids stay below it. More shares become several arrays.
+    /// Most tasks in one array; task ids stay below it. More tasks become several arrays.
     pub max_array_tasks: u32,
     /// Seconds before the time limit at which Slurm sends USR1.
     pub signal_secs: u32,

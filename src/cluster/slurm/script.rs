@@ -6,13 +6,13 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-use super::super::{Needs, REQUEUE_VARIABLE, StageWork, array_expression, shell_quoted};
+use super::super::{Needs, REQUEUE_VARIABLE, StageTasks, array_expression, shell_quoted};
 use super::{DEFAULT_CPUS, SlurmJob, SlurmSettings};
 
-/// The script of one job: `chunk` is the first share and the task ids of an array.
+/// The script of one job: `chunk` is the first task and the task ids of an array.
 pub(super) fn batch_script(
     settings: &SlurmSettings,
-    work: &StageWork,
+    work: &StageTasks,
     chunk: Option<(u32, &[u32])>,
 ) -> Result<String> {
     let mut script = String::from("#!/bin/bash\n");
@@ -23,12 +23,12 @@ pub(super) fn batch_script(
     let _ = writeln!(script, "export {REQUEUE_VARIABLE}=1");
     match chunk {
         Some((offset, _)) => {
-            let _ = writeln!(script, "export POLYSIFT_NUM_SHARDS={}", settings.num_shards);
-            let _ = writeln!(script, "export POLYSIFT_SHARD=$(({offset} + SLURM_ARRAY_TASK_ID))");
+            let _ = writeln!(script, "export POLYSIFT_NUM_TASKS={}", settings.num_tasks);
+            let _ = writeln!(script, "export POLYSIFT_TASK=$(({offset} + SLURM_ARRAY_TASK_ID))");
         }
         // What the shell that submits has set would come along.
         None => script.push_str(
-            "unset POLYSIFT_SHARD POLYSIFT_NUM_SHARDS SLURM_ARRAY_TASK_ID SLURM_ARRAY_JOB_ID\n",
+            "unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID SLURM_ARRAY_JOB_ID\n",
         ),
     }
     if let Some(cpus) = cpus(settings, work) {
@@ -44,7 +44,7 @@ pub(super) fn batch_script(
 }
 
 /// CPUs of a task, where it does not get all of a node.
-fn cpus(settings: &SlurmSettings, work: &StageWork) -> Option<NonZeroU32> {
+fn cpus(settings: &SlurmSettings, work: &StageTasks) -> Option<NonZeroU32> {
     let given = settings.cpus_per_task.get(work.stage).copied();
     given.or_else(|| (work.needs == Needs::Cores).then_some(DEFAULT_CPUS))
 }
@@ -52,7 +52,7 @@ fn cpus(settings: &SlurmSettings, work: &StageWork) -> Option<NonZeroU32> {
 /// The `#SBATCH` options, each with its value; later ones win.
 fn options(
     settings: &SlurmSettings,
-    work: &StageWork,
+    work: &StageTasks,
     tasks: Option<&[u32]>,
 ) -> Result<Vec<String>> {
     let stage = work.stage;

@@ -26,8 +26,8 @@ pub struct Submissions {
 pub struct Submission {
     /// When, in seconds since 1970.
     pub unix_secs: u64,
-    /// Shares of the array stages.
-    pub num_shards: u32,
+    /// Tasks of the array stages.
+    pub num_tasks: u32,
     /// The jobs, in the order of the stages.
     pub jobs: Vec<SubmittedJob>,
 }
@@ -104,13 +104,13 @@ fn max_array_tasks_of(config: &str) -> u32 {
 /// Submits `jobs` of `run` in order and records them; a job that is refused takes back those before it.
 ///
 /// [`Error::Scheduler`] where there is no `sbatch` or it refuses.
-pub fn submit(run: &RunDir, num_shards: u32, jobs: &[SlurmJob]) -> Result<Submission> {
+pub fn submit(run: &RunDir, num_tasks: u32, jobs: &[SlurmJob]) -> Result<Submission> {
     let logs = run.path("logs");
     fs_err::create_dir_all(&logs).map_err(Error::io(&logs, "create directory"))?;
     let mut record = Submissions::read(run)?;
     let number = record.submissions.len();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut submission = Submission { unix_secs: now, num_shards, jobs: Vec::new() };
+    let mut submission = Submission { unix_secs: now, num_tasks, jobs: Vec::new() };
     for job in jobs {
         let outcome = submit_one(run, number, job, &submission.jobs).and_then(|submitted| {
             submission.jobs.push(submitted);

@@ -1,6 +1,6 @@
 //! Scripts and dependencies, without Slurm; with it: `tests/slurm/run.sh`.
 
-use super::super::{Needs, StageWork};
+use super::super::{Needs, StageTasks};
 use super::*;
 use crate::config::RunConfig;
 use crate::run::Stage;
@@ -9,7 +9,7 @@ fn settings() -> SlurmSettings {
     SlurmSettings {
         program: "/opt/polysift".into(),
         run: "/scratch/run".into(),
-        num_shards: 8,
+        num_tasks: 8,
         max_running: None,
         max_array_tasks: 1001,
         signal_secs: 180,
@@ -29,15 +29,15 @@ fn all<T: std::str::FromStr<Err: std::fmt::Display>>(value: &str) -> Result<PerS
     PerStage::parse("--flag", &[value.to_owned()])
 }
 
-fn array(stage: Stage, shares: impl IntoIterator<Item = u32>) -> StageWork {
-    StageWork::of_shares(&RunConfig::default(), stage, shares.into_iter().collect())
+fn array(stage: Stage, tasks: impl IntoIterator<Item = u32>) -> StageTasks {
+    StageTasks::of_tasks(&RunConfig::default(), stage, tasks.into_iter().collect())
 }
 
-fn single(stage: Stage) -> StageWork {
+fn single(stage: Stage) -> StageTasks {
     array(stage, [])
 }
 
-fn script(settings: &SlurmSettings, work: StageWork) -> Result<String> {
+fn script(settings: &SlurmSettings, work: StageTasks) -> Result<String> {
     let jobs = slurm_jobs(settings, &[work], true)?;
     Ok(jobs.into_iter().map(|job| job.script).collect())
 }
@@ -63,8 +63,8 @@ fn the_script_of_an_array_is_what_was_tested_on_a_cluster() -> Result<()> {
 #SBATCH --exclusive
 #SBATCH --mem=0
 export POLYSIFT_REQUEUE=1
-export POLYSIFT_NUM_SHARDS=8
-export POLYSIFT_SHARD=$((0 + SLURM_ARRAY_TASK_ID))
+export POLYSIFT_NUM_TASKS=8
+export POLYSIFT_TASK=$((0 + SLURM_ARRAY_TASK_ID))
 exec /opt/polysift embed --run /scratch/run
 ";
     assert_eq!(text, expected);
@@ -76,7 +76,7 @@ fn a_single_job_takes_no_share_from_the_shell_that_submits_it() -> Result<()> {
     let text = script(&settings(), single(Stage::Train))?;
     assert!(!text.contains("--array"));
     assert!(text.contains("--output=/scratch/run/logs/%x_%j.log\n"));
-    assert!(text.contains("unset POLYSIFT_SHARD POLYSIFT_NUM_SHARDS SLURM_ARRAY_TASK_ID"));
+    assert!(text.contains("unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID"));
     assert!(text.ends_with("exec /opt/polysift train --run /scratch/run\n"));
     Ok(())
 }
@@ -116,7 +116,7 @@ fn what_is_asked_for_reaches_sbatch_and_the_users_own_arguments_come_last() -> R
 
 /// The lines of a script that say what a task of a stage with `needs` gets of a node.
 fn resources(settings: &SlurmSettings, needs: Needs) -> Result<Vec<String>> {
-    let text = script(settings, StageWork { needs, ..single(Stage::Threshold) })?;
+    let text = script(settings, StageTasks { needs, ..single(Stage::Threshold) })?;
     let is_resource = |option: &&str| {
         ["--exclusive", "--gpus", "--cpus", "--mem"].iter().any(|name| option.starts_with(name))
     };
@@ -205,13 +205,13 @@ fn arrays_of_a_limited_stage_run_one_after_the_other() -> Result<()> {
 
 #[test]
 fn every_share_is_one_task_of_one_array_whatever_the_cluster_takes() -> Result<()> {
-    let shares: Vec<u32> = (0..100).filter(|share| share % 7 != 3).collect();
+    let tasks: Vec<u32> = (0..100).filter(|task| task % 7 != 3).collect();
     for max_array_tasks in [1, 3, 10, 99, 100, 1001] {
-        let small = SlurmSettings { max_array_tasks, num_shards: 100, ..settings() };
-        let jobs = slurm_jobs(&small, &[array(Stage::Export, shares.clone())], true)?;
+        let small = SlurmSettings { max_array_tasks, num_tasks: 100, ..settings() };
+        let jobs = slurm_jobs(&small, &[array(Stage::Export, tasks.clone())], true)?;
         let mut seen = Vec::new();
         for job in &jobs {
-            let offset = job.script.split("POLYSIFT_SHARD=$((").nth(1);
+            let offset = job.script.split("POLYSIFT_TASK=$((").nth(1);
             let offset = offset.and_then(|rest| rest.split(' ').next()).unwrap_or("none");
             let offset: u32 = offset.parse().map_err(|_| Error::config("test", offset))?;
             let tasks = crate::cluster::array_ids("test", job.array.as_deref().unwrap_or(""))?;
@@ -219,7 +219,7 @@ fn every_share_is_one_task_of_one_array_whatever_the_cluster_takes() -> Result<(
             assert_eq!(tasks.len(), job.num_tasks);
             seen.extend(tasks.into_iter().map(|task| offset + task));
         }
-        assert_eq!(seen, shares, "{max_array_tasks}");
+        assert_eq!(seen, tasks, "{max_array_tasks}");
     }
     Ok(())
 }
@@ -235,7 +235,7 @@ fn limits_under_which_no_task_could_work_are_refused() -> Result<()> {
     timed("5")?;
     timed("UNLIMITED")?;
     for wrong in [
-        SlurmSettings { num_shards: 0, ..settings() },
+        SlurmSettings { num_tasks: 0, ..settings() },
         SlurmSettings { max_running: Some(0), ..settings() },
     ] {
         assert!(slurm_jobs(&wrong, &[], true).is_err_and(|e| e.exit_code() == 2));

@@ -1,4 +1,4 @@
-"""Runs the program on a share of a stage, and asks it how far a run is."""
+"""Runs the program as one task of a stage, and asks it how far a run is."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _TAIL_LINES = 20
 _STOP_SECS = 60.0
 _WAKE_SECS = 0.5
 _GUARD = Path(__file__).with_name("_guard.py")
-# A command run from here does the share that it is told, whatever scheduler this process is in,
+# A command run from here is the task that it is told, whatever scheduler this process is in,
 # and leaves requeueing to who runs this process.
 _FOREIGN_VARIABLES = frozenset(
     {
-        "POLYSIFT_SHARD",
-        "POLYSIFT_NUM_SHARDS",
+        "POLYSIFT_TASK",
+        "POLYSIFT_NUM_TASKS",
         "POLYSIFT_REQUEUE",
         "JOB_COMPLETION_INDEX",
         "JOB_COMPLETIONS",
@@ -48,7 +48,7 @@ class Writer(Protocol):
         """Take a line with its line end."""
 
 
-class ShardReport(NamedTuple):
+class TaskReport(NamedTuple):
     """What one process did for a stage."""
 
     stage: str
@@ -63,19 +63,19 @@ class ShardReport(NamedTuple):
     """Wall time of the stage in the process."""
 
 
-def run_shard(  # noqa: PLR0913 (every one is a choice of the caller)
+def run_task(  # noqa: PLR0913 (every one is a choice of the caller)
     run: StrPath,
     stage: str,
-    shard: int | None = None,
-    num_shards: int | None = None,
+    task: int | None = None,
+    num_tasks: int | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     log_file: StrPath | Writer | None = None,
     binary: StrPath | None = None,
-) -> ShardReport:
-    """Run ``polysift STAGE --run RUN --shard SHARD --num-shards NUM_SHARDS`` to its end.
+) -> TaskReport:
+    """Run ``polysift STAGE --run RUN --task TASK --num-tasks NUM_TASKS`` to its end.
 
     On Linux the program is killed when this process dies, however it does. While the call is in the
     main thread, INT, TERM and USR1 go to the program, as INT, whatever they were (it hears no other):
@@ -84,9 +84,9 @@ def run_shard(  # noqa: PLR0913 (every one is a choice of the caller)
     Args:
         run: The run directory.
         stage: ``embed``, ``train``, ``score``, ``refine``, ``threshold``, ``export`` or ``run``.
-        shard: Share of this process, from 0; without it the process does everything and waits for
-            other processes, so that the stage is complete when it returns.
-        num_shards: Number of shares.
+        task: Index of this process among the tasks, from 0; without it the process does everything and
+            waits for other processes, so that the stage is complete when it returns.
+        num_tasks: Number of tasks.
         settings: Settings by key, dotted or nested, as in the settings file (``--set``).
         args: More arguments.
         env: Variables on top of this process's environment.
@@ -101,10 +101,10 @@ def run_shard(  # noqa: PLR0913 (every one is a choice of the caller)
 
     """
     command = [os.fspath(binary or find_binary()), stage, "--run", os.fspath(run)]
-    if (shard is None) != (num_shards is None):
-        raise ValueError("shard and num_shards go together")
-    if shard is not None:
-        command += ["--shard", str(shard), "--num-shards", str(num_shards)]
+    if (task is None) != (num_tasks is None):
+        raise ValueError("task and num_tasks go together")
+    if task is not None:
+        command += ["--task", str(task), "--num-tasks", str(num_tasks)]
     command += [f"--set={key}={value}" for key, value in _flat(settings or {})]
     command += ["--log-format", "json", *args]
     with _log(log_file) as log:
@@ -119,28 +119,28 @@ def status(run: StrPath, *, binary: StrPath | None = None) -> dict[str, Any]:
     """Tell how far a run is: what ``polysift status RUN --json`` prints.
 
     Raises:
-        TransientError, PermanentError: as :func:`run_shard`.
+        TransientError, PermanentError: as :func:`run_task`.
 
     """
     answer: dict[str, Any] = json.loads(ask(["status", os.fspath(run), "--json"], binary))
     return answer
 
 
-def unfinished_shares(
-    run: StrPath, stage: str, num_shards: int, *, binary: StrPath | None = None
+def unfinished_tasks(
+    run: StrPath, stage: str, num_tasks: int, *, binary: StrPath | None = None
 ) -> list[int]:
-    """Tell which of ``num_shards`` shares own shards that a stage has not done (``polysift retry``).
+    """Tell which of ``num_tasks`` tasks own shards that a stage has not done (``polysift retry``).
 
     Raises:
-        TransientError, PermanentError: as :func:`run_shard`.
+        TransientError, PermanentError: as :func:`run_task`.
 
     """
-    args = ["retry", os.fspath(run), "--stage", stage, "--num-shards", str(num_shards)]
-    shares: list[int] = []
+    args = ["retry", os.fspath(run), "--stage", stage, "--num-tasks", str(num_tasks)]
+    tasks: list[int] = []
     for part in filter(None, ask(args, binary).strip().split(",")):
         first, _, last = part.partition("-")
-        shares += range(int(first), int(last or first) + 1)
-    return shares
+        tasks += range(int(first), int(last or first) + 1)
+    return tasks
 
 
 def ask(args: Sequence[str], binary: StrPath | None = None) -> str:
@@ -190,7 +190,7 @@ class _Output:
     """Reads the program's lines: passes them on, keeps the last ones and the counts."""
 
     def __init__(self, stage: str, log: Writer) -> None:
-        self.report = ShardReport(stage, "", 0, 0, 0.0)
+        self.report = TaskReport(stage, "", 0, 0, 0.0)
         self._log = log
         self._lines: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
 
@@ -214,7 +214,7 @@ class _Output:
             return False
         if told["progress"] == self.report.stage:
             counts = (told["unit"], told["done"], told["tokens"], told["secs"])
-            self.report = ShardReport(self.report.stage, *counts)
+            self.report = TaskReport(self.report.stage, *counts)
         return True
 
 

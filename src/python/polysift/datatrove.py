@@ -1,4 +1,4 @@
-"""A block for datatrove's pipelines: each rank does its share of a polysift stage.
+"""A block for datatrove's pipelines: each rank is a task of a polysift stage.
 
 ::
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from datatrove.pipeline.base import PipelineStep
 from datatrove.utils.logging import logger
 
-from polysift._run import run_shard
+from polysift._run import run_task
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -27,10 +27,10 @@ _THREADS_VARIABLE = "POLYSIFT_THREADS"
 
 
 class PolysiftStage(PipelineStep):  # type: ignore[misc] # datatrove is not typed
-    """Runs the share ``rank`` of ``world_size`` of a stage of a planned run.
+    """Runs task ``rank`` of ``world_size`` of a stage of a planned run.
 
     No text goes through Python: the program reads the files of the run's plan. Documents that come
-    from a step before pass on untouched, and the share is run after the last of them. With one task
+    from a step before pass on untouched, and the task is run after the last of them. With one task
     the stage is complete when the task ends; with several, when all have ended.
 
     A rank fails with TransientError or PermanentError, and is not marked as completed; launching the
@@ -40,7 +40,7 @@ class PolysiftStage(PipelineStep):  # type: ignore[misc] # datatrove is not type
     Args:
         run: The run directory, on a file system that all machines share.
         stage: ``embed``, ``train``, ``score``, ``refine``, ``threshold`` or ``export``.
-        settings: Settings by key (see :func:`polysift.run_shard`); the run's own need not be repeated.
+        settings: Settings by key (see :func:`polysift.run_task`); the run's own need not be repeated.
         args: More arguments of the program.
         env: More variables for it. ``POLYSIFT_THREADS`` is the executor's CPUs per task where it
             gives a number and neither this nor the environment names another.
@@ -73,15 +73,14 @@ class PolysiftStage(PipelineStep):  # type: ignore[misc] # datatrove is not type
     def run(
         self, data: Iterable[Any] | None = None, rank: int = 0, world_size: int = 1
     ) -> Generator[Any, None, None]:
-        """Pass on what comes, then run the share; datatrove calls this."""
+        """Pass on what comes, then run the task; datatrove calls this."""
         if data:
             yield from data
-        share = (rank, world_size) if world_size > 1 else (None, None)
         with self.track_time("task"):
-            report = run_shard(
+            report = run_task(
                 self.run_dir,
                 self.stage,
-                *share,
+                *((rank, world_size) if world_size > 1 else (None, None)),
                 settings=self.settings,
                 args=self.args,
                 env=_threads() | self.env,

@@ -21,7 +21,7 @@ mod write;
 
 use serde_json::{Value, json};
 
-use super::{Context, Failures, Pieces};
+use super::{Context, Failures, StageWork};
 use crate::config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, Gelu, RunConfig, Weight};
 use crate::encoder::{Model, Placement};
 use crate::error::{Error, Result};
@@ -177,23 +177,23 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     freeze_encoded(context, Stage::Embed, &settings, model.as_ref())?;
     run.freeze_plan(plan)?;
 
-    let pieces = Pieces::of_shards(context, Stage::Embed, plan)?;
-    if pieces.is_over() {
-        return pieces.seal(run);
+    let work = StageWork::of_shards(context, Stage::Embed, plan)?;
+    if work.is_over() {
+        return work.finish(run);
     }
-    let rows = read::expected_rows(context, &plan.shards, &pieces.work.own);
+    let rows = read::expected_rows(context, &plan.shards, &work.own);
     context.progress.begin("embed", rows, "documents");
-    let claims = pieces.claims(context);
+    let claims = work.claims(context);
     let mut failures = Failures::new(run, Stage::Embed);
     let activities = ["reading", "tokenizing", "encoding", "writing"].map(Busy::new);
     let (shards, activities) = (plan.shards.as_slice(), &activities);
-    let bytes = pieces.work.own.iter().map(|&place| shards[place].bytes).sum();
+    let bytes = work.own.iter().map(|&place| shards[place].bytes).sum();
     let input = InputBytes::new(context.progress, bytes);
-    let work =
+    let pipeline =
         Pipeline { context, shards, claims: &claims, input: &input, counts_tokens, activities };
     // What waits for other processes is not in the pipeline: half a batch would wait with it.
     let outcome = loop {
-        let outcome = work.embed(model.as_ref(), &mut failures).and_then(|()| claims.settle());
+        let outcome = pipeline.embed(model.as_ref(), &mut failures).and_then(|()| claims.settle());
         if !matches!(outcome, Ok(true)) {
             break outcome;
         }
@@ -205,7 +205,7 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     outcome?;
     drop(claims);
     failures.finish()?;
-    pieces.seal(run)
+    work.finish(run)
 }
 
 /// The shards that this process gets hold of.

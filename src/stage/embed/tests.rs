@@ -80,8 +80,8 @@ fn encode_until(
     config.encoder.batch_tokens = Some(8);
     let hub =
         HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
-    let worker = Worker::onlooker(&run);
-    let context = Context::looking_on(&config, &run, &hub, stop, &Silent, &worker);
+    let worker = Worker::observer(&run);
+    let context = Context::observing(&config, &run, &hub, stop, &Silent, &worker);
     let busy = Busy::new("encoding");
     let (to_encode, from_tokenize) = queue(usize::MAX);
     let (to_write, from_encode) = queue(usize::MAX);
@@ -218,8 +218,8 @@ fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
     let run = RunDir::create(directory.path())?;
     let hub =
         HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
-    let worker = Worker::onlooker(&run);
-    let context = Context::looking_on(&config, &run, &hub, &stop, &Silent, &worker);
+    let worker = Worker::observer(&run);
+    let context = Context::observing(&config, &run, &hub, &stop, &Silent, &worker);
     let encoder = FakeEncoder::new(2);
     std::thread::scope(|scope| {
         let endless = scope.spawn(move || while to_encode.send(block(0, 0, &[]), 1).is_ok() {});

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::corpus::ScoreFiles;
 use super::threshold::stored_selection;
-use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
+use super::{ALL_LANGUAGES, Context, Embedded, StageWork};
 use crate::config::{DEFAULT_LANGUAGE, RunConfig};
 use crate::error::{Error, Result};
 use crate::export::{ExportSpec, WriterOptions, export_schema};
@@ -129,9 +129,9 @@ pub fn export(context: Context<'_>) -> Result<()> {
     let embedded = Embedded::scored(run, &names)?;
     let selections = selections(run, embedded.languages())?;
     context.freeze(Stage::Export, &settings(config, &selections))?;
-    let pieces = Pieces::of_shards(context, Stage::Export, &embedded.plan)?;
-    if pieces.is_over() {
-        return pieces.seal(run);
+    let work = StageWork::of_shards(context, Stage::Export, &embedded.plan)?;
+    if work.is_over() {
+        return work.finish(run);
     }
     if let Some(to) = &config.export.to {
         place::claim(context, to)?;
@@ -150,13 +150,13 @@ pub fn export(context: Context<'_>) -> Result<()> {
             "cuts": run.frozen_settings(Stage::Threshold)?,
         }),
     };
-    let rows = embedded.rows(pieces.work.own.iter().copied());
+    let rows = embedded.rows(work.own.iter().copied());
     context.progress.begin("export", Some(rows), "documents");
-    let outcome = pieces.for_all(context, |place| {
-        pieces.extend(context, place, embedded.rows([place]));
+    let outcome = work.for_all(context, |place| {
+        work.extend(context, place, embedded.rows([place]));
         ShardExport::new(&job, place as u64, &embedded.plan.shards[place])?.run()
     });
     context.progress.end();
     outcome?;
-    pieces.seal(run)
+    work.finish(run)
 }

@@ -50,7 +50,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::score::Heads;
-use super::{ALL_LANGUAGES, Context, Embedded, Pieces};
+use super::{ALL_LANGUAGES, Context, Embedded, StageWork};
 use crate::config::{DeviceChoice, Dtype, EncoderConfig};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
@@ -149,8 +149,8 @@ pub fn refine(context: Context<'_>) -> Result<Outcome> {
     let model = || super::load_precise(context);
     let job = Job::new(context, &embedded, &heads, &model);
     // The rounds follow from each other, so one process does them all.
-    let pieces = Pieces::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
-    let claims = pieces.claims(context);
+    let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
+    let claims = work.claims(context);
     let mut cost = Cost::default();
     loop {
         if claims.next()?.is_some() {

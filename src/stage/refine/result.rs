@@ -64,11 +64,11 @@ impl Refinement {
 pub(super) fn write_parts(job: &Job<'_>, rounds: usize) -> Result<()> {
     let (run, shards) = (job.context.run, &job.plan.shards);
     let keys = score_keys(job.plan, &job.names);
-    (0..keys.len()).into_par_iter().try_for_each(|piece| {
-        if run.is_done(Stage::Refine, &keys[piece])? {
+    (0..keys.len()).into_par_iter().try_for_each(|item| {
+        if run.is_done(Stage::Refine, &keys[item])? {
             return Ok(());
         }
-        let (name, shard) = (job.names[piece / shards.len()], &shards[piece % shards.len()]);
+        let (name, shard) = (job.names[item / shards.len()], &shards[item % shards.len()]);
         write_shard(job, rounds, name, shard)
     })
 }

@@ -140,7 +140,7 @@ impl Noisy {
 
     fn context(&self) -> Context<'_> {
         let Self { config, run, hub, stop, worker, .. } = self;
-        Context::looking_on(config, run, hub, stop, &Silent, worker)
+        Context::observing(config, run, hub, stop, &Silent, worker)
     }
 
     /// Lets the encoder look as if it had computed in int8, and its logits be what `moved` makes of

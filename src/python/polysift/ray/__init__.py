@@ -1,6 +1,6 @@
-"""Runs stages on a Ray cluster: tasks carry the number of a share, and no data.
+"""Runs stages on a Ray cluster: a Ray task is a task of a stage, and carries no data but its index.
 
-``python -m polysift.ray --run DIR --stage embed --num-shards 64 --num-gpus-per-task 1``
+``python -m polysift.ray --run DIR --stage embed --num-tasks 64 --num-gpus-per-task 1``
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from polysift._errors import PermanentError, PolysiftError, TransientError
-from polysift._run import ShardReport, run_shard, unfinished_shares
+from polysift._run import TaskReport, run_task, unfinished_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 STAGES = ("embed", "train", "score", "refine", "threshold", "export")
 """The stages in their order."""
-SHARDED = ("embed", "train", "score", "export")
-"""Those that are split into shares; the others are one task."""
+SPLIT_STAGES = ("embed", "train", "score", "export")
+"""Those that are split into tasks; the others are one task."""
 
 _SOME_FAILED = 3
 _RUN_AGAIN = 75
@@ -42,8 +42,8 @@ class Failure:
 
     stage: str
     """Stage of the task."""
-    shard: int | None
-    """Its share; none where the task was for all of the stage."""
+    task: int | None
+    """Its index; none where the task was for all of the stage."""
     error: Exception
     """PermanentError, TransientError, or Ray's own for a worker that died too often."""
 
@@ -52,7 +52,7 @@ class Failure:
 class Outcome:
     """What came of :func:`run`."""
 
-    reports: tuple[ShardReport, ...]
+    reports: tuple[TaskReport, ...]
     """One for each task that succeeded."""
     failures: tuple[Failure, ...]
     """One for each that did not; the stage was then the last one."""
@@ -81,10 +81,10 @@ class Options:
         max_retries: Attempts after the first, of tasks whose worker died or that failed with
             TransientError.
         retry_delay_secs: Seconds before a task that failed with TransientError is tried again.
-        settings: Settings by key, see :func:`polysift.run_shard`.
+        settings: Settings by key, see :func:`polysift.run_task`.
         args: More arguments of the program.
         env: More variables for it.
-        log_dir: Folder for a log file of every share; standard error of the workers without it.
+        log_dir: Folder for a log file of every task; standard error of the workers without it.
         binary: The program, where it is not the wheel's nor on ``PATH``.
 
     """
@@ -101,18 +101,18 @@ class Options:
 
 
 def run(
-    run: StrPath, stages: str | Sequence[str], num_shards: int, options: Options | None = None
+    run: StrPath, stages: str | Sequence[str], num_tasks: int, options: Options | None = None
 ) -> Outcome:
     """Run stages of a planned run one after another, each as tasks on the cluster.
 
-    Only shares with something left are run. Tasks that fail for good do not stop the others of their
+    Only tasks with something left are run. Tasks that fail for good do not stop the others of their
     stage, but no later stage is begun. Connects to Ray as ``ray.init()`` does unless that was done.
     When this is interrupted, the tasks are asked to save and stop.
 
     Args:
         run: The run directory, on a file system that all workers share.
         stages: Names of stages.
-        num_shards: Number of shares, which need not be that of an earlier call.
+        num_tasks: Number of tasks, which need not be that of an earlier call.
         options: How tasks are run.
 
     Raises:
@@ -125,9 +125,9 @@ def run(
     options = options or Options()
     if not ray.is_initialized():
         ray.init()
-    reports: list[ShardReport] = []
+    reports: list[TaskReport] = []
     for stage in names:
-        job = _Job(os.fspath(run), stage, num_shards, options)
+        job = _Job(os.fspath(run), stage, num_tasks, options)
         done, failures = job.run()
         reports += done
         if failures:
@@ -141,66 +141,66 @@ class _Job:
 
     run_dir: str
     stage: str
-    num_shards: int
+    num_tasks: int
     options: Options
 
-    def run(self) -> tuple[list[ShardReport], list[Failure]]:
-        if self.stage not in SHARDED:
+    def run(self) -> tuple[list[TaskReport], list[Failure]]:
+        if self.stage not in SPLIT_STAGES:
             return self._tasks([None])
         reports, failures = self._tasks(self._unfinished())
         if not failures and self._unfinished():
-            # A machine was lost, and its share was run again before anybody could know that what it
+            # A machine was lost, and its task was run again before anybody could know that what it
             # held is free. A task for everything waits until it is, then does it.
             swept, failures = self._tasks([None])
             reports += swept
         return reports, failures
 
     def _unfinished(self) -> list[int | None]:
-        shares = unfinished_shares(self.run_dir, self.stage, self.num_shards, binary=self.options.binary)
-        return list(shares)
+        tasks = unfinished_tasks(self.run_dir, self.stage, self.num_tasks, binary=self.options.binary)
+        return list(tasks)
 
-    def _tasks(self, shares: Sequence[int | None]) -> tuple[list[ShardReport], list[Failure]]:
-        task = ray.remote(
+    def _tasks(self, tasks: Sequence[int | None]) -> tuple[list[TaskReport], list[Failure]]:
+        remote = ray.remote(
             num_cpus=self.options.num_cpus_per_task,
             num_gpus=self.options.num_gpus_per_task,
             max_retries=self.options.max_retries,
             retry_exceptions=[TransientError],
             scheduling_strategy="SPREAD",
-        )(_share)
-        shares_of = {task.remote(self, shard): shard for shard in shares}
+        )(_task)
+        tasks_of = {remote.remote(self, task): task for task in tasks}
         try:
-            return self._collect(shares_of)
+            return self._collect(tasks_of)
         except BaseException:
-            for reference in shares_of:
+            for reference in tasks_of:
                 ray.cancel(reference)
-            ray.wait(list(shares_of), num_returns=len(shares_of), timeout=_STOP_SECS)
+            ray.wait(list(tasks_of), num_returns=len(tasks_of), timeout=_STOP_SECS)
             raise
 
-    def _collect(self, shares_of: Mapping[Any, int | None]) -> tuple[list[ShardReport], list[Failure]]:
-        reports: list[ShardReport] = []
+    def _collect(self, tasks_of: Mapping[Any, int | None]) -> tuple[list[TaskReport], list[Failure]]:
+        reports: list[TaskReport] = []
         failures: list[Failure] = []
-        pending = list(shares_of)
+        pending = list(tasks_of)
         while pending:
             (reference,), pending = ray.wait(pending, num_returns=1)
             try:
                 reports.append(ray.get(reference))
             except (RayError, PolysiftError) as error:
                 cause = error.cause if isinstance(error, RayTaskError) else error
-                failures.append(Failure(self.stage, shares_of[reference], cause))
+                failures.append(Failure(self.stage, tasks_of[reference], cause))
         return reports, failures
 
 
-def _share(job: _Job, shard: int | None) -> ShardReport:
-    """Run a share on a worker."""
+def _task(job: _Job, task: int | None) -> TaskReport:
+    """Run a task on a worker."""
     options = job.options
-    name = f"ray_{job.stage}_{'all' if shard is None else f'{shard:05d}'}.log"
+    name = f"ray_{job.stage}_{'all' if task is None else f'{task:05d}'}.log"
     threads = {"POLYSIFT_THREADS": str(max(1, math.ceil(options.num_cpus_per_task)))}
     try:
-        return run_shard(
+        return run_task(
             job.run_dir,
             job.stage,
-            shard,
-            None if shard is None else job.num_shards,
+            task,
+            None if task is None else job.num_tasks,
             settings=options.settings,
             args=options.args,
             env=threads | dict(options.env or {}),
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ray.init(address=args.address)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # after Ray has set its own
     try:
-        outcome = run(args.run, args.stage, args.num_shards, options)
+        outcome = run(args.run, args.stage, args.num_tasks, options)
     except KeyboardInterrupt:
         sys.stderr.write("error: stopped by a signal; finished work is saved\n")
         return _RUN_AGAIN
@@ -239,8 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         units = next((report.unit for report in of_stage if report.unit), "units")
         sys.stdout.write(f"{stage}: {len(of_stage)} task(s) succeeded, {done} {units}\n")
     for failure in outcome.failures:
-        share = "" if failure.shard is None else f" {failure.shard} of {args.num_shards}"
-        sys.stderr.write(f"error: {failure.stage}{share}: {failure.error}\n")
+        task = "" if failure.task is None else f" {failure.task} of {args.num_tasks}"
+        sys.stderr.write(f"error: {failure.stage}{task}: {failure.error}\n")
     return outcome.exit_code
 
 
@@ -253,12 +253,12 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="run directory that all workers can reach")
     add("--stage", required=True, nargs="+", choices=STAGES, help="stages, in their order")
-    add("--num-shards", required=True, type=int, metavar="N", help="tasks per stage")
+    add("--num-tasks", required=True, type=int, metavar="N", help="tasks per stage")
     add("--num-cpus-per-task", type=float, default=1, metavar="C", help="CPUs, and threads [1]")
     add("--num-gpus-per-task", type=float, default=0, metavar="G", help="GPUs [0]")
     add("--max-retries", type=int, default=3, metavar="K", help="attempts after the first [3]")
     add("--address", help="Ray cluster [RAY_ADDRESS, else one of this machine]")
-    add("--log-dir", metavar="DIR", help="folder for a log file of every share")
+    add("--log-dir", metavar="DIR", help="folder for a log file of every task")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="as polysift's")
     add("--binary", metavar="FILE", help="the program [the wheel's, else the one on PATH]")
     return parser

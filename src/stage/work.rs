@@ -1,4 +1,4 @@
-//! The pieces of a stage, shared out among the processes that work in the run directory.
+//! The items of a stage, shared out among the processes that work in the run directory.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -8,17 +8,10 @@ use rayon::prelude::*;
 
 use super::{Context, chain};
 use crate::error::{Error, Result};
-use crate::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, Work};
+use crate::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, StageWork};
 
-/// The pieces of a stage and what this process does of them.
-pub(crate) struct Pieces {
-    pub(crate) stage: Stage,
-    /// Its own pieces are those that are not done.
-    pub(crate) work: Work,
-}
-
-impl Pieces {
-    /// The pieces `keys` of `stage`, of which those at `own`, in that order, are this process's.
+impl StageWork {
+    /// The items `keys` of `stage`, of which those at `own`, in that order, are this process's.
     pub(crate) fn new(
         context: Context<'_>,
         stage: Stage,
@@ -26,16 +19,16 @@ impl Pieces {
         own: &[usize],
     ) -> Result<Self> {
         let is_left: Vec<bool> = (own.par_iter())
-            .map(|&piece| Ok(!context.run.is_done(stage, &keys[piece])?))
+            .map(|&item| Ok(!context.run.is_done(stage, &keys[item])?))
             .collect::<Result<_>>()?;
-        let left = own.iter().zip(is_left).filter(|(_, is_left)| *is_left).map(|(piece, _)| *piece);
+        let left = own.iter().zip(is_left).filter(|(_, is_left)| *is_left).map(|(item, _)| *item);
         let own: Vec<usize> = left.collect();
         let mut is_own = vec![false; keys.len()];
-        for &piece in &own {
-            is_own[piece] = true;
+        for &item in &own {
+            is_own[item] = true;
         }
-        let takes_all = context.share.is_none();
-        Ok(Self { stage, work: Work { keys, own, is_own, takes_all, waits: context.waits } })
+        let takes_all = context.task.is_none();
+        Ok(Self { stage, keys, own, is_own, takes_all, waits: context.waits })
     }
 
     /// The shards of `plan`; the keys are their names, in the plan's order.
@@ -56,10 +49,10 @@ impl Pieces {
         Self::new(context, stage, score_keys(plan, heads), &own)
     }
 
-    /// Pieces of equal size, dealt out in turn.
+    /// Items of equal size, dealt out in turn.
     pub(crate) fn dealt(context: Context<'_>, stage: Stage, keys: Vec<String>) -> Result<Self> {
-        let is_own = |piece: &usize| {
-            context.share.is_none_or(|share| piece % share.count as usize == share.index as usize)
+        let is_own = |item: &usize| {
+            context.task.is_none_or(|task| item % task.count as usize == task.index as usize)
         };
         let own: Vec<usize> = (0..keys.len()).filter(is_own).collect();
         Self::new(context, stage, keys, &own)
@@ -67,22 +60,22 @@ impl Pieces {
 
     /// Whether there is nothing to do for this process.
     pub(crate) fn is_over(&self) -> bool {
-        self.work.takes_all && self.work.own.is_empty()
+        self.takes_all && self.own.is_empty()
     }
 
-    /// Tells the progress of `piece`, which is now begun and holds so many units, if it was not begun with.
-    pub(crate) fn extend(&self, context: Context<'_>, piece: usize, units: u64) {
-        if !self.work.is_own[piece] {
+    /// Tells the progress of `item`, which is now begun and holds so many units, if it was not begun with.
+    pub(crate) fn extend(&self, context: Context<'_>, item: usize, units: u64) {
+        if !self.is_own[item] {
             context.progress.extend(units);
         }
     }
 
     /// The claims of this process.
     pub(crate) fn claims<'a>(&'a self, context: Context<'a>) -> Claims<'a> {
-        Claims::new(context.worker, self.stage, &self.work, context.stop)
+        Claims::new(context.worker, self, context.stop)
     }
 
-    /// Does what there is to do, in parallel: `work` makes the outputs of a piece and its marker. Pieces
+    /// Does what there is to do, in parallel: `work` makes the outputs of an item and its marker. Items
     /// whose data is bad are reported and skipped.
     pub(crate) fn for_all(
         &self,
@@ -95,20 +88,19 @@ impl Pieces {
         let claims = self.claims(context);
         let failures = Mutex::new(Failures::new(context.run, self.stage));
         let is_broken = AtomicBool::new(false);
-        let one = |piece: usize| -> Result<()> {
-            let outcome =
-                work(piece).and_then(|marker| self.mark(context, &claims, piece, &marker));
+        let one = |item: usize| -> Result<()> {
+            let outcome = work(item).and_then(|marker| self.mark(context, &claims, item, &marker));
             let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.attempted += 1;
-            outcome.or_else(|error| failures.record(&self.work.keys[piece], error))?;
+            outcome.or_else(|error| failures.record(&self.keys[item], error))?;
             drop(failures);
-            claims.release(piece)
+            claims.release(item)
         };
         let all = || -> Result<()> {
             while !is_broken.load(Ordering::Relaxed)
-                && let Some(piece) = claims.next()?
+                && let Some(item) = claims.next()?
             {
-                one(piece)?;
+                one(item)?;
             }
             Ok(())
         };
@@ -125,7 +117,7 @@ impl Pieces {
         failures.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
     }
 
-    /// As [`Pieces::for_all`], one after another; the first error ends it.
+    /// As [`StageWork::for_all`], one after another; the first error ends it.
     pub(crate) fn for_all_in_turn(
         &self,
         context: Context<'_>,
@@ -133,10 +125,10 @@ impl Pieces {
     ) -> Result<()> {
         let claims = self.claims(context);
         loop {
-            while let Some(piece) = claims.next()? {
-                let marker = work(piece)?;
-                self.mark(context, &claims, piece, &marker)?;
-                claims.release(piece)?;
+            while let Some(item) = claims.next()? {
+                let marker = work(item)?;
+                self.mark(context, &claims, item, &marker)?;
+                claims.release(item)?;
             }
             if !claims.settle()? {
                 return Ok(());
@@ -144,29 +136,29 @@ impl Pieces {
         }
     }
 
-    /// Marks `piece` as done, if it is still this process's.
+    /// Marks `item` as done, if it is still this process's.
     fn mark(
         &self,
         context: Context<'_>,
         claims: &Claims<'_>,
-        piece: usize,
+        item: usize,
         marker: &ShardMarker,
     ) -> Result<()> {
-        claims.check(piece)?;
-        context.run.mark_shard(self.stage, &self.work.keys[piece], marker)
+        claims.check(item)?;
+        context.run.mark_shard(self.stage, &self.keys[item], marker)
     }
 
-    /// Whether all pieces are done, whoever did them.
+    /// Whether all items are done, whoever did them.
     pub(crate) fn are_done(&self, run: &RunDir) -> Result<bool> {
-        let done: Vec<bool> = (self.work.keys.par_iter())
+        let done: Vec<bool> = (self.keys.par_iter())
             .map(|key| run.is_done(self.stage, key))
             .collect::<Result<_>>()?;
         Ok(done.into_iter().all(|done| done))
     }
 
-    /// Seals the stage if all of its pieces are done.
-    pub(crate) fn seal(&self, run: &RunDir) -> Result<()> {
-        run.try_seal(self.stage, &self.work.keys).map(drop)
+    /// Finishes the stage if all of its items are done.
+    pub(crate) fn finish(&self, run: &RunDir) -> Result<()> {
+        run.try_finish(self.stage, &self.keys).map(drop)
     }
 }
 
@@ -179,18 +171,18 @@ pub(crate) fn score_keys(plan: &Plan, heads: &[&str]) -> Vec<String> {
     heads.iter().flat_map(of_head).collect()
 }
 
-/// Places in `plan` of the shards of this process's share, largest first.
+/// Places in `plan` of the shards of this process's task, largest first.
 fn own_shards(context: Context<'_>, plan: &Plan) -> Vec<usize> {
-    let Some(share) = context.share else { return plan.by_size() };
-    let shares = plan.shares(share.count);
-    plan.by_size().into_iter().filter(|&place| shares[place] == share.index).collect()
+    let Some(task) = context.task else { return plan.by_size() };
+    let tasks = plan.task_of_shards(task.count);
+    plan.by_size().into_iter().filter(|&place| tasks[place] == task.index).collect()
 }
 
-/// Pieces that a stage could not do.
+/// Items that a stage could not do.
 pub(crate) struct Failures<'a> {
     run: &'a RunDir,
     stage: Stage,
-    /// Pieces that were tried.
+    /// Items that were tried.
     pub(crate) attempted: usize,
     errors: Vec<(String, Error)>,
 }
@@ -222,7 +214,7 @@ impl<'a> Failures<'a> {
     pub(crate) fn finish(self) -> Result<()> {
         let (failed, total) = (self.errors.len(), self.attempted);
         if total > 1 {
-            // The only piece's error is the stage's, and told once.
+            // The only item's error is the stage's, and told once.
             for (shard, error) in &self.errors {
                 tracing::error!(shard, error = %chain(error), "shard failed");
             }

@@ -1,27 +1,27 @@
-//! Which part of the plan a process takes first: from flags, own variables or the scheduler's.
+//! Which task of a scheduler a process is: from flags, own variables or the scheduler's.
 
 use std::fmt;
 
 use crate::error::{Error, Result};
 
-const SHARD: &str = "POLYSIFT_SHARD";
-const NUM_SHARDS: &str = "POLYSIFT_NUM_SHARDS";
+const TASK: &str = "POLYSIFT_TASK";
+const NUM_TASKS: &str = "POLYSIFT_NUM_TASKS";
 const SLURM_TASK: &str = "SLURM_ARRAY_TASK_ID";
 const KUBERNETES_INDEX: &str = "JOB_COMPLETION_INDEX";
 const KUBERNETES_COUNT: &str = "JOB_COMPLETIONS";
 const AWS_BATCH_INDEX: &str = "AWS_BATCH_JOB_ARRAY_INDEX";
 const AWS_BATCH_COUNT: &str = "AWS_BATCH_JOB_ARRAY_SIZE";
 
-/// Part `index` of `count` of a run's shards: what a process takes before it helps others.
+/// Task `index` of `count` that work on a stage: it takes its own part of the shards first, then helps others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    /// This part, counted from 0.
+pub struct Task {
+    /// Counted from 0.
     pub index: u32,
-    /// All parts; more than `index`.
+    /// All tasks; more than `index`.
     pub count: u32,
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.index, self.count)
     }
@@ -34,56 +34,56 @@ struct Named {
     value: u32,
 }
 
-impl Share {
-    /// The share that the flags `--shard` and `--num-shards` name, else the environment; `None` where nothing does.
+impl Task {
+    /// The task that the flags `--task` and `--num-tasks` name, else the environment; `None` where nothing does.
     ///
-    /// The index comes from the first of `--shard`, `POLYSIFT_SHARD`, Slurm's array task,
+    /// The index comes from the first of `--task`, `POLYSIFT_TASK`, Slurm's array task,
     /// Kubernetes' completion index and AWS Batch's array index that is there; the count from
-    /// `--num-shards`, `POLYSIFT_NUM_SHARDS`, else from the scheduler that gave the index. A
+    /// `--num-tasks`, `POLYSIFT_NUM_TASKS`, else from the scheduler that gave the index. A
     /// scheduler's index without a count, a count without an index, an index that is not below the count
     /// and what is no number are [`Error::Config`] with the name of the flag or variable.
     ///
     /// ```
-    /// use polysift::cluster::Share;
+    /// use polysift::cluster::Task;
     /// let env = |name: &str| match name {
     ///     "JOB_COMPLETION_INDEX" => Some("3".to_owned()),
     ///     _ => None,
     /// };
-    /// assert_eq!(Share::resolve(None, Some(8), env)?, Some(Share { index: 3, count: 8 }));
+    /// assert_eq!(Task::resolve(None, Some(8), env)?, Some(Task { index: 3, count: 8 }));
     /// # Ok::<(), polysift::Error>(())
     /// ```
     pub fn resolve(
-        shard: Option<u32>,
-        num_shards: Option<u32>,
+        task: Option<u32>,
+        num_tasks: Option<u32>,
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>> {
         let own = |flag, value: Option<u32>, variable| match value {
             Some(value) => Ok(Some(Named { name: flag, value })),
             None => number(variable, &env),
         };
-        let own_index = own("--shard", shard, SHARD)?;
-        let own_count = own("--num-shards", num_shards, NUM_SHARDS)?;
+        let own_index = own("--task", task, TASK)?;
+        let own_count = own("--num-tasks", num_tasks, NUM_TASKS)?;
         let found = match (own_index, own_count) {
             (Some(index), Some(count)) => Some((index, count)),
             (Some(index), None) => {
-                return Err(lacks(index.name, "--num-shards or POLYSIFT_NUM_SHARDS"));
+                return Err(lacks(index.name, "--num-tasks or POLYSIFT_NUM_TASKS"));
             }
             (None, count) => by_scheduler(count, &env)?,
         };
         match (found, own_count) {
             (Some((index, count)), _) => Self::checked(index, count).map(Some),
-            (None, Some(count)) => Err(lacks(count.name, "--shard or POLYSIFT_SHARD")),
+            (None, Some(count)) => Err(lacks(count.name, "--task or POLYSIFT_TASK")),
             (None, None) => Ok(None),
         }
     }
 
     fn checked(index: Named, count: Named) -> Result<Self> {
         if count.value == 0 {
-            return Err(Error::config(count.name, "is 0; there has to be at least one share"));
+            return Err(Error::config(count.name, "is 0; there has to be at least one task"));
         }
         if index.value >= count.value {
             let reason = format!(
-                "is {}, but the shares are counted from 0 and {} says that there are {}",
+                "is {}, but the tasks are counted from 0 and {} says that there are {}",
                 index.value, count.name, count.value
             );
             return Err(Error::config(index.name, reason));
@@ -114,15 +114,11 @@ fn by_scheduler(
         return slurm(task, count, env).map(Some);
     }
     for (index, size, missing) in [
-        (
-            KUBERNETES_INDEX,
-            KUBERNETES_COUNT,
-            "--num-shards, POLYSIFT_NUM_SHARDS or JOB_COMPLETIONS",
-        ),
+        (KUBERNETES_INDEX, KUBERNETES_COUNT, "--num-tasks, POLYSIFT_NUM_TASKS or JOB_COMPLETIONS"),
         (
             AWS_BATCH_INDEX,
             AWS_BATCH_COUNT,
-            "--num-shards, POLYSIFT_NUM_SHARDS or AWS_BATCH_JOB_ARRAY_SIZE",
+            "--num-tasks, POLYSIFT_NUM_TASKS or AWS_BATCH_JOB_ARRAY_SIZE",
         ),
     ] {
         let Some(index) = number(index, env)? else { continue };
@@ -132,7 +128,7 @@ fn by_scheduler(
     Ok(None)
 }
 
-/// Task ids are share indices, but for an array that is whole and begins elsewhere (`--array=1-400`).
+/// The ids of an array are the indices of its tasks, but for an array that is whole and begins elsewhere (`--array=1-400`).
 fn slurm(
     task: Named,
     count: Option<Named>,
@@ -159,8 +155,8 @@ fn slurm(
         (Some(count), _) => Ok((task, count)),
         (None, None) => Err(Error::config(
             task.name,
-            "the array has gaps (or Slurm does not tell its size), so that its tasks do not say how many shares \
-             there are; give --num-shards or POLYSIFT_NUM_SHARDS",
+            "the array has gaps (or Slurm does not tell its size), so it does not say how many tasks \
+             there are; give --num-tasks or POLYSIFT_NUM_TASKS",
         )),
     }
 }
@@ -171,20 +167,16 @@ mod tests {
 
     type Env<'a> = &'a [(&'a str, &'a str)];
 
-    fn resolve(
-        shard: Option<u32>,
-        num_shards: Option<u32>,
-        env: Env,
-    ) -> Result<Option<(u32, u32)>> {
+    fn resolve(task: Option<u32>, num_tasks: Option<u32>, env: Env) -> Result<Option<(u32, u32)>> {
         let env = |name: &str| {
             env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         };
-        Ok(Share::resolve(shard, num_shards, env)?.map(|share| (share.index, share.count)))
+        Ok(Task::resolve(task, num_tasks, env)?.map(|task| (task.index, task.count)))
     }
 
     /// Exit code and message of what is refused.
-    fn refusal(shard: Option<u32>, num_shards: Option<u32>, env: Env) -> Option<(u8, String)> {
-        resolve(shard, num_shards, env).err().map(|e| (e.exit_code(), e.to_string()))
+    fn refusal(task: Option<u32>, num_tasks: Option<u32>, env: Env) -> Option<(u8, String)> {
+        resolve(task, num_tasks, env).err().map(|e| (e.exit_code(), e.to_string()))
     }
 
     fn slurm_array<'a>(
@@ -203,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_and_variables_there_is_no_share() -> Result<()> {
+    fn without_flags_and_variables_there_is_no_task() -> Result<()> {
         assert_eq!(resolve(None, None, &[])?, None);
         assert_eq!(resolve(None, None, &[("SLURM_JOB_ID", "12"), ("SLURM_NTASKS", "4")])?, None);
         Ok(())
@@ -211,7 +203,7 @@ mod tests {
 
     #[test]
     fn flags_win_over_own_variables_and_those_over_the_schedulers() -> Result<()> {
-        let own = [("POLYSIFT_SHARD", "2"), ("POLYSIFT_NUM_SHARDS", "5")];
+        let own = [("POLYSIFT_TASK", "2"), ("POLYSIFT_NUM_TASKS", "5")];
         let array = slurm_array("7", "9", "0", "8");
         let all = [&own[..], &array[..], &[("JOB_COMPLETION_INDEX", "1")]].concat();
         assert_eq!(resolve(Some(0), Some(3), &all)?, Some((0, 3)));
@@ -222,8 +214,8 @@ mod tests {
 
     #[test]
     fn half_of_a_pair_may_be_a_flag_and_half_a_variable() -> Result<()> {
-        assert_eq!(resolve(Some(1), None, &[("POLYSIFT_NUM_SHARDS", "4")])?, Some((1, 4)));
-        assert_eq!(resolve(None, Some(4), &[("POLYSIFT_SHARD", "3")])?, Some((3, 4)));
+        assert_eq!(resolve(Some(1), None, &[("POLYSIFT_NUM_TASKS", "4")])?, Some((1, 4)));
+        assert_eq!(resolve(None, Some(4), &[("POLYSIFT_TASK", "3")])?, Some((3, 4)));
         Ok(())
     }
 
@@ -240,13 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn an_array_with_gaps_needs_the_number_of_shares() -> Result<()> {
+    fn an_array_with_gaps_needs_the_number_of_tasks() -> Result<()> {
         for gaps in [slurm_array("8", "4", "3", "9"), slurm_array("4", "3", "0", "4")] {
             let message = refusal(None, None, &gaps);
             let told = |(code, text): (u8, String)| {
-                code == 2
-                    && text.starts_with("SLURM_ARRAY_TASK_ID")
-                    && text.contains("--num-shards")
+                code == 2 && text.starts_with("SLURM_ARRAY_TASK_ID") && text.contains("--num-tasks")
             };
             assert!(message.is_some_and(told));
         }
@@ -258,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_an_array_keeps_its_ids_when_the_number_of_shares_is_given() -> Result<()> {
+    fn a_part_of_an_array_keeps_its_ids_when_the_number_of_tasks_is_given() -> Result<()> {
         assert_eq!(
             resolve(None, Some(400), &slurm_array("150", "100", "100", "199"))?,
             Some((150, 400))
@@ -270,7 +260,7 @@ mod tests {
     fn kubernetes_and_aws_batch_number_their_pods_and_children() -> Result<()> {
         let pod = [("JOB_COMPLETION_INDEX", "3"), ("JOB_COMPLETIONS", "8")];
         assert_eq!(resolve(None, None, &pod)?, Some((3, 8)));
-        let own = [("JOB_COMPLETION_INDEX", "3"), ("POLYSIFT_NUM_SHARDS", "16")];
+        let own = [("JOB_COMPLETION_INDEX", "3"), ("POLYSIFT_NUM_TASKS", "16")];
         assert_eq!(resolve(None, None, &own)?, Some((3, 16)));
         let child = [("AWS_BATCH_JOB_ARRAY_INDEX", "0"), ("AWS_BATCH_JOB_ARRAY_SIZE", "2")];
         assert_eq!(resolve(None, None, &child)?, Some((0, 2)));
@@ -280,10 +270,10 @@ mod tests {
     #[test]
     fn what_is_incomplete_or_wrong_is_refused_with_its_name() {
         let cases: [(Option<u32>, Option<u32>, Env, &str); 12] = [
-            (Some(1), None, &[], "--shard: is given without --num-shards"),
-            (None, Some(2), &[], "--num-shards: is given without --shard"),
-            (None, None, &[("POLYSIFT_SHARD", "1")], "POLYSIFT_SHARD: is given without"),
-            (None, None, &[("POLYSIFT_NUM_SHARDS", "2")], "POLYSIFT_NUM_SHARDS: is given without"),
+            (Some(1), None, &[], "--task: is given without --num-tasks"),
+            (None, Some(2), &[], "--num-tasks: is given without --task"),
+            (None, None, &[("POLYSIFT_TASK", "1")], "POLYSIFT_TASK: is given without"),
+            (None, None, &[("POLYSIFT_NUM_TASKS", "2")], "POLYSIFT_NUM_TASKS: is given without"),
             (
                 None,
                 None,
@@ -296,15 +286,15 @@ mod tests {
                 &[("AWS_BATCH_JOB_ARRAY_INDEX", "0")],
                 "AWS_BATCH_JOB_ARRAY_INDEX: is given",
             ),
-            (Some(4), Some(4), &[], "--shard: is 4, but"),
-            (Some(0), Some(0), &[], "--num-shards: is 0"),
+            (Some(4), Some(4), &[], "--task: is 4, but"),
+            (Some(0), Some(0), &[], "--num-tasks: is 0"),
             (None, Some(8), &[("SLURM_ARRAY_TASK_ID", "8")], "SLURM_ARRAY_TASK_ID: is 8, but"),
-            (None, Some(8), &[("POLYSIFT_SHARD", "-1")], "POLYSIFT_SHARD: `-1` is not a number"),
-            (None, Some(8), &[("POLYSIFT_SHARD", "")], "POLYSIFT_SHARD: `` is not a number"),
-            (Some(1), None, &[("POLYSIFT_NUM_SHARDS", "two")], "POLYSIFT_NUM_SHARDS: `two` is not"),
+            (None, Some(8), &[("POLYSIFT_TASK", "-1")], "POLYSIFT_TASK: `-1` is not a number"),
+            (None, Some(8), &[("POLYSIFT_TASK", "")], "POLYSIFT_TASK: `` is not a number"),
+            (Some(1), None, &[("POLYSIFT_NUM_TASKS", "two")], "POLYSIFT_NUM_TASKS: `two` is not"),
         ];
-        for (shard, num_shards, env, begins) in cases {
-            let refused = refusal(shard, num_shards, env);
+        for (task, num_tasks, env, begins) in cases {
+            let refused = refusal(task, num_tasks, env);
             let right = |(code, text): &(u8, String)| *code == 2 && text.starts_with(begins);
             assert!(refused.as_ref().is_some_and(right), "{begins}: {refused:?}");
         }

@@ -1,7 +1,7 @@
-//! Sealed stages: once all pieces of a stage are done, their markers are gathered in one file.
+//! Finished stages: once all items of a stage are done, their markers are gathered in one file.
 //!
 //! With 100,000 shards later stages read that one instead of 100,000. It says nothing that the
-//! markers do not say: a stage that finds a piece undone again removes it, `verify` does not read it.
+//! markers do not say: a stage that finds an item undone again removes it, `verify` does not read it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ use super::{RunDir, Stage};
 use crate::error::{Error, Result};
 use crate::io::write_atomic;
 
-/// What later stages need to know of a piece of work.
+/// What later stages need to know of an item of work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Summary {
     /// See [`ShardMarker::rows`].
@@ -53,27 +53,27 @@ struct Line {
 }
 
 impl RunDir {
-    fn seal_file(&self, stage: Stage) -> PathBuf {
-        self.path("state").join(stage.name()).join("sealed.jsonl.zst")
+    fn finished_file(&self, stage: Stage) -> PathBuf {
+        self.path("state").join(stage.name()).join("finished.jsonl.zst")
     }
 
-    /// What is known of the pieces `keys` of `stage`, in their order; `None` for those that are not done.
-    /// Where all of them are done, and their files there, the stage is sealed.
+    /// What is known of the items `keys` of `stage`, in their order; `None` for those that are not done.
+    /// Where all of them are done, and their files there, this also finishes the stage.
     pub fn summaries(&self, stage: Stage, keys: &[String]) -> Result<Vec<Option<Summary>>> {
-        if let Some(sealed) = self.sealed(stage, keys)? {
-            return Ok(sealed);
+        if let Some(finished) = self.finished(stage, keys)? {
+            return Ok(finished);
         }
         let summaries = self.read_markers(stage, keys, |key| self.is_done(stage, key))?;
         if !keys.is_empty() && summaries.iter().all(Option::is_some) {
-            self.seal(stage, keys.iter().zip(summaries.iter().flatten()))?;
+            self.finish(stage, keys.iter().zip(summaries.iter().flatten()))?;
         }
         Ok(summaries)
     }
 
     /// As [`RunDir::summaries`], by the markers alone, writing nothing.
     pub fn marked(&self, stage: Stage, keys: &[String]) -> Result<Vec<Option<Summary>>> {
-        if let Some(sealed) = self.sealed(stage, keys)? {
-            return Ok(sealed);
+        if let Some(finished) = self.finished(stage, keys)? {
+            return Ok(finished);
         }
         let done = self.done_keys(stage)?;
         self.read_markers(stage, keys, |key| Ok(done.contains(key)))
@@ -92,10 +92,10 @@ impl RunDir {
         keys.par_iter().map(read).collect()
     }
 
-    /// Seals `stage` if all of `keys` are done; whether they are. Looks only at the names of markers
+    /// Finishes `stage` if all of `keys` are done; whether they are. Looks only at the names of markers
     /// before it reads them.
-    pub fn try_seal(&self, stage: Stage, keys: &[String]) -> Result<bool> {
-        if self.sealed(stage, keys)?.is_some() {
+    pub fn try_finish(&self, stage: Stage, keys: &[String]) -> Result<bool> {
+        if self.finished(stage, keys)?.is_some() {
             return Ok(true);
         }
         let done = self.done_keys(stage)?;
@@ -105,18 +105,18 @@ impl RunDir {
         Ok(self.summaries(stage, keys)?.iter().all(Option::is_some))
     }
 
-    /// Removes the seal of `stage`.
-    pub(super) fn unseal(&self, stage: Stage) -> Result<()> {
-        let path = self.seal_file(stage);
+    /// Removes the one file of `stage`: something of it is undone.
+    pub(super) fn reopen(&self, stage: Stage) -> Result<()> {
+        let path = self.finished_file(stage);
         std::fs::remove_file(&path).or_else(gone).map_err(Error::io(&path, "remove"))
     }
 
-    fn seal<'a>(
+    fn finish<'a>(
         &self,
         stage: Stage,
         summaries: impl Iterator<Item = (&'a String, &'a Summary)>,
     ) -> Result<()> {
-        let path = self.seal_file(stage);
+        let path = self.finished_file(stage);
         let mut lines = Vec::new();
         for (key, summary) in summaries {
             let line = Line { key: key.clone(), summary: summary.clone() };
@@ -126,15 +126,15 @@ impl RunDir {
         }
         let packed = zstd::encode_all(lines.as_slice(), 0).map_err(Error::io(&path, "compress"))?;
         write_atomic(&path, &packed)?;
-        // Nobody needs them any more: whoever asks for a piece from here on finds it done.
+        // Nobody needs them any more: whoever asks for an item from here on finds it done.
         self.remove_tree(&format!("state/{}/leases", stage.name()))
     }
 
-    /// The sealed summaries of `keys`; `None` where there is no seal, a damaged one, or one of other
-    /// pieces.
-    fn sealed(&self, stage: Stage, keys: &[String]) -> Result<Option<Vec<Option<Summary>>>> {
-        let path = self.seal_file(stage);
-        let mut by_key = match std::fs::File::open(&path).map(read_seal) {
+    /// The summaries of `keys` from the one file of `stage`; `None` where there is none, a damaged one, or one
+    /// of other items.
+    fn finished(&self, stage: Stage, keys: &[String]) -> Result<Option<Vec<Option<Summary>>>> {
+        let path = self.finished_file(stage);
+        let mut by_key = match std::fs::File::open(&path).map(read_finished) {
             Ok(Ok(by_key)) => by_key,
             Ok(Err(error)) => {
                 Self::tell_damaged(&path, &Error::decode(&path, "the markers of a stage", error));
@@ -148,7 +148,7 @@ impl RunDir {
     }
 }
 
-fn read_seal(file: std::fs::File) -> std::io::Result<HashMap<String, Summary>> {
+fn read_finished(file: std::fs::File) -> std::io::Result<HashMap<String, Summary>> {
     let line = |line: std::io::Result<String>| {
         let Line { key, summary } = serde_json::from_str(&line?)?;
         Ok((key, summary))
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sealed_stage_tells_what_its_markers_tell_until_a_piece_is_undone() -> Result<()> {
+    fn a_finished_stage_says_what_its_markers_say_until_an_item_is_undone() -> Result<()> {
         let (_dir, run) = RunDir::temporary()?;
         let keys: Vec<String> = (0..5).map(|i| format!("deu_Latn/{i}")).collect();
         let marker = |i: u64| {
@@ -172,25 +172,25 @@ mod tests {
         for (key, i) in keys.iter().zip(0..4) {
             run.mark_shard(Stage::Embed, key, &marker(i))?;
         }
-        assert!(!run.try_seal(Stage::Embed, &keys)?);
+        assert!(!run.try_finish(Stage::Embed, &keys)?);
         let before = run.marked(Stage::Embed, &keys)?;
         assert_eq!((before[3].as_ref().map(|s| s.rows), before[4].is_none()), (Some(3), true));
         run.mark_shard(Stage::Embed, &keys[4], &marker(4))?;
-        assert!(run.try_seal(Stage::Embed, &keys)?);
+        assert!(run.try_finish(Stage::Embed, &keys)?);
         run.remove_tree("state/embed/done")?;
-        let sealed: Vec<Summary> =
+        let finished: Vec<Summary> =
             run.summaries(Stage::Embed, &keys)?.into_iter().flatten().collect();
-        assert_eq!(sealed, (0..5).map(|i| Summary::from(marker(i))).collect::<Vec<_>>());
-        // A seal of other pieces tells nothing.
+        assert_eq!(finished, (0..5).map(|i| Summary::from(marker(i))).collect::<Vec<_>>());
+        // A file of other items says nothing.
         let more: Vec<String> = keys.iter().cloned().chain(["x".to_owned()]).collect();
         assert!(run.summaries(Stage::Embed, &more)?.iter().all(Option::is_none));
         // Neither does one that is cut off.
-        let seal = run.seal_file(Stage::Embed);
-        let half = std::fs::metadata(&seal).map(|found| found.len() / 2);
-        let file = std::fs::File::options().write(true).open(&seal);
-        file.and_then(|file| file.set_len(half?)).map_err(Error::io(&seal, "cut"))?;
+        let file_path = run.finished_file(Stage::Embed);
+        let half = std::fs::metadata(&file_path).map(|found| found.len() / 2);
+        let file = std::fs::File::options().write(true).open(&file_path);
+        file.and_then(|file| file.set_len(half?)).map_err(Error::io(&file_path, "cut"))?;
         assert!(run.summaries(Stage::Embed, &keys)?.iter().all(Option::is_none));
-        run.unseal(Stage::Embed)?;
+        run.reopen(Stage::Embed)?;
         assert!(run.summaries(Stage::Embed, &keys)?.iter().all(Option::is_none));
         Ok(())
     }
