@@ -26,7 +26,7 @@ pub mod config;
 pub mod error;
 pub mod hub;
 pub mod io;
-mod panics;
+pub mod panics;
 
 pub mod input;
 pub mod remote;

@@ -1,8 +1,8 @@
-//! Calls of foreign code that panics on odd input.
+//! Calls of foreign code that panics on odd input, and locks that a panic leaves usable.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use std::sync::Once;
+use std::sync::{LockResult, Mutex, MutexGuard, Once, PoisonError};
 
 thread_local! {
     /// Whether a panic of this thread will be caught and told as an error, so that it is not printed.
@@ -30,4 +30,15 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         let text = text.unwrap_or("no reason given").split_whitespace().collect::<Vec<_>>();
         text.join(" ")
     })
+}
+
+/// Locks `mutex`. What it protects has to be whole at every point where a thread can panic: the panic of
+/// one thread is reported where it is joined, not as a second one here.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    unpoisoned(mutex.lock())
+}
+
+/// What a lock protects, as [`lock`] gives it.
+pub fn unpoisoned<T>(result: LockResult<T>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
 }

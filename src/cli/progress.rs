@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use polysift::Result;
+use polysift::panics::lock;
 use polysift::progress::{Progress, peak_memory_bytes, reset_peak_memory};
 use polysift::run::Stage;
 
@@ -69,11 +70,6 @@ impl State {
         let share = self.share().filter(|_| self.total.is_none());
         share.map(|share| format!(" ({:.1}%)", 100.0 * share)).unwrap_or_default()
     }
-}
-
-/// What another thread's panic left in a counter is still a count.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Lines {

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -19,6 +19,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
+use polysift::panics::lock;
 use polysift::{Error, Result};
 
 /// A file of trace events; a layer of the subscriber writes them.
@@ -58,7 +59,7 @@ impl Trace {
     }
 
     fn write(&self, text: &str) {
-        let mut file = self.0.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = lock(&self.0.file);
         if file.as_mut().is_some_and(|file| file.write_all(text.as_bytes()).is_err()) {
             *file = None;
             drop(file);
@@ -90,7 +91,7 @@ impl Drop for TraceEnd {
         let name =
             json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "polysift"}});
         self.0.write(&format!("{name}\n]\n"));
-        *self.0.0.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.0.0.file) = None;
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use crate::panics::{lock, unpoisoned};
 
 /// The `k` items of smallest rank among all that are offered, from any number of threads.
 ///
@@ -38,7 +40,7 @@ impl<T: Ord> BottomK<T> {
         }
         let item = make();
         // What another thread's panic left is a map of whole items.
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         match kept.entry(rank) {
             Entry::Occupied(mut entry) => {
                 if item < *entry.get() {
@@ -61,7 +63,7 @@ impl<T: Ord> BottomK<T> {
 
     /// What was kept, in the order of ranks.
     pub fn into_items(self) -> Vec<T> {
-        let kept = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let kept = unpoisoned(self.kept.into_inner());
         kept.into_values().collect()
     }
 }

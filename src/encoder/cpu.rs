@@ -12,7 +12,7 @@ mod tasks;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use polysift_kernels::{Arithmetic, Isa, add_layer_norm, mean_rows};
 use rayon::prelude::*;
@@ -26,6 +26,7 @@ use super::{Encoder, EncoderInfo};
 use crate::batch::PackedBatch;
 use crate::config::{Dtype, Pooling};
 use crate::error::{Error, Result};
+use crate::panics::lock;
 use crate::progress::Stop;
 
 /// See the module.
@@ -86,12 +87,12 @@ impl CpuEncoder {
     }
 
     fn take_workspace(&self) -> Workspace {
-        let mut free = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.workspaces);
         free.pop().unwrap_or_default()
     }
 
     fn return_workspace(&self, workspace: Workspace) {
-        self.workspaces.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
+        lock(&self.workspaces).push(workspace);
     }
 
     /// Embeds the sequences of `batch` that `ranges` name with `layers`, a task for each range;
@@ -210,7 +211,7 @@ impl Drop for CpuEncoder {
 
 impl Exact {
     fn layers(&self, isa: Isa) -> Result<Arc<Vec<Layer>>> {
-        let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut layers = lock(&self.layers);
         if let Some(layers) = &*layers {
             return Ok(Arc::clone(layers));
         }

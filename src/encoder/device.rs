@@ -239,7 +239,9 @@ fn say(placement: &Placement, cause: Option<&CudaError>) {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::Mutex;
+
+    use crate::panics::{lock, unpoisoned};
 
     use super::*;
 
@@ -253,14 +255,14 @@ mod tests {
     fn open(count: usize, wanted: &[usize]) -> (Result<Vec<usize>, CudaError>, Vec<usize>) {
         let tried = Mutex::new(Vec::new());
         let opened = open_with(count, wanted, |ordinal| {
-            tried.lock().unwrap_or_else(PoisonError::into_inner).push(ordinal);
+            lock(&tried).push(ordinal);
             match ordinal {
                 1 => Err(too_old(1)),
                 3.. => Err(CudaError::NoDevice { ordinal, count: 3 }),
                 good => Ok(good),
             }
         });
-        let mut tried = tried.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut tried = unpoisoned(tried.into_inner());
         tried.sort_unstable();
         (opened, tried)
     }

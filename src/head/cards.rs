@@ -1,11 +1,12 @@
 //! A head on cards, in place of the arithmetic of [`super::scorer`] on the CPU.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use polysift_kernels::cuda::{Device, RowScorer};
 
 use super::scorer::Scorer;
 use crate::error::Result;
+use crate::panics::lock;
 
 /// The weights of a head on every card that scores, each for one thread at a time.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl OnCards {
     pub(super) fn outputs(&self, rows: &[f32]) -> Result<Vec<f64>> {
         let card = rayon::current_thread_index().unwrap_or(0) % self.0.len();
         // A scorer holds no state between calls that a panic could have left half done.
-        let mut scorer = self.0[card].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scorer = lock(&self.0[card]);
         Ok(scorer.outputs(rows)?)
     }
 }

@@ -5,9 +5,10 @@
 //! and errors have what is left of the URL.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::error::{Error, Result};
+use crate::panics::lock;
 
 /// Parameters of a query that tell one content from another and open nothing; all others may.
 const OPEN_PARAMETERS: [&str; 8] =
@@ -53,7 +54,7 @@ pub fn without_secrets(url: &str) -> Result<String> {
     if !is_web(url) {
         return refused("credentials are not taken from such a URL; give them in the environment");
     }
-    let mut whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut whole = lock(&WHOLE);
     let known = whole.entry(open.clone()).or_insert_with(|| url.to_owned());
     if known != url {
         return refused(
@@ -66,7 +67,7 @@ pub fn without_secrets(url: &str) -> Result<String> {
 
 /// The URL that was given for `open`, with its secrets: to this process, or in [`SIGNED_URLS`].
 pub(crate) fn with_secrets(open: &str) -> String {
-    let whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let whole = lock(&WHOLE);
     if let Some(given) = whole.get(open) {
         return given.clone();
     }

@@ -1,7 +1,9 @@
 //! For how long one of the parts of a stage that work side by side was at work.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use crate::panics::lock;
 
 /// A part of a stage, in one thread or in several.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ impl Busy {
 
     /// What a thread that panicked left is still a time.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -20,6 +20,7 @@ use super::location::{Location, Scheme};
 use super::wire::Connector;
 use crate::error::Result;
 use crate::hub::HubSettings;
+use crate::panics::lock;
 
 /// Threads of the runtime; they move bytes, and digest and decode nothing.
 const WORKERS: usize = 2;
@@ -132,8 +133,7 @@ pub(super) fn client(location: &Location) -> Result<Client> {
         Scheme::Hub => hub_settings().endpoint.clone(),
         _ => location.root.clone(),
     };
-    let mut clients =
-        CLIENTS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let mut clients = lock(CLIENTS.get_or_init(Mutex::default));
     if let Some(client) = clients.get(&key) {
         return Ok(client.clone());
     }

@@ -1,9 +1,10 @@
 //! Errors of stores on their way through decoders and encoders, which know only their own.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
+use crate::panics::lock;
 
 /// The first error of a store that a file met; its clones see the same one.
 #[derive(Debug, Clone, Default)]
@@ -14,14 +15,14 @@ impl Failure {
     pub(super) fn keep<T>(&self, result: Result<T>) -> io::Result<T> {
         result.map_err(|error| {
             let told = io::Error::other(error.to_string());
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            lock(&self.0).get_or_insert(error);
             told
         })
     }
 
     /// `told`, or the error that was kept, which is forgotten then.
     pub(crate) fn or(&self, told: Error) -> Error {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(told)
+        lock(&self.0).take().unwrap_or(told)
     }
 
     /// `result` with the error that was kept, where it failed.

@@ -6,7 +6,7 @@
 
 use std::io::Read;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::object::Object;
 use super::windows::Windows;
 use crate::error::Result;
+use crate::panics::lock;
 
 /// Bytes at the end of a file that are read at once: most footers fit.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -89,7 +90,7 @@ impl RemoteFile {
     }
 
     fn windows(&self) -> MutexGuard<'_, Windows> {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.windows)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The work of a stage, handed out to this process item by item while others do the same.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::identity::Liveness;
@@ -10,6 +10,7 @@ use super::worker::Worker;
 use super::{RunDir, Stage};
 use crate::error::Result;
 use crate::io::{remove_temporaries, remove_temporaries_of};
+use crate::panics::lock;
 use crate::progress::Stop;
 
 /// Between two looks at what other processes hold.
@@ -170,7 +171,7 @@ impl<'a> Claims<'a> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Tries to get hold of `item`.

@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use crate::panics::{lock, unpoisoned};
 
 /// Beats in the time to live.
 const BEATS: u32 = 6;
@@ -24,10 +26,10 @@ impl Heart {
         let (seen, every) = (Arc::clone(&stopped), ttl / BEATS);
         let thread = std::thread::spawn(move || {
             let (stopped, condition) = &*seen;
-            let mut guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut guard = lock(stopped);
             while !*guard {
                 let waited = condition.wait_timeout(guard, every);
-                guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+                guard = unpoisoned(waited).0;
                 if !*guard && let Err(error) = beat(&path) {
                     tracing::warn!(path = %path.display(), %error, "the heartbeat cannot be written");
                 }
@@ -37,7 +39,7 @@ impl Heart {
     }
 
     pub(super) fn stop(mut self) {
-        *self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.stopped.0) = true;
         self.stopped.1.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // it only writes a byte

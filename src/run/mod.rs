@@ -40,7 +40,7 @@ mod worker;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -55,6 +55,7 @@ pub use worker::Worker;
 use crate::error::{Error, Result};
 use crate::io::is_url;
 use crate::io::{FileStamp, is_temporary, write_atomic};
+use crate::panics::lock;
 
 /// Stages in the order in which they depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -281,7 +282,7 @@ impl RunDir {
 
     /// Says once that the marker `path` is damaged.
     fn tell_damaged(path: &Path, error: &Error) {
-        let mut told = DAMAGED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&DAMAGED);
         if told.insert(path.to_owned()) {
             tracing::warn!(%error, "a marker is damaged; what it stands for counts as not done");
         }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::heart::Heart;
@@ -23,6 +23,7 @@ use super::identity::{DEFAULT_LEASE_SECS, Identity, Liveness, lease_secs};
 use super::{RunDir, Stage};
 use crate::error::{Error, Result};
 use crate::io::remove_temporaries;
+use crate::panics::lock;
 use crate::progress::Stop;
 
 /// A file that did not change for so long after its time to live is a dead process's, whatever the
@@ -168,7 +169,7 @@ impl Worker {
         }
         // A process of this machine whose heart does not beat may be stopped.
         let is_well = known == Liveness::Alive && !is_older(ttl);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         let (last, since, grew) =
             seen.entry(id.to_owned()).or_insert_with(|| (length, Instant::now(), false));
         if *last != length {

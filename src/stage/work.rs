@@ -1,13 +1,13 @@
 //! The items of a stage, shared out among the processes that work in the run directory.
 
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
 use super::{Context, chain};
 use crate::error::{Error, Result};
+use crate::panics::{lock, unpoisoned};
 use crate::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, StageWork};
 
 impl StageWork {
@@ -90,7 +90,7 @@ impl StageWork {
         let is_broken = AtomicBool::new(false);
         let one = |item: usize| -> Result<()> {
             let outcome = work(item).and_then(|marker| self.mark(context, &claims, item, &marker));
-            let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failures = lock(&failures);
             failures.attempted += 1;
             outcome.or_else(|error| failures.record(&self.keys[item], error))?;
             drop(failures);
@@ -114,7 +114,7 @@ impl StageWork {
             }
         }
         drop(claims);
-        failures.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
+        unpoisoned(failures.into_inner()).finish()
     }
 
     /// As [`StageWork::for_all`], one after another; the first error ends it.

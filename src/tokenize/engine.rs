@@ -8,13 +8,15 @@
 //! All of it works forwards on bounded look-ahead, so the first ids of a long text are those of
 //! the whole text by construction.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::literals::Found;
 use super::parts::Parts;
 use super::pieces::{Flow, Scratch, Writer};
+
+use crate::panics::lock;
 
 /// Bytes in which added tokens are looked for at a time.
 const WINDOW: usize = if cfg!(test) { 48 } else { 8192 };
@@ -45,7 +47,7 @@ impl Engine {
 
     /// Hands the ids of `text` to `read`: all of them, or the first ones and at least `limit`.
     pub(super) fn encode<T>(&self, text: &str, limit: usize, read: impl FnOnce(&[u32]) -> T) -> T {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = || lock(&self.idle);
         let scratch = idle().pop();
         let mut scratch = scratch.unwrap_or_else(Scratch::new);
         // A break says that there are enough.

@@ -4,13 +4,14 @@
 //! fails answers all that still wait: nobody waits for ever.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use polysift_kernels::cuda::CudaError;
 
 use crate::batch::PackedBatch;
+use crate::panics::{lock, unpoisoned};
 
 /// Cards that may fail with a batch before it is given up.
 const MAX_FAILURES: usize = 2;
@@ -89,7 +90,7 @@ impl Queue {
             if state.closed {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = unpoisoned(self.changed.wait(state));
         }
     }
 
@@ -97,7 +98,7 @@ impl Queue {
     pub(super) fn take_within(&self, limit: Duration) -> Option<Job> {
         let is_empty = |state: &mut State| state.jobs.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), limit, is_empty);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) = unpoisoned(waited);
         state.jobs.pop_front()
     }
 
@@ -133,7 +134,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -2,7 +2,9 @@
 //! many small files fill it as well as a few large ones, and long documents do not swell it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use crate::panics::{lock, unpoisoned};
 
 struct Shared<T> {
     limit: usize,
@@ -19,7 +21,7 @@ struct State<T> {
 impl<T> Shared<T> {
     /// A thread that panics holds no item half way.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn hang_up(&self) {
@@ -50,7 +52,7 @@ impl<T> Sender<T> {
     pub(super) fn send(&self, item: T, weight: usize) -> Result<(), HungUp> {
         let mut state = self.0.lock();
         while !state.hung_up && state.weight > 0 && state.weight + weight > self.0.limit {
-            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = unpoisoned(self.0.changed.wait(state));
         }
         if state.hung_up {
             return Err(HungUp);
@@ -83,7 +85,7 @@ impl<T> Receiver<T> {
             if item.is_some() || state.hung_up {
                 return item;
             }
-            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = unpoisoned(self.0.changed.wait(state));
         }
     }
 }
