@@ -1,20 +1,34 @@
-//! Puts the commit into `--version`; a source tree without git builds all the same.
+//! Puts the commit into `--version`: what `POLYSIFT_COMMIT` says, else, in release builds, that of the
+//! git checkout. Others do without, so that no commit makes them compile again.
 
+use std::path::Path;
 use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-changed=src/build.rs");
+    println!("cargo:rerun-if-env-changed=POLYSIFT_COMMIT");
+    let given = std::env::var("POLYSIFT_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let is_release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let commit = given.or_else(|| is_release.then(head).flatten());
+    println!("cargo:rustc-env=POLYSIFT_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+}
+
+/// The commit that is checked out. Cargo looks at the files that name it, and not at the index, which
+/// every `git add` writes.
+fn head() -> Option<String> {
+    let branch = git(&["symbolic-ref", "-q", "HEAD"]);
+    for name in [Some("HEAD"), branch.as_deref(), Some("packed-refs")].into_iter().flatten() {
+        let path = git(&["rev-parse", "--git-path", name]);
+        // Cargo takes a file that is not there for one that changed.
+        if let Some(path) = path.filter(|path| Path::new(path).exists()) {
+            println!("cargo:rerun-if-changed={path}");
+        }
+    }
+    git(&["rev-parse", "--short=12", "HEAD"])
+}
 
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
-}
-
-fn main() {
-    let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo:rustc-env=POLYSIFT_COMMIT={commit}");
-    for name in ["HEAD", "index"] {
-        if let Some(path) = git(&["rev-parse", "--git-path", name]) {
-            println!("cargo:rerun-if-changed={path}");
-        }
-    }
-    println!("cargo:rerun-if-changed=src/build.rs");
 }
