@@ -31,7 +31,7 @@ def threshold(root):
     timed("numpy partition", len(logits), lambda: np.partition(logits, rank)[rank])
     value = timed("numpy sort", len(logits), lambda: np.sort(logits)[rank])
     found = json.load(open(f"{root}/thresholds/quality.json"))
-    outcome = found["languages"]["eng_Latn"]["cuts"][0]["rates"][0]
+    outcome = found["languages"]["eng_Latn"]["thresholds"][0]["rates"][0]
     assert np.float32(outcome["threshold_logit"]) == value, (outcome, value)
     assert outcome["kept"]["num_documents"] == -(-len(logits) // 10), outcome
     print("the thresholds are equal")

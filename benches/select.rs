@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use criterion::{Criterion, Throughput};
 use polysift::Result;
-use polysift::config::{Keep, Rate, SelectionMode};
-use polysift::select::{Block, Corpus, Cut, CutKind, HeadColumn, Precision, Wanted, select};
+use polysift::config::{Keep, Mode, Rate};
+use polysift::selection::{
+    Corpus, HeadColumn, QuantilePrecision, ScanRequest, ScoreBatch, Threshold, ThresholdKind,
+    select,
+};
 
 const NUM_ROWS: u64 = 10_000_000;
 const ROWS_PER_SHARD: u64 = 250_000;
@@ -49,8 +52,8 @@ impl Corpus for Logits {
     fn scan(
         &self,
         shard: usize,
-        wanted: &Wanted,
-        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+        wanted: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         let first = shard as u64 * ROWS_PER_SHARD;
         let rows = first..NUM_ROWS.min(first + ROWS_PER_SHARD);
@@ -66,7 +69,7 @@ impl Corpus for Logits {
             };
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             let (len, ordinals) = (values.len(), ordinals.as_slice());
-            visit(&Block { len, ids: &ids, ordinals, weights: None, heads: &heads })?;
+            visit(&ScoreBatch { len, ids: &ids, ordinals, weights: None, heads: &heads })?;
         }
         Ok(())
     }
@@ -75,14 +78,14 @@ impl Corpus for Logits {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let corpus = Logits::new();
     let rates = RATES.iter().map(|text| text.parse()).collect::<Result<Vec<Rate>, String>>()?;
-    let cut = Cut {
+    let threshold = Threshold {
         head: Some(0),
         head_name: "quality".into(),
         keep: Keep::Above,
-        kind: CutKind::Retain(rates.clone()),
-        precision: Precision::F32,
+        kind: ThresholdKind::Retain(rates.clone()),
+        precision: QuantilePrecision::F32,
     };
-    let select = || select(&corpus, std::slice::from_ref(&cut), SelectionMode::Exact);
+    let select = || select(&corpus, std::slice::from_ref(&threshold), Mode::Default);
 
     let selection = select()?;
     for (outcome, rate) in selection.selections().iter().zip(&rates) {

@@ -171,9 +171,10 @@ pub enum Error {
         /// What happened.
         reason: String,
     },
-    /// An output is missing, changed or does not add up (found by `verify`, or by a stage reading its input).
+    /// The content of a file is wrong: it is missing, changed or does not add up (found by `verify`, or by
+    /// a stage that reads it).
     #[error("{}: {reason}", path.display())]
-    Verify {
+    Corrupt {
         /// The file or directory.
         path: PathBuf,
         /// What is wrong.
@@ -218,9 +219,9 @@ impl Error {
         Self::Shape { op, reason: reason.into() }
     }
 
-    /// [`Error::Verify`] for `path`.
-    pub fn verify(path: &Path, reason: impl Into<String>) -> Self {
-        Self::Verify { path: path.to_owned(), reason: reason.into() }
+    /// [`Error::Corrupt`] for `path`.
+    pub fn corrupt(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Corrupt { path: path.to_owned(), reason: reason.into() }
     }
 
     /// [`Error::Write`] for `path`.
@@ -244,7 +245,7 @@ impl Error {
             | Self::Row { .. }
             | Self::Model { .. }
             | Self::Training { .. }
-            | Self::Verify { .. } => 65,
+            | Self::Corrupt { .. } => 65,
             Self::Missing { .. } => 66,
             // What worked and fails now may be the machine; another one may do better.
             Self::Device(CudaError::Driver { .. }) => 71,

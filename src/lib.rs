@@ -42,7 +42,7 @@ pub mod train;
 
 pub mod dataset;
 
-pub mod select;
+pub mod selection;
 
 pub mod export;
 pub mod parts;

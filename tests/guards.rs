@@ -33,7 +33,7 @@ fn a_head_keeps_its_own_side_under_another_name() -> TestResult {
         .assert()
         .success();
     assert_eq!(
-        work.json("again/thresholds/second.json")?["languages"]["fra_Latn"]["cuts"][0]["keep"],
+        work.json("again/thresholds/second.json")?["languages"]["fra_Latn"]["thresholds"][0]["keep"],
         "below"
     );
     Ok(())

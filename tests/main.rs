@@ -26,6 +26,6 @@ mod refine;
 mod remote;
 mod resume;
 mod run;
-mod select;
+mod selection;
 mod tokenizer;
 mod variants;

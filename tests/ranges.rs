@@ -121,8 +121,8 @@ fn check(rate: f64, with_blanks: bool) -> TestResult {
     assert!(numbers.values().iter().copied().eq(0..85));
     let ids = embedded.column_by_name("id").ok_or("no ids")?.as_string::<i32>();
     assert_eq!((ids.len(), ids.value(80)), (85, "big/80"));
-    let cuts = |run: &RunDir| std::fs::read(run.selection_file("fra_Latn"));
-    assert_eq!(cuts(&split)?, cuts(&whole)?);
+    let thresholds = |run: &RunDir| std::fs::read(run.selection_file("fra_Latn"));
+    assert_eq!(thresholds(&split)?, thresholds(&whole)?);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A run in int8 that scores the documents near its cuts again in f32, beside a run in f32.
+//! A run in int8 that scores the documents near its thresholds again in f32, beside a run in f32.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::util::{TestResult, Workspace, digests, polysift, read_parquet, text};
 /// Stops the program at its n-th write boundary (see `io::atomic`).
 const KILL_AT: &str = "POLYSIFT_KILL_AT";
 
-/// A workspace with more documents than a sample holds, and two kinds of cuts.
+/// A workspace with more documents than a sample holds, and two kinds of thresholds.
 fn workspace() -> Result<Workspace, Box<dyn std::error::Error>> {
     let work = Workspace::new()?;
     let words = ["river", "buy", "cell", "cheap", "empire", "click", "idiot", "moon"];
@@ -28,7 +28,8 @@ fn workspace() -> Result<Workspace, Box<dyn std::error::Error>> {
     Ok(work)
 }
 
-const CUTS: [&str; 4] = ["--train-on", "toxicity=toxic/{lang}.jsonl", "--removal", "toxicity=0.05"];
+const THRESHOLDS: [&str; 4] =
+    ["--train-on", "toxicity=toxic/{lang}.jsonl", "--removal", "toxicity=0.05"];
 
 /// Selected ids with the rates that keep them.
 fn selected(export: &Path) -> Result<BTreeMap<String, f64>, Box<dyn std::error::Error>> {
@@ -46,9 +47,9 @@ fn selected(export: &Path) -> Result<BTreeMap<String, f64>, Box<dyn std::error::
 #[test]
 fn a_refined_run_in_int8_selects_what_f32_selects() -> TestResult {
     let work = workspace()?;
-    work.command("run", "f32").args(CUTS).args(["--dtype", "f32"]).assert().success();
+    work.command("run", "f32").args(THRESHOLDS).args(["--dtype", "f32"]).assert().success();
     work.command("run", "int8")
-        .args(CUTS)
+        .args(THRESHOLDS)
         .args(["--dtype", "int8", "--refine"])
         .assert()
         .success()
@@ -125,7 +126,7 @@ fn thresholds_wait_for_the_refinement_and_are_those_it_was_made_for() -> TestRes
 #[test]
 fn refining_without_an_encoder_or_by_published_thresholds_is_refused() -> TestResult {
     let work = Workspace::new()?;
-    for wrong in [["--mode", "reference"], ["--set", "input.embeddings=vectors"]] {
+    for wrong in [["--mode", "published"], ["--set", "input.embeddings=vectors"]] {
         work.command("run", "out")
             .arg("--refine")
             .args(wrong)

@@ -15,9 +15,9 @@ fn the_job_ends_with_exactly_the_rates_asked_for_and_every_row_accounted_for() -
     work.command("run", "out").arg("--keep-removed").assert().success();
     for (language, scored) in [("fra_Latn", 38u64), ("deu_Latn", 23)] {
         let report = work.json("out/thresholds/quality.json")?;
-        let cut = &report["languages"][language]["cuts"][0];
-        assert_eq!(cut["n"], scored);
-        for (rate, kept) in cut["rates"].as_array().ok_or("no rates")?.iter().zip([10, 33]) {
+        let threshold = &report["languages"][language]["thresholds"][0];
+        assert_eq!(threshold["n"], scored);
+        for (rate, kept) in threshold["rates"].as_array().ok_or("no rates")?.iter().zip([10, 33]) {
             assert_eq!(rate["kept"]["num_documents"], (scored * kept).div_ceil(100));
         }
         let kept = read_parquet(&work.path(&format!("out/export/{language}/a.parquet")))?;

@@ -1,4 +1,4 @@
-//! Other shapes of the job: languages from columns, stored embeddings, layouts, cosine heads, two cuts.
+//! Other shapes of the job: languages from columns, stored embeddings, layouts, cosine heads, two thresholds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,8 +38,11 @@ fn languages_come_from_two_columns_and_each_has_its_own_thresholds() -> TestResu
         .success();
     let report = work.json("out/thresholds/quality.json")?;
     for language in ["fra_Latn", "deu_Latn"] {
-        let cut = &report["languages"][language]["cuts"][0];
-        assert_eq!((&cut["n"], &cut["rates"][0]["kept"]["num_documents"]), (&json!(30), &json!(3)));
+        let threshold = &report["languages"][language]["thresholds"][0];
+        assert_eq!(
+            (&threshold["n"], &threshold["rates"][0]["kept"]["num_documents"]),
+            (&json!(30), &json!(3))
+        );
     }
     polysift().arg("verify").arg(work.path("out")).assert().success();
     Ok(())
@@ -161,23 +164,23 @@ fn rates_can_count_tokens() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").args(["--weight", "tokens"]).assert().success();
     let report = work.json("out/thresholds/quality.json")?;
-    let cut = &report["languages"]["fra_Latn"]["cuts"][0];
-    let total = cut["weight"].as_u64().ok_or("no weight")?;
-    let kept = &cut["rates"][0]["kept"];
+    let threshold = &report["languages"]["fra_Latn"]["thresholds"][0];
+    let total = threshold["weight"].as_u64().ok_or("no weight")?;
+    let kept = &threshold["rates"][0]["kept"];
     assert!(kept["weight"].as_u64() >= Some(total.div_ceil(10)));
-    assert!(total > 200 && kept["num_documents"].as_u64() < Some(10), "{cut}");
+    assert!(total > 200 && kept["num_documents"].as_u64() < Some(10), "{threshold}");
     Ok(())
 }
 
 #[test]
 fn the_published_thresholds_can_be_had_by_name() -> TestResult {
     let work = Workspace::new()?;
-    work.command("run", "out").args(["--mode", "reference"]).assert().success();
+    work.command("run", "out").args(["--mode", "published"]).assert().success();
     let report = work.json("out/thresholds/quality.json")?;
-    assert_eq!(report["mode"], "reference");
+    assert_eq!(report["mode"], "published");
     let kept = read_parquet(&work.path("out/export/fra_Latn/a.parquet"))?;
     // numpy's quantile at 0.67 of 38 scores lies between the 25th and 26th: 13 are above it.
-    let rates = &report["languages"]["fra_Latn"]["cuts"][0]["rates"];
+    let rates = &report["languages"]["fra_Latn"]["thresholds"][0]["rates"];
     assert_eq!(rates[1]["kept"]["num_documents"], kept.num_rows());
     let threshold = rates[1]["threshold_score"].as_f64().ok_or("no threshold")?;
     assert!(column(&kept, "quality_score")?.into_values().all(|score| score > threshold));

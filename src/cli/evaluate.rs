@@ -9,7 +9,7 @@ use polysift::config::{
     DeviceChoice, HeadConfig, LanguageSource, Rate, RunConfig, is_language_code,
 };
 use polysift::evaluate::{
-    Cuts, DEFAULT_BINS, DEFAULT_SAMPLE, Report, Setup, evaluate, evaluate_run,
+    DEFAULT_BINS, DEFAULT_SAMPLE, DecisionRules, Report, Setup, evaluate, evaluate_run,
 };
 use polysift::input::{InputFile, SampleColumns, discover};
 use polysift::io::write_atomic;
@@ -55,7 +55,7 @@ pub(crate) struct EvaluateArgs {
     #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
     id_column: Option<String>,
 
-    /// A run: its heads, encoder and cuts; without --data its stored scores are compared
+    /// A run: its heads, encoder and thresholds; without --data its stored scores are compared
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Settings file
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
             language: args.language_column.as_deref(),
         },
         chunks_of_heads: args.chunks.is_none() && run.is_none() && args.config.is_none(),
-        cuts: &cuts(args, &chosen)?,
+        rules: &rules(args, &chosen)?,
         bins: args.bins.into(),
         top: args.top,
         hub: &hub,
@@ -270,17 +270,17 @@ fn files(patterns: &[String]) -> Result<Vec<InputFile>> {
 }
 
 /// The rules of the flags; where there are none, and no run brings its own, a retention.
-fn cuts(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<Cuts> {
-    let mut cuts = Cuts::default();
+fn rules(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<DecisionRules> {
+    let mut rules = DecisionRules::default();
     for text in &args.threshold {
         let (name, value) = of_head("--threshold", text, heads)?;
         let score: Option<f64> = value.parse().ok().filter(|score: &f64| score.is_finite());
         let wrong = || Error::config("--threshold", format!("`{value}` is not a number"));
-        cuts.thresholds.push((name, score.ok_or_else(wrong)?));
+        rules.thresholds.push((name, score.ok_or_else(wrong)?));
     }
     for (flag, typed, rates) in [
-        ("--retention", &args.retention, &mut cuts.retentions),
-        ("--removal", &args.removal, &mut cuts.removals),
+        ("--retention", &args.retention, &mut rules.retentions),
+        ("--removal", &args.removal, &mut rules.removals),
     ] {
         for text in typed {
             let (name, values) = of_head(flag, text, heads)?;
@@ -290,12 +290,12 @@ fn cuts(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<Cut
             }
         }
     }
-    if cuts == Cuts::default() && args.run.is_none() {
+    if rules == DecisionRules::default() && args.run.is_none() {
         let rate =
             RETENTION.parse().map_err(|reason: String| Error::config("--retention", reason))?;
-        cuts.retentions.push((None, rate));
+        rules.retentions.push((None, rate));
     }
-    Ok(cuts)
+    Ok(rules)
 }
 
 /// `NAME=VALUE` of a head there is, or a value for all heads.

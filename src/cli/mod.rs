@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Train(#[command(flatten)] Box<SettingsArgs>),
     /// Score the stored embeddings with every head (never runs the encoder)
     Score(#[command(flatten)] Box<SettingsArgs>),
-    /// Score the documents near the cuts again in f32 (of fp8 in bf16), so that the selection is that of f32
+    /// Score the documents near the thresholds again in f32 (of fp8 in bf16), so that the selection is that of f32
     Refine(#[command(flatten)] Box<SettingsArgs>),
     /// Find the exact thresholds of every language from the stored scores
     Threshold(#[command(flatten)] Box<SettingsArgs>),
@@ -400,7 +400,7 @@ impl Job<'_> {
         } else {
             summary::print_verified(&verified);
         }
-        let wrong = Error::verify(root, "does not hold together");
+        let wrong = Error::corrupt(root, "does not hold together");
         Ok(if verified.problems.is_empty() {
             ExitCode::SUCCESS
         } else {

@@ -110,27 +110,27 @@ pub(crate) struct SettingsArgs {
     pub(crate) embeddings: Option<String>,
 
     /// Load a head, e.g. quality=heads/{lang}.safetensors [heads.NAME.path]
-    #[arg(long, value_name = "NAME=PATH", help_heading = "Heads and cuts")]
+    #[arg(long, value_name = "NAME=PATH", help_heading = "Heads and thresholds")]
     pub(crate) head: Vec<String>,
     /// Train a head on labelled samples, e.g. quality=samples/{lang}.jsonl [heads.NAME.train]
-    #[arg(long, value_name = "NAME=PATH", help_heading = "Heads and cuts")]
+    #[arg(long, value_name = "NAME=PATH", help_heading = "Heads and thresholds")]
     pub(crate) train_on: Vec<String>,
     /// Rates of documents to keep, e.g. quality=0.1,0.33 [languages._default.retention]
-    #[arg(long, value_name = "NAME=RATES", help_heading = "Heads and cuts")]
+    #[arg(long, value_name = "NAME=RATES", help_heading = "Heads and thresholds")]
     pub(crate) retention: Vec<String>,
     /// Rate of documents to remove, e.g. toxicity=0.05 [languages._default.removal]
-    #[arg(long, value_name = "NAME=RATE", help_heading = "Heads and cuts")]
+    #[arg(long, value_name = "NAME=RATE", help_heading = "Heads and thresholds")]
     pub(crate) removal: Vec<String>,
     /// What rates count [selection.weight]
-    #[arg(long, value_parser = ["documents", "bytes", "tokens"], help_heading = "Heads and cuts")]
+    #[arg(long, value_parser = ["documents", "bytes", "tokens"], help_heading = "Heads and thresholds")]
     pub(crate) weight: Option<String>,
-    /// exact, or reference: the published code's sampled thresholds [selection.mode]
-    #[arg(long, value_parser = ["exact", "reference"], help_heading = "Heads and cuts")]
+    /// default, or published: the published code's sampled thresholds [selection.mode]
+    #[arg(long, value_parser = ["default", "published"], help_heading = "Heads and thresholds")]
     pub(crate) mode: Option<String>,
 
     /// Encode in a fast type and select what f32 would select (for fp8: what bf16 would), by scoring
-    /// documents near a cut again in it [selection.refine]
-    #[arg(long, help_heading = "Heads and cuts")]
+    /// documents near a threshold again in it [selection.refine]
+    #[arg(long, help_heading = "Heads and thresholds")]
     pub(crate) refine: bool,
 
     /// Export to a store, s3://bucket/prefix, gs:// or az://, instead of the run directory [export.to]
@@ -469,7 +469,7 @@ mod tests {
         };
         let config = resolve(&args)?.config;
         assert_eq!(config.encoder.max_tokens, 128);
-        let rates = &config.cuts("deu_Latn").retention["quality"];
+        let rates = &config.thresholds("deu_Latn").retention["quality"];
         assert_eq!(rates.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.1", "0.33"]);
         Ok(())
     }

@@ -64,7 +64,7 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
         print_heads(context)?;
     }
     if stages.contains(&Stage::Threshold) || stages.contains(&Stage::Export) {
-        print_cuts(context, &heads)?;
+        print_thresholds(context, &heads)?;
     }
     print_status(&status);
     let frozen = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
@@ -141,22 +141,22 @@ fn print_heads(context: Context<'_>) -> Result<()> {
 }
 
 /// Thresholds and kept counts by head and language.
-fn print_cuts(context: Context<'_>, heads: &[&str]) -> Result<()> {
+fn print_thresholds(context: Context<'_>, heads: &[&str]) -> Result<()> {
     let mut rows = vec![
-        ["cut", "language", "documents", "rate", "threshold", "kept"].map(str::to_owned).to_vec(),
+        ["head", "language", "documents", "rate", "threshold", "kept"].map(str::to_owned).to_vec(),
     ];
     for head in heads {
         let path = context.run.path("thresholds").join(format!("{head}.json"));
         let Some(report) = context.run.read_json::<Value>(&path)? else { continue };
-        for (language, cut) in report["languages"].as_object().into_iter().flatten() {
-            let cuts = cut["cuts"].as_array().into_iter().flatten();
-            for (cut, rate) in cuts.flat_map(|c| {
+        for (language, found) in report["languages"].as_object().into_iter().flatten() {
+            let thresholds = found["thresholds"].as_array().into_iter().flatten();
+            for (threshold, rate) in thresholds.flat_map(|c| {
                 c["rates"].as_array().into_iter().flatten().map(move |rate| (c, rate))
             }) {
                 rows.push(vec![
-                    format!("{head} {}", cut["kind"].as_str().unwrap_or_default()),
+                    format!("{head} {}", threshold["kind"].as_str().unwrap_or_default()),
                     language.clone(),
-                    number(&cut["n"]),
+                    number(&threshold["n"]),
                     rate["rate"].as_f64().map_or("-".to_owned(), |r| r.to_string()),
                     number(&rate["threshold_score"]),
                     number(&rate["kept"]["num_documents"]),

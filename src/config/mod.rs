@@ -27,7 +27,7 @@ pub use heads::{Activation, ChunkRule, HeadConfig, HeadKind, Keep, Preset};
 pub(crate) use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
 pub use rate::Rate;
-pub use selection::{LanguageConfig, LanguageCuts, SelectionConfig, SelectionMode, Weight};
+pub use selection::{LanguageConfig, LanguageThresholds, SelectionConfig, Weight};
 pub use training::{Checkpoint, TrainingConfig, TrainingMode};
 
 use crate::error::{Error, Result};
@@ -68,12 +68,23 @@ pub struct RunConfig {
     pub heads: BTreeMap<String, HeadConfig>,
     /// What is kept and removed, by language code; `_default` applies where a language is silent.
     pub languages: BTreeMap<String, LanguageConfig>,
-    /// How the cuts are made.
+    /// How the thresholds are made.
     pub selection: SelectionConfig,
     /// What is written at the end.
     pub export: ExportConfig,
     /// Seed of everything random (splits, initialisation, shuffling, dropout, reference sampling).
     pub seed: Seed,
+}
+
+/// Whose rules are followed, where what was published differs from what we think right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// What the papers describe, done exactly.
+    #[default]
+    Default,
+    /// What the published code does, its mistakes included.
+    Published,
 }
 
 /// See [`RunConfig::seed`].
@@ -112,8 +123,8 @@ impl RunConfig {
         table.try_into().map_err(|e: toml::de::Error| words::of_value(e.message()))
     }
 
-    /// The cuts that apply to `language`: its own table key by key, else `_default`'s.
-    pub fn cuts(&self, language: &str) -> LanguageCuts {
+    /// The thresholds that apply to `language`: its own table key by key, else `_default`'s.
+    pub fn thresholds(&self, language: &str) -> LanguageThresholds {
         let tables = [self.languages.get(language), self.languages.get(DEFAULT_LANGUAGE)];
         let tables = || tables.into_iter().flatten();
         let mut retention = tables().find_map(|c| c.retention.clone()).unwrap_or_default();
@@ -121,7 +132,7 @@ impl RunConfig {
             rates.sort_unstable();
             rates.dedup();
         }
-        LanguageCuts {
+        LanguageThresholds {
             retention,
             removal: tables().find_map(|c| c.removal.clone()).unwrap_or_default(),
             threshold: tables().find_map(|c| c.threshold.clone()).unwrap_or_default(),
@@ -174,15 +185,15 @@ impl RunConfig {
             head.check(name)?;
         }
         self.check_refinement()?;
-        self.check_cuts()
+        self.check_thresholds()
     }
 
     /// Checks that what is to be refined can be: f32 has to be another way to the same scores.
     fn check_refinement(&self) -> Result<()> {
         let reason = match self {
             Self { selection: SelectionConfig { refine: false, .. }, .. } => return Ok(()),
-            Self { selection, .. } if selection.mode == SelectionMode::Reference => {
-                "does not go with the mode `reference`, whose thresholds lie between two sampled scores"
+            Self { selection, .. } if selection.mode == Mode::Published => {
+                "does not go with the mode `published`, whose thresholds lie between two sampled scores"
             }
             Self { input, .. } if input.embeddings.is_some() => {
                 "needs an encoder; the input brings its own embeddings"
@@ -195,8 +206,8 @@ impl RunConfig {
         Err(Error::config("selection.refine", reason))
     }
 
-    /// Checks that every head with a cut is defined, and named by an order that names any.
-    fn check_cuts(&self) -> Result<()> {
+    /// Checks that every head with a threshold is defined, and named by an order that names any.
+    fn check_thresholds(&self) -> Result<()> {
         if self.selection.weight == Weight::Tokens && self.input.embeddings.is_some() {
             return Err(Error::config(
                 "selection.weight",
@@ -221,11 +232,11 @@ impl RunConfig {
         }
         // `_default` sorts before every language, so that its own mistakes are told as its own.
         for language in self.languages.keys() {
-            let LanguageCuts { retention, removal, threshold } = self.cuts(language);
+            let LanguageThresholds { retention, removal, threshold } = self.thresholds(language);
             for head in retention.keys().chain(removal.keys()).chain(threshold.keys()) {
                 known(format!("languages.{language}"), head)?;
                 if !order.is_empty() && !order.contains(head) {
-                    let reason = format!("does not name the head `{head}`, which has a cut");
+                    let reason = format!("does not name the head `{head}`, which has a threshold");
                     return Err(Error::config("selection.order", reason));
                 }
             }
@@ -294,10 +305,10 @@ mod tests {
              [languages.deu_Latn]\nremoval={}",
             "run.toml",
         )?;
-        let cuts = config.cuts("deu_Latn");
-        assert!(cuts.removal.is_empty());
+        let thresholds = config.thresholds("deu_Latn");
+        assert!(thresholds.removal.is_empty());
         assert_eq!(
-            cuts.retention["q"].iter().map(ToString::to_string).collect::<Vec<_>>(),
+            thresholds.retention["q"].iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["0.1", "0.33"]
         );
         Ok(())
@@ -306,7 +317,7 @@ mod tests {
     #[test]
     fn what_cannot_be_refined_is_refused() {
         for (settings, wrong) in [
-            ("[selection]\nrefine=true\nmode='reference'", "`reference`"),
+            ("[selection]\nrefine=true\nmode='published'", "`published`"),
             ("[selection]\nrefine=true\n[input]\nembeddings='e'", "its own embeddings"),
             ("[selection]\nrefine=true\n[encoder]\ngelu='tanh'", "`tanh`"),
         ] {
@@ -318,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_by_an_undefined_head_is_refused() {
+    fn a_threshold_by_an_undefined_head_is_refused() {
         let error = RunConfig::from_toml("[languages._default]\nremoval={tox=0.05}", "run.toml");
         assert!(error.is_err_and(|e| e.to_string().contains("`tox`")));
     }

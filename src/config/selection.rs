@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rate, rate};
+use super::{Mode, Rate, rate};
 
 /// `[languages.<code>]`; maps are from head name to value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -35,38 +35,27 @@ pub enum Weight {
     Tokens,
 }
 
-/// How thresholds are found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[serde(rename_all = "kebab-case")]
-pub enum SelectionMode {
-    /// Over all scores, ties broken by a hash of the id.
-    #[default]
-    Exact,
-    /// As FineWeb2-HQ's code does it: quantile of a sample from the heads of files, strict comparison.
-    Reference,
-}
-
 /// `[selection]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelectionConfig {
-    /// Heads in the order of their cuts, each made among the survivors of those before it;
+    /// Heads in the order of their thresholds, each made among the survivors of those before it;
     /// empty: removals first, then fixed thresholds, then retentions. A retention's rate is
     /// always of all scored documents of the language, so that the rate asked for is the rate got.
     pub order: Vec<String>,
     /// What the rates count.
     pub weight: Weight,
     /// How thresholds are found.
-    pub mode: SelectionMode,
-    /// Score the documents near the cuts again with embeddings in f32, so that the selection is the
+    pub mode: Mode,
+    /// Score the documents near the thresholds again with embeddings in f32, so that the selection is the
     /// one that f32 would make of the whole corpus (see [`crate::stage::refine`]).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refine: bool,
 }
 
-/// The cuts of one language after `_default` was applied.
+/// The thresholds of one language after `_default` was applied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
-pub struct LanguageCuts {
+pub struct LanguageThresholds {
     /// See [`LanguageConfig::retention`]; rates ascending.
     pub retention: BTreeMap<String, Vec<Rate>>,
     /// See [`LanguageConfig::removal`].

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::config::{Keep, Rate};
 use crate::metrics::{ratio, spearman};
-use crate::select::RankKey;
+use crate::selection::RankKey;
 
 /// Agreement of all pairs of heads.
 #[derive(Debug, Clone, PartialEq, Serialize)]

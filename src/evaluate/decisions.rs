@@ -1,13 +1,13 @@
-//! Rules that call documents positive: fixed thresholds, rates, and the cuts of a run.
+//! Rules that call documents positive: fixed thresholds, rates, and the thresholds of a run.
 
 use crate::config::{Activation, Keep, Rate};
 use crate::head::{DocumentScore, HeadSpec};
 use crate::metrics::DECISION;
-use crate::select::{Bound, CutKind, RankKey, Selection};
+use crate::selection::{Bound, RankKey, Selection, ThresholdKind};
 
-/// Cuts to judge a head by, each made on its own; the name is that of a head, `None` means all.
+/// Rules to judge a head by, each made on its own; the name is that of a head, `None` means all.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Cuts {
+pub struct DecisionRules {
     /// Fixed scores.
     pub thresholds: Vec<(Option<String>, f64)>,
     /// Shares of the documents to keep, best first.
@@ -16,13 +16,13 @@ pub struct Cuts {
     pub removals: Vec<(Option<String>, Rate)>,
 }
 
-impl Cuts {
+impl DecisionRules {
     fn of<'a, T: Copy>(
-        cuts: &'a [(Option<String>, T)],
+        rules: &'a [(Option<String>, T)],
         head: &'a str,
     ) -> impl Iterator<Item = T> + 'a {
         let applies = move |name: &Option<String>| name.as_ref().is_none_or(|name| name == head);
-        cuts.iter().filter(move |(name, _)| applies(name)).map(|&(_, cut)| cut)
+        rules.iter().filter(move |(name, _)| applies(name)).map(|&(_, rule)| rule)
     }
 }
 
@@ -55,21 +55,21 @@ pub(super) struct Ranked<'a> {
 }
 
 impl Ranked<'_> {
-    /// The calls of all rules: 0.5 for a probability, then `cuts`, then those of `selection`.
-    pub(super) fn calls(&self, cuts: &Cuts, selection: Option<&Selection>) -> Vec<Calls> {
+    /// The calls of all rules: 0.5 for a probability, then `thresholds`, then those of `selection`.
+    pub(super) fn calls(&self, rules: &DecisionRules, selection: Option<&Selection>) -> Vec<Calls> {
         let mut calls = Vec::new();
         if gives_probabilities(self.spec.activation) {
             calls.push(self.above(f64::from(DECISION)));
         }
-        for threshold in Cuts::of(&cuts.thresholds, self.head) {
+        for threshold in DecisionRules::of(&rules.thresholds, self.head) {
             if calls.iter().all(|call: &Calls| call.threshold != Some(threshold)) {
                 calls.push(self.above(threshold));
             }
         }
-        for rate in Cuts::of(&cuts.retentions, self.head) {
+        for rate in DecisionRules::of(&rules.retentions, self.head) {
             calls.push(self.retained(rate));
         }
-        for rate in Cuts::of(&cuts.removals, self.head) {
+        for rate in DecisionRules::of(&rules.removals, self.head) {
             calls.push(self.removed(rate));
         }
         calls.extend(selection.into_iter().flat_map(|selection| self.of_run(selection)));
@@ -119,18 +119,22 @@ impl Ranked<'_> {
         Calls { rule, threshold, positive }
     }
 
-    /// The cuts of this head in `selection`, each taken alone. A document with the logit of the
+    /// The thresholds of this head in `selection`, each taken alone. A document with the logit of the
     /// boundary is kept by a retention and removed by a removal, whatever its id.
     fn of_run(&self, selection: &Selection) -> Vec<Calls> {
         let mut calls = Vec::new();
-        for report in selection.cuts.iter().filter(|report| report.cut.head_name == self.head) {
+        for report in
+            selection.thresholds.iter().filter(|report| report.threshold.head_name == self.head)
+        {
             for outcome in &report.outcomes {
                 let mut rates: Vec<String> =
                     outcome.retentions.iter().map(ToString::to_string).collect();
-                let cut = match &report.cut.kind {
-                    CutKind::Retain(_) => format!("retention {}", rates.pop().unwrap_or_default()),
-                    CutKind::Remove(rate) => format!("removal {rate}"),
-                    CutKind::Threshold(threshold) => format!("threshold {threshold}"),
+                let rule = match &report.threshold.kind {
+                    ThresholdKind::Retain(_) => {
+                        format!("retention {}", rates.pop().unwrap_or_default())
+                    }
+                    ThresholdKind::Remove(rate) => format!("removal {rate}"),
+                    ThresholdKind::Fixed(threshold) => format!("threshold {threshold}"),
                 };
                 let after = match rates.as_slice() {
                     [] => String::new(),
@@ -140,7 +144,7 @@ impl Ranked<'_> {
                     Some(self.positive(is_kept(outcome.bound, score, key)))
                 };
                 calls.push(Calls {
-                    rule: format!("run: {cut}{after}"),
+                    rule: format!("run: {rule}{after}"),
                     threshold: outcome.threshold_score,
                     positive: self.scores.iter().zip(self.keys).map(kept).collect(),
                 });
@@ -168,7 +172,11 @@ mod tests {
 
     const LOGITS: [f32; 5] = [0.5, -1.0, 2.0, 0.0, 2.0];
 
-    fn called(keep: Keep, activation: Activation, cuts: &Cuts) -> Vec<(String, Vec<usize>)> {
+    fn called(
+        keep: Keep,
+        activation: Activation,
+        rules: &DecisionRules,
+    ) -> Vec<(String, Vec<usize>)> {
         let spec = HeadSpec {
             kind: HeadKind::Mlp,
             layer_sizes: vec![1, 1],
@@ -185,11 +193,11 @@ mod tests {
             let rows = calls.positive.iter().enumerate();
             (calls.rule, rows.filter(|(_, p)| **p == Some(true)).map(|(i, _)| i).collect())
         };
-        ranked.calls(cuts, None).into_iter().map(rows).collect()
+        ranked.calls(rules, None).into_iter().map(rows).collect()
     }
 
-    fn cuts() -> Result<Cuts, String> {
-        Ok(Cuts {
+    fn rules() -> Result<DecisionRules, String> {
+        Ok(DecisionRules {
             thresholds: vec![(None, 0.0), (Some("other".into()), 3.0)],
             retentions: vec![(Some("h".into()), "0.2".parse()?)],
             removals: vec![(None, "0.2".parse()?)],
@@ -198,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_a_head_keeps_is_positive() -> Result<(), String> {
-        let found = called(Keep::Above, Activation::Raw, &cuts()?);
+        let found = called(Keep::Above, Activation::Raw, &rules()?);
         let expected = [
             ("score above 0", vec![0, 2, 4]),
             ("retention 0.2", vec![2]),
@@ -210,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_a_head_that_keeps_low_scores_removes_is_positive() -> Result<(), String> {
-        let found = called(Keep::Below, Activation::Softmax { class: 1 }, &cuts()?);
+        let found = called(Keep::Below, Activation::Softmax { class: 1 }, &rules()?);
         let expected = [
             ("score above 0.5", vec![0, 2, 4]),
             ("score above 0", vec![0, 1, 2, 3, 4]),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::agreement::{Agreement, Column, Pair, pairs};
-use super::decisions::{Cuts, Ranked, gives_probabilities};
+use super::decisions::{DecisionRules, Ranked, gives_probabilities};
 use super::judged::Judged;
 use super::report::{DataFile, EncoderUsed, HeadReport, LanguageReport, Means, Report};
 use crate::config::{ChunkRule, Chunks, HeadConfig, Keep, Rate, RunConfig};
@@ -14,7 +14,7 @@ use crate::input::{InputFile, LabelledText, SampleColumns, read_samples};
 use crate::parts::round_to;
 use crate::progress::{Progress, Stop};
 use crate::run::{RunDir, Stage, Worker};
-use crate::select::{RankKey, Selection};
+use crate::selection::{RankKey, Selection};
 use crate::stage::score::Heads;
 use crate::stage::{self, Context};
 
@@ -28,7 +28,7 @@ pub struct Setup<'a> {
     pub config: &'a RunConfig,
     /// The heads by name; those without a path were trained in `run`.
     pub heads: &'a BTreeMap<String, HeadConfig>,
-    /// The run whose heads and cuts are meant.
+    /// The run whose heads and thresholds are meant.
     pub run: Option<&'a RunDir>,
     /// Labelled texts.
     pub files: &'a [InputFile],
@@ -37,7 +37,7 @@ pub struct Setup<'a> {
     /// Whether as many chunks are embedded as the heads' rules look at, whatever `config` says.
     pub chunks_of_heads: bool,
     /// Rules to judge decisions by, besides 0.5 and those of the run.
-    pub cuts: &'a Cuts,
+    pub rules: &'a DecisionRules,
     /// Bins of the reliability table, at least 1.
     pub bins: usize,
     /// Rate of the documents that are the top of a head.
@@ -53,7 +53,7 @@ pub struct Setup<'a> {
 /// Scores labelled texts with all heads and measures how well they do.
 ///
 /// Texts are embedded and rounded as a corpus is, where a head needs that; fastText heads score the
-/// texts themselves. With a run its type and its cuts are taken. A language without a head of some
+/// texts themselves. With a run its type and its thresholds are taken. A language without a head of some
 /// name is left out there, and the report says so.
 ///
 /// # Errors
@@ -268,7 +268,7 @@ impl<'a> Texts<'a> {
             }
         }
         let ranked = Ranked { head: name, spec: head.spec(), scores: &judged.scores, keys: &keys };
-        judged.calls = ranked.calls(setup.cuts, selection);
+        judged.calls = ranked.calls(setup.rules, selection);
         judged
     }
 
@@ -293,7 +293,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// The cuts of `language` in the run, where they are made.
+/// The thresholds of `language` in the run, where they are made.
 fn selection(setup: &Setup<'_>, language: &str) -> Result<Option<Selection>> {
     let Some(run) = setup.run else { return Ok(None) };
     run.read_json(&run.selection_file(language))

@@ -17,7 +17,7 @@ mod report;
 mod stored;
 
 pub use agreement::{Agreement, MeanPair, Pair};
-pub use decisions::Cuts;
+pub use decisions::DecisionRules;
 pub use labelled::{Setup, evaluate};
 pub use report::{
     Calibration, DataFile, Decision, EncoderUsed, Group, HeadReport, LanguageReport, LengthGroup,

@@ -123,7 +123,7 @@ pub struct Group {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
     /// `score above T`, `retention R`, `removal R` (rates of the texts of each language), or `run:`
-    /// and a cut of the run.
+    /// and a threshold of the run.
     pub rule: String,
     /// Score at the boundary; `None` where there is none or the languages have several.
     pub threshold: Option<f64>,

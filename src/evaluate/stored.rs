@@ -12,7 +12,7 @@ use crate::config::{Keep, Rate};
 use crate::error::Result;
 use crate::head::DocumentScore;
 use crate::run::Shard;
-use crate::select::RankKey;
+use crate::selection::RankKey;
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part};
 use crate::stage::{Context, Embedded};
 

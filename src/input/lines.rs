@@ -130,7 +130,7 @@ impl Lines {
         };
         if let Some(rows) = &file.rows {
             let reason = format!("rows {rows:?} are asked for, but {format} have no row groups");
-            return Err(Error::verify(&file.path, reason));
+            return Err(Error::corrupt(&file.path, reason));
         }
         let path = file.path.clone();
         let bytes_read = Arc::default();

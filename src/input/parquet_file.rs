@@ -50,7 +50,7 @@ impl ParquetFile {
         }
         let (groups, rows) = chosen_groups(&footer, file.rows.as_ref()).ok_or_else(|| {
             let rows = file.rows.clone().unwrap_or_default();
-            Error::verify(&path, format!("rows {rows:?} are not those of whole row groups"))
+            Error::corrupt(&path, format!("rows {rows:?} are not those of whole row groups"))
         })?;
         Ok(Self { path, footer, content, groups, rows })
     }

@@ -70,7 +70,7 @@ pub(crate) struct EmbeddingScan {
 
 impl EmbeddingScan {
     /// Opens the part `path`. A file that is not one is an [`Error::Decode`], [`Error::Schema`] or
-    /// [`Error::Verify`].
+    /// [`Error::Corrupt`].
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let part = OpenPart::open(path)?;
         let hidden_size = hidden_size(part.footer.file_metadata(), path)?;
@@ -136,7 +136,7 @@ impl EmbeddingScan {
             Broken::Null => Error::schema(path, EMBEDDINGS, "has nulls inside a document"),
             Broken::Length => {
                 let reason = format!("has an embedding whose length is not {}", self.hidden_size);
-                Error::verify(path, reason)
+                Error::corrupt(path, reason)
             }
         }
     }
@@ -294,7 +294,7 @@ mod tests {
             let mut scan = EmbeddingScan::open(&path)?;
             scan.hidden_size = hidden_size;
             let result = scan.next(10, &mut EmbeddingBlock::default());
-            assert!(matches!(result, Err(Error::Verify { .. })), "{hidden_size}");
+            assert!(matches!(result, Err(Error::Corrupt { .. })), "{hidden_size}");
         }
         Ok(())
     }

@@ -202,7 +202,7 @@ pub fn write_embeddings(
 }
 
 /// Reads the part `path`. A file that is not one is an [`Error::Decode`], [`Error::Schema`] or
-/// [`Error::Verify`].
+/// [`Error::Corrupt`].
 pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
     let builder = columns::open(path)?;
     let hidden_size = hidden_size(builder.metadata().file_metadata(), path)?;
@@ -231,7 +231,7 @@ pub(super) fn hidden_size(footer: &FileMetaData, path: &Path) -> Result<usize> {
     (footer.key_value_metadata().into_iter().flatten())
         .find(|pair| pair.key == HIDDEN_SIZE)
         .and_then(|pair| pair.value.as_ref()?.parse().ok())
-        .ok_or_else(|| Error::verify(path, format!("has no `{HIDDEN_SIZE}` in its metadata")))
+        .ok_or_else(|| Error::corrupt(path, format!("has no `{HIDDEN_SIZE}` in its metadata")))
 }
 
 /// Appends the embeddings of `batch` to `chunk_offsets` and `values`.
@@ -260,7 +260,7 @@ fn append_values(
     }
     if offsets.windows(2).any(|w| (w[1] - w[0]) as usize != hidden_size) {
         let reason = format!("has an embedding whose length is not {hidden_size}");
-        return Err(Error::verify(path, reason));
+        return Err(Error::corrupt(path, reason));
     }
     if let Some(floats) = leaf.as_primitive_opt::<Float32Type>() {
         values.extend_from_slice(floats.values());

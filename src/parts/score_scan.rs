@@ -114,7 +114,7 @@ impl ScoreScan {
         if self.scores.read(BLOCK_ROWS, &mut block.scores, &mut block.present)? == rows {
             return Ok(());
         }
-        Err(Error::verify(&self.part.path, "logits and scores are not as many"))
+        Err(Error::corrupt(&self.part.path, "logits and scores are not as many"))
     }
 }
 
@@ -130,7 +130,7 @@ impl DocumentBatches {
         let batch = self.reader.next().transpose();
         let batch = batch.map_err(|e| Error::decode(&self.path, PARQUET, e))?;
         let batch = batch.filter(|batch| batch.num_rows() == len).ok_or_else(|| {
-            Error::verify(&self.path, "does not have as many documents as scores")
+            Error::corrupt(&self.path, "does not have as many documents as scores")
         })?;
         Ok(DocumentBlock { path: self.path.clone(), batch })
     }

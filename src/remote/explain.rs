@@ -28,7 +28,7 @@ pub(super) fn store_error(url: &str, reason: &str) -> Error {
 
 /// The object of `url` is not the one that was planned.
 pub(super) fn changed(url: &str) -> Error {
-    Error::verify(url.as_ref(), "the object changed since the run was planned")
+    Error::corrupt(url.as_ref(), "the object changed since the run was planned")
 }
 
 /// What an error of a store means to a user of `url`.

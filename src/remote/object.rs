@@ -162,7 +162,7 @@ impl Object {
     /// Waits for the bytes of `range`, which lies in the object.
     ///
     /// # Errors
-    /// [`Error::Store`], [`Error::Missing`]; [`Error::Verify`] when the object is of another
+    /// [`Error::Store`], [`Error::Missing`]; [`Error::Corrupt`] when the object is of another
     /// version.
     pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
         wait(self.fetch(range))

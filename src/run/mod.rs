@@ -10,7 +10,7 @@
 //!      scores/<head>/<shard>/part-00000.parquet
 //!      rounds/<round>/<head>/<shard>/part-00000.parquet   documents scored again in f32
 //!      refined/<head>/<shard>/part-00000.parquet          the scores with those in their place
-//!      selection/<lang>.json          the exact cuts; thresholds/<head>.json the same for people
+//!      selection/<lang>.json          the exact thresholds; thresholds/<head>.json the same for people
 //!      export/<shard>.parquet         removed/<reason>/<shard>.parquet
 //!      rejects/<shard>/part-00000.jsonl
 //!      state/<stage>/done/<key>.json  markers, written after the rename of what they stand for
@@ -67,7 +67,7 @@ pub enum Stage {
     Train,
     /// Embeddings to scores.
     Score,
-    /// Documents near the cuts to scores in f32.
+    /// Documents near the thresholds to scores in f32.
     Refine,
     /// Scores to exact thresholds.
     Threshold,
@@ -186,7 +186,7 @@ impl RunDir {
         self.path("heads").join(head).join(format!("{language}.bin"))
     }
 
-    /// The cuts of `language`.
+    /// The thresholds of `language`.
     pub fn selection_file(&self, language: &str) -> PathBuf {
         self.path("selection").join(format!("{language}.json"))
     }

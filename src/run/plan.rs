@@ -243,7 +243,7 @@ impl Shard {
         self.rows.as_ref().map_or(0, |rows| rows.start)
     }
 
-    /// The input file as the readers want it; [`Error::Verify`] if it is no longer the planned one.
+    /// The input file as the readers want it; [`Error::Corrupt`] if it is no longer the planned one.
     pub fn input(&self) -> Result<InputFile> {
         if !is_url(&self.file.to_string_lossy()) && !self.file.exists() {
             let path = self.file.display().to_string();
@@ -255,7 +255,7 @@ impl Shard {
             Ok(InputFile { rows: self.rows.clone(), ..file })
         } else {
             let reason = format!("the file changed since the run was planned; {RESTORE}");
-            Err(Error::verify(&self.file, reason))
+            Err(Error::corrupt(&self.file, reason))
         }
     }
 }

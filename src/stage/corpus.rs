@@ -10,7 +10,7 @@ use crate::parts::{
     DocumentBatches, DocumentBlock, NUM_TOKENS, ScoreColumns, ScoreRows, ScoreScan, read_scores,
 };
 use crate::run::{RunDir, Shard, Stage};
-use crate::select::{Block, Corpus, HeadColumn, Wanted};
+use crate::selection::{Corpus, HeadColumn, ScanRequest, ScoreBatch};
 
 /// Bits of an ordinal that count rows within a shard.
 const ROW_BITS: u32 = 40;
@@ -36,7 +36,8 @@ impl ScoreFiles {
         }
         Err(Error::Missing {
             path: run.root().display().to_string(),
-            reason: "the scores near the cuts are not refined yet; run `polysift refine`".into(),
+            reason: "the scores near the thresholds are not refined yet; run `polysift refine`"
+                .into(),
         })
     }
 
@@ -115,7 +116,7 @@ pub(crate) fn read_part(
         Ok(parts)
     } else {
         let path = files.part(context.run, heads[0], shard, index);
-        Err(Error::verify(&path, "the scores of two heads do not hold the same rows"))
+        Err(Error::corrupt(&path, "the scores of two heads do not hold the same rows"))
     }
 }
 
@@ -127,8 +128,8 @@ impl Corpus for ScoredCorpus<'_> {
     fn scan(
         &self,
         shard: usize,
-        wanted: &Wanted,
-        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+        wanted: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         let (place, shard, num_parts) = self.shards[shard];
         for index in 0..num_parts {
@@ -147,7 +148,7 @@ impl ScoredCorpus<'_> {
         &self,
         shard: &Shard,
         index: usize,
-        wanted: &Wanted,
+        wanted: &ScanRequest,
     ) -> Result<Option<ScannedPart<'_>>> {
         if self.heads.is_empty() {
             return Ok(None);
@@ -161,7 +162,7 @@ impl ScoredCorpus<'_> {
         let first = &scans[0].1;
         if scans.iter().any(|(_, scan)| scan.num_rows() != first.num_rows()) {
             let reason = "the scores of two heads do not hold the same rows";
-            return Err(Error::verify(&path(heads[0]), reason));
+            return Err(Error::corrupt(&path(heads[0]), reason));
         }
         let only = first.only_language();
         if only.as_ref().is_some_and(|only| only != self.language) {
@@ -196,8 +197,8 @@ impl ScannedPart<'_> {
     fn scan(
         &mut self,
         place: u64,
-        wanted: &Wanted,
-        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+        wanted: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut blocks = vec![ScoreColumns::default(); self.scans.len()];
         let mut next_row = 0;
@@ -249,7 +250,7 @@ impl ScannedPart<'_> {
                 _ => None,
             };
             let (len, ids, ordinals) = (blocks[0].len(), &ids, &ordinals);
-            visit(&Block { len, ids, ordinals, weights, heads: &heads })?;
+            visit(&ScoreBatch { len, ids, ordinals, weights, heads: &heads })?;
         }
     }
 

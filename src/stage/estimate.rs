@@ -160,7 +160,7 @@ fn stored_bytes(dtype: EmbeddingDtype) -> f64 {
 /// Largest rate that any language keeps; everything where nothing is cut by rate.
 fn largest_retention(config: &RunConfig) -> f64 {
     let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
-    let rates = languages.flat_map(|language| config.cuts(language).retention.into_values());
+    let rates = languages.flat_map(|language| config.thresholds(language).retention.into_values());
     rates.flatten().map(Rate::as_f64).reduce(f64::max).unwrap_or(1.0)
 }
 

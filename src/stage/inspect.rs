@@ -127,7 +127,7 @@ fn inspect_text_head(path: &Path) -> Result<Value> {
     }))
 }
 
-/// Describes a run: status, settings digests and the cuts of every language.
+/// Describes a run: status, settings digests and the thresholds of every language.
 pub fn inspect_run(context: Context<'_>) -> Result<Value> {
     let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let mut thresholds: BTreeMap<&str, Value> = BTreeMap::new();

@@ -18,7 +18,7 @@ pub(super) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Opens the input of `shard`; [`Error::Verify`] if it is no longer the planned file.
+    /// Opens the input of `shard`; [`Error::Corrupt`] if it is no longer the planned file.
     pub(super) fn open(context: Context<'_>, shard: &'a Shard) -> Result<Self> {
         let reader = DocumentReader::open(&shard.input()?, &context.config.input)?;
         Ok(Self { shard, reader, block: Vec::new().into_iter(), next_row: shard.first_row() })
@@ -28,7 +28,7 @@ impl<'a> Texts<'a> {
     /// embedded, 0 for a row without text, which gives `None`.
     ///
     /// # Errors
-    /// [`Error::Verify`] if the row is gone or its text has another length; those of reading.
+    /// [`Error::Corrupt`] if the row is gone or its text has another length; those of reading.
     pub(super) fn text(&mut self, row: u64, num_bytes: u64) -> Result<Option<String>> {
         if num_bytes == 0 {
             return Ok(None);
@@ -37,12 +37,12 @@ impl<'a> Texts<'a> {
         if text.as_ref().map_or(0, String::len) as u64 == num_bytes {
             return Ok(text);
         }
-        Err(Error::verify(&self.shard.file, format!("row {row} has another text than before")))
+        Err(Error::corrupt(&self.shard.file, format!("row {row} has another text than before")))
     }
 
     /// The document of `row`.
     fn document(&mut self, row: u64) -> Result<Document> {
-        let lost = || Error::verify(&self.shard.file, format!("row {row} is gone"));
+        let lost = || Error::corrupt(&self.shard.file, format!("row {row} is gone"));
         loop {
             match self.block.by_ref().find(|document| document.row >= row) {
                 Some(document) if document.row == row => return Ok(document),

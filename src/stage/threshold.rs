@@ -1,4 +1,4 @@
-//! Scores to exact cuts, per language, over the whole corpus; and the report people read.
+//! Scores to exact thresholds, per language, over the whole corpus; and the report people read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,17 +13,23 @@ use crate::error::{Error, Result};
 use crate::head::AnyHead;
 use crate::io::FileStamp;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage};
-use crate::select::{Cut, CutKind, CutReport, HeadInfo, Selection, plan_cuts, select};
+use crate::selection::{
+    HeadInfo, Selection, Threshold, ThresholdKind, ThresholdReport, plan_thresholds, select,
+};
 
-/// Settings that the cuts depend on: for every language of the run what applies to it.
+/// Settings that the thresholds depend on: for every language of the run what applies to it.
 pub fn settings(config: &RunConfig, languages: &BTreeSet<String>) -> Value {
-    let cuts: BTreeMap<&String, Value> =
-        languages.iter().map(|l| (l, json!(config.cuts(l)))).collect();
-    json!({"cuts": cuts, "selection": config.selection})
+    let thresholds: BTreeMap<&String, Value> =
+        languages.iter().map(|l| (l, json!(config.thresholds(l)))).collect();
+    json!({"thresholds": thresholds, "selection": config.selection})
 }
 
-/// The cuts of `language`; [`Cut::head`] counts all heads of the run in name order, as scores are read.
-pub(crate) fn cuts_of(context: Context<'_>, language: &str, heads: &Heads) -> Result<Vec<Cut>> {
+/// The thresholds of `language`; [`Threshold::head`] counts all heads of the run in name order, as scores are read.
+pub(crate) fn thresholds_of(
+    context: Context<'_>,
+    language: &str,
+    heads: &Heads,
+) -> Result<Vec<Threshold>> {
     let config = context.config;
     let available: Vec<HeadInfo> = config
         .heads
@@ -35,14 +41,15 @@ pub(crate) fn cuts_of(context: Context<'_>, language: &str, heads: &Heads) -> Re
             activation: spec.activation,
         })
         .collect();
-    let mut cuts = plan_cuts(&config.cuts(language), &available, &config.selection.order)?;
-    for cut in cuts.iter_mut().filter(|cut| cut.head.is_some()) {
-        cut.head = config.heads.keys().position(|name| *name == cut.head_name);
+    let mut thresholds =
+        plan_thresholds(&config.thresholds(language), &available, &config.selection.order)?;
+    for threshold in thresholds.iter_mut().filter(|threshold| threshold.head.is_some()) {
+        threshold.head = config.heads.keys().position(|name| *name == threshold.head_name);
     }
-    Ok(cuts)
+    Ok(thresholds)
 }
 
-/// Finds the cuts of every language and writes `selection/<lang>.json`; where all are there, also
+/// Finds the thresholds of every language and writes `selection/<lang>.json`; where all are there, also
 /// `thresholds/<head>.json`. Languages are shared out, since each is decided on its own.
 pub fn threshold(context: Context<'_>) -> Result<()> {
     let Context { run, config, .. } = context;
@@ -50,14 +57,14 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     let embedded = Embedded::scored(run, &names)?;
     let heads = Heads::load(context, &embedded)?;
     let languages = heads.languages();
-    // The scores have to be those of these heads, and the cuts possible, before anything is frozen.
+    // The scores have to be those of these heads, and the thresholds possible, before anything is frozen.
     run.check_frozen(Stage::Score, &heads.settings_of_scores(run)?)?;
     let scores = ScoreFiles::selected(context)?;
     if scores == ScoreFiles::Refined {
         run.check_frozen(Stage::Refine, &super::refine::settings(context, &heads))?;
     }
     for language in languages {
-        cuts_of(context, language, &heads)?;
+        thresholds_of(context, language, &heads)?;
     }
     context.freeze(Stage::Threshold, &settings(config, languages))?;
     let languages: Vec<String> = languages.iter().cloned().collect();
@@ -81,7 +88,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes `thresholds/<head>.json` from the cuts of all `languages`, and marks the stage done.
+/// Writes `thresholds/<head>.json` from the thresholds of all `languages`, and marks the stage done.
 fn report(context: Context<'_>, heads: &Heads, languages: &[String]) -> Result<()> {
     let run = context.run;
     let work = StageWork::new(context, Stage::Threshold, vec![ALL_LANGUAGES.to_owned()], &[0])?;
@@ -91,11 +98,11 @@ fn report(context: Context<'_>, heads: &Heads, languages: &[String]) -> Result<(
         for language in languages {
             let marker = run.shard_marker(Stage::Threshold, language)?.unwrap_or_default();
             files.extend(marker.files);
-            for cut in &stored_selection(run, language)?.cuts {
-                let by_language = reports.entry(cut.cut.head_name.clone()).or_default();
-                let cuts = by_language.entry(language.clone()).or_insert_with(|| json!([]));
-                if let Some(cuts) = cuts.as_array_mut() {
-                    cuts.push(cut_report(cut));
+            for threshold in &stored_selection(run, language)?.thresholds {
+                let by_language = reports.entry(threshold.threshold.head_name.clone()).or_default();
+                let thresholds = by_language.entry(language.clone()).or_insert_with(|| json!([]));
+                if let Some(thresholds) = thresholds.as_array_mut() {
+                    thresholds.push(threshold_report(threshold));
                 }
             }
         }
@@ -108,7 +115,7 @@ fn report(context: Context<'_>, heads: &Heads, languages: &[String]) -> Result<(
     })
 }
 
-/// The cuts of `language` as they were written.
+/// The thresholds of `language` as they were written.
 pub(crate) fn stored_selection(run: &RunDir, language: &str) -> Result<Selection> {
     run.read_json(&run.selection_file(language))?.ok_or_else(|| Error::Missing {
         path: run.root().display().to_string(),
@@ -120,7 +127,7 @@ fn part_file(run: &RunDir, path: &Path, stamp: FileStamp) -> PartFile {
     PartFile { path: run.relative(path), rows: 1, stamp }
 }
 
-/// Computes the cuts of one language from the stored scores in `files`.
+/// Computes the thresholds of one language from the stored scores in `files`.
 pub(crate) fn select_language(
     context: Context<'_>,
     embedded: &Embedded,
@@ -128,17 +135,17 @@ pub(crate) fn select_language(
     language: &str,
     files: ScoreFiles,
 ) -> Result<Selection> {
-    let cuts = cuts_of(context, language, heads)?;
+    let thresholds = thresholds_of(context, language, heads)?;
     let corpus = ScoredCorpus::open(context, embedded, language, files);
-    select(&corpus, &cuts, context.config.selection.mode)
+    select(&corpus, &thresholds, context.config.selection.mode)
 }
 
-/// A cut as `thresholds/<head>.json` tells it.
-fn cut_report(report: &CutReport) -> Value {
-    let (kind, rates) = match &report.cut.kind {
-        CutKind::Retain(rates) => ("retention", rates.clone()),
-        CutKind::Remove(rate) => ("removal", vec![*rate]),
-        CutKind::Threshold(_) => ("threshold", Vec::new()),
+/// A threshold as `thresholds/<head>.json` tells it.
+fn threshold_report(report: &ThresholdReport) -> Value {
+    let (kind, rates) = match &report.threshold.kind {
+        ThresholdKind::Retain(rates) => ("retention", rates.clone()),
+        ThresholdKind::Remove(rate) => ("removal", vec![*rate]),
+        ThresholdKind::Fixed(_) => ("threshold", Vec::new()),
     };
     let outcomes: Vec<Value> = report
         .outcomes
@@ -159,7 +166,7 @@ fn cut_report(report: &CutReport) -> Value {
         .collect();
     json!({
         "kind": kind,
-        "keep": report.cut.keep,
+        "keep": report.threshold.keep,
         "n": report.scored.num_documents,
         "weight": report.scored.weight,
         "unscored": report.num_unscored,
@@ -177,9 +184,9 @@ fn head_report(
 ) -> Result<Value> {
     let languages: BTreeMap<String, Value> = by_language
         .into_iter()
-        .map(|(language, cuts)| {
+        .map(|(language, thresholds)| {
             let digest = heads.get(name, &language).map(AnyHead::digest);
-            let report = json!({"head_digest": digest, "cuts": cuts});
+            let report = json!({"head_digest": digest, "thresholds": thresholds});
             (language, report)
         })
         .collect();

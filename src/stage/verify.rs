@@ -1,4 +1,4 @@
-//! Holds a run against itself: its files and no others, unchanged; counts adding up; cuts recomputed.
+//! Holds a run against itself: its files and no others, unchanged; counts adding up; thresholds recomputed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -24,7 +24,7 @@ pub struct Verified {
     pub files: u64,
     /// Rows that add up over the stages.
     pub rows: u64,
-    /// Languages whose cuts were recomputed.
+    /// Languages whose thresholds were recomputed.
     pub languages: u64,
     /// What is wrong, in words; empty when all is well.
     pub problems: Vec<String>,
@@ -57,7 +57,7 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     }
     if checks.begun.contains(&Stage::Threshold) {
         checks.marker(Stage::Threshold, ALL_LANGUAGES);
-        checks.cuts()?;
+        checks.thresholds()?;
     }
     checks.foreign()?;
     let Checks { mut verified, files, .. } = checks;
@@ -185,8 +185,8 @@ impl Checks<'_> {
         Ok(())
     }
 
-    /// Recomputes the cuts of every language and compares them with the stored ones.
-    fn cuts(&mut self) -> Result<()> {
+    /// Recomputes the thresholds of every language and compares them with the stored ones.
+    fn thresholds(&mut self) -> Result<()> {
         let found = Embedded::of(self.context.run).and_then(|embedded| {
             let stored = selections(self.context.run, embedded.languages())?;
             Ok((Heads::load(self.context, &embedded)?, stored, embedded))
@@ -216,7 +216,7 @@ impl Checks<'_> {
                 Ok(_) => self
                     .verified
                     .problems
-                    .push(format!("{language}: the stored cuts are not those of the scores")),
+                    .push(format!("{language}: the stored thresholds are not those of the scores")),
                 Err(Error::Stopped) => return Err(Error::Stopped),
                 Err(error) => self.verified.problems.push(super::chain(&error)),
             }

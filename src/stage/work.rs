@@ -199,7 +199,7 @@ impl<'a> Failures<'a> {
             | Error::Schema { .. }
             | Error::Row { .. }
             | Error::Missing { .. }
-            | Error::Verify { .. }
+            | Error::Corrupt { .. }
             | Error::Model { .. } => {
                 let failure = Failure { error: chain(&error), exit_code: error.exit_code() };
                 self.run.mark_failed(self.stage, key, &failure)?;

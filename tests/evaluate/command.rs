@@ -199,7 +199,7 @@ fn the_figures_are_those_of_the_scores_that_a_run_stores() -> TestResult {
 }
 
 #[test]
-fn a_run_brings_its_heads_its_cuts_and_its_encoder() -> TestResult {
+fn a_run_brings_its_heads_its_thresholds_and_its_encoder() -> TestResult {
     let work = trained()?;
     let report = evaluated(&work, &["--run", "out", HELD[0], HELD[1]])?;
     assert_eq!(report["heads"].as_object().map(serde_json::Map::len), Some(2));
@@ -209,7 +209,7 @@ fn a_run_brings_its_heads_its_cuts_and_its_encoder() -> TestResult {
     let rules: Vec<&str> = decisions.iter().filter_map(|d| d["rule"].as_str()).collect();
     assert_eq!(rules, ["score above 0.5", "run: retention 0.1", "run: retention 0.33"]);
     let stored = work.json("out/selection/fra_Latn.json")?;
-    let threshold = &stored["cuts"][0]["outcomes"][0]["threshold_score"];
+    let threshold = &stored["thresholds"][0]["outcomes"][0]["threshold_score"];
     assert_eq!(decisions[1]["threshold"], *threshold);
     assert_eq!(report["encoder"]["dtype"], work.json("out/frozen/embed.json")?["encoder"]["dtype"]);
     Ok(())

@@ -168,7 +168,7 @@ fn a_file_that_is_no_embedding_part_is_an_error_that_names_it() -> Result<(), Bo
     std::fs::write(&path, b"PAR1 not really")?;
     assert!(matches!(read_embeddings(&path), Err(Error::Decode { .. })));
     write_scores(&path, &crate::parts::ScoreRows::default(), 1)?;
-    assert!(matches!(read_embeddings(&path), Err(Error::Verify { .. })));
+    assert!(matches!(read_embeddings(&path), Err(Error::Corrupt { .. })));
     let rows = rows_of(&[1; 100], 8, &[1, 2, 3, 4]);
     write_embeddings(&path, &rows, EmbeddingDtype::F32, 1)?;
     let whole = std::fs::read(&path)?;

@@ -144,7 +144,7 @@ impl Writing<'_> {
         let run = self.context.run;
         let parts = run.part_markers(shard)?;
         if parts.is_empty() {
-            return Err(Error::verify(&run.path("state"), format!("no part of {}", shard.name)));
+            return Err(Error::corrupt(&run.path("state"), format!("no part of {}", shard.name)));
         }
         let mut marker = ShardMarker::default();
         let encoded = marker.encoded.insert(Encoded::default());

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::export::{ExportSpec, WriterOptions, export_schema};
 use crate::input::{Format, RowReader};
 use crate::run::{RunDir, Shard, Stage};
-use crate::select::Selection;
+use crate::selection::Selection;
 pub(super) use place::warn_of_place;
 use shard::ShardExport;
 
@@ -60,7 +60,7 @@ impl Job<'_> {
 fn retention_heads(config: &RunConfig) -> Vec<String> {
     let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
     let heads: BTreeSet<String> =
-        languages.flat_map(|l| config.cuts(l).retention.into_keys()).collect();
+        languages.flat_map(|l| config.thresholds(l).retention.into_keys()).collect();
     heads.into_iter().collect()
 }
 
@@ -106,7 +106,7 @@ pub fn settings(config: &RunConfig, selections: &BTreeMap<String, Selection>) ->
     json!({"export": config.export, "columns": columns, "selections": selections})
 }
 
-/// The cuts of `languages`, as the threshold stage left them.
+/// The thresholds of `languages`, as the threshold stage left them.
 pub(crate) fn selections(
     run: &RunDir,
     languages: BTreeSet<String>,
@@ -147,7 +147,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
             "version": env!("CARGO_PKG_VERSION"),
             "encoder_digest": super::embed::encoder_digest(run)?,
             "head_digests": run.frozen_settings(Stage::Score)?,
-            "cuts": run.frozen_settings(Stage::Threshold)?,
+            "thresholds": run.frozen_settings(Stage::Threshold)?,
         }),
     };
     let rows = embedded.rows(work.own.iter().copied());

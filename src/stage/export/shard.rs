@@ -78,7 +78,7 @@ impl<'a> ShardExport<'a> {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         for (at, &row) in rows.iter().enumerate() {
             let known = self.sidecars.row(row)?.ok_or_else(|| {
-                Error::verify(&self.shard.file, format!("row {row} was never embedded"))
+                Error::corrupt(&self.shard.file, format!("row {row} was never embedded"))
             })?;
             self.marker.rows += 1;
             let (fate, retention) = match known.fate {

@@ -5,7 +5,7 @@ use crate::config::Rate;
 use crate::error::{Error, Result};
 use crate::parts::{EmbeddingRows, ScoreRows, read_embeddings};
 use crate::run::{PartFile, Shard, Stage};
-use crate::select::{CutKind, Decision, Row, Selection};
+use crate::selection::{Decision, Row, Selection, ThresholdKind};
 use crate::stage::corpus::{ordinal, read_part, weight_of};
 
 /// One row of a shard: its scores, its embeddings and what the selection decided.
@@ -71,7 +71,7 @@ impl<'a> Sidecars<'a> {
             let known = self.current.as_ref().map_or(&[][..], Part::rows);
             match known.get(self.cursor) {
                 Some(&at) if at < row => {
-                    return Err(Error::verify(
+                    return Err(Error::corrupt(
                         &self.job.context.run.path("embeddings").join(&self.shard.name),
                         format!("row {at} is not in the input file any more"),
                     ));
@@ -98,7 +98,7 @@ impl<'a> Sidecars<'a> {
         if let (Some(e), Some(s)) = (&embeddings, scores.first())
             && e.rows != s.rows
         {
-            return Err(Error::verify(&path, "embeddings and scores do not hold the same rows"));
+            return Err(Error::corrupt(&path, "embeddings and scores do not hold the same rows"));
         }
         self.current = Some(Part { embeddings, scores });
         (self.next_part, self.cursor) = (index + 1, 0);
@@ -116,9 +116,9 @@ impl<'a> Sidecars<'a> {
             (None, None) => return Ok(None),
         };
         let selection = self.job.selections.get(language).ok_or_else(|| {
-            Error::verify(
+            Error::corrupt(
                 &self.job.context.run.path("selection"),
-                format!("no cuts for the language {language}"),
+                format!("no thresholds for the language {language}"),
             )
         })?;
         let fate = if num_bytes == 0 {
@@ -146,9 +146,12 @@ impl<'a> Sidecars<'a> {
 
     /// The rates of the retentions of a selection, by retention column.
     fn retention_values(&self, selection: &Selection, rates: &[Rate]) -> Vec<Option<f64>> {
-        let retentions = selection.cuts.iter().filter(|c| matches!(c.cut.kind, CutKind::Retain(_)));
+        let retentions = selection
+            .thresholds
+            .iter()
+            .filter(|c| matches!(c.threshold.kind, ThresholdKind::Retain(_)));
         let named: Vec<(&str, Rate)> =
-            retentions.map(|c| c.cut.head_name.as_str()).zip(rates.iter().copied()).collect();
+            retentions.map(|c| c.threshold.head_name.as_str()).zip(rates.iter().copied()).collect();
         let rate_of = |head: &String| named.iter().find(|(name, _)| name == head);
         self.job.retention_heads.iter().map(|h| rate_of(h).map(|(_, r)| r.as_f64())).collect()
     }

@@ -1,4 +1,4 @@
-//! Which documents a round scores: first a sample, then those near a cut.
+//! Which documents a round scores: first a sample, then those near a threshold.
 
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
 
@@ -13,9 +13,9 @@ use crate::error::Result;
 use crate::head::DocumentScore;
 use crate::parts::ScoreRows;
 use crate::run::Shard;
-use crate::select::{Cut, Row, Selection, select};
+use crate::selection::{Row, Selection, Threshold, select};
 use crate::stage::corpus::ordinal;
-use crate::stage::threshold::cuts_of;
+use crate::stage::threshold::thresholds_of;
 
 /// The documents of a round.
 pub(super) struct Wanted<'a> {
@@ -31,10 +31,10 @@ enum Rule {
     Near(BTreeMap<String, Near>),
 }
 
-/// The cuts of a language over the scores so far, and how far a document has to be from them.
+/// The thresholds of a language over the scores so far, and how far a document has to be from them.
 struct Near {
     selection: Selection,
-    /// One per head of the run; `None` for heads that make no cut or do not serve the language.
+    /// One per head of the run; `None` for heads that make no threshold or do not serve the language.
     margins: Vec<Option<Margin>>,
 }
 
@@ -47,23 +47,23 @@ struct Margin {
 
 impl<'a> Wanted<'a> {
     pub(super) fn of_round(job: &'a Job<'a>, round: usize) -> Result<Self> {
-        let mut cuts = BTreeMap::new();
+        let mut thresholds = BTreeMap::new();
         for language in job.heads.languages() {
-            let of_language = cuts_of(job.context, language, job.heads)?;
-            if of_language.iter().any(|cut| cut.head.is_some()) {
-                cuts.insert(language.clone(), of_language);
+            let of_language = thresholds_of(job.context, language, job.heads)?;
+            if of_language.iter().any(|threshold| threshold.head.is_some()) {
+                thresholds.insert(language.clone(), of_language);
             }
         }
         let rule = if round == 0 {
-            Rule::Sample(sample(job, &cuts)?)
+            Rule::Sample(sample(job, &thresholds)?)
         } else {
             let seen = evidence(job, round)?;
-            let near = cuts.into_iter().map(|(language, cuts)| {
+            let near = thresholds.into_iter().map(|(language, thresholds)| {
                 let corpus = MixedCorpus { job, language: &language, rounds: round };
-                let selection = select(&corpus, &cuts, job.context.config.selection.mode)?;
+                let selection = select(&corpus, &thresholds, job.context.config.selection.mode)?;
                 let margin = |(head, name): (usize, &&str)| {
                     let spec = job.heads.get(name, &language)?.spec();
-                    cuts.iter().find(|cut| cut.head == Some(head))?;
+                    thresholds.iter().find(|threshold| threshold.head == Some(head))?;
                     let seen = seen.get(&language).map(|heads| heads[head]).unwrap_or_default();
                     // The encoder has no part in the scores of texts.
                     let width = if job.heads.is_text(name) { 0.0 } else { seen.margin() };
@@ -116,7 +116,7 @@ fn push(documents: &mut ScoreRows, part: &ScoreRows, at: usize) {
 
 impl Near {
     /// Whether a logit within the margin of that of document `at` could be treated otherwise by a
-    /// cut; a logit that is not a number tells nothing, so such a document always is near.
+    /// threshold; a logit that is not a number tells nothing, so such a document always is near.
     fn is_near(&self, place: u64, heads: &[ScoreRows], at: usize) -> bool {
         let [mut low, mut high] = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
         for (part, margin) in heads.iter().zip(&self.margins) {
@@ -140,7 +140,7 @@ impl Near {
         let row = Row {
             id: &first.ids[at],
             ordinal: ordinal(place, first.rows[at]),
-            weight: 1, // matters to where a cut is, not to what it does to a document
+            weight: 1, // matters to where a threshold is, not to what it does to a document
             logits: &low.0,
             scores: &low.1,
         };
@@ -185,10 +185,10 @@ impl Lottery {
 
 type Lotteries = BTreeMap<String, Lottery>;
 
-/// The ordinals of a random sample of the documents with text, of every language with `cuts`.
-fn sample(job: &Job<'_>, cuts: &BTreeMap<String, Vec<Cut>>) -> Result<HashSet<u64>> {
+/// The ordinals of a random sample of the documents with text, of every language with `thresholds`.
+fn sample(job: &Job<'_>, thresholds: &BTreeMap<String, Vec<Threshold>>) -> Result<HashSet<u64>> {
     let shards: Vec<_> = (0u64..).zip(&job.plan.shards).collect();
-    let of_shard = |&(place, shard): &(u64, &Shard)| draw(job, cuts, place, shard);
+    let of_shard = |&(place, shard): &(u64, &Shard)| draw(job, thresholds, place, shard);
     let all = shards.par_iter().map(of_shard).try_reduce(Lotteries::new, |mut all, shard| {
         for (language, lottery) in shard {
             all.entry(language).or_default().merge(lottery);
@@ -200,7 +200,7 @@ fn sample(job: &Job<'_>, cuts: &BTreeMap<String, Vec<Cut>>) -> Result<HashSet<u6
 
 fn draw(
     job: &Job<'_>,
-    cuts: &BTreeMap<String, Vec<Cut>>,
+    thresholds: &BTreeMap<String, Vec<Threshold>>,
     place: u64,
     shard: &Shard,
 ) -> Result<Lotteries> {
@@ -210,7 +210,7 @@ fn draw(
         let Some(first) = heads.first() else { return Ok(()) };
         for (at, &row) in first.rows.iter().enumerate() {
             let language = &first.languages[at];
-            if first.num_bytes[at] == 0 || !cuts.contains_key(language) {
+            if first.num_bytes[at] == 0 || !thresholds.contains_key(language) {
                 continue;
             }
             let ordinal = ordinal(place, row);

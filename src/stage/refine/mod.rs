@@ -1,11 +1,11 @@
-//! Scores near the cuts computed again with embeddings in f32, so that a run whose encoder computes
+//! Scores near the thresholds computed again with embeddings in f32, so that a run whose encoder computes
 //! in a faster type selects what f32 would select. Where it computes in fp8 it is bf16 on the same
 //! cards that takes f32's place in all that follows.
 //!
 //! ```text
 //!  scores ──sample──▶ round 00 ─┐  text ▶ tokens ▶ f32 encoder ▶ heads
 //!    │                          ▼
-//!    ├──cuts over mixed scores, margins──▶ rounds 01, 02 ... until nothing near a cut is left
+//!    ├──thresholds over mixed scores, margins──▶ rounds 01, 02 ... until nothing near a threshold is left
 //!    ▼
 //!  refined/<head>/<shard>/part: the scores with those of all rounds in their place
 //! ```
@@ -13,21 +13,21 @@
 //! # What is guaranteed
 //!
 //! A document's *difference* is |logit of the run − logit in f32|. Once the stage is done, every
-//! document whose logit lies within the margin of a cut (by head and language, among those that
-//! the cuts before keep) has its f32 scores. So **if no other document's difference exceeds the
+//! document whose logit lies within the margin of a threshold (by head and language, among those that
+//! the thresholds before keep) has its f32 scores. So **if no other document's difference exceeds the
 //! margin, the selection is exactly that of f32**: documents outside the margin are on the same side
-//! of the cut in both, those inside are compared by their f32 scores, and the document at the cut
-//! is one of them; the same then holds for the next cut, among the same survivors. What f32 means:
+//! of the threshold in both, those inside are compared by their f32 scores, and the document at the threshold
+//! is one of them; the same then holds for the next threshold, among the same survivors. What f32 means:
 //! what the same settings with `encoder.dtype = "f32"` would select, the rounding of stored
 //! embeddings and the training of heads included (heads are trained in f32 where this is asked for).
 //!
 //! The margin is measured, so the "if" is not a certainty. It is [`SAFETY`] times the largest
 //! difference of *all* documents that were scored both ways: a random sample and whatever lay near a
-//! cut; a larger difference seen in a round widens the margin of the next. Of the language's
+//! threshold; a larger difference seen in a round widens the margin of the next. Of the language's
 //! documents, with 95% confidence, at most 3 in as many as were sampled exceed the largest sampled
 //! difference at all; to select wrongly one has to exceed it [`SAFETY`]-fold, and the distance to its
-//! cut besides. Where differences fall off exponentially, the largest of n is about ln n times their
-//! mean, and about n^-[`SAFETY`] of the documents within one mean difference of a cut are selected
+//! threshold besides. Where differences fall off exponentially, the largest of n is about ln n times their
+//! mean, and about n^-[`SAFETY`] of the documents within one mean difference of a threshold are selected
 //! wrongly: with n = 4,096 less than one in 10^7 of those.
 //!
 //! # Resume
@@ -59,7 +59,7 @@ use documents::Wanted;
 
 pub use result::{HeadRefinement, LanguageRefinement, Refinement};
 
-/// Margin of a cut by the largest difference that was seen.
+/// Margin of a threshold by the largest difference that was seen.
 pub const SAFETY: f64 = 2.0;
 /// One in this many documents of a language is sampled.
 pub const SAMPLE_EVERY: u64 = 100;
@@ -116,19 +116,19 @@ pub(crate) fn is_exact(run: &RunDir) -> Result<bool> {
 /// Settings that the refined scores depend on besides the scores.
 pub(crate) fn settings(context: Context<'_>, heads: &Heads) -> Value {
     json!({
-        "cuts": super::threshold::settings(context.config, heads.languages()),
+        "thresholds": super::threshold::settings(context.config, heads.languages()),
         "safety": SAFETY,
         "sample": {"every": SAMPLE_EVERY, "least": MIN_SAMPLE, "most": MAX_SAMPLE},
         "seed": context.config.seed,
     })
 }
 
-/// Scores the documents near the cuts again in f32, or of a run in fp8 in bf16, where
+/// Scores the documents near the thresholds again in f32, or of a run in fp8 in bf16, where
 /// `selection.refine` asks for it and the encoder computed in another type.
 ///
 /// # Errors
 /// [`Error::Missing`] before the score stage is done, or if an input file is gone;
-/// [`Error::Verify`] if one changed; [`Error::Model`] if the model is no longer the run's; those of
+/// [`Error::Corrupt`] if one changed; [`Error::Model`] if the model is no longer the run's; those of
 /// reading, encoding and scoring.
 pub fn refine(context: Context<'_>) -> Result<Outcome> {
     let run = context.run;
@@ -143,7 +143,7 @@ pub fn refine(context: Context<'_>) -> Result<Outcome> {
         return Ok(Outcome::Exact);
     }
     for language in heads.languages() {
-        super::threshold::cuts_of(context, language, &heads)?;
+        super::threshold::thresholds_of(context, language, &heads)?;
     }
     context.freeze(Stage::Refine, &settings(context, &heads))?;
     let model = || super::load_precise(context);

@@ -6,7 +6,7 @@ use super::Job;
 use crate::error::{Error, Result};
 use crate::parts::{ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
-use crate::select::{Block, Corpus, HeadColumn, Wanted};
+use crate::selection::{Corpus, HeadColumn, ScanRequest, ScoreBatch};
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part, weight_of};
 
 /// What f32 gives a document, one entry per head of the run.
@@ -33,7 +33,7 @@ pub(super) fn overlay(job: &Job<'_>, rounds: usize, shard: &Shard) -> Result<Ove
             for ((row, logit), score) in part.rows.iter().zip(part.logits).zip(part.scores) {
                 let exact = overlay.entry(*row).or_default();
                 if exact.logits.len() != index {
-                    return Err(Error::verify(&path, "holds other rows than the other heads"));
+                    return Err(Error::corrupt(&path, "holds other rows than the other heads"));
                 }
                 exact.logits.push(logit);
                 exact.scores.push(score);
@@ -71,8 +71,8 @@ impl Corpus for MixedCorpus<'_> {
     fn scan(
         &self,
         place: usize,
-        _wanted: &Wanted,
-        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+        _request: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         let shard = &self.job.plan.shards[place];
         let embedded = self.job.context.run.shard_marker(Stage::Embed, &shard.name)?;
@@ -104,7 +104,7 @@ impl Corpus for MixedCorpus<'_> {
             }
             let heads: Vec<HeadColumn<'_>> = columns.iter().map(Column::view).collect();
             let (len, ids, ordinals) = (ids.len(), &ids, &ordinals);
-            visit(&Block { len, ids, ordinals, weights: Some(&weights), heads: &heads })
+            visit(&ScoreBatch { len, ids, ordinals, weights: Some(&weights), heads: &heads })
         })
     }
 }

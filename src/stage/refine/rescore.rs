@@ -142,7 +142,7 @@ fn read(
 ) -> Result<Vec<String>> {
     let text = |at: usize| {
         let row = documents.rows[at];
-        let lost = || Error::verify(&shard.file, format!("row {row} has no text"));
+        let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
         texts.text(row, documents.num_bytes[at])?.ok_or_else(lost)
     };
     block.map(text).collect()

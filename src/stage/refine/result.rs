@@ -29,7 +29,7 @@ pub struct Refinement {
     pub tokens: u64,
     /// Tokens that were encoded in f32.
     pub refined_tokens: u64,
-    /// By language, those with cuts.
+    /// By language, those with thresholds.
     pub languages: BTreeMap<String, LanguageRefinement>,
 }
 
@@ -47,7 +47,7 @@ pub struct LanguageRefinement {
 pub struct HeadRefinement {
     /// Largest difference of a document scored both ways; `None` where the run's scores tell nothing.
     pub largest_difference: Option<f64>,
-    /// All documents so near to a cut were scored in f32; `None`: all documents.
+    /// All documents so near to a threshold were scored in f32; `None`: all documents.
     pub margin: Option<f64>,
     /// [`super::SAFETY`], the margin by the largest difference.
     pub safety: f64,

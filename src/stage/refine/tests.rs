@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 use super::documents::Wanted;
 use super::*;
-use crate::config::{RunConfig, SelectionMode};
+use crate::config::{Mode, RunConfig};
 use crate::encoder::HubSettings;
 use crate::head::DocumentScore;
 use crate::parts::{ScoreRows, read_scores, write_scores};
 use crate::progress::{Silent, Stop};
 use crate::run::PartFile;
 use crate::run::Worker;
-use crate::select::{CutKind, Decision, Row, Selection};
+use crate::selection::{Decision, Row, Selection, ThresholdKind};
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part};
 use crate::stage::threshold::select_language;
 use crate::stage::{embed, score, threshold, train, verify};
@@ -50,8 +50,8 @@ struct Noisy {
     exact: BTreeMap<String, Vec<(u64, f32)>>,
     /// What f32 selects, by ordinal.
     expected: BTreeMap<u64, String>,
-    /// Cuts of that selection.
-    cuts: Selection,
+    /// Thresholds of that selection.
+    thresholds: Selection,
 }
 
 fn words(i: usize) -> String {
@@ -110,10 +110,10 @@ impl Noisy {
             stop: Stop::default(),
             exact: BTreeMap::new(),
             expected: BTreeMap::new(),
-            cuts: Selection {
-                mode: SelectionMode::default(),
+            thresholds: Selection {
+                mode: Mode::default(),
                 skipped: Vec::new(),
-                cuts: Vec::new(),
+                thresholds: Vec::new(),
             },
         };
         noisy.score_in_f32()?;
@@ -125,8 +125,8 @@ impl Noisy {
         embed::embed(context, &crate::stage::plan::plan(&self.config)?)?;
         train::train(context)?;
         score::score(context)?;
-        let cuts = self.select(ScoreFiles::Scored)?;
-        let expected = self.decisions(&cuts, ScoreFiles::Scored)?;
+        let thresholds = self.select(ScoreFiles::Scored)?;
+        let expected = self.decisions(&thresholds, ScoreFiles::Scored)?;
         let mut exact = BTreeMap::new();
         self.each_row(ScoreFiles::Scored, &mut |place, heads, at| {
             for (name, part) in self.config.heads.keys().zip(heads) {
@@ -134,7 +134,7 @@ impl Noisy {
                 scores.extend(part.logits[at].map(|logit| (ordinal(place, part.rows[at]), logit)));
             }
         })?;
-        (self.exact, self.expected, self.cuts) = (exact, expected, cuts);
+        (self.exact, self.expected, self.thresholds) = (exact, expected, thresholds);
         Ok(())
     }
 
@@ -228,12 +228,12 @@ impl Noisy {
         Refinement::read(&self.run)?.ok_or_else(|| Error::config("report", "is not there"))
     }
 
-    /// Asserts that the selection is that of f32: every document's fate and every cut.
+    /// Asserts that the selection is that of f32: every document's fate and every threshold.
     fn assert_selects_as_f32(&self) -> Result<()> {
         let selection = self.select(ScoreFiles::Refined)?;
         assert_eq!(self.decisions(&selection, ScoreFiles::Refined)?, self.expected);
-        for (cut, expected) in selection.cuts.iter().zip(&self.cuts.cuts) {
-            assert_eq!(cut.outcomes, expected.outcomes);
+        for (threshold, expected) in selection.thresholds.iter().zip(&self.thresholds.thresholds) {
+            assert_eq!(threshold.outcomes, expected.outcomes);
         }
         Ok(())
     }
@@ -277,26 +277,28 @@ fn a_difference_larger_than_those_sampled_widens_the_margin() -> Result<()> {
         "[heads.quality.training]\nbatch_size = 16\nepochs = 12\n\
          [languages._default]\nretention = { quality = [0.1] }",
     )?;
-    let CutKind::Retain(_) = noisy.cuts.cuts[0].cut.kind else { return Ok(()) };
-    let cut = noisy.cuts.cuts[0].outcomes[0].threshold_logit.unwrap_or_default();
+    let ThresholdKind::Retain(_) = noisy.thresholds.thresholds[0].threshold.kind else {
+        return Ok(());
+    };
+    let threshold = noisy.thresholds.thresholds[0].outcomes[0].threshold_logit.unwrap_or_default();
     let sampled = noisy.sampled()?;
     let mut others: Vec<(u64, f32)> =
         noisy.exact["quality"].iter().copied().filter(|(o, _)| !sampled.contains(o)).collect();
     others.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let kept = others.partition_point(|(_, logit)| *logit <= cut);
+    let kept = others.partition_point(|(_, logit)| *logit <= threshold);
     assert!(kept + 2 <= others.len(), "two documents that f32 keeps are not in the sample");
-    // One document that f32 keeps seems to lie at the cut; it is scored again, and its difference
+    // One document that f32 keeps seems to lie at the threshold; it is scored again, and its difference
     // seen. The other seems to lie beyond the margin of the sample: only a wider one has it.
     let (seen, hidden) = (others[others.len() - 1], others[kept]);
-    let distance = seen.1 - cut;
+    let distance = seen.1 - threshold;
     noisy.move_scores(|_, ordinal, logit| match ordinal {
-        o if o == seen.0 => cut,
-        o if o == hidden.0 => cut - 1.5 * distance,
+        o if o == seen.0 => threshold,
+        o if o == hidden.0 => threshold - 1.5 * distance,
         _ => logit + 0.001 * noise("quality", ordinal),
     })?;
     let report = noisy.refine()?;
     let found = &report.languages[LANGUAGE].heads["quality"];
-    let hidden_by = f64::from(hidden.1 - (cut - 1.5 * distance));
+    let hidden_by = f64::from(hidden.1 - (threshold - 1.5 * distance));
     assert!((found.largest_difference.unwrap_or_default() - hidden_by).abs() < 1e-5, "{report:?}");
     noisy.assert_selects_as_f32()
 }

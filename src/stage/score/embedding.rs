@@ -23,7 +23,7 @@ pub(super) fn score_part(heads: &Heads, name: &str, path: &Path) -> Result<Score
         let num_documents = block.chunk_offsets.len() - 1;
         let languages = languages.get(start..start + num_documents).filter(|l| !l.is_empty());
         let languages = languages
-            .ok_or_else(|| Error::verify(path, "does not have as many embeddings as documents"))?;
+            .ok_or_else(|| Error::corrupt(path, "does not have as many embeddings as documents"))?;
         let width = scan.hidden_size();
         let scored = score_block(heads, name, width, languages, &block, &mut scratch)?;
         logits.extend(scored.iter().map(|score| score.map(|score| score.logit)));

@@ -1,26 +1,26 @@
-//! One parallel pass over the corpus, and the two looks that every cut takes.
+//! One parallel pass over the corpus, and the two looks that every threshold takes.
 
 use rayon::prelude::*;
 
-use super::block::{Block, BlockRow, Wanted};
+use super::block::{BlockRow, ScanRequest, ScoreBatch};
 use super::counts::{Amount, Merge};
-use super::report::{Boundary, Branches, CutReport, Histogram, split_logits, survivors};
+use super::report::{Boundary, Branches, Histogram, ThresholdReport, split_logits, survivors};
 use super::stats::{Bins, Survey};
-use super::{Corpus, Cut};
+use super::{Corpus, Threshold};
 use crate::error::{Error, Result};
 
-/// Pieces a pass is cut into per thread, so that uneven shards even out.
+/// Pieces a pass is threshold into per thread, so that uneven shards even out.
 const PIECES_PER_THREAD: usize = 4;
 
-/// The corpus as one cut sees it.
+/// The corpus as one threshold sees it.
 pub(super) struct View<'a> {
     pub(super) corpus: &'a dyn Corpus,
-    /// The cuts before.
-    pub(super) done: &'a [CutReport],
-    pub(super) cut: &'a Cut,
+    /// The thresholds before.
+    pub(super) done: &'a [ThresholdReport],
+    pub(super) threshold: &'a Threshold,
 }
 
-/// The rows of a block that have a score of the cut's head which is not NaN, as columns.
+/// The rows of a block that have a score of the threshold's head which is not NaN, as columns.
 pub(super) struct Candidates<'a> {
     pub(super) logits: &'a [f32],
     pub(super) scores: &'a [f32],
@@ -28,7 +28,7 @@ pub(super) struct Candidates<'a> {
     pub(super) weights: Option<&'a [u64]>,
     /// Where in the block each of them is; `None`: they are all rows of the block.
     rows: Option<&'a [usize]>,
-    block: &'a Block<'a>,
+    block: &'a ScoreBatch<'a>,
 }
 
 impl<'a> Candidates<'a> {
@@ -48,7 +48,7 @@ impl<'a> Candidates<'a> {
 
 /// The selections that keep the candidates of a block so far.
 pub(super) enum Alive<'a> {
-    /// There was no cut yet: the one selection keeps them all.
+    /// There was no threshold yet: the one selection keeps them all.
     All,
     /// By candidate.
     Each(&'a [Branches]),
@@ -72,8 +72,12 @@ struct Gathered {
 
 impl Gathered {
     /// The candidates of `block`; they are copied together only where some rows are none.
-    fn candidates<'a>(&'a mut self, cut: &Cut, block: &'a Block<'a>) -> (Candidates<'a>, Rejected) {
-        let column = cut.head.and_then(|head| block.heads.get(head));
+    fn candidates<'a>(
+        &'a mut self,
+        threshold: &Threshold,
+        block: &'a ScoreBatch<'a>,
+    ) -> (Candidates<'a>, Rejected) {
+        let column = threshold.head.and_then(|head| block.heads.get(head));
         let Some(column) = column.filter(|column| column.logits.len() == block.len) else {
             let rejected = Rejected { num_unscored: block.len as u64, num_nan: 0 };
             let (logits, scores) = (&[][..], &[][..]);
@@ -115,7 +119,7 @@ impl Gathered {
 }
 
 impl View<'_> {
-    /// Number of selections that run side by side before the cut.
+    /// Number of selections that run side by side before the threshold.
     pub(super) fn num_branches(&self) -> usize {
         self.done.last().map_or(1, |report| report.outcomes.len())
     }
@@ -125,7 +129,7 @@ impl View<'_> {
         survivors(self.done, &row).ok()
     }
 
-    /// Visits the candidates with one of `logits` (by the cut's head), with all that is known of them;
+    /// Visits the candidates with one of `logits` (by the threshold's head), with all that is known of them;
     /// other candidates may be among them.
     pub(super) fn ties<A: Merge + Send>(
         &self,
@@ -144,16 +148,17 @@ impl View<'_> {
         new: impl Fn() -> A + Send + Sync,
         visit: impl Fn(&mut A, usize, &Candidates<'_>, Rejected) + Send + Sync,
     ) -> Result<A> {
-        let mut heads: Vec<usize> = (self.done.iter().map(|report| &report.cut))
-            .chain([self.cut])
-            .filter_map(|cut| cut.head)
+        let mut heads: Vec<usize> = (self.done.iter().map(|report| &report.threshold))
+            .chain([self.threshold])
+            .filter_map(|threshold| threshold.head)
             .collect();
         heads.sort_unstable();
         heads.dedup();
         let own = ties.unwrap_or_default().iter();
-        let own = self.cut.head.into_iter().flat_map(|head| own.clone().map(move |&l| (head, l)));
+        let own =
+            self.threshold.head.into_iter().flat_map(|head| own.clone().map(move |&l| (head, l)));
         let ids = split_logits(self.done).into_iter().chain(own).collect();
-        let wanted = Wanted { heads, ids, others: ties.is_none() };
+        let wanted = ScanRequest { heads, ids, others: ties.is_none() };
         let num_shards = self.corpus.num_shards();
         let pieces = PIECES_PER_THREAD * rayon::current_num_threads();
         let merged = (0..num_shards)
@@ -163,7 +168,7 @@ impl View<'_> {
                 || (new(), Gathered::default()),
                 |(mut counted, mut gathered), shard| {
                     self.corpus.scan(shard, &wanted, &mut |block| {
-                        let (candidates, rejected) = gathered.candidates(self.cut, block);
+                        let (candidates, rejected) = gathered.candidates(self.threshold, block);
                         visit(&mut counted, shard, &candidates, rejected);
                         Ok(())
                     })?;
@@ -247,7 +252,7 @@ impl View<'_> {
     /// All scored documents of the language.
     pub(super) fn scored(&self, survey: &Survey) -> Result<Amount> {
         survey.scored().ok_or_else(|| {
-            let head = &self.cut.head_name;
+            let head = &self.threshold.head_name;
             Error::config(
                 "selection.weight",
                 format!("the documents scored by head `{head}` weigh 2^64 or more"),
@@ -261,15 +266,17 @@ impl View<'_> {
         survey: &Survey,
         scores: Option<Histogram>,
         boundaries: Vec<Boundary>,
-    ) -> Result<CutReport> {
+    ) -> Result<ThresholdReport> {
         let scored = self.scored(survey)?;
         let before = self.done.last().map_or(&[][..], |report| &report.outcomes);
         let per_parent = boundaries.len() / self.num_branches();
         let outcomes = (boundaries.into_iter().enumerate())
-            .map(|(i, boundary)| boundary.into_outcome(self.cut, i % per_parent, before, scored))
+            .map(|(i, boundary)| {
+                boundary.into_outcome(self.threshold, i % per_parent, before, scored)
+            })
             .collect();
-        Ok(CutReport {
-            cut: self.cut.clone(),
+        Ok(ThresholdReport {
+            threshold: self.threshold.clone(),
             scored,
             num_unscored: survey.num_unscored,
             num_nan: survey.num_nan,

@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// The scores of one head for the rows of a [`Block`]; a head that is not wanted has none.
+/// The scores of one head for the rows of a [`ScoreBatch`]; a head that is not wanted has none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeadColumn<'a> {
     /// See [`Row::logits`]; any value where there is no score.
@@ -13,12 +13,12 @@ pub struct HeadColumn<'a> {
     pub present: Option<&'a [bool]>,
 }
 
-/// Some consecutive rows of a shard, as columns; all that are there have [`Block::len`] values.
+/// Some consecutive rows of a shard, as columns; all that are there have [`ScoreBatch::len`] values.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Block<'a> {
+pub struct ScoreBatch<'a> {
     /// Number of rows.
     pub len: usize,
-    /// See [`Row::id`](field@Row::id), of the rows of [`Wanted::ids`]; empty where there are none of them.
+    /// See [`Row::id`](field@Row::id), of the rows of [`ScanRequest::ids`]; empty where there are none of them.
     pub ids: &'a [&'a str],
     /// See [`Row::ordinal`](field@Row::ordinal); likewise.
     pub ordinals: &'a [u64],
@@ -30,7 +30,7 @@ pub struct Block<'a> {
 
 /// What a scan looks at.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct ScanRequest {
     /// Indices of the heads, ascending.
     pub heads: Vec<usize>,
     /// Id and ordinal are looked at only of rows to which one of these heads gave this logit.
@@ -39,7 +39,7 @@ pub struct Wanted {
     pub others: bool,
 }
 
-impl Wanted {
+impl ScanRequest {
     /// Whether id and ordinal of one of the rows of `heads` (by head) are looked at.
     #[expect(clippy::float_cmp, reason = "the very logit is looked for")]
     pub fn wants_any_id(&self, heads: &[HeadColumn<'_>]) -> bool {
@@ -78,7 +78,7 @@ impl Document for Row<'_> {
 /// A row of a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockRow<'a> {
-    pub(super) block: &'a Block<'a>,
+    pub(super) block: &'a ScoreBatch<'a>,
     pub(super) at: usize,
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Survey {
     weight_scored: u128,
     pub(super) num_unscored: u64,
     pub(super) num_nan: u64,
-    /// Scored survivors of the earlier cuts, by branch.
+    /// Scored survivors of the earlier thresholds, by branch.
     pub(super) candidates: Vec<Amount>,
     num_finite: u64,
     min: f32,

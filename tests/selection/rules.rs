@@ -1,41 +1,46 @@
 use std::collections::BTreeMap;
 
 use polysift::Result;
-use polysift::config::{Activation, Keep, LanguageCuts, SelectionMode};
-use polysift::select::{Block, Corpus, CutKind, Decision, HeadInfo, Wanted, plan_cuts, select};
+use polysift::config::{Activation, Keep, LanguageThresholds, Mode};
+use polysift::selection::{
+    Corpus, Decision, HeadInfo, ScanRequest, ScoreBatch, ThresholdKind, plan_thresholds, select,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Document, InMemory, cut, documents, kept_ordinals, rate, sigmoid, visit_block};
+use super::{Document, InMemory, documents, kept_ordinals, rate, sigmoid, threshold, visit_batch};
 
 #[test]
 fn a_rate_is_met_to_the_document_even_when_all_scores_are_equal() -> Result<()> {
     for (n, text, expected) in [(30, "0.1", 3), (100, "0.07", 7), (31, "0.1", 4), (1, "0.001", 1)] {
         let documents = documents(&vec![Some(4.0); n]);
-        let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate(text)]))];
-        let selection = select(&InMemory(vec![documents.clone()]), &cuts, SelectionMode::Exact)?;
+        let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate(text)]))];
+        let selection = select(&InMemory(vec![documents.clone()]), &thresholds, Mode::Default)?;
         assert_eq!(kept_ordinals(&selection, &documents).len(), expected, "{text} of {n}");
-        assert_eq!(selection.cuts[0].outcomes[0].threshold_logit, Some(4.0));
-        assert_eq!(selection.cuts[0].outcomes[0].threshold_score, Some(f64::from(sigmoid(4.0))));
+        assert_eq!(selection.thresholds[0].outcomes[0].threshold_logit, Some(4.0));
+        assert_eq!(
+            selection.thresholds[0].outcomes[0].threshold_score,
+            Some(f64::from(sigmoid(4.0)))
+        );
     }
     Ok(())
 }
 
 #[test]
-fn a_retention_counts_documents_that_an_earlier_cut_removed() -> Result<()> {
+fn a_retention_counts_documents_that_an_earlier_threshold_removed() -> Result<()> {
     let mut documents = documents(&(0u8..100).map(|i| Some(f32::from(i))).collect::<Vec<_>>());
     for document in &mut documents {
         document.logits.push(Some(f32::from(document.ordinal % 10 == 0)));
         document.scores = document.logits.clone();
     }
-    let cuts = [
-        cut(1, Keep::Below, CutKind::Remove(rate("0.1"))),
-        cut(0, Keep::Above, CutKind::Retain(vec![rate("0.1"), rate("0.95")])),
+    let thresholds = [
+        threshold(1, Keep::Below, ThresholdKind::Remove(rate("0.1"))),
+        threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.1"), rate("0.95")])),
     ];
     let corpus = InMemory(vec![documents.clone()]);
-    let selection = select(&corpus, &cuts, SelectionMode::Exact)?;
+    let selection = select(&corpus, &thresholds, Mode::Default)?;
     let kept: Vec<u64> = selection.selections().iter().map(|o| o.kept.num_documents).collect();
     assert_eq!(kept, [10, 90], "a tenth of 100, then all survivors");
-    assert!((selection.cuts[1].outcomes[0].realised_rate - 0.1).abs() < f64::EPSILON);
+    assert!((selection.thresholds[1].outcomes[0].realised_rate - 0.1).abs() < f64::EPSILON);
     assert_eq!(
         selection.decide(&documents[99].row(true)),
         Decision::Kept { retentions: vec![rate("0.1")] }
@@ -53,8 +58,8 @@ fn documents_without_weight_behind_the_last_one_needed_are_not_taken() -> Result
             document.weight = (document.ordinal + parity) % 2;
         }
         documents.sort_by_key(|document| xxh3_64(document.id.as_bytes()));
-        let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate("1")]))];
-        let selection = select(&InMemory(vec![documents.clone()]), &cuts, SelectionMode::Exact)?;
+        let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("1")]))];
+        let selection = select(&InMemory(vec![documents.clone()]), &thresholds, Mode::Default)?;
         let last = documents.iter().rposition(|document| document.weight == 1);
         let expected: Vec<u64> =
             documents.iter().take(last.map_or(0, |last| last + 1)).map(|d| d.ordinal).collect();
@@ -67,9 +72,9 @@ fn documents_without_weight_behind_the_last_one_needed_are_not_taken() -> Result
 fn rejects_are_counted_and_named() -> Result<()> {
     let documents = documents(&[None, Some(f32::NAN), Some(-1.0), Some(1.0)]);
     let corpus = InMemory(vec![documents.clone()]);
-    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate("0.5")]))];
-    let selection = select(&corpus, &cuts, SelectionMode::Exact)?;
-    let report = &selection.cuts[0];
+    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.5")]))];
+    let selection = select(&corpus, &thresholds, Mode::Default)?;
+    let report = &selection.thresholds[0];
     assert_eq!((report.scored.num_documents, report.num_unscored, report.num_nan), (2, 1, 1));
     let decisions: Vec<String> = documents
         .iter()
@@ -85,27 +90,27 @@ fn a_head_the_language_lacks_skips_removals_and_selects_nobody_by_retention() ->
         HeadInfo { name: "quality".into(), keep: Keep::Above, activation: Activation::Sigmoid };
     let documents = documents(&[Some(1.0), Some(2.0)]);
     let corpus = InMemory(vec![documents.clone()]);
-    let settings = LanguageCuts {
+    let settings = LanguageThresholds {
         retention: [("quality".to_owned(), vec![rate("1")])].into(),
         removal: [("toxicity".to_owned(), rate("0.05"))].into(),
         threshold: BTreeMap::new(),
     };
-    let with = select(&corpus, &plan_cuts(&settings, &[head], &[])?, SelectionMode::Exact)?;
+    let with = select(&corpus, &plan_thresholds(&settings, &[head], &[])?, Mode::Default)?;
     assert_eq!(with.skipped, ["toxicity"]);
     assert_eq!(kept_ordinals(&with, &documents), [0, 1]);
-    let without = select(&corpus, &plan_cuts(&settings, &[], &[])?, SelectionMode::Exact)?;
+    let without = select(&corpus, &plan_thresholds(&settings, &[], &[])?, Mode::Default)?;
     assert_eq!(without.decide(&documents[0].row(true)).to_string(), "quality_unscored");
-    assert_eq!(without.cuts[0].num_unscored, 2);
+    assert_eq!(without.thresholds[0].num_unscored, 2);
     Ok(())
 }
 
 #[test]
 fn the_histogram_spans_zero_to_one_unless_scores_leave_it() -> Result<()> {
-    let cuts = [cut(0, Keep::Above, CutKind::Threshold(0.5))];
+    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Fixed(0.5))];
     let mut documents = documents(&[Some(0.0), Some(0.5), Some(1.0)]);
     let histogram = |documents: &[Document]| {
-        select(&InMemory(vec![documents.to_vec()]), &cuts, SelectionMode::Exact)
-            .map(|selection| selection.cuts[0].scores.clone())
+        select(&InMemory(vec![documents.to_vec()]), &thresholds, Mode::Default)
+            .map(|selection| selection.thresholds[0].scores.clone())
     };
     let probabilities = histogram(&documents)?;
     assert!(probabilities.as_ref().is_some_and(|h| (h.low, h.high) == (0.0, 1.0)));
@@ -125,8 +130,8 @@ fn a_corpus_too_heavy_for_64_bits_is_refused() {
     for document in &mut documents {
         document.weight = u64::MAX;
     }
-    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate("0.5")]))];
-    let error = select(&InMemory(vec![documents]), &cuts, SelectionMode::Exact);
+    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.5")]))];
+    let error = select(&InMemory(vec![documents]), &thresholds, Mode::Default);
     assert!(error.is_err_and(|e| e.to_string().contains("2^64")));
 }
 
@@ -141,19 +146,19 @@ impl Corpus for Vanishing {
     fn scan(
         &self,
         _: usize,
-        wanted: &Wanted,
-        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+        wanted: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         if self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
             return Ok(());
         }
-        visit_block(&self.1, wanted, visit)
+        visit_batch(&self.1, wanted, visit)
     }
 }
 
 #[test]
 fn a_corpus_that_changes_between_scans_is_an_error() {
     let corpus = Vanishing(false.into(), documents(&[Some(0.0), Some(1.0)]));
-    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate("0.5")]))];
-    assert!(select(&corpus, &cuts, SelectionMode::Exact).is_err());
+    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.5")]))];
+    assert!(select(&corpus, &thresholds, Mode::Default).is_err());
 }

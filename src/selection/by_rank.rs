@@ -1,24 +1,24 @@
-//! Cuts at an exact rate: the radix search.
+//! Thresholds at an exact rate: the radix search.
 
 use super::block::Document;
 use super::counts::{Amount, KeyCounts, Merge};
 use super::rank::{ID_LEVEL, LEVELS, RADIX, RankKey};
-use super::report::{Bound, Boundary, CutReport};
+use super::report::{Bound, Boundary, ThresholdReport};
 use super::scan::{Alive, Candidates, View};
 use super::stats::Survey;
-use super::{Corpus, Cut, CutKind};
+use super::{Corpus, Threshold, ThresholdKind};
 use crate::config::Rate;
 use crate::error::{Error, Result};
 
 /// Makes a retention or a removal at each of `rates` in each of the selections so far.
-pub(super) fn cut(
+pub(super) fn threshold(
     corpus: &dyn Corpus,
-    done: &[CutReport],
-    cut: &Cut,
+    done: &[ThresholdReport],
+    threshold: &Threshold,
     rates: &[Rate],
-) -> Result<CutReport> {
-    let view = View { corpus, done, cut };
-    let side = Side { cut, takes_worst: matches!(cut.kind, CutKind::Remove(_)) };
+) -> Result<ThresholdReport> {
+    let view = View { corpus, done, threshold };
+    let side = Side { threshold, takes_worst: matches!(threshold.kind, ThresholdKind::Remove(_)) };
     let first: Vec<Slot> =
         (0..view.num_branches()).map(|parent| Slot { parent, prefix: RankKey::FIRST }).collect();
     let (survey, counts) = view.survey(
@@ -41,7 +41,7 @@ pub(super) fn cut(
         if slots.slots.is_empty() {
             break;
         }
-        let logit = |slot: &Slot| side.oriented(slot.prefix).logit(cut.keep);
+        let logit = |slot: &Slot| side.oriented(slot.prefix).logit(threshold.keep);
         let logits: Vec<f32> = slots.slots.iter().map(logit).collect();
         let counts = view.ties(
             &logits,
@@ -56,7 +56,7 @@ pub(super) fn cut(
 
 /// Which end of the order documents are taken from.
 struct Side<'a> {
-    cut: &'a Cut,
+    threshold: &'a Threshold,
     /// Removals take the worst, retentions the best.
     takes_worst: bool,
 }
@@ -64,7 +64,7 @@ struct Side<'a> {
 impl Side<'_> {
     /// Key by which documents are taken, smallest first; tie-breaks are not set.
     fn key(&self, logit: f32) -> RankKey {
-        self.oriented(RankKey::of_logit(logit, self.cut.keep))
+        self.oriented(RankKey::of_logit(logit, self.threshold.keep))
     }
 
     fn oriented(&self, key: RankKey) -> RankKey {
@@ -115,7 +115,7 @@ impl Side<'_> {
                 continue;
             };
             if level >= ID_LEVEL {
-                let rank = RankKey::of_logit(logit, self.cut.keep);
+                let rank = RankKey::of_logit(logit, self.threshold.keep);
                 key = self.oriented(rank.with_id(row.id(), row.ordinal()));
             }
             let (prefix, digit) = (key.prefix(level), key.digit(level));

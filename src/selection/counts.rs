@@ -1,7 +1,7 @@
 //! What a scan counts, in a form that can be merged in any order.
 //!
 //! Everything here is an exact integer sum or a maximum, so that the merged value does not depend
-//! on how the corpus was split. Sizes depend on the number of cuts and rates only, never on the
+//! on how the corpus was split. Sizes depend on the number of thresholds and rates only, never on the
 //! number of documents.
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The result of a selection: what was cut where, and the fate of any one document.
+//! The result of a selection: what was threshold where, and the fate of any one document.
 //!
 //! [`Selection`] is all that later stages need: it is read back from its serialised form and
 //! decides every document alone, without another look at the corpus. JSON readers have to parse
@@ -10,30 +10,30 @@ use serde::{Deserialize, Serialize};
 
 use super::block::Document;
 use super::counts::Amount;
-use super::plan::{Cut, CutKind};
+use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
 use super::{Row, Value};
-use crate::config::{Keep, Rate, SelectionMode};
+use crate::config::{Keep, Mode, Rate};
 
 /// Thresholds of one language and what they select.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
     /// How the thresholds were found.
-    pub mode: SelectionMode,
+    pub mode: Mode,
     /// Heads whose removal or threshold was skipped because the language has no such head.
     pub skipped: Vec<String>,
-    /// The cuts in the order they were made.
-    pub cuts: Vec<CutReport>,
+    /// The thresholds in the order they were made.
+    pub thresholds: Vec<ThresholdReport>,
 }
 
-/// One cut and its outcomes. Counts in the first part are over all documents of the language,
-/// whatever earlier cuts did to them.
+/// One threshold and its outcomes. Counts in the first part are over all documents of the language,
+/// whatever earlier thresholds did to them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CutReport {
-    /// The cut.
-    pub cut: Cut,
+pub struct ThresholdReport {
+    /// The threshold.
+    pub threshold: Threshold,
     /// Documents with a score (infinite ones too): the n that retention rates refer to.
     pub scored: Amount,
     /// Documents without a score.
@@ -42,20 +42,20 @@ pub struct CutReport {
     pub num_nan: u64,
     /// Distribution of the scores; `None` where no score is finite.
     pub scores: Option<Histogram>,
-    /// One per selection that runs from here on: for each selection of the cut before, one per
-    /// rate of a retention, one for any other cut.
+    /// One per selection that runs from here on: for each selection of the threshold before, one per
+    /// rate of a retention, one for any other threshold.
     pub outcomes: Vec<Outcome>,
 }
 
-/// What a cut does in one of the selections that run side by side.
+/// What a threshold does in one of the selections that run side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// Index of the outcome of the cut before that this one continues; 0 at the first cut.
+    /// Index of the outcome of the threshold before that this one continues; 0 at the first threshold.
     pub parent: usize,
-    /// Rates of the retentions so far, this one included, in the order of the cuts.
+    /// Rates of the retentions so far, this one included, in the order of the thresholds.
     pub retentions: Vec<Rate>,
-    /// Survivors of the cuts before that have a score.
+    /// Survivors of the thresholds before that have a score.
     pub candidates: Amount,
     /// Those of them that are kept.
     pub kept: Amount,
@@ -63,7 +63,7 @@ pub struct Outcome {
     /// removal: removed by candidates; of a fixed threshold: kept by candidates. 0 where there are none.
     pub realised_rate: f64,
     /// Logit at the boundary: of the worst kept document of a retention, of the best removed one
-    /// of a removal; `None` where the cut is made on the score, keeps all or none, or where the
+    /// of a removal; `None` where the threshold is made on the score, keeps all or none, or where the
     /// logit is infinite.
     pub threshold_logit: Option<f32>,
     /// Score there, or the score that kept documents have to pass. `None` as above.
@@ -72,7 +72,7 @@ pub struct Outcome {
     pub bound: Bound,
 }
 
-/// Which candidates of a cut are kept.
+/// Which candidates of a threshold are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
@@ -80,7 +80,7 @@ pub enum Bound {
     All,
     /// None.
     Nothing,
-    /// Those up to this place in the cut's order (retention). Tie-breaks of all ones: every
+    /// Those up to this place in the threshold's order (retention). Tie-breaks of all ones: every
     /// document of that logit.
     UpTo(RankKey),
     /// Those before this place (removal). Tie-breaks of all zeros: no document of that logit.
@@ -115,24 +115,24 @@ pub struct Histogram {
 pub enum Decision<'a> {
     /// In at least one of the final selections.
     Kept {
-        /// For each retention, in the order of the cuts, the smallest of its rates with a final
+        /// For each retention, in the order of the thresholds, the smallest of its rates with a final
         /// selection that keeps the document.
         retentions: Vec<Rate>,
     },
     /// In none; displays as its reason.
     Removed {
-        /// Head of the first cut after which no selection had the document.
+        /// Head of the first threshold after which no selection had the document.
         head: &'a str,
         /// Why.
         why: Why,
     },
 }
 
-/// Why a cut removed a document.
+/// Why a threshold removed a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// By its score.
-    Cut,
+    Threshold,
     /// It has no score.
     Unscored,
     /// Its score is NaN.
@@ -144,7 +144,7 @@ impl fmt::Display for Decision<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kept { .. } => f.write_str("kept"),
-            Self::Removed { head, why: Why::Cut } => f.write_str(head),
+            Self::Removed { head, why: Why::Threshold } => f.write_str(head),
             Self::Removed { head, why: Why::Unscored } => write!(f, "{head}_unscored"),
             Self::Removed { head, why: Why::Nan } => write!(f, "{head}_nan"),
         }
@@ -152,29 +152,33 @@ impl fmt::Display for Decision<'_> {
 }
 
 impl Selection {
-    /// The final selections: outcomes of the last cut; empty without cuts.
+    /// The final selections: outcomes of the last threshold; empty without thresholds.
     pub fn selections(&self) -> &[Outcome] {
-        self.cuts.last().map_or(&[], |report| &report.outcomes)
+        self.thresholds.last().map_or(&[], |report| &report.outcomes)
     }
 
     /// Whether [`decide`](Self::decide) looks at ids at all.
     pub fn needs_ids(&self) -> bool {
-        !split_logits(&self.cuts).is_empty()
+        !split_logits(&self.thresholds).is_empty()
     }
 
-    /// Whether every cut treats a document alike with the scores of `one` and with those of `other`,
+    /// Whether every threshold treats a document alike with the scores of `one` and with those of `other`,
     /// and so with any between them.
     pub fn treats_alike(&self, one: &Row<'_>, other: &Row<'_>) -> bool {
-        let upto = |n| (survivors(&self.cuts[..n], one), survivors(&self.cuts[..n], other));
-        (1..=self.cuts.len()).map(upto).all(|(one, other)| one == other)
+        let upto =
+            |n| (survivors(&self.thresholds[..n], one), survivors(&self.thresholds[..n], other));
+        (1..=self.thresholds.len()).map(upto).all(|(one, other)| one == other)
     }
 
     /// Fate of a document of the corpus the selection was made of; pure.
     pub fn decide(&self, row: &Row<'_>) -> Decision<'_> {
-        let alive = match survivors(&self.cuts, row) {
+        let alive = match survivors(&self.thresholds, row) {
             Ok(alive) => alive,
-            Err((cut, why)) => {
-                return Decision::Removed { head: &self.cuts[cut].cut.head_name, why };
+            Err((threshold, why)) => {
+                return Decision::Removed {
+                    head: &self.thresholds[threshold].threshold.head_name,
+                    why,
+                };
             }
         };
         let mut retentions: Vec<Rate> = Vec::new();
@@ -204,17 +208,20 @@ impl Branches {
     }
 }
 
-/// The selections that keep the document after all of `cuts`; where there are none, the index of
-/// the cut that removed it from the last.
-pub(super) fn survivors(cuts: &[CutReport], row: &impl Document) -> Result<Branches, (usize, Why)> {
+/// The selections that keep the document after all of `thresholds`; where there are none, the index of
+/// the threshold that removed it from the last.
+pub(super) fn survivors(
+    thresholds: &[ThresholdReport],
+    row: &impl Document,
+) -> Result<Branches, (usize, Why)> {
     let mut alive = Branches(1);
-    for (index, report) in cuts.iter().enumerate() {
-        let (logit, score) = match Value::of(&report.cut, row) {
+    for (index, report) in thresholds.iter().enumerate() {
+        let (logit, score) = match Value::of(&report.threshold, row) {
             Value::Scored { logit, score } => (logit, score),
             Value::Unscored => return Err((index, Why::Unscored)),
             Value::Nan => return Err((index, Why::Nan)),
         };
-        let rank = RankKey::of_logit(logit, report.cut.keep);
+        let rank = RankKey::of_logit(logit, report.threshold.keep);
         let mut next = Branches(0);
         for (branch, outcome) in report.outcomes.iter().enumerate() {
             if alive.has(outcome.parent) && outcome.bound.keeps(rank, score, row) {
@@ -222,24 +229,24 @@ pub(super) fn survivors(cuts: &[CutReport], row: &impl Document) -> Result<Branc
             }
         }
         if next == Branches(0) {
-            return Err((index, Why::Cut));
+            return Err((index, Why::Threshold));
         }
         alive = next;
     }
     Ok(alive)
 }
 
-/// The heads and logits of which documents end up on both sides of a cut: there, and only there, ids
+/// The heads and logits of which documents end up on both sides of a threshold: there, and only there, ids
 /// matter to [`survivors`].
-pub(super) fn split_logits(cuts: &[CutReport]) -> Vec<(usize, f32)> {
-    let of_cut = |report: &CutReport| {
-        let Cut { head, keep, .. } = report.cut;
+pub(super) fn split_logits(thresholds: &[ThresholdReport]) -> Vec<(usize, f32)> {
+    let of_threshold = |report: &ThresholdReport| {
+        let Threshold { head, keep, .. } = report.threshold;
         let bounds = report.outcomes.iter().map(|outcome| outcome.bound);
         let split = bounds.filter(Bound::splits_ties).filter_map(move |bound| bound.key());
         let logits: Vec<f32> = split.map(|key| key.logit(keep)).collect();
         logits.into_iter().filter_map(move |logit| Some((head?, logit)))
     };
-    cuts.iter().flat_map(of_cut).collect()
+    thresholds.iter().flat_map(of_threshold).collect()
 }
 
 impl Bound {
@@ -277,7 +284,7 @@ impl Bound {
         }
     }
 
-    /// The score that kept documents have to pass, if the cut is made on scores.
+    /// The score that kept documents have to pass, if the threshold is made on scores.
     pub(super) fn score(&self) -> Option<f64> {
         match self {
             Self::Above(threshold) | Self::Below(threshold) => Some(*threshold),
@@ -285,12 +292,12 @@ impl Bound {
         }
     }
 
-    /// The logit at the boundary, if the cut has one.
+    /// The logit at the boundary, if the threshold has one.
     pub(super) fn logit(&self, keep: Keep) -> Option<f32> {
         self.key().map(|key| key.logit(keep)).filter(|logit| logit.is_finite())
     }
 
-    /// The place at the boundary, if the cut has one.
+    /// The place at the boundary, if the threshold has one.
     fn key(&self) -> Option<RankKey> {
         match self {
             Self::UpTo(key) | Self::Before(key) => Some(*key),
@@ -299,7 +306,7 @@ impl Bound {
     }
 }
 
-/// A candidate set and a bound, from which [`CutReport::outcomes`] are made.
+/// A candidate set and a bound, from which [`ThresholdReport::outcomes`] are made.
 pub(super) struct Boundary {
     pub(super) parent: usize,
     pub(super) candidates: Amount,
@@ -309,10 +316,10 @@ pub(super) struct Boundary {
 }
 
 impl Boundary {
-    /// The outcome of `cut` in the `nth` of the selections that continue the same parent.
+    /// The outcome of `threshold` in the `nth` of the selections that continue the same parent.
     pub(super) fn into_outcome(
         self,
-        cut: &Cut,
+        threshold: &Threshold,
         nth: usize,
         before: &[Outcome],
         scored: Amount,
@@ -320,13 +327,13 @@ impl Boundary {
         let Self { parent, candidates, kept, bound, threshold_score } = self;
         let mut retentions =
             before.get(parent).map(|outcome| outcome.retentions.clone()).unwrap_or_default();
-        let (part, whole) = match &cut.kind {
-            CutKind::Retain(rates) => {
+        let (part, whole) = match &threshold.kind {
+            ThresholdKind::Retain(rates) => {
                 retentions.extend(rates.get(nth));
                 (kept, scored)
             }
-            CutKind::Remove(_) => (candidates.without(kept), candidates),
-            CutKind::Threshold(_) => (kept, candidates),
+            ThresholdKind::Remove(_) => (candidates.without(kept), candidates),
+            ThresholdKind::Fixed(_) => (kept, candidates),
         };
         let realised_rate =
             if whole.weight == 0 { 0.0 } else { part.weight as f64 / whole.weight as f64 };
@@ -336,7 +343,7 @@ impl Boundary {
             candidates,
             kept,
             realised_rate,
-            threshold_logit: bound.logit(cut.keep),
+            threshold_logit: bound.logit(threshold.keep),
             threshold_score: threshold_score.filter(|score| score.is_finite()),
             bound,
         }

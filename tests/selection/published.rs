@@ -1,10 +1,13 @@
 use std::collections::BTreeSet;
 
 use polysift::Result;
-use polysift::config::{Keep, SelectionMode};
-use polysift::select::{Block, Bound, Corpus, Cut, CutKind, HeadColumn, Precision, Wanted, select};
+use polysift::config::{Keep, Mode};
+use polysift::selection::{
+    Bound, Corpus, HeadColumn, QuantilePrecision, ScanRequest, ScoreBatch, Threshold,
+    ThresholdKind, select,
+};
 
-use super::{InMemory, cut, documents, kept_ordinals, rate};
+use super::{InMemory, documents, kept_ordinals, rate, threshold};
 
 #[derive(serde::Deserialize)]
 struct Golden {
@@ -48,33 +51,33 @@ fn golden_quantiles_are_numpys_to_the_bit() -> anyhow::Result<()> {
         }
         let corpus = InMemory(vec![documents]);
         let outcome = |keep, kind, precision| -> Result<(Bound, u64)> {
-            let cut = Cut { precision, ..cut(0, keep, kind) };
-            let selection = select(&corpus, &[cut], SelectionMode::Reference)?;
-            let outcome = &selection.cuts[0].outcomes[0];
+            let threshold = Threshold { precision, ..threshold(0, keep, kind) };
+            let selection = select(&corpus, &[threshold], Mode::Published)?;
+            let outcome = &selection.thresholds[0].outcomes[0];
             Ok((outcome.bound, outcome.kept.num_documents))
         };
         let listed = rate(&case.rate);
-        let retain = CutKind::Retain(vec![listed]);
+        let retain = ThresholdKind::Retain(vec![listed]);
         let upper = f64::from_bits(case.upper);
         let upper_f32 = f64::from(f32::from_bits(case.upper_f32));
         let name = format!("{} at {}", case.name, case.rate);
         assert_eq!(
-            outcome(Keep::Above, retain.clone(), Precision::F64)?,
+            outcome(Keep::Above, retain.clone(), QuantilePrecision::F64)?,
             (Bound::Above(upper), case.num_above_upper),
             "{name}"
         );
         assert_eq!(
-            outcome(Keep::Above, retain.clone(), Precision::F32)?,
+            outcome(Keep::Above, retain.clone(), QuantilePrecision::F32)?,
             (Bound::Above(upper_f32), case.num_above_upper_f32),
             "{name}"
         );
         assert_eq!(
-            outcome(Keep::Below, CutKind::Remove(listed), Precision::F32)?,
+            outcome(Keep::Below, ThresholdKind::Remove(listed), QuantilePrecision::F32)?,
             (Bound::Below(upper_f32), case.num_below_upper_f32),
             "{name}"
         );
         assert_eq!(
-            outcome(Keep::Below, retain, Precision::F64)?,
+            outcome(Keep::Below, retain, QuantilePrecision::F64)?,
             (Bound::Below(f64::from_bits(case.lower)), case.num_below_lower),
             "{name}"
         );
@@ -93,8 +96,8 @@ impl Corpus for Synthetic {
     fn scan(
         &self,
         shard: usize,
-        _: &Wanted,
-        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+        _: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         let rows = 0..self.0.rows_per_file;
         let score = |row: u64| {
@@ -106,51 +109,51 @@ impl Corpus for Synthetic {
         let present: Vec<bool> = rows.map(|row| !shard.is_multiple_of(7) || row != 0).collect();
         let (scores, present) = (scores.as_slice(), Some(present.as_slice()));
         let heads = [HeadColumn { logits: scores, scores, present }];
-        visit(&Block { len: scores.len(), heads: &heads, ..Block::default() })
+        visit(&ScoreBatch { len: scores.len(), heads: &heads, ..ScoreBatch::default() })
     }
 }
 
 #[test]
-fn golden_reference_mode_samples_the_head_of_every_file() -> anyhow::Result<()> {
+fn golden_published_mode_samples_the_head_of_every_file() -> anyhow::Result<()> {
     let sampled = golden()?.sampled;
-    let threshold = f64::from(f32::from_bits(sampled.threshold_f32));
-    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate(&sampled.rate)]))];
-    let selection = select(&Synthetic(sampled), &cuts, SelectionMode::Reference)?;
-    assert_eq!(selection.cuts[0].outcomes[0].bound, Bound::Above(threshold));
+    let expected = f64::from(f32::from_bits(sampled.threshold_f32));
+    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate(&sampled.rate)]))];
+    let selection = select(&Synthetic(sampled), &thresholds, Mode::Published)?;
+    assert_eq!(selection.thresholds[0].outcomes[0].bound, Bound::Above(expected));
     Ok(())
 }
 
 #[test]
-fn reference_mode_keeps_nothing_of_a_plateau_where_exact_mode_meets_the_rate() -> Result<()> {
+fn published_mode_keeps_nothing_of_a_plateau_where_the_default_mode_meets_the_rate() -> Result<()> {
     let logits: Vec<Option<f32>> =
         (0u8..100).map(|i| Some(if i < 20 { 40.0 } else { -f32::from(i) })).collect();
     let documents = documents(&logits);
     let corpus = InMemory(vec![documents.clone()]);
-    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate("0.1")]))];
-    let kept = |mode| Ok(kept_ordinals(&select(&corpus, &cuts, mode)?, &documents));
-    let reference: Result<Vec<u64>> = kept(SelectionMode::Reference);
-    assert!(reference?.is_empty());
-    let exact: Result<Vec<u64>> = kept(SelectionMode::Exact);
+    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.1")]))];
+    let kept = |mode| Ok(kept_ordinals(&select(&corpus, &thresholds, mode)?, &documents));
+    let published: Result<Vec<u64>> = kept(Mode::Published);
+    assert!(published?.is_empty());
+    let exact: Result<Vec<u64>> = kept(Mode::Default);
     let exact: BTreeSet<u64> = exact?.into_iter().collect();
     assert!(exact.len() == 10 && exact.iter().all(|&ordinal| ordinal < 20));
     Ok(())
 }
 
 #[test]
-fn reference_mode_leaves_nan_out_of_the_sample() -> Result<()> {
+fn published_mode_leaves_nan_out_of_the_sample() -> Result<()> {
     let with_nan = documents(&[Some(f32::NAN), Some(0.0), Some(1.0), Some(2.0)]);
     let corpus = InMemory(vec![with_nan.clone()]);
-    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate("0.5")]))];
-    let selection = select(&corpus, &cuts, SelectionMode::Reference)?;
+    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.5")]))];
+    let selection = select(&corpus, &thresholds, Mode::Published)?;
     assert_eq!(kept_ordinals(&selection, &with_nan), [3]);
     Ok(())
 }
 
 #[test]
-fn more_files_than_the_sample_has_rows_are_refused_in_reference_mode() {
+fn more_files_than_the_sample_has_rows_are_refused_in_published_mode() {
     let files =
         Sampled { num_files: 1_000_001, rows_per_file: 0, rate: "0.1".into(), threshold_f32: 0 };
-    let cuts = [cut(0, Keep::Above, CutKind::Retain(vec![rate("0.1")]))];
-    let error = select(&Synthetic(files), &cuts, SelectionMode::Reference);
+    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.1")]))];
+    let error = select(&Synthetic(files), &thresholds, Mode::Published);
     assert!(error.is_err_and(|e| e.to_string().contains("1000001")));
 }

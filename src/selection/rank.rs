@@ -1,4 +1,4 @@
-//! The total order of documents for one cut: best first, no two equal.
+//! The total order of documents for one threshold: best first, no two equal.
 //!
 //! Owns the mapping of (logit, id, ordinal) to an unsigned key and the key's 16-bit digits. NaN has
 //! no place in the order; the caller keeps it out.
@@ -17,7 +17,7 @@ pub(super) const RADIX: usize = 1 << 16;
 /// First digit that comes from the ordinal.
 const ORDINAL_LEVEL: usize = 6;
 
-/// Place of a document in the order of one cut; smaller is better.
+/// Place of a document in the order of one threshold; smaller is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RankKey {
     /// Order-preserving key of the f32 logit, inverted where high scores are good; −0.0 and +0.0

@@ -1,7 +1,7 @@
 //! Selection from outside: an in-memory corpus, and the tests that use it.
 
-/// Against numpy: reference mode.
-mod reference;
+/// Against numpy: published mode.
+mod published;
 /// The rules one by one.
 mod rules;
 /// Against a full sort.
@@ -9,8 +9,9 @@ mod sort;
 
 use polysift::Result;
 use polysift::config::{Keep, Rate};
-use polysift::select::{
-    Block, Corpus, Cut, CutKind, Decision, HeadColumn, Precision, Row, Selection, Wanted,
+use polysift::selection::{
+    Corpus, Decision, HeadColumn, QuantilePrecision, Row, ScanRequest, ScoreBatch, Selection,
+    Threshold, ThresholdKind,
 };
 
 #[derive(Debug, Clone)]
@@ -51,19 +52,19 @@ impl Corpus for InMemory {
     fn scan(
         &self,
         shard: usize,
-        wanted: &Wanted,
-        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+        wanted: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         // Short blocks, so that there are several.
-        self.0[shard].chunks(5).try_for_each(|documents| visit_block(documents, wanted, visit))
+        self.0[shard].chunks(5).try_for_each(|documents| visit_batch(documents, wanted, visit))
     }
 }
 
 /// Visits `documents` with what is wanted of them, and nothing else.
-fn visit_block(
+fn visit_batch(
     documents: &[Document],
-    wanted: &Wanted,
-    visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+    wanted: &ScanRequest,
+    visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
 ) -> Result<()> {
     let wants_id = |document: &Document| {
         wanted.ids.iter().any(|&(head, logit)| document.logits[head] == Some(logit))
@@ -106,7 +107,7 @@ fn visit_block(
         }
     }
     let (len, heads) = (documents.len(), &heads);
-    visit(&Block { len, ids: &ids, ordinals: &ordinals, weights, heads })
+    visit(&ScoreBatch { len, ids: &ids, ordinals: &ordinals, weights, heads })
 }
 
 fn sigmoid(logit: f32) -> f32 {
@@ -117,9 +118,9 @@ fn rate(text: &str) -> Rate {
     text.parse().unwrap_or_else(|e: String| unreachable!("{e}"))
 }
 
-fn cut(head: usize, keep: Keep, kind: CutKind) -> Cut {
+fn threshold(head: usize, keep: Keep, kind: ThresholdKind) -> Threshold {
     let head_name = format!("head{head}");
-    Cut { head: Some(head), head_name, keep, kind, precision: Precision::F32 }
+    Threshold { head: Some(head), head_name, keep, kind, precision: QuantilePrecision::F32 }
 }
 
 /// Documents with one head, whose score is the sigmoid of the logit.

@@ -3,15 +3,15 @@
 //! From each of the F files (shards), the first floor(1,000,000 / F) scored rows; the quantile of
 //! these scores at 1 − rate, linearly interpolated as numpy does, bit by bit; kept are scores strictly
 //! above it (`mlp.py`, `cs.py`), or strictly below it for heads whose low scores are good
-//! (`toxic_filter.py`). Rates count documents, whatever the weight. Every cut takes its sample
-//! from all scored documents, as the reference does, not from the survivors of earlier cuts.
+//! (`toxic_filter.py`). Rates count documents, whatever the weight. Every threshold takes its sample
+//! from all scored documents, as the reference does, not from the survivors of earlier thresholds.
 //!
 //! One deviation: NaN scores are left out. In the reference one NaN makes the quantile NaN, and
 //! every document is dropped without a word.
 
 use super::counts::Merge;
 use super::report::Bound;
-use super::{Cut, CutKind, Precision};
+use super::{QuantilePrecision, Threshold, ThresholdKind};
 use crate::config::{Keep, Rate};
 use crate::error::{Error, Result};
 
@@ -24,7 +24,7 @@ pub(super) fn rows_per_shard(num_shards: usize) -> Result<usize> {
         0 => Err(Error::config(
             "selection.mode",
             format!(
-                "`reference` samples {SAMPLE_ROWS} rows, less than one of each of {num_shards} files"
+                "`published` samples {SAMPLE_ROWS} rows, less than one of each of {num_shards} files"
             ),
         )),
         rows => Ok(rows),
@@ -48,34 +48,34 @@ impl Sample {
         self.scores.extend_from_slice(wanted);
     }
 
-    /// The bound of `cut` at each of `rates`; nothing is kept where nothing was sampled.
-    pub(super) fn bounds(mut self, cut: &Cut, rates: &[Rate]) -> Result<Vec<Bound>> {
+    /// The bound of `threshold` at each of `rates`; nothing is kept where nothing was sampled.
+    pub(super) fn bounds(mut self, threshold: &Threshold, rates: &[Rate]) -> Result<Vec<Bound>> {
         if self.scores.is_empty() {
             return Ok(vec![Bound::Nothing; rates.len()]);
         }
         self.scores.sort_unstable_by(f32::total_cmp);
-        rates.iter().map(|rate| self.bound(cut, *rate)).collect()
+        rates.iter().map(|rate| self.bound(threshold, *rate)).collect()
     }
 
-    fn bound(&self, cut: &Cut, rate: Rate) -> Result<Bound> {
+    fn bound(&self, threshold: &Threshold, rate: Rate) -> Result<Bound> {
         // The share of the scores, counted from the lowest, that lies below the threshold.
-        let is_removal = matches!(cut.kind, CutKind::Remove(_));
-        let from_top = is_removal == (cut.keep == Keep::Below);
+        let is_removal = matches!(threshold.kind, ThresholdKind::Remove(_));
+        let from_top = is_removal == (threshold.keep == Keep::Below);
         let q = if from_top { 1.0 - rate.as_f64() } else { rate.as_f64() };
-        let threshold = quantile(&self.scores, q);
-        let threshold = match cut.precision {
-            Precision::F32 => f64::from(threshold as f32),
-            Precision::F64 => threshold,
+        let score = quantile(&self.scores, q);
+        let score = match threshold.precision {
+            QuantilePrecision::F32 => f64::from(score as f32),
+            QuantilePrecision::F64 => score,
         };
-        if !threshold.is_finite() {
+        if !score.is_finite() {
             let reason = format!(
-                "`reference`: the quantile {q} of the scores of head `{}` is {threshold}, \
+                "`published`: the quantile {q} of the scores of head `{}` is {score}, \
                  infinite scores are in the sample",
-                cut.head_name
+                threshold.head_name
             );
             return Err(Error::config("selection.mode", reason));
         }
-        Ok(Bound::strictly(cut.keep, threshold))
+        Ok(Bound::strictly(threshold.keep, score))
     }
 }
 

@@ -1,26 +1,30 @@
-//! Cuts at a value of the score: fixed thresholds, and the quantiles of reference mode.
+//! Thresholds at a value of the score: fixed thresholds, and the quantiles of published mode.
 
 use super::counts::Amount;
-use super::reference::{Sample, rows_per_shard};
-use super::report::{Bound, Boundary, CutReport};
+use super::quantile::{Sample, rows_per_shard};
+use super::report::{Bound, Boundary, ThresholdReport};
 use super::scan::View;
-use super::{Corpus, Cut, CutKind, RankKey};
+use super::{Corpus, RankKey, Threshold, ThresholdKind};
 use crate::error::Result;
 
-/// Makes a cut on the score in each of the selections so far.
-pub(super) fn cut(corpus: &dyn Corpus, done: &[CutReport], cut: &Cut) -> Result<CutReport> {
-    let view = View { corpus, done, cut };
-    let sampled_rows = match cut.kind {
-        CutKind::Threshold(_) => 0,
-        CutKind::Retain(_) | CutKind::Remove(_) => rows_per_shard(corpus.num_shards())?,
+/// Makes a threshold on the score in each of the selections so far.
+pub(super) fn threshold(
+    corpus: &dyn Corpus,
+    done: &[ThresholdReport],
+    threshold: &Threshold,
+) -> Result<ThresholdReport> {
+    let view = View { corpus, done, threshold };
+    let sampled_rows = match threshold.kind {
+        ThresholdKind::Fixed(_) => 0,
+        ThresholdKind::Retain(_) | ThresholdKind::Remove(_) => rows_per_shard(corpus.num_shards())?,
     };
     let (survey, sample) = view.survey(Sample::default, |sample, shard, candidates, _| {
         sample.add(shard, sampled_rows, candidates.scores);
     })?;
-    let bounds = match &cut.kind {
-        CutKind::Threshold(threshold) => vec![Bound::strictly(cut.keep, *threshold)],
-        CutKind::Retain(rates) => sample.bounds(cut, rates)?,
-        CutKind::Remove(rate) => sample.bounds(cut, std::slice::from_ref(rate))?,
+    let bounds = match &threshold.kind {
+        ThresholdKind::Fixed(score) => vec![Bound::strictly(threshold.keep, *score)],
+        ThresholdKind::Retain(rates) => sample.bounds(threshold, rates)?,
+        ThresholdKind::Remove(rate) => sample.bounds(threshold, std::slice::from_ref(rate))?,
     };
     let num_outcomes = view.num_branches() * bounds.len();
     let (scores, kept) = view.histogram(
@@ -33,7 +37,7 @@ pub(super) fn cut(corpus: &dyn Corpus, done: &[CutReport], cut: &Cut) -> Result<
                 let Some(alive) = view.alive(row) else {
                     continue;
                 };
-                let rank = RankKey::of_logit(logit, cut.keep);
+                let rank = RankKey::of_logit(logit, threshold.keep);
                 for (outcome, kept) in kept.iter_mut().enumerate() {
                     let (parent, nth) = (outcome / bounds.len(), outcome % bounds.len());
                     if alive.has(parent) && bounds[nth].keeps(rank, score, &row) {

@@ -1,30 +1,30 @@
 //! From the scores of one language's documents to exact thresholds and a decision per document.
 //!
-//! Owns the cuts, the order of documents, the search for thresholds and the record of what was
+//! Owns the thresholds, the order of documents, the search for thresholds and the record of what was
 //! selected. Reads and writes no file: scores come through [`Corpus`], which is scanned a few
 //! times; memory does not depend on the number of documents.
 //!
 //! # What is selected
 //!
-//! Cuts are made one after another, each among the survivors of those before it. A document
-//! without a score of a cut's head, or with a NaN, is rejected there: never selected, never
+//! Thresholds are made one after another, each among the survivors of those before it. A document
+//! without a score of a threshold's head, or with a NaN, is rejected there: never selected, never
 //! counted in a rate. Infinite logits are scores like others.
 //!
-//! - The **order** of a cut is total: best logit first (−0.0 equals +0.0), equal logits by the
+//! - The **order** of a threshold is total: best logit first (−0.0 equals +0.0), equal logits by the
 //!   xxh3-64 of the id, equal hashes by position in the plan. So a rate is met to the document.
 //! - **Retention** at a rate keeps the smallest set of best survivors whose weight reaches
 //!   ceil(rate · W), all survivors if none does. W is the weight of *all* scored documents of the
-//!   language, also of those that an earlier cut removed: the rate asked for is the rate got. With
+//!   language, also of those that an earlier threshold removed: the rate asked for is the rate got. With
 //!   documents as weight, that is exactly ceil(rate · n) documents.
 //! - **Removal** at a rate removes the smallest set of worst survivors whose weight reaches
 //!   ceil(rate · W'), W' being the weight of the scored survivors.
 //! - A **threshold** keeps scores strictly on its good side, compared as f64.
-//! - Several rates of a retention are so many selections, and every later cut is made in each of
+//! - Several rates of a retention are so many selections, and every later threshold is made in each of
 //!   them on its own; a document's retention is the smallest rate whose final selection has it.
 //! - Documents of weight zero count for nothing: they are kept where they stand before the last
 //!   document needed (retention), and removed where they stand behind the best one removed.
 //!
-//! [`SelectionMode::Reference`] finds its thresholds as FineWeb2-HQ does (see `reference`).
+//! [`Mode::Published`] finds its thresholds as FineWeb2-HQ does (see `quantile`).
 //!
 //! # How
 //!
@@ -39,21 +39,23 @@ mod by_rank;
 mod by_score;
 mod counts;
 mod plan;
+mod quantile;
 mod rank;
-mod reference;
 mod report;
 mod scan;
 mod stats;
 
-pub use block::{Block, HeadColumn, Wanted};
+pub use block::{HeadColumn, ScanRequest, ScoreBatch};
 pub use counts::Amount;
-pub use plan::{Cut, CutKind, HeadInfo, MAX_BRANCHES, Precision, plan_cuts};
+pub use plan::{
+    HeadInfo, MAX_BRANCHES, QuantilePrecision, Threshold, ThresholdKind, plan_thresholds,
+};
 pub use rank::RankKey;
-pub use report::{Bound, CutReport, Decision, Histogram, Outcome, Selection, Why};
+pub use report::{Bound, Decision, Histogram, Outcome, Selection, ThresholdReport, Why};
 pub use stats::NUM_BINS;
 
 use self::block::Document;
-use crate::config::SelectionMode;
+use crate::config::Mode;
 use crate::error::Result;
 
 /// One document as the selection sees it.
@@ -82,19 +84,19 @@ pub trait Corpus: Sync {
     fn scan(
         &self,
         shard: usize,
-        wanted: &Wanted,
-        visit: &mut dyn FnMut(&Block<'_>) -> Result<()>,
+        wanted: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()>;
 }
 
-/// Finds the thresholds of `cuts` (see [`plan_cuts`]) over `corpus`; the semantics are the module's.
+/// Finds the thresholds of `thresholds` (see [`plan_thresholds`]) over `corpus`; the semantics are the module's.
 ///
-/// Scans the corpus at least twice per cut, at most ten times, in parallel over shards.
+/// Scans the corpus at least twice per threshold, at most ten times, in parallel over shards.
 ///
 /// ```
-/// use polysift::config::{Activation, Keep, LanguageCuts, SelectionMode};
-/// use polysift::select::{
-///     Block, Corpus, Decision, HeadColumn, HeadInfo, Row, Wanted, plan_cuts, select,
+/// use polysift::config::{Activation, Keep, LanguageThresholds, Mode};
+/// use polysift::selection::{
+///     ScoreBatch, Corpus, Decision, HeadColumn, HeadInfo, Row, ScanRequest, plan_thresholds, select,
 /// };
 ///
 /// const IDS: [&str; 3] = ["a", "b", "c"];
@@ -108,11 +110,11 @@ pub trait Corpus: Sync {
 ///     fn scan(
 ///         &self,
 ///         _shard: usize,
-///         _wanted: &Wanted,
-///         visit: &mut dyn FnMut(&Block<'_>) -> polysift::Result<()>,
+///         _request: &ScanRequest,
+///         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> polysift::Result<()>,
 ///     ) -> polysift::Result<()> {
 ///         let heads = [HeadColumn { logits: &self.0, scores: &self.0, present: None }];
-///         visit(&Block { len: 3, ids: &IDS, ordinals: &[0, 1, 2], weights: None, heads: &heads })
+///         visit(&ScoreBatch { len: 3, ids: &IDS, ordinals: &[0, 1, 2], weights: None, heads: &heads })
 ///     }
 /// }
 ///
@@ -121,13 +123,13 @@ pub trait Corpus: Sync {
 /// }
 ///
 /// let rate: polysift::config::Rate = "0.5".parse()?;
-/// let settings = LanguageCuts {
+/// let settings = LanguageThresholds {
 ///     retention: [("quality".to_owned(), vec![rate])].into(),
-///     ..LanguageCuts::default()
+///     ..LanguageThresholds::default()
 /// };
 /// let head = HeadInfo { name: "quality".into(), keep: Keep::Above, activation: Activation::Raw };
-/// let cuts = plan_cuts(&settings, &[head], &[])?;
-/// let selection = select(&Logits([0.5, -1.0, 2.0]), &cuts, SelectionMode::Exact)?;
+/// let thresholds = plan_thresholds(&settings, &[head], &[])?;
+/// let selection = select(&Logits([0.5, -1.0, 2.0]), &thresholds, Mode::Default)?;
 /// // ceil(0.5 · 3) = 2 documents
 /// assert_eq!(selection.decide(&row(0, &[Some(0.5)])), Decision::Kept { retentions: vec![rate] });
 /// assert_eq!(selection.decide(&row(1, &[Some(-1.0)])).to_string(), "quality");
@@ -135,37 +137,37 @@ pub trait Corpus: Sync {
 /// ```
 ///
 /// # Errors
-/// What the corpus returns; [`Error::Config`](crate::Error::Config) for cuts that [`plan_cuts`]
-/// refuses, for a corpus that weighs 2^64 or more, and in reference mode for more than a million
+/// What the corpus returns; [`Error::Config`](crate::Error::Config) for thresholds that [`plan_thresholds`]
+/// refuses, for a corpus that weighs 2^64 or more, and in published mode for more than a million
 /// shards or a quantile that is not finite; [`Error::Shape`](crate::Error::Shape) for a corpus that
 /// changes between scans.
-pub fn select(corpus: &dyn Corpus, cuts: &[Cut], mode: SelectionMode) -> Result<Selection> {
-    plan::check(cuts)?;
-    let mut selection = Selection { mode, skipped: Vec::new(), cuts: Vec::new() };
-    for cut in cuts {
-        let is_retention = matches!(cut.kind, CutKind::Retain(_));
-        if cut.head.is_none() && !is_retention {
-            selection.skipped.push(cut.head_name.clone());
+pub fn select(corpus: &dyn Corpus, thresholds: &[Threshold], mode: Mode) -> Result<Selection> {
+    plan::check(thresholds)?;
+    let mut selection = Selection { mode, skipped: Vec::new(), thresholds: Vec::new() };
+    for threshold in thresholds {
+        let is_retention = matches!(threshold.kind, ThresholdKind::Retain(_));
+        if threshold.head.is_none() && !is_retention {
+            selection.skipped.push(threshold.head_name.clone());
             continue;
         }
-        let done = &selection.cuts;
-        let report = match (mode, &cut.kind) {
-            (_, CutKind::Threshold(_)) | (SelectionMode::Reference, _) => {
-                by_score::cut(corpus, done, cut)?
+        let done = &selection.thresholds;
+        let report = match (mode, &threshold.kind) {
+            (_, ThresholdKind::Fixed(_)) | (Mode::Published, _) => {
+                by_score::threshold(corpus, done, threshold)?
             }
-            (SelectionMode::Exact, CutKind::Retain(rates)) => {
-                by_rank::cut(corpus, done, cut, rates)?
+            (Mode::Default, ThresholdKind::Retain(rates)) => {
+                by_rank::threshold(corpus, done, threshold, rates)?
             }
-            (SelectionMode::Exact, CutKind::Remove(rate)) => {
-                by_rank::cut(corpus, done, cut, std::slice::from_ref(rate))?
+            (Mode::Default, ThresholdKind::Remove(rate)) => {
+                by_rank::threshold(corpus, done, threshold, std::slice::from_ref(rate))?
             }
         };
-        selection.cuts.push(report);
+        selection.thresholds.push(report);
     }
     Ok(selection)
 }
 
-/// What a document is to a cut.
+/// What a document is to a threshold.
 enum Value {
     /// A candidate; neither number is NaN.
     Scored { logit: f32, score: f32 },
@@ -176,8 +178,8 @@ enum Value {
 }
 
 impl Value {
-    fn of(cut: &Cut, row: &impl Document) -> Self {
-        match cut.head.and_then(|head| row.scored(head)) {
+    fn of(threshold: &Threshold, row: &impl Document) -> Self {
+        match threshold.head.and_then(|head| row.scored(head)) {
             Some((logit, score)) if logit.is_nan() || score.is_nan() => Self::Nan,
             Some((logit, score)) => Self::Scored { logit, score },
             None => Self::Unscored,

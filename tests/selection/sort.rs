@@ -2,24 +2,24 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use polysift::Result;
-use polysift::config::{Keep, Rate, SelectionMode};
-use polysift::select::{Cut, CutKind, Decision, Selection, select};
+use polysift::config::{Keep, Mode, Rate};
+use polysift::selection::{Decision, Selection, Threshold, ThresholdKind, select};
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Document, InMemory, cut, rate, sigmoid};
+use super::{Document, InMemory, rate, sigmoid, threshold};
 
 /// One selection: the rates of its retentions and its documents.
 type Branch<'a> = (Vec<Rate>, Vec<&'a Document>);
 
 /// The documents of `within` that have a score, best first.
-fn ranked<'a>(within: &[&'a Document], cut: &Cut) -> Vec<&'a Document> {
-    let head = cut.head.unwrap_or_default();
+fn ranked<'a>(within: &[&'a Document], threshold: &Threshold) -> Vec<&'a Document> {
+    let head = threshold.head.unwrap_or_default();
     let mut candidates: Vec<&Document> =
         within.iter().copied().filter(|document| document.logit(head).is_some()).collect();
     candidates.sort_by(|a, b| {
         let by_logit = a.logit(head).partial_cmp(&b.logit(head)).unwrap_or(Ordering::Equal);
-        let by_logit = if cut.keep == Keep::Above { by_logit.reverse() } else { by_logit };
+        let by_logit = if threshold.keep == Keep::Above { by_logit.reverse() } else { by_logit };
         let hash = |document: &Document| xxh3_64(document.id.as_bytes());
         by_logit.then(hash(a).cmp(&hash(b))).then(a.ordinal.cmp(&b.ordinal))
     });
@@ -42,39 +42,35 @@ fn weight(documents: &[&Document]) -> u64 {
     documents.iter().map(|document| document.weight).sum()
 }
 
-/// Every selection after every cut, by sorting everything.
-fn sorted_oracle<'a>(all: &'a [Document], cuts: &[Cut]) -> Vec<Vec<Branch<'a>>> {
+/// Every selection after every threshold, by sorting everything.
+fn sorted_oracle<'a>(all: &'a [Document], thresholds: &[Threshold]) -> Vec<Vec<Branch<'a>>> {
     let everything: Vec<&Document> = all.iter().collect();
     let mut branches: Vec<Branch> = vec![(Vec::new(), everything.clone())];
     let mut history = Vec::new();
-    for cut in cuts {
-        let head = cut.head.unwrap_or_default();
-        let total = weight(&ranked(&everything, cut));
+    for threshold in thresholds {
+        let head = threshold.head.unwrap_or_default();
+        let total = weight(&ranked(&everything, threshold));
         let mut next = Vec::new();
         for (rates, documents) in &branches {
-            let mut candidates = ranked(documents, cut);
-            match &cut.kind {
-                CutKind::Retain(listed) => {
+            let mut candidates = ranked(documents, threshold);
+            match &threshold.kind {
+                ThresholdKind::Retain(listed) => {
                     for rate in listed {
                         let taken = num_taken(candidates.iter(), rate.ceil_of(total));
                         let rates = rates.iter().copied().chain([*rate]).collect();
                         next.push((rates, candidates[..taken].to_vec()));
                     }
                 }
-                CutKind::Remove(rate) => {
+                ThresholdKind::Remove(rate) => {
                     let target = rate.ceil_of(weight(&candidates));
                     let removed = num_taken(candidates.iter().rev(), target);
                     candidates.truncate(candidates.len() - removed);
                     next.push((rates.clone(), candidates));
                 }
-                CutKind::Threshold(threshold) => {
+                ThresholdKind::Fixed(limit) => {
                     candidates.retain(|document| {
                         let score = document.scores[head].map_or(f64::NAN, f64::from);
-                        if cut.keep == Keep::Above {
-                            score > *threshold
-                        } else {
-                            score < *threshold
-                        }
+                        if threshold.keep == Keep::Above { score > *limit } else { score < *limit }
                     });
                     next.push((rates.clone(), candidates));
                 }
@@ -142,15 +138,15 @@ fn any_rate() -> impl Strategy<Value = Rate> {
     (1u32..=1000).prop_map(|permille| rate(&format!("{}.{:03}", permille / 1000, permille % 1000)))
 }
 
-fn any_cut() -> impl Strategy<Value = Cut> {
+fn any_threshold() -> impl Strategy<Value = Threshold> {
     let kind = prop_oneof![
         3 => prop::collection::btree_set(any_rate(), 1..4)
-            .prop_map(|rates| CutKind::Retain(rates.into_iter().collect())),
-        2 => any_rate().prop_map(CutKind::Remove),
-        1 => (-3i8..4).prop_map(|t| CutKind::Threshold(f64::from(t) / 4.0)),
+            .prop_map(|rates| ThresholdKind::Retain(rates.into_iter().collect())),
+        2 => any_rate().prop_map(ThresholdKind::Remove),
+        1 => (-3i8..4).prop_map(|t| ThresholdKind::Fixed(f64::from(t) / 4.0)),
     ];
     let keep = prop_oneof![Just(Keep::Above), Just(Keep::Below)];
-    (0usize..2, keep, kind).prop_map(|(head, keep, kind)| cut(head, keep, kind))
+    (0usize..2, keep, kind).prop_map(|(head, keep, kind)| threshold(head, keep, kind))
 }
 
 /// The documents dealt to shards, in the order of `deal`.
@@ -166,13 +162,13 @@ fn shards(documents: &[Document], deal: &[(usize, u32)], num_shards: usize) -> I
 
 fn assert_equals_a_sort(
     documents: &[Document],
-    cuts: &[Cut],
+    thresholds: &[Threshold],
     corpus: &InMemory,
 ) -> Result<(), TestCaseError> {
-    let selection = select(corpus, cuts, SelectionMode::Exact)
+    let selection = select(corpus, thresholds, Mode::Default)
         .map_err(|e| TestCaseError::fail(e.to_string()))?;
-    let history = sorted_oracle(documents, cuts);
-    for (report, branches) in selection.cuts.iter().zip(&history) {
+    let history = sorted_oracle(documents, thresholds);
+    for (report, branches) in selection.thresholds.iter().zip(&history) {
         prop_assert_eq!(report.outcomes.len(), branches.len());
         for (outcome, (rates, kept)) in report.outcomes.iter().zip(branches) {
             prop_assert_eq!(&outcome.retentions, rates);
@@ -205,24 +201,24 @@ proptest! {
     #[test]
     fn selection_equals_a_full_sort(
         documents in any::<bool>().prop_flat_map(any_documents),
-        cuts in prop::collection::vec(any_cut(), 1..4),
+        thresholds in prop::collection::vec(any_threshold(), 1..4),
         deal in prop::collection::vec((0usize..8, any::<u32>()), 60),
         num_shards in 1usize..6,
     ) {
         let corpus = shards(&documents, &deal, num_shards);
-        assert_equals_a_sort(&documents, &cuts, &corpus)?;
+        assert_equals_a_sort(&documents, &thresholds, &corpus)?;
     }
 
     #[test]
     fn the_record_has_the_same_bytes_whatever_the_shards_and_threads(
         documents in any_documents(false),
-        cuts in prop::collection::vec(any_cut(), 1..4),
+        thresholds in prop::collection::vec(any_threshold(), 1..4),
         deal in prop::collection::vec((0usize..8, any::<u32>()), 60),
     ) {
         let one = shards(&documents, &deal.iter().map(|_| (0, 0)).collect::<Vec<_>>(), 1);
         let many = shards(&documents, &deal, 8);
         let json = |corpus: &InMemory| {
-            let selection = select(corpus, &cuts, SelectionMode::Exact);
+            let selection = select(corpus, &thresholds, Mode::Default);
             selection.map(|s| serde_json::to_string(&s)).map_err(|e| TestCaseError::fail(e.to_string()))
         };
         let json = |corpus: &InMemory| {
@@ -232,7 +228,7 @@ proptest! {
         prop_assert_eq!(&in_pool(3, || json(&many))??, &expected);
         let read: Selection =
             serde_json::from_str(&expected).map_err(|e| TestCaseError::fail(e.to_string()))?;
-        let again = select(&one, &cuts, SelectionMode::Exact)
+        let again = select(&one, &thresholds, Mode::Default)
             .map_err(|e| TestCaseError::fail(e.to_string()))?;
         prop_assert_eq!(read, again);
     }
