@@ -1,15 +1,18 @@
-# The project's commands; `.ci/run` calls `make test` and nothing else.
+# The project's commands; `.ci/run` calls `make spelling deny test`.
 
 CARGO ?= cargo
 DEMO := target/demo
 GPU_BUNDLE := target/gpu-bundle
 PYTHON_ENV := target/python
+TOOLS := target/tools
+TARGET ?= parquet
 CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 
 .PHONY: help run test check bench bench-peers bench-selection bench-callgrind \
         clean-demo need-cargo cuda-check cuda-build \
         test-slurm-smoke test-slurm \
-        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-python
+        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-python \
+        msrv spelling deny fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,10 +32,30 @@ test: check cuda-check ## Format, lints, docs, CUDA kernels and all tests
 	$(MAKE) --no-print-directory test-cuda-sim
 	$(MAKE) --no-print-directory test-slurm-smoke
 
-check: need-cargo ## Format, lints and docs
+check: need-cargo msrv ## Format, lints (of the fuzz targets too) and docs
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features polysift-fuzz/targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+msrv: need-cargo ## Say whether this is the oldest Rust that is promised; else check that it will do
+	@v=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
+	case "$$($(CARGO) --version)" in \
+	  "cargo $$v."*) echo "this is Rust $$v, the oldest that is promised" ;; \
+	  *) cargo "+$$v" check --workspace --locked || { \
+	       echo "not checked with Rust $$v: rustup toolchain install $$v" >&2; } ;; \
+	esac
+
+spelling: ## Check the spelling (fetches typos with pip where it is missing)
+	@PATH=$$PATH:$(TOOLS)/bin; command -v typos >/dev/null || { python3 -m venv $(TOOLS) && \
+	  $(TOOLS)/bin/pip install -q typos==1.52.0; } || { echo "spelling: not checked, typos cannot be had"; exit 0; }; \
+	PATH=$$PATH:$(TOOLS)/bin typos
+
+deny: need-cargo ## Check advisories, licences, sources and duplicates of packages (needs cargo-deny)
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check --config .deny.toml; \
+	else echo "deny: advisories not checked, there is no cargo-deny (cargo install cargo-deny --locked)"; fi
+
+fuzz: need-cargo ## Fuzz a target for a minute: make fuzz TARGET=pytorch (needs cargo-fuzz, nightly Rust)
+	cargo +nightly fuzz run --fuzz-dir tests/fuzz --features fuzz $(TARGET) -- -max_total_time=60
 
 cuda-check: ## Compile the CUDA kernels (no GPU needed), report registers and spills, find stale images
 	kernels/build.sh --check
@@ -57,7 +80,7 @@ test-cuda: need-cargo ## Run the CUDA tests; without a GPU they fail
 	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test integration -- cuda:: device::cards::
 
 test-cuda-sim: ## Run the CUDA tests on a simulated GPU, with cublasLt and without (tests/cuda_sim; needs g++ or clang++)
-	$(MAKE) --no-print-directory -s -C tests/cuda_sim OUT=$(CUDA_SIM) all check
+	$(MAKE) --no-print-directory -s -j2 -C tests/cuda_sim OUT=$(CUDA_SIM) all check
 	LD_LIBRARY_PATH=$(CUDA_SIM) XDG_CACHE_HOME=$(CUDA_SIM)/cache $(MAKE) --no-print-directory test-cuda
 	LD_LIBRARY_PATH=$(CUDA_SIM)/driver-alone XDG_CACHE_HOME=$(CUDA_SIM)/cache $(MAKE) --no-print-directory test-cuda
 

@@ -1,0 +1,132 @@
+//! The fuzz targets of `tests/fuzz` on files that are right, and on the same files damaged.
+
+use std::io::Result;
+
+use crate::util::{TestResult, Workspace, root};
+
+#[path = "fuzz/lib.rs"]
+#[allow(
+    unreachable_pub,
+    clippy::unnecessary_wraps,
+    reason = "a crate of its own, and targets of one type"
+)]
+mod targets;
+
+/// Damaged copies of each seed.
+const COPIES: usize = 300;
+
+/// Numbers that look random and are the same at every run (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ (x >> 31)) % n.max(1) as u64) as usize
+    }
+}
+
+/// `seed` with some bytes changed, inserted, repeated or cut away; sizes and counts are near the
+/// beginning and the end of most formats, so half of the changes are there.
+fn damaged(seed: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = seed.to_vec();
+    for _ in 0..=random.below(4) {
+        let length = bytes.len();
+        let at = match random.below(4) {
+            0 => random.below(length.min(64)),
+            1 => length - random.below(length.min(64)).min(length),
+            _ => random.below(length),
+        };
+        match random.below(5) {
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at, random.below(256) as u8),
+            2 => bytes.splice(at..at, seed[at.min(seed.len())..].to_vec()).for_each(drop),
+            3 if at < length => bytes[at] = [0, 0x7f, 0x80, 0xff][random.below(4)],
+            _ if at < length => bytes[at] ^= 1 << random.below(8),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+/// Runs `target` on the seeds, which it must read, and on damaged copies, which it may refuse.
+fn exercise(target: fn(&[u8]) -> Result<bool>, seeds: &[Vec<u8>]) -> TestResult {
+    let mut random = Random(seeds.len() as u64);
+    for (i, seed) in seeds.iter().enumerate() {
+        assert!(target(seed)?, "seed {i} is not read");
+        for _ in 0..COPIES / seeds.len() {
+            target(&damaged(seed, &mut random))?;
+        }
+    }
+    target(&[])?;
+    Ok(())
+}
+
+fn golden(names: &[&str]) -> Result<Vec<Vec<u8>>> {
+    names.iter().map(|name| std::fs::read(root().join("tests/golden").join(name))).collect()
+}
+
+#[test]
+fn parquet() -> TestResult {
+    let seeds = golden(&["input/nested.parquet", "input/odd.parquet", "input/codec_lz4.parquet"])?;
+    exercise(targets::parquet, &seeds)
+}
+
+#[test]
+fn json_lines() -> TestResult {
+    let seed = br#"{"id": "1", "text": "caf\u00e9 \ud83d\ude00", "metadata": {"a": [1, 2.5e3, null, true]}}
+{"id": "2", "text": null, "metadata": {"a": []}, "more": {"deep": [[{"x": -0.0}]]}}"#;
+    exercise(targets::json_lines, &[[seed.as_slice(), b"\r\n\n"].concat()])
+}
+
+#[test]
+fn safetensors() -> TestResult {
+    let names = ["heads/quality.safetensors", "heads_import/net.safetensors"];
+    exercise(targets::safetensors, &golden(&names)?)
+}
+
+#[test]
+fn pytorch() -> TestResult {
+    let names =
+        ["deu_Latn.pt", "parameters.pt", "head_f16.pt"].map(|n| format!("heads_import/{n}"));
+    exercise(targets::pytorch, &golden(&names.each_ref().map(String::as_str))?)
+}
+
+#[test]
+fn fasttext() -> TestResult {
+    let names = ["words.bin", "quantised.ftz", "pruned.ftz"].map(|n| format!("fasttext/{n}"));
+    exercise(targets::fasttext, &golden(&names.each_ref().map(String::as_str))?)
+}
+
+#[test]
+fn tokenizer() -> TestResult {
+    exercise(targets::tokenizer, &golden(&["encoder/head16-prefixed/tokenizer.json"])?)
+}
+
+#[test]
+fn text() -> TestResult {
+    let texts = [
+        "A text.\t\u{a0}\u{feff}\u{200d} ",
+        "नमस्ते 你好 สวัสดี \u{1f468}\u{200d}\u{1f469} e\u{301}\u{301}",
+    ];
+    exercise(targets::text, &texts.map(|text| text.as_bytes().to_vec()))
+}
+
+#[test]
+fn run_directory() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("plan", "out").assert().success();
+    let plan = std::fs::read(work.path("out/plan.parquet"))?;
+    let marker = br#"{"rows": 3, "files": [], "counts": {"kept": 1}}"#;
+    let failure = br#"{"error": "a: open failed", "exit_code": 74}"#;
+    let files = [&plan, br#"{"a": 1}"#.as_slice(), marker, failure, b"not zstd"];
+    let seeds: Vec<_> = (0..).zip(files).map(|(which, file)| [&[which], file].concat()).collect();
+    exercise(targets::run_directory, &seeds)
+}
+
+#[test]
+fn settings() -> TestResult {
+    let seed = std::fs::read(root().join("tests/sample/run.toml"))?;
+    exercise(targets::settings, &[seed])
+}
