@@ -1,60 +1,214 @@
 //! Repair of text that was decoded wrongly or escaped once too often.
 //!
-//! Done by the crate `plsfix`, a port of ftfy, with the settings of datatrove's ftfy formatter:
-//! mojibake, HTML entities (up to the first line with a `<`) and control characters are repaired;
-//! ligatures, widths, quotes, line breaks and Unicode normalisation are left alone.
+//! Does what ftfy describes, with the settings of datatrove's ftfy formatter: mojibake, HTML
+//! entities (up to the first line with a `<`), C1 controls, terminal escapes and control characters
+//! are repaired; ligatures, widths, quotes, line breaks and Unicode normalisation are left alone.
 //!
-//! What differs from ftfy, measured on `tests/golden/dataset/repair.json`: of a terminal escape
-//! only the escape character goes; now and then one of the two repairs a line read as Windows-1251,
-//! Windows-1253 or, in part, Latin-1 that the other leaves alone.
+//! Mojibake is UTF-8 that was read in a single-byte code page. A line is taken for it where its
+//! characters, as bytes of such a page, are valid UTF-8 that has fewer odd neighbours: characters
+//! such as `Ã©` or `Р°` that no language writes side by side.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
-use plsfix::{TextFixerConfig, fix_text};
+use encoding_rs::{
+    Encoding, ISO_8859_2, MACINTOSH, WINDOWS_1250, WINDOWS_1251, WINDOWS_1252, WINDOWS_1253,
+    WINDOWS_1254, WINDOWS_1257,
+};
 
-use crate::panics::caught;
+/// Code pages that are tried beside Latin-1 and code page 437.
+const ENCODINGS: [&Encoding; 8] = [
+    WINDOWS_1252,
+    WINDOWS_1251,
+    WINDOWS_1250,
+    WINDOWS_1253,
+    WINDOWS_1254,
+    WINDOWS_1257,
+    ISO_8859_2,
+    MACINTOSH,
+];
+/// The upper half of code page 437.
+const CP437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐\
+    └┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
+/// Symbols that ordinary text has beside letters above ASCII.
+const PUNCTUATION: &str = "\u{a0}\u{ad}«»‘’“”…–—·•™®";
+/// The byte for one that a decoder could not read and replaced: substitute, which text does not hold.
+const LOST: u8 = 0x1a;
 
-/// `text` repaired; as it is where there is nothing to repair or where the library gives up.
+/// The byte of each character above ASCII.
+type CodePage = HashMap<char, u8>;
+
+/// All code pages; the first two, Latin-1 and Windows-1252, are tried on parts of a line too.
+static CODE_PAGES: LazyLock<Vec<CodePage>> = LazyLock::new(|| {
+    let latin1 = (0x80..=0xff).map(|byte| (char::from(byte), byte)).collect();
+    let page = |encoding| (0x80..=0xff).map(|byte| (read(encoding, byte), byte)).collect();
+    let cp437 = CP437.chars().zip(0x80..=0xff).collect();
+    [latin1].into_iter().chain(ENCODINGS.map(page)).chain([cp437]).collect()
+});
+
+/// A byte in a code page; the control character of that number where the page has none.
+fn read(encoding: &'static Encoding, byte: u8) -> char {
+    let bytes = [byte];
+    let text = encoding.decode_without_bom_handling_and_without_replacement(&bytes);
+    text.and_then(|text| text.chars().next()).unwrap_or(char::from(byte))
+}
+
+/// `text` repaired; as it is where there is nothing to repair.
 pub fn repair(text: &str) -> Cow<'_, str> {
-    if text.bytes().all(is_plain) {
+    if text.bytes().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~') && byte != b'&')
+    {
         return Cow::Borrowed(text);
     }
-    match caught(|| repaired(text)) {
-        Ok(repaired) if repaired != text => Cow::Owned(repaired),
-        Ok(_) => Cow::Borrowed(text),
-        Err(panic) => {
-            tracing::warn!(panic, "a text was not repaired");
-            Cow::Borrowed(text)
+    let mut is_html = false;
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        is_html |= line.contains('<');
+        let mut line = line.to_owned();
+        // Each round takes one layer off.
+        loop {
+            let before = line.clone();
+            if !is_html {
+                line = html_escape::decode_html_entities(&line).into_owned();
+            }
+            line = clean(&without_mojibake(&line));
+            if line == before {
+                break;
+            }
         }
+        out.push_str(&line);
+    }
+    if out == text { Cow::Borrowed(text) } else { Cow::Owned(out) }
+}
+
+/// One layer of mojibake taken off the whole line or, where that is not possible, off its parts.
+fn without_mojibake(line: &str) -> String {
+    if line.is_ascii() {
+        return line.to_owned();
+    }
+    let odd = odd_neighbours(line);
+    let decoded = CODE_PAGES.iter().filter_map(|page| decode(line, page));
+    let whole = decoded.map(|text| (odd_neighbours(&text), text)).min_by_key(|(odd, _)| *odd);
+    if let Some((_, text)) = whole.filter(|(less, _)| *less < odd) {
+        return text;
+    }
+    CODE_PAGES[..2].iter().fold(line.to_owned(), |line, page| decode_parts(&line, page))
+}
+
+/// The line with each run of characters of `page` above ASCII decoded, where that leaves fewer odd
+/// neighbours in it and around it.
+fn decode_parts(line: &str, page: &CodePage) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find(|c| page.contains_key(&c)) {
+        let (before, from) = rest.split_at(at);
+        let len = from.find(|c| !page.contains_key(&c)).unwrap_or(from.len());
+        let (run, after) = from.split_at(len);
+        out.push_str(before);
+        let [left, right] = [out.chars().next_back(), after.chars().next()];
+        let odd = |run: &str| {
+            let around: String = left.into_iter().chain(run.chars()).chain(right).collect();
+            odd_neighbours(&around)
+        };
+        let decoded = decode(run, page).filter(|decoded| odd(decoded) < odd(run));
+        out.push_str(decoded.as_deref().unwrap_or(run));
+        rest = after;
+    }
+    out + rest
+}
+
+/// The characters of `text`, as bytes of `page`, read as UTF-8; `None` where they are none or ASCII.
+/// A sequence with a lost byte is U+FFFD; a no-break space that became a space is one again.
+fn decode(text: &str, page: &CodePage) -> Option<String> {
+    let byte = |c: char| match c {
+        '\0'..='\x7f' => Some(c as u8),
+        char::REPLACEMENT_CHARACTER => Some(LOST),
+        _ => page.get(&c).copied(),
+    };
+    let bytes: Vec<u8> = text.chars().map(byte).collect::<Option<_>>()?;
+    let mut out = String::with_capacity(bytes.len());
+    let mut rest = &bytes[..];
+    while let Some(&first) = rest.first() {
+        let len = match first {
+            LOST => return None,
+            0..=0x7f => 1,
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            _ => return None,
+        };
+        let (sequence, after) = rest.split_at_checked(len)?;
+        match sequence {
+            [0xc2, b' '] => out.push('\u{a0}'),
+            [0xc3, b' '] => out.push_str("à "),
+            [_, next @ ..] if next.contains(&LOST) => out.push(char::REPLACEMENT_CHARACTER),
+            _ => out.push_str(std::str::from_utf8(sequence).ok()?),
+        }
+        rest = after;
+    }
+    (out != text).then_some(out)
+}
+
+/// Pairs of characters that ordinary text does not have side by side.
+fn odd_neighbours(text: &str) -> usize {
+    text.chars().zip(text.chars().skip(1)).filter(|&(a, b)| are_odd(a, b)).count()
+}
+
+fn are_odd(a: char, b: char) -> bool {
+    let is_c1 = |c| matches!(c, '\u{80}'..='\u{9f}');
+    let is_symbol = |c: char| !c.is_alphabetic() && !is_mark(c) && !PUNCTUATION.contains(c);
+    let is_letter = a.is_alphabetic() && b.is_alphabetic();
+    let has_symbol = !a.is_ascii() && !b.is_ascii() && (is_symbol(a) || is_symbol(b));
+    let has_lead = matches!(a, 'Ã' | 'Â') && !b.is_ascii();
+    let has_break = a.is_lowercase() && b.is_uppercase() && !(a.is_ascii() && b.is_ascii());
+    is_c1(a)
+        || is_c1(b)
+        || has_symbol
+        || has_lead
+        || has_break
+        || (is_letter && script(a) != script(b))
+}
+
+/// Joiners and marks, which are part of the letter before them.
+fn is_mark(c: char) -> bool {
+    matches!(c as u32, 0x300..=0x36f | 0x590..0x1e00 | 0x200b..=0x200f | 0x2060..0x2070 | 0x2e80..)
+        && c != char::REPLACEMENT_CHARACTER
+}
+
+/// The script of a letter, as far as the blocks of Unicode tell it.
+fn script(c: char) -> u32 {
+    match c as u32 {
+        0..0x250 | 0x1e00..0x1f00 => 0,
+        0x370..0x400 | 0x1f00..0x2000 => 1,
+        0x600..0x780 | 0xfb50..0xff00 => 2,
+        block @ 0x250..0x2e80 => block >> 7,
+        _ => u32::MAX,
     }
 }
 
-/// Bytes of which no repair makes anything else: printable ASCII and white space without `&`.
-fn is_plain(byte: u8) -> bool {
-    matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~') && byte != b'&'
-}
-
-fn repaired(text: &str) -> String {
-    let config = TextFixerConfig {
-        fix_latin_ligatures: false,
-        fix_character_width: false,
-        uncurl_quotes: false,
-        fix_line_breaks: false,
-        normalization: None,
-        // It cuts longer lines between bytes, not characters.
-        max_decode_length: i32::MAX,
-        ..TextFixerConfig::default()
-    };
-    let mut out = String::with_capacity(text.len());
-    let mut is_html = false;
-    for line in text.split_inclusive('\n') {
-        is_html |= line.contains('<');
-        if is_html {
-            // The library replaces entities whatever its settings say; without its `&` none is one.
-            let pieces = line.split('&').map(|piece| fix_text(piece, Some(&config)));
-            out.push_str(&pieces.collect::<Vec<_>>().join("&"));
-        } else {
-            out.push_str(&fix_text(line, Some(&config)));
+/// The line with C1 controls read as Windows-1252, as browsers do, and without terminal escapes and
+/// other control characters.
+fn clean(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '\x1b' if rest.starts_with('[') => {
+                let end = rest[1..].trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+                if end.starts_with(|c: char| c.is_ascii_alphabetic()) {
+                    rest = &end[1..];
+                }
+            }
+            '\u{80}'..='\u{9f}' => out.push(read(WINDOWS_1252, c as u8)),
+            '\0'..='\x08'
+            | '\x0b'
+            | '\x0e'..='\x1f'
+            | '\x7f'
+            | '\u{206a}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffc}' => {}
+            _ => out.push(c),
         }
     }
     out
