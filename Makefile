@@ -77,7 +77,7 @@ bench-callgrind: need-cargo ## Count the instructions of small operations (needs
 
 test-cuda: need-cargo ## Run the CUDA tests; without a GPU they fail
 	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test cuda
-	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test integration -- cuda:: device::cards::
+	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test integration -- cuda:: device::gpus::
 
 test-cuda-sim: ## Run the CUDA tests on a simulated GPU, with cublasLt and without (tests/cuda_sim; needs g++ or clang++)
 	$(MAKE) --no-print-directory -s -j2 -C tests/cuda_sim OUT=$(CUDA_SIM) all check

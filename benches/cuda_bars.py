@@ -1,4 +1,4 @@
-"""What PyTorch reaches on the card with the encoder's products, attention and a copy: the bars beside ours.
+"""What PyTorch reaches on the GPU with the encoder's products, attention and a copy: the bars beside ours.
 
     python cuda_bars.py [--tokens 16896] [--device cuda]
 
@@ -42,7 +42,7 @@ def show(name, expected, unit, amount, make, device):
     """Measures what `make` returns; `amount` in units of 1e12 a second."""
     try:
         measured = f"{amount / seconds(make(), device) / 1e12:.4g} {unit}"
-    except Exception as error:  # whatever this PyTorch or card lacks
+    except Exception as error:  # whatever this PyTorch or GPU lacks
         measured = f"skipped: {str(error).splitlines()[0][:90]}"
     print(f"{name:<40} {expected + ' ' + unit + ' expected,':>34} {measured}", flush=True)
 

@@ -10,7 +10,7 @@ Engines:
 
 A batch that does not fit into memory is halved until it does; `settings.batch` in the result says so.
 Needs torch, transformers and numpy; opens no connection. `--device cpu --layers 2 --documents 50
---length 64` tries it without a card.
+--length 64` tries it without a GPU.
 """
 
 import argparse

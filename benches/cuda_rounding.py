@@ -1,7 +1,7 @@
 """What the CUDA path's roundings do to embeddings, scores and selections, computed without a GPU.
 
 The forward pass of `src/encoder/cuda` in PyTorch f32, with every value rounded where a kernel there
-writes bf16 or e4m3 (sums stay in f32, as on the card; only their order differs). The forms:
+writes bf16 or e4m3 (sums stay in f32, as on the GPU; only their order differs). The forms:
 
     erf    bf16; the product's epilogue applies erf-GELU, or adds the residual, to the f32 sum
     tanh   the same with the tanh form of GELU

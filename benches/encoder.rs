@@ -1,6 +1,6 @@
-//! The CPU encoder in each dtype, with candle on padded batches as the baseline.
+//! The CPU encoder in each precision, with candle on padded batches as the baseline.
 //!
-//! Ids are `cpu/encode/<dtype>/<shape>`; elements per second are real tokens, never padding. The kernels
+//! Ids are `cpu/encode/<precision>/<shape>`; elements per second are real tokens, never padding. The kernels
 //! alone are in `kernels/benches/ops`.
 
 mod candle_padded;
@@ -9,7 +9,7 @@ mod model;
 use anyhow::{Result, ensure};
 use candle_core::{DType, Device};
 use criterion::{BenchmarkId, Criterion, Throughput};
-use polysift::config::{DeviceChoice, Dtype, EncoderConfig};
+use polysift::config::{DeviceChoice, EncoderConfig, EncoderPrecision};
 use polysift::encoder::{HubSettings, Model, embed_chunks, load};
 use polysift::progress::Stop;
 use rand::{RngExt, SeedableRng};
@@ -24,12 +24,12 @@ const SIGMA: f64 = 0.9;
 const SEQUENCES: usize = 32;
 /// Sequences that candle gets at a time, sorted by length.
 const BASELINE_BATCH: usize = 8;
-/// The dtypes, and how far an embedding may be from candle's in f32, as a share of its length.
-const DTYPES: [(&str, Dtype, f64); 4] = [
-    ("f32", Dtype::F32, 1e-5),
-    ("bf16", Dtype::Bf16, 0.02),
-    ("f16", Dtype::F16, 0.02),
-    ("int8", Dtype::Int8, 0.05),
+/// The precisions, and how far an embedding may be from candle's in f32, as a share of its length.
+const PRECISIONS: [(&str, EncoderPrecision, f64); 4] = [
+    ("f32", EncoderPrecision::F32, 1e-5),
+    ("bf16", EncoderPrecision::Bf16, 0.02),
+    ("f16", EncoderPrecision::F16, 0.02),
+    ("int8", EncoderPrecision::Int8, 0.05),
 ];
 const VOCAB_SIZE: usize = 1000;
 const TOKENIZER: &[u8] = include_bytes!("../tests/golden/encoder/head16-prefixed/tokenizer.json");
@@ -84,11 +84,11 @@ fn bench_encode(criterion: &mut Criterion) -> Result<()> {
         write_model(shape, TOKENIZER, directory.path())?;
         let candle = Padded::load(directory.path(), DType::F32, &Device::Cpu)?;
         let theirs = candle.embed(&chunks, BASELINE_BATCH)?;
-        for (name, dtype, tolerance) in DTYPES {
+        for (name, precision, tolerance) in PRECISIONS {
             let config = EncoderConfig {
                 model: directory.path().display().to_string(),
                 device: DeviceChoice::Cpu,
-                dtype,
+                precision,
                 ..EncoderConfig::default()
             };
             let model = load(&config, &HubSettings::from_env(|_| None))?;

@@ -14,7 +14,7 @@ use polysift::config::{Chunks, EncoderConfig, HeadConfig};
 use polysift::head::Head;
 use polysift::tokenize::Tokenizer;
 use polysift_kernels::{
-    Arithmetic, AttentionScratch, Isa, Matrix, MatrixMut, attention, gelu, layer_norm, mean_rows,
+    AttentionScratch, Isa, Matrix, MatrixMut, Precision, attention, gelu, layer_norm, mean_rows,
 };
 
 use self::values::values;
@@ -93,7 +93,7 @@ fn attentions() -> Prepared {
             Matrix::new(part, ROWS, HEAD_SIZE, HEAD_SIZE)
         };
         let mut out = MatrixMut::new(&mut out, ROWS, HEAD_SIZE, HEAD_SIZE);
-        attention(isa, Arithmetic::F32, [part(0), part(1), part(2)], &mut out, &mut scratch);
+        attention(isa, Precision::F32, [part(0), part(1), part(2)], &mut out, &mut scratch);
     };
     (ROWS * ROWS, "scores", Box::new(run))
 }

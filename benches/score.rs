@@ -24,7 +24,7 @@ use polysift::progress::{Silent, Stop};
 use polysift::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage, Worker};
 use polysift::stage::{Context, score, threshold};
 use polysift_kernels::{
-    Arithmetic, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm,
+    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, gemm,
 };
 use rayon::prelude::*;
 
@@ -227,7 +227,7 @@ fn products() -> Result<()> {
     for outputs in [HIDDEN, 1024] {
         let w: Vec<f32> = (0..(outputs * WIDTH) as u64).map(noise).collect();
         let w = Matrix::new(&w, outputs, WIDTH, WIDTH);
-        let w = PackedMatrix::new(Isa::detect(), Arithmetic::F32, w);
+        let w = PackedMatrix::new(Isa::detect(), Precision::F32, w);
         let mut y = vec![0.0; rows * outputs];
         let mut scratch = GemmScratch::default();
         let mut seconds: Vec<f64> = (0..200)

@@ -73,7 +73,7 @@ if [ "${1:-}" != --check ]; then
   exit 0
 fi
 
-# The newest cards take the PTX through their driver.
+# The newest GPUs take the PTX through their driver.
 "$ptxas" -arch=sm_120 -o "$work/sm120.cubin" "$work/polysift_sm80.ptx"
 awk '
   BEGIN { printf "%-8s %-24s %9s %8s %6s %6s\n", "target", "kernel", "registers", "shared", "stack", "spills" }

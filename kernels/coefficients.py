@@ -5,7 +5,7 @@ exp2: (2^r - 1) / r on |r| <= 1/2, degree 5 (f16: 3), largest error relative to 
 weights on Chebyshev nodes.
 gelu: erf(x / sqrt 2) / 2x in u = 2 (x / bound)^2 - 1, degree 16, which is 1 / 2 bound at u = 1; least
 largest error of gelu, by Lawson's weights.
-gelu on cards: log2 Phi(-t) in t, degree 5, -1 at 0; least largest error of gelu in units of its value
+gelu on GPUs: log2 Phi(-t) in t, degree 5, -1 at 0; least largest error of gelu in units of its value
 or 2^-8, whichever is more.
 """
 
@@ -78,4 +78,4 @@ for _ in range(300):
     errors = np.abs(basis @ c - right) / allowed
     weights *= errors**0.5
     weights /= weights.sum()
-show("gelu on cards, largest error 2^%.1f:" % np.log2(errors.max()), [-1, *c])
+show("gelu on GPUs, largest error 2^%.1f:" % np.log2(errors.max()), [-1, *c])

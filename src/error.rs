@@ -144,7 +144,7 @@ pub enum Error {
         /// The lease.
         path: PathBuf,
     },
-    /// A card, or what drives it, cannot be used or failed.
+    /// A GPU, or what drives it, cannot be used or failed.
     #[error(transparent)]
     Device(#[from] CudaError),
     /// A command of the cluster's scheduler is missing or refuses.

@@ -118,7 +118,7 @@ fn a_stage_gets_a_partition_and_nodes_of_its_own() -> TestResult {
     let script = |stage: &str| {
         std::fs::read_to_string(cluster.work.path(&format!("gpus/slurm/000-{stage}.sh")))
     };
-    for (stage, uses_cards) in [
+    for (stage, uses_gpus) in [
         ("embed", true),
         ("train", true),
         ("score", false),
@@ -126,8 +126,8 @@ fn a_stage_gets_a_partition_and_nodes_of_its_own() -> TestResult {
         ("export", false),
     ] {
         let text = script(stage)?;
-        assert_eq!(text.contains("--gpus-per-node=4"), uses_cards, "{text}");
-        assert_eq!(text.contains("--exclusive"), uses_cards, "{text}");
+        assert_eq!(text.contains("--gpus-per-node=4"), uses_gpus, "{text}");
+        assert_eq!(text.contains("--exclusive"), uses_gpus, "{text}");
         let partition = if stage == "export" { "cpu" } else { "gpu" };
         assert!(text.contains(&format!("--partition={partition}\n")), "{text}");
     }

@@ -1,4 +1,4 @@
-//! The encoder on cards against the one on the CPU, on real cards or on those of `cuda_sim`. Without
+//! The encoder on GPUs against the one on the CPU, on real GPUs or on those of `cuda_sim`. Without
 //! any the tests are skipped, or fail where `POLYSIFT_REQUIRE_CUDA=1` says that there must be one.
 
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use polysift::Error;
 use polysift::batch::PackedBatch;
-use polysift::config::{DeviceChoice, Dtype, EncoderConfig, Gelu, Pooling};
-use polysift::encoder::{CudaEncoder, Encoder, HubSettings, load, open_cards, resolve};
+use polysift::config::{DeviceChoice, EncoderConfig, EncoderPrecision, Gelu, Pooling};
+use polysift::encoder::{CudaEncoder, Encoder, HubSettings, load, open_gpus, resolve};
 use polysift::progress::Stop;
 use polysift_kernels::cuda::{CudaError, DeviceInfo, devices};
 
@@ -25,11 +25,11 @@ const COSINE: f64 = 0.9995;
 /// models here.
 const MEAN_OF_STATES: f64 = 1e-2;
 
-/// The cards; `None`, and a line that says so, if there are none.
+/// The GPUs; `None`, and a line that says so, if there are none.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn cards() -> Result<Option<Vec<DeviceInfo>>> {
+fn gpus() -> Result<Option<Vec<DeviceInfo>>> {
     match devices() {
-        Ok(cards) if !cards.is_empty() => return Ok(Some(cards)),
+        Ok(gpus) if !gpus.is_empty() => return Ok(Some(gpus)),
         Ok(_) | Err(CudaError::NoDriver) => {}
         Err(error) => return Err(error.into()),
     }
@@ -51,7 +51,7 @@ fn config(model: &str, pooling: Pooling) -> EncoderConfig {
         pooling,
         max_tokens: 100,
         device,
-        dtype: Dtype::F32,
+        precision: EncoderPrecision::F32,
         ..EncoderConfig::default()
     }
 }
@@ -67,19 +67,19 @@ fn open(
     gelu: Gelu,
     ordinals: &[usize],
 ) -> Result<CudaEncoder, Error> {
-    open_in(model, pooling, gelu, Dtype::Bf16, ordinals)
+    open_in(model, pooling, gelu, EncoderPrecision::Bf16, ordinals)
 }
 
 fn open_in(
     model: &str,
     pooling: Pooling,
     gelu: Gelu,
-    dtype: Dtype,
+    precision: EncoderPrecision,
     ordinals: &[usize],
 ) -> Result<CudaEncoder, Error> {
     let batch_tokens = Some(1_056);
-    let settings = EncoderConfig { gelu, dtype, batch_tokens, ..config(model, pooling) };
-    CudaEncoder::load(&resolve(&settings, &offline())?, &settings, &open_cards(ordinals)?)
+    let settings = EncoderConfig { gelu, precision, batch_tokens, ..config(model, pooling) };
+    CudaEncoder::load(&resolve(&settings, &offline())?, &settings, &open_gpus(ordinals)?)
 }
 
 /// Chunks of mixed lengths: `n` of them, the lengths walking through 1 to `longest`.
@@ -126,7 +126,7 @@ fn embed(encoder: &dyn Encoder, chunks: &[Vec<u32>]) -> Result<Vec<f32>, Error> 
     }
     let width = encoder.info().hidden_size;
     let mut rows = vec![f32::NAN; chunks.len() * width];
-    for groups in groups.chunks(encoder.lanes()) {
+    for groups in groups.chunks(encoder.in_flight()) {
         let of_group = |group: &Vec<usize>| {
             let chunks: Vec<&[u32]> = group.iter().map(|&i| chunks[i].as_slice()).collect();
             encode(encoder, &chunks)
@@ -180,8 +180,8 @@ fn check(
 
 #[test]
 #[expect(clippy::print_stderr, reason = "how far off is worth knowing")]
-fn a_card_computes_the_embeddings_of_the_cpu() -> Result<()> {
-    if cards()?.is_none() {
+fn a_gpu_computes_the_embeddings_of_the_cpu() -> Result<()> {
+    if gpus()?.is_none() {
         return Ok(());
     }
     for (model, longest, count) in [
@@ -192,10 +192,10 @@ fn a_card_computes_the_embeddings_of_the_cpu() -> Result<()> {
         for pooling in [Pooling::Mean, Pooling::Cls] {
             let cpu = load(&config(&model, pooling), &offline())?.encoder;
             ensure!(cpu.info().device == "cpu");
-            let card = open(&model, pooling, Gelu::Erf, &[0])?;
+            let gpu = open(&model, pooling, Gelu::Erf, &[0])?;
             let chunks = chunks(count, longest, cpu.info().vocab_size);
             let expected = embed(cpu.as_ref(), &chunks)?;
-            let actual = embed(&card, &chunks)?;
+            let actual = embed(&gpu, &chunks)?;
             let figures = check(&actual, &expected, cpu.info().hidden_size, pooling)
                 .with_context(|| format!("{model}, {pooling:?}"))?;
             eprintln!("{pooling:?}: worst, mean, cosine {figures:?}");
@@ -206,20 +206,20 @@ fn a_card_computes_the_embeddings_of_the_cpu() -> Result<()> {
 
 #[test]
 #[expect(clippy::print_stderr, reason = "how far off is worth knowing")]
-fn a_card_computes_in_fp8_what_rounding_to_it_allows() -> Result<()> {
-    let Some(cards) = cards()? else { return Ok(()) };
+fn a_gpu_computes_in_fp8_what_rounding_to_it_allows() -> Result<()> {
+    let Some(gpus) = gpus()? else { return Ok(()) };
     let widths = golden("head64-f16").display().to_string();
     for (model, longest, count) in [(widths, 130, 60), (MINI.into(), 512, 24)] {
-        let opened = open_in(&model, Pooling::Mean, Gelu::Erf, Dtype::Fp8, &[0]);
-        if cards[0].compute_capability != (9, 0) {
+        let opened = open_in(&model, Pooling::Mean, Gelu::Erf, EncoderPrecision::Fp8, &[0]);
+        if gpus[0].compute_capability != (9, 0) {
             ensure!(matches!(opened, Err(Error::Device(CudaError::Unsupported { .. }))));
             return Ok(());
         }
         let cpu = load(&config(&model, Pooling::Mean), &offline())?.encoder;
-        let (card, width) = (opened?, cpu.info().hidden_size);
+        let (gpu, width) = (opened?, cpu.info().hidden_size);
         let chunks = chunks(count, longest, cpu.info().vocab_size);
         let expected = embed(cpu.as_ref(), &chunks)?;
-        let all = distances(&embed(&card, &chunks)?, &expected, width);
+        let all = distances(&embed(&gpu, &chunks)?, &expected, width);
         let worst = all.iter().map(|&(d, _)| d).fold(0.0, f64::max);
         let mean = all.iter().map(|&(d, _)| d).sum::<f64>() / all.len() as f64;
         eprintln!("{model}: worst {worst:e}, mean {mean:e}");
@@ -233,26 +233,26 @@ fn a_card_computes_in_fp8_what_rounding_to_it_allows() -> Result<()> {
 #[test]
 #[expect(clippy::print_stderr, reason = "how much is worth knowing")]
 fn the_company_of_a_batch_changes_an_embedding_by_rounding_at_most() -> Result<()> {
-    if cards()?.is_none() {
+    if gpus()?.is_none() {
         return Ok(());
     }
-    let card = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, Gelu::Erf, &[0])?;
-    let (width, chunks) = (card.info().hidden_size, chunks(30, 100, 120));
-    let company = embed(&card, &chunks)?;
-    let alone: Result<Vec<_>, _> = chunks.iter().map(|chunk| encode(&card, &[chunk])).collect();
+    let gpu = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, Gelu::Erf, &[0])?;
+    let (width, chunks) = (gpu.info().hidden_size, chunks(30, 100, 120));
+    let company = embed(&gpu, &chunks)?;
+    let alone: Result<Vec<_>, _> = chunks.iter().map(|chunk| encode(&gpu, &[chunk])).collect();
     let (worst, mean, _) = check(&alone?.concat(), &company, width, Pooling::Mean)?;
     eprintln!("alone against in company: relative L2 {worst:e} at most, {mean:e} in the mean");
     // In the same company twice: bit by bit the same, once the algorithms are searched.
     for _ in 0..2 {
-        embed(&card, &chunks)?;
+        embed(&gpu, &chunks)?;
     }
-    ensure!(embed(&card, &chunks)? == embed(&card, &chunks)?);
+    ensure!(embed(&gpu, &chunks)? == embed(&gpu, &chunks)?);
     Ok(())
 }
 
 #[test]
 fn the_tanh_form_of_gelu_is_near_the_exact_one_and_not_the_same() -> Result<()> {
-    if cards()?.is_none() {
+    if gpus()?.is_none() {
         return Ok(());
     }
     let model = golden("head64-f16").display().to_string();
@@ -268,27 +268,27 @@ fn the_tanh_form_of_gelu_is_near_the_exact_one_and_not_the_same() -> Result<()> 
 }
 
 #[test]
-fn the_information_is_that_of_the_model_and_the_card() -> Result<()> {
-    let Some(cards) = cards()? else { return Ok(()) };
+fn the_information_is_that_of_the_model_and_the_gpu() -> Result<()> {
+    let Some(gpus) = gpus()? else { return Ok(()) };
     let model = golden("head32-bf16").display().to_string();
     let cpu = load(&config(&model, Pooling::Mean), &offline())?.encoder;
-    let card = open(&model, Pooling::Mean, Gelu::Erf, &[0])?;
-    let device = format!("cuda:0 ({})", cards[0].name);
+    let gpu = open(&model, Pooling::Mean, Gelu::Erf, &[0])?;
+    let device = format!("cuda:0 ({})", gpus[0].name);
     let expected = polysift::encoder::EncoderInfo { device, ..cpu.info().clone() };
-    assert_eq!(card.info(), &expected);
-    assert_eq!((card.lanes(), card.preferred_batch_tokens()), (4, Some(1_056)));
-    assert_eq!([1, 528, 529, 9_999].map(|t| card.max_sequences(t)), [132, 132, 264, 264]);
+    assert_eq!(gpu.info(), &expected);
+    assert_eq!((gpu.in_flight(), gpu.preferred_batch_tokens()), (4, Some(1_056)));
+    assert_eq!([1, 528, 529, 9_999].map(|t| gpu.max_sequences(t)), [132, 132, 264, 264]);
     Ok(())
 }
 
 #[test]
-fn batches_are_checked_as_on_the_cpu_and_for_the_memory_of_the_card() -> Result<()> {
-    if cards()?.is_none() {
+fn batches_are_checked_as_on_the_cpu_and_for_the_memory_of_the_gpu() -> Result<()> {
+    if gpus()?.is_none() {
         return Ok(());
     }
-    let card = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, Gelu::Erf, &[0])?;
+    let gpu = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, Gelu::Erf, &[0])?;
     let refuse = |chunks: &[&[u32]], expected: &str| -> Result<()> {
-        let error = encode(&card, chunks).err().context("accepted")?;
+        let error = encode(&gpu, chunks).err().context("accepted")?;
         ensure!(matches!(error, Error::Shape { .. }), "{error:?}");
         ensure!(error.to_string().contains(expected), "{error}");
         Ok(())
@@ -298,15 +298,15 @@ fn batches_are_checked_as_on_the_cpu_and_for_the_memory_of_the_card() -> Result<
     refuse(&[&[][..]], "0 tokens")?;
     refuse(&[&[5; 258][..]; 5], "1290 tokens in 5 sequences")?;
     refuse(&[&[5; 1][..]; 265], "265 tokens in 265 sequences")?;
-    assert!(encode(&card, &[])?.is_empty());
+    assert!(encode(&gpu, &[])?.is_empty());
     // After all that it still works.
-    assert_eq!(encode(&card, &[&[5; 1][..]; 264])?.len(), 264 * 64);
+    assert_eq!(encode(&gpu, &[&[5; 1][..]; 264])?.len(), 264 * 64);
     Ok(())
 }
 
 #[test]
 fn models_without_kernels_are_refused_with_the_limit() -> Result<()> {
-    if cards()?.is_none() {
+    if gpus()?.is_none() {
         return Ok(());
     }
     for (name, expected) in
@@ -321,62 +321,62 @@ fn models_without_kernels_are_refused_with_the_limit() -> Result<()> {
     Ok(())
 }
 
-/// What a child process on a simulated machine says of embedding on the given cards.
-fn embedded_with(cards: &str, settings: &[(&str, &str)]) -> Result<Vec<String>> {
+/// What a child process on a simulated machine says of embedding on the given GPUs.
+fn embedded_with(gpus: &str, settings: &[(&str, &str)]) -> Result<Vec<String>> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--exact", "cuda::embed_on_the_cards", "--ignored", "--nocapture"]);
-    let output = command.env("CARDS", cards).envs(settings.iter().copied()).output()?;
+    command.args(["--exact", "cuda::embed_on_the_gpus", "--ignored", "--nocapture"]);
+    let output = command.env("GPUS", gpus).envs(settings.iter().copied()).output()?;
     let lines = String::from_utf8(output.stdout)?;
-    let said = |line: &&str| line.starts_with("card ");
-    Ok(lines.lines().filter(said).map(|line| line["card ".len()..].to_owned()).collect())
+    let said = |line: &&str| line.starts_with("GPU ");
+    Ok(lines.lines().filter(said).map(|line| line["GPU ".len()..].to_owned()).collect())
 }
 
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
 #[expect(clippy::print_stdout, reason = "for the parent process")]
-fn embed_on_the_cards() -> Result<()> {
-    let cards = std::env::var("CARDS")?;
-    let ordinals = cards.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+fn embed_on_the_gpus() -> Result<()> {
+    let gpus = std::env::var("GPUS")?;
+    let ordinals = gpus.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
     let model = golden("head32-bf16").display().to_string();
     let result = open(&model, Pooling::Mean, Gelu::Erf, &ordinals).and_then(|encoder| {
         let chunks = chunks(200, 200, 120);
         let rows = embed(&encoder, &chunks);
-        println!("card device: {}", encoder.info().device);
+        println!("GPU device: {}", encoder.info().device);
         rows
     });
     match result {
         Ok(rows) => {
             let bytes: Vec<u8> = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
-            println!("card embeddings: {}", blake3::hash(&bytes));
+            println!("GPU embeddings: {}", blake3::hash(&bytes));
         }
-        Err(Error::Device(error)) => println!("card error: {error}"),
-        Err(error) => println!("card refuses: {error}"),
+        Err(Error::Device(error)) => println!("GPU error: {error}"),
+        Err(error) => println!("GPU refuses: {error}"),
     }
     Ok(())
 }
 
 #[test]
-fn several_cards_compute_what_one_does_and_the_failure_of_a_card_costs_no_result() -> Result<()> {
-    let Some(cards) = cards()? else { return Ok(()) };
-    if !cards[0].name.starts_with("Simulated") {
+fn several_gpus_compute_what_one_does_and_the_failure_of_a_gpu_costs_no_result() -> Result<()> {
+    let Some(gpus) = gpus()? else { return Ok(()) };
+    if !gpus[0].name.starts_with("Simulated") {
         return Ok(());
     }
     let directory = tempfile::tempdir()?;
     let cache = directory.path().display().to_string();
     // The algorithms of the simulator differ in the order of their sums, and are kept after the
     // first process: all that follow compute the same bits.
-    let run = |cards: &str, settings: &[(&str, &str)]| {
+    let run = |gpus: &str, settings: &[(&str, &str)]| {
         let common = [("POLYSIFT_SIM_DEVICES", "3"), ("XDG_CACHE_HOME", &cache)];
-        embedded_with(cards, &[&common, settings].concat())
+        embedded_with(gpus, &[&common, settings].concat())
     };
     run("0", &[])?;
     let kept = || std::fs::read_dir(directory.path().join("polysift/matmul"));
     ensure!(kept()?.count() == 1, "the algorithms are kept");
     let one = run("0", &[])?;
-    ensure!(one.len() == 2 && one[0] == format!("device: cuda:0 ({})", cards[0].name), "{one:?}");
+    ensure!(one.len() == 2 && one[0] == format!("device: cuda:0 ({})", gpus[0].name), "{one:?}");
     let several = run("0,2", &[])?;
     ensure!(several[0].starts_with("device: cuda:0,2 ("), "{several:?}");
-    ensure!(several[1] == one[1], "one card and two: {one:?} {several:?}");
+    ensure!(several[1] == one[1], "one GPU and two: {one:?} {several:?}");
     for fail in ["0:25", "2:1", "2:40"] {
         let failing = run("0,2", &[("POLYSIFT_SIM_FAIL", fail)])?;
         ensure!(failing.get(1) == one.get(1), "{fail}: {failing:?}");
@@ -390,7 +390,7 @@ fn several_cards_compute_what_one_does_and_the_failure_of_a_card_costs_no_result
     let full = run("0", &[("POLYSIFT_SIM_MEMORY_BYTES", "40000000")])?;
     ensure!(full.concat().contains("cuda:0: out of memory, "), "{full:?}");
     let none = run("0,7", &[])?;
-    ensure!(none.concat().contains("there is no card cuda:7; 3 found"), "{none:?}");
+    ensure!(none.concat().contains("there is no GPU cuda:7; 3 found"), "{none:?}");
     for file in kept()? {
         std::fs::write(file?.path(), "{}")?;
     }
@@ -404,21 +404,21 @@ fn several_cards_compute_what_one_does_and_the_failure_of_a_card_costs_no_result
 #[expect(clippy::print_stdout, reason = "for the parent process")]
 fn encode_one_batch_several_times() -> Result<()> {
     let batches: usize = std::env::var("BATCHES")?.parse()?;
-    let card = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, Gelu::Erf, &[0])?;
+    let gpu = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, Gelu::Erf, &[0])?;
     let chunks = chunks(12, 200, 120);
     let chunks: Vec<&[u32]> = chunks.iter().map(Vec::as_slice).collect();
-    let first = encode(&card, &chunks)?;
+    let first = encode(&gpu, &chunks)?;
     for _ in 1..batches {
         // Another algorithm adds in another order.
-        check(&encode(&card, &chunks)?, &first, card.info().hidden_size, Pooling::Mean)?;
+        check(&encode(&gpu, &chunks)?, &first, gpu.info().hidden_size, Pooling::Mean)?;
     }
-    println!("card encoded {batches}");
+    println!("GPU encoded {batches}");
     Ok(())
 }
 
 #[test]
 fn algorithms_are_searched_with_the_third_batch_of_a_size() -> Result<()> {
-    if cards()?.is_none() {
+    if gpus()?.is_none() {
         return Ok(());
     }
     for (batches, is_searched) in [(2, false), (3, true), (7, true)] {
@@ -428,7 +428,7 @@ fn algorithms_are_searched_with_the_third_batch_of_a_size() -> Result<()> {
         command.arg("--nocapture").env("BATCHES", batches.to_string());
         let output = command.env("XDG_CACHE_HOME", directory.path()).output()?;
         let said = String::from_utf8(output.stdout)?;
-        ensure!(said.contains(&format!("card encoded {batches}")), "{said}");
+        ensure!(said.contains(&format!("GPU encoded {batches}")), "{said}");
         let is_kept = directory.path().join("polysift/matmul").exists();
         ensure!(is_kept == is_searched, "{batches} batches");
     }

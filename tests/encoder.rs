@@ -1,7 +1,7 @@
 //! The encoder against transformers (goldens made by `golden/encoder.py`) and candle.
 
-mod dtypes;
 mod loading;
+mod precisions;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::xlm_roberta::{Config, XLMRobertaModel};
 use polysift::batch::PackedBatch;
-use polysift::config::{DeviceChoice, Dtype, EncoderConfig, Pooling};
+use polysift::config::{DeviceChoice, EncoderConfig, EncoderPrecision, Pooling};
 use polysift::encoder::{Encoder, HubSettings, Model, embed_chunks, load, resolve};
 use polysift::progress::Stop;
 use proptest::prelude::*;
@@ -33,8 +33,8 @@ fn golden(name: &str) -> PathBuf {
 fn config(model: &Path, pooling: Pooling) -> EncoderConfig {
     let model = model.display().to_string();
     let device = DeviceChoice::Cpu;
-    let dtype = Dtype::F32;
-    EncoderConfig { model, pooling, max_tokens: 100, device, dtype, ..EncoderConfig::default() }
+    let precision = EncoderPrecision::F32;
+    EncoderConfig { model, pooling, max_tokens: 100, device, precision, ..EncoderConfig::default() }
 }
 
 fn offline() -> HubSettings {

@@ -47,10 +47,10 @@ fn selected(export: &Path) -> Result<BTreeMap<String, f64>, Box<dyn std::error::
 #[test]
 fn a_refined_run_in_int8_selects_what_f32_selects() -> TestResult {
     let work = workspace()?;
-    work.command("run", "f32").args(THRESHOLDS).args(["--dtype", "f32"]).assert().success();
+    work.command("run", "f32").args(THRESHOLDS).args(["--precision", "f32"]).assert().success();
     work.command("run", "int8")
         .args(THRESHOLDS)
-        .args(["--dtype", "int8", "--refine"])
+        .args(["--precision", "int8", "--refine"])
         .assert()
         .success()
         .stdout(contains("refined in f32:").and(contains("largest difference")));
@@ -84,9 +84,9 @@ fn a_refined_run_in_int8_selects_what_f32_selects() -> TestResult {
 #[test]
 fn a_run_in_f32_has_nothing_to_refine_and_says_so() -> TestResult {
     let work = Workspace::new()?;
-    work.command("run", "plain").args(["--dtype", "f32"]).assert().success();
+    work.command("run", "plain").args(["--precision", "f32"]).assert().success();
     work.command("run", "refined")
-        .args(["--dtype", "f32", "--refine"])
+        .args(["--precision", "f32", "--refine"])
         .assert()
         .success()
         .stdout(contains("nothing to refine"));
@@ -102,20 +102,20 @@ fn a_run_in_f32_has_nothing_to_refine_and_says_so() -> TestResult {
 fn thresholds_wait_for_the_refinement_and_are_those_it_was_made_for() -> TestResult {
     let work = Workspace::new()?;
     for stage in ["embed", "train", "score"] {
-        work.command(stage, "out").args(["--dtype", "int8", "--refine"]).assert().success();
+        work.command(stage, "out").args(["--precision", "int8", "--refine"]).assert().success();
     }
     let threshold = |more: &[&str]| {
         let mut command = work.command("threshold", "out");
-        command.args(["--dtype", "int8", "--refine"]).args(more);
+        command.args(["--precision", "int8", "--refine"]).args(more);
         command.assert()
     };
     threshold(&[]).code(66).stderr(contains("polysift refine"));
-    work.command("refine", "out").args(["--dtype", "int8"]).assert().success();
+    work.command("refine", "out").args(["--precision", "int8"]).assert().success();
     let other = ["--retention", "quality=0.5"];
     threshold(&other).code(78).stderr(contains("--redo refine"));
     threshold(&[]).success();
     work.command("refine", "out")
-        .args(["--dtype", "int8", "--redo", "refine"])
+        .args(["--precision", "int8", "--redo", "refine"])
         .args(other)
         .assert()
         .success();
@@ -144,11 +144,11 @@ fn a_kill_at_any_write_boundary_of_the_refinement_changes_nothing_in_the_end() -
     std::fs::remove_file(work.path("corpus/fra_Latn/a.jsonl"))?;
     let refine = |run: &str| {
         let mut command = work.command("refine", run);
-        command.args(["--dtype", "int8"]);
+        command.args(["--precision", "int8"]);
         command
     };
     for stage in ["embed", "train", "score"] {
-        work.command(stage, "base").args(["--dtype", "int8", "--refine"]).assert().success();
+        work.command(stage, "base").args(["--precision", "int8", "--refine"]).assert().success();
     }
     let copy = |to: &str| -> TestResult {
         let mut copy = std::process::Command::new("cp");

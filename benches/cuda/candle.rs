@@ -1,4 +1,4 @@
-//! candle-transformers' own XLM-R on the card: sorted by length, padded to the longest of a batch.
+//! candle-transformers' own XLM-R on the GPU: sorted by length, padded to the longest of a batch.
 //!
 //! In f16, not bf16: candle counts positions in the model's type, and bf16 has no odd integers
 //! above 256, so every second token beyond the 256th would get its neighbour's position.
@@ -27,7 +27,7 @@ pub(crate) fn measure(common: &Common, padded_tokens: usize) -> Result<()> {
         chunks.sort_by_key(|chunk| std::cmp::Reverse(chunk.len()));
         let batch = padded_tokens / chunks.first().map_or(MAX_TOKENS, |chunk| chunk.len());
         let (seconds, _) = repeat(common.repetitions, || model.embed(&chunks, batch))?;
-        let settings = json!({"dtype": "f16", "batch": batch, "order": "by length"});
+        let settings = json!({"precision": "f16", "batch": batch, "order": "by length"});
         let run = Run::new(("candle", name, settings), &chunks, &sizes, seconds);
         line(&run.describe())?;
         runs.push(run);

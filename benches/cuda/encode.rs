@@ -13,7 +13,7 @@ use crate::measure::{Run, Sizes, line, repeat, write_json};
 use crate::predicted;
 use crate::workload::{Workload, write_embeddings};
 
-/// What SEL is embedded with: the default of a card.
+/// What SEL is embedded with: the default of a GPU.
 const DEFAULT_BATCH_TOKENS: usize = 16_896;
 
 #[derive(Debug, Args)]
@@ -34,15 +34,15 @@ pub(crate) struct Form {
     /// As `polysift --gelu`
     #[arg(long)]
     gelu: Option<String>,
-    /// As `polysift --dtype`
+    /// As `polysift --precision`
     #[arg(long)]
-    dtype: Option<String>,
+    precision: Option<String>,
 }
 
 impl Form {
     /// The settings that are given, by name.
     pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let both = [("gelu", &self.gelu), ("dtype", &self.dtype)];
+        let both = [("gelu", &self.gelu), ("precision", &self.precision)];
         both.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)))
     }
 

@@ -1,4 +1,4 @@
-//! Each operation of the forward pass alone, on random data, and the card's own matrix rate.
+//! Each operation of the forward pass alone, on random data, and the GPU's own matrix rate.
 //!
 //! An operation is recorded several times in a graph, so that launching does not show, and runs
 //! again and again on the same buffers: what fits into the second-level cache stays there.
@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
-    AttentionKernel, Buffer, Device, Embedding, Limits, Linear, Matmul, MatmulDtype,
-    MatmulEpilogue, MatmulKernel, MatmulShape, Norm, Operands, Quantised, Rows, Staged, Stream,
+    AttentionKernel, Buffer, Device, Embedding, Limits, Linear, Matmul, MatmulEpilogue,
+    MatmulKernel, MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Rows, Staged, Stream,
     WORKSPACE_BYTES, attention, embed_layer_norm, gelu, layer_norm, max_sequences, pool,
     quantise_rows,
 };
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// Tokens of a batch, each measured
     #[arg(long, value_delimiter = ',', default_value = "4224,8448,16896,33792")]
     batch_tokens: Vec<usize>,
-    /// Rows, columns and depth of the matrix product that the card's rate is taken from
+    /// Rows, columns and depth of the matrix product that the GPU's rate is taken from
     #[arg(long, default_value_t = 8192)]
     matrix: usize,
 }
@@ -70,7 +70,7 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
         outputs: n,
         inputs: n,
         epilogue: MatmulEpilogue::Bias,
-        dtype: MatmulDtype::Bf16,
+        precision: MatmulPrecision::Bf16,
     };
     let (products, operations) = bench.matmul(shape)?;
     let matrix_tflops = operations / products[0].1 / 1e12;
@@ -100,7 +100,7 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
 /// N of `cuda:N`; 0 for `cuda`.
 fn ordinal(device: &str) -> Result<usize> {
     match device.strip_prefix("cuda:") {
-        Some(number) => number.parse().with_context(|| format!("`{device}` is not one card")),
+        Some(number) => number.parse().with_context(|| format!("`{device}` is not one GPU")),
         None => Ok(0),
     }
 }
@@ -145,7 +145,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Values between -1 and 1, never zeros: a card runs faster on those than it ever will.
+    /// Values between -1 and 1, never zeros: a GPU runs faster on those than it ever will.
     fn random(&self, len: usize) -> Result<Buffer<bf16>> {
         let mut buffer = self.stream.device().alloc(len, "the benchmark")?;
         let block = random_values(len.min(BLOCK));
@@ -181,9 +181,9 @@ impl Bench {
         let weight = repeated(&random_values((outputs * inputs).min(BLOCK)), outputs * inputs);
         let bias = random_values(outputs);
         let x = self.random(tokens * inputs)?;
-        let linear = Linear::new(stream, &weight, &bias, shape.dtype)?;
+        let linear = Linear::new(stream, &weight, &bias, shape.precision)?;
         let mut quantised = None;
-        if shape.dtype == MatmulDtype::Fp8 {
+        if shape.precision == MatmulPrecision::Fp8 {
             let mut rows = Quantised::new(stream.device(), tokens, inputs, "the benchmark")?;
             quantise_rows(stream, &x, &mut rows, (tokens, inputs))?;
             quantised = Some(rows);
@@ -226,8 +226,8 @@ impl Bench {
         ensure!(h.is_multiple_of(sizes.num_attention_heads), "heads of unequal size");
         let stream = &self.stream;
         let mut timings = Vec::new();
-        let (bf16, fp8) = (MatmulDtype::Bf16, MatmulDtype::Fp8);
-        for (name, outputs, inputs, epilogue, dtype) in [
+        let (bf16, fp8) = (MatmulPrecision::Bf16, MatmulPrecision::Fp8);
+        for (name, outputs, inputs, epilogue, precision) in [
             ("qkv", 3 * h, h, MatmulEpilogue::Bias, bf16),
             ("attention output", h, h, MatmulEpilogue::Residual, bf16),
             ("ffn1 + gelu (erf)", f, h, MatmulEpilogue::Gelu, bf16),
@@ -238,11 +238,11 @@ impl Bench {
             ("ffn1 + gelu, fp8", f, h, MatmulEpilogue::Gelu, fp8),
             ("ffn2, fp8", h, f, MatmulEpilogue::Residual, fp8),
         ] {
-            if dtype == fp8 && stream.device().info().compute_capability != (9, 0) {
+            if precision == fp8 && stream.device().info().compute_capability != (9, 0) {
                 continue;
             }
             let (products, operations) =
-                self.matmul(MatmulShape { tokens, outputs, inputs, epilogue, dtype })?;
+                self.matmul(MatmulShape { tokens, outputs, inputs, epilogue, precision })?;
             for (by, seconds) in products {
                 let timing = Timing::new(tokens, (name, layers), seconds, Some(operations));
                 timings.push(Timing { by, ..timing });

@@ -1,4 +1,4 @@
-//! The encoder on a card: rates, its embeddings for the fidelity check, Parquet to Parquet.
+//! The encoder on a GPU: rates, its embeddings for the fidelity check, Parquet to Parquet.
 //!
 //! A plain program, so that it runs where there is no cargo (see `gpu/run.sh` for the order):
 //!
@@ -6,7 +6,7 @@
 //! cuda prepare       DATA            a model of random weights and token ids, the same every time
 //! cuda prepare-text   DATA            a trained model and documents of real text
 //! cuda encode        DATA --out F    the encoder alone, for each bucket size
-//! cuda kernels       DATA --out F    every operation alone, and the card's matrix rate
+//! cuda kernels       DATA --out F    every operation alone, and the GPU's matrix rate
 //! cuda embeddings    DATA --out F    embeddings of the corpus SEL, for `cuda_fidelity.py`
 //! cuda candle        DATA --out F    candle-transformers (only with the feature `candle-cuda`)
 //! cuda end-to-end    DATA --out F    `polysift embed` from Parquet to Parquet
@@ -42,7 +42,7 @@ use polysift_kernels::cuda::{self, Device};
 use self::measure::line;
 
 #[derive(Debug, Parser)]
-#[command(about = "The encoder on a card, measured")]
+#[command(about = "The encoder on a GPU, measured")]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -69,7 +69,7 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the cards and what cublasLt the first one computes with; fails if there is no card
+    /// List the GPUs and what cublasLt the first one computes with; fails if there is no GPU
     Devices,
     /// Make a model of random weights and token ids
     Prepare(prepare::Options),
@@ -82,7 +82,7 @@ enum Command {
         #[command(flatten)]
         options: encode::Options,
     },
-    /// Measure every operation of the forward pass alone, and the card's matrix rate
+    /// Measure every operation of the forward pass alone, and the GPU's matrix rate
     Kernels {
         #[command(flatten)]
         common: Common,
@@ -146,7 +146,7 @@ fn run() -> Result<()> {
     }
 }
 
-/// What `cargo bench` shows: a machine without a card is no failure there.
+/// What `cargo bench` shows: a machine without a GPU is no failure there.
 fn overview() -> Result<()> {
     match devices() {
         Err(error) => line(&format!("cuda: nothing measured: {error}")),
@@ -156,7 +156,7 @@ fn overview() -> Result<()> {
 
 fn devices() -> Result<()> {
     let devices = cuda::devices()?;
-    anyhow::ensure!(!devices.is_empty(), "the CUDA driver knows no card");
+    anyhow::ensure!(!devices.is_empty(), "the CUDA driver knows no GPU");
     for device in devices {
         line(&format!("cuda:{} {}", device.ordinal, device.name))?;
     }

@@ -62,7 +62,7 @@ impl Predicted {
 /// What is expected of the encoder with `settings`, in words; empty where nothing is.
 pub(crate) fn rate(sizes: &Sizes, workload: &str, settings: &Value) -> String {
     let is_usual = settings["batch_tokens"] == BATCH_TOKENS && settings["batches_at_once"] == "all";
-    let form = match (settings["dtype"].as_str(), settings["gelu"].as_str()) {
+    let form = match (settings["precision"].as_str(), settings["gelu"].as_str()) {
         (Some("fp8"), _) => "fp8",
         (_, gelu) => gelu.unwrap_or("erf"),
     };

@@ -4,7 +4,7 @@
 #   ./run.sh              the plan: every step below, in this order
 #   ./run.sh STEP...      or QUICK="STEP ..." ./run.sh: single steps
 #
-#     devices       the card, the driver, and which cublasLt is used (always done, and first)
+#     devices       the GPU, the driver, and which cublasLt is used (always done, and first)
 #     runtime       tests of memory, streams, graphs, rows, scores          2 minutes
 #     attention     tests of attention                                      2
 #     products      tests of the matrix products
@@ -65,7 +65,7 @@ for folder in dict.fromkeys(site.getsitepackages() + [site.getusersitepackages()
     done
 }
 
-# Lists the cards. Where the loader finds no cublasLt, it is looked for, and its folder goes first in
+# Lists the GPUs. Where the loader finds no cublasLt, it is looked for, and its folder goes first in
 # LD_LIBRARY_PATH: the driver's folder may be in there, and stays.
 devices() {
   bin/bench devices > "$results/devices.txt" 2>&1
@@ -129,8 +129,8 @@ part() {
   return $code
 }
 
-# tests NAME GATE EXPECTED PROGRAM FILTER...: one thread, as a wait for the whole card in one test spoils
-# what another is recording. A test that is skipped did not pass: without a card they fail.
+# tests NAME GATE EXPECTED PROGRAM FILTER...: one thread, as a wait for the whole GPU in one test spoils
+# what another is recording. A test that is skipped did not pass: without a GPU they fail.
 tests() {
   tests_name=$1 tests_gate=$2 tests_expected=$3 program=$4
   shift 4
@@ -150,7 +150,7 @@ products() { tests products must "all pass" bin/kernels matmul:: --skip $foreign
 
 foreign() { tests foreign may "passes; a crash here is cublasLt's, and harms nothing else" bin/kernels --exact $foreign_words; }
 
-encoder() { tests encoder must "all pass" bin/integration cuda:: device::cards::; }
+encoder() { tests encoder must "all pass" bin/integration cuda:: device::gpus::; }
 
 prepare() {
   if [ -n "${prepared:-}" ]; then return "$prepared"; fi
@@ -173,7 +173,7 @@ kernels() {
 form() {
   case $1 in
     tanh) echo --gelu tanh ;;
-    fp8) echo --dtype fp8 ;;
+    fp8) echo --precision fp8 ;;
   esac
 }
 
@@ -213,7 +213,7 @@ fidelity() {
   part prepare-text must "one minute" bin/bench prepare-text "$data/mini" --model models/polysift-mini \
     --texts tests/sample/corpus $TEXT_ARGS && oracle mini "$data/mini" && {
     compare mini "$data/mini" erf "mean 2.2e-3, selected alike 0.999"
-    compare mini "$data/mini" tanh "as erf; then tanh can be the default on cards"
+    compare mini "$data/mini" tanh "as erf; then tanh can be the default on GPUs"
     compare mini "$data/mini" fp8 "mean 1.4e-2, cosine 0.9997, selected alike 0.98" --bounds fp8
   }
   prepare && oracle "$shape" "$data/$shape" &&

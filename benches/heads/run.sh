@@ -40,7 +40,7 @@ compare() {
 [encoder]
 model = "polysift-mini"
 device = "cpu"
-dtype = "f32"
+precision = "f32"
 [heads.mlp]
 preset = "$2"
 train = [$3]

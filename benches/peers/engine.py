@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 TICKS = os.sysconf("SC_CLK_TCK")
-# Some machines force old kernels on OpenBLAS with these; cards are not what is measured.
+# Some machines force old kernels on OpenBLAS with these; GPUs are not what is measured.
 DROPPED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
 
 

@@ -29,7 +29,7 @@ pub(crate) struct Options {
     data: PathBuf,
     /// Directory of a model
     model: PathBuf,
-    /// As `polysift --dtype`; candle computes in f32
+    /// As `polysift --precision`; candle computes in f32
     #[arg(long, default_value = "f32")]
     dtype: String,
     /// Documents that candle gets at a time
@@ -75,11 +75,11 @@ fn ready(engine: &str, dtype: &str, version: &str) -> Result<()> {
 
 fn polysift(options: &Options) -> Result<Embed> {
     let config: EncoderConfig = serde_json::from_value(json!({
-        "model": options.model.display().to_string(), "device": "cpu", "dtype": options.dtype,
+        "model": options.model.display().to_string(), "device": "cpu", "precision": options.dtype,
     }))
-    .with_context(|| format!("dtype {}", options.dtype))?;
+    .with_context(|| format!("precision {}", options.dtype))?;
     let model = load(&config, &HubSettings::from_env(|_| None))?;
-    ready("polysift", model.placement.dtype(), env!("CARGO_PKG_VERSION"))?;
+    ready("polysift", model.placement.precision(), env!("CARGO_PKG_VERSION"))?;
     Ok(Box::new(move |chunks| {
         let encoder = model.encoder.as_ref();
         let batch_tokens = batch_tokens(&config, encoder);

@@ -28,7 +28,7 @@ COPIES = int(os.environ.get("COPIES", "4"))
 TURNS = int(os.environ.get("TURNS", "3"))
 PROCESSES = [int(n) for n in os.environ.get("PROCESSES", "1 2").split()]
 TINY_SHARDS = int(os.environ.get("TINY_SHARDS", "1000"))
-SETTINGS = ["--dtype", "f32", "--device", "cpu", "--chunks", "first"]
+SETTINGS = ["--precision", "f32", "--device", "cpu", "--chunks", "first"]
 ONE_THREAD = ["--threads", "1", "--quiet"]
 
 

@@ -5,14 +5,14 @@
 #![expect(clippy::print_stdout, reason = "a report")]
 
 use polysift_kernels::{
-    Arithmetic, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, gemm,
+    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, gemm,
 };
 
-const ALL: [(&str, Arithmetic); 4] = [
-    ("f32", Arithmetic::F32),
-    ("bf16", Arithmetic::Bf16),
-    ("f16", Arithmetic::F16),
-    ("int8", Arithmetic::Int8),
+const ALL: [(&str, Precision); 4] = [
+    ("f32", Precision::F32),
+    ("bf16", Precision::Bf16),
+    ("f16", Precision::F16),
+    ("int8", Precision::Int8),
 ];
 const REPEATS: usize = 41;
 
@@ -24,8 +24,8 @@ fn main() {
     let isas = Isa::available();
     let isa = isas.into_iter().rfind(|isa| named(isa.name())).unwrap_or_else(Isa::detect);
     let none = !ALL.iter().any(|(name, _)| named(name));
-    for (name, arithmetic) in ALL.into_iter().filter(|(name, _)| none || named(name)) {
-        packing(isa, name, arithmetic);
+    for (name, precision) in ALL.into_iter().filter(|(name, _)| none || named(name)) {
+        packing(isa, name, precision);
         // Of a layer of the base shape; the last two are a head's scores and its context at 512 tokens.
         for (n, k, tail) in [
             (3072, 768, "bias"),
@@ -35,7 +35,7 @@ fn main() {
             (512, 64, "none"),
             (64, 512, "none"),
         ] {
-            product(isa, name, arithmetic, (m, n, k), tail);
+            product(isa, name, precision, (m, n, k), tail);
         }
     }
 }
@@ -65,22 +65,22 @@ fn values(count: usize) -> Vec<f32> {
 }
 
 /// Keys and values of a head of 64, a sequence of 512; cycles' worth of f32 multiply-adds a value.
-fn packing(isa: Isa, name: &str, arithmetic: Arithmetic) {
+fn packing(isa: Isa, name: &str, precision: Precision) {
     let (tokens, width) = (512, 64);
     let x = values(tokens * 3 * 768);
     let x = Matrix::new(&x, tokens, width, 3 * 768);
     let mut packed = PackedMatrix::default();
     for transposed in [false, true] {
-        if transposed && arithmetic == Arithmetic::Int8 {
+        if transposed && precision == Precision::Int8 {
             continue;
         }
         let mut times: Vec<f64> = (0..200)
             .map(|_| {
                 let start = seconds();
                 if transposed {
-                    packed.pack_transposed(isa, arithmetic, x);
+                    packed.pack_transposed(isa, precision, x);
                 } else {
-                    packed.pack(isa, arithmetic, x);
+                    packed.pack(isa, precision, x);
                 }
                 (seconds() - start) * 1e9 / (tokens * width) as f64
             })
@@ -93,12 +93,12 @@ fn packing(isa: Isa, name: &str, arithmetic: Arithmetic) {
 fn product(
     isa: Isa,
     name: &str,
-    arithmetic: Arithmetic,
+    precision: Precision,
     (m, n, k): (usize, usize, usize),
     tail: &str,
 ) {
     let (x, w, bias) = (values(m * k), values(n * k), values(n));
-    let w = PackedMatrix::new(isa, arithmetic, Matrix::new(&w, n, k, k));
+    let w = PackedMatrix::new(isa, precision, Matrix::new(&w, n, k, k));
     let epilogue = match tail {
         "bias" => Epilogue::Bias(&bias),
         "gelu" => Epilogue::BiasGelu(&bias),
@@ -111,10 +111,10 @@ fn product(
         gemm(isa, Matrix::new(&x, m, k, k), &w, epilogue, &mut y, &mut scratch);
     };
     run();
-    let factor = match arithmetic {
-        Arithmetic::F32 | Arithmetic::Bf16 => 1.0,
-        Arithmetic::F16 => 2.15,
-        Arithmetic::Int8 => 4.2,
+    let factor = match precision {
+        Precision::F32 | Precision::Bf16 => 1.0,
+        Precision::F16 => 2.15,
+        Precision::Int8 => 4.2,
     };
     let (mut rates, mut shares) = (Vec::new(), Vec::new());
     let mut before = peak();

@@ -14,7 +14,7 @@ use crate::gemm::method::{Form, MAX_TILE_ROWS, Method};
 use crate::gemm::{direct::multiply, rows};
 use crate::isa::{inlined, vectorized};
 use crate::packed::{Line, WORDS};
-use crate::{Arithmetic, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix};
+use crate::{GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision};
 
 /// Memory of [`attention`] that is worth keeping between calls.
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ struct Softmax {
 
 /// `softmax(q · kᵀ / √head_size) · v` into `out`, all `[length, head_size]` f32.
 ///
-/// The products are made in the arithmetic that the CPU has itself: f16 for [`Arithmetic::F16`] and
-/// [`Arithmetic::Int8`] where it multiplies f16, bf16 for [`Arithmetic::Bf16`] likewise, else f32.
+/// The products are made in the precision that the CPU has itself: f16 for [`Precision::F16`] and
+/// [`Precision::Int8`] where it multiplies f16, bf16 for [`Precision::Bf16`] likewise, else f32.
 /// Softmax is computed in f32.
 ///
 /// A row whose scores are NaN or infinite (in f16: above 65,504) is not finite.
@@ -55,7 +55,7 @@ struct Softmax {
 /// over the head size and over 128 keys (`attention_in_two_bytes_is_near_f64`).
 pub fn attention(
     isa: Isa,
-    arithmetic: Arithmetic,
+    precision: Precision,
     [q, k, v]: [Matrix<'_>; 3],
     out: &mut MatrixMut<'_>,
     scratch: &mut AttentionScratch,
@@ -66,11 +66,11 @@ pub fn attention(
     if length == 0 || head_size == 0 {
         return;
     }
-    let arithmetic = own(isa, arithmetic);
-    let method = Method::new(isa, arithmetic);
+    let precision = own(isa, precision);
+    let method = Method::new(isa, precision);
     let AttentionScratch { keys, values, queries, scores, sums } = scratch;
-    keys.pack(isa, arithmetic, k);
-    values.pack_transposed(isa, arithmetic, v);
+    keys.pack(isa, precision, k);
+    values.pack_transposed(isa, precision, v);
 
     let tile_rows = method.kernels.len();
     let panels = length.div_ceil(method.panel);
@@ -101,18 +101,18 @@ pub fn attention(
     }
 }
 
-/// What a CPU computes itself of `arithmetic`, or what is as good.
-fn own(isa: Isa, arithmetic: Arithmetic) -> Arithmetic {
+/// What a CPU computes itself of `precision`, or what is as good.
+fn own(isa: Isa, precision: Precision) -> Precision {
     let native = |wanted| match Method::new(isa, wanted).form {
-        Form::F32(_) => Arithmetic::F32,
+        Form::F32(_) => Precision::F32,
         _ => wanted,
     };
-    match arithmetic {
-        Arithmetic::F32 => Arithmetic::F32,
-        Arithmetic::Bf16 => native(Arithmetic::Bf16),
-        Arithmetic::F16 => native(Arithmetic::F16),
-        Arithmetic::Int8 => match native(Arithmetic::F16) {
-            Arithmetic::F32 => native(Arithmetic::Bf16),
+    match precision {
+        Precision::F32 => Precision::F32,
+        Precision::Bf16 => native(Precision::Bf16),
+        Precision::F16 => native(Precision::F16),
+        Precision::Int8 => match native(Precision::F16) {
+            Precision::F32 => native(Precision::Bf16),
             f16 => f16,
         },
     }

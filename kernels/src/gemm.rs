@@ -59,7 +59,7 @@ pub struct GemmScratch {
     sums: Vec<Sums>,
 }
 
-/// `y` `[m, n]` = `x` `[m, k]` · `w` `[n, k]`ᵀ with `epilogue`, in the arithmetic of `w`.
+/// `y` `[m, n]` = `x` `[m, k]` · `w` `[n, k]`ᵀ with `epilogue`, in the precision of `w`.
 ///
 /// A row of `x` that is not finite makes the same row of `y` not finite, and no other.
 ///
@@ -81,7 +81,7 @@ pub fn gemm(
     scratch: &mut GemmScratch,
 ) {
     check(x, w, epilogue, y);
-    let method = Method::new(isa, w.arithmetic());
+    let method = Method::new(isa, w.precision());
     let units = x.columns().div_ceil(method.form.steps()).next_multiple_of(UNROLL);
     let row_lines = units.div_ceil(WORDS);
     let tile_rows = method.kernels.len();

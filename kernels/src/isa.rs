@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::Arithmetic;
+use crate::Precision;
 
 /// An instruction set that this CPU has: a value exists only after the CPU was asked, which is
 /// what makes calling the specialised code sound.
@@ -82,11 +82,11 @@ impl Isa {
         }
     }
 
-    /// The arithmetic of two bytes a value whose products take clearly less time than f32's;
+    /// The precision of two bytes a value whose products take clearly less time than f32's;
     /// `None` where neither does.
-    pub fn fastest_half(self) -> Option<Arithmetic> {
+    pub fn fastest_half(self) -> Option<Precision> {
         let Units { bf16, fp16, .. } = self.units;
-        fp16.then_some(Arithmetic::F16).or(bf16.then_some(Arithmetic::Bf16))
+        fp16.then_some(Precision::F16).or(bf16.then_some(Precision::Bf16))
     }
 
     /// Whether int8 products take clearly less time than f32's.

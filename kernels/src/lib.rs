@@ -1,5 +1,5 @@
 //! The numeric kernels of polysift's CPU path: matrix multiplication, attention, layer norm, GELU, pooling;
-//! in [`cuda`] those of NVIDIA cards.
+//! in [`cuda`] those of NVIDIA GPUs.
 //!
 //! Owns every unsafe block of the project but one (the file mapping of the model weights). Knows
 //! nothing of models, files or threads: a kernel works on its slices in the calling thread.
@@ -14,7 +14,6 @@
 //! - Lengths that do not fit together are bugs of the caller and panic; no kernel reads or writes
 //!   outside its slices.
 
-mod arithmetic;
 mod attention;
 mod byte_stream;
 mod convert;
@@ -27,10 +26,10 @@ mod layer_norm;
 mod matrix;
 mod packed;
 mod pool;
+mod precision;
 mod rows;
 mod transpose;
 
-pub use arithmetic::Arithmetic;
 pub use attention::{AttentionScratch, attention};
 pub use byte_stream::{join_f16, join_f32};
 pub use gelu::gelu;
@@ -40,4 +39,5 @@ pub use layer_norm::{add_layer_norm, layer_norm};
 pub use matrix::{Matrix, MatrixMut};
 pub use packed::PackedMatrix;
 pub use pool::mean_rows;
+pub use precision::Precision;
 pub use rows::{finite_rows, linear_f64, raise_to_row_max, relu};

@@ -1,9 +1,9 @@
 //! The right-hand side of a matrix multiplication, in the order in which the kernels read it.
 
-use crate::arithmetic::{Quantisation, largest_magnitude};
 use crate::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
+use crate::precision::{Quantisation, largest_magnitude};
 use crate::transpose::{Columns, UNITS, transpose};
-use crate::{Arithmetic, Isa, Matrix};
+use crate::{Isa, Matrix, Precision};
 
 /// 32-bit words in a cache line.
 pub(crate) const WORDS: usize = 16;
@@ -27,7 +27,7 @@ impl Line {
 /// (int8) for each output, neighbouring steps of one output side by side.
 #[derive(Debug, Clone, Default)]
 pub struct PackedMatrix {
-    arithmetic: Arithmetic,
+    precision: Precision,
     outputs: usize,
     depth: usize,
     lines: Vec<Line>,
@@ -38,19 +38,19 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs `weights` `[outputs, depth]`, the layout of a linear layer, for products in `arithmetic`.
+    /// Packs `weights` `[outputs, depth]`, the layout of a linear layer, for products in `precision`.
     ///
     /// # Panics
-    /// If `arithmetic` is int8 and the depth exceeds 65,536: the sums would not fit 32 bits.
-    pub fn new(isa: Isa, arithmetic: Arithmetic, weights: Matrix<'_>) -> Self {
+    /// If `precision` is int8 and the depth exceeds 65,536: the sums would not fit 32 bits.
+    pub fn new(isa: Isa, precision: Precision, weights: Matrix<'_>) -> Self {
         let mut packed = Self::default();
-        packed.pack(isa, arithmetic, weights);
+        packed.pack(isa, precision, weights);
         packed
     }
 
     /// As [`PackedMatrix::new`], into the memory of `self`.
-    pub fn pack(&mut self, isa: Isa, arithmetic: Arithmetic, weights: Matrix<'_>) {
-        self.resize(arithmetic, weights.rows(), weights.columns());
+    pub fn pack(&mut self, isa: Isa, precision: Precision, weights: Matrix<'_>) {
+        self.resize(precision, weights.rows(), weights.columns());
         let units = self.units();
         let quantisations = self.quantise(weights);
         let mut columns = Columns([[0; UNITS]; PANEL_LINES * WORDS]);
@@ -61,11 +61,11 @@ impl PackedMatrix {
                     let column = p * PANEL_LINES * WORDS + i;
                     let words = &mut words[..count];
                     words.fill(0);
-                    match arithmetic {
-                        Arithmetic::F32 => f32_words(weights, column, first, words),
-                        Arithmetic::Bf16 => bf16_words(isa, weights, column, first, words),
-                        Arithmetic::F16 => f16_words(isa, weights, column, first, words),
-                        Arithmetic::Int8 => {
+                    match precision {
+                        Precision::F32 => f32_words(weights, column, first, words),
+                        Precision::Bf16 => bf16_words(isa, weights, column, first, words),
+                        Precision::F16 => f16_words(isa, weights, column, first, words),
+                        Precision::Int8 => {
                             let Some(&of_row) = quantisations.get(column) else { continue };
                             let row = weights.row(column);
                             let sum = int8_words(isa, of_row, row, first, words);
@@ -82,17 +82,17 @@ impl PackedMatrix {
     /// Packs the transpose of `values` `[depth, outputs]`, into the memory of `self`.
     ///
     /// # Panics
-    /// If `arithmetic` is int8, which only weights are packed for.
-    pub fn pack_transposed(&mut self, isa: Isa, arithmetic: Arithmetic, values: Matrix<'_>) {
-        assert!(arithmetic != Arithmetic::Int8, "int8 is packed from [outputs, depth]");
-        self.resize(arithmetic, values.columns(), values.rows());
+    /// If `precision` is int8, which only weights are packed for.
+    pub fn pack_transposed(&mut self, isa: Isa, precision: Precision, values: Matrix<'_>) {
+        assert!(precision != Precision::Int8, "int8 is packed from [outputs, depth]");
+        self.resize(precision, values.columns(), values.rows());
         let units = self.units();
         let mut words = vec![0; self.panels() * PANEL_LINES * WORDS];
         let mut halves = [vec![0; self.outputs], vec![0; self.outputs]];
         for unit in 0..units {
-            match (arithmetic, values.get(unit * arithmetic.steps())) {
+            match (precision, values.get(unit * precision.steps())) {
                 (_, None) => words.fill(0),
-                (Arithmetic::Bf16, Some(even)) => {
+                (Precision::Bf16, Some(even)) => {
                     to_bf16(isa, even, &mut halves[0]);
                     match values.get(2 * unit + 1) {
                         Some(odd) => to_bf16(isa, odd, &mut halves[1]),
@@ -100,7 +100,7 @@ impl PackedMatrix {
                     }
                     interleaved(isa, &halves[0], &halves[1], &mut words);
                 }
-                (Arithmetic::F16, Some(row)) => {
+                (Precision::F16, Some(row)) => {
                     halves[0].resize(self.outputs.next_multiple_of(2), 0);
                     to_f16(isa, row, &mut halves[0][..self.outputs]);
                     pairs(isa, &halves[0], &mut words);
@@ -130,9 +130,9 @@ impl PackedMatrix {
         self.depth
     }
 
-    /// The arithmetic of its products.
-    pub fn arithmetic(&self) -> Arithmetic {
-        self.arithmetic
+    /// The precision of its products.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// Bytes that the packed values take.
@@ -143,16 +143,16 @@ impl PackedMatrix {
     }
 
     /// Makes room; what was there stays, to be overwritten.
-    fn resize(&mut self, arithmetic: Arithmetic, outputs: usize, depth: usize) {
-        (self.arithmetic, self.outputs, self.depth) = (arithmetic, outputs, depth);
+    fn resize(&mut self, precision: Precision, outputs: usize, depth: usize) {
+        (self.precision, self.outputs, self.depth) = (precision, outputs, depth);
         self.lines.resize(self.panels() * self.units() * PANEL_LINES, Line::ZERO);
     }
 
-    /// How each row of `weights` is written in int8; nothing in other arithmetics.
+    /// How each row of `weights` is written in int8; nothing in other precisions.
     fn quantise(&mut self, weights: Matrix<'_>) -> Vec<Quantisation> {
         self.scales.clear();
         self.offsets.clear();
-        if self.arithmetic != Arithmetic::Int8 {
+        if self.precision != Precision::Int8 {
             return Vec::new();
         }
         assert!(self.depth <= 1 << 16, "int8 sums of {} steps do not fit 32 bits", self.depth);
@@ -160,18 +160,18 @@ impl PackedMatrix {
             .map(|j| Quantisation::new(largest_magnitude(weights.row(j))))
             .collect();
         self.scales.extend(rows.iter().map(|row| row.scale));
-        self.scales.resize(self.panels() * self.arithmetic.panel(), 0.0);
+        self.scales.resize(self.panels() * self.precision.panel(), 0.0);
         self.offsets.resize(self.scales.len(), 0);
         rows
     }
 
     fn panels(&self) -> usize {
-        self.outputs.div_ceil(self.arithmetic.panel())
+        self.outputs.div_ceil(self.precision.panel())
     }
 
     /// Units of the depth, with the padding.
     pub(crate) fn units(&self) -> usize {
-        self.depth.div_ceil(self.arithmetic.steps()).next_multiple_of(UNROLL)
+        self.depth.div_ceil(self.precision.steps()).next_multiple_of(UNROLL)
     }
 
     /// Panel `p`: `[units, PANEL_LINES]`.

@@ -1,4 +1,4 @@
-//! The operations on a card against f64 oracles and their CPU twins: on a real card, or on the
+//! The operations on a GPU against f64 oracles and their CPU twins: on a real GPU, or on the
 //! simulated one of `tests/cuda_sim`. Without any they are skipped, or fail where
 //! `POLYSIFT_REQUIRE_CUDA=1` says that there must be one.
 

@@ -89,12 +89,12 @@ pub(crate) struct EvaluateArgs {
     /// polysift-mini (built in), a Hugging Face directory or hub id [encoder.model]
     #[arg(long, help_heading = "Encoder")]
     model: Option<String>,
-    /// What computes: auto, cpu, cuda (all cards), or cards by number [encoder.device]
+    /// What computes: auto, cpu, cuda (all GPUs), or GPUs by number [encoder.device]
     #[arg(long, env = "POLYSIFT_DEVICE", help_heading = "Encoder")]
     device: Option<DeviceChoice>,
-    /// In what: auto, bf16; on a card fp8; on the CPU f32, f16 or int8 [encoder.dtype]
+    /// In what: auto, bf16; on a GPU fp8; on the CPU f32, f16 or int8 [encoder.precision]
     #[arg(long, value_parser = ["auto", "f32", "bf16", "f16", "int8", "fp8"], help_heading = "Encoder")]
-    dtype: Option<String>,
+    precision: Option<String>,
     /// Which chunks are embedded [default without --run and --config: those that the heads look at]
     #[arg(long, value_parser = ["first", "all"], help_heading = "Encoder")]
     chunks: Option<String>,
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         id_column: args.id_column.clone(),
         model: args.model.clone(),
         device: args.device.clone(),
-        dtype: args.dtype.clone(),
+        precision: args.precision.clone(),
         chunks: args.chunks.clone(),
         ..SettingsArgs::default()
     };

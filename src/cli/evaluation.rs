@@ -26,8 +26,8 @@ fn section(title: &str, columns: &[&str], rows: Vec<Vec<String>>) {
 pub(crate) fn print_report(report: &Report) {
     line(&format!("{} labelled texts, {} rows without text", report.texts, report.skipped));
     if let Some(encoder) = &report.encoder {
-        let (model, device, dtype) = (&encoder.model, &encoder.device, &encoder.dtype);
-        line(&format!("embedded by {model} on {device} in {dtype}"));
+        let (model, device, precision) = (&encoder.model, &encoder.device, &encoder.precision);
+        line(&format!("embedded by {model} on {device} in {precision}"));
     }
     print_measures(report);
     print_decisions(report);

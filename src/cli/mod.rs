@@ -130,7 +130,7 @@ pub(crate) enum Command {
     /// Import heads that others have published, export heads for other programs
     #[command(subcommand)]
     Head(HeadCommand),
-    /// List the cards of this machine and what `--device auto` would take
+    /// List the GPUs of this machine and what `--device auto` would take
     Devices {
         /// Print JSON
         #[arg(long)]

@@ -90,13 +90,13 @@ pub(crate) struct SettingsArgs {
     /// Text put before every document, e.g. "query: " [encoder.prompt]
     #[arg(long, value_name = "TEXT", help_heading = "Encoder")]
     pub(crate) prompt: Option<String>,
-    /// What computes: auto, cpu, cuda (all cards), or cards by number as in cuda:0,2 [encoder.device]
+    /// What computes: auto, cpu, cuda (all GPUs), or GPUs by number as in cuda:0,2 [encoder.device]
     #[arg(long, env = "POLYSIFT_DEVICE", help_heading = "Encoder")]
     pub(crate) device: Option<DeviceChoice>,
-    /// In what: auto, bf16; on a card fp8; on the CPU f32, f16 or int8 [encoder.dtype]
+    /// In what: auto, bf16; on a GPU fp8; on the CPU f32, f16 or int8 [encoder.precision]
     #[arg(long, value_parser = ["auto", "f32", "bf16", "f16", "int8", "fp8"], help_heading = "Encoder")]
-    pub(crate) dtype: Option<String>,
-    /// Form of the GELU: erf (exact), or tanh (cards only) [encoder.gelu]
+    pub(crate) precision: Option<String>,
+    /// Form of the GELU: erf (exact), or tanh (GPUs only) [encoder.gelu]
     #[arg(long, value_parser = ["erf", "tanh"], help_heading = "Encoder")]
     pub(crate) gelu: Option<String>,
     /// Most tokens in a packed batch [encoder.batch_tokens]
@@ -308,7 +308,7 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     text("encoder.chunks", &args.chunks);
     text("encoder.prompt", &args.prompt);
     text("encoder.device", &args.device.as_ref().map(ToString::to_string));
-    text("encoder.dtype", &args.dtype);
+    text("encoder.precision", &args.precision);
     text("encoder.gelu", &args.gelu);
     text("parts.embeddings", &args.embeddings);
     text("selection.weight", &args.weight);

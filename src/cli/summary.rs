@@ -68,8 +68,8 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     }
     print_status(&status);
     let frozen = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    if let Some(dtype) = frozen["encoder"]["dtype"].as_str() {
-        line(&format!("embeddings were computed in {dtype}"));
+    if let Some(precision) = frozen["encoder"]["precision"].as_str() {
+        line(&format!("embeddings were computed in {precision}"));
     }
     line(&format!("run directory: {}", context.run.root().display()));
     if stages.contains(&Stage::Export) {
@@ -218,8 +218,8 @@ pub(crate) fn print_refine(outcome: Outcome) {
     match outcome {
         Outcome::Off => {}
         Outcome::Exact => line("nothing to refine: the embeddings are in f32"),
-        Outcome::Done(Cost { dtype, documents, tokens }) => {
-            line(&format!("refined in {dtype}: {documents} documents, {tokens} tokens"));
+        Outcome::Done(Cost { precision, documents, tokens }) => {
+            line(&format!("refined in {precision}: {documents} documents, {tokens} tokens"));
         }
     }
 }
@@ -285,7 +285,7 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
     ));
     line(&format!("encoder            {}", estimate.model));
     line(&format!("encoder digest     {}", estimate.encoder_digest));
-    line(&format!("device             {}, in {}", estimate.device, estimate.dtype));
+    line(&format!("device             {}, in {}", estimate.device, estimate.precision));
     line(&format!(
         "encoding           {:.0} s at {:.0} tokens/s {}",
         estimate.encode_secs,
@@ -296,7 +296,7 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
             "(roughly: what an H200 is built for, not measured here)"
         }
     ));
-    line(&format!("on an H200         {:.2} hours of one card (roughly)", estimate.card_hours));
+    line(&format!("on an H200         {:.2} hours of one GPU (roughly)", estimate.gpu_hours));
     line(&format!(
         "disk (roughly)     embeddings {}, scores {}, export {}",
         bytes(estimate.embeddings_bytes),

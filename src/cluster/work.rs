@@ -1,6 +1,6 @@
 //! What is to be done of a stage, and what doing it takes.
 
-use crate::config::{DeviceChoice, Dtype, HeadKind, RunConfig};
+use crate::config::{DeviceChoice, EncoderPrecision, HeadKind, RunConfig};
 use crate::run::Stage;
 
 /// What is to be done of a stage.
@@ -34,14 +34,14 @@ pub enum Needs {
     Cores,
     /// All cores: it encodes on the CPU.
     Node,
-    /// All cards, where there are any, and the cores that feed them.
-    Cards,
+    /// All GPUs, where there are any, and the cores that feed them.
+    Gpus,
 }
 
 impl Needs {
     /// What `stage` of a run of `config` can use.
     pub fn of(config: &RunConfig, stage: Stage) -> Self {
-        let encoder = if config.encoder.needs_cpu() { Self::Node } else { Self::Cards };
+        let encoder = if config.encoder.needs_cpu() { Self::Node } else { Self::Gpus };
         let is_encoded = |kind| kind != HeadKind::FastText;
         let encodes_samples =
             || config.heads.values().any(|head| !head.train.is_empty() && is_encoded(head.kind));
@@ -49,13 +49,17 @@ impl Needs {
             Stage::Embed if config.input.embeddings.is_none() => encoder,
             // What is refined is encoded in f32, which is for the CPU, or for fp8 in bf16; so are the
             // heads' samples then.
-            Stage::Refine if config.encoder.dtype == Dtype::Fp8 => Self::Cards,
+            Stage::Refine if config.encoder.precision == EncoderPrecision::Fp8 => Self::Gpus,
             Stage::Refine => Self::Node,
-            Stage::Train if encodes_samples() && config.encoder.dtype == Dtype::Fp8 => Self::Cards,
+            Stage::Train
+                if encodes_samples() && config.encoder.precision == EncoderPrecision::Fp8 =>
+            {
+                Self::Gpus
+            }
             Stage::Train if encodes_samples() && config.selection.refine => Self::Node,
             Stage::Train if encodes_samples() => encoder,
-            // Only where cards are asked for by name does it score on them.
-            Stage::Score if matches!(config.encoder.device, DeviceChoice::Cuda(_)) => Self::Cards,
+            // Only where GPUs are asked for by name does it score on them.
+            Stage::Score if matches!(config.encoder.device, DeviceChoice::Cuda(_)) => Self::Gpus,
             Stage::Embed | Stage::Train | Stage::Score | Stage::Threshold | Stage::Export => {
                 Self::Cores
             }
@@ -75,34 +79,25 @@ mod tests {
     }
 
     #[test]
-    fn only_stages_that_encode_or_score_on_cards_need_cards() -> Result<()> {
-        use Needs::{Cards, Cores, Node};
+    fn only_stages_that_encode_or_score_on_gpus_need_gpus() -> Result<()> {
+        use Needs::{Cores, Gpus, Node};
         let trained = "[heads.q]\ntrain=['s']\n";
         for (settings, expected) in [
-            (trained.to_owned(), [Cards, Cards, Cores, Node, Cores, Cores]),
-            ("[heads.q]\npath='q'".to_owned(), [Cards, Cores, Cores, Node, Cores, Cores]),
+            (trained.to_owned(), [Gpus, Gpus, Cores, Node, Cores, Cores]),
+            ("[heads.q]\npath='q'".to_owned(), [Gpus, Cores, Cores, Node, Cores, Cores]),
             (
                 "[heads.q]\ntrain=['s']\nkind='fasttext'".to_owned(),
-                [Cards, Cores, Cores, Node, Cores, Cores],
+                [Gpus, Cores, Cores, Node, Cores, Cores],
             ),
-            (
-                format!("{trained}[encoder]\ndevice='cuda'"),
-                [Cards, Cards, Cards, Node, Cores, Cores],
-            ),
+            (format!("{trained}[encoder]\ndevice='cuda'"), [Gpus, Gpus, Gpus, Node, Cores, Cores]),
             (format!("{trained}[encoder]\ndevice='cpu'"), [Node, Node, Cores, Node, Cores, Cores]),
             (format!("{trained}[encoder]\ndtype='int8'"), [Node, Node, Cores, Node, Cores, Cores]),
-            (
-                format!("{trained}[selection]\nrefine=true"),
-                [Cards, Node, Cores, Node, Cores, Cores],
-            ),
+            (format!("{trained}[selection]\nrefine=true"), [Gpus, Node, Cores, Node, Cores, Cores]),
             (
                 format!("{trained}[encoder]\ndtype='fp8'\n[selection]\nrefine=true"),
-                [Cards, Cards, Cores, Cards, Cores, Cores],
+                [Gpus, Gpus, Cores, Gpus, Cores, Cores],
             ),
-            (
-                format!("{trained}[input]\nembeddings='e'"),
-                [Cores, Cards, Cores, Node, Cores, Cores],
-            ),
+            (format!("{trained}[input]\nembeddings='e'"), [Cores, Gpus, Cores, Node, Cores, Cores]),
         ] {
             assert_eq!(needs(&settings)?, expected, "{settings}");
         }

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 /// Where the encoder runs: `auto`, `cpu`, `cuda` or `cuda:0,2`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
-    /// All cards that can do it, else the CPU.
+    /// All GPUs that can do it, else the CPU.
     #[default]
     Auto,
     /// The CPU.
     Cpu,
-    /// The cards of these numbers, each once; all that can do it where none is named.
+    /// The GPUs of these numbers, each once; all that can do it where none is named.
     Cuda(Vec<usize>),
 }
 
@@ -23,7 +23,7 @@ impl FromStr for DeviceChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |reason: String| {
             Err(format!(
-                "{reason}; allowed are auto, cpu, cuda, and numbers of cards as in cuda:0,2"
+                "{reason}; allowed are auto, cpu, cuda, and numbers of GPUs as in cuda:0,2"
             ))
         };
         let numbers = match text.split_once(':') {
@@ -40,9 +40,9 @@ impl FromStr for DeviceChoice {
             match number.parse::<usize>() {
                 Ok(ordinal) if digits && !ordinals.contains(&ordinal) => ordinals.push(ordinal),
                 Ok(ordinal) if digits => {
-                    return wrong(format!("`{text}` names card {ordinal} twice"));
+                    return wrong(format!("`{text}` names GPU {ordinal} twice"));
                 }
-                _ => return wrong(format!("`{text}`: `{number}` is no number of a card")),
+                _ => return wrong(format!("`{text}`: `{number}` is no number of a GPU")),
             }
         }
         Ok(Self::Cuda(ordinals))
@@ -98,7 +98,7 @@ mod tests {
             ("cuda:", "`` is no number"),
             ("cuda:0,", "`` is no number"),
             ("cuda:+1", "`+1` is no number"),
-            ("cuda:0,1,0", "names card 0 twice"),
+            ("cuda:0,1,0", "names GPU 0 twice"),
         ] {
             let message = text.parse::<DeviceChoice>().err().unwrap_or_default();
             assert!(message.contains(expected) && message.contains("cuda:0,2"), "{message}");

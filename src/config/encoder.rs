@@ -34,8 +34,8 @@ pub enum Chunks {
 /// In what the encoder computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
-pub enum Dtype {
-    /// What suits the device: bf16 on a card; on the CPU the fastest of f32, bf16 and f16 there.
+pub enum EncoderPrecision {
+    /// What suits the device: bf16 on a GPU; on the CPU the fastest of f32, bf16 and f16 there.
     #[default]
     Auto,
     /// f32; on the CPU only.
@@ -47,11 +47,11 @@ pub enum Dtype {
     /// Products of 8-bit integers, weights scaled by output and states by token; on the CPU only.
     Int8,
     /// Products of 8-bit floating-point values (e4m3), weights scaled by output and states by token;
-    /// attention in bf16; on cards of compute capability 9.0 only.
+    /// attention in bf16; on GPUs of compute capability 9.0 only.
     Fp8,
 }
 
-impl Dtype {
+impl EncoderPrecision {
     /// As settings write it.
     pub fn name(self) -> &'static str {
         match self {
@@ -64,13 +64,13 @@ impl Dtype {
         }
     }
 
-    /// Whether cards do not compute in it.
+    /// Whether GPUs do not compute in it.
     fn needs_cpu(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::Int8)
     }
 }
 
-impl fmt::Display for Dtype {
+impl fmt::Display for EncoderPrecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -83,7 +83,7 @@ pub enum Gelu {
     /// The exact one, with the error function.
     #[default]
     Erf,
-    /// The approximation with tanh, inside the matrix product; on cards only.
+    /// The approximation with tanh, inside the matrix product; on GPUs only.
     Tanh,
 }
 
@@ -107,11 +107,11 @@ pub struct EncoderConfig {
     pub device: DeviceChoice,
     /// In what it computes; a run that goes on keeps the type that it was begun with where this is
     /// `auto`.
-    pub dtype: Dtype,
+    pub precision: EncoderPrecision,
     /// Form of the GELU.
     pub gelu: Gelu,
     /// Most tokens in one packed batch; the encoder's own choice when unset. Changes no result on
-    /// the CPU, and on a card none by more than the rounding of bf16.
+    /// the CPU, and on a GPU none by more than the rounding of bf16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_tokens: Option<usize>,
 }
@@ -126,7 +126,7 @@ impl Default for EncoderConfig {
             chunks: Chunks::default(),
             prompt: String::new(),
             device: DeviceChoice::default(),
-            dtype: Dtype::default(),
+            precision: EncoderPrecision::default(),
             gelu: Gelu::default(),
             batch_tokens: None,
         }
@@ -136,43 +136,43 @@ impl Default for EncoderConfig {
 impl EncoderConfig {
     /// Whether only the CPU computes what is asked for.
     pub fn needs_cpu(&self) -> bool {
-        self.device == DeviceChoice::Cpu || self.dtype.needs_cpu()
+        self.device == DeviceChoice::Cpu || self.precision.needs_cpu()
     }
 
-    /// Whether only a card computes what is asked for.
-    pub fn needs_card(&self) -> bool {
+    /// Whether only a GPU computes what is asked for.
+    pub fn needs_gpu(&self) -> bool {
         matches!(self.device, DeviceChoice::Cuda(_))
             || self.gelu == Gelu::Tanh
-            || self.dtype == Dtype::Fp8
+            || self.precision == EncoderPrecision::Fp8
     }
 
-    /// Takes `dtype`, in which something was begun, where the settings leave the type open and the
+    /// Takes `precision`, in which something was begun, where the settings leave the type open and the
     /// device allows it.
-    pub(crate) fn go_on_in(&mut self, dtype: Dtype) {
-        let begun = Self { dtype, ..self.clone() };
-        if self.dtype == Dtype::Auto && !(begun.needs_card() && begun.needs_cpu()) {
-            self.dtype = dtype;
+    pub(crate) fn go_on_in(&mut self, precision: EncoderPrecision) {
+        let begun = Self { precision, ..self.clone() };
+        if self.precision == EncoderPrecision::Auto && !(begun.needs_gpu() && begun.needs_cpu()) {
+            self.precision = precision;
         }
     }
 
     /// Checks that device, type and GELU go together.
     pub(super) fn check_device(&self) -> Result<()> {
-        if !(self.needs_cpu() && self.needs_card()) {
+        if !(self.needs_cpu() && self.needs_gpu()) {
             return Ok(());
         }
         let (name, reason) = match self.device {
             DeviceChoice::Cuda(_) => (
-                "encoder.dtype",
+                "encoder.precision",
                 format!(
-                    "is {}; cards compute in bf16 or fp8 (auto, bf16, fp8 are allowed)",
-                    self.dtype
+                    "is {}; GPUs compute in bf16 or fp8 (auto, bf16, fp8 are allowed)",
+                    self.precision
                 ),
             ),
-            _ if self.dtype == Dtype::Fp8 => (
-                "encoder.dtype",
-                "is fp8, which is only for cards of compute capability 9.0".into(),
+            _ if self.precision == EncoderPrecision::Fp8 => (
+                "encoder.precision",
+                "is fp8, which is only for GPUs of compute capability 9.0".into(),
             ),
-            _ => ("encoder.gelu", "is tanh, which is only for cards; the CPU computes erf".into()),
+            _ => ("encoder.gelu", "is tanh, which is only for GPUs; the CPU computes erf".into()),
         };
         Err(Error::config(name, reason))
     }

@@ -20,7 +20,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use device::DeviceChoice;
-pub use encoder::{Chunks, Dtype, EmbeddingDtype, EncoderConfig, Gelu, PartsConfig, Pooling};
+pub use encoder::{
+    Chunks, EmbeddingDtype, EncoderConfig, EncoderPrecision, Gelu, PartsConfig, Pooling,
+};
 pub use export::{ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, Inference, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use heads::{Activation, ChunkRule, HeadConfig, HeadKind, Keep, Preset};
@@ -266,26 +268,26 @@ mod tests {
     }
 
     #[test]
-    fn device_dtype_and_gelu_have_to_go_together() {
+    fn device_precision_and_gelu_have_to_go_together() {
         for (settings, wrong) in [
-            ("device='cuda'\ndtype='f32'", "encoder.dtype: is f32"),
-            ("device='cuda:1'\ndtype='int8'", "encoder.dtype: is int8"),
+            ("device='cuda'\nprecision='f32'", "encoder.precision: is f32"),
+            ("device='cuda:1'\nprecision='int8'", "encoder.precision: is int8"),
             ("device='cpu'\ngelu='tanh'", "encoder.gelu: is tanh"),
-            ("dtype='f16'\ngelu='tanh'", "encoder.gelu: is tanh"),
-            ("device='cpu'\ndtype='fp8'", "encoder.dtype: is fp8, which is only for cards"),
+            ("precision='f16'\ngelu='tanh'", "encoder.gelu: is tanh"),
+            ("device='cpu'\nprecision='fp8'", "encoder.precision: is fp8, which is only for GPUs"),
         ] {
             let error = RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml");
             let message = error.map_err(|e| (e.exit_code(), e.to_string()));
             assert!(message.is_err_and(|(code, text)| code == 2 && text.starts_with(wrong)));
         }
         for settings in [
-            "device='cpu'\ndtype='bf16'",
-            "device='cpu'\ndtype='int8'",
-            "device='cuda:0,2'\ndtype='bf16'\ngelu='tanh'",
-            "device='auto'\ndtype='f16'",
-            "dtype='bf16'",
-            "device='cuda'\ndtype='fp8'",
-            "dtype='fp8'\ngelu='tanh'",
+            "device='cpu'\nprecision='bf16'",
+            "device='cpu'\nprecision='int8'",
+            "device='cuda:0,2'\nprecision='bf16'\ngelu='tanh'",
+            "device='auto'\nprecision='f16'",
+            "precision='bf16'",
+            "device='cuda'\nprecision='fp8'",
+            "precision='fp8'\ngelu='tanh'",
         ] {
             assert!(RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml").is_ok());
         }

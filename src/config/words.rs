@@ -63,7 +63,7 @@ mod tests {
         max_tokens = 8
         batch_tokens = 100
         device = "cpu"
-        dtype = "f32"
+        precision = "f32"
         chunks = "first"
         [parts]
         embeddings = "f32"

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use polysift_kernels::{Arithmetic, Isa, add_layer_norm, mean_rows};
+use polysift_kernels::{Isa, Precision, add_layer_norm, mean_rows};
 use rayon::prelude::*;
 
 use self::layer::{Layer, Workspace};
@@ -24,7 +24,7 @@ use super::files::ModelFiles;
 use super::weights::{Blob, EmbeddingWeights, NormWeights, Table, Weights};
 use super::{Encoder, EncoderInfo};
 use crate::batch::PackedBatch;
-use crate::config::{Dtype, Pooling};
+use crate::config::{EncoderPrecision, Pooling};
 use crate::error::{Error, Result};
 use crate::panics::lock;
 use crate::progress::Stop;
@@ -40,7 +40,7 @@ pub(super) struct CpuEncoder {
     /// `[max_position_embeddings, H]`, the embedding of token type 0 added.
     positions: Vec<f32>,
     embedding_norm: NormWeights,
-    arithmetic: Arithmetic,
+    precision: Precision,
     layers: Vec<Layer>,
     exact: Exact,
     /// Memory of tasks that are done, for those that start.
@@ -57,15 +57,20 @@ struct Exact {
 }
 
 impl CpuEncoder {
-    /// Reads the model and packs its weights for products in `dtype`, which is not
-    /// [`Dtype::Auto`].
-    pub(super) fn load(files: &ModelFiles, pooling: Pooling, dtype: Dtype) -> Result<Self> {
-        let (config, isa, arithmetic) = (&files.architecture, Isa::detect(), arithmetic(dtype)?);
+    /// Reads the model and packs its weights for products in `precision`, which is not
+    /// [`EncoderPrecision::Auto`].
+    pub(super) fn load(
+        files: &ModelFiles,
+        pooling: Pooling,
+        precision: EncoderPrecision,
+    ) -> Result<Self> {
+        let (config, isa) = (&files.architecture, Isa::detect());
+        tracing::debug!(%precision, instructions = isa.name(), "packing weights");
+        let precision = of_kernels(precision)?;
         let weights = Weights::open(&files.weights)?;
         let EmbeddingWeights { words, positions, norm } = weights.embedding(config)?;
-        let layers = pack(&weights, config, isa, arithmetic)?;
-        let bytes: usize = layers.iter().map(Layer::bytes).sum();
-        tracing::debug!(%dtype, instructions = isa.name(), bytes, "weights packed");
+        let layers = pack(&weights, config, isa, precision)?;
+        tracing::debug!(bytes = layers.iter().map(Layer::bytes).sum::<usize>(), "weights packed");
         Ok(Self {
             info: files.info(weights.num_parameters(), "cpu".into()),
             isa,
@@ -74,7 +79,7 @@ impl CpuEncoder {
             words,
             positions,
             embedding_norm: norm,
-            arithmetic,
+            precision,
             layers,
             exact: Exact {
                 blobs: Arc::clone(&files.weights),
@@ -192,7 +197,7 @@ impl CpuEncoder {
         if before == 0 {
             tracing::info!(
                 "chunks whose states {:?} cannot hold are encoded in f32",
-                self.arithmetic
+                self.precision
             );
         }
         self.forward_all(&layers, batch, broken, embeddings, stop)
@@ -203,8 +208,8 @@ impl Drop for CpuEncoder {
     fn drop(&mut self) {
         let chunks = self.exact.sequences.load(Ordering::Relaxed);
         if chunks > 0 {
-            let arithmetic = self.arithmetic;
-            tracing::info!(chunks, "encoded in f32, because {arithmetic:?} could not hold them");
+            let precision = self.precision;
+            tracing::info!(chunks, "encoded in f32, because {precision:?} could not hold them");
         }
     }
 }
@@ -216,7 +221,7 @@ impl Exact {
             return Ok(Arc::clone(layers));
         }
         let weights = Weights::open(&self.blobs)?;
-        let packed = Arc::new(pack(&weights, &self.architecture, isa, Arithmetic::F32)?);
+        let packed = Arc::new(pack(&weights, &self.architecture, isa, Precision::F32)?);
         Ok(Arc::clone(layers.insert(packed)))
     }
 }
@@ -230,7 +235,7 @@ impl Encoder for CpuEncoder {
         self.info.check(batch, embeddings)?;
         let ranges = split(&batch.cu_seqlens, rayon::current_num_threads());
         self.forward_all(&self.layers, batch, ranges, embeddings, stop)?;
-        if self.arithmetic == Arithmetic::F32 {
+        if self.precision == Precision::F32 {
             return Ok(());
         }
         self.repair(batch, embeddings, stop)
@@ -242,21 +247,21 @@ fn pack(
     weights: &Weights<'_>,
     config: &Architecture,
     isa: Isa,
-    arithmetic: Arithmetic,
+    precision: Precision,
 ) -> Result<Vec<Layer>> {
     let layer =
-        |i| Ok(Layer::new(isa, arithmetic, weights.layer(i, config)?, config.num_attention_heads));
+        |i| Ok(Layer::new(isa, precision, weights.layer(i, config)?, config.num_attention_heads));
     (0..config.num_hidden_layers).into_par_iter().map(layer).collect()
 }
 
-fn arithmetic(dtype: Dtype) -> Result<Arithmetic> {
-    Ok(match dtype {
-        Dtype::Auto | Dtype::F32 => Arithmetic::F32,
-        Dtype::Bf16 => Arithmetic::Bf16,
-        Dtype::F16 => Arithmetic::F16,
-        Dtype::Int8 => Arithmetic::Int8,
-        Dtype::Fp8 => {
-            return Err(Error::config("encoder.dtype", "is fp8, which is only for cards"));
+fn of_kernels(precision: EncoderPrecision) -> Result<Precision> {
+    Ok(match precision {
+        EncoderPrecision::Auto | EncoderPrecision::F32 => Precision::F32,
+        EncoderPrecision::Bf16 => Precision::Bf16,
+        EncoderPrecision::F16 => Precision::F16,
+        EncoderPrecision::Int8 => Precision::Int8,
+        EncoderPrecision::Fp8 => {
+            return Err(Error::config("encoder.precision", "is fp8, which is only for GPUs"));
         }
     })
 }

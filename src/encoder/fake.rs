@@ -15,16 +15,16 @@ pub(crate) const FAILS: u32 = 999;
 /// as its first id says.
 pub(crate) struct FakeEncoder {
     info: EncoderInfo,
-    lanes: usize,
-    in_work: AtomicUsize,
+    in_flight: usize,
+    now_in_flight: AtomicUsize,
     /// Most calls of `encode` at the same time.
-    pub(crate) most_in_work: AtomicUsize,
+    pub(crate) most_in_flight: AtomicUsize,
     /// Calls of `encode`.
     pub(crate) calls: AtomicUsize,
 }
 
 impl FakeEncoder {
-    pub(crate) fn new(lanes: usize) -> Self {
+    pub(crate) fn new(in_flight: usize) -> Self {
         let info = EncoderInfo {
             model: "fake".into(),
             hidden_size: 2,
@@ -35,8 +35,8 @@ impl FakeEncoder {
             device: "fake".into(),
             digest: "fake".into(),
         };
-        let (in_work, most_in_work, calls) = Default::default();
-        Self { info, lanes, in_work, most_in_work, calls }
+        let (now_in_flight, most_in_flight, calls) = Default::default();
+        Self { info, in_flight, now_in_flight, most_in_flight, calls }
     }
 }
 
@@ -47,8 +47,8 @@ impl Encoder for FakeEncoder {
 
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], _: &Stop) -> Result<()> {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        let in_work = self.in_work.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most_in_work.fetch_max(in_work, Ordering::SeqCst);
+        let now_in_flight = self.now_in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_in_flight.fetch_max(now_in_flight, Ordering::SeqCst);
         let millis = batch.input_ids.first().copied().unwrap_or(0);
         std::thread::sleep(Duration::from_millis(u64::from(millis)));
         for (i, row) in embeddings.chunks_exact_mut(2).enumerate() {
@@ -56,15 +56,15 @@ impl Encoder for FakeEncoder {
             row[0] = ids.iter().sum::<u32>() as f32;
             row[1] = ids.len() as f32;
         }
-        self.in_work.fetch_sub(1, Ordering::SeqCst);
+        self.now_in_flight.fetch_sub(1, Ordering::SeqCst);
         if batch.input_ids.contains(&FAILS) {
             return Err(Error::shape("fake", "fails"));
         }
         Ok(())
     }
 
-    fn lanes(&self) -> usize {
-        self.lanes
+    fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     fn max_sequences(&self, batch_tokens: usize) -> usize {

@@ -6,9 +6,9 @@
 //!  chunks ──plan_batches──▶ PackedBatch ──Encoder::encode─┴▶ embeddings
 //! ```
 //!
-//! Does not read documents and writes nothing but the caches of the hub and of the cards. Invariant:
+//! Does not read documents and writes nothing but the caches of the hub and of the GPUs. Invariant:
 //! the embedding of a chunk is a function of the model and the chunk alone. On the CPU batches, their
-//! order and the number of threads change no bit; on a card, which computes in bf16, they change an
+//! order and the number of threads change no bit; on a GPU, which computes in bf16, they change an
 //! embedding by no more than that rounding does.
 
 mod architecture;
@@ -26,8 +26,8 @@ mod weights;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use cuda::CudaEncoder;
-pub(crate) use device::scoring_cards;
-pub use device::{Card, Placement, cards, open_cards, usable};
+pub(crate) use device::scoring_gpus;
+pub use device::{Gpu, Placement, gpus, open_gpus, usable};
 pub use files::{ModelFiles, resolve};
 pub use texts::EmbeddedTexts;
 
@@ -53,7 +53,7 @@ pub struct EncoderInfo {
     pub max_tokens: usize,
     /// Number of weights that an embedding depends on (no pooler, no language-model head).
     pub num_parameters: u64,
-    /// `cpu`, or the cards.
+    /// `cpu`, or the GPUs.
     pub device: String,
     /// See [`ModelFiles::digest`].
     pub digest: String,
@@ -76,7 +76,7 @@ pub trait Encoder: Send + Sync {
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()>;
 
     /// How many callers of [`Encoder::encode`] at once keep the device busy.
-    fn lanes(&self) -> usize {
+    fn in_flight(&self) -> usize {
         1
     }
 
@@ -105,7 +105,7 @@ pub struct Model {
 ///
 /// # Errors
 /// As [`resolve`]; [`crate::Error::Model`] if a weight is missing, of another shape or not of a known
-/// type; [`crate::Error::Device`] if the cards that are asked for cannot be used.
+/// type; [`crate::Error::Device`] if the GPUs that are asked for cannot be used.
 pub fn load(config: &EncoderConfig, hub: &HubSettings) -> Result<Model> {
     let files = resolve(config, hub)?;
     let tokenizer = files.tokenizer(config)?;
@@ -119,7 +119,7 @@ pub fn batch_tokens(config: &EncoderConfig, encoder: &dyn Encoder) -> usize {
 }
 
 /// Embeds `chunks` (token ids with special tokens) into `[n, D]` f32 in the given order. Chunks are
-/// packed by length into batches of at most `batch_tokens`, [`Encoder::lanes`] of which are in work
+/// packed by length into batches of at most `batch_tokens`, [`Encoder::in_flight`] of which are in work
 /// at once. `on_batch` hears, in the calling thread, the chunks and tokens of each finished batch.
 ///
 /// # Errors
@@ -141,9 +141,9 @@ pub fn embed_chunks(
         }
         on_batch(group.len(), group.iter().map(|&i| lengths[i]).sum());
     };
-    let lanes = encoder.lanes().min(groups.len());
-    if lanes > 1 {
-        encode_in_lanes(encoder, chunks, &groups, (lanes, stop), take)?;
+    let in_flight = encoder.in_flight().min(groups.len());
+    if in_flight > 1 {
+        encode_concurrently(encoder, chunks, &groups, (in_flight, stop), take)?;
     } else {
         let mut rows = Vec::new();
         for group in &groups {
@@ -171,25 +171,25 @@ fn encode_group(
     encoder.encode(&batch, rows, stop)
 }
 
-/// Encodes `groups` in `lanes` threads, which take them in order; `take` gets each in the calling
+/// Encodes `groups` in `in_flight` threads, which take them in order; `take` gets each in the calling
 /// thread as it is done.
-fn encode_in_lanes(
+fn encode_concurrently(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
     groups: &[Vec<usize>],
-    (lanes, stop): (usize, &Stop),
+    (in_flight, stop): (usize, &Stop),
     mut take: impl FnMut(&[usize], &[f32]),
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        let (send, done) = crossbeam_channel::bounded(lanes);
-        for _ in 0..lanes {
+        let (send, done) = crossbeam_channel::bounded(in_flight);
+        for _ in 0..in_flight {
             let (send, next) = (send.clone(), &next);
             scope.spawn(move || {
                 while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let mut rows = Vec::new();
                     let outcome = encode_group(encoder, chunks, group, stop, &mut rows);
-                    // Nobody listens once another lane has failed.
+                    // Nobody listens once another thread has failed.
                     if send.send((group, outcome.map(|()| rows))).is_err() {
                         break;
                     }

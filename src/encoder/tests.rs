@@ -1,4 +1,4 @@
-//! Chunks to batches and back, in one lane and in several.
+//! Chunks to batches and back, one at a time and several.
 
 use std::sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn several_lanes_give_the_embeddings_and_reports_of_one(
+    fn several_in_flight_give_the_embeddings_and_reports_of_one(
         chunks in prop::collection::vec(prop::collection::vec(0u32..4, 1..30), 0..60),
         batch_tokens in 4usize..80,
     ) {
@@ -44,11 +44,11 @@ proptest! {
 }
 
 #[test]
-fn as_many_batches_are_in_work_as_there_are_lanes() -> Result<()> {
-    for lanes in [1, 3] {
-        let encoder = FakeEncoder::new(lanes);
+fn as_many_batches_are_in_work_as_keep_the_encoder_busy() -> Result<()> {
+    for in_flight in [1, 3] {
+        let encoder = FakeEncoder::new(in_flight);
         embed(&encoder, &vec![vec![50; 10]; 6], 10)?;
-        assert_eq!(encoder.most_in_work.load(Ordering::SeqCst), lanes);
+        assert_eq!(encoder.most_in_flight.load(Ordering::SeqCst), in_flight);
         assert_eq!(encoder.calls.load(Ordering::SeqCst), 6);
     }
     Ok(())
@@ -56,8 +56,8 @@ fn as_many_batches_are_in_work_as_there_are_lanes() -> Result<()> {
 
 #[test]
 fn the_first_failure_ends_the_work() {
-    for lanes in [1, 3] {
-        let encoder = FakeEncoder::new(lanes);
+    for in_flight in [1, 3] {
+        let encoder = FakeEncoder::new(in_flight);
         let mut chunks = vec![vec![2; 10]; 300];
         chunks[0] = vec![0, FAILS, 0, 0, 0, 0, 0, 0, 0, 0];
         let outcome = embed(&encoder, &chunks, 10);
@@ -68,8 +68,8 @@ fn the_first_failure_ends_the_work() {
 
 #[test]
 fn a_stop_ends_the_work() {
-    for lanes in [1, 3] {
-        let encoder = FakeEncoder::new(lanes);
+    for in_flight in [1, 3] {
+        let encoder = FakeEncoder::new(in_flight);
         let chunks = vec![&[2u32; 10][..]; 300];
         let stop = Stop::default();
         let ask = &mut |_, _| stop.ask(15);

@@ -102,7 +102,7 @@ fn encoder_used(model: &Model) -> EncoderUsed {
         model: info.model.clone(),
         digest: info.digest.clone(),
         device: info.device.clone(),
-        dtype: model.placement.dtype().to_owned(),
+        precision: model.placement.precision().to_owned(),
     }
 }
 

@@ -46,7 +46,7 @@ pub struct EncoderUsed {
     /// What computed.
     pub device: String,
     /// In which type.
-    pub dtype: String,
+    pub precision: String,
 }
 
 /// One head on all languages.

@@ -117,7 +117,7 @@ impl HeadFile {
             return Err(fail("holds linear layers; a cosine head was asked for".into()));
         }
         spec.check().map_err(|reason| fail(format!("head `{name}`: {reason}")))?;
-        Ok(Head { card, scorer, digest, cards: None })
+        Ok(Head { card, scorer, digest, gpus: None })
     }
 }
 

@@ -12,9 +12,9 @@
 
 mod any;
 mod card;
-mod cards;
 mod export;
 mod file;
+mod gpus;
 mod import;
 mod language;
 mod pytorch;
@@ -38,7 +38,7 @@ pub use import::{HEAD_EXTENSIONS, ImportRequest, import};
 pub use language::language_of;
 pub(crate) use scorer::{Linear, References, Scorer, Scratch, normalised};
 
-use self::cards::OnCards;
+use self::gpus::OnGpus;
 use crate::config::{Activation, ChunkRule, HeadKind, Keep};
 use crate::error::{Error, Result};
 
@@ -107,7 +107,7 @@ impl DocumentScore {
 }
 
 /// Documents that a card is given at once.
-const CARD_BLOCK: usize = 8192;
+const GPU_BLOCK: usize = 8192;
 
 /// A head, ready to score.
 #[derive(Debug, Clone)]
@@ -116,7 +116,7 @@ pub struct Head {
     scorer: Scorer,
     digest: String,
     /// Where it scores instead of the CPU.
-    cards: Option<Arc<OnCards>>,
+    gpus: Option<Arc<OnGpus>>,
 }
 
 impl Head {
@@ -124,16 +124,16 @@ impl Head {
     /// [`Head::to_bytes`] gives. [`Error::Shape`] if `card.spec` does not fit.
     pub(crate) fn new(card: Card, scorer: Scorer) -> Result<Self> {
         card.spec.check().map_err(|reason| Error::shape("head", reason))?;
-        let mut head = Self { card, scorer, digest: String::new(), cards: None };
+        let mut head = Self { card, scorer, digest: String::new(), gpus: None };
         head.digest = blake3::hash(&head.to_bytes()?).to_hex().to_string();
         Ok(head)
     }
 
     /// Lets the head score on `devices` from now on; where there are none, on the CPU.
     pub(crate) fn score_on(&mut self, devices: &[Device]) -> Result<()> {
-        self.cards = match devices {
+        self.gpus = match devices {
             [] => None,
-            devices => Some(Arc::new(OnCards::new(&self.scorer, devices)?)),
+            devices => Some(Arc::new(OnGpus::new(&self.scorer, devices)?)),
         };
         Ok(())
     }
@@ -203,7 +203,7 @@ impl Head {
 
     /// Documents that are best scored at once.
     pub(crate) fn block_documents(&self) -> usize {
-        if self.cards.is_some() { CARD_BLOCK } else { scorer::BLOCK_ROWS }
+        if self.gpus.is_some() { GPU_BLOCK } else { scorer::BLOCK_ROWS }
     }
 
     /// Scores documents with the logits that `on_cpu` finds for rows of `chunks`, unless a card does.
@@ -220,13 +220,13 @@ impl Head {
             ChunkRule::First => documents().filter(|d| !d.is_empty()).map(|d| d.start).collect(),
             ChunkRule::Max | ChunkRule::Mean => documents().flatten().collect(),
         };
-        let logits = match &self.cards {
+        let logits = match &self.gpus {
             None => on_cpu(&rows, activation),
-            Some(cards) => {
+            Some(gpus) => {
                 let width = self.hidden_size();
                 let row = |&row: &usize| &chunks[row * width..(row + 1) * width];
                 let gathered: Vec<f32> = rows.iter().flat_map(row).copied().collect();
-                self.scorer.to_logits(&cards.outputs(&gathered)?, activation)
+                self.scorer.to_logits(&gpus.outputs(&gathered)?, activation)
             }
         };
         let mut rest = logits.as_slice();

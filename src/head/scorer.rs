@@ -5,7 +5,7 @@
 //! scored in.
 
 use polysift_kernels::{
-    Arithmetic, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, finite_rows, gemm,
+    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, finite_rows, gemm,
     linear_f64, raise_to_row_max, relu,
 };
 use rayon::prelude::*;
@@ -35,7 +35,7 @@ impl Linear {
     pub(crate) fn new(weight: Vec<f32>, bias: Vec<f32>) -> Self {
         let inputs = weight.len() / bias.len().max(1);
         let matrix = Matrix::new(&weight, bias.len(), inputs, inputs);
-        let packed = PackedMatrix::new(Isa::detect(), Arithmetic::F32, matrix);
+        let packed = PackedMatrix::new(Isa::detect(), Precision::F32, matrix);
         Self { weight, bias, packed }
     }
 
@@ -68,7 +68,7 @@ impl References {
         let blocks = values.chunks(REFERENCE_BLOCK * width);
         let pack = |block: &[f32]| {
             let matrix = Matrix::new(block, block.len() / width, hidden_size, hidden_size);
-            PackedMatrix::new(Isa::detect(), Arithmetic::F32, matrix)
+            PackedMatrix::new(Isa::detect(), Precision::F32, matrix)
         };
         let packed = blocks.map(pack).collect();
         Self { values, hidden_size, packed }

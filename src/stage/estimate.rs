@@ -18,9 +18,9 @@ const SAMPLE_FILES: usize = 8;
 const SAMPLE_ROWS: usize = 128;
 /// Stop encoding the sample after this time.
 const SAMPLE_SECS: f64 = 3.0;
-/// Tokens per second of one card with an encoder of the base shape: what an H200 is built to reach
+/// Tokens per second of one GPU with an encoder of the base shape: what an H200 is built to reach
 /// (53% of its bf16 rate), not a measurement.
-const CARD_TOKENS_PER_SEC: f64 = 2.2e6;
+const GPU_TOKENS_PER_SEC: f64 = 2.2e6;
 /// Bytes on disk of a score: logit and score as they are, ids compressed to about half.
 const SCORE_BYTES: f64 = 40.0;
 /// Layers and width of the base shape.
@@ -43,7 +43,7 @@ pub struct Estimate {
     pub tokens_per_document: f64,
     /// Tokens to encode.
     pub tokens: f64,
-    /// Measured on the sample on a CPU; on cards, the speed that an H200 is built for.
+    /// Measured on the sample on a CPU; on GPUs, the speed that an H200 is built for.
     pub tokens_per_sec: f64,
     /// Whether `tokens_per_sec` was measured.
     pub speed_measured: bool,
@@ -52,9 +52,9 @@ pub struct Estimate {
     /// Where it would run: `cpu` or `cuda:0,2`.
     pub device: String,
     /// In what it would compute there: `f32` or `bf16`.
-    pub dtype: &'static str,
+    pub precision: &'static str,
     /// Hours of one H200 at the speed that it is built for.
-    pub card_hours: f64,
+    pub gpu_hours: f64,
     /// Bytes of the stored embeddings, roughly.
     pub embeddings_bytes: f64,
     /// Bytes of the stored scores, roughly.
@@ -94,7 +94,7 @@ pub fn estimate(
     let tokens_per_sec = if speed_measured {
         measure(config, &model, &sample, stop)?
     } else {
-        speed_of_cards(model.encoder.info(), model.placement.num_cards())
+        speed_of_gpus(model.encoder.info(), model.placement.num_gpus())
     };
     let (rows, rows_counted) = match plan.num_rows() {
         Some(rows) => (rows, true),
@@ -127,9 +127,9 @@ pub fn estimate(
         tokens_per_sec,
         speed_measured,
         device: model.placement.to_string(),
-        dtype: model.placement.dtype(),
+        precision: model.placement.precision(),
         encode_secs: tokens / tokens_per_sec.max(1e-9),
-        card_hours: tokens / speed_of_cards(info, 1) / 3600.0,
+        gpu_hours: tokens / speed_of_gpus(info, 1) / 3600.0,
         embeddings_bytes,
         scores_bytes: rows as f64 * config.heads.len() as f64 * SCORE_BYTES,
         export_bytes: kept * (plan.bytes() as f64 + with_embeddings),
@@ -218,14 +218,14 @@ fn measure(config: &RunConfig, model: &Model, sample: &Sample, stop: &Stop) -> R
     Ok(tokens as f64 / began.elapsed().as_secs_f64().max(1e-9))
 }
 
-/// Tokens per second of `cards` H200: the work of a token goes with the weights of the layers, but
-/// what is smaller than the base shape does not fill a card as well.
-fn speed_of_cards(info: &EncoderInfo, cards: usize) -> f64 {
+/// Tokens per second of `gpus` H200: the work of a token goes with the weights of the layers, but
+/// what is smaller than the base shape does not fill a GPU as well.
+fn speed_of_gpus(info: &EncoderInfo, gpus: usize) -> f64 {
     let weights = |layers: f64, width: f64| layers * width * width;
     let own = weights(info.num_hidden_layers as f64, info.hidden_size as f64);
     let (layers, width) = BASE_SHAPE;
     let base = weights(layers, width);
-    CARD_TOKENS_PER_SEC * cards as f64 * base / own.max(base)
+    GPU_TOKENS_PER_SEC * gpus as f64 * base / own.max(base)
 }
 
 #[cfg(test)]
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_speed_of_cards_goes_with_their_number_and_the_shape() {
+    fn the_speed_of_gpus_goes_with_their_number_and_the_shape() {
         let info = |num_hidden_layers, hidden_size| EncoderInfo {
             model: String::new(),
             hidden_size,
@@ -244,11 +244,11 @@ mod tests {
             device: "cuda:0".into(),
             digest: String::new(),
         };
-        let base = speed_of_cards(&info(12, 768), 1);
+        let base = speed_of_gpus(&info(12, 768), 1);
         assert!((base - 2.2e6).abs() < 1.0);
-        assert!((speed_of_cards(&info(12, 768), 2) - 2.0 * base).abs() < 1.0);
-        assert!((speed_of_cards(&info(4, 192), 1) - base).abs() < 1.0);
+        assert!((speed_of_gpus(&info(12, 768), 2) - 2.0 * base).abs() < 1.0);
+        assert!((speed_of_gpus(&info(4, 192), 1) - base).abs() < 1.0);
         // XLM-R large has 24 layers of 1024: 3.56 times the work.
-        assert!((base / speed_of_cards(&info(24, 1024), 1) - 3.556).abs() < 0.001);
+        assert!((base / speed_of_gpus(&info(24, 1024), 1) - 3.556).abs() < 0.001);
     }
 }

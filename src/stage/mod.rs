@@ -111,8 +111,8 @@ pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     };
     for begun in [Stage::Embed, Stage::Train].into_iter().filter(|begun| !discarded(*begun)) {
         let frozen = context.run.frozen_settings(begun)?.unwrap_or_default();
-        if let Ok(dtype) = serde_json::from_value(frozen["encoder"]["dtype"].clone()) {
-            config.go_on_in(dtype);
+        if let Ok(precision) = serde_json::from_value(frozen["encoder"]["precision"].clone()) {
+            config.go_on_in(precision);
         }
     }
     encoder::load(&config, context.hub)

@@ -15,7 +15,7 @@ use super::refine;
 use super::texts::Texts;
 use super::{ALL_LANGUAGES, Context, Embedded, StageWork};
 use crate::config::{HeadConfig, HeadKind, RunConfig};
-use crate::encoder::scoring_cards;
+use crate::encoder::scoring_gpus;
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, Head};
 use crate::input::LANG;
@@ -28,8 +28,8 @@ pub struct Heads {
     by_name: BTreeMap<String, ByLanguage>,
 }
 
-/// The device in the frozen settings of scores that cards made.
-const ON_CARDS: &str = "cuda";
+/// The device in the frozen settings of scores that GPUs made.
+const ON_GPUS: &str = "cuda";
 
 type ByLanguage = BTreeMap<String, Loaded>;
 
@@ -132,13 +132,13 @@ impl Heads {
     }
 
     /// Digest and specification per head and language, frozen with the scores; those of scores
-    /// made `on_cards` say so, since their last bits differ.
-    fn settings(&self, on_cards: bool) -> Value {
+    /// made `on_gpus` say so, since their last bits differ.
+    fn settings(&self, on_gpus: bool) -> Value {
         let describe = |Loaded { head, .. }: &Loaded| {
             let mut described = json!({"digest": head.digest(), "spec": head.spec()});
             match head {
                 AnyHead::Text(head) => described["text"] = json!(head.text_spec()),
-                AnyHead::Embedding(_) if on_cards => described["device"] = ON_CARDS.into(),
+                AnyHead::Embedding(_) if on_gpus => described["device"] = ON_GPUS.into(),
                 AnyHead::Embedding(_) => {}
             }
             described
@@ -155,7 +155,7 @@ impl Heads {
         let frozen = run.frozen_settings(Stage::Score)?.unwrap_or_default();
         let by_name = frozen.as_object().into_iter().flat_map(Map::values);
         let mut heads = by_name.filter_map(Value::as_object).flat_map(Map::values);
-        Ok(self.settings(heads.any(|head| head["device"] == ON_CARDS)))
+        Ok(self.settings(heads.any(|head| head["device"] == ON_GPUS)))
     }
 
     /// Lets all of them score on `devices`; where there are none, on the CPU.
@@ -258,15 +258,15 @@ fn head_path(
     path.is_file().then_some(path)
 }
 
-/// Scores every shard with every head where that is not done yet, on the cards that the settings
+/// Scores every shard with every head where that is not done yet, on the GPUs that the settings
 /// name, else on the CPU.
 pub fn score(context: Context<'_>) -> Result<()> {
     let Context { run, .. } = context;
     let embedded = Embedded::of(run)?;
     let mut heads = Heads::load(context, &embedded)?;
     same_encoder(context, &heads)?;
-    let cards = scoring_cards(&context.config.encoder.device)?;
-    context.freeze(Stage::Score, &heads.settings(!cards.is_empty()))?;
+    let gpus = scoring_gpus(&context.config.encoder.device)?;
+    context.freeze(Stage::Score, &heads.settings(!gpus.is_empty()))?;
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let shards = &embedded.plan.shards;
     let work = StageWork::of_scores(context, Stage::Score, &embedded.plan, &names)?;
@@ -278,7 +278,7 @@ pub fn score(context: Context<'_>) -> Result<()> {
             tracing::warn!(head = %name, %language, "no head for this language; not scored");
         }
     }
-    heads.score_on(&cards)?;
+    heads.score_on(&gpus)?;
     let rows = embedded.rows(work.own.iter().map(|item| item % shards.len()));
     context.progress.begin("score", Some(rows), "documents");
     let outcome = work.for_all(context, |item| {
@@ -308,8 +308,8 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
         return Ok(());
     }
     let mut precise = corpus.clone();
-    let begun = serde_json::from_value(corpus["encoder"]["dtype"].clone()).unwrap_or_default();
-    precise["encoder"]["dtype"] = refine::precise(begun).name().into();
+    let begun = serde_json::from_value(corpus["encoder"]["precision"].clone()).unwrap_or_default();
+    precise["encoder"]["precision"] = refine::precise(begun).name().into();
     if context.config.selection.refine && samples == precise {
         return Ok(());
     }

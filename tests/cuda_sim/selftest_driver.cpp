@@ -48,7 +48,7 @@ static Result loads(const std::string &text) {
   return cuModuleLoadData(&module, text.c_str());
 }
 
-TEST(an_image_must_suit_the_card_and_the_driver) {
+TEST(an_image_must_suit_the_gpu_and_the_driver) {
   setenv("POLYSIFT_SIM_CAPABILITY", "8.0", 1);
   setenv("POLYSIFT_SIM_DRIVER", "12040", 1);
   start();
@@ -93,7 +93,7 @@ TEST(no_device_is_an_error_of_the_first_call) {
   EQUAL(cuDeviceGetCount(&count), NO_DEVICE);
 }
 
-TEST(a_card_fails_when_told_and_never_recovers) {
+TEST(a_gpu_fails_when_told_and_never_recovers) {
   setenv("POLYSIFT_SIM_DEVICES", "2", 1);
   setenv("POLYSIFT_SIM_FAIL", "1:3", 1);
   for (int device = 0; device < 2; ++device) {

@@ -211,7 +211,10 @@ fn a_run_brings_its_heads_its_thresholds_and_its_encoder() -> TestResult {
     let stored = work.json("out/selection/fra_Latn.json")?;
     let threshold = &stored["thresholds"][0]["outcomes"][0]["threshold_score"];
     assert_eq!(decisions[1]["threshold"], *threshold);
-    assert_eq!(report["encoder"]["dtype"], work.json("out/frozen/embed.json")?["encoder"]["dtype"]);
+    assert_eq!(
+        report["encoder"]["precision"],
+        work.json("out/frozen/embed.json")?["encoder"]["precision"]
+    );
     Ok(())
 }
 

@@ -97,7 +97,7 @@ fn refinement_leaves_the_scores_of_texts_as_they_are() -> TestResult {
     let quality = ["--train-on", "quality=samples/{lang}.jsonl", "--retention", "quality=0.2"];
     for (run, more) in [("both", &quality[..]), ("alone", &[])] {
         work.command("run", run)
-            .args(["--dtype", "int8", "--refine"])
+            .args(["--precision", "int8", "--refine"])
             .args(more)
             .assert()
             .success();

@@ -21,7 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SAMPLE = Path(__file__).parents[1] / "sample"
 # Where rows come out the same on every machine, in whatever order tasks are done.
-SETTINGS = ["--dtype", "f32", "--device", "cpu", "--chunks", "first", "--max-tokens", "128"]
+SETTINGS = ["--precision", "f32", "--device", "cpu", "--chunks", "first", "--max-tokens", "128"]
 DOCUMENTS = 2218  # of the sample corpus, as its README says
 
 

@@ -44,15 +44,15 @@ def test_a_death_by_signal_is_transient(stand_in: StandIn, name: str) -> None:
 
 
 def test_the_error_tells_command_meaning_and_last_lines(stand_in: StandIn) -> None:
-    program = stand_in("for i in $(seq 100); do echo line $i >&2; done; echo error: no card >&2; exit 69")
+    program = stand_in("for i in $(seq 100); do echo line $i >&2; done; echo error: no GPU >&2; exit 69")
     with pytest.raises(polysift.TransientError) as raised:
         polysift.run_task("a run", "embed", 3, 4, binary=program)
     lines = raised.value.stderr.splitlines()
-    assert lines[-2:] == ["line 100", "error: no card"]
+    assert lines[-2:] == ["line 100", "error: no GPU"]
     assert len(lines) == 20
     assert raised.value.command[:4] == (str(program), "embed", "--run", "a run")
     assert "'a run' --task 3 --num-tasks 4" in str(raised.value)
-    assert "card is not available" in str(raised.value)
+    assert "GPU is not available" in str(raised.value)
 
 
 def test_errors_survive_pickling() -> None:

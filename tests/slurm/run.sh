@@ -52,7 +52,7 @@ prepare() { # COPIES MAX_TOKENS
     for copy in $(seq "$1"); do cp "$file" "$FOLDER/data/corpus/$language/$copy-$(basename "$file")"; done
   done
   sed '/^run_dir/d' "$root/tests/sample/run.toml" > "$FOLDER/data/run.toml"
-  settings=(-c "$FOLDER/data/run.toml" --device cpu --dtype f32 --max-tokens "$2" --set parts.rows=64
+  settings=(-c "$FOLDER/data/run.toml" --device cpu --precision f32 --max-tokens "$2" --set parts.rows=64
     --set heads.quality.training.epochs=3 --set heads.toxicity.training.epochs=3)
 }
 

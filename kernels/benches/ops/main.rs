@@ -1,8 +1,8 @@
 //! Every kernel of the CPU alone, in one thread, beside a naive loop and the roofline.
 //!
-//! Ids are `cpu/<op>/<arithmetic>/<shape>`, elements are rows (tokens). What criterion measures is wall
+//! Ids are `cpu/<op>/<precision>/<shape>`, elements are rows (tokens). What criterion measures is wall
 //! time; the share of the roofline, printed before it, is of processor time and so holds on a
-//! machine with other work: for products and attention of the multiply-adds that the arithmetic's
+//! machine with other work: for products and attention of the multiply-adds that the precision's
 //! own instructions reach in registers, for the rest of a copy of the bytes that are read.
 
 mod naive;
@@ -15,7 +15,7 @@ mod x86;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
 use polysift_kernels::{
-    Arithmetic, AttentionScratch, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix,
+    AttentionScratch, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision,
     attention, gelu, gemm, layer_norm, mean_rows,
 };
 
@@ -32,11 +32,11 @@ const OPS: [(&str, Benchmarks); 5] = [
     ("layer_norm", layer_norms),
     ("mean_rows", pools),
 ];
-const ARITHMETICS: [(&str, Arithmetic); 4] = [
-    ("f32", Arithmetic::F32),
-    ("bf16", Arithmetic::Bf16),
-    ("f16", Arithmetic::F16),
-    ("int8", Arithmetic::Int8),
+const PRECISIONS: [(&str, Precision); 4] = [
+    ("f32", Precision::F32),
+    ("bf16", Precision::Bf16),
+    ("f16", Precision::F16),
+    ("int8", Precision::Int8),
 ];
 /// Of the base shape.
 const WIDTH: usize = 768;
@@ -78,14 +78,14 @@ fn products(op: &str, group: &mut Group<'_>) {
         let mut y = vec![0.0; ROWS * n];
         let shape = format!("{ROWS}x{n}x{k}");
         let operations = 2.0 * (ROWS * n * k) as f64;
-        for (name, arithmetic) in ARITHMETICS {
-            let packed = PackedMatrix::new(isa, arithmetic, Matrix::new(&w, n, k, k));
+        for (name, precision) in PRECISIONS {
+            let packed = PackedMatrix::new(isa, precision, Matrix::new(&w, n, k, k));
             let mut scratch = GemmScratch::default();
             measure(
                 group,
                 [op, name, &shape],
                 ROWS,
-                Bound::Products(arithmetic, operations),
+                Bound::Products(precision, operations),
                 || {
                     let mut y = MatrixMut::new(&mut y, ROWS, n, n);
                     let x = Matrix::new(&x, ROWS, k, k);
@@ -95,7 +95,7 @@ fn products(op: &str, group: &mut Group<'_>) {
         }
         let (x, y) = (&x[..NAIVE_ROWS * k], &mut y[..NAIVE_ROWS * n]);
         let operations = 2.0 * (NAIVE_ROWS * n * k) as f64;
-        let bound = Bound::Products(Arithmetic::F32, operations);
+        let bound = Bound::Products(Precision::F32, operations);
         let shape = format!("{NAIVE_ROWS}x{n}x{k}");
         measure(group, [op, "naive", &shape], NAIVE_ROWS, bound, || naive::gemm(x, &w, &bias, y));
     }
@@ -110,18 +110,18 @@ fn attentions(op: &str, group: &mut Group<'_>) {
         let mut out = vec![0.0; count];
         let shape = format!("{length}x{HEAD_SIZE}");
         let operations = 4.0 * (length * length * HEAD_SIZE) as f64;
-        for (name, arithmetic) in ARITHMETICS {
+        for (name, precision) in PRECISIONS {
             let mut scratch = AttentionScratch::default();
             // Beside int8's products attention is computed in what has two bytes.
-            let wide = if arithmetic == Arithmetic::Int8 { Arithmetic::F16 } else { arithmetic };
+            let wide = if precision == Precision::Int8 { Precision::F16 } else { precision };
             let bound = Bound::Products(wide, operations);
             measure(group, [op, name, &shape], length, bound, || {
                 let view = |values| Matrix::new(values, length, HEAD_SIZE, HEAD_SIZE);
                 let mut out = MatrixMut::new(&mut out, length, HEAD_SIZE, HEAD_SIZE);
-                attention(isa, arithmetic, [view(&q), view(k), view(v)], &mut out, &mut scratch);
+                attention(isa, precision, [view(&q), view(k), view(v)], &mut out, &mut scratch);
             });
         }
-        let bound = Bound::Products(Arithmetic::F32, operations);
+        let bound = Bound::Products(Precision::F32, operations);
         measure(group, [op, "naive", &shape], length, bound, || {
             naive::attention([&q, k, v], HEAD_SIZE, &mut out);
         });

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::io::Write;
 
-use polysift_kernels::Arithmetic;
+use polysift_kernels::Precision;
 
 #[cfg(target_arch = "x86_64")]
 use super::x86;
@@ -11,8 +11,8 @@ use super::x86;
 /// What limits a kernel.
 #[derive(Clone, Copy)]
 pub(crate) enum Bound {
-    /// This many operations (a multiply-add is two) with the instructions of an arithmetic.
-    Products(Arithmetic, f64),
+    /// This many operations (a multiply-add is two) with the instructions of an precision.
+    Products(Precision, f64),
     /// A copy of this many f32.
     Copy(usize),
 }
@@ -89,8 +89,8 @@ impl Best {
                 let run = move || black_box(&mut to).copy_from_slice(black_box(&from));
                 Self { name: "a copy", run: Box::new(run), runs: 1.0 }
             }
-            Bound::Products(arithmetic, operations) => {
-                let (name, chains, lanes) = chains(arithmetic);
+            Bound::Products(precision, operations) => {
+                let (name, chains, lanes) = chains(precision);
                 let made = (2 * STEPS * SUMS * lanes) as f64;
                 Self { name, run: Box::new(chains), runs: operations / made }
             }
@@ -107,13 +107,13 @@ impl Best {
 pub(crate) const SUMS: usize = 12;
 pub(crate) const STEPS: usize = 20_000;
 
-/// Name, code and multiply-adds per instruction of the fastest way to sum products of `arithmetic`.
-fn chains(arithmetic: Arithmetic) -> (&'static str, fn(), usize) {
+/// Name, code and multiply-adds per instruction of the fastest way to sum products of `precision`.
+fn chains(precision: Precision) -> (&'static str, fn(), usize) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(found) = x86::chains(arithmetic) {
+    if let Some(found) = x86::chains(precision) {
         return found;
     }
-    let _ = arithmetic;
+    let _ = precision;
     ("plain f32 multiply-adds", plain, 4)
 }
 

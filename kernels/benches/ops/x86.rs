@@ -6,7 +6,7 @@ use std::arch::x86_64::{
 };
 use std::hint::black_box;
 
-use polysift_kernels::{Arithmetic, Isa};
+use polysift_kernels::{Isa, Precision};
 
 use super::roofline::{STEPS, SUMS};
 
@@ -41,20 +41,20 @@ chains! {
     int8: _mm512_set1_epi8(1), _mm512_set1_epi8(1), |s, f| _mm512_dpbusd_epi32(*s, f, f);
 }
 
-/// Name, code and multiply-adds per instruction of the fastest way to sum products of `arithmetic`.
-pub(crate) fn chains(arithmetic: Arithmetic) -> Option<(&'static str, fn(), usize)> {
+/// Name, code and multiply-adds per instruction of the fastest way to sum products of `precision`.
+pub(crate) fn chains(precision: Precision) -> Option<(&'static str, fn(), usize)> {
     let half = Isa::detect().fastest_half();
     let (wide, f32) = (is_x86_feature_detected!("avx512f"), "f32 multiply-adds in registers");
-    let found: (&'static str, fn(), usize) = match arithmetic {
-        Arithmetic::F16 if half == Some(arithmetic) => {
+    let found: (&'static str, fn(), usize) = match precision {
+        Precision::F16 if half == Some(precision) => {
             // SAFETY: what `half` says the CPU has.
             ("f16 multiply-adds in registers", || unsafe { f16() }, 32)
         }
-        Arithmetic::Bf16 if half == Some(arithmetic) => {
+        Precision::Bf16 if half == Some(precision) => {
             // SAFETY: what `half` says the CPU has.
             ("bf16 multiply-adds in registers", || unsafe { bf16() }, 32)
         }
-        Arithmetic::Int8 if wide && is_x86_feature_detected!("avx512vnni") => {
+        Precision::Int8 if wide && is_x86_feature_detected!("avx512vnni") => {
             // SAFETY: the CPU has the instructions, as was just asked.
             ("8-bit multiply-adds in registers", || unsafe { int8() }, 64)
         }

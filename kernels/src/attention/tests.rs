@@ -21,10 +21,10 @@ impl Sample {
         })
     }
 
-    fn attention(&self, isa: Isa, arithmetic: Arithmetic) -> Vec<f32> {
+    fn attention(&self, isa: Isa, precision: Precision) -> Vec<f32> {
         let mut out = vec![f32::NAN; self.length * self.head_size];
         let mut view = MatrixMut::new(&mut out, self.length, self.head_size, self.head_size);
-        attention(isa, arithmetic, self.matrices(), &mut view, &mut AttentionScratch::default());
+        attention(isa, precision, self.matrices(), &mut view, &mut AttentionScratch::default());
         out
     }
 
@@ -69,7 +69,7 @@ proptest! {
     #[test]
     fn attention_matches_f64(head in heads(1..300)) {
         let (exact, largest, value) = head.exact();
-        let result = head.attention(Isa::detect(), Arithmetic::F32);
+        let result = head.attention(Isa::detect(), Precision::F32);
         for (i, (&actual, exact)) in result.iter().zip(&exact).enumerate() {
             // A score is a sum of up to 70 products of at most 2 x 2, rounded at each step, which
             // is the error of the exponent and so the relative one of the weight; 8 roundings
@@ -85,8 +85,8 @@ proptest! {
     fn attention_in_two_bytes_is_near_f64(head in heads(1..300)) {
         let (exact, _, value) = head.exact();
         for isa in Isa::available() {
-            for (arithmetic, unit) in [(Arithmetic::Bf16, 2f64.powi(-9)), (Arithmetic::F16, 2f64.powi(-12))] {
-                let result = head.attention(isa, arithmetic);
+            for (precision, unit) in [(Precision::Bf16, 2f64.powi(-9)), (Precision::F16, 2f64.powi(-12))] {
+                let result = head.attention(isa, precision);
                 for (&actual, exact) in result.iter().zip(&exact) {
                     // Both factors of a score are rounded, and in f16 its sum at each of up to 70
                     // steps: relative to the sum of magnitudes, which is at most head_size · value².
@@ -104,7 +104,7 @@ proptest! {
     #[test]
     fn the_instruction_sets_agree_in_f32(head in heads(1..80)) {
         let results = Isa::available().into_iter().map(|isa| {
-            head.attention(isa, Arithmetic::F32).into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            head.attention(isa, Precision::F32).into_iter().map(f32::to_bits).collect::<Vec<_>>()
         });
         let results: Vec<_> = results.collect();
         prop_assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
@@ -126,8 +126,8 @@ fn repeating(length: usize) -> Sample {
 fn a_row_does_not_depend_on_its_place() {
     let head = repeating(97);
     for isa in Isa::available() {
-        for arithmetic in [Arithmetic::F32, Arithmetic::Bf16, Arithmetic::F16] {
-            let result = head.attention(isa, arithmetic);
+        for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
+            let result = head.attention(isa, precision);
             for (row, values) in result.chunks_exact(head.head_size).enumerate() {
                 let first = &result[row % 5 * head.head_size..][..head.head_size];
                 assert_eq!(values, first, "row {row}");
@@ -140,23 +140,23 @@ fn a_row_does_not_depend_on_its_place() {
 fn scores_far_apart_select_one_value() {
     let values = vec![50.0, 50.0, 1.0, 50.0, -50.0, 2.0];
     let head = Sample { length: 2, head_size: 1, values };
-    for arithmetic in [Arithmetic::F32, Arithmetic::F16] {
-        assert_eq!(head.attention(Isa::detect(), arithmetic), [1.0, 1.0]);
+    for precision in [Precision::F32, Precision::F16] {
+        assert_eq!(head.attention(Isa::detect(), precision), [1.0, 1.0]);
     }
 }
 
 #[test]
 fn what_is_not_finite_stays_visible() {
-    for (bad, arithmetic) in
-        [(f32::NAN, Arithmetic::F32), (f32::INFINITY, Arithmetic::F32), (1e9, Arithmetic::F16)]
+    for (bad, precision) in
+        [(f32::NAN, Precision::F32), (f32::INFINITY, Precision::F32), (1e9, Precision::F16)]
     {
         // In a query and in a value; a key may be infinitely far off, which is a weight of zero.
         for part in [0, 2] {
             let mut head = repeating(40);
             head.values[part * head.head_size] = bad;
             for isa in Isa::available() {
-                let native = own(isa, arithmetic) == arithmetic;
-                let result = head.attention(isa, arithmetic);
+                let native = own(isa, precision) == precision;
+                let result = head.attention(isa, precision);
                 let affected = &result[..head.head_size];
                 assert!(!native || !affected.iter().all(|v| v.is_finite()), "{bad} in {part}");
             }
@@ -167,5 +167,5 @@ fn what_is_not_finite_stays_visible() {
 #[test]
 fn a_sequence_without_tokens_is_no_work() {
     let head = Sample { length: 0, head_size: 8, values: vec![0.0; 24] };
-    assert!(head.attention(Isa::detect(), Arithmetic::F32).is_empty());
+    assert!(head.attention(Isa::detect(), Precision::F32).is_empty());
 }

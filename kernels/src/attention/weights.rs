@@ -1,10 +1,10 @@
 //! From scores to the weights of softmax, which are not divided by their sum yet.
 
 use super::Softmax;
-use crate::arithmetic::bf16_bits;
 use crate::exp2::{LOWEST, exp2_scalar};
 use crate::isa::{inlined, vectorized};
 use crate::packed::{Line, WORDS};
+use crate::precision::bf16_bits;
 
 vectorized! {
     /// Raises the largest of each of `rows` rows to those of `scores`; NaN is passed over.

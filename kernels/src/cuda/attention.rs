@@ -15,9 +15,9 @@ pub const HEAD_SIZES: [usize; 2] = [32, 64];
 /// Which kernel computes attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttentionKernel {
-    /// With the matrix instructions of a warp: on every card, for all of [`HEAD_SIZES`].
+    /// With the matrix instructions of a warp: on every GPU, for all of [`HEAD_SIZES`].
     Warp,
-    /// With those of a warpgroup: on cards of compute capability 9.0, for a head size of 64.
+    /// With those of a warpgroup: on GPUs of compute capability 9.0, for a head size of 64.
     Warpgroup,
 }
 
@@ -46,8 +46,8 @@ const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 /// `qkv` `[T, 3 * heads * D]`, rows of q, k, v. Rows that belong to no sequence are left as they are.
 ///
 /// # Errors
-/// [`CudaError::Unsupported`] if the card does not have `kernel` for heads of D values;
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+/// [`CudaError::Unsupported`] if the GPU does not have `kernel` for heads of D values;
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn attention(
     stream: &Stream,
     staged: &Staged,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_fill_the_card_but_are_not_more_than_the_work() {
+    fn blocks_fill_the_device_but_are_not_more_than_the_work() {
         assert_eq!(blocks(4_356, 12, 132), Ok(264));
         assert_eq!(blocks(136, 1, 132), Ok(136));
         assert_eq!(blocks(1, 1, 0), Ok(1));

@@ -1,4 +1,4 @@
-//! The choice between the kernels of attention, made on the card itself.
+//! The choice between the kernels of attention, made on the GPU itself.
 
 use super::attention::{AttentionKernel, attention};
 use super::error::Result;
@@ -15,9 +15,9 @@ const ITEMS: usize = 6;
 const TILES: usize = 4;
 
 impl AttentionKernel {
-    /// The kernels that the card has for `heads` heads of `head_size` values, the fastest first and
+    /// The kernels that the GPU has for `heads` heads of `head_size` values, the fastest first and
     /// wrong ones last, tried on sequences of up to `max_tokens` tokens. Overwrites `qkv`
-    /// `[T, 3 * heads * D]` and `context` `[T, heads * D]`. Nothing else should run on the card meanwhile.
+    /// `[T, 3 * heads * D]` and `context` `[T, heads * D]`. Nothing else should run on the GPU meanwhile.
     ///
     /// # Errors
     /// As [`attention`] and [`Device::alloc`](super::Device::alloc).

@@ -1,4 +1,4 @@
-//! A card that is ready for work.
+//! A GPU that is ready for work.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::recordings::{Recording, Recordings};
 /// Oldest compute capability with bf16 matrix instructions.
 const OLDEST_CAPABILITY: (u32, u32) = (8, 0);
 
-/// A card with its kernels loaded; clones are the same card.
+/// A GPU with its kernels loaded; clones are the same GPU.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -56,11 +56,11 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens card `ordinal` and loads the kernels.
+    /// Opens GPU `ordinal` and loads the kernels.
     ///
     /// # Errors
     /// As [`super::devices`]; [`CudaError::NoDevice`], [`CudaError::DeviceTooOld`],
-    /// [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::Driver`] if the GPU fails.
     pub fn open(ordinal: usize) -> Result<Self> {
         let count = driver::count()?;
         if ordinal >= count {
@@ -71,7 +71,7 @@ impl Device {
             let DeviceInfo { ordinal, name, compute_capability, .. } = info;
             return Err(CudaError::DeviceTooOld { ordinal, name, compute_capability });
         }
-        let failed = CudaError::driver(ordinal, "opening the card");
+        let failed = CudaError::driver(ordinal, "opening the GPU");
         let context = CudaContext::new(ordinal).map_err(failed)?;
         // SAFETY: buffers are not cudarc's: `memory` keeps them from being freed too early, and
         // ordering streams is the caller's (see the module `cuda`).
@@ -79,14 +79,14 @@ impl Device {
         let loaded = Kernels::load(info.compute_capability);
         let kernels = loaded.map_err(CudaError::driver(ordinal, "loading the kernels"))?;
         let driver_version = driver::version()?;
-        let recordings = Recordings::on_card(ordinal);
+        let recordings = Recordings::on_device(ordinal);
         // From here on dropping it unloads the kernels.
         let mut inner = Inner { info, driver_version, context, kernels, library: None, recordings };
         inner.library = open_library(ordinal)?;
         Ok(Self(Arc::new(inner)))
     }
 
-    /// What the card is.
+    /// What the GPU is.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
@@ -109,13 +109,13 @@ impl Device {
     /// Memory that nobody uses now.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::Driver`] if the GPU fails.
     pub fn free_bytes(&self) -> Result<u64> {
         let (free, _) = self.0.context.mem_get_info().map_err(self.failed("asking for memory"))?;
         Ok(free as u64)
     }
 
-    /// Calls `give_back` once the card has no work left; see [`Recordings::when_idle`].
+    /// Calls `give_back` once the GPU has no work left; see [`Recordings::when_idle`].
     pub(super) fn when_idle(&self, give_back: impl FnOnce() + Send + 'static) {
         self.0.recordings.when_idle(&self.0.context, give_back);
     }
@@ -146,7 +146,7 @@ impl Device {
     }
 }
 
-/// Starts cublasLt, where it is there, on the card that is bound to the thread.
+/// Starts cublasLt, where it is there, on the GPU that is bound to the thread.
 fn open_library(ordinal: usize) -> Result<Option<Library>> {
     // A program that is linked with cublasLt does not start without it.
     // SAFETY: loading cublasLt runs its initialisers, which are the system's own.
@@ -166,9 +166,9 @@ fn open_library(ordinal: usize) -> Result<Option<Library>> {
 impl Drop for Inner {
     fn drop(&mut self) {
         let (library, kernels) = (self.library, self.kernels.clone());
-        // To destroy the handle is to wait for the card, too.
+        // To destroy the handle is to wait for the GPU, too.
         self.recordings.when_idle(&self.context, move || {
-            // SAFETY: nothing runs on the card, and nobody else has this handle and these kernels.
+            // SAFETY: nothing runs on the GPU, and nobody else has this handle and these kernels.
             unsafe {
                 if let Some(library) = library {
                     library.destroy();

@@ -1,4 +1,4 @@
-//! The driver itself: whether it is there, how old it is, which cards it knows.
+//! The driver itself: whether it is there, how old it is, which GPUs it knows.
 
 use cudarc::driver::{DriverError, result, sys};
 
@@ -7,7 +7,7 @@ use super::error::{CudaError, Result};
 /// Oldest version of CUDA that a driver has to support: the PTX of the kernels needs it.
 const OLDEST_DRIVER: (u32, u32) = (12, 0);
 
-/// A card, as the driver describes it.
+/// A GPU, as the driver describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its number: the N of `cuda:N`.
@@ -18,11 +18,11 @@ pub struct DeviceInfo {
     pub compute_capability: (u32, u32),
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Memory of the card.
+    /// Memory of the GPU.
     pub total_bytes: u64,
 }
 
-/// All cards, whether polysift can use them or not, in the driver's order.
+/// All GPUs, whether polysift can use them or not, in the driver's order.
 ///
 /// # Errors
 /// [`CudaError::NoDriver`] or [`CudaError::DriverTooOld`]; [`CudaError::Driver`] if the driver fails.
@@ -30,7 +30,7 @@ pub fn devices() -> Result<Vec<DeviceInfo>> {
     (0..count()?).map(describe).collect()
 }
 
-/// Starts the driver and counts the cards.
+/// Starts the driver and counts the GPUs.
 pub(super) fn count() -> Result<usize> {
     let version = version()?;
     let found = (version / 1000, version % 1000 / 10);
@@ -41,7 +41,7 @@ pub(super) fn count() -> Result<usize> {
         Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => return Ok(0),
         started => started.map_err(CudaError::driver(0, "starting the driver"))?,
     }
-    let count = result::device::get_count().map_err(CudaError::driver(0, "counting the cards"))?;
+    let count = result::device::get_count().map_err(CudaError::driver(0, "counting the GPUs"))?;
     Ok(count as usize)
 }
 
@@ -73,11 +73,11 @@ fn is_present() -> bool {
     true
 }
 
-/// Describes card `ordinal`; the driver must be started. Makes no context, which would take the card
+/// Describes GPU `ordinal`; the driver must be started. Makes no context, which would take the GPU
 /// about a second and memory: so nothing is said of what changes, such as the memory that is free.
 pub(super) fn describe(ordinal: usize) -> Result<DeviceInfo> {
     use sys::CUdevice_attribute as Attribute;
-    let failed = CudaError::driver(ordinal, "asking for the card's properties");
+    let failed = CudaError::driver(ordinal, "asking for the GPU's properties");
     let device = result::device::get(ordinal as i32).map_err(failed)?;
     let attribute = |which| {
         // SAFETY: `device` was just given by the driver.

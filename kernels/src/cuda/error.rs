@@ -1,11 +1,11 @@
-//! What can go wrong on a card.
+//! What can go wrong on a GPU.
 
 use cudarc::driver::DriverError;
 
 /// Result with [`CudaError`].
 pub type Result<T, E = CudaError> = std::result::Result<T, E>;
 
-/// Why a card cannot be used, or failed.
+/// Why a GPU cannot be used, or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
@@ -20,15 +20,15 @@ pub enum CudaError {
         /// Oldest version that would do.
         needed: (u32, u32),
     },
-    /// There is no such card.
-    #[error("there is no card cuda:{ordinal}; {count} found")]
+    /// There is no such GPU.
+    #[error("there is no GPU cuda:{ordinal}; {count} found")]
     NoDevice {
         /// Number that was asked for.
         ordinal: usize,
         /// How many there are.
         count: usize,
     },
-    /// The card has no bf16 matrix units.
+    /// The GPU has no bf16 matrix units.
     #[error(
         "cuda:{ordinal} ({name}) has compute capability {}.{}; 8.0 or later is needed",
         compute_capability.0, compute_capability.1
@@ -41,10 +41,10 @@ pub enum CudaError {
         /// Its compute capability.
         compute_capability: (u32, u32),
     },
-    /// The card's memory does not suffice.
+    /// The GPU's memory does not suffice.
     #[error("cuda:{ordinal}: out of memory, {needed_bytes} bytes wanted for {purpose}")]
     OutOfMemory {
-        /// Number of the card.
+        /// Number of the GPU.
         ordinal: usize,
         /// Bytes that were asked for.
         needed_bytes: u64,
@@ -68,7 +68,7 @@ pub enum CudaError {
     /// A call of the driver or of cublasLt failed.
     #[error("cuda:{ordinal}: {action} failed: {message}")]
     Driver {
-        /// Number of the card.
+        /// Number of the GPU.
         ordinal: usize,
         /// What was being done.
         action: &'static str,
@@ -78,7 +78,7 @@ pub enum CudaError {
 }
 
 impl CudaError {
-    /// A closure for `map_err` that names the card and what was being done.
+    /// A closure for `map_err` that names the GPU and what was being done.
     pub(super) fn driver(
         ordinal: usize,
         action: &'static str,

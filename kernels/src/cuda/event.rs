@@ -37,7 +37,7 @@ impl Event {
         unsafe { result::event::record(self.raw, stream.raw()) }
     }
 
-    /// Whether the card is past the mark.
+    /// Whether the GPU is past the mark.
     pub(super) fn is_over(&self) -> Result<bool, DriverError> {
         self.context.bind_to_thread()?;
         // SAFETY: the event lives.
@@ -47,7 +47,7 @@ impl Event {
         }
     }
 
-    /// Waits until the card is past the mark.
+    /// Waits until the GPU is past the mark.
     pub(super) fn wait(&self) -> Result<(), DriverError> {
         self.context.bind_to_thread()?;
         // SAFETY: the event lives.

@@ -15,7 +15,7 @@ const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 /// The first `n` values of `x` become `x Φ(x)`; `n` is a multiple of 8.
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn gelu(stream: &Stream, x: &mut Buffer<bf16>, n: usize) -> Result<()> {
     check_len("gelu", "x", x.len(), Some(n))?;
     let device = stream.device();
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_hold_the_values_or_fill_the_card() {
+    fn blocks_hold_the_values_or_fill_the_device() {
         assert_eq!(grid(8, 132), Ok(Grid::line(1, 256)));
         assert_eq!(grid(2_048, 132), Ok(Grid::line(1, 256)));
         assert_eq!(grid(2_056, 132), Ok(Grid::line(2, 256)));

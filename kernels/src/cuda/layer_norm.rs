@@ -16,7 +16,7 @@ pub const MAX_WIDTH: usize = 1024;
 const ROWS: usize = 8;
 const THREADS: u32 = 128;
 
-/// Weights of a layer norm, on a card.
+/// Weights of a layer norm, on a GPU.
 pub struct Norm {
     gamma: Buffer<f32>,
     beta: Buffer<f32>,
@@ -24,7 +24,7 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// Copies `gamma` and `beta` `[H]` to the card; `eps` is added to the variance.
+    /// Copies `gamma` and `beta` `[H]` to the GPU; `eps` is added to the variance.
     ///
     /// # Errors
     /// [`CudaError::Shape`] if their lengths differ; [`CudaError::Unsupported`] if H is no multiple of
@@ -42,7 +42,7 @@ impl Norm {
     }
 }
 
-/// The embedding tables of a model, on a card.
+/// The embedding tables of a model, on a GPU.
 pub struct Embedding {
     words: Buffer<bf16>,
     positions: Buffer<f32>,
@@ -51,7 +51,7 @@ pub struct Embedding {
 
 impl Embedding {
     /// Copies `words` `[V, H]` and `positions` `[P, H]`, to which the embedding of the one token type
-    /// is already added, to the card; H = `width`.
+    /// is already added, to the GPU; H = `width`.
     ///
     /// # Errors
     /// [`CudaError::Shape`] if a length is no multiple of H; as [`super::Device::alloc`].
@@ -70,8 +70,8 @@ impl Embedding {
 /// e4m3, where there is room for them.
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the card has no e4m3;
-/// [`CudaError::Driver`] if the card fails.
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the GPU has no e4m3;
+/// [`CudaError::Driver`] if the GPU fails.
 pub fn embed_layer_norm(
     stream: &Stream,
     staged: &Staged,

@@ -38,7 +38,7 @@ pub(super) struct LibraryMatmul {
     y: Layout,
 }
 
-/// Operands of a product on the card.
+/// Operands of a product on the GPU.
 pub(super) struct LibraryOperands<'a> {
     pub(super) weight: &'a Buffer<bf16>,
     pub(super) bias: &'a Buffer<bf16>,
@@ -99,7 +99,7 @@ impl LibraryMatmul {
         let MatmulShape { tokens, outputs, inputs, epilogue, .. } = shape;
         let Some(handle) = device.library() else { return Ok(None) };
         let failed = |error| failed(device, "describing a matrix product", error);
-        device.context().bind_to_thread().map_err(device.failed("binding the card"))?;
+        device.context().bind_to_thread().map_err(device.failed("binding the GPU"))?;
         let f32 = sys::cudaDataType_t::CUDA_R_32F;
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let this = Self {
@@ -204,7 +204,7 @@ impl LibraryMatmul {
     ) -> Result<()> {
         let LibraryOperands { weight, bias, x, residual, y, workspace } = operands;
         let device = &self.device;
-        device.context().bind_to_thread().map_err(device.failed("binding the card"))?;
+        device.context().bind_to_thread().map_err(device.failed("binding the GPU"))?;
         self.set_bias(bias)?;
         let added = residual.filter(|_| self.residual).unwrap_or(y);
         stream.uses(

@@ -12,7 +12,7 @@ use super::quantise::{Quantised, quantise_rows};
 use super::stream::{Absent, Argument, Grid, Place, Stream};
 use super::tensor_map::TensorMap;
 
-/// Weights of a linear map, on a card.
+/// Weights of a linear map, on a GPU.
 pub struct Linear {
     weight: Weight,
     bias: Buffer<bf16>,
@@ -25,30 +25,30 @@ enum Weight {
 }
 
 impl Linear {
-    /// Copies `weight` `[N, K]` and `bias` `[N]` to the card, where the weights are quantised for products
+    /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU, where the weights are quantised for products
     /// in fp8.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if the sizes do not fit; [`CudaError::Unsupported`] if the card has no fp8, or
+    /// [`CudaError::Shape`] if the sizes do not fit; [`CudaError::Unsupported`] if the GPU has no fp8, or
     /// not for K; as [`Device::alloc`].
     pub fn new(
         stream: &Stream,
         weight: &[bf16],
         bias: &[bf16],
-        dtype: MatmulDtype,
+        precision: MatmulPrecision,
     ) -> Result<Self> {
         const PURPOSE: &str = "the weights";
         if bias.is_empty() || !weight.len().is_multiple_of(bias.len()) {
             let reason = format!("{} weights for {} outputs", weight.len(), bias.len());
             return Err(CudaError::shape("linear", reason));
         }
-        let on_card = stream.to_device(weight, PURPOSE)?;
-        let weight = match dtype {
-            MatmulDtype::Bf16 => Weight::Bf16(on_card),
-            MatmulDtype::Fp8 => {
+        let on_device = stream.to_device(weight, PURPOSE)?;
+        let weight = match precision {
+            MatmulPrecision::Bf16 => Weight::Bf16(on_device),
+            MatmulPrecision::Fp8 => {
                 let (rows, width) = (bias.len(), weight.len() / bias.len());
                 let mut quantised = Quantised::new(stream.device(), rows, width, PURPOSE)?;
-                quantise_rows(stream, &on_card, &mut quantised, (rows, width))?;
+                quantise_rows(stream, &on_device, &mut quantised, (rows, width))?;
                 Weight::Fp8(quantised)
             }
         };
@@ -89,7 +89,7 @@ pub enum MatmulEpilogue {
 
 /// Which values are multiplied; sums are f32, results bf16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MatmulDtype {
+pub enum MatmulPrecision {
     /// bf16.
     Bf16,
     /// e4m3, each row of either operand with a scale in f32.
@@ -108,17 +108,17 @@ pub struct MatmulShape {
     /// What comes after.
     pub epilogue: MatmulEpilogue,
     /// What is multiplied.
-    pub dtype: MatmulDtype,
+    pub precision: MatmulPrecision,
 }
 
 /// What computes a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatmulKernel {
-    /// The kernel with the matrix instructions of a warp: bf16, on every card.
+    /// The kernel with the matrix instructions of a warp: bf16, on every GPU.
     Warp,
-    /// That with those of a warpgroup: on cards of compute capability 9.0.
+    /// That with those of a warpgroup: on GPUs of compute capability 9.0.
     Warpgroup,
-    /// An algorithm of cublasLt, by the name that no one but cublasLt of the same version and card
+    /// An algorithm of cublasLt, by the name that no one but cublasLt of the same version and GPU
     /// understands.
     Library([u64; 8]),
 }
@@ -183,11 +183,11 @@ impl Matmul {
     /// A product of the sizes and kind `shape`.
     ///
     /// # Errors
-    /// [`CudaError::Unsupported`] if a width is no multiple of 8 (of 16 in fp8) or the card has no
+    /// [`CudaError::Unsupported`] if a width is no multiple of 8 (of 16 in fp8) or the GPU has no
     /// kernel; [`CudaError::Driver`] if cublasLt refuses.
     pub fn new(device: &Device, shape: MatmulShape) -> Result<Self> {
-        let MatmulShape { tokens, outputs, inputs, dtype, .. } = shape;
-        let step = if dtype == MatmulDtype::Fp8 { 16 } else { 8 };
+        let MatmulShape { tokens, outputs, inputs, precision, .. } = shape;
+        let step = if precision == MatmulPrecision::Fp8 { 16 } else { 8 };
         let odd = [outputs, inputs].iter().any(|n| *n == 0 || !n.is_multiple_of(step));
         let large = [tokens, outputs, inputs].iter().any(|&n| n > 1 << 24);
         if tokens == 0 || odd || large {
@@ -196,12 +196,12 @@ impl Matmul {
                  are multiples of {step} are"
             )));
         }
-        if dtype == MatmulDtype::Fp8 {
+        if precision == MatmulPrecision::Fp8 {
             device.kernels().hopper()?;
         }
-        let library = match dtype {
-            MatmulDtype::Fp8 => None,
-            MatmulDtype::Bf16 => LibraryMatmul::new(device, shape)?,
+        let library = match precision {
+            MatmulPrecision::Fp8 => None,
+            MatmulPrecision::Bf16 => LibraryMatmul::new(device, shape)?,
         };
         Ok(Self { device: device.clone(), shape, library })
     }
@@ -231,7 +231,7 @@ impl Matmul {
         Ok(found)
     }
 
-    /// The algorithm to use where none was measured: cublasLt's first, else our own kernel for the card.
+    /// The algorithm to use where none was measured: cublasLt's first, else our own kernel for the GPU.
     ///
     /// # Errors
     /// As [`Matmul::candidates`].
@@ -244,7 +244,7 @@ impl Matmul {
 
     /// The algorithm that is computed by `kernel`, if that can be used for this product here.
     pub fn restore(&self, linear: &Linear, kernel: MatmulKernel) -> Option<Algorithm> {
-        let fp8 = self.shape.dtype == MatmulDtype::Fp8;
+        let fp8 = self.shape.precision == MatmulPrecision::Fp8;
         let workspace_bytes = match kernel {
             MatmulKernel::Warp if fp8 => return None,
             MatmulKernel::Warp => 0,
@@ -258,7 +258,7 @@ impl Matmul {
     ///
     /// # Errors
     /// [`CudaError::Shape`] if sizes do not fit or the algorithm is another product's;
-    /// [`CudaError::Driver`] if cublasLt or the card fails.
+    /// [`CudaError::Driver`] if cublasLt or the GPU fails.
     pub fn run(
         &self,
         stream: &Stream,
@@ -404,13 +404,13 @@ impl Matmul {
     }
 
     fn check(&self, linear: &Linear) -> Result<()> {
-        let MatmulShape { outputs, inputs, dtype, .. } = self.shape;
+        let MatmulShape { outputs, inputs, precision, .. } = self.shape;
         let fits = (linear.outputs(), linear.inputs()) == (outputs, inputs);
-        if fits && linear.is_fp8() == (dtype == MatmulDtype::Fp8) {
+        if fits && linear.is_fp8() == (precision == MatmulPrecision::Fp8) {
             return Ok(());
         }
         let (n, k) = (linear.outputs(), linear.inputs());
-        let reason = format!("weights of {n} x {k}, not {outputs} x {inputs} in {dtype:?}");
+        let reason = format!("weights of {n} x {k}, not {outputs} x {inputs} in {precision:?}");
         Err(CudaError::shape("matrix product", reason))
     }
 
@@ -438,7 +438,8 @@ impl Matmul {
     }
 
     fn wrong_kind(&self) -> CudaError {
-        let reason = format!("operands or a kernel of another kind than {:?}", self.shape.dtype);
+        let reason =
+            format!("operands or a kernel of another kind than {:?}", self.shape.precision);
         CudaError::shape("matrix product", reason)
     }
 }

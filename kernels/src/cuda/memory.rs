@@ -1,4 +1,4 @@
-//! Memory of the card, and memory of the host that the card can copy from and to on its own.
+//! Memory of the GPU, and memory of the host that the GPU can copy from and to on its own.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ macro_rules! elements {
 }
 elements!(u8 i32 f32 f64 bf16);
 
-/// One allocation on a card. Whoever may still use it holds a reference: a [`Buffer`] and the graphs
+/// One allocation on a GPU. Whoever may still use it holds a reference: a [`Buffer`] and the graphs
 /// that were recorded with it.
 pub(super) struct Memory {
     device: Device,
@@ -42,7 +42,7 @@ impl Drop for Memory {
     }
 }
 
-/// `len` values of type `T` on a card.
+/// `len` values of type `T` on a GPU.
 pub struct Buffer<T> {
     pub(super) memory: Arc<Memory>,
     len: usize,
@@ -67,7 +67,7 @@ impl<T: Element> Buffer<T> {
         self.len == 0
     }
 
-    /// The card.
+    /// The GPU.
     pub(super) fn device(&self) -> &Device {
         &self.memory.device
     }
@@ -82,7 +82,7 @@ impl Device {
     /// Memory for `len` values, which are anything; `purpose` is what an error says it was for.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`] if the GPU fails.
     pub fn alloc<T: Element>(&self, len: usize, purpose: &'static str) -> Result<Buffer<T>> {
         let out_of_memory = |needed_bytes| CudaError::OutOfMemory {
             ordinal: self.ordinal(),
@@ -118,7 +118,7 @@ impl Device {
     }
 }
 
-/// `len` values of the host in page-locked memory, which the card copies while the host goes on.
+/// `len` values of the host in page-locked memory, which the GPU copies while the host goes on.
 ///
 /// Reading or writing the values waits for the last copy from or to them.
 pub struct Pinned<T> {
@@ -154,7 +154,7 @@ impl<T: Element> Pinned<T> {
     /// The values, once the last copy is done.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if the card failed.
+    /// [`CudaError::Driver`] if the GPU failed.
     pub fn values(&self) -> Result<&[T]> {
         self.wait()?;
         // SAFETY: `len` values, all of them written, and no copy is under way: one would need
@@ -165,7 +165,7 @@ impl<T: Element> Pinned<T> {
     /// The values to write to, once the last copy is done.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if the card failed.
+    /// [`CudaError::Driver`] if the GPU failed.
     pub fn values_mut(&mut self) -> Result<&mut [T]> {
         self.wait()?;
         // SAFETY: as in `values`, and the reference is the only one.
@@ -175,7 +175,7 @@ impl<T: Element> Pinned<T> {
     /// Whether the last copy is done; does not wait for it.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if the card failed.
+    /// [`CudaError::Driver`] if the GPU failed.
     pub fn is_ready(&self) -> Result<bool> {
         self.event.is_over().map_err(self.device.failed("asking for a copy"))
     }

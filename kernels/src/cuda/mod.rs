@@ -1,4 +1,4 @@
-//! The same operations on NVIDIA cards, and the little of CUDA that they need.
+//! The same operations on NVIDIA GPUs, and the little of CUDA that they need.
 //!
 //! ```text
 //!  devices ─▶ Device ─▶ Stream ─▶ Buffer, Pinned, Staged        what an operation works on
@@ -10,7 +10,7 @@
 //!
 //! libcuda is opened when [`devices`] or [`Device::open`] is first called; without it every function
 //! here returns an error and the rest of the crate works. libcublasLt is used where it is found:
-//! matrix products are our own or its, whichever are faster on the card. The kernels come
+//! matrix products are our own or its, whichever are faster on the GPU. The kernels come
 //! compiled inside the binary (`kernels/prebuilt`); the source of each lies beside the module that
 //! launches it.
 //!
@@ -19,7 +19,7 @@
 //!   take as an index (token ids, positions, where sequences start) comes from [`Staged`], which
 //!   checks it: safe code cannot make a kernel leave its buffers.
 //! - Memory that queued work or a [`Graph`] uses is not freed before both are done with it, and no
-//!   card is waited for as a whole while a graph is recorded on it (see `recordings`).
+//!   GPU is waited for as a whole while a graph is recorded on it (see `recordings`).
 //! - Operations of one [`Stream`] run in order; two streams that use one buffer are the caller's to
 //!   order (values would be wrong, nothing worse).
 
@@ -59,8 +59,8 @@ pub use gelu::gelu;
 pub use layer_norm::{Embedding, MAX_WIDTH, Norm, embed_layer_norm, layer_norm};
 pub use library::WORKSPACE_BYTES;
 pub use matmul::{
-    Algorithm, Linear, Matmul, MatmulDtype, MatmulEpilogue, MatmulKernel, MatmulShape, Operands,
-    Rows,
+    Algorithm, Linear, Matmul, MatmulEpilogue, MatmulKernel, MatmulPrecision, MatmulShape,
+    Operands, Rows,
 };
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::pool;

@@ -6,9 +6,9 @@ use cudarc::driver::{DriverError, result, sys};
 
 use super::error::CudaError;
 
-/// For any card from 8.0 on; the driver compiles it.
+/// For any GPU from 8.0 on; the driver compiles it.
 const PTX: &[u8] = include_bytes!("../../prebuilt/polysift_sm80.ptx");
-/// For cards of compute capability 9.0, ready to run.
+/// For GPUs of compute capability 9.0, ready to run.
 const CUBIN: &[u8] = include_bytes!("../../prebuilt/polysift_sm90a.cubin");
 
 /// Widths of rows as the names of the kernels of layer norm have them.
@@ -27,7 +27,7 @@ unsafe impl Send for Function {}
 // SAFETY: as above; it is never changed.
 unsafe impl Sync for Function {}
 
-/// The kernels of a card.
+/// The kernels of a GPU.
 #[derive(Clone)]
 pub(super) struct Kernels {
     module: Module,
@@ -95,7 +95,7 @@ impl Kernels {
 
     /// The kernels for compute capability 9.0, or [`CudaError::Unsupported`].
     pub(super) fn hopper(&self) -> Result<&HopperKernels, CudaError> {
-        let reason = "this on a card that is not of compute capability 9.0, or whose driver did \
+        let reason = "this on a GPU that is not of compute capability 9.0, or whose driver did \
                       not load the kernels for it";
         self.hopper.as_ref().ok_or_else(|| CudaError::unsupported(reason))
     }
@@ -138,14 +138,14 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// The image for the card, and whether it is that for compute capability 9.0.
+    /// The image for the GPU, and whether it is that for compute capability 9.0.
     fn load(compute_capability: (u32, u32)) -> Result<(Self, bool), DriverError> {
         if compute_capability == (9, 0) {
             match load_image(CUBIN) {
                 Ok(module) => return Ok((module, true)),
                 Err(error) => tracing::warn!(
                     "the driver does not load the kernels for compute capability 9.0 ({error}): \
-                     those for any card take their place, which are slower"
+                     those for any GPU take their place, which are slower"
                 ),
             }
         }

@@ -17,7 +17,7 @@ const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 /// over the sequence's rows of `hidden` `[T, width]`, or with `cls` its first row.
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn pool(
     stream: &Stream,
     staged: &Staged,
@@ -55,7 +55,7 @@ fn grid(sequences: usize, width: usize, multiprocessors: usize) -> Result<Grid> 
         return Err(CudaError::shape("pool", format!("rows of {width} values")));
     }
     let across = width.div_ceil(COLUMNS);
-    // More blocks than the card has room for would mostly find nothing to do: T / 4 sequences are rare.
+    // More blocks than the GPU has room for would mostly find nothing to do: T / 4 sequences are rare.
     let room = (multiprocessors * BLOCKS_PER_MULTIPROCESSOR / across).max(1);
     Ok(Grid { blocks: (across as u32, sequences.clamp(1, room) as u32), threads: 256 })
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_hold_every_column_and_as_many_sequences_as_the_card_has_room_for() {
+    fn blocks_hold_every_column_and_as_many_sequences_as_the_device_has_room_for() {
         assert_eq!(grid(33, 768, 132), Ok(Grid { blocks: (12, 33), threads: 256 }));
         assert_eq!(grid(8_448, 768, 132), Ok(Grid { blocks: (12, 88), threads: 256 }));
         assert_eq!(grid(8_448, 264, 132), Ok(Grid { blocks: (5, 211), threads: 256 }));

@@ -47,8 +47,8 @@ impl Quantised {
 /// `quantised` = the rows of `x` `[rows, width]`; `width` is a multiple of 16 up to 4,096.
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the card has no e4m3;
-/// [`CudaError::Driver`] if the card fails.
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the GPU has no e4m3;
+/// [`CudaError::Driver`] if the GPU fails.
 pub fn quantise_rows(
     stream: &Stream,
     x: &Buffer<bf16>,

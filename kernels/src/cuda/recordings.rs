@@ -1,7 +1,7 @@
-//! What has to wait while graphs are recorded on a card.
+//! What has to wait while graphs are recorded on a GPU.
 //!
-//! A wait for the whole card spoils every recording there, whichever thread it is in; and nothing
-//! is given back to the card without such a wait. So what is dropped while anything is recorded is
+//! A wait for the whole GPU spoils every recording there, whichever thread it is in; and nothing
+//! is given back to the GPU without such a wait. So what is dropped while anything is recorded is
 //! given back when the last recording ends. Nobody waits for a recording: a thread may drop what it
 //! likes while it records itself.
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::{CudaContext, DriverError, result};
 
-/// The recordings of one card, in all threads of the process: all contexts here are the card's
+/// The recordings of one GPU, in all threads of the process: all contexts here are the GPU's
 /// primary one, however often it is opened.
 #[derive(Default)]
 pub(super) struct Recordings(Mutex<State>);
@@ -32,22 +32,22 @@ struct Dropped {
 pub(super) struct Recording(&'static Recordings);
 
 impl Recordings {
-    /// Those of card `ordinal`.
-    pub(super) fn on_card(ordinal: usize) -> &'static Self {
-        static CARDS: Mutex<BTreeMap<usize, &'static Recordings>> = Mutex::new(BTreeMap::new());
-        let mut cards = CARDS.lock().unwrap_or_else(PoisonError::into_inner);
-        cards.entry(ordinal).or_insert_with(|| Box::leak(Box::default()))
+    /// Those of GPU `ordinal`.
+    pub(super) fn on_device(ordinal: usize) -> &'static Self {
+        static DEVICES: Mutex<BTreeMap<usize, &'static Recordings>> = Mutex::new(BTreeMap::new());
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.entry(ordinal).or_insert_with(|| Box::leak(Box::default()))
     }
 
     /// To be called before a recording begins; the result is to be dropped after it has ended.
     pub(super) fn begin(&'static self) -> Recording {
-        // If the card is waited for just now, then until that is over.
+        // If the GPU is waited for just now, then until that is over.
         self.lock().open += 1;
         Recording(self)
     }
 
-    /// Calls `give_back` once the card has no work left and nothing is recorded: now, or when the
-    /// last recording ends. Never, if the card refuses to be waited for: then nobody knows what it
+    /// Calls `give_back` once the GPU has no work left and nothing is recorded: now, or when the
+    /// last recording ends. Never, if the GPU refuses to be waited for: then nobody knows what it
     /// still works on.
     pub(super) fn when_idle(
         &self,
@@ -72,9 +72,9 @@ impl State {
             return;
         }
         let dropped = std::mem::take(&mut self.dropped);
-        if let Err(error) = wait_for_card(&dropped[0].context) {
-            let (count, card) = (dropped.len(), dropped[0].context.ordinal());
-            tracing::debug!(card, count, "memory and kernels are not given back: {error}");
+        if let Err(error) = wait_for_device(&dropped[0].context) {
+            let (count, device) = (dropped.len(), dropped[0].context.ordinal());
+            tracing::debug!(device, count, "memory and kernels are not given back: {error}");
             return;
         }
         for Dropped { give_back, .. } in dropped {
@@ -91,9 +91,9 @@ impl Drop for Recording {
     }
 }
 
-/// Binds the card to the thread and waits for all its work. Not through `context`, which would tell
+/// Binds the GPU to the thread and waits for all its work. Not through `context`, which would tell
 /// an error that a destructor left behind instead of waiting.
-fn wait_for_card(context: &CudaContext) -> Result<(), DriverError> {
+fn wait_for_device(context: &CudaContext) -> Result<(), DriverError> {
     // SAFETY: the context lives as long as `context`.
     unsafe { result::ctx::set_current(context.cu_ctx()) }?;
     result::ctx::synchronize()

@@ -1,4 +1,4 @@
-//! A head on a card: rows of embeddings to outputs.
+//! A head on a GPU: rows of embeddings to outputs.
 
 use super::device::Device;
 use super::error::{CudaError, Result};
@@ -17,7 +17,7 @@ const PARTS: usize = 8;
 pub struct RowScorer {
     width: usize,
     head: Head,
-    /// They take turns: while the card works for one, the rows of the other are copied.
+    /// They take turns: while the GPU works for one, the rows of the other are copied.
     slots: [Slot; 2],
 }
 
@@ -124,7 +124,7 @@ impl RowScorer {
     /// head has no direction.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] for half a row; [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::Shape`] for half a row; [`CudaError::Driver`] if the GPU fails.
     pub fn outputs(&mut self, rows: &[f32]) -> Result<Vec<f64>> {
         let Self { width, head, slots } = self;
         if !rows.len().is_multiple_of(*width) {
@@ -254,7 +254,7 @@ impl Outputs {
     }
 }
 
-/// Room on the card for `width` values of each row of a block.
+/// Room on the GPU for `width` values of each row of a block.
 fn room(device: &Device, width: usize) -> Result<Buffer<f32>> {
     device.alloc(BLOCK_ROWS * width, "scoring")
 }

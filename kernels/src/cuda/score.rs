@@ -17,7 +17,7 @@ const BLOCKS_PER_MULTIPROCESSOR: usize = 4;
 /// copied and usable if all its values are finite. Rows that are not usable become zeros.
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn prepare_rows(
     stream: &Stream,
     x: &Buffer<f32>,
@@ -51,7 +51,7 @@ pub fn prepare_rows(
 /// `y` `[rows, outputs]` = max(0, `x` `[rows, inputs]` · `w` `[outputs, inputs]`ᵀ + `b` `[outputs]`).
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn linear_relu(
     stream: &Stream,
     x: &Buffer<f32>,
@@ -85,7 +85,7 @@ pub fn linear_relu(
 /// `out` `[rows, outputs]` = `x` `[rows, inputs]` · `w` `[outputs, inputs]`ᵀ + `b` `[outputs]`, summed in f64.
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn linear_f64(
     stream: &Stream,
     x: &Buffer<f32>,
@@ -118,10 +118,10 @@ pub fn linear_f64(
 
 /// The first `rows` values of `out` = the largest product of a row of `x` `[rows, width]` with a row of
 /// `references` `[K, width]`, at most 1. What `out` holds beyond is overwritten: with room for several
-/// times `rows`, more of the card takes part.
+/// times `rows`, more of the GPU takes part.
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the card fails.
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn max_similarity(
     stream: &Stream,
     x: &Buffer<f32>,
@@ -174,7 +174,7 @@ pub fn max_similarity(
 }
 
 /// In how many parts blocks take `count` references, and the references of a part, whole tiles: as
-/// many as fill the card, if `room` holds a result of each for every row.
+/// many as fill the GPU, if `room` holds a result of each for every row.
 fn similarity_parts(
     rows: usize,
     count: usize,
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_the_references_fill_the_card_within_their_room() {
+    fn parts_of_the_references_fill_the_device_within_their_room() {
         // 64 tiles of rows; 528 blocks fit.
         assert_eq!(similarity_parts(4_096, 8_192, 8 * 4_096, 132), (8, 16 * 64));
         assert_eq!(similarity_parts(4_096, 8_192, 4_096, 132), (1, 128 * 64));

@@ -1,8 +1,8 @@
-//! Which of several kernels is the fastest on this card, and whether they agree.
+//! Which of several kernels is the fastest on this GPU, and whether they agree.
 //!
-//! Candidates are timed as they run in the encoder: in graphs, on a card that is warm, in turn. What
+//! Candidates are timed as they run in the encoder: in graphs, on a GPU that is warm, in turn. What
 //! a kernel for new matrix units relies on (the layout of operands in shared memory, the order of
-//! accesses to it) shows on a card only: so each result is held against the first candidate's, and
+//! accesses to it) shows on a GPU only: so each result is held against the first candidate's, and
 //! one that is far from it does not count.
 
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const ROUNDS: usize = 5;
 const TIMING: Duration = Duration::from_millis(1);
 /// ... and the most launches that it takes for that.
 const MOST_LAUNCHES: u32 = 20;
-/// Work before the first timing: a card that was idle takes a while to reach its clock.
+/// Work before the first timing: a GPU that was idle takes a while to reach its clock.
 const WARM_UP: Duration = Duration::from_millis(30);
 /// Largest relative L2 distance between two right results: both are rounded to bf16, by at most
 /// 2^-8 each and by far less on average.
@@ -48,8 +48,8 @@ impl<T> Trial<T> {
 
 impl Matmul {
     /// All algorithms for this product, the fastest first and wrong ones last, tried on `operands`,
-    /// whose inputs should be random ([`randomize`]; zeros would let the card run faster than it ever
-    /// will). Nothing else should run on the card meanwhile.
+    /// whose inputs should be random ([`randomize`]; zeros would let the GPU run faster than it ever
+    /// will). Nothing else should run on the GPU meanwhile.
     ///
     /// # Errors
     /// As [`Matmul::candidates`] and [`Matmul::run`]; those of a candidate only if none can be run.
@@ -150,7 +150,7 @@ impl Timed {
     }
 }
 
-/// Fills in the times: all candidates in turn, after the card is warm.
+/// Fills in the times: all candidates in turn, after the GPU is warm.
 fn time<T>(stream: &Stream, ready: &mut [(Trial<T>, Timed)]) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < WARM_UP && !ready.is_empty() {
@@ -159,7 +159,7 @@ fn time<T>(stream: &Stream, ready: &mut [(Trial<T>, Timed)]) -> Result<()> {
         }
     }
     let mut seconds = vec![Vec::new(); ready.len()];
-    // Where a round takes long, as on a simulated card, one is enough.
+    // Where a round takes long, as on a simulated GPU, one is enough.
     let slow = start.elapsed() > WARM_UP * 10;
     for _ in 0..if slow { 1 } else { ROUNDS } {
         for ((_, timed), seconds) in ready.iter().zip(&mut seconds) {

@@ -1,4 +1,4 @@
-//! The numbers of a batch on the card: what kernels take as an index, checked.
+//! The numbers of a batch on the GPU: what kernels take as an index, checked.
 
 use super::device::Device;
 use super::error::{CudaError, Result};
@@ -6,7 +6,7 @@ use super::memory::{Buffer, Pinned};
 use super::staging::{Layout, Limits};
 use super::stream::{Place, Stream};
 
-/// Room on a card for the token ids, positions, sequences and tiles of one batch of up to
+/// Room on a GPU for the token ids, positions, sequences and tiles of one batch of up to
 /// [`Staged::tokens`] tokens.
 ///
 /// Its contents always obey its [`Limits`]: an empty batch at first, then what [`Staged::put`] took.
@@ -38,11 +38,11 @@ impl Staged {
         Ok(this)
     }
 
-    /// Queues the copy of a batch to the card: `input_ids` `[N]`, `cu_seqlens` `[B + 1]` from 0 to N.
+    /// Queues the copy of a batch to the GPU: `input_ids` `[N]`, `cu_seqlens` `[B + 1]` from 0 to N.
     ///
     /// # Errors
     /// [`CudaError::Shape`] if the batch does not fit, a sequence is empty, or a number is outside
-    /// the limits; then nothing is copied. [`CudaError::Driver`] if the card fails.
+    /// the limits; then nothing is copied. [`CudaError::Driver`] if the GPU fails.
     pub fn put(&mut self, stream: &Stream, input_ids: &[u32], cu_seqlens: &[u32]) -> Result<()> {
         let block = self.host.values_mut()?;
         self.layout.fill(block, self.limits, input_ids, cu_seqlens)?;

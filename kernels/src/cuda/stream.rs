@@ -1,4 +1,4 @@
-//! A queue of work for a card: copies, kernels, and graphs of them.
+//! A queue of work for a GPU: copies, kernels, and graphs of them.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -93,7 +93,7 @@ impl Device {
     /// A new queue.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::Driver`] if the GPU fails.
     pub fn stream(&self) -> Result<Stream> {
         let queue = self.context().new_stream().map_err(self.failed("making a stream"))?;
         Ok(Stream { device: self.clone(), queue, recorded: RefCell::default() })
@@ -101,7 +101,7 @@ impl Device {
 }
 
 impl Stream {
-    /// The card.
+    /// The GPU.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -117,7 +117,7 @@ impl Stream {
     /// Copies `values` to `buffer` from value `at` on, and waits for it.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if they do not fit; [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::Shape`] if they do not fit; [`CudaError::Driver`] if the GPU fails.
     pub fn upload<T: Element>(
         &self,
         buffer: &mut Buffer<T>,
@@ -125,12 +125,12 @@ impl Stream {
         values: &[T],
     ) -> Result<()> {
         check_len("upload", "the buffer", buffer.len(), at.checked_add(values.len()))?;
-        self.ready("copying to the card")?;
+        self.ready("copying to the GPU")?;
         if !values.is_empty() {
             let to = buffer.address(at);
             // SAFETY: both ends hold that many values, and both live until the wait below is over.
             unsafe { result::memcpy_htod_async(to, values, self.queue.cu_stream()) }
-                .map_err(self.device.failed("copying to the card"))?;
+                .map_err(self.device.failed("copying to the GPU"))?;
         }
         self.synchronize()
     }
@@ -148,15 +148,15 @@ impl Stream {
     /// Copies the first values of `buffer` to `values`, once the work before it is done.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if there are not enough; [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::Shape`] if there are not enough; [`CudaError::Driver`] if the GPU fails.
     pub fn download<T: Element>(&self, buffer: &Buffer<T>, values: &mut [T]) -> Result<()> {
         check_len("download", "the buffer", buffer.len(), Some(values.len()))?;
-        self.ready("copying from the card")?;
+        self.ready("copying from the GPU")?;
         if !values.is_empty() {
             let from = buffer.address(0);
             // SAFETY: as in `upload`.
             unsafe { result::memcpy_dtoh_async(values, from, self.queue.cu_stream()) }
-                .map_err(self.device.failed("copying from the card"))?;
+                .map_err(self.device.failed("copying from the GPU"))?;
         }
         self.synchronize()
     }
@@ -164,7 +164,7 @@ impl Stream {
     /// Queues a copy of the first `len` values of `from` to the start of `to`.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if they do not fit; [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::Shape`] if they do not fit; [`CudaError::Driver`] if the GPU fails.
     pub fn copy_in<T: Element>(
         &self,
         from: &mut Pinned<T>,
@@ -173,8 +173,8 @@ impl Stream {
     ) -> Result<()> {
         check_len("copy", "the buffer", to.len(), Some(len))?;
         check_len("copy", "the memory of the host", from.len(), Some(len))?;
-        self.ready("copying to the card")?;
-        let failed = self.device.failed("copying to the card");
+        self.ready("copying to the GPU")?;
+        let failed = self.device.failed("copying to the GPU");
         let (pointer, event) = from.parts();
         // SAFETY: `from` has `len` values and does not change or free them before `event`, which is
         // recorded behind the copy; `to` outlives the work that is queued.
@@ -189,7 +189,7 @@ impl Stream {
     /// Queues a copy of the first `len` values of `from` to the start of `to`.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if they do not fit; [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::Shape`] if they do not fit; [`CudaError::Driver`] if the GPU fails.
     pub fn copy_out<T: Element>(
         &self,
         from: &Buffer<T>,
@@ -198,8 +198,8 @@ impl Stream {
     ) -> Result<()> {
         check_len("copy", "the buffer", from.len(), Some(len))?;
         check_len("copy", "the memory of the host", to.len(), Some(len))?;
-        self.ready("copying from the card")?;
-        let failed = self.device.failed("copying from the card");
+        self.ready("copying from the GPU")?;
+        let failed = self.device.failed("copying from the GPU");
         let (pointer, event) = to.parts();
         if len > 0 {
             // SAFETY: as in `copy_in`; nobody reads `to` before `event`.
@@ -275,7 +275,7 @@ impl Stream {
         self.queue.cu_stream()
     }
 
-    /// Binds the card to the thread, for what cannot be recorded.
+    /// Binds the GPU to the thread, for what cannot be recorded.
     fn ready(&self, action: &'static str) -> Result<()> {
         if self.recorded.borrow().is_some() {
             let reason = format!("{action} cannot be recorded in a graph");
@@ -286,7 +286,7 @@ impl Stream {
 }
 
 /// A queue that records. It ends with this, also after a failure or a panic: the queue is of no use
-/// while it records, nor can the card be waited for.
+/// while it records, nor can the GPU be waited for.
 struct Capture<'a> {
     stream: &'a Stream,
     /// Dropped after the queue has ended recording.
@@ -331,7 +331,7 @@ impl Graph {
     /// Puts the work into its queue.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if the card fails.
+    /// [`CudaError::Driver`] if the GPU fails.
     pub fn launch(&self) -> Result<()> {
         self.work.launch().map_err(self.device.failed("launching a graph"))
     }

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::method::Form;
 use super::panel::Panel;
-use crate::Arithmetic;
-use crate::arithmetic::{bf16_value, f16_value};
+use crate::Precision;
 use crate::isa::{inlined, vectorized};
 use crate::packed::{Line, PANEL_LINES, WORDS};
+use crate::precision::{bf16_value, f16_value};
 
 /// The units `depth` of `panel` as W keeps them and, expanded into `scratch` if need be, as the
 /// kernels read them.
@@ -17,7 +17,7 @@ pub(super) fn stretch<'a>(
     scratch: &'a mut Vec<Line>,
 ) -> (&'a [Line], &'a [Line]) {
     let Panel { isa, w, p, .. } = *panel;
-    let Form::F32(arithmetic @ (Arithmetic::Bf16 | Arithmetic::F16)) = panel.method.form else {
+    let Form::F32(precision @ (Precision::Bf16 | Precision::F16)) = panel.method.form else {
         let kept = &w.panel(p)[depth.start * PANEL_LINES..depth.end * PANEL_LINES];
         return (kept, kept);
     };
@@ -26,7 +26,7 @@ pub(super) fn stretch<'a>(
         scratch.resize(lines, Line::ZERO);
     }
     let expanded = &mut scratch[..lines];
-    if arithmetic == Arithmetic::Bf16 {
+    if precision == Precision::Bf16 {
         // A line holds two steps.
         let kept = &w.panel(p)[depth.start * PANEL_LINES / 2..depth.end * PANEL_LINES / 2];
         expand_bf16(isa, kept, expanded);

@@ -6,7 +6,7 @@ use super::{avx2, avx512};
 use crate::isa::Level;
 use crate::matrix::Target;
 use crate::packed::{Line, PANEL_LINES, WORDS};
-use crate::{Arithmetic, Isa};
+use crate::{Isa, Precision};
 
 /// Steps of the depth whose products are summed before they are added to the sum of all: the
 /// error grows with the length of a chain.
@@ -29,8 +29,8 @@ impl Sums {
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "units that x86 alone has"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// A value in f32, rounded to the arithmetic; W is expanded to f32 where it is not.
-    F32(Arithmetic),
+    /// A value in f32, rounded to the precision; W is expanded to f32 where it is not.
+    F32(Precision),
     /// Two steps in bf16.
     Bf16,
     /// A value in f16, twice.
@@ -86,19 +86,19 @@ pub(crate) struct Method {
 }
 
 impl Method {
-    pub(crate) fn new(isa: Isa, arithmetic: Arithmetic) -> Self {
-        let (form, kernels): (_, &'static [Kernel]) = match (arithmetic, isa.level()) {
+    pub(crate) fn new(isa: Isa, precision: Precision) -> Self {
+        let (form, kernels): (_, &'static [Kernel]) = match (precision, isa.level()) {
             #[cfg(target_arch = "x86_64")]
-            (Arithmetic::Bf16, Level::Avx512) if isa.units().bf16 => (Form::Bf16, &avx512::BF16),
+            (Precision::Bf16, Level::Avx512) if isa.units().bf16 => (Form::Bf16, &avx512::BF16),
             #[cfg(target_arch = "x86_64")]
-            (Arithmetic::F16, Level::Avx512) if isa.units().fp16 => (Form::F16, &avx512::F16),
+            (Precision::F16, Level::Avx512) if isa.units().fp16 => (Form::F16, &avx512::F16),
             #[cfg(target_arch = "x86_64")]
-            (Arithmetic::Int8, Level::Avx512) if isa.units().vnni => (Form::Int8, &avx512::INT8),
+            (Precision::Int8, Level::Avx512) if isa.units().vnni => (Form::Int8, &avx512::INT8),
             #[cfg(target_arch = "x86_64")]
-            (Arithmetic::Int8, Level::Avx2) if isa.units().vnni => (Form::Int8, &avx2::INT8),
+            (Precision::Int8, Level::Avx2) if isa.units().vnni => (Form::Int8, &avx2::INT8),
             #[cfg(target_arch = "x86_64")]
-            (Arithmetic::Int8, Level::Avx2 | Level::Avx512) => (Form::Int8, &avx2::INT8_BY_PAIRS),
-            (Arithmetic::Int8, Level::Portable) => (Form::Int8, &portable::INT8),
+            (Precision::Int8, Level::Avx2 | Level::Avx512) => (Form::Int8, &avx2::INT8_BY_PAIRS),
+            (Precision::Int8, Level::Portable) => (Form::Int8, &portable::INT8),
             #[cfg(target_arch = "x86_64")]
             (other, Level::Avx512) => (Form::F32(other), &avx512::F32),
             #[cfg(target_arch = "x86_64")]

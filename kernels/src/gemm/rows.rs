@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use super::GemmScratch;
 use super::method::Form;
-use crate::arithmetic::{
-    Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, largest_magnitude,
-};
 use crate::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
 use crate::isa::{inlined, vectorized};
 use crate::packed::{Line, WORDS};
-use crate::{Arithmetic, Isa, Matrix};
+use crate::precision::{
+    Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, largest_magnitude,
+};
+use crate::{Isa, Matrix, Precision};
 
 /// A row on its way into tiles: long loops are what compilers vectorise.
 #[derive(Debug, Default)]
@@ -42,12 +42,12 @@ pub(crate) fn pack(
         for (i, values) in tile.map(|i| x.row(i)).enumerate() {
             let lines = lines[used..end].iter_mut().skip(i).step_by(height);
             match form {
-                Form::F32(Arithmetic::F32 | Arithmetic::Int8) => {
+                Form::F32(Precision::F32 | Precision::Int8) => {
                     copy(values, lines);
                     continue;
                 }
-                Form::F32(Arithmetic::Bf16) => rounded_to_bf16(isa, values, &mut row.words),
-                Form::F32(Arithmetic::F16) => rounded_to_f16(isa, values, &mut row.words),
+                Form::F32(Precision::Bf16) => rounded_to_bf16(isa, values, &mut row.words),
+                Form::F32(Precision::F16) => rounded_to_f16(isa, values, &mut row.words),
                 Form::Bf16 => row.bf16(isa, values),
                 Form::F16 => row.f16(isa, values),
                 Form::Int8 => scales.push(row.int8(isa, values)),

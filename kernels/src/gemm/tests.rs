@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::Arithmetic;
-use crate::arithmetic::{bf16_bits, bf16_value, f16_bits, f16_value};
+use crate::Precision;
 use crate::gelu::gelu_scalar;
+use crate::precision::{bf16_bits, bf16_value, f16_bits, f16_value};
 
-const ALL: [Arithmetic; 4] = [Arithmetic::F32, Arithmetic::Bf16, Arithmetic::F16, Arithmetic::Int8];
+const ALL: [Precision; 4] = [Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8];
 
 /// Values in [-1, 1] with all bits of the mantissa in use.
 fn values(seed: u64, count: usize) -> Vec<f32> {
@@ -35,8 +35,8 @@ impl Case {
         Self { m, n, k, x, w: values(2, n * k), bias: values(3, n), residual: values(4, m * n) }
     }
 
-    fn run(&self, isa: Isa, arithmetic: Arithmetic, epilogue: Epilogue<'_>) -> Vec<f32> {
-        let w = PackedMatrix::new(isa, arithmetic, Matrix::new(&self.w, self.n, self.k, self.k));
+    fn run(&self, isa: Isa, precision: Precision, epilogue: Epilogue<'_>) -> Vec<f32> {
+        let w = PackedMatrix::new(isa, precision, Matrix::new(&self.w, self.n, self.k, self.k));
         self.run_packed(isa, &w, epilogue)
     }
 
@@ -84,7 +84,7 @@ fn every_f32_value_is_the_sum_of_its_chains_on_every_instruction_set() {
             .map(|i| chains(&case.x[i / n * k..][..k], &case.w[i % n * k..][..k]))
             .collect();
         for isa in Isa::available() {
-            let y = case.run(isa, Arithmetic::F32, Epilogue::None);
+            let y = case.run(isa, Precision::F32, Epilogue::None);
             assert_eq!(bits(&y), bits(&expected), "{isa:?} {m}x{n}x{k}");
         }
     }
@@ -97,7 +97,7 @@ fn int8_has_the_same_bits_on_every_instruction_set() {
     {
         let case = Case::new(m, n, k);
         let all = Isa::available();
-        let run = |isa| bits(&case.run(isa, Arithmetic::Int8, Epilogue::BiasGelu(&case.bias)));
+        let run = |isa| bits(&case.run(isa, Precision::Int8, Epilogue::BiasGelu(&case.bias)));
         let first = run(all[0]);
         for isa in all {
             assert_eq!(run(isa), first, "{isa:?} {m}x{n}x{k}");
@@ -105,13 +105,13 @@ fn int8_has_the_same_bits_on_every_instruction_set() {
     }
 }
 
-/// The largest error that a value of `arithmetic` may have, for a sum of `k` steps.
+/// The largest error that a value of `precision` may have, for a sum of `k` steps.
 ///
 /// f32: a chain of up to 128 steps and the additions of the blocks, each with a relative rounding
 /// of 2⁻²⁴. Halves: besides, both factors are rounded (2⁻⁸ bf16, 2⁻¹¹ f16, and f16's smallest step
 /// is 2⁻²⁴), and the chains may be in f16. bf16's dot products round twice a pair. int8: half
 /// a unit of the row's largest value for each factor, on top of the other factor.
-fn bound(arithmetic: Arithmetic, x: &[f32], w: &[f32]) -> f64 {
+fn bound(precision: Precision, x: &[f32], w: &[f32]) -> f64 {
     let k = x.len() as f64;
     let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
         x.iter().zip(w).map(|(&x, &w)| f(f64::from(x).abs(), f64::from(w).abs())).sum()
@@ -119,14 +119,14 @@ fn bound(arithmetic: Arithmetic, x: &[f32], w: &[f32]) -> f64 {
     let products = sum(&|x, w| x * w);
     let chain = k.min(128.0) + (k / 128.0).ceil();
     let f32_sums = 1.01 * chain * 2f64.powi(-24) * products;
-    match arithmetic {
-        Arithmetic::F32 => f32_sums,
-        Arithmetic::Bf16 => 2f64.powi(-7) * 1.01 * products + 2.0 * f32_sums,
-        Arithmetic::F16 => {
+    match precision {
+        Precision::F32 => f32_sums,
+        Precision::Bf16 => 2f64.powi(-7) * 1.01 * products + 2.0 * f32_sums,
+        Precision::F16 => {
             let rounded = 2f64.powi(-10) * 1.01 * products + 2f64.powi(-24) * sum(&|x, w| x + w);
             rounded + f32_sums + k.min(128.0) * (2f64.powi(-11) * 1.05 * products + 2f64.powi(-24))
         }
-        Arithmetic::Int8 => {
+        Precision::Int8 => {
             let (x_unit, w_unit) = (quantised(x).1 * 0.5001, quantised(w).1 * 0.5001);
             sum(&|x, w| x_unit * w + w_unit * x + x_unit * w_unit) + 4.0 * 2f64.powi(-23) * products
         }
@@ -140,15 +140,15 @@ proptest! {
         m in 1usize..30, n in 1usize..70, k in 0usize..600,
     ) {
         let case = Case::new(m, n, k);
-        for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
-            let y = case.run(isa, arithmetic, Epilogue::None);
+        for (isa, precision) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+            let y = case.run(isa, precision, Epilogue::None);
             for i in 0..m {
                 for j in 0..n {
                     let (x, w) = (&case.x[i * k..][..k], &case.w[j * k..][..k]);
                     let exact: f64 = x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum();
                     let error = (f64::from(y[i * n + j]) - exact).abs();
-                    let bound = bound(arithmetic, x, w);
-                    prop_assert!(error <= bound, "{isa:?} {arithmetic:?} ({i}, {j}): {error} > {bound}");
+                    let bound = bound(precision, x, w);
+                    prop_assert!(error <= bound, "{isa:?} {precision:?} ({i}, {j}): {error} > {bound}");
                 }
             }
         }
@@ -169,14 +169,14 @@ fn a_product_of_small_integers_is_exact_in_every_arithmetic() {
     case.w.iter_mut().enumerate().for_each(integer);
     let exact =
         |i: usize, j: usize| -> f32 { (0..k).map(|l| case.x[i * k + l] * case.w[j * k + l]).sum() };
-    for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
-        let y = case.run(isa, arithmetic, Epilogue::None);
+    for (isa, precision) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+        let y = case.run(isa, precision, Epilogue::None);
         // 127² and what is added to it take 15 bits: f16's chains keep 11 of them.
-        let slack = if arithmetic == Arithmetic::F16 { 8.0 * 128.0 } else { 0.0 };
+        let slack = if precision == Precision::F16 { 8.0 * 128.0 } else { 0.0 };
         for i in 0..m {
             for j in 0..n {
                 let error = (y[i * n + j] - exact(i, j)).abs();
-                assert!(error <= slack, "{isa:?} {arithmetic:?} ({i}, {j}): {error}");
+                assert!(error <= slack, "{isa:?} {precision:?} ({i}, {j}): {error}");
             }
         }
     }
@@ -184,16 +184,16 @@ fn a_product_of_small_integers_is_exact_in_every_arithmetic() {
 
 #[test]
 fn a_row_does_not_depend_on_its_neighbours_or_its_place() {
-    for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+    for (isa, precision) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
         // Deep enough that the rows make several blocks.
         let (n, k) = if isa == Isa::detect() { (70, 20_000) } else { (70, 300) };
         let many = Case::new(61, n, k);
-        let all = many.run(isa, arithmetic, Epilogue::Bias(&many.bias));
+        let all = many.run(isa, precision, Epilogue::Bias(&many.bias));
         for (first, rows) in [(0, 1), (7, 2), (20, 15), (33, 28), (60, 1)] {
             let mut few = Case::new(rows, n, k);
             few.x.copy_from_slice(&many.x[first * k..][..rows * k]);
-            let y = few.run(isa, arithmetic, Epilogue::Bias(&many.bias));
-            assert_eq!(bits(&y), bits(&all[first * n..][..rows * n]), "{isa:?} {arithmetic:?}");
+            let y = few.run(isa, precision, Epilogue::Bias(&many.bias));
+            assert_eq!(bits(&y), bits(&all[first * n..][..rows * n]), "{isa:?} {precision:?}");
         }
     }
 }
@@ -201,9 +201,9 @@ fn a_row_does_not_depend_on_its_neighbours_or_its_place() {
 #[test]
 fn the_epilogues_are_what_they_say() {
     let case = Case::new(17, 45, 80);
-    for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
-        let run = |epilogue| bits(&case.run(isa, arithmetic, epilogue));
-        let plain = case.run(isa, arithmetic, Epilogue::None);
+    for (isa, precision) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+        let run = |epilogue| bits(&case.run(isa, precision, epilogue));
+        let plain = case.run(isa, precision, Epilogue::None);
         let biased: Vec<f32> =
             plain.iter().enumerate().map(|(i, v)| v + case.bias[i % case.n]).collect();
         assert_eq!(run(Epilogue::Bias(&case.bias)), bits(&biased));
@@ -224,17 +224,16 @@ fn a_transposed_pack_gives_the_same_product() {
                 transposed[l * case.n + j] = case.w[j * case.k + l];
             }
         }
-        for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a)))
-        {
-            if arithmetic == Arithmetic::Int8 {
+        for (isa, precision) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+            if precision == Precision::Int8 {
                 continue;
             }
-            let mut w = PackedMatrix::new(isa, arithmetic, Matrix::new(&[1.0; 6], 2, 3, 3));
-            w.pack_transposed(isa, arithmetic, Matrix::new(&transposed, k, n, n));
+            let mut w = PackedMatrix::new(isa, precision, Matrix::new(&[1.0; 6], 2, 3, 3));
+            w.pack_transposed(isa, precision, Matrix::new(&transposed, k, n, n));
             assert_eq!(
                 bits(&case.run_packed(isa, &w, Epilogue::None)),
-                bits(&case.run(isa, arithmetic, Epilogue::None)),
-                "{isa:?} {arithmetic:?}"
+                bits(&case.run(isa, precision, Epilogue::None)),
+                "{isa:?} {precision:?}"
             );
         }
     }
@@ -248,9 +247,9 @@ fn strided_views_read_and_write_only_their_columns() {
     for i in 0..5 {
         x[i * x_stride..][..6].copy_from_slice(&case.x[i * 6..][..6]);
     }
-    for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
-        let expected = case.run(isa, arithmetic, Epilogue::None);
-        let w = PackedMatrix::new(isa, arithmetic, Matrix::new(&case.w, 34, 6, 6));
+    for (isa, precision) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+        let expected = case.run(isa, precision, Epilogue::None);
+        let w = PackedMatrix::new(isa, precision, Matrix::new(&case.w, 34, 6, 6));
         let mut y = vec![7.0; 5 * y_stride];
         gemm(
             isa,
@@ -273,14 +272,10 @@ fn a_row_that_is_not_finite_stays_visible_and_alone() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let mut case = Case::new(m, n, k);
         case.x[3 * k + 69] = bad;
-        for (isa, arithmetic) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a)))
-        {
-            let y = case.run(isa, arithmetic, Epilogue::None);
+        for (isa, precision) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
+            let y = case.run(isa, precision, Epilogue::None);
             for (i, row) in y.chunks(n).enumerate() {
-                assert!(
-                    row.iter().all(|v| v.is_finite() == (i != 3)),
-                    "{isa:?} {arithmetic:?} {i}"
-                );
+                assert!(row.iter().all(|v| v.is_finite() == (i != 3)), "{isa:?} {precision:?} {i}");
             }
         }
     }
@@ -291,7 +286,7 @@ fn what_exceeds_f16_becomes_infinite() {
     let mut case = Case::new(2, 3, 4);
     case.x[0] = 70_000.0;
     for isa in Isa::available() {
-        let y = case.run(isa, Arithmetic::F16, Epilogue::None);
+        let y = case.run(isa, Precision::F16, Epilogue::None);
         assert!(y[..3].iter().all(|v| !v.is_finite()) && y[3..].iter().all(|v| v.is_finite()));
     }
 }
@@ -302,7 +297,7 @@ fn int8_keeps_rows_of_any_size() {
         let mut case = Case::new(1, 2, 3);
         case.x = vec![size, -size / 2.0, 0.0];
         case.w = vec![1.0, 1.0, 1.0, 0.0, 0.0, 0.0];
-        let y = case.run(Isa::detect(), Arithmetic::Int8, Epilogue::None);
+        let y = case.run(Isa::detect(), Precision::Int8, Epilogue::None);
         // Half a unit of the row is 0.4% of its largest value; below 2⁻¹¹³ the unit is 2⁻¹²⁰.
         let slack = size / 127.0 + 2f32.powi(-120);
         assert!((y[0] - size / 2.0).abs() <= slack, "{size}: {}", y[0]);
@@ -333,5 +328,5 @@ fn roundings_to_halves_are_those_of_the_crate_half() {
 #[should_panic(expected = "the bias has 2 values")]
 fn a_bias_of_another_length_is_refused() {
     let case = Case::new(1, 3, 2);
-    case.run(Isa::detect(), Arithmetic::F32, Epilogue::Bias(&case.bias[..2]));
+    case.run(Isa::detect(), Precision::F32, Epilogue::Bias(&case.bias[..2]));
 }

@@ -1,4 +1,4 @@
-//! Cards, data and comparisons of the tests.
+//! GPUs, data and comparisons of the tests.
 
 use half::bf16;
 use polysift_kernels::cuda::{Buffer, CudaError, Device, Element, Limits, Staged, Stream, devices};
@@ -11,11 +11,11 @@ pub(crate) const BF16: f64 = 1.0 / 256.0;
 /// The same of f32, with 24 bits.
 pub(crate) const F32: f64 = 1.0 / 16_777_216.0;
 
-/// A queue of the first card; `None`, and a line that says so, if there is no card.
+/// A queue of the first GPU; `None`, and a line that says so, if there is no GPU.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub(crate) fn stream() -> Result<Option<Stream>, Box<dyn std::error::Error>> {
     let none = match devices() {
-        Ok(cards) => cards.is_empty(),
+        Ok(gpus) => gpus.is_empty(),
         Err(CudaError::NoDriver) => true,
         Err(error) => return Err(error.into()),
     };
@@ -29,7 +29,7 @@ pub(crate) fn stream() -> Result<Option<Stream>, Box<dyn std::error::Error>> {
     Ok(None)
 }
 
-/// Whether the card is the simulated one, which is slow: tests then take fewer sizes.
+/// Whether the GPU is the simulated one, which is slow: tests then take fewer sizes.
 pub(crate) fn is_simulated(device: &Device) -> bool {
     device.info().name.starts_with("Simulated")
 }
@@ -97,7 +97,7 @@ pub(crate) fn starts(lengths: &[usize]) -> Vec<u32> {
     [0].into_iter().chain(ends).collect()
 }
 
-/// A batch of sequences of the given lengths, on the card; the token ids do not matter.
+/// A batch of sequences of the given lengths, on the GPU; the token ids do not matter.
 pub(crate) fn staged(stream: &Stream, lengths: &[usize]) -> Result<Staged, CudaError> {
     let tokens: usize = lengths.iter().sum();
     let limits = Limits { vocab_size: 10, num_positions: 10_000, pad_token_id: 1 };

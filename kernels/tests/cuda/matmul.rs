@@ -2,7 +2,7 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Algorithm, Buffer, CudaError, Linear, Matmul, MatmulDtype, MatmulEpilogue, MatmulKernel,
+    Algorithm, Buffer, CudaError, Linear, Matmul, MatmulEpilogue, MatmulKernel, MatmulPrecision,
     MatmulShape, Operands, Quantised, Rows, Stream, WORKSPACE_BYTES, quantise_rows, randomize,
 };
 
@@ -30,13 +30,13 @@ const SIZES: [(usize, usize, usize); 8] = [
     (260, 592, 32),
 ];
 
-/// A left operand on the card.
+/// A left operand on the GPU.
 enum X {
     Bf16(Buffer<bf16>),
     Fp8(Quantised),
 }
 
-/// A product, its operands on the card, and what it should give.
+/// A product, its operands on the GPU, and what it should give.
 struct Case {
     matmul: Matmul,
     linear: Linear,
@@ -46,7 +46,7 @@ struct Case {
     expected: Vec<(f64, f64)>,
 }
 
-/// Values of an operand: those that go to the card, and what they are worth there.
+/// Values of an operand: those that go to the GPU, and what they are worth there.
 struct Operand {
     bf16: Vec<bf16>,
     values: Vec<f64>,
@@ -55,14 +55,14 @@ struct Operand {
 impl Operand {
     fn new(
         random: &mut Random,
-        dtype: MatmulDtype,
+        precision: MatmulPrecision,
         (rows, width): (usize, usize),
         size: f32,
     ) -> Self {
         let bf16 = random.bf16_values(rows * width, size);
-        let values = match dtype {
-            MatmulDtype::Bf16 => wide(&bf16).collect(),
-            MatmulDtype::Fp8 => bf16
+        let values = match precision {
+            MatmulPrecision::Bf16 => wide(&bf16).collect(),
+            MatmulPrecision::Fp8 => bf16
                 .chunks(width)
                 .flat_map(|row| {
                     let (bytes, scale) = quantised(row);
@@ -79,43 +79,48 @@ impl Case {
         stream: &Stream,
         (tokens, outputs, inputs): (usize, usize, usize),
         epilogue: MatmulEpilogue,
-        dtype: MatmulDtype,
+        precision: MatmulPrecision,
     ) -> Result<Self, CudaError> {
         let random = &mut Random((tokens + outputs + inputs) as u64);
-        let x = Operand::new(random, dtype, (tokens, inputs), 1.0);
-        let w = Operand::new(random, dtype, (outputs, inputs), 0.2);
+        let x = Operand::new(random, precision, (tokens, inputs), 1.0);
+        let w = Operand::new(random, precision, (outputs, inputs), 0.2);
         let b = random.bf16_values(outputs, 1.0);
         let residual = random.bf16_values(tokens * outputs, 1.0);
         let expected = (0..tokens * outputs).map(|i| {
             let (row, output) = (i / outputs, i % outputs);
             let x = &x.values[row * inputs..][..inputs];
             let w = &w.values[output * inputs..][..inputs];
-            oracle((x, w), (b[output], residual[i]), epilogue, dtype)
+            oracle((x, w), (b[output], residual[i]), epilogue, precision)
         });
-        let shape = MatmulShape { tokens, outputs, inputs, epilogue, dtype };
+        let shape = MatmulShape { tokens, outputs, inputs, epilogue, precision };
         Ok(Self {
             matmul: Matmul::new(stream.device(), shape)?,
             expected: expected.collect(),
-            linear: Linear::new(stream, &w.bf16, &b, dtype)?,
-            x: Self::x(stream, &x.bf16, inputs, dtype)?,
+            linear: Linear::new(stream, &w.bf16, &b, precision)?,
+            x: Self::x(stream, &x.bf16, inputs, precision)?,
             residual: stream.to_device(&residual, "a test")?,
             workspace: stream.device().alloc(WORKSPACE_BYTES, "a test")?,
         })
     }
 
-    fn x(stream: &Stream, x: &[bf16], inputs: usize, dtype: MatmulDtype) -> Result<X, CudaError> {
-        let on_card = stream.to_device(x, "a test")?;
-        if dtype == MatmulDtype::Bf16 {
-            return Ok(X::Bf16(on_card));
+    fn x(
+        stream: &Stream,
+        x: &[bf16],
+        inputs: usize,
+        precision: MatmulPrecision,
+    ) -> Result<X, CudaError> {
+        let on_gpu = stream.to_device(x, "a test")?;
+        if precision == MatmulPrecision::Bf16 {
+            return Ok(X::Bf16(on_gpu));
         }
         let rows = x.len() / inputs;
         let mut quantised = Quantised::new(stream.device(), rows, inputs, "a test")?;
-        quantise_rows(stream, &on_card, &mut quantised, (rows, inputs))?;
+        quantise_rows(stream, &on_gpu, &mut quantised, (rows, inputs))?;
         Ok(X::Fp8(quantised))
     }
 
     fn bias(stream: &Stream, sizes: (usize, usize, usize)) -> Result<Self, CudaError> {
-        Self::new(stream, sizes, MatmulEpilogue::Bias, MatmulDtype::Bf16)
+        Self::new(stream, sizes, MatmulEpilogue::Bias, MatmulPrecision::Bf16)
     }
 
     fn operands<'a>(
@@ -145,21 +150,21 @@ impl Case {
 }
 
 /// The result is rounded to bf16; sums of K products in f32 are off by K roundings of their size,
-/// in any order. The matrix units add products of e4m3 in 14 bits. The card may take its own tanh,
+/// in any order. The matrix units add products of e4m3 in 14 bits. The GPU may take its own tanh,
 /// which is good to 2^-10. cublasLt has no GELU by erf: there the sum is rounded to bf16 before.
 fn oracle(
     (x, w): (&[f64], &[f64]),
     (b, residual): (bf16, bf16),
     epilogue: MatmulEpilogue,
-    dtype: MatmulDtype,
+    precision: MatmulPrecision,
 ) -> (f64, f64) {
     let products = || x.iter().zip(w).map(|(x, w)| x * w);
     let (b, residual) = (f64::from(b), f64::from(residual));
     let sum = products().sum::<f64>() + b;
     let size = products().map(f64::abs).sum::<f64>() + b.abs();
-    let sums = match dtype {
-        MatmulDtype::Bf16 => x.len() as f64 * F32 * size,
-        MatmulDtype::Fp8 => size / 8_192.0,
+    let sums = match precision {
+        MatmulPrecision::Bf16 => x.len() as f64 * F32 * size,
+        MatmulPrecision::Fp8 => size / 8_192.0,
     };
     // GELU's slope is at most 1.13.
     match epilogue {
@@ -185,7 +190,7 @@ fn every_kernel_gives_the_product_with_what_comes_after_it() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     for epilogue in EPILOGUES {
         for sizes in SIZES {
-            let mut case = Case::new(&stream, sizes, epilogue, MatmulDtype::Bf16)?;
+            let mut case = Case::new(&stream, sizes, epilogue, MatmulPrecision::Bf16)?;
             let candidates = case.matmul.candidates(&case.linear, 32)?;
             assert_eq!(candidates[0].kernel(), MatmulKernel::Warp);
             for algorithm in candidates {
@@ -207,7 +212,7 @@ fn products_of_e4m3_count_with_the_scales_of_both_rows() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     for epilogue in EPILOGUES {
         for sizes in SIZES {
-            let mut case = match Case::new(&stream, sizes, epilogue, MatmulDtype::Fp8) {
+            let mut case = match Case::new(&stream, sizes, epilogue, MatmulPrecision::Fp8) {
                 Err(CudaError::Unsupported { .. }) => return Ok(()),
                 case => case?,
             };
@@ -242,7 +247,7 @@ fn a_row_without_numbers_does_not_touch_its_neighbours() -> TestResult {
 fn the_search_finds_algorithms_that_are_right_and_found_again() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     for epilogue in [MatmulEpilogue::Bias, MatmulEpilogue::Residual] {
-        let mut case = Case::new(&stream, (528, 64, 64), epilogue, MatmulDtype::Bf16)?;
+        let mut case = Case::new(&stream, (528, 64, 64), epilogue, MatmulPrecision::Bf16)?;
         let mut y = poisoned(&stream, 528 * 64)?;
         let (matmul, linear, operands) = case.operands(&mut y);
         let trials = matmul.search(&stream, linear, operands)?;

@@ -14,7 +14,7 @@ const E4M3: f64 = 1.0 / 16.0;
 const E4M3_STEP: f64 = 1.0 / 1024.0;
 const NAN: u8 = 0x7f;
 
-/// A queue of a card that has e4m3.
+/// A queue of a GPU that has e4m3.
 fn hopper() -> Result<Option<Stream>, Box<dyn std::error::Error>> {
     let stream = stream()?;
     Ok(stream.filter(|stream| stream.device().info().compute_capability == (9, 0)))
@@ -195,14 +195,14 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         let (gamma, beta) = (random.values(width, 1.0), random.values(width, 0.5));
         let norm = Norm::new(&stream, &gamma, &beta, 1e-5)?;
         let x = random.bf16_values(rows * width, 1.0);
-        let on_card = stream.to_device(&x, "a test")?;
+        let on_gpu = stream.to_device(&x, "a test")?;
         let (mut plain, mut both) = (poisoned(&stream, x.len())?, poisoned(&stream, x.len())?);
         let mut out = Quantised {
             values: poisoned(&stream, (rows + 1) * width)?,
             scales: poisoned(&stream, rows + 1)?,
         };
-        layer_norm(&stream, &on_card, &norm, &mut plain, None, rows)?;
-        layer_norm(&stream, &on_card, &norm, &mut both, Some(&mut out), rows)?;
+        layer_norm(&stream, &on_gpu, &norm, &mut plain, None, rows)?;
+        layer_norm(&stream, &on_gpu, &norm, &mut both, Some(&mut out), rows)?;
         assert_eq!(download(&stream, &both)?, download(&stream, &plain)?);
         let (bytes, scales) = (download(&stream, &out.values)?, download(&stream, &out.scales)?);
         let exact = |row: Vec<f64>| -> Vec<(f64, f64)> {

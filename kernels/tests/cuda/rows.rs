@@ -68,9 +68,9 @@ fn a_row_without_numbers_does_not_touch_its_neighbours() -> TestResult {
     let mut x = Random(1).bf16_values(3 * width, 1.0);
     x[width] = bf16::NAN;
     let norm = Norm::new(&stream, &vec![1.0; width], &vec![0.0; width], 1e-5)?;
-    let on_card = stream.to_device(&x, "a test")?;
+    let on_gpu = stream.to_device(&x, "a test")?;
     let mut hidden = poisoned(&stream, 3 * width)?;
-    layer_norm(&stream, &on_card, &norm, &mut hidden, None, 3)?;
+    layer_norm(&stream, &on_gpu, &norm, &mut hidden, None, 3)?;
     let result = download(&stream, &hidden)?;
     let finite = |row: usize| result[row * width..][..width].iter().all(|x| x.is_finite());
     assert!(finite(0) && finite(2));
@@ -107,7 +107,7 @@ fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
     Ok(())
 }
 
-/// Exact GELU, with the error that the card's has before it is rounded.
+/// Exact GELU, with the error that the GPU's has before it is rounded.
 pub(crate) fn exact_gelu(x: f64) -> (f64, f64) {
     let value = x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
     (value, f64::max(value.abs() * 2f64.powi(-15), 2f64.powi(-23)))
@@ -117,9 +117,9 @@ pub(crate) fn exact_gelu(x: f64) -> (f64, f64) {
 fn gelu_is_right_for_every_bf16_number() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let x: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
-    let mut on_card = stream.to_device(&x, "a test")?;
-    gelu(&stream, &mut on_card, x.len())?;
-    let actual = download(&stream, &on_card)?;
+    let mut on_gpu = stream.to_device(&x, "a test")?;
+    gelu(&stream, &mut on_gpu, x.len())?;
+    let actual = download(&stream, &on_gpu)?;
     let mut rounded_right = 0;
     for (&x, &y) in x.iter().zip(&actual).filter(|(x, _)| x.is_finite()) {
         let (exact, error) = exact_gelu(f64::from(x));
@@ -143,12 +143,12 @@ fn gelu_is_right_for_every_bf16_number() -> TestResult {
 fn gelu_leaves_what_it_is_not_asked_for() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let x = Random(4).bf16_values(2_064, 1.0);
-    let mut on_card = stream.to_device(&x, "a test")?;
-    gelu(&stream, &mut on_card, 2_056)?;
-    let actual = download(&stream, &on_card)?;
+    let mut on_gpu = stream.to_device(&x, "a test")?;
+    gelu(&stream, &mut on_gpu, 2_056)?;
+    let actual = download(&stream, &on_gpu)?;
     assert_eq!(actual[2_056..], x[2_056..]);
     assert!(actual[..2_056].iter().zip(&x).filter(|(a, b)| a == b).count() < 20);
-    assert!(gelu(&stream, &mut on_card, 2_072).is_err());
+    assert!(gelu(&stream, &mut on_gpu, 2_072).is_err());
     Ok(())
 }
 

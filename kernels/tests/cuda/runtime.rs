@@ -1,4 +1,4 @@
-//! Cards, memory, graphs, and what is said when something is missing.
+//! GPUs, memory, graphs, and what is said when something is missing.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use polysift_kernels::cuda::{
 use crate::common::{Random, TestResult, download, is_simulated, poisoned, staged, starts, stream};
 
 #[test]
-fn a_card_says_what_it_is() -> TestResult {
+fn a_gpu_says_what_it_is() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let info = stream.device().info();
     assert!(info.ordinal == 0 && !info.name.is_empty() && info.multiprocessors > 0);
@@ -26,7 +26,7 @@ fn a_card_says_what_it_is() -> TestResult {
 }
 
 #[test]
-fn a_card_that_is_not_there_is_named() -> TestResult {
+fn a_gpu_that_is_not_there_is_named() -> TestResult {
     if stream()?.is_none() {
         return Ok(());
     }
@@ -130,7 +130,7 @@ fn what_cannot_be_recorded_is_refused_and_the_queue_goes_on() -> TestResult {
 #[test]
 fn what_another_thread_drops_spoils_no_recording() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    // Everything that is given back to a card: kernels, memory there, memory here.
+    // Everything that is given back to a GPU: kernels, memory there, memory here.
     let use_and_drop = || -> Result<(), CudaError> {
         let device = Device::open(0)?;
         let stream = device.stream()?;
@@ -172,7 +172,7 @@ fn what_another_thread_drops_spoils_no_recording() -> TestResult {
 fn what_a_recording_drops_is_freed_when_it_ends() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
-    // More in all than the simulated card has, so that it shows if one of them is kept.
+    // More in all than the simulated GPU has, so that it shows if one of them is kept.
     for _ in 0..40 {
         let large = stream.device().alloc::<bf16>(32 << 20, "a test")?;
         let pinned = stream.device().alloc_pinned::<u8>(1 << 10)?;
@@ -188,7 +188,7 @@ fn what_a_recording_drops_is_freed_when_it_ends() -> TestResult {
 }
 
 #[test]
-fn a_recording_that_panics_leaves_queue_and_card_of_use() -> TestResult {
+fn a_recording_that_panics_leaves_queue_and_gpu_of_use() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
     let panics = || stream.record(|_| std::panic::resume_unwind(Box::new(()))).is_ok();
@@ -198,10 +198,10 @@ fn a_recording_that_panics_leaves_queue_and_card_of_use() -> TestResult {
     Ok(())
 }
 
-/// What opening card 0 gives on a simulated machine with the given settings.
+/// What opening GPU 0 gives on a simulated machine with the given settings.
 fn opened_with(settings: &[(&str, &str)]) -> Result<String, Box<dyn std::error::Error>> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--exact", "runtime::open_the_first_card", "--ignored", "--nocapture"]);
+    command.args(["--exact", "runtime::open_the_first_gpu", "--ignored", "--nocapture"]);
     let output = command.envs(settings.iter().copied()).output()?;
     Ok(String::from_utf8(output.stdout)?)
 }
@@ -209,8 +209,8 @@ fn opened_with(settings: &[(&str, &str)]) -> Result<String, Box<dyn std::error::
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
 #[expect(clippy::print_stdout, reason = "for the parent process")]
-fn open_the_first_card() -> TestResult {
-    println!("count: {:?}", devices().map(|cards| cards.len()));
+fn open_the_first_gpu() -> TestResult {
+    println!("count: {:?}", devices().map(|gpus| gpus.len()));
     let device = Device::open(0);
     println!("open: {:?}", device.as_ref().map(|_| ()));
     if let Ok(device) = device {

@@ -1,4 +1,4 @@
-//! Heads on a card against f64.
+//! Heads on a GPU against f64.
 
 use polysift_kernels::cuda::{CudaError, RowScorer, Stream, linear_relu, max_similarity};
 

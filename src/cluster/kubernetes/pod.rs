@@ -63,7 +63,7 @@ fn resources(settings: &KubernetesSettings, stage: Stage, needs: Needs) -> Value
     let memory = settings.memory.get(stage).map_or(DEFAULT_MEMORY, |memory| memory.as_str());
     let asked = json!({"cpu": cpu, "memory": memory});
     let mut resources = json!({"requests": asked, "limits": asked});
-    if settings.gpus > 0 && needs == Needs::Cards {
+    if settings.gpus > 0 && needs == Needs::Gpus {
         resources["limits"]["nvidia.com/gpu"] = json!(settings.gpus.to_string());
     }
     resources

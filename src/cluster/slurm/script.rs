@@ -73,7 +73,7 @@ fn options(
     if fills_a_node {
         options.push("--exclusive".to_owned());
     }
-    let gpus = settings.gpus_per_node.filter(|_| work.needs == Needs::Cards);
+    let gpus = settings.gpus_per_node.filter(|_| work.needs == Needs::Gpus);
     let mem = settings.mem.get(stage).cloned();
     for (name, value) in [
         ("time", settings.time.get(stage).cloned()),

@@ -125,13 +125,13 @@ fn resources(settings: &SlurmSettings, needs: Needs) -> Result<Vec<String>> {
 }
 
 #[test]
-fn only_what_computes_on_cards_gets_them_and_only_what_fills_a_node_gets_it_alone() -> Result<()> {
+fn only_what_computes_on_gpus_gets_them_and_only_what_fills_a_node_gets_it_alone() -> Result<()> {
     let gpus = SlurmSettings { gpus_per_node: Some(4), ..settings() };
-    assert_eq!(resources(&gpus, Needs::Cards)?, ["--exclusive", "--gpus-per-node=4", "--mem=0"]);
+    assert_eq!(resources(&gpus, Needs::Gpus)?, ["--exclusive", "--gpus-per-node=4", "--mem=0"]);
     assert_eq!(resources(&gpus, Needs::Node)?, ["--exclusive", "--mem=0"]);
     assert_eq!(resources(&gpus, Needs::Cores)?, ["--cpus-per-task=4"]);
     let partial = SlurmSettings { whole_nodes: false, ..gpus };
-    assert_eq!(resources(&partial, Needs::Cards)?, ["--gpus-per-node=4"]);
+    assert_eq!(resources(&partial, Needs::Gpus)?, ["--gpus-per-node=4"]);
     assert_eq!(resources(&partial, Needs::Cores)?, ["--cpus-per-task=4"]);
     Ok(())
 }

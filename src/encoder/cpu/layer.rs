@@ -1,7 +1,7 @@
 //! One transformer layer: attention and feed-forward, each followed by residual and layer norm.
 
 use polysift_kernels::{
-    Arithmetic, AttentionScratch, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix,
+    AttentionScratch, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision,
     attention, gemm, layer_norm,
 };
 
@@ -19,14 +19,10 @@ struct Linear {
 }
 
 impl Linear {
-    fn new(
-        isa: Isa,
-        arithmetic: Arithmetic,
-        LinearWeights { weight, bias }: LinearWeights,
-    ) -> Self {
+    fn new(isa: Isa, precision: Precision, LinearWeights { weight, bias }: LinearWeights) -> Self {
         let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
         let weight = Matrix::new(&weight, outputs, inputs, inputs);
-        Self { weight: PackedMatrix::new(isa, arithmetic, weight), bias }
+        Self { weight: PackedMatrix::new(isa, precision, weight), bias }
     }
 
     /// `x` `[N, inputs]` to `y` `[N, outputs]`; `tail` makes the epilogue from the bias.
@@ -48,7 +44,7 @@ impl Linear {
 
 /// One layer.
 pub(super) struct Layer {
-    arithmetic: Arithmetic,
+    precision: Precision,
     num_heads: usize,
     /// `H` to `3H`: queries, keys, values.
     query_key_value: Linear,
@@ -81,16 +77,16 @@ pub(super) struct Workspace {
 }
 
 impl Layer {
-    /// Packs `weights` for products in `arithmetic`.
+    /// Packs `weights` for products in `precision`.
     pub(super) fn new(
         isa: Isa,
-        arithmetic: Arithmetic,
+        precision: Precision,
         weights: LayerWeights,
         num_heads: usize,
     ) -> Self {
-        let linear = |weights| Linear::new(isa, arithmetic, weights);
+        let linear = |weights| Linear::new(isa, precision, weights);
         Self {
-            arithmetic,
+            precision,
             num_heads,
             query_key_value: linear(weights.query_key_value),
             attention_output: linear(weights.attention_output),
@@ -157,7 +153,7 @@ impl Layer {
             });
             let out = &mut context[start * width + column..];
             let mut out = MatrixMut::new(out, length, head_size, width);
-            attention(isa, self.arithmetic, parts, &mut out, scratch);
+            attention(isa, self.precision, parts, &mut out, scratch);
         }
     }
 }

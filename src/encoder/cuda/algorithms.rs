@@ -1,6 +1,6 @@
 //! What computes the matrix products, kept on disk: finding the fastest takes seconds per bucket.
 //!
-//! What a file holds is of use only for the same card, libraries and program, which its name and its
+//! What a file holds is of use only for the same GPU, libraries and program, which its name and its
 //! contents say; cublasLt checks its algorithms again before they are used.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::io::write_atomic;
 pub(super) struct AlgorithmCache {
     /// Where the files are; `None` if nothing is to be kept.
     directory: Option<PathBuf>,
-    /// Of one card, once it is known.
+    /// Of one GPU, once it is known.
     file: Option<File>,
     changed: bool,
 }
@@ -23,7 +23,7 @@ pub(super) struct AlgorithmCache {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    card: String,
+    gpu: String,
     /// Version of cublasLt, where it is there.
     library: Option<usize>,
     driver: u32,
@@ -41,7 +41,7 @@ struct Entry {
     outputs: usize,
     inputs: usize,
     epilogue: String,
-    dtype: String,
+    precision: String,
     kernel: Kernel,
 }
 
@@ -75,9 +75,9 @@ impl From<Kernel> for MatmulKernel {
 
 impl Entry {
     fn new(shape: MatmulShape, kernel: MatmulKernel) -> Self {
-        let MatmulShape { tokens, outputs, inputs, epilogue, dtype } = shape;
-        let (epilogue, dtype) = (format!("{epilogue:?}"), format!("{dtype:?}"));
-        Self { tokens, outputs, inputs, epilogue, dtype, kernel: kernel.into() }
+        let MatmulShape { tokens, outputs, inputs, epilogue, precision } = shape;
+        let (epilogue, precision) = (format!("{epilogue:?}"), format!("{precision:?}"));
+        Self { tokens, outputs, inputs, epilogue, precision, kernel: kernel.into() }
     }
 
     /// Whether they are for the same product.
@@ -94,10 +94,10 @@ impl AlgorithmCache {
         Self { directory: cache.map(|cache| cache.join("polysift/matmul")), ..Self::default() }
     }
 
-    /// Reads what is kept for the card `device`.
+    /// Reads what is kept for the GPU `device`.
     pub(super) fn open(&mut self, device: &Device) {
         let mut file = File {
-            card: device.info().name.clone(),
+            gpu: device.info().name.clone(),
             library: device.library_version(),
             driver: device.driver_version(),
             program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -129,7 +129,7 @@ impl AlgorithmCache {
     pub(super) fn save(&mut self) {
         let Some(file) = self.file.as_ref().filter(|_| self.changed) else { return };
         let Some(path) = self.path(file) else { return };
-        // Another card of the same kind may have written meanwhile.
+        // Another GPU of the same kind may have written meanwhile.
         let mut all = File { algorithms: kept(&path, file), ..file.clone() };
         for entry in &file.algorithms {
             all.put(entry.clone());
@@ -147,9 +147,9 @@ impl AlgorithmCache {
 
     fn path(&self, file: &File) -> Option<PathBuf> {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-        let card: String = file.card.chars().map(plain).collect();
+        let gpu: String = file.gpu.chars().map(plain).collect();
         let library = file.library.map_or_else(|| "none".to_owned(), |version| version.to_string());
-        let name = format!("{card}-{library}-{}.json", file.driver);
+        let name = format!("{gpu}-{library}-{}.json", file.driver);
         Some(self.directory.as_ref()?.join(name))
     }
 }
@@ -157,7 +157,7 @@ impl AlgorithmCache {
 impl File {
     /// What the algorithms depend on.
     fn key(&self) -> (&str, Option<usize>, u32, &str) {
-        (&self.card, self.library, self.driver, &self.program)
+        (&self.gpu, self.library, self.driver, &self.program)
     }
 
     /// Adds `entry` in place of one for the same product.
@@ -167,8 +167,8 @@ impl File {
     }
 }
 
-/// What `path` holds for the card of `file`; nothing if it cannot be read, was changed or is another
-/// card's.
+/// What `path` holds for the GPU of `file`; nothing if it cannot be read, was changed or is another
+/// GPU's.
 fn kept(path: &Path, file: &File) -> Vec<Entry> {
     let bytes = fs_err::read(path).unwrap_or_default();
     match serde_json::from_slice::<File>(&bytes) {
@@ -189,16 +189,16 @@ mod tests {
     use super::*;
 
     fn entry(tokens: usize, word: u64) -> Entry {
-        let (epilogue, dtype) = ("Bias".into(), "Bf16".into());
+        let (epilogue, precision) = ("Bias".into(), "Bf16".into());
         let kernel = Kernel::Cublaslt([word; 8]);
-        Entry { tokens, outputs: 8, inputs: 8, epilogue, dtype, kernel }
+        Entry { tokens, outputs: 8, inputs: 8, epilogue, precision, kernel }
     }
 
     fn cache(directory: &Path, algorithms: Vec<Entry>) -> AlgorithmCache {
-        let (card, program) = ("NVIDIA H200 / x".into(), "1.2.3".into());
+        let (gpu, program) = ("NVIDIA H200 / x".into(), "1.2.3".into());
         let digest = digest(&algorithms);
         let library = Some(130_001);
-        let file = File { card, library, driver: 13_000, program, algorithms, digest };
+        let file = File { gpu, library, driver: 13_000, program, algorithms, digest };
         AlgorithmCache { directory: Some(directory.to_owned()), file: Some(file), changed: true }
     }
 
@@ -230,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_broken_or_another_cards_counts_for_nothing() -> std::io::Result<()> {
+    fn a_file_that_is_broken_or_another_gpu_counts_for_nothing() -> std::io::Result<()> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("x.json");
         let Some(own) = cache(dir.path(), vec![entry(528, 1)]).file else { return Ok(()) };
         assert!(kept(&path, &own).is_empty());
-        for contents in ["", "{", "[]", r#"{"card":"NVIDIA H200 / x"}"#] {
+        for contents in ["", "{", "[]", r#"{"gpu":"NVIDIA H200 / x"}"#] {
             std::fs::write(&path, contents)?;
             assert!(kept(&path, &own).is_empty(), "{contents}");
         }

@@ -2,8 +2,8 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Algorithm, AttentionKernel, Buffer, Device, Linear, Matmul, MatmulDtype, MatmulEpilogue,
-    MatmulKernel, MatmulShape, Norm, Operands, Quantised, Result, Rows, Staged, Stream, Trial,
+    Algorithm, AttentionKernel, Buffer, Device, Linear, Matmul, MatmulEpilogue, MatmulKernel,
+    MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Result, Rows, Staged, Stream, Trial,
     WORKSPACE_BYTES, attention, embed_layer_norm, layer_norm, max_sequences, pool, quantise_rows,
     randomize,
 };
@@ -37,10 +37,12 @@ impl Arena {
     pub(super) fn new(device: &Device, shape: Shape, tokens: usize) -> Result<Self> {
         const PURPOSE: &str = "the states of a batch";
         let states = |width: usize| device.alloc(tokens * width, PURPOSE);
-        let Shape { width, inner, dtype, .. } = shape;
-        let quantised = match dtype {
-            MatmulDtype::Bf16 => None,
-            MatmulDtype::Fp8 => Some(Quantised::new(device, tokens, inner.max(width), PURPOSE)?),
+        let Shape { width, inner, precision, .. } = shape;
+        let quantised = match precision {
+            MatmulPrecision::Bf16 => None,
+            MatmulPrecision::Fp8 => {
+                Some(Quantised::new(device, tokens, inner.max(width), PURPOSE)?)
+            }
         };
         Ok(Self {
             hidden: states(width)?,
@@ -119,7 +121,7 @@ impl Product {
     }
 
     fn shape(self, model: &Shape, tokens: usize) -> MatmulShape {
-        let Shape { width, inner, gelu, dtype, .. } = *model;
+        let Shape { width, inner, gelu, precision, .. } = *model;
         let (outputs, inputs, epilogue) = match (self, gelu) {
             (Self::QueryKeyValue, _) => (3 * width, width, MatmulEpilogue::Bias),
             (Self::AttentionOutput, _) => (width, width, MatmulEpilogue::Residual),
@@ -127,7 +129,7 @@ impl Product {
             (Self::Intermediate, Gelu::Tanh) => (inner, width, MatmulEpilogue::GeluTanh),
             (Self::Output, _) => (width, inner, MatmulEpilogue::Residual),
         };
-        MatmulShape { tokens, outputs, inputs, epilogue, dtype }
+        MatmulShape { tokens, outputs, inputs, epilogue, precision }
     }
 }
 
@@ -214,7 +216,7 @@ fn log<T: std::fmt::Debug>(what: &str, trials: &[Trial<T>]) {
         if trials[i].is_wrong() {
             tracing::warn!(
                 distance,
-                "{candidate:?} gives wrong results for {what} on this card and is not used; please \
+                "{candidate:?} gives wrong results for {what} on this GPU and is not used; please \
                  report this"
             );
         } else if i < LOGGED {

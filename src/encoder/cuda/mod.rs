@@ -1,8 +1,8 @@
-//! The encoder on NVIDIA cards, in bf16 or fp8 with f32 sums, layer norms and pooling.
+//! The encoder on NVIDIA GPUs, in bf16 or fp8 with f32 sums, layer norms and pooling.
 //!
 //! ```text
-//!  encode ──▶ Queue ──▶ a thread per card ──▶ 2 slots, each a stream with its own memory
-//!    ▲                        │                 │ batch ─▶ card, graph of the forward pass, result ─▶ host
+//!  encode ──▶ Queue ──▶ a thread per GPU ──▶ 2 slots, each a stream with its own memory
+//!    ▲                        │                 │ batch ─▶ GPU, graph of the forward pass, result ─▶ host
 //!    └────────── result ──────┴─────────────────┘
 //! ```
 //!
@@ -11,33 +11,33 @@
 //! and launched as a whole. Its first batches run with what was not measured; the third begins
 //! with a search for the fastest algorithms, which are kept for later runs.
 //!
-//! Invariants: a result is that of the batch that was asked for, whichever card computed it; a batch
-//! whose card fails is computed by another one, and after two failures is an error.
+//! Invariants: a result is that of the batch that was asked for, whichever GPU computed it; a batch
+//! whose GPU fails is computed by another one, and after two failures is an error.
 
 mod algorithms;
-mod card;
 mod forward;
 mod model;
 mod queue;
 mod schedule;
 mod slot;
+mod worker;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use polysift_kernels::cuda::{
-    BUCKETS, CudaError, Device, DeviceInfo, HEAD_SIZES, MAX_WIDTH, MatmulDtype, bucket_for,
+    BUCKETS, CudaError, Device, DeviceInfo, HEAD_SIZES, MAX_WIDTH, MatmulPrecision, bucket_for,
     max_sequences,
 };
 
 use self::algorithms::AlgorithmCache;
-use self::card::Card;
 use self::model::HostModel;
 use self::queue::{Job, Queue};
+use self::worker::DeviceWorker;
 use super::architecture::Architecture;
 use super::{Encoder, EncoderInfo, ModelFiles};
 use crate::batch::PackedBatch;
-use crate::config::{Dtype, EncoderConfig};
+use crate::config::{EncoderConfig, EncoderPrecision};
 use crate::error::{Error, Result};
 use crate::progress::Stop;
 
@@ -45,15 +45,15 @@ use crate::progress::Stop;
 /// evenly, and the states of a base-sized model stay in the second-level cache of an H200.
 const DEFAULT_BATCH_TOKENS: usize = 16_896;
 
-/// Callers per card: two batches on the card, one that waits for it, and a caller who is on his way.
-const LANES_PER_CARD: usize = 4;
+/// Batches in flight per GPU: two computing, one waiting, and one being handed over.
+const IN_FLIGHT_PER_DEVICE: usize = 4;
 
 /// See the module.
 pub struct CudaEncoder {
     info: EncoderInfo,
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
-    num_cards: usize,
+    num_devices: usize,
     batch_tokens: usize,
     /// The largest bucket that there is memory for.
     largest: usize,
@@ -64,19 +64,19 @@ impl CudaEncoder {
     ///
     /// # Errors
     /// [`Error::Model`] if a weight is missing, of another shape or not of a known type;
-    /// [`Error::Device`] if a card fails, has not enough memory, or does not cover the model's
+    /// [`Error::Device`] if a GPU fails, has not enough memory, or does not cover the model's
     /// shape.
     pub fn load(files: &ModelFiles, settings: &EncoderConfig, devices: &[Device]) -> Result<Self> {
         let EncoderConfig { pooling, gelu, batch_tokens, .. } = *settings;
-        let dtype = match settings.dtype {
-            Dtype::Fp8 => MatmulDtype::Fp8,
-            _ => MatmulDtype::Bf16,
+        let precision = match settings.precision {
+            EncoderPrecision::Fp8 => MatmulPrecision::Fp8,
+            _ => MatmulPrecision::Bf16,
         };
         let config = &files.architecture;
         if devices.is_empty() {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
         }
-        check_shape(config, dtype)?;
+        check_shape(config, precision)?;
         let batch_tokens = batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
         let most = BUCKETS[BUCKETS.len() - 1];
         if batch_tokens > most {
@@ -84,12 +84,12 @@ impl CudaEncoder {
         }
         let longest = batch_tokens.max(config.max_tokens());
         let largest = bucket_for(longest, 0).unwrap_or(most);
-        let (model, num_parameters) = HostModel::load(files, pooling, gelu, dtype)?;
+        let (model, num_parameters) = HostModel::load(files, pooling, gelu, precision)?;
         let mut this = Self {
             info: files.info(num_parameters, String::new()),
             queue: Arc::new(Queue::new(devices.len())),
             threads: Vec::new(),
-            num_cards: devices.len(),
+            num_devices: devices.len(),
             batch_tokens,
             largest,
         };
@@ -98,7 +98,7 @@ impl CudaEncoder {
         Ok(this)
     }
 
-    /// Starts a thread for each card, and waits until all of them are ready.
+    /// Starts a thread for each GPU, and waits until all of them are ready.
     fn start(&mut self, devices: &[Device], model: &Arc<HostModel>) -> Result<Vec<DeviceInfo>> {
         let mut starting = Vec::new();
         for device in devices {
@@ -108,11 +108,11 @@ impl CudaEncoder {
                 (Arc::clone(model), Arc::clone(&self.queue), self.largest);
             let work = move || {
                 let cache = AlgorithmCache::from_env(|name| std::env::var(name).ok());
-                match Card::new(device, &model, largest, cache) {
-                    Ok(card) => {
+                match DeviceWorker::new(device, &model, largest, cache) {
+                    Ok(worker) => {
                         drop(model);
-                        let _ = send.send(Ok(card.info().clone()));
-                        card.serve(&queue);
+                        let _ = send.send(Ok(worker.info().clone()));
+                        worker.serve(&queue);
                     }
                     Err(error) => {
                         let _ = send.send(Err(error));
@@ -128,7 +128,7 @@ impl CudaEncoder {
             self.threads.push(thread);
             starting.push((ordinal, ready));
         }
-        // On an error the rest of the cards is stopped when `self` is dropped.
+        // On an error the rest of the GPUs is stopped when `self` is dropped.
         let wait = |(ordinal, ready): (usize, crossbeam_channel::Receiver<_>)| {
             ready.recv().unwrap_or_else(|_| Err(thread_ended(ordinal)))
         };
@@ -163,7 +163,7 @@ impl Encoder for CudaEncoder {
             return Err(Error::shape(
                 "encode",
                 format!(
-                    "{tokens} tokens in {sequences} sequences; the memory of the card is laid out \
+                    "{tokens} tokens in {sequences} sequences; the memory of the GPU is laid out \
                      for {most} in {most_sequences}"
                 ),
             ));
@@ -175,8 +175,8 @@ impl Encoder for CudaEncoder {
         Ok(())
     }
 
-    fn lanes(&self) -> usize {
-        LANES_PER_CARD * self.num_cards
+    fn in_flight(&self) -> usize {
+        IN_FLIGHT_PER_DEVICE * self.num_devices
     }
 
     fn preferred_batch_tokens(&self) -> Option<usize> {
@@ -189,7 +189,7 @@ impl Encoder for CudaEncoder {
 }
 
 /// Whether there are kernels for the model.
-fn check_shape(config: &Architecture, dtype: MatmulDtype) -> Result<()> {
+fn check_shape(config: &Architecture, precision: MatmulPrecision) -> Result<()> {
     let (width, inner) = (config.hidden_size, config.intermediate_size);
     let head = width / config.num_attention_heads;
     if !HEAD_SIZES.contains(&head) {
@@ -203,7 +203,7 @@ fn check_shape(config: &Architecture, dtype: MatmulDtype) -> Result<()> {
     if !inner.is_multiple_of(8) {
         return Err(unsupported(format!("intermediate_size {inner}; multiples of 8 are")));
     }
-    if dtype == MatmulDtype::Fp8 {
+    if precision == MatmulPrecision::Fp8 {
         let widths = [width, inner];
         if let Some(odd) = widths.into_iter().find(|n| !n.is_multiple_of(16) || *n > 4_096) {
             let reason = format!("a width of {odd} in fp8; multiples of 16 up to 4096 are");

@@ -1,8 +1,8 @@
-//! The model's weights: in bf16 on the host, from where they go to each card.
+//! The model's weights: in bf16 on the host, from where they go to each GPU.
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    AttentionKernel, Embedding, Limits, Linear, MatmulDtype, Norm, Result as CudaResult, Stream,
+    AttentionKernel, Embedding, Limits, Linear, MatmulPrecision, Norm, Result as CudaResult, Stream,
 };
 
 use super::super::ModelFiles;
@@ -24,10 +24,10 @@ pub(super) struct Shape {
     pub(super) gelu: Gelu,
     pub(super) pooling: Pooling,
     /// What the products of the layers multiply.
-    pub(super) dtype: MatmulDtype,
+    pub(super) precision: MatmulPrecision,
 }
 
-/// The weights on the host, until all cards have them.
+/// The weights on the host, until all GPUs have them.
 pub(super) struct HostModel {
     pub(super) shape: Shape,
     words: Vec<bf16>,
@@ -48,8 +48,8 @@ impl From<LinearWeights> for HostLinear {
 }
 
 impl HostLinear {
-    fn copy(&self, stream: &Stream, dtype: MatmulDtype) -> CudaResult<Linear> {
-        Linear::new(stream, &self.weight, &self.bias, dtype)
+    fn copy(&self, stream: &Stream, precision: MatmulPrecision) -> CudaResult<Linear> {
+        Linear::new(stream, &self.weight, &self.bias, precision)
     }
 }
 
@@ -81,7 +81,7 @@ impl HostModel {
         files: &ModelFiles,
         pooling: Pooling,
         gelu: Gelu,
-        dtype: MatmulDtype,
+        precision: MatmulPrecision,
     ) -> Result<(Self, u64)> {
         let config = &files.architecture;
         let weights = Weights::open(&files.weights)?;
@@ -101,23 +101,23 @@ impl HostModel {
             max_tokens: config.max_tokens(),
             gelu,
             pooling,
-            dtype,
+            precision,
         };
         Ok((Self { shape, words, positions, norm, layers }, weights.num_parameters()))
     }
 }
 
-/// The weights on a card.
+/// The weights on a GPU.
 pub(super) struct Model {
     pub(super) shape: Shape,
-    /// What suits the card.
+    /// What suits the GPU.
     pub(super) attention: AttentionKernel,
     pub(super) embedding: Embedding,
     pub(super) norm: Norm,
     pub(super) layers: Vec<Layer>,
 }
 
-/// A layer on a card.
+/// A layer on a GPU.
 pub(super) struct Layer {
     pub(super) query_key_value: Linear,
     pub(super) attention_output: Linear,
@@ -128,17 +128,17 @@ pub(super) struct Layer {
 }
 
 impl Model {
-    /// Copies `host` to the card of `stream`.
+    /// Copies `host` to the GPU of `stream`.
     pub(super) fn copy(stream: &Stream, host: &HostModel) -> CudaResult<Self> {
-        let dtype = host.shape.dtype;
+        let precision = host.shape.precision;
         let norm = |norm: &NormWeights| Norm::new(stream, &norm.gamma, &norm.beta, norm.eps);
         let layer = |layer: &HostLayer| {
             Ok(Layer {
-                query_key_value: layer.query_key_value.copy(stream, dtype)?,
-                attention_output: layer.attention_output.copy(stream, dtype)?,
+                query_key_value: layer.query_key_value.copy(stream, precision)?,
+                attention_output: layer.attention_output.copy(stream, precision)?,
                 attention_norm: norm(&layer.attention_norm)?,
-                intermediate: layer.intermediate.copy(stream, dtype)?,
-                output: layer.output.copy(stream, dtype)?,
+                intermediate: layer.intermediate.copy(stream, precision)?,
+                output: layer.output.copy(stream, precision)?,
                 output_norm: norm(&layer.output_norm)?,
             })
         };

@@ -1,6 +1,6 @@
-//! The batches that wait for a card, and what becomes of those whose card fails.
+//! The batches that wait for a GPU, and what becomes of those whose GPU fails.
 //!
-//! Callers wait for their result, so there are never more batches than callers. The last card that
+//! Callers wait for their result, so there are never more batches than callers. The last GPU that
 //! fails answers all that still wait: nobody waits for ever.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use polysift_kernels::cuda::CudaError;
 use crate::batch::PackedBatch;
 use crate::panics::{lock, unpoisoned};
 
-/// Cards that may fail with a batch before it is given up.
+/// GPUs that may fail with a batch before it is given up.
 const MAX_FAILURES: usize = 2;
 
 /// A result `[B, D]`.
@@ -50,25 +50,25 @@ pub(super) struct Queue {
 
 struct State {
     jobs: VecDeque<Job>,
-    /// Cards that work.
-    cards: usize,
+    /// GPUs that work.
+    devices: usize,
     closed: bool,
-    /// Why the last card failed.
+    /// Why the last GPU failed.
     failure: Option<CudaError>,
 }
 
 impl Queue {
-    /// A queue for `cards` cards.
-    pub(super) fn new(cards: usize) -> Self {
-        let state = State { jobs: VecDeque::new(), cards, closed: false, failure: None };
+    /// A queue for `devices` GPUs.
+    pub(super) fn new(devices: usize) -> Self {
+        let state = State { jobs: VecDeque::new(), devices, closed: false, failure: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Queues a job, or answers it if no card is left.
+    /// Queues a job, or answers it if no GPU is left.
     pub(super) fn put(&self, job: Job) {
         let mut state = self.lock();
         match &state.failure {
-            Some(failure) if state.cards == 0 => {
+            Some(failure) if state.devices == 0 => {
                 let failure = failure.clone();
                 drop(state);
                 job.answer(Err(failure));
@@ -108,12 +108,12 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// A card has failed with `jobs`: another one takes them, before those that wait, or they are
+    /// A GPU has failed with `jobs`: another one takes them, before those that wait, or they are
     /// answered with `failure`.
-    pub(super) fn card_failed(&self, jobs: Vec<Job>, failure: &CudaError) {
+    pub(super) fn device_failed(&self, jobs: Vec<Job>, failure: &CudaError) {
         let mut lost = Vec::new();
         let mut state = self.lock();
-        state.cards -= 1;
+        state.devices -= 1;
         state.failure = Some(failure.clone());
         for mut job in jobs.into_iter().rev() {
             job.failures += 1;
@@ -123,7 +123,7 @@ impl Queue {
                 lost.push(job);
             }
         }
-        if state.cards == 0 {
+        if state.devices == 0 {
             lost.extend(state.jobs.drain(..));
         }
         drop(state);
@@ -181,35 +181,35 @@ mod tests {
     }
 
     #[test]
-    fn the_jobs_of_a_failed_card_go_to_another_one_before_those_that_wait() {
+    fn the_jobs_of_a_failed_device_go_to_another_one_before_those_that_wait() {
         let queue = Queue::new(2);
         for tokens in [3, 4] {
             queue.put(job(tokens).0);
         }
-        queue.card_failed(vec![job(1).0, job(2).0], &failure(0));
+        queue.device_failed(vec![job(1).0, job(2).0], &failure(0));
         let taken = std::iter::from_fn(|| queue.take_within(Duration::ZERO));
         assert!(taken.map(|job| job.batch.num_tokens()).eq(1..5));
     }
 
     #[test]
-    fn a_job_that_failed_on_two_cards_is_an_error_and_the_others_are_not() {
+    fn a_job_that_failed_on_two_devices_is_an_error_and_the_others_are_not() {
         let queue = Queue::new(3);
         let ((bad, result), (good, other)) = (job(1), job(2));
-        queue.card_failed(vec![bad], &failure(0));
+        queue.device_failed(vec![bad], &failure(0));
         let bad = queue.take_within(Duration::ZERO).into_iter().collect();
         queue.put(good);
-        queue.card_failed(bad, &failure(1));
+        queue.device_failed(bad, &failure(1));
         assert_eq!(result.try_recv(), Ok(Err(failure(1))));
         assert!(other.try_recv().is_err());
         assert_eq!(queue.take_within(Duration::ZERO).map(|job| job.batch.num_tokens()), Some(2));
     }
 
     #[test]
-    fn when_the_last_card_fails_all_who_wait_are_told_and_so_is_who_comes_later() {
+    fn when_the_last_device_fails_all_who_wait_are_told_and_so_is_who_comes_later() {
         let queue = Queue::new(1);
         let ((first, mine), (waiting, his), (late, hers)) = (job(1), job(2), job(3));
         queue.put(waiting);
-        queue.card_failed(vec![first], &failure(0));
+        queue.device_failed(vec![first], &failure(0));
         queue.put(late);
         for result in [mine, his, hers] {
             assert_eq!(result.try_recv(), Ok(Err(failure(0))));

@@ -1,10 +1,10 @@
-//! In which order a card takes batches and answers them.
+//! In which order a GPU takes batches and answers them.
 //!
-//! Knows nothing of cards: the test runs it on a model of one, by a clock of its own.
+//! Knows nothing of GPUs: the test runs it on a model of one, by a clock of its own.
 
 use std::time::Duration;
 
-/// Batches on the card at a time: while one ends, the other fills the multiprocessors.
+/// Batches on the GPU at a time: while one ends, the other fills the multiprocessors.
 pub(super) const SLOTS: usize = 2;
 
 /// How long a free slot waits for a batch before the busy ones are looked at again.
@@ -69,14 +69,14 @@ pub(super) fn run<W: Work>(work: &mut W) -> Result<(), W::Error> {
 mod tests {
     use std::convert::Infallible;
 
-    use super::super::LANES_PER_CARD;
+    use super::super::IN_FLIGHT_PER_DEVICE;
     use super::*;
 
-    /// A card and its callers; times in seconds of its own clock. The card computes one batch after
+    /// A GPU and its callers; times in seconds of its own clock. The GPU computes one batch after
     /// another; a thread that waits goes on [`WAKE`] after what it waits for.
     struct Model {
         now: f64,
-        /// Of a batch, on the card.
+        /// Of a batch, on the GPU.
         duration: f64,
         /// Between the answer to a caller and his next batch.
         pause: f64,
@@ -86,7 +86,7 @@ mod tests {
         left: usize,
         /// When the batch of each slot is done.
         ends: [Option<f64>; SLOTS],
-        /// When the card is done with all batches.
+        /// When the GPU is done with all batches.
         end: f64,
         /// How long it had nothing to do between batches.
         idle: f64,
@@ -157,16 +157,16 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_not_idle_while_there_are_batches() {
+    fn a_device_is_not_idle_while_there_are_batches() {
         // Batches of 16,896, 8,448 and 4,224 tokens; callers that come back at once, and late. Even
         // one caller less than there are is enough.
         for duration in [5.6e-3, 2.8e-3, 1.4e-3] {
             for pause in [0.1e-3, 0.15e-3, 0.25e-3, 0.5e-3, 1.0e-3] {
-                for callers in [LANES_PER_CARD - 1, LANES_PER_CARD] {
-                    let mut card = Model::new(duration, pause, callers);
-                    let Ok(()) = run(&mut card);
-                    assert_eq!((card.left, card.ends), (0, [None; SLOTS]), "all are answered");
-                    let idle = card.idle / card.end;
+                for callers in [IN_FLIGHT_PER_DEVICE - 1, IN_FLIGHT_PER_DEVICE] {
+                    let mut device = Model::new(duration, pause, callers);
+                    let Ok(()) = run(&mut device);
+                    assert_eq!((device.left, device.ends), (0, [None; SLOTS]), "all are answered");
+                    let idle = device.idle / device.end;
                     assert!(idle <= 0.016, "{idle}: {duration} s a batch, {pause} s between");
                 }
             }

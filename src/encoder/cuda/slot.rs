@@ -1,4 +1,4 @@
-//! One batch on a card: a stream with memory of its own.
+//! One batch on a GPU: a stream with memory of its own.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! The encoding threads: chunks of many blocks become batches, embeddings find back to their block.
 //!
 //! ```text
-//! plan ──batches──▶ lanes ──embeddings──▶ collect ──blocks, in order──▶
+//! plan ──batches──▶ encode ──embeddings──▶ collect ──blocks, in order──▶
 //!   └───────────────blocks──────────────────▲
 //! ```
 //!
@@ -27,7 +27,7 @@ const BATCHES_PLANNED: usize = 4;
 /// Fewer are where these take longer, so that the first shards are done soon on a slow machine too.
 const PLANNED_TIME: Duration = Duration::from_secs(2);
 /// Threads of the pool that one more batch in work keeps busy.
-const THREADS_PER_LANE: usize = 16;
+const THREADS_PER_BATCH: usize = 16;
 /// Time in which a thread that waits notices a stop.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -37,7 +37,7 @@ pub(super) struct Encoding<'a> {
     encoder: &'a dyn Encoder,
     busy: &'a Busy,
     /// Batches in work at once.
-    lanes: usize,
+    in_flight: usize,
     batch_tokens: usize,
 }
 
@@ -56,12 +56,12 @@ struct Place {
 
 /// What the collecting thread is told.
 enum Event {
-    /// The next step; its chunks are on their way to the lanes.
+    /// The next step; its chunks are on their way to the encoding threads.
     Step(Box<Step<PartBlock>>),
     /// Embeddings of a batch of so many tokens.
     Encoded { places: Vec<Place>, tokens: usize, embeddings: Result<Vec<f32>> },
-    /// A lane encodes no more.
-    LaneEnded,
+    /// A thread encodes no more.
+    ThreadEnded,
 }
 
 /// Chunks that wait to be put into batches.
@@ -82,17 +82,17 @@ impl Window {
 
 impl<'a> Encoding<'a> {
     pub(super) fn new(context: Context<'a>, encoder: &'a dyn Encoder, busy: &'a Busy) -> Self {
-        let lanes = match encoder.lanes() {
-            1 => 1 + rayon::current_num_threads().div_ceil(THREADS_PER_LANE),
-            lanes => lanes,
+        let in_flight = match encoder.in_flight() {
+            1 => 1 + rayon::current_num_threads().div_ceil(THREADS_PER_BATCH),
+            in_flight => in_flight,
         };
         let batch_tokens = encoder::batch_tokens(&context.config.encoder, encoder);
-        Self { context, encoder, busy, lanes, batch_tokens }
+        Self { context, encoder, busy, in_flight, batch_tokens }
     }
 
     /// Most tokens of the chunks that are sorted by length together.
     pub(super) fn window(&self) -> usize {
-        self.batch_tokens.saturating_mul(BATCHES_PLANNED * self.lanes)
+        self.batch_tokens.saturating_mul(BATCHES_PLANNED * self.in_flight)
     }
 
     /// Encodes what comes `from_tokenize` and passes it on `to_write` in the same order.
@@ -101,14 +101,14 @@ impl<'a> Encoding<'a> {
         from_tokenize: &Receiver<Step<PartBlock>>,
         to_write: &Sender<Step<PartBlock>>,
     ) -> Result<()> {
-        let (give, jobs) = channel::bounded(self.lanes);
-        let (tell, events) = channel::bounded(self.lanes);
+        let (give, jobs) = channel::bounded(self.in_flight);
+        let (tell, events) = channel::bounded(self.in_flight);
         std::thread::scope(|scope| {
-            for _ in 0..self.lanes {
+            for _ in 0..self.in_flight {
                 let (jobs, tell) = (jobs.clone(), tell.clone());
-                scope.spawn(move || self.lane(&jobs, &tell));
+                scope.spawn(move || self.encode_batches(&jobs, &tell));
             }
-            // With the last lane these go too, and whoever sends to them learns of it.
+            // With the last thread these go too, and whoever sends to them learns of it.
             drop(jobs);
             scope.spawn(move || self.plan(from_tokenize, &give, &tell));
             let outcome = self.collect(&events, to_write);
@@ -127,13 +127,13 @@ impl<'a> Encoding<'a> {
     ) {
         let mut window = Window::default();
         let mut place = Place { step: 0, chunk: 0 };
-        let least = self.batch_tokens.saturating_mul(self.lanes);
+        let least = self.batch_tokens.saturating_mul(self.in_flight);
         let mut limit = least;
         loop {
             let next = from_tokenize.try_recv();
             // Where there is nothing to add, what is there does not wait for more.
             if next.is_none() && self.give_batches(&mut window, false, give).is_err() {
-                return; // a lane has told why
+                return; // a thread has told why
             }
             let Some(mut step) = next.or_else(|| from_tokenize.recv()) else { return };
             if let Step::Block(block) = &mut step {
@@ -190,7 +190,7 @@ impl<'a> Encoding<'a> {
     }
 
     /// Encodes batch after batch, until there are no more or a stop is asked for.
-    fn lane(&self, jobs: &channel::Receiver<Job>, tell: &channel::Sender<Event>) {
+    fn encode_batches(&self, jobs: &channel::Receiver<Job>, tell: &channel::Sender<Event>) {
         let stop = self.context.stop;
         while !stop.is_asked() {
             let Job { batch, mut places } = match jobs.recv_timeout(POLL) {
@@ -217,7 +217,7 @@ impl<'a> Encoding<'a> {
                 return;
             }
         }
-        let _ = tell.send(Event::LaneEnded); // nobody listens once another lane has failed
+        let _ = tell.send(Event::ThreadEnded); // nobody listens once another thread has failed
     }
 
     /// Puts embeddings where they belong and passes on what is complete; after a stop also what is encoded
@@ -230,12 +230,12 @@ impl<'a> Encoding<'a> {
         let width = self.encoder.info().hidden_size;
         let stop = self.context.stop;
         let mut open: VecDeque<Open> = VecDeque::new();
-        let (mut passed, mut lanes) = (0, self.lanes);
+        let (mut passed, mut in_flight) = (0, self.in_flight);
         loop {
             match events.recv_timeout(POLL) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
-                Ok(Event::LaneEnded) => lanes -= 1,
+                Ok(Event::ThreadEnded) => in_flight -= 1,
                 Ok(Event::Step(step)) => open.push_back(Open::new(*step, width)),
                 Ok(Event::Encoded { places, tokens, embeddings }) => {
                     let mut documents = 0;
@@ -248,7 +248,7 @@ impl<'a> Encoding<'a> {
                 }
             }
             if stop.is_asked() {
-                if lanes == 0 {
+                if in_flight == 0 {
                     break;
                 }
                 continue;

@@ -1,7 +1,7 @@
 //! Text to embeddings: four threads joined by bounded queues.
 //!
 //! ```text
-//! read ──texts──▶ tokenize (rayon) ──tokens──▶ encode (lanes) ──embeddings──▶ round, write, mark
+//! read ──texts──▶ tokenize (rayon) ──tokens──▶ encode (several) ──embeddings──▶ round, write, mark
 //! ```
 //!
 //! What passes is a block of documents; where parts, shards and files end passes between the blocks
@@ -115,7 +115,7 @@ pub(crate) fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Val
         "max_tokens": encoder.max_tokens, "prompt": encoder.prompt,
     });
     if let Some(model) = model {
-        settings["dtype"] = model.placement.dtype().into();
+        settings["precision"] = model.placement.precision().into();
         if encoder.gelu != Gelu::Erf {
             settings["gelu"] = json!(encoder.gelu);
         }
@@ -132,14 +132,14 @@ pub(crate) fn freeze_encoded(
     model: Option<&Model>,
 ) -> Result<()> {
     let frozen = context.run.frozen_settings(stage)?.unwrap_or_default();
-    let (Some(begun), Some(model)) = (frozen["encoder"]["dtype"].as_str(), model) else {
+    let (Some(begun), Some(model)) = (frozen["encoder"]["precision"].as_str(), model) else {
         return context.freeze(stage, settings);
     };
-    // What cards do not compute in takes another device.
+    // What GPUs do not compute in takes another device.
     let flag = match &model.placement {
-        placement if placement.dtype() == begun => return context.freeze(stage, settings),
+        placement if placement.precision() == begun => return context.freeze(stage, settings),
         Placement::Cuda(..) if !["bf16", "fp8"].contains(&begun) => "--device cpu".to_owned(),
-        Placement::Cuda(..) | Placement::Cpu(_) => format!("--dtype {begun}"),
+        Placement::Cuda(..) | Placement::Cpu(_) => format!("--precision {begun}"),
     };
     context.freeze(stage, settings).map_err(|error| match error {
         Error::Mismatch { path, difference, hint } => Error::Mismatch {

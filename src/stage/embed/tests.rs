@@ -97,8 +97,8 @@ fn encode_until(
 
 #[test]
 fn blocks_leave_in_order_however_long_they_take() -> Result<()> {
-    for lanes in [2, 4] {
-        let encoder = FakeEncoder::new(lanes);
+    for in_flight in [2, 4] {
+        let encoder = FakeEncoder::new(in_flight);
         // So many that they are planned in several windows.
         let blocks = (0..40).map(|i| block(0, i, &[[(40 - i as u32) % 7, i as u32]; 3]));
         let ends = vec![part_end(0, 0), Step::ShardEnd { shard: 0 }];
@@ -106,21 +106,21 @@ fn blocks_leave_in_order_however_long_they_take() -> Result<()> {
         let expected: Vec<Passed> =
             expected.chain([Passed::PartEnd(0, 0), Passed::ShardEnd(0)]).collect();
         assert_eq!(encode(&encoder, blocks.chain(ends).collect())?, expected);
-        assert_eq!(encoder.most_in_work.load(Ordering::SeqCst), lanes);
+        assert_eq!(encoder.most_in_flight.load(Ordering::SeqCst), in_flight);
     }
     Ok(())
 }
 
 #[test]
 fn batches_are_full_where_more_is_to_come() -> Result<()> {
-    for lanes in [1, 2, 3] {
-        let encoder = FakeEncoder::new(lanes);
+    for in_flight in [1, 2, 3] {
+        let encoder = FakeEncoder::new(in_flight);
         // The encoder does not wait for blocks: all of them are there.
         let blocks = (0..41).map(|i| block(0, i, &[[0, i as u32]; 3]));
         let expected: Vec<Passed> = (0..41).map(|i| Passed::Block(vec![i as f32; 3])).collect();
         assert_eq!(encode(&encoder, blocks.collect())?, expected);
         // 123 documents, two in a batch.
-        assert_eq!(encoder.calls.load(Ordering::SeqCst), 62, "{lanes} lanes");
+        assert_eq!(encoder.calls.load(Ordering::SeqCst), 62, "{in_flight} in flight");
     }
     Ok(())
 }
@@ -155,8 +155,8 @@ fn batches_reach_over_the_ends_of_parts_and_shards() -> Result<()> {
 
 #[test]
 fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
-    for lanes in [1, 2] {
-        let encoder = FakeEncoder::new(lanes);
+    for in_flight in [1, 2] {
+        let encoder = FakeEncoder::new(in_flight);
         let stop = Stop::default();
         let asker = stop.clone();
         // Two documents a batch; those of odd blocks take longer.
@@ -200,8 +200,8 @@ fn what_was_saved_is_not_encoded_again() -> Result<()> {
 
 #[test]
 fn a_failing_batch_fails_the_stage() {
-    for lanes in [1, 2] {
-        let encoder = FakeEncoder::new(lanes);
+    for in_flight in [1, 2] {
+        let encoder = FakeEncoder::new(in_flight);
         let steps = (0..30).map(|i| block(0, 0, &[[0, if i == 20 { FAILS } else { 1 }]]));
         let outcome = encode(&encoder, steps.collect());
         assert!(outcome.is_err_and(|error| error.to_string().contains("fails")));

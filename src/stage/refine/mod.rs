@@ -1,6 +1,6 @@
 //! Scores near the thresholds computed again with embeddings in f32, so that a run whose encoder computes
 //! in a faster type selects what f32 would select. Where it computes in fp8 it is bf16 on the same
-//! cards that takes f32's place in all that follows.
+//! GPUs that takes f32's place in all that follows.
 //!
 //! ```text
 //!  scores ──sample──▶ round 00 ─┐  text ▶ tokens ▶ f32 encoder ▶ heads
@@ -18,7 +18,7 @@
 //! margin, the selection is exactly that of f32**: documents outside the margin are on the same side
 //! of the threshold in both, those inside are compared by their f32 scores, and the document at the threshold
 //! is one of them; the same then holds for the next threshold, among the same survivors. What f32 means:
-//! what the same settings with `encoder.dtype = "f32"` would select, the rounding of stored
+//! what the same settings with `encoder.precision = "f32"` would select, the rounding of stored
 //! embeddings and the training of heads included (heads are trained in f32 where this is asked for).
 //!
 //! The margin is measured, so the "if" is not a certainty. It is [`SAFETY`] times the largest
@@ -51,7 +51,7 @@ use serde_json::{Value, json};
 
 use super::score::Heads;
 use super::{ALL_LANGUAGES, Context, Embedded, StageWork};
-use crate::config::{DeviceChoice, Dtype, EncoderConfig};
+use crate::config::{DeviceChoice, EncoderConfig, EncoderPrecision};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
 use crate::run::{Plan, RunDir, ShardMarker, Stage};
@@ -83,34 +83,36 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
     /// The type that documents were encoded in.
-    pub dtype: Dtype,
+    pub precision: EncoderPrecision,
     /// Documents that were encoded.
     pub documents: u64,
     /// Their tokens, `<s>` and `</s>` included.
     pub tokens: u64,
 }
 
-/// The type whose selection is asked for where the run computes in `dtype`: bf16 for fp8, f32 for all
+/// The type whose selection is asked for where the run computes in `precision`: bf16 for fp8, f32 for all
 /// others.
-pub(crate) fn precise(dtype: Dtype) -> Dtype {
-    if dtype == Dtype::Fp8 { Dtype::Bf16 } else { Dtype::F32 }
+pub(crate) fn precise(precision: EncoderPrecision) -> EncoderPrecision {
+    if precision == EncoderPrecision::Fp8 { EncoderPrecision::Bf16 } else { EncoderPrecision::F32 }
 }
 
 /// The settings of an encoder that computes what the run's does, in the [`precise`] type.
 pub(crate) fn precise_settings(context: Context<'_>) -> Result<EncoderConfig> {
     let config = &context.config.encoder;
     let embed = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    let begun = serde_json::from_value(embed["encoder"]["dtype"].clone());
-    Ok(match precise(begun.unwrap_or(config.dtype)) {
-        Dtype::Bf16 => EncoderConfig { dtype: Dtype::Bf16, ..config.clone() },
-        dtype => EncoderConfig { dtype, device: DeviceChoice::Cpu, ..config.clone() },
+    let begun = serde_json::from_value(embed["encoder"]["precision"].clone());
+    Ok(match precise(begun.unwrap_or(config.precision)) {
+        EncoderPrecision::Bf16 => {
+            EncoderConfig { precision: EncoderPrecision::Bf16, ..config.clone() }
+        }
+        precision => EncoderConfig { precision, device: DeviceChoice::Cpu, ..config.clone() },
     })
 }
 
 /// Whether the embeddings of `run` are in f32 already.
 pub(crate) fn is_exact(run: &RunDir) -> Result<bool> {
     let embed = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    Ok(embed["encoder"]["dtype"] == Dtype::F32.name())
+    Ok(embed["encoder"]["precision"] == EncoderPrecision::F32.name())
 }
 
 /// Settings that the refined scores depend on besides the scores.
@@ -157,8 +159,8 @@ pub fn refine(context: Context<'_>) -> Result<Outcome> {
             cost = job.run()?;
         }
         if job.is_done()? || !claims.settle()? {
-            let EncoderConfig { dtype, .. } = precise_settings(context)?;
-            return Ok(Outcome::Done(Cost { dtype, ..cost }));
+            let EncoderConfig { precision, .. } = precise_settings(context)?;
+            return Ok(Outcome::Done(Cost { precision, ..cost }));
         }
     }
 }

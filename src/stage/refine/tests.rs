@@ -92,7 +92,7 @@ impl Noisy {
             settings.train = vec![name(&format!("{head}.jsonl"))];
         }
         config.encoder.device = DeviceChoice::Cpu;
-        config.encoder.dtype = Dtype::F32;
+        config.encoder.precision = EncoderPrecision::F32;
         config.check()?;
         let run = RunDir::create(&dir.path().join("run"))?;
         let hub = HubSettings {
@@ -170,9 +170,9 @@ impl Noisy {
         }
         let path = self.run.path("frozen/embed.json");
         let mut frozen: Value = self.run.read_json(&path)?.unwrap_or_default();
-        frozen["encoder"]["dtype"] = "int8".into();
+        frozen["encoder"]["precision"] = "int8".into();
         self.run.write_json(&path, &frozen)?;
-        self.config.encoder.dtype = Dtype::Int8;
+        self.config.encoder.precision = EncoderPrecision::Int8;
         self.config.selection.refine = true;
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use polysift::config::{Dtype, EncoderConfig, Pooling};
+use polysift::config::{EncoderConfig, EncoderPrecision, Pooling};
 use polysift::encoder::{Model, load};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
@@ -12,10 +12,11 @@ use safetensors::tensor::TensorView;
 use super::loading::copy;
 use super::{Expected, MODELS, config, embed, golden, offline, worst_distance};
 
-const DTYPES: [Dtype; 4] = [Dtype::F32, Dtype::Bf16, Dtype::F16, Dtype::Int8];
+const PRECISIONS: [EncoderPrecision; 4] =
+    [EncoderPrecision::F32, EncoderPrecision::Bf16, EncoderPrecision::F16, EncoderPrecision::Int8];
 
-fn open(model: &Path, pooling: Pooling, dtype: Dtype) -> Result<Model> {
-    Ok(load(&EncoderConfig { dtype, ..config(model, pooling) }, &offline())?)
+fn open(model: &Path, pooling: Pooling, precision: EncoderPrecision) -> Result<Model> {
+    Ok(load(&EncoderConfig { precision, ..config(model, pooling) }, &offline())?)
 }
 
 /// Largest relative L2 distance from transformers' f32. Every product rounds its two factors: a
@@ -25,34 +26,38 @@ fn open(model: &Path, pooling: Pooling, dtype: Dtype) -> Result<Model> {
 /// layers here: sqrt(2 · 4 · 2) = 4 times that of one factor. In f16 each of up to 128 steps of a sum is
 /// rounded too, relative to a part that grows like a root: sqrt(128 / 2) = 8 more for each product,
 /// sqrt(4 · 2 · (2 + 64)) = 23 in all. Twice that for the worst of some dozen rows.
-fn tolerance(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::Bf16 => 2.0 * 4.0 * 2f64.powi(-9),
-        Dtype::F16 => 2.0 * 23.0 * 2f64.powi(-12),
-        Dtype::Int8 => 2.0 * 4.0 * 3.0 / 254.0,
+fn tolerance(precision: EncoderPrecision) -> f64 {
+    match precision {
+        EncoderPrecision::Bf16 => 2.0 * 4.0 * 2f64.powi(-9),
+        EncoderPrecision::F16 => 2.0 * 23.0 * 2f64.powi(-12),
+        EncoderPrecision::Int8 => 2.0 * 4.0 * 3.0 / 254.0,
         _ => 1e-5,
     }
 }
 
 #[test]
-fn golden_embeddings_of_every_dtype() -> Result<()> {
+fn golden_embeddings_of_every_precision() -> Result<()> {
     for name in MODELS {
         let directory = golden(name);
         let expected = Expected::read(&directory)?;
-        for (dtype, pooling) in DTYPES.iter().flat_map(|&d| [(d, Pooling::Mean), (d, Pooling::Cls)])
+        for (precision, pooling) in
+            PRECISIONS.iter().flat_map(|&d| [(d, Pooling::Mean), (d, Pooling::Cls)])
         {
-            let model = open(&directory, pooling, dtype)?;
+            let model = open(&directory, pooling, precision)?;
             let width = model.encoder.info().hidden_size;
             let embeddings = embed(model.encoder.as_ref(), &expected.chunks, 700)?;
             let distance = worst_distance(&embeddings, expected.of(pooling), width);
-            ensure!(distance <= tolerance(dtype), "{name} in {dtype}, {pooling:?}: {distance:e}");
+            ensure!(
+                distance <= tolerance(precision),
+                "{name} in {precision}, {pooling:?}: {distance:e}"
+            );
         }
     }
     Ok(())
 }
 
 #[test]
-fn threads_batches_and_order_change_no_bit_in_any_dtype() -> Result<()> {
+fn threads_batches_and_order_change_no_bit_in_any_precision() -> Result<()> {
     let pools = [1, 2]
         .map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build())
         .into_iter()
@@ -63,14 +68,14 @@ fn threads_batches_and_order_change_no_bit_in_any_dtype() -> Result<()> {
         .map(|&length| (0..length).map(|i| 3 + (i * length % 110) as u32).collect())
         .collect();
     let reversed: Vec<Vec<u32>> = chunks.iter().rev().cloned().collect();
-    for dtype in DTYPES {
-        let model = open(&golden("head16-prefixed"), Pooling::Mean, dtype)?;
+    for precision in PRECISIONS {
+        let model = open(&golden("head16-prefixed"), Pooling::Mean, precision)?;
         let encoder = model.encoder.as_ref();
         let width = encoder.info().hidden_size;
         let expected = pools[1].install(|| embed(encoder, &chunks, 16_384))?;
         let actual = pools[0].install(|| embed(encoder, &reversed, 300))?;
         for (row, other) in expected.chunks(width).zip(actual.chunks(width).rev()) {
-            ensure!(row == other, "{dtype}");
+            ensure!(row == other, "{precision}");
         }
     }
     Ok(())
@@ -104,18 +109,21 @@ fn with_large_states() -> Result<tempfile::TempDir> {
 fn what_f16_cannot_hold_is_encoded_in_f32() -> Result<()> {
     let directory = with_large_states()?;
     let chunks = Expected::read(&golden("head16-prefixed"))?.chunks;
-    let embed = |dtype| -> Result<Vec<f32>> {
-        let model = open(directory.path(), Pooling::Mean, dtype)?;
+    let embed = |precision| -> Result<Vec<f32>> {
+        let model = open(directory.path(), Pooling::Mean, precision)?;
         embed(model.encoder.as_ref(), &chunks, 700)
     };
-    let exact = embed(Dtype::F32)?;
+    let exact = embed(EncoderPrecision::F32)?;
     ensure!(exact.iter().all(|value| value.is_finite()));
-    let repaired = embed(Dtype::F16)?;
+    let repaired = embed(EncoderPrecision::F16)?;
     ensure!(repaired == exact, "the same bits as f32");
     // bf16 and int8 have the range of f32.
-    for dtype in [Dtype::Bf16, Dtype::Int8] {
-        let embeddings = embed(dtype)?;
-        ensure!(embeddings != exact && embeddings.iter().all(|value| value.is_finite()), "{dtype}");
+    for precision in [EncoderPrecision::Bf16, EncoderPrecision::Int8] {
+        let embeddings = embed(precision)?;
+        ensure!(
+            embeddings != exact && embeddings.iter().all(|value| value.is_finite()),
+            "{precision}"
+        );
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::isa::inlined;
 
 /// In what numbers the factors of a product are multiplied. `Y`, bias and residual are f32 in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Arithmetic {
+pub enum Precision {
     /// f32 factors and sums.
     #[default]
     F32,
@@ -17,7 +17,7 @@ pub enum Arithmetic {
     Int8,
 }
 
-impl Arithmetic {
+impl Precision {
     /// Columns of the result that one panel of a [`crate::PackedMatrix`] serves: 128 bytes of one step.
     pub(crate) fn panel(self) -> usize {
         if self == Self::F16 { 64 } else { 32 }

@@ -1,4 +1,4 @@
-//! A card at work: it takes batches from the queue until that is closed or the card fails.
+//! A GPU at work: it takes batches from the queue until that is closed or the GPU fails.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::slot::Slot;
 use super::thread_ended;
 
 /// Batches of a bucket that run with algorithms that were not measured; with the next one the
-/// fastest are searched, for which the card does nothing else for about a second.
+/// fastest are searched, for which the GPU does nothing else for about a second.
 const BATCHES_BEFORE_SEARCH: usize = 2;
 
-/// A card with the model and its memory.
-pub(super) struct Card {
+/// A GPU with the model and its memory.
+pub(super) struct DeviceWorker {
     // Fields are dropped in order: the graphs of the slots before what they use.
     slots: Vec<Slot>,
     /// By number of rows.
@@ -38,7 +38,7 @@ struct BucketPlan {
     is_searched: bool,
 }
 
-impl Card {
+impl DeviceWorker {
     /// Copies the model to `device` and takes all memory there that batches of up to `tokens` rows
     /// need.
     pub(super) fn new(
@@ -60,15 +60,15 @@ impl Card {
         self.device.info()
     }
 
-    /// Computes what the queue holds until it is closed. A card that fails says so and hands its
+    /// Computes what the queue holds until it is closed. A GPU that fails says so and hands its
     /// batches back.
     pub(super) fn serve(mut self, queue: &Queue) {
         let ordinal = self.device.ordinal();
         let _watch = Watch { queue, ordinal };
-        if let Err(error) = run(&mut AtWork { card: &mut self, queue }) {
-            tracing::error!(card = ordinal, "a card is lost: {error}");
+        if let Err(error) = run(&mut Serving { worker: &mut self, queue }) {
+            tracing::error!(device = ordinal, "a GPU is lost: {error}");
             let jobs = self.slots.iter_mut().filter_map(Slot::abandon).chain(self.waiting.take());
-            queue.card_failed(jobs.collect(), &error);
+            queue.device_failed(jobs.collect(), &error);
         }
     }
 
@@ -139,13 +139,13 @@ impl Card {
     }
 }
 
-/// A card with the queue that it serves.
-struct AtWork<'a> {
-    card: &'a mut Card,
+/// A GPU with the queue that it serves.
+struct Serving<'a> {
+    worker: &'a mut DeviceWorker,
     queue: &'a Queue,
 }
 
-impl Work for AtWork<'_> {
+impl Work for Serving<'_> {
     type Job = Job;
     type Error = CudaError;
 
@@ -158,19 +158,19 @@ impl Work for AtWork<'_> {
     }
 
     fn start(&mut self, slot: usize, job: Job) -> Result<()> {
-        self.card.start(slot, job)
+        self.worker.start(slot, job)
     }
 
     fn is_done(&self, slot: usize) -> Result<bool> {
-        self.card.slots[slot].is_done()
+        self.worker.slots[slot].is_done()
     }
 
     fn finish(&mut self, slot: usize) -> Result<()> {
-        self.card.finish(slot)
+        self.worker.finish(slot)
     }
 }
 
-/// Tells the queue when the thread of a card panics, so that nobody waits for it.
+/// Tells the queue when the thread of a GPU panics, so that nobody waits for it.
 struct Watch<'a> {
     queue: &'a Queue,
     ordinal: usize,
@@ -179,7 +179,7 @@ struct Watch<'a> {
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.queue.card_failed(Vec::new(), &thread_ended(self.ordinal));
+            self.queue.device_failed(Vec::new(), &thread_ended(self.ordinal));
         }
     }
 }

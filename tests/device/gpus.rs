@@ -1,18 +1,18 @@
-//! The job on cards: real ones, or those of the simulator. Without any the tests are skipped, or
+//! The job on GPUs: real ones, or those of the simulator. Without any the tests are skipped, or
 //! fail where `POLYSIFT_REQUIRE_CUDA=1` says that there must be one.
 
 use arrow::array::AsArray;
 use arrow::datatypes::Float32Type;
-use polysift::encoder::{cards, usable};
+use polysift::encoder::{gpus, usable};
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
 use crate::util::{TestResult, Workspace, polysift, read_parquet};
 
-/// Whether there is a card to test with; says so if not.
+/// Whether there is a GPU to test with; says so if not.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn is_there_a_card() -> Result<bool, Box<dyn std::error::Error>> {
-    let Err(cause) = cards().and_then(|cards| usable(&cards)) else { return Ok(true) };
+fn is_there_a_gpu() -> Result<bool, Box<dyn std::error::Error>> {
+    let Err(cause) = gpus().and_then(|gpus| usable(&gpus)) else { return Ok(true) };
     if std::env::var("POLYSIFT_REQUIRE_CUDA").is_ok_and(|value| value == "1") {
         return Err(cause.into());
     }
@@ -33,31 +33,31 @@ fn logits(work: &Workspace, run: &str) -> Result<Vec<f32>, Box<dyn std::error::E
 }
 
 #[test]
-fn a_run_on_a_card_says_so_and_is_not_continued_in_another_dtype() -> TestResult {
-    if !is_there_a_card()? {
+fn a_run_on_a_gpu_says_so_and_is_not_continued_in_another_precision() -> TestResult {
+    if !is_there_a_gpu()? {
         return Ok(());
     }
     let work = Workspace::new()?;
     work.command("run", "out").args(["--device", "cuda"]).assert().success();
     let frozen = work.frozen("out")?;
-    assert_eq!(frozen["embed"]["encoder"]["dtype"], "bf16");
+    assert_eq!(frozen["embed"]["encoder"]["precision"], "bf16");
     assert_eq!(frozen["score"]["quality"]["fra_Latn"]["device"], "cuda");
     polysift().arg("verify").arg(work.path("out")).assert().success();
     work.command("run", "out")
-        .args(["--dtype", "f32"])
+        .args(["--precision", "f32"])
         .assert()
         .code(78)
-        .stderr(contains(r#"was "bf16", now "f32""#).and(contains("--dtype bf16")));
+        .stderr(contains(r#"was "bf16", now "f32""#).and(contains("--precision bf16")));
     // The CPU computes in bf16 too.
     work.command("embed", "out").args(["--device", "cpu"]).assert().success();
-    // Which card it is does not matter, nor that it is named.
+    // Which GPU it is does not matter, nor that it is named.
     work.command("run", "out").args(["--device", "cuda:0"]).assert().success();
     Ok(())
 }
 
 #[test]
-fn auto_takes_a_card_to_encode_and_the_cpu_to_score() -> TestResult {
-    if !is_there_a_card()? {
+fn auto_takes_a_gpu_to_encode_and_the_cpu_to_score() -> TestResult {
+    if !is_there_a_gpu()? {
         return Ok(());
     }
     let work = Workspace::new()?;
@@ -67,26 +67,26 @@ fn auto_takes_a_card_to_encode_and_the_cpu_to_score() -> TestResult {
     assert!(output.status.success(), "{log}");
     assert_eq!(log.matches("encoding on cuda:0").count(), 1, "{log}");
     let frozen = work.frozen("out")?;
-    assert_eq!(frozen["train"]["encoder"]["dtype"], "bf16");
+    assert_eq!(frozen["train"]["encoder"]["precision"], "bf16");
     assert!(frozen["score"]["quality"]["fra_Latn"].get("device").is_none());
     Ok(())
 }
 
 #[test]
 fn a_run_in_fp8_is_refined_in_bf16_and_selects_what_bf16_selects() -> TestResult {
-    if !is_there_a_card()? || cards()?[0].info.compute_capability != (9, 0) {
+    if !is_there_a_gpu()? || gpus()?[0].info.compute_capability != (9, 0) {
         return Ok(());
     }
     let work = Workspace::new()?;
     work.command("run", "bf16").args(["--device", "cuda"]).assert().success();
     work.command("run", "fp8")
-        .args(["--device", "cuda", "--dtype", "fp8", "--refine"])
+        .args(["--device", "cuda", "--precision", "fp8", "--refine"])
         .assert()
         .success()
         .stdout(contains("refined in bf16:").and(contains("largest difference")));
     let frozen = work.frozen("fp8")?;
-    assert_eq!(frozen["embed"]["encoder"]["dtype"], "fp8");
-    assert_eq!(frozen["train"]["encoder"]["dtype"], "bf16");
+    assert_eq!(frozen["embed"]["encoder"]["precision"], "fp8");
+    assert_eq!(frozen["train"]["encoder"]["precision"], "bf16");
     let ids = |run: &str| -> Result<Vec<String>, Box<dyn std::error::Error>> {
         let rows = read_parquet(&work.path(&format!("{run}/export/fra_Latn/a.parquet")))?;
         let ids = rows.column_by_name("id").ok_or("no id")?.as_string::<i32>();
@@ -94,41 +94,41 @@ fn a_run_in_fp8_is_refined_in_bf16_and_selects_what_bf16_selects() -> TestResult
     };
     assert_eq!(ids("fp8")?, ids("bf16")?);
     polysift().arg("verify").arg(work.path("fp8")).assert().success();
-    // A card has two types; it says which one the run is in.
+    // A GPU has two types; it says which one the run is in.
     work.command("run", "fp8")
-        .args(["--device", "cuda", "--dtype", "bf16"])
+        .args(["--device", "cuda", "--precision", "bf16"])
         .assert()
         .code(78)
-        .stderr(contains(r#"was "fp8", now "bf16""#).and(contains("--dtype fp8")));
+        .stderr(contains(r#"was "fp8", now "bf16""#).and(contains("--precision fp8")));
     Ok(())
 }
 
 #[test]
-fn a_card_scores_as_the_cpu_does_up_to_rounding() -> TestResult {
-    if !is_there_a_card()? {
+fn a_gpu_scores_as_the_cpu_does_up_to_rounding() -> TestResult {
+    if !is_there_a_gpu()? {
         return Ok(());
     }
     let work = Workspace::new()?;
-    for run in ["cpu", "card"] {
+    for run in ["cpu", "gpu"] {
         for stage in ["embed", "train"] {
             work.command(stage, run).assert().success();
         }
     }
     work.command("score", "cpu").assert().success();
-    work.command("score", "card").args(["--device", "cuda"]).assert().success();
-    let (cpu, card) = (logits(&work, "cpu")?, logits(&work, "card")?);
-    assert_eq!((cpu.len(), card.len()), (38, 38));
-    for (cpu, card) in cpu.iter().zip(&card) {
+    work.command("score", "gpu").args(["--device", "cuda"]).assert().success();
+    let (cpu, gpu) = (logits(&work, "cpu")?, logits(&work, "gpu")?);
+    assert_eq!((cpu.len(), gpu.len()), (38, 38));
+    for (cpu, gpu) in cpu.iter().zip(&gpu) {
         // One hidden layer of sums of 192 products in f32, in another order: 192 · 2^-24 of the sum
         // of magnitudes at the very most, which stays below 10 here.
-        assert!((cpu - card).abs() <= 1e-4, "{cpu} {card}");
+        assert!((cpu - gpu).abs() <= 1e-4, "{cpu} {gpu}");
     }
     Ok(())
 }
 
 #[test]
-fn cards_are_listed_and_a_plan_for_them_is_rough() -> TestResult {
-    if !is_there_a_card()? {
+fn gpus_are_listed_and_a_plan_for_them_is_rough() -> TestResult {
+    if !is_there_a_gpu()? {
         return Ok(());
     }
     polysift()
@@ -139,7 +139,7 @@ fn cards_are_listed_and_a_plan_for_them_is_rough() -> TestResult {
     let output = polysift().args(["devices", "--json"]).output()?;
     let found: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     assert_eq!(
-        (&found["cards"][0]["usable"], &found["auto"]["dtype"]),
+        (&found["gpus"][0]["usable"], &found["auto"]["precision"]),
         (&true.into(), &"bf16".into())
     );
     let work = Workspace::new()?;
@@ -148,18 +148,18 @@ fn cards_are_listed_and_a_plan_for_them_is_rough() -> TestResult {
         .assert()
         .success()
         .stdout(contains("cuda:0, in bf16").and(contains("roughly")));
-    // A number that is not there is an error, not the next best card.
+    // A number that is not there is an error, not the next best GPU.
     work.command("embed", "out")
         .args(["--device", "cuda:0,99"])
         .assert()
         .code(69)
-        .stderr(contains("no card cuda:99"));
+        .stderr(contains("no GPU cuda:99"));
     Ok(())
 }
 
 #[test]
-fn a_card_is_opened_once_and_only_where_it_is_wanted() -> TestResult {
-    if !is_there_a_card()? || !cards()?[0].info.name.starts_with("Simulated") {
+fn a_gpu_is_opened_once_and_only_where_it_is_wanted() -> TestResult {
+    if !is_there_a_gpu()? || !gpus()?[0].info.name.starts_with("Simulated") {
         return Ok(());
     }
     let work = Workspace::new()?;
@@ -177,7 +177,7 @@ fn a_card_is_opened_once_and_only_where_it_is_wanted() -> TestResult {
         let output = command.output()?;
         let log = String::from_utf8(output.stderr)?;
         assert!(output.status.success(), "{log}");
-        let contexts = [0, 1, 2].map(|card| log.matches(&format!("{card}: new context")).count());
+        let contexts = [0, 1, 2].map(|gpu| log.matches(&format!("{gpu}: new context")).count());
         assert_eq!(contexts, expected, "{command:?}: {log}");
     }
     Ok(())
