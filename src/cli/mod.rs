@@ -251,7 +251,7 @@ impl Job<'_> {
             stage::export::check_columns(&config, shards)?;
         }
         if stages == [Stage::Embed, Stage::Score] {
-            stage::score::check_files(&config)?;
+            stage::check_files(&config)?;
         }
         let hub = hub(args.offline);
         if let (Some(plan), true) = (looked_at, stages.contains(&Stage::Score)) {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use polysift::Error;
-use polysift::stage::chain;
+use polysift::io::chain;
 
 /// Prints an error as the last line of the program.
 pub(crate) fn error(message: &str) {

@@ -7,8 +7,8 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
 use polysift::cluster::Requeue;
+use polysift::io::chain;
 use polysift::progress::Stop;
-use polysift::stage::chain;
 use polysift::{Error, Result};
 
 /// Signals that come within this time of the first are the same request: `timeout`, Slurm and shells

@@ -116,7 +116,7 @@ fn print_heads(context: Context<'_>) -> Result<()> {
             .to_vec(),
     ];
     for (name, head) in context.config.heads.iter().filter(|(_, h)| !h.train.is_empty()) {
-        for language in polysift::stage::head_sources(name, head)?.into_keys() {
+        for language in polysift::stage::train::head_sources(name, head)?.into_keys() {
             let Some(card) = polysift::stage::train::card(context.run, name, head, &language)?
             else {
                 continue;

@@ -6,7 +6,7 @@ use polysift::config::RunConfig;
 use polysift::encoder::{HubSettings, resolve};
 use polysift::input::DocumentReader;
 use polysift::progress::Stop;
-use polysift::stage::input_files;
+use polysift::stage::plan::input_files;
 use polysift::{Error, Result};
 
 use super::printer;

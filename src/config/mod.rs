@@ -29,7 +29,10 @@ pub use heads::{Activation, ChunkRule, HeadConfig, HeadKind, Keep, Preset};
 pub(crate) use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
 pub use rate::Rate;
-pub use selection::{LanguageConfig, LanguageThresholds, SelectionConfig, Weight};
+pub use selection::{
+    LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY,
+    REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
+};
 pub use training::{Checkpoint, TrainingConfig, TrainingMode};
 
 use crate::error::{Error, Result};

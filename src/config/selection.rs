@@ -6,6 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Mode, Rate, rate};
 
+/// Margin of a threshold by the largest difference that was seen.
+pub const REFINE_SAFETY: f64 = 2.0;
+/// One in this many documents of a language is sampled.
+pub const REFINE_SAMPLE_EVERY: u64 = 100;
+/// Fewest documents that are sampled of a language that has them.
+pub const REFINE_MIN_SAMPLE: u64 = 64;
+/// Most documents that are sampled of a language.
+pub const REFINE_MAX_SAMPLE: u64 = 4096;
+
 /// `[languages.<code>]`; maps are from head name to value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]

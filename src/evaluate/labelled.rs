@@ -15,8 +15,9 @@ use crate::parts::round_to;
 use crate::progress::{Progress, Stop};
 use crate::run::{RunDir, Stage, Worker};
 use crate::selection::{RankKey, Selection};
-use crate::stage::score::Heads;
-use crate::stage::{self, Context};
+use crate::stage::context::Context;
+use crate::stage::heads::Heads;
+use crate::stage::model;
 
 /// Texts embedded and scored at once.
 const BLOCK_TEXTS: usize = 1024;
@@ -123,7 +124,7 @@ fn load_model(setup: &Setup<'_>, heads: &Heads) -> Result<Option<Model>> {
         Some(run) => {
             let worker = Worker::observer(run);
             let context = Context::observing(&config, run, hub, stop, progress, &worker);
-            stage::load_model(context, Stage::Score)?
+            model::load_model(context, Stage::Score)?
         }
     };
     heads.check_encoder(&model.encoder.info().digest)?;

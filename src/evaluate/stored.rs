@@ -13,8 +13,9 @@ use crate::error::Result;
 use crate::head::DocumentScore;
 use crate::run::Shard;
 use crate::selection::RankKey;
+use crate::stage::context::Context;
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part};
-use crate::stage::{Context, Embedded};
+use crate::stage::embedded::Embedded;
 
 /// Documents of a language that are looked at, at most.
 pub const DEFAULT_SAMPLE: usize = 250_000;

@@ -5,5 +5,5 @@ mod url;
 
 pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
 pub(crate) use atomic::{boundary, is_temporary, remove_temporaries_of};
+pub use url::{chain, is_url, without_secrets};
 pub(crate) use url::{file_name, is_web, redacted, with_secrets, without_query};
-pub use url::{is_url, without_secrets};

@@ -94,6 +94,17 @@ pub(crate) fn redacted(text: &str) -> String {
     redacted + rest
 }
 
+/// An error with its causes, in one line, and without the secrets of URLs.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |e| e.source());
+    let chain = causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        // Some libraries repeat their cause in their own message.
+        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
+    });
+    redacted(&chain)
+}
+
 /// The last component of a URL; of a web server's, without the query.
 pub(crate) fn file_name(url: &str) -> &str {
     without_query(url).rsplit('/').next().unwrap_or_default()

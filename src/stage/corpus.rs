@@ -1,16 +1,27 @@
-//! The stored scores of one language as the selection scans them.
+//! The stored scores of one language as the selection scans them, and the thresholds it makes of them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::{ALL_LANGUAGES, Context, Embedded, refine};
-use crate::config::Weight;
+use serde_json::{Value, json};
+
+use super::context::{ALL_LANGUAGES, Context};
+use super::embedded::Embedded;
+use super::heads::Heads;
+use super::model::is_precise;
+use crate::config::{
+    REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY, RunConfig, Weight,
+};
 use crate::error::{Error, Result};
 use crate::parts::{
     DocumentBatches, DocumentBlock, NUM_TOKENS, ScoreColumns, ScoreRows, ScoreScan, read_scores,
 };
 use crate::run::{RunDir, Shard, Stage};
-use crate::selection::{Corpus, HeadColumn, ScanRequest, ScoreBatch};
+use crate::selection::{
+    Corpus, HeadColumn, HeadInfo, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds,
+    select,
+};
 
 /// Bits of an ordinal that count rows within a shard.
 const ROW_BITS: u32 = 40;
@@ -28,7 +39,7 @@ impl ScoreFiles {
     /// Those that selections are made of; [`Error::Missing`] if they have to be refined first.
     pub(crate) fn selected(context: Context<'_>) -> Result<Self> {
         let run = context.run;
-        if !context.config.selection.refine || refine::is_exact(run)? {
+        if !context.config.selection.refine || is_precise(run)? {
             return Ok(Self::Scored);
         }
         if run.is_done(Stage::Refine, ALL_LANGUAGES)? {
@@ -264,4 +275,83 @@ impl ScannedPart<'_> {
         self.identities = Some((batches, rows.end));
         Ok(block)
     }
+}
+
+/// Settings that the thresholds depend on: for every language of the run what applies to it.
+pub(crate) fn threshold_settings(config: &RunConfig, languages: &BTreeSet<String>) -> Value {
+    let thresholds: BTreeMap<&String, Value> =
+        languages.iter().map(|l| (l, json!(config.thresholds(l)))).collect();
+    json!({"thresholds": thresholds, "selection": config.selection})
+}
+
+/// Settings that the refined scores depend on besides the scores.
+pub(crate) fn refine_settings(context: Context<'_>, heads: &Heads) -> Value {
+    json!({
+        "thresholds": threshold_settings(context.config, heads.languages()),
+        "safety": REFINE_SAFETY,
+        "sample": {"every": REFINE_SAMPLE_EVERY, "least": REFINE_MIN_SAMPLE, "most": REFINE_MAX_SAMPLE},
+        "seed": context.config.seed,
+    })
+}
+
+/// The thresholds of `language`; [`Threshold::head`] counts all heads of the run in name order, as scores are read.
+pub(crate) fn thresholds_of(
+    context: Context<'_>,
+    language: &str,
+    heads: &Heads,
+) -> Result<Vec<Threshold>> {
+    let config = context.config;
+    let available: Vec<HeadInfo> = config
+        .heads
+        .keys()
+        .filter_map(|name| Some((name, heads.get(name, language)?.spec())))
+        .map(|(name, spec)| HeadInfo {
+            name: name.clone(),
+            keep: spec.keep,
+            activation: spec.activation,
+        })
+        .collect();
+    let mut thresholds =
+        plan_thresholds(&config.thresholds(language), &available, &config.selection.order)?;
+    for threshold in thresholds.iter_mut().filter(|threshold| threshold.head.is_some()) {
+        threshold.head = config.heads.keys().position(|name| *name == threshold.head_name);
+    }
+    Ok(thresholds)
+}
+
+/// Computes the thresholds of one language from the stored scores in `files`.
+pub(crate) fn select_language(
+    context: Context<'_>,
+    embedded: &Embedded,
+    heads: &Heads,
+    language: &str,
+    files: ScoreFiles,
+) -> Result<Selection> {
+    let thresholds = thresholds_of(context, language, heads)?;
+    let corpus = ScoredCorpus::open(context, embedded, language, files);
+    select(&corpus, &thresholds, context.config.selection.mode)
+}
+
+/// The thresholds of `language` as they were written.
+pub(crate) fn stored_selection(run: &RunDir, language: &str) -> Result<Selection> {
+    run.read_json(&run.selection_file(language))?.ok_or_else(|| Error::Missing {
+        path: run.root().display().to_string(),
+        reason: "the thresholds are not computed yet; run `polysift threshold`".into(),
+    })
+}
+
+/// The thresholds of `languages`, as the threshold stage left them.
+pub(crate) fn stored_selections(
+    run: &RunDir,
+    languages: BTreeSet<String>,
+) -> Result<BTreeMap<String, Selection>> {
+    if !run.is_done(Stage::Threshold, ALL_LANGUAGES)? {
+        return Err(Error::Missing {
+            path: run.root().display().to_string(),
+            reason: "the thresholds are not computed yet; run `polysift threshold`".into(),
+        });
+    }
+    let stored = |language: String| Ok((stored_selection(run, &language)?, language));
+    let stored = languages.into_iter().map(stored);
+    stored.map(|found| found.map(|(selection, language)| (language, selection))).collect()
 }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::planned_languages;
-use super::score::{Loaded, for_each_head};
+use super::context::ALL_LANGUAGES;
+use super::heads::{Loaded, for_each_head};
+use super::plan::planned_languages;
 use super::train::check_samples;
 use crate::config::{HeadConfig, RunConfig};
 use crate::encoder::{HubSettings, resolve};
@@ -117,7 +118,7 @@ fn warn_of_others(
     languages: Option<&BTreeSet<String>>,
 ) {
     let serves_all = head.path.as_ref().is_none_or(|path| !path.contains(LANG))
-        || served.contains(super::ALL_LANGUAGES);
+        || served.contains(ALL_LANGUAGES);
     for language in languages.into_iter().flatten() {
         if !serves_all && !served.contains(language) {
             tracing::warn!(head = %name, %language, "no head for this language; it is not scored");

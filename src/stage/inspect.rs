@@ -7,7 +7,9 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use serde_json::{Map, Value, json};
 
-use super::Context;
+use super::context::Context;
+use super::model::encoder_digest;
+use super::status::status;
 use crate::config::{InputConfig, LARGEST_DOCUMENT_BYTES};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastTextHead, Model};
@@ -139,8 +141,8 @@ pub fn inspect_run(context: Context<'_>) -> Result<Value> {
     }
     Ok(json!({
         "run": context.run.root(),
-        "encoder_digest": super::embed::encoder_digest(context.run)?,
-        "status": super::status::status(context)?,
+        "encoder_digest": encoder_digest(context.run)?,
+        "status": status(context)?,
         "thresholds": thresholds,
     }))
 }

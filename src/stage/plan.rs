@@ -1,14 +1,54 @@
 //! The plan stage: which shards there are, frozen before the first document is read.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use super::{Context, chain, input_files, planned_languages};
-use crate::config::RunConfig;
+use super::context::Context;
+use crate::config::{LanguageSource, RunConfig};
 use crate::error::{Error, Result};
-use crate::run::{Plan, RunDir, Stage};
+use crate::input::{InputFile, UNDETERMINED_LANGUAGE, discover};
+use crate::io::chain;
+use crate::run::{Plan, RunDir, Shard, Stage};
 
 /// New files that are named.
 const MAX_NAMED: usize = 10;
+
+/// The input files of `config`.
+pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
+    if config.input.files.is_empty() {
+        return Err(Error::config(
+            "input.files",
+            "no input is given (INPUT on the command line or `[input] files`)",
+        ));
+    }
+    let files = discover(&config.input.files, Path::new("."))?;
+    let nameless = files.iter().find(|f| f.language.is_none());
+    if let (LanguageSource::Path, Some(file), true) =
+        (&config.input.language, nameless, files.iter().any(|f| f.language.is_some()))
+    {
+        return Err(Error::config(
+            "input.files",
+            format!(
+                "{} has no language: every pattern needs `{{lang}}`, or set input.language",
+                file.path.display()
+            ),
+        ));
+    }
+    Ok(files)
+}
+
+/// Languages of the documents of `plan`, where that is known before they are read: not where a column
+/// decides.
+pub(crate) fn planned_languages(config: &RunConfig, plan: &Plan) -> Option<BTreeSet<String>> {
+    let of_path = |shard: &Shard| shard.language.as_deref().unwrap_or(UNDETERMINED_LANGUAGE).into();
+    match &config.input.language {
+        LanguageSource::Path => Some(plan.shards.iter().map(of_path).collect()),
+        LanguageSource::Fixed(code) => Some([code.clone()].into()),
+        LanguageSource::Column { .. } => None,
+    }
+}
 
 /// The plan of what `config` names now.
 ///

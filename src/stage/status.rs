@@ -6,8 +6,11 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::context::{ALL_LANGUAGES, Context};
+use super::embedded::languages_of;
+use super::model::is_precise;
 use super::refine::Refinement;
-use super::{ALL_LANGUAGES, Context, score_keys};
+use super::work::score_keys;
 use crate::config::RunConfig;
 use crate::error::Result;
 use crate::run::{Encoded, Failure, Liveness, Plan, RunDir, Stage, Summary, Worker};
@@ -246,10 +249,10 @@ fn task_of_items(
             (score_keys(plan, &heads), heads.iter().flat_map(|_| of_shards.clone()).collect())
         }
         Stage::Train => dealt(super::train::keys(context)?),
-        Stage::Refine if super::refine::is_exact(context.run)? => dealt(Vec::new()),
+        Stage::Refine if is_precise(context.run)? => dealt(Vec::new()),
         Stage::Refine => dealt(vec![ALL_LANGUAGES.to_owned()]),
         Stage::Threshold => {
-            let languages: Vec<String> = super::languages_of(context.run)?.into_iter().collect();
+            let languages: Vec<String> = languages_of(context.run)?.into_iter().collect();
             let mut are_done = languages.iter().map(|key| context.run.is_done(stage, key));
             // Whoever does the last language writes the reports too.
             match are_done.find(|done| !matches!(done, Ok(true))) {

@@ -1,6 +1,6 @@
 //! The texts of documents once more, from the input.
 
-use super::Context;
+use super::context::Context;
 use crate::error::{Error, Result};
 use crate::input::{Document, DocumentReader};
 use crate::run::Shard;

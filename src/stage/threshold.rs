@@ -1,53 +1,23 @@
 //! Scores to exact thresholds, per language, over the whole corpus; and the report people read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::corpus::{ScoreFiles, ScoredCorpus};
-use super::score::Heads;
-use super::{ALL_LANGUAGES, Context, Embedded, StageWork};
-use crate::config::RunConfig;
-use crate::error::{Error, Result};
+use super::context::{ALL_LANGUAGES, Context};
+use super::corpus::{
+    ScoreFiles, refine_settings, select_language, stored_selection, threshold_settings,
+    thresholds_of,
+};
+use super::embedded::Embedded;
+use super::heads::Heads;
+use super::model::encoder_digest;
+use crate::error::Result;
 use crate::head::AnyHead;
 use crate::io::FileStamp;
-use crate::run::{PartFile, RunDir, ShardMarker, Stage};
-use crate::selection::{
-    HeadInfo, Selection, Threshold, ThresholdKind, ThresholdReport, plan_thresholds, select,
-};
-
-/// Settings that the thresholds depend on: for every language of the run what applies to it.
-pub fn settings(config: &RunConfig, languages: &BTreeSet<String>) -> Value {
-    let thresholds: BTreeMap<&String, Value> =
-        languages.iter().map(|l| (l, json!(config.thresholds(l)))).collect();
-    json!({"thresholds": thresholds, "selection": config.selection})
-}
-
-/// The thresholds of `language`; [`Threshold::head`] counts all heads of the run in name order, as scores are read.
-pub(crate) fn thresholds_of(
-    context: Context<'_>,
-    language: &str,
-    heads: &Heads,
-) -> Result<Vec<Threshold>> {
-    let config = context.config;
-    let available: Vec<HeadInfo> = config
-        .heads
-        .keys()
-        .filter_map(|name| Some((name, heads.get(name, language)?.spec())))
-        .map(|(name, spec)| HeadInfo {
-            name: name.clone(),
-            keep: spec.keep,
-            activation: spec.activation,
-        })
-        .collect();
-    let mut thresholds =
-        plan_thresholds(&config.thresholds(language), &available, &config.selection.order)?;
-    for threshold in thresholds.iter_mut().filter(|threshold| threshold.head.is_some()) {
-        threshold.head = config.heads.keys().position(|name| *name == threshold.head_name);
-    }
-    Ok(thresholds)
-}
+use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
+use crate::selection::{ThresholdKind, ThresholdReport};
 
 /// Finds the thresholds of every language and writes `selection/<lang>.json`; where all are there, also
 /// `thresholds/<head>.json`. Languages are shared out, since each is decided on its own.
@@ -61,12 +31,12 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     run.check_frozen(Stage::Score, &heads.settings_of_scores(run)?)?;
     let scores = ScoreFiles::selected(context)?;
     if scores == ScoreFiles::Refined {
-        run.check_frozen(Stage::Refine, &super::refine::settings(context, &heads))?;
+        run.check_frozen(Stage::Refine, &refine_settings(context, &heads))?;
     }
     for language in languages {
         thresholds_of(context, language, &heads)?;
     }
-    context.freeze(Stage::Threshold, &settings(config, languages))?;
+    context.freeze(Stage::Threshold, &threshold_settings(config, languages))?;
     let languages: Vec<String> = languages.iter().cloned().collect();
     let work = StageWork::dealt(context, Stage::Threshold, languages.clone())?;
     context.progress.begin("threshold", Some(work.own.len() as u64), "languages");
@@ -115,29 +85,8 @@ fn report(context: Context<'_>, heads: &Heads, languages: &[String]) -> Result<(
     })
 }
 
-/// The thresholds of `language` as they were written.
-pub(crate) fn stored_selection(run: &RunDir, language: &str) -> Result<Selection> {
-    run.read_json(&run.selection_file(language))?.ok_or_else(|| Error::Missing {
-        path: run.root().display().to_string(),
-        reason: "the thresholds are not computed yet; run `polysift threshold`".into(),
-    })
-}
-
 fn part_file(run: &RunDir, path: &Path, stamp: FileStamp) -> PartFile {
     PartFile { path: run.relative(path), rows: 1, stamp }
-}
-
-/// Computes the thresholds of one language from the stored scores in `files`.
-pub(crate) fn select_language(
-    context: Context<'_>,
-    embedded: &Embedded,
-    heads: &Heads,
-    language: &str,
-    files: ScoreFiles,
-) -> Result<Selection> {
-    let thresholds = thresholds_of(context, language, heads)?;
-    let corpus = ScoredCorpus::open(context, embedded, language, files);
-    select(&corpus, &thresholds, context.config.selection.mode)
 }
 
 /// A threshold as `thresholds/<head>.json` tells it.
@@ -192,7 +141,7 @@ fn head_report(
         .collect();
     Ok(json!({
         "head": name,
-        "encoder_digest": super::embed::encoder_digest(context.run)?,
+        "encoder_digest": encoder_digest(context.run)?,
         "mode": context.config.selection.mode,
         "weight": context.config.selection.weight,
         "languages": languages,

@@ -1,25 +1,28 @@
 //! Labelled samples to heads: the samples go through the same tokenizer and encoder as the corpus.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-use super::score::in_words;
-use super::{ALL_LANGUAGES, Context, StageWork};
+use super::context::{ALL_LANGUAGES, Context};
+use super::embedded::languages_of;
+use super::heads::in_words;
+use super::model::{encoder_settings, freeze_encoded, load_model};
+use super::plan::{self, planned_languages};
 use crate::config::{Chunks, HeadConfig, HeadKind, RunConfig};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
 use crate::fasttext::FastTextHead;
 use crate::head::{Card, Head};
 use crate::input::{
-    InputFile, LabelledTexts, SampleColumns, Split, for_each_sample, read_labelled,
+    InputFile, LabelledTexts, SampleColumns, Split, discover, for_each_sample, read_labelled,
 };
 use crate::io::{FileStamp, write_atomic};
 use crate::parts::round_to;
 use crate::progress::Stop;
-use crate::run::{PartFile, RunDir, ShardMarker, Stage};
+use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
 use crate::train::{
     Provenance, Samples, TextSamples, TextTrainingRequest, TrainingRequest, check_labels,
     train_head, train_text_head,
@@ -77,10 +80,10 @@ pub fn train(context: Context<'_>) -> Result<()> {
     let model = if jobs.iter().all(Job::is_text) {
         None // nothing to embed
     } else {
-        Some(super::load_model(context, Stage::Train)?)
+        Some(load_model(context, Stage::Train)?)
     };
     let settings = settings(context, &jobs, model.as_ref());
-    super::embed::freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
+    freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
     let keys = jobs.iter().map(Job::key).collect();
     let work = StageWork::dealt(context, Stage::Train, keys)?;
     if work.is_over() {
@@ -115,7 +118,7 @@ fn to_train(config: &RunConfig) -> impl Iterator<Item = (&String, &HeadConfig)> 
 fn jobs<'a>(config: &'a RunConfig, languages: Option<&BTreeSet<String>>) -> Result<Vec<Job<'a>>> {
     let mut jobs = Vec::new();
     for (name, head) in to_train(config) {
-        for (language, files) in super::head_sources(name, head)? {
+        for (language, files) in head_sources(name, head)? {
             if language == ALL_LANGUAGES || languages.is_none_or(|known| known.contains(&language))
             {
                 let digests = files.iter().map(InputFile::fingerprint).collect::<Result<_>>()?;
@@ -128,6 +131,19 @@ fn jobs<'a>(config: &'a RunConfig, languages: Option<&BTreeSet<String>>) -> Resu
     Ok(jobs)
 }
 
+/// Files of labelled samples by language (`_all` for patterns without `{lang}`).
+pub fn head_sources(name: &str, head: &HeadConfig) -> Result<BTreeMap<String, Vec<InputFile>>> {
+    let mut sources: BTreeMap<String, Vec<InputFile>> = BTreeMap::new();
+    for file in discover(&head.train, Path::new("."))? {
+        let language = file.language.clone().unwrap_or_else(|| ALL_LANGUAGES.to_owned());
+        sources.entry(language).or_default().push(file);
+    }
+    if sources.is_empty() {
+        return Err(Error::config(format!("heads.{name}.train"), "matches no file"));
+    }
+    Ok(sources)
+}
+
 /// Languages of the corpus: as planned where that tells them, so that heads are trained before it is
 /// embedded; else those of the embedded documents. `None` where heads are trained without a corpus.
 fn corpus_languages(context: Context<'_>) -> Result<Option<BTreeSet<String>>> {
@@ -135,9 +151,9 @@ fn corpus_languages(context: Context<'_>) -> Result<Option<BTreeSet<String>>> {
     if config.input.files.is_empty() {
         return Ok(None);
     }
-    let plan = if run.has_plan() { run.plan()? } else { super::plan::plan(config)? };
-    match super::planned_languages(config, &plan) {
-        None => super::languages_of(run).map(Some),
+    let plan = if run.has_plan() { run.plan()? } else { plan::plan(config)? };
+    match planned_languages(config, &plan) {
+        None => languages_of(run).map(Some),
         known => Ok(known),
     }
 }
@@ -194,7 +210,7 @@ fn settings(context: Context<'_>, jobs: &[Job<'_>], model: Option<&Model>) -> Va
     }
     let mut settings = json!({"seed": context.config.seed});
     if model.is_some() {
-        settings["encoder"] = super::embed::encoder_settings(context.config, model);
+        settings["encoder"] = encoder_settings(context.config, model);
         settings["embeddings"] = json!(context.config.parts.embeddings);
     }
     settings["heads"] = json!(heads);

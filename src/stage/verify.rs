@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rayon::prelude::*;
 
-use super::corpus::ScoreFiles;
-use super::export::selections;
-use super::score::Heads;
-use super::threshold::select_language;
-use super::{ALL_LANGUAGES, Context, Embedded};
+use super::context::{ALL_LANGUAGES, Context};
+use super::corpus::{ScoreFiles, select_language, stored_selections};
+use super::embedded::Embedded;
+use super::heads::Heads;
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
-use crate::io::is_url;
-use crate::io::stamp;
+use crate::io::{chain, is_url, stamp};
 use crate::parts::parquet_rows;
 use crate::remote;
 use crate::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
@@ -90,7 +88,7 @@ impl Checks<'_> {
                 Ok(Some(_)) => self.begun.push(stage),
                 Err(error @ Error::Decode { .. }) => {
                     self.begun = Stage::ALL.to_vec();
-                    self.verified.problems.push(super::chain(&error));
+                    self.verified.problems.push(chain(&error));
                     break;
                 }
                 Err(error) => return Err(error),
@@ -110,7 +108,7 @@ impl Checks<'_> {
                 return Some(marker);
             }
             Ok(None) => format!("{}: {key} is not done", stage.name()),
-            Err(error) => super::chain(&error),
+            Err(error) => chain(&error),
         };
         self.verified.problems.push(problem);
         self.incomplete.insert(stage);
@@ -188,13 +186,13 @@ impl Checks<'_> {
     /// Recomputes the thresholds of every language and compares them with the stored ones.
     fn thresholds(&mut self) -> Result<()> {
         let found = Embedded::of(self.context.run).and_then(|embedded| {
-            let stored = selections(self.context.run, embedded.languages())?;
+            let stored = stored_selections(self.context.run, embedded.languages())?;
             Ok((Heads::load(self.context, &embedded)?, stored, embedded))
         });
         let (heads, stored, embedded) = match found {
             Ok(found) => found,
             Err(error) => {
-                self.verified.problems.push(super::chain(&error));
+                self.verified.problems.push(chain(&error));
                 return Ok(());
             }
         };
@@ -206,7 +204,7 @@ impl Checks<'_> {
         let files = match ScoreFiles::selected(self.context) {
             Ok(files) => files,
             Err(error) => {
-                self.verified.problems.push(super::chain(&error));
+                self.verified.problems.push(chain(&error));
                 return Ok(());
             }
         };
@@ -218,7 +216,7 @@ impl Checks<'_> {
                     .problems
                     .push(format!("{language}: the stored thresholds are not those of the scores")),
                 Err(Error::Stopped) => return Err(Error::Stopped),
-                Err(error) => self.verified.problems.push(super::chain(&error)),
+                Err(error) => self.verified.problems.push(chain(&error)),
             }
             self.verified.languages += 1;
         }
@@ -254,7 +252,7 @@ fn problems<T: Sync>(
 ) -> Result<Vec<String>> {
     let of_one = |one: &T| match check(one) {
         Err(error @ (Error::Stopped | Error::Store { .. } | Error::Hub { .. })) => Err(error),
-        Err(error) => Ok(Some(super::chain(&error))),
+        Err(error) => Ok(Some(chain(&error))),
         found => found,
     };
     let found: Vec<Option<String>> = all.par_iter().map(of_one).collect::<Result<_>>()?;

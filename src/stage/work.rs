@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-use super::{Context, chain};
+use super::context::Context;
 use crate::error::{Error, Result};
+use crate::io::chain;
 use crate::panics::{lock, unpoisoned};
 use crate::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, StageWork};
 

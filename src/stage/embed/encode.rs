@@ -20,7 +20,7 @@ use crate::batch::{PackedBatch, plan_batches};
 use crate::encoder::{self, Encoder};
 use crate::error::{Error, Result};
 use crate::progress::Busy;
-use crate::stage::Context;
+use crate::stage::context::Context;
 
 /// Most batches whose chunks are sorted by length together, for each that is in work.
 const BATCHES_PLANNED: usize = 4;

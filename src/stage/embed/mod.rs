@@ -21,13 +21,15 @@ mod write;
 
 use serde_json::{Value, json};
 
-use super::{Context, Failures, StageWork};
-use crate::config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, Gelu, RunConfig, Weight};
-use crate::encoder::{Model, Placement};
+use super::context::Context;
+use super::model::{encoder_settings, freeze_encoded, load_model};
+use super::work::Failures;
+use crate::config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, RunConfig, Weight};
+use crate::encoder::Model;
 use crate::error::{Error, Result};
 use crate::input::Reject;
 use crate::progress::Busy;
-use crate::run::{Claims, Plan, RunDir, Shard, Stage};
+use crate::run::{Claims, Plan, Shard, Stage, StageWork};
 use encode::Encoding;
 use input_bytes::InputBytes;
 use queue::queue;
@@ -105,66 +107,11 @@ fn counts_tokens(config: &RunConfig) -> bool {
         && (config.selection.weight == Weight::Tokens || config.encoder.chunks == Chunks::All)
 }
 
-/// What an embedding depends on besides its text; samples and corpus have to agree on it. The type
-/// that the device computes in is part of it, which device that is is not.
-pub(crate) fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Value {
-    let encoder = &config.encoder;
-    let digest = model.map_or(FOREIGN_ENCODER, |m| m.encoder.info().digest.as_str());
-    let mut settings = json!({
-        "digest": digest, "pooling": encoder.pooling,
-        "max_tokens": encoder.max_tokens, "prompt": encoder.prompt,
-    });
-    if let Some(model) = model {
-        settings["precision"] = model.placement.precision().into();
-        if encoder.gelu != Gelu::Erf {
-            settings["gelu"] = json!(encoder.gelu);
-        }
-    }
-    settings
-}
-
-/// Freezes the settings of a stage that ran `model`; where the type that it computes in is to blame
-/// for a difference, the error says how to ask for the right one.
-pub(crate) fn freeze_encoded(
-    context: Context<'_>,
-    stage: Stage,
-    settings: &Value,
-    model: Option<&Model>,
-) -> Result<()> {
-    let frozen = context.run.frozen_settings(stage)?.unwrap_or_default();
-    let (Some(begun), Some(model)) = (frozen["encoder"]["precision"].as_str(), model) else {
-        return context.freeze(stage, settings);
-    };
-    // What GPUs do not compute in takes another device.
-    let flag = match &model.placement {
-        placement if placement.precision() == begun => return context.freeze(stage, settings),
-        Placement::Cuda(..) if !["bf16", "fp8"].contains(&begun) => "--device cpu".to_owned(),
-        Placement::Cuda(..) | Placement::Cpu(_) => format!("--precision {begun}"),
-    };
-    context.freeze(stage, settings).map_err(|error| match error {
-        Error::Mismatch { path, difference, hint } => Error::Mismatch {
-            path,
-            difference,
-            hint: format!("give `{flag}`, as when this run was begun; or {hint}"),
-        },
-        other => other,
-    })
-}
-
-/// Digest of the encoder that made the embeddings of `run`.
-pub fn encoder_digest(run: &RunDir) -> Result<String> {
-    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    Ok(frozen["encoder"]["digest"].as_str().unwrap_or_default().to_owned())
-}
-
-/// Digest that stands for the encoder where the input brings its own embeddings.
-pub(crate) const FOREIGN_ENCODER: &str = "embeddings from the input";
-
 /// Embeds the shards of `plan` that are not done yet.
 pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
     let model = match config.input.embeddings {
-        None => Some(super::load_model(context, Stage::Embed)?),
+        None => Some(load_model(context, Stage::Embed)?),
         Some(_) => None,
     };
     let mut settings = settings(config, plan, model.as_ref());

@@ -11,7 +11,7 @@ use crate::input::{DocumentBlock, DocumentReader, Reject};
 use crate::parts::EmbeddingRows;
 use crate::progress::Busy;
 use crate::run::{Claims, Shard};
-use crate::stage::Context;
+use crate::stage::context::Context;
 
 /// Most documents of a block.
 const BLOCK_ROWS: usize = 1024;

@@ -10,6 +10,7 @@ use super::*;
 use crate::encoder::HubSettings;
 use crate::encoder::fake::{FAILS, FakeEncoder};
 use crate::progress::{Silent, Stop};
+use crate::run::RunDir;
 use crate::run::Worker;
 
 /// A block of documents with one chunk each; the first id is what a batch that begins with it takes

@@ -13,7 +13,8 @@ use crate::io::{FileStamp, write_atomic};
 use crate::parts::{EmbeddingRow, EmbeddingWriter};
 use crate::progress::Busy;
 use crate::run::{Claims, Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
-use crate::stage::{Context, Failures};
+use crate::stage::context::Context;
+use crate::stage::work::Failures;
 
 pub(super) struct Writing<'a> {
     pub(super) context: Context<'a>,

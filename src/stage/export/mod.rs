@@ -9,14 +9,15 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::corpus::ScoreFiles;
-use super::threshold::stored_selection;
-use super::{ALL_LANGUAGES, Context, Embedded, StageWork};
+use super::context::Context;
+use super::corpus::{ScoreFiles, stored_selections};
+use super::embedded::Embedded;
+use super::model::encoder_digest;
 use crate::config::{DEFAULT_LANGUAGE, RunConfig};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::export::{ExportSpec, WriterOptions, export_schema};
 use crate::input::{Format, RowReader};
-use crate::run::{RunDir, Shard, Stage};
+use crate::run::{Shard, Stage, StageWork};
 use crate::selection::Selection;
 pub(super) use place::warn_of_place;
 use shard::ShardExport;
@@ -106,28 +107,12 @@ pub fn settings(config: &RunConfig, selections: &BTreeMap<String, Selection>) ->
     json!({"export": config.export, "columns": columns, "selections": selections})
 }
 
-/// The thresholds of `languages`, as the threshold stage left them.
-pub(crate) fn selections(
-    run: &RunDir,
-    languages: BTreeSet<String>,
-) -> Result<BTreeMap<String, Selection>> {
-    if !run.is_done(Stage::Threshold, ALL_LANGUAGES)? {
-        return Err(Error::Missing {
-            path: run.root().display().to_string(),
-            reason: "the thresholds are not computed yet; run `polysift threshold`".into(),
-        });
-    }
-    let stored = |language: String| Ok((stored_selection(run, &language)?, language));
-    let stored = languages.into_iter().map(stored);
-    stored.map(|found| found.map(|(selection, language)| (language, selection))).collect()
-}
-
 /// Exports every shard that is not exported yet.
 pub fn export(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
     let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(run, &names)?;
-    let selections = selections(run, embedded.languages())?;
+    let selections = stored_selections(run, embedded.languages())?;
     context.freeze(Stage::Export, &settings(config, &selections))?;
     let work = StageWork::of_shards(context, Stage::Export, &embedded.plan)?;
     if work.is_over() {
@@ -145,7 +130,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
         selections,
         provenance: json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "encoder_digest": super::embed::encoder_digest(run)?,
+            "encoder_digest": encoder_digest(run)?,
             "head_digests": run.frozen_settings(Stage::Score)?,
             "thresholds": run.frozen_settings(Stage::Threshold)?,
         }),

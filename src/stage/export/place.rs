@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::io::chain;
 use crate::remote;
 use crate::run::Stage;
-use crate::stage::{Context, chain};
+use crate::stage::context::Context;
 
 /// Object that says whose the files beside it are.
 const OWNER: &str = "polysift.json";

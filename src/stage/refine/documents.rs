@@ -5,17 +5,16 @@ use std::collections::{BTreeMap, BinaryHeap, HashSet};
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::Job;
 use super::margins::evidence;
 use super::overlay::{MixedCorpus, for_each_part, overlay};
-use super::{Job, MAX_SAMPLE, MIN_SAMPLE, SAMPLE_EVERY};
-use crate::config::Activation;
+use crate::config::{Activation, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAMPLE_EVERY};
 use crate::error::Result;
 use crate::head::DocumentScore;
 use crate::parts::ScoreRows;
 use crate::run::Shard;
 use crate::selection::{Row, Selection, Threshold, select};
-use crate::stage::corpus::ordinal;
-use crate::stage::threshold::thresholds_of;
+use crate::stage::corpus::{ordinal, thresholds_of};
 
 /// The documents of a round.
 pub(super) struct Wanted<'a> {
@@ -163,7 +162,7 @@ impl Lottery {
     }
 
     fn keep(&mut self, ticket: (u64, u64)) {
-        if self.drawn.len() < MAX_SAMPLE as usize {
+        if self.drawn.len() < REFINE_MAX_SAMPLE as usize {
             self.drawn.push(ticket);
         } else if self.drawn.peek().is_some_and(|worst| ticket < *worst) {
             self.drawn.pop();
@@ -178,7 +177,8 @@ impl Lottery {
 
     /// The ordinals of the sample.
     fn ordinals(self) -> impl Iterator<Item = u64> {
-        let size = (self.documents / SAMPLE_EVERY).clamp(MIN_SAMPLE, MAX_SAMPLE) as usize;
+        let size = (self.documents / REFINE_SAMPLE_EVERY)
+            .clamp(REFINE_MIN_SAMPLE, REFINE_MAX_SAMPLE) as usize;
         self.drawn.into_sorted_vec().into_iter().take(size).map(|(_, ordinal)| ordinal)
     }
 }

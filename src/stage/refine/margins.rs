@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
+use super::Job;
 use super::overlay::{for_each_part, overlay};
-use super::{Job, SAFETY};
+use crate::config::REFINE_SAFETY;
 use crate::error::Result;
 use crate::run::Shard;
 
@@ -41,7 +42,7 @@ impl Seen {
 
     /// The margin that the differences ask for: all documents where none says anything.
     pub(super) fn margin(&self) -> f64 {
-        self.largest.map_or(f64::INFINITY, |largest| SAFETY * largest)
+        self.largest.map_or(f64::INFINITY, |largest| REFINE_SAFETY * largest)
     }
 }
 
@@ -93,7 +94,7 @@ mod tests {
         assert!(seen.margin().is_infinite());
         seen.add(1.0, Some(1.25));
         seen.add(-3.0, Some(-3.5));
-        assert_eq!((seen.documents, seen.margin()), (2, SAFETY * 0.5));
+        assert_eq!((seen.documents, seen.margin()), (2, REFINE_SAFETY * 0.5));
     }
 
     #[test]

@@ -21,13 +21,13 @@
 //! what the same settings with `encoder.precision = "f32"` would select, the rounding of stored
 //! embeddings and the training of heads included (heads are trained in f32 where this is asked for).
 //!
-//! The margin is measured, so the "if" is not a certainty. It is [`SAFETY`] times the largest
+//! The margin is measured, so the "if" is not a certainty. It is [`REFINE_SAFETY`](crate::config::REFINE_SAFETY) times the largest
 //! difference of *all* documents that were scored both ways: a random sample and whatever lay near a
 //! threshold; a larger difference seen in a round widens the margin of the next. Of the language's
 //! documents, with 95% confidence, at most 3 in as many as were sampled exceed the largest sampled
-//! difference at all; to select wrongly one has to exceed it [`SAFETY`]-fold, and the distance to its
+//! difference at all; to select wrongly one has to exceed it [`REFINE_SAFETY`](crate::config::REFINE_SAFETY)-fold, and the distance to its
 //! threshold besides. Where differences fall off exponentially, the largest of n is about ln n times their
-//! mean, and about n^-[`SAFETY`] of the documents within one mean difference of a threshold are selected
+//! mean, and about n^-[`REFINE_SAFETY`](crate::config::REFINE_SAFETY) of the documents within one mean difference of a threshold are selected
 //! wrongly: with n = 4,096 less than one in 10^7 of those.
 //!
 //! # Resume
@@ -47,26 +47,19 @@ mod tests;
 use std::sync::OnceLock;
 
 use rayon::prelude::*;
-use serde_json::{Value, json};
 
-use super::score::Heads;
-use super::{ALL_LANGUAGES, Context, Embedded, StageWork};
-use crate::config::{DeviceChoice, EncoderConfig, EncoderPrecision};
+use super::context::{ALL_LANGUAGES, Context};
+use super::corpus::{refine_settings, thresholds_of};
+use super::embedded::Embedded;
+use super::heads::Heads;
+use super::model::{encoder_digest, is_precise, load_precise, precise_settings};
+use crate::config::{EncoderConfig, EncoderPrecision};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
-use crate::run::{Plan, RunDir, ShardMarker, Stage};
+use crate::run::{Plan, RunDir, ShardMarker, Stage, StageWork};
 use documents::Wanted;
 
 pub use result::{HeadRefinement, LanguageRefinement, Refinement};
-
-/// Margin of a threshold by the largest difference that was seen.
-pub const SAFETY: f64 = 2.0;
-/// One in this many documents of a language is sampled.
-pub const SAMPLE_EVERY: u64 = 100;
-/// Fewest documents that are sampled of a language that has them.
-pub const MIN_SAMPLE: u64 = 64;
-/// Most documents that are sampled of a language.
-pub const MAX_SAMPLE: u64 = 4096;
 
 /// What a call of [`refine`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,41 +83,6 @@ pub struct Cost {
     pub tokens: u64,
 }
 
-/// The type whose selection is asked for where the run computes in `precision`: bf16 for fp8, f32 for all
-/// others.
-pub(crate) fn precise(precision: EncoderPrecision) -> EncoderPrecision {
-    if precision == EncoderPrecision::Fp8 { EncoderPrecision::Bf16 } else { EncoderPrecision::F32 }
-}
-
-/// The settings of an encoder that computes what the run's does, in the [`precise`] type.
-pub(crate) fn precise_settings(context: Context<'_>) -> Result<EncoderConfig> {
-    let config = &context.config.encoder;
-    let embed = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    let begun = serde_json::from_value(embed["encoder"]["precision"].clone());
-    Ok(match precise(begun.unwrap_or(config.precision)) {
-        EncoderPrecision::Bf16 => {
-            EncoderConfig { precision: EncoderPrecision::Bf16, ..config.clone() }
-        }
-        precision => EncoderConfig { precision, device: DeviceChoice::Cpu, ..config.clone() },
-    })
-}
-
-/// Whether the embeddings of `run` are in f32 already.
-pub(crate) fn is_exact(run: &RunDir) -> Result<bool> {
-    let embed = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    Ok(embed["encoder"]["precision"] == EncoderPrecision::F32.name())
-}
-
-/// Settings that the refined scores depend on besides the scores.
-pub(crate) fn settings(context: Context<'_>, heads: &Heads) -> Value {
-    json!({
-        "thresholds": super::threshold::settings(context.config, heads.languages()),
-        "safety": SAFETY,
-        "sample": {"every": SAMPLE_EVERY, "least": MIN_SAMPLE, "most": MAX_SAMPLE},
-        "seed": context.config.seed,
-    })
-}
-
 /// Scores the documents near the thresholds again in f32, or of a run in fp8 in bf16, where
 /// `selection.refine` asks for it and the encoder computed in another type.
 ///
@@ -141,14 +99,14 @@ pub fn refine(context: Context<'_>) -> Result<Outcome> {
     let embedded = Embedded::scored(run, &names)?;
     let heads = Heads::load(context, &embedded)?;
     run.check_frozen(Stage::Score, &heads.settings_of_scores(run)?)?;
-    if is_exact(run)? {
+    if is_precise(run)? {
         return Ok(Outcome::Exact);
     }
     for language in heads.languages() {
-        super::threshold::thresholds_of(context, language, &heads)?;
+        thresholds_of(context, language, &heads)?;
     }
-    context.freeze(Stage::Refine, &settings(context, &heads))?;
-    let model = || super::load_precise(context);
+    context.freeze(Stage::Refine, &refine_settings(context, &heads))?;
+    let model = || load_precise(context);
     let job = Job::new(context, &embedded, &heads, &model);
     // The rounds follow from each other, so one process does them all.
     let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
@@ -285,7 +243,7 @@ impl<'a> Job<'a> {
             return Ok(model);
         }
         let model = (self.load)()?;
-        let digest = super::embed::encoder_digest(self.context.run)?;
+        let digest = encoder_digest(self.context.run)?;
         let found = &model.encoder.info().digest;
         if *found != digest {
             let reason = format!("is not the model of this run: {found} instead of {digest}");

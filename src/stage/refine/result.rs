@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::margins::evidence;
 use super::overlay::overlay;
-use super::{Job, SAFETY, TOKENS};
+use super::{Job, TOKENS};
+use crate::config::REFINE_SAFETY;
 use crate::error::Result;
 use crate::parts::{read_scores, write_refined_scores};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
-use crate::stage::{ALL_LANGUAGES, score_keys};
+use crate::stage::context::ALL_LANGUAGES;
+use crate::stage::work::score_keys;
 
 /// The report, below the run directory.
 const REPORT: &str = "refined/report.json";
@@ -49,7 +51,7 @@ pub struct HeadRefinement {
     pub largest_difference: Option<f64>,
     /// All documents so near to a threshold were scored in f32; `None`: all documents.
     pub margin: Option<f64>,
-    /// [`super::SAFETY`], the margin by the largest difference.
+    /// [`REFINE_SAFETY`], the margin by the largest difference.
     pub safety: f64,
 }
 
@@ -131,7 +133,10 @@ pub(super) fn write_report(job: &Job<'_>, rounds: usize) -> Result<()> {
         let heads = heads.map(|(name, seen)| {
             let margin = Some(seen.margin()).filter(|margin| margin.is_finite());
             let largest_difference = seen.largest.filter(|largest| largest.is_finite());
-            ((*name).to_owned(), HeadRefinement { largest_difference, margin, safety: SAFETY })
+            (
+                (*name).to_owned(),
+                HeadRefinement { largest_difference, margin, safety: REFINE_SAFETY },
+            )
         });
         let heads = heads.collect();
         report.languages.insert(language, LanguageRefinement { refined, heads });

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::documents::Wanted;
 use super::*;
-use crate::config::{Mode, RunConfig};
+use crate::config::{DeviceChoice, Mode, REFINE_MIN_SAMPLE, RunConfig};
 use crate::encoder::HubSettings;
 use crate::head::DocumentScore;
 use crate::parts::{ScoreRows, read_scores, write_scores};
@@ -17,8 +17,7 @@ use crate::progress::{Silent, Stop};
 use crate::run::PartFile;
 use crate::run::Worker;
 use crate::selection::{Decision, Row, Selection, ThresholdKind};
-use crate::stage::corpus::{ScoreFiles, ordinal, read_part};
-use crate::stage::threshold::select_language;
+use crate::stage::corpus::{ScoreFiles, ordinal, read_part, select_language};
 use crate::stage::{embed, score, threshold, train, verify};
 
 const LANGUAGE: &str = "fra_Latn";
@@ -308,7 +307,7 @@ impl Noisy {
     fn sampled(&self) -> Result<Vec<u64>> {
         let embedded = Embedded::of(&self.run)?;
         let heads = Heads::load(self.context(), &embedded)?;
-        let load = || super::super::load_precise(self.context());
+        let load = || load_precise(self.context());
         let job = Job::new(self.context(), &embedded, &heads, &load);
         let wanted = Wanted::of_round(&job, 0)?;
         let mut ordinals = Vec::new();
@@ -316,7 +315,7 @@ impl Noisy {
             let rows = wanted.documents(place, shard)?.rows;
             ordinals.extend(rows.into_iter().map(|row| ordinal(place, row)));
         }
-        assert_eq!(ordinals.len() as u64, MIN_SAMPLE);
+        assert_eq!(ordinals.len() as u64, REFINE_MIN_SAMPLE);
         Ok(ordinals)
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Heads, Loaded, ScoredPart};
+use super::ScoredPart;
 use crate::error::{Error, Result};
 use crate::head::{DocumentScore, Scratch};
 use crate::parts::{EmbeddingBlock, EmbeddingScan};
+use crate::stage::heads::{Heads, Loaded};
 
 /// Scores the part of embeddings `path`, each document by the head of its language, some documents
 /// at a time.

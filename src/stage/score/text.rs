@@ -4,12 +4,13 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::{Heads, ScoredPart};
+use super::ScoredPart;
 use crate::error::Result;
 use crate::fasttext::{FastTextHead, Scratch};
 use crate::head::{AnyHead, DocumentScore};
 use crate::parts::EmbeddingScan;
-use crate::stage::Context;
+use crate::stage::context::Context;
+use crate::stage::heads::Heads;
 use crate::stage::texts::Texts;
 
 /// Documents whose texts are in memory at once, and that are scored in parallel.

@@ -1,50 +1,10 @@
-//! Which files and languages a run is about.
+//! A run whose embeddings are complete: what every stage after the embed stage begins with.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 
-use crate::config::{HeadConfig, LanguageSource, RunConfig};
+use super::work::score_keys;
 use crate::error::{Error, Result};
-use crate::input::{InputFile, UNDETERMINED_LANGUAGE, discover};
 use crate::run::{Plan, RunDir, Shard, Stage, Summary};
-use crate::stage::{ALL_LANGUAGES, score_keys};
-
-/// The input files of `config`.
-pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
-    if config.input.files.is_empty() {
-        return Err(Error::config(
-            "input.files",
-            "no input is given (INPUT on the command line or `[input] files`)",
-        ));
-    }
-    let files = discover(&config.input.files, Path::new("."))?;
-    let nameless = files.iter().find(|f| f.language.is_none());
-    if let (LanguageSource::Path, Some(file), true) =
-        (&config.input.language, nameless, files.iter().any(|f| f.language.is_some()))
-    {
-        return Err(Error::config(
-            "input.files",
-            format!(
-                "{} has no language: every pattern needs `{{lang}}`, or set input.language",
-                file.path.display()
-            ),
-        ));
-    }
-    Ok(files)
-}
-
-/// Files of labelled samples by language (`_all` for patterns without `{lang}`).
-pub fn head_sources(name: &str, head: &HeadConfig) -> Result<BTreeMap<String, Vec<InputFile>>> {
-    let mut sources: BTreeMap<String, Vec<InputFile>> = BTreeMap::new();
-    for file in discover(&head.train, Path::new("."))? {
-        let language = file.language.clone().unwrap_or_else(|| ALL_LANGUAGES.to_owned());
-        sources.entry(language).or_default().push(file);
-    }
-    if sources.is_empty() {
-        return Err(Error::config(format!("heads.{name}.train"), "matches no file"));
-    }
-    Ok(sources)
-}
 
 /// A run whose embeddings are complete: its plan, and what was embedded of each shard.
 pub(crate) struct Embedded {
@@ -114,21 +74,10 @@ fn all_done(
     Ok(summaries.into_iter().flatten().collect())
 }
 
-/// Languages of the documents of `plan`, where that is known before they are read: not where a column
-/// decides.
-pub(crate) fn planned_languages(config: &RunConfig, plan: &Plan) -> Option<BTreeSet<String>> {
-    let of_path = |shard: &Shard| shard.language.as_deref().unwrap_or(UNDETERMINED_LANGUAGE).into();
-    match &config.input.language {
-        LanguageSource::Path => Some(plan.shards.iter().map(of_path).collect()),
-        LanguageSource::Fixed(code) => Some([code.clone()].into()),
-        LanguageSource::Column { .. } => None,
-    }
-}
-
 /// Languages of the documents of a run, as counted while they were embedded.
 ///
 /// # Errors
 /// [`Error::Missing`] where shards are not embedded yet.
-pub fn languages_of(run: &RunDir) -> Result<BTreeSet<String>> {
+pub(crate) fn languages_of(run: &RunDir) -> Result<BTreeSet<String>> {
     Ok(Embedded::of(run)?.languages())
 }

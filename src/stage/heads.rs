@@ -1,0 +1,258 @@
+//! The heads of a run: found, loaded, checked, and described for its frozen settings.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use polysift_kernels::cuda::Device;
+use serde_json::{Map, Value, json};
+
+use super::context::{ALL_LANGUAGES, Context};
+use super::embedded::Embedded;
+use crate::config::{HeadConfig, HeadKind, RunConfig};
+use crate::error::{Error, Result};
+use crate::head::{AnyHead, Head};
+use crate::input::LANG;
+use crate::run::{RunDir, Stage};
+
+/// The heads of a run: by head name, then by language (or [`ALL_LANGUAGES`]).
+pub struct Heads {
+    languages: BTreeSet<String>,
+    by_name: BTreeMap<String, ByLanguage>,
+}
+
+/// The device in the frozen settings of scores that GPUs made.
+const ON_GPUS: &str = "cuda";
+
+type ByLanguage = BTreeMap<String, Loaded>;
+
+/// A head and the file it came from.
+pub(super) struct Loaded {
+    pub(super) path: PathBuf,
+    pub(super) head: AnyHead,
+}
+
+impl Loaded {
+    /// [`Error::Model`] if it was trained on embeddings of another encoder than that of `digest`.
+    pub(super) fn check_encoder(&self, digest: &str) -> Result<()> {
+        let Some(head) = self.head.as_embedding() else { return Ok(()) };
+        match &head.card().provenance {
+            Some(provenance) if provenance.encoder_digest != digest => {
+                let trained = &provenance.encoder_digest;
+                let reason = format!(
+                    "was trained on embeddings of the encoder {trained}, these are of {digest}"
+                );
+                Err(Error::model(&self.path, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Error::Model`] if it scores embeddings of another width than `hidden_size`.
+    pub(super) fn check_width(&self, hidden_size: usize) -> Result<()> {
+        let head = self.head.as_embedding();
+        head.map_or(Ok(()), |head| head.check_hidden_size(&self.path, hidden_size))
+    }
+}
+
+impl Heads {
+    /// Loads every head that serves one of the run's languages.
+    pub(crate) fn load(context: Context<'_>, embedded: &Embedded) -> Result<Self> {
+        Self::find(&context.config.heads, Some(context.run), embedded.languages())
+    }
+
+    /// Loads every one of `heads` that serves one of `languages`; those without a path were trained
+    /// in `run`.
+    pub(crate) fn find(
+        heads: &BTreeMap<String, HeadConfig>,
+        run: Option<&RunDir>,
+        languages: BTreeSet<String>,
+    ) -> Result<Self> {
+        let mut by_name = BTreeMap::new();
+        for (name, config) in heads {
+            let mut heads = ByLanguage::new();
+            for_each_head(run, name, config, &languages, &mut |language, loaded| {
+                heads.insert(language.to_owned(), loaded);
+                Ok(())
+            })?;
+            by_name.insert(name.clone(), heads);
+        }
+        Ok(Self { languages, by_name })
+    }
+
+    /// Languages of the run.
+    pub fn languages(&self) -> &BTreeSet<String> {
+        &self.languages
+    }
+
+    /// The head `name` for `language`: its own, else the one for all.
+    pub fn get(&self, name: &str, language: &str) -> Option<&AnyHead> {
+        self.loaded(name, language).map(|loaded| &loaded.head)
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &AnyHead> {
+        self.by_name.values().flat_map(ByLanguage::values).map(|loaded| &loaded.head)
+    }
+
+    /// The file of [`Heads::get`].
+    pub(crate) fn path(&self, name: &str, language: &str) -> Option<&Path> {
+        self.loaded(name, language).map(|loaded| loaded.path.as_path())
+    }
+
+    /// As [`Loaded::check_encoder`], of all of them.
+    pub(crate) fn check_encoder(&self, digest: &str) -> Result<()> {
+        let mut all = self.by_name.values().flat_map(ByLanguage::values);
+        all.try_for_each(|loaded| loaded.check_encoder(digest))
+    }
+
+    /// Names of heads with the languages of the run that they do not serve.
+    pub(super) fn unserved(&self) -> Vec<(&str, &str)> {
+        let languages = |name| self.languages.iter().map(move |language| (name, language.as_str()));
+        let pairs = self.by_name.keys().flat_map(|name| languages(name.as_str()));
+        pairs.filter(|(name, language)| self.get(name, language).is_none()).collect()
+    }
+
+    /// Whether the heads `name` score texts.
+    pub fn is_text(&self, name: &str) -> bool {
+        let mut heads = self.by_name.get(name).into_iter().flat_map(ByLanguage::values);
+        heads.any(|loaded| loaded.head.as_text().is_some())
+    }
+
+    /// Documents that the heads `name` are best given at once.
+    pub(super) fn block_documents(&self, name: &str) -> usize {
+        let heads = self.by_name.get(name).into_iter().flat_map(ByLanguage::values);
+        let of_embeddings = heads.filter_map(|loaded| loaded.head.as_embedding());
+        of_embeddings.map(Head::block_documents).max().unwrap_or(1)
+    }
+
+    pub(super) fn loaded(&self, name: &str, language: &str) -> Option<&Loaded> {
+        let heads = self.by_name.get(name)?;
+        heads.get(language).or_else(|| heads.get(ALL_LANGUAGES))
+    }
+
+    /// Digest and specification per head and language, frozen with the scores; those of scores
+    /// made `on_gpus` say so, since their last bits differ.
+    pub(super) fn settings(&self, on_gpus: bool) -> Value {
+        let describe = |Loaded { head, .. }: &Loaded| {
+            let mut described = json!({"digest": head.digest(), "spec": head.spec()});
+            match head {
+                AnyHead::Text(head) => described["text"] = json!(head.text_spec()),
+                AnyHead::Embedding(_) if on_gpus => described["device"] = ON_GPUS.into(),
+                AnyHead::Embedding(_) => {}
+            }
+            described
+        };
+        let by_language = |heads: &ByLanguage| {
+            heads.iter().map(|(language, loaded)| (language.clone(), describe(loaded))).collect()
+        };
+        let by_name = self.by_name.iter();
+        by_name.map(|(name, heads)| (name.clone(), Value::Object(by_language(heads)))).collect()
+    }
+
+    /// What the scores of `run` were frozen with if these heads made them, on whatever device.
+    pub(crate) fn settings_of_scores(&self, run: &RunDir) -> Result<Value> {
+        let frozen = run.frozen_settings(Stage::Score)?.unwrap_or_default();
+        let by_name = frozen.as_object().into_iter().flat_map(Map::values);
+        let mut heads = by_name.filter_map(Value::as_object).flat_map(Map::values);
+        Ok(self.settings(heads.any(|head| head["device"] == ON_GPUS)))
+    }
+
+    /// Lets all of them score on `devices`; where there are none, on the CPU.
+    pub(super) fn score_on(&mut self, devices: &[Device]) -> Result<()> {
+        let mut heads = self.by_name.values_mut().flat_map(ByLanguage::values_mut);
+        heads.try_for_each(|loaded| match &mut loaded.head {
+            AnyHead::Embedding(head) => head.score_on(devices),
+            AnyHead::Text(_) => Ok(()),
+        })
+    }
+}
+
+/// Checks, before hours of encoding, that every head comes from a file that is there.
+///
+/// # Errors
+/// [`Error::Config`] for a head that is to be trained; [`Error::Missing`] for a file.
+pub fn check_files(config: &RunConfig) -> Result<()> {
+    if let Some((name, _)) = config.heads.iter().find(|(_, head)| head.path.is_none()) {
+        let reason = format!(
+            "`embed` scores only where every head is loaded from a file, and `{name}` is not; use \
+             `run`, or `embed` without --head"
+        );
+        return Err(Error::config("--head", reason));
+    }
+    for (name, head) in &config.heads {
+        let path = head.path.as_deref().unwrap_or_default();
+        // Which languages there are is known when all is embedded.
+        if !path.contains(LANG) && !Path::new(path).is_file() {
+            return Err(no_head(name, head, &BTreeSet::new()));
+        }
+    }
+    Ok(())
+}
+
+/// Loads every head called `name` that serves one of `languages` and hands it to `take`, with that
+/// language or [`ALL_LANGUAGES`].
+pub(super) fn for_each_head(
+    run: Option<&RunDir>,
+    name: &str,
+    config: &HeadConfig,
+    languages: &BTreeSet<String>,
+    take: &mut dyn FnMut(&str, Loaded) -> Result<()>,
+) -> Result<()> {
+    let (mut of_texts, mut of_embeddings) = (0, 0);
+    for language in languages.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
+        let Some(path) = head_path(run, name, config, language) else { continue };
+        let head = AnyHead::load(&path, name, config, language)?;
+        match &head {
+            AnyHead::Text(_) => of_texts += 1,
+            AnyHead::Embedding(_) => of_embeddings += 1,
+        }
+        take(language, Loaded { path, head })?;
+    }
+    if of_texts > 0 && of_embeddings > 0 {
+        let reason = "is of fastText models and of other heads; that takes two names";
+        return Err(Error::config(format!("heads.{name}.path"), reason));
+    }
+    if of_texts + of_embeddings > 0 { Ok(()) } else { Err(no_head(name, config, languages)) }
+}
+
+/// [`Error::Missing`]: the head `name` has no file for any of `languages`.
+fn no_head(name: &str, config: &HeadConfig, languages: &BTreeSet<String>) -> Error {
+    let languages = in_words(languages);
+    let (path, reason) = match &config.path {
+        None => (format!("heads/{name}"), format!("the head is trained for none of {languages}")),
+        Some(path) if path.contains(LANG) => {
+            (path.clone(), format!("the head `{name}` has no file for any of {languages}"))
+        }
+        Some(path) => (path.clone(), format!("the file of the head `{name}` does not exist")),
+    };
+    Error::Missing { path, reason }
+}
+
+/// Languages that a message names.
+const MAX_NAMED: usize = 10;
+
+/// `languages` for a message: `the languages deu_Latn, fra_Latn`.
+pub(super) fn in_words(languages: &BTreeSet<String>) -> String {
+    let named: Vec<&str> = languages.iter().take(MAX_NAMED).map(String::as_str).collect();
+    match languages.len() - named.len() {
+        0 => format!("the languages {}", named.join(", ")),
+        more => format!("the languages {} and {more} more", named.join(", ")),
+    }
+}
+
+/// The file of a head, if it exists: trained in this run, or the configured path.
+fn head_path(
+    run: Option<&RunDir>,
+    name: &str,
+    config: &HeadConfig,
+    language: &str,
+) -> Option<PathBuf> {
+    let path = match &config.path {
+        None if config.kind == HeadKind::FastText => run?.text_head_file(name, language),
+        None => run?.head_file(name, language),
+        Some(template) if template.contains(LANG) => template.replace(LANG, language).into(),
+        Some(path) if language == ALL_LANGUAGES => path.into(),
+        Some(_) => return None,
+    };
+    path.is_file().then_some(path)
+}
