@@ -5,6 +5,8 @@
 
 mod candle_padded;
 mod model;
+#[expect(dead_code, reason = "benches of several engines keep it in files")]
+mod workload;
 
 use anyhow::{Result, ensure};
 use candle_core::{DType, Device};
@@ -12,15 +14,11 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use polysift::config::{DeviceChoice, EncoderConfig, EncoderPrecision};
 use polysift::encoder::{HubSettings, Model, embed_chunks, load};
 use polysift::progress::Stop;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 use self::candle_padded::Padded;
 use self::model::{Shape, write_model};
+use self::workload::{Lengths, Workload};
 
-/// Lengths of web documents are log-normal; these are 32 quantiles, 16 to 512 tokens.
-const MEDIAN_TOKENS: f64 = 240.0;
-const SIGMA: f64 = 0.9;
 const SEQUENCES: usize = 32;
 /// Sequences that candle gets at a time, sorted by length.
 const BASELINE_BATCH: usize = 8;
@@ -46,21 +44,6 @@ const SHAPES: [Shape; 2] = [
     Shape { name: "base-768x2", num_hidden_layers: 2, vocab_size: VOCAB_SIZE, ..Shape::BASE },
 ];
 
-/// Sequences of web-like lengths, longest first.
-fn sequences() -> Vec<Vec<u32>> {
-    let mut rng = ChaCha8Rng::seed_from_u64(2);
-    let length = |i: usize| {
-        // The logistic quantile function, scaled to the normal one's slope: close enough.
-        let p = (i as f64 + 0.5) / SEQUENCES as f64;
-        let normal = (p / (1.0 - p)).ln() / 1.702;
-        (MEDIAN_TOKENS * (SIGMA * normal).exp()).clamp(16.0, 512.0) as usize
-    };
-    (0..SEQUENCES)
-        .rev()
-        .map(|i| (0..length(i)).map(|_| rng.random_range(3..VOCAB_SIZE as u32)).collect())
-        .collect()
-}
-
 fn embed(model: &Model, chunks: &[&[u32]]) -> Result<Vec<f32>> {
     Ok(embed_chunks(model.encoder.as_ref(), chunks, 16_384, &Stop::default(), &mut |_, _| {})?)
 }
@@ -74,8 +57,9 @@ fn relative_l2(a: &[f32], b: &[f32]) -> f64 {
 }
 
 fn bench_encode(criterion: &mut Criterion) -> Result<()> {
-    let sequences = sequences();
-    let chunks: Vec<&[u32]> = sequences.iter().map(Vec::as_slice).collect();
+    let workload = Workload::draw("web", Lengths::Web, SEQUENCES, VOCAB_SIZE, 2);
+    let mut chunks = workload.chunks();
+    chunks.sort_by_key(|chunk| std::cmp::Reverse(chunk.len()));
     let tokens: usize = chunks.iter().map(|chunk| chunk.len()).sum();
     let mut group = criterion.benchmark_group("cpu/encode");
     group.sample_size(10).throughput(Throughput::Elements(tokens as u64));

@@ -3,6 +3,8 @@
 //! The throughput of `exact` is in rows per second of one scan: rows times scans by seconds. A
 //! block in which ids are looked at makes them (16 hexadecimal digits), as a file would decode them.
 
+mod splitmix;
+
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,6 +15,8 @@ use polysift::selection::{
     Corpus, HeadColumn, QuantilePrecision, ScanRequest, ScoreBatch, Threshold, ThresholdKind,
     select,
 };
+
+use self::splitmix::splitmix64;
 
 const NUM_ROWS: u64 = 10_000_000;
 const ROWS_PER_SHARD: u64 = 250_000;
@@ -28,20 +32,12 @@ struct Logits {
 impl Logits {
     fn new() -> Self {
         let logits = (0..NUM_ROWS).map(|ordinal| {
-            let bits = mix(ordinal);
+            let bits = splitmix64(ordinal);
             let uniform = |part: u32| f32::from((bits >> (16 * part)) as u16) / 65_536.0 - 0.5;
             (0..4).map(uniform).sum::<f32>() * 3.0
         });
         Self { logits: logits.collect(), num_rows_scanned: AtomicU64::new(0) }
     }
-}
-
-/// The output function of SplitMix64.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    value ^ (value >> 31)
 }
 
 impl Corpus for Logits {

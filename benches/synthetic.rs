@@ -1,8 +1,13 @@
 //! Made-up numbers and heads for the benches of stages.
 
+#[path = "splitmix.rs"]
+mod splitmix;
+
 use std::path::Path;
 
 use anyhow::Result;
+
+use self::splitmix::splitmix64;
 
 pub(crate) const WIDTH: usize = 768;
 pub(crate) const HIDDEN: usize = 256;
@@ -10,10 +15,7 @@ pub(crate) const REFERENCES: usize = 8192;
 
 /// Values near a normal distribution, a function of their index.
 pub(crate) fn noise(index: u64) -> f32 {
-    let value = index.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    let bits = value ^ (value >> 31);
+    let bits = splitmix64(index);
     let uniform = |part: u32| ((bits >> (21 * part)) & 0x1f_ffff) as f32 / 2_097_152.0 - 0.5;
     (0..3).map(uniform).sum::<f32>() * 2.0
 }

@@ -4,9 +4,15 @@
 //! best and median of short repeats, because machines are shared.
 #![expect(clippy::print_stdout, reason = "a report")]
 
+#[path = "../../benches/values.rs"]
+mod values;
+
 use polysift_kernels::{
     Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, gemm,
 };
+use rustix::time::{ClockId, clock_gettime};
+
+use self::values::values;
 
 const ALL: [(&str, Precision); 4] = [
     ("f32", Precision::F32),
@@ -42,26 +48,8 @@ fn main() {
 
 /// Processor time of this thread: other programs' share of the cores does not count.
 fn seconds() -> f64 {
-    #[repr(C)]
-    struct TimeSpec(i64, i64);
-    unsafe extern "C" {
-        fn clock_gettime(clock: i32, time: *mut TimeSpec) -> i32;
-    }
-    const THREAD_CPUTIME_ID: i32 = 3;
-    let mut time = TimeSpec(0, 0);
-    // SAFETY: `time` has the layout of Linux' timespec on 64-bit machines.
-    unsafe { clock_gettime(THREAD_CPUTIME_ID, &raw mut time) };
-    time.0 as f64 + time.1 as f64 * 1e-9
-}
-
-fn values(count: usize) -> Vec<f32> {
-    let mut state = 1u32;
-    std::iter::repeat_with(|| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / 8_388_608.0 - 1.0
-    })
-    .take(count)
-    .collect()
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 /// Keys and values of a head of 64, a sequence of 512; cycles' worth of f32 multiply-adds a value.

@@ -1,7 +1,7 @@
 //! Floats whose bytes are stored apart: all first bytes, then all second bytes, and so on (Parquet's
 //! `BYTE_STREAM_SPLIT`; little-endian, so the last stream holds signs and exponents).
 
-use crate::isa::vectorized;
+use crate::cpu::isa::vectorized;
 
 vectorized! {
     /// Values `from..from + out.len()` of the f32 values whose four byte streams follow each other in

@@ -1,5 +1,5 @@
-//! The numeric kernels of polysift's CPU path: matrix multiplication, attention, layer norm, GELU, pooling;
-//! in [`cuda`] those of NVIDIA GPUs.
+//! The numeric kernels of polysift: matrix multiplication, attention, layer norm, GELU, pooling, on the CPU
+//! and in [`cuda`] on NVIDIA GPUs.
 //!
 //! Owns every unsafe block of the project but one (the file mapping of the model weights). Knows
 //! nothing of models, files or threads: a kernel works on its slices in the calling thread.
@@ -14,30 +14,18 @@
 //! - Lengths that do not fit together are bugs of the caller and panic; no kernel reads or writes
 //!   outside its slices.
 
-mod attention;
 mod byte_stream;
-mod convert;
+mod cpu;
 pub mod cuda;
-mod exp2;
-mod gelu;
-mod gemm;
-mod isa;
-mod layer_norm;
-mod matrix;
-mod packed;
-mod pool;
-mod precision;
-mod rows;
-mod transpose;
 
-pub use attention::{AttentionScratch, attention};
 pub use byte_stream::{join_f16, join_f32};
-pub use gelu::gelu;
-pub use gemm::{Epilogue, GemmScratch, gemm};
-pub use isa::Isa;
-pub use layer_norm::{add_layer_norm, layer_norm};
-pub use matrix::{Matrix, MatrixMut};
-pub use packed::PackedMatrix;
-pub use pool::mean_rows;
-pub use precision::Precision;
-pub use rows::{finite_rows, linear_f64, raise_to_row_max, relu};
+pub use cpu::attention::{AttentionScratch, attention};
+pub use cpu::gelu::gelu;
+pub use cpu::gemm::pack_b::PackedMatrix;
+pub use cpu::gemm::{Epilogue, GemmScratch, gemm};
+pub use cpu::isa::Isa;
+pub use cpu::layer_norm::{add_layer_norm, layer_norm};
+pub use cpu::matrix::{Matrix, MatrixMut};
+pub use cpu::pool::mean_rows;
+pub use cpu::precision::Precision;
+pub use cpu::rows::{finite_rows, linear_f64, raise_to_row_max, relu};

@@ -191,7 +191,7 @@ fn on_cpu(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
 
 /// What `precision` means on this CPU. Nothing takes int8 by itself: it costs fidelity.
 fn on_this_cpu(precision: EncoderPrecision) -> EncoderPrecision {
-    match (precision, Isa::detect().fastest_half()) {
+    match (precision, Precision::fastest_half(Isa::detect())) {
         (EncoderPrecision::Auto, Some(Precision::F16)) => EncoderPrecision::F16,
         (EncoderPrecision::Auto, Some(Precision::Bf16)) => EncoderPrecision::Bf16,
         (EncoderPrecision::Auto, _) => EncoderPrecision::F32,

@@ -246,7 +246,7 @@ fn product(
     y: &mut Vec<f32>,
     scratch: &mut GemmScratch,
 ) {
-    let (n, k) = (w.outputs(), w.depth());
+    let (n, k) = (w.outputs(), w.k());
     y.resize(count * n, 0.0);
     let (x, mut y) = (Matrix::new(x, count, k, k), MatrixMut::new(y, count, n, n));
     gemm(Isa::detect(), x, w, epilogue, &mut y, scratch);

@@ -43,7 +43,7 @@ chains! {
 
 /// Name, code and multiply-adds per instruction of the fastest way to sum products of `precision`.
 pub(crate) fn chains(precision: Precision) -> Option<(&'static str, fn(), usize)> {
-    let half = Isa::detect().fastest_half();
+    let half = Precision::fastest_half(Isa::detect());
     let (wide, f32) = (is_x86_feature_detected!("avx512f"), "f32 multiply-adds in registers");
     let found: (&'static str, fn(), usize) = match precision {
         Precision::F16 if half == Some(precision) => {

@@ -14,7 +14,6 @@ use sys::cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute;
 
 use super::device::Device;
 use super::error::{CudaError, Result};
-use super::matmul::{MatmulEpilogue, MatmulShape};
 use super::memory::Buffer;
 use super::stream::Stream;
 
@@ -26,6 +25,14 @@ const TRANSPOSED: i32 = 1;
 /// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts of a sum are added in f32. The other schemes add
 /// them in bf16.
 const REDUCTION_SCHEMES: u32 = 2;
+
+/// What cublasLt does to a product beside adding the bias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LibraryEpilogue {
+    None,
+    GeluTanh,
+    Residual,
+}
 
 /// cublasLt's description of a product.
 pub(super) struct LibraryMatmul {
@@ -93,10 +100,12 @@ impl Drop for Preference {
 }
 
 impl LibraryMatmul {
-    /// The bf16 product `shape`, but for GELU by erf, which cublasLt does not have; `None` without
-    /// cublasLt.
-    pub(super) fn new(device: &Device, shape: MatmulShape) -> Result<Option<Self>> {
-        let MatmulShape { tokens, outputs, inputs, epilogue, .. } = shape;
+    /// The bf16 product of these sizes; `None` without cublasLt.
+    pub(super) fn new(
+        device: &Device,
+        [tokens, outputs, inputs]: [usize; 3],
+        epilogue: LibraryEpilogue,
+    ) -> Result<Option<Self>> {
         let Some(handle) = device.library() else { return Ok(None) };
         let failed = |error| failed(device, "describing a matrix product", error);
         device.context().bind_to_thread().map_err(device.failed("binding the GPU"))?;
@@ -106,12 +115,12 @@ impl LibraryMatmul {
             device: device.clone(),
             handle,
             operation: Operation(lt::create_matmul_desc(compute, f32).map_err(failed)?),
-            residual: epilogue == MatmulEpilogue::Residual,
+            residual: epilogue == LibraryEpilogue::Residual,
             w: Layout::new(inputs, outputs).map_err(failed)?,
             x: Layout::new(inputs, tokens).map_err(failed)?,
             y: Layout::new(outputs, tokens).map_err(failed)?,
         };
-        let epilogue = if epilogue == MatmulEpilogue::GeluTanh {
+        let epilogue = if epilogue == LibraryEpilogue::GeluTanh {
             sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS
         } else {
             sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS

@@ -5,7 +5,7 @@ use half::bf16;
 use super::device::Device;
 use super::error::{CudaError, Result, check_len};
 use super::gelu::gelu;
-use super::library::{LibraryMatmul, LibraryOperands};
+use super::library::{LibraryEpilogue, LibraryMatmul, LibraryOperands};
 use super::memory::Buffer;
 use super::module::Function;
 use super::quantise::{Quantised, quantise_rows};
@@ -201,7 +201,15 @@ impl Matmul {
         }
         let library = match precision {
             MatmulPrecision::Fp8 => None,
-            MatmulPrecision::Bf16 => LibraryMatmul::new(device, shape)?,
+            MatmulPrecision::Bf16 => {
+                let epilogue = match shape.epilogue {
+                    MatmulEpilogue::GeluTanh => LibraryEpilogue::GeluTanh,
+                    MatmulEpilogue::Residual => LibraryEpilogue::Residual,
+                    // cublasLt has no GELU by erf: a kernel of ours comes after it.
+                    MatmulEpilogue::Bias | MatmulEpilogue::Gelu => LibraryEpilogue::None,
+                };
+                LibraryMatmul::new(device, [tokens, outputs, inputs], epilogue)?
+            }
         };
         Ok(Self { device: device.clone(), shape, library })
     }
@@ -300,7 +308,6 @@ impl Matmul {
         };
         // SAFETY: the sizes were checked in `run`.
         unsafe { library.run(stream, algorithm, &own)? };
-        // cublasLt has no such epilogue.
         if epilogue == MatmulEpilogue::Gelu {
             gelu(stream, operands.y, tokens * outputs)
         } else {

@@ -4,12 +4,11 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use cudarc::driver::{DriverError, result, sys};
+use cudarc::driver::{CudaContext, DriverError, result, sys};
 use half::bf16;
 
 use super::device::Device;
 use super::error::{CudaError, Result};
-use super::event::Event;
 
 /// A value of a [`Buffer`]; any bits are a value.
 pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {}
@@ -115,6 +114,66 @@ impl Device {
         // SAFETY: `bytes` were just allocated.
         unsafe { std::ptr::write_bytes(pointer.cast::<u8>(), 0, bytes) };
         Ok(Pinned { device: self.clone(), pointer: pointer.cast(), len, event })
+    }
+}
+
+/// A mark in a queue that the host can wait for. cudarc's own takes one flag, and this one needs two: the thread that waits
+/// sleeps, and no time is noted, which would cost some.
+pub(super) struct Event {
+    context: Arc<CudaContext>,
+    raw: sys::CUevent,
+}
+
+// SAFETY: the driver takes an event from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event that is over until it is recorded.
+    fn new(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
+        use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
+        context.bind_to_thread()?;
+        let mut raw = std::ptr::null_mut();
+        let flags = CU_EVENT_BLOCKING_SYNC as u32 | CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: `raw` outlives the call.
+        unsafe { sys::cuEventCreate(&raw mut raw, flags) }.result()?;
+        Ok(Self { context: Arc::clone(context), raw })
+    }
+
+    /// Marks the end of what is in `stream` now.
+    ///
+    /// # Safety
+    /// The stream lives.
+    pub(super) unsafe fn record(&self, stream: sys::CUstream) -> Result<(), DriverError> {
+        self.context.bind_to_thread()?;
+        // SAFETY: the event lives, and so does the stream, as the caller says.
+        unsafe { result::event::record(self.raw, stream) }
+    }
+
+    /// Whether the GPU is past the mark.
+    fn is_over(&self) -> Result<bool, DriverError> {
+        self.context.bind_to_thread()?;
+        // SAFETY: the event lives.
+        match unsafe { result::event::query(self.raw) } {
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            answer => answer.map(|()| true),
+        }
+    }
+
+    /// Waits until the GPU is past the mark.
+    fn wait(&self) -> Result<(), DriverError> {
+        self.context.bind_to_thread()?;
+        // SAFETY: the event lives.
+        unsafe { result::event::synchronize(self.raw) }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: created in `new`, destroyed once; the driver lets work that uses it go on.
+        let _ = unsafe { result::event::destroy(self.raw) };
     }
 }
 

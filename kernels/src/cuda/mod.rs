@@ -29,11 +29,9 @@
 )]
 
 mod attention;
-mod attention_choice;
 mod device;
 mod driver;
 mod error;
-mod event;
 mod gelu;
 mod layer_norm;
 mod library;

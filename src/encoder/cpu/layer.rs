@@ -34,7 +34,7 @@ impl Linear {
         y: &mut Vec<f32>,
         scratch: &mut GemmScratch,
     ) {
-        let x = view(x, self.weight.depth());
+        let x = view(x, self.weight.k());
         let outputs = self.weight.outputs();
         y.resize(x.rows() * outputs, 0.0);
         let mut y = MatrixMut::new(y, x.rows(), outputs, outputs);

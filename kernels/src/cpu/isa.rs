@@ -2,8 +2,6 @@
 
 use std::sync::OnceLock;
 
-use crate::Precision;
-
 /// An instruction set that this CPU has: a value exists only after the CPU was asked, which is
 /// what makes calling the specialised code sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,13 +80,6 @@ impl Isa {
         }
     }
 
-    /// The precision of two bytes a value whose products take clearly less time than f32's;
-    /// `None` where neither does.
-    pub fn fastest_half(self) -> Option<Precision> {
-        let Units { bf16, fp16, .. } = self.units;
-        fp16.then_some(Precision::F16).or(bf16.then_some(Precision::Bf16))
-    }
-
     /// Whether int8 products take clearly less time than f32's.
     pub fn has_fast_int8(self) -> bool {
         self.units.vnni
@@ -103,7 +94,6 @@ impl Isa {
         self.cache
     }
 
-    #[cfg(target_arch = "x86_64")]
     pub(crate) fn units(self) -> Units {
         self.units
     }
@@ -194,10 +184,10 @@ macro_rules! vectorized {
                 }
                 match isa.level() {
                     // SAFETY: an `Isa` of this level exists only if the CPU has these features.
-                    $crate::isa::Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    $crate::cpu::isa::Level::Avx512 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
-                    $crate::isa::Level::Avx2 => return unsafe { avx2($($arg),*) },
-                    $crate::isa::Level::Portable => {}
+                    $crate::cpu::isa::Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    $crate::cpu::isa::Level::Portable => {}
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]

@@ -6,37 +6,24 @@
 //!
 //! A row depends on no other query. In f32 all instruction sets give the same bits.
 
-mod weights;
-#[cfg(target_arch = "x86_64")]
-mod weights_f16;
+mod softmax;
 
-use crate::gemm::method::{Form, MAX_TILE_ROWS, Method};
-use crate::gemm::{direct::multiply, rows};
-use crate::isa::{inlined, vectorized};
-use crate::packed::{Line, WORDS};
-use crate::{GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision};
+use self::softmax::Softmax;
+use crate::cpu::gemm::kernel::{Kernel, Variant};
+use crate::cpu::gemm::micro_kernel::{Line, WORDS};
+use crate::cpu::gemm::pack_a::PackedRows;
+use crate::cpu::isa::{inlined, vectorized};
+use crate::{Isa, Matrix, MatrixMut, PackedMatrix, Precision};
 
 /// Memory of [`attention`] that is worth keeping between calls.
 #[derive(Debug, Default)]
 pub struct AttentionScratch {
     keys: PackedMatrix,
     values: PackedMatrix,
-    queries: GemmScratch,
+    queries: PackedRows,
     /// Scores, which become weights one panel further to the front.
     scores: Vec<Line>,
     sums: Vec<Line>,
-}
-
-/// What softmax needs of the rows of a tile.
-struct Softmax {
-    /// Times a score: the exponent of two.
-    scale: f32,
-    /// Score of each row.
-    largest: [f32; MAX_TILE_ROWS],
-    /// The largest score of each row among those of every sixteenth key.
-    lanes: [[f32; WORDS]; MAX_TILE_ROWS],
-    /// Sums of the powers of each row, likewise.
-    sums: [[f32; WORDS]; MAX_TILE_ROWS],
 }
 
 /// `softmax(q · kᵀ / √head_size) · v` into `out`, all `[length, head_size]` f32.
@@ -67,34 +54,29 @@ pub fn attention(
         return;
     }
     let precision = own(isa, precision);
-    let method = Method::new(isa, precision);
+    let kernel = Kernel::new(isa, precision);
     let AttentionScratch { keys, values, queries, scores, sums } = scratch;
     keys.pack(isa, precision, k);
     values.pack_transposed(isa, precision, v);
 
-    let tile_rows = method.kernels.len();
-    let panels = length.div_ceil(method.panel);
-    let gap = tile_rows * method.panel / WORDS;
+    let mr = kernel.mr();
+    let panels = length.div_ceil(kernel.nr);
+    let gap = mr * kernel.nr / WORDS;
     scores.resize(scores.len().max((panels + 1) * gap), Line::ZERO);
     sums.resize(sums.len().max(gap), Line::ZERO);
-    let tiles = length.div_ceil(tile_rows);
+    let tiles = length.div_ceil(mr);
     for tile in 0..tiles {
         let (first, end) = (length * tile / tiles, length * (tile + 1) / tiles);
-        rows::pack(isa, method.form, q, std::iter::once(first..end), queries);
-        let mut softmax = Softmax {
-            scale: std::f32::consts::LOG2_E / (head_size as f32).sqrt(),
-            largest: [f32::NEG_INFINITY; MAX_TILE_ROWS],
-            lanes: [[f32::NEG_INFINITY; WORDS]; MAX_TILE_ROWS],
-            sums: [[0.0; WORDS]; MAX_TILE_ROWS],
-        };
-        let weights = weigh(isa, method, &queries.x, keys, end - first, scores, &mut softmax);
-        let inverses = softmax.sums.map(|lanes| 1.0 / lanes.iter().sum::<f32>());
-        for p in 0..head_size.div_ceil(method.panel) {
-            multiply(method, weights, values.panel(p), values.units(), end - first, sums);
-            let column = p * method.panel;
+        queries.pack(isa, kernel.variant, q, std::iter::once(first..end));
+        let mut softmax = Softmax::new(head_size);
+        let weights = weigh(isa, kernel, &queries.lines, keys, end - first, scores, &mut softmax);
+        let inverses = softmax.inverse_sums();
+        for p in 0..head_size.div_ceil(kernel.nr) {
+            kernel.multiply(weights, values.panel(p), values.units(), end - first, sums);
+            let column = p * kernel.nr;
             for i in 0..end - first {
-                let row = out.part(first + i, column, method.panel.min(head_size - column));
-                let lines = &sums[i * method.panel / WORDS..];
+                let row = out.part(first + i, column, kernel.nr.min(head_size - column));
+                let lines = &sums[i * kernel.nr / WORDS..];
                 scale(isa, lines, inverses[i], row);
             }
         }
@@ -103,8 +85,8 @@ pub fn attention(
 
 /// What a CPU computes itself of `precision`, or what is as good.
 fn own(isa: Isa, precision: Precision) -> Precision {
-    let native = |wanted| match Method::new(isa, wanted).form {
-        Form::F32(_) => Precision::F32,
+    let native = |wanted| match Kernel::new(isa, wanted).variant {
+        Variant::F32(_) => Precision::F32,
         _ => wanted,
     };
     match precision {
@@ -122,35 +104,33 @@ fn own(isa: Isa, precision: Precision) -> Precision {
 /// product with the values.
 fn weigh<'a>(
     isa: Isa,
-    method: Method,
+    kernel: Kernel,
     queries: &[Line],
     keys: &PackedMatrix,
     rows: usize,
     scores: &'a mut [Line],
     softmax: &mut Softmax,
 ) -> &'a [Line] {
-    let gap = rows * method.panel / WORDS;
-    let panels = keys.outputs().div_ceil(method.panel);
+    let gap = rows * kernel.nr / WORDS;
+    let panels = keys.outputs().div_ceil(kernel.nr);
     for (p, scores) in scores[gap..].chunks_exact_mut(gap).take(panels).enumerate() {
-        multiply(method, queries, keys.panel(p), keys.units(), rows, scores);
-        let width = method.panel.min(keys.outputs() - p * method.panel);
-        if width < method.panel {
-            mask(scores, method.panel, width);
+        kernel.multiply(queries, keys.panel(p), keys.units(), rows, scores);
+        let width = kernel.nr.min(keys.outputs() - p * kernel.nr);
+        if width < kernel.nr {
+            mask(scores, kernel.nr, width);
         }
-        weights::raise(isa, scores, rows, softmax);
+        softmax::raise(isa, scores, rows, softmax);
     }
-    for (largest, lanes) in softmax.largest.iter_mut().zip(&softmax.lanes) {
-        *largest = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
-    }
-    let made = gap / method.form.steps();
+    softmax.find_largest();
+    let made = gap / kernel.variant.k_per_unit();
     for p in 0..panels {
         let (before, scores) = scores.split_at_mut((p + 1) * gap);
         let weights = &mut before[p * made..][..made];
-        match method.form {
+        match kernel.variant {
             #[cfg(target_arch = "x86_64")]
-            Form::F16 => weights_f16::weigh(isa, &scores[..gap], weights, rows, softmax),
-            Form::Bf16 => weights::weigh_bf16(isa, &scores[..gap], weights, rows, softmax),
-            _ => weights::weigh_f32(isa, &scores[..gap], weights, rows, softmax),
+            Variant::F16 => softmax::weigh_f16(isa, &scores[..gap], weights, rows, softmax),
+            Variant::Bf16 => softmax::weigh_bf16(isa, &scores[..gap], weights, rows, softmax),
+            _ => softmax::weigh_f32(isa, &scores[..gap], weights, rows, softmax),
         }
     }
     &scores[..panels * made]

@@ -1,7 +1,7 @@
 //! What scoring does with the rows of a matrix besides products: finding what is not finite, ReLU, the
 //! last layer in f64, the largest value.
 
-use crate::isa::vectorized;
+use crate::cpu::isa::vectorized;
 
 /// Sums side by side, so that one addition does not wait for the one before; their order is part of
 /// the result.

@@ -1,6 +1,6 @@
 //! The number formats of a matrix product, and the roundings to them.
 
-use crate::isa::inlined;
+use crate::cpu::isa::{Isa, Units, inlined};
 
 /// In what numbers the factors of a product are multiplied. `Y`, bias and residual are f32 in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,7 +10,7 @@ pub enum Precision {
     F32,
     /// Factors rounded to bf16, sums in f32.
     Bf16,
-    /// Factors rounded to f16. Sums in f32; where the CPU multiplies f16 itself, up to 128
+    /// Factors rounded to f16. MicroTile in f32; where the CPU multiplies f16 itself, up to 128
     /// products are summed in f16 before they are added in f32. What exceeds 65,504 becomes infinite.
     F16,
     /// Weights as 8-bit integers with a scale per output, `X` with a scale per row; sums are exact.
@@ -18,13 +18,20 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Columns of the result that one panel of a [`crate::PackedMatrix`] serves: 128 bytes of one step.
+    /// The one of two bytes a value whose products take clearly less time than f32's; `None` where
+    /// neither does.
+    pub fn fastest_half(isa: Isa) -> Option<Self> {
+        let Units { bf16, fp16, .. } = isa.units();
+        fp16.then_some(Self::F16).or(bf16.then_some(Self::Bf16))
+    }
+
+    /// Columns of the result that one panel of a [`crate::PackedMatrix`] serves: 128 bytes of one unit of k.
     pub(crate) fn panel(self) -> usize {
         if self == Self::F16 { 64 } else { 32 }
     }
 
-    /// Consecutive steps of the depth that lie beside each other for one column.
-    pub(crate) fn steps(self) -> usize {
+    /// Consecutive values of k that lie beside each other for one column.
+    pub(crate) fn k_per_unit(self) -> usize {
         match self {
             Self::F32 | Self::F16 => 1,
             Self::Bf16 => 2,

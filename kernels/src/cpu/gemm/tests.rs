@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Precision;
-use crate::gelu::gelu_scalar;
-use crate::precision::{bf16_bits, bf16_value, f16_bits, f16_value};
+use crate::cpu::gelu::gelu_scalar;
+use crate::cpu::precision::{bf16_bits, bf16_value, f16_bits, f16_value};
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8];
 

@@ -1,8 +1,8 @@
 //! Rows of f32 in smaller formats.
 
 use crate::Isa;
-use crate::isa::{Level, inlined, vectorized};
-use crate::precision::{Quantisation, bf16_bits, f16_bits};
+use crate::cpu::isa::{Level, inlined, vectorized};
+use crate::cpu::precision::{Quantisation, bf16_bits, f16_bits};
 
 /// The nearest f16 of each of `values`.
 ///

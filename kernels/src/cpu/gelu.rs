@@ -1,6 +1,6 @@
 //! GELU with the error function itself (`hidden_act = "gelu"`), not the tanh form.
 
-use crate::isa::vectorized;
+use crate::cpu::isa::vectorized;
 
 /// Beyond it the result is 0 or the argument.
 const BOUND: f32 = 5.656_25;

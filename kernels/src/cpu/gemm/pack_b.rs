@@ -1,35 +1,21 @@
-//! The right-hand side of a matrix multiplication, in the order in which the kernels read it.
+//! B, the right-hand side of a product, in the order in which the micro-kernels read it.
 
-use crate::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
-use crate::precision::{Quantisation, largest_magnitude};
-use crate::transpose::{Columns, UNITS, transpose};
+use super::micro_kernel::{Line, PANEL_LINES, UNROLL, WORDS};
+use crate::cpu::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
+use crate::cpu::precision::{Quantisation, largest_magnitude};
 use crate::{Isa, Matrix, Precision};
 
-/// 32-bit words in a cache line.
-pub(crate) const WORDS: usize = 16;
-/// Cache lines of a panel for one unit of the depth.
-pub(crate) const PANEL_LINES: usize = 2;
+/// Most units of k that are transposed at once.
+const UNITS: usize = 64;
 
-/// The depth is padded with zeros to a multiple of so many units.
-pub(crate) const UNROLL: usize = 4;
-
-/// One cache line; loads of a panel must not straddle two.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(64))]
-pub(crate) struct Line(pub(crate) [u32; WORDS]);
-
-impl Line {
-    pub(crate) const ZERO: Self = Self([0; WORDS]);
-}
-
-/// `[outputs, depth]`, kept as panels of 32 outputs (64 in f16; the last one padded with zeros). A panel
+/// `[outputs, k]`, kept as panels of 32 outputs (64 in f16; the last one padded with zeros). A panel
 /// is `[units, 128 bytes]`: a unit holds the values of one step (f32, f16), two (bf16) or four
 /// (int8) for each output, neighbouring steps of one output side by side.
 #[derive(Debug, Clone, Default)]
 pub struct PackedMatrix {
     precision: Precision,
     outputs: usize,
-    depth: usize,
+    k: usize,
     lines: Vec<Line>,
     /// int8 only, padded to whole panels: what an integer of each output is worth.
     scales: Vec<f32>,
@@ -38,10 +24,10 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs `weights` `[outputs, depth]`, the layout of a linear layer, for products in `precision`.
+    /// Packs `weights` `[outputs, k]`, the layout of a linear layer, for products in `precision`.
     ///
     /// # Panics
-    /// If `precision` is int8 and the depth exceeds 65,536: the sums would not fit 32 bits.
+    /// If `precision` is int8 and k exceeds 65,536: the sums would not fit 32 bits.
     pub fn new(isa: Isa, precision: Precision, weights: Matrix<'_>) -> Self {
         let mut packed = Self::default();
         packed.pack(isa, precision, weights);
@@ -53,7 +39,7 @@ impl PackedMatrix {
         self.resize(precision, weights.rows(), weights.columns());
         let units = self.units();
         let quantisations = self.quantise(weights);
-        let mut columns = Columns([[0; UNITS]; PANEL_LINES * WORDS]);
+        let mut columns = UnitsByColumn([[0; UNITS]; PANEL_LINES * WORDS]);
         for p in 0..self.panels() {
             for first in (0..units).step_by(UNITS) {
                 let count = UNITS.min(units - first);
@@ -79,18 +65,18 @@ impl PackedMatrix {
         }
     }
 
-    /// Packs the transpose of `values` `[depth, outputs]`, into the memory of `self`.
+    /// Packs the transpose of `values` `[k, outputs]`, into the memory of `self`.
     ///
     /// # Panics
     /// If `precision` is int8, which only weights are packed for.
     pub fn pack_transposed(&mut self, isa: Isa, precision: Precision, values: Matrix<'_>) {
-        assert!(precision != Precision::Int8, "int8 is packed from [outputs, depth]");
+        assert!(precision != Precision::Int8, "int8 is packed from [outputs, k]");
         self.resize(precision, values.columns(), values.rows());
         let units = self.units();
         let mut words = vec![0; self.panels() * PANEL_LINES * WORDS];
         let mut halves = [vec![0; self.outputs], vec![0; self.outputs]];
         for unit in 0..units {
-            match (precision, values.get(unit * precision.steps())) {
+            match (precision, values.get(unit * precision.k_per_unit())) {
                 (_, None) => words.fill(0),
                 (Precision::Bf16, Some(even)) => {
                     to_bf16(isa, even, &mut halves[0]);
@@ -126,8 +112,8 @@ impl PackedMatrix {
     }
 
     /// Length of the sums.
-    pub fn depth(&self) -> usize {
-        self.depth
+    pub fn k(&self) -> usize {
+        self.k
     }
 
     /// The precision of its products.
@@ -143,8 +129,8 @@ impl PackedMatrix {
     }
 
     /// Makes room; what was there stays, to be overwritten.
-    fn resize(&mut self, precision: Precision, outputs: usize, depth: usize) {
-        (self.precision, self.outputs, self.depth) = (precision, outputs, depth);
+    fn resize(&mut self, precision: Precision, outputs: usize, k: usize) {
+        (self.precision, self.outputs, self.k) = (precision, outputs, k);
         self.lines.resize(self.panels() * self.units() * PANEL_LINES, Line::ZERO);
     }
 
@@ -155,7 +141,7 @@ impl PackedMatrix {
         if self.precision != Precision::Int8 {
             return Vec::new();
         }
-        assert!(self.depth <= 1 << 16, "int8 sums of {} steps do not fit 32 bits", self.depth);
+        assert!(self.k <= 1 << 16, "int8 sums of {} steps do not fit 32 bits", self.k);
         let rows: Vec<_> = (0..self.outputs)
             .map(|j| Quantisation::new(largest_magnitude(weights.row(j))))
             .collect();
@@ -169,9 +155,9 @@ impl PackedMatrix {
         self.outputs.div_ceil(self.precision.panel())
     }
 
-    /// Units of the depth, with the padding.
+    /// Units of k, with the padding.
     pub(crate) fn units(&self) -> usize {
-        self.depth.div_ceil(self.precision.steps()).next_multiple_of(UNROLL)
+        self.k.div_ceil(self.precision.k_per_unit()).next_multiple_of(UNROLL)
     }
 
     /// Panel `p`: `[units, PANEL_LINES]`.
@@ -228,4 +214,119 @@ fn part(weights: Matrix<'_>, i: usize, first: usize, most: usize) -> &[f32] {
     let row = weights.get(i).unwrap_or_default();
     let row = &row[first.min(row.len())..];
     &row[..most.min(row.len())]
+}
+
+/// UnitsByColumn of a panel, with the words of up to 64 units each.
+#[repr(C, align(64))]
+struct UnitsByColumn([[u32; UNITS]; PANEL_LINES * WORDS]);
+
+/// Writes unit after unit of `columns` into `lines`, two for each.
+///
+/// # Panics
+/// If there are more lines than 64 units have.
+fn transpose(isa: Isa, columns: &UnitsByColumn, lines: &mut [Line]) {
+    assert!(lines.len() <= UNITS * PANEL_LINES, "{} lines", lines.len());
+    #[cfg(target_arch = "x86_64")]
+    if isa.level() == crate::cpu::isa::Level::Avx512 {
+        // SAFETY: an `Isa` of this level exists only if the CPU has AVX-512F.
+        return unsafe { x86::transpose(columns, lines) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = isa;
+    for (unit, lines) in lines.chunks_mut(PANEL_LINES).enumerate() {
+        for (line, columns) in lines.iter_mut().zip(columns.0.as_chunks::<WORDS>().0) {
+            for (word, column) in line.0.iter_mut().zip(columns) {
+                *word = column[unit];
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        __m512i, _mm512_load_si512, _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_store_si512,
+        _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    };
+
+    use crate::cpu::gemm::micro_kernel::{Line, PANEL_LINES, WORDS};
+    use crate::cpu::gemm::pack_b::{UNITS, UnitsByColumn};
+
+    /// At most 64 units.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn transpose(columns: &UnitsByColumn, lines: &mut [Line]) {
+        for (block, lines) in lines.chunks_mut(WORDS * PANEL_LINES).take(UNITS / WORDS).enumerate()
+        {
+            for (half, columns) in columns.0.as_chunks::<WORDS>().0.iter().enumerate() {
+                let mut rows = [_mm512_setzero_si512(); WORDS];
+                for (row, column) in rows.iter_mut().zip(columns) {
+                    let words: &[u32; WORDS] = &column.as_chunks().0[block];
+                    // SAFETY: 16 words, aligned as `UnitsByColumn` and blocks of 64 bytes are.
+                    *row = unsafe { _mm512_load_si512(words.as_ptr().cast()) };
+                }
+                let units = transpose_16(&rows);
+                for (line, unit) in lines.iter_mut().skip(half).step_by(PANEL_LINES).zip(units) {
+                    // SAFETY: a line is 16 words, aligned to 64 bytes.
+                    unsafe { _mm512_store_si512((&raw mut *line).cast(), unit) };
+                }
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn transpose_16(rows: &[__m512i; WORDS]) -> [__m512i; WORDS] {
+        let mut pairs = *rows;
+        for i in (0..WORDS).step_by(2) {
+            pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+            pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+        }
+        // `fours[4 i + j]` holds units j, 4 + j, 8 + j and 12 + j of rows 4 i to 4 i + 3.
+        let mut fours = pairs;
+        for i in (0..WORDS).step_by(4) {
+            fours[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+            fours[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+            fours[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+            fours[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+        }
+        let mut units = fours;
+        for j in 0..4 {
+            let even = _mm512_shuffle_i32x4::<0x88>(fours[j], fours[4 + j]);
+            let odd = _mm512_shuffle_i32x4::<0xdd>(fours[j], fours[4 + j]);
+            let even_below = _mm512_shuffle_i32x4::<0x88>(fours[8 + j], fours[12 + j]);
+            let odd_below = _mm512_shuffle_i32x4::<0xdd>(fours[8 + j], fours[12 + j]);
+            units[j] = _mm512_shuffle_i32x4::<0x88>(even, even_below);
+            units[4 + j] = _mm512_shuffle_i32x4::<0x88>(odd, odd_below);
+            units[8 + j] = _mm512_shuffle_i32x4::<0xdd>(even, even_below);
+            units[12 + j] = _mm512_shuffle_i32x4::<0xdd>(odd, odd_below);
+        }
+        units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_finds_its_place_on_every_instruction_set() {
+        let mut columns = UnitsByColumn([[0; UNITS]; PANEL_LINES * WORDS]);
+        for (c, column) in columns.0.iter_mut().enumerate() {
+            for (unit, word) in column.iter_mut().enumerate() {
+                *word = (1000 * c + unit) as u32;
+            }
+        }
+        for (isa, units) in
+            Isa::available().into_iter().flat_map(|isa| [4, 20, 64].map(|u| (isa, u)))
+        {
+            let mut lines = vec![Line::ZERO; units * PANEL_LINES];
+            transpose(isa, &columns, &mut lines);
+            for (i, line) in lines.iter().enumerate() {
+                for (j, &word) in line.0.iter().enumerate() {
+                    let (c, unit) = (i % PANEL_LINES * WORDS + j, i / PANEL_LINES);
+                    assert_eq!(word, (1000 * c + unit) as u32, "{isa:?}");
+                }
+            }
+        }
+    }
 }

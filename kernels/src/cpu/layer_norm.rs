@@ -1,6 +1,6 @@
 //! Layer norm over rows, alone and of a sum.
 
-use crate::isa::vectorized;
+use crate::cpu::isa::vectorized;
 
 /// Partial sums of a row: value `i` belongs to lane `i % LANES`.
 const LANES: usize = 64;

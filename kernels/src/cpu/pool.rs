@@ -1,6 +1,6 @@
 //! Mean of token states.
 
-use crate::isa::vectorized;
+use crate::cpu::isa::vectorized;
 
 vectorized! {
     /// Mean over the rows of `rows` (`out.len()` f32 each) into `out`; summed in f64, first row to

@@ -1,62 +1,72 @@
-//! X in the order and the form in which the kernels read it.
+//! A, the left-hand side of a product, in the order in which the micro-kernels read it.
 
 use std::ops::Range;
 
-use super::GemmScratch;
-use super::method::Form;
-use crate::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
-use crate::isa::{inlined, vectorized};
-use crate::packed::{Line, WORDS};
-use crate::precision::{
+use super::kernel::Variant;
+use super::micro_kernel::{Line, WORDS};
+use crate::cpu::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
+use crate::cpu::isa::{inlined, vectorized};
+use crate::cpu::precision::{
     Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, largest_magnitude,
 };
 use crate::{Isa, Matrix, Precision};
 
-/// A row on its way into tiles: long loops are what compilers vectorise.
+/// Rows of A as micro-panels, which follow each other: each `[groups, rows, 16 words]`.
 #[derive(Debug, Default)]
-pub(super) struct Row {
+pub(crate) struct PackedRows {
+    pub(crate) lines: Vec<Line>,
+    /// Of the rows; int8 only.
+    pub(super) scales: Vec<f32>,
+    row: Row,
+}
+
+/// A row on its way into micro-panels: long loops are what compilers vectorise.
+#[derive(Debug, Default)]
+struct Row {
     words: Vec<u32>,
     halves: Vec<u16>,
     bytes: Vec<u8>,
 }
 
-/// Packs `tiles`, which follow each other, into `scratch`: for each tile `[groups, rows, 16 words]`.
-pub(crate) fn pack(
-    isa: Isa,
-    form: Form,
-    x: Matrix<'_>,
-    tiles: impl Iterator<Item = Range<usize>>,
-    scratch: &mut GemmScratch,
-) {
-    let GemmScratch { x: lines, scales, row, .. } = scratch;
-    let groups = x.columns().div_ceil(WORDS * form.steps());
-    row.resize(groups * WORDS);
-    scales.clear();
-    let mut used = 0;
-    for tile in tiles {
-        let height = tile.len();
-        let end = used + height * groups;
-        if lines.len() < end {
-            lines.resize(end, Line::ZERO);
-        }
-        for (i, values) in tile.map(|i| x.row(i)).enumerate() {
-            let lines = lines[used..end].iter_mut().skip(i).step_by(height);
-            match form {
-                Form::F32(Precision::F32 | Precision::Int8) => {
-                    copy(values, lines);
-                    continue;
+impl PackedRows {
+    /// Packs the rows `panels` of `a`, in the place of what was packed before.
+    pub(crate) fn pack(
+        &mut self,
+        isa: Isa,
+        variant: Variant,
+        a: Matrix<'_>,
+        panels: impl Iterator<Item = Range<usize>>,
+    ) {
+        let Self { lines, scales, row } = self;
+        let groups = a.columns().div_ceil(WORDS * variant.k_per_unit());
+        row.resize(groups * WORDS);
+        scales.clear();
+        let mut used = 0;
+        for panel in panels {
+            let height = panel.len();
+            let end = used + height * groups;
+            if lines.len() < end {
+                lines.resize(end, Line::ZERO);
+            }
+            for (i, values) in panel.map(|i| a.row(i)).enumerate() {
+                let lines = lines[used..end].iter_mut().skip(i).step_by(height);
+                match variant {
+                    Variant::F32(Precision::F32 | Precision::Int8) => {
+                        copy(values, lines);
+                        continue;
+                    }
+                    Variant::F32(Precision::Bf16) => rounded_to_bf16(isa, values, &mut row.words),
+                    Variant::F32(Precision::F16) => rounded_to_f16(isa, values, &mut row.words),
+                    Variant::Bf16 => row.bf16(isa, values),
+                    Variant::F16 => row.f16(isa, values),
+                    Variant::Int8 => scales.push(row.int8(isa, values)),
                 }
-                Form::F32(Precision::Bf16) => rounded_to_bf16(isa, values, &mut row.words),
-                Form::F32(Precision::F16) => rounded_to_f16(isa, values, &mut row.words),
-                Form::Bf16 => row.bf16(isa, values),
-                Form::F16 => row.f16(isa, values),
-                Form::Int8 => scales.push(row.int8(isa, values)),
+                for (line, words) in lines.zip(row.words.as_chunks().0) {
+                    line.0 = *words;
+                }
             }
-            for (line, words) in lines.zip(row.words.as_chunks().0) {
-                line.0 = *words;
-            }
+            used = end;
         }
-        used = end;
     }
 }
 

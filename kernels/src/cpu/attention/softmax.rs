@@ -1,0 +1,193 @@
+//! From scores to the weights of softmax, which are not divided by their sum yet.
+
+use crate::cpu::exp2::{LOWEST, exp2_scalar};
+use crate::cpu::gemm::micro_kernel::{Line, MR, WORDS};
+use crate::cpu::isa::{inlined, vectorized};
+use crate::cpu::precision::bf16_bits;
+
+/// What softmax needs of the rows of a tile.
+pub(super) struct Softmax {
+    /// Times a score: the exponent of two.
+    scale: f32,
+    /// Score of each row.
+    largest: [f32; MR],
+    /// The largest score of each row among those of every sixteenth key.
+    lanes: [[f32; WORDS]; MR],
+    /// MicroTile of the powers of each row, likewise.
+    sums: [[f32; WORDS]; MR],
+}
+
+impl Softmax {
+    pub(super) fn new(head_size: usize) -> Self {
+        Self {
+            scale: std::f32::consts::LOG2_E / (head_size as f32).sqrt(),
+            largest: [f32::NEG_INFINITY; MR],
+            lanes: [[f32::NEG_INFINITY; WORDS]; MR],
+            sums: [[0.0; WORDS]; MR],
+        }
+    }
+
+    /// Takes the largest score of each row from its lanes.
+    pub(super) fn find_largest(&mut self) {
+        for (largest, lanes) in self.largest.iter_mut().zip(&self.lanes) {
+            *largest = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+        }
+    }
+
+    /// What the weights of each row are to be multiplied with.
+    pub(super) fn inverse_sums(&self) -> [f32; MR] {
+        self.sums.map(|lanes| 1.0 / lanes.iter().sum::<f32>())
+    }
+}
+
+vectorized! {
+    /// Raises the largest of each of `rows` rows to those of `scores`; NaN is passed over.
+    pub(super) fn raise(scores: &[Line], rows: usize, softmax: &mut Softmax) = raise_body
+}
+
+vectorized! {
+    /// The powers of `scores` `[rows, panel]` as packed rows in f32; their sums go to `softmax`.
+    pub(super) fn weigh_f32(
+        scores: &[Line], weights: &mut [Line], rows: usize, softmax: &mut Softmax,
+    ) = weigh_f32_body
+}
+
+vectorized! {
+    /// As [`weigh_f32`], in bf16.
+    pub(super) fn weigh_bf16(
+        scores: &[Line], weights: &mut [Line], rows: usize, softmax: &mut Softmax,
+    ) = weigh_bf16_body
+}
+
+inlined! {
+    fn raise_body(scores: &[Line], rows: usize, softmax: &mut Softmax) {
+        for (scores, lanes) in scores.chunks_exact(scores.len() / rows).zip(&mut softmax.lanes) {
+            // In registers, and as floats before they are compared: else it is not vectorised.
+            let mut largest = *lanes;
+            for line in scores {
+                let mut values = [0.0; WORDS];
+                for (value, &bits) in values.iter_mut().zip(&line.0) {
+                    *value = f32::from_bits(bits);
+                }
+                for (lane, value) in largest.iter_mut().zip(values) {
+                    *lane = if value > *lane { value } else { *lane };
+                }
+            }
+            *lanes = largest;
+        }
+    }
+
+    fn weigh_f32_body(
+        scores: &[Line],
+        weights: &mut [Line],
+        rows: usize,
+        softmax: &mut Softmax,
+    ) {
+        for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
+            for (weights, line) in weights[i..].iter_mut().step_by(rows).zip(scores) {
+                let powers = powers(line, i, softmax);
+                for (word, power) in weights.0.iter_mut().zip(powers) {
+                    *word = power.to_bits();
+                }
+            }
+        }
+    }
+
+    fn weigh_bf16_body(
+        scores: &[Line],
+        weights: &mut [Line],
+        rows: usize,
+        softmax: &mut Softmax,
+    ) {
+        for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
+            let pairs = scores.as_chunks::<2>().0;
+            for (weights, [low, high]) in weights[i..].iter_mut().step_by(rows).zip(pairs) {
+                let (low, high) = (powers(low, i, softmax), powers(high, i, softmax));
+                for (j, word) in weights.0.iter_mut().enumerate() {
+                    let values = if j < WORDS / 2 { &low } else { &high };
+                    let [even, odd] = [2 * j, 2 * j + 1].map(|j| bf16_bits(values[j % WORDS]));
+                    *word = even | odd << 16;
+                }
+            }
+        }
+    }
+
+    /// The powers of a line of scores of row `i`, which are added to its sums.
+    fn powers(scores: &Line, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
+        let (scale, largest) = (softmax.scale, softmax.largest[i]);
+        let lowest = LOWEST / scale;
+        let mut powers = [0.0; WORDS];
+        for ((power, sum), &bits) in powers.iter_mut().zip(&mut softmax.sums[i]).zip(&scores.0) {
+            let below = f32::from_bits(bits) - largest;
+            *power = exp2_scalar(if below < lowest { lowest } else { below }, scale);
+            *sum += *power;
+        }
+        powers
+    }
+}
+
+/// The powers of `scores` `[rows, panel]` as packed rows, each twice in a word; their sums go to
+/// `softmax`.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn weigh_f16(
+    isa: crate::Isa,
+    scores: &[Line],
+    weights: &mut [Line],
+    rows: usize,
+    softmax: &mut Softmax,
+) {
+    assert!(isa.units().fp16, "the CPU multiplies f16");
+    // SAFETY: it has AVX512-FP16, which includes AVX-512F.
+    unsafe { x86::weigh(scores, weights, rows, softmax) };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm512_add_ps, _mm512_cvtepu16_epi32,
+        _mm512_cvtps_ph, _mm512_fmadd_ps, _mm512_fmsub_ps, _mm512_load_ps, _mm512_loadu_ps,
+        _mm512_max_ps, _mm512_or_si512, _mm512_scalef_ps, _mm512_set1_ps, _mm512_slli_epi32,
+        _mm512_store_si512, _mm512_storeu_ps, _mm512_sub_ps,
+    };
+
+    use super::Softmax;
+    use crate::cpu::exp2::{LOWEST, ROUND};
+    use crate::cpu::gemm::micro_kernel::Line;
+
+    /// Of `(2^r - 1) / r`, a tenth of f16's rounding off; see coefficients.py.
+    const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    const POLYNOMIAL: [f32; 4] = [0.693_124_1, 0.240_240_99, 0.055_906_44, 0.009_582_845];
+
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn weigh(scores: &[Line], weights: &mut [Line], rows: usize, softmax: &mut Softmax) {
+        let (scale, lowest) =
+            (_mm512_set1_ps(softmax.scale), _mm512_set1_ps(LOWEST / softmax.scale));
+        let round = _mm512_set1_ps(ROUND);
+        for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
+            let largest = _mm512_set1_ps(softmax.largest[i]);
+            let lanes = &mut softmax.sums[i];
+            // SAFETY: 16 values.
+            let mut sum = unsafe { _mm512_loadu_ps(lanes.as_ptr()) };
+            for (weights, line) in weights[i..].iter_mut().step_by(rows).zip(scores) {
+                // SAFETY: a line holds 16 values and is aligned to 64 bytes.
+                let score = unsafe { _mm512_load_ps(line.0.as_ptr().cast()) };
+                // Of a number and NaN, `max` takes the second operand.
+                let x = _mm512_max_ps(lowest, _mm512_sub_ps(score, largest));
+                let n = _mm512_sub_ps(_mm512_fmadd_ps(x, scale, round), round);
+                let r = _mm512_fmsub_ps(x, scale, n);
+                let mut p = _mm512_set1_ps(POLYNOMIAL[3]);
+                for coefficient in [POLYNOMIAL[2], POLYNOMIAL[1], POLYNOMIAL[0], 1.0] {
+                    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(coefficient));
+                }
+                let power = _mm512_scalef_ps(p, n);
+                sum = _mm512_add_ps(sum, power);
+                let once = _mm512_cvtepu16_epi32(_mm512_cvtps_ph::<NEAREST>(power));
+                let twice = _mm512_or_si512(once, _mm512_slli_epi32::<16>(once));
+                // SAFETY: as above.
+                unsafe { _mm512_store_si512(weights.0.as_mut_ptr().cast(), twice) };
+            }
+            // SAFETY: 16 values.
+            unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), sum) };
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! From the sums of a micro-tile to values of C: dequantisation, bias, GELU, residual.
+
+use std::ops::Range;
+
+use super::kernel::{Kernel, Variant};
+use super::micro_kernel::{MicroTile, NR, WORDS};
+use super::pack_b::PackedMatrix;
+use crate::cpu::gelu::gelu_scalar;
+use crate::cpu::isa::{inlined, vectorized};
+use crate::{Matrix, MatrixMut};
+
+/// What happens to a value of the product before it is final.
+#[derive(Debug, Clone, Copy)]
+pub enum Epilogue<'a> {
+    /// Nothing.
+    None,
+    /// `+ bias[output]`.
+    Bias(&'a [f32]),
+    /// `gelu(· + bias[output])`, the exact (erf) form.
+    BiasGelu(&'a [f32]),
+    /// `(· + bias[output]) + residual[row, output]`.
+    BiasResidual(&'a [f32], Matrix<'a>),
+}
+
+/// What the columns of a panel need, padded to its width.
+pub(super) struct Columns<'a> {
+    pub(super) first: usize,
+    /// Columns that exist.
+    pub(super) width: usize,
+    nr: usize,
+    tail: Tail<'a>,
+    int8: bool,
+    lines: [LineOfColumns; NR / WORDS],
+}
+
+/// What 16 columns need.
+#[derive(Clone, Copy, Default)]
+struct LineOfColumns {
+    bias: [f32; WORDS],
+    /// int8 only, as the next.
+    scales: [f32; WORDS],
+    offsets: [i32; WORDS],
+}
+
+#[derive(Clone, Copy)]
+enum Tail<'a> {
+    None,
+    Bias,
+    Gelu,
+    Residual(Matrix<'a>),
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn new(
+        epilogue: Epilogue<'a>,
+        (b, p): (&'a PackedMatrix, usize),
+        kernel: Kernel,
+    ) -> Self {
+        let first = p * kernel.nr;
+        let width = kernel.nr.min(b.outputs() - first);
+        let (tail, values) = match epilogue {
+            Epilogue::None => (Tail::None, None),
+            Epilogue::Bias(values) => (Tail::Bias, Some(values)),
+            Epilogue::BiasGelu(values) => (Tail::Gelu, Some(values)),
+            Epilogue::BiasResidual(values, residual) => (Tail::Residual(residual), Some(values)),
+        };
+        let int8 = kernel.variant == Variant::Int8;
+        let mut lines = [LineOfColumns::default(); NR / WORDS];
+        for (c, line) in lines[..width.div_ceil(WORDS)].iter_mut().enumerate() {
+            let exist = WORDS.min(width - c * WORDS);
+            let from = first + c * WORDS;
+            if let Some(values) = values {
+                line.bias[..exist].copy_from_slice(&values[from..][..exist]);
+            }
+            if int8 {
+                let (scales, offsets) = b.dequantisation(from);
+                (line.scales, line.offsets) = (*scales, *offsets);
+            }
+        }
+        Self { first, width, nr: kernel.nr, tail, int8, lines }
+    }
+}
+
+vectorized! {
+    /// Writes the values of `rows` and `columns` of `c`; `scales` are those of the rows (int8).
+    pub(super) fn apply(
+        columns: &Columns<'_>,
+        sums: &MicroTile,
+        scales: &[f32],
+        c: &mut MatrixMut<'_>,
+        rows: Range<usize>,
+    ) = apply_body
+}
+
+const NONE: u8 = 0;
+const BIAS: u8 = 1;
+const GELU: u8 = 2;
+const RESIDUAL: u8 = 3;
+
+inlined! {
+    fn apply_body(
+        columns: &Columns<'_>,
+        sums: &MicroTile,
+        scales: &[f32],
+        c: &mut MatrixMut<'_>,
+        rows: Range<usize>,
+    ) {
+        if columns.int8 {
+            apply_tail::<true>(columns, sums, scales, c, rows);
+        } else {
+            apply_tail::<false>(columns, sums, scales, c, rows);
+        }
+    }
+
+    fn apply_tail<const INT8: bool>(
+        columns: &Columns<'_>,
+        sums: &MicroTile,
+        scales: &[f32],
+        c: &mut MatrixMut<'_>,
+        rows: Range<usize>,
+    ) {
+        // One loop for each case: the compiler vectorises none with a choice inside.
+        match columns.tail {
+            Tail::None => apply_rows::<NONE, INT8>(columns, sums, scales, c, rows),
+            Tail::Bias => apply_rows::<BIAS, INT8>(columns, sums, scales, c, rows),
+            Tail::Gelu => apply_rows::<GELU, INT8>(columns, sums, scales, c, rows),
+            Tail::Residual(_) => apply_rows::<RESIDUAL, INT8>(columns, sums, scales, c, rows),
+        }
+    }
+
+    fn apply_rows<const TAIL: u8, const INT8: bool>(
+        columns: &Columns<'_>,
+        sums: &MicroTile,
+        scales: &[f32],
+        c: &mut MatrixMut<'_>,
+        rows: Range<usize>,
+    ) {
+        let (sums, _) = sums.0.as_chunks::<WORDS>();
+        let sums = sums.chunks_exact(columns.nr / WORDS);
+        for ((i, row), sums) in rows.enumerate().zip(sums) {
+            let scale = if INT8 { scales[i] } else { 0.0 };
+            let residual = match columns.tail {
+                Tail::Residual(residual) => &residual.row(row)[columns.first..][..columns.width],
+                _ => &[],
+            };
+            let (residual, residual_rest) = residual.as_chunks::<WORDS>();
+            let (whole, rest) = c.part(row, columns.first, columns.width).as_chunks_mut();
+            for (l, to) in whole.iter_mut().enumerate() {
+                let residual = if TAIL == RESIDUAL { &residual[l] } else { &[0.0; WORDS] };
+                apply_line::<TAIL, INT8>(&columns.lines[l], &sums[l], scale, residual, to);
+            }
+            if !rest.is_empty() {
+                let (mut line, mut padded) = ([0.0; WORDS], [0.0; WORDS]);
+                padded[..residual_rest.len()].copy_from_slice(residual_rest);
+                let l = whole.len();
+                apply_line::<TAIL, INT8>(&columns.lines[l], &sums[l], scale, &padded, &mut line);
+                rest.copy_from_slice(&line[..rest.len()]);
+            }
+        }
+    }
+
+    fn apply_line<const TAIL: u8, const INT8: bool>(
+        columns: &LineOfColumns,
+        sums: &[u32; WORDS],
+        scale: f32,
+        residual: &[f32; WORDS],
+        to: &mut [f32; WORDS],
+    ) {
+        let mut values = [0.0; WORDS];
+        for j in 0..WORDS {
+            let mut value = f32::from_bits(sums[j]);
+            if INT8 {
+                let sum = sums[j].cast_signed() - columns.offsets[j];
+                value = sum as f32 * columns.scales[j] * scale;
+            }
+            if TAIL != NONE {
+                value += columns.bias[j];
+            }
+            if TAIL == GELU {
+                value = gelu_scalar(value);
+            }
+            if TAIL == RESIDUAL {
+                value += residual[j];
+            }
+            values[j] = value;
+        }
+        *to = values;
+    }
+}

@@ -1,0 +1,112 @@
+//! One micro-panel of B and a block of rows of A: the micro-kernels over them, then the epilogue.
+
+use std::ops::Range;
+
+use super::epilogue::{self, Columns};
+use super::kernel::{Kernel, Variant};
+use super::micro_kernel::{CHAIN, Line, MicroKernelArgs, MicroTile, PANEL_LINES, WORDS};
+use super::pack_a::PackedRows;
+use super::pack_b::PackedMatrix;
+use super::unpack::unpack;
+use crate::{Isa, MatrixMut};
+
+/// Units of k that meet all micro-panels of A before the next ones: with those that are fetched
+/// meanwhile a quarter of a megabyte.
+const KC: usize = 1024;
+
+/// Memory that is worth keeping between calls.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    /// KC units of a micro-panel of B in f32, where B is kept in less.
+    unpacked: Vec<Line>,
+    /// Of the micro-panels of a block of rows.
+    sums: Vec<MicroTile>,
+}
+
+/// Micro-panel `p` of `b`.
+pub(super) struct MacroKernel<'a> {
+    pub(super) isa: Isa,
+    pub(super) kernel: Kernel,
+    pub(super) b: &'a PackedMatrix,
+    pub(super) p: usize,
+    /// k as the micro-kernels count it.
+    pub(super) units: usize,
+    pub(super) columns: Columns<'a>,
+}
+
+impl MacroKernel<'_> {
+    /// Its columns of `rows` of `c`; the rows of A are packed in `a`.
+    pub(super) fn multiply(
+        &self,
+        rows: &Range<usize>,
+        a: &PackedRows,
+        c: &mut MatrixMut<'_>,
+        buffers: &mut Buffers,
+    ) {
+        let tiles = rows.len().div_ceil(self.kernel.mr());
+        if buffers.sums.len() < tiles {
+            buffers.sums.resize(tiles, MicroTile::ZERO);
+        }
+        let mut first = 0;
+        loop {
+            let k = first..self.units.min(first + KC);
+            self.kc_block(k.clone(), rows, a, c, buffers);
+            first = k.end;
+            if first == self.units {
+                return;
+            }
+        }
+    }
+
+    fn kc_block(
+        &self,
+        k: Range<usize>,
+        rows: &Range<usize>,
+        a: &PackedRows,
+        c: &mut MatrixMut<'_>,
+        buffers: &mut Buffers,
+    ) {
+        let Kernel { variant, micro_kernels, .. } = self.kernel;
+        let Buffers { unpacked, sums } = buffers;
+        let (kept, b) = unpack(self.isa, variant, (self.b, self.p), k.clone(), unpacked);
+        let (row_lines, groups) = (self.units.div_ceil(WORDS), k.len().div_ceil(WORDS));
+        let (first, last) = (k.start == 0, k.end == self.units);
+        let tiles = rows.len().div_ceil(self.kernel.mr());
+        let fetches = kept.len().div_ceil((groups * tiles).max(1));
+        for (t, tile_rows) in split(rows.clone(), self.kernel.mr()).enumerate() {
+            let (start, height) = (tile_rows.start - rows.start, tile_rows.len());
+            let from = start * row_lines + k.start / WORDS * height;
+            let a_panel = &a.lines[from..][..groups * height];
+            // Sums that are final at once share their place, so that it stays in the cache.
+            let sums = &mut sums[if first && last { 0 } else { t }];
+            assert!(b.len() == k.len() * PANEL_LINES && height <= micro_kernels.len());
+            let chain = if variant == Variant::Int8 { KC } else { CHAIN / variant.k_per_unit() };
+            let args = MicroKernelArgs {
+                a: a_panel.as_ptr().cast(),
+                b: b.as_ptr(),
+                c: (&raw mut *sums).cast(),
+                overwrite: first,
+                units: k.len(),
+                chain,
+                target: c.target(tile_rows.start, self.columns.first, self.columns.width),
+                next: kept.as_ptr_range().end.wrapping_add(t * fetches * groups),
+                fetches,
+            };
+            // SAFETY: `a` and `b` are as long as the arguments say (checked above), `sums` has room for
+            // the tallest tile of the widest panel, and the CPU has the kernel's features because
+            // `kernel` was made from an `Isa` that has them.
+            unsafe { micro_kernels[height - 1](&args) };
+            if last {
+                let scales = a.scales.get(start..).unwrap_or_default();
+                epilogue::apply(self.isa, &self.columns, sums, scales, c, tile_rows);
+            }
+        }
+    }
+}
+
+/// `range` in as few parts as have at most `most` members each, of nearly equal length.
+pub(super) fn split(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let (start, length) = (range.start, range.len());
+    let count = length.div_ceil(most);
+    (0..count).map(move |i| start + i * length / count..start + (i + 1) * length / count)
+}

@@ -1,0 +1,70 @@
+//! What a micro-kernel takes: operands packed in cache lines, and a tile of sums.
+//!
+//! As in BLIS a product is `C = A · B`: A is X, packed in micro-panels of up to [`MR`] rows; B is Wᵀ,
+//! packed in micro-panels of 32 columns (64 in f16). A *unit* of k is what one 32-bit word holds of it:
+//! one value (f32, f16), two (bf16) or four (int8).
+
+use crate::cpu::matrix::Target;
+
+/// 32-bit words in a cache line.
+pub(crate) const WORDS: usize = 16;
+/// Cache lines of a micro-panel of B for one unit of k.
+pub(crate) const PANEL_LINES: usize = 2;
+/// k is padded with zeros to a multiple of so many units.
+pub(crate) const UNROLL: usize = 4;
+/// Most rows of a micro-tile.
+pub(crate) const MR: usize = 14;
+/// Most columns of a micro-tile.
+pub(super) const NR: usize = 64;
+/// Values of k whose products are summed before they are added to the sum of all: the error grows with
+/// the length of a chain.
+pub(super) const CHAIN: usize = 128;
+
+/// One cache line; loads of a micro-panel must not straddle two.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) [u32; WORDS]);
+
+impl Line {
+    pub(crate) const ZERO: Self = Self([0; WORDS]);
+}
+
+/// Sums as bits: `[rows, columns of a micro-panel of B]`, f32 or (int8) i32.
+#[derive(Debug, Clone)]
+#[repr(C, align(64))]
+pub(super) struct MicroTile(pub(super) [u32; MR * NR]);
+
+impl MicroTile {
+    pub(super) const ZERO: Self = Self([0; MR * NR]);
+}
+
+/// One call of a micro-kernel: the products of a micro-panel of A and one of B.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512's kernels fetch"))]
+pub(crate) struct MicroKernelArgs {
+    /// `[units / 16, rows, 16]` words, the last group padded.
+    pub(super) a: *const u32,
+    /// `[units, 32]` words.
+    pub(super) b: *const Line,
+    /// [`MicroTile`].
+    pub(super) c: *mut Line,
+    /// Whether the sums start with this call: what is in `c` does not count.
+    pub(super) overwrite: bool,
+    /// A multiple of [`UNROLL`].
+    pub(super) units: usize,
+    /// Units of a [`CHAIN`], a multiple of 16.
+    pub(super) chain: usize,
+    /// Where the values will go, to fetch it in time.
+    pub(super) target: Target,
+    /// The next lines of B, to fetch `fetches` of them for 16 units; may point anywhere.
+    pub(super) next: *const Line,
+    pub(super) fetches: usize,
+}
+
+/// A micro-kernel for a fixed number of rows.
+pub(crate) type MicroKernel = unsafe fn(&MicroKernelArgs);
+
+/// A micro-kernel for each number of rows.
+macro_rules! by_rows {
+    ($kernel:ident: $($rows:literal)*) => { [$($kernel::<$rows>),*] };
+}
+pub(super) use by_rows;

@@ -1,0 +1,13 @@
+//! The kernels of the CPU: one file an operation, and [`gemm`] for the products in it.
+
+pub(crate) mod attention;
+pub(crate) mod convert;
+pub(crate) mod exp2;
+pub(crate) mod gelu;
+pub(crate) mod gemm;
+pub(crate) mod isa;
+pub(crate) mod layer_norm;
+pub(crate) mod matrix;
+pub(crate) mod pool;
+pub(crate) mod precision;
+pub(crate) mod rows;
