@@ -1,8 +1,8 @@
-//! XLM-RoBERTa's pipeline over the parts of a `tokenizer.json`, with the ids of the `tokenizers`
+//! XLM-RoBERTa's pipeline, with the ids of the `tokenizers`
 //! crate and without its cost: one pass over the text, which stops once there are enough ids.
 //!
 //! ```text
-//! text ──added tokens──▶ segments ──clusters, character map──▶ normalized text ──▶ pieces ──▶ ids
+//! text ──added tokens──▶ segments ──clusters, character map──▶ normalized text ──▶ words ──▶ ids
 //! ```
 //!
 //! All of it works forwards on bounded look-ahead, so the first ids of a long text are those of
@@ -12,9 +12,9 @@ use std::sync::Mutex;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::literals::Found;
-use super::parts::Parts;
-use super::pieces::{Flow, Scratch, Writer};
+use super::added_tokens::AddedTokenMatch;
+use super::pipeline::Pipeline;
+use super::words::{Flow, Scratch, WordWriter};
 
 use crate::panics::lock;
 
@@ -25,14 +25,16 @@ const RUN: usize = if cfg!(test) { 4 } else { 512 };
 
 /// The pipeline.
 pub(super) struct Engine {
-    parts: Parts,
+    pipeline: Pipeline,
     /// Memory of the threads that are not at work.
     idle: Mutex<Vec<Scratch>>,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("spacing", &self.parts.model.spacing).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("spacing", &self.pipeline.model.spacing)
+            .finish_non_exhaustive()
     }
 }
 
@@ -42,7 +44,7 @@ impl Engine {
     /// # Errors
     /// What is in it that this one has not.
     pub(super) fn new(tokenizer: &tokenizers::Tokenizer) -> Result<Self, &'static str> {
-        Ok(Self { parts: Parts::of(tokenizer)?, idle: Mutex::default() })
+        Ok(Self { pipeline: Pipeline::of(tokenizer)?, idle: Mutex::default() })
     }
 
     /// Hands the ids of `text` to `read`: all of them, or the first ones and at least `limit`.
@@ -51,7 +53,7 @@ impl Engine {
         let scratch = idle().pop();
         let mut scratch = scratch.unwrap_or_else(Scratch::new);
         // A break says that there are enough.
-        let _ = self.write(text, &mut Writer::new(&self.parts.model, &mut scratch, limit));
+        let _ = self.write(text, &mut WordWriter::new(&self.pipeline.model, &mut scratch, limit));
         let result = read(&scratch.ids);
         scratch.shrink();
         idle().push(scratch);
@@ -59,23 +61,23 @@ impl Engine {
     }
 
     /// Segments between added tokens, these as they are.
-    fn write(&self, text: &str, out: &mut Writer<'_>) -> Flow {
+    fn write(&self, text: &str, out: &mut WordWriter<'_>) -> Flow {
         let mut segment = 0;
         let mut searched = 0;
         loop {
-            let (from, found) = self.next_literal(text, segment, searched, out)?;
+            let (from, found) = self.next_added_token(text, segment, searched, out)?;
             let Some(found) = found else {
                 self.normalize(text, from, false, out)?;
                 return out.end_segment();
             };
             let before = &text[from..found.start];
-            let kept = if found.literal.lstrip { before.trim_end().len() } else { before.len() };
+            let kept = if found.token.lstrip { before.trim_end().len() } else { before.len() };
             self.normalize(&text[..from + kept], from, false, out)?;
             out.end_segment()?;
-            out.id(found.literal.id)?;
+            out.id(found.token.id)?;
             searched = found.end;
             segment = found.end;
-            if found.literal.rstrip {
+            if found.token.rstrip {
                 segment += text[segment..].len() - text[segment..].trim_start().len();
             }
         }
@@ -84,18 +86,20 @@ impl Engine {
     /// Looks for the next added token and writes the segment on the way as far as it is certain:
     /// up to white space, which the token may take, and the last cluster, which may go on. Gives
     /// where the text is not yet written.
-    fn next_literal(
+    fn next_added_token(
         &self,
         text: &str,
         segment: usize,
         searched: usize,
-        out: &mut Writer<'_>,
-    ) -> Flow<(usize, Option<Found>)> {
-        let Some(literals) = &self.parts.literals else { return Flow::Continue((segment, None)) };
+        out: &mut WordWriter<'_>,
+    ) -> Flow<(usize, Option<AddedTokenMatch>)> {
+        let Some(added_tokens) = &self.pipeline.added_tokens else {
+            return Flow::Continue((segment, None));
+        };
         let (mut at, mut searched, mut window) = (segment, searched, WINDOW);
         loop {
             let to = text.floor_char_boundary(searched.saturating_add(window));
-            let found = literals.find(text, searched, to);
+            let found = added_tokens.find(text, searched, to);
             if found.is_some() || to == text.len() {
                 return Flow::Continue((at, found));
             }
@@ -116,13 +120,13 @@ impl Engine {
         text: &str,
         mut at: usize,
         goes_on: bool,
-        out: &mut Writer<'_>,
+        out: &mut WordWriter<'_>,
     ) -> Flow<usize> {
         let bytes = text.as_bytes();
         // Plain characters that are not written yet, and the last of them.
         let (mut run, mut last) = (at, at);
         while let Some((code, len)) = decode(bytes, at) {
-            let glyph = self.parts.map.glyph(code);
+            let glyph = self.pipeline.map.glyph(code);
             if glyph.is_plain() {
                 last = at;
                 at += len;
@@ -140,7 +144,7 @@ impl Engine {
                 return Flow::Continue(start);
             }
             if is_alone {
-                out.normal(&self.parts.map.single(glyph), &text[start..end])?;
+                out.normal(&self.pipeline.map.single(glyph), &text[start..end])?;
             } else {
                 self.write_cluster(&text[start..end], out)?;
             }
@@ -152,16 +156,16 @@ impl Engine {
     }
 
     fn joins(&self, bytes: &[u8], at: usize) -> bool {
-        decode(bytes, at).is_some_and(|(code, _)| self.parts.map.glyph(code).joins())
+        decode(bytes, at).is_some_and(|(code, _)| self.pipeline.map.glyph(code).joins())
     }
 
-    fn write_cluster(&self, cluster: &str, out: &mut Writer<'_>) -> Flow {
-        if let Some(text) = self.parts.map.whole(cluster) {
+    fn write_cluster(&self, cluster: &str, out: &mut WordWriter<'_>) -> Flow {
+        if let Some(text) = self.pipeline.map.whole(cluster) {
             return out.any(text);
         }
         let mut bytes = [0; 4];
         for c in cluster.chars() {
-            out.normal(&self.parts.map.alone(c), c.encode_utf8(&mut bytes))?;
+            out.normal(&self.pipeline.map.alone(c), c.encode_utf8(&mut bytes))?;
         }
         Flow::Continue(())
     }

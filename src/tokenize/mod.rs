@@ -1,6 +1,6 @@
-//! Text to chunks of token ids, as transformers' fast tokenizers cut them.
+//! Text to chunks of token ids, as transformers' fast tokenizers split them.
 //!
-//! A document is tokenized with the prompt before it; the ids are then cut into consecutive chunks
+//! A document is tokenized with the prompt before it; the ids are then split into consecutive chunks
 //! without overlap, and every chunk gets the special tokens of the tokenizer's own post-processor.
 //! That equals `return_overflowing_tokens` with `stride=0`. Truncation and padding that
 //! `tokenizer.json` may ask for do not apply.
@@ -9,14 +9,12 @@
 //! crate and reads no more of a text than the ids that are wanted need. Any other goes through the
 //! crate.
 
-mod cache;
+mod added_tokens;
 mod charmap;
 mod engine;
-mod lattice;
-mod literals;
-mod parts;
-mod pieces;
+mod pipeline;
 mod unigram;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -45,7 +43,7 @@ pub struct Tokenized {
 /// A tokenizer with the settings of an encoder.
 #[derive(Debug)]
 pub struct Tokenizer {
-    work: Work,
+    backend: Backend,
     origin: PathBuf,
     /// Special tokens before and after the content of a chunk.
     before: Vec<u32>,
@@ -56,9 +54,9 @@ pub struct Tokenizer {
     prompt: String,
 }
 
-/// Who makes the ids.
+/// What makes the ids.
 #[derive(Debug)]
-enum Work {
+enum Backend {
     /// Our engine, and the crate where there is a prompt: it knows what of the ids the prompt is.
     Engine(Box<Engine>, Option<Box<tokenizers::Tokenizer>>),
     /// The crate, and why.
@@ -94,14 +92,15 @@ impl Tokenizer {
         }
         let of_vocabulary = inner.get_vocab(true).into_values();
         let largest_id = of_vocabulary.chain(before.iter().chain(&after).copied()).max();
-        let work = match Engine::new(&inner) {
-            Ok(engine) => {
-                Work::Engine(Box::new(engine), (!config.prompt.is_empty()).then(|| Box::new(inner)))
-            }
-            Err(reason) => Work::Crate(Box::new(inner), reason),
+        let backend = match Engine::new(&inner) {
+            Ok(engine) => Backend::Engine(
+                Box::new(engine),
+                (!config.prompt.is_empty()).then(|| Box::new(inner)),
+            ),
+            Err(reason) => Backend::Crate(Box::new(inner), reason),
         };
         let tokenizer = Self {
-            work,
+            backend,
             origin: origin.to_owned(),
             before,
             after,
@@ -123,9 +122,9 @@ impl Tokenizer {
     /// Why the `tokenizers` crate makes the ids and not our faster engine; `None` if that does.
     /// The ids are the same.
     pub fn fallback(&self) -> Option<&'static str> {
-        match &self.work {
-            Work::Engine(..) => None,
-            Work::Crate(_, reason) => Some(reason),
+        match &self.backend {
+            Backend::Engine(..) => None,
+            Backend::Crate(_, reason) => Some(reason),
         }
     }
 
@@ -135,20 +134,20 @@ impl Tokenizer {
     /// [`Error::Model`] if the tokenizer refuses the text (no unknown token, for example).
     pub fn tokenize(&self, text: &str) -> Result<Tokenized> {
         let whole = self.with_prompt(text);
-        let (chunks, num_tokens) = match &self.work {
-            Work::Engine(engine, counter) => {
-                let cut = |ids: &[u32]| (self.cut(ids), ids.len());
-                let (chunks, num_tokens) = engine.encode(&whole, usize::MAX, cut);
+        let (chunks, num_tokens) = match &self.backend {
+            Backend::Engine(engine, counter) => {
+                let read = |ids: &[u32]| (self.to_chunks(ids), ids.len());
+                let (chunks, num_tokens) = engine.encode(&whole, usize::MAX, read);
                 let of_prompt = counter.as_ref().map_or(Ok(0), |crate_tokenizer| {
                     let known = &whole[..word_end(&whole, self.prompt.len())];
                     self.encode(crate_tokenizer, known).map(|e| self.tokens_of_prompt(&e))
                 })?;
                 (chunks, num_tokens - of_prompt)
             }
-            Work::Crate(inner, _) => {
+            Backend::Crate(inner, _) => {
                 let encoding = self.encode(inner, &whole)?;
                 let of_prompt = self.tokens_of_prompt(&encoding);
-                (self.cut(encoding.get_ids()), encoding.len() - of_prompt)
+                (self.to_chunks(encoding.get_ids()), encoding.len() - of_prompt)
             }
         };
         Ok(Tokenized { chunks, num_tokens: num_tokens as u64 })
@@ -165,18 +164,12 @@ impl Tokenizer {
             Chunks::First => self.content_tokens,
             Chunks::All => usize::MAX,
         };
-        match &self.work {
-            Work::Engine(engine, _) => Ok(engine.encode(&whole, wanted, |ids| self.cut(ids))),
-            Work::Crate(inner, _) => Ok(self.cut(self.encode(inner, &whole)?.get_ids())),
+        match &self.backend {
+            Backend::Engine(engine, _) => {
+                Ok(engine.encode(&whole, wanted, |ids| self.to_chunks(ids)))
+            }
+            Backend::Crate(inner, _) => Ok(self.to_chunks(self.encode(inner, &whole)?.get_ids())),
         }
-    }
-
-    /// Tokenizes documents in parallel; results in the order of `texts`.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::tokenize`].
-    pub fn tokenize_all(&self, texts: &[&str]) -> Result<Vec<Tokenized>> {
-        texts.par_iter().map(|text| self.tokenize(text)).collect()
     }
 
     /// The chunks of documents in parallel; results in the order of `texts`.
@@ -217,7 +210,7 @@ impl Tokenizer {
         encoding.get_offsets().iter().filter(|offset| offset.1 <= self.prompt.len()).count()
     }
 
-    fn cut(&self, ids: &[u32]) -> Vec<Vec<u32>> {
+    fn to_chunks(&self, ids: &[u32]) -> Vec<Vec<u32>> {
         let wrap = |content: &[u32]| [&self.before[..], content, &self.after[..]].concat();
         let first = &ids[..ids.len().min(self.content_tokens)];
         let mut chunks = vec![wrap(first)];

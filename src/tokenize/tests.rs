@@ -1,4 +1,4 @@
-//! The engine with small steps (windows of 48 bytes, pieces long from 24 on), so that short texts
+//! The engine with small steps (windows of 48 bytes, words long from 24 on), so that short texts
 //! reach what otherwise only long ones do; the `tokenizers` crate says what is right.
 
 #[path = "../../tests/tokenizer/texts.rs"]
@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use tokenizers::Model as _;
 
 use super::engine::Engine;
-use super::lattice::Lattice;
-use super::unigram::Unigram;
+use super::unigram::{Lattice, Unigram};
 
 const TOKENIZER: &str = include_str!("../../tests/golden/encoder/tokenizer/tokenizer.json");
 
@@ -83,7 +82,7 @@ fn the_first_ids_of_a_long_text_are_had_without_reading_it() -> Result<()> {
         {
             let text = text.repeat(50_000);
             let read = engine.encode(&text, 510, <[u32]>::len);
-            // A piece in small steps has at most a few dozen bytes.
+            // A word in small steps has at most a few dozen bytes.
             assert!((510..560).contains(&read), "{read} ids of {:?}", &text[..30]);
         }
     }

@@ -1,9 +1,7 @@
-//! The best segmentation of a piece of text under a unigram model, as the `tokenizers` crate finds
-//! it: same sums in f64, and among equal scores the token that starts first wins.
+//! The best segmentation of a word under a unigram model, as the `tokenizers` crate finds
+//! it: same sums in f64, and among equal scores the piece that starts first wins.
 
 use daachorse::{CharwiseDoubleArrayAhoCorasick, CharwiseDoubleArrayAhoCorasickBuilder};
-
-use super::lattice::{Lattice, Node};
 
 /// Ids of a path that are kept however few are wanted.
 const MOST_IDS: usize = 1 << 12;
@@ -11,38 +9,38 @@ const MOST_IDS: usize = 1 << 12;
 /// How far below the lowest score of the vocabulary an unknown character is.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
-/// What a token of the vocabulary found in a text says.
+/// An entry of the vocabulary.
 #[derive(Debug, Clone, Copy)]
-struct Token {
+struct Piece {
     id: u32,
     score: f64,
 }
 
 /// The model.
 pub(super) struct Unigram {
-    /// Finds all tokens that end at a character, the longest first.
-    tokens: CharwiseDoubleArrayAhoCorasick<Token>,
-    unknown: Token,
-    /// Bytes of the longest token.
+    /// Finds all pieces that end at a character, the longest first.
+    pieces: CharwiseDoubleArrayAhoCorasick<Piece>,
+    unknown: Piece,
+    /// Bytes of the longest piece.
     longest: usize,
 }
 
 impl Unigram {
-    /// Of `vocabulary`, where ids are places; a later one of two equal tokens counts. `None` if
+    /// Of `vocabulary`, where ids are places; a later one of two equal pieces counts. `None` if
     /// there are too many.
     pub(super) fn new(vocabulary: &[(&str, f64)], unknown: u32) -> Option<Self> {
-        let mut tokens: Vec<(&str, Token)> = Vec::with_capacity(vocabulary.len());
+        let mut pieces: Vec<(&str, Piece)> = Vec::with_capacity(vocabulary.len());
         for (id, (text, score)) in vocabulary.iter().enumerate().filter(|(_, v)| !v.0.is_empty()) {
-            tokens.push((text, Token { id: id as u32, score: *score }));
+            pieces.push((text, Piece { id: id as u32, score: *score }));
         }
-        tokens.sort_by(|a, b| (a.0, b.1.id).cmp(&(b.0, a.1.id)));
-        tokens.dedup_by_key(|token| token.0);
+        pieces.sort_by(|a, b| (a.0, b.1.id).cmp(&(b.0, a.1.id)));
+        pieces.dedup_by_key(|piece| piece.0);
         let lowest = vocabulary.iter().map(|v| v.1).fold(f64::INFINITY, f64::min);
-        let longest = tokens.iter().map(|token| token.0.len()).max().unwrap_or(0);
-        let tokens = CharwiseDoubleArrayAhoCorasickBuilder::new().build_with_values(tokens).ok()?;
-        let unknown = Token { id: unknown, score: lowest - UNKNOWN_PENALTY };
-        // An unknown character is a token too.
-        Some(Self { tokens, unknown, longest: longest.max(char::MAX.len_utf8()) })
+        let longest = pieces.iter().map(|piece| piece.0.len()).max().unwrap_or(0);
+        let pieces = CharwiseDoubleArrayAhoCorasickBuilder::new().build_with_values(pieces).ok()?;
+        let unknown = Piece { id: unknown, score: lowest - UNKNOWN_PENALTY };
+        // An unknown character is a piece too.
+        Some(Self { pieces, unknown, longest: longest.max(char::MAX.len_utf8()) })
     }
 
     /// Goes on with `lattice` to the end of `text`, which begins with all that was read before.
@@ -62,31 +60,35 @@ impl Unigram {
     fn extend(&self, text: &str, to: usize, lattice: &mut Lattice) {
         let (first, from) = (lattice.first(), lattice.end());
         let nodes = lattice.grow(to);
-        // A token that ends here starts behind `read`, so what is before need not be known.
+        // A piece that ends here starts behind `read`, so what is before need not be known.
         let read = text.floor_char_boundary(from.saturating_sub(self.longest)).max(first);
-        let mut stepper = self.tokens.find_overlapping_stepper();
+        let mut stepper = self.pieces.find_overlapping_stepper();
         text[read..from].chars().for_each(|c| stepper.consume(c));
         let mut end = from - first;
         for c in text[from..to].chars() {
             stepper.consume(c);
             let start_of_char = end;
             end += c.len_utf8();
-            let mut best: Option<Node> = None;
+            let mut best: Option<LatticeNode> = None;
             let mut start = 0;
             for found in stepper.matches() {
                 start = found.start() + (read - first);
-                let token = found.value();
-                let score = token.score + nodes[start].score;
+                let piece = found.value();
+                let score = piece.score + nodes[start].score;
                 if best.is_none_or(|best| score > best.score) {
-                    best = Some(Node { score, bytes: (end - start) as u32, id: token.id });
+                    best = Some(LatticeNode { score, bytes: (end - start) as u32, id: piece.id });
                 }
             }
-            // Tokens come longest first: a last one that is not this character says it is none.
-            let is_token = best.is_some() && start == start_of_char;
-            if !is_token {
+            // Pieces come longest first: a last one that is not this character says it is none.
+            let is_piece = best.is_some() && start == start_of_char;
+            if !is_piece {
                 let score = self.unknown.score + nodes[start_of_char].score;
                 if best.is_none_or(|best| score > best.score) {
-                    best = Some(Node { score, bytes: c.len_utf8() as u32, id: self.unknown.id });
+                    best = Some(LatticeNode {
+                        score,
+                        bytes: c.len_utf8() as u32,
+                        id: self.unknown.id,
+                    });
                 }
             }
             nodes[end] = best.unwrap_or_default();
@@ -94,7 +96,7 @@ impl Unigram {
     }
 
     /// Appends the ids on the best way to the byte `end` of the text that `lattice` is of, or the
-    /// first of them and at least `limit`; unknown characters side by side are one token. The
+    /// first of them and at least `limit`; unknown characters side by side are one piece. The
     /// lattice has to be restarted afterwards.
     pub(super) fn path(
         &self,
@@ -157,18 +159,115 @@ impl Unigram {
         None
     }
 
-    /// The id of unknown characters side by side: they may be a token together.
+    /// The id of unknown characters side by side: they may be a piece together.
     fn unknown_id(&self, text: &str) -> u32 {
         self.id_of(text).unwrap_or(self.unknown.id)
     }
 
-    /// The id of a text that is one token.
+    /// The id of a text that is one piece.
     fn id_of(&self, text: &str) -> Option<u32> {
         if text.len() > self.longest {
             return None;
         }
-        let mut stepper = self.tokens.find_overlapping_stepper();
+        let mut stepper = self.pieces.find_overlapping_stepper();
         text.chars().for_each(|c| stepper.consume(c));
         stepper.matches().find(|found| found.start() == 0).map(|found| found.value().id)
+    }
+}
+
+/// Bytes of a block, besides those at its start that it shares with the one before.
+const BLOCK: usize = if cfg!(test) { 96 } else { 1 << 16 };
+
+/// The best way to a byte of the text: the last piece on it, its length, the score.
+#[derive(Debug, Clone, Copy, Default)]
+struct LatticeNode {
+    score: f64,
+    bytes: u32,
+    id: u32,
+}
+
+/// The best ways through a text, in memory that hardly grows with it.
+///
+/// Held are the nodes of one block of the text. What the blocks before it began with is kept, so
+/// that each can be made again when the path is followed back; a text without any border that is
+/// certain (one letter a million times) takes little more than its own bytes.
+#[derive(Default)]
+pub(super) struct Lattice {
+    /// Of the bytes from `first` to `end`, and unused ones behind them.
+    nodes: Vec<LatticeNode>,
+    first: usize,
+    end: usize,
+    score_before: f64,
+    /// What every block but the first began with: its first byte, and the nodes from there on that
+    /// it shares with the one before.
+    starts: Vec<(usize, Vec<LatticeNode>)>,
+}
+
+impl Lattice {
+    /// For a new text that follows on what has this score.
+    #[inline]
+    pub(super) fn restart(&mut self, score_before: f64) {
+        self.score_before = score_before;
+        (self.first, self.end) = (0, 0);
+        self.starts.clear();
+    }
+
+    /// Forgets everything where it reached further than `bytes`.
+    fn restart_if_beyond(&mut self, bytes: usize) {
+        if self.end > bytes {
+            self.restart(self.score_before);
+        }
+    }
+
+    /// The first byte whose node is held.
+    fn first(&self) -> usize {
+        self.first
+    }
+
+    /// Bytes of the text that were read.
+    fn end(&self) -> usize {
+        self.end
+    }
+
+    /// The node of the byte `at`, unless it is in a block before.
+    #[inline]
+    fn node(&self, at: usize) -> Option<LatticeNode> {
+        Some(self.nodes[at.checked_sub(self.first)?])
+    }
+
+    /// Where the block that is held ends, in a vocabulary with pieces of up to `longest` bytes.
+    fn block_end(&self, text: &str, longest: usize) -> usize {
+        text.floor_char_boundary(self.first.saturating_add(longest + BLOCK))
+    }
+
+    /// Nodes of the block for the bytes up to `to`, which become its end.
+    fn grow(&mut self, to: usize) -> &mut [LatticeNode] {
+        if self.nodes.len() <= to - self.first {
+            self.nodes.resize(to - self.first + 1, LatticeNode::default());
+        }
+        if self.end == 0 {
+            self.nodes[0] = LatticeNode { score: self.score_before, bytes: 0, id: 0 };
+        }
+        self.end = to;
+        &mut self.nodes
+    }
+
+    /// Goes on to the next block.
+    fn next_block(&mut self, text: &str, longest: usize) {
+        let first = text.floor_char_boundary(self.end.saturating_sub(longest));
+        let shared = self.nodes[first - self.first..=self.end - self.first].to_vec();
+        self.nodes[..shared.len()].copy_from_slice(&shared);
+        self.first = first;
+        self.starts.push((first, shared));
+    }
+
+    /// Goes back to the start of the block before.
+    fn last_block(&mut self) {
+        self.starts.pop();
+        (self.first, self.end) = (0, 0);
+        if let Some((first, shared)) = self.starts.last() {
+            self.nodes[..shared.len()].copy_from_slice(shared);
+            (self.first, self.end) = (*first, first + shared.len() - 1);
+        }
     }
 }

@@ -4,7 +4,7 @@ use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 /// An added token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Literal {
+pub(super) struct AddedToken {
     pub(super) id: u32,
     /// Takes the white space before it.
     pub(super) lstrip: bool,
@@ -12,29 +12,29 @@ pub(super) struct Literal {
     pub(super) rstrip: bool,
 }
 
-/// A literal in a text, without the white space that it takes.
-pub(super) struct Found {
-    pub(super) literal: Literal,
+/// A token in a text, without the white space that it takes.
+pub(super) struct AddedTokenMatch {
+    pub(super) token: AddedToken,
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
 /// A set of added tokens.
-pub(super) struct Literals {
+pub(super) struct AddedTokens {
     search: AhoCorasick,
-    tokens: Vec<Literal>,
+    tokens: Vec<AddedToken>,
     longest: usize,
 }
 
-impl Literals {
+impl AddedTokens {
     /// `None` if the search cannot be built.
-    pub(super) fn new(tokens: &[(String, Literal)]) -> Option<Self> {
+    pub(super) fn new(tokens: &[(String, AddedToken)]) -> Option<Self> {
         let search = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(tokens.iter().map(|(text, _)| text))
             .ok()?;
         let longest = tokens.iter().map(|(text, _)| text.len()).max()?;
-        Some(Self { search, tokens: tokens.iter().map(|(_, literal)| *literal).collect(), longest })
+        Some(Self { search, tokens: tokens.iter().map(|(_, token)| *token).collect(), longest })
     }
 
     /// Bytes of the longest one.
@@ -42,11 +42,15 @@ impl Literals {
         self.longest
     }
 
-    /// The first literal that starts in `from..to`; of several there the longest.
-    pub(super) fn find(&self, text: &str, from: usize, to: usize) -> Option<Found> {
+    /// The first token that starts in `from..to`; of several there the longest.
+    pub(super) fn find(&self, text: &str, from: usize, to: usize) -> Option<AddedTokenMatch> {
         let end = text.len().min(to.saturating_add(self.longest));
         let found = self.search.find(Input::new(text).range(from..end))?;
-        let literal = self.tokens[found.pattern().as_usize()];
-        (found.start() < to).then(|| Found { literal, start: found.start(), end: found.end() })
+        let token = self.tokens[found.pattern().as_usize()];
+        (found.start() < to).then(|| AddedTokenMatch {
+            token,
+            start: found.start(),
+            end: found.end(),
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! The parts of a `tokenizer.json` in this engine's terms, or why one is not known here. Anything
+//! A `tokenizer.json` in this engine's terms, or what of it the engine does not know. Anything
 //! that is not read below exactly is refused, and the `tokenizers` crate does the work.
 
 use tokenizers::models::unigram::Unigram as CrateUnigram;
@@ -8,26 +8,26 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{Model as _, ModelWrapper, NormalizedString, Normalizer as _, Tokenizer};
 
+use super::added_tokens::{AddedToken, AddedTokens};
 use super::charmap::{CharMap, META};
-use super::literals::{Literal, Literals};
-use super::pieces::{Model, Spacing};
 use super::unigram::Unigram;
+use super::words::{Spacing, WordModel};
 
 /// What the engine runs on.
-pub(super) struct Parts {
+pub(super) struct Pipeline {
     pub(super) map: CharMap,
-    pub(super) model: Model,
+    pub(super) model: WordModel,
     /// Added tokens that are looked for in the text as it is.
-    pub(super) literals: Option<Literals>,
+    pub(super) added_tokens: Option<AddedTokens>,
 }
 
-/// A part, or what is not known about it.
-type Known<T> = Result<T, &'static str>;
+/// A part of the pipeline, or what is not known about it.
+type Supported<T> = Result<T, &'static str>;
 
-impl Parts {
+impl Pipeline {
     /// # Errors
     /// What `tokenizer` has that this engine has not.
-    pub(super) fn of(tokenizer: &Tokenizer) -> Known<Self> {
+    pub(super) fn of(tokenizer: &Tokenizer) -> Supported<Self> {
         let (map, strips_end, collapses) = normalizer(tokenizer.get_normalizer())?;
         let splits = splits(tokenizer.get_pre_tokenizer())?;
         if splits && collapses {
@@ -38,13 +38,17 @@ impl Parts {
             return Err("its model is not Unigram");
         };
         let unigram = unigram(model)?;
-        let [literals, normalized] = added_tokens(tokenizer, spacing)?;
-        Ok(Self { map, model: Model { spacing, unigram, literals: normalized }, literals })
+        let [added_tokens, normalized] = added_tokens(tokenizer, spacing)?;
+        Ok(Self {
+            map,
+            model: WordModel { spacing, unigram, added_tokens: normalized },
+            added_tokens,
+        })
     }
 }
 
 /// The character map, whether the end is stripped, whether spaces collapse.
-fn normalizer(normalizer: Option<&NormalizerWrapper>) -> Known<(CharMap, bool, bool)> {
+fn normalizer(normalizer: Option<&NormalizerWrapper>) -> Supported<(CharMap, bool, bool)> {
     let steps = match normalizer {
         None => &[],
         Some(NormalizerWrapper::Sequence(sequence)) => sequence.as_ref(),
@@ -72,14 +76,14 @@ fn normalizer(normalizer: Option<&NormalizerWrapper>) -> Known<(CharMap, bool, b
     }
 }
 
-fn charmap(precompiled: &Precompiled) -> Known<CharMap> {
+fn charmap(precompiled: &Precompiled) -> Supported<CharMap> {
     let json = serde_json::to_value(precompiled).unwrap_or_default();
     let charsmap = json["precompiled_charsmap"].as_str().and_then(CharMap::from_base64);
     charsmap.ok_or("its character map cannot be read")
 }
 
 /// Whether white space splits before `▁` is put in.
-fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Known<bool> {
+fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Supported<bool> {
     use PreTokenizerWrapper::{Metaspace as Meta, Sequence, WhitespaceSplit};
     let (splits, metaspace) = match pre_tokenizer {
         Some(Meta(metaspace)) => (false, metaspace),
@@ -97,7 +101,7 @@ fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Known<bool> {
     }
 }
 
-fn unigram(model: &CrateUnigram) -> Known<Unigram> {
+fn unigram(model: &CrateUnigram) -> Supported<Unigram> {
     if model.byte_fallback() {
         return Err("it falls back to bytes");
     }
@@ -114,8 +118,8 @@ fn unigram(model: &CrateUnigram) -> Known<Unigram> {
 }
 
 /// Added tokens to be found in the text as it is, and in normalized text.
-fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Known<[Option<Literals>; 2]> {
-    let mut texts: [Vec<(String, Literal)>; 2] = Default::default();
+fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Supported<[Option<AddedTokens>; 2]> {
+    let mut texts: [Vec<(String, AddedToken)>; 2] = Default::default();
     for (id, token) in tokenizer.get_added_tokens_decoder() {
         let text = if token.normalized {
             normalized(tokenizer, &token.content)?
@@ -125,13 +129,13 @@ fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Known<[Option<Litera
         if token.single_word || text.is_empty() || text.contains(char::is_whitespace) {
             return Err("an added token is a single word, empty or holds white space");
         }
-        // Where white space does not split, the pieces around one are written before it is seen.
+        // Where white space does not split, the words around one are written before it is seen.
         let takes_space = (token.lstrip || token.rstrip) && !spacing.splits;
         if token.normalized && (text.contains(META) || takes_space) {
             return Err("an added token in normalized text holds ▁ or takes white space");
         }
-        let literal = Literal { id, lstrip: token.lstrip, rstrip: token.rstrip };
-        texts[usize::from(token.normalized)].push((text, literal));
+        let added = AddedToken { id, lstrip: token.lstrip, rstrip: token.rstrip };
+        texts[usize::from(token.normalized)].push((text, added));
     }
     for texts in &mut texts {
         texts.sort_by(|a, b| a.0.cmp(&b.0));
@@ -139,14 +143,14 @@ fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Known<[Option<Litera
             return Err("two added tokens have one text");
         }
     }
-    let search = |texts: &[(String, Literal)]| match texts {
+    let search = |texts: &[(String, AddedToken)]| match texts {
         [] => Ok(None),
-        texts => Literals::new(texts).map(Some).ok_or("its added tokens cannot be searched"),
+        texts => AddedTokens::new(texts).map(Some).ok_or("its added tokens cannot be searched"),
     };
     Ok([search(&texts[0])?, search(&texts[1])?])
 }
 
-fn normalized(tokenizer: &Tokenizer, text: &str) -> Known<String> {
+fn normalized(tokenizer: &Tokenizer, text: &str) -> Supported<String> {
     let mut string = NormalizedString::from(text);
     if let Some(normalizer) = tokenizer.get_normalizer() {
         normalizer.normalize(&mut string).map_err(|_| "an added token cannot be normalized")?;
