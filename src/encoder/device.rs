@@ -12,7 +12,8 @@ use rayon::prelude::*;
 
 use super::cpu::CpuEncoder;
 use super::cuda::CudaEncoder;
-use super::{Encoder, ModelFiles};
+use super::encode::Encoder;
+use super::files::ModelFiles;
 use crate::config::{DeviceChoice, EncoderConfig, EncoderPrecision};
 use crate::error::{Error, Result};
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::EncoderInfo;
 use super::architecture::Architecture;
-use super::bundled;
+use super::encode::EncoderInfo;
 use super::weights::Blob;
 use crate::config::{DEFAULT_MODEL, EncoderConfig};
 use crate::error::{Error, Result};
@@ -18,6 +17,11 @@ const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const WEIGHTS_INDEX: &str = "model.safetensors.index.json";
 const TOKENIZER: &str = "tokenizer.json";
+
+// The model inside the binary.
+const BUNDLED_CONFIG: &[u8] = include_bytes!("../../models/polysift-mini/config.json");
+const BUNDLED_WEIGHTS: &[u8] = include_bytes!("../../models/polysift-mini/model.safetensors");
+const BUNDLED_TOKENIZER: &[u8] = include_bytes!("../../models/polysift-mini/tokenizer.json");
 
 /// The files of a model, found, readable and of an architecture that we run; weights not yet read.
 #[derive(Debug)]
@@ -85,7 +89,7 @@ impl ModelFiles {
 /// [`Error::Config`] if the name is no model or `max_tokens` is more than the model takes;
 /// [`Error::Hub`] from the hub; [`Error::Model`] and [`Error::Io`] for unusable files.
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
-    let (json, weights, tokenizer) = find(config, hub)?;
+    let (json, weights, tokenizer) = read(config, hub)?;
     let architecture = Architecture::parse(json.bytes(), &json.path)?;
     let limit = architecture.max_tokens();
     if config.max_tokens > limit {
@@ -102,23 +106,23 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
     Ok(ModelFiles { model: config.model.clone(), digest, architecture, weights, tokenizer })
 }
 
-fn find(config: &EncoderConfig, hub: &HubSettings) -> Result<(Blob, Vec<Blob>, Blob)> {
+/// Configuration, weights and tokenizer of a model.
+type Blobs = (Blob, Vec<Blob>, Blob);
+
+/// Reads the files of the model that `config` names.
+fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
     let name = config.model.as_str();
     if name == DEFAULT_MODEL {
-        let path = |file| Path::new(name).join(file);
+        let blob = |file, bytes| Blob::bundled(Path::new(name).join(file), bytes);
         return Ok((
-            Blob::bundled(path(CONFIG), bundled::CONFIG),
-            vec![Blob::bundled(path(WEIGHTS), bundled::WEIGHTS)],
-            Blob::bundled(path(TOKENIZER), bundled::TOKENIZER),
+            blob(CONFIG, BUNDLED_CONFIG),
+            vec![blob(WEIGHTS, BUNDLED_WEIGHTS)],
+            blob(TOKENIZER, BUNDLED_TOKENIZER),
         ));
     }
     let directory = Path::new(name);
     if directory.is_dir() {
-        return collect(&|file| {
-            let path = directory.join(file);
-            Ok(path.is_file().then_some(path))
-        })
-        .map_err(|missing| missing.in_directory(directory));
+        return ModelSource::Directory(directory).read();
     }
     let is_id = name.split('/').count() == 2
         && name.split('/').all(|part| {
@@ -133,57 +137,63 @@ fn find(config: &EncoderConfig, hub: &HubSettings) -> Result<(Blob, Vec<Blob>, B
         return Err(Error::config("encoder.model", reason));
     }
     let repository = Repository::new(RepoType::Model, name, config.revision.as_deref(), hub)?;
-    let get = |file: &str| repository.get(file);
-    let mut found = collect(&get).map_err(|missing| missing.on_hub(&repository))?;
-    if !is_one_snapshot(&found) {
-        // The branch moved on since the cache was filled; now its new commit is known there.
-        found = collect(&get).map_err(|missing| missing.on_hub(&repository))?;
-    }
-    Ok(found)
+    let source = ModelSource::Hub(&repository);
+    let blobs = source.read()?;
+    // Where the branch moved on since the cache was filled, its new commit is known there now.
+    if is_one_snapshot(&blobs) { Ok(blobs) } else { source.read() }
 }
 
-fn is_one_snapshot((config, weights, tokenizer): &(Blob, Vec<Blob>, Blob)) -> bool {
+fn is_one_snapshot((config, weights, tokenizer): &Blobs) -> bool {
     let directory = config.path.parent();
     weights.iter().chain([tokenizer]).all(|blob| blob.path.parent() == directory)
 }
 
-/// Why [`collect`] has nothing.
-enum Missing {
-    File(&'static str),
-    Shard(String),
-    Other(Error),
+/// Where the files of a model that is not bundled are.
+enum ModelSource<'a> {
+    Directory(&'a Path),
+    Hub(&'a Repository<'a>),
 }
 
-impl From<Error> for Missing {
-    fn from(error: Error) -> Self {
-        Self::Other(error)
-    }
-}
-
-impl Missing {
-    fn in_directory(self, directory: &Path) -> Error {
+impl ModelSource<'_> {
+    /// Where `file` is; `None` if it is not there.
+    fn find(&self, file: &str) -> Result<Option<PathBuf>> {
         match self {
-            Self::File(WEIGHTS) => Error::model(
-                directory,
-                format!(
-                    "has neither {WEIGHTS} nor {WEIGHTS_INDEX}; a .bin checkpoint must be saved \
-                     again with `save_pretrained` of transformers first"
-                ),
-            ),
-            Self::File(file) => Error::model(directory, format!("has no {file}")),
-            Self::Shard(file) => {
-                Error::model(directory, format!("{WEIGHTS_INDEX} names {file}, which is not there"))
+            Self::Directory(directory) => {
+                Ok(Some(directory.join(file)).filter(|path| path.is_file()))
             }
-            Self::Other(error) => error,
+            Self::Hub(repository) => repository.get(file),
         }
     }
 
-    fn on_hub(self, repository: &Repository) -> Error {
+    fn missing(&self, file: &str) -> Error {
         match self {
-            Self::File(file) => repository.missing(file),
-            Self::Shard(file) => repository.missing(&file),
-            Self::Other(error) => error,
+            Self::Hub(repository) => repository.missing(file),
+            Self::Directory(directory) => Error::model(
+                directory,
+                match file {
+                    CONFIG | TOKENIZER => format!("has no {file}"),
+                    WEIGHTS => format!(
+                        "has neither {WEIGHTS} nor {WEIGHTS_INDEX}; a .bin checkpoint must be saved \
+                         again with `save_pretrained` of transformers first"
+                    ),
+                    shard => format!("{WEIGHTS_INDEX} names {shard}, which is not there"),
+                },
+            ),
         }
+    }
+
+    fn read(&self) -> Result<Blobs> {
+        let required = |file: &str| self.find(file)?.ok_or_else(|| self.missing(file));
+        let config = Blob::read(required(CONFIG)?)?;
+        let tokenizer = Blob::read(required(TOKENIZER)?)?;
+        let weights = if let Some(path) = self.find(WEIGHTS)? {
+            vec![Blob::map(path)?]
+        } else {
+            let index = self.find(WEIGHTS_INDEX)?.ok_or_else(|| self.missing(WEIGHTS))?;
+            let shards = shards(&Blob::read(index)?)?;
+            shards.iter().map(|shard| Blob::map(required(shard)?)).collect::<Result<_>>()?
+        };
+        Ok((config, weights, tokenizer))
     }
 }
 
@@ -191,28 +201,6 @@ impl Missing {
 #[derive(Deserialize)]
 struct Index {
     weight_map: std::collections::BTreeMap<String, String>,
-}
-
-/// Gets configuration, weights and tokenizer through `get`, which gives `None` for a file that
-/// the source does not have.
-fn collect(
-    get: &dyn Fn(&str) -> Result<Option<PathBuf>>,
-) -> Result<(Blob, Vec<Blob>, Blob), Missing> {
-    let required = |file: &'static str| get(file)?.ok_or(Missing::File(file));
-    let config = Blob::read(required(CONFIG)?)?;
-    let tokenizer = Blob::read(required(TOKENIZER)?)?;
-    let weights = if let Some(path) = get(WEIGHTS)? {
-        vec![Blob::map(path)?]
-    } else {
-        let index = Blob::read(get(WEIGHTS_INDEX)?.ok_or(Missing::File(WEIGHTS))?)?;
-        let mut blobs = Vec::new();
-        for shard in shards(&index)? {
-            let path = get(&shard)?;
-            blobs.push(Blob::map(path.ok_or(Missing::Shard(shard))?)?);
-        }
-        blobs
-    };
-    Ok((config, weights, tokenizer))
 }
 
 /// File names of the shards, each once, sorted.

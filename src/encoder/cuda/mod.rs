@@ -19,7 +19,6 @@ mod forward;
 mod model;
 mod queue;
 mod schedule;
-mod slot;
 mod worker;
 
 use std::sync::Arc;
@@ -33,9 +32,10 @@ use polysift_kernels::cuda::{
 use self::algorithms::AlgorithmCache;
 use self::model::HostModel;
 use self::queue::{Job, Queue};
-use self::worker::DeviceWorker;
+use self::worker::{DeviceWorker, thread_ended};
 use super::architecture::Architecture;
-use super::{Encoder, EncoderInfo, ModelFiles};
+use super::encode::{Encoder, EncoderInfo};
+use super::files::ModelFiles;
 use crate::batch::PackedBatch;
 use crate::config::{EncoderConfig, EncoderPrecision};
 use crate::error::{Error, Result};
@@ -219,10 +219,6 @@ fn check_shape(config: &Architecture, precision: MatmulPrecision) -> Result<()> 
 
 fn unsupported(reason: String) -> Error {
     CudaError::Unsupported { reason }.into()
-}
-
-fn thread_ended(ordinal: usize) -> CudaError {
-    CudaError::Driver { ordinal, action: "computing", message: "its thread has ended".into() }
 }
 
 /// `cuda:0,2 (NVIDIA H200)`.

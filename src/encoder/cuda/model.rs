@@ -5,7 +5,7 @@ use polysift_kernels::cuda::{
     AttentionKernel, Embedding, Limits, Linear, MatmulPrecision, Norm, Result as CudaResult, Stream,
 };
 
-use super::super::ModelFiles;
+use super::super::files::ModelFiles;
 use super::super::weights::{EmbeddingWeights, LayerWeights, LinearWeights, NormWeights, Weights};
 use crate::config::{Gelu, Pooling};
 use crate::error::Result;

@@ -1,17 +1,18 @@
 //! A GPU at work: it takes batches from the queue until that is closed or the GPU fails.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use polysift_kernels::cuda::{CudaError, Device, DeviceInfo, Result};
+use polysift_kernels::cuda::{
+    CudaError, Device, DeviceInfo, Graph, Pinned, Result, Staged, Stream, max_sequences,
+};
 
 use super::algorithms::AlgorithmCache;
-use super::forward::{Plan, choose_attention, first_choice, restore, search};
-use super::model::{HostModel, Model};
+use super::forward::{Arena, Plan, choose_attention, first_choice, forward, restore, search};
+use super::model::{HostModel, Model, Shape};
 use super::queue::{Job, Queue};
 use super::schedule::{SLOTS, Work, run};
-use super::slot::Slot;
-use super::thread_ended;
 
 /// Batches of a bucket that run with algorithms that were not measured; with the next one the
 /// fastest are searched, for which the GPU does nothing else for about a second.
@@ -180,6 +181,105 @@ impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.queue.device_failed(Vec::new(), &thread_ended(self.ordinal));
+        }
+    }
+}
+
+/// What becomes of a batch whose thread is gone.
+pub(super) fn thread_ended(ordinal: usize) -> CudaError {
+    CudaError::Driver { ordinal, action: "computing", message: "its thread has ended".into() }
+}
+
+/// One batch on a GPU: a stream with memory of its own.
+struct Slot {
+    stream: Stream,
+    arena: Arena,
+    /// By number of rows.
+    buckets: HashMap<usize, Bucket>,
+    /// `[T / 4, H]`: the result on the host.
+    result: Pinned<f32>,
+    /// The batch that is under way.
+    job: Option<Job>,
+}
+
+struct Bucket {
+    staged: Staged,
+    /// The forward pass, from its second run on: the first one runs kernel by kernel, as libraries
+    /// load and prepare what a recording would not take.
+    graph: Option<Graph>,
+}
+
+impl Slot {
+    /// A slot for batches of up to `tokens` rows.
+    fn new(device: &Device, shape: Shape, tokens: usize) -> Result<Self> {
+        Ok(Self {
+            stream: device.stream()?,
+            arena: Arena::new(device, shape, tokens)?,
+            buckets: HashMap::new(),
+            result: device.alloc_pinned(max_sequences(tokens) * shape.width)?,
+            job: None,
+        })
+    }
+
+    /// Whether no batch is under way, or the one that was is done.
+    fn is_done(&self) -> Result<bool> {
+        Ok(self.job.is_none() || self.result.is_ready()?)
+    }
+
+    /// Forgets the graph for batches of `tokens` rows, as there is a better plan; the slot must not
+    /// be busy.
+    fn forget(&mut self, tokens: usize) {
+        if let Some(bucket) = self.buckets.get_mut(&tokens) {
+            bucket.graph = None;
+        }
+    }
+
+    /// The batch that is under way, taken back.
+    fn abandon(&mut self) -> Option<Job> {
+        self.job.take()
+    }
+
+    /// Starts `job`; the slot must not be busy. After an error the job is still in the slot.
+    fn start(&mut self, job: Job, model: &Model, plan: &Plan) -> Result<()> {
+        let Job { batch, bucket, .. } = &*self.job.insert(job);
+        let width = model.shape.width;
+        let state = match self.buckets.entry(*bucket) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let staged = Staged::new(&self.stream, *bucket, model.shape.limits)?;
+                entry.insert(Bucket { staged, graph: None })
+            }
+        };
+        state.staged.put(&self.stream, &batch.input_ids, &batch.cu_seqlens)?;
+        if let Some(graph) = &state.graph {
+            graph.launch()?;
+        } else {
+            forward(&self.stream, model, plan, &state.staged, &mut self.arena)?;
+        }
+        let values = batch.num_sequences() * width;
+        self.stream.copy_out(&self.arena.embeddings, &mut self.result, values)?;
+        if state.graph.is_none() {
+            let record =
+                |stream: &Stream| forward(stream, model, plan, &state.staged, &mut self.arena);
+            state.graph = Some(self.stream.record(record)?);
+        }
+        Ok(())
+    }
+
+    /// Waits for the batch that is under way, if there is one, and answers it. After an error the
+    /// job is still in the slot.
+    fn finish(&mut self, width: usize) -> Result<()> {
+        let Some(job) = self.job.take() else { return Ok(()) };
+        match self.result.values() {
+            Ok(values) => {
+                let own = values[..job.batch.num_sequences() * width].to_vec();
+                job.answer(Ok(own));
+                Ok(())
+            }
+            Err(error) => {
+                self.job = Some(job);
+                Err(error)
+            }
         }
     }
 }

@@ -6,7 +6,6 @@ use proptest::prelude::*;
 
 use super::fake::{FAILS, FakeEncoder};
 use super::*;
-use crate::error::Error;
 
 /// Embeddings, and what was reported of the batches.
 type Outcome = Result<(Vec<f32>, Vec<(usize, usize)>)>;
