@@ -80,11 +80,6 @@ impl Isa {
         }
     }
 
-    /// Whether int8 products take clearly less time than f32's.
-    pub fn has_fast_int8(self) -> bool {
-        self.units.vnni
-    }
-
     pub(crate) fn level(self) -> Level {
         self.level
     }

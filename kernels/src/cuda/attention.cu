@@ -1,4 +1,4 @@
-// Attention with the matrix products of a warp (mma.sync), for every card from sm_80 on.
+// Attention with the matrix products of a warp (mma.sync), for every GPU from sm_80 on.
 //
 // Each of 4 warps owns 32 queries, so that a fragment of keys or values read from shared memory
 // serves two matrix instructions.

@@ -7,9 +7,8 @@ use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
 use super::module::Function;
 use super::search::{Trial, randomize, trials};
-use super::staged::Staged;
-use super::staging::Limits;
-use super::stream::{Grid, Place, Stream};
+use super::staged::{Limits, Staged};
+use super::stream::{Argument, Grid, Stream};
 
 /// Sizes of a head that there is a kernel for.
 pub const HEAD_SIZES: [usize; 2] = [32, 64];
@@ -76,21 +75,10 @@ pub fn attention(
     let blocks = blocks(staged.max_tiles(), heads, device.info().multiprocessors as usize)?;
     // The kernel's softmax is to base 2.
     let scale = (std::f64::consts::LOG2_E / (head_size as f64).sqrt()) as f32;
+    let (tiles, counts, heads) = (staged.tiles(), staged.counts(), heads as i32);
+    let arguments: [&dyn Argument; 6] = [qkv, &*context, &tiles, &counts, &heads, &scale];
     // SAFETY: the arguments of attention_D; the tiles that `staged` may hold are inside T rows.
-    unsafe {
-        stream.launch(
-            function,
-            Grid::line(blocks, threads),
-            &[
-                &Place::new(qkv, 0),
-                &Place::new(context, 0),
-                &staged.tiles(),
-                &staged.counts(),
-                &(heads as i32),
-                &scale,
-            ],
-        )
-    }
+    unsafe { stream.launch(function, Grid::line(blocks, threads), &arguments) }
 }
 
 fn blocks(max_tiles: usize, heads: usize, multiprocessors: usize) -> Result<u32> {

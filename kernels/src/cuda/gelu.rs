@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::stream::{Grid, Place, Stream};
+use super::stream::{Grid, Stream};
 
 const THREADS: usize = 256;
 /// Values of a thread at a time.
@@ -21,7 +21,7 @@ pub fn gelu(stream: &Stream, x: &mut Buffer<bf16>, n: usize) -> Result<()> {
     let device = stream.device();
     let grid = grid(n, device.info().multiprocessors as usize)?;
     // SAFETY: the arguments of gelu; `n` values are inside `x`.
-    unsafe { stream.launch(device.kernels().gelu, grid, &[&Place::new(x, 0), &(n as i64)]) }
+    unsafe { stream.launch(device.kernels().gelu, grid, &[&*x, &(n as i64)]) }
 }
 
 fn grid(n: usize, multiprocessors: usize) -> Result<Grid> {

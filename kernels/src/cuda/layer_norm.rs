@@ -7,7 +7,7 @@ use super::memory::Buffer;
 use super::module::{Function, NORM_WIDTHS};
 use super::quantise::Quantised;
 use super::staged::Staged;
-use super::stream::{Argument, Grid, Place, Stream};
+use super::stream::{Argument, Grid, Stream};
 
 /// Widest row that the kernels hold in registers.
 pub const MAX_WIDTH: usize = 1024;
@@ -91,12 +91,8 @@ pub fn embed_layer_norm(
         None => &kernels.embed_layer_norm,
         Some(_) => &kernels.hopper()?.embed_layer_norm_fp8,
     };
-    let rows_of: [&dyn Argument; 4] = [
-        &staged.input_ids(),
-        &staged.position_ids(),
-        &Place::new(&embedding.words, 0),
-        &Place::new(&embedding.positions, 0),
-    ];
+    let rows_of: [&dyn Argument; 4] =
+        [&staged.input_ids(), &staged.position_ids(), &embedding.words, &embedding.positions];
     // SAFETY: the first arguments of embed_layer_norm; every row and every index that `staged` may
     // hold is inside its buffer, as checked above.
     unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, quantised, rows) }
@@ -123,7 +119,7 @@ pub fn layer_norm(
         Some(_) => &kernels.hopper()?.layer_norm_fp8,
     };
     // SAFETY: the first argument of layer_norm; every row is inside its buffer.
-    unsafe { launch(OP, stream, kernels, &[&Place::new(x, 0)], norm, out, quantised, rows) }
+    unsafe { launch(OP, stream, kernels, &[x], norm, out, quantised, rows) }
 }
 
 /// Launches one of `kernels`, which take `rows_of`, the norm, where they write and how many rows.
@@ -144,18 +140,15 @@ unsafe fn launch(
 ) -> Result<()> {
     let width = norm.width();
     check_len(op, "the result", out.len(), rows.checked_mul(width))?;
-    let (gamma, beta, out) =
-        (Place::new(&norm.gamma, 0), Place::new(&norm.beta, 0), Place::new(out, 0));
+    let quantised = quantised.map(|quantised| &*quantised);
+    if let Some(quantised) = quantised {
+        quantised.check(op, rows, width)?;
+    }
     let mut arguments = rows_of.to_vec();
-    arguments.extend([&gamma as &dyn Argument, &beta, &norm.eps, &out]);
-    let quantised = match quantised {
-        None => None,
-        Some(quantised) => {
-            quantised.check(op, rows, width)?;
-            Some([Place::new(&quantised.values, 0), Place::new(&quantised.scales, 0)])
-        }
-    };
-    arguments.extend(quantised.iter().flatten().map(|place| place as &dyn Argument));
+    arguments.extend([&norm.gamma as &dyn Argument, &norm.beta, &norm.eps, &*out]);
+    if let Some(Quantised { values, scales }) = quantised {
+        arguments.extend([values as &dyn Argument, scales]);
+    }
     let sizes = [rows as i32, width as i32];
     arguments.extend(sizes.iter().map(|size| size as &dyn Argument));
     let (function, grid) = (kernels[variant(width)?], grid(op, rows)?);

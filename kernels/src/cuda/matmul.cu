@@ -1,4 +1,4 @@
-// Matrix products with the instructions of a warp (mma.sync), for every card from sm_80 on:
+// Matrix products with the instructions of a warp (mma.sync), for every GPU from sm_80 on:
 // y [rows, outputs] = epilogue(x [rows, inputs] w [outputs, inputs]^T + bias), bf16 with f32 sums.
 //
 // A block computes 128 x 128 values, each of its 4 warps 64 x 64 of them. Both operands come through

@@ -9,7 +9,7 @@ use super::library::{LibraryEpilogue, LibraryMatmul, LibraryOperands};
 use super::memory::Buffer;
 use super::module::Function;
 use super::quantise::{Quantised, quantise_rows};
-use super::stream::{Absent, Argument, Grid, Place, Stream};
+use super::stream::{Absent, Argument, Grid, Stream};
 use super::tensor_map::TensorMap;
 
 /// Weights of a linear map, on a GPU.
@@ -322,24 +322,13 @@ impl Matmul {
         let MatmulShape { tokens, outputs, inputs, .. } = self.shape;
         let blocks = (outputs.div_ceil(TILE_ROWS) as u32, tokens.div_ceil(TILE_ROWS) as u32);
         let function = self.of_epilogue(&self.device.kernels().matmul);
-        let residual = operands.residual.map(|residual| Place::new(residual, 0));
+        let residual = operands.residual.map_or(&Absent as &dyn Argument, |residual| residual as _);
+        let [tokens, outputs, inputs] = [tokens, outputs, inputs].map(|n| n as i32);
+        let (bias, y) = (&linear.bias, &*operands.y);
+        let arguments: [&dyn Argument; 8] =
+            [x, weight, bias, residual, y, &tokens, &outputs, &inputs];
         // SAFETY: the arguments of the kernels in matmul.cu; the sizes were checked in `run`.
-        unsafe {
-            stream.launch(
-                function,
-                Grid { blocks, threads: 128 },
-                &[
-                    &Place::new(x, 0),
-                    &Place::new(weight, 0),
-                    &Place::new(&linear.bias, 0),
-                    residual.as_ref().map_or(&Absent as &dyn Argument, |place| place),
-                    &Place::new(operands.y, 0),
-                    &(tokens as i32),
-                    &(outputs as i32),
-                    &(inputs as i32),
-                ],
-            )
-        }
+        unsafe { stream.launch(function, Grid { blocks, threads: 128 }, &arguments) }
     }
 
     fn run_warpgroup(
@@ -360,13 +349,13 @@ impl Matmul {
             (Weight::Bf16(w), Rows::Bf16(x)) => (
                 TensorMap::new(x, x_sizes, rows)?,
                 TensorMap::new(w, w_sizes, columns)?,
-                None,
+                [&Absent as &dyn Argument, &Absent],
                 &hopper.matmul,
             ),
             (Weight::Fp8(w), Rows::Fp8(x)) => (
                 TensorMap::new(&x.values, x_sizes, rows)?,
                 TensorMap::new(&w.values, w_sizes, columns)?,
-                Some((Place::new(&x.scales, 0), Place::new(&w.scales, 0))),
+                [&x.scales as &dyn Argument, &w.scales],
                 &hopper.matmul_fp8,
             ),
             _ => return Err(self.wrong_kind()),
@@ -375,30 +364,24 @@ impl Matmul {
         let value_bytes = if linear.is_fp8() { 1 } else { 2 };
         let steps = (inputs * value_bytes).div_ceil(STEP_BYTES);
         let blocks = tiles.min(self.device.info().multiprocessors.max(1) as usize);
-        let scales: [&dyn Argument; 2] = match &scales {
-            Some((x, w)) => [x, w],
-            None => [&Absent, &Absent],
-        };
+        let [tokens, outputs, steps, tiles] = [tokens, outputs, steps, tiles].map(|n| n as i32);
+        let [x_scales, w_scales] = scales;
+        let arguments: [&dyn Argument; 11] = [
+            &x,
+            &w,
+            &y,
+            &residual,
+            &linear.bias,
+            x_scales,
+            w_scales,
+            &tokens,
+            &outputs,
+            &steps,
+            &tiles,
+        ];
+        let grid = Grid::line(blocks as u32, 384);
         // SAFETY: the arguments of the kernels in matmul_hopper.cu; the sizes were checked in `run`.
-        unsafe {
-            stream.launch(
-                self.of_epilogue(functions),
-                Grid::line(blocks as u32, 384),
-                &[
-                    &x,
-                    &w,
-                    &y,
-                    &residual,
-                    &Place::new(&linear.bias, 0),
-                    scales[0],
-                    scales[1],
-                    &(tokens as i32),
-                    &(outputs as i32),
-                    &(steps as i32),
-                    &(tiles as i32),
-                ],
-            )
-        }
+        unsafe { stream.launch(self.of_epilogue(functions), grid, &arguments) }
     }
 
     fn of_epilogue(&self, functions: &[Function; 4]) -> Function {

@@ -27,7 +27,7 @@ elements!(u8 i32 f32 f64 bf16);
 /// that were recorded with it.
 pub(super) struct Memory {
     device: Device,
-    pointer: sys::CUdeviceptr,
+    pub(super) pointer: sys::CUdeviceptr,
 }
 
 impl Drop for Memory {

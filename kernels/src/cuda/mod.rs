@@ -45,7 +45,6 @@ mod row_scorer;
 mod score;
 mod search;
 mod staged;
-mod staging;
 mod stream;
 mod tensor_map;
 
@@ -66,6 +65,5 @@ pub use quantise::{Quantised, quantise_rows};
 pub use row_scorer::RowScorer;
 pub use score::{linear_f64, linear_relu, max_similarity, prepare_rows};
 pub use search::{Trial, randomize};
-pub use staged::Staged;
-pub use staging::{BUCKETS, Limits, bucket_for, max_sequences};
+pub use staged::{BUCKETS, Limits, Staged, bucket_for, max_sequences};
 pub use stream::{Graph, Stream};

@@ -1,7 +1,7 @@
 // Token states to one vector per sequence, in f32: their mean, or the state of the first token.
 //
 // A block takes 64 columns of a sequence, eight lanes a token: 32 tokens at once, and each lane has
-// four of its loads under way. Few sequences are enough to fill a card. Which tokens are added in
+// four of its loads under way. Few sequences are enough to fill a GPU. Which tokens are added in
 // which order depends on the length of the sequence alone. CPU twin: kernels/src/pool.rs.
 #include "chunk.cuh"
 

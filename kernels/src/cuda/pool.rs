@@ -4,9 +4,8 @@ use half::bf16;
 
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::staged::Staged;
-use super::staging::max_sequences;
-use super::stream::{Grid, Place, Stream};
+use super::staged::{Staged, max_sequences};
+use super::stream::{Argument, Grid, Stream};
 
 /// Columns of a block.
 const COLUMNS: usize = 64;
@@ -32,22 +31,12 @@ pub fn pool(
     check_len(OP, "embeddings", embeddings.len(), sequences.checked_mul(width))?;
     let device = stream.device();
     let grid = grid(sequences, width, device.info().multiprocessors as usize)?;
+    let (width, cls) = (width as i32, i32::from(cls));
+    let (starts, counts) = (staged.cu_seqlens(), staged.counts());
+    let arguments: [&dyn Argument; 6] = [hidden, &starts, &counts, &*embeddings, &width, &cls];
     // SAFETY: the arguments of pool; the sequences that `staged` may hold are inside T rows and
     // are at most T / 4.
-    unsafe {
-        stream.launch(
-            device.kernels().pool,
-            grid,
-            &[
-                &Place::new(hidden, 0),
-                &staged.cu_seqlens(),
-                &staged.counts(),
-                &Place::new(embeddings, 0),
-                &(width as i32),
-                &i32::from(cls),
-            ],
-        )
-    }
+    unsafe { stream.launch(device.kernels().pool, grid, &arguments) }
 }
 
 fn grid(sequences: usize, width: usize, multiprocessors: usize) -> Result<Grid> {

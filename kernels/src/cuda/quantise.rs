@@ -5,7 +5,7 @@ use half::bf16;
 use super::device::Device;
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::stream::{Grid, Place, Stream};
+use super::stream::{Grid, Stream};
 
 /// Widest row that [`quantise_rows`] holds in registers.
 const MAX_WIDTH: usize = 4096;
@@ -60,19 +60,9 @@ pub fn quantise_rows(
     quantised.check(OP, rows, width)?;
     let grid = grid(rows, width)?;
     let function = stream.device().kernels().hopper()?.quantise_rows;
+    let Quantised { values, scales } = &*quantised;
     // SAFETY: the arguments of quantise_rows; every row is inside its buffer.
-    unsafe {
-        stream.launch(
-            function,
-            grid,
-            &[
-                &Place::new(x, 0),
-                &Place::new(&quantised.values, 0),
-                &Place::new(&quantised.scales, 0),
-                &(width as i32),
-            ],
-        )
-    }
+    unsafe { stream.launch(function, grid, &[x, values, scales, &(width as i32)]) }
 }
 
 /// A block for each row.

@@ -2,7 +2,7 @@
 
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::stream::{Argument, Grid, Place, Stream};
+use super::stream::{Argument, Grid, Stream};
 
 const THREADS: u32 = 256;
 /// Warps of a block.
@@ -31,21 +31,10 @@ pub fn prepare_rows(
     check_len(OP, "out", out.len(), rows.checked_mul(width))?;
     check_len(OP, "usable", usable.len(), Some(rows))?;
     let grid = warps_grid(OP, Some(rows), width)?;
+    let (rows, width, unit) = (rows as i32, width as i32, i32::from(unit));
+    let kernel = stream.device().kernels().prepare_rows;
     // SAFETY: the arguments of prepare_rows, whose rows are inside their buffers.
-    unsafe {
-        stream.launch(
-            stream.device().kernels().prepare_rows,
-            grid,
-            &[
-                &Place::new(x, 0),
-                &Place::new(out, 0),
-                &Place::new(usable, 0),
-                &(rows as i32),
-                &(width as i32),
-                &i32::from(unit),
-            ],
-        )
-    }
+    unsafe { stream.launch(kernel, grid, &[x, &*out, &*usable, &rows, &width, &unit]) }
 }
 
 /// `y` `[rows, outputs]` = max(0, `x` `[rows, inputs]` · `w` `[outputs, inputs]`ᵀ + `b` `[outputs]`).
@@ -64,22 +53,10 @@ pub fn linear_relu(
     check_len(OP, "x", x.len(), rows.checked_mul(inputs))?;
     check_len(OP, "y", y.len(), rows.checked_mul(outputs))?;
     let grid = tiles_grid(OP, rows, outputs, inputs)?;
+    let [rows, inputs, outputs] = [rows, inputs, outputs].map(|n| n as i32);
+    let kernel = stream.device().kernels().linear_relu;
     // SAFETY: the arguments of linear_relu, whose rows are inside their buffers.
-    unsafe {
-        stream.launch(
-            stream.device().kernels().linear_relu,
-            grid,
-            &[
-                &Place::new(x, 0),
-                &Place::new(w, 0),
-                &Place::new(b, 0),
-                &Place::new(y, 0),
-                &(rows as i32),
-                &(inputs as i32),
-                &(outputs as i32),
-            ],
-        )
-    }
+    unsafe { stream.launch(kernel, grid, &[x, w, b, &*y, &rows, &inputs, &outputs]) }
 }
 
 /// `out` `[rows, outputs]` = `x` `[rows, inputs]` · `w` `[outputs, inputs]`ᵀ + `b` `[outputs]`, summed in f64.
@@ -98,22 +75,10 @@ pub fn linear_f64(
     check_len(OP, "x", x.len(), rows.checked_mul(inputs))?;
     check_len(OP, "out", out.len(), rows.checked_mul(outputs))?;
     let grid = warps_grid(OP, rows.checked_mul(outputs), inputs)?;
+    let [rows, inputs, outputs] = [rows, inputs, outputs].map(|n| n as i32);
+    let kernel = stream.device().kernels().linear_f64;
     // SAFETY: the arguments of linear_f64, whose rows are inside their buffers.
-    unsafe {
-        stream.launch(
-            stream.device().kernels().linear_f64,
-            grid,
-            &[
-                &Place::new(x, 0),
-                &Place::new(w, 0),
-                &Place::new(b, 0),
-                &Place::new(out, 0),
-                &(rows as i32),
-                &(inputs as i32),
-                &(outputs as i32),
-            ],
-        )
-    }
+    unsafe { stream.launch(kernel, grid, &[x, w, b, &*out, &rows, &inputs, &outputs]) }
 }
 
 /// The first `rows` values of `out` = the largest product of a row of `x` `[rows, width]` with a row of
@@ -144,33 +109,18 @@ pub fn max_similarity(
     let (parts, part) =
         similarity_parts(rows, count, out.len(), device.info().multiprocessors as usize);
     let grid = Grid { blocks: (rows.div_ceil(TILE) as u32, parts as u32), threads: THREADS };
+    let [num_rows, count, part, width] = [rows, count, part, width].map(|n| n as i32);
+    let arguments: [&dyn Argument; 7] = [x, references, &*out, &num_rows, &count, &part, &width];
     // SAFETY: the arguments of max_similarity, whose rows are inside their buffers, as are `parts`
     // results for each row.
-    unsafe {
-        stream.launch(
-            device.kernels().max_similarity,
-            grid,
-            &[
-                &Place::new(x, 0),
-                &Place::new(references, 0),
-                &Place::new(out, 0),
-                &(rows as i32),
-                &(count as i32),
-                &(part as i32),
-                &(width as i32),
-            ],
-        )?;
-    }
+    unsafe { stream.launch(device.kernels().max_similarity, grid, &arguments)? };
     if parts == 1 {
         return Ok(());
     }
     let grid = Grid::line(rows.div_ceil(THREADS as usize) as u32, THREADS);
+    let arguments: [&dyn Argument; 3] = [&*out, &num_rows, &(parts as i32)];
     // SAFETY: the arguments of max_of_parts; as above.
-    unsafe {
-        let parts = parts as i32;
-        let arguments: [&dyn Argument; 3] = [&Place::new(out, 0), &(rows as i32), &parts];
-        stream.launch(device.kernels().max_of_parts, grid, &arguments)
-    }
+    unsafe { stream.launch(device.kernels().max_of_parts, grid, &arguments) }
 }
 
 /// In how many parts blocks take `count` references, and the references of a part, whole tiles: as

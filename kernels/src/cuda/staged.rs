@@ -1,10 +1,199 @@
-//! The numbers of a batch on the GPU: what kernels take as an index, checked.
+//! What the kernels need to know of a batch, as one block of integers for one copy.
+//!
+//! ```text
+//!  counts 4 | input_ids T | position_ids T | cu_seqlens T/4+1, up to a multiple of 4 | tiles
+//!  counts = num_sequences, num_tiles, 0, 0
+//!  tile   = first token of the sequence, its length, first query of the tile, 0
+//! ```
+//!
+//! T is the number of tokens that the buffers are made for; the tokens after the batch's own are
+//! padding that belongs to no sequence and no tile.
 
-use super::device::Device;
+use std::ops::Range;
+
 use super::error::{CudaError, Result};
 use super::memory::{Buffer, Pinned};
-use super::staging::{Layout, Limits};
 use super::stream::{Place, Stream};
+
+/// Numbers of tokens that the encoder computes with: multiples of 528 = 4 x 132, so that the blocks
+/// of the matrix products come out even on 132 multiprocessors from 4,224 on.
+pub const BUCKETS: [usize; 7] = [528, 1_056, 2_112, 4_224, 8_448, 16_896, 33_792];
+
+/// Queries of a tile of attention.
+pub(super) const TILE_QUERIES: usize = 128;
+
+/// Integers of a tile, and what offsets are multiples of: kernels read a tile at once.
+const TILE: usize = 4;
+
+/// Most sequences of a batch of `tokens` tokens: with `<s>` and `</s>`, shorter ones than 4 tokens
+/// are rare.
+pub fn max_sequences(tokens: usize) -> usize {
+    tokens / 4
+}
+
+/// The smallest bucket for a batch; `None` if there is none so large.
+pub fn bucket_for(num_tokens: usize, num_sequences: usize) -> Option<usize> {
+    BUCKETS.into_iter().find(|&t| num_tokens <= t && num_sequences <= max_sequences(t))
+}
+
+/// What a batch's numbers may be: the sizes of the embedding tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Number of token ids.
+    pub vocab_size: usize,
+    /// Number of positions.
+    pub num_positions: usize,
+    /// Token id that is no text. It has the position of the same number, as in transformers, and
+    /// the others count up from there.
+    pub pad_token_id: usize,
+}
+
+/// Where the parts of the block for `tokens` tokens are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) tokens: usize,
+}
+
+impl Layout {
+    pub(super) fn input_ids(self) -> Range<usize> {
+        TILE..TILE + self.tokens
+    }
+
+    pub(super) fn position_ids(self) -> Range<usize> {
+        let start = self.input_ids().end;
+        start..start + self.tokens
+    }
+
+    pub(super) fn cu_seqlens(self) -> Range<usize> {
+        let start = self.position_ids().end;
+        start..start + (max_sequences(self.tokens) + 1).next_multiple_of(TILE)
+    }
+
+    pub(super) fn tiles(self) -> Range<usize> {
+        let start = self.cu_seqlens().end;
+        start..start + TILE * self.max_tiles()
+    }
+
+    /// A sequence of `n` tokens has at most `(n + 127) / 128` tiles: `T / 128 + 1` more for each
+    /// further sequence is an upper bound of the sum.
+    pub(super) fn max_tiles(self) -> usize {
+        self.tokens / TILE_QUERIES + max_sequences(self.tokens)
+    }
+
+    /// Integers of the block.
+    pub(super) fn len(self) -> usize {
+        self.tiles().end
+    }
+
+    /// Writes the block of the batch with the given `input_ids` `[N]` and `cu_seqlens` `[B + 1]`.
+    pub(super) fn fill(
+        self,
+        block: &mut [i32],
+        limits: Limits,
+        input_ids: &[u32],
+        cu_seqlens: &[u32],
+    ) -> Result<()> {
+        self.check(block, limits, input_ids, cu_seqlens)?;
+        let pad = limits.pad_token_id as i32;
+        let ids = &mut block[self.input_ids()];
+        for (to, &id) in ids.iter_mut().zip(input_ids) {
+            *to = id as i32;
+        }
+        ids[input_ids.len()..].fill(pad);
+        let positions = &mut block[self.position_ids()];
+        positions.fill(pad);
+        for span in spans(cu_seqlens) {
+            number_positions(limits, &input_ids[span.clone()], &mut positions[span])?;
+        }
+        let starts = &mut block[self.cu_seqlens()];
+        for (to, &start) in starts.iter_mut().zip(cu_seqlens) {
+            *to = start as i32;
+        }
+        let tiles = tiles(cu_seqlens);
+        block[..TILE].copy_from_slice(&[(cu_seqlens.len() - 1) as i32, tiles.len() as i32, 0, 0]);
+        for (to, tile) in block[self.tiles()].chunks_exact_mut(TILE).zip(&tiles) {
+            to.copy_from_slice(tile);
+        }
+        Ok(())
+    }
+
+    fn check(
+        self,
+        block: &[i32],
+        limits: Limits,
+        input_ids: &[u32],
+        cu_seqlens: &[u32],
+    ) -> Result<()> {
+        let fail = |reason: String| Err(CudaError::shape("batch", reason));
+        let Limits { vocab_size, num_positions, pad_token_id } = limits;
+        if block.len() != self.len() || i32::try_from(self.len().max(vocab_size)).is_err() {
+            return fail(format!("{} integers for {} tokens", block.len(), self.tokens));
+        }
+        if pad_token_id >= vocab_size || pad_token_id >= num_positions {
+            return fail(format!(
+                "pad_token_id {pad_token_id}; {vocab_size} token ids, {num_positions} positions"
+            ));
+        }
+        let num_sequences = cu_seqlens.len().saturating_sub(1);
+        if input_ids.len() > self.tokens || num_sequences > max_sequences(self.tokens) {
+            return fail(format!(
+                "{} tokens in {num_sequences} sequences; at most {} in {} fit",
+                input_ids.len(),
+                self.tokens,
+                max_sequences(self.tokens)
+            ));
+        }
+        let whole = cu_seqlens.first() == Some(&0)
+            && cu_seqlens.last().is_some_and(|&end| end as usize == input_ids.len())
+            && cu_seqlens.is_sorted_by(|a, b| a < b);
+        if !whole {
+            return fail("cu_seqlens does not rise from 0 to the number of tokens".into());
+        }
+        match input_ids.iter().find(|&&id| id as usize >= vocab_size) {
+            Some(id) => fail(format!("token id {id}; there are {vocab_size}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Numbers the tokens of one sequence: a padding token has the padding position and counts for none.
+fn number_positions(limits: Limits, input_ids: &[u32], positions: &mut [i32]) -> Result<()> {
+    let mut position = limits.pad_token_id;
+    for (&id, to) in input_ids.iter().zip(positions) {
+        if id as usize == limits.pad_token_id {
+            continue;
+        }
+        position += 1;
+        *to = position as i32;
+    }
+    if position < limits.num_positions {
+        return Ok(());
+    }
+    let reason = format!("position {position}; there are {}", limits.num_positions);
+    Err(CudaError::shape("batch", reason))
+}
+
+/// The sequences' ranges of tokens.
+fn spans(cu_seqlens: &[u32]) -> impl Iterator<Item = Range<usize>> + '_ {
+    cu_seqlens.windows(2).map(|w| w[0] as usize..w[1] as usize)
+}
+
+/// The tiles of all sequences, those with the most work first: what is left at the end of a launch
+/// is then short.
+fn tiles(cu_seqlens: &[u32]) -> Vec<[i32; TILE]> {
+    let mut tiles = Vec::new();
+    for span in spans(cu_seqlens) {
+        for first in (0..span.len()).step_by(TILE_QUERIES) {
+            tiles.push([span.start as i32, span.len() as i32, first as i32, 0]);
+        }
+    }
+    // Keys times queries.
+    let work = |&[_, length, first, _]: &[i32; TILE]| {
+        i64::from(length) * i64::from((length - first).min(TILE_QUERIES as i32))
+    };
+    tiles.sort_by_key(|tile| std::cmp::Reverse(work(tile)));
+    tiles
+}
 
 /// Room on a GPU for the token ids, positions, sequences and tiles of one batch of up to
 /// [`Staged::tokens`] tokens.
@@ -21,13 +210,13 @@ impl Staged {
     /// Room for batches of up to `tokens` tokens, with an empty batch in it.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if the limits are none; as [`Device::alloc`].
+    /// [`CudaError::Shape`] if the limits are none; as [`super::Device::alloc`].
     pub fn new(stream: &Stream, tokens: usize, limits: Limits) -> Result<Self> {
         let layout = Layout { tokens };
         if tokens == 0 || !tokens.is_multiple_of(8) {
             return Err(CudaError::shape("batch", format!("{tokens} tokens, no multiple of 8")));
         }
-        let device: &Device = stream.device();
+        let device = stream.device();
         let mut this = Self {
             layout,
             limits,
@@ -82,5 +271,129 @@ impl Staged {
 
     pub(super) fn tiles(&self) -> Place<'_> {
         Place::new(&self.device, self.layout.tiles().start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { vocab_size: 100, num_positions: 514, pad_token_id: 1 };
+
+    fn starts(lengths: &[usize]) -> Vec<u32> {
+        let ends = lengths.iter().scan(0, |end, &length| {
+            *end += length as u32;
+            Some(*end)
+        });
+        [0].into_iter().chain(ends).collect()
+    }
+
+    fn fill(tokens: usize, input_ids: &[u32], cu_seqlens: &[u32]) -> Result<Vec<i32>> {
+        let layout = Layout { tokens };
+        let mut block = vec![-7; layout.len()];
+        layout.fill(&mut block, LIMITS, input_ids, cu_seqlens)?;
+        Ok(block)
+    }
+
+    #[test]
+    fn a_batch_goes_into_the_smallest_bucket_that_holds_it() {
+        let mut smaller = 0;
+        for bucket in BUCKETS {
+            assert_eq!(bucket % 528, 0);
+            assert_eq!(bucket_for(smaller + 1, 1), Some(bucket));
+            assert_eq!(bucket_for(bucket, 1), Some(bucket));
+            assert_eq!(bucket_for(1, max_sequences(smaller) + 1), Some(bucket));
+            assert_eq!(bucket_for(1, max_sequences(bucket)), Some(bucket));
+            smaller = bucket;
+        }
+        assert_eq!(bucket_for(0, 0), Some(528));
+        assert_eq!(bucket_for(smaller + 1, 1), None);
+        assert_eq!(bucket_for(1, max_sequences(smaller) + 1), None);
+    }
+
+    #[test]
+    fn the_parts_of_the_block_follow_each_other_on_multiples_of_16_bytes() {
+        for tokens in BUCKETS {
+            let layout = Layout { tokens };
+            let parts =
+                [layout.input_ids(), layout.position_ids(), layout.cu_seqlens(), layout.tiles()];
+            let mut end = TILE;
+            for part in parts {
+                assert_eq!((part.start, part.start % 4), (end, 0));
+                end = part.end;
+            }
+            assert_eq!(end, layout.len());
+            assert!(layout.cu_seqlens().len() > max_sequences(tokens));
+        }
+        assert_eq!(Layout { tokens: 528 }.len(), 4 + 2 * 528 + 136 + 4 * (4 + 132));
+    }
+
+    #[test]
+    fn positions_count_what_is_not_padding() -> Result<()> {
+        let block = fill(528, &[0, 5, 1, 6, 2, 0, 2], &[0, 5, 7])?;
+        let layout = Layout { tokens: 528 };
+        assert_eq!(block[..4], [2, 2, 0, 0]);
+        assert_eq!(block[layout.input_ids()][..9], [0, 5, 1, 6, 2, 0, 2, 1, 1]);
+        assert_eq!(block[layout.position_ids()][..9], [2, 3, 1, 4, 5, 2, 3, 1, 1]);
+        assert!(block[layout.position_ids()][7..].iter().all(|&p| p == 1));
+        assert_eq!(block[layout.cu_seqlens()][..3], [0, 5, 7]);
+        assert_eq!(block[layout.tiles()][..8], [0, 5, 0, 0, 5, 2, 0, 0]);
+        Ok(())
+    }
+
+    #[test]
+    fn an_empty_batch_has_no_sequences_and_no_tiles() -> Result<()> {
+        let block = fill(528, &[], &[0])?;
+        assert_eq!(block[..4], [0; 4]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_batch_that_would_lead_a_kernel_astray_is_refused() {
+        let limit = (0..513).map(|_| 5).collect::<Vec<u32>>();
+        for (ids, starts, expected) in [
+            (&[5, 100][..], &[0, 2][..], "token id 100; there are 100"),
+            (&[5, 5], &[0, 3], "cu_seqlens"),
+            (&[5, 5], &[1, 2], "cu_seqlens"),
+            (&[5, 5], &[0, 2, 2], "cu_seqlens"),
+            (&[5, 5], &[], "cu_seqlens"),
+            (&limit, &[0, 513], "position 514; there are 514"),
+            (&[5; 529], &[0, 529], "529 tokens in 1 sequences; at most 528 in 132 fit"),
+            (&[5; 133], &(0..134).collect::<Vec<_>>(), "133 tokens in 133 sequences"),
+        ] {
+            let message = fill(528, ids, starts).map_err(|e| e.to_string());
+            assert!(message.as_ref().is_err_and(|m| m.contains(expected)), "{message:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_query_is_in_exactly_one_tile_the_heavy_ones_first(
+            lengths in prop::collection::vec(1usize..600, 0..40),
+        ) {
+            let starts = starts(&lengths);
+            let tokens = (*starts.last().unwrap_or(&0) as usize).max(4 * lengths.len());
+            let mut seen = vec![0; tokens];
+            let tiles = tiles(&starts);
+            let mut lightest = usize::MAX;
+            for &[start, length, first, _] in &tiles {
+                let rows = (length - first).min(128) as usize;
+                prop_assert!(first % 128 == 0 && rows > 0);
+                let spans = starts.windows(2).map(|w| (w[0] as i32, (w[1] - w[0]) as i32));
+                prop_assert!(spans.into_iter().any(|span| span == (start, length)));
+                for row in 0..rows {
+                    seen[start as usize + first as usize + row] += 1;
+                }
+                let work = rows * length as usize;
+                prop_assert!(work <= lightest);
+                lightest = work;
+            }
+            let own = *starts.last().unwrap_or(&0) as usize;
+            prop_assert!(seen[..own].iter().all(|&n| n == 1) && seen[own..].iter().all(|&n| n == 0));
+            let layout = Layout { tokens };
+            prop_assert!(tiles.len() <= layout.max_tiles());
+        }
     }
 }

@@ -66,6 +66,17 @@ impl Argument for Absent {
     }
 }
 
+/// The first value of a buffer.
+impl<T: Element> Argument for Buffer<T> {
+    fn value(&self) -> *const c_void {
+        (&raw const self.memory.pointer).cast()
+    }
+
+    fn memory(&self) -> Option<&Arc<Memory>> {
+        Some(&self.memory)
+    }
+}
+
 /// A place in a buffer.
 pub(super) struct Place<'a> {
     memory: &'a Arc<Memory>,

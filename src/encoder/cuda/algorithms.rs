@@ -3,6 +3,7 @@
 //! What a file holds is of use only for the same GPU, libraries and program, which its name and its
 //! contents say; cublasLt checks its algorithms again before they are used.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use polysift_kernels::cuda::{Algorithm, Device, Matmul, MatmulKernel, MatmulShape};
@@ -16,44 +17,36 @@ pub(super) struct AlgorithmCache {
     /// Where the files are; `None` if nothing is to be kept.
     directory: Option<PathBuf>,
     /// Of one GPU, once it is known.
-    file: Option<File>,
+    file: Option<AlgorithmFile>,
     changed: bool,
 }
 
+type Algorithms = BTreeMap<String, StoredKernel>;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct AlgorithmFile {
     gpu: String,
     /// Version of cublasLt, where it is there.
     library: Option<usize>,
     driver: u32,
     /// Version of the program, and so of its kernels.
     program: String,
-    algorithms: Vec<Entry>,
+    /// By the name of the product.
+    algorithms: Algorithms,
     /// BLAKE3 of the algorithms: nobody promises that cublasLt checks words that it did not write.
     digest: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    tokens: usize,
-    outputs: usize,
-    inputs: usize,
-    epilogue: String,
-    precision: String,
-    kernel: Kernel,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kernel {
+enum StoredKernel {
     Warp,
     Warpgroup,
     Cublaslt([u64; 8]),
 }
 
-impl From<MatmulKernel> for Kernel {
+impl From<MatmulKernel> for StoredKernel {
     fn from(kernel: MatmulKernel) -> Self {
         match kernel {
             MatmulKernel::Warp => Self::Warp,
@@ -63,27 +56,20 @@ impl From<MatmulKernel> for Kernel {
     }
 }
 
-impl From<Kernel> for MatmulKernel {
-    fn from(kernel: Kernel) -> Self {
+impl From<StoredKernel> for MatmulKernel {
+    fn from(kernel: StoredKernel) -> Self {
         match kernel {
-            Kernel::Warp => Self::Warp,
-            Kernel::Warpgroup => Self::Warpgroup,
-            Kernel::Cublaslt(words) => Self::Library(words),
+            StoredKernel::Warp => Self::Warp,
+            StoredKernel::Warpgroup => Self::Warpgroup,
+            StoredKernel::Cublaslt(words) => Self::Library(words),
         }
     }
 }
 
-impl Entry {
-    fn new(shape: MatmulShape, kernel: MatmulKernel) -> Self {
-        let MatmulShape { tokens, outputs, inputs, epilogue, precision } = shape;
-        let (epilogue, precision) = (format!("{epilogue:?}"), format!("{precision:?}"));
-        Self { tokens, outputs, inputs, epilogue, precision, kernel: kernel.into() }
-    }
-
-    /// Whether they are for the same product.
-    fn is_like(&self, other: &Self) -> bool {
-        Self { kernel: other.kernel, ..self.clone() } == *other
-    }
+/// What two products have to have in common to use each other's algorithms.
+fn name(shape: MatmulShape) -> String {
+    let MatmulShape { tokens, outputs, inputs, epilogue, precision } = shape;
+    format!("{tokens} x {outputs} x {inputs} {epilogue:?} {precision:?}")
 }
 
 impl AlgorithmCache {
@@ -96,12 +82,12 @@ impl AlgorithmCache {
 
     /// Reads what is kept for the GPU `device`.
     pub(super) fn open(&mut self, device: &Device) {
-        let mut file = File {
+        let mut file = AlgorithmFile {
             gpu: device.info().name.clone(),
             library: device.library_version(),
             driver: device.driver_version(),
             program: env!("CARGO_PKG_VERSION").to_owned(),
-            algorithms: Vec::new(),
+            algorithms: Algorithms::new(),
             digest: String::new(),
         };
         if let Some(path) = self.path(&file) {
@@ -112,15 +98,13 @@ impl AlgorithmCache {
 
     /// The kernels that are kept for `shape`.
     pub(super) fn kept(&self, shape: MatmulShape) -> Option<MatmulKernel> {
-        let any = Entry::new(shape, MatmulKernel::Warp);
-        let mut entries = self.file.iter().flat_map(|file| &file.algorithms);
-        entries.find(|entry| entry.is_like(&any)).map(|entry| entry.kernel.into())
+        Some((*self.file.as_ref()?.algorithms.get(&name(shape))?).into())
     }
 
     /// Keeps `algorithm` for `matmul`.
     pub(super) fn keep(&mut self, matmul: &Matmul, algorithm: &Algorithm) {
         if let Some(file) = &mut self.file {
-            file.put(Entry::new(matmul.shape(), algorithm.kernel()));
+            file.algorithms.insert(name(matmul.shape()), algorithm.kernel().into());
             self.changed = true;
         }
     }
@@ -130,10 +114,8 @@ impl AlgorithmCache {
         let Some(file) = self.file.as_ref().filter(|_| self.changed) else { return };
         let Some(path) = self.path(file) else { return };
         // Another GPU of the same kind may have written meanwhile.
-        let mut all = File { algorithms: kept(&path, file), ..file.clone() };
-        for entry in &file.algorithms {
-            all.put(entry.clone());
-        }
+        let mut all = AlgorithmFile { algorithms: kept(&path, file), ..file.clone() };
+        all.algorithms.extend(file.algorithms.clone());
         all.digest = digest(&all.algorithms);
         let written = serde_json::to_vec_pretty(&all).map_err(|error| error.to_string());
         let written = written.and_then(|json| {
@@ -145,7 +127,7 @@ impl AlgorithmCache {
         }
     }
 
-    fn path(&self, file: &File) -> Option<PathBuf> {
+    fn path(&self, file: &AlgorithmFile) -> Option<PathBuf> {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let gpu: String = file.gpu.chars().map(plain).collect();
         let library = file.library.map_or_else(|| "none".to_owned(), |version| version.to_string());
@@ -154,32 +136,26 @@ impl AlgorithmCache {
     }
 }
 
-impl File {
+impl AlgorithmFile {
     /// What the algorithms depend on.
     fn key(&self) -> (&str, Option<usize>, u32, &str) {
         (&self.gpu, self.library, self.driver, &self.program)
-    }
-
-    /// Adds `entry` in place of one for the same product.
-    fn put(&mut self, entry: Entry) {
-        self.algorithms.retain(|other| !other.is_like(&entry));
-        self.algorithms.push(entry);
     }
 }
 
 /// What `path` holds for the GPU of `file`; nothing if it cannot be read, was changed or is another
 /// GPU's.
-fn kept(path: &Path, file: &File) -> Vec<Entry> {
+fn kept(path: &Path, file: &AlgorithmFile) -> Algorithms {
     let bytes = fs_err::read(path).unwrap_or_default();
-    match serde_json::from_slice::<File>(&bytes) {
+    match serde_json::from_slice::<AlgorithmFile>(&bytes) {
         Ok(found) if found.key() == file.key() && found.digest == digest(&found.algorithms) => {
             found.algorithms
         }
-        _ => Vec::new(),
+        _ => Algorithms::new(),
     }
 }
 
-fn digest(algorithms: &[Entry]) -> String {
+fn digest(algorithms: &Algorithms) -> String {
     let json = serde_json::to_vec(algorithms).unwrap_or_default();
     blake3::hash(&json).to_hex().to_string()
 }
@@ -188,17 +164,17 @@ fn digest(algorithms: &[Entry]) -> String {
 mod tests {
     use super::*;
 
-    fn entry(tokens: usize, word: u64) -> Entry {
-        let (epilogue, precision) = ("Bias".into(), "Bf16".into());
-        let kernel = Kernel::Cublaslt([word; 8]);
-        Entry { tokens, outputs: 8, inputs: 8, epilogue, precision, kernel }
+    fn algorithms<const N: usize>(of: [(&str, u64); N]) -> Algorithms {
+        of.into_iter()
+            .map(|(name, word)| (name.to_owned(), StoredKernel::Cublaslt([word; 8])))
+            .collect()
     }
 
-    fn cache(directory: &Path, algorithms: Vec<Entry>) -> AlgorithmCache {
+    fn cache(directory: &Path, algorithms: Algorithms) -> AlgorithmCache {
         let (gpu, program) = ("NVIDIA H200 / x".into(), "1.2.3".into());
         let digest = digest(&algorithms);
         let library = Some(130_001);
-        let file = File { gpu, library, driver: 13_000, program, algorithms, digest };
+        let file = AlgorithmFile { gpu, library, driver: 13_000, program, algorithms, digest };
         AlgorithmCache { directory: Some(directory.to_owned()), file: Some(file), changed: true }
     }
 
@@ -220,12 +196,12 @@ mod tests {
     #[test]
     fn what_is_written_is_found_again_beside_what_others_wrote() -> std::io::Result<()> {
         let dir = tempfile::tempdir()?;
-        cache(dir.path(), vec![entry(528, 1), entry(1_056, 1)]).save();
-        cache(dir.path(), vec![entry(528, 2)]).save();
+        cache(dir.path(), algorithms([("a", 1), ("b", 1)])).save();
+        cache(dir.path(), algorithms([("a", 2)])).save();
         let path = dir.path().join("NVIDIA-H200---x-130001-13000.json");
-        let asked = cache(dir.path(), Vec::new()).file;
+        let asked = cache(dir.path(), Algorithms::new()).file;
         let found = asked.map(|file| kept(&path, &file));
-        assert_eq!(found, Some(vec![entry(1_056, 1), entry(528, 2)]));
+        assert_eq!(found, Some(algorithms([("a", 2), ("b", 1)])));
         Ok(())
     }
 
@@ -233,7 +209,7 @@ mod tests {
     fn a_file_that_is_broken_or_another_gpu_counts_for_nothing() -> std::io::Result<()> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("x.json");
-        let Some(own) = cache(dir.path(), vec![entry(528, 1)]).file else { return Ok(()) };
+        let Some(own) = cache(dir.path(), algorithms([("a", 1)])).file else { return Ok(()) };
         assert!(kept(&path, &own).is_empty());
         for contents in ["", "{", "[]", r#"{"gpu":"NVIDIA H200 / x"}"#] {
             std::fs::write(&path, contents)?;
@@ -241,11 +217,11 @@ mod tests {
         }
         std::fs::write(&path, serde_json::to_vec(&own)?)?;
         assert_eq!(kept(&path, &own).len(), 1);
-        assert!(kept(&path, &File { driver: 12_000, ..own.clone() }).is_empty());
-        assert!(kept(&path, &File { library: None, ..own.clone() }).is_empty());
-        assert!(kept(&path, &File { program: "1.2.4".into(), ..own.clone() }).is_empty());
+        assert!(kept(&path, &AlgorithmFile { driver: 12_000, ..own.clone() }).is_empty());
+        assert!(kept(&path, &AlgorithmFile { library: None, ..own.clone() }).is_empty());
+        assert!(kept(&path, &AlgorithmFile { program: "1.2.4".into(), ..own.clone() }).is_empty());
         let mut changed = own.clone();
-        changed.algorithms[0].kernel = Kernel::Cublaslt([9; 8]);
+        changed.algorithms = algorithms([("a", 9)]);
         std::fs::write(&path, serde_json::to_vec(&changed)?)?;
         assert!(kept(&path, &own).is_empty());
         Ok(())
