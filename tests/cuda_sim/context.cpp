@@ -134,9 +134,6 @@ SIM_API cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
   uuid[15] = static_cast<unsigned char>(device);
   return SUCCESS;
 }
-SIM_API cuDeviceGetUuid(unsigned char *uuid, int device) {
-  return cuDeviceGetUuid_v2(uuid, device);
-}
 
 SIM_API cuDeviceTotalMem_v2(std::size_t *bytes, int device) {
   if (!device_at(device)) return INVALID_VALUE;
@@ -203,15 +200,6 @@ SIM_API cuCtxSetCurrent(void *context) {
   set_current_device(static_cast<Device *>(context));
   return SUCCESS;
 }
-
-SIM_API cuCtxGetDevice(int *device) {
-  const Call call;
-  SIM_TRY(call.error());
-  *device = call->ordinal;
-  return SUCCESS;
-}
-
-SIM_API cuCtxSetFlags(unsigned) { return Call().error(); }
 
 // ---- names of errors -------------------------------------------------------------------------
 

@@ -146,7 +146,6 @@ LT_API Status cublasLtDestroy(void *handle) {
   return OK;
 }
 LT_API std::size_t cublasLtGetVersion() { return 130000; }
-LT_API std::size_t cublasLtGetCudartVersion() { return 13000; }
 
 LT_API Status cublasLtMatmulDescCreate(Desc **desc, int compute_type, int scale_type) {
   *desc = new Desc{compute_type, scale_type};
@@ -187,21 +186,6 @@ LT_API Status cublasLtMatrixLayoutCreate(Layout **layout, int type, std::uint64_
 LT_API Status cublasLtMatrixLayoutDestroy(Layout *layout) {
   delete layout;
   return OK;
-}
-LT_API Status cublasLtMatrixLayoutSetAttribute(Layout *layout, int attribute, const void *value,
-                                               std::size_t bytes) {
-  switch (attribute) {
-    case 0:
-      return set(layout->type, value, bytes);
-    case 2:
-      return set(layout->rows, value, bytes);
-    case 3:
-      return set(layout->columns, value, bytes);
-    case 4:
-      return set(layout->ld, value, bytes);
-    default:
-      return NOT_SUPPORTED;
-  }
 }
 
 LT_API Status cublasLtMatmulPreferenceCreate(Preference **preference) {

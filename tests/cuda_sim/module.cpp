@@ -133,35 +133,11 @@ SIM_API cuModuleGetFunction(void **function, void *module, const char *name) {
   return NOT_FOUND;
 }
 
-SIM_API cuFuncGetAttribute(int *value, int attribute, void *function) {
-  const Kernel &kernel = *static_cast<Function *>(function)->kernel;
-  switch (attribute) {
-    case 0:
-      *value = kernel.max_threads;
-      break;
-    case 4:
-      *value = 32;
-      break;  // registers
-    case 6:
-      *value = settings().capability;
-      break;
-    default:
-      *value = 0;
-  }
-  return SUCCESS;
-}
 SIM_API cuFuncSetAttribute(void *function, int attribute, int value) {
   // Of a multiprocessor's shared memory a block of compute capability 9.0 may have 227 KiB.
   if (attribute != 8) return SUCCESS;
   if (value < 0 || value > 227 << 10) return INVALID_VALUE;
   static_cast<Function *>(function)->shared_bytes = static_cast<unsigned>(value);
-  return SUCCESS;
-}
-SIM_API cuFuncSetCacheConfig(void *, int) { return SUCCESS; }
-
-SIM_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *, int threads, std::size_t) {
-  if (threads <= 0) return INVALID_VALUE;
-  *blocks = std::min(2048 / threads, 32);
   return SUCCESS;
 }
 

@@ -118,16 +118,6 @@ SIM_API cuStreamCreate(void **handle, unsigned flags) {
   return SUCCESS;
 }
 
-SIM_API cuStreamCreateWithPriority(void **handle, unsigned flags, int) {
-  return cuStreamCreate(handle, flags);
-}
-
-SIM_API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
-  if (least) *least = 0;
-  if (greatest) *greatest = 0;
-  return SUCCESS;
-}
-
 SIM_API cuStreamDestroy_v2(void *handle) {
   const Call call;
   std::shared_ptr<Stream> stream;
@@ -167,13 +157,6 @@ SIM_API cuCtxSynchronize() {
   SIM_TRY(forbid_in_capture_of(*call));
   for (const auto &stream : call->streams) SIM_TRY(wait_for(*stream));
   return wait_for(*call->default_stream);
-}
-
-SIM_API cuLaunchHostFunc(void *handle, void (*function)(void *), void *data) {
-  const Call call;
-  std::shared_ptr<Stream> stream;
-  SIM_TRY(find(call, handle, stream));
-  return submit(*stream, [function, data] { function(data); });
 }
 
 // ---- events ----------------------------------------------------------------------------------
@@ -235,9 +218,6 @@ SIM_API cuEventElapsedTime(float *milliseconds, void *start, void *end) {
     return NOT_READY;
   *milliseconds = std::chrono::duration<float, std::milli>(last.time - first.time).count();
   return SUCCESS;
-}
-SIM_API cuEventElapsedTime_v2(float *milliseconds, void *start, void *end) {
-  return cuEventElapsedTime(milliseconds, start, end);
 }
 
 SIM_API cuStreamWaitEvent(void *stream_handle, void *handle, unsigned) {

@@ -74,33 +74,6 @@ SIM_API cuMemFree_v2(std::uint64_t pointer) {
   return call->release(pointer);
 }
 
-// On the device a capture would record the allocation; here a captured one is an error.
-SIM_API cuMemAllocAsync(std::uint64_t *pointer, std::size_t bytes, void *handle) {
-  const Call call;
-  std::shared_ptr<Stream> stream;
-  SIM_TRY(prepare(call, handle, 0, 0, stream));
-  if (stream->capture) {
-    stream->capture->invalid = true;
-    return STREAM_CAPTURE_UNSUPPORTED;
-  }
-  return call->allocate(bytes, *pointer);
-}
-
-SIM_API cuMemFreeAsync(std::uint64_t pointer, void *handle) {
-  const Call call;
-  std::shared_ptr<Stream> stream;
-  SIM_TRY(prepare(call, handle, 0, 0, stream));
-  if (stream->capture) {
-    stream->capture->invalid = true;
-    return STREAM_CAPTURE_UNSUPPORTED;
-  }
-  if (pointer != 0 && !call->allocations.count(pointer)) return INVALID_VALUE;
-  Device *device = &*call;
-  return submit(*stream, [device, pointer] {
-    if (device->release(pointer) != SUCCESS) fail("memory was freed twice");
-  });
-}
-
 SIM_API cuMemHostAlloc(void **pointer, std::size_t bytes, unsigned) {
   const Call call;
   SIM_TRY(call.error());
@@ -132,11 +105,6 @@ SIM_API cuDeviceGetDefaultMemPool(void **pool, int device) {
   *pool = device_at(device);
   return *pool ? SUCCESS : INVALID_DEVICE;
 }
-SIM_API cuDeviceGetMemPool(void **pool, int device) {
-  return cuDeviceGetDefaultMemPool(pool, device);
-}
-SIM_API cuMemPoolSetAttribute(void *, int, void *) { return SUCCESS; }
-SIM_API cuMemPoolTrimTo(void *, std::size_t) { return SUCCESS; }
 
 // ---- copies ----------------------------------------------------------------------------------
 
@@ -189,17 +157,5 @@ SIM_API cuMemcpyHtoD_v2(std::uint64_t to, const void *from, std::size_t bytes) {
 SIM_API cuMemcpyDtoH_v2(void *to, std::uint64_t from, std::size_t bytes) {
   SIM_TRY(forbid_in_capture());
   SIM_TRY(cuMemcpyDtoHAsync_v2(to, from, bytes, nullptr));
-  return finish(Call());
-}
-
-SIM_API cuMemcpyDtoD_v2(std::uint64_t to, std::uint64_t from, std::size_t bytes) {
-  SIM_TRY(forbid_in_capture());
-  SIM_TRY(cuMemcpyDtoDAsync_v2(to, from, bytes, nullptr));
-  return finish(Call());
-}
-
-SIM_API cuMemsetD8_v2(std::uint64_t to, unsigned char value, std::size_t bytes) {
-  SIM_TRY(forbid_in_capture());
-  SIM_TRY(cuMemsetD8Async(to, value, bytes, nullptr));
   return finish(Call());
 }
