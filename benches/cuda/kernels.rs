@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
-    AttentionKernel, Buffer, Device, Embedding, Limits, Linear, Matmul, MatmulEpilogue,
-    MatmulKernel, MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Rows, Staged, Stream,
-    WORKSPACE_BYTES, attention, embed_layer_norm, gelu, layer_norm, max_sequences, pool,
+    AttentionKernel, Buffer, Device, Embedding, LeftOperand, Limits, Linear, Matmul,
+    MatmulEpilogue, MatmulKernel, MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Staged,
+    Stream, WORKSPACE_BYTES, attention, embed_layer_norm, gelu, layer_norm, max_sequences, pool,
     quantise_rows,
 };
 use rand::{RngExt, SeedableRng};
@@ -192,7 +192,7 @@ impl Bench {
         let mut y = self.random(tokens * outputs)?;
         let mut workspace = stream.device().alloc(WORKSPACE_BYTES, "the benchmark")?;
         let matmul = Matmul::new(stream.device(), shape)?;
-        let rows = quantised.as_ref().map_or(Rows::Bf16(&x), Rows::Fp8);
+        let rows = quantised.as_ref().map_or(LeftOperand::Bf16(&x), LeftOperand::Fp8);
         let operands =
             Operands { x: rows, residual: Some(&residual), y: &mut y, workspace: &mut workspace };
         let trials = matmul.search(stream, &linear, operands)?;

@@ -1,11 +1,11 @@
 //! The encoder on a CPU, in f32, bf16, f16 or int8.
 //!
-//! A batch is cut into tasks of whole sequences, which run in the caller's rayon pool; a task takes
+//! A batch is split into ranges of whole sequences, which run in the caller's rayon pool; a range takes
 //! its sequences through all layers in memory that is used again by the next one. The kernels
-//! compute every row alone, so neither tasks nor batches nor threads show in the result.
+//! compute every row alone, so neither ranges nor batches nor threads show in the result.
 //!
-//! A sequence that the type cannot hold (f16 ends at 65,504) is encoded again in f32, so that no
-//! document is lost to a type. The weights for that are packed when it happens first.
+//! A sequence that the precision cannot hold (f16 ends at 65,504) is encoded again in f32: no document
+//! is lost to it. The weights for that are packed when it happens first.
 
 mod layer;
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use polysift_kernels::{Isa, Precision, add_layer_norm, mean_rows};
 use rayon::prelude::*;
 
-use self::layer::{Layer, Workspace};
+use self::layer::{PackedLayer, Workspace};
 use super::architecture::Architecture;
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
@@ -39,17 +39,17 @@ pub(super) struct CpuEncoder {
     positions: Vec<f32>,
     embedding_norm: NormWeights,
     precision: Precision,
-    layers: Vec<Layer>,
-    exact: Exact,
-    /// Memory of tasks that are done, for those that start.
+    layers: Vec<PackedLayer>,
+    exact: ExactLayers,
+    /// Memory of ranges that are done, for those that start.
     workspaces: Mutex<Vec<Workspace>>,
 }
 
 /// The layers in f32, for the sequences that another type cannot hold.
-struct Exact {
+struct ExactLayers {
     blobs: Arc<[Blob]>,
     architecture: Architecture,
-    layers: Mutex<Option<Arc<Vec<Layer>>>>,
+    layers: Mutex<Option<Arc<Vec<PackedLayer>>>>,
     /// Sequences that needed them.
     sequences: AtomicU64,
 }
@@ -68,7 +68,10 @@ impl CpuEncoder {
         let weights = Weights::open(&files.weights)?;
         let EmbeddingWeights { words, positions, norm } = weights.embedding(config)?;
         let layers = pack(&weights, config, isa, precision)?;
-        tracing::debug!(bytes = layers.iter().map(Layer::bytes).sum::<usize>(), "weights packed");
+        tracing::debug!(
+            bytes = layers.iter().map(PackedLayer::bytes).sum::<usize>(),
+            "weights packed"
+        );
         Ok(Self {
             info: files.info(weights.num_parameters(), "cpu".into()),
             isa,
@@ -79,7 +82,7 @@ impl CpuEncoder {
             embedding_norm: norm,
             precision,
             layers,
-            exact: Exact {
+            exact: ExactLayers {
                 blobs: Arc::clone(&files.weights),
                 architecture: config.clone(),
                 layers: Mutex::default(),
@@ -98,11 +101,11 @@ impl CpuEncoder {
         lock(&self.workspaces).push(workspace);
     }
 
-    /// Embeds the sequences of `batch` that `ranges` name with `layers`, a task for each range;
+    /// Embeds the sequences of `batch` that `ranges` name with `layers`, in parallel;
     /// their rows of `embeddings` `[B, D]` are written, all others left.
     fn forward_all(
         &self,
-        layers: &[Layer],
+        layers: &[PackedLayer],
         batch: &PackedBatch,
         ranges: Vec<Range<usize>>,
         embeddings: &mut [f32],
@@ -110,15 +113,15 @@ impl CpuEncoder {
     ) -> Result<()> {
         let width = self.info.hidden_size;
         let (mut rest, mut next) = (embeddings, 0);
-        let mut tasks = Vec::with_capacity(ranges.len());
+        let mut parts = Vec::with_capacity(ranges.len());
         for range in ranges {
             let (_, from_range) = rest.split_at_mut((range.start - next) * width);
             let (out, after) = from_range.split_at_mut(range.len() * width);
             (rest, next) = (after, range.end);
-            tasks.push((range, out));
+            parts.push((range, out));
         }
-        // In order, each thread the next one: the large tasks come first.
-        tasks.into_iter().par_bridge().for_each(|(range, out)| {
+        // In order, each thread the next one: the large ranges come first.
+        parts.into_iter().par_bridge().for_each(|(range, out)| {
             self.forward(layers, batch, range, out, stop);
         });
         stop.check()
@@ -127,7 +130,7 @@ impl CpuEncoder {
     /// Embeds the sequences `range` of `batch` in the calling thread, unless `stop` is asked for meanwhile.
     fn forward(
         &self,
-        layers: &[Layer],
+        layers: &[PackedLayer],
         batch: &PackedBatch,
         range: Range<usize>,
         embeddings: &mut [f32],
@@ -212,8 +215,8 @@ impl Drop for CpuEncoder {
     }
 }
 
-impl Exact {
-    fn layers(&self, isa: Isa) -> Result<Arc<Vec<Layer>>> {
+impl ExactLayers {
+    fn layers(&self, isa: Isa) -> Result<Arc<Vec<PackedLayer>>> {
         let mut layers = lock(&self.layers);
         if let Some(layers) = &*layers {
             return Ok(Arc::clone(layers));
@@ -246,9 +249,10 @@ fn pack(
     config: &Architecture,
     isa: Isa,
     precision: Precision,
-) -> Result<Vec<Layer>> {
-    let layer =
-        |i| Ok(Layer::new(isa, precision, weights.layer(i, config)?, config.num_attention_heads));
+) -> Result<Vec<PackedLayer>> {
+    let layer = |i| {
+        Ok(PackedLayer::new(isa, precision, weights.layer(i, config)?, config.num_attention_heads))
+    };
     (0..config.num_hidden_layers).into_par_iter().map(layer).collect()
 }
 
@@ -264,15 +268,15 @@ fn of_kernels(precision: EncoderPrecision) -> Result<Precision> {
     })
 }
 
-/// Most tokens of a task of several sequences: enough rows for the matrix kernels, few enough that
+/// Most tokens of a range of several sequences: enough rows for the matrix kernels, few enough that
 /// the states of a base-sized model stay near the second-level cache.
 const MOST_TOKENS: usize = 512;
-/// Fewest tokens that a task is cut down to.
+/// Fewest tokens that a range is reduced to.
 const FEWEST_TOKENS: usize = 64;
 
-/// Cuts a batch into tasks, so that threads that take them in order end together: consecutive ranges
-/// of whole sequences. A task has at most half of the share that each of
-/// `threads` has in what is left, so the tasks get smaller towards the end.
+/// Splits a batch for threads that take the ranges in order and are to end together: consecutive ranges
+/// of whole sequences. A range has at most half of the share that each of
+/// `threads` has in what is left, so the ranges get smaller towards the end.
 fn split(cu_seqlens: &[u32], threads: usize) -> Vec<Range<usize>> {
     let num_sequences = cu_seqlens.len() - 1;
     let tokens = |range: Range<usize>| (cu_seqlens[range.end] - cu_seqlens[range.start]) as usize;
@@ -304,15 +308,15 @@ mod tests {
     }
 
     #[test]
-    fn tasks_hold_whole_sequences_up_to_their_size() {
+    fn ranges_hold_whole_sequences_up_to_their_size() {
         assert!(split(&[0], 2).is_empty());
-        // 2,600 tokens: tasks of 512 at first; a longer sequence is a task of its own.
+        // 2,600 tokens: ranges of 512 at first; a longer sequence is a range of its own.
         let lengths = [600, 300, 200, 300, 200, 300, 200, 300, 200];
         assert_eq!(split(&starts(&lengths), 1), [0..1, 1..3, 3..5, 5..7, 7..8, 8..9]);
     }
 
     #[test]
-    fn a_small_batch_has_work_for_every_thread_and_small_tasks_at_the_end() {
+    fn a_small_batch_has_work_for_every_thread_and_small_ranges_at_the_end() {
         let ranges = split(&starts(&[64; 16]), 2);
         assert_eq!(
             ranges.iter().map(Range::len).collect::<Vec<_>>(),

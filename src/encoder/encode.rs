@@ -96,7 +96,7 @@ pub fn batch_tokens(config: &EncoderConfig, encoder: &dyn Encoder) -> usize {
 
 /// Embeds `chunks` (token ids with special tokens) into `[n, D]` f32 in the given order. Chunks are
 /// packed by length into batches of at most `batch_tokens`, [`Encoder::in_flight`] of which are in work
-/// at once. `on_batch` hears, in the calling thread, the chunks and tokens of each finished batch.
+/// at once. `on_batch` is called, in the calling thread, with the chunks and tokens of each finished batch.
 ///
 /// # Errors
 /// As [`Encoder::encode`].

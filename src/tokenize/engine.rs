@@ -13,8 +13,8 @@ use std::sync::Mutex;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::added_tokens::AddedTokenMatch;
-use super::pipeline::Pipeline;
-use super::words::{Flow, Scratch, WordWriter};
+use super::pipeline::UnigramPipeline;
+use super::words::{Flow, WordScratch, WordWriter};
 
 use crate::panics::lock;
 
@@ -25,9 +25,9 @@ const RUN: usize = if cfg!(test) { 4 } else { 512 };
 
 /// The pipeline.
 pub(super) struct Engine {
-    pipeline: Pipeline,
+    pipeline: UnigramPipeline,
     /// Memory of the threads that are not at work.
-    idle: Mutex<Vec<Scratch>>,
+    idle: Mutex<Vec<WordScratch>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -44,14 +44,14 @@ impl Engine {
     /// # Errors
     /// What is in it that this one has not.
     pub(super) fn new(tokenizer: &tokenizers::Tokenizer) -> Result<Self, &'static str> {
-        Ok(Self { pipeline: Pipeline::of(tokenizer)?, idle: Mutex::default() })
+        Ok(Self { pipeline: UnigramPipeline::of(tokenizer)?, idle: Mutex::default() })
     }
 
     /// Hands the ids of `text` to `read`: all of them, or the first ones and at least `limit`.
     pub(super) fn encode<T>(&self, text: &str, limit: usize, read: impl FnOnce(&[u32]) -> T) -> T {
         let idle = || lock(&self.idle);
         let scratch = idle().pop();
-        let mut scratch = scratch.unwrap_or_else(Scratch::new);
+        let mut scratch = scratch.unwrap_or_else(WordScratch::new);
         // A break says that there are enough.
         let _ = self.write(text, &mut WordWriter::new(&self.pipeline.model, &mut scratch, limit));
         let result = read(&scratch.ids);

@@ -188,7 +188,7 @@ impl Tokenizer {
         }
     }
 
-    /// With offsets where there is a prompt to be told by them.
+    /// With offsets where there is a prompt, whose tokens they show.
     fn encode(&self, tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<Encoding> {
         // A damaged normalizer is noticed, by a panic, at the first text that needs the damaged place.
         let encoding = caught(|| {

@@ -14,7 +14,7 @@ use super::unigram::Unigram;
 use super::words::{Spacing, WordModel};
 
 /// What the engine runs on.
-pub(super) struct Pipeline {
+pub(super) struct UnigramPipeline {
     pub(super) map: CharMap,
     pub(super) model: WordModel,
     /// Added tokens that are looked for in the text as it is.
@@ -24,7 +24,7 @@ pub(super) struct Pipeline {
 /// A part of the pipeline, or what is not known about it.
 type Supported<T> = Result<T, &'static str>;
 
-impl Pipeline {
+impl UnigramPipeline {
     /// # Errors
     /// What `tokenizer` has that this engine has not.
     pub(super) fn of(tokenizer: &Tokenizer) -> Supported<Self> {

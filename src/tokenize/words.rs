@@ -50,7 +50,7 @@ enum WordStart {
 }
 
 /// Memory that is used again for every text.
-pub(super) struct Scratch {
+pub(super) struct WordScratch {
     /// Ids of the text so far.
     pub(super) ids: Vec<u32>,
     /// The word that is being written; empty before the first one.
@@ -65,7 +65,7 @@ pub(super) struct Scratch {
     cache: WordCache,
 }
 
-impl Scratch {
+impl WordScratch {
     pub(super) fn new() -> Self {
         Self {
             ids: Vec::new(),
@@ -92,14 +92,14 @@ impl Scratch {
 /// Takes the normalized text of one text, segment by segment.
 pub(super) struct WordWriter<'a> {
     model: &'a WordModel,
-    scratch: &'a mut Scratch,
+    scratch: &'a mut WordScratch,
     /// Ids that are enough.
     limit: usize,
 }
 
 impl<'a> WordWriter<'a> {
     /// For a new text.
-    pub(super) fn new(model: &'a WordModel, scratch: &'a mut Scratch, limit: usize) -> Self {
+    pub(super) fn new(model: &'a WordModel, scratch: &'a mut WordScratch, limit: usize) -> Self {
         scratch.ids.clear();
         scratch.pending.clear();
         let mut writer = Self { model, scratch, limit };
@@ -253,7 +253,7 @@ impl<'a> WordWriter<'a> {
     #[inline]
     fn tokenize_word(&mut self) {
         let limit = self.limit.saturating_sub(self.scratch.ids.len());
-        let Scratch { ids, word, start, lattice, cache, .. } = &mut *self.scratch;
+        let WordScratch { ids, word, start, lattice, cache, .. } = &mut *self.scratch;
         let text = &word.as_bytes()[META.len_utf8().min(word.len())..];
         if text.len() > LONGEST_CACHED || *start == WordStart::Continued {
             self.model.unigram.forward(word, lattice);
@@ -278,7 +278,7 @@ impl<'a> WordWriter<'a> {
         while self.take_added_token(margin) {}
         self.enough()?;
         let limit = self.limit.saturating_sub(self.scratch.ids.len());
-        let Scratch { ids, word, start, lattice, long, .. } = &mut *self.scratch;
+        let WordScratch { ids, word, start, lattice, long, .. } = &mut *self.scratch;
         // What could be part of an added token is left alone.
         let known = word.floor_char_boundary(word.len().saturating_sub(2 * margin));
         self.model.unigram.forward(&word[..known], lattice);

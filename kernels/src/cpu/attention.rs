@@ -10,7 +10,7 @@ mod softmax;
 
 use self::softmax::Softmax;
 use crate::cpu::gemm::kernel::{Kernel, Variant};
-use crate::cpu::gemm::micro_kernel::{Line, WORDS};
+use crate::cpu::gemm::micro_kernel::{CacheLine, WORDS};
 use crate::cpu::gemm::pack_a::PackedRows;
 use crate::cpu::isa::{inlined, vectorized};
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix, Precision};
@@ -22,8 +22,8 @@ pub struct AttentionScratch {
     values: PackedMatrix,
     queries: PackedRows,
     /// Scores, which become weights one panel further to the front.
-    scores: Vec<Line>,
-    sums: Vec<Line>,
+    scores: Vec<CacheLine>,
+    sums: Vec<CacheLine>,
 }
 
 /// `softmax(q · kᵀ / √head_size) · v` into `out`, all `[length, head_size]` f32.
@@ -62,8 +62,8 @@ pub fn attention(
     let mr = kernel.mr();
     let panels = length.div_ceil(kernel.nr);
     let gap = mr * kernel.nr / WORDS;
-    scores.resize(scores.len().max((panels + 1) * gap), Line::ZERO);
-    sums.resize(sums.len().max(gap), Line::ZERO);
+    scores.resize(scores.len().max((panels + 1) * gap), CacheLine::ZERO);
+    sums.resize(sums.len().max(gap), CacheLine::ZERO);
     let tiles = length.div_ceil(mr);
     for tile in 0..tiles {
         let (first, end) = (length * tile / tiles, length * (tile + 1) / tiles);
@@ -105,12 +105,12 @@ fn own(isa: Isa, precision: Precision) -> Precision {
 fn weigh<'a>(
     isa: Isa,
     kernel: Kernel,
-    queries: &[Line],
+    queries: &[CacheLine],
     keys: &PackedMatrix,
     rows: usize,
-    scores: &'a mut [Line],
+    scores: &'a mut [CacheLine],
     softmax: &mut Softmax,
-) -> &'a [Line] {
+) -> &'a [CacheLine] {
     let gap = rows * kernel.nr / WORDS;
     let panels = keys.outputs().div_ceil(kernel.nr);
     for (p, scores) in scores[gap..].chunks_exact_mut(gap).take(panels).enumerate() {
@@ -137,7 +137,7 @@ fn weigh<'a>(
 }
 
 /// Makes the scores from column `width` of `panel` on smaller than any.
-fn mask(scores: &mut [Line], panel: usize, width: usize) {
+fn mask(scores: &mut [CacheLine], panel: usize, width: usize) {
     for row in scores.chunks_exact_mut(panel / WORDS) {
         for column in width..panel {
             row[column / WORDS].0[column % WORDS] = f32::NEG_INFINITY.to_bits();
@@ -145,10 +145,10 @@ fn mask(scores: &mut [Line], panel: usize, width: usize) {
     }
 }
 
-vectorized! { fn scale(lines: &[Line], factor: f32, row: &mut [f32]) = scale_body }
+vectorized! { fn scale(lines: &[CacheLine], factor: f32, row: &mut [f32]) = scale_body }
 
 inlined! {
-    fn scale_body(lines: &[Line], factor: f32, row: &mut [f32]) {
+    fn scale_body(lines: &[CacheLine], factor: f32, row: &mut [f32]) {
         for (row, line) in row.chunks_mut(WORDS).zip(lines) {
             for (value, &word) in row.iter_mut().zip(&line.0) {
                 *value = f32::from_bits(word) * factor;

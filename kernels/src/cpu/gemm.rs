@@ -24,11 +24,11 @@ mod portable;
 mod tests;
 mod unpack;
 
-use self::epilogue::Columns;
 pub use self::epilogue::Epilogue;
+use self::epilogue::EpilogueColumns;
 use self::kernel::Kernel;
 use self::macro_kernel::{Buffers, MacroKernel, split};
-use self::micro_kernel::{Line, UNROLL, WORDS};
+use self::micro_kernel::{CacheLine, UNROLL, WORDS};
 use self::pack_a::PackedRows;
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix};
 
@@ -64,13 +64,13 @@ pub fn gemm(
     let kernel = Kernel::new(isa, w.precision());
     let units = x.columns().div_ceil(kernel.variant.k_per_unit()).next_multiple_of(UNROLL);
     let row_lines = units.div_ceil(WORDS);
-    let lines = isa.second_level_cache() / 2 / size_of::<Line>();
+    let lines = isa.second_level_cache() / 2 / size_of::<CacheLine>();
     let mc = (lines / row_lines.max(1) / kernel.mr()).max(1) * kernel.mr();
     let GemmScratch { a, buffers } = scratch;
     for rows in split(0..x.rows(), mc) {
         a.pack(isa, kernel.variant, x, split(rows.clone(), kernel.mr()));
         for p in 0..w.outputs().div_ceil(kernel.nr) {
-            let columns = Columns::new(epilogue, (w, p), kernel);
+            let columns = EpilogueColumns::new(epilogue, (w, p), kernel);
             let panel = MacroKernel { isa, kernel, b: w, p, units, columns };
             panel.multiply(&rows, a, y, buffers);
         }

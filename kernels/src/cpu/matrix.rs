@@ -21,7 +21,7 @@ pub struct MatrixMut<'a> {
 /// The place of some values of a [`MatrixMut`]: a hint, never read or written.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512's kernels fetch"))]
-pub(crate) struct Target {
+pub(crate) struct WriteTarget {
     pub(crate) start: *const f32,
     /// From one row to the next.
     pub(crate) stride: usize,
@@ -89,9 +89,9 @@ impl<'a> MatrixMut<'a> {
     }
 
     /// Where the values from (`row`, `column`) on lie.
-    pub(crate) fn target(&self, row: usize, column: usize, width: usize) -> Target {
+    pub(crate) fn target(&self, row: usize, column: usize, width: usize) -> WriteTarget {
         let start = self.data.as_ptr().wrapping_add(row * self.stride + column);
-        Target { start, stride: self.stride, width }
+        WriteTarget { start, stride: self.stride, width }
     }
 
     /// Columns `from..from + width` of row `i`.

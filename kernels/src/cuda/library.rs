@@ -40,9 +40,9 @@ pub(super) struct LibraryMatmul {
     handle: sys::cublasLtHandle_t,
     operation: Operation,
     residual: bool,
-    w: Layout,
-    x: Layout,
-    y: Layout,
+    w: MatrixLayout,
+    x: MatrixLayout,
+    y: MatrixLayout,
 }
 
 /// Operands of a product on the GPU.
@@ -65,9 +65,9 @@ impl Drop for Operation {
     }
 }
 
-struct Layout(sys::cublasLtMatrixLayout_t);
+struct MatrixLayout(sys::cublasLtMatrixLayout_t);
 
-impl Layout {
+impl MatrixLayout {
     /// A column-major matrix without gaps.
     fn new(rows: usize, columns: usize) -> Result<Self, CublasError> {
         let bf16 = sys::cudaDataType_t::CUDA_R_16BF;
@@ -75,9 +75,9 @@ impl Layout {
     }
 }
 
-impl Drop for Layout {
+impl Drop for MatrixLayout {
     fn drop(&mut self) {
-        // SAFETY: created in `Layout::new`, destroyed once.
+        // SAFETY: created in `MatrixLayout::new`, destroyed once.
         let _ = unsafe { lt::destroy_matrix_layout(self.0) };
     }
 }
@@ -116,9 +116,9 @@ impl LibraryMatmul {
             handle,
             operation: Operation(lt::create_matmul_desc(compute, f32).map_err(failed)?),
             residual: epilogue == LibraryEpilogue::Residual,
-            w: Layout::new(inputs, outputs).map_err(failed)?,
-            x: Layout::new(inputs, tokens).map_err(failed)?,
-            y: Layout::new(outputs, tokens).map_err(failed)?,
+            w: MatrixLayout::new(inputs, outputs).map_err(failed)?,
+            x: MatrixLayout::new(inputs, tokens).map_err(failed)?,
+            y: MatrixLayout::new(outputs, tokens).map_err(failed)?,
         };
         let epilogue = if epilogue == LibraryEpilogue::GeluTanh {
             sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS

@@ -14,11 +14,11 @@ use super::tensor_map::TensorMap;
 
 /// Weights of a linear map, on a GPU.
 pub struct Linear {
-    weight: Weight,
+    weight: LinearWeight,
     bias: Buffer<bf16>,
 }
 
-enum Weight {
+enum LinearWeight {
     Bf16(Buffer<bf16>),
     /// A row for each output.
     Fp8(Quantised),
@@ -44,12 +44,12 @@ impl Linear {
         }
         let on_device = stream.to_device(weight, PURPOSE)?;
         let weight = match precision {
-            MatmulPrecision::Bf16 => Weight::Bf16(on_device),
+            MatmulPrecision::Bf16 => LinearWeight::Bf16(on_device),
             MatmulPrecision::Fp8 => {
                 let (rows, width) = (bias.len(), weight.len() / bias.len());
                 let mut quantised = Quantised::new(stream.device(), rows, width, PURPOSE)?;
                 quantise_rows(stream, &on_device, &mut quantised, (rows, width))?;
-                Weight::Fp8(quantised)
+                LinearWeight::Fp8(quantised)
             }
         };
         Ok(Self { weight, bias: stream.to_device(bias, PURPOSE)? })
@@ -63,14 +63,14 @@ impl Linear {
     /// Width K of the input.
     pub fn inputs(&self) -> usize {
         let weights = match &self.weight {
-            Weight::Bf16(values) => values.len(),
-            Weight::Fp8(rows) => rows.values.len(),
+            LinearWeight::Bf16(values) => values.len(),
+            LinearWeight::Fp8(rows) => rows.values.len(),
         };
         weights / self.bias.len()
     }
 
     fn is_fp8(&self) -> bool {
-        matches!(self.weight, Weight::Fp8(_))
+        matches!(self.weight, LinearWeight::Fp8(_))
     }
 }
 
@@ -153,7 +153,7 @@ pub struct Matmul {
 
 /// The left operand `[T, K]` of a product.
 #[derive(Debug, Clone, Copy)]
-pub enum Rows<'a> {
+pub enum LeftOperand<'a> {
     /// bf16.
     Bf16(&'a Buffer<bf16>),
     /// e4m3.
@@ -163,7 +163,7 @@ pub enum Rows<'a> {
 /// What a product works on.
 pub struct Operands<'a> {
     /// Input.
-    pub x: Rows<'a>,
+    pub x: LeftOperand<'a>,
     /// `[T, N]`, added to the result if the epilogue is [`MatmulEpilogue::Residual`].
     pub residual: Option<&'a Buffer<bf16>>,
     /// Result `[T, N]`.
@@ -292,7 +292,7 @@ impl Matmul {
         linear: &Linear,
         operands: &mut Operands<'_>,
     ) -> Result<()> {
-        let (Some(library), Weight::Bf16(weight), Rows::Bf16(x)) =
+        let (Some(library), LinearWeight::Bf16(weight), LeftOperand::Bf16(x)) =
             (&self.library, &linear.weight, operands.x)
         else {
             return Err(self.wrong_kind());
@@ -316,7 +316,8 @@ impl Matmul {
     }
 
     fn run_warp(&self, stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
-        let (Weight::Bf16(weight), Rows::Bf16(x)) = (&linear.weight, operands.x) else {
+        let (LinearWeight::Bf16(weight), LeftOperand::Bf16(x)) = (&linear.weight, operands.x)
+        else {
             return Err(self.wrong_kind());
         };
         let MatmulShape { tokens, outputs, inputs, .. } = self.shape;
@@ -346,13 +347,13 @@ impl Matmul {
         let residual = operands.residual.unwrap_or(operands.y);
         let residual = TensorMap::new(residual, y_sizes, rows)?;
         let (x, w, scales, functions) = match (&linear.weight, operands.x) {
-            (Weight::Bf16(w), Rows::Bf16(x)) => (
+            (LinearWeight::Bf16(w), LeftOperand::Bf16(x)) => (
                 TensorMap::new(x, x_sizes, rows)?,
                 TensorMap::new(w, w_sizes, columns)?,
                 [&Absent as &dyn Argument, &Absent],
                 &hopper.matmul,
             ),
-            (Weight::Fp8(w), Rows::Fp8(x)) => (
+            (LinearWeight::Fp8(w), LeftOperand::Fp8(x)) => (
                 TensorMap::new(&x.values, x_sizes, rows)?,
                 TensorMap::new(&w.values, w_sizes, columns)?,
                 [&x.scales as &dyn Argument, &w.scales],
@@ -412,8 +413,8 @@ impl Matmul {
             return Err(CudaError::shape(OP, "the algorithm is another product's"));
         }
         let x_len = match x {
-            Rows::Bf16(values) => values.len(),
-            Rows::Fp8(rows) => {
+            LeftOperand::Bf16(values) => values.len(),
+            LeftOperand::Fp8(rows) => {
                 check_len(OP, "the scales", rows.scales.len(), Some(tokens))?;
                 rows.values.len()
             }

@@ -23,7 +23,7 @@ macro_rules! elements {
 }
 elements!(u8 i32 f32 f64 bf16);
 
-/// One allocation on a GPU. Whoever may still use it holds a reference: a [`Buffer`] and the graphs
+/// One allocation on a GPU. What may still use it holds a reference: a [`Buffer`] and the graphs
 /// that were recorded with it.
 pub(super) struct Memory {
     device: Device,
@@ -107,7 +107,7 @@ impl Device {
     /// [`CudaError::Driver`] if the driver refuses.
     pub fn alloc_pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
         let failed = self.failed("allocating page-locked memory");
-        let event = Event::new(self.context()).map_err(failed)?;
+        let event = CopyEvent::new(self.context()).map_err(failed)?;
         let bytes = len.saturating_mul(size_of::<T>()).max(1);
         // SAFETY: the values are written before anyone reads them.
         let pointer = unsafe { result::malloc_host(bytes, 0) }.map_err(failed)?;
@@ -119,17 +119,17 @@ impl Device {
 
 /// A mark in a queue that the host can wait for. cudarc's own takes one flag, and this one needs two: the thread that waits
 /// sleeps, and no time is noted, which would cost some.
-pub(super) struct Event {
+pub(super) struct CopyEvent {
     context: Arc<CudaContext>,
     raw: sys::CUevent,
 }
 
 // SAFETY: the driver takes an event from any thread.
-unsafe impl Send for Event {}
+unsafe impl Send for CopyEvent {}
 // SAFETY: as above.
-unsafe impl Sync for Event {}
+unsafe impl Sync for CopyEvent {}
 
-impl Event {
+impl CopyEvent {
     /// An event that is over until it is recorded.
     fn new(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
@@ -169,7 +169,7 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+impl Drop for CopyEvent {
     fn drop(&mut self) {
         let _ = self.context.bind_to_thread();
         // SAFETY: created in `new`, destroyed once; the driver lets work that uses it go on.
@@ -185,7 +185,7 @@ pub struct Pinned<T> {
     pointer: *mut T,
     len: usize,
     /// Recorded after each copy.
-    event: Event,
+    event: CopyEvent,
 }
 
 // SAFETY: it owns its memory, as a Vec does.
@@ -244,7 +244,7 @@ impl<T: Element> Pinned<T> {
     }
 
     /// Address of the values, for a copy that is queued and then marked with the event.
-    pub(super) fn parts(&mut self) -> (*mut T, &Event) {
+    pub(super) fn parts(&mut self) -> (*mut T, &CopyEvent) {
         (self.pointer, &self.event)
     }
 }

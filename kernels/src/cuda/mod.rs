@@ -56,8 +56,8 @@ pub use gelu::gelu;
 pub use layer_norm::{Embedding, MAX_WIDTH, Norm, embed_layer_norm, layer_norm};
 pub use library::WORKSPACE_BYTES;
 pub use matmul::{
-    Algorithm, Linear, Matmul, MatmulEpilogue, MatmulKernel, MatmulPrecision, MatmulShape,
-    Operands, Rows,
+    Algorithm, LeftOperand, Linear, Matmul, MatmulEpilogue, MatmulKernel, MatmulPrecision,
+    MatmulShape, Operands,
 };
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::pool;

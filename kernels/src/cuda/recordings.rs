@@ -13,10 +13,10 @@ use cudarc::driver::{CudaContext, DriverError, result};
 /// The recordings of one GPU, in all threads of the process: all contexts here are the GPU's
 /// primary one, however often it is opened.
 #[derive(Default)]
-pub(super) struct Recordings(Mutex<State>);
+pub(super) struct Recordings(Mutex<RecordingState>);
 
 #[derive(Default)]
-struct State {
+struct RecordingState {
     /// Recordings under way.
     open: usize,
     dropped: Vec<Dropped>,
@@ -60,12 +60,12 @@ impl Recordings {
         state.give_back();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RecordingState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl RecordingState {
     /// Gives back what was dropped, unless something is recorded. No recording begins meanwhile.
     fn give_back(&mut self) {
         if self.open > 0 || self.dropped.is_empty() {

@@ -16,26 +16,26 @@ const PARTS: usize = 8;
 /// A row's outputs depend on the row alone.
 pub struct RowScorer {
     width: usize,
-    head: Head,
+    head: ScorerWeights,
     /// They take turns: while the GPU works for one, the rows of the other are copied.
-    slots: [Slot; 2],
+    slots: [ScorerSlot; 2],
 }
 
-enum Head {
+enum ScorerWeights {
     Mlp {
         /// ReLU after each.
-        hidden: Vec<Layer>,
-        last: Layer,
+        hidden: Vec<LayerBuffers>,
+        last: LayerBuffers,
     },
     /// References `[K, D]`.
     Cosine(Buffer<f32>),
 }
 
 /// Weight `[outputs, inputs]` and bias `[outputs]`.
-type Layer = (Buffer<f32>, Buffer<f32>);
+type LayerBuffers = (Buffer<f32>, Buffer<f32>);
 
 /// A queue, and room for what becomes of a block of rows.
-struct Slot {
+struct ScorerSlot {
     stream: Stream,
     host_rows: Pinned<f32>,
     rows: Buffer<f32>,
@@ -90,11 +90,11 @@ impl RowScorer {
         let (Some(width), Some((last, hidden))) = (width, layers.split_last()) else {
             return fail("no layers".into());
         };
-        let layer = |(weight, bias): &(&[f32], &[f32])| -> Result<Layer> {
+        let layer = |(weight, bias): &(&[f32], &[f32])| -> Result<LayerBuffers> {
             Ok((stream.to_device(weight, "a head")?, stream.to_device(bias, "a head")?))
         };
         let hidden = hidden.iter().map(layer).collect::<Result<_>>()?;
-        Self::new(device, width, Head::Mlp { hidden, last: layer(last)? })
+        Self::new(device, width, ScorerWeights::Mlp { hidden, last: layer(last)? })
     }
 
     /// The largest cosine similarity to any of `references` `[K, width]`, whose rows have unit norm.
@@ -107,11 +107,12 @@ impl RowScorer {
             return Err(CudaError::shape("head", reason));
         }
         let references = device.stream()?.to_device(references, "the references")?;
-        Self::new(device, width, Head::Cosine(references))
+        Self::new(device, width, ScorerWeights::Cosine(references))
     }
 
-    fn new(device: &Device, width: usize, head: Head) -> Result<Self> {
-        let slots = [Slot::new(device, width, &head)?, Slot::new(device, width, &head)?];
+    fn new(device: &Device, width: usize, head: ScorerWeights) -> Result<Self> {
+        let slots =
+            [ScorerSlot::new(device, width, &head)?, ScorerSlot::new(device, width, &head)?];
         Ok(Self { width, head, slots })
     }
 
@@ -148,7 +149,7 @@ impl RowScorer {
     }
 }
 
-impl Head {
+impl ScorerWeights {
     fn num_outputs(&self) -> usize {
         match self {
             Self::Mlp { last: (_, bias), .. } => bias.len(),
@@ -157,10 +158,10 @@ impl Head {
     }
 }
 
-impl Slot {
-    fn new(device: &Device, width: usize, head: &Head) -> Result<Self> {
+impl ScorerSlot {
+    fn new(device: &Device, width: usize, head: &ScorerWeights) -> Result<Self> {
         let outputs = match head {
-            Head::Mlp { hidden, last: (_, bias) } => {
+            ScorerWeights::Mlp { hidden, last: (_, bias) } => {
                 let hidden = hidden.iter().map(|(_, bias)| room(device, bias.len()));
                 Outputs::Mlp {
                     hidden: hidden.collect::<Result<_>>()?,
@@ -168,7 +169,7 @@ impl Slot {
                     host: device.alloc_pinned(BLOCK_ROWS * bias.len())?,
                 }
             }
-            Head::Cosine(_) => Outputs::Cosine {
+            ScorerWeights::Cosine(_) => Outputs::Cosine {
                 similarities: room(device, PARTS)?,
                 host: device.alloc_pinned(BLOCK_ROWS)?,
             },
@@ -186,13 +187,13 @@ impl Slot {
     }
 
     /// Puts at most [`BLOCK_ROWS`] rows into the queue.
-    fn start(&mut self, head: &Head, block: &[f32], width: usize) -> Result<()> {
+    fn start(&mut self, head: &ScorerWeights, block: &[f32], width: usize) -> Result<()> {
         let Self { stream, host_rows, rows, prepared, usable, host_usable, .. } = self;
         let count = block.len() / width;
         let (to, _) = host_rows.values_mut()?.split_at_mut(block.len());
         to.copy_from_slice(block);
         stream.copy_in(host_rows, rows, block.len())?;
-        let unit = matches!(head, Head::Cosine(_));
+        let unit = matches!(head, ScorerWeights::Cosine(_));
         prepare_rows(stream, rows, prepared, usable, (count, width), unit)?;
         stream.copy_out(usable, host_usable, count)?;
         self.outputs.queue(stream, head, prepared, (count, width))?;
@@ -230,12 +231,15 @@ impl Outputs {
     fn queue(
         &mut self,
         stream: &Stream,
-        head: &Head,
+        head: &ScorerWeights,
         x: &Buffer<f32>,
         (count, width): (usize, usize),
     ) -> Result<()> {
         match (self, head) {
-            (Self::Mlp { hidden: results, last: out, host }, Head::Mlp { hidden, last }) => {
+            (
+                Self::Mlp { hidden: results, last: out, host },
+                ScorerWeights::Mlp { hidden, last },
+            ) => {
                 let mut x = x;
                 for ((weight, bias), y) in hidden.iter().zip(results) {
                     linear_relu(stream, x, (weight, bias), y, count)?;
@@ -245,7 +249,7 @@ impl Outputs {
                 linear_f64(stream, x, (weight, bias), out, count)?;
                 stream.copy_out(out, host, count * bias.len())
             }
-            (Self::Cosine { similarities, host }, Head::Cosine(references)) => {
+            (Self::Cosine { similarities, host }, ScorerWeights::Cosine(references)) => {
                 max_similarity(stream, x, references, similarities, (count, width))?;
                 stream.copy_out(similarities, host, count)
             }

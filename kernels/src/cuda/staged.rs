@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::error::{CudaError, Result};
 use super::memory::{Buffer, Pinned};
-use super::stream::{Place, Stream};
+use super::stream::{BufferPlace, Stream};
 
 /// Numbers of tokens that the encoder computes with: multiples of 528 = 4 x 132, so that the blocks
 /// of the matrix products come out even on 132 multiprocessors from 4,224 on.
@@ -50,11 +50,11 @@ pub struct Limits {
 
 /// Where the parts of the block for `tokens` tokens are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct BatchLayout {
     pub(super) tokens: usize,
 }
 
-impl Layout {
+impl BatchLayout {
     pub(super) fn input_ids(self) -> Range<usize> {
         TILE..TILE + self.tokens
     }
@@ -200,7 +200,7 @@ fn tiles(cu_seqlens: &[u32]) -> Vec<[i32; TILE]> {
 ///
 /// Its contents always obey its [`Limits`]: an empty batch at first, then what [`Staged::put`] took.
 pub struct Staged {
-    layout: Layout,
+    layout: BatchLayout,
     limits: Limits,
     host: Pinned<i32>,
     device: Buffer<i32>,
@@ -212,7 +212,7 @@ impl Staged {
     /// # Errors
     /// [`CudaError::Shape`] if the limits are none; as [`super::Device::alloc`].
     pub fn new(stream: &Stream, tokens: usize, limits: Limits) -> Result<Self> {
-        let layout = Layout { tokens };
+        let layout = BatchLayout { tokens };
         if tokens == 0 || !tokens.is_multiple_of(8) {
             return Err(CudaError::shape("batch", format!("{tokens} tokens, no multiple of 8")));
         }
@@ -253,24 +253,24 @@ impl Staged {
         self.layout.max_tiles()
     }
 
-    pub(super) fn counts(&self) -> Place<'_> {
-        Place::new(&self.device, 0)
+    pub(super) fn counts(&self) -> BufferPlace<'_> {
+        BufferPlace::new(&self.device, 0)
     }
 
-    pub(super) fn input_ids(&self) -> Place<'_> {
-        Place::new(&self.device, self.layout.input_ids().start)
+    pub(super) fn input_ids(&self) -> BufferPlace<'_> {
+        BufferPlace::new(&self.device, self.layout.input_ids().start)
     }
 
-    pub(super) fn position_ids(&self) -> Place<'_> {
-        Place::new(&self.device, self.layout.position_ids().start)
+    pub(super) fn position_ids(&self) -> BufferPlace<'_> {
+        BufferPlace::new(&self.device, self.layout.position_ids().start)
     }
 
-    pub(super) fn cu_seqlens(&self) -> Place<'_> {
-        Place::new(&self.device, self.layout.cu_seqlens().start)
+    pub(super) fn cu_seqlens(&self) -> BufferPlace<'_> {
+        BufferPlace::new(&self.device, self.layout.cu_seqlens().start)
     }
 
-    pub(super) fn tiles(&self) -> Place<'_> {
-        Place::new(&self.device, self.layout.tiles().start)
+    pub(super) fn tiles(&self) -> BufferPlace<'_> {
+        BufferPlace::new(&self.device, self.layout.tiles().start)
     }
 }
 
@@ -291,7 +291,7 @@ mod tests {
     }
 
     fn fill(tokens: usize, input_ids: &[u32], cu_seqlens: &[u32]) -> Result<Vec<i32>> {
-        let layout = Layout { tokens };
+        let layout = BatchLayout { tokens };
         let mut block = vec![-7; layout.len()];
         layout.fill(&mut block, LIMITS, input_ids, cu_seqlens)?;
         Ok(block)
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn the_parts_of_the_block_follow_each_other_on_multiples_of_16_bytes() {
         for tokens in BUCKETS {
-            let layout = Layout { tokens };
+            let layout = BatchLayout { tokens };
             let parts =
                 [layout.input_ids(), layout.position_ids(), layout.cu_seqlens(), layout.tiles()];
             let mut end = TILE;
@@ -327,13 +327,13 @@ mod tests {
             assert_eq!(end, layout.len());
             assert!(layout.cu_seqlens().len() > max_sequences(tokens));
         }
-        assert_eq!(Layout { tokens: 528 }.len(), 4 + 2 * 528 + 136 + 4 * (4 + 132));
+        assert_eq!(BatchLayout { tokens: 528 }.len(), 4 + 2 * 528 + 136 + 4 * (4 + 132));
     }
 
     #[test]
     fn positions_count_what_is_not_padding() -> Result<()> {
         let block = fill(528, &[0, 5, 1, 6, 2, 0, 2], &[0, 5, 7])?;
-        let layout = Layout { tokens: 528 };
+        let layout = BatchLayout { tokens: 528 };
         assert_eq!(block[..4], [2, 2, 0, 0]);
         assert_eq!(block[layout.input_ids()][..9], [0, 5, 1, 6, 2, 0, 2, 1, 1]);
         assert_eq!(block[layout.position_ids()][..9], [2, 3, 1, 4, 5, 2, 3, 1, 1]);
@@ -392,7 +392,7 @@ mod tests {
             }
             let own = *starts.last().unwrap_or(&0) as usize;
             prop_assert!(seen[..own].iter().all(|&n| n == 1) && seen[own..].iter().all(|&n| n == 0));
-            let layout = Layout { tokens };
+            let layout = BatchLayout { tokens };
             prop_assert!(tiles.len() <= layout.max_tiles());
         }
     }

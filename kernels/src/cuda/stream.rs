@@ -78,19 +78,19 @@ impl<T: Element> Argument for Buffer<T> {
 }
 
 /// A place in a buffer.
-pub(super) struct Place<'a> {
+pub(super) struct BufferPlace<'a> {
     memory: &'a Arc<Memory>,
     address: sys::CUdeviceptr,
 }
 
-impl<'a> Place<'a> {
+impl<'a> BufferPlace<'a> {
     /// Value `at` of `buffer`.
     pub(super) fn new<T: Element>(buffer: &'a Buffer<T>, at: usize) -> Self {
         Self { memory: &buffer.memory, address: buffer.address(at) }
     }
 }
 
-impl Argument for Place<'_> {
+impl Argument for BufferPlace<'_> {
     fn value(&self) -> *const c_void {
         (&raw const self.address).cast()
     }

@@ -2,8 +2,9 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Algorithm, Buffer, CudaError, Linear, Matmul, MatmulEpilogue, MatmulKernel, MatmulPrecision,
-    MatmulShape, Operands, Quantised, Rows, Stream, WORKSPACE_BYTES, quantise_rows, randomize,
+    Algorithm, Buffer, CudaError, LeftOperand, Linear, Matmul, MatmulEpilogue, MatmulKernel,
+    MatmulPrecision, MatmulShape, Operands, Quantised, Stream, WORKSPACE_BYTES, quantise_rows,
+    randomize,
 };
 
 use crate::common::{BF16, F32, Random, TestResult, check, download, poisoned, stream, wide};
@@ -128,8 +129,8 @@ impl Case {
         y: &'a mut Buffer<bf16>,
     ) -> (&'a Matmul, &'a Linear, Operands<'a>) {
         let x = match &self.x {
-            X::Bf16(values) => Rows::Bf16(values),
-            X::Fp8(rows) => Rows::Fp8(rows),
+            X::Bf16(values) => LeftOperand::Bf16(values),
+            X::Fp8(rows) => LeftOperand::Fp8(rows),
         };
         let residual = Some(&self.residual);
         let operands = Operands { x, residual, y, workspace: &mut self.workspace };

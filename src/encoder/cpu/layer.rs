@@ -13,12 +13,12 @@ use crate::progress::Stop;
 const FEED_TOKENS: usize = 168;
 
 /// A linear map with bias, `[N, inputs]` to `[N, outputs]`.
-struct Linear {
+struct PackedLinear {
     weight: PackedMatrix,
     bias: Vec<f32>,
 }
 
-impl Linear {
+impl PackedLinear {
     fn new(isa: Isa, precision: Precision, LinearWeights { weight, bias }: LinearWeights) -> Self {
         let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
         let weight = Matrix::new(&weight, outputs, inputs, inputs);
@@ -43,19 +43,19 @@ impl Linear {
 }
 
 /// One layer.
-pub(super) struct Layer {
+pub(super) struct PackedLayer {
     precision: Precision,
     num_heads: usize,
     /// `H` to `3H`: queries, keys, values.
-    query_key_value: Linear,
-    attention_output: Linear,
+    query_key_value: PackedLinear,
+    attention_output: PackedLinear,
     attention_norm: NormWeights,
-    intermediate: Linear,
-    output: Linear,
+    intermediate: PackedLinear,
+    output: PackedLinear,
     output_norm: NormWeights,
 }
 
-/// Memory of one task, for `N` tokens.
+/// Memory of one range of sequences, for `N` tokens.
 #[derive(Default)]
 pub(super) struct Workspace {
     /// Where each sequence starts, and the end of the last one.
@@ -76,7 +76,7 @@ pub(super) struct Workspace {
     attention: AttentionScratch,
 }
 
-impl Layer {
+impl PackedLayer {
     /// Packs `weights` for products in `precision`.
     pub(super) fn new(
         isa: Isa,
@@ -84,7 +84,7 @@ impl Layer {
         weights: LayerWeights,
         num_heads: usize,
     ) -> Self {
-        let linear = |weights| Linear::new(isa, precision, weights);
+        let linear = |weights| PackedLinear::new(isa, precision, weights);
         Self {
             precision,
             num_heads,

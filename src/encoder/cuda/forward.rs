@@ -2,13 +2,13 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Algorithm, AttentionKernel, Buffer, Device, Linear, Matmul, MatmulEpilogue, MatmulKernel,
-    MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Result, Rows, Staged, Stream, Trial,
-    WORKSPACE_BYTES, attention, embed_layer_norm, layer_norm, max_sequences, pool, quantise_rows,
-    randomize,
+    Algorithm, AttentionKernel, Buffer, Device, LeftOperand, Linear, Matmul, MatmulEpilogue,
+    MatmulKernel, MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Result, Staged, Stream,
+    Trial, WORKSPACE_BYTES, attention, embed_layer_norm, layer_norm, max_sequences, pool,
+    quantise_rows, randomize,
 };
 
-use super::model::{Layer, Model, Shape};
+use super::model::{DeviceLayer, DeviceModel, ModelShape};
 use crate::config::{Gelu, Pooling};
 
 /// Candidates of a search that the log names.
@@ -34,10 +34,10 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    pub(super) fn new(device: &Device, shape: Shape, tokens: usize) -> Result<Self> {
+    pub(super) fn new(device: &Device, shape: ModelShape, tokens: usize) -> Result<Self> {
         const PURPOSE: &str = "the states of a batch";
         let states = |width: usize| device.alloc(tokens * width, PURPOSE);
-        let Shape { width, inner, precision, .. } = shape;
+        let ModelShape { width, inner, precision, .. } = shape;
         let quantised = match precision {
             MatmulPrecision::Bf16 => None,
             MatmulPrecision::Fp8 => {
@@ -64,7 +64,7 @@ impl Arena {
             Product::Intermediate => (&self.hidden, None, &mut self.intermediate),
             Product::Output => (&self.intermediate, Some(&self.hidden), &mut self.update),
         };
-        let x = self.quantised.as_ref().map_or(Rows::Bf16(x), Rows::Fp8);
+        let x = self.quantised.as_ref().map_or(LeftOperand::Bf16(x), LeftOperand::Fp8);
         Operands { x, residual, y, workspace: &mut self.workspace }
     }
 
@@ -111,7 +111,7 @@ impl Product {
         [Self::QueryKeyValue, Self::AttentionOutput, Self::Intermediate, Self::Output];
 
     /// The weights that it is with.
-    fn weights(self, layer: &Layer) -> &Linear {
+    fn weights(self, layer: &DeviceLayer) -> &Linear {
         match self {
             Self::QueryKeyValue => &layer.query_key_value,
             Self::AttentionOutput => &layer.attention_output,
@@ -120,8 +120,8 @@ impl Product {
         }
     }
 
-    fn shape(self, model: &Shape, tokens: usize) -> MatmulShape {
-        let Shape { width, inner, gelu, precision, .. } = *model;
+    fn shape(self, model: &ModelShape, tokens: usize) -> MatmulShape {
+        let ModelShape { width, inner, gelu, precision, .. } = *model;
         let (outputs, inputs, epilogue) = match (self, gelu) {
             (Self::QueryKeyValue, _) => (3 * width, width, MatmulEpilogue::Bias),
             (Self::AttentionOutput, _) => (width, width, MatmulEpilogue::Residual),
@@ -134,14 +134,14 @@ impl Product {
 }
 
 /// What is prepared once per bucket: its matrix products, each with its algorithm.
-pub(super) struct Plan {
+pub(super) struct ProductPlan {
     products: [(Matmul, Algorithm); 4],
 }
 
-impl Plan {
+impl ProductPlan {
     /// A plan for `tokens` rows; `choose` finds the algorithm of a product.
     pub(super) fn new(
-        model: &Model,
+        model: &DeviceModel,
         device: &Device,
         tokens: usize,
         mut choose: impl FnMut(Product, &Matmul) -> Result<Algorithm>,
@@ -155,7 +155,13 @@ impl Plan {
         Ok(Self { products: [product(a)?, product(b)?, product(c)?, product(d)?] })
     }
 
-    fn run(&self, which: Product, stream: &Stream, layer: &Layer, arena: &mut Arena) -> Result<()> {
+    fn run(
+        &self,
+        which: Product,
+        stream: &Stream,
+        layer: &DeviceLayer,
+        arena: &mut Arena,
+    ) -> Result<()> {
         let (matmul, algorithm) = &self.products[which as usize];
         matmul.run(stream, algorithm, which.weights(layer), arena.operands(which))
     }
@@ -165,14 +171,18 @@ impl Plan {
 pub(super) fn restore(
     which: Product,
     matmul: &Matmul,
-    model: &Model,
+    model: &DeviceModel,
     kernel: MatmulKernel,
 ) -> Option<Algorithm> {
     matmul.restore(which.weights(&model.layers[0]), kernel)
 }
 
 /// The algorithm to use until the fastest is searched.
-pub(super) fn first_choice(which: Product, matmul: &Matmul, model: &Model) -> Result<Algorithm> {
+pub(super) fn first_choice(
+    which: Product,
+    matmul: &Matmul,
+    model: &DeviceModel,
+) -> Result<Algorithm> {
     matmul.first_choice(which.weights(&model.layers[0]))
 }
 
@@ -181,7 +191,7 @@ pub(super) fn search(
     which: Product,
     matmul: &Matmul,
     stream: &Stream,
-    model: &Model,
+    model: &DeviceModel,
     arena: &mut Arena,
 ) -> Result<Algorithm> {
     let MatmulShape { tokens, inputs, .. } = matmul.shape();
@@ -198,10 +208,10 @@ pub(super) fn search(
 /// Finds the kernel for attention. Overwrites `arena`.
 pub(super) fn choose_attention(
     stream: &Stream,
-    shape: Shape,
+    shape: ModelShape,
     arena: &mut Arena,
 ) -> Result<AttentionKernel> {
-    let Shape { width, heads, limits, max_tokens, .. } = shape;
+    let ModelShape { width, heads, limits, max_tokens, .. } = shape;
     let Arena { query_key_value, context, .. } = arena;
     let heads = (heads, width / heads);
     let trials =
@@ -230,12 +240,12 @@ fn log<T: std::fmt::Debug>(what: &str, trials: &[Trial<T>]) {
 /// `arena.embeddings`.
 pub(super) fn forward(
     stream: &Stream,
-    model: &Model,
-    plan: &Plan,
+    model: &DeviceModel,
+    plan: &ProductPlan,
     staged: &Staged,
     arena: &mut Arena,
 ) -> Result<()> {
-    let Shape { width, inner, heads, pooling, .. } = model.shape;
+    let ModelShape { width, inner, heads, pooling, .. } = model.shape;
     let rows = staged.tokens();
     let Arena { hidden, quantised, .. } = &mut *arena;
     embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, quantised.as_mut())?;

@@ -31,7 +31,7 @@ use polysift_kernels::cuda::{
 
 use self::algorithms::AlgorithmCache;
 use self::model::HostModel;
-use self::queue::{Job, Queue};
+use self::queue::{BatchJob, Queue};
 use self::worker::{DeviceWorker, thread_ended};
 use super::architecture::Architecture;
 use super::encode::{Encoder, EncoderInfo};
@@ -168,7 +168,7 @@ impl Encoder for CudaEncoder {
                 ),
             ));
         };
-        let (job, result) = Job::new(batch.clone(), bucket);
+        let (job, result) = BatchJob::new(batch.clone(), bucket);
         self.queue.put(job);
         let values = result.recv().unwrap_or_else(|_| Err(thread_ended(0)))?;
         embeddings.copy_from_slice(&values);

@@ -12,7 +12,7 @@ use crate::error::Result;
 
 /// What the forward pass depends on beside the weights.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct ModelShape {
     /// Width H of a token's state.
     pub(super) width: usize,
     /// Width F inside the feed-forward part.
@@ -29,7 +29,7 @@ pub(super) struct Shape {
 
 /// The weights on the host, until all GPUs have them.
 pub(super) struct HostModel {
-    pub(super) shape: Shape,
+    pub(super) shape: ModelShape,
     words: Vec<bf16>,
     positions: Vec<f32>,
     norm: NormWeights,
@@ -89,7 +89,7 @@ impl HostModel {
         let words = rounded(&words.to_vec());
         let layers = (0..config.num_hidden_layers).map(|i| Ok(weights.layer(i, config)?.into()));
         let layers = layers.collect::<Result<_>>()?;
-        let shape = Shape {
+        let shape = ModelShape {
             width: config.hidden_size,
             inner: config.intermediate_size,
             heads: config.num_attention_heads,
@@ -108,17 +108,17 @@ impl HostModel {
 }
 
 /// The weights on a GPU.
-pub(super) struct Model {
-    pub(super) shape: Shape,
+pub(super) struct DeviceModel {
+    pub(super) shape: ModelShape,
     /// What suits the GPU.
     pub(super) attention: AttentionKernel,
     pub(super) embedding: Embedding,
     pub(super) norm: Norm,
-    pub(super) layers: Vec<Layer>,
+    pub(super) layers: Vec<DeviceLayer>,
 }
 
 /// A layer on a GPU.
-pub(super) struct Layer {
+pub(super) struct DeviceLayer {
     pub(super) query_key_value: Linear,
     pub(super) attention_output: Linear,
     pub(super) attention_norm: Norm,
@@ -127,13 +127,13 @@ pub(super) struct Layer {
     pub(super) output_norm: Norm,
 }
 
-impl Model {
+impl DeviceModel {
     /// Copies `host` to the GPU of `stream`.
     pub(super) fn copy(stream: &Stream, host: &HostModel) -> CudaResult<Self> {
         let precision = host.shape.precision;
         let norm = |norm: &NormWeights| Norm::new(stream, &norm.gamma, &norm.beta, norm.eps);
         let layer = |layer: &HostLayer| {
-            Ok(Layer {
+            Ok(DeviceLayer {
                 query_key_value: layer.query_key_value.copy(stream, precision)?,
                 attention_output: layer.attention_output.copy(stream, precision)?,
                 attention_norm: norm(&layer.attention_norm)?,

@@ -1,7 +1,7 @@
 //! The batches that wait for a GPU, and what becomes of those whose GPU fails.
 //!
 //! Callers wait for their result, so there are never more batches than callers. The last GPU that
-//! fails answers all that still wait: nobody waits for ever.
+//! fails answers all that still wait.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -17,39 +17,39 @@ use crate::panics::{lock, unpoisoned};
 const MAX_FAILURES: usize = 2;
 
 /// A result `[B, D]`.
-type Embeddings = Result<Vec<f32>, CudaError>;
+type BatchResult = Result<Vec<f32>, CudaError>;
 
 /// A batch that somebody waits for.
-pub(super) struct Job {
+pub(super) struct BatchJob {
     pub(super) batch: PackedBatch,
     /// Rows that it is computed with.
     pub(super) bucket: usize,
     failures: usize,
-    reply: Sender<Embeddings>,
+    reply: Sender<BatchResult>,
 }
 
-impl Job {
+impl BatchJob {
     /// A job, and where its result will come from.
-    pub(super) fn new(batch: PackedBatch, bucket: usize) -> (Self, Receiver<Embeddings>) {
+    pub(super) fn new(batch: PackedBatch, bucket: usize) -> (Self, Receiver<BatchResult>) {
         let (reply, result) = bounded(1);
         (Self { batch, bucket, failures: 0, reply }, result)
     }
 
-    /// Gives the result to whoever waits.
-    pub(super) fn answer(self, result: Embeddings) {
-        // The caller waits until then; a panic of his is the one way for him to be gone.
+    /// Gives the result to the caller.
+    pub(super) fn answer(self, result: BatchResult) {
+        // The caller waits until then, unless its thread has panicked.
         let _ = self.reply.send(result);
     }
 }
 
 /// See the module.
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
-struct State {
-    jobs: VecDeque<Job>,
+struct QueueState {
+    jobs: VecDeque<BatchJob>,
     /// GPUs that work.
     devices: usize,
     closed: bool,
@@ -60,12 +60,12 @@ struct State {
 impl Queue {
     /// A queue for `devices` GPUs.
     pub(super) fn new(devices: usize) -> Self {
-        let state = State { jobs: VecDeque::new(), devices, closed: false, failure: None };
+        let state = QueueState { jobs: VecDeque::new(), devices, closed: false, failure: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Queues a job, or answers it if no GPU is left.
-    pub(super) fn put(&self, job: Job) {
+    pub(super) fn put(&self, job: BatchJob) {
         let mut state = self.lock();
         match &state.failure {
             Some(failure) if state.devices == 0 => {
@@ -81,7 +81,7 @@ impl Queue {
     }
 
     /// The next job; waits for one. `None` once the queue is closed and empty.
-    pub(super) fn take(&self) -> Option<Job> {
+    pub(super) fn take(&self) -> Option<BatchJob> {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -95,8 +95,8 @@ impl Queue {
     }
 
     /// The next job, if one comes within `limit`.
-    pub(super) fn take_within(&self, limit: Duration) -> Option<Job> {
-        let is_empty = |state: &mut State| state.jobs.is_empty();
+    pub(super) fn take_within(&self, limit: Duration) -> Option<BatchJob> {
+        let is_empty = |state: &mut QueueState| state.jobs.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), limit, is_empty);
         let (mut state, _) = unpoisoned(waited);
         state.jobs.pop_front()
@@ -110,7 +110,7 @@ impl Queue {
 
     /// A GPU has failed with `jobs`: another one takes them, before those that wait, or they are
     /// answered with `failure`.
-    pub(super) fn device_failed(&self, jobs: Vec<Job>, failure: &CudaError) {
+    pub(super) fn device_failed(&self, jobs: Vec<BatchJob>, failure: &CudaError) {
         let mut lost = Vec::new();
         let mut state = self.lock();
         state.devices -= 1;
@@ -133,7 +133,7 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         lock(&self.state)
     }
 }
@@ -146,10 +146,10 @@ mod tests {
         CudaError::Driver { ordinal, action: "testing", message: "boom".into() }
     }
 
-    fn job(tokens: u32) -> (Job, Receiver<Embeddings>) {
+    fn job(tokens: u32) -> (BatchJob, Receiver<BatchResult>) {
         let mut batch = PackedBatch::new();
         batch.push(&vec![5; tokens as usize]);
-        Job::new(batch, 528)
+        BatchJob::new(batch, 528)
     }
 
     #[test]
@@ -207,17 +207,17 @@ mod tests {
     #[test]
     fn when_the_last_device_fails_all_who_wait_are_told_and_so_is_who_comes_later() {
         let queue = Queue::new(1);
-        let ((first, mine), (waiting, his), (late, hers)) = (job(1), job(2), job(3));
+        let ((first, mine), (waiting, second), (late, third)) = (job(1), job(2), job(3));
         queue.put(waiting);
         queue.device_failed(vec![first], &failure(0));
         queue.put(late);
-        for result in [mine, his, hers] {
+        for result in [mine, second, third] {
             assert_eq!(result.try_recv(), Ok(Err(failure(0))));
         }
     }
 
     #[test]
-    fn a_result_comes_back_to_whoever_waits() {
+    fn a_result_comes_back_to_the_caller() {
         let (job, result) = job(1);
         job.answer(Ok(vec![1.0, 2.0]));
         assert_eq!(result.recv(), Ok(Ok(vec![1.0, 2.0])));

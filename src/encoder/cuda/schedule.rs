@@ -31,8 +31,8 @@ pub(super) trait Work {
     fn finish(&mut self, slot: usize) -> Result<(), Self::Error>;
 }
 
-/// Computes until there are no more batches. Whoever waits for a result gets it at once, as the next
-/// batch comes from him; a slot that is free takes the next batch whatever the other one does.
+/// Computes until there are no more batches. A result is given to its caller at once, as the next
+/// batch comes from there; a slot that is free takes the next batch whatever the other one does.
 pub(super) fn run<W: Work>(work: &mut W) -> Result<(), W::Error> {
     // Slots at work, in the order in which they began.
     let mut busy: Vec<usize> = Vec::with_capacity(SLOTS);
@@ -78,7 +78,7 @@ mod tests {
         now: f64,
         /// Of a batch, on the GPU.
         duration: f64,
-        /// Between the answer to a caller and his next batch.
+        /// Between the answer to a caller and its next batch.
         pause: f64,
         /// When the callers come with their next batch.
         arrivals: Vec<f64>,

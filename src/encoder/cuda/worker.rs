@@ -9,9 +9,11 @@ use polysift_kernels::cuda::{
 };
 
 use super::algorithms::AlgorithmCache;
-use super::forward::{Arena, Plan, choose_attention, first_choice, forward, restore, search};
-use super::model::{HostModel, Model, Shape};
-use super::queue::{Job, Queue};
+use super::forward::{
+    Arena, ProductPlan, choose_attention, first_choice, forward, restore, search,
+};
+use super::model::{DeviceModel, HostModel, ModelShape};
+use super::queue::{BatchJob, Queue};
 use super::schedule::{SLOTS, Work, run};
 
 /// Batches of a bucket that run with algorithms that were not measured; with the next one the
@@ -21,18 +23,18 @@ const BATCHES_BEFORE_SEARCH: usize = 2;
 /// A GPU with the model and its memory.
 pub(super) struct DeviceWorker {
     // Fields are dropped in order: the graphs of the slots before what they use.
-    slots: Vec<Slot>,
+    slots: Vec<StreamSlot>,
     /// By number of rows.
     plans: HashMap<usize, BucketPlan>,
     /// A batch that no slot has yet.
-    waiting: Option<Job>,
-    model: Model,
+    waiting: Option<BatchJob>,
+    model: DeviceModel,
     cache: AlgorithmCache,
     device: Device,
 }
 
 struct BucketPlan {
-    plan: Plan,
+    plan: ProductPlan,
     /// Batches that were started with it.
     batches: usize,
     /// Whether all its algorithms were searched, now or in an earlier process.
@@ -48,10 +50,10 @@ impl DeviceWorker {
         tokens: usize,
         mut cache: AlgorithmCache,
     ) -> Result<Self> {
-        let mut model = Model::copy(&device.stream()?, host)?;
-        let slots = (0..SLOTS).map(|_| Slot::new(&device, host.shape, tokens));
+        let mut model = DeviceModel::copy(&device.stream()?, host)?;
+        let slots = (0..SLOTS).map(|_| StreamSlot::new(&device, host.shape, tokens));
         let mut slots = slots.collect::<Result<Vec<_>>>()?;
-        let Slot { stream, arena, .. } = &mut slots[0];
+        let StreamSlot { stream, arena, .. } = &mut slots[0];
         model.attention = choose_attention(stream, host.shape, arena)?;
         cache.open(&device);
         Ok(Self { slots, plans: HashMap::new(), waiting: None, model, cache, device })
@@ -68,13 +70,14 @@ impl DeviceWorker {
         let _watch = Watch { queue, ordinal };
         if let Err(error) = run(&mut Serving { worker: &mut self, queue }) {
             tracing::error!(device = ordinal, "a GPU is lost: {error}");
-            let jobs = self.slots.iter_mut().filter_map(Slot::abandon).chain(self.waiting.take());
+            let jobs =
+                self.slots.iter_mut().filter_map(StreamSlot::abandon).chain(self.waiting.take());
             queue.device_failed(jobs.collect(), &error);
         }
     }
 
     /// Starts `job` in `slot`, which is free.
-    fn start(&mut self, slot: usize, job: Job) -> Result<()> {
+    fn start(&mut self, slot: usize, job: BatchJob) -> Result<()> {
         let bucket = job.bucket;
         self.waiting = Some(job);
         self.plan_for(bucket, slot)?;
@@ -107,7 +110,7 @@ impl DeviceWorker {
     /// A plan with the algorithms that are kept, and where there are none with a first choice.
     fn first_plan(&self, tokens: usize) -> Result<BucketPlan> {
         let mut is_searched = true;
-        let plan = Plan::new(&self.model, &self.device, tokens, |which, matmul| {
+        let plan = ProductPlan::new(&self.model, &self.device, tokens, |which, matmul| {
             let kept = self.cache.kept(matmul.shape());
             let kept = kept.and_then(|kernel| restore(which, matmul, &self.model, kernel));
             is_searched &= kept.is_some();
@@ -125,8 +128,8 @@ impl DeviceWorker {
             self.slots[other].forget(tokens);
         }
         let Self { slots, model, cache, device, .. } = self;
-        let Slot { stream, arena, .. } = &mut slots[slot];
-        let plan = Plan::new(model, device, tokens, |which, matmul| {
+        let StreamSlot { stream, arena, .. } = &mut slots[slot];
+        let plan = ProductPlan::new(model, device, tokens, |which, matmul| {
             let kept = cache.kept(matmul.shape());
             if let Some(kept) = kept.and_then(|kernel| restore(which, matmul, model, kernel)) {
                 return Ok(kept);
@@ -147,18 +150,18 @@ struct Serving<'a> {
 }
 
 impl Work for Serving<'_> {
-    type Job = Job;
+    type Job = BatchJob;
     type Error = CudaError;
 
-    fn take(&mut self) -> Option<Job> {
+    fn take(&mut self) -> Option<BatchJob> {
         self.queue.take()
     }
 
-    fn take_within(&mut self, limit: Duration) -> Option<Job> {
+    fn take_within(&mut self, limit: Duration) -> Option<BatchJob> {
         self.queue.take_within(limit)
     }
 
-    fn start(&mut self, slot: usize, job: Job) -> Result<()> {
+    fn start(&mut self, slot: usize, job: BatchJob) -> Result<()> {
         self.worker.start(slot, job)
     }
 
@@ -191,7 +194,7 @@ pub(super) fn thread_ended(ordinal: usize) -> CudaError {
 }
 
 /// One batch on a GPU: a stream with memory of its own.
-struct Slot {
+struct StreamSlot {
     stream: Stream,
     arena: Arena,
     /// By number of rows.
@@ -199,7 +202,7 @@ struct Slot {
     /// `[T / 4, H]`: the result on the host.
     result: Pinned<f32>,
     /// The batch that is under way.
-    job: Option<Job>,
+    job: Option<BatchJob>,
 }
 
 struct Bucket {
@@ -209,9 +212,9 @@ struct Bucket {
     graph: Option<Graph>,
 }
 
-impl Slot {
+impl StreamSlot {
     /// A slot for batches of up to `tokens` rows.
-    fn new(device: &Device, shape: Shape, tokens: usize) -> Result<Self> {
+    fn new(device: &Device, shape: ModelShape, tokens: usize) -> Result<Self> {
         Ok(Self {
             stream: device.stream()?,
             arena: Arena::new(device, shape, tokens)?,
@@ -235,13 +238,13 @@ impl Slot {
     }
 
     /// The batch that is under way, taken back.
-    fn abandon(&mut self) -> Option<Job> {
+    fn abandon(&mut self) -> Option<BatchJob> {
         self.job.take()
     }
 
     /// Starts `job`; the slot must not be busy. After an error the job is still in the slot.
-    fn start(&mut self, job: Job, model: &Model, plan: &Plan) -> Result<()> {
-        let Job { batch, bucket, .. } = &*self.job.insert(job);
+    fn start(&mut self, job: BatchJob, model: &DeviceModel, plan: &ProductPlan) -> Result<()> {
+        let BatchJob { batch, bucket, .. } = &*self.job.insert(job);
         let width = model.shape.width;
         let state = match self.buckets.entry(*bucket) {
             Entry::Occupied(entry) => entry.into_mut(),

@@ -1,7 +1,7 @@
 //! From scores to the weights of softmax, which are not divided by their sum yet.
 
 use crate::cpu::exp2::{LOWEST, exp2_scalar};
-use crate::cpu::gemm::micro_kernel::{Line, MR, WORDS};
+use crate::cpu::gemm::micro_kernel::{CacheLine, MR, WORDS};
 use crate::cpu::isa::{inlined, vectorized};
 use crate::cpu::precision::bf16_bits;
 
@@ -42,25 +42,25 @@ impl Softmax {
 
 vectorized! {
     /// Raises the largest of each of `rows` rows to those of `scores`; NaN is passed over.
-    pub(super) fn raise(scores: &[Line], rows: usize, softmax: &mut Softmax) = raise_body
+    pub(super) fn raise(scores: &[CacheLine], rows: usize, softmax: &mut Softmax) = raise_body
 }
 
 vectorized! {
     /// The powers of `scores` `[rows, panel]` as packed rows in f32; their sums go to `softmax`.
     pub(super) fn weigh_f32(
-        scores: &[Line], weights: &mut [Line], rows: usize, softmax: &mut Softmax,
+        scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
     ) = weigh_f32_body
 }
 
 vectorized! {
     /// As [`weigh_f32`], in bf16.
     pub(super) fn weigh_bf16(
-        scores: &[Line], weights: &mut [Line], rows: usize, softmax: &mut Softmax,
+        scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
     ) = weigh_bf16_body
 }
 
 inlined! {
-    fn raise_body(scores: &[Line], rows: usize, softmax: &mut Softmax) {
+    fn raise_body(scores: &[CacheLine], rows: usize, softmax: &mut Softmax) {
         for (scores, lanes) in scores.chunks_exact(scores.len() / rows).zip(&mut softmax.lanes) {
             // In registers, and as floats before they are compared: else it is not vectorised.
             let mut largest = *lanes;
@@ -78,8 +78,8 @@ inlined! {
     }
 
     fn weigh_f32_body(
-        scores: &[Line],
-        weights: &mut [Line],
+        scores: &[CacheLine],
+        weights: &mut [CacheLine],
         rows: usize,
         softmax: &mut Softmax,
     ) {
@@ -94,8 +94,8 @@ inlined! {
     }
 
     fn weigh_bf16_body(
-        scores: &[Line],
-        weights: &mut [Line],
+        scores: &[CacheLine],
+        weights: &mut [CacheLine],
         rows: usize,
         softmax: &mut Softmax,
     ) {
@@ -113,7 +113,7 @@ inlined! {
     }
 
     /// The powers of a line of scores of row `i`, which are added to its sums.
-    fn powers(scores: &Line, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
+    fn powers(scores: &CacheLine, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
         let (scale, largest) = (softmax.scale, softmax.largest[i]);
         let lowest = LOWEST / scale;
         let mut powers = [0.0; WORDS];
@@ -131,8 +131,8 @@ inlined! {
 #[cfg(target_arch = "x86_64")]
 pub(super) fn weigh_f16(
     isa: crate::Isa,
-    scores: &[Line],
-    weights: &mut [Line],
+    scores: &[CacheLine],
+    weights: &mut [CacheLine],
     rows: usize,
     softmax: &mut Softmax,
 ) {
@@ -152,14 +152,19 @@ mod x86 {
 
     use super::Softmax;
     use crate::cpu::exp2::{LOWEST, ROUND};
-    use crate::cpu::gemm::micro_kernel::Line;
+    use crate::cpu::gemm::micro_kernel::CacheLine;
 
     /// Of `(2^r - 1) / r`, a tenth of f16's rounding off; see coefficients.py.
     const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     const POLYNOMIAL: [f32; 4] = [0.693_124_1, 0.240_240_99, 0.055_906_44, 0.009_582_845];
 
     #[target_feature(enable = "avx512f")]
-    pub(super) fn weigh(scores: &[Line], weights: &mut [Line], rows: usize, softmax: &mut Softmax) {
+    pub(super) fn weigh(
+        scores: &[CacheLine],
+        weights: &mut [CacheLine],
+        rows: usize,
+        softmax: &mut Softmax,
+    ) {
         let (scale, lowest) =
             (_mm512_set1_ps(softmax.scale), _mm512_set1_ps(LOWEST / softmax.scale));
         let round = _mm512_set1_ps(ROUND);

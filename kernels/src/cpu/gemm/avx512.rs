@@ -11,7 +11,7 @@ use std::arch::x86_64::{
 use std::mem::transmute;
 
 use super::micro_kernel::{
-    Line, MicroKernel, MicroKernelArgs, PANEL_LINES, UNROLL, WORDS, by_rows,
+    CacheLine, MicroKernel, MicroKernelArgs, PANEL_LINES, UNROLL, WORDS, by_rows,
 };
 
 /// Units of B that are fetched ahead.
@@ -179,7 +179,7 @@ unsafe fn f16_add<const FIRST: bool, const ROWS: usize>(
 /// `to` has two lines for each register of `sums`.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512vl,avx512fp16")]
-unsafe fn add_halves<const FIRST: bool>(to: *mut Line, sums: &[__m512h]) {
+unsafe fn add_halves<const FIRST: bool>(to: *mut CacheLine, sums: &[__m512h]) {
     for (i, sum) in sums.iter().enumerate() {
         let halves = (&raw const *sum).cast::<__m256i>();
         for half in 0..2 {
@@ -197,7 +197,7 @@ unsafe fn add_halves<const FIRST: bool>(to: *mut Line, sums: &[__m512h]) {
 /// Fetches two lines that will be read.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "one instruction a line")]
-fn fetch(lines: *const Line) {
+fn fetch(lines: *const CacheLine) {
     // SAFETY: a hint; it reads nothing.
     unsafe {
         _mm_prefetch::<_MM_HINT_T0>(lines.cast());

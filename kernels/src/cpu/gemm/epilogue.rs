@@ -23,7 +23,7 @@ pub enum Epilogue<'a> {
 }
 
 /// What the columns of a panel need, padded to its width.
-pub(super) struct Columns<'a> {
+pub(super) struct EpilogueColumns<'a> {
     pub(super) first: usize,
     /// Columns that exist.
     pub(super) width: usize,
@@ -50,7 +50,7 @@ enum Tail<'a> {
     Residual(Matrix<'a>),
 }
 
-impl<'a> Columns<'a> {
+impl<'a> EpilogueColumns<'a> {
     pub(super) fn new(
         epilogue: Epilogue<'a>,
         (b, p): (&'a PackedMatrix, usize),
@@ -84,7 +84,7 @@ impl<'a> Columns<'a> {
 vectorized! {
     /// Writes the values of `rows` and `columns` of `c`; `scales` are those of the rows (int8).
     pub(super) fn apply(
-        columns: &Columns<'_>,
+        columns: &EpilogueColumns<'_>,
         sums: &MicroTile,
         scales: &[f32],
         c: &mut MatrixMut<'_>,
@@ -99,7 +99,7 @@ const RESIDUAL: u8 = 3;
 
 inlined! {
     fn apply_body(
-        columns: &Columns<'_>,
+        columns: &EpilogueColumns<'_>,
         sums: &MicroTile,
         scales: &[f32],
         c: &mut MatrixMut<'_>,
@@ -113,7 +113,7 @@ inlined! {
     }
 
     fn apply_tail<const INT8: bool>(
-        columns: &Columns<'_>,
+        columns: &EpilogueColumns<'_>,
         sums: &MicroTile,
         scales: &[f32],
         c: &mut MatrixMut<'_>,
@@ -129,7 +129,7 @@ inlined! {
     }
 
     fn apply_rows<const TAIL: u8, const INT8: bool>(
-        columns: &Columns<'_>,
+        columns: &EpilogueColumns<'_>,
         sums: &MicroTile,
         scales: &[f32],
         c: &mut MatrixMut<'_>,

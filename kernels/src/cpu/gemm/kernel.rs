@@ -1,11 +1,11 @@
 //! Which micro-kernels compute a product: a table by precision and CPU.
 
-use super::micro_kernel::{CHAIN, Line, MicroKernel, MicroKernelArgs, PANEL_LINES, WORDS};
+use super::micro_kernel::{CHAIN, CacheLine, MicroKernel, MicroKernelArgs, PANEL_LINES, WORDS};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::cpu::isa::Level;
-use crate::cpu::matrix::Target;
+use crate::cpu::matrix::WriteTarget;
 use crate::{Isa, Precision};
 
 /// What a 32-bit word of packed A holds; B is packed alike.
@@ -79,11 +79,11 @@ impl Kernel {
     /// If an operand is too short.
     pub(crate) fn multiply(
         self,
-        a: &[Line],
-        b: &[Line],
+        a: &[CacheLine],
+        b: &[CacheLine],
         units: usize,
         rows: usize,
-        c: &mut [Line],
+        c: &mut [CacheLine],
     ) {
         assert!(a.len() >= units.div_ceil(WORDS) * rows, "A ends early");
         assert!(b.len() >= units * PANEL_LINES, "B ends early");
@@ -95,7 +95,7 @@ impl Kernel {
             overwrite: true,
             units,
             chain: CHAIN / self.variant.k_per_unit(),
-            target: Target { start: std::ptr::null(), stride: 0, width: 0 },
+            target: WriteTarget { start: std::ptr::null(), stride: 0, width: 0 },
             next: std::ptr::null(),
             fetches: 0,
         };

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::epilogue::{self, Columns};
+use super::epilogue::{self, EpilogueColumns};
 use super::kernel::{Kernel, Variant};
-use super::micro_kernel::{CHAIN, Line, MicroKernelArgs, MicroTile, PANEL_LINES, WORDS};
+use super::micro_kernel::{CHAIN, CacheLine, MicroKernelArgs, MicroTile, PANEL_LINES, WORDS};
 use super::pack_a::PackedRows;
 use super::pack_b::PackedMatrix;
 use super::unpack::unpack;
@@ -18,7 +18,7 @@ const KC: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     /// KC units of a micro-panel of B in f32, where B is kept in less.
-    unpacked: Vec<Line>,
+    unpacked: Vec<CacheLine>,
     /// Of the micro-panels of a block of rows.
     sums: Vec<MicroTile>,
 }
@@ -31,7 +31,7 @@ pub(super) struct MacroKernel<'a> {
     pub(super) p: usize,
     /// k as the micro-kernels count it.
     pub(super) units: usize,
-    pub(super) columns: Columns<'a>,
+    pub(super) columns: EpilogueColumns<'a>,
 }
 
 impl MacroKernel<'_> {

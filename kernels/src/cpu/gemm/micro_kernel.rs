@@ -4,7 +4,7 @@
 //! packed in micro-panels of 32 columns (64 in f16). A *unit* of k is what one 32-bit word holds of it:
 //! one value (f32, f16), two (bf16) or four (int8).
 
-use crate::cpu::matrix::Target;
+use crate::cpu::matrix::WriteTarget;
 
 /// 32-bit words in a cache line.
 pub(crate) const WORDS: usize = 16;
@@ -23,9 +23,9 @@ pub(super) const CHAIN: usize = 128;
 /// One cache line; loads of a micro-panel must not straddle two.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-pub(crate) struct Line(pub(crate) [u32; WORDS]);
+pub(crate) struct CacheLine(pub(crate) [u32; WORDS]);
 
-impl Line {
+impl CacheLine {
     pub(crate) const ZERO: Self = Self([0; WORDS]);
 }
 
@@ -44,9 +44,9 @@ pub(crate) struct MicroKernelArgs {
     /// `[units / 16, rows, 16]` words, the last group padded.
     pub(super) a: *const u32,
     /// `[units, 32]` words.
-    pub(super) b: *const Line,
+    pub(super) b: *const CacheLine,
     /// [`MicroTile`].
-    pub(super) c: *mut Line,
+    pub(super) c: *mut CacheLine,
     /// Whether the sums start with this call: what is in `c` does not count.
     pub(super) overwrite: bool,
     /// A multiple of [`UNROLL`].
@@ -54,9 +54,9 @@ pub(crate) struct MicroKernelArgs {
     /// Units of a [`CHAIN`], a multiple of 16.
     pub(super) chain: usize,
     /// Where the values will go, to fetch it in time.
-    pub(super) target: Target,
+    pub(super) target: WriteTarget,
     /// The next lines of B, to fetch `fetches` of them for 16 units; may point anywhere.
-    pub(super) next: *const Line,
+    pub(super) next: *const CacheLine,
     pub(super) fetches: usize,
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::kernel::Variant;
-use super::micro_kernel::{Line, WORDS};
+use super::micro_kernel::{CacheLine, WORDS};
 use crate::cpu::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
 use crate::cpu::isa::{inlined, vectorized};
 use crate::cpu::precision::{
@@ -14,15 +14,15 @@ use crate::{Isa, Matrix, Precision};
 /// Rows of A as micro-panels, which follow each other: each `[groups, rows, 16 words]`.
 #[derive(Debug, Default)]
 pub(crate) struct PackedRows {
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<CacheLine>,
     /// Of the rows; int8 only.
     pub(super) scales: Vec<f32>,
-    row: Row,
+    row: RowBuffers,
 }
 
 /// A row on its way into micro-panels: long loops are what compilers vectorise.
 #[derive(Debug, Default)]
-struct Row {
+struct RowBuffers {
     words: Vec<u32>,
     halves: Vec<u16>,
     bytes: Vec<u8>,
@@ -46,7 +46,7 @@ impl PackedRows {
             let height = panel.len();
             let end = used + height * groups;
             if lines.len() < end {
-                lines.resize(end, Line::ZERO);
+                lines.resize(end, CacheLine::ZERO);
             }
             for (i, values) in panel.map(|i| a.row(i)).enumerate() {
                 let lines = lines[used..end].iter_mut().skip(i).step_by(height);
@@ -70,20 +70,20 @@ impl PackedRows {
     }
 }
 
-fn copy<'a>(values: &[f32], mut lines: impl Iterator<Item = &'a mut Line>) {
+fn copy<'a>(values: &[f32], mut lines: impl Iterator<Item = &'a mut CacheLine>) {
     let (whole, rest) = values.as_chunks::<WORDS>();
     for (values, line) in whole.iter().zip(&mut lines) {
         line.0 = values.map(f32::to_bits);
     }
     if let (false, Some(line)) = (rest.is_empty(), lines.next()) {
-        *line = Line::ZERO;
+        *line = CacheLine::ZERO;
         for (word, value) in line.0.iter_mut().zip(rest) {
             *word = value.to_bits();
         }
     }
 }
 
-impl Row {
+impl RowBuffers {
     /// Makes room for `words` words, zeros where no value will be.
     fn resize(&mut self, words: usize) {
         self.words.clear();

@@ -1,6 +1,6 @@
 //! B, the right-hand side of a product, in the order in which the micro-kernels read it.
 
-use super::micro_kernel::{Line, PANEL_LINES, UNROLL, WORDS};
+use super::micro_kernel::{CacheLine, PANEL_LINES, UNROLL, WORDS};
 use crate::cpu::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
 use crate::cpu::precision::{Quantisation, largest_magnitude};
 use crate::{Isa, Matrix, Precision};
@@ -16,7 +16,7 @@ pub struct PackedMatrix {
     precision: Precision,
     outputs: usize,
     k: usize,
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     /// int8 only, padded to whole panels: what an integer of each output is worth.
     scales: Vec<f32>,
     /// int8 only, padded likewise: 128 times the sum of the integers of each output.
@@ -131,7 +131,7 @@ impl PackedMatrix {
     /// Makes room; what was there stays, to be overwritten.
     fn resize(&mut self, precision: Precision, outputs: usize, k: usize) {
         (self.precision, self.outputs, self.k) = (precision, outputs, k);
-        self.lines.resize(self.panels() * self.units() * PANEL_LINES, Line::ZERO);
+        self.lines.resize(self.panels() * self.units() * PANEL_LINES, CacheLine::ZERO);
     }
 
     /// How each row of `weights` is written in int8; nothing in other precisions.
@@ -161,7 +161,7 @@ impl PackedMatrix {
     }
 
     /// Panel `p`: `[units, PANEL_LINES]`.
-    pub(crate) fn panel(&self, p: usize) -> &[Line] {
+    pub(crate) fn panel(&self, p: usize) -> &[CacheLine] {
         let lines = self.units() * PANEL_LINES;
         &self.lines[p * lines..][..lines]
     }
@@ -224,7 +224,7 @@ struct UnitsByColumn([[u32; UNITS]; PANEL_LINES * WORDS]);
 ///
 /// # Panics
 /// If there are more lines than 64 units have.
-fn transpose(isa: Isa, columns: &UnitsByColumn, lines: &mut [Line]) {
+fn transpose(isa: Isa, columns: &UnitsByColumn, lines: &mut [CacheLine]) {
     assert!(lines.len() <= UNITS * PANEL_LINES, "{} lines", lines.len());
     #[cfg(target_arch = "x86_64")]
     if isa.level() == crate::cpu::isa::Level::Avx512 {
@@ -249,12 +249,12 @@ mod x86 {
         _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
     };
 
-    use crate::cpu::gemm::micro_kernel::{Line, PANEL_LINES, WORDS};
+    use crate::cpu::gemm::micro_kernel::{CacheLine, PANEL_LINES, WORDS};
     use crate::cpu::gemm::pack_b::{UNITS, UnitsByColumn};
 
     /// At most 64 units.
     #[target_feature(enable = "avx512f")]
-    pub(super) fn transpose(columns: &UnitsByColumn, lines: &mut [Line]) {
+    pub(super) fn transpose(columns: &UnitsByColumn, lines: &mut [CacheLine]) {
         for (block, lines) in lines.chunks_mut(WORDS * PANEL_LINES).take(UNITS / WORDS).enumerate()
         {
             for (half, columns) in columns.0.as_chunks::<WORDS>().0.iter().enumerate() {
@@ -319,7 +319,7 @@ mod tests {
         for (isa, units) in
             Isa::available().into_iter().flat_map(|isa| [4, 20, 64].map(|u| (isa, u)))
         {
-            let mut lines = vec![Line::ZERO; units * PANEL_LINES];
+            let mut lines = vec![CacheLine::ZERO; units * PANEL_LINES];
             transpose(isa, &columns, &mut lines);
             for (i, line) in lines.iter().enumerate() {
                 for (j, &word) in line.0.iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::kernel::Variant;
-use super::micro_kernel::{Line, PANEL_LINES, WORDS};
+use super::micro_kernel::{CacheLine, PANEL_LINES, WORDS};
 use super::pack_b::PackedMatrix;
 use crate::cpu::isa::{inlined, vectorized};
 use crate::cpu::precision::{bf16_value, f16_value};
@@ -16,15 +16,15 @@ pub(super) fn unpack<'a>(
     variant: Variant,
     (b, p): (&'a PackedMatrix, usize),
     k: Range<usize>,
-    scratch: &'a mut Vec<Line>,
-) -> (&'a [Line], &'a [Line]) {
+    scratch: &'a mut Vec<CacheLine>,
+) -> (&'a [CacheLine], &'a [CacheLine]) {
     let Variant::F32(precision @ (Precision::Bf16 | Precision::F16)) = variant else {
         let kept = &b.panel(p)[k.start * PANEL_LINES..k.end * PANEL_LINES];
         return (kept, kept);
     };
     let lines = k.len() * PANEL_LINES;
     if scratch.len() < lines {
-        scratch.resize(lines, Line::ZERO);
+        scratch.resize(lines, CacheLine::ZERO);
     }
     let unpacked = &mut scratch[..lines];
     if precision == Precision::Bf16 {
@@ -40,11 +40,11 @@ pub(super) fn unpack<'a>(
     }
 }
 
-vectorized! { fn unpack_bf16(panel: &[Line], unpacked: &mut [Line]) = unpack_bf16_body }
-vectorized! { fn unpack_f16(panel: &[Line], unpacked: &mut [Line]) = unpack_f16_body }
+vectorized! { fn unpack_bf16(panel: &[CacheLine], unpacked: &mut [CacheLine]) = unpack_bf16_body }
+vectorized! { fn unpack_f16(panel: &[CacheLine], unpacked: &mut [CacheLine]) = unpack_f16_body }
 
 inlined! {
-    fn unpack_bf16_body(panel: &[Line], unpacked: &mut [Line]) {
+    fn unpack_bf16_body(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
         // A secret from the compiler, which would unroll the loops below and not vectorise them.
         let width = std::hint::black_box(WORDS);
         let (steps, _) = unpacked.as_chunks_mut::<{ 2 * PANEL_LINES }>();
@@ -61,7 +61,7 @@ inlined! {
         }
     }
 
-    fn unpack_f16_body(panel: &[Line], unpacked: &mut [Line]) {
+    fn unpack_f16_body(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
         let (steps, _) = unpacked.as_chunks_mut::<PANEL_LINES>();
         for (line, step) in panel.iter().step_by(PANEL_LINES).zip(steps) {
             let mut halves = [0; 2 * WORDS];
