@@ -117,7 +117,7 @@ fn text() -> TestResult {
 fn run_directory() -> TestResult {
     let work = Workspace::new()?;
     work.command("plan", "out").assert().success();
-    let plan = std::fs::read(work.path("out/plan.parquet"))?;
+    let plan = std::fs::read(work.path("out/plan.jsonl.zst"))?;
     let marker = br#"{"rows": 3, "files": [], "counts": {"kept": 1}}"#;
     let failure = br#"{"error": "a: open failed", "exit_code": 74}"#;
     let files = [&plan, br#"{"a": 1}"#.as_slice(), marker, failure, b"not zstd"];

@@ -203,7 +203,7 @@ fn a_plan_stays_as_it_is_whatever_becomes_of_the_files() -> TestResult {
     let work = workspace()?;
     work.command("plan", "out").assert().success();
     work.command("plan", "shared").assert().success();
-    let plan = std::fs::read(work.path("out/plan.parquet"))?;
+    let plan = std::fs::read(work.path("out/plan.jsonl.zst"))?;
     std::fs::remove_file(work.path("corpus/fra_Latn/more-1.jsonl"))?;
     work.write_lines("corpus/fra_Latn/more-2.jsonl", [json!({"text": "other"})].into_iter())?;
     work.write_lines("corpus/fra_Latn/new.jsonl", [json!({"text": "new"})].into_iter())?;
@@ -223,7 +223,7 @@ fn a_plan_stays_as_it_is_whatever_becomes_of_the_files() -> TestResult {
         &serde_json::from_slice::<serde_json::Value>(&status.stdout)?["stages"][0]["failed"];
     let code = |key: &str| failed[key]["exit_code"].as_u64();
     assert_eq!((code("fra_Latn/more-1"), code("fra_Latn/more-2")), (Some(66), Some(65)));
-    assert_eq!(std::fs::read(work.path("out/plan.parquet"))?, plan);
+    assert_eq!(std::fs::read(work.path("out/plan.jsonl.zst"))?, plan);
     assert!(work.path("out/state/embed/done/fra_Latn/more-3.json").exists());
     // Only `plan --redo` takes the files as they are now.
     work.command("plan", "out").assert().code(78).stderr(

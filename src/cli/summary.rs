@@ -308,7 +308,7 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
     }
     let more = estimate.fingerprints.len().saturating_sub(MAX_SHARDS_SHOWN);
     if more > 0 {
-        line(&format!("                   and {more} more (plan.parquet has them all)"));
+        line(&format!("                   and {more} more (plan.jsonl.zst has them all)"));
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
 /// Whether `directory` is that of a run.
 pub(super) fn holds_run(directory: &Path) -> bool {
     let has = |name: &str| directory.join(name).exists();
-    has("state") && (has("plan.parquet") || has("frozen"))
+    has("state") && (has("plan.jsonl.zst") || has("frozen"))
 }
 
 /// Directories on the way down, so that a symbolic link to one of them ends the descent.

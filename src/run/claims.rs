@@ -1,22 +1,20 @@
-//! The work of a stage, handed out to this process item by item while others do the same.
+//! Claims: the items of a stage, handed out to this process one by one while others do the same.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fs;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::identity::Liveness;
-use super::lease::{Asked, Holder, Lease};
-use super::worker::Worker;
-use super::{RunDir, Stage};
+use super::dir::{RunDir, Stage};
+use super::worker::{Holder, Lease, Liveness, POLL, Worker};
 use crate::error::Result;
 use crate::io::{remove_temporaries, remove_temporaries_of};
 use crate::panics::lock;
 use crate::progress::Stop;
 
-/// Between two looks at what other processes hold.
-const POLL: Duration = Duration::from_millis(200);
 /// Who waits for longer says for whom.
-const TOLD_AFTER: Duration = Duration::from_secs(5);
+const WARN_AFTER: Duration = Duration::from_secs(5);
 
 /// The items of a stage and what this process does of them.
 #[derive(Debug, Clone)]
@@ -35,93 +33,80 @@ pub(crate) struct StageWork {
     pub(crate) waits: bool,
 }
 
-/// Hands out items of work.
+/// Hands out the items of a stage to this process, one by one, while others do the same.
 #[derive(Debug)]
 pub(crate) struct Claims<'a> {
     worker: &'a Worker,
     work: &'a StageWork,
     stop: &'a Stop,
-    state: Mutex<State>,
+    state: Mutex<ClaimState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Own items that were not looked at.
-    own: VecDeque<usize>,
-    /// Items that this process got hold of while it waited.
-    ready: Vec<usize>,
+struct ClaimState {
+    /// Items to claim, in order.
+    todo: VecDeque<usize>,
     /// Items that others held when they were looked at.
     held: Vec<usize>,
-    /// Whether what others left behind was looked for.
-    searched: bool,
+    /// Whether what others left behind is among them.
+    has_searched: bool,
     /// Whether it was said for whom this process waits.
-    told: bool,
+    has_warned: bool,
     leases: HashMap<usize, Lease>,
-}
-
-/// What came of trying to get hold of an item.
-enum Found {
-    Mine,
-    Done,
-    Held(Holder),
 }
 
 impl<'a> Claims<'a> {
     pub(crate) fn new(worker: &'a Worker, work: &'a StageWork, stop: &'a Stop) -> Self {
-        let state = State { own: work.own.iter().copied().collect(), ..State::default() };
+        let state =
+            ClaimState { todo: work.own.iter().copied().collect(), ..ClaimState::default() };
         Self { worker, work, stop, state: Mutex::new(state) }
     }
 
-    /// An item that is not done and that nobody holds, now held by this process; `None` where there is
-    /// none at the moment ([`Claims::settle`]).
+    /// An item that is not done, now held by this process; `None` where there is none at the moment
+    /// ([`Claims::settle`]).
     pub(crate) fn next(&self) -> Result<Option<usize>> {
         loop {
             self.stop.check()?;
-            let mut state = self.state();
-            if let Some(item) = state.ready.pop() {
-                return Ok(Some(item));
-            }
-            let Some(item) = state.own.pop_front() else { break };
-            drop(state);
-            match self.claim(item)? {
-                Found::Mine => return Ok(Some(item)),
-                Found::Done => {}
-                Found::Held(_) => self.state().held.push(item),
+            let item = self.state().todo.pop_front();
+            match item {
+                Some(item) if self.claim(item)? => return Ok(Some(item)),
+                Some(_) => {}
+                None => {
+                    self.look_again()?;
+                    if self.state().todo.is_empty() {
+                        return Ok(None);
+                    }
+                }
             }
         }
-        let is_new = !std::mem::replace(&mut self.state().searched, true);
-        if is_new {
-            let abandoned = self.abandoned()?;
-            self.state().held.extend(abandoned);
-        }
-        self.look_again()?;
-        Ok(self.state().ready.pop())
     }
 
     /// Waits for what other processes hold. Whether there is something to be had again: an item whose
-    /// holder died or let go. Where this process does not wait for others, it is over as soon as all of
-    /// them are known to be alive.
+    /// lease expired or was released. Where this process does not wait for others, it is over as soon as
+    /// all of them are known to be alive.
     pub(crate) fn settle(&self) -> Result<bool> {
         let began = Instant::now();
         loop {
             self.stop.check()?;
             let holders = self.look_again()?;
-            if !self.state().ready.is_empty() {
+            if !self.state().todo.is_empty() {
                 return Ok(true);
             }
             let are_alive = holders.iter().all(|(_, holder)| holder.liveness == Liveness::Alive);
             if holders.is_empty() || are_alive && !self.work.waits {
                 return Ok(false);
             }
-            if began.elapsed() > TOLD_AFTER && !std::mem::replace(&mut self.state().told, true) {
-                self.tell(&holders);
+            if began.elapsed() > WARN_AFTER
+                && !std::mem::replace(&mut self.state().has_warned, true)
+            {
+                self.warn(&holders);
             }
             std::thread::sleep(POLL);
         }
     }
 
     /// Says for which of `holders` this process waits: the one that has held an item for longest.
-    fn tell(&self, holders: &[(usize, Holder)]) {
+    fn warn(&self, holders: &[(usize, Holder)]) {
         let held_secs = |holder: &Holder| {
             holder.since.and_then(|since| since.elapsed().ok()).unwrap_or_default().as_secs()
         };
@@ -137,15 +122,23 @@ impl<'a> Claims<'a> {
         );
     }
 
-    /// Tries the items that others held once more; the rest, with their holders.
+    /// Puts the held items that nobody holds any more back among those to claim; the others, with their
+    /// holders.
     fn look_again(&self) -> Result<Vec<(usize, Holder)>> {
-        let held = std::mem::take(&mut self.state().held);
+        let mut items = std::mem::take(&mut self.state().held);
+        if !std::mem::replace(&mut self.state().has_searched, true) {
+            items.extend(self.abandoned()?);
+        }
+        let (run, stage) = (self.worker.run(), self.work.stage);
         let mut holders = Vec::new();
-        for item in held {
-            match self.claim(item)? {
-                Found::Mine => self.state().ready.push(item),
-                Found::Done => {}
-                Found::Held(holder) => {
+        for item in items {
+            let key = &self.work.keys[item];
+            if run.is_done(stage, key)? {
+                continue;
+            }
+            match self.worker.last_lease(&run.lease_base(stage, key))? {
+                (_, None) => self.state().todo.push_back(item),
+                (_, Some(holder)) => {
                     self.state().held.push(item);
                     holders.push((item, holder));
                 }
@@ -170,30 +163,27 @@ impl<'a> Claims<'a> {
         lease.map_or(Ok(()), Lease::release)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClaimState> {
         lock(&self.state)
     }
 
-    /// Tries to get hold of `item`.
-    fn claim(&self, item: usize) -> Result<Found> {
-        let (run, key) = (self.worker.run(), &self.work.keys[item]);
-        if run.is_done(self.work.stage, key)? {
-            return Ok(Found::Done);
-        }
-        let lease = match Lease::ask(self.worker, self.work.stage, key)? {
-            Asked::Granted(lease) => lease,
-            Asked::Held(holder) => return Ok(Found::Held(holder)),
+    /// Claims `item`; whether it is this process's and to be done.
+    fn claim(&self, item: usize) -> Result<bool> {
+        let (run, stage, key) = (self.worker.run(), self.work.stage, &self.work.keys[item]);
+        let Some(lease) = self.worker.claim(&run.lease_base(stage, key))? else {
+            self.state().held.push(item);
+            return Ok(false);
         };
-        // Between the two questions another process may have finished it.
-        if run.is_done(self.work.stage, key)? {
-            return lease.release().map(|()| Found::Done);
+        // Another process may have done it since this one looked.
+        if run.is_done(stage, key)? {
+            return lease.release().map(|()| false);
         }
-        run.reopen(self.work.stage)?;
+        run.reopen(stage)?;
         if lease.is_taken_over() {
-            run.sweep(self.work.stage, key)?;
+            run.sweep(stage, key)?;
         }
         self.state().leases.insert(item, lease);
-        Ok(Found::Mine)
+        Ok(true)
     }
 
     /// Items of others that were begun: they have a lease.
@@ -203,31 +193,49 @@ impl<'a> Claims<'a> {
         }
         let leased = self.worker.run().leased(self.work.stage)?;
         let others = self.work.keys.iter().enumerate().filter(|(item, _)| !self.is_own(*item));
-        Ok(others.filter(|(_, key)| leased.contains_key(*key)).map(|(item, _)| item).collect())
+        Ok(others.filter(|(_, key)| leased.contains(*key)).map(|(item, _)| item).collect())
     }
 }
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
-        for lease in self.state().leases.drain().map(|(_, lease)| lease).collect::<Vec<_>>() {
+        for (_, lease) in self.state().leases.drain() {
             let _ = lease.release(); // what stays is a dead process's soon
         }
     }
 }
 
 impl RunDir {
+    /// Keys of `stage` that have leases, of live and of dead processes.
+    fn leased(&self, stage: Stage) -> Result<BTreeSet<String>> {
+        let names = self.tree(&format!("state/{}/leases", stage.name()))?;
+        Ok(names.iter().filter_map(|name| Some(name.rsplit_once('.')?.0.to_owned())).collect())
+    }
+
+    /// Items of `stage` that processes hold which are not dead, as far as `worker` knows.
+    pub(crate) fn num_held(&self, stage: Stage, worker: &Worker) -> Result<usize> {
+        let mut num_held = 0;
+        for key in self.leased(stage)? {
+            let (_, holder) = worker.last_lease(&self.lease_base(stage, &key))?;
+            num_held += usize::from(holder.is_some());
+        }
+        Ok(num_held)
+    }
+
+    /// The leases of `key` without their numbers.
+    fn lease_base(&self, stage: Stage, key: &str) -> PathBuf {
+        self.path("state").join(stage.name()).join("leases").join(key)
+    }
+
     /// Clears what a killed process left of the item `key` of `stage`.
     fn sweep(&self, stage: Stage, key: &str) -> Result<()> {
-        let mut outputs: Vec<std::path::PathBuf> = Vec::new();
-        for directory in stage.outputs() {
-            outputs.push(self.path(directory).join(key));
-            if *directory == "removed" {
-                let reasons = self.names(directory)?;
-                outputs.extend(reasons.iter().map(|r| self.path(directory).join(r).join(key)));
-            }
+        let state = self.path("state").join(stage.name());
+        let mut outputs = vec![state.join("parts").join(key), state.join("done").join(key)];
+        outputs.extend(stage.outputs().iter().map(|folder| self.path(folder).join(key)));
+        if stage == Stage::Export {
+            let reasons = fs::read_dir(self.path("removed")).into_iter().flatten().flatten();
+            outputs.extend(reasons.map(|reason| reason.path().join(key)));
         }
-        outputs.push(self.path("state").join(stage.name()).join("parts").join(key));
-        outputs.push(self.path("state").join(stage.name()).join("done").join(key));
         for output in outputs {
             remove_temporaries_of(&output)?;
             remove_temporaries(&output)?;

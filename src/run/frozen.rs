@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{RunDir, Stage, Worker};
+use super::dir::{PLAN, RunDir, Stage, gone};
+use super::worker::Worker;
 use crate::error::{Error, Result};
 use crate::io::write_new;
 use crate::progress::Stop;
@@ -97,7 +99,7 @@ impl RunDir {
     /// of the first of all the plan too. Only for one that is alone in the directory ([`Worker::exclusive`]).
     pub fn discard_from(&self, first: Stage) -> Result<()> {
         Stage::ALL.into_iter().filter(|s| *s >= first).try_for_each(|stage| self.discard(stage))?;
-        if first == Stage::Embed { self.remove_tree(super::plan::FILE) } else { Ok(()) }
+        if first == Stage::Embed { self.remove_tree(PLAN) } else { Ok(()) }
     }
 
     fn discard(&self, stage: Stage) -> Result<()> {
@@ -112,13 +114,8 @@ impl RunDir {
     pub(super) fn remove_tree(&self, relative: &str) -> Result<()> {
         let path = self.path(relative);
         let removed =
-            if path.is_dir() { fs_err::remove_dir_all(&path) } else { fs_err::remove_file(&path) };
-        match removed {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io(&path, "remove")(e))
-            }
-            _ => Ok(()),
-        }
+            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.or_else(gone).map_err(Error::io(&path, "remove"))
     }
 }
 

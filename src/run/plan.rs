@@ -5,18 +5,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::RunDir;
+use super::dir::{PLAN, RunDir, json_lines, read_json_lines};
 use super::frozen::difference;
-use super::plan_file;
 use crate::error::{Error, Result};
 use crate::input::{FileFacts, InputFile};
-use crate::io::is_url;
-use crate::io::write_new;
-
-/// The plan, below the run directory.
-pub(super) const FILE: &str = "plan.parquet";
+use crate::io::{is_url, write_new};
 
 /// Files that are looked at at once: they mostly wait for a disk or a store.
 const READERS: usize = 32;
@@ -28,7 +24,7 @@ const RESTORE: &str = "restore it, or plan again with `polysift plan --redo`";
 const MAX_NAMED: usize = 10;
 
 /// An input file, or consecutive row groups of one: the unit of work.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
     /// Unique name, a relative path without extension; outputs carry it.
     pub name: String,
@@ -263,7 +259,7 @@ impl Shard {
 impl RunDir {
     /// Whether the run is planned.
     pub fn has_plan(&self) -> bool {
-        self.path(FILE).is_file()
+        self.path(PLAN).is_file()
     }
 
     /// The plan as written; [`Error::Missing`] before there is one.
@@ -276,14 +272,18 @@ impl RunDir {
                     .into(),
             });
         }
-        plan_file::read(&self.path(FILE))
+        let (mut header, shards) = read_json_lines(&self.path(PLAN))?;
+        let settings = header.get_mut("input").map(Value::take).unwrap_or_default();
+        Ok(Plan { shards, settings })
     }
 
     /// Freezes `plan`, or checks that it equals the one that is frozen; [`Error::Mismatch`] names what
     /// differs.
     pub fn freeze_plan(&self, plan: &Plan) -> Result<()> {
         if !self.has_plan() {
-            write_new(&self.path(FILE), &plan_file::to_bytes(&self.path(FILE), plan)?)?;
+            let path = self.path(PLAN);
+            let header = json!({"input": plan.settings});
+            write_new(&path, &json_lines(&path, &header, plan.shards.iter())?)?;
         }
         let frozen = self.plan()?;
         if frozen.digest() == plan.digest() {
@@ -302,7 +302,6 @@ impl RunDir {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
     use crate::input::RowGroup;

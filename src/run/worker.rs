@@ -1,78 +1,233 @@
-//! The processes that write into a run directory, and which of them are alive.
+//! The processes that work in a run directory, which of them are alive, and the leases that they hold.
 //!
-//! Every process keeps a file `state/workers/<id>`: one line that says who it is, then one byte per
-//! beat of its heart. A process that ends removes it, one that is killed leaves it. Whether another
-//! process is alive is told
-//! - at once where its file is gone, where it ran on this machine and ended, or where this is the Slurm
-//!   job that it was before it was requeued;
-//! - else by its heart: it is dead once its file has not grown for [`Identity::ttl_secs`] while this
-//!   process looked on, also if it is a stopped process of this machine. No two clocks are compared.
+//! Every process keeps a file `state/workers/<id>`: one line that says who it is, then one byte per heartbeat.
+//! A process that ends removes it, one that is killed leaves it. Another process is dead
+//! - at once where its file is gone, where it ran on this machine and ended, or where this is the Slurm job that
+//!   it was before it was requeued;
+//! - else once its file has not grown for [`Identity::ttl_secs`] while this process observed it, also if it is a
+//!   stopped process of this machine. The clocks of two machines are never compared.
 //!
-//! A process that sleeps for longer than that can come back to life. What it held was taken over
-//! meanwhile; it notices before it gives anything its final name (`Lease::check`).
+//! A process that sleeps for longer than that can come back to life. What it held was taken over meanwhile; it
+//! notices before it gives anything its final name ([`Lease::check`]).
+//!
+//! A lease is a symbolic link `<base>.<n>` to the id of its holder: made in one step that fails where there is
+//! one, on every file system, and read in one. A lease that has expired, since its holder is dead, is not
+//! removed but followed by one with the next `n`: of several processes that find it expired one gets it, and
+//! the one that was taken for dead sees the next `n`. Leases keep two processes from doing the same work; what
+//! they write would be right without them, since an item has one result, and appears whole.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
-use std::path::PathBuf;
+use std::io::{ErrorKind, Read, Write};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::heart::Heart;
-use super::identity::{DEFAULT_LEASE_SECS, Identity, Liveness, lease_secs};
-use super::{RunDir, Stage};
+use serde::{Deserialize, Serialize};
+
+use super::dir::{RunDir, Stage, gone};
 use crate::error::{Error, Result};
 use crate::io::remove_temporaries;
 use crate::panics::lock;
 use crate::progress::Stop;
 
-/// A file that did not change for so long after its time to live is a dead process's, whatever the
-/// clocks of the machines say.
+/// Environment variable: seconds without a heartbeat after which others take a process for dead.
+const LEASE_SECS: &str = "POLYSIFT_LEASE_SECS";
+/// Its default. Slow file systems show a file's growth to other machines only after some seconds.
+const DEFAULT_LEASE_SECS: u64 = 90;
+/// What it may be.
+const LEASE_SECS_RANGE: RangeInclusive<u64> = 1..=86_400;
+/// Heartbeats in that time.
+const BEATS: u32 = 6;
+/// A file that did not change for so long after its time to live is a dead process's, whatever the clocks of
+/// the machines say.
 const CLOCK_SKEW: Duration = Duration::from_hours(1);
 /// Between two looks at other processes.
-const POLL: Duration = Duration::from_millis(200);
+pub(super) const POLL: Duration = Duration::from_millis(200);
 /// Time in which a process that just arrives sees that the directory is taken.
 const ARRIVAL: Duration = Duration::from_secs(3);
+
+/// Holder of a lease that was released; no process has this id.
+const NOBODY: &str = "nobody";
+
+/// Who a process is, as others may check it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Identity {
+    /// Name of the machine.
+    pub host: String,
+    /// Process id.
+    pub pid: u32,
+    /// Seconds without a heartbeat after which it is dead, as it says itself.
+    pub ttl_secs: u64,
+    /// Boot of the machine and space of process ids; equal where `pid` can be looked up.
+    pid_space: Option<String>,
+    /// When the process began, in the clock ticks of its machine; ids are given again.
+    pid_began: Option<u64>,
+    /// Slurm job and how often it was requeued.
+    slurm: Option<(String, u32)>,
+}
+
+/// Whether a process lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Liveness {
+    /// It does, or did within its time to live.
+    Alive,
+    /// It does not.
+    Dead,
+    /// It has to be observed for longer.
+    Unknown,
+}
+
+impl Identity {
+    fn of_this_process(ttl_secs: u64) -> Self {
+        let pid = std::process::id();
+        let job = std::env::var("SLURM_JOB_ID").ok();
+        let restarts =
+            std::env::var("SLURM_RESTART_COUNT").ok().and_then(|count| count.parse().ok());
+        let slurm = job.map(|job| (job, restarts.unwrap_or(0)));
+        Self { host: host(), pid, ttl_secs, pid_space: pid_space(), pid_began: began(pid), slurm }
+    }
+
+    /// Time without a heartbeat after which it is dead; what its file says counts only within the range.
+    fn ttl(&self) -> Duration {
+        let (least, most) = (*LEASE_SECS_RANGE.start(), *LEASE_SECS_RANGE.end());
+        Duration::from_secs(self.ttl_secs.clamp(least, most))
+    }
+
+    /// What `other` knows of it without observing it. One that exists may still be stopped.
+    fn known_to(&self, other: &Self) -> Liveness {
+        if self.pid_space.is_some() && self.pid_space == other.pid_space {
+            let exists = self.pid_began.is_some() && began(self.pid) == self.pid_began;
+            return if exists { Liveness::Alive } else { Liveness::Dead };
+        }
+        match (&self.slurm, &other.slurm) {
+            (Some((job, before)), Some((own, now))) if job == own && before < now => Liveness::Dead,
+            _ => Liveness::Unknown,
+        }
+    }
+}
+
+/// The time to live that `text`, the value of [`LEASE_SECS`], asks for.
+fn lease_secs(text: &str) -> Result<u64> {
+    let secs = text.trim().parse().ok().filter(|secs| LEASE_SECS_RANGE.contains(secs));
+    secs.ok_or_else(|| {
+        let (least, most) = (LEASE_SECS_RANGE.start(), LEASE_SECS_RANGE.end());
+        let reason = format!("`{text}` is not a number of seconds from {least} to {most}");
+        Error::config(LEASE_SECS, reason)
+    })
+}
+
+fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = name.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let name: String = name.trim().chars().filter(is_plain).collect();
+    if name.is_empty() { "host".to_owned() } else { name }
+}
+
+fn pid_space() -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{} {}", boot.trim(), namespace.display()))
+}
+
+/// When the process `pid` of this machine began; `None` if there is none or it only waits to be reaped.
+fn began(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold spaces; after it come the state and, 19 fields on, the start.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
+}
+
+/// A thread that lets the file of this process grow, until it is dropped.
+#[derive(Debug)]
+struct Heartbeat {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heartbeat {
+    fn start(path: PathBuf, ttl: Duration) -> Self {
+        let (stop, stopped) = channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while stopped.recv_timeout(ttl / BEATS) == Err(RecvTimeoutError::Timeout) {
+                if let Err(error) = beat(&path) {
+                    tracing::warn!(path = %path.display(), %error, "the heartbeat cannot be written");
+                }
+            }
+        });
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.stop = None;
+        let _ = self.thread.take().map(JoinHandle::join); // it only writes a byte
+    }
+}
+
+fn beat(path: &Path) -> std::io::Result<()> {
+    File::options().append(true).open(path)?.write_all(b".")
+}
+
+/// What was observed of another process.
+#[derive(Debug)]
+struct Observation {
+    /// Length of its file, and since when it has that.
+    length: u64,
+    since: Instant,
+    has_grown: bool,
+}
 
 /// This process, as a member of those that work in a run directory.
 #[derive(Debug)]
 pub struct Worker {
     run: RunDir,
+    /// Unique among all processes that ever worked in the directory.
     id: String,
     identity: Identity,
-    /// By other process: the length of its file and since when it has that, and whether it grew.
-    seen: Mutex<HashMap<String, (u64, Instant, bool)>>,
-    /// `None` for one that only looks.
-    heart: Option<Heart>,
+    observations: Mutex<HashMap<String, Observation>>,
+    /// `None` for an observer.
+    heartbeat: Option<Heartbeat>,
 }
 
 impl Worker {
     /// Joins those that work in `run`; waits while one of them has the directory for itself.
     pub fn join(run: &RunDir, stop: &Stop) -> Result<Self> {
-        let identity = Identity::of_this_process(lease_secs()?);
+        let ttl_secs = match std::env::var_os(LEASE_SECS) {
+            Some(text) => lease_secs(&text.to_string_lossy())?,
+            None => DEFAULT_LEASE_SECS,
+        };
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let id = format!("{}.{}.{nanos:x}", identity.host, identity.pid);
-        let mut worker =
-            Self { run: run.clone(), id, identity, seen: Mutex::default(), heart: None };
-        let mut told = false;
+        let mut worker = Self::observer(run);
+        worker.identity.ttl_secs = ttl_secs;
+        worker.id = format!("{}.{}.{nanos:x}", worker.identity.host, worker.identity.pid);
+        let mut has_warned = false;
         loop {
             worker.register()?;
-            let Some(holder) = worker.exclusive_holder()? else { break };
+            let (_, Some(holder)) = worker.last_lease(&worker.exclusive_base())? else { break };
             worker.deregister();
-            if !std::mem::replace(&mut told, true) {
-                tracing::warn!(process = %holder, "waiting: it has the run directory for itself");
+            if !std::mem::replace(&mut has_warned, true) {
+                tracing::warn!(process = %holder.id, "waiting: it has the run directory for itself");
             }
             stop.check()?;
             std::thread::sleep(POLL);
         }
-        worker.heart = Some(Heart::start(worker.file(&worker.id), worker.identity.ttl()));
+        worker.heartbeat = Some(Heartbeat::start(worker.file(&worker.id), worker.identity.ttl()));
         Ok(worker)
     }
 
     /// One that only looks: others do not see it, and it can hold nothing.
     pub fn observer(run: &RunDir) -> Self {
         let identity = Identity::of_this_process(DEFAULT_LEASE_SECS);
-        Self { run: run.clone(), id: String::new(), identity, seen: Mutex::default(), heart: None }
+        let (id, observations) = (String::new(), Mutex::default());
+        Self { run: run.clone(), id, identity, observations, heartbeat: None }
     }
 
     /// The run directory.
@@ -80,50 +235,46 @@ impl Worker {
         &self.run
     }
 
-    /// Unique among all processes that ever worked in the directory.
-    pub(super) fn id(&self) -> &str {
-        &self.id
-    }
-
     /// Does `work` while no other process works in the directory and none begins.
     ///
     /// # Errors
     /// [`Error::Busy`] while another one is alive; those of `work`.
     pub fn exclusive<T>(&self, stop: &Stop, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let path = self.exclusive_file();
-        let busy = || Error::Busy { path: self.run.root().to_owned() };
-        self.run.create_directory("state")?;
-        while let Err(error) = std::os::unix::fs::symlink(&self.id, &path) {
-            if error.kind() != ErrorKind::AlreadyExists {
-                return Err(Error::io(&path, "create")(error));
-            }
-            if self.exclusive_holder()?.is_some() {
-                return Err(busy());
-            }
-        }
+        let Some(lease) = self.claim(&self.exclusive_base())? else {
+            return Err(self.busy());
+        };
+        let outcome = self.wait_for_others(stop).and_then(|()| work());
+        lease.release()?;
+        outcome
+    }
+
+    /// Waits until all other processes are dead, and removes their files; [`Error::Busy`] if one is alive.
+    fn wait_for_others(&self, stop: &Stop) -> Result<()> {
         let began = Instant::now();
-        let mut told = false;
-        let outcome = loop {
+        let mut has_warned = false;
+        loop {
             let others = self.others()?;
             let liveness: Vec<Liveness> = others.iter().map(|id| self.liveness(id)).collect();
             if liveness.iter().all(|liveness| *liveness == Liveness::Dead) {
-                self.forget(&others);
-                break work();
+                for id in others {
+                    let _ = fs::remove_file(self.file(&id)); // another one may have done so
+                }
+                return Ok(());
             }
-            // One that arrives just now goes away again; one that is only known by its heart is watched.
+            // One that arrives just now goes away again; of which nothing is known yet is observed.
             if liveness.contains(&Liveness::Alive) && began.elapsed() > ARRIVAL {
-                break Err(busy());
+                return Err(self.busy());
             }
-            if let Err(stopped) = stop.check() {
-                break Err(stopped);
-            }
-            if began.elapsed() > ARRIVAL && !std::mem::replace(&mut told, true) {
+            stop.check()?;
+            if began.elapsed() > ARRIVAL && !std::mem::replace(&mut has_warned, true) {
                 tracing::warn!(processes = ?others, "waiting to see whether they are alive");
             }
             std::thread::sleep(POLL);
-        };
-        let _ = fs::remove_file(&path); // one that stays is a dead process's
-        outcome
+        }
+    }
+
+    fn busy(&self) -> Error {
+        Error::Busy { path: self.run.root().to_owned() }
     }
 
     /// Removes what killed processes left, unless others are at work.
@@ -167,44 +318,76 @@ impl Worker {
         if known == Liveness::Dead || known == Liveness::Unknown && is_older(ttl + CLOCK_SKEW) {
             return Liveness::Dead;
         }
-        // A process of this machine whose heart does not beat may be stopped.
+        // A process of this machine without a heartbeat may be stopped.
         let is_well = known == Liveness::Alive && !is_older(ttl);
-        let mut seen = lock(&self.seen);
-        let (last, since, grew) =
-            seen.entry(id.to_owned()).or_insert_with(|| (length, Instant::now(), false));
-        if *last != length {
-            (*last, *since, *grew) = (length, Instant::now(), true);
+        let mut observations = lock(&self.observations);
+        let new = || Observation { length, since: Instant::now(), has_grown: false };
+        let observed = observations.entry(id.to_owned()).or_insert_with(new);
+        if observed.length != length {
+            *observed = Observation { has_grown: true, ..new() };
         }
-        match (since.elapsed() > ttl, *grew || is_well) {
+        match (observed.since.elapsed() > ttl, observed.has_grown || is_well) {
             (true, _) => Liveness::Dead,
             (false, true) => Liveness::Alive,
             (false, false) => Liveness::Unknown,
         }
     }
 
-    fn file(&self, id: &str) -> PathBuf {
-        self.run.path("state/workers").join(id)
+    /// The number of the next lease on `base`, and who holds the last one.
+    pub(super) fn last_lease(&self, base: &Path) -> Result<(u32, Option<Holder>)> {
+        let mut number = 0;
+        loop {
+            let path = numbered(base, number);
+            let id = match fs::read_link(&path) {
+                Ok(holder) => holder.to_string_lossy().into_owned(),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok((number, None)),
+                Err(error) => return Err(Error::io(&path, "read")(error)),
+            };
+            number += 1;
+            let liveness = self.liveness(&id);
+            // One that has the directory for itself and is only stopped would go on to discard things later.
+            let is_stopped = || {
+                let exists = |holder: Identity| holder.known_to(&self.identity) == Liveness::Alive;
+                base == self.exclusive_base() && self.identity_of(&id).is_some_and(exists)
+            };
+            let has_expired = liveness == Liveness::Dead && !is_stopped();
+            // One that expired may have been followed by another before its holder came back to life.
+            if !has_expired && fs::symlink_metadata(numbered(base, number)).is_err() {
+                let since = fs::symlink_metadata(&path).and_then(|link| link.modified()).ok();
+                return Ok((number, Some(Holder { id, liveness, since })));
+            }
+        }
     }
 
-    fn exclusive_file(&self) -> PathBuf {
+    /// Claims the lease `base`; `None` where a process has it, another or this one.
+    pub(super) fn claim(&self, base: &Path) -> Result<Option<Lease>> {
+        loop {
+            let (number, None) = self.last_lease(base)? else { return Ok(None) };
+            let lease = Lease { base: base.to_owned(), number, holder: self.id.clone() };
+            let path = numbered(base, number);
+            match symlink(&self.id, &path) {
+                Ok(()) => return Ok(Some(lease)),
+                // A network file system may have made it and sent the request once more.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    if lease.check().is_ok() {
+                        return Ok(Some(lease));
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let folder = base.parent().unwrap_or(base);
+                    fs::create_dir_all(folder).map_err(Error::io(folder, "create directory"))?;
+                }
+                Err(error) => return Err(Error::io(&path, "create")(error)),
+            }
+        }
+    }
+
+    fn exclusive_base(&self) -> PathBuf {
         self.run.path("state/exclusive")
     }
 
-    /// The live process that has the directory for itself; removes what a dead one left.
-    fn exclusive_holder(&self) -> Result<Option<String>> {
-        let path = self.exclusive_file();
-        let Ok(holder) = fs::read_link(&path) else { return Ok(None) };
-        let holder = holder.to_string_lossy().into_owned();
-        // A process that is stopped while it discards things would go on with that later.
-        let exists = |identity: Identity| identity.known_to(&self.identity) == Liveness::Alive;
-        match self.liveness(&holder) {
-            _ if holder == self.id => Ok(None),
-            Liveness::Dead if !self.identity_of(&holder).is_some_and(exists) => {
-                fs::remove_file(&path).or_else(gone).map_err(Error::io(&path, "remove"))?;
-                Ok(None)
-            }
-            _ => Ok(Some(holder)),
-        }
+    fn file(&self, id: &str) -> PathBuf {
+        self.run.path("state/workers").join(id)
     }
 
     fn register(&self) -> Result<()> {
@@ -222,15 +405,8 @@ impl Worker {
 
     /// Ids of all other registered processes.
     fn others(&self) -> Result<Vec<String>> {
-        let names = self.run.names("state/workers")?;
+        let names = self.run.tree("state/workers")?;
         Ok(names.into_iter().filter(|id| *id != self.id).collect())
-    }
-
-    /// Removes the files of processes that are dead.
-    fn forget(&self, dead: &[String]) {
-        for id in dead {
-            let _ = fs::remove_file(self.file(id)); // another one may have done so
-        }
     }
 
     /// Who the process `id` is.
@@ -245,28 +421,78 @@ impl Worker {
         File::open(self.file(id)).ok()?.read_to_string(&mut content).ok()?;
         let length = content.len() as u64;
         let line = content.lines().next().unwrap_or_default();
-        let identity = serde_json::from_str(line).unwrap_or_else(|_| Identity::unknown());
-        Some((identity, length))
+        // One that is not written to its end yet, or was killed there, is observed as long as others.
+        let unknown = || Identity { ttl_secs: DEFAULT_LEASE_SECS, ..Identity::default() };
+        Some((serde_json::from_str(line).unwrap_or_else(|_| unknown()), length))
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if let Some(heart) = self.heart.take() {
-            heart.stop();
+        if self.heartbeat.take().is_some() {
             self.deregister();
         }
     }
 }
 
-/// What is gone already needs no removing.
-pub(super) fn gone(error: std::io::Error) -> std::io::Result<()> {
-    if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
+/// The process that holds a lease.
+#[derive(Debug)]
+pub(super) struct Holder {
+    pub(super) id: String,
+    pub(super) liveness: Liveness,
+    /// Since when, by the clock of the file system.
+    pub(super) since: Option<SystemTime>,
+}
+
+/// A lease that this process holds.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// Without the number.
+    base: PathBuf,
+    number: u32,
+    holder: String,
+}
+
+impl Lease {
+    /// Whether it was another process's before, which left things half done.
+    pub(super) fn is_taken_over(&self) -> bool {
+        self.number > 0
+    }
+
+    /// [`Error::Lost`] if another process took it over, having taken this one for dead.
+    pub(super) fn check(&self) -> Result<()> {
+        let path = numbered(&self.base, self.number);
+        let is_own = fs::read_link(&path).is_ok_and(|holder| holder == Path::new(&self.holder));
+        if is_own && fs::symlink_metadata(numbered(&self.base, self.number + 1)).is_err() {
+            return Ok(());
+        }
+        Err(Error::Lost { path: self.base.clone() })
+    }
+
+    /// Lets go of it.
+    pub(super) fn release(self) -> Result<()> {
+        if self.check().is_err() {
+            return Ok(()); // another process's now
+        }
+        let path = numbered(&self.base, self.number);
+        if self.number == 0 {
+            return fs::remove_file(&path).or_else(gone).map_err(Error::io(&path, "remove"));
+        }
+        // Numbers have to go on: it stays, in nobody's hands.
+        let free = path.with_file_name(format!(".{}.free", self.holder));
+        let renamed = symlink(NOBODY, &free).and_then(|()| fs::rename(&free, &path));
+        renamed.map_err(Error::io(&path, "release"))
+    }
+}
+
+fn numbered(base: &Path, number: u32) -> PathBuf {
+    let mut path = base.as_os_str().to_owned();
+    path.push(format!(".{number}"));
+    path.into()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::heart::beat;
     use super::*;
 
     /// A process of another machine.
@@ -287,13 +513,26 @@ mod tests {
     }
 
     #[test]
+    fn a_time_to_live_that_is_none_is_refused_with_the_range() {
+        for (text, secs) in [("1", 1), ("90", 90), (" 86400\n", 86_400)] {
+            assert_eq!(lease_secs(text).ok(), Some(secs));
+        }
+        for text in ["", "0", "-1", "1.5", "ninety", "86401", "18446744073709551616"] {
+            let refused = lease_secs(text).map_err(|error| (error.exit_code(), error.to_string()));
+            assert!(refused.is_err_and(|(code, message)| {
+                code == 2 && message.starts_with(LEASE_SECS) && message.contains("1 to 86400")
+            }));
+        }
+    }
+
+    #[test]
     fn a_process_is_known_while_it_works_and_gone_after() -> Result<()> {
         let (_dir, run) = RunDir::temporary()?;
         let (first, second) =
             (Worker::join(&run, &Stop::default())?, Worker::join(&run, &Stop::default())?);
-        assert_eq!(first.liveness(second.id()), Liveness::Alive);
+        assert_eq!(first.liveness(&second.id), Liveness::Alive);
         assert_eq!(first.live()?.len(), 1);
-        let id = second.id().to_owned();
+        let id = second.id.clone();
         drop(second);
         assert_eq!(first.liveness(&id), Liveness::Dead);
         first.clean_up(&Stop::default())?;
@@ -316,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_another_machine_lives_as_long_as_its_heart_beats() -> Result<()> {
+    fn a_process_of_another_machine_lives_as_long_as_it_has_a_heartbeat() -> Result<()> {
         let (_dir, run) = RunDir::temporary()?;
         let path = stranger(&run, "far", 1)?;
         let worker = Worker::join(&run, &Stop::default())?;
@@ -337,7 +576,7 @@ mod tests {
     fn a_stopped_process_of_this_machine_is_dead_when_its_time_is_over() -> Result<()> {
         let (_dir, run) = RunDir::temporary()?;
         let worker = Worker::join(&run, &Stop::default())?;
-        // The process lives, and its heart does not beat.
+        // The process lives, and has no heartbeat.
         let stopped = Identity { ttl_secs: 1, ..worker.identity.clone() };
         let path = run.path("state/workers/stopped");
         fs::write(&path, serde_json::json!(stopped).to_string())
@@ -384,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_had_alone_by_one_process_only() -> Result<()> {
+    fn one_process_only_has_the_directory_for_itself() -> Result<()> {
         let (_dir, run) = RunDir::temporary()?;
         let stop = Stop::default();
         let first = Worker::join(&run, &stop)?;
@@ -401,5 +640,71 @@ mod tests {
             assert!(!late.is_finished(), "it joined while the directory was taken");
             Ok(())
         })
+    }
+
+    fn workers<const N: usize>() -> Result<(tempfile::TempDir, [Worker; N])> {
+        let (dir, run) = RunDir::temporary()?;
+        let workers: Vec<Worker> =
+            (0..N).map(|_| Worker::join(&run, &Stop::default())).collect::<Result<_>>()?;
+        let workers = workers.try_into().map_err(|_| Error::Stopped)?;
+        Ok((dir, workers))
+    }
+
+    fn claim(worker: &Worker, key: &str) -> Result<Option<Lease>> {
+        worker.claim(&worker.run.path("state/embed/leases").join(key))
+    }
+
+    /// Lets all of `workers` claim at once; what they got.
+    fn race(workers: &[Worker], key: &str) -> Result<Vec<Lease>> {
+        let all: Vec<Result<Option<Lease>>> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                workers.iter().map(|worker| scope.spawn(move || claim(worker, key))).collect();
+            threads.into_iter().map(|t| t.join().unwrap_or(Err(Error::Stopped))).collect()
+        });
+        Ok(all.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    #[test]
+    fn of_processes_that_claim_at_once_one_is_granted_the_lease() -> Result<()> {
+        let (_dir, workers) = workers::<8>()?;
+        for round in 0..20 {
+            let key = format!("deu_Latn/{round}");
+            let mut leases = race(&workers, &key)?;
+            assert_eq!(leases.len(), 1);
+            let lease = leases.pop().ok_or(Error::Stopped)?;
+            lease.check()?;
+            assert!(!lease.is_taken_over());
+            lease.release()?;
+            assert_eq!(race(&workers, &key)?.len(), 1);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn of_processes_that_find_the_holder_dead_one_takes_over_and_the_dead_one_notices() -> Result<()>
+    {
+        let (_dir, mut workers) = workers::<9>()?;
+        for round in 0..20 {
+            let key = format!("deu_Latn/{round}");
+            let lease = claim(&workers[8], &key)?.ok_or(Error::Stopped)?;
+            assert_eq!(race(&workers[..8], &key)?.len(), 0);
+            // Its file is gone, as if it had ended; it does not know that yet.
+            let file = workers[8].run().path("state/workers").join(&workers[8].id);
+            fs::remove_file(&file).map_err(Error::io(&file, "remove"))?;
+            let mut taken = race(&workers[..8], &key)?;
+            assert_eq!(taken.len(), 1);
+            assert!(matches!(lease.check(), Err(Error::Lost { .. })));
+            lease.release()?; // touches nothing of the new holder's
+            let new = taken.pop().ok_or(Error::Stopped)?;
+            new.check()?;
+            assert!(new.is_taken_over());
+            assert_eq!(race(&workers[..8], &key)?.len(), 0);
+            new.release()?;
+            assert_eq!(race(&workers[..8], &key)?.len(), 1);
+            workers[8] = Worker::join(&workers[0].run().clone(), &Stop::default())?;
+        }
+        let links = workers[0].run.tree("state/embed/leases")?;
+        assert_eq!(links.len(), 40, "of each the dead process's and the one that is free");
+        Ok(())
     }
 }

@@ -19,11 +19,14 @@ impl StageWork {
         keys: Vec<String>,
         own: &[usize],
     ) -> Result<Self> {
-        let is_left: Vec<bool> = (own.par_iter())
-            .map(|&item| Ok(!context.run.is_done(stage, &keys[item])?))
-            .collect::<Result<_>>()?;
-        let left = own.iter().zip(is_left).filter(|(_, is_left)| *is_left).map(|(item, _)| *item);
-        let own: Vec<usize> = left.collect();
+        let marked = context.run.done_keys(stage)?;
+        let left = |&item: &usize| {
+            let key = &keys[item];
+            let is_done = marked.contains(key) && context.run.is_done(stage, key)?;
+            Ok((!is_done).then_some(item))
+        };
+        let own = own.par_iter().filter_map(|item| left(item).transpose());
+        let own: Vec<usize> = own.collect::<Result<_>>()?;
         let mut is_own = vec![false; keys.len()];
         for &item in &own {
             is_own[item] = true;

@@ -83,11 +83,11 @@ pub fn text(data: &[u8]) -> Result<bool> {
 /// A file of a run directory; the first byte says which.
 pub fn run_directory(data: &[u8]) -> Result<bool> {
     const FILES: [&str; 5] = [
-        "plan.parquet",
+        "plan.jsonl.zst",
         "frozen/embed.json",
         "state/embed/done/shard.json",
         "state/embed/failed/shard.json",
-        "state/embed/sealed.jsonl.zst",
+        "state/embed/finished.jsonl.zst",
     ];
     let Some((which, data)) = data.split_first() else { return Ok(false) };
     let folder = tempfile::tempdir()?;

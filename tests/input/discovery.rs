@@ -58,14 +58,14 @@ fn a_directory_is_searched_for_known_extensions() -> TestResult {
 fn run_directories_are_not_searched() -> TestResult {
     let base = tree(&[
         "d/a.parquet",
-        "d/out/plan.parquet",
+        "d/out/plan.jsonl.zst",
         "d/out/state/workers/1",
         "d/out/export/a.parquet",
         "d/out/rejects/a/part-00000.jsonl",
         "d/x/begun/frozen/train.json",
         "d/x/begun/state/train/done/q.json",
         "d/x/begun/heads/q/_all.json",
-        "d/x/own/plan.parquet",
+        "d/x/own/plan.jsonl.zst",
         "d/x/state/b.parquet",
     ])?;
     assert_eq!(names(&base, &["d"])?, ["a", "x/own/plan", "x/state/b"]);

@@ -1,0 +1,267 @@
+//! The directory: stages, paths, and how its small files are read and written.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::io::{FileStamp, is_temporary, is_url, write_atomic};
+use crate::panics::lock;
+
+/// The plan, below the run directory: a line with the settings that it was made of, then one for each shard.
+pub(super) const PLAN: &str = "plan.jsonl.zst";
+
+/// Stages in the order in which they depend on each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// Text to embeddings.
+    Embed,
+    /// Labelled samples to heads.
+    Train,
+    /// Embeddings to scores.
+    Score,
+    /// Documents near the thresholds to scores in f32.
+    Refine,
+    /// Scores to exact thresholds.
+    Threshold,
+    /// Everything to the exported shards.
+    Export,
+}
+
+impl Stage {
+    /// All stages, first to last.
+    pub const ALL: [Self; 6] =
+        [Self::Embed, Self::Train, Self::Score, Self::Refine, Self::Threshold, Self::Export];
+
+    /// Name in paths, flags and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embed => "embed",
+            Self::Train => "train",
+            Self::Score => "score",
+            Self::Refine => "refine",
+            Self::Threshold => "threshold",
+            Self::Export => "export",
+        }
+    }
+
+    /// The stage of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.name() == name)
+    }
+
+    /// Directories that the stage writes, below the run directory.
+    pub(super) fn outputs(self) -> &'static [&'static str] {
+        match self {
+            Self::Embed => &["embeddings", "rejects"],
+            Self::Train => &["heads"],
+            Self::Score => &["scores"],
+            Self::Refine => &["rounds", "refined"],
+            Self::Threshold => &["selection", "thresholds"],
+            Self::Export => &["export", "removed"],
+        }
+    }
+}
+
+/// A run directory that exists.
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    root: PathBuf,
+}
+
+/// Markers of which this process said that they are damaged.
+static DAMAGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+impl RunDir {
+    /// Opens `root`, creating it if needed.
+    pub fn create(root: &Path) -> Result<Self> {
+        not_a_url(root)?;
+        fs::create_dir_all(root).map_err(Error::io(root, "create directory"))?;
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// Opens an existing run directory for reading.
+    pub fn open(root: &Path) -> Result<Self> {
+        not_a_url(root)?;
+        if [PLAN, "frozen"].iter().any(|name| root.join(name).exists()) {
+            Ok(Self { root: root.to_owned() })
+        } else {
+            Err(Error::Missing {
+                path: root.display().to_string(),
+                reason: "is not a run directory (it holds neither a plan nor frozen/)".into(),
+            })
+        }
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path below the directory.
+    pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// The trained head `head` of `language`.
+    pub fn head_file(&self, head: &str, language: &str) -> PathBuf {
+        self.path("heads").join(head).join(format!("{language}.safetensors"))
+    }
+
+    /// The trained fastText model `head` of `language`; its card lies beside it.
+    pub fn text_head_file(&self, head: &str, language: &str) -> PathBuf {
+        self.path("heads").join(head).join(format!("{language}.bin"))
+    }
+
+    /// The thresholds of `language`.
+    pub fn selection_file(&self, language: &str) -> PathBuf {
+        self.path("selection").join(format!("{language}.json"))
+    }
+
+    /// Makes the directory `relative`.
+    pub(super) fn create_directory(&self, relative: &str) -> Result<()> {
+        let path = self.path(relative);
+        fs::create_dir_all(&path).map_err(Error::io(&path, "create directory"))
+    }
+
+    /// Paths of the files and links below the directory `relative`, relative to it.
+    pub(super) fn tree(&self, relative: &str) -> Result<Vec<String>> {
+        let root = self.path(relative);
+        let (mut files, mut pending) = (Vec::new(), vec![String::new()]);
+        while let Some(directory) = pending.pop() {
+            let path = root.join(&directory);
+            let entries = match fs::read_dir(&path) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(Error::io(&path, "list")(error)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(Error::io(&path, "list"))?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let name = if directory.is_empty() { name } else { format!("{directory}/{name}") };
+                let kind = entry.file_type().map_err(Error::io(&path, "inspect"))?;
+                if kind.is_dir() { pending.push(name) } else { files.push(name) }
+            }
+        }
+        Ok(files)
+    }
+
+    /// Paths of the files that `stage` left, in the folders where each has a marker that stands for it.
+    pub fn stored_files(&self, stage: Stage) -> Result<Vec<String>> {
+        let mut files = Vec::new();
+        for folder in stage.outputs().iter().filter(|folder| **folder != "rejects") {
+            let names = self
+                .tree(folder)?
+                .into_iter()
+                .filter(|path| !is_temporary(path.rsplit('/').next().unwrap_or_default()));
+            files.extend(names.map(|name| format!("{folder}/{name}")));
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// `path` relative to the run directory, a URL as it is, for markers and reports.
+    pub fn relative(&self, path: &Path) -> String {
+        path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned()
+    }
+
+    /// Reads a JSON file of the run; `None` when it does not exist.
+    pub fn read_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
+        match fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|e| Error::decode(path, "JSON of a run directory", e)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io(path, "read")(e)),
+        }
+    }
+
+    /// As [`RunDir::read_json`], for a file that says that something is done: one that is damaged (by a
+    /// full disk, a failing one) is warned of once, and counts as not there.
+    pub(super) fn read_marker<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
+        match self.read_json(path) {
+            Err(error @ Error::Decode { .. }) => {
+                Self::warn_of_damage(path, &error);
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
+    /// Warns once that the marker `path` is damaged.
+    pub(super) fn warn_of_damage(path: &Path, error: &Error) {
+        let mut damaged = lock(&DAMAGED);
+        if damaged.insert(path.to_owned()) {
+            tracing::warn!(%error, "a marker is damaged; what it stands for counts as not done");
+        }
+    }
+
+    /// Writes a JSON file whole.
+    pub fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<FileStamp> {
+        let mut bytes =
+            serde_json::to_vec_pretty(value).map_err(|e| Error::write(path, Box::new(e)))?;
+        bytes.push(b'\n');
+        write_atomic(path, &bytes)
+    }
+}
+
+fn not_a_url(root: &Path) -> Result<()> {
+    if root.to_str().is_none_or(|text| !is_url(text)) {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} is a URL; a run directory is on a file system that all its processes share",
+        root.display()
+    );
+    Err(Error::config("--run", reason))
+}
+
+/// The bytes of the file `path` of JSON lines, `header` and `items`, compressed.
+pub(super) fn json_lines<T: Serialize>(
+    path: &Path,
+    header: &Value,
+    items: impl Iterator<Item = T>,
+) -> Result<Vec<u8>> {
+    let failed = |e: serde_json::Error| Error::write(path, Box::new(e));
+    let mut lines = serde_json::to_vec(header).map_err(failed)?;
+    for item in items {
+        lines.push(b'\n');
+        serde_json::to_writer(&mut lines, &item).map_err(failed)?;
+    }
+    lines.push(b'\n');
+    zstd::encode_all(lines.as_slice(), 0).map_err(Error::io(path, "compress"))
+}
+
+/// Header and items of a file of [`json_lines`].
+pub(super) fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<(Value, Vec<T>)> {
+    let file = fs::File::open(path).map_err(Error::io(path, "open"))?;
+    let read = || -> std::io::Result<(Value, Vec<T>)> {
+        let mut lines = BufReader::new(zstd::Decoder::new(file)?).lines();
+        let header = lines.next().transpose()?.unwrap_or_default();
+        let items = lines.map(|line| Ok(serde_json::from_str(&line?)?));
+        Ok((serde_json::from_str(&header)?, items.collect::<std::io::Result<_>>()?))
+    };
+    read().map_err(|e| Error::decode(path, "JSON lines of a run directory", e))
+}
+
+/// What is gone already needs no removing.
+pub(super) fn gone(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+impl RunDir {
+    /// An empty one that lives as long as the directory.
+    pub(super) fn temporary() -> Result<(tempfile::TempDir, Self)> {
+        let dir = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
+        let run = Self::create(dir.path())?;
+        Ok((dir, run))
+    }
+}
