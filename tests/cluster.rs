@@ -206,7 +206,7 @@ fn a_manifest_is_printed_for_the_stages_of_the_run() -> TestResult {
     let root = std::fs::canonicalize(cluster.work.dir.path())?;
     let mut manifest = crate::util::polysift();
     manifest.current_dir(&root).args(["kubernetes", "manifest", "--run", "out", "--image", "i"]);
-    manifest.args(["--claim", "c", "--json", "--mount"]).arg(&root);
+    manifest.args(["--claim", "c", "--mount"]).arg(&root);
     let printed: serde_json::Value =
         serde_json::from_slice(&manifest.assert().success().get_output().stdout)?;
     let names: Vec<_> = printed["items"].as_array().into_iter().flatten().collect();
@@ -231,7 +231,7 @@ fn a_manifest_tells_of_what_pods_do_not_see_and_refuses_what_kubernetes_would() 
             "--image",
             "i",
         ]);
-        manifest.args(["--claim", "c", "--user", "7:8", "--json", "--mount"]).arg(&root);
+        manifest.args(["--claim", "c", "--user", "7:8", "--mount"]).arg(&root);
         manifest.args(arguments);
         manifest
     };
@@ -253,9 +253,9 @@ fn a_manifest_tells_of_what_pods_do_not_see_and_refuses_what_kubernetes_would() 
     elsewhere_only.assert().success().stderr(word.and(contains("corpus/deu_Latn/a.jsonl")));
     for (arguments, wrong) in [
         (["--namespace", "My_Team"], "--namespace: `My_Team`"),
-        (["--memory", "256GB"], "--memory: `256GB`: is no quantity"),
-        (["--memory", "256"], "--memory: `256` is 256 bytes"),
-        (["--cpu", "0"], "--cpu: `0`: a quantity"),
+        (["--memory", "256GB"], "--memory: `256GB` is no quantity"),
+        (["--memory", "256"], "--memory: `256` has no unit"),
+        (["--cpu", "0"], "--cpu: `0` is no quantity"),
         (["--secret", "a/b"], "--secret: `a/b`"),
     ] {
         manifest(&arguments).assert().code(2).stderr(contains(wrong));

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use polysift::cluster::PerStage;
-use polysift::cluster::kubernetes::{KubernetesSettings, manifest, to_yaml};
+use polysift::cluster::kubernetes::{KubernetesSettings, manifest};
 use polysift::{Error, Result};
 
 use super::planned::{Planned, StageArgs};
-use super::{printer, summary};
+use super::summary;
 
 /// User and group of pods where the run directory is root's.
 const FALLBACK_USER: (u32, u32) = (1000, 1000);
@@ -18,7 +18,7 @@ const FALLBACK_USER: (u32, u32) = (1000, 1000);
 /// What is done with Kubernetes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KubernetesCommand {
-    /// Print an Indexed Job per stage, for kubectl apply; all but the first are suspended. Pods pass the restricted
+    /// Print an Indexed Job per stage as JSON, for kubectl apply; all but the first are suspended. Pods pass the restricted
     /// Pod Security Standard; they write to the claim and to /tmp, where the hub's files go too
     Manifest(Box<ManifestArgs>),
 }
@@ -73,9 +73,6 @@ pub(crate) struct ManifestArgs {
     /// Seconds that a pod has to save its work when it is told to end
     #[arg(long, value_name = "SECS", default_value_t = 180)]
     grace_secs: u32,
-    /// Print JSON in place of YAML
-    #[arg(long)]
-    json: bool,
 }
 
 /// Runs `command`.
@@ -101,11 +98,7 @@ pub(crate) fn run(command: &KubernetesCommand) -> Result<()> {
     };
     let jobs = manifest(&settings, &planned.all(settings.num_tasks))?;
     warn_of_outsiders(&planned, &args.mount);
-    if args.json {
-        summary::print_json(&jobs);
-    } else {
-        printer::bytes(to_yaml(&jobs)?.as_bytes());
-    }
+    summary::print_json(&jobs);
     Ok(())
 }
 

@@ -37,7 +37,7 @@ use head::HeadCommand;
 use kubernetes::KubernetesCommand;
 use logging::GlobalArgs;
 use progress::Usages;
-use settings::{Resolved, STAGES, SettingsArgs, hub, resolve};
+use settings::{Resolved, SettingsArgs, hub, resolve, stage_names};
 use slurm::SlurmCommand;
 
 /// Version with the commit it was built from.
@@ -159,8 +159,8 @@ pub(crate) struct RetryArgs {
     /// The run directory
     pub(crate) run: PathBuf,
     /// The stage [default: the first that is not done]
-    #[arg(long, value_parser = STAGES)]
-    pub(crate) stage: Option<String>,
+    #[arg(long, value_parser = stage_names())]
+    pub(crate) stage: Option<Stage>,
     /// Number of tasks that the next attempt is made with [default: one for every shard]
     #[arg(long, value_name = "N", env = "POLYSIFT_NUM_TASKS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) num_tasks: Option<u32>,
@@ -381,9 +381,8 @@ impl Job<'_> {
 
     /// Prints the tasks that have something left to do, as an array expression.
     fn retry(&self, args: &RetryArgs) -> Result<()> {
-        let stage = args.stage.as_deref().and_then(Stage::named);
         let left = self.with_run(&args.run, |context| {
-            stage::status::unfinished(context, stage, args.num_tasks)
+            stage::status::unfinished(context, args.stage, args.num_tasks)
         })?;
         if args.json {
             summary::print_json(&left);
@@ -464,15 +463,12 @@ fn no_run_directory() -> Error {
 
 /// The stage to do again; it has to be one of those that the command runs.
 fn redo(args: &SettingsArgs, stages: &[Stage]) -> Result<Option<Stage>> {
-    let Some(name) = &args.redo else { return Ok(None) };
-    let stage = Stage::named(name).filter(|stage| stages.contains(stage));
-    let outside = || {
-        Error::config(
-            "--redo",
-            format!("`{name}` is not a stage of this command; use `run` or `{name}`"),
-        )
-    };
-    stage.map(Some).ok_or_else(outside)
+    if let Some(stage) = args.redo.filter(|stage| !stages.contains(stage)) {
+        let name = stage.name();
+        let reason = format!("`{name}` is not a stage of this command; use `run` or `{name}`");
+        return Err(Error::config("--redo", reason));
+    }
+    Ok(args.redo)
 }
 
 #[cfg(test)]

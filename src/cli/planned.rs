@@ -14,7 +14,7 @@ use polysift::stage::Context;
 use polysift::stage::status::{stages_of, unfinished};
 use polysift::{Error, Result};
 
-use super::settings::{STAGES, SettingsArgs, hub, resolve};
+use super::settings::{SettingsArgs, hub, resolve, stage_names};
 
 /// Tasks of a stage unless they are given: one per shard, at most this many.
 const MAX_DEFAULT_TASKS: u32 = 100;
@@ -26,19 +26,8 @@ pub(crate) struct StageArgs {
     #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
     pub(crate) run: PathBuf,
     /// Only these stages [default: all that the settings ask for]
-    #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = STAGES)]
-    pub(crate) stage: Vec<String>,
-}
-
-impl StageArgs {
-    /// The stages that were named, in the order in which they depend on each other.
-    pub(crate) fn named(&self) -> Vec<Stage> {
-        let mut stages: Vec<Stage> =
-            self.stage.iter().filter_map(|name| Stage::named(name)).collect();
-        stages.sort_unstable();
-        stages.dedup();
-        stages
-    }
+    #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stage_names())]
+    pub(crate) stage: Vec<Stage>,
 }
 
 /// A run that was planned.
@@ -64,8 +53,10 @@ impl Planned {
         let run = RunDir::open(&root)?;
         let settings = SettingsArgs { run: Some(root.clone()), ..SettingsArgs::default() };
         let config = resolve(&settings)?.config;
-        let named = args.named();
-        let stages = if named.is_empty() { stages_of(&config) } else { named };
+        let mut stages =
+            if args.stage.is_empty() { stages_of(&config) } else { args.stage.clone() };
+        stages.sort_unstable();
+        stages.dedup();
         Ok(Self { plan: run.plan()?, run, root, stages, config })
     }
 

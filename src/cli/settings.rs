@@ -3,16 +3,20 @@
 use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use toml::{Table, Value};
 
 use polysift::cluster::Task;
 use polysift::config::{DeviceChoice, Rate, RunConfig};
 use polysift::encoder::HubSettings;
 use polysift::io::{is_url, without_secrets};
+use polysift::run::Stage;
 use polysift::{Error, Result};
 
-/// Names of the stages.
-pub(crate) const STAGES: [&str; 6] = ["embed", "train", "score", "refine", "threshold", "export"];
+/// The names of the stages, as values of a flag.
+pub(crate) fn stage_names() -> impl TypedValueParser<Value = Stage> {
+    PossibleValuesParser::new(Stage::ALL.map(Stage::name)).try_map(|name| name.parse::<Stage>())
+}
 
 /// Which shards of the plan this process takes first.
 #[derive(Debug, Clone, Copy, Args, Default)]
@@ -45,8 +49,8 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
     pub(crate) run: Option<PathBuf>,
     /// Discard the outputs of this stage and of those after it, then do them again
-    #[arg(long, value_name = "STAGE", value_parser = STAGES)]
-    pub(crate) redo: Option<String>,
+    #[arg(long, value_name = "STAGE", value_parser = stage_names())]
+    pub(crate) redo: Option<Stage>,
     /// Set any key of the settings file, e.g. --set heads.quality.training.epochs=10
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,

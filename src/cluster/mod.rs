@@ -5,7 +5,6 @@
 mod array;
 pub mod kubernetes;
 mod per_stage;
-mod quote;
 mod requeue;
 pub mod slurm;
 mod task;
@@ -13,7 +12,7 @@ mod work;
 
 pub use array::{array_expression, array_ids};
 pub use per_stage::PerStage;
-pub use quote::shell_quoted;
-pub use requeue::{REQUEUE_VARIABLE, Requeue};
+pub use requeue::Requeue;
+pub use slurm::shell_quoted;
 pub use task::Task;
 pub use work::{Needs, StageTasks};

@@ -30,13 +30,7 @@ impl<T: FromStr<Err: Display>> PerStage<T> {
             let wrong = |reason: String| Error::config(flag, format!("`{text}`: {reason}"));
             let (stage, value) = match text.split_once('=') {
                 None => (None, text.as_str()),
-                Some((name, value)) => {
-                    let stage = Stage::named(name).ok_or_else(|| {
-                        let names = Stage::ALL.map(Stage::name).join(", ");
-                        wrong(format!("`{name}` is no stage; the stages are {names}"))
-                    })?;
-                    (Some(stage), value)
-                }
+                Some((name, value)) => (Some(name.parse::<Stage>().map_err(&wrong)?), value),
             };
             if value.is_empty() {
                 return Err(wrong("has no value".into()));

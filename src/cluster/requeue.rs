@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 
-use super::slurm::call;
-
-/// Set to 1 by the batch scripts of `polysift slurm`: the program may requeue its job.
-pub const REQUEUE_VARIABLE: &str = "POLYSIFT_REQUEUE";
+use super::slurm::{REQUEUE_VARIABLE, call};
 
 /// A job that Slurm restarted this often is not requeued after a fault; after a time limit it is.
 const MAX_RESTARTS_AFTER_FAULT: u32 = 5;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Mutex;
 
 use serde::Serialize;
@@ -52,11 +53,6 @@ impl Stage {
         }
     }
 
-    /// The stage of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|stage| stage.name() == name)
-    }
-
     /// Directories that the stage writes, below the run directory.
     pub(super) fn outputs(self) -> &'static [&'static str] {
         match self {
@@ -67,6 +63,18 @@ impl Stage {
             Self::Threshold => &["selection", "thresholds"],
             Self::Export => &["export", "removed"],
         }
+    }
+}
+
+impl FromStr for Stage {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        let stage = Self::ALL.into_iter().find(|stage| stage.name() == name);
+        stage.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("`{name}` is no stage; the stages are {names}")
+        })
     }
 }
 

@@ -45,6 +45,12 @@ def worker_of(program: int) -> int:
     return int(status.split("PPid:")[1].split()[0])
 
 
+def test_the_stages_are_those_of_the_program() -> None:
+    command = [polysift.binary(), "retry", "--help"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert f"[possible values: {', '.join(driver.STAGES)}]" in " ".join(told.split())
+
+
 def test_a_worker_killed_in_the_middle_is_replaced(planned: Path, undisturbed: dict[str, str]) -> None:
     killed = []
 

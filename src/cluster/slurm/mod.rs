@@ -7,24 +7,23 @@
 //! A task that fails ends the chain in sight: the jobs after it are cancelled by Slurm
 //! (`--kill-on-invalid-dep`), and a retry submits what is left.
 
-mod jobs;
-mod script;
 mod submit;
-#[cfg(test)]
-mod tests;
-mod time;
 
+use std::fmt::Write as _;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
-pub use jobs::{SlurmJob, slurm_jobs};
-pub use script::driver_script;
+pub(super) use submit::call;
 pub use submit::{Submission, Submissions, SubmittedJob, live_jobs, max_array_tasks, submit};
 
-use super::PerStage;
+use super::array::array_expression;
+use super::per_stage::PerStage;
+use super::work::{Needs, StageTasks};
 use crate::error::{Error, Result};
+use crate::run::Stage;
 
+/// Set to 1 by the batch scripts: the program may requeue its job.
+pub const REQUEUE_VARIABLE: &str = "POLYSIFT_REQUEUE";
 /// `MaxArraySize` of a cluster that does not set it.
 pub const DEFAULT_MAX_ARRAY_SIZE: u32 = 1001;
 /// [`SlurmSettings::signal_secs`].
@@ -32,6 +31,9 @@ pub const DEFAULT_SIGNAL_SECS: u32 = 180;
 
 /// CPUs of a task that does not fill a node, unless they are given: what most nodes have to spare.
 pub const DEFAULT_CPUS: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
+
+/// Slurm sends the signal up to a minute early, and work has to begin before it.
+const SIGNAL_SLACK_SECS: u64 = 120;
 
 /// What the jobs of a run ask Slurm for.
 #[derive(Debug, Clone)]
@@ -67,18 +69,583 @@ pub struct SlurmSettings {
     pub sbatch: Vec<String>,
 }
 
-/// Runs a command of Slurm and returns what it printed; [`Error::Scheduler`] with its message otherwise.
-pub(super) fn call(command: &str, args: &[String]) -> Result<String> {
-    let failed = |reason: String| Error::Scheduler { command: command.to_owned(), reason };
-    let output = Command::new(command).args(args).output().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => {
-            failed("not found; this machine has no Slurm, or it is not in PATH".into())
-        }
-        _ => failed(format!("cannot be run: {e}")),
-    })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+/// A job to submit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlurmJob {
+    /// `embed`, or `embed-1` for the second array of a stage.
+    pub name: String,
+    /// The stage.
+    pub stage: Stage,
+    /// Task ids as an array expression; `None` for a single job.
+    pub array: Option<String>,
+    /// Tasks of the job.
+    pub num_tasks: usize,
+    /// Jobs (by position) that have to succeed before.
+    pub after_success_of: Vec<usize>,
+    /// The job (by position) that has to have ended before.
+    pub after_end_of: Option<usize>,
+    /// The batch script.
+    pub script: String,
+}
+
+impl SlurmJob {
+    /// The value of `--dependency`, given the ids of the jobs by position.
+    pub fn dependency(&self, ids: &[String]) -> Option<String> {
+        let id = |position: &usize| ids.get(*position).cloned();
+        let successes: Vec<String> = self.after_success_of.iter().filter_map(id).collect();
+        let after_ok = (!successes.is_empty()).then(|| format!("afterok:{}", successes.join(":")));
+        let after_any = self.after_end_of.as_ref().and_then(id).map(|id| format!("afterany:{id}"));
+        let all: Vec<String> = after_ok.into_iter().chain(after_any).collect();
+        (!all.is_empty()).then(|| all.join(","))
     }
-    let message = String::from_utf8_lossy(&output.stderr);
-    Err(failed(format!("{}: {}", output.status, message.trim())))
+}
+
+/// Tasks in chunks of at most `max_tasks` neighbours, each the first index and the ids in an array that begin
+/// there: every id is below `max_tasks`.
+fn chunks(tasks: &[u32], max_tasks: u32) -> Vec<(u32, Vec<u32>)> {
+    let mut sorted = tasks.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let chunk = |group: &[u32]| {
+        let offset = group[0] / max_tasks * max_tasks;
+        (offset, group.iter().map(|task| task - offset).collect())
+    };
+    sorted.chunk_by(|a, b| a / max_tasks == b / max_tasks).map(chunk).collect()
+}
+
+/// The jobs for `work`, in the order in which they are submitted. With `chain`, a stage waits for the
+/// success of all jobs of the one before.
+///
+/// A run directory that Slurm cannot name in a script and a time limit that leaves no time before the signal are
+/// [`Error::Config`].
+pub fn slurm_jobs(
+    settings: &SlurmSettings,
+    work: &[StageTasks],
+    chain: bool,
+) -> Result<Vec<SlurmJob>> {
+    check(settings)?;
+    let mut jobs: Vec<SlurmJob> = Vec::new();
+    let mut before: Vec<usize> = Vec::new();
+    for of_stage in work {
+        let first = jobs.len();
+        let arrays: Vec<Option<(u32, Vec<u32>)>> = match &of_stage.tasks {
+            None => vec![None],
+            Some(tasks) => {
+                chunks(tasks, settings.max_array_tasks.max(1)).into_iter().map(Some).collect()
+            }
+        };
+        for (i, array) in arrays.iter().enumerate() {
+            let name = of_stage.stage.name().to_owned();
+            // Slurm limits the running tasks of an array, not of several: one after the other.
+            let is_limited = settings.max_running.is_some() && i > 0;
+            jobs.push(SlurmJob {
+                name: if arrays.len() > 1 { format!("{name}-{i}") } else { name },
+                stage: of_stage.stage,
+                array: array.as_ref().map(|(_, ids)| array_expression(ids)),
+                num_tasks: array.as_ref().map_or(1, |(_, ids)| ids.len()),
+                after_success_of: if chain { before.clone() } else { Vec::new() },
+                after_end_of: is_limited.then(|| first + i - 1),
+                script: batch_script(settings, of_stage, array.as_ref())?,
+            });
+        }
+        if jobs.len() > first {
+            before = (first..jobs.len()).collect();
+        }
+    }
+    Ok(jobs)
+}
+
+fn check(settings: &SlurmSettings) -> Result<()> {
+    if settings.num_tasks == 0 {
+        return Err(Error::config("--num-tasks", "is 0; there has to be at least one task"));
+    }
+    if settings.max_running == Some(0) {
+        return Err(Error::config("--max-running", "is 0; no task could ever run"));
+    }
+    settings.time.values().try_for_each(|time| check_time(settings, time))
+}
+
+fn check_time(settings: &SlurmSettings, time: &str) -> Result<()> {
+    let needed = u64::from(settings.signal_secs) + SIGNAL_SLACK_SECS;
+    match limit_secs(time)? {
+        Some(limit) if limit < needed => Err(Error::config(
+            "--time",
+            format!(
+                "{time} is {limit} s, of which --signal-secs takes {} and Slurm's early signal up to \
+                 {SIGNAL_SLACK_SECS}; a task would stop before it works",
+                settings.signal_secs
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Seconds of a limit: `minutes`, `minutes:seconds`, `hours:minutes:seconds`, `days-hours`,
+/// `days-hours:minutes`, `days-hours:minutes:seconds`; `None` for no limit (`UNLIMITED`, `INFINITE`, 0).
+fn limit_secs(text: &str) -> Result<Option<u64>> {
+    let wrong = || {
+        let reason = format!("`{text}` is not a time limit such as 90, 12:00:00 or 2-00");
+        Error::config("--time", reason)
+    };
+    if ["UNLIMITED", "INFINITE", "-1"].iter().any(|word| text.eq_ignore_ascii_case(word)) {
+        return Ok(None);
+    }
+    let number = |part: &str| part.parse::<u32>().map(u64::from).map_err(|_| wrong());
+    let (days, clock) = match text.split_once('-') {
+        Some((days, clock)) => (Some(number(days)?), clock),
+        None => (None, text),
+    };
+    let parts = clock.split(':').map(number).collect::<Result<Vec<_>>>()?;
+    let units: &[u64] = match (days, parts.len()) {
+        (None, 1) => &[60],
+        (None, 2) => &[60, 1],
+        (None, 3) | (Some(_), 1..=3) => &[3600, 60, 1],
+        _ => return Err(wrong()),
+    };
+    let secs: u64 = parts.iter().zip(units).map(|(part, unit)| part * unit).sum();
+    let secs = days.unwrap_or(0) * 86_400 + secs;
+    Ok((secs > 0).then_some(secs))
+}
+
+/// The script of one job: of an array `chunk` is the first task and the ids.
+fn batch_script(
+    settings: &SlurmSettings,
+    work: &StageTasks,
+    chunk: Option<&(u32, Vec<u32>)>,
+) -> Result<String> {
+    let mut script = String::from("#!/bin/bash\n");
+    for option in options(settings, work, chunk.map(|(_, ids)| ids.as_slice()))? {
+        // Writing into a string cannot fail.
+        let _ = writeln!(script, "#SBATCH {option}");
+    }
+    let _ = writeln!(script, "export {REQUEUE_VARIABLE}=1");
+    match chunk {
+        Some((offset, _)) => {
+            let _ = writeln!(script, "export POLYSIFT_NUM_TASKS={}", settings.num_tasks);
+            let _ = writeln!(script, "export POLYSIFT_TASK=$(({offset} + SLURM_ARRAY_TASK_ID))");
+        }
+        // What the shell that submits has set would come along.
+        None => script.push_str(
+            "unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID SLURM_ARRAY_JOB_ID\n",
+        ),
+    }
+    if let Some(cpus) = cpus(settings, work) {
+        // Not every cluster binds a task to its CPUs.
+        let cpus = format!("${{SLURM_CPUS_PER_TASK:-{cpus}}}");
+        let _ = writeln!(script, "export POLYSIFT_THREADS=${{POLYSIFT_THREADS:-{cpus}}}");
+    }
+    // exec: Slurm's signals reach the program, and its exit code is the job's.
+    let (program, run) = (text(&settings.program)?, text(&settings.run)?);
+    let (program, run) = (shell_quoted(program), shell_quoted(run));
+    let _ = writeln!(script, "exec {program} {} --run {run}", work.stage.name());
+    Ok(script)
+}
+
+/// CPUs of a task, where it does not get all of a node.
+fn cpus(settings: &SlurmSettings, work: &StageTasks) -> Option<NonZeroU32> {
+    let given = settings.cpus_per_task.get(work.stage).copied();
+    given.or_else(|| (work.needs == Needs::Cores).then_some(DEFAULT_CPUS))
+}
+
+/// The `#SBATCH` options, each with its value; later ones win.
+fn options(
+    settings: &SlurmSettings,
+    work: &StageTasks,
+    tasks: Option<&[u32]>,
+) -> Result<Vec<String>> {
+    let stage = work.stage;
+    let mut options = vec![format!("--job-name=polysift-{}", stage.name())];
+    if let Some(tasks) = tasks {
+        let limit = settings.max_running.map(|n| format!("%{n}")).unwrap_or_default();
+        options.push(format!("--array={}{limit}", array_expression(tasks)));
+    }
+    let log = log_pattern(&settings.run, tasks.is_some())?;
+    options.push(sbatch_quoted(&format!("--output={log}"))?);
+    for fixed in
+        ["--open-mode=append", "--requeue", "--nodes=1", "--ntasks=1", "--kill-on-invalid-dep=yes"]
+    {
+        options.push(fixed.to_owned());
+    }
+    options.push(format!("--signal=B:USR1@{}", settings.signal_secs));
+    let fills_a_node = settings.whole_nodes && work.needs != Needs::Cores;
+    if fills_a_node {
+        options.push("--exclusive".to_owned());
+    }
+    let gpus = settings.gpus_per_node.filter(|_| work.needs == Needs::Gpus);
+    let mem = settings.mem.get(stage).cloned();
+    for (name, value) in [
+        ("time", settings.time.get(stage).cloned()),
+        ("partition", settings.partition.get(stage).cloned()),
+        ("account", settings.account.get(stage).cloned()),
+        ("gpus-per-node", gpus.map(|n| n.to_string())),
+        ("cpus-per-task", cpus(settings, work).map(|n| n.to_string())),
+        ("mem", mem.or_else(|| fills_a_node.then(|| "0".to_owned()))),
+    ] {
+        if let Some(value) = value {
+            options.push(sbatch_quoted(&format!("--{name}={value}"))?);
+        }
+    }
+    if !settings.sbatch.is_empty() {
+        let more =
+            settings.sbatch.iter().map(|arg| sbatch_quoted(arg)).collect::<Result<Vec<_>>>()?;
+        options.push(more.join(" "));
+    }
+    Ok(options)
+}
+
+/// Where Slurm writes what a job prints; `%` of the path itself is doubled.
+fn log_pattern(run: &Path, array: bool) -> Result<String> {
+    let folder = text(run)?.replace('%', "%%");
+    Ok(format!("{folder}/logs/{}.log", if array { "%x_%A_%a" } else { "%x_%j" }))
+}
+
+/// A path as text that a script can hold.
+fn text(path: &Path) -> Result<&str> {
+    let text = path.to_str().filter(|text| !text.contains(['\n', '\r', '\\']));
+    text.ok_or_else(|| {
+        let reason = format!(
+            "{}: Slurm cannot name a path with a backslash, a line break or bytes that are not UTF-8",
+            path.display()
+        );
+        Error::config("--run", reason)
+    })
+}
+
+/// `argument` as sbatch reads it in a script, where a backslash escapes even inside of quotes.
+fn sbatch_quoted(argument: &str) -> Result<String> {
+    if argument.contains(['\n', '\r']) {
+        return Err(Error::config(argument, "an argument of sbatch cannot hold a line break"));
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_./:=@%,+-[]*".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        return Ok(argument.to_owned());
+    }
+    Ok(format!("\"{}\"", argument.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+/// A shell script that submits all of `jobs`, with the scripts inside; of a single job the batch script itself.
+/// The folder `logs` of the run directory has to be there.
+pub fn driver_script(jobs: &[SlurmJob]) -> String {
+    if let [job] = jobs {
+        return job.script.clone();
+    }
+    let mut driver = String::from("#!/bin/bash\n# Submits all jobs of a run.\nset -euo pipefail\n");
+    let ids: Vec<String> = (0..jobs.len()).map(|i| format!("${{job{i}%%;*}}")).collect();
+    for (i, job) in jobs.iter().enumerate() {
+        let wait =
+            job.dependency(&ids).map(|d| format!(" --dependency=\"{d}\"")).unwrap_or_default();
+        let _ = write!(
+            driver,
+            "\njob{i}=$(sbatch --parsable{wait} <<'END_OF_SCRIPT'\n{}END_OF_SCRIPT\n)\necho \"{} ${{job{i}}}\"\n",
+            job.script, job.name
+        );
+    }
+    driver
+}
+
+/// `word` as a shell takes it: in single quotes where it holds what means something to a shell.
+pub fn shell_quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=@%,+-".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RunConfig;
+
+    fn settings() -> SlurmSettings {
+        SlurmSettings {
+            program: "/opt/polysift".into(),
+            run: "/scratch/run".into(),
+            num_tasks: 8,
+            max_running: None,
+            max_array_tasks: 1001,
+            signal_secs: 180,
+            time: PerStage::default(),
+            partition: PerStage::default(),
+            account: PerStage::default(),
+            gpus_per_node: None,
+            cpus_per_task: PerStage::default(),
+            mem: PerStage::default(),
+            whole_nodes: true,
+            sbatch: Vec::new(),
+        }
+    }
+
+    /// A value of a flag for all stages.
+    fn all<T: std::str::FromStr<Err: std::fmt::Display>>(value: &str) -> Result<PerStage<T>> {
+        PerStage::parse("--flag", &[value.to_owned()])
+    }
+
+    fn array(stage: Stage, tasks: impl IntoIterator<Item = u32>) -> StageTasks {
+        StageTasks::of_tasks(&RunConfig::default(), stage, tasks.into_iter().collect())
+    }
+
+    fn single(stage: Stage) -> StageTasks {
+        array(stage, [])
+    }
+
+    fn script(settings: &SlurmSettings, work: StageTasks) -> Result<String> {
+        let jobs = slurm_jobs(settings, &[work], true)?;
+        Ok(jobs.into_iter().map(|job| job.script).collect())
+    }
+
+    fn dependencies(jobs: &[SlurmJob]) -> Vec<Option<String>> {
+        let ids: Vec<String> = (0..jobs.len()).map(|i| (100 + i).to_string()).collect();
+        jobs.iter().map(|job| job.dependency(&ids)).collect()
+    }
+
+    #[test]
+    fn the_script_of_an_array_is_what_was_tested_on_a_cluster() -> Result<()> {
+        let text = script(&settings(), array(Stage::Embed, 0..8))?;
+        let expected = "#!/bin/bash
+#SBATCH --job-name=polysift-embed
+#SBATCH --array=0-7
+#SBATCH --output=/scratch/run/logs/%x_%A_%a.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --kill-on-invalid-dep=yes
+#SBATCH --signal=B:USR1@180
+#SBATCH --exclusive
+#SBATCH --mem=0
+export POLYSIFT_REQUEUE=1
+export POLYSIFT_NUM_TASKS=8
+export POLYSIFT_TASK=$((0 + SLURM_ARRAY_TASK_ID))
+exec /opt/polysift embed --run /scratch/run
+";
+        assert_eq!(text, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn a_single_job_takes_no_task_from_the_shell_that_submits_it() -> Result<()> {
+        let text = script(&settings(), single(Stage::Train))?;
+        assert!(!text.contains("--array"));
+        assert!(text.contains("--output=/scratch/run/logs/%x_%j.log\n"));
+        assert!(text.contains("unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID"));
+        assert!(text.ends_with("exec /opt/polysift train --run /scratch/run\n"));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_asked_for_reaches_sbatch_and_the_users_own_arguments_come_last() -> Result<()> {
+        let asked = SlurmSettings {
+            max_running: Some(4),
+            time: all("12:00:00")?,
+            partition: all("gpu")?,
+            account: all("a-1")?,
+            gpus_per_node: Some(4),
+            cpus_per_task: all("72")?,
+            mem: all("200G")?,
+            whole_nodes: false,
+            sbatch: vec!["--constraint=a b".into(), "--nice=5".into()],
+            ..settings()
+        };
+        let text = script(&asked, array(Stage::Embed, 0..8))?;
+        for line in [
+            "--array=0-7%4",
+            "--time=12:00:00",
+            "--partition=gpu",
+            "--account=a-1",
+            "--gpus-per-node=4",
+            "--cpus-per-task=72",
+            "--mem=200G",
+            "\"--constraint=a b\" --nice=5\nexport POLYSIFT_REQUEUE=1",
+        ] {
+            assert!(text.contains(&format!("#SBATCH {line}\n")), "{line}\n{text}");
+        }
+        let threads =
+            "export POLYSIFT_THREADS=${POLYSIFT_THREADS:-${SLURM_CPUS_PER_TASK:-72}}\nexec ";
+        assert!(text.contains(threads), "{text}");
+        assert!(!text.contains("--exclusive"));
+        Ok(())
+    }
+
+    /// The lines of a script that say what a task of a stage with `needs` gets of a node.
+    fn resources(settings: &SlurmSettings, needs: Needs) -> Result<Vec<String>> {
+        let text = script(settings, StageTasks { needs, ..single(Stage::Threshold) })?;
+        let is_resource = |option: &&str| {
+            ["--exclusive", "--gpus", "--cpus", "--mem"].iter().any(|name| option.starts_with(name))
+        };
+        let options = text.lines().filter_map(|line| line.strip_prefix("#SBATCH "));
+        Ok(options.filter(is_resource).map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn only_what_computes_on_gpus_gets_them_and_only_what_fills_a_node_gets_it_alone() -> Result<()>
+    {
+        let gpus = SlurmSettings { gpus_per_node: Some(4), ..settings() };
+        assert_eq!(resources(&gpus, Needs::Gpus)?, ["--exclusive", "--gpus-per-node=4", "--mem=0"]);
+        assert_eq!(resources(&gpus, Needs::Node)?, ["--exclusive", "--mem=0"]);
+        assert_eq!(resources(&gpus, Needs::Cores)?, ["--cpus-per-task=4"]);
+        let partial = SlurmSettings { whole_nodes: false, ..gpus };
+        assert_eq!(resources(&partial, Needs::Gpus)?, ["--gpus-per-node=4"]);
+        assert_eq!(resources(&partial, Needs::Cores)?, ["--cpus-per-task=4"]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_stage_is_asked_for_with_its_own_values() -> Result<()> {
+        let values = |all: &str, export: &str| {
+            PerStage::parse("--flag", &[all.to_owned(), format!("export={export}")])
+        };
+        let asked = SlurmSettings {
+            partition: values("gpu", "cpu,long")?,
+            account: values("a1", "a2")?,
+            time: values("24:00:00", "60")?,
+            mem: values("200G", "8G")?,
+            cpus_per_task: PerStage::parse("--flag", &["72".to_owned(), "export=2".to_owned()])?,
+            ..settings()
+        };
+        let (embed, export) = (
+            script(&asked, array(Stage::Embed, 0..8))?,
+            script(&asked, array(Stage::Export, 0..8))?,
+        );
+        for (of_embed, of_export) in [
+            ("--partition=gpu", "--partition=cpu,long"),
+            ("--account=a1", "--account=a2"),
+            ("--time=24:00:00", "--time=60"),
+            ("--mem=200G", "--mem=8G"),
+            ("--cpus-per-task=72", "--cpus-per-task=2"),
+        ] {
+            assert!(embed.contains(&format!("#SBATCH {of_embed}\n")), "{embed}");
+            assert!(export.contains(&format!("#SBATCH {of_export}\n")), "{export}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn strange_paths_are_quoted_for_the_shell_and_for_sbatch() -> Result<()> {
+        let strange = SlurmSettings { run: "/data/it's 100% \"a\" $b #c".into(), ..settings() };
+        let text = script(&strange, single(Stage::Threshold))?;
+        let log = r#"#SBATCH "--output=/data/it's 100%% \"a\" $b #c/logs/%x_%j.log""#;
+        assert!(text.contains(log), "{text}");
+        assert!(text.ends_with("--run '/data/it'\\''s 100% \"a\" $b #c'\n"), "{text}");
+        for path in ["/a\nb", "/a\\b"] {
+            let refused = SlurmSettings { run: path.into(), ..settings() };
+            assert!(script(&refused, single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
+        }
+        let broken = SlurmSettings { sbatch: vec!["--comment=a\nrm -rf b".into()], ..settings() };
+        assert!(script(&broken, single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
+        Ok(())
+    }
+
+    #[test]
+    fn stages_wait_for_the_success_of_all_arrays_of_the_stage_before() -> Result<()> {
+        let small = SlurmSettings { max_array_tasks: 5, ..settings() };
+        let work = [array(Stage::Embed, 0..8), single(Stage::Train), array(Stage::Score, 0..8)];
+        let jobs = slurm_jobs(&small, &work, true)?;
+        let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+        assert_eq!(names, ["embed-0", "embed-1", "train", "score-0", "score-1"]);
+        let expected =
+            [None, None, Some("afterok:100:101"), Some("afterok:102"), Some("afterok:102")];
+        assert_eq!(dependencies(&jobs), expected.map(|d| d.map(str::to_owned)));
+        let unchained = slurm_jobs(&small, &work, false)?;
+        assert!(dependencies(&unchained).iter().all(Option::is_none));
+        Ok(())
+    }
+
+    #[test]
+    fn arrays_of_a_limited_stage_run_one_after_the_other() -> Result<()> {
+        let limited = SlurmSettings { max_array_tasks: 5, max_running: Some(2), ..settings() };
+        let jobs = slurm_jobs(&limited, &[single(Stage::Train), array(Stage::Score, 0..8)], true)?;
+        let expected = [None, Some("afterok:100"), Some("afterok:100,afterany:101")];
+        assert_eq!(dependencies(&jobs), expected.map(|d| d.map(str::to_owned)));
+        Ok(())
+    }
+
+    #[test]
+    fn every_task_is_in_one_array_whatever_the_cluster_takes() -> Result<()> {
+        let tasks: Vec<u32> = (0..100).filter(|task| task % 7 != 3).collect();
+        for max_array_tasks in [1, 3, 10, 99, 100, 1001] {
+            let small = SlurmSettings { max_array_tasks, num_tasks: 100, ..settings() };
+            let jobs = slurm_jobs(&small, &[array(Stage::Export, tasks.clone())], true)?;
+            let mut seen = Vec::new();
+            for job in &jobs {
+                let offset = job.script.split("POLYSIFT_TASK=$((").nth(1);
+                let offset = offset.and_then(|rest| rest.split(' ').next()).unwrap_or("none");
+                let offset: u32 = offset.parse().map_err(|_| Error::config("test", offset))?;
+                let tasks = crate::cluster::array_ids("test", job.array.as_deref().unwrap_or(""))?;
+                assert!(tasks.iter().all(|task| *task < max_array_tasks));
+                assert_eq!(tasks.len(), job.num_tasks);
+                seen.extend(tasks.into_iter().map(|task| offset + task));
+            }
+            assert_eq!(seen, tasks, "{max_array_tasks}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn limits_under_which_no_task_could_work_are_refused() -> Result<()> {
+        let timed = |time: &str| {
+            let time = PerStage::parse("--time", &["60".to_owned(), format!("train={time}")])?;
+            slurm_jobs(&SlurmSettings { time, ..settings() }, &[single(Stage::Train)], true)
+        };
+        assert!(timed("4").is_err_and(|e| e.exit_code() == 2 && e.to_string().contains("240 s")));
+        assert!(timed("soon").is_err_and(|e| e.exit_code() == 2));
+        timed("5")?;
+        timed("UNLIMITED")?;
+        for wrong in [
+            SlurmSettings { num_tasks: 0, ..settings() },
+            SlurmSettings { max_running: Some(0), ..settings() },
+        ] {
+            assert!(slurm_jobs(&wrong, &[], true).is_err_and(|e| e.exit_code() == 2));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn one_job_is_printed_as_its_script_and_several_as_a_script_that_submits_them() -> Result<()> {
+        let one = slurm_jobs(&settings(), &[array(Stage::Embed, 0..8)], true)?;
+        assert_eq!(driver_script(&one), one[0].script);
+        let two =
+            slurm_jobs(&settings(), &[array(Stage::Embed, 0..8), single(Stage::Train)], true)?;
+        let driver = driver_script(&two);
+        assert!(driver.contains("\njob0=$(sbatch --parsable <<'END_OF_SCRIPT'\n#!/bin/bash\n"));
+        assert!(driver.contains("sbatch --parsable --dependency=\"afterok:${job0%%;*}\" <<"));
+        Ok(())
+    }
+
+    #[test]
+    fn every_form_of_sbatch_is_understood() -> Result<()> {
+        // The forms of sbatch(1), --time.
+        for (text, secs) in [
+            ("90", 5400),
+            ("1:30", 90),
+            ("12:00:00", 43_200),
+            ("2-00", 172_800),
+            ("1-02:03", 93_780),
+            ("1-02:03:04", 93_784),
+        ] {
+            assert_eq!(limit_secs(text)?, Some(secs), "{text}");
+        }
+        assert_eq!(limit_secs("UNLIMITED")?, None);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in ["", "1h", "1:2:3:4", "1-", "-5", "1-2-3"] {
+            assert!(limit_secs(text).is_err_and(|e| e.exit_code() == 2), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_shell_reads_back_every_word() -> std::io::Result<()> {
+        for word in
+            ["/scratch/run", "/a b", "", "it's", "$HOME", "a\\b", "~", "*", "ü", "\"", "a\nb"]
+        {
+            let script = format!("printf %s {}", shell_quoted(word));
+            let printed = std::process::Command::new("sh").args(["-c", &script]).output()?.stdout;
+            assert_eq!(String::from_utf8_lossy(&printed), word);
+        }
+        assert_eq!(shell_quoted("/scratch/run-1"), "/scratch/run-1");
+        Ok(())
+    }
 }

@@ -1,6 +1,7 @@
 //! Jobs in the queue: submitted together or not at all, and recorded in the run directory.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::io::write_atomic;
 use crate::run::RunDir;
 
-use super::{DEFAULT_MAX_ARRAY_SIZE, SlurmJob, call};
+use super::{DEFAULT_MAX_ARRAY_SIZE, SlurmJob};
 
 /// Record of all submissions, relative to the run directory.
 const RECORD: &str = "slurm/jobs.json";
@@ -106,7 +107,7 @@ fn max_array_tasks_of(config: &str) -> u32 {
 /// [`Error::Scheduler`] where there is no `sbatch` or it refuses.
 pub fn submit(run: &RunDir, num_tasks: u32, jobs: &[SlurmJob]) -> Result<Submission> {
     let logs = run.path("logs");
-    fs_err::create_dir_all(&logs).map_err(Error::io(&logs, "create directory"))?;
+    std::fs::create_dir_all(&logs).map_err(Error::io(&logs, "create directory"))?;
     let mut record = Submissions::read(run)?;
     let number = record.submissions.len();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -168,6 +169,22 @@ fn take_back(submission: &Submission) {
         let jobs = ids.join(" ");
         tracing::warn!(jobs, %error, "jobs that were submitted before stay in the queue");
     }
+}
+
+/// Runs a command of Slurm and returns what it printed; [`Error::Scheduler`] with its message otherwise.
+pub(crate) fn call(command: &str, args: &[String]) -> Result<String> {
+    let failed = |reason: String| Error::Scheduler { command: command.to_owned(), reason };
+    let output = Command::new(command).args(args).output().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            failed("not found; this machine has no Slurm, or it is not in PATH".into())
+        }
+        _ => failed(format!("cannot be run: {e}")),
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(failed(format!("{}: {}", output.status, message.trim())))
 }
 
 #[cfg(test)]

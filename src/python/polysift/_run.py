@@ -126,9 +126,7 @@ def status(run: StrPath, *, binary: StrPath | None = None) -> dict[str, Any]:
     return answer
 
 
-def unfinished_tasks(
-    run: StrPath, stage: str, num_tasks: int, *, binary: StrPath | None = None
-) -> list[int]:
+def unfinished_tasks(run: StrPath, stage: str, num_tasks: int, *, binary: StrPath | None = None) -> list[int]:
     """Tell which of ``num_tasks`` tasks own shards that a stage has not done (``polysift retry``).
 
     Raises:

@@ -100,9 +100,7 @@ class Options:
     binary: StrPath | None = None
 
 
-def run(
-    run: StrPath, stages: str | Sequence[str], num_tasks: int, options: Options | None = None
-) -> Outcome:
+def run(run: StrPath, stages: str | Sequence[str], num_tasks: int, options: Options | None = None) -> Outcome:
     """Run stages of a planned run one after another, each as tasks on the cluster.
 
     Only tasks with something left are run. Tasks that fail for good do not stop the others of their
