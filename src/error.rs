@@ -235,7 +235,7 @@ impl Error {
         move |source| Self::Io { path, action, source }
     }
 
-    /// Exit status of the program (`sysexits` where one fits): see the README's table.
+    /// Exit status of the program (`sysexits` where one fits): see docs/exit-codes.md.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config { .. } => 2,

@@ -9,6 +9,7 @@ mod cuda;
 mod damage;
 mod dataset;
 mod device;
+mod docs;
 mod encoder;
 mod evaluate;
 mod export;
