@@ -1,6 +1,16 @@
 //! Sequences packed one after another without padding, and the plan of which go together.
 //!
 //! Pure. Invariant: `cu_seqlens` starts with 0, never falls and ends with the number of tokens.
+//!
+//! ```
+//! use polysift::batch::{PackedBatch, plan_batches};
+//!
+//! let mut batch = PackedBatch::new();
+//! batch.push(&[0, 5, 2]);
+//! batch.push(&[0, 6, 7, 2]);
+//! assert_eq!((batch.num_sequences(), batch.num_tokens()), (2, 7)); // no padding
+//! assert_eq!(plan_batches(&[3, 4, 9], 9, 8), [vec![2], vec![1, 0]]);
+//! ```
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -2,6 +2,14 @@
 //!
 //! Messages are lower case without a final stop; a cause is reachable through `source` only, so a
 //! printed chain says each thing once.
+//!
+//! ```
+//! use polysift::Error;
+//!
+//! let error = Error::config("--retention", "`10` is not a rate");
+//! assert_eq!(error.to_string(), "--retention: `10` is not a rate");
+//! assert_eq!(error.exit_code(), 2);
+//! ```
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,12 @@
 //! Files from the Hugging Face hub and its cache, which other tools share.
+//!
+//! ```
+//! use polysift::hub::HubSettings;
+//!
+//! let settings = HubSettings::from_env(|name| (name == "HF_HOME").then(|| "/data/hf".to_owned()));
+//! assert_eq!(settings.cache, std::path::Path::new("/data/hf/hub"));
+//! assert!(!settings.offline);
+//! ```
 
 use std::path::PathBuf;
 

@@ -1,4 +1,10 @@
 //! Calls of foreign code that panics on odd input, and locks that a panic leaves usable.
+//!
+//! ```
+//! let counts = std::sync::Mutex::new(vec![1]);
+//! polysift::panics::lock(&counts).push(2); // also where another thread panicked
+//! assert_eq!(*polysift::panics::lock(&counts), [1, 2]);
+//! ```
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

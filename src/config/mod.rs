@@ -3,6 +3,15 @@
 //! Owns the names of the settings and their checks. Does not read arguments or the environment
 //! (that is `cli`). Unknown keys are errors. Paths are relative to the file that names them and
 //! may hold `{lang}`, the FineWeb-2 language code (`deu_Latn`).
+//!
+//! ```
+//! use polysift::config::RunConfig;
+//!
+//! let config = RunConfig::from_toml("[heads.quality]\npath = 'q.safetensors'", "run.toml")?;
+//! assert_eq!(config.encoder.model, "polysift-mini");
+//! assert!(RunConfig::from_toml("[inputs]", "run.toml").is_err()); // an unknown key
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod device;
 mod encoder;

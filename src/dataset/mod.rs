@@ -16,6 +16,10 @@
 //! Invariant: the same files, whatever their order on disk and whatever the number of threads, give
 //! the same bytes. Nothing is drawn from a stream of random numbers; every choice ranks the content
 //! of rows by a hash keyed with the seed.
+//!
+//! ```
+//! assert_eq!(polysift::dataset::repair("sÃ³lo"), "sólo");
+//! ```
 
 mod card;
 mod corpus;

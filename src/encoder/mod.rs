@@ -10,6 +10,16 @@
 //! the embedding of a chunk is a function of the model and the chunk alone. On the CPU batches, their
 //! order and the number of threads change no bit; on a GPU, which computes in bf16, they change an
 //! embedding by no more than that rounding does.
+//!
+//! ```
+//! use polysift::config::EncoderConfig;
+//! use polysift::encoder::{HubSettings, embed_chunks, load};
+//!
+//! let config = EncoderConfig::default(); // the bundled model
+//! let model = load(&config, &HubSettings::from_env(|_| None))?;
+//! assert_eq!(model.encoder.info().hidden_size, 192);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod architecture;
 mod cpu;

@@ -8,6 +8,41 @@
 //! A label is true for the class whose score is high: knowledge-rich for a quality head, toxic for
 //! a toxicity head. NaN scores are counted and left out. What is undefined (one class only, nothing
 //! called positive) is `None`, `null` in JSON. Nothing is trained here, and nothing is written.
+//!
+//! ```
+//! use polysift::config::RunConfig;
+//! use polysift::encoder::HubSettings;
+//! use polysift::evaluate::{DecisionRules, Setup, evaluate};
+//! use polysift::input::{InputFile, SampleColumns};
+//! use polysift::progress::{Silent, Stop};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let file = folder.path().join("held.jsonl");
+//! let line = |label, text| format!("{{"text": "{text}", "label": "{label}"}}
+//! ");
+//! std::fs::write(&file, line("positive", "every human right") + &line("negative", "buy cheap"))?;
+//!
+//! let head = "[heads.ft]
+//! kind = 'fasttext'
+//! path = 'tests/golden/fasttext/words.bin'";
+//! let config = RunConfig::from_toml(head, "run.toml")?;
+//! let report = evaluate(&Setup {
+//!     config: &config,
+//!     heads: &config.heads,
+//!     run: None,
+//!     files: &[InputFile::at(&file, "held".into(), Some("eng_Latn".into()))?],
+//!     columns: SampleColumns::default(),
+//!     chunks_of_heads: true,
+//!     rules: &DecisionRules::default(),
+//!     bins: 10,
+//!     top: "0.1".parse()?,
+//!     hub: &HubSettings::from_env(|_| None),
+//!     stop: &Stop::default(),
+//!     progress: &Silent,
+//! })?;
+//! assert_eq!(report.heads.len(), 1); // ROC-AUC, calibration and decisions of the head
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod agreement;
 mod decisions;

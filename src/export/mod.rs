@@ -6,6 +6,17 @@
 //!
 //! Invariants: no input column is lost or changes type; the bytes of the files depend on the rows and
 //! the settings, not on how the rows were cut into batches.
+//!
+//! ```
+//! use arrow::datatypes::{DataType, Field, Schema};
+//! use polysift::export::{ExportSpec, export_schema};
+//!
+//! let input = Schema::new(vec![Field::new("text", DataType::Utf8, true)]);
+//! let spec = ExportSpec { score_columns: vec!["quality_score".into()], ..ExportSpec::default() };
+//! let schema = export_schema(&input, &spec, "a.parquet".as_ref())?;
+//! assert_eq!(schema.field(1).name(), "quality_score"); // behind the columns of the input
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod assemble;
 mod layout;

@@ -10,6 +10,15 @@
 //!
 //! Invariants: a model gives the library's probabilities within 1e-5; a text's score depends on the
 //! text alone; the same samples give the same file; a damaged file is an error before it is memory.
+//!
+//! ```
+//! use polysift::fasttext::Model;
+//!
+//! let (model, _digest) = Model::read("tests/golden/fasttext/words.bin".as_ref())?;
+//! let best = &model.predict("every human right")[0];
+//! assert!(best.0.starts_with("__label__") && best.1 <= 1.0001);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod dictionary;
 mod fit;

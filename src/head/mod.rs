@@ -9,6 +9,17 @@
 //! documents of the call and the number of threads (a card adds in another order than the CPU, so its
 //! last bits are its own); selection orders by `logit`, `score` is what
 //! is exported; whatever is not finite scores NaN and never panics.
+//!
+//! ```
+//! use polysift::{config::HeadConfig, head::Head};
+//!
+//! let path = "tests/golden/heads/quality.safetensors".as_ref();
+//! let head = Head::load(path, "quality", &HeadConfig::default())?;
+//! let chunks = vec![0.5; 2 * head.hidden_size()]; // two documents of a chunk each
+//! let scores = head.score(&chunks, &[0, 1, 2])?;
+//! assert_eq!(scores[0], scores[1]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod any;
 mod card;

@@ -5,6 +5,23 @@
 //! Does not tokenize, select or write. Two readers see the same rows under the same numbers:
 //! [`DocumentReader`] reads only what embedding needs, [`RowReader`] reads every column for the
 //! export. Files are streamed: no file, row group or column is ever held in memory whole.
+//!
+//! ```
+//! use polysift::config::InputConfig;
+//! use polysift::input::{DocumentReader, discover};
+//!
+//! let folder = tempfile::tempdir()?;
+//! std::fs::create_dir(folder.path().join("deu_Latn"))?;
+//! let lines = "{\"id\": \"1\", \"text\": \"Ein Text.\"}\n{\"id\": \"2\", \"text\": null}\n";
+//! std::fs::write(folder.path().join("deu_Latn/a.jsonl"), lines)?;
+//!
+//! let files = discover(&["{lang}/*.jsonl".to_owned()], folder.path())?;
+//! let mut reader = DocumentReader::open(&files[0], &InputConfig::default())?;
+//! let documents = reader.next_block(10)?.unwrap_or_default();
+//! assert_eq!(documents[0].language, "deu_Latn");
+//! assert_eq!(documents[1].text, None); // counted, never selected
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod block;
 mod column;

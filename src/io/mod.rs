@@ -1,4 +1,12 @@
 //! Files that appear whole or not at all, their digests, and URLs as texts. No network.
+//!
+//! ```
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("a.json");
+//! polysift::io::write_atomic(&path, b"{}")?; // there whole, or not at all
+//! assert_eq!(std::fs::read(&path)?, b"{}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod atomic;
 mod url;

@@ -3,6 +3,14 @@
 //! What has no value (no sample, one class only, nothing called positive) is `None`, where
 //! scikit-learn warns and returns 0 or NaN. Scores that are NaN never enter. Counts are exact, and
 //! no result depends on the order of the documents by more than the rounding of a sum.
+//!
+//! ```
+//! use polysift::metrics::{Confusion, roc_auc};
+//!
+//! let (scores, labels) = ([0.9, 0.6, 0.4, 0.1], [true, false, true, false]);
+//! assert_eq!(roc_auc(&scores, &labels), Some(0.75));
+//! assert_eq!(Confusion::new(&scores, &labels).precision(), Some(0.5));
+//! ```
 
 mod calibration;
 mod ranking;

@@ -6,6 +6,25 @@
 //!
 //! Invariants: a file has its final name only when all its bytes are on disk; the rows of a part
 //! are in the order of the input; the same rows give the same bytes; what a part gives is what was written.
+//!
+//! ```
+//! use polysift::parts::{ScoreRows, read_scores, write_scores};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let rows = ScoreRows {
+//!     rows: vec![0, 1],
+//!     ids: vec!["a".into(), "b".into()],
+//!     languages: vec!["deu_Latn".into(); 2],
+//!     num_bytes: vec![7, 0],
+//!     num_tokens: None,
+//!     logits: vec![Some(0.0), None],
+//!     scores: vec![Some(0.5), None], // the second has no text
+//! };
+//! let part = folder.path().join("part-00000.parquet");
+//! write_scores(&part, &rows, 3)?;
+//! assert_eq!(read_scores(&part)?, rows);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod checked;
 mod columns;

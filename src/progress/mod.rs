@@ -1,4 +1,13 @@
 //! What a stage may say while it works and how it learns that it should stop; no terminal here.
+//!
+//! ```
+//! use polysift::progress::Stop;
+//!
+//! let stop = Stop::default();
+//! assert!(stop.check().is_ok());
+//! stop.ask(15); // SIGTERM
+//! assert_eq!(stop.check().unwrap_err().exit_code(), 75);
+//! ```
 
 mod busy;
 mod memory;

@@ -12,6 +12,13 @@
 //! Reading is by ranges: an object is never held whole (see `file` for the bound), every answer is
 //! checked against the size and the version that were planned, and one that breaks off goes on
 //! where it stopped.
+//!
+//! ```
+//! use polysift::{hub::HubSettings, remote};
+//!
+//! // The hub of `hf://datasets/` URLs, for the whole process.
+//! remote::set_hub(&HubSettings::from_env(|name| std::env::var(name).ok()));
+//! ```
 
 mod claim;
 mod client;

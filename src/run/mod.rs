@@ -26,6 +26,17 @@
 //! temporary name and renamed; nothing that is kept depends on the time, the host, the number of
 //! threads or of processes, so an interrupted and resumed run ends with the bytes of an undisturbed
 //! one. Any number of processes on any number of machines may work in it at once.
+//!
+//! ```
+//! use polysift::run::{RunDir, Stage};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let run = RunDir::create(folder.path())?;
+//! assert!(!run.has_plan());
+//! assert_eq!(run.head_file("quality", "deu_Latn"), run.path("heads/quality/deu_Latn.safetensors"));
+//! assert!(run.done_keys(Stage::Embed)?.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod claims;
 mod dir;

@@ -7,6 +7,31 @@
 //! `estimate`, `inspect`, `verify`) stand on what they share: `context`, the `model`, the
 //! `embedded` corpus, the `heads`, the scores of the `corpus`, the items of `work` and the
 //! `texts` of the input. No stage uses another.
+//!
+//! ```
+//! use polysift::config::RunConfig;
+//! use polysift::encoder::HubSettings;
+//! use polysift::progress::{Silent, Stop};
+//! use polysift::run::{RunDir, Worker};
+//! use polysift::stage::{Context, embed, plan, status};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let file = folder.path().join("a.jsonl");
+//! std::fs::write(&file, "{"id": "1", "text": "Ein Text."}")?;
+//! let settings = format!("[input]
+//! language = 'deu_Latn'
+//! files = ['{}']", file.display());
+//! let config = RunConfig::from_toml(&settings, "run.toml")?;
+//!
+//! let (run, stop) = (RunDir::create(&folder.path().join("run"))?, Stop::default());
+//! let (hub, worker) = (HubSettings::from_env(|_| None), Worker::join(&run, &stop)?);
+//! let context = Context::observing(&config, &run, &hub, &stop, &Silent, &worker);
+//! let shards = plan::plan(&config)?;
+//! plan::freeze(context, &shards)?;
+//! embed::embed(context, &shards)?; // with the bundled encoder
+//! assert_eq!(status::status(context)?.stages[0].done, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub(crate) mod context;
 pub(crate) mod corpus;

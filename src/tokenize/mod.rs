@@ -8,6 +8,16 @@
 //! XLM-RoBERTa's pipeline runs on an engine of our own, which gives the ids of the `tokenizers`
 //! crate and reads no more of a text than the ids that are wanted need. Any other goes through the
 //! crate.
+//!
+//! ```
+//! use polysift::{config::EncoderConfig, tokenize::Tokenizer};
+//!
+//! let path = std::path::Path::new("models/polysift-mini/tokenizer.json");
+//! let tokenizer = Tokenizer::from_bytes(&std::fs::read(path)?, path, &EncoderConfig::default())?;
+//! let chunks = tokenizer.chunks("A text.")?;
+//! assert_eq!((chunks.len(), chunks[0][0]), (1, 0)); // input_ids, which begin with <s>
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod added_tokens;
 mod charmap;

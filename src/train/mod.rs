@@ -4,6 +4,13 @@
 //! Does not read samples and does not embed them. Invariant: the same samples in any order, with
 //! any number of threads, give the same head file byte by byte; everything random comes from
 //! [`TrainingRequest::seed`].
+//!
+//! ```
+//! use polysift::train::check_labels;
+//!
+//! let error = check_labels("quality", "deu_Latn", &[(true, None); 20]).unwrap_err();
+//! assert!(error.to_string().contains("20 positive and 0 negative"));
+//! ```
 
 mod cosine;
 mod loss;
