@@ -16,7 +16,7 @@ use crate::run::Stage;
 pub const DEFAULT_CPU: &str = "4";
 /// Memory of a pod unless it is given.
 pub const DEFAULT_MEMORY: &str = "16Gi";
-/// Exit codes after which trying again is of no use (the README's table).
+/// Exit codes after which trying again is of no use (docs/exit-codes.md).
 const HOPELESS: [u8; 6] = [2, 3, 65, 66, 70, 78];
 
 /// Where a pod may write besides the claim: its root file system is read-only.
