@@ -1,4 +1,4 @@
-# The project's commands; `.ci/run` calls `make spelling deny test`.
+# The project's commands; `.ci/run` calls `make spelling deny check-features test`.
 
 CARGO ?= cargo
 DEMO := target/demo
