@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use polysift::config::EncoderConfig;
-//! use polysift::encoder::{HubSettings, embed_chunks, load};
+//! use polysift::encoder::{HubSettings, load};
 //!
 //! let config = EncoderConfig::default(); // the bundled model
 //! let model = load(&config, &HubSettings::from_env(|_| None))?;

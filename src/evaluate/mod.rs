@@ -18,20 +18,17 @@
 //!
 //! let folder = tempfile::tempdir()?;
 //! let file = folder.path().join("held.jsonl");
-//! let line = |label, text| format!("{{"text": "{text}", "label": "{label}"}}
-//! ");
-//! std::fs::write(&file, line("positive", "every human right") + &line("negative", "buy cheap"))?;
+//! let line = |text, label| format!(r#"{{"text": "{text}", "label": "{label}"}}"#) + "\n";
+//! std::fs::write(&file, line("every human right", "positive") + &line("buy cheap", "negative"))?;
 //!
-//! let head = "[heads.ft]
-//! kind = 'fasttext'
-//! path = 'tests/golden/fasttext/words.bin'";
+//! let head = "heads.ft = { kind = 'fasttext', path = 'tests/golden/fasttext/words.bin' }";
 //! let config = RunConfig::from_toml(head, "run.toml")?;
 //! let report = evaluate(&Setup {
 //!     config: &config,
 //!     heads: &config.heads,
 //!     run: None,
 //!     files: &[InputFile::at(&file, "held".into(), Some("eng_Latn".into()))?],
-//!     columns: SampleColumns::default(),
+//!     columns: SampleColumns { label: "label", source: None, language: None },
 //!     chunks_of_heads: true,
 //!     rules: &DecisionRules::default(),
 //!     bins: 10,

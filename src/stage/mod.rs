@@ -17,10 +17,8 @@
 //!
 //! let folder = tempfile::tempdir()?;
 //! let file = folder.path().join("a.jsonl");
-//! std::fs::write(&file, "{"id": "1", "text": "Ein Text."}")?;
-//! let settings = format!("[input]
-//! language = 'deu_Latn'
-//! files = ['{}']", file.display());
+//! std::fs::write(&file, r#"{"id": "1", "text": "Ein Text."}"#)?;
+//! let settings = format!("input = {{ language = 'deu_Latn', files = ['{}'] }}", file.display());
 //! let config = RunConfig::from_toml(&settings, "run.toml")?;
 //!
 //! let (run, stop) = (RunDir::create(&folder.path().join("run"))?, Stop::default());
