@@ -11,8 +11,9 @@ mod ranges;
 use std::io::Write;
 use std::path::Path;
 
+use arrow::array::Array;
 use polysift::config::InputConfig;
-use polysift::input::{Document, DocumentReader, InputFile, RowBatch, RowReader, discover};
+use polysift::input::{DocumentBatch, DocumentReader, InputFile, RowBatch, RowReader, discover};
 use polysift::{Error, Result};
 use tempfile::TempDir;
 
@@ -42,13 +43,48 @@ fn golden(name: &str) -> Result<InputFile> {
     found(&root().join("tests/golden/input").join(name))
 }
 
-fn documents(file: &InputFile, config: &InputConfig) -> Result<Vec<Document>> {
-    let mut reader = DocumentReader::open(file, config)?;
+/// A document of a batch.
+#[derive(Debug, Clone, PartialEq)]
+struct Document {
+    row: u64,
+    id: String,
+    language: String,
+    text: Option<String>,
+    /// Of the text as it is stored, also where it is blank.
+    num_bytes: u64,
+    embeddings: Option<Vec<Vec<f32>>>,
+}
+
+/// The documents of a batch, whose columns agree.
+fn each(batch: &DocumentBatch) -> Vec<Document> {
+    let document = |i| {
+        let text = batch.text(i).map(ToOwned::to_owned);
+        assert_eq!(batch.num_bytes[i], text.as_ref().map_or(0, String::len) as u64);
+        Document {
+            row: batch.rows[i],
+            id: batch.id(i).to_owned(),
+            language: batch.language(i).to_owned(),
+            text,
+            num_bytes: batch.stored_text(i).map_or(0, str::len) as u64,
+            embeddings: batch.embeddings(i).map(<[_]>::to_vec),
+        }
+    };
+    assert_eq!((batch.ids.len(), batch.languages.len()), (batch.len(), batch.len()));
+    (0..batch.len()).map(document).collect()
+}
+
+/// What `reader` has left, in batches of at most `max_rows`.
+fn rest(reader: &mut DocumentReader, max_rows: usize) -> Result<Vec<Document>> {
     let mut all = Vec::new();
-    while let Some(block) = reader.next_block(3)? {
-        all.extend(block);
+    while let Some(batch) = reader.next_batch(max_rows)? {
+        assert!((1..=max_rows).contains(&batch.len()));
+        all.extend(each(&batch));
     }
     Ok(all)
+}
+
+fn documents(file: &InputFile, config: &InputConfig) -> Result<Vec<Document>> {
+    rest(&mut DocumentReader::open(file, config)?, 3)
 }
 
 fn rows(file: &InputFile, config: &InputConfig) -> Result<Vec<RowBatch>> {

@@ -12,7 +12,7 @@ use polysift::{Error, Result};
 use super::printer;
 
 /// Documents tokenized at once.
-const BLOCK_ROWS: usize = 256;
+const BATCH_ROWS: usize = 256;
 
 /// Prints one object per chunk: `file`, `row`, `id`, `chunk`, `input_ids`.
 pub(crate) fn tokenize(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Result<()> {
@@ -20,17 +20,16 @@ pub(crate) fn tokenize(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Re
     let tokenizer = resolve(&config.encoder, hub)?.tokenizer(&config.encoder)?;
     for file in files {
         let mut reader = DocumentReader::open(&file, &config.input)?;
-        while let Some(mut block) = reader.next_block(BLOCK_ROWS)? {
+        while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
             stop.check()?;
-            block.retain(|document| document.text.is_some());
-            let texts: Vec<&str> = block.iter().filter_map(|d| d.text.as_deref()).collect();
+            let (places, texts): (Vec<usize>, Vec<&str>) = batch.texts().unzip();
             let tokenized = tokenizer.chunks_all(&texts)?;
-            if tokenized.len() != block.len() {
+            if tokenized.len() != texts.len() {
                 return Err(Error::shape("tokenize", "fewer results than texts"));
             }
-            for (document, chunks) in block.iter().zip(tokenized) {
+            for (i, chunks) in places.into_iter().zip(tokenized) {
                 for (chunk, input_ids) in chunks.iter().enumerate() {
-                    let object = json!({"file": file.name, "row": document.row, "id": document.id,
+                    let object = json!({"file": file.name, "row": batch.rows[i], "id": batch.id(i),
                                         "chunk": chunk, "input_ids": input_ids});
                     printer::line(&object.to_string());
                 }

@@ -18,7 +18,7 @@ pub(super) const CORPUS: &str = "corpus";
 const REFERENCE_FILES: usize = 3;
 
 /// Documents read at once.
-const BLOCK_ROWS: usize = 256;
+const BATCH_ROWS: usize = 256;
 
 /// The corpus of one language and how it is sampled.
 #[derive(Clone, Copy)]
@@ -97,32 +97,38 @@ impl Corpus<'_> {
         positives: &HashSet<u128>,
         sampler: &BottomK<Sample>,
     ) -> Result<Counts> {
-        let mut reader = match self.mode {
-            Mode::Sound => DocumentReader::open(file, self.input)?,
-            // The reference takes every text that is there.
-            Mode::Reference => DocumentReader::with_blank(file, self.input)?,
-        };
+        let mut reader = DocumentReader::open(file, self.input)?;
         let mut counts = Counts::default();
-        while let Some(block) = reader.next_block(BLOCK_ROWS)? {
+        while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
             self.stop.check()?;
-            for document in block {
+            for i in 0..batch.len() {
                 counts.rows += 1;
-                let Some(text) = document.text else {
+                let text = match self.mode {
+                    Mode::Sound => batch.text(i),
+                    // The reference takes every text that is there.
+                    Mode::Reference => batch.stored_text(i),
+                };
+                let Some(text) = text else {
                     counts.blank += 1;
                     continue;
                 };
                 let key = match self.mode {
-                    Mode::Sound => text_key(&text),
-                    Mode::Reference => place_key(&file.name, document.row),
+                    Mode::Sound => text_key(text),
+                    Mode::Reference => place_key(&file.name, batch.rows[i]),
                 };
                 if positives.contains(&key) {
                     counts.positive += 1;
                     continue;
                 }
-                let source = CORPUS.to_owned();
-                let id = document.id;
-                let (positive, group, is_translated) = (false, key, false);
-                let sample = || Sample { id, text, source, positive, key, group, is_translated };
+                let sample = || Sample {
+                    id: batch.id(i).to_owned(),
+                    text: text.to_owned(),
+                    source: CORPUS.to_owned(),
+                    positive: false,
+                    key,
+                    group: key,
+                    is_translated: false,
+                };
                 sampler.offer(self.ranks.of(key), sample);
             }
         }

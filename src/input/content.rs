@@ -1,19 +1,21 @@
-//! The bytes of a file, wherever it is.
+//! The bytes of a file, wherever it is, and what identifies them.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::InputFile;
 use crate::error::{Error, Result};
 use crate::io::is_url;
 use crate::remote::{Failure, Object, RemoteFile, Version};
+
+/// Bytes at each end of a file that make its fingerprint.
+const FINGERPRINT_BYTES: u64 = 64 << 10;
 
 /// An open file whose parts are read in any order.
 #[derive(Debug)]
@@ -85,13 +87,34 @@ impl InputFile {
         let version = Version { bytes: self.bytes, tag: self.version.clone() };
         Object::new(&self.path, version).map(Some)
     }
+
+    /// Cheap identity of the file, whatever its [`InputFile::rows`]: the BLAKE3 digest (hex) of its
+    /// size and its first and last 64 KiB; of an object, of its size and [`InputFile::version`].
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn fingerprint(&self) -> Result<String> {
+        if self.object()?.is_some() {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(&self.bytes.to_le_bytes());
+            hasher.update(self.version.as_deref().unwrap_or_default().as_bytes());
+            return Ok(hasher.finalize().to_hex().to_string());
+        }
+        let mut file = File::open(&self.path).map_err(Error::io(&self.path, "open"))?;
+        fingerprint(&mut file, self.bytes).map_err(Error::io(&self.path, "read"))
+    }
 }
 
-/// The bytes of a column chunk; none where its footer entry makes no sense.
-pub(super) fn stored_bytes(column: &ColumnChunkMetaData) -> Range<u64> {
-    let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
-    let end = start.saturating_add(column.compressed_size());
-    u64::try_from(start).unwrap_or(0)..u64::try_from(end).unwrap_or(0)
+fn fingerprint(file: &mut File, bytes: u64) -> std::io::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&bytes.to_le_bytes());
+    for start in [0, bytes.saturating_sub(FINGERPRINT_BYTES)] {
+        file.seek(SeekFrom::Start(start))?;
+        let mut end = Vec::new();
+        file.by_ref().take(FINGERPRINT_BYTES).read_to_end(&mut end)?;
+        hasher.update(&end);
+    }
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 impl Length for Content {

@@ -3,7 +3,7 @@
 //! Owns which files are inputs. Lists directories and stores; does not open what it finds.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,19 @@ use rayon::prelude::*;
 
 use super::InputFile;
 use super::names::{format_of, normalized, shard_names};
-use super::pattern::{
-    Ancestors, KeyPattern, LANG, Match, entries, expand, holds_run, is_hidden, is_pattern,
-};
+use super::pattern::{FoundFile, KeyPattern, LANG, holds_run, is_pattern, search, split};
 use crate::error::{Error, Result};
 use crate::io::{file_name, is_url, without_query};
-use crate::remote::{self, Dataset, Location, Wanted};
+use crate::remote::{self, Dataset, Location, Version, Wanted};
+
+/// A file or an object that a pattern names.
+struct MatchedFile {
+    path: PathBuf,
+    /// What `{lang}` stands for; `None` when the pattern has no `{lang}`.
+    language: Option<String>,
+    /// Of an object.
+    version: Option<Version>,
+}
 
 /// Patterns that are searched at once.
 const MAX_SEARCHES: usize = 32;
@@ -44,7 +51,7 @@ const KNOWN_EXTENSIONS: &str =
 /// does not answer.
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     let base = std::path::absolute(base).map_err(Error::io(base, "resolve"))?;
-    let mut found: Vec<Match> = Vec::new();
+    let mut found: Vec<MatchedFile> = Vec::new();
     let mut by_identity: HashMap<OsString, usize> = HashMap::new();
     for files in side_by_side(patterns, |pattern| files_of(pattern, &base))? {
         for file in files {
@@ -103,7 +110,7 @@ fn side_by_side<T: Send>(
 }
 
 /// The input files that one pattern names.
-fn files_of(pattern: &str, base: &Path) -> Result<Vec<Match>> {
+fn files_of(pattern: &str, base: &Path) -> Result<Vec<MatchedFile>> {
     if pattern.trim().is_empty() {
         return Err(Error::config("input.files", "holds an empty pattern"));
     }
@@ -113,56 +120,33 @@ fn files_of(pattern: &str, base: &Path) -> Result<Vec<Match>> {
     let literal = base.join(pattern);
     let missing = |reason: String| Error::Missing { path: pattern.to_owned(), reason };
     // A path that exists is meant as it is, also when it holds `[` or `*`.
-    let matches = if literal.exists() {
-        vec![Match { path: literal.clone(), language: None, version: None }]
+    let (root, keys) = if literal.is_dir() {
+        (literal.clone(), KeyPattern::all())
+    } else if literal.exists() {
+        if file_format(&literal).is_none() {
+            return Err(unknown_extension(&pattern));
+        }
+        return Ok(vec![MatchedFile { path: literal, language: None, version: None }]);
     } else if is_pattern(pattern) {
-        expand(pattern, base)?
+        split(pattern, base)?
     } else {
         return Err(missing(format!("no such file or directory under {}", base.display())));
     };
-
-    let mut files = Vec::new();
-    for matched in matches {
-        if matched.path.is_dir() {
-            walk(&matched.path, matched.language.as_deref(), &Ancestors::default(), &mut files)?;
-        } else if file_format(&matched.path).is_some() {
-            files.push(matched);
-        } else if matched.path == literal {
-            return Err(unknown_extension(&pattern));
-        }
-    }
-    if files.is_empty() {
+    let takes = |name: &str| format_of(name).is_some();
+    let found = if root.is_dir() { search(&root, &keys, &takes)? } else { Vec::new() };
+    if found.is_empty() {
         return Err(missing(if holds_run(&literal) {
             "is a run directory, which is not searched; name a folder in it".to_owned()
         } else {
             format!("no file there ends in {KNOWN_EXTENSIONS}")
         }));
     }
-    // `{lang}_*` can bind one file in several ways; the longest language came first.
-    let mut seen = HashSet::new();
-    files.retain(|file| seen.insert(file.path.clone()));
-    Ok(files)
-}
-
-/// All input files below `directory`.
-fn walk(
-    directory: &Path,
-    language: Option<&str>,
-    ancestors: &Ancestors,
-    files: &mut Vec<Match>,
-) -> Result<()> {
-    let Some(ancestors) = ancestors.enter(directory)? else { return Ok(()) };
-    for (name, path) in entries(directory)? {
-        if is_hidden(&name) {
-            continue;
-        }
-        if path.is_dir() {
-            walk(&path, language, &ancestors, files)?;
-        } else if format_of(&name).is_some() {
-            files.push(Match { path, language: language.map(ToOwned::to_owned), version: None });
-        }
-    }
-    Ok(())
+    let file = |found: FoundFile| MatchedFile {
+        path: root.join(found.key),
+        language: found.language,
+        version: None,
+    };
+    Ok(found.into_iter().map(file).collect())
 }
 
 /// Same for two spellings of one path, different for two links to one file: a hub cache keeps
@@ -203,13 +187,13 @@ fn naming_path(path: &Path) -> PathBuf {
 const EMPTY_NAME: &str = "%2F";
 
 /// What a pattern is after in a store: keys that match and that end as input files do.
-struct Searched {
+struct KeyFilter {
     keys: KeyPattern,
     /// Keys that match and end otherwise.
     num_others: Cell<usize>,
 }
 
-impl Wanted for Searched {
+impl Wanted for KeyFilter {
     fn enters(&self, folder: &str) -> bool {
         self.keys.enters(folder)
     }
@@ -224,7 +208,7 @@ impl Wanted for Searched {
 }
 
 /// The objects that the URL `pattern` names.
-fn objects_of(pattern: &str) -> Result<Vec<Match>> {
+fn objects_of(pattern: &str) -> Result<Vec<MatchedFile>> {
     let mut location = Location::parse(pattern)?;
     match pinned(&location)? {
         Dataset::Online(at_commit) => location = at_commit,
@@ -247,19 +231,19 @@ fn objects_of(pattern: &str) -> Result<Vec<Match>> {
             found => return found,
         }
     }
-    let searched =
-        Searched { keys: KeyPattern::parse(&location.key, &url)?, num_others: Cell::new(0) };
-    let found = remote::list(&location.with_key(&*searched.keys.root), &searched)?;
+    let filter =
+        KeyFilter { keys: KeyPattern::parse(&location.key, &url)?, num_others: Cell::new(0) };
+    let found = remote::list(&location.with_key(&*filter.keys.root), &filter)?;
     let matched = |listed: remote::Listed| {
-        let language = searched.keys.matched(&listed.key)?.language.map(ToOwned::to_owned);
+        let language = filter.keys.matched(&listed.key)?.language.map(ToOwned::to_owned);
         let path = location.with_key(listed.key).url().into();
-        Some(Match { path, language, version: Some(listed.version) })
+        Some(MatchedFile { path, language, version: Some(listed.version) })
     };
-    let files: Vec<Match> = found.into_iter().filter_map(matched).collect();
+    let files: Vec<MatchedFile> = found.into_iter().filter_map(matched).collect();
     if !files.is_empty() {
         return Ok(files);
     }
-    match searched.num_others.get() {
+    match filter.num_others.get() {
         // A key that holds `[` or `*` is meant as it is, where the pattern matches none.
         0 if is_search && has_format => object(&url),
         0 if !is_search && !has_format && remote::stat(&url).is_ok() => {
@@ -274,9 +258,9 @@ fn objects_of(pattern: &str) -> Result<Vec<Match>> {
 }
 
 /// The one object `url`.
-fn object(url: &str) -> Result<Vec<Match>> {
+fn object(url: &str) -> Result<Vec<MatchedFile>> {
     let version = Some(remote::stat(url)?);
-    Ok(vec![Match { path: url.into(), language: None, version }])
+    Ok(vec![MatchedFile { path: url.into(), language: None, version }])
 }
 
 /// `location`, at a commit if it is on a hub.
@@ -288,11 +272,11 @@ fn pinned(location: &Location) -> Result<Dataset> {
     }
 }
 
-impl Match {
+impl MatchedFile {
     /// As an input file called `name`.
     fn described(self, name: String) -> Result<InputFile> {
         let Self { path, language, version } = self;
-        let Some(remote::Version { bytes, tag }) = version else {
+        let Some(Version { bytes, tag }) = version else {
             return InputFile::at(&path, name, language);
         };
         let format = file_format(&path).ok_or_else(|| unknown_extension(&path.display()))?;
@@ -317,7 +301,7 @@ impl InputFile {
                 }
             };
             let version = Some(remote::stat(&path.to_string_lossy())?);
-            return Match { path, language, version }.described(name);
+            return MatchedFile { path, language, version }.described(name);
         }
         let metadata = std::fs::metadata(path).map_err(Error::io(path, "stat"))?;
         if !metadata.is_file() {

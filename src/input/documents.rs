@@ -1,38 +1,147 @@
-//! Documents: the columns that embedding needs, in blocks, as rows or as columns.
+//! Documents: the columns that embedding needs, in batches.
 //!
-//! Owns the public reader over both formats. Other columns are not decoded (Parquet) or not
-//! kept (JSON lines).
+//! Owns the columns of a document, as readers give them, as they go through tokenizing and encoding,
+//! and as part files hold them; and the defaults: generated ids, unknown languages, blank texts. Other
+//! columns are not decoded (Parquet) or not kept (JSON lines).
 
-use super::json_lines::JsonRecords;
-use super::parquet_records::ParquetRecords;
-use super::record::{Record, Wanted};
-use super::rejects::Reject;
-use super::{BLOCK_BYTES, DocumentBlock, Format, InputFile};
-use crate::config::InputConfig;
+use std::borrow::Cow;
+
+use arrow::array::{StringArray, StringViewArray};
+
+use super::columns::{
+    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, Values, string,
+};
+use super::json_lines::JsonReader;
+use super::parquet::ParquetReader;
+use super::vectors::RowVectors;
+use super::{Format, InputFile, UNDETERMINED_LANGUAGE};
+use crate::config::{InputConfig, LanguageSource};
 use crate::error::Result;
 
-/// One row of the input.
+/// Consecutive documents of a shard, column by column; all columns have one length.
+///
+/// This is the one declaration of the columns of a document. Texts and ids lie where the decoder of
+/// the file put them. The texts and the embeddings of the input are there only between the reader
+/// and the tokenizer, see [`DocumentBatch::drop_texts`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Document {
-    /// Row in the file, counted from 0. In JSON lines the number of the line less one: blank and
-    /// malformed lines are not documents but have their numbers.
-    pub row: u64,
-    /// Id column (integers as decimal text); where absent or null, `<shard name>/<row>`.
-    pub id: String,
-    /// Language code as [`crate::config::LanguageSource`] says; `und` where it is not known.
-    pub language: String,
-    /// The text as stored; `None` when null, empty or only white space.
-    pub text: Option<String>,
-    /// UTF-8 bytes of the text as stored, 0 for null.
-    pub num_bytes: u64,
-    /// Vectors of the chunks, `[num_chunks, D]`, when the settings name a column of embeddings
-    /// and the row has them. `D` is the same throughout the file.
-    pub embeddings: Option<Vec<Vec<f32>>>,
+pub struct DocumentBatch {
+    /// Row in the file, counted from 0, ascending. In JSON lines the number of the line less one:
+    /// blank and malformed lines are not documents but have their numbers.
+    pub rows: Vec<u64>,
+    /// Id column (integers as decimal text); where absent or null, `<shard name>/<row>`. No nulls.
+    pub ids: StringArray,
+    /// Language code as [`crate::config::LanguageSource`] says; `und` where it is not known. No
+    /// nulls.
+    pub languages: StringArray,
+    /// UTF-8 bytes of the text; 0 for a document without text, whatever white space it holds.
+    pub num_bytes: Vec<u64>,
+    /// Content tokens of the text, where they are counted.
+    pub num_tokens: Option<Vec<u64>>,
+    /// As they are stored, blank ones included; null where the input has none.
+    texts: Option<StringViewArray>,
+    /// One entry a row where the settings name a column of embeddings, else none at all.
+    embeddings: Vec<Option<RowVectors>>,
+}
+
+impl Default for DocumentBatch {
+    /// No documents, tokens not counted.
+    fn default() -> Self {
+        let none = || StringArray::new_null(0);
+        Self {
+            rows: Vec::new(),
+            ids: none(),
+            languages: none(),
+            num_bytes: Vec::new(),
+            num_tokens: None,
+            texts: None,
+            embeddings: Vec::new(),
+        }
+    }
+}
+
+impl DocumentBatch {
+    /// Of columns without nulls, with the texts and the embeddings of the input.
+    fn new(
+        rows: Vec<u64>,
+        ids: StringArray,
+        languages: StringArray,
+        texts: Option<StringViewArray>,
+        embeddings: Vec<Option<RowVectors>>,
+    ) -> Self {
+        let bytes_of = |i| {
+            let text = texts.as_ref().and_then(|texts| string(texts, i));
+            text.filter(|text| !text.trim().is_empty()).map_or(0, str::len) as u64
+        };
+        let num_bytes = (0..rows.len()).map(bytes_of).collect();
+        Self { rows, ids, languages, num_bytes, num_tokens: None, texts, embeddings }
+    }
+
+    /// Of columns that are as long as `rows`, without nulls.
+    pub fn without_texts(
+        rows: Vec<u64>,
+        ids: StringArray,
+        languages: StringArray,
+        num_bytes: Vec<u64>,
+        num_tokens: Option<Vec<u64>>,
+    ) -> Self {
+        Self { rows, ids, languages, num_bytes, num_tokens, ..Self::default() }
+    }
+
+    /// Number of documents.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are no documents.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Id of document `i`.
+    ///
+    /// # Panics
+    /// As the following, when `i` is not below [`DocumentBatch::len`].
+    pub fn id(&self, i: usize) -> &str {
+        self.ids.value(i)
+    }
+
+    /// Language code of document `i`.
+    pub fn language(&self, i: usize) -> &str {
+        self.languages.value(i)
+    }
+
+    /// Text of document `i`; `None` when it is null, empty or only white space.
+    pub fn text(&self, i: usize) -> Option<&str> {
+        if self.num_bytes[i] == 0 { None } else { self.stored_text(i) }
+    }
+
+    /// Text of document `i` as it is stored, also when it is only white space; `None` for null.
+    pub fn stored_text(&self, i: usize) -> Option<&str> {
+        string(self.texts.as_ref()?, i)
+    }
+
+    /// The documents with text: their places and texts.
+    pub fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
+        (0..self.len()).filter_map(|i| Some((i, self.text(i)?)))
+    }
+
+    /// Vectors of the chunks `[num_chunks, D]` of document `i`, when the settings name a column of
+    /// embeddings and the row has them. `D` is the same throughout the file.
+    pub fn embeddings(&self, i: usize) -> Option<&[Vec<f32>]> {
+        self.embeddings.get(i)?.as_deref()
+    }
+
+    /// Lets the texts and the embeddings of the input go, whose memory is most of the batch.
+    pub fn drop_texts(&mut self) {
+        self.texts = None;
+        self.embeddings = Vec::new();
+    }
 }
 
 /// Reads the documents of one file in order.
 pub struct DocumentReader {
-    records: Records,
+    reader: Box<dyn ColumnReader>,
+    columns: DocumentRequest,
 }
 
 impl DocumentReader {
@@ -46,139 +155,157 @@ impl DocumentReader {
     /// none of the first 1000 objects has it, found while reading); [`crate::Error::Decode`]
     /// when the file is not what its extension says; [`crate::Error::Io`].
     pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
-        Ok(Self { records: Records::open(file, config, Wanted::document(file, config))? })
+        let columns = DocumentRequest::new(file, config);
+        let reader = open(file, config, columns.requests.clone())?;
+        Ok(Self { reader, columns })
     }
 
-    /// As [`DocumentReader::open`]; texts that are empty or only white space are texts too.
-    pub(crate) fn with_blank(file: &InputFile, config: &InputConfig) -> Result<Self> {
-        let mut wanted = Wanted::document(file, config);
-        wanted.keeps_blank = true;
-        Ok(Self { records: Records::open(file, config, wanted)? })
-    }
-
-    /// Leaves out the documents whose [`Document::row`] is below `rows`.
+    /// Leaves out the documents whose row is below `rows`.
     ///
-    /// To resume after row `r`, pass `r + 1` before the first block. Parquet jumps there; JSON
+    /// To go on after row `r`, pass `r + 1` before the first batch. Parquet jumps there; JSON
     /// lines are read and checked, so that rejects and their limit are those of a run without
     /// interruption. Never goes back in JSON lines.
-    pub fn skip_rows(&mut self, rows: u64) -> Result<()> {
-        self.resume(rows, 0)
+    pub fn skip_rows(&mut self, rows: u64) {
+        self.resume(rows, 0);
     }
 
     /// As [`DocumentReader::skip_rows`], after a reader that had set `rejected` of these rows aside:
     /// they count where the rows are not read again.
-    pub fn resume(&mut self, rows: u64, rejected: u64) -> Result<()> {
-        self.records.seek(rows, rejected);
-        Ok(())
+    pub fn resume(&mut self, rows: u64, rejected: u64) {
+        self.reader.seek(rows, rejected);
     }
 
-    /// The next documents: `max_rows`, fewer only at the end of the file, `None` after it.
+    /// The next documents: at most `max_rows`, fewer where the decoder's batch ends and where texts
+    /// are long; `None` at the end of the file.
     ///
     /// # Errors
     /// [`crate::Error::Row`] when more than `config.max_rejects` rows are malformed (JSON lines) or
     /// too long, or vectors of embeddings in Parquet are not equally wide;
     /// [`crate::Error::Decode`] when the file is damaged.
-    pub fn next_block(&mut self, max_rows: usize) -> Result<Option<Vec<Document>>> {
-        let mut block = Vec::new();
-        while block.len() < max_rows {
-            let Some(record) = self.records.next_record()? else { break };
-            block.push(record.document);
-        }
-        Ok(if block.is_empty() { None } else { Some(block) })
-    }
-
-    /// The next documents as columns: at most `max_rows`, fewer where the decoder's batch ends and
-    /// where texts are long; `None` at the end of the file.
-    ///
-    /// # Errors
-    /// As [`DocumentReader::next_block`].
-    pub fn next_columns(&mut self, max_rows: usize) -> Result<Option<DocumentBlock>> {
-        if let Source::Parquet(records) = &mut self.records.source {
-            return records.next_block(max_rows);
-        }
-        let (mut documents, mut bytes) = (Vec::new(), 0);
-        while documents.len() < max_rows && bytes < BLOCK_BYTES {
-            let Some(record) = self.records.next_record()? else { break };
-            bytes += record.document.text.as_ref().map_or(0, String::len);
-            documents.push(record.document);
-        }
-        Ok(if documents.is_empty() { None } else { Some(documents.into_iter().collect()) })
+    pub fn next_batch(&mut self, max_rows: usize) -> Result<Option<DocumentBatch>> {
+        let batch = self.reader.next_batch(max_rows)?;
+        Ok(batch.map(|batch| self.columns.batch(batch).0))
     }
 
     /// Number of rows that are read of the file, where it says so (Parquet).
     pub fn num_rows_hint(&self) -> Option<u64> {
-        self.records.num_rows_hint()
+        self.reader.num_rows()
     }
 
     /// Bytes of the file that were read so far, as they lie there; `None` for Parquet, which tells its rows.
     pub fn bytes_read(&self) -> Option<u64> {
-        match &self.records.source {
-            Source::Parquet(_) => None,
-            Source::Json(records) => Some(records.bytes_read()),
-        }
+        self.reader.bytes_read()
     }
 
     /// Rows that were set aside among those read so far, skipped lines included; when they were too
     /// many, the first ones.
     pub fn rejects(&self) -> &[Reject] {
-        self.records.rejects()
+        self.reader.rejects().kept()
     }
 }
 
-/// Records of either format.
-pub(super) struct Records {
-    source: Source,
-    first_row: u64,
+/// A reader of `columns`, the first of which is the text.
+pub(super) fn open(
+    file: &InputFile,
+    config: &InputConfig,
+    columns: Vec<ColumnRequest>,
+) -> Result<Box<dyn ColumnReader>> {
+    let rejects = Rejects::new(config.max_rejects);
+    let max_bytes = config.max_document_bytes;
+    Ok(match file.format {
+        Format::Parquet => Box::new(ParquetReader::open(file, &columns, max_bytes, rejects)?),
+        Format::JsonLines(_) => Box::new(JsonReader::open(file, columns, max_bytes, rejects)?),
+    })
 }
 
-enum Source {
-    Parquet(Box<ParquetRecords>),
-    Json(Box<JsonRecords>),
+/// The columns that a document is made of, by the names of the settings.
+#[derive(Debug, Clone)]
+pub(super) struct DocumentRequest {
+    /// The text, the id, the language and the script where columns have them, the embeddings where
+    /// the input has them, and then what else is asked for.
+    pub requests: Vec<ColumnRequest>,
+    /// Prefix of generated ids.
+    name: String,
+    /// Language of the documents; `None` where a column has it.
+    language: Option<String>,
+    has_script: bool,
+    has_embeddings: bool,
 }
 
-impl Records {
-    pub(super) fn open(file: &InputFile, config: &InputConfig, wanted: Wanted) -> Result<Self> {
-        let source = match file.format {
-            Format::Parquet => {
-                Source::Parquet(Box::new(ParquetRecords::open(file, config, wanted)?))
-            }
-            Format::JsonLines(_) => {
-                Source::Json(Box::new(JsonRecords::open(file, config, wanted)?))
-            }
+impl DocumentRequest {
+    pub(super) fn new(file: &InputFile, config: &InputConfig) -> Self {
+        let mut columns = Self {
+            requests: Vec::new(),
+            name: file.name.clone(),
+            language: None,
+            has_script: false,
+            has_embeddings: config.embeddings.is_some(),
         };
-        Ok(Self { source, first_row: 0 })
-    }
-
-    pub(super) fn next_record(&mut self) -> Result<Option<Record>> {
-        match &mut self.source {
-            Source::Parquet(records) => records.next_record(),
-            Source::Json(records) => loop {
-                match records.next_record()? {
-                    Some(record) if record.document.row < self.first_row => {}
-                    other => return Ok(other),
+        columns.request(&config.text, ColumnKind::Text, true);
+        columns.request(&config.id, ColumnKind::Id, false);
+        match &config.language {
+            LanguageSource::Path => {
+                let language = file.language.as_deref().unwrap_or(UNDETERMINED_LANGUAGE);
+                columns.language = Some(language.to_owned());
+            }
+            LanguageSource::Fixed(code) => columns.language = Some(code.clone()),
+            LanguageSource::Column { column, script_column } => {
+                columns.request(column, ColumnKind::Text, true);
+                columns.has_script = script_column.is_some();
+                if let Some(column) = script_column {
+                    columns.request(column, ColumnKind::Text, true);
                 }
-            },
+            }
         }
+        if let Some(name) = &config.embeddings {
+            columns.request(name, ColumnKind::Vectors, true);
+        }
+        columns
     }
 
-    fn seek(&mut self, row: u64, rejected: u64) {
-        self.first_row = row;
-        if let Source::Parquet(records) = &mut self.source {
-            records.seek(row, rejected);
-        }
+    /// Asks for one more column.
+    pub(super) fn request(&mut self, name: &str, kind: ColumnKind, required: bool) {
+        self.requests.push(ColumnRequest { name: name.to_owned(), kind, required });
     }
 
-    fn num_rows_hint(&self) -> Option<u64> {
-        match &self.source {
-            Source::Parquet(records) => Some(records.num_rows()),
-            Source::Json(_) => None,
-        }
+    /// The documents of a batch, and the columns behind theirs.
+    pub(super) fn batch(&self, batch: ColumnBatch) -> (DocumentBatch, std::vec::IntoIter<Values>) {
+        let ColumnBatch { rows, columns } = batch;
+        let mut columns = columns.into_iter();
+        let texts = columns.next().and_then(Values::strings);
+        let ids = self.ids(columns.next().and_then(Values::strings).as_ref(), &rows);
+        let codes = if self.language.is_none() { columns.next() } else { None };
+        let scripts = if self.has_script { columns.next() } else { None };
+        let [codes, scripts] = [codes, scripts].map(|column| column.and_then(Values::strings));
+        let languages = self.languages(codes.as_ref(), scripts.as_ref(), rows.len());
+        let embeddings = if self.has_embeddings { columns.next() } else { None };
+        let embeddings = embeddings.and_then(Values::vectors).unwrap_or_default();
+        (DocumentBatch::new(rows, ids, languages, texts, embeddings), columns)
     }
 
-    fn rejects(&self) -> &[Reject] {
-        match &self.source {
-            Source::Parquet(records) => records.rejects(),
-            Source::Json(records) => records.rejects(),
-        }
+    /// Ids of `rows`, generated where the column has none.
+    fn ids(&self, column: Option<&StringViewArray>, rows: &[u64]) -> StringArray {
+        StringArray::from_iter_values(rows.iter().enumerate().map(|(i, row)| {
+            let id = column.and_then(|ids| string(ids, i));
+            id.map_or_else(|| Cow::Owned(format!("{}/{row}", self.name)), Cow::Borrowed)
+        }))
+    }
+
+    /// Languages of `len` rows with what the columns of the language and the script hold.
+    fn languages(
+        &self,
+        codes: Option<&StringViewArray>,
+        scripts: Option<&StringViewArray>,
+        len: usize,
+    ) -> StringArray {
+        StringArray::from_iter_values((0..len).map(|i| {
+            let code = codes.and_then(|codes| string(codes, i));
+            match (&self.language, code, scripts.and_then(|scripts| string(scripts, i))) {
+                (Some(language), ..) => Cow::Borrowed(language.as_str()),
+                (None, None, _) => Cow::Borrowed(UNDETERMINED_LANGUAGE),
+                (None, Some(code), None) => Cow::Borrowed(code),
+                (None, Some(code), Some(script)) => Cow::Owned(format!("{code}_{script}")),
+            }
+        }))
     }
 }

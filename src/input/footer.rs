@@ -14,7 +14,7 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length};
 
-use super::Content;
+use super::content::Content;
 
 /// Bytes behind the footer: its length, and a magic word.
 const TAIL_BYTES: usize = 8;
@@ -132,18 +132,18 @@ fn not_utf8(text: &[u8]) -> Vec<usize> {
 }
 
 /// A field of a struct.
-struct Field {
+struct ThriftField {
     id: i64,
     /// Where the strings in it lie.
     strings: Vec<Range<usize>>,
 }
 
 /// The fields of the struct that `bytes` begin with.
-fn top_level(bytes: &[u8]) -> Option<Vec<Field>> {
+fn top_level(bytes: &[u8]) -> Option<Vec<ThriftField>> {
     let mut thrift = Thrift { bytes, at: 0, strings: Vec::new() };
     let mut fields = Vec::new();
     thrift.fields(0, |thrift, id| {
-        fields.push(Field { id, strings: std::mem::take(&mut thrift.strings) });
+        fields.push(ThriftField { id, strings: std::mem::take(&mut thrift.strings) });
     })?;
     Some(fields)
 }

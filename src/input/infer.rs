@@ -25,7 +25,7 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, Fields};
 use arrow::error::ArrowError;
 
-use super::json::{Json, Value};
+use super::json::{Json, JsonValue};
 
 /// A nested object with more distinct keys is a dictionary rather than a record.
 const MAX_STRUCT_FIELDS: usize = 1000;
@@ -35,13 +35,13 @@ const MAX_EXACT_F64: i128 = 1 << 53;
 
 /// What the values of a column have been so far.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) enum Shape {
+pub(super) enum JsonShape {
     /// Null only.
     #[default]
     Unknown,
     Scalar(Scalars),
-    List(Box<Shape>),
-    Struct(Vec<(String, Shape)>),
+    List(Box<JsonShape>),
+    Struct(Vec<(String, JsonShape)>),
     /// Kept as JSON.
     Json,
 }
@@ -95,25 +95,29 @@ impl Scalars {
     }
 }
 
-impl Shape {
+impl JsonShape {
     /// Takes one more value into account.
     pub(super) fn observe(&mut self, json: &Json<'_>) {
-        if json.value == Value::Null {
+        if json.value == JsonValue::Null {
             return;
         }
         if *self == Self::Unknown {
             *self = match json.value {
-                Value::Array(_) => Self::List(Box::default()),
-                Value::Object(_) => Self::Struct(Vec::new()),
+                JsonValue::Array(_) => Self::List(Box::default()),
+                JsonValue::Object(_) => Self::Struct(Vec::new()),
                 _ => Self::Scalar(Scalars::default()),
             };
         }
         match (&mut *self, &json.value) {
-            (Self::Scalar(seen), Value::Bool(_)) => seen.bools = true,
-            (Self::Scalar(seen), Value::String(_)) => seen.strings = true,
-            (Self::Scalar(seen), Value::Number) => seen.observe_number(json.raw),
-            (Self::List(item), Value::Array(items)) => items.iter().for_each(|i| item.observe(i)),
-            (Self::Struct(fields), Value::Object(_)) => {
+            (Self::Scalar(seen), JsonValue::Bool(_)) => seen.bools = true,
+            (Self::Scalar(seen), JsonValue::String(_)) => seen.strings = true,
+            (Self::Scalar(seen), JsonValue::Number) => seen.observe_number(json.raw),
+            (Self::List(item), JsonValue::Array(items)) => {
+                for value in items {
+                    item.observe(value);
+                }
+            }
+            (Self::Struct(fields), JsonValue::Object(_)) => {
                 observe_object(fields, json);
                 if fields.len() > MAX_STRUCT_FIELDS {
                     *self = Self::Json;
@@ -134,12 +138,12 @@ impl Shape {
         }
     }
 
-    /// The values of one column as an array of [`Shape::data_type`].
+    /// The values of one column as an array of [`JsonShape::data_type`].
     ///
     /// Fails when a value is not of the shape, which was then not observed.
     pub(super) fn array(&self, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
         let values: Vec<_> =
-            values.iter().map(|json| json.filter(|json| json.value != Value::Null)).collect();
+            values.iter().map(|json| json.filter(|json| json.value != JsonValue::Null)).collect();
         match self {
             Self::List(item) => list_array(item, &values),
             Self::Struct(fields) if !fields.is_empty() => struct_array(fields, &values),
@@ -153,8 +157,8 @@ impl Shape {
 }
 
 /// Takes the fields of one more object into account.
-pub(super) fn observe_object(fields: &mut Vec<(String, Shape)>, object: &Json<'_>) {
-    if let Value::Object(entries) = &object.value {
+pub(super) fn observe_object(fields: &mut Vec<(String, JsonShape)>, object: &Json<'_>) {
+    if let JsonValue::Object(entries) = &object.value {
         for (place, (key, value)) in entries.iter().enumerate() {
             observe_field(fields, place, key, value);
         }
@@ -162,25 +166,25 @@ pub(super) fn observe_object(fields: &mut Vec<(String, Shape)>, object: &Json<'_
 }
 
 /// Fields usually come in the same order in every object, so `place` is tried first.
-fn observe_field(fields: &mut Vec<(String, Shape)>, place: usize, key: &str, value: &Json<'_>) {
+fn observe_field(fields: &mut Vec<(String, JsonShape)>, place: usize, key: &str, value: &Json<'_>) {
     let known = if fields.get(place).is_some_and(|(name, _)| name == key) {
         Some(place)
     } else {
         fields.iter().position(|(name, _)| name == key)
     };
     let index = known.unwrap_or_else(|| {
-        fields.push((key.to_owned(), Shape::Unknown));
+        fields.push((key.to_owned(), JsonShape::Unknown));
         fields.len() - 1
     });
     fields[index].1.observe(value);
 }
 
-fn item_field(item: &Shape) -> Arc<Field> {
+fn item_field(item: &JsonShape) -> Arc<Field> {
     Arc::new(Field::new_list_field(item.data_type(), true))
 }
 
 /// Fields of a struct, or of the schema.
-pub(super) fn arrow_fields(fields: &[(String, Shape)]) -> Fields {
+pub(super) fn arrow_fields(fields: &[(String, JsonShape)]) -> Fields {
     fields.iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect()
 }
 
@@ -208,7 +212,7 @@ fn scalar_array(
     Ok(match data_type {
         DataType::Boolean => {
             Arc::new(BooleanArray::from(converted(values, data_type, |json| match json.value {
-                Value::Bool(value) => Some(value),
+                JsonValue::Bool(value) => Some(value),
                 _ => None,
             })?))
         }
@@ -219,20 +223,20 @@ fn scalar_array(
             Arc::new(UInt64Array::from(converted(values, data_type, |json| json.raw.parse().ok())?))
         }
         DataType::Float64 => Arc::new(Float64Array::from(converted(values, data_type, |json| {
-            if json.value == Value::Number { json.raw.parse().ok() } else { None }
+            if json.value == JsonValue::Number { json.raw.parse().ok() } else { None }
         })?)),
         _ => Arc::new(StringArray::from(converted(values, data_type, |json| match &json.value {
-            Value::String(text) => Some(text.as_ref()),
-            Value::Array(_) | Value::Object(_) => None,
+            JsonValue::String(text) => Some(text.as_ref()),
+            JsonValue::Array(_) | JsonValue::Object(_) => None,
             _ => Some(json.raw),
         })?)),
     })
 }
 
-fn list_array(item: &Shape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
+fn list_array(item: &JsonShape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
     let field = item_field(item);
     let rows = converted(values, field.data_type(), |json| match &json.value {
-        Value::Array(items) => Some(items),
+        JsonValue::Array(items) => Some(items),
         _ => None,
     })?;
     let lengths = rows.iter().map(|items| items.map_or(0, Vec::len));
@@ -243,11 +247,11 @@ fn list_array(item: &Shape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, Ar
 }
 
 fn struct_array(
-    fields: &[(String, Shape)],
+    fields: &[(String, JsonShape)],
     values: &[Option<&Json<'_>>],
 ) -> Result<ArrayRef, ArrowError> {
     let types = arrow_fields(fields);
-    let is_object = |json: &Json<'_>| matches!(json.value, Value::Object(_));
+    let is_object = |json: &Json<'_>| matches!(json.value, JsonValue::Object(_));
     if let Some(json) = values.iter().flatten().find(|json| !is_object(json)) {
         return Err(unexpected(json, &DataType::Struct(types)));
     }
@@ -258,10 +262,10 @@ fn struct_array(
 
 /// One array per field, of objects.
 pub(super) fn columns(
-    fields: &[(String, Shape)],
+    fields: &[(String, JsonShape)],
     objects: &[Option<&Json<'_>>],
 ) -> Result<Vec<ArrayRef>, ArrowError> {
-    let column = |(name, shape): &(String, Shape)| {
+    let column = |(name, shape): &(String, JsonShape)| {
         let values: Vec<_> = objects.iter().map(|json| json.and_then(|j| j.get(name))).collect();
         shape.array(&values)
     };

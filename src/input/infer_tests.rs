@@ -11,7 +11,7 @@ type TestResult = Result<(), Box<dyn std::error::Error>>;
 fn column(values: &[&str]) -> Result<ArrayRef, Box<dyn std::error::Error>> {
     let parsed: Vec<_> =
         values.iter().map(|v| Json::parse(v.as_bytes())).collect::<Result<_, _>>()?;
-    let mut shape = Shape::default();
+    let mut shape = JsonShape::default();
     for json in &parsed {
         shape.observe(json);
     }
@@ -113,10 +113,10 @@ fn an_object_with_a_thousand_keys_and_more_becomes_json() -> TestResult {
 
 #[test]
 fn a_value_of_another_shape_is_an_error() -> TestResult {
-    let mut shape = Shape::default();
+    let mut shape = JsonShape::default();
     shape.observe(&Json::parse(b"1")?);
     assert!(shape.array(&[Some(&Json::parse(b"\"a\"")?)]).is_err());
-    shape = Shape::default();
+    shape = JsonShape::default();
     shape.observe(&Json::parse(b"[1]")?);
     assert!(shape.array(&[Some(&Json::parse(b"{}")?)]).is_err());
     Ok(())

@@ -1,12 +1,15 @@
-//! A strict JSON parser that keeps numbers as they are written.
+//! JSON values that keep numbers as they are written.
 //!
 //! Exists because what is read here is written again: a parser that turns numbers into f64 rounds
-//! integers beyond 64 bits, and `serde_json` without extra features also rounds some decimals to
-//! a neighbour. Here every value keeps its source, so a column of mixed types can be kept as text
-//! to the letter. Accepts what RFC 8259 does, except surrogates without their pair.
+//! integers beyond 64 bits and some decimals. Here every value keeps its source, so a column of mixed
+//! types can be kept as text to the letter. Owns objects and arrays; strings and numbers are
+//! `serde_json`'s. Accepts what RFC 8259 does, except surrogates without their pair.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// Deepest nesting of arrays and objects, so that hostile input cannot exhaust the stack.
 const MAX_DEPTH: usize = 128;
@@ -20,12 +23,12 @@ pub(super) struct Json<'l> {
     /// As it stands in the line, without white space around it.
     pub raw: &'l str,
     /// What it is.
-    pub value: Value<'l>,
+    pub value: JsonValue<'l>,
 }
 
 /// Kinds of JSON values.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value<'l> {
+pub(super) enum JsonValue<'l> {
     Null,
     Bool(bool),
     /// Its literal is [`Json::raw`].
@@ -51,25 +54,25 @@ impl<'l> Json<'l> {
 
     /// Value of `key`, when this is an object that has it.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
-        let Value::Object(entries) = &self.value else { return None };
+        let JsonValue::Object(entries) = &self.value else { return None };
         entries.iter().find(|(k, _)| k == key).map(|(_, value)| value)
     }
 
     /// Its keys, when this is an object.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
-        let entries = if let Value::Object(entries) = &self.value { &entries[..] } else { &[] };
+        let entries = if let JsonValue::Object(entries) = &self.value { &entries[..] } else { &[] };
         entries.iter().map(|(key, _)| key.as_ref())
     }
 
     /// What this is, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
-            Value::Null => "null",
-            Value::Bool(_) => "a boolean",
-            Value::Number => "a number",
-            Value::String(_) => "a string",
-            Value::Array(_) => "an array",
-            Value::Object(_) => "an object",
+            JsonValue::Null => "null",
+            JsonValue::Bool(_) => "a boolean",
+            JsonValue::Number => "a number",
+            JsonValue::String(_) => "a string",
+            JsonValue::Array(_) => "an array",
+            JsonValue::Object(_) => "an object",
         }
     }
 }
@@ -109,27 +112,19 @@ impl<'l> Parser<'l> {
         self.skip_space();
         let start = self.at;
         let value = match self.peek() {
-            Some(b'"') => Value::String(self.string()?),
             Some(b'{' | b'[') if depth == MAX_DEPTH => {
                 return Err(self.error("more than 128 levels of nesting"));
             }
-            Some(b'{') => Value::Object(self.object(depth + 1)?),
-            Some(b'[') => Value::Array(self.array(depth + 1)?),
-            Some(b'-' | b'0'..=b'9') => self.number()?,
-            _ if self.word("null") => Value::Null,
-            _ if self.word("true") => Value::Bool(true),
-            _ if self.word("false") => Value::Bool(false),
-            _ => return Err(self.error("no value")),
+            Some(b'{') => JsonValue::Object(self.object(depth + 1)?),
+            Some(b'[') => JsonValue::Array(self.array(depth + 1)?),
+            Some(b'"') => JsonValue::String(self.scalar::<Text<'_>>()?.0),
+            Some(b't' | b'f') => JsonValue::Bool(self.scalar()?),
+            Some(b'n') => self.scalar().map(|()| JsonValue::Null)?,
+            _ => self.scalar().map(|IgnoredAny| JsonValue::Number)?,
         };
         let raw = &self.text[start..self.at];
         self.skip_space();
         Ok(Json { raw, value })
-    }
-
-    fn word(&mut self, word: &str) -> bool {
-        let found = self.text.as_bytes()[self.at..].starts_with(word.as_bytes());
-        self.at += if found { word.len() } else { 0 };
-        found
     }
 
     fn array(&mut self, depth: usize) -> Result<Vec<Json<'l>>, String> {
@@ -162,7 +157,7 @@ impl<'l> Parser<'l> {
             if self.peek() != Some(b'"') {
                 return Err(self.error("no key in quotes"));
             }
-            let key = self.string()?;
+            let key = self.scalar::<Text<'_>>()?.0;
             self.skip_space();
             if !self.eat(b':') {
                 return Err(self.error("no `:`"));
@@ -177,106 +172,33 @@ impl<'l> Parser<'l> {
         }
     }
 
-    fn number(&mut self) -> Result<Value<'l>, String> {
-        self.eat(b'-');
-        if !self.eat(b'0') {
-            self.digits()?;
-        }
-        if self.eat(b'.') {
-            self.digits()?;
-        }
-        if self.eat(b'e') || self.eat(b'E') {
-            let _sign = self.eat(b'+') || self.eat(b'-');
-            self.digits()?;
-        }
-        Ok(Value::Number)
-    }
-
-    fn digits(&mut self) -> Result<(), String> {
-        let start = self.at;
-        while matches!(self.peek(), Some(b'0'..=b'9')) {
-            self.at += 1;
-        }
-        if self.at == start { Err(self.error("no digit")) } else { Ok(()) }
-    }
-
-    fn string(&mut self) -> Result<Cow<'l, str>, String> {
-        self.at += 1;
-        let mut decoded: Option<String> = None;
-        loop {
-            let start = self.at;
-            while self.peek().is_some_and(|b| b != b'"' && b != b'\\' && b >= b' ') {
-                self.at += 1;
+    /// A value that is no object and no array.
+    fn scalar<T: Deserialize<'l>>(&mut self) -> Result<T, String> {
+        let rest = &self.text[self.at..];
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<T>();
+        match values.next() {
+            Some(Ok(value)) => {
+                self.at += values.byte_offset();
+                Ok(value)
             }
-            let plain = &self.text[start..self.at];
-            match self.peek() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(match decoded {
-                        None => Cow::Borrowed(plain),
-                        Some(text) => Cow::Owned(text + plain),
-                    });
-                }
-                Some(b'\\') => {
-                    let text = decoded.get_or_insert_default();
-                    text.push_str(plain);
-                    text.push(self.escape()?);
-                }
-                _ => return Err(self.error("a control character in a string")),
+            Some(Err(error)) if !error.is_eof() => {
+                let text = error.to_string();
+                let what = text.split(" at line ").next().unwrap_or_default();
+                let is_surrogate = what.ends_with("hex escape");
+                let what = if is_surrogate { "a surrogate without its pair" } else { what };
+                Err(format!("is not JSON: {what} at byte {}", self.at + error.column()))
+            }
+            Some(Err(_)) | None => {
+                self.at = self.text.len();
+                Err(self.error(""))
             }
         }
-    }
-
-    fn escape(&mut self) -> Result<char, String> {
-        let start = self.at;
-        self.at += 1;
-        let escaped = self.peek();
-        self.at += 1;
-        let plain = match escaped {
-            Some(b'u') => return self.unicode_escape(start),
-            Some(b @ (b'"' | b'\\' | b'/')) => char::from(b),
-            Some(b'b') => '\u{8}',
-            Some(b'f') => '\u{c}',
-            Some(b'n') => '\n',
-            Some(b'r') => '\r',
-            Some(b't') => '\t',
-            _ => {
-                self.at -= 1;
-                return Err(self.error("an unknown escape"));
-            }
-        };
-        Ok(plain)
-    }
-
-    /// What follows `\u`, with the second half of a surrogate pair.
-    fn unicode_escape(&mut self, start: usize) -> Result<char, String> {
-        let first = self.hex()?;
-        let code = if (0xD800..0xDC00).contains(&first) && self.word("\\u") {
-            let second = self.hex()?;
-            if (0xDC00..0xE000).contains(&second) {
-                0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00)
-            } else {
-                first
-            }
-        } else {
-            first
-        };
-        char::from_u32(code).ok_or_else(|| {
-            self.at = start;
-            self.error(&format!("a surrogate without its pair (\\u{first:04x})"))
-        })
-    }
-
-    fn hex(&mut self) -> Result<u32, String> {
-        let digits = self.text.as_bytes().get(self.at..self.at + 4).unwrap_or_default();
-        if digits.len() < 4 || !digits.iter().all(u8::is_ascii_hexdigit) {
-            return Err(self.error("no four hexadecimal digits after \\u"));
-        }
-        self.at += 4;
-        let value = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or(0);
-        Ok(digits.iter().fold(0, |code, digit| code * 16 + value(digit)))
     }
 }
+
+/// A string, borrowed where nothing in it is escaped.
+#[derive(Deserialize)]
+struct Text<'l>(#[serde(borrow)] Cow<'l, str>);
 
 /// As Python and most parsers do it: the last value, at the place of the first.
 fn last_of_duplicates<'l>(entries: Vec<(Cow<'l, str>, Json<'l>)>) -> Vec<(Cow<'l, str>, Json<'l>)> {

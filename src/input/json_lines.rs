@@ -1,23 +1,25 @@
-//! Lines of JSON as records: which lines are usable, and what they hold.
+//! Lines of JSON as rows: which lines are usable, and what they hold.
 //!
-//! Owns the check of a line, which both readers apply so that they agree on every row. Lines
-//! that fail it are counted and set aside (`rejects`).
+//! Owns the check of a line, which the readers of some and of all columns apply so that they agree on
+//! every row. Lines that fail it are counted and set aside.
 
-use super::json::{Json, Value};
-use super::lines::{Line, Lines};
-use super::record::{Fields, Record, Wanted};
-use super::rejects::{Reject, Rejects};
-use super::vectors::Width;
-use super::{InputFile, column};
-use crate::config::InputConfig;
+use arrow::array::StringViewBuilder;
+
+use super::columns::{
+    self, Cell, ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, METADATA, Rejects, Values,
+};
+use super::json::{Json, JsonValue};
+use super::lines::{LineReader, TextLine};
+use super::vectors::{RowVectors, Width};
+use super::{BATCH_BYTES, InputFile};
 use crate::error::{Error, Result};
 
 /// A column that none of the first objects has is taken to be misspelt.
 const OBJECTS_BEFORE_COLUMNS_ARE_MISSED: u64 = 1000;
 
 /// Decides, line by line from the start of a file, what is usable.
-pub(super) struct Checker {
-    wanted: Wanted,
+pub(super) struct LineChecker {
+    columns: Vec<ColumnRequest>,
     width: Width,
     objects: u64,
     /// Required columns that no object had so far.
@@ -26,48 +28,37 @@ pub(super) struct Checker {
     first_keys: String,
 }
 
-impl Checker {
-    pub(super) fn new(wanted: Wanted) -> Self {
-        let unseen = wanted.required().map(ToOwned::to_owned).collect();
-        Self { wanted, width: Width::default(), objects: 0, unseen, first_keys: String::new() }
+/// A value of one of the columns.
+pub(super) enum JsonField<'j> {
+    Null,
+    Text(&'j str),
+    Vectors(RowVectors),
+    Cell(Cell),
+}
+
+impl LineChecker {
+    pub(super) fn new(columns: Vec<ColumnRequest>) -> Self {
+        let unseen = columns.iter().filter(|column| column.required);
+        let unseen = unseen.map(|column| column.name.clone()).collect();
+        Self { columns, width: Width::default(), objects: 0, unseen, first_keys: String::new() }
     }
 
-    /// The object on the line and the wanted values in it, or why the line cannot be used.
-    pub(super) fn check<'l>(&mut self, line: &'l Line) -> Result<(Json<'l>, Fields), String> {
+    /// The object on the line, or why the line cannot be used; `each` is given the values in it.
+    pub(super) fn check<'l>(
+        &mut self,
+        line: &'l TextLine,
+        each: impl FnOnce(Vec<JsonField<'_>>),
+    ) -> Result<Json<'l>, String> {
         let json = object(line)?;
         if self.objects == 0 {
             self.first_keys = json.keys().collect::<Vec<_>>().join(", ");
         }
         self.unseen.retain(|name| find(&json, name).is_none());
-        let fields = self.fields(&json)?;
+        let width = &mut self.width;
+        let fields = self.columns.iter().map(|column| field(&json, column, width));
+        each(fields.collect::<Result<_, _>>()?);
         self.objects += 1;
-        Ok((json, fields))
-    }
-
-    fn fields(&mut self, json: &Json<'_>) -> Result<Fields, String> {
-        let wanted = &self.wanted;
-        let embeddings = match wanted.embeddings.as_deref().and_then(|name| present(json, name)) {
-            None => None,
-            Some(value) => {
-                let vectors = vectors(value)?;
-                self.width.check(&vectors)?;
-                Some(vectors)
-            }
-        };
-        let (language, script) = wanted
-            .language
-            .as_ref()
-            .map_or((None, None), |(code, script)| (Some(code.as_str()), script.as_deref()));
-        Ok(Fields {
-            text: string(json, Some(&wanted.text))?,
-            id: id(json, &wanted.id)?,
-            language: string(json, language)?,
-            script: string(json, script)?,
-            split: string(json, wanted.split.as_deref())?,
-            embeddings,
-            label: wanted.label.as_deref().and_then(|name| as_written(json, name)),
-            source: wanted.source.as_deref().and_then(|name| as_written(json, name)),
-        })
+        Ok(json)
     }
 
     /// Whether a required column is missing, as far as the lines up to here tell.
@@ -77,65 +68,48 @@ impl Checker {
     }
 }
 
-/// The records of a file.
-pub(super) struct JsonRecords {
-    lines: Lines,
-    line: Line,
-    checker: Checker,
+/// The rows of a file of JSON lines, chosen columns of them.
+pub(super) struct JsonReader {
+    lines: LineReader,
+    line: TextLine,
+    checker: LineChecker,
     rejects: Rejects,
+    /// Rows before it are checked only.
+    first_row: u64,
 }
 
-impl JsonRecords {
-    pub(super) fn open(file: &InputFile, config: &InputConfig, wanted: Wanted) -> Result<Self> {
-        Ok(Self {
-            lines: Lines::open(file, config.max_document_bytes)?,
-            line: Line::default(),
-            checker: Checker::new(wanted),
-            rejects: Rejects::new(config.max_rejects),
-        })
-    }
-
-    pub(super) fn rejects(&self) -> &[Reject] {
-        self.rejects.kept()
-    }
-
-    /// See [`Lines::bytes_read`].
-    pub(super) fn bytes_read(&self) -> u64 {
-        self.lines.bytes_read()
-    }
-
-    /// The next usable line as a record.
-    pub(super) fn next_record(&mut self) -> Result<Option<Record>> {
-        let mut record = None;
-        while record.is_none() {
-            let read = self.visit(|checker, row, _, fields| {
-                record = Some(checker.wanted.record(row, fields));
-                Ok(())
-            })?;
-            if !read {
-                break;
-            }
-        }
-        Ok(record)
+impl JsonReader {
+    /// Opens `file`, whose lines are held up to `max_bytes`.
+    pub(super) fn open(
+        file: &InputFile,
+        columns: Vec<ColumnRequest>,
+        max_bytes: u64,
+        rejects: Rejects,
+    ) -> Result<Self> {
+        let (lines, line) = (LineReader::open(file, max_bytes)?, TextLine::default());
+        Ok(Self { lines, line, checker: LineChecker::new(columns), rejects, first_row: 0 })
     }
 
     /// Hands every usable line to `each`.
     pub(super) fn for_each(&mut self, mut each: impl FnMut(&Json<'_>) -> Result<()>) -> Result<()> {
-        while self.visit(|_, _, json, _| each(json))? {}
+        while self.visit(|_, _| (), &mut each)? {}
         Ok(())
     }
 
-    /// Reads one line and hands it to `each` if it is usable; false at the end of the file.
+    /// Reads one line and hands its row and its values on if it is usable, then the object; false at
+    /// the end of the file.
     fn visit(
         &mut self,
-        each: impl FnOnce(&Checker, u64, &Json<'_>, Fields) -> Result<()>,
+        each_fields: impl FnOnce(u64, Vec<JsonField<'_>>),
+        each: impl FnOnce(&Json<'_>) -> Result<()>,
     ) -> Result<bool> {
         let read = self.lines.read(&mut self.line)?;
         if read {
-            match self.checker.check(&self.line) {
-                Ok((json, fields)) => each(&self.checker, self.line.row, &json, fields)?,
+            let row = self.line.row;
+            match self.checker.check(&self.line, |fields| each_fields(row, fields)) {
+                Ok(json) => each(&json)?,
                 Err(reason) => {
-                    self.rejects.add(self.line.row, reason, &self.line.bytes);
+                    self.rejects.add(row, reason, &self.line.bytes);
                     if self.rejects.exceeded() {
                         return Err(self.count_the_rest());
                     }
@@ -156,7 +130,7 @@ impl JsonRecords {
                 Err(error) => return error,
                 Ok(false) => return self.rejects.error(self.lines.path()),
                 Ok(true) => {
-                    if let Err(reason) = self.checker.check(&self.line) {
+                    if let Err(reason) = self.checker.check(&self.line, |_| ()) {
                         self.rejects.add(self.line.row, reason, &self.line.bytes);
                     }
                 }
@@ -165,10 +139,99 @@ impl JsonRecords {
     }
 }
 
+impl ColumnReader for JsonReader {
+    fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
+        let mut columns: Vec<ColumnBuilder> =
+            self.checker.columns.iter().map(|column| ColumnBuilder::new(column.kind)).collect();
+        let (mut rows, mut bytes, first_row) = (Vec::new(), 0, self.first_row);
+        while rows.len() < max_rows && bytes < BATCH_BYTES {
+            let num_rows = rows.len();
+            let push = |row: u64, fields: Vec<JsonField<'_>>| {
+                if row >= first_row {
+                    rows.push(row);
+                    columns.iter_mut().zip(fields).for_each(|(column, field)| column.push(field));
+                }
+            };
+            if !self.visit(push, |_| Ok(()))? {
+                break;
+            }
+            bytes += if rows.len() > num_rows { self.line.bytes.len() } else { 0 };
+        }
+        let columns = columns.into_iter().map(ColumnBuilder::finish).collect();
+        Ok((!rows.is_empty()).then_some(ColumnBatch { rows, columns }))
+    }
+
+    /// Lines are read and checked all the same, so that rejects and their limit are those of a run
+    /// without interruption. Never goes back.
+    fn seek(&mut self, row: u64, _rejected: u64) {
+        self.first_row = row;
+    }
+
+    fn rejects(&self) -> &Rejects {
+        &self.rejects
+    }
+
+    fn bytes_read(&self) -> Option<u64> {
+        Some(self.lines.bytes_read())
+    }
+}
+
+/// A column of a batch that is being read.
+enum ColumnBuilder {
+    Strings(StringViewBuilder),
+    Vectors(Vec<Option<RowVectors>>),
+    Cells(Vec<Option<Cell>>),
+}
+
+impl ColumnBuilder {
+    fn new(kind: ColumnKind) -> Self {
+        match kind {
+            ColumnKind::Text | ColumnKind::Id | ColumnKind::Scalar => {
+                Self::Strings(StringViewBuilder::new())
+            }
+            ColumnKind::Vectors => Self::Vectors(Vec::new()),
+            ColumnKind::Cell => Self::Cells(Vec::new()),
+        }
+    }
+
+    fn push(&mut self, field: JsonField<'_>) {
+        match (self, field) {
+            (Self::Strings(texts), JsonField::Text(text)) => texts.append_value(text),
+            (Self::Strings(texts), _) => texts.append_null(),
+            (Self::Vectors(vectors), JsonField::Vectors(of_row)) => vectors.push(Some(of_row)),
+            (Self::Vectors(vectors), _) => vectors.push(None),
+            (Self::Cells(cells), JsonField::Cell(cell)) => cells.push(Some(cell)),
+            (Self::Cells(cells), _) => cells.push(None),
+        }
+    }
+
+    fn finish(self) -> Values {
+        match self {
+            Self::Strings(mut texts) => Values::Strings(texts.finish()),
+            Self::Vectors(vectors) => Values::Vectors(vectors),
+            Self::Cells(cells) => Values::Cells(cells),
+        }
+    }
+}
+
+/// Keys of the first object of `file`, none where there are no lines.
+pub(super) fn first_keys(file: &InputFile, max_bytes: u64) -> Result<Vec<String>> {
+    let (mut lines, mut line) = (LineReader::open(file, max_bytes)?, TextLine::default());
+    if !lines.read(&mut line)? {
+        return Ok(Vec::new());
+    }
+    match object(&line) {
+        Ok(json) => Ok(json.keys().map(ToOwned::to_owned).collect()),
+        Err(reason) => {
+            Err(Error::Row { path: file.path.clone(), row: line.row + 1, reason, count: 1 })
+        }
+    }
+}
+
 /// The object on a line, or why there is none.
-pub(super) fn object(line: &Line) -> Result<Json<'_>, String> {
+fn object(line: &TextLine) -> Result<Json<'_>, String> {
     let parsed = line.whole().and_then(Json::parse).and_then(|json| match json.value {
-        Value::Object(_) => Ok(json),
+        JsonValue::Object(_) => Ok(json),
         _ => Err(format!("is {}, not a JSON object", json.kind())),
     });
     parsed.map_err(|reason| match line.bytes.trim_ascii_start() {
@@ -185,69 +248,73 @@ pub(super) fn object(line: &Line) -> Result<Json<'_>, String> {
 /// Value of the column `name`: a key, a dotted path, or a key of `metadata`.
 fn find<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
     let reach = |json: &'j Json<'l>| -> Option<&'j Json<'l>> {
-        column::splits(name).find_map(|(outer, inner)| find(json.get(outer)?, inner))
+        columns::splits(name).find_map(|(outer, inner)| find(json.get(outer)?, inner))
     };
-    let nested = || json.get(column::METADATA).filter(|_| !name.contains('.'))?.get(name);
+    let nested = || json.get(METADATA).filter(|_| !name.contains('.'))?.get(name);
     json.get(name).or_else(|| reach(json)).or_else(nested)
 }
 
-/// [`find`] without null.
-fn present<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
-    find(json, name).filter(|value| value.value != Value::Null)
-}
-
-fn wrong(name: &str, value: &Json<'_>, expected: &str) -> String {
-    format!("`{name}` is {}, not {expected}", value.kind())
-}
-
-fn string(json: &Json<'_>, name: Option<&str>) -> Result<Option<String>, String> {
-    let Some((name, value)) = name.and_then(|name| Some((name, present(json, name)?))) else {
-        return Ok(None);
-    };
-    match &value.value {
-        Value::String(text) => Ok(Some(text.as_ref().to_owned())),
-        _ => Err(wrong(name, value, "a string")),
+/// Value of a column, or why the row cannot be used.
+fn field<'j>(
+    json: &'j Json<'_>,
+    column: &ColumnRequest,
+    width: &mut Width,
+) -> Result<JsonField<'j>, String> {
+    let name = &column.name;
+    let found = find(json, name).filter(|value| value.value != JsonValue::Null);
+    let Some(value) = found else { return Ok(JsonField::Null) };
+    let wrong = |expected| Err(format!("`{name}` is {}, not {expected}", value.kind()));
+    match (column.kind, &value.value) {
+        (ColumnKind::Vectors, _) => {
+            let vectors = vectors(value)?;
+            width.check(&vectors)?;
+            Ok(JsonField::Vectors(vectors))
+        }
+        (ColumnKind::Cell, _) => cell(name, value).map(JsonField::Cell),
+        (_, JsonValue::String(text)) => Ok(JsonField::Text(text)),
+        (ColumnKind::Text, _) => wrong("a string"),
+        (ColumnKind::Id, _) if !is_integer(value) => wrong("a string or an integer"),
+        (ColumnKind::Id | ColumnKind::Scalar, _) => Ok(JsonField::Text(value.raw)),
     }
 }
 
-/// Strings as they are, anything else as it is written.
-fn as_written(json: &Json<'_>, name: &str) -> Option<String> {
-    present(json, name).map(|value| match &value.value {
-        Value::String(text) => text.to_string(),
-        _ => value.raw.to_owned(),
+/// Strings as they are, numbers and booleans as they are written, or a list of such values.
+fn cell(name: &str, value: &Json<'_>) -> Result<Cell, String> {
+    let text = |value: &Json<'_>| match &value.value {
+        JsonValue::Null => Ok(None),
+        JsonValue::String(text) => Ok(Some(text.to_string())),
+        JsonValue::Number | JsonValue::Bool(_) => Ok(Some(value.raw.to_owned())),
+        JsonValue::Array(_) | JsonValue::Object(_) => {
+            Err(format!("`{name}` is {}, not text", value.kind()))
+        }
+    };
+    Ok(match &value.value {
+        JsonValue::Array(items) => Cell::List(items.iter().map(text).collect::<Result<_, _>>()?),
+        _ => Cell::Text(text(value)?.unwrap_or_default()),
     })
 }
 
-/// Strings as they are, integers as they are written.
-fn id(json: &Json<'_>, name: &str) -> Result<Option<String>, String> {
-    match present(json, name) {
-        Some(value) if is_integer(value) => Ok(Some(value.raw.to_owned())),
-        Some(value) if !matches!(value.value, Value::String(_)) => {
-            Err(wrong(name, value, "a string or an integer"))
-        }
-        _ => string(json, Some(name)),
-    }
-}
-
 fn is_integer(value: &Json<'_>) -> bool {
-    value.value == Value::Number && !value.raw.contains(['.', 'e', 'E'])
+    value.value == JsonValue::Number && !value.raw.contains(['.', 'e', 'E'])
 }
 
 /// A list of vectors, or one vector.
-fn vectors(value: &Json<'_>) -> Result<Vec<Vec<f32>>, String> {
+fn vectors(value: &Json<'_>) -> Result<RowVectors, String> {
     let wrong = || "the embeddings are not a list of lists of numbers".to_owned();
-    let Value::Array(items) = &value.value else { return Err(wrong()) };
+    let JsonValue::Array(items) = &value.value else { return Err(wrong()) };
     let number = |item: &Json<'_>| match item.value {
         // By way of f64, as Python reads it.
-        Value::Number => item.raw.parse::<f64>().map(|number| number as f32).map_err(|_| wrong()),
+        JsonValue::Number => {
+            item.raw.parse::<f64>().map(|number| number as f32).map_err(|_| wrong())
+        }
         _ => Err(wrong()),
     };
     let vector = |items: &[Json<'_>]| items.iter().map(number).collect::<Result<Vec<f32>, _>>();
-    if items.first().is_some_and(|item| item.value == Value::Number) {
+    if items.first().is_some_and(|item| item.value == JsonValue::Number) {
         return Ok(vec![vector(items)?]);
     }
     let list = |item: &Json<'_>| match &item.value {
-        Value::Array(items) => vector(items),
+        JsonValue::Array(items) => vector(items),
         _ => Err(wrong()),
     };
     items.iter().map(list).collect()

@@ -2,10 +2,10 @@
 //!
 //! Owns the spelling of labels. What is trained on is read into memory: training sets are small.
 
-use super::InputFile;
-use super::documents::Records;
-use super::record::Wanted;
-use crate::config::InputConfig;
+use super::columns::{ColumnKind, Values, string};
+use super::documents::{DocumentRequest, open};
+use super::{BATCH_ROWS, InputFile, UNDETERMINED_LANGUAGE};
+use crate::config::{InputConfig, LanguageSource};
 use crate::error::{Error, Result};
 
 /// Labels of the positive class: what a quality head keeps, what a toxicity head removes.
@@ -55,7 +55,7 @@ impl Split {
 /// One sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelledText {
-    /// As [`super::Document::id`].
+    /// As [`super::DocumentBatch::ids`].
     pub id: String,
     /// Language code; `und` where it is not known.
     pub language: String,
@@ -120,35 +120,64 @@ pub(crate) fn for_each_sample(
     columns: SampleColumns<'_>,
     each: &mut dyn FnMut(LabelledText) -> Result<()>,
 ) -> Result<u64> {
-    let label = columns.label;
-    let mut skipped = 0;
-    for file in files {
-        let mut records =
-            Records::open(file, config, Wanted::sample(file, config, columns, SPLIT_COLUMN))?;
-        let mut first_bad = None;
-        let mut count = 0;
-        while let Some(record) = records.next_record()? {
-            let document = record.document;
-            let Some(text) = document.text else {
+    let language = match (columns.language, &config.language) {
+        (Some(column), _) => {
+            LanguageSource::Column { column: column.to_owned(), script_column: None }
+        }
+        (None, LanguageSource::Column { .. }) => {
+            LanguageSource::Fixed(UNDETERMINED_LANGUAGE.into())
+        }
+        (None, of_files) => of_files.clone(),
+    };
+    // Samples need not have the columns of language and embeddings that the corpus has.
+    let config = InputConfig { language, embeddings: None, ..config.clone() };
+    files.iter().map(|file| samples_of(file, &config, columns, each)).sum()
+}
+
+/// [`for_each_sample`] of one file.
+fn samples_of(
+    file: &InputFile,
+    config: &InputConfig,
+    columns: SampleColumns<'_>,
+    each: &mut dyn FnMut(LabelledText) -> Result<()>,
+) -> Result<u64> {
+    let mut layout = DocumentRequest::new(file, config);
+    layout.request(columns.label, ColumnKind::Scalar, true);
+    layout.request(SPLIT_COLUMN, ColumnKind::Text, false);
+    if let Some(source) = columns.source {
+        layout.request(source, ColumnKind::Scalar, false);
+    }
+    let mut reader = open(file, config, layout.requests.clone())?;
+    let (mut skipped, mut first_bad, mut count) = (0, None, 0);
+    while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
+        let (documents, others) = layout.batch(batch);
+        let others: Vec<_> = others.map(Values::strings).collect();
+        let value = |column: usize, i| string(others.get(column)?.as_ref()?, i);
+        for i in 0..documents.len() {
+            let Some(text) = documents.text(i) else {
                 skipped += 1;
                 continue;
             };
-            match sample(label, record.label.as_deref(), record.split.as_deref()) {
-                Ok((label, split)) => {
-                    let (id, language, source) = (document.id, document.language, record.source);
-                    each(LabelledText { id, language, source, text, label, split })?;
-                }
+            match sample(columns.label, value(0, i), value(1, i)) {
+                Ok((label, split)) => each(LabelledText {
+                    id: documents.id(i).to_owned(),
+                    language: documents.language(i).to_owned(),
+                    source: value(2, i).map(ToOwned::to_owned),
+                    text: text.to_owned(),
+                    label,
+                    split,
+                })?,
                 Err(reason) => {
                     count += 1;
-                    first_bad.get_or_insert((document.row + 1, reason));
+                    first_bad.get_or_insert((documents.rows[i] + 1, reason));
                 }
             }
         }
-        if let Some((row, reason)) = first_bad {
-            return Err(Error::Row { path: file.path.clone(), row, reason, count });
-        }
     }
-    Ok(skipped)
+    match first_bad {
+        Some((row, reason)) => Err(Error::Row { path: file.path.clone(), row, reason, count }),
+        None => Ok(skipped),
+    }
 }
 
 /// Class and split of a sample, or why it has none; `column` is that of the label.

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::gzip::GzipReader;
+use flate2::bufread::GzDecoder;
+
 use super::{Compression, Format, InputFile};
 use crate::error::{Error, Result};
 use crate::remote::{Failure, RemoteFile};
@@ -56,12 +57,12 @@ fn decompress<R: Read + Send + 'static>(
 }
 
 /// Counts what is read.
-struct Counted<R> {
+struct CountedRead<R> {
     inner: R,
     bytes: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountedRead<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.bytes.fetch_add(read as u64, Ordering::Relaxed);
@@ -71,7 +72,7 @@ impl<R: Read> Read for Counted<R> {
 
 /// One line without its end.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct TextLine {
     /// Number of the line, counted from 0, blank lines included.
     pub row: u64,
     /// Its bytes; the first ones where it is longer than lines may be.
@@ -80,7 +81,7 @@ pub(super) struct Line {
     too_long: Option<String>,
 }
 
-impl Line {
+impl TextLine {
     /// All its bytes, or why they are not held.
     pub(super) fn whole(&self) -> Result<&[u8], String> {
         self.too_long.clone().map_or(Ok(&self.bytes), Err)
@@ -104,7 +105,7 @@ pub(super) fn utf16(bytes: &[u8]) -> Option<&'static str> {
 }
 
 /// Reader of the lines that are not blank.
-pub(super) struct Lines {
+pub(super) struct LineReader {
     path: PathBuf,
     format: &'static str,
     reader: Box<dyn BufRead + Send>,
@@ -114,7 +115,7 @@ pub(super) struct Lines {
     bytes_read: Arc<AtomicU64>,
 }
 
-impl Lines {
+impl LineReader {
     /// The lines of `file`, which are held up to `max_bytes`.
     pub(super) fn open(file: &InputFile, max_bytes: u64) -> Result<Self> {
         let (format, compression) = match file.format {
@@ -138,11 +139,11 @@ impl Lines {
         let (reader, failure) = match file.object()? {
             None => {
                 let inner = File::open(&path).map_err(Error::io(&path, "open"))?;
-                (decompress(&path, Counted { inner, bytes }, compression)?, Failure::default())
+                (decompress(&path, CountedRead { inner, bytes }, compression)?, Failure::default())
             }
             Some(object) => {
                 let content = RemoteFile::sequential(object);
-                let counted = Counted { inner: content.reader(0), bytes };
+                let counted = CountedRead { inner: content.reader(0), bytes };
                 (decompress(&path, counted, compression)?, content.failure())
             }
         };
@@ -159,7 +160,7 @@ impl Lines {
     }
 
     /// Reads the next line that is not blank into `line`; false at the end of the file.
-    pub(super) fn read(&mut self, line: &mut Line) -> Result<bool> {
+    pub(super) fn read(&mut self, line: &mut TextLine) -> Result<bool> {
         loop {
             let read = self.read_bytes(line).map_err(|e| self.damaged(e));
             let Some(unread) = self.failure.on(read)? else { return Ok(false) };
@@ -190,7 +191,7 @@ impl Lines {
 
     /// Reads a line with its end as far as it may be held and gives the number of bytes behind that;
     /// `None` at the end of the file.
-    fn read_bytes(&mut self, line: &mut Line) -> std::io::Result<Option<u64>> {
+    fn read_bytes(&mut self, line: &mut TextLine) -> std::io::Result<Option<u64>> {
         line.bytes.clear();
         line.too_long = None;
         let most = self.max_bytes + MARK_AND_END_BYTES;
@@ -225,6 +226,58 @@ impl Lines {
             Error::io(&self.path, "read")(error)
         } else {
             Error::decode(&self.path, self.format, error)
+        }
+    }
+}
+
+/// What a member of a gzip file begins with.
+const GZIP_MAGIC: u8 = 0x1F;
+
+/// The decompressed bytes of a gzip file as the tools read it: members one after another, which zeros
+/// may follow.
+struct GzipReader<R> {
+    /// `None` behind the last member.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> GzipReader<R> {
+    fn new(compressed: R) -> Self {
+        Self { member: Some(GzDecoder::new(compressed)) }
+    }
+}
+
+impl<R: BufRead> Read for GzipReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let Some(member) = self.member.take() else { break };
+            self.member = next_member(member.into_inner())?.map(GzDecoder::new);
+        }
+        Ok(0)
+    }
+}
+
+/// What follows a member: another one, or nothing but zeros.
+fn next_member<R: BufRead>(mut rest: R) -> std::io::Result<Option<R>> {
+    let mut is_padded = false;
+    loop {
+        let buffer = rest.fill_buf()?;
+        match buffer.iter().position(|&byte| byte != 0) {
+            None if buffer.is_empty() => return Ok(None),
+            Some(0) if buffer[0] == GZIP_MAGIC && !is_padded => return Ok(Some(rest)),
+            Some(_) => {
+                let reason =
+                    "after the compressed data comes something that is neither gzip nor zeros";
+                return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, reason));
+            }
+            None => {
+                is_padded = true;
+                let zeros = buffer.len();
+                rest.consume(zeros);
+            }
         }
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Owns file discovery, shard names, the two formats (Parquet, JSON lines) and their errors; CSV is
 //! read as well, but only as a table of published data ([`TableFile`]).
-//! Does not tokenize, select or write. Two readers see the same rows under the same numbers:
-//! [`DocumentReader`] reads only what embedding needs, [`RowReader`] reads every column for the
-//! export. Files are streamed: no file, row group or column is ever held in memory whole.
+//! Does not tokenize, select or write. There is one iterator of batches of columns for each format,
+//! on which [`DocumentReader`] (only what embedding needs), the readers of samples and those of tables
+//! are built. [`RowReader`] reads every column for the export and sees the same rows under the same
+//! numbers. Files are streamed: no file, row group or column is ever held in memory whole.
 //!
 //! ```
 //! use polysift::config::InputConfig;
@@ -17,31 +18,26 @@
 //!
 //! let files = discover(&["{lang}/*.jsonl".to_owned()], folder.path())?;
 //! let mut reader = DocumentReader::open(&files[0], &InputConfig::default())?;
-//! let documents = reader.next_block(10)?.unwrap_or_default();
-//! assert_eq!(documents[0].language, "deu_Latn");
-//! assert_eq!(documents[1].text, None); // counted, never selected
+//! let documents = reader.next_batch(10)?.unwrap_or_default();
+//! assert_eq!(documents.language(0), "deu_Latn");
+//! assert_eq!(documents.text(1), None); // counted, never selected
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod block;
-mod column;
+mod columns;
 mod content;
+mod csv;
 mod discover;
 mod documents;
-mod facts;
 mod footer;
-mod gzip;
 mod infer;
 mod json;
 mod json_lines;
 mod labelled;
 mod lines;
 mod names;
-mod parquet_file;
-mod parquet_records;
+mod parquet;
 mod pattern;
-mod record;
-mod rejects;
 mod rows;
 mod table;
 mod vectors;
@@ -49,30 +45,28 @@ mod vectors;
 use std::ops::Range;
 use std::path::PathBuf;
 
-pub use block::DocumentBlock;
+pub use columns::{Cell, Reject};
 pub(crate) use content::Content;
-use content::stored_bytes;
 pub use discover::discover;
-pub use documents::{Document, DocumentReader};
-pub use facts::{FileFacts, RowGroup};
+pub use documents::{DocumentBatch, DocumentReader};
 pub use labelled::{
     LabelledText, LabelledTexts, SampleColumns, Split, read_labelled, read_samples,
 };
 pub(crate) use labelled::{class as label_class, for_each_sample};
+pub use parquet::{FileFacts, RowGroup};
 pub(crate) use pattern::{LANG, languages_of};
-pub use rejects::Reject;
 pub use rows::{RowBatch, RowReader};
-pub use table::{Cell, TableCounts, TableFile, TableRow, named_tables, table_files, table_stem};
+pub use table::{TableCounts, TableFile, TableRow, named_tables, table_files, table_stem};
 
 /// Language of a document whose language is not known (ISO 639-2 "undetermined").
 pub const UNDETERMINED_LANGUAGE: &str = "und";
 
-/// Most rows decoded at once; long rows lower it, see [`BLOCK_BYTES`].
-const BLOCK_ROWS: usize = 1024;
+/// Most rows decoded at once; long rows lower it, see [`BATCH_BYTES`].
+const BATCH_ROWS: usize = 1024;
 
-/// Rows are decoded in blocks of about this size in bytes, so that memory does not grow with
+/// Rows are decoded in batches of about this size in bytes, so that memory does not grow with
 /// the length of documents (one single longer row still fits).
-const BLOCK_BYTES: usize = 16 << 20;
+const BATCH_BYTES: usize = 16 << 20;
 
 /// Format of an input file, told by its extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,28 +1,17 @@
-//! Patterns of the input: globs with `**` and `{lang}`, matched directory by directory.
+//! Patterns of the input: globs with `**` and `{lang}`, matched against the keys of a store or the
+//! paths of files below a directory.
 //!
 //! Owns what a pattern means. Does not decide which files are inputs (that is `discover`).
 //! Entries whose names start with `.` or `_` are left out unless the pattern's own component
-//! starts so. Directories are visited in byte order of their names, so matches come in a fixed order.
+//! starts so.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::remote::Version;
 
 /// Placeholder of the language code.
 pub(crate) const LANG: &str = "{lang}";
-
-/// A path that matched, with what `{lang}` stands for in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Match {
-    /// File or directory.
-    pub path: PathBuf,
-    /// `None` when the pattern has no `{lang}`.
-    pub language: Option<String>,
-    /// Of an object.
-    pub version: Option<Version>,
-}
 
 /// Whether `pattern` needs matching, rather than naming one path.
 pub(super) fn is_pattern(pattern: &str) -> bool {
@@ -36,7 +25,7 @@ pub(super) fn is_hidden(name: &str) -> bool {
 
 /// Entries of `directory`, sorted by name; names that are not UTF-8 are an error because shard
 /// names are made of them.
-pub(super) fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
+fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(Error::io(directory, "list"))? {
         let entry = entry.map_err(Error::io(directory, "list"))?;
@@ -60,12 +49,12 @@ pub(super) fn holds_run(directory: &Path) -> bool {
 
 /// Directories on the way down, so that a symbolic link to one of them ends the descent.
 #[derive(Clone, Default)]
-pub(super) struct Ancestors(Vec<PathBuf>);
+struct Ancestors(Vec<PathBuf>);
 
 impl Ancestors {
     /// With `directory` added, or `None` when it is there already (a loop of links), or holds a run:
     /// what a run has written is no input of any, unless a folder in it is named.
-    pub(super) fn enter(&self, directory: &Path) -> Result<Option<Self>> {
+    fn enter(&self, directory: &Path) -> Result<Option<Self>> {
         if holds_run(directory) {
             tracing::info!(directory = %directory.display(), "a run directory is not searched");
             return Ok(None);
@@ -80,8 +69,55 @@ impl Ancestors {
     }
 }
 
-/// Everything on disk that matches `pattern` (made absolute with `base`), in path order.
-pub(super) fn expand(pattern: &str, base: &Path) -> Result<Vec<Match>> {
+/// A file below the directory that was searched.
+pub(super) struct FoundFile {
+    /// Path below that directory, with `/`.
+    pub key: String,
+    /// What `{lang}` stands for; `None` when the pattern has no `{lang}`.
+    pub language: Option<String>,
+}
+
+/// The files below `directory` that match `keys` and whose names `takes` takes, in byte order of the
+/// names. Links are followed; directories of runs are left out.
+pub(super) fn search(
+    directory: &Path,
+    keys: &KeyPattern,
+    takes: &dyn Fn(&str) -> bool,
+) -> Result<Vec<FoundFile>> {
+    let mut found = Vec::new();
+    search_below(directory, "", &Ancestors::default(), keys, takes, &mut found)?;
+    Ok(found)
+}
+
+fn search_below(
+    directory: &Path,
+    prefix: &str,
+    ancestors: &Ancestors,
+    keys: &KeyPattern,
+    takes: &dyn Fn(&str) -> bool,
+    found: &mut Vec<FoundFile>,
+) -> Result<()> {
+    let Some(ancestors) = ancestors.enter(directory)? else { return Ok(()) };
+    for (name, path) in entries(directory)? {
+        let key = format!("{prefix}{name}");
+        if path.is_dir() {
+            let folder = key + "/";
+            if keys.enters(&folder) {
+                search_below(&path, &folder, &ancestors, keys, takes, found)?;
+            }
+        } else if takes(&name)
+            && let Some(MatchedKey { language }) = keys.matched(&key)
+        {
+            let language = language.map(ToOwned::to_owned);
+            found.push(FoundFile { key, language });
+        }
+    }
+    Ok(())
+}
+
+/// The directory that all matches of `pattern` (made absolute with `base`) lie below, and what they
+/// match there.
+pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)> {
     let absolute = base.join(pattern);
     let mut root = PathBuf::new();
     let mut parts = Vec::new();
@@ -94,7 +130,7 @@ pub(super) fn expand(pattern: &str, base: &Path) -> Result<Vec<Match>> {
                 let part = part.to_str().ok_or_else(|| {
                     Error::config("input.files", format!("`{pattern}` is not UTF-8"))
                 })?;
-                parts.push(Part::parse(part, pattern)?);
+                parts.push(PatternPart::parse(part, pattern)?);
             }
             Component::ParentDir if !parts.is_empty() => {
                 let reason = format!("`{pattern}`: `..` cannot follow a wildcard");
@@ -103,23 +139,23 @@ pub(super) fn expand(pattern: &str, base: &Path) -> Result<Vec<Match>> {
             other => root.push(other),
         }
     }
-    let mut matches = Vec::new();
-    if root.exists() {
-        descend(&root, &parts, None, &Ancestors::default(), &mut matches)?;
-    }
-    Ok(matches)
+    Ok((root, KeyPattern { root: String::new(), parts }))
 }
 
 /// Languages for which a file of the name `template` is there; `{lang}` is all that is a pattern in it.
 pub(crate) fn languages_of(template: &str) -> Result<BTreeSet<String>> {
     let base = std::path::absolute(".").map_err(Error::io(Path::new("."), "resolve"))?;
-    let matches = expand(&glob::Pattern::escape(template), &base)?;
-    let files = matches.into_iter().filter(|matched| matched.path.is_file());
+    let (root, keys) = split(&glob::Pattern::escape(template), &base)?;
+    if !root.is_dir() {
+        return Ok(BTreeSet::new());
+    }
+    let found = search(&root, &keys, &|_| true)?.into_iter();
+    let files = found.filter(|file| file.key.split('/').count() == keys.parts.len());
     Ok(files.filter_map(|file| file.language).collect())
 }
 
 /// One component of a pattern.
-enum Part {
+enum PatternPart {
     /// `**`: any number of directories, also none.
     Any,
     /// The globs between the `{lang}`s of a component; one alone has no `{lang}`.
@@ -130,7 +166,7 @@ enum Part {
     },
 }
 
-impl Part {
+impl PatternPart {
     fn parse(component: &str, pattern: &str) -> Result<Self> {
         if component == "**" {
             return Ok(Self::Any);
@@ -147,15 +183,20 @@ impl Part {
     }
 }
 
-/// A pattern of the keys of a store, matched as [`expand`] would match files of those names. A key
-/// is what lies between its slashes, be it nothing.
+/// A pattern of the keys of a store, or of the paths below a directory. A key is what lies between
+/// its slashes, be it nothing. Where it names a folder, all in that matches.
 pub(super) struct KeyPattern {
     /// What all matches begin with: nothing, or folders with a slash at the end.
     pub root: String,
-    parts: Vec<Part>,
+    parts: Vec<PatternPart>,
 }
 
 impl KeyPattern {
+    /// What all keys match.
+    pub(super) fn all() -> Self {
+        Self { root: String::new(), parts: Vec::new() }
+    }
+
     /// Parses `key`; `pattern` names it in errors.
     pub(super) fn parse(key: &str, pattern: &str) -> Result<Self> {
         let key = key.strip_suffix('/').unwrap_or(key);
@@ -164,20 +205,23 @@ impl KeyPattern {
         let literal = components.iter().take_while(|part| !is_pattern(part)).count();
         let (root, parts) = components.split_at(literal);
         let root = root.iter().flat_map(|folder| [folder, "/"]).collect();
-        let parts = parts.iter().map(|part| Part::parse(part, pattern)).collect::<Result<_>>()?;
+        let parts =
+            parts.iter().map(|part| PatternPart::parse(part, pattern)).collect::<Result<_>>()?;
         Ok(Self { root, parts })
     }
 
     /// Whether `key` matches, and with which language: the longest.
     pub(super) fn matched<'k>(&self, key: &'k str) -> Option<MatchedKey<'k>> {
         let names: Vec<&str> = key.strip_prefix(self.root.as_str())?.split('/').collect();
-        match_names(&self.parts, &names, None)
+        match_names(&self.parts, &names, None, false)
     }
 
     /// Whether keys below `folder`, which ends with a slash, may match.
     pub(super) fn enters(&self, folder: &str) -> bool {
         let below = folder.strip_prefix(self.root.as_str()).and_then(|f| f.strip_suffix('/'));
-        below.is_none_or(|below| leads_on(&self.parts, &below.split('/').collect::<Vec<_>>(), None))
+        let Some(below) = below else { return true };
+        let names: Vec<&str> = below.split('/').collect();
+        match_names(&self.parts, &names, None, true).is_some()
     }
 }
 
@@ -187,85 +231,30 @@ pub(super) struct MatchedKey<'k> {
     pub language: Option<&'k str>,
 }
 
-/// The first language under which `names` match `parts`; names that are left over are those of a
-/// directory that is searched.
+/// The first language under which `names` match `parts`, or, being those of a folder, something below
+/// them may; names that are left over are those of a directory that is searched.
 fn match_names<'n>(
-    parts: &[Part],
+    parts: &[PatternPart],
     names: &[&'n str],
     language: Option<&'n str>,
+    is_folder: bool,
 ) -> Option<MatchedKey<'n>> {
     let Some((part, rest)) = parts.split_first() else {
         return names.iter().all(|name| !is_hidden(name)).then_some(MatchedKey { language });
     };
-    let (name, below) = names.split_first()?;
+    let Some((name, below)) = names.split_first() else {
+        return is_folder.then_some(MatchedKey { language });
+    };
     match part {
-        Part::Any => match_names(rest, names, language).or_else(|| {
-            let is_searched = !below.is_empty() && !is_hidden(name);
-            is_searched.then(|| match_names(parts, below, language)).flatten()
+        PatternPart::Any => match_names(rest, names, language, is_folder).or_else(|| {
+            let is_searched = (is_folder || !below.is_empty()) && !is_hidden(name);
+            is_searched.then(|| match_names(parts, below, language, is_folder)).flatten()
         }),
-        Part::Globs { hidden, .. } if is_hidden(name) && !hidden => None,
-        Part::Globs { globs, .. } => languages(globs, name, language)
+        PatternPart::Globs { hidden, .. } if is_hidden(name) && !hidden => None,
+        PatternPart::Globs { globs, .. } => languages(globs, name, language)
             .into_iter()
-            .find_map(|found| match_names(rest, below, found)),
+            .find_map(|found| match_names(rest, below, found, is_folder)),
     }
-}
-
-/// Whether something below the folders `names` may match `parts`.
-fn leads_on(parts: &[Part], names: &[&str], language: Option<&str>) -> bool {
-    let Some((part, rest)) = parts.split_first() else {
-        return names.iter().all(|name| !is_hidden(name));
-    };
-    let Some((name, below)) = names.split_first() else { return true };
-    match part {
-        Part::Any => {
-            leads_on(rest, names, language) || !is_hidden(name) && leads_on(parts, below, language)
-        }
-        Part::Globs { hidden, .. } if is_hidden(name) && !hidden => false,
-        Part::Globs { globs, .. } => {
-            languages(globs, name, language).into_iter().any(|found| leads_on(rest, below, found))
-        }
-    }
-}
-
-/// Matches `parts` below `directory`.
-fn descend(
-    directory: &Path,
-    parts: &[Part],
-    language: Option<&str>,
-    ancestors: &Ancestors,
-    matches: &mut Vec<Match>,
-) -> Result<()> {
-    let Some((part, rest)) = parts.split_first() else {
-        let path = directory.to_owned();
-        matches.push(Match { path, language: language.map(ToOwned::to_owned), version: None });
-        return Ok(());
-    };
-    if !directory.is_dir() {
-        return Ok(());
-    }
-    let Some(ancestors) = ancestors.enter(directory)? else { return Ok(()) };
-    match part {
-        Part::Any => {
-            // No directory at all; the loop guard must not see the same directory twice.
-            descend(directory, rest, language, &Ancestors::default(), matches)?;
-            for (name, path) in entries(directory)? {
-                if !is_hidden(&name) && path.is_dir() {
-                    descend(&path, parts, language, &ancestors, matches)?;
-                }
-            }
-        }
-        Part::Globs { globs, hidden } => {
-            for (name, path) in entries(directory)? {
-                if is_hidden(&name) && !hidden {
-                    continue;
-                }
-                for found in languages(globs, &name, language) {
-                    descend(&path, rest, found, &ancestors, matches)?;
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Values of `{lang}` under which `name` matches, longest first; a single `None` for a match
@@ -309,7 +298,7 @@ mod tests {
     use super::*;
 
     fn matched(component: &str, name: &str, bound: Option<&str>) -> Result<Vec<String>> {
-        let Part::Globs { globs, .. } = Part::parse(component, component)? else {
+        let PatternPart::Globs { globs, .. } = PatternPart::parse(component, component)? else {
             return Ok(Vec::new());
         };
         let found = languages(&globs, name, bound);
@@ -376,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_broken_glob_names_the_pattern() {
-        let error = expand("data/[.parquet", Path::new("/"));
+        let error = split("data/[.parquet", Path::new("/"));
         assert!(error.is_err_and(|e| e.to_string().contains("data/[.parquet")));
     }
 }

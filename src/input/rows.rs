@@ -13,14 +13,14 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use parquet::arrow::ProjectionMask;
 
-use super::column::{Column, Strings, is_string};
-use super::infer::{Shape, arrow_fields, columns, observe_object};
+use super::columns::{InputColumn, Rejects, string, strings};
+use super::documents::DocumentRequest;
+use super::infer::{JsonShape, arrow_fields, columns, observe_object};
 use super::json::Json;
-use super::json_lines::{Checker, JsonRecords};
-use super::lines::{Line, Lines};
-use super::parquet_file::{Batches, ParquetFile, guarded};
-use super::record::Wanted;
-use super::{BLOCK_BYTES, BLOCK_ROWS, Format, InputFile};
+use super::json_lines::{JsonReader, LineChecker};
+use super::lines::{LineReader, TextLine};
+use super::parquet::{ParquetBatches, ParquetFile, guarded};
+use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use crate::config::InputConfig;
 use crate::error::{Error, Result};
 
@@ -30,7 +30,7 @@ const MAX_COLUMNS: usize = 10_000;
 /// At most 1024 rows; fewer where they are long.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowBatch {
-    /// [`super::Document::row`] of each row, ascending; in JSON lines with gaps.
+    /// [`super::DocumentBatch::rows`] of each row, ascending; in JSON lines with gaps.
     pub rows: Vec<u64>,
     /// All columns; as many rows.
     pub batch: RecordBatch,
@@ -91,22 +91,22 @@ impl RowReader {
 /// The rows of a Parquet file, without those whose text is too long.
 struct ParquetRows {
     path: PathBuf,
-    batches: Batches,
+    batches: ParquetBatches,
     next_row: u64,
     /// The column of the text, where there is one, and the most bytes of a text.
-    text: Option<Column>,
+    text: Option<InputColumn>,
     max_text_bytes: u64,
 }
 
 impl ParquetRows {
     fn new(file: &ParquetFile, config: &InputConfig) -> Result<Self> {
-        let text = Column::find(file.footer.schema().fields(), &config.text);
+        let text = InputColumn::find(file.footer.schema().fields(), &config.text);
         let next_row = file.first_row();
         Ok(Self {
             path: file.path.clone(),
             batches: file.batches(ProjectionMask::all(), next_row)?,
             next_row,
-            text: text.filter(|column| is_string(&column.data_type)),
+            text: text.filter(InputColumn::is_text),
             max_text_bytes: config.max_document_bytes,
         })
     }
@@ -134,8 +134,9 @@ impl ParquetRows {
         if text.get_array_memory_size() as u64 <= self.max_text_bytes {
             return Ok(None);
         }
-        let text = Strings::new(&text)?;
-        let is_short = |i| text.get(i).is_none_or(|text| text.len() as u64 <= self.max_text_bytes);
+        let text = strings(&text)?;
+        let is_short =
+            |i| string(&text, i).is_none_or(|text| text.len() as u64 <= self.max_text_bytes);
         let kept: BooleanArray = (0..batch.num_rows()).map(|i| Some(is_short(i))).collect();
         Ok((kept.true_count() < batch.num_rows()).then_some(kept))
     }
@@ -143,17 +144,18 @@ impl ParquetRows {
 
 /// Second pass over a file of JSON lines.
 struct JsonRows {
-    lines: Lines,
-    checker: Checker,
-    fields: Vec<(String, Shape)>,
+    lines: LineReader,
+    checker: LineChecker,
+    fields: Vec<(String, JsonShape)>,
     schema: SchemaRef,
 }
 
 impl JsonRows {
     fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
-        let wanted = Wanted::document(file, config);
+        let columns = DocumentRequest::new(file, config).requests;
+        let (max_bytes, rejects) = (config.max_document_bytes, Rejects::new(config.max_rejects));
         let mut fields = Vec::new();
-        JsonRecords::open(file, config, wanted.clone())?.for_each(|json| {
+        JsonReader::open(file, columns.clone(), max_bytes, rejects)?.for_each(|json| {
             observe_object(&mut fields, json);
             if fields.len() > MAX_COLUMNS {
                 let last = fields.last().map_or("", |(name, _)| name.as_str());
@@ -163,13 +165,13 @@ impl JsonRows {
             Ok(())
         })?;
         let schema = Arc::new(Schema::new(arrow_fields(&fields)));
-        let lines = Lines::open(file, config.max_document_bytes)?;
-        Ok(Self { lines, checker: Checker::new(wanted), fields, schema })
+        let lines = LineReader::open(file, max_bytes)?;
+        Ok(Self { lines, checker: LineChecker::new(columns), fields, schema })
     }
 
     fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         loop {
-            let lines = self.read_block()?;
+            let lines = self.read_lines()?;
             if lines.is_empty() {
                 return Ok(None);
             }
@@ -177,7 +179,7 @@ impl JsonRows {
             let mut objects = Vec::with_capacity(lines.len());
             for line in &lines {
                 // The first pass has counted the bad lines and found them few enough.
-                if let Ok((json, _)) = self.checker.check(line) {
+                if let Ok(json) = self.checker.check(line, |_| ()) {
                     rows.push(line.row);
                     objects.push(json);
                 }
@@ -196,11 +198,11 @@ impl JsonRows {
     }
 
     /// Lines of one batch.
-    fn read_block(&mut self) -> Result<Vec<Line>> {
+    fn read_lines(&mut self) -> Result<Vec<TextLine>> {
         let mut lines = Vec::new();
         let mut bytes = 0;
-        while lines.len() < BLOCK_ROWS && bytes < BLOCK_BYTES {
-            let mut line = Line::default();
+        while lines.len() < BATCH_ROWS && bytes < BATCH_BYTES {
+            let mut line = TextLine::default();
             if !self.lines.read(&mut line)? {
                 break;
             }

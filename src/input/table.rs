@@ -5,25 +5,19 @@
 //! cannot be used. Does not know what the columns mean. Rows of CSV are its records without the
 //! header; a quoted field may hold line ends.
 
-mod csv;
-mod json;
-mod parquet;
-
 use std::path::{Path, PathBuf};
 
-use super::json::Json;
-use super::lines::Lines;
-use super::names::csv_of;
-use super::parquet_file::ParquetFile;
-use super::pattern::{Ancestors, entries, is_hidden};
-use super::rejects::Rejects;
-use super::{Compression, Format, InputFile, names};
+use super::columns::{Cell, ColumnKind, ColumnReader, ColumnRequest, Rejects};
+use super::csv::CsvReader;
+use super::json_lines::{JsonReader, first_keys};
+use super::names::{self, csv_of};
+use super::parquet::{ParquetFile, ParquetReader};
+use super::pattern::{KeyPattern, is_hidden, search};
+use super::{BATCH_ROWS, Compression, Format, InputFile};
+use crate::config::DEFAULT_MAX_DOCUMENT_BYTES;
 use crate::error::{Error, Result};
 use crate::io::is_url;
 use crate::progress::Stop;
-
-/// Rows between two looks at the stop flag.
-const ROWS_BETWEEN_STOPS: u64 = 1024;
 
 /// A file of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,22 +26,13 @@ pub struct TableFile {
     pub path: PathBuf,
     /// Path below the directory that was searched, with `/`, extensions included.
     pub name: String,
-    kind: Kind,
+    kind: TableKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
+enum TableKind {
     Input(InputFile),
     Csv(Compression),
-}
-
-/// A value of a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cell {
-    /// A string; numbers and booleans as they are written.
-    Text(String),
-    /// A list of such values, some of them null.
-    List(Vec<Option<String>>),
 }
 
 /// One row: the columns that were asked for.
@@ -77,12 +62,12 @@ impl TableFile {
     pub fn at(path: &Path, name: String) -> Result<Self> {
         let file_name = path.file_name().unwrap_or_default().to_string_lossy();
         let kind = match csv_of(&file_name) {
-            Some(compression) if path.is_file() => Kind::Csv(compression),
+            Some(compression) if path.is_file() => TableKind::Csv(compression),
             Some(_) => {
                 let path = path.display().to_string();
                 return Err(Error::Missing { path, reason: "is not a regular file".into() });
             }
-            None => Kind::Input(InputFile::at(path, name.clone(), None)?),
+            None => TableKind::Input(InputFile::at(path, name.clone(), None)?),
         };
         Ok(Self { path: path.to_owned(), name, kind })
     }
@@ -100,12 +85,12 @@ impl TableFile {
     /// object; [`Error::Io`].
     pub fn columns(&self) -> Result<Vec<String>> {
         match &self.kind {
-            Kind::Csv(compression) => Ok(csv::Records::open(self, *compression)?.header()),
-            Kind::Input(input) if input.format == Format::Parquet => {
+            TableKind::Csv(compression) => CsvReader::header(&self.path, *compression),
+            TableKind::Input(input) if input.format == Format::Parquet => {
                 let fields = ParquetFile::open(input)?.footer.schema().fields().clone();
                 Ok(fields.iter().map(|field| field.name().clone()).collect())
             }
-            Kind::Input(input) => json::Objects::open(input)?.first_keys(),
+            TableKind::Input(input) => first_keys(input, DEFAULT_MAX_DOCUMENT_BYTES),
         }
     }
 
@@ -114,7 +99,7 @@ impl TableFile {
     /// are taken as text; an empty field of CSV is null.
     ///
     /// # Errors
-    /// [`Error::Schema`] when a required column is missing (in JSON lines: in the first object) or
+    /// [`Error::Schema`] when a required column is missing (in JSON lines: in the first 1000 objects) or
     /// of a type that cannot serve; [`Error::Row`] with the count when more than `max_rejects` rows
     /// cannot be used, and in any case when a CSV file ends inside a quoted field;
     /// [`Error::Decode`] when the file is damaged; [`Error::Io`], [`Error::Stopped`].
@@ -126,30 +111,46 @@ impl TableFile {
         stop: &Stop,
         each: &mut dyn FnMut(TableRow<'_>) -> Result<(), String>,
     ) -> Result<TableCounts> {
-        let columns: Vec<&str> = required.iter().chain(optional).copied().collect();
-        let mut rows: Box<dyn Rows> = match &self.kind {
-            Kind::Csv(compression) => {
-                Box::new(csv::Records::open(self, *compression)?.columns(required, optional)?)
-            }
-            Kind::Input(input) if input.format == Format::Parquet => {
-                Box::new(parquet::Batched::open(input, required, optional)?)
-            }
-            Kind::Input(input) => Box::new(json::Objects::open(input)?.columns(required, optional)),
-        };
-        let mut rejects = Rejects::new(max_rejects);
-        let mut counts = TableCounts::default();
-        while let Some((row, values)) = rows.next()? {
-            if counts.rows.is_multiple_of(ROWS_BETWEEN_STOPS) {
-                stop.check()?;
-            }
-            counts.rows += 1;
-            let used = values.and_then(|values| each(TableRow { row, columns: &columns, values }));
-            if let Err(reason) = used {
-                counts.rejected += 1;
-                rejects.add(row, reason, &[]);
+        let names: Vec<&str> = required.iter().chain(optional).copied().collect();
+        let mut reader = self.open(&names, required.len())?;
+        let (mut rejects, mut rows) = (Rejects::new(max_rejects), 0);
+        while let Some(mut batch) = reader.next_batch(BATCH_ROWS)? {
+            stop.check()?;
+            rows += batch.rows.len() as u64;
+            for (i, &row) in batch.rows.iter().enumerate() {
+                let values = batch.columns.iter_mut().map(|column| column.take_cell(i)).collect();
+                if let Err(reason) = each(TableRow { row, columns: &names, values }) {
+                    rejects.add(row, reason, &[]);
+                }
             }
         }
+        let unread = reader.rejects();
+        rejects.add_all(unread);
+        let counts = TableCounts { rows: rows + unread.count(), rejected: rejects.count() };
         if rejects.exceeded() { Err(rejects.error(&self.path)) } else { Ok(counts) }
+    }
+
+    /// A reader of the columns `names`, of which the first `num_required` must be there.
+    fn open(&self, names: &[&str], num_required: usize) -> Result<Box<dyn ColumnReader>> {
+        let request = |(i, name): (usize, &&str)| ColumnRequest {
+            name: (*name).to_owned(),
+            kind: ColumnKind::Cell,
+            required: i < num_required,
+        };
+        let columns: Vec<ColumnRequest> = names.iter().enumerate().map(request).collect();
+        let rejects = Rejects::counted();
+        Ok(match &self.kind {
+            TableKind::Csv(compression) => {
+                Box::new(CsvReader::open(&self.path, *compression, columns, rejects)?)
+            }
+            TableKind::Input(input) if input.format == Format::Parquet => {
+                Box::new(ParquetReader::open(input, &columns, u64::MAX, rejects)?)
+            }
+            TableKind::Input(input) => {
+                let max_bytes = DEFAULT_MAX_DOCUMENT_BYTES;
+                Box::new(JsonReader::open(input, columns, max_bytes, rejects)?)
+            }
+        })
     }
 }
 
@@ -208,10 +209,12 @@ fn is_table(file_name: &str) -> bool {
 /// # Errors
 /// [`Error::Io`] when a directory cannot be read; [`Error::Config`] when a name is not UTF-8.
 pub fn table_files(directory: &Path) -> Result<Vec<TableFile>> {
-    let mut found = Vec::new();
-    walk(directory, "", &Ancestors::default(), &mut found)?;
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+    let found = search(directory, &KeyPattern::all(), &is_table)?;
+    let mut files = (found.into_iter())
+        .map(|file| TableFile::at(&directory.join(&file.key), file.key))
+        .collect::<Result<Vec<_>>>()?;
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
 }
 
 /// The files that `paths` name, directories searched as by [`table_files`], sorted by name; a name
@@ -246,40 +249,4 @@ pub fn named_tables(paths: &[PathBuf]) -> Result<Vec<TableFile>> {
     let mut files = files.collect::<Result<Vec<_>>>()?;
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
-}
-
-fn walk(
-    directory: &Path,
-    prefix: &str,
-    ancestors: &Ancestors,
-    found: &mut Vec<TableFile>,
-) -> Result<()> {
-    let Some(ancestors) = ancestors.enter(directory)? else { return Ok(()) };
-    for (name, path) in entries(directory)? {
-        let relative = format!("{prefix}{name}");
-        if is_hidden(&name) {
-            continue;
-        }
-        if path.is_dir() {
-            walk(&path, &format!("{relative}/"), &ancestors, found)?;
-        } else if is_table(&name) {
-            found.push(TableFile::at(&path, relative)?);
-        }
-    }
-    Ok(())
-}
-
-/// Values of a row in the order of the columns, or why it has none.
-type Values = Result<Vec<Option<Cell>>, String>;
-
-/// Rows one after another.
-trait Rows {
-    /// The next row and its number, `None` at the end.
-    fn next(&mut self) -> Result<Option<(u64, Values)>>;
-}
-
-/// [`Error::Schema`] for a required column that the file does not have.
-fn missing(path: &Path, column: &str, found: &[String]) -> Error {
-    let reason = format!("is not in the file, which has: {}", found.join(", "));
-    Error::schema(path, column, reason)
 }

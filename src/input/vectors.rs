@@ -10,6 +10,9 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float32Type};
 use arrow::error::ArrowError;
 
+/// Vectors of a row, `[num_chunks, D]`.
+pub(super) type RowVectors = Vec<Vec<f32>>;
+
 /// Width of the vectors of a file, set by the first.
 #[derive(Debug, Default)]
 pub(super) struct Width(Option<usize>);
@@ -67,7 +70,7 @@ impl Vectors {
     }
 
     /// Vectors of a row, `None` for null; `[[...], [...]]`, or `[...]` as a single one.
-    pub(super) fn get(&self, row: usize) -> Result<Option<Vec<Vec<f32>>>, String> {
+    pub(super) fn get(&self, row: usize) -> Result<Option<RowVectors>, String> {
         if self.rows.is_null(row) {
             return Ok(None);
         }

@@ -173,9 +173,9 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
         stop.check()?;
         let read = || -> Result<_> {
             let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
-            Ok((reader.num_rows_hint(), reader.next_block(SAMPLE_ROWS)?))
+            Ok((reader.num_rows_hint(), reader.next_batch(SAMPLE_ROWS)?))
         };
-        let (rows, block) = match read() {
+        let (rows, batch) = match read() {
             Ok(read) => read,
             Err(error) => {
                 // The embed stage will say so too, of this shard alone.
@@ -187,11 +187,11 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
             sample.counted.0 += rows;
             sample.counted.1 += shard.bytes;
         }
-        let Some(block) = block else { continue };
-        sample.rows += block.len() as u64;
-        sample.text.0 += block.len() as u64;
-        sample.text.1 += block.iter().map(|d| d.num_bytes).sum::<u64>();
-        let texts: Vec<&str> = block.iter().filter_map(|d| d.text.as_deref()).collect();
+        let Some(batch) = batch else { continue };
+        sample.rows += batch.len() as u64;
+        sample.text.0 += batch.len() as u64;
+        sample.text.1 += batch.num_bytes.iter().sum::<u64>();
+        let texts: Vec<&str> = batch.texts().map(|(_, text)| text).collect();
         let tokenized = model.tokenizer.chunks_all(&texts)?;
         for chunk in tokenized.into_iter().flatten() {
             sample.tokens += chunk.len() as u64;

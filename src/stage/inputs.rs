@@ -83,8 +83,8 @@ impl Inputs<'_> {
     fn width_of_input(&self) -> Option<usize> {
         let file = self.plan.shards.first()?.input().ok()?;
         let mut reader = DocumentReader::open(&file, &self.config.input).ok()?;
-        let documents = reader.next_block(FIRST_ROWS).ok()??;
-        documents.iter().find_map(|document| document.embeddings.as_ref()?.first().map(Vec::len))
+        let documents = reader.next_batch(FIRST_ROWS).ok()??;
+        (0..documents.len()).find_map(|i| documents.embeddings(i)?.first().map(Vec::len))
     }
 }
 

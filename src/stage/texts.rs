@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use crate::error::{Error, Result};
-use crate::input::{Document, DocumentReader};
+use crate::input::{DocumentBatch, DocumentReader};
 use crate::run::Shard;
 
 /// Rows of the input that are read at once.
@@ -12,7 +12,7 @@ const READ_ROWS: usize = 1024;
 pub(super) struct Texts<'a> {
     shard: &'a Shard,
     reader: DocumentReader,
-    block: std::vec::IntoIter<Document>,
+    batch: DocumentBatch,
     /// The first row that was not read yet.
     next_row: u64,
 }
@@ -21,7 +21,7 @@ impl<'a> Texts<'a> {
     /// Opens the input of `shard`; [`Error::Corrupt`] if it is no longer the planned file.
     pub(super) fn open(context: Context<'_>, shard: &'a Shard) -> Result<Self> {
         let reader = DocumentReader::open(&shard.input()?, &context.config.input)?;
-        Ok(Self { shard, reader, block: Vec::new().into_iter(), next_row: shard.first_row() })
+        Ok(Self { shard, reader, batch: DocumentBatch::default(), next_row: shard.first_row() })
     }
 
     /// The text of `row`, where rows ascend from call to call; `num_bytes` is its length when it was
@@ -33,30 +33,24 @@ impl<'a> Texts<'a> {
         if num_bytes == 0 {
             return Ok(None);
         }
-        let text = self.document(row)?.text;
-        if text.as_ref().map_or(0, String::len) as u64 == num_bytes {
-            return Ok(text);
+        let place = self.place(row)?;
+        if self.batch.num_bytes[place] == num_bytes {
+            return Ok(self.batch.text(place).map(ToOwned::to_owned));
         }
         Err(Error::corrupt(&self.shard.file, format!("row {row} has another text than before")))
     }
 
-    /// The document of `row`.
-    fn document(&mut self, row: u64) -> Result<Document> {
+    /// Place of `row` in the batch, which is read if it comes later.
+    fn place(&mut self, row: u64) -> Result<usize> {
         let lost = || Error::corrupt(&self.shard.file, format!("row {row} is gone"));
-        loop {
-            match self.block.by_ref().find(|document| document.row >= row) {
-                Some(document) if document.row == row => return Ok(document),
-                Some(_) => return Err(lost()),
-                // What lies in between is not decoded where the format allows it.
-                None if row >= self.next_row + READ_ROWS as u64 => {
-                    self.reader.skip_rows(row)?;
-                    self.next_row = row;
-                }
-                None => {}
+        while self.batch.rows.last().is_none_or(|&last| last < row) {
+            // What lies in between is not decoded where the format allows it.
+            if row >= self.next_row + READ_ROWS as u64 {
+                self.reader.skip_rows(row);
             }
-            let block = self.reader.next_block(READ_ROWS)?.ok_or_else(lost)?;
-            self.next_row = block.last().map_or(row, |last| last.row) + 1;
-            self.block = block.into_iter();
+            self.batch = self.reader.next_batch(READ_ROWS)?.ok_or_else(lost)?;
+            self.next_row = self.batch.rows.last().map_or(row, |last| last + 1);
         }
+        self.batch.rows.binary_search(&row).map_err(|_| lost())
     }
 }

@@ -100,7 +100,7 @@ fn rows_that_cannot_be_used_are_told_with_file_and_row() -> TestResult {
         case(
             "oasst2/m.jsonl",
             r#"{"message_id":"a","text":"t"}"#,
-            &["column `lang`: is not in the file, which has: message_id, text"],
+            &["column `lang`: is in no line; the first has: message_id, text"],
         ),
         case("aya_dataset/d.csv", "inputs,language_code\na,deu\n", &["column `targets`"]),
         case(

@@ -28,7 +28,7 @@ fn read_input(path: &Path) -> polysift::Result<()> {
     let file = InputFile::at(path, "shard".to_owned(), None)?;
     let config = InputConfig { max_rejects: 3, max_document_bytes: 1 << 20, ..Default::default() };
     let mut documents = DocumentReader::open(&file, &config)?;
-    while documents.next_block(64)?.is_some() {}
+    while documents.next_batch(64)?.is_some() {}
     let mut rows = RowReader::open(&file, &config)?;
     while rows.next_batch()?.is_some() {}
     Ok(())

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, Int64Type};
 use polysift::config::{InputConfig, LanguageSource};
-use polysift::input::{Document, DocumentReader};
+use polysift::input::DocumentReader;
 
-use super::{TestResult, documents, failure, file, gzip, rows, zst};
+use super::{Document, TestResult, documents, failure, file, gzip, rest, rows, zst};
 
 const LINES: &[u8] = b"{\"text\":\"a\",\"id\":\"x\"}\n\
     \n\
@@ -105,9 +105,9 @@ fn bad_lines_within_the_limit_are_set_aside() -> TestResult {
     let config = InputConfig { max_rejects: 2, ..InputConfig::default() };
     let mut reader = DocumentReader::open(&input, &config)?;
     // Skipped lines are checked all the same.
-    reader.skip_rows(3)?;
-    let block = reader.next_block(10)?.ok_or("no documents")?;
-    assert_eq!(block.iter().map(|d| d.row).collect::<Vec<_>>(), [3]);
+    reader.skip_rows(3);
+    let found = rest(&mut reader, 10)?;
+    assert_eq!(found.iter().map(|d| d.row).collect::<Vec<_>>(), [3]);
     let rejects = reader.rejects();
     assert_eq!(rejects.iter().map(|r| r.row).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(rejects[0].raw, b"{oops");

@@ -10,7 +10,7 @@ use parquet::file::properties::WriterProperties;
 use polysift::config::InputConfig;
 use polysift::input::DocumentReader;
 
-use super::{TestResult, chain, documents, failure, file, gzip, rows, zst};
+use super::{TestResult, chain, documents, failure, file, gzip, rest, rows, zst};
 
 /// A line of `bytes` bytes without its end.
 fn line(bytes: usize) -> String {
@@ -37,7 +37,7 @@ fn lines_up_to_the_limit_are_documents_and_longer_ones_are_set_aside() -> TestRe
         ] {
             let (_directory, input) = file(name, &bytes)?;
             let mut reader = DocumentReader::open(&input, &config(100, 2))?;
-            let found = reader.next_block(10)?.ok_or("no documents")?;
+            let found = rest(&mut reader, 10)?;
             assert_eq!(found.iter().map(|d| d.row).collect::<Vec<_>>(), [0, 2, 4], "{name}");
             let rejects: Vec<_> =
                 reader.rejects().iter().map(|r| (r.row, r.reason.clone())).collect();
@@ -68,7 +68,7 @@ fn a_last_line_that_is_too_long_is_set_aside() -> TestResult {
     for bytes in 101..120 {
         let (_directory, input) = file("f.jsonl", (line(100) + "\n" + &line(bytes)).as_bytes())?;
         let mut reader = DocumentReader::open(&input, &config(100, 1))?;
-        assert_eq!(reader.next_block(10)?.ok_or("no documents")?.len(), 1);
+        assert_eq!(rest(&mut reader, 10)?.len(), 1);
         assert_eq!(reader.rejects().iter().map(|r| r.row).collect::<Vec<_>>(), [1], "{bytes}");
     }
     Ok(())
@@ -83,7 +83,7 @@ fn a_small_file_of_one_huge_line_is_skipped_by_default() -> TestResult {
     let (_directory, input) = file("f.jsonl.zst", &bytes)?;
     let mut reader =
         DocumentReader::open(&input, &InputConfig { max_rejects: 1, ..InputConfig::default() })?;
-    let found = reader.next_block(10)?.ok_or("no documents")?;
+    let found = rest(&mut reader, 10)?;
     assert_eq!(found.iter().map(|d| d.row).collect::<Vec<_>>(), [0, 2]);
     assert!(reader.rejects()[0].reason.starts_with(&format!("has {} bytes", 300 << 20)));
     Ok(())
@@ -119,9 +119,9 @@ fn texts_in_parquet_that_are_too_long_are_set_aside_by_both_readers() -> TestRes
         );
         let mut reader = DocumentReader::open(&input, &config)?;
         let (mut in_columns, mut ids) = (Vec::new(), Vec::new());
-        while let Some(block) = reader.next_columns(2)? {
-            in_columns.extend_from_slice(block.rows());
-            ids.extend(block.ids().iter().flatten().map(str::to_owned));
+        while let Some(batch) = reader.next_batch(2)? {
+            in_columns.extend_from_slice(&batch.rows);
+            ids.extend(batch.ids.iter().flatten().map(str::to_owned));
         }
         assert_eq!(
             (in_columns, ids),
@@ -150,8 +150,8 @@ fn one_text_too_many_fails_the_parquet_file_whatever_was_read_before() -> TestRe
     // Those that a reader set aside before count, and are not set aside again.
     for (rejected, fails) in [(0, false), (1, true)] {
         let mut reader = DocumentReader::open(&input, &config(100, 2))?;
-        reader.resume(3, rejected)?;
-        let read = reader.next_block(10);
+        reader.resume(3, rejected);
+        let read = rest(&mut reader, 10);
         assert_eq!(read.is_err(), fails, "{read:?}");
         if !fails {
             assert_eq!(reader.rejects().iter().map(|r| r.row).collect::<Vec<_>>(), [3, 5]);

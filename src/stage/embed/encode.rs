@@ -1,4 +1,4 @@
-//! The encoding threads: chunks of many blocks become batches, embeddings find back to their block.
+//! The encoding threads: chunks of many blocks become batches, embeddings find back to their batch.
 //!
 //! ```text
 //! plan ──batches──▶ encode ──embeddings──▶ collect ──blocks, in order──▶
@@ -15,7 +15,7 @@ use crossbeam_channel::{self as channel, RecvTimeoutError};
 
 use super::Step;
 use super::queue::{Receiver, Sender};
-use super::tokenize::PartBlock;
+use super::tokenize::ChunkBatch;
 use crate::batch::{PackedBatch, plan_batches};
 use crate::encoder::{self, Encoder};
 use crate::error::{Error, Result};
@@ -57,7 +57,7 @@ struct Place {
 /// What the collecting thread is told.
 enum Event {
     /// The next step; its chunks are on their way to the encoding threads.
-    Step(Box<Step<PartBlock>>),
+    Step(Box<Step<ChunkBatch>>),
     /// Embeddings of a batch of so many tokens.
     Encoded { places: Vec<Place>, tokens: usize, embeddings: Result<Vec<f32>> },
     /// A thread encodes no more.
@@ -98,8 +98,8 @@ impl<'a> Encoding<'a> {
     /// Encodes what comes `from_tokenize` and passes it on `to_write` in the same order.
     pub(super) fn run(
         &self,
-        from_tokenize: &Receiver<Step<PartBlock>>,
-        to_write: &Sender<Step<PartBlock>>,
+        from_tokenize: &Receiver<Step<ChunkBatch>>,
+        to_write: &Sender<Step<ChunkBatch>>,
     ) -> Result<()> {
         let (give, jobs) = channel::bounded(self.in_flight);
         let (tell, events) = channel::bounded(self.in_flight);
@@ -121,7 +121,7 @@ impl<'a> Encoding<'a> {
     /// Makes batches of the chunks that come until there are no more, or nobody listens.
     fn plan(
         &self,
-        from_tokenize: &Receiver<Step<PartBlock>>,
+        from_tokenize: &Receiver<Step<ChunkBatch>>,
         give: &channel::Sender<Job>,
         tell: &channel::Sender<Event>,
     ) {
@@ -136,9 +136,9 @@ impl<'a> Encoding<'a> {
                 return; // a thread has told why
             }
             let Some(mut step) = next.or_else(|| from_tokenize.recv()) else { return };
-            if let Step::Block(block) = &mut step {
-                for (chunk, ids) in std::mem::take(&mut block.chunks).into_iter().enumerate() {
-                    if !block.is_encoded[chunk] {
+            if let Step::Batch(batch) = &mut step {
+                for (chunk, ids) in std::mem::take(&mut batch.chunks).into_iter().enumerate() {
+                    if !batch.is_encoded[chunk] {
                         window.push(Place { chunk, ..place }, ids);
                     }
                 }
@@ -225,7 +225,7 @@ impl<'a> Encoding<'a> {
     fn collect(
         &self,
         events: &channel::Receiver<Event>,
-        to_write: &Sender<Step<PartBlock>>,
+        to_write: &Sender<Step<ChunkBatch>>,
     ) -> Result<()> {
         let width = self.encoder.info().hidden_size;
         let stop = self.context.stop;
@@ -241,7 +241,7 @@ impl<'a> Encoding<'a> {
                     let mut documents = 0;
                     for (place, values) in places.iter().zip(embeddings?.chunks_exact(width)) {
                         let step = place.step.checked_sub(passed).and_then(|i| open.get_mut(i));
-                        let lost = || Error::shape("encode", "an embedding of no open block");
+                        let lost = || Error::shape("encode", "an embedding of no open batch");
                         documents += step.ok_or_else(lost)?.put(place.chunk, values)?;
                     }
                     self.context.progress.advance(documents, tokens as u64);
@@ -286,7 +286,7 @@ fn keep_done(places: &mut Vec<Place>, embeddings: &[f32], width: usize) -> Vec<f
 
 /// A step that is not passed on yet.
 struct Open {
-    step: Step<PartBlock>,
+    step: Step<ChunkBatch>,
     /// Chunks without embeddings.
     missing: usize,
     /// Documents that the progress was told of.
@@ -294,27 +294,27 @@ struct Open {
 }
 
 impl Open {
-    fn new(mut step: Step<PartBlock>, width: usize) -> Self {
+    fn new(mut step: Step<ChunkBatch>, width: usize) -> Self {
         let mut missing = 0;
-        if let Step::Block(block) = &mut step {
-            missing = block.is_encoded.iter().filter(|is_encoded| !**is_encoded).count();
-            block.hidden_size = width;
-            block.values.resize(block.num_chunks() * width, 0.0);
+        if let Step::Batch(batch) = &mut step {
+            missing = batch.is_encoded.iter().filter(|is_encoded| !**is_encoded).count();
+            batch.hidden_size = width;
+            batch.values.resize(batch.num_chunks() * width, 0.0);
         }
         Self { step, missing, told: 0 }
     }
 
     /// Takes the embedding of a chunk; documents that are newly done, counted in proportion to chunks.
     fn put(&mut self, chunk: usize, values: &[f32]) -> Result<u64> {
-        let Step::Block(block) = &mut self.step else {
-            return Err(Error::shape("encode", "an embedding of no block"));
+        let Step::Batch(batch) = &mut self.step else {
+            return Err(Error::shape("encode", "an embedding of no batch"));
         };
         let width = values.len();
-        block.values[chunk * width..][..width].copy_from_slice(values);
-        block.is_encoded[chunk] = true;
+        batch.values[chunk * width..][..width].copy_from_slice(values);
+        batch.is_encoded[chunk] = true;
         self.missing -= 1;
-        let num_chunks = block.num_chunks();
-        let done = (block.rows.len() * (num_chunks - self.missing) / num_chunks) as u64;
+        let num_chunks = batch.num_chunks();
+        let done = (batch.documents.len() * (num_chunks - self.missing) / num_chunks) as u64;
         let new = done - self.told;
         self.told = done;
         Ok(new)
@@ -324,27 +324,27 @@ impl Open {
 /// Passes a complete step on, and tells of the documents of it that were not told; false if nobody listens.
 fn pass(
     context: Context<'_>,
-    step: Step<PartBlock>,
+    step: Step<ChunkBatch>,
     told: u64,
-    to_write: &Sender<Step<PartBlock>>,
+    to_write: &Sender<Step<ChunkBatch>>,
 ) -> bool {
-    if let Step::Block(block) = &step {
-        context.progress.advance(block.rows.len() as u64 - told, 0);
+    if let Step::Batch(batch) = &step {
+        context.progress.advance(batch.documents.len() as u64 - told, 0);
     }
     let weight = weight(&step);
     to_write.send(step, weight).is_ok()
 }
 
 /// What `step` counts for in the queue to the writer.
-fn weight(step: &Step<PartBlock>) -> usize {
-    if let Step::Block(block) = step { block.values.len() + block.rows.len() } else { 1 }
+fn weight(step: &Step<ChunkBatch>) -> usize {
+    if let Step::Batch(batch) = step { batch.values.len() + batch.documents.len() } else { 1 }
 }
 
-/// Passes on blocks that the input brought the embeddings of.
+/// Passes on batches that the input brought the embeddings of.
 pub(super) fn pass_on(
     context: Context<'_>,
-    from_tokenize: &Receiver<Step<PartBlock>>,
-    to_write: &Sender<Step<PartBlock>>,
+    from_tokenize: &Receiver<Step<ChunkBatch>>,
+    to_write: &Sender<Step<ChunkBatch>>,
 ) -> Result<()> {
     while let Some(step) = from_tokenize.recv() {
         context.stop.check()?;

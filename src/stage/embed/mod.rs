@@ -47,7 +47,7 @@ const VALUES: usize = 4 << 20;
 /// What passes from thread to thread, in the order of the input.
 enum Step<B> {
     /// Documents of the part in work.
-    Block(B),
+    Batch(B),
     /// The part is complete.
     PartEnd(PartEnd),
     /// The shard is.
@@ -59,10 +59,10 @@ enum Step<B> {
 }
 
 impl<B> Step<B> {
-    /// The same for another kind of block.
-    fn map<C>(self, block: impl FnOnce(B) -> Step<C>) -> Step<C> {
+    /// The same for another kind of batch.
+    fn map<C>(self, batch: impl FnOnce(B) -> Step<C>) -> Step<C> {
         match self {
-            Self::Block(documents) => block(documents),
+            Self::Batch(documents) => batch(documents),
             Self::PartEnd(end) => Step::PartEnd(end),
             Self::ShardEnd { shard } => Step::ShardEnd { shard },
             Self::Failed { shard, error } => Step::Failed { shard, error },

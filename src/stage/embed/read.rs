@@ -1,4 +1,4 @@
-//! The reading thread: documents of the shards, in blocks that do not reach beyond their part.
+//! The reading thread: documents of the shards, in batches that do not reach beyond their part.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use super::queue::{HungUp, Sender};
 use super::{PartEnd, Step};
 use crate::config::{LANGUAGE_CODE, is_language_code};
 use crate::error::{Error, Result};
-use crate::input::{DocumentBlock, DocumentReader, Reject};
+use crate::input::{DocumentBatch, DocumentReader, Reject};
 use crate::parts::EmbeddingRows;
 use crate::progress::Busy;
 use crate::run::{Claims, Shard};
 use crate::stage::context::Context;
 
-/// Most documents of a block.
-const BLOCK_ROWS: usize = 1024;
+/// Most documents of a batch.
+const BATCH_ROWS: usize = 1024;
 
 /// Consecutive documents of a part.
-pub(super) struct TextBlock {
+pub(super) struct TextBatch {
     /// Place in the plan.
     pub(super) shard: usize,
     /// The part.
     pub(super) index: usize,
-    pub(super) documents: DocumentBlock,
+    pub(super) documents: DocumentBatch,
     /// What was encoded of the part before a stop.
     pub(super) saved: Option<Arc<EmbeddingRows>>,
 }
@@ -46,7 +46,7 @@ struct Part {
 }
 
 impl Reading<'_> {
-    pub(super) fn run(&self, to_tokenize: &Sender<Step<TextBlock>>) {
+    pub(super) fn run(&self, to_tokenize: &Sender<Step<TextBatch>>) {
         loop {
             let shard = match self.claims.next() {
                 Ok(Some(shard)) => shard,
@@ -76,23 +76,24 @@ impl Reading<'_> {
     fn read_shard(
         &self,
         shard: usize,
-        to_tokenize: &Sender<Step<TextBlock>>,
+        to_tokenize: &Sender<Step<TextBatch>>,
     ) -> Result<Result<(), HungUp>> {
         let planned = &self.shards[shard];
         let done = self.context.run.part_markers(planned)?;
         let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
         let mut first_row = done.last().map_or(planned.first_row(), |part| part.next_row);
-        reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum())?;
+        reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum());
         let mut bytes = ShardBytes::new(self.input, planned, !done.is_empty());
         let mut rejects_seen = 0;
         for index in done.len().. {
             let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
             let mut part = Part { shard, index, num_rows: 0, last_row: None, saved };
             let ended = loop {
-                let Some(block) = self.read_block(&mut reader, &mut part)? else { break true };
+                let Some(batch) = self.read_batch(&mut reader, &mut part)? else { break true };
                 bytes.advance(&reader, part.last_row.map_or(first_row, |row| row + 1));
-                let weight = block.documents.text_bytes() + block.documents.len();
-                if to_tokenize.send(Step::Block(block), weight).is_err() {
+                let weight =
+                    batch.documents.num_bytes.iter().sum::<u64>() as usize + batch.documents.len();
+                if to_tokenize.send(Step::Batch(batch), weight).is_err() {
                     return Ok(Err(HungUp));
                 }
                 if part.num_rows == self.context.config.parts.rows {
@@ -122,29 +123,29 @@ impl Reading<'_> {
     }
 
     /// The next documents of `part`; `None` at the end of the file.
-    fn read_block(
+    fn read_batch(
         &self,
         reader: &mut DocumentReader,
         part: &mut Part,
-    ) -> Result<Option<TextBlock>> {
+    ) -> Result<Option<TextBatch>> {
         self.context.stop.check()?;
         let _busy = self.busy.work();
         let span = tracing::trace_span!("read", documents = tracing::field::Empty);
         let _entered = span.enter();
         let left = self.context.config.parts.rows - part.num_rows;
-        let Some(documents) = reader.next_columns(BLOCK_ROWS.min(left))? else { return Ok(None) };
+        let Some(documents) = reader.next_batch(BATCH_ROWS.min(left))? else { return Ok(None) };
         span.record("documents", documents.len());
         check_languages(&self.shards[part.shard], &documents)?;
         part.num_rows += documents.len();
-        part.last_row = documents.rows().last().copied();
+        part.last_row = documents.rows.last().copied();
         let saved = part.saved.clone();
-        Ok(Some(TextBlock { shard: part.shard, index: part.index, documents, saved }))
+        Ok(Some(TextBatch { shard: part.shard, index: part.index, documents, saved }))
     }
 }
 
 /// A language becomes part of file names.
-fn check_languages(shard: &Shard, documents: &DocumentBlock) -> Result<()> {
-    for (language, row) in documents.languages().iter().flatten().zip(documents.rows()) {
+fn check_languages(shard: &Shard, documents: &DocumentBatch) -> Result<()> {
+    for (language, row) in documents.languages.iter().flatten().zip(&documents.rows) {
         if !is_language_code(language) {
             return Err(Error::Row {
                 path: shard.file.clone(),

@@ -5,26 +5,29 @@ use std::time::Duration;
 
 use arrow::array::StringArray;
 
-use super::tokenize::PartBlock;
+use super::tokenize::ChunkBatch;
 use super::*;
 use crate::encoder::HubSettings;
 use crate::encoder::fake::{FAILS, FakeEncoder};
+use crate::input::DocumentBatch;
 use crate::progress::{Silent, Stop};
 use crate::run::RunDir;
 use crate::run::Worker;
 
 /// A block of documents with one chunk each; the first id is what a batch that begins with it takes
 /// in milliseconds, the second tells it from others.
-fn block(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<PartBlock> {
+fn block(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<ChunkBatch> {
     let len = chunks.len();
-    Step::Block(PartBlock {
+    Step::Batch(ChunkBatch {
         shard,
         index,
-        rows: (0..len as u64).collect(),
-        ids: StringArray::from_iter_values(vec![""; len]),
-        languages: StringArray::from_iter_values(vec!["fra_Latn"; len]),
-        num_bytes: vec![1; len],
-        num_tokens: None,
+        documents: DocumentBatch::without_texts(
+            (0..len as u64).collect(),
+            StringArray::from_iter_values(vec![""; len]),
+            StringArray::from_iter_values(vec!["fra_Latn"; len]),
+            vec![1; len],
+            None,
+        ),
         chunk_offsets: (0..=len).collect(),
         chunks: chunks.iter().map(|ids| ids.to_vec()).collect(),
         tokens: 2 * len,
@@ -34,7 +37,7 @@ fn block(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<PartBlock> {
     })
 }
 
-fn part_end(shard: usize, index: usize) -> Step<PartBlock> {
+fn part_end(shard: usize, index: usize) -> Step<ChunkBatch> {
     Step::PartEnd(PartEnd { shard, index, next_row: 0, rejects: Vec::new() })
 }
 
@@ -47,14 +50,14 @@ enum Passed {
     Failed(usize),
 }
 
-fn as_block(step: Step<PartBlock>) -> Option<PartBlock> {
-    if let Step::Block(block) = step { Some(block) } else { None }
+fn as_block(step: Step<ChunkBatch>) -> Option<ChunkBatch> {
+    if let Step::Batch(block) = step { Some(block) } else { None }
 }
 
-fn passed(steps: Vec<Step<PartBlock>>) -> Vec<Passed> {
+fn passed(steps: Vec<Step<ChunkBatch>>) -> Vec<Passed> {
     (steps.into_iter())
         .map(|step| match step {
-            Step::Block(block) => Passed::Block(block.values.into_iter().step_by(2).collect()),
+            Step::Batch(block) => Passed::Block(block.values.into_iter().step_by(2).collect()),
             Step::PartEnd(end) => Passed::PartEnd(end.shard, end.index),
             Step::ShardEnd { shard } => Passed::ShardEnd(shard),
             Step::Failed { shard, .. } => Passed::Failed(shard),
@@ -63,7 +66,7 @@ fn passed(steps: Vec<Step<PartBlock>>) -> Vec<Passed> {
         .collect()
 }
 
-fn encode(encoder: &FakeEncoder, steps: Vec<Step<PartBlock>>) -> Result<Vec<Passed>> {
+fn encode(encoder: &FakeEncoder, steps: Vec<Step<ChunkBatch>>) -> Result<Vec<Passed>> {
     let (outcome, steps) = encode_until(&Stop::default(), encoder, steps)?;
     outcome.map(|()| passed(steps))
 }
@@ -72,8 +75,8 @@ fn encode(encoder: &FakeEncoder, steps: Vec<Step<PartBlock>>) -> Result<Vec<Pass
 fn encode_until(
     stop: &Stop,
     encoder: &FakeEncoder,
-    steps: Vec<Step<PartBlock>>,
-) -> Result<(Result<()>, Vec<Step<PartBlock>>)> {
+    steps: Vec<Step<ChunkBatch>>,
+) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
     let directory = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
     let run = RunDir::create(directory.path())?;
     let mut config = RunConfig::default();
@@ -169,9 +172,9 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
         let (outcome, steps) = encode_until(&stop, &encoder, steps.collect())?;
         assert!(asking.join().is_ok());
         assert!(matches!(outcome, Err(Error::Stopped)), "{outcome:?}");
-        let blocks: Vec<PartBlock> = steps.into_iter().filter_map(as_block).collect();
-        let is_encoded = |block: &PartBlock, i: usize| block.is_encoded(i);
-        let encoded = |block: &PartBlock| (0..8).filter(|&i| is_encoded(block, i)).count();
+        let blocks: Vec<ChunkBatch> = steps.into_iter().filter_map(as_block).collect();
+        let is_encoded = |block: &ChunkBatch, i: usize| block.is_encoded(i);
+        let encoded = |block: &ChunkBatch| (0..8).filter(|&i| is_encoded(block, i)).count();
         let counts: Vec<usize> = blocks.iter().map(encoded).collect();
         // Of the rest nothing was in work.
         assert!(counts.len() >= 2, "blocks in work are passed on: {counts:?}");
@@ -190,7 +193,7 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
 fn what_was_saved_is_not_encoded_again() -> Result<()> {
     let encoder = FakeEncoder::new(1);
     let mut step = block(0, 0, &[[1, 0], [2, 0], [3, 0]]);
-    if let Step::Block(block) = &mut step {
+    if let Step::Batch(block) = &mut step {
         block.values = vec![0.0, 0.0, 70.0, 2.0, 0.0, 0.0];
         block.is_encoded[1] = true;
     }

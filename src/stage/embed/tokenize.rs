@@ -1,12 +1,12 @@
 //! The tokenizing thread: texts become chunks of token ids, and are let go.
 
-use arrow::array::StringArray;
 use rayon::prelude::*;
 
 use super::Step;
 use super::queue::{Receiver, Sender};
-use super::read::TextBlock;
+use super::read::TextBatch;
 use crate::error::{Error, Result};
+use crate::input::DocumentBatch;
 use crate::parts::EmbeddingRows;
 use crate::progress::{Busy, Stop};
 use crate::tokenize::{Tokenized, Tokenizer};
@@ -14,19 +14,14 @@ use crate::tokenize::{Tokenized, Tokenizer};
 /// Texts that a thread of the pool tokenizes at a time.
 const TASK_TEXTS: usize = 32;
 
-/// Documents of a part without their texts.
-pub(super) struct PartBlock {
+/// Documents of a part, whose texts became chunks.
+pub(super) struct ChunkBatch {
     /// Position among the shards to do.
     pub(super) shard: usize,
     /// The part.
     pub(super) index: usize,
-    pub(super) rows: Vec<u64>,
-    pub(super) ids: StringArray,
-    pub(super) languages: StringArray,
-    /// 0 for a document without text, whatever white space it holds.
-    pub(super) num_bytes: Vec<u64>,
-    /// Where they are counted.
-    pub(super) num_tokens: Option<Vec<u64>>,
+    /// Without their texts.
+    pub(super) documents: DocumentBatch,
     /// `[documents + 1]`, as in [`crate::parts::EmbeddingRows`].
     pub(super) chunk_offsets: Vec<usize>,
     /// `input_ids` of all chunks; none where the input brought its embeddings along.
@@ -40,18 +35,13 @@ pub(super) struct PartBlock {
     pub(super) hidden_size: usize,
 }
 
-impl PartBlock {
-    /// The documents of `texts`, which have no chunks so far.
-    fn new(texts: &TextBlock) -> Self {
-        let documents = &texts.documents;
+impl ChunkBatch {
+    /// `documents` of the part of `texts`, which have no chunks so far.
+    fn new(texts: &TextBatch) -> Self {
         Self {
             shard: texts.shard,
             index: texts.index,
-            rows: documents.rows().to_vec(),
-            ids: documents.ids().clone(),
-            languages: documents.languages().clone(),
-            num_bytes: Vec::with_capacity(documents.len()),
-            num_tokens: None,
+            documents: DocumentBatch::default(),
             chunk_offsets: vec![0],
             chunks: Vec::new(),
             tokens: 0,
@@ -69,7 +59,7 @@ impl PartBlock {
     /// Takes over what `saved` holds of the documents.
     fn take_saved(&mut self, saved: &EmbeddingRows) {
         let width = saved.hidden_size;
-        for (i, row) in self.rows.iter().enumerate() {
+        for (i, row) in self.documents.rows.iter().enumerate() {
             let chunks = self.chunk_offsets[i]..self.chunk_offsets[i + 1];
             let Ok(place) = saved.rows.binary_search(row) else { continue };
             let values = saved.chunks(place);
@@ -87,10 +77,15 @@ impl PartBlock {
         self.chunk_offsets.last().copied().unwrap_or(0)
     }
 
-    /// Appends what is embedded of the next document.
-    fn push(&mut self, num_bytes: u64, num_chunks: usize) {
-        self.num_bytes.push(num_bytes);
+    /// Appends the number of chunks of the next document.
+    fn push(&mut self, num_chunks: usize) {
         self.chunk_offsets.push(self.num_chunks() + num_chunks);
+    }
+
+    /// Takes `documents` over, of all of which the chunks are there, without their texts.
+    fn take_documents(&mut self, mut documents: DocumentBatch) {
+        documents.drop_texts();
+        self.documents = documents;
     }
 }
 
@@ -105,13 +100,13 @@ pub(super) struct Tokenizing<'a> {
 impl Tokenizing<'_> {
     pub(super) fn run(
         &self,
-        from_read: &Receiver<Step<TextBlock>>,
-        to_encode: &Sender<Step<PartBlock>>,
+        from_read: &Receiver<Step<TextBatch>>,
+        to_encode: &Sender<Step<ChunkBatch>>,
     ) {
         let mut failed = None;
         while let Some(step) = from_read.recv() {
             let of_failed = match &step {
-                Step::Block(texts) => failed == Some(texts.shard),
+                Step::Batch(texts) => failed == Some(texts.shard),
                 Step::PartEnd(end) => failed == Some(end.shard),
                 Step::ShardEnd { shard } | Step::Failed { shard, .. } => failed == Some(*shard),
                 Step::Broken(_) => false,
@@ -121,10 +116,10 @@ impl Tokenizing<'_> {
             }
             let step = step.map(|texts| {
                 let shard = texts.shard;
-                self.block(texts).map_or_else(|error| Step::Failed { shard, error }, Step::Block)
+                self.batch(texts).map_or_else(|error| Step::Failed { shard, error }, Step::Batch)
             });
             let weight = match &step {
-                Step::Block(block) => block.tokens + block.values.len() + block.rows.len(),
+                Step::Batch(batch) => batch.tokens + batch.values.len() + batch.documents.len(),
                 Step::Failed { shard, .. } => {
                     failed = Some(*shard);
                     1
@@ -137,17 +132,17 @@ impl Tokenizing<'_> {
         }
     }
 
-    fn block(&self, texts: TextBlock) -> Result<PartBlock> {
+    fn batch(&self, texts: TextBatch) -> Result<ChunkBatch> {
         match self.tokenizer {
-            Some(tokenizer) => self.tokenized(&texts, tokenizer),
+            Some(tokenizer) => self.tokenized(texts, tokenizer),
             None => Ok(embedded(texts)),
         }
     }
 
-    fn tokenized(&self, texts: &TextBlock, tokenizer: &Tokenizer) -> Result<PartBlock> {
-        let mut block = PartBlock::new(texts);
+    fn tokenized(&self, texts: TextBatch, tokenizer: &Tokenizer) -> Result<ChunkBatch> {
+        let mut batch = ChunkBatch::new(&texts);
         let documents = &texts.documents;
-        let present: Vec<&str> = (0..documents.len()).filter_map(|i| documents.text(i)).collect();
+        let present: Vec<&str> = documents.texts().map(|(_, text)| text).collect();
         let tasks = present.par_chunks(TASK_TEXTS).map(|texts| {
             let _busy = self.busy.work();
             let _span = tracing::trace_span!("tokenize", documents = texts.len()).entered();
@@ -163,17 +158,18 @@ impl Tokenizing<'_> {
                     .ok_or_else(|| Error::shape("tokenize", "fewer results than texts"))?,
                 None => Tokenized { chunks: Vec::new(), num_tokens: 0 },
             };
-            block.push(documents.num_bytes(i), chunks.len());
-            block.tokens += chunks.iter().map(Vec::len).sum::<usize>();
-            block.chunks.extend(chunks);
+            batch.push(chunks.len());
+            batch.tokens += chunks.iter().map(Vec::len).sum::<usize>();
+            batch.chunks.extend(chunks);
             counts.push(num_tokens);
         }
-        block.num_tokens = self.counts_tokens.then_some(counts);
-        block.is_encoded = vec![false; block.num_chunks()];
+        batch.take_documents(texts.documents);
+        batch.documents.num_tokens = self.counts_tokens.then_some(counts);
+        batch.is_encoded = vec![false; batch.num_chunks()];
         if let Some(saved) = &texts.saved {
-            block.take_saved(saved);
+            batch.take_saved(saved);
         }
-        Ok(block)
+        Ok(batch)
     }
 
     /// Chunks of a text; its tokens only where they are counted.
@@ -187,19 +183,20 @@ impl Tokenizing<'_> {
 }
 
 /// Takes the embeddings over that the input brought along.
-fn embedded(mut texts: TextBlock) -> PartBlock {
-    let mut block = PartBlock::new(&texts);
-    for i in 0..texts.documents.len() {
-        let vectors = texts.documents.take_embeddings(i);
-        match vectors.filter(|_| texts.documents.text(i).is_some()) {
-            Some(vectors) => {
-                block.hidden_size = vectors.first().map_or(block.hidden_size, Vec::len);
-                block.values.extend(vectors.iter().flatten());
-                block.push(texts.documents.num_bytes(i), vectors.len());
-            }
-            None => block.push(0, 0),
+fn embedded(texts: TextBatch) -> ChunkBatch {
+    let mut batch = ChunkBatch::new(&texts);
+    let mut documents = texts.documents;
+    for i in 0..documents.len() {
+        if let Some(vectors) = documents.embeddings(i).filter(|_| documents.text(i).is_some()) {
+            batch.hidden_size = vectors.first().map_or(batch.hidden_size, Vec::len);
+            batch.values.extend(vectors.iter().flatten());
+            batch.push(vectors.len());
+        } else {
+            documents.num_bytes[i] = 0;
+            batch.push(0);
         }
     }
-    block.is_encoded = vec![true; block.num_chunks()];
-    block
+    batch.take_documents(documents);
+    batch.is_encoded = vec![true; batch.num_chunks()];
+    batch
 }

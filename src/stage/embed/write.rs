@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::queue::Receiver;
-use super::tokenize::PartBlock;
+use super::tokenize::ChunkBatch;
 use super::{PartEnd, Step};
 use crate::error::{Error, Result};
 use crate::input::Reject;
@@ -40,7 +40,7 @@ impl Writing<'_> {
     /// from being complete are saved with the documents that they have.
     pub(super) fn run(
         &self,
-        from_encode: &Receiver<Step<PartBlock>>,
+        from_encode: &Receiver<Step<ChunkBatch>>,
         failures: &mut Failures<'_>,
     ) -> Result<()> {
         let mut part = None;
@@ -48,13 +48,13 @@ impl Writing<'_> {
         while let Some(step) = from_encode.recv() {
             let _busy = self.busy.work();
             match step {
-                Step::Block(block) => {
+                Step::Batch(batch) => {
                     let part = match &mut part {
                         Some(part) => part,
-                        none => none.insert(self.begin(block.shard, block.index)?),
+                        none => none.insert(self.begin(batch.shard, batch.index)?),
                     };
-                    if !part.append(&block)? {
-                        incomplete = Some(block.shard);
+                    if !part.append(&batch)? {
+                        incomplete = Some(batch.shard);
                     }
                 }
                 Step::PartEnd(end) if incomplete == Some(end.shard) => {
@@ -164,38 +164,39 @@ impl Writing<'_> {
 }
 
 impl Part {
-    /// Appends the documents of `block` that are encoded; whether that is all of them.
-    fn append(&mut self, block: &PartBlock) -> Result<bool> {
+    /// Appends the documents of `batch` that are encoded; whether that is all of them.
+    fn append(&mut self, batch: &ChunkBatch) -> Result<bool> {
         let rows_before = self.rows;
-        let _span = tracing::trace_span!("write", documents = block.rows.len()).entered();
-        let languages = block.languages.iter().flatten();
-        for (i, (language, id)) in languages.zip(block.ids.iter().flatten()).enumerate() {
-            if !block.is_encoded(i) {
+        let _span = tracing::trace_span!("write", documents = batch.documents.len()).entered();
+        let documents = &batch.documents;
+        for i in 0..documents.len() {
+            if !batch.is_encoded(i) {
                 continue;
             }
             self.rows += 1;
-            let chunks = block.chunk_offsets[i]..block.chunk_offsets[i + 1];
-            let values = chunks.start * block.hidden_size..chunks.end * block.hidden_size;
-            let values = &block.values[values];
+            let chunks = batch.chunk_offsets[i]..batch.chunk_offsets[i + 1];
+            let values = chunks.start * batch.hidden_size..chunks.end * batch.hidden_size;
+            let values = &batch.values[values];
             self.num_nan += u64::from(!values.iter().all(|value| value.is_finite()));
             self.encoded.documents += u64::from(!chunks.is_empty());
+            let language = documents.language(i);
             match self.languages.get_mut(language) {
                 Some(rows) => *rows += 1,
                 None => drop(self.languages.insert(language.to_owned(), 1)),
             }
             self.writer.push(&EmbeddingRow {
-                row: block.rows[i],
-                id,
+                row: documents.rows[i],
+                id: documents.id(i),
                 language,
-                num_bytes: block.num_bytes[i],
-                num_tokens: block.num_tokens.as_ref().map(|counts| counts[i]),
+                num_bytes: documents.num_bytes[i],
+                num_tokens: documents.num_tokens.as_ref().map(|counts| counts[i]),
                 values,
-                hidden_size: block.hidden_size,
+                hidden_size: batch.hidden_size,
             })?;
         }
-        self.encoded.chunks += block.num_chunks() as u64;
-        self.encoded.tokens += block.tokens as u64;
-        Ok(self.rows - rows_before == block.rows.len() as u64)
+        self.encoded.chunks += batch.num_chunks() as u64;
+        self.encoded.tokens += batch.tokens as u64;
+        Ok(self.rows - rows_before == batch.documents.len() as u64)
     }
 }
 

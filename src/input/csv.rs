@@ -1,18 +1,19 @@
 //! Tables in CSV (RFC 4180): a header, then records with quoted fields that may hold line ends.
 
 use std::io::{Cursor, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::{Cell, Compression, Rows, TableFile, Values, missing};
+use super::Compression;
+use super::columns::{Cell, ColumnBatch, ColumnReader, ColumnRequest, Rejects, Values};
+use super::lines::{decompressed, utf16};
 use crate::error::{Error, Result};
-use crate::input::lines::{decompressed, utf16};
 
 /// Appended to the file. It is a record of its own unless the file ends inside a quoted field,
 /// which the `csv` crate takes for the end of that field.
 const END: &[u8] = b"\n\0end of the file";
 
 /// The records of a file.
-pub(super) struct Records {
+pub(super) struct CsvReader {
     path: PathBuf,
     reader: csv::Reader<Box<dyn Read + Send>>,
     header: Vec<String>,
@@ -20,23 +21,30 @@ pub(super) struct Records {
     /// Position and name of the columns that are read.
     columns: Vec<(Option<usize>, String)>,
     next_row: u64,
+    rejects: Rejects,
 }
 
-impl Records {
-    pub(super) fn open(file: &TableFile, compression: Compression) -> Result<Self> {
-        let path = file.path.clone();
-        let reader = decompressed(&path, compression)?.chain(Cursor::new(END));
+impl CsvReader {
+    /// Opens the file and finds the `columns`, whose values are cells.
+    pub(super) fn open(
+        path: &Path,
+        compression: Compression,
+        columns: Vec<ColumnRequest>,
+        rejects: Rejects,
+    ) -> Result<Self> {
+        let reader = decompressed(path, compression)?.chain(Cursor::new(END));
         let reader = csv::ReaderBuilder::new()
             .flexible(true) // so that the end is seen, and lengths are told with their row
             .has_headers(false)
             .from_reader(Box::new(reader) as Box<dyn Read + Send>);
         let mut records = Self {
-            path,
+            path: path.to_owned(),
             reader,
             header: Vec::new(),
             record: csv::ByteRecord::new(),
             columns: Vec::new(),
             next_row: 0,
+            rejects,
         };
         if records.advance()? {
             if let Some(reason) = utf16(records.record.as_slice()) {
@@ -45,25 +53,21 @@ impl Records {
             let name = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
             records.header = records.record.iter().map(name).collect();
         }
+        for ColumnRequest { name, required, .. } in columns {
+            let at = records.header.iter().position(|column| *column == name);
+            if required && at.is_none() {
+                let header = records.header.join(", ");
+                let reason = format!("is not in the file, which has: {header}");
+                return Err(Error::schema(&records.path, name, reason));
+            }
+            records.columns.push((at, name));
+        }
         Ok(records)
     }
 
-    /// Names of the columns.
-    pub(super) fn header(self) -> Vec<String> {
-        self.header
-    }
-
-    /// The same records with these columns.
-    pub(super) fn columns(mut self, required: &[&str], optional: &[&str]) -> Result<Self> {
-        let at = |name: &&str| {
-            (self.header.iter().position(|column| column == name), (*name).to_owned())
-        };
-        self.columns = required.iter().chain(optional).map(at).collect();
-        let absent = self.columns[..required.len()].iter().find(|(at, _)| at.is_none());
-        match absent {
-            Some((_, name)) => Err(missing(&self.path, name, &self.header)),
-            None => Ok(self),
-        }
+    /// Names of the columns of a file.
+    pub(super) fn header(path: &Path, compression: Compression) -> Result<Vec<String>> {
+        Ok(Self::open(path, compression, Vec::new(), Rejects::counted())?.header)
     }
 
     /// Reads the next record; false at the end.
@@ -83,7 +87,8 @@ impl Records {
         Err(Error::Row { path: self.path.clone(), row: self.next_row.max(1), reason, count: 1 })
     }
 
-    fn values(&self) -> Values {
+    /// Values of the record, or why it cannot be used.
+    fn values(&self) -> Result<Vec<Option<Cell>>, String> {
         if self.record.len() != self.header.len() {
             let (found, expected) = (self.record.len(), self.header.len());
             return Err(format!("has {found} field(s), the header has {expected}"));
@@ -101,10 +106,32 @@ impl Records {
     }
 }
 
-impl Rows for Records {
-    fn next(&mut self) -> Result<Option<(u64, Values)>> {
-        self.next_row += 1;
-        let more = self.advance()?;
-        Ok(more.then(|| (self.next_row - 1, self.values())))
+impl ColumnReader for CsvReader {
+    fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
+        let mut rows = Vec::new();
+        let mut columns = vec![Vec::new(); self.columns.len()];
+        while rows.len() < max_rows {
+            self.next_row += 1;
+            if !self.advance()? {
+                break;
+            }
+            let row = self.next_row - 1;
+            match self.values() {
+                Ok(values) => {
+                    rows.push(row);
+                    columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));
+                }
+                Err(reason) => self.rejects.add(row, reason, &[]),
+            }
+        }
+        let columns = columns.into_iter().map(Values::Cells).collect();
+        Ok((!rows.is_empty()).then_some(ColumnBatch { rows, columns }))
+    }
+
+    /// Tables are read from their first row on.
+    fn seek(&mut self, _row: u64, _rejected: u64) {}
+
+    fn rejects(&self) -> &Rejects {
+        &self.rejects
     }
 }

@@ -1,0 +1,448 @@
+//! Columns by name, nested ones included, and batches of their values, whatever the format.
+//!
+//! Owns the lookup rule: the name itself, else a dotted path into structs, else a field of a
+//! struct `metadata` (the layout of datatrove's writer); and what a column of a kind may hold.
+
+use std::path::Path;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewArray};
+use arrow::compute::{cast, is_null, nullif};
+use arrow::datatypes::{DataType, FieldRef, Fields};
+use arrow::error::ArrowError;
+
+use super::vectors::{RowVectors, is_embeddings};
+use crate::error::{Error, Result};
+
+/// What is read of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ColumnKind {
+    /// Strings.
+    Text,
+    /// Strings, or integers as decimal text.
+    Id,
+    /// Strings; numbers and booleans as they are written.
+    Scalar,
+    /// Such scalars or lists of them.
+    Cell,
+    /// Embeddings.
+    Vectors,
+}
+
+/// A column that is asked for.
+#[derive(Debug, Clone)]
+pub(super) struct ColumnRequest {
+    pub name: String,
+    pub kind: ColumnKind,
+    /// Whether a file without it is an error, rather than one of nulls.
+    pub required: bool,
+}
+
+/// A value of a row of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cell {
+    /// A string; numbers and booleans as they are written.
+    Text(String),
+    /// A list of such values, some of them null.
+    List(Vec<Option<String>>),
+}
+
+/// Values of a column.
+pub(super) enum Values {
+    /// The file has no such column.
+    Missing,
+    Strings(StringViewArray),
+    Vectors(Vec<Option<RowVectors>>),
+    Cells(Vec<Option<Cell>>),
+}
+
+/// Consecutive rows of a file.
+pub(super) struct ColumnBatch {
+    /// Numbers of the rows in the file, ascending.
+    pub rows: Vec<u64>,
+    /// As many values in each of the columns, in the order in which they were asked for.
+    pub columns: Vec<Values>,
+}
+
+/// Batches of the rows of a file of any format.
+pub(super) trait ColumnReader: Send {
+    /// The next rows: at most `max_rows`, at least one; `None` at the end of the file.
+    fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>>;
+
+    /// Leaves out the rows before `row`, of which `rejected` were set aside by a reader before; they
+    /// count where the rows are not read again.
+    fn seek(&mut self, row: u64, rejected: u64);
+
+    /// Rows that were set aside so far.
+    fn rejects(&self) -> &Rejects;
+
+    /// Number of rows that are read, where the format says so.
+    fn num_rows(&self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of the file that were read so far, where it is read from its start to its end.
+    fn bytes_read(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A row that was set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reject {
+    /// Number of the row or line, counted from 0.
+    pub row: u64,
+    /// Why it cannot be used.
+    pub reason: String,
+    /// The line without its end, undecoded; of one that is too long the beginning, of a row of
+    /// Parquet nothing.
+    pub raw: Vec<u8>,
+}
+
+/// Rows of a file that cannot be used: up to a limit they are set aside, lines with their bytes; one
+/// more fails the file with a count over all of it.
+pub(super) struct Rejects {
+    limit: u64,
+    count: u64,
+    kept: Vec<Reject>,
+    most_kept: u64,
+}
+
+impl Rejects {
+    pub(super) fn new(limit: u64) -> Self {
+        Self { limit, count: 0, kept: Vec::new(), most_kept: limit.max(1) }
+    }
+
+    /// Without a limit; only the first reject is kept.
+    pub(super) fn counted() -> Self {
+        Self { limit: u64::MAX, count: 0, kept: Vec::new(), most_kept: 1 }
+    }
+
+    /// Counts rows that were set aside before the file is read on.
+    pub(super) fn resume(&mut self, count: u64) {
+        self.count = count;
+        self.kept.clear();
+    }
+
+    /// Counts a bad row; only rows within the limit are kept, and the first in any case, for
+    /// the message.
+    pub(super) fn add(&mut self, row: u64, reason: String, raw: &[u8]) {
+        self.count += 1;
+        if (self.kept.len() as u64) < self.most_kept {
+            self.kept.push(Reject { row, reason, raw: raw.to_vec() });
+        }
+    }
+
+    /// Counts what another reason has set aside of the same rows.
+    pub(super) fn add_all(&mut self, others: &Self) {
+        self.count += others.count;
+        self.kept.extend_from_slice(&others.kept);
+        self.kept.sort_by_key(|reject| reject.row);
+    }
+
+    /// Whether the file must fail.
+    pub(super) fn exceeded(&self) -> bool {
+        self.count > self.limit
+    }
+
+    /// Number of rows, those included that are not kept.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn kept(&self) -> &[Reject] {
+        &self.kept
+    }
+
+    /// The failure of the file, once all of its rows were seen.
+    pub(super) fn error(&self, path: &Path) -> Error {
+        let (row, reason) =
+            self.kept.first().map_or((0, ""), |first| (first.row, first.reason.as_str()));
+        let count = self.count;
+        let reason = format!("{reason}; `--max-rejects {count}` sets such rows aside");
+        Error::Row { path: path.to_owned(), row: row + 1, reason, count }
+    }
+}
+
+impl Values {
+    /// As strings, where that is their kind.
+    pub(super) fn strings(self) -> Option<StringViewArray> {
+        if let Self::Strings(strings) = self { Some(strings) } else { None }
+    }
+
+    /// As vectors, where that is their kind.
+    pub(super) fn vectors(self) -> Option<Vec<Option<RowVectors>>> {
+        if let Self::Vectors(vectors) = self { Some(vectors) } else { None }
+    }
+
+    /// Takes the cell of row `at` out.
+    pub(super) fn take_cell(&mut self, at: usize) -> Option<Cell> {
+        if let Self::Cells(cells) = self { cells[at].take() } else { None }
+    }
+}
+
+impl ColumnKind {
+    /// What a column of the kind holds, for messages.
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Text => "strings",
+            Self::Id => "strings or integers",
+            Self::Scalar => "strings, booleans or numbers",
+            Self::Cell => "strings, numbers, booleans or a list of them",
+            Self::Vectors => "lists of lists of numbers",
+        }
+    }
+
+    /// Whether a column of that type can be read so.
+    fn takes(self, data_type: &DataType) -> bool {
+        match (self, data_type) {
+            (Self::Vectors, _) => is_embeddings(data_type),
+            (_, DataType::Dictionary(_, value)) => self.takes(value),
+            (
+                Self::Cell,
+                DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _),
+            ) => Self::Scalar.takes(item.data_type()),
+            // A column without any value could be one of strings.
+            (_, other) if other.is_string() || other.is_null() => true,
+            (Self::Text, _) => false,
+            (_, other) if other.is_integer() => true,
+            (Self::Id, _) => false,
+            (_, other) => other.is_floating() || *other == DataType::Boolean,
+        }
+    }
+}
+
+/// Struct in which names are looked up that are not at the top level.
+pub(super) const METADATA: &str = "metadata";
+
+/// What to do where a column is in a list.
+const IN_LIST: &str = "; a row has one value of it, not a list of them: join the list, or make a row of \
+                       each item, before";
+
+/// A column that was found.
+#[derive(Debug, Clone)]
+pub(super) struct InputColumn {
+    /// Names from the top level down.
+    pub path: Vec<String>,
+    pub data_type: DataType,
+}
+
+/// Ways to cut a dotted name in two.
+pub(super) fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
+    name.match_indices('.').map(|(at, _)| (&name[..at], &name[at + 1..]))
+}
+
+impl InputColumn {
+    /// Looks `name` up.
+    pub(super) fn find(fields: &Fields, name: &str) -> Option<Self> {
+        let nested = || {
+            let inner = children(field(fields, METADATA).filter(|_| !name.contains('.'))?)?;
+            Some(vec![field(fields, METADATA)?, field(inner, name)?])
+        };
+        let path = reach(fields, name).or_else(nested)?;
+        Some(Self {
+            path: path.iter().map(|field| field.name().clone()).collect(),
+            data_type: path.last()?.data_type().clone(),
+        })
+    }
+
+    /// Looks up what is asked for; `None` where it is missing and may be.
+    pub(super) fn requested(
+        path: &Path,
+        fields: &Fields,
+        request: &ColumnRequest,
+    ) -> Result<Option<Self>> {
+        let ColumnRequest { name, kind, required } = request;
+        let Some(column) = Self::find(fields, name) else {
+            if !required {
+                return Ok(None);
+            }
+            let inside = if is_in_list(fields, name) { IN_LIST } else { "" };
+            let reason = format!("is not in the file, which has: {}{inside}", describe(fields));
+            return Err(Error::schema(path, name, reason));
+        };
+        let found = &column.data_type;
+        if kind.takes(found) {
+            return Ok(Some(column));
+        }
+        let hint = match found {
+            _ if found.is_binary() => {
+                "; convert it to strings first, bytes are not taken for UTF-8"
+            }
+            _ if item(found).is_some() => IN_LIST,
+            _ => "",
+        };
+        let (expected, all) = (kind.expected(), describe(fields));
+        let reason = format!("is {found}, not {expected}{hint}; the file has: {all}");
+        Err(Error::schema(path, name, reason))
+    }
+
+    /// Whether its values are strings.
+    pub(super) fn is_text(&self) -> bool {
+        ColumnKind::Text.takes(&self.data_type)
+    }
+
+    /// Its values in `batch`; where a struct around it is null, so is the value.
+    pub(super) fn of(&self, batch: &RecordBatch) -> Result<ArrayRef, ArrowError> {
+        let missing = || ArrowError::SchemaError(format!("no column {}", self.path.join(".")));
+        let (first, rest) = self.path.split_first().ok_or_else(missing)?;
+        let mut array = batch.column_by_name(first).ok_or_else(missing)?.clone();
+        for name in rest {
+            let outer = array.as_struct_opt().ok_or_else(missing)?;
+            let inner = outer.column_by_name(name).ok_or_else(missing)?;
+            array = nullif(inner, &is_null(outer)?)?;
+        }
+        Ok(array)
+    }
+}
+
+fn field<'f>(fields: &'f Fields, name: &str) -> Option<&'f FieldRef> {
+    fields.iter().find(|field| field.name() == name)
+}
+
+fn children(field: &FieldRef) -> Option<&Fields> {
+    match field.data_type() {
+        DataType::Struct(fields) => Some(fields),
+        _ => None,
+    }
+}
+
+fn reach<'f>(fields: &'f Fields, name: &str) -> Option<Vec<&'f FieldRef>> {
+    let inside = |(outer, inner)| {
+        let outer = field(fields, outer)?;
+        let mut path = vec![outer];
+        path.extend(reach(children(outer)?, inner)?);
+        Some(path)
+    };
+    field(fields, name).map(|field| vec![field]).or_else(|| splits(name).find_map(inside))
+}
+
+/// The items of a list.
+fn item(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _) => Some(item),
+        _ => None,
+    }
+}
+
+/// Whether `name` reaches into the structs of a list, or is a field of them.
+fn is_in_list(fields: &Fields, name: &str) -> bool {
+    fields.iter().any(|field| {
+        let rest = name.strip_prefix(field.name().as_str()).and_then(|rest| rest.strip_prefix('.'));
+        let name = rest.unwrap_or(name);
+        match item(field.data_type()).and_then(children) {
+            Some(inner) => reach(inner, name).is_some() || is_in_list(inner, name),
+            None => children(field).is_some_and(|inner| is_in_list(inner, name)),
+        }
+    })
+}
+
+/// Names of all columns, those of structs with dots, in lists behind `[]`.
+fn describe(fields: &Fields) -> String {
+    fn collect(fields: &Fields, prefix: &str, names: &mut Vec<String>) {
+        for field in fields {
+            let name = format!("{prefix}{}", field.name());
+            match (children(field), item(field.data_type()).and_then(children)) {
+                (Some(inner), _) => collect(inner, &format!("{name}."), names),
+                (None, Some(inner)) => collect(inner, &format!("{name}[]."), names),
+                (None, None) => names.push(name),
+            }
+        }
+    }
+    let mut names = Vec::new();
+    collect(fields, "", &mut names);
+    names.join(", ")
+}
+
+/// Values of a column as strings; those of scalars are rendered. Nothing is copied where the column
+/// holds strings.
+pub(super) fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
+    let view = match column.data_type() {
+        DataType::Dictionary(_, value) => return strings(&cast(column, value)?),
+        string if string.is_string() => cast(column, &DataType::Utf8View)?,
+        _ => cast(&cast(column, &DataType::Utf8)?, &DataType::Utf8View)?,
+    };
+    Ok(view.as_string_view().clone())
+}
+
+/// Value of a row, `None` for null.
+pub(super) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
+    strings.is_valid(row).then(|| strings.value(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StructArray};
+    use arrow::buffer::NullBuffer;
+    use arrow::datatypes::{Field, Schema};
+
+    use super::*;
+
+    fn fields() -> Fields {
+        let inner = Fields::from(vec![
+            Field::new("url", DataType::Utf8, true),
+            Field::new("text", DataType::Int64, true),
+        ]);
+        Fields::from(vec![
+            Field::new("text", DataType::Utf8, true),
+            Field::new("metadata", DataType::Struct(inner.clone()), true),
+            Field::new("other", DataType::Struct(inner), true),
+            Field::new("other.url", DataType::Binary, true),
+        ])
+    }
+
+    fn path(name: &str) -> Option<String> {
+        InputColumn::find(&fields(), name).map(|column| column.path.join("/"))
+    }
+
+    fn requested(name: &str) -> Result<Option<InputColumn>> {
+        let request =
+            ColumnRequest { name: name.to_owned(), kind: ColumnKind::Text, required: true };
+        InputColumn::requested(Path::new("f"), &fields(), &request)
+    }
+
+    #[test]
+    fn names_are_looked_up_from_the_top_down() {
+        assert_eq!(path("text").as_deref(), Some("text"));
+        assert_eq!(path("url").as_deref(), Some("metadata/url"));
+        assert_eq!(path("metadata.text").as_deref(), Some("metadata/text"));
+        assert_eq!(path("other.url").as_deref(), Some("other.url"));
+        assert_eq!(path("other.text").as_deref(), Some("other/text"));
+        assert_eq!(path("other.none"), None);
+    }
+
+    #[test]
+    fn a_missing_column_lists_those_there_are() {
+        let error = requested("txt");
+        let message = error.err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(message.contains("`txt`"), "{message}");
+        assert!(message.contains("text, metadata.url, metadata.text, other.url"), "{message}");
+    }
+
+    #[test]
+    fn a_column_of_bytes_is_refused_with_a_hint() {
+        let error = requested("other.url");
+        let message = error.err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(message.contains("Binary") && message.contains("UTF-8"), "{message}");
+    }
+
+    #[test]
+    fn in_a_null_struct_the_value_is_null() -> Result<(), Box<dyn std::error::Error>> {
+        let inner = Fields::from(vec![Field::new("n", DataType::Int64, true)]);
+        let values: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+        let nulls = NullBuffer::from(vec![true, false, true]);
+        let outer = StructArray::try_new(inner.clone(), vec![values], Some(nulls))?;
+        let schema = Schema::new(vec![Field::new("s", DataType::Struct(inner), true)]);
+        let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(outer)])?;
+        let column = InputColumn::find(batch.schema().fields(), "s.n").ok_or("not found")?;
+        let strings = strings(&column.of(&batch)?)?;
+        let found: Vec<_> = (0..3).map(|row| string(&strings, row)).collect();
+        assert_eq!(found, [Some("1"), None, Some("3")]);
+        Ok(())
+    }
+}

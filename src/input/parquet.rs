@@ -1,0 +1,515 @@
+//! Parquet files: the footer, batches of chosen columns from any row on, and their values.
+//!
+//! Rows whose text is too long are set aside, here and by the reader of all columns. Owns the size of decoded batches, the choice of row groups, the jump over rows that are done, and
+//! what happens when a file is damaged. Pages are decoded as rows are asked for; a row group is never held whole.
+//!
+//! The `parquet` crate panics on some damaged files (lengths that are negative or do not agree),
+//! so it is called behind a guard that turns a panic into the error a damaged file deserves.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, LargeListArray, RecordBatch, RecordBatchReader, StringViewArray,
+};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+
+use super::columns::{
+    Cell, ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, Values,
+    string, strings,
+};
+use super::content::Content;
+use super::lines::too_long;
+use super::vectors::{RowVectors, Vectors, Width};
+use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile, footer};
+use crate::error::{Error, Result, Source};
+use crate::panics::caught;
+use crate::remote::Failure;
+
+/// What a file says about itself before its rows are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileFacts {
+    /// [`InputFile::fingerprint`].
+    pub fingerprint: String,
+    /// Number of rows, where the format tells (Parquet).
+    pub rows: Option<u64>,
+    /// Row groups in the order of the file; none where the format has none.
+    pub row_groups: Vec<RowGroup>,
+}
+
+/// Rows of a Parquet file that are stored together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowGroup {
+    /// Number of rows.
+    pub rows: u64,
+    /// Bytes of all columns as they are stored.
+    pub bytes: u64,
+}
+
+impl InputFile {
+    /// Reads the fingerprint, and of a Parquet file the footer; of one that is damaged neither the
+    /// rows nor the row groups are known, and reading it is the error.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; of an object [`Error::Store`], [`Error::Missing`], [`Error::Corrupt`].
+    pub fn facts(&self) -> Result<FileFacts> {
+        let mut facts =
+            FileFacts { fingerprint: self.fingerprint()?, rows: None, row_groups: Vec::new() };
+        if self.format == Format::Parquet {
+            match ParquetFile::open(self) {
+                Ok(file) => {
+                    facts.row_groups = file.row_groups();
+                    facts.rows = Some(file.num_rows());
+                }
+                Err(Error::Decode { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(facts)
+    }
+}
+
+/// An open Parquet file: its footer is read and valid.
+pub(super) struct ParquetFile {
+    pub path: PathBuf,
+    pub footer: ArrowReaderMetadata,
+    content: Content,
+    /// The row groups that are read.
+    groups: Range<usize>,
+    /// Their rows.
+    rows: Range<u64>,
+}
+
+impl ParquetFile {
+    pub(super) fn open(file: &InputFile) -> Result<Self> {
+        let path = file.path.clone();
+        let content = Content::open(file)?;
+        let failure = content.failure();
+        let load = |options| failure.on(guarded(&path, || footer::load(&content, options)));
+        let mut footer = load(ArrowReaderOptions::new())?;
+        let fields: Fields = footer.schema().fields().iter().map(date32).collect();
+        if fields != *footer.schema().fields() {
+            let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields)));
+            // Where the days are stored as 64-bit milliseconds, the type stays.
+            footer = load(options).unwrap_or(footer);
+        }
+        let (groups, rows) = chosen_groups(&footer, file.rows.as_ref()).ok_or_else(|| {
+            let rows = file.rows.clone().unwrap_or_default();
+            Error::corrupt(&path, format!("rows {rows:?} are not those of whole row groups"))
+        })?;
+        Ok(Self { path, footer, content, groups, rows })
+    }
+
+    /// Number of rows that are read.
+    pub(super) fn num_rows(&self) -> u64 {
+        self.rows.end - self.rows.start
+    }
+
+    /// The first row that is read, by its number in the file.
+    pub(super) fn first_row(&self) -> u64 {
+        self.rows.start
+    }
+
+    /// The row groups that are read.
+    pub(super) fn row_groups(&self) -> Vec<RowGroup> {
+        let of_group = |group: &RowGroupMetaData| RowGroup {
+            rows: num_rows(group),
+            bytes: u64::try_from(group.compressed_size()).unwrap_or(0),
+        };
+        self.footer.metadata().row_groups()[self.groups.clone()].iter().map(of_group).collect()
+    }
+
+    /// The columns of `mask` from `first_row` on, a number in the file that is not before
+    /// [`Self::first_row`]; earlier row groups are not read at all.
+    pub(super) fn batches(&self, mask: ProjectionMask, first_row: u64) -> Result<ParquetBatches> {
+        let path = self.path.clone();
+        let groups = self.footer.metadata().row_groups();
+        let mut first_group = self.groups.start;
+        let mut offset = first_row.saturating_sub(self.rows.start);
+        while first_group < self.groups.end && offset >= num_rows(&groups[first_group]) {
+            offset -= num_rows(&groups[first_group]);
+            first_group += 1;
+        }
+        let leaves = (0..self.footer.parquet_schema().num_columns())
+            .filter(|&leaf| mask.leaf_included(leaf));
+        let of_leaf = |leaf: usize| {
+            let groups = &groups[first_group..self.groups.end];
+            groups.iter().filter_map(|g| g.columns().get(leaf)).map(stored_bytes).collect()
+        };
+        let streams: Vec<Vec<Range<u64>>> = leaves.map(of_leaf).collect();
+        let content = self.content.again(&path, &streams)?;
+        let failure = content.failure();
+        let builder =
+            ParquetRecordBatchReaderBuilder::new_with_metadata(content, self.footer.clone())
+                .with_batch_size(batch_rows(groups, &mask))
+                .with_projection(mask)
+                .with_row_groups((first_group..self.groups.end).collect())
+                .with_offset(offset as usize);
+        let reader = failure.on(guarded(&path, || builder.build()))?;
+        Ok(ParquetBatches {
+            path,
+            failure,
+            reader,
+            missing_rows: self.rows.end.saturating_sub(first_row),
+        })
+    }
+}
+
+/// The row groups of which `rows` are the rows, or all; `None` where `rows` begin or end inside one
+/// or beyond the file.
+fn chosen_groups(
+    footer: &ArrowReaderMetadata,
+    rows: Option<&Range<u64>>,
+) -> Option<(Range<usize>, Range<u64>)> {
+    let mut ends = vec![0u64];
+    for group in footer.metadata().row_groups() {
+        ends.push(ends.last()?.saturating_add(num_rows(group)));
+    }
+    let rows = rows.cloned().unwrap_or(0..*ends.last()?);
+    // Empty row groups belong to the range that they begin or end.
+    let first = ends.partition_point(|&end| end < rows.start);
+    let last = ends.partition_point(|&end| end <= rows.end).checked_sub(1)?;
+    let is_whole = ends.get(first) == Some(&rows.start) && ends[last] == rows.end;
+    (is_whole && first <= last).then_some((first..last, rows))
+}
+
+/// `field` as what Parquet has for dates: days. Parquet written from a Date64 holds days as well,
+/// and would lose its logical type if it were written as Date64 again.
+fn date32(field: &FieldRef) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::Date64 => DataType::Date32,
+        DataType::List(item) => DataType::List(date32(item)),
+        DataType::LargeList(item) => DataType::LargeList(date32(item)),
+        DataType::Struct(children) => DataType::Struct(children.iter().map(date32).collect()),
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
+
+/// Decoder of a file, batch by batch.
+pub(super) struct ParquetBatches {
+    path: PathBuf,
+    failure: Failure,
+    reader: ParquetRecordBatchReader,
+    /// Rows that the footer promises and that were not read yet.
+    missing_rows: u64,
+}
+
+impl ParquetBatches {
+    pub(super) fn schema(&self) -> SchemaRef {
+        self.reader.schema()
+    }
+
+    /// The next batch, `None` once all rows were read.
+    pub(super) fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let read = guarded(&self.path, || self.reader.next().transpose());
+        let batch = self.failure.on(read).map_err(|error| self.explained(error))?;
+        let num_rows = batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+        if num_rows > self.missing_rows || (batch.is_none() && self.missing_rows > 0) {
+            return Err(damaged(&self.path, "the number of rows is not that of the footer"));
+        }
+        self.missing_rows -= num_rows;
+        Ok(batch)
+    }
+
+    /// Columns may be encrypted although the footer is not.
+    fn explained(&self, error: Error) -> Error {
+        let is_encrypted = || Content::open_now(&self.path).is_ok_and(|c| footer::is_encrypted(&c));
+        match error {
+            Error::Decode { .. } if is_encrypted() => damaged(&self.path, footer::IS_ENCRYPTED),
+            error => error,
+        }
+    }
+}
+
+/// Calls the decoder; its errors and panics are those of a damaged file.
+pub(super) fn guarded<T, E: Into<Source>>(
+    path: &Path,
+    decode: impl FnOnce() -> Result<T, E>,
+) -> Result<T> {
+    // The decoder is not used again after a panic, so nothing sees what it left half done.
+    let result = caught(decode);
+    let result = result.map_err(|panic| damaged(path, format!("the decoder gave up: {panic}")))?;
+    result.map_err(|error| damaged(path, error))
+}
+
+fn damaged(path: &Path, error: impl Into<Source>) -> Error {
+    Error::decode(path, "Parquet", error)
+}
+
+/// The bytes of a column chunk; none where its footer entry makes no sense.
+fn stored_bytes(column: &ColumnChunkMetaData) -> Range<u64> {
+    let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+    let end = start.saturating_add(column.compressed_size());
+    u64::try_from(start).unwrap_or(0)..u64::try_from(end).unwrap_or(0)
+}
+
+fn num_rows(group: &RowGroupMetaData) -> u64 {
+    u64::try_from(group.num_rows()).unwrap_or(0)
+}
+
+/// Rows of a batch, so that one is about [`BATCH_BYTES`] where rows are longest on average.
+fn batch_rows(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
+    let row_bytes = groups.iter().map(|group| {
+        let columns = group.columns().iter().enumerate();
+        let bytes: i64 = columns
+            .filter(|(leaf, _)| mask.leaf_included(*leaf))
+            .map(|(_, column)| column.uncompressed_size().max(0))
+            .fold(0, i64::saturating_add);
+        bytes as u64 / num_rows(group).max(1)
+    });
+    let longest = row_bytes.max().unwrap_or(0).max(1);
+    (BATCH_BYTES as u64 / longest).clamp(1, BATCH_ROWS as u64) as usize
+}
+
+/// The rows of a Parquet file, chosen columns of them.
+pub(super) struct ParquetReader {
+    file: ParquetFile,
+    /// What is read, and where it is; the first may be of texts, whose length is limited.
+    columns: Vec<(ColumnKind, Option<InputColumn>)>,
+    /// For messages.
+    first_name: String,
+    max_text_bytes: u64,
+    width: Width,
+    /// Started when the first row is asked for.
+    batches: Option<ParquetBatches>,
+    batch: Vec<DecodedColumn>,
+    /// Row of the file that `batch` begins with, and how many it has.
+    first_row: u64,
+    batch_rows: usize,
+    /// Rows of `batch` that were handed out or set aside.
+    taken: usize,
+    rejects: Rejects,
+}
+
+/// A column of a batch.
+enum DecodedColumn {
+    Missing,
+    Strings(StringViewArray),
+    Lists(LargeListArray),
+    Vectors(Vectors),
+}
+
+impl ParquetReader {
+    /// Opens `file` and finds the `columns`; texts are held up to `max_text_bytes`.
+    pub(super) fn open(
+        file: &InputFile,
+        columns: &[ColumnRequest],
+        max_text_bytes: u64,
+        rejects: Rejects,
+    ) -> Result<Self> {
+        let file = ParquetFile::open(file)?;
+        let fields = file.footer.schema().fields();
+        let found = |request: &ColumnRequest| {
+            Ok::<_, Error>((request.kind, InputColumn::requested(&file.path, fields, request)?))
+        };
+        Ok(Self {
+            columns: columns.iter().map(found).collect::<Result<_>>()?,
+            first_name: columns.first().map(|first| first.name.clone()).unwrap_or_default(),
+            max_text_bytes,
+            width: Width::default(),
+            batches: None,
+            batch: Vec::new(),
+            first_row: file.first_row(),
+            batch_rows: 0,
+            taken: 0,
+            rejects,
+            file,
+        })
+    }
+
+    /// Decodes the next batch if all of this one was handed out; false at the end.
+    fn fill(&mut self) -> Result<bool> {
+        while self.taken == self.batch_rows {
+            self.first_row += self.batch_rows as u64;
+            (self.batch_rows, self.taken) = (0, 0);
+            let batches = match &mut self.batches {
+                Some(batches) => batches,
+                none => {
+                    let mask =
+                        mask(&self.file, self.columns.iter().filter_map(|(_, c)| c.as_ref()));
+                    none.insert(self.file.batches(mask, self.first_row)?)
+                }
+            };
+            let Some(batch) = batches.next()? else { return Ok(false) };
+            let decode = |(kind, column): &(ColumnKind, Option<InputColumn>)| match column {
+                Some(column) => DecodedColumn::new(*kind, &column.of(&batch)?),
+                None => Ok(DecodedColumn::Missing),
+            };
+            self.batch = guarded(&self.file.path, || {
+                self.columns.iter().map(decode).collect::<Result<_, ArrowError>>()
+            })?;
+            self.batch_rows = batch.num_rows();
+        }
+        Ok(true)
+    }
+
+    /// Goes on to the next row whose text is not too long; false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        while self.fill()? {
+            let Some(bytes) = self.excess(self.taken) else {
+                if !self.rejects.exceeded() {
+                    return Ok(true);
+                }
+                // A file that has failed is read to its end, for the count.
+                self.taken += 1;
+                continue;
+            };
+            let row = self.first_row + self.taken as u64;
+            let reason = format!("`{}` {}", self.first_name, too_long(bytes, self.max_text_bytes));
+            self.rejects.add(row, reason, &[]);
+            self.taken += 1;
+        }
+        if self.rejects.exceeded() { Err(self.rejects.error(&self.file.path)) } else { Ok(false) }
+    }
+
+    /// Bytes of the text in place `at` if they are too many.
+    fn excess(&self, at: usize) -> Option<u64> {
+        let Some(DecodedColumn::Strings(texts)) = self.batch.first() else { return None };
+        let bytes = string(texts, at)?.len() as u64;
+        (bytes > self.max_text_bytes).then_some(bytes)
+    }
+
+    /// Vectors in place `at`, all of the same width.
+    fn vectors_at(&mut self, at: usize) -> Result<Option<RowVectors>, String> {
+        let vectors = self.batch.iter().find_map(|column| match column {
+            DecodedColumn::Vectors(vectors) => Some(vectors.get(at)),
+            _ => None,
+        });
+        let vectors = vectors.transpose()?.flatten();
+        self.width.check(vectors.as_deref().unwrap_or_default())?;
+        Ok(vectors)
+    }
+
+    /// The failure of a file whose vectors in the row before the next are bad; counts those to its end.
+    fn bad_vectors(&mut self, reason: String) -> Error {
+        let row = self.first_row + self.taken as u64; // counted from 1
+        let mut count = 1;
+        loop {
+            match self.fill() {
+                Ok(true) => count += u64::from(self.vectors_at(self.taken).is_err()),
+                Ok(false) => {
+                    return Error::Row { path: self.file.path.clone(), row, reason, count };
+                }
+                Err(error) => return error,
+            }
+            self.taken += 1;
+        }
+    }
+}
+
+impl ColumnReader for ParquetReader {
+    fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        let end = self.batch_rows.min(self.taken.saturating_add(max_rows));
+        let end = (self.taken..end).find(|&at| self.excess(at).is_some()).unwrap_or(end);
+        let at = self.taken..end;
+        let mut vectors = Vec::new();
+        if self.columns.iter().any(|(kind, _)| *kind == ColumnKind::Vectors) {
+            for place in at.clone() {
+                self.taken = place + 1;
+                match self.vectors_at(place) {
+                    Ok(of_row) => vectors.push(of_row),
+                    Err(reason) => return Err(self.bad_vectors(reason)),
+                }
+            }
+        }
+        self.taken = end;
+        let columns = guarded(&self.file.path, || {
+            let kinds = self.columns.iter().map(|(kind, _)| *kind);
+            let column = |(column, kind): (&DecodedColumn, ColumnKind)| {
+                column.values(kind, &at, &mut vectors)
+            };
+            self.batch.iter().zip(kinds).map(column).collect::<Result<_, ArrowError>>()
+        })?;
+        let rows = at.map(|place| self.first_row + place as u64).collect();
+        Ok(Some(ColumnBatch { rows, columns }))
+    }
+
+    /// Goes back as well.
+    fn seek(&mut self, row: u64, rejected: u64) {
+        self.batches = None;
+        self.rejects.resume(rejected);
+        self.first_row = row.max(self.file.first_row());
+        (self.batch_rows, self.taken) = (0, 0);
+    }
+
+    fn rejects(&self) -> &Rejects {
+        &self.rejects
+    }
+
+    fn num_rows(&self) -> Option<u64> {
+        Some(self.file.num_rows())
+    }
+}
+
+impl DecodedColumn {
+    fn new(kind: ColumnKind, column: &ArrayRef) -> Result<Self, ArrowError> {
+        let is_list = matches!(
+            column.data_type(),
+            DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..)
+        );
+        match kind {
+            ColumnKind::Vectors => Vectors::new(column).map(Self::Vectors),
+            ColumnKind::Cell if is_list => {
+                let item = Field::new_list_field(DataType::LargeUtf8, true);
+                let lists = cast(column, &DataType::LargeList(item.into()))?;
+                Ok(Self::Lists(lists.as_list::<i64>().clone()))
+            }
+            _ => strings(column).map(Self::Strings),
+        }
+    }
+
+    /// The values in the places `at`; those of vectors are read already.
+    fn values(
+        &self,
+        kind: ColumnKind,
+        at: &Range<usize>,
+        vectors: &mut Vec<Option<RowVectors>>,
+    ) -> Result<Values, ArrowError> {
+        Ok(match self {
+            Self::Missing => Values::Missing,
+            Self::Vectors(_) => Values::Vectors(std::mem::take(vectors)),
+            Self::Strings(texts) if kind == ColumnKind::Cell => {
+                let cell = |i| string(texts, i).map(|text| Cell::Text(text.to_owned()));
+                Values::Cells(at.clone().map(cell).collect())
+            }
+            Self::Strings(texts) => Values::Strings(texts.slice(at.start, at.len())),
+            Self::Lists(lists) => {
+                let cells = at.clone().map(|i| {
+                    if lists.is_null(i) {
+                        return Ok(None);
+                    }
+                    let items = lists.value(i);
+                    let texts = strings(&items)?;
+                    let item = |i| string(&texts, i).map(ToOwned::to_owned);
+                    Ok(Some(Cell::List((0..items.len()).map(item).collect())))
+                });
+                Values::Cells(cells.collect::<Result<_, ArrowError>>()?)
+            }
+        })
+    }
+}
+
+/// The leaves below `columns`.
+fn mask<'c>(file: &ParquetFile, columns: impl Iterator<Item = &'c InputColumn>) -> ProjectionMask {
+    let schema = file.footer.parquet_schema();
+    let mut leaves = Vec::new();
+    for column in columns {
+        let below = (0..schema.num_columns())
+            .filter(|&leaf| schema.column(leaf).path().parts().starts_with(&column.path));
+        leaves.extend(below);
+    }
+    ProjectionMask::leaves(schema, leaves)
+}
