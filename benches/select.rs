@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let select = || select(&corpus, std::slice::from_ref(&threshold), Mode::Default);
 
     let selection = select()?;
-    for (outcome, rate) in selection.selections().iter().zip(&rates) {
+    for (outcome, rate) in selection.outcomes().iter().zip(&rates) {
         assert_eq!(outcome.kept.num_documents, rate.ceil_of(NUM_ROWS), "checked before timed");
     }
     let rows_of_all_scans = corpus.num_rows_scanned.load(Ordering::Relaxed);

@@ -10,8 +10,8 @@ mod sort;
 use polysift::Result;
 use polysift::config::{Keep, Rate};
 use polysift::selection::{
-    Corpus, Decision, HeadColumn, QuantilePrecision, Row, ScanRequest, ScoreBatch, Selection,
-    Threshold, ThresholdKind,
+    Corpus, Decision, HeadColumn, QuantilePrecision, ScanRequest, ScoreBatch, ScoredDocument,
+    Selection, Threshold, ThresholdKind,
 };
 
 #[derive(Debug, Clone)]
@@ -24,15 +24,9 @@ struct Document {
 }
 
 impl Document {
-    fn row(&self, with_id: bool) -> Row<'_> {
+    fn row(&self, with_id: bool) -> ScoredDocument<'_> {
         let id = if with_id { self.id.as_str() } else { "" };
-        Row {
-            id,
-            ordinal: self.ordinal,
-            weight: self.weight,
-            logits: &self.logits,
-            scores: &self.scores,
-        }
+        ScoredDocument { id, ordinal: self.ordinal, logits: &self.logits, scores: &self.scores }
     }
 
     /// Logit of head `head`, unless missing or NaN.

@@ -1,58 +1,145 @@
-//! Thresholds at a value of the score: fixed thresholds, and the quantiles of published mode.
+//! Thresholds at a value of the score: fixed ones, and those that FineWeb2-HQ's filters find: a
+//! quantile of the scores at the head of each file.
+//!
+//! From each of the F files (shards), the first floor(1,000,000 / F) scored rows; the quantile of
+//! these scores at 1 − rate, linearly interpolated as numpy does, bit by bit; kept are scores strictly
+//! above it (`mlp.py`, `cs.py`), or strictly below it for heads whose low scores are good
+//! (`toxic_filter.py`). Rates count documents, whatever the weight. Every threshold takes its sample
+//! from all scored documents, as the reference does, not from the survivors of earlier thresholds.
+//!
+//! One deviation: NaN scores are left out. In the reference one NaN makes the quantile NaN, and
+//! every document is dropped without a word.
 
-use super::counts::Amount;
-use super::quantile::{Sample, rows_per_shard};
-use super::report::{Bound, Boundary, ThresholdReport};
+use super::counts::{Amount, Merge};
+use super::plan::{QuantilePrecision, Threshold, ThresholdKind};
+use super::rank::RankKey;
+use super::report::{Bound, ThresholdReport};
 use super::scan::View;
-use super::{Corpus, RankKey, Threshold, ThresholdKind};
-use crate::error::Result;
+use crate::config::{Keep, Rate};
+use crate::error::{Error, Result};
 
-/// Makes a threshold on the score in each of the selections so far.
-pub(super) fn threshold(
-    corpus: &dyn Corpus,
-    done: &[ThresholdReport],
-    threshold: &Threshold,
-) -> Result<ThresholdReport> {
-    let view = View { corpus, done, threshold };
+/// Rows sampled over all files (`mlp.py`).
+const SAMPLE_ROWS: usize = 1_000_000;
+
+/// Keeps what is on the good side of the fixed score, or of the quantile at each rate.
+pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
+    let threshold = view.threshold;
     let sampled_rows = match threshold.kind {
         ThresholdKind::Fixed(_) => 0,
-        ThresholdKind::Retain(_) | ThresholdKind::Remove(_) => rows_per_shard(corpus.num_shards())?,
+        ThresholdKind::Retain(_) | ThresholdKind::Remove(_) => {
+            rows_per_shard(view.corpus.num_shards())?
+        }
     };
-    let (survey, sample) = view.survey(Sample::default, |sample, shard, candidates, _| {
-        sample.add(shard, sampled_rows, candidates.scores);
-    })?;
-    let bounds = match &threshold.kind {
+    let (survey, (candidates, sample)) = view.survey(
+        || (vec![Amount::default(); view.num_before()], QuantileSample::default()),
+        |(amounts, sample), candidates| {
+            sample.add(candidates.shard, sampled_rows, candidates.scores);
+            for (selection, amount) in amounts.iter_mut().enumerate() {
+                candidates.for_each_in(selection, |_, weight| amount.add(weight));
+            }
+        },
+    )?;
+    let mut bounds = match &threshold.kind {
         ThresholdKind::Fixed(score) => vec![Bound::strictly(threshold.keep, *score)],
-        ThresholdKind::Retain(rates) => sample.bounds(threshold, rates)?,
-        ThresholdKind::Remove(rate) => sample.bounds(threshold, std::slice::from_ref(rate))?,
+        ThresholdKind::Retain(_) | ThresholdKind::Remove(_) => sample.bounds(threshold)?,
     };
-    let num_outcomes = view.num_branches() * bounds.len();
+    let parents = view.parents();
+    bounds.resize(parents.len(), bounds[0]);
     let (scores, kept) = view.histogram(
         &survey,
-        || vec![Amount::default(); num_outcomes],
+        || vec![Amount::default(); bounds.len()],
         |kept, candidates| {
-            for (i, (&logit, &score)) in candidates.logits.iter().zip(candidates.scores).enumerate()
-            {
-                let row = candidates.row(i);
-                let Some(alive) = view.alive(row) else {
-                    continue;
-                };
-                let rank = RankKey::of_logit(logit, threshold.keep);
-                for (outcome, kept) in kept.iter_mut().enumerate() {
-                    let (parent, nth) = (outcome / bounds.len(), outcome % bounds.len());
-                    if alive.has(parent) && bounds[nth].keeps(rank, score, &row) {
+            for (i, &score) in candidates.scores.iter().enumerate() {
+                let Some(alive) = candidates.alive(i) else { continue };
+                let rank = RankKey::of_logit(candidates.logits[i], threshold.keep);
+                for (kept, (bound, parent)) in kept.iter_mut().zip(bounds.iter().zip(&parents)) {
+                    if alive.has(*parent) && bound.keeps(rank, score, &candidates.row(i)) {
                         kept.add(candidates.weight(i));
                     }
                 }
             }
         },
     )?;
-    let boundaries = (kept.into_iter().enumerate())
-        .map(|(i, kept)| {
-            let (parent, bound) = (i / bounds.len(), bounds[i % bounds.len()]);
-            let candidates = survey.candidates[parent];
-            Boundary { parent, candidates, kept, bound, threshold_score: bound.score() }
-        })
-        .collect();
-    view.report(&survey, scores, boundaries)
+    let found = bounds.iter().zip(kept).map(|(bound, kept)| (*bound, None, kept));
+    Ok(view.report(&survey, scores, &candidates, found))
+}
+
+/// Rows sampled from each of `num_shards` files.
+fn rows_per_shard(num_shards: usize) -> Result<usize> {
+    match SAMPLE_ROWS / num_shards.max(1) {
+        0 => Err(Error::config(
+            "selection.mode",
+            format!(
+                "`published` samples {SAMPLE_ROWS} rows, less than one of each of {num_shards} files"
+            ),
+        )),
+        rows => Ok(rows),
+    }
+}
+
+/// Scores at the heads of files, at most [`SAMPLE_ROWS`].
+#[derive(Debug, Default)]
+struct QuantileSample {
+    /// The file being read and how many of its rows were taken.
+    current: Option<(usize, usize)>,
+    scores: Vec<f32>,
+}
+
+impl QuantileSample {
+    /// Takes scores of `shard` until it gave `limit`. The rows of a shard come in one go.
+    fn add(&mut self, shard: usize, limit: usize, scores: &[f32]) {
+        let taken = self.current.filter(|(current, _)| *current == shard).map_or(0, |(_, n)| n);
+        let wanted = &scores[..scores.len().min(limit - taken)];
+        self.current = Some((shard, taken + wanted.len()));
+        self.scores.extend_from_slice(wanted);
+    }
+
+    /// The bound of `threshold` at each of its rates; nothing is kept where nothing was sampled.
+    fn bounds(mut self, threshold: &Threshold) -> Result<Vec<Bound>> {
+        if self.scores.is_empty() {
+            return Ok(vec![Bound::Nothing; threshold.rates().len()]);
+        }
+        self.scores.sort_unstable_by(f32::total_cmp);
+        threshold.rates().iter().map(|rate| self.bound(threshold, *rate)).collect()
+    }
+
+    fn bound(&self, threshold: &Threshold, rate: Rate) -> Result<Bound> {
+        // The share of the scores, counted from the lowest, that lies below the threshold.
+        let is_removal = matches!(threshold.kind, ThresholdKind::Remove(_));
+        let from_top = is_removal == (threshold.keep == Keep::Below);
+        let q = if from_top { 1.0 - rate.as_f64() } else { rate.as_f64() };
+        let score = quantile(&self.scores, q);
+        let score = match threshold.precision {
+            QuantilePrecision::F32 => f64::from(score as f32),
+            QuantilePrecision::F64 => score,
+        };
+        if !score.is_finite() {
+            let reason = format!(
+                "`published`: the quantile {q} of the scores of head `{}` is {score}, \
+                 infinite scores are in the sample",
+                threshold.head_name
+            );
+            return Err(Error::config("selection.mode", reason));
+        }
+        Ok(Bound::strictly(threshold.keep, score))
+    }
+}
+
+impl Merge for QuantileSample {
+    fn merge(&mut self, other: Self) {
+        self.current = None;
+        self.scores.extend(other.scores);
+    }
+}
+
+/// `numpy.quantile(sorted, q)` of f32 values taken as f64, bit by bit; `sorted` ascending without NaN,
+/// not empty, `q` in [0, 1].
+fn quantile(sorted: &[f32], q: f64) -> f64 {
+    let last = sorted.len() - 1;
+    let place = last as f64 * q;
+    let index = (place as usize).min(last);
+    let (a, b) = (f64::from(sorted[index]), f64::from(sorted[(index + 1).min(last)]));
+    let t = place - index as f64;
+    // numpy's `_lerp`: from the nearer end.
+    if t >= 0.5 { b - (b - a) * (1.0 - t) } else { a + (b - a) * t }
 }

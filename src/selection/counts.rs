@@ -1,7 +1,7 @@
 //! What a scan counts, in a form that can be merged in any order.
 //!
 //! Everything here is an exact integer sum or a maximum, so that the merged value does not depend
-//! on how the corpus was split. Sizes depend on the number of thresholds and rates only, never on the
+//! on how the corpus was split. Sizes depend on the number of rates only, never on the
 //! number of documents.
 
 use serde::{Deserialize, Serialize};
@@ -45,14 +45,6 @@ impl Amount {
         self.merge(Self { num_documents: 1, weight });
     }
 
-    /// Adds `count` documents of the given weights, of 1 each where there are none.
-    pub(super) fn add_all(&mut self, count: usize, weights: Option<&[u64]>) {
-        match weights {
-            None => self.merge(Self { num_documents: count as u64, weight: count as u64 }),
-            Some(weights) => weights.iter().for_each(|&weight| self.add(weight)),
-        }
-    }
-
     /// What is left when `part` of this is taken away.
     pub(super) fn without(self, part: Self) -> Self {
         Self {
@@ -94,14 +86,9 @@ impl KeyCounts {
         }
     }
 
-    /// Counts a document that weighs 1.
-    pub(super) fn add_one(&mut self, digit: usize) {
-        self.documents[digit] += 1;
-    }
-
     /// Counts a document.
     pub(super) fn add(&mut self, digit: usize, weight: u64) {
-        self.add_one(digit);
+        self.documents[digit] += 1;
         if weight != 1 {
             self.excess.resize(RADIX, 0);
             self.excess[digit] = self.excess[digit].wrapping_add(weight.wrapping_sub(1));
@@ -173,6 +160,146 @@ impl Merge for KeyCounts {
     }
 }
 
+/// First look at the scores of one head over the whole language.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Survey {
+    num_scored: u64,
+    weight_scored: u128,
+    pub(super) num_unscored: u64,
+    pub(super) num_nan: u64,
+    /// Least and largest finite score; the other way round without one.
+    min: f32,
+    max: f32,
+}
+
+impl Default for Survey {
+    fn default() -> Self {
+        Self {
+            num_scored: 0,
+            weight_scored: 0,
+            num_unscored: 0,
+            num_nan: 0,
+            min: f32::INFINITY,
+            max: f32::NEG_INFINITY,
+        }
+    }
+}
+
+impl Survey {
+    /// Counts documents with a score, of weight 1 where there are no weights.
+    pub(super) fn add(&mut self, scores: &[f32], weights: Option<&[u64]>) {
+        self.num_scored += scores.len() as u64;
+        self.weight_scored += match weights {
+            None => scores.len() as u128,
+            Some(weights) => weights.iter().map(|&weight| u128::from(weight)).sum(),
+        };
+        let (mut min, mut max) = (self.min, self.max);
+        for &score in scores {
+            let is_finite = score.is_finite();
+            min = if is_finite && score < min { score } else { min };
+            max = if is_finite && score > max { score } else { max };
+        }
+        (self.min, self.max) = (min, max);
+    }
+
+    /// All scored documents; `None` where their weight does not fit 64 bits.
+    pub(super) fn scored(&self) -> Option<Amount> {
+        let weight = u64::try_from(self.weight_scored).ok()?;
+        Some(Amount { num_documents: self.num_scored, weight })
+    }
+
+    /// Least and largest finite score (zeros unsigned); `None` without one.
+    pub(super) fn range(&self) -> Option<(f32, f32)> {
+        (self.min <= self.max).then_some((self.min + 0.0, self.max + 0.0))
+    }
+}
+
+impl Merge for Survey {
+    fn merge(&mut self, other: Self) {
+        self.num_scored += other.num_scored;
+        self.weight_scored += other.weight_scored;
+        self.num_unscored += other.num_unscored;
+        self.num_nan += other.num_nan;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+}
+
+/// Bins of a [`Histogram`].
+pub const NUM_BINS: usize = 50;
+
+/// Counts side by side, so that one addition does not wait for the one before.
+const LANES: usize = 4;
+
+/// Distribution of the scores of a head over a language, with [`NUM_BINS`] bins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Histogram {
+    /// Least finite score.
+    pub min: f32,
+    /// Largest finite score.
+    pub max: f32,
+    /// Lower end of the first bin: 0 where all scores are in [0, 1], else `min`.
+    pub low: f64,
+    /// Upper end of the last bin: 1 where all scores are in [0, 1], else `max`.
+    pub high: f64,
+    /// Documents per bin of equal width, upper ends excluded but the last; infinite scores are in
+    /// the end bins.
+    pub counts: Vec<u64>,
+}
+
+/// Documents by score, in [`NUM_BINS`] bins of equal width.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Bins {
+    low: f64,
+    high: f64,
+    pub(super) counts: [u64; NUM_BINS],
+}
+
+impl Bins {
+    /// Empty bins from `low` to `high`.
+    pub(super) fn new(low: f64, high: f64) -> Self {
+        Self { low, high, counts: [0; NUM_BINS] }
+    }
+
+    /// Counts documents; infinite scores go to the end bins.
+    pub(super) fn add(&mut self, scores: &[f32]) {
+        let (low, width) = (self.low, self.high - self.low);
+        if (low, width) == (0.0, 1.0) {
+            self.add_places(scores, |score| score * NUM_BINS as f64);
+        } else {
+            self.add_places(scores, |score| (score - low) / width * NUM_BINS as f64);
+        }
+    }
+
+    /// Counts documents whose bin is the whole part of `place(score)`.
+    fn add_places(&mut self, scores: &[f32], place: impl Fn(f64) -> f64) {
+        // The cast saturates: below `low`, and in bins without width (NaN), this is bin 0.
+        let bin = |score: f32| (place(f64::from(score)) as usize).min(NUM_BINS - 1);
+        let mut counts = [[0u64; NUM_BINS]; LANES];
+        let (blocks, rest) = scores.as_chunks::<LANES>();
+        for block in blocks {
+            for lane in 0..LANES {
+                counts[lane][bin(block[lane])] += 1;
+            }
+        }
+        for &score in rest {
+            counts[0][bin(score)] += 1;
+        }
+        for (bin, total) in self.counts.iter_mut().enumerate() {
+            *total += counts.iter().map(|counts| counts[bin]).sum::<u64>();
+        }
+    }
+}
+
+impl Merge for Bins {
+    fn merge(&mut self, other: Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
+            *mine += theirs;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -203,6 +330,21 @@ mod tests {
         assert!(!counts(&[(3, 2, 0.0), (3, 1, 0.0)]).takes_whole(3, 2));
         assert!(!counts(&[(3, 2, 0.0), (3, 0, 0.0)]).takes_whole(3, 2));
         assert!(counts(&[(3, 2, 0.0)]).takes_whole(3, 1));
+    }
+
+    #[test]
+    fn infinite_scores_are_counted_but_have_no_part_in_the_range() {
+        let mut survey = Survey::default();
+        survey.add(&[f32::INFINITY, 2.0, f32::NEG_INFINITY], None);
+        assert_eq!(survey.range(), Some((2.0, 2.0)));
+        assert_eq!(survey.scored().map(|scored| scored.num_documents), Some(3));
+    }
+
+    #[test]
+    fn a_score_at_an_inner_edge_belongs_to_the_upper_bin() {
+        let mut bins = Bins::new(0.0, 1.0);
+        bins.add(&[0.0, 0.5, 1.0, f32::INFINITY]);
+        assert_eq!((bins.counts[0], bins.counts[25], bins.counts[49]), (1, 1, 2));
     }
 
     proptest! {

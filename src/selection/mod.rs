@@ -1,7 +1,6 @@
 //! From the scores of one language's documents to exact thresholds and a decision per document.
 //!
-//! Owns the thresholds, the order of documents, the search for thresholds and the record of what was
-//! selected. Reads and writes no file: scores come through [`Corpus`], which is scanned a few
+//! Owns the thresholds, the order of documents, the search and the record of what was selected. Reads and writes no file: scores come through [`Corpus`], which is scanned a few
 //! times; memory does not depend on the number of documents.
 //!
 //! # What is selected
@@ -19,14 +18,22 @@
 //! - **Removal** at a rate removes the smallest set of worst survivors whose weight reaches
 //!   ceil(rate · W'), W' being the weight of the scored survivors.
 //! - A **threshold** keeps scores strictly on its good side, compared as f64.
-//! - Several rates of a retention are so many selections, and every later threshold is made in each of
-//!   them on its own; a document's retention is the smallest rate whose final selection has it.
+//! - One retention may have several rates. They are so many selections, and every later threshold is
+//!   made in each of them on its own; a document's retention is the smallest rate whose final selection
+//!   has it.
 //! - Documents of weight zero count for nothing: they are kept where they stand before the last
 //!   document needed (retention), and removed where they stand behind the best one removed.
 //!
-//! [`Mode::Published`] finds its thresholds as FineWeb2-HQ does (see `quantile`).
+//! [`Mode::Published`] finds its thresholds as FineWeb2-HQ does (see `by_score`).
 //!
 //! # How
+//!
+//! ```text
+//! plan ──Threshold──▶ search (rates) or by_score ──ThresholdReport──▶ report: Selection, Decision
+//!                        │ View: scans the Corpus, batch by batch
+//!                        ▼
+//!                     counts that merge in any order, by digits of the rank (RankKey)
+//! ```
 //!
 //! Radix search on a 160-bit key (logit, id hash, ordinal), 16 bits per scan, from the top: weights
 //! are summed by the next digit of the documents that share the digits found so far, the digit
@@ -34,69 +41,34 @@
 //! logit; ids are asked for only where the boundary then falls among equal logits. All sums are
 //! exact integers, so the answer does not depend on shards, their order or threads.
 
-mod block;
-mod by_rank;
+mod batch;
 mod by_score;
 mod counts;
 mod plan;
-mod quantile;
 mod rank;
 mod report;
 mod scan;
-mod stats;
+mod search;
 
-pub use block::{HeadColumn, ScanRequest, ScoreBatch};
-pub use counts::Amount;
-pub use plan::{
-    HeadInfo, MAX_BRANCHES, QuantilePrecision, Threshold, ThresholdKind, plan_thresholds,
-};
+pub use batch::{Corpus, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument};
+pub use counts::{Amount, Histogram, NUM_BINS};
+pub use plan::{HeadInfo, MAX_RATES, QuantilePrecision, Threshold, ThresholdKind, plan_thresholds};
 pub use rank::RankKey;
-pub use report::{Bound, Decision, Histogram, Outcome, Selection, ThresholdReport, Why};
-pub use stats::NUM_BINS;
+pub use report::{Bound, Decision, Outcome, Selection, ThresholdReport, Why};
 
-use self::block::Document;
+use self::scan::View;
 use crate::config::Mode;
 use crate::error::Result;
 
-/// One document as the selection sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct Row<'a> {
-    /// Id.
-    pub id: &'a str,
-    /// Position in plan order, unique in the corpus: the last tie-break.
-    pub ordinal: u64,
-    /// What the rates count: 1, bytes or tokens.
-    pub weight: u64,
-    /// By head: `None` without a score (no text, or no such head), NaN for a reject. Heads
-    /// beyond the slice have no score.
-    pub logits: &'a [Option<f32>],
-    /// By head, beside `logits`: the score, a non-decreasing function of the logit.
-    pub scores: &'a [Option<f32>],
-}
-
-/// The documents of one language, which can be scanned any number of times.
-pub trait Corpus: Sync {
-    /// Number of shards (input files).
-    fn num_shards(&self) -> usize;
-
-    /// Calls `visit` for all rows of a shard, some at a time in row order, and passes on its error.
-    /// Shards are scanned from several threads. Only what is `wanted` is looked at.
-    fn scan(
-        &self,
-        shard: usize,
-        wanted: &ScanRequest,
-        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
-    ) -> Result<()>;
-}
-
-/// Finds the thresholds of `thresholds` (see [`plan_thresholds`]) over `corpus`; the semantics are the module's.
+/// Finds where `thresholds` (see [`plan_thresholds`]) lie in `corpus`; the semantics are the module's.
 ///
 /// Scans the corpus at least twice per threshold, at most ten times, in parallel over shards.
 ///
 /// ```
 /// use polysift::config::{Activation, Keep, LanguageThresholds, Mode};
 /// use polysift::selection::{
-///     ScoreBatch, Corpus, Decision, HeadColumn, HeadInfo, Row, ScanRequest, plan_thresholds, select,
+///     Corpus, Decision, HeadColumn, HeadInfo, ScanRequest, ScoreBatch, ScoredDocument,
+///     plan_thresholds, select,
 /// };
 ///
 /// const IDS: [&str; 3] = ["a", "b", "c"];
@@ -118,8 +90,8 @@ pub trait Corpus: Sync {
 ///     }
 /// }
 ///
-/// fn row(ordinal: u64, values: &[Option<f32>]) -> Row<'_> {
-///     Row { id: IDS[ordinal as usize], ordinal, weight: 1, logits: values, scores: values }
+/// fn document(ordinal: u64, values: &[Option<f32>]) -> ScoredDocument<'_> {
+///     ScoredDocument { id: IDS[ordinal as usize], ordinal, logits: values, scores: values }
 /// }
 ///
 /// let rate: polysift::config::Rate = "0.5".parse()?;
@@ -131,8 +103,8 @@ pub trait Corpus: Sync {
 /// let thresholds = plan_thresholds(&settings, &[head], &[])?;
 /// let selection = select(&Logits([0.5, -1.0, 2.0]), &thresholds, Mode::Default)?;
 /// // ceil(0.5 · 3) = 2 documents
-/// assert_eq!(selection.decide(&row(0, &[Some(0.5)])), Decision::Kept { retentions: vec![rate] });
-/// assert_eq!(selection.decide(&row(1, &[Some(-1.0)])).to_string(), "quality");
+/// assert_eq!(selection.decide(&document(0, &[Some(0.5)])), Decision::Kept { retentions: vec![rate] });
+/// assert_eq!(selection.decide(&document(1, &[Some(-1.0)])).to_string(), "quality");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -150,39 +122,14 @@ pub fn select(corpus: &dyn Corpus, thresholds: &[Threshold], mode: Mode) -> Resu
             selection.skipped.push(threshold.head_name.clone());
             continue;
         }
-        let done = &selection.thresholds;
+        let view = View { corpus, done: &selection.thresholds, threshold };
         let report = match (mode, &threshold.kind) {
-            (_, ThresholdKind::Fixed(_)) | (Mode::Published, _) => {
-                by_score::threshold(corpus, done, threshold)?
-            }
-            (Mode::Default, ThresholdKind::Retain(rates)) => {
-                by_rank::threshold(corpus, done, threshold, rates)?
-            }
-            (Mode::Default, ThresholdKind::Remove(rate)) => {
-                by_rank::threshold(corpus, done, threshold, std::slice::from_ref(rate))?
+            (_, ThresholdKind::Fixed(_)) | (Mode::Published, _) => by_score::by_score(&view)?,
+            (Mode::Default, ThresholdKind::Retain(_) | ThresholdKind::Remove(_)) => {
+                search::by_rank(&view)?
             }
         };
         selection.thresholds.push(report);
     }
     Ok(selection)
-}
-
-/// What a document is to a threshold.
-enum Value {
-    /// A candidate; neither number is NaN.
-    Scored { logit: f32, score: f32 },
-    /// It has no score.
-    Unscored,
-    /// Its score is NaN.
-    Nan,
-}
-
-impl Value {
-    fn of(threshold: &Threshold, row: &impl Document) -> Self {
-        match threshold.head.and_then(|head| row.scored(head)) {
-            Some((logit, score)) if logit.is_nan() || score.is_nan() => Self::Nan,
-            Some((logit, score)) => Self::Scored { logit, score },
-            None => Self::Unscored,
-        }
-    }
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Activation, Keep, LanguageThresholds, Rate};
 use crate::error::{Error, Result};
 
-/// Most selections that run side by side: the product of the numbers of rates of all retentions.
-pub const MAX_BRANCHES: usize = 64;
+/// Most rates of a retention.
+pub const MAX_RATES: usize = 64;
 
 /// A head whose scores the corpus has, as the thresholds need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct HeadInfo {
     pub activation: Activation,
 }
 
-/// QuantilePrecision in which the reference's code compares a score with a quantile.
+/// Precision in which the published code compares a score with a quantile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuantilePrecision {
@@ -35,7 +35,7 @@ pub enum QuantilePrecision {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threshold {
-    /// Index of the head in [`Row::logits`](super::Row::logits); `None`: the language has no such head.
+    /// Index of the head in [`ScoredDocument::logits`](super::ScoredDocument::logits); `None`: the language has no such head.
     pub head: Option<usize>,
     /// Name of the head.
     pub head_name: String,
@@ -51,7 +51,7 @@ pub struct Threshold {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ThresholdKind {
-    /// Keep the best; one selection per rate, ascending.
+    /// Keep the best: a selection for each of these rates, ascending.
     Retain(Vec<Rate>),
     /// Remove the worst.
     Remove(Rate),
@@ -59,9 +59,26 @@ pub enum ThresholdKind {
     Fixed(f64),
 }
 
+impl Threshold {
+    /// The rates of a retention or a removal.
+    pub fn rates(&self) -> &[Rate] {
+        match &self.kind {
+            ThresholdKind::Retain(rates) => rates,
+            ThresholdKind::Remove(rate) => std::slice::from_ref(rate),
+            ThresholdKind::Fixed(_) => &[],
+        }
+    }
+
+    /// Its rate in the selection `i`.
+    pub(super) fn rate(&self, i: usize) -> Option<Rate> {
+        let rates = self.rates();
+        rates.get(i).or(rates.last()).copied()
+    }
+}
+
 /// The thresholds of one language in the order they are made.
 ///
-/// `heads`: those the corpus has scores of, in the order of [`Row::logits`](super::Row::logits).
+/// `heads`: those the corpus has scores of, in the order of [`ScoredDocument::logits`](super::ScoredDocument::logits).
 /// `order`: names of heads; every head with a threshold has to be named once (other names are ignored),
 /// and a head's own thresholds come as removal, threshold, retention. Empty: all removals, then all
 /// thresholds, then all retentions, each by name of the head.
@@ -72,7 +89,7 @@ pub enum ThresholdKind {
 ///
 /// # Errors
 /// [`Error::Config`] for an incomplete or repeating order, a retention without rates, a threshold
-/// that is not finite, and more than [`MAX_BRANCHES`] combinations of rates.
+/// that is not finite, several rates of more than one retention, and more than [`MAX_RATES`].
 pub fn plan_thresholds(
     settings: &LanguageThresholds,
     heads: &[HeadInfo],
@@ -124,28 +141,28 @@ fn new_threshold(name: &str, kind: ThresholdKind, heads: &[HeadInfo]) -> Thresho
 
 /// Checks what [`Threshold`]'s types cannot.
 pub(super) fn check(thresholds: &[Threshold]) -> Result<()> {
-    let mut num_branches = 1usize;
+    let mut with_several: Option<&str> = None;
     for Threshold { head_name, kind, .. } in thresholds {
         let config = |key: &str, reason| Err(Error::config(format!("{key}.{head_name}"), reason));
         match kind {
-            ThresholdKind::Retain(rates) if rates.is_empty() => {
-                return config("retention", "has no rate; at least one is needed".to_owned());
+            ThresholdKind::Retain(rates) if rates.is_empty() || rates.len() > MAX_RATES => {
+                let reason = format!("has {} rates; 1 to {MAX_RATES} are allowed", rates.len());
+                return config("retention", reason);
             }
             ThresholdKind::Retain(rates) if !rates.is_sorted_by(|a, b| a < b) => {
                 return config("retention", "rates are not ascending".to_owned());
             }
-            ThresholdKind::Retain(rates) => num_branches = num_branches.saturating_mul(rates.len()),
-            ThresholdKind::Fixed(t) if !t.is_finite() => {
-                return config("threshold", format!("is {t}; a finite number is needed"));
+            ThresholdKind::Retain(rates) if rates.len() > 1 => {
+                if let Some(other) = with_several.replace(head_name.as_str()) {
+                    let reason = format!("has several rates, as has that of `{other}`; one may");
+                    return config("retention", reason);
+                }
             }
-            ThresholdKind::Remove(_) | ThresholdKind::Fixed(_) => {}
+            ThresholdKind::Fixed(score) if !score.is_finite() => {
+                return config("threshold", format!("is {score}; a finite number is needed"));
+            }
+            ThresholdKind::Retain(_) | ThresholdKind::Remove(_) | ThresholdKind::Fixed(_) => {}
         }
-    }
-    if num_branches > MAX_BRANCHES {
-        return Err(Error::config(
-            "retention",
-            format!("the rates make {num_branches} selections; at most {MAX_BRANCHES} are allowed"),
-        ));
     }
     Ok(())
 }
@@ -231,13 +248,11 @@ mod tests {
         };
         assert!(plan(|c| c.threshold.values_mut().for_each(|t| *t = f64::NAN))?.is_err());
         assert!(plan(|c| c.retention.values_mut().for_each(Vec::clear))?.is_err());
-        let rates: Vec<Rate> = (1..10).flat_map(|i| format!("0.{i}").parse()).collect();
         let mut thresholds = settings()?;
-        thresholds.retention = heads().into_iter().map(|head| (head.name, rates.clone())).collect();
-        assert!(
-            plan_thresholds(&thresholds, &heads(), &[])
-                .is_err_and(|e| e.to_string().contains("729"))
-        );
+        let rates = vec!["0.1".parse()?, "0.2".parse()?];
+        thresholds.retention.insert("nearness".to_owned(), rates);
+        let planned = plan_thresholds(&thresholds, &heads(), &[]);
+        assert!(planned.is_err_and(|e| e.to_string().contains("that of `nearness`")));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The result of a selection: what was threshold where, and the fate of any one document.
+//! The result of a selection: the thresholds of a language, and what they decide of any one document.
 //!
 //! [`Selection`] is all that later stages need: it is read back from its serialised form and
 //! decides every document alone, without another look at the corpus. JSON readers have to parse
@@ -8,11 +8,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::block::Document;
-use super::counts::Amount;
+use super::batch::{RankedDocument, ScoredDocument};
+use super::counts::{Amount, Histogram};
 use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
-use super::{Row, Value};
 use crate::config::{Keep, Mode, Rate};
 
 /// Thresholds of one language and what they select.
@@ -21,20 +20,20 @@ use crate::config::{Keep, Mode, Rate};
 pub struct Selection {
     /// How the thresholds were found.
     pub mode: Mode,
-    /// Heads whose removal or threshold was skipped because the language has no such head.
+    /// Heads whose removal or fixed threshold was skipped because the language has no such head.
     pub skipped: Vec<String>,
     /// The thresholds in the order they were made.
     pub thresholds: Vec<ThresholdReport>,
 }
 
-/// One threshold and its outcomes. Counts in the first part are over all documents of the language,
-/// whatever earlier thresholds did to them.
+/// One threshold and what it keeps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThresholdReport {
     /// The threshold.
     pub threshold: Threshold,
-    /// Documents with a score (infinite ones too): the n that retention rates refer to.
+    /// All documents of the language with a score (infinite ones too), whatever became of them
+    /// before: the n that retention rates refer to.
     pub scored: Amount,
     /// Documents without a score.
     pub num_unscored: u64,
@@ -42,20 +41,18 @@ pub struct ThresholdReport {
     pub num_nan: u64,
     /// Distribution of the scores; `None` where no score is finite.
     pub scores: Option<Histogram>,
-    /// One per selection that runs from here on: for each selection of the threshold before, one per
-    /// rate of a retention, one for any other threshold.
+    /// One per selection: by rate of a retention, ascending; from a retention at several rates on, one
+    /// for each of them.
     pub outcomes: Vec<Outcome>,
 }
 
-/// What a threshold does in one of the selections that run side by side.
+/// What a threshold does in one of the selections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// Index of the outcome of the threshold before that this one continues; 0 at the first threshold.
-    pub parent: usize,
     /// Rates of the retentions so far, this one included, in the order of the thresholds.
     pub retentions: Vec<Rate>,
-    /// Survivors of the thresholds before that have a score.
+    /// The scored documents that the thresholds before keep.
     pub candidates: Amount,
     /// Those of them that are kept.
     pub kept: Amount,
@@ -63,7 +60,7 @@ pub struct Outcome {
     /// removal: removed by candidates; of a fixed threshold: kept by candidates. 0 where there are none.
     pub realised_rate: f64,
     /// Logit at the boundary: of the worst kept document of a retention, of the best removed one
-    /// of a removal; `None` where the threshold is made on the score, keeps all or none, or where the
+    /// of a removal; `None` where the threshold is one on the score, keeps all or none, or where the
     /// logit is infinite.
     pub threshold_logit: Option<f32>,
     /// Score there, or the score that kept documents have to pass. `None` as above.
@@ -91,26 +88,7 @@ pub enum Bound {
     Below(f64),
 }
 
-/// Distribution of the scores of a head over a language, with [`NUM_BINS`](super::NUM_BINS) bins.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Histogram {
-    /// Least finite score.
-    pub min: f32,
-    /// Largest finite score.
-    pub max: f32,
-    /// Mean of the finite scores.
-    pub mean: f64,
-    /// Lower end of the first bin: 0 where all scores are in [0, 1], else `min`.
-    pub low: f64,
-    /// Upper end of the last bin: 1 where all scores are in [0, 1], else `max`.
-    pub high: f64,
-    /// Documents per bin of equal width, upper ends excluded but the last; infinite scores are in
-    /// the end bins.
-    pub counts: Vec<u64>,
-}
-
-/// Fate of one document.
+/// What becomes of one document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision<'a> {
     /// In at least one of the final selections.
@@ -121,7 +99,7 @@ pub enum Decision<'a> {
     },
     /// In none; displays as its reason.
     Removed {
-        /// Head of the first threshold after which no selection had the document.
+        /// Head of the first threshold after which no selection has the document.
         head: &'a str,
         /// Why.
         why: Why,
@@ -153,7 +131,7 @@ impl fmt::Display for Decision<'_> {
 
 impl Selection {
     /// The final selections: outcomes of the last threshold; empty without thresholds.
-    pub fn selections(&self) -> &[Outcome] {
+    pub fn outcomes(&self) -> &[Outcome] {
         self.thresholds.last().map_or(&[], |report| &report.outcomes)
     }
 
@@ -162,99 +140,101 @@ impl Selection {
         !split_logits(&self.thresholds).is_empty()
     }
 
-    /// Whether every threshold treats a document alike with the scores of `one` and with those of `other`,
-    /// and so with any between them.
-    pub fn treats_alike(&self, one: &Row<'_>, other: &Row<'_>) -> bool {
-        let upto =
-            |n| (survivors(&self.thresholds[..n], one), survivors(&self.thresholds[..n], other));
-        (1..=self.thresholds.len()).map(upto).all(|(one, other)| one == other)
+    /// Whether every threshold treats a document alike with the scores of `one` and with those of
+    /// `other`, and so with any between them.
+    pub fn treats_alike(&self, one: &ScoredDocument<'_>, other: &ScoredDocument<'_>) -> bool {
+        let upto = |n| {
+            let before = &self.thresholds[..n];
+            survivors(before, one) == survivors(before, other)
+        };
+        (1..=self.thresholds.len()).all(upto)
     }
 
-    /// Fate of a document of the corpus the selection was made of; pure.
-    pub fn decide(&self, row: &Row<'_>) -> Decision<'_> {
-        let alive = match survivors(&self.thresholds, row) {
-            Ok(alive) => alive,
-            Err((threshold, why)) => {
-                return Decision::Removed {
-                    head: &self.thresholds[threshold].threshold.head_name,
-                    why,
-                };
+    /// Decides a document of the corpus the selection was made of; pure.
+    pub fn decide(&self, document: &ScoredDocument<'_>) -> Decision<'_> {
+        match survivors(&self.thresholds, document) {
+            Ok(alive) => {
+                // Rates ascend, so the first selection is that of the smallest.
+                let outcome = self.outcomes().get(alive.first());
+                Decision::Kept { retentions: outcome.map_or(Vec::new(), |o| o.retentions.clone()) }
             }
-        };
-        let mut retentions: Vec<Rate> = Vec::new();
-        for (_, outcome) in self.selections().iter().enumerate().filter(|(i, _)| alive.has(*i)) {
-            if retentions.is_empty() {
-                retentions.clone_from(&outcome.retentions);
-            }
-            for (least, rate) in retentions.iter_mut().zip(&outcome.retentions) {
-                *least = (*least).min(*rate);
+            Err((at, why)) => {
+                Decision::Removed { head: &self.thresholds[at].threshold.head_name, why }
             }
         }
-        Decision::Kept { retentions }
     }
 }
 
-/// A set of the selections that run side by side, by index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Branches(u64);
+/// A set of selections, by index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Selections(u64);
 
-impl Branches {
-    pub(super) fn has(self, branch: usize) -> bool {
-        self.0.checked_shr(branch as u32).is_some_and(|bits| bits & 1 == 1)
+impl Selections {
+    /// The one that all documents are in before the first threshold.
+    pub(super) const ALL: Self = Self(1);
+
+    pub(super) fn has(self, selection: usize) -> bool {
+        self.0 >> selection & 1 == 1
     }
 
-    fn insert(&mut self, branch: usize) {
-        self.0 |= 1u64.checked_shl(branch as u32).unwrap_or(0);
+    fn first(self) -> usize {
+        self.0.trailing_zeros() as usize
     }
 }
 
 /// The selections that keep the document after all of `thresholds`; where there are none, the index of
-/// the threshold that removed it from the last.
+/// the threshold that removed it from the last, and why.
 pub(super) fn survivors(
     thresholds: &[ThresholdReport],
-    row: &impl Document,
-) -> Result<Branches, (usize, Why)> {
-    let mut alive = Branches(1);
-    for (index, report) in thresholds.iter().enumerate() {
-        let (logit, score) = match Value::of(&report.threshold, row) {
-            Value::Scored { logit, score } => (logit, score),
-            Value::Unscored => return Err((index, Why::Unscored)),
-            Value::Nan => return Err((index, Why::Nan)),
-        };
+    document: &impl RankedDocument,
+) -> Result<Selections, (usize, Why)> {
+    let mut alive = Selections::ALL;
+    let mut num_before = 1;
+    for (at, report) in thresholds.iter().enumerate() {
+        let scored = report.threshold.head.and_then(|head| document.scored(head));
+        let (logit, score) = scored.ok_or((at, Why::Unscored))?;
+        if logit.is_nan() || score.is_nan() {
+            return Err((at, Why::Nan));
+        }
         let rank = RankKey::of_logit(logit, report.threshold.keep);
-        let mut next = Branches(0);
-        for (branch, outcome) in report.outcomes.iter().enumerate() {
-            if alive.has(outcome.parent) && outcome.bound.keeps(rank, score, row) {
-                next.insert(branch);
+        let mut next = 0;
+        for (i, outcome) in report.outcomes.iter().enumerate() {
+            if alive.has(parent(i, num_before)) && outcome.bound.keeps(rank, score, document) {
+                next |= 1 << i;
             }
         }
-        if next == Branches(0) {
-            return Err((index, Why::Threshold));
+        if next == 0 {
+            return Err((at, Why::Threshold));
         }
-        alive = next;
+        (alive, num_before) = (Selections(next), report.outcomes.len());
     }
     Ok(alive)
 }
 
-/// The heads and logits of which documents end up on both sides of a threshold: there, and only there, ids
-/// matter to [`survivors`].
+/// Which of the selections before, of which there are `num_before`, the selection `i` continues: the
+/// only one, or that of the same rate.
+pub(super) fn parent(i: usize, num_before: usize) -> usize {
+    if num_before == 1 { 0 } else { i }
+}
+
+/// The heads and logits of which documents end up on both sides of a threshold: there, and only there,
+/// ids matter to a decision.
 pub(super) fn split_logits(thresholds: &[ThresholdReport]) -> Vec<(usize, f32)> {
-    let of_threshold = |report: &ThresholdReport| {
+    let of_report = |report: &ThresholdReport| {
         let Threshold { head, keep, .. } = report.threshold;
         let bounds = report.outcomes.iter().map(|outcome| outcome.bound);
-        let split = bounds.filter(Bound::splits_ties).filter_map(move |bound| bound.key());
-        let logits: Vec<f32> = split.map(|key| key.logit(keep)).collect();
-        logits.into_iter().filter_map(move |logit| Some((head?, logit)))
+        let split = bounds.filter(Bound::splits_ties).filter_map(|bound| bound.key());
+        split.filter_map(|key| Some((head?, key.logit(keep)))).collect::<Vec<_>>()
     };
-    thresholds.iter().flat_map(of_threshold).collect()
+    thresholds.iter().flat_map(of_report).collect()
 }
 
 impl Bound {
-    /// Scores strictly on the good side of `threshold`.
-    pub(super) fn strictly(keep: Keep, threshold: f64) -> Self {
+    /// Scores strictly on the good side of `score`.
+    pub(super) fn strictly(keep: Keep, score: f64) -> Self {
         match keep {
-            Keep::Above => Self::Above(threshold),
-            Keep::Below => Self::Below(threshold),
+            Keep::Above => Self::Above(score),
+            Keep::Below => Self::Below(score),
         }
     }
 
@@ -268,8 +248,8 @@ impl Bound {
     }
 
     /// Whether a candidate is kept; `rank` holds its logit only.
-    pub(super) fn keeps(&self, rank: RankKey, score: f32, row: &impl Document) -> bool {
-        let ranked = || rank.with_id(row.id(), row.ordinal());
+    pub(super) fn keeps(&self, rank: RankKey, score: f32, document: &impl RankedDocument) -> bool {
+        let ranked = || rank.with_id(document.id(), document.ordinal());
         match self {
             Self::All => true,
             Self::Nothing => false,
@@ -279,25 +259,20 @@ impl Bound {
                 ranked() < *first
             }
             Self::Before(first) => rank.logit < first.logit,
-            Self::Above(threshold) => f64::from(score) > *threshold,
-            Self::Below(threshold) => f64::from(score) < *threshold,
+            Self::Above(least) => f64::from(score) > *least,
+            Self::Below(most) => f64::from(score) < *most,
         }
     }
 
-    /// The score that kept documents have to pass, if the threshold is made on scores.
-    pub(super) fn score(&self) -> Option<f64> {
+    /// The score that kept documents have to pass, of a threshold on scores.
+    fn score(&self) -> Option<f64> {
         match self {
-            Self::Above(threshold) | Self::Below(threshold) => Some(*threshold),
+            Self::Above(score) | Self::Below(score) => Some(*score),
             Self::All | Self::Nothing | Self::UpTo(_) | Self::Before(_) => None,
         }
     }
 
-    /// The logit at the boundary, if the threshold has one.
-    pub(super) fn logit(&self, keep: Keep) -> Option<f32> {
-        self.key().map(|key| key.logit(keep)).filter(|logit| logit.is_finite())
-    }
-
-    /// The place at the boundary, if the threshold has one.
+    /// The place at the boundary, if there is one.
     fn key(&self) -> Option<RankKey> {
         match self {
             Self::UpTo(key) | Self::Before(key) => Some(*key),
@@ -306,30 +281,17 @@ impl Bound {
     }
 }
 
-/// A candidate set and a bound, from which [`ThresholdReport::outcomes`] are made.
-pub(super) struct Boundary {
-    pub(super) parent: usize,
-    pub(super) candidates: Amount,
-    pub(super) kept: Amount,
-    pub(super) bound: Bound,
-    pub(super) threshold_score: Option<f64>,
-}
-
-impl Boundary {
-    /// The outcome of `threshold` in the `nth` of the selections that continue the same parent.
-    pub(super) fn into_outcome(
-        self,
-        threshold: &Threshold,
-        nth: usize,
-        before: &[Outcome],
-        scored: Amount,
-    ) -> Outcome {
-        let Self { parent, candidates, kept, bound, threshold_score } = self;
-        let mut retentions =
-            before.get(parent).map(|outcome| outcome.retentions.clone()).unwrap_or_default();
+impl Outcome {
+    /// What `threshold` keeps at its rate for the selection `i`, after `retentions`: of `candidates`
+    /// among all `scored` documents. `score` is that of the document at the boundary.
+    pub(super) fn new(
+        (threshold, i, mut retentions): (&Threshold, usize, Vec<Rate>),
+        (bound, score): (Bound, Option<f32>),
+        [scored, candidates, kept]: [Amount; 3],
+    ) -> Self {
         let (part, whole) = match &threshold.kind {
-            ThresholdKind::Retain(rates) => {
-                retentions.extend(rates.get(nth));
+            ThresholdKind::Retain(_) => {
+                retentions.extend(threshold.rate(i));
                 (kept, scored)
             }
             ThresholdKind::Remove(_) => (candidates.without(kept), candidates),
@@ -337,14 +299,15 @@ impl Boundary {
         };
         let realised_rate =
             if whole.weight == 0 { 0.0 } else { part.weight as f64 / whole.weight as f64 };
-        Outcome {
-            parent,
+        let logit = bound.key().map(|key| key.logit(threshold.keep));
+        let score = bound.score().or(score.map(f64::from));
+        Self {
             retentions,
             candidates,
             kept,
             realised_rate,
-            threshold_logit: bound.logit(threshold.keep),
-            threshold_score: threshold_score.filter(|score| score.is_finite()),
+            threshold_logit: logit.filter(|logit| logit.is_finite()),
+            threshold_score: score.filter(|score| score.is_finite()),
             bound,
         }
     }

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::input::{DocumentReader, LANG, languages_of};
 use crate::progress::Stop;
 use crate::run::{Plan, RunDir};
+use crate::selection::plan_thresholds;
 
 /// What the stages after the plan are going to read.
 #[derive(Clone, Copy)]
@@ -37,6 +38,10 @@ impl Inputs<'_> {
     /// Those of the stage that would find it out.
     pub fn check(&self) -> Result<()> {
         let Self { config, run, stop, .. } = *self;
+        for language in config.languages.keys() {
+            let thresholds = config.thresholds(language);
+            plan_thresholds(&thresholds, &[], &config.selection.order)?;
+        }
         let languages = planned_languages(config, self.plan);
         self.check_loaded(languages.as_ref())?;
         check_samples(config, languages.as_ref(), run, stop)?;

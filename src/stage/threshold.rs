@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::head::AnyHead;
 use crate::io::FileStamp;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
-use crate::selection::{ThresholdKind, ThresholdReport};
+use crate::selection::{Outcome, ThresholdKind, ThresholdReport};
 
 /// Finds the thresholds of every language and writes `selection/<lang>.json`; where all are there, also
 /// `thresholds/<head>.json`. Languages are shared out, since each is decided on its own.
@@ -91,28 +91,23 @@ fn part_file(run: &RunDir, path: &Path, stamp: FileStamp) -> PartFile {
 
 /// A threshold as `thresholds/<head>.json` tells it.
 fn threshold_report(report: &ThresholdReport) -> Value {
-    let (kind, rates) = match &report.threshold.kind {
-        ThresholdKind::Retain(rates) => ("retention", rates.clone()),
-        ThresholdKind::Remove(rate) => ("removal", vec![*rate]),
-        ThresholdKind::Fixed(_) => ("threshold", Vec::new()),
+    let (kind, rate) = match &report.threshold.kind {
+        ThresholdKind::Retain(_) => ("retention", None),
+        ThresholdKind::Remove(rate) => ("removal", Some(*rate)),
+        ThresholdKind::Fixed(_) => ("threshold", None),
     };
-    let outcomes: Vec<Value> = report
-        .outcomes
-        .iter()
-        .enumerate()
-        .map(|(i, outcome)| {
-            json!({
-                // Outcomes of one parent are in the order of the rates.
-                "rate": rates.get(i % rates.len().max(1)),
-                "retentions": outcome.retentions,
-                "threshold_score": outcome.threshold_score,
-                "threshold_logit": outcome.threshold_logit,
-                "candidates": outcome.candidates,
-                "kept": outcome.kept,
-                "realised_rate": outcome.realised_rate,
-            })
+    let outcome = |outcome: &Outcome| {
+        let retention = outcome.retentions.last().filter(|_| kind == "retention").copied();
+        json!({
+            "rate": rate.or(retention),
+            "retentions": outcome.retentions,
+            "threshold_score": outcome.threshold_score,
+            "threshold_logit": outcome.threshold_logit,
+            "candidates": outcome.candidates,
+            "kept": outcome.kept,
+            "realised_rate": outcome.realised_rate,
         })
-        .collect();
+    };
     json!({
         "kind": kind,
         "keep": report.threshold.keep,
@@ -120,7 +115,7 @@ fn threshold_report(report: &ThresholdReport) -> Value {
         "weight": report.scored.weight,
         "unscored": report.num_unscored,
         "nan": report.num_nan,
-        "rates": outcomes,
+        "rates": report.outcomes.iter().map(outcome).collect::<Vec<_>>(),
         "histogram": report.scores,
     })
 }

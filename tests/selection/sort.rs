@@ -138,15 +138,24 @@ fn any_rate() -> impl Strategy<Value = Rate> {
     (1u32..=1000).prop_map(|permille| rate(&format!("{}.{:03}", permille / 1000, permille % 1000)))
 }
 
-fn any_threshold() -> impl Strategy<Value = Threshold> {
+fn any_threshold(most_rates: usize) -> impl Strategy<Value = Threshold> {
     let kind = prop_oneof![
-        3 => prop::collection::btree_set(any_rate(), 1..4)
+        3 => prop::collection::btree_set(any_rate(), 1..=most_rates)
             .prop_map(|rates| ThresholdKind::Retain(rates.into_iter().collect())),
         2 => any_rate().prop_map(ThresholdKind::Remove),
         1 => (-3i8..4).prop_map(|t| ThresholdKind::Fixed(f64::from(t) / 4.0)),
     ];
     let keep = prop_oneof![Just(Keep::Above), Just(Keep::Below)];
     (0usize..2, keep, kind).prop_map(|(head, keep, kind)| threshold(head, keep, kind))
+}
+
+/// Of which one may have several rates.
+fn any_thresholds() -> impl Strategy<Value = Vec<Threshold>> {
+    let others = prop::collection::vec(any_threshold(1), 0..3);
+    (others, any_threshold(3), any::<prop::sample::Index>()).prop_map(|(mut all, one, at)| {
+        all.insert(at.index(all.len() + 1), one);
+        all
+    })
 }
 
 /// The documents dealt to shards, in the order of `deal`.
@@ -201,7 +210,7 @@ proptest! {
     #[test]
     fn selection_equals_a_full_sort(
         documents in any::<bool>().prop_flat_map(any_documents),
-        thresholds in prop::collection::vec(any_threshold(), 1..4),
+        thresholds in any_thresholds(),
         deal in prop::collection::vec((0usize..8, any::<u32>()), 60),
         num_shards in 1usize..6,
     ) {
@@ -212,7 +221,7 @@ proptest! {
     #[test]
     fn the_record_has_the_same_bytes_whatever_the_shards_and_threads(
         documents in any_documents(false),
-        thresholds in prop::collection::vec(any_threshold(), 1..4),
+        thresholds in any_thresholds(),
         deal in prop::collection::vec((0usize..8, any::<u32>()), 60),
     ) {
         let one = shards(&documents, &deal.iter().map(|_| (0, 0)).collect::<Vec<_>>(), 1);

@@ -5,8 +5,8 @@ use crate::config::Rate;
 use crate::error::{Error, Result};
 use crate::parts::{EmbeddingRows, ScoreRows, read_embeddings};
 use crate::run::{PartFile, Shard, Stage};
-use crate::selection::{Decision, Row, Selection, ThresholdKind};
-use crate::stage::corpus::{ordinal, read_part, weight_of};
+use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
+use crate::stage::corpus::{ordinal, read_part};
 
 /// One row of a shard: its scores, its embeddings and what the selection decided.
 pub(super) struct Known<'a> {
@@ -110,9 +110,9 @@ impl<'a> Sidecars<'a> {
         let embeddings = part.embeddings.as_ref();
         let logits: Vec<Option<f32>> = part.scores.iter().map(|p| p.logits[at]).collect();
         let scores: Vec<Option<f32>> = part.scores.iter().map(|p| p.scores[at]).collect();
-        let (id, language, num_bytes, num_tokens) = match (part.scores.first(), embeddings) {
-            (Some(s), _) => (&s.ids[at], &s.languages[at], s.num_bytes[at], &s.num_tokens),
-            (None, Some(e)) => (&e.ids[at], &e.languages[at], e.num_bytes[at], &e.num_tokens),
+        let (id, language, num_bytes) = match (part.scores.first(), embeddings) {
+            (Some(s), _) => (&s.ids[at], &s.languages[at], s.num_bytes[at]),
+            (None, Some(e)) => (&e.ids[at], &e.languages[at], e.num_bytes[at]),
             (None, None) => return Ok(None),
         };
         let selection = self.job.selections.get(language).ok_or_else(|| {
@@ -124,15 +124,13 @@ impl<'a> Sidecars<'a> {
         let fate = if num_bytes == 0 {
             Fate::Removed(NO_TEXT.to_owned())
         } else {
-            let weight = self.job.context.config.selection.weight;
-            let row = Row {
+            let document = ScoredDocument {
                 id,
                 ordinal: ordinal(self.place, part.rows()[at]),
-                weight: weight_of(weight, num_bytes, num_tokens.as_ref().map(|n| n[at]))?,
                 logits: &logits,
                 scores: &scores,
             };
-            match selection.decide(&row) {
+            match selection.decide(&document) {
                 Decision::Kept { retentions } => {
                     Fate::Kept(self.retention_values(selection, &retentions))
                 }

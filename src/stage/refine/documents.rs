@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::head::DocumentScore;
 use crate::parts::ScoreRows;
 use crate::run::Shard;
-use crate::selection::{Row, Selection, Threshold, select};
+use crate::selection::{ScoredDocument, Selection, Threshold, select};
 use crate::stage::corpus::{ordinal, thresholds_of};
 
 /// The documents of a round.
@@ -136,14 +136,14 @@ impl Near {
             }
         }
         let Some(first) = heads.first() else { return false };
-        let row = Row {
+        let document = ScoredDocument {
             id: &first.ids[at],
             ordinal: ordinal(place, first.rows[at]),
-            weight: 1, // matters to where a threshold is, not to what it does to a document
             logits: &low.0,
             scores: &low.1,
         };
-        !self.selection.treats_alike(&row, &Row { logits: &high.0, scores: &high.1, ..row })
+        let other = ScoredDocument { logits: &high.0, scores: &high.1, ..document };
+        !self.selection.treats_alike(&document, &other)
     }
 }
 

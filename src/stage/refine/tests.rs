@@ -16,7 +16,7 @@ use crate::parts::{ScoreRows, read_scores, write_scores};
 use crate::progress::{Silent, Stop};
 use crate::run::PartFile;
 use crate::run::Worker;
-use crate::selection::{Decision, Row, Selection, ThresholdKind};
+use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part, select_language};
 use crate::stage::{embed, score, threshold, train, verify};
 
@@ -205,10 +205,9 @@ impl Noisy {
                 heads.iter().map(|part| of(part)[at]).collect()
             };
             let first = &heads[0];
-            let row = Row {
+            let row = ScoredDocument {
                 id: &first.ids[at],
                 ordinal: ordinal(place, first.rows[at]),
-                weight: 1,
                 logits: &column(|part| &part.logits),
                 scores: &column(|part| &part.scores),
             };

@@ -1,13 +1,27 @@
-//! Documents as the selection scans them: columns of some consecutive rows.
+//! Documents as the selection sees them: one by one, and as columns of some consecutive rows.
 
-use super::Row;
+use crate::error::Result;
+
+/// One document.
+#[derive(Debug, Clone, Copy)]
+pub struct ScoredDocument<'a> {
+    /// Id.
+    pub id: &'a str,
+    /// Position in plan order, unique in the corpus: the last tie-break.
+    pub ordinal: u64,
+    /// By head: `None` without a score (no text, or no such head), NaN for a reject. Heads
+    /// beyond the slice have no score.
+    pub logits: &'a [Option<f32>],
+    /// By head, beside `logits`: the score, a non-decreasing function of the logit.
+    pub scores: &'a [Option<f32>],
+}
 
 /// The scores of one head for the rows of a [`ScoreBatch`]; a head that is not wanted has none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeadColumn<'a> {
-    /// See [`Row::logits`]; any value where there is no score.
+    /// See [`ScoredDocument::logits`]; any value where there is no score.
     pub logits: &'a [f32],
-    /// See [`Row::scores`]; likewise.
+    /// See [`ScoredDocument::scores`]; likewise.
     pub scores: &'a [f32],
     /// Whether a row has a logit and a score; `None`: all have.
     pub present: Option<&'a [bool]>,
@@ -18,11 +32,11 @@ pub struct HeadColumn<'a> {
 pub struct ScoreBatch<'a> {
     /// Number of rows.
     pub len: usize,
-    /// See [`Row::id`](field@Row::id), of the rows of [`ScanRequest::ids`]; empty where there are none of them.
+    /// See [`ScoredDocument::id`](field@ScoredDocument::id), of the rows of [`ScanRequest::ids`]; empty where there are none of them.
     pub ids: &'a [&'a str],
-    /// See [`Row::ordinal`](field@Row::ordinal); likewise.
+    /// See [`ScoredDocument::ordinal`](field@ScoredDocument::ordinal); likewise.
     pub ordinals: &'a [u64],
-    /// See [`Row::weight`]; `None`: every row weighs 1.
+    /// What the rates count: 1, bytes or tokens; `None`: every row weighs 1.
     pub weights: Option<&'a [u64]>,
     /// By head. Heads beyond the slice have no score.
     pub heads: &'a [HeadColumn<'a>],
@@ -53,15 +67,30 @@ impl ScanRequest {
     }
 }
 
+/// The documents of one language, which can be scanned any number of times.
+pub trait Corpus: Sync {
+    /// Number of shards (input files).
+    fn num_shards(&self) -> usize;
+
+    /// Calls `visit` for all rows of a shard, some at a time in row order, and passes on its error.
+    /// Shards are scanned from several threads. Only what is `wanted` is looked at.
+    fn scan(
+        &self,
+        shard: usize,
+        wanted: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
+    ) -> Result<()>;
+}
+
 /// What a decision needs to know of one document.
-pub(super) trait Document {
+pub(super) trait RankedDocument {
     fn id(&self) -> &str;
     fn ordinal(&self) -> u64;
     /// Logit and score by `head`, `None` without them.
     fn scored(&self, head: usize) -> Option<(f32, f32)>;
 }
 
-impl Document for Row<'_> {
+impl RankedDocument for ScoredDocument<'_> {
     fn id(&self) -> &str {
         self.id
     }
@@ -75,24 +104,24 @@ impl Document for Row<'_> {
     }
 }
 
-/// A row of a block.
+/// A row of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BlockRow<'a> {
-    pub(super) block: &'a ScoreBatch<'a>,
+pub(super) struct BatchRow<'a> {
+    pub(super) batch: &'a ScoreBatch<'a>,
     pub(super) at: usize,
 }
 
-impl Document for BlockRow<'_> {
+impl RankedDocument for BatchRow<'_> {
     fn id(&self) -> &str {
-        self.block.ids.get(self.at).copied().unwrap_or_default()
+        self.batch.ids.get(self.at).copied().unwrap_or_default()
     }
 
     fn ordinal(&self) -> u64 {
-        self.block.ordinals.get(self.at).copied().unwrap_or_default()
+        self.batch.ordinals.get(self.at).copied().unwrap_or_default()
     }
 
     fn scored(&self, head: usize) -> Option<(f32, f32)> {
-        let column = self.block.heads.get(head)?;
+        let column = self.batch.heads.get(head)?;
         let is_present = column.present.is_none_or(|present| present[self.at]);
         is_present.then_some((*column.logits.get(self.at)?, *column.scores.get(self.at)?))
     }

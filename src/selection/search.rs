@@ -1,0 +1,271 @@
+//! Thresholds at exact rates: the radix search.
+//!
+//! A document has a key of ten digits, which orders all documents: two digits of the logit, four of
+//! the hash of the id, four of the ordinal. The key of the last document taken is found digit by digit,
+//! from the top: what the documents under the digits found so far weigh is counted by their next digit,
+//! and the digit in which the running weight reaches the target is the next one found.
+
+use super::batch::RankedDocument;
+use super::counts::{Amount, KeyCounts, Merge};
+use super::plan::{Threshold, ThresholdKind};
+use super::rank::{ID_LEVEL, LEVELS, RADIX, RankKey};
+use super::report::{Bound, ThresholdReport};
+use super::scan::{Candidates, View};
+use crate::error::{Error, Result};
+
+/// Finds the retention or the removal, at each of its rates in each of the selections so far.
+pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
+    let order = Order::of(view.threshold);
+    // The first scan: what the candidates weigh, and by the first digit of their logits.
+    let all = Slots::of((0..view.num_before()).map(Slot::all));
+    let (survey, counted) = view.survey(
+        || (vec![Amount::default(); all.slots.len()], all.counts(0)),
+        |(amounts, counts), candidates| {
+            for (selection, (amount, counts)) in amounts.iter_mut().zip(counts).enumerate() {
+                candidates.for_each_in(selection, |logit, weight| {
+                    amount.add(weight);
+                    counts.add(order.key(logit).digit(0), weight);
+                });
+            }
+        },
+    )?;
+    let (candidates, counts) = counted;
+    let scored = survey.scored().unwrap_or_default();
+    let mut searches: Vec<Search> = (view.parents().into_iter().enumerate())
+        .map(|(i, parent)| {
+            let whole = if order.takes_worst { candidates[parent] } else { scored };
+            let needed = view.threshold.rate(i).map_or(0, |rate| rate.ceil_of(whole.weight));
+            Search::new(parent, needed, candidates[parent])
+        })
+        .collect();
+    descend(&mut searches, 0, &all, &counts)?;
+
+    // The second: their second digit, which completes the logit.
+    let open = Slots::open(&searches);
+    let (scores, counts) = view.histogram(
+        &survey,
+        || open.counts(1),
+        |counts, candidates| order.count(1, &open, counts, candidates),
+    )?;
+    descend(&mut searches, 1, &open, &counts)?;
+
+    // One more for each digit of hash and ordinal, over the documents of the boundary's logit, where the
+    // boundary falls among equal ones.
+    for level in ID_LEVEL..LEVELS {
+        let open = Slots::open(&searches);
+        if open.slots.is_empty() {
+            break;
+        }
+        let logit = |slot: &Slot| order.oriented(slot.prefix).logit(order.threshold.keep);
+        let logits: Vec<f32> = open.slots.iter().map(logit).collect();
+        let counts = view.pass(
+            Some(&logits),
+            || open.counts(level),
+            |counts, candidates| order.count(level, &open, counts, candidates),
+        )?;
+        descend(&mut searches, level, &open, &counts)?;
+    }
+    let found = searches.into_iter().map(|search| search.found(&order, &candidates));
+    Ok(view.report(&survey, scores, &candidates, found))
+}
+
+/// The order in which a threshold takes documents.
+struct Order<'a> {
+    threshold: &'a Threshold,
+    /// Removals take the worst, retentions the best.
+    takes_worst: bool,
+}
+
+impl<'a> Order<'a> {
+    fn of(threshold: &'a Threshold) -> Self {
+        Self { threshold, takes_worst: matches!(threshold.kind, ThresholdKind::Remove(_)) }
+    }
+
+    /// Key by which documents are taken, smallest first; tie-breaks are not set.
+    fn key(&self, logit: f32) -> RankKey {
+        self.oriented(RankKey::of_logit(logit, self.threshold.keep))
+    }
+
+    fn oriented(&self, key: RankKey) -> RankKey {
+        if self.takes_worst { key.reversed() } else { key }
+    }
+
+    /// Adds candidates to the counts of the slots they fall under, by digit `level`.
+    fn count(
+        &self,
+        level: usize,
+        open: &Slots,
+        counts: &mut [KeyCounts],
+        candidates: &Candidates<'_>,
+    ) {
+        for (i, &logit) in candidates.logits.iter().enumerate() {
+            let mut key = self.key(logit);
+            if !open.may_hold(key) {
+                continue;
+            }
+            let Some(alive) = candidates.alive(i) else { continue };
+            if level >= ID_LEVEL {
+                let row = candidates.row(i);
+                let rank = RankKey::of_logit(logit, self.threshold.keep);
+                key = self.oriented(rank.with_id(row.id(), row.ordinal()));
+            }
+            let (prefix, digit) = (key.prefix(level), key.digit(level));
+            for (slot, counts) in open.slots.iter().zip(counts.iter_mut()) {
+                if slot.prefix == prefix && alive.has(slot.selection) {
+                    counts.add(digit, candidates.weight(i));
+                    counts.see_score(digit, candidates.scores[i]);
+                }
+            }
+        }
+    }
+}
+
+/// A prefix under which documents of one selection are counted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Slot {
+    selection: usize,
+    prefix: RankKey,
+}
+
+impl Slot {
+    /// All documents of `selection`.
+    fn all(selection: usize) -> Self {
+        Self { selection, prefix: RankKey::FIRST }
+    }
+}
+
+/// The search for the last document taken at one rate in one selection.
+#[derive(Debug)]
+struct Search {
+    /// With the digits found.
+    slot: Slot,
+    /// Documents taken so far; while the search goes on, those before the prefix.
+    taken: Amount,
+    /// Weight still to be taken under the prefix.
+    needed: u64,
+    /// Score of the documents under the prefix, once their logit is known.
+    score: Option<f32>,
+    /// What is taken, once it is known.
+    end: Option<End>,
+}
+
+#[derive(Debug)]
+enum End {
+    All,
+    Nothing,
+    UpTo(RankKey),
+}
+
+impl Search {
+    /// For the documents that weigh `needed`, of the `candidates` in `selection`.
+    fn new(selection: usize, needed: u64, candidates: Amount) -> Self {
+        let (end, taken) = match needed {
+            0 => (Some(End::Nothing), Amount::default()),
+            _ if needed > candidates.weight => (Some(End::All), candidates),
+            _ => (None, Amount::default()),
+        };
+        Self { slot: Slot::all(selection), taken, needed, score: None, end }
+    }
+
+    /// Finds the next digit; `None` where the documents counted do not reach the target.
+    fn descend(&mut self, level: usize, counts: &KeyCounts) -> Option<()> {
+        let (digit, before) = counts.reach(self.needed)?;
+        self.slot.prefix = self.slot.prefix.with_digit(level, digit);
+        self.taken.merge(before);
+        self.needed -= before.weight;
+        self.score = self.score.or(counts.score(digit));
+        let logit_is_known = level + 1 >= ID_LEVEL;
+        let is_last = level + 1 == LEVELS;
+        if logit_is_known && (is_last || counts.takes_whole(digit, self.needed)) {
+            self.taken.merge(counts.cell(digit));
+            self.end = Some(End::UpTo(self.slot.prefix.last_of_prefix(level + 1)));
+        }
+        Some(())
+    }
+
+    /// Bound, score there and what is kept of the `candidates`, by selection.
+    fn found(self, order: &Order<'_>, candidates: &[Amount]) -> (Bound, Option<f32>, Amount) {
+        let candidates = candidates[self.slot.selection];
+        let kept = if order.takes_worst { candidates.without(self.taken) } else { self.taken };
+        let bound = match (order.takes_worst, self.end) {
+            (false, Some(End::All)) | (true, Some(End::Nothing)) => Bound::All,
+            (true, Some(End::All)) | (false, Some(End::Nothing)) | (_, None) => Bound::Nothing,
+            (false, Some(End::UpTo(last))) => Bound::UpTo(last),
+            (true, Some(End::UpTo(last))) => Bound::Before(last.reversed()),
+        };
+        (bound, self.score, kept)
+    }
+}
+
+/// Distinct slots.
+struct Slots {
+    slots: Vec<Slot>,
+    /// A bit per first digit: whether a slot has it.
+    first_digits: Vec<u64>,
+}
+
+impl Slots {
+    /// Those of the searches that go on.
+    fn open(searches: &[Search]) -> Self {
+        let open = searches.iter().filter(|search| search.end.is_none());
+        Self::of(open.map(|search| search.slot))
+    }
+
+    fn of(slots: impl Iterator<Item = Slot>) -> Self {
+        let mut distinct = Self { slots: Vec::new(), first_digits: vec![0; RADIX / 64] };
+        for slot in slots {
+            if !distinct.slots.contains(&slot) {
+                distinct.slots.push(slot);
+                let digit = slot.prefix.digit(0);
+                distinct.first_digits[digit / 64] |= 1 << (digit % 64);
+            }
+        }
+        distinct
+    }
+
+    /// Counts of nothing yet, one per slot.
+    fn counts(&self, level: usize) -> Vec<KeyCounts> {
+        self.slots.iter().map(|_| KeyCounts::new(level + 1 == ID_LEVEL)).collect()
+    }
+
+    /// Whether there is a slot with the first digit of `key`.
+    fn may_hold(&self, key: RankKey) -> bool {
+        let digit = key.digit(0);
+        self.first_digits[digit / 64] >> (digit % 64) & 1 == 1
+    }
+}
+
+/// Takes every open search one digit further; `counts[i]` belongs to slot `i`.
+fn descend(
+    searches: &mut [Search],
+    level: usize,
+    slots: &Slots,
+    counts: &[KeyCounts],
+) -> Result<()> {
+    for search in searches.iter_mut().filter(|search| search.end.is_none()) {
+        let at = slots.slots.iter().position(|slot| *slot == search.slot);
+        let reached = at.and_then(|at| search.descend(level, counts.get(at)?));
+        reached.ok_or_else(|| {
+            Error::shape("select", "a scan found other documents than the scan before it")
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_do_not_grow_with_documents() {
+        let count = |num_documents: u32| {
+            let mut counts = KeyCounts::new(true);
+            for i in 0..num_documents {
+                counts.add(i as usize % 65_536, 1);
+            }
+            counts.num_counters()
+        };
+        assert_eq!(count(1), 65_536);
+        assert_eq!(count(1_000_000), 65_536);
+    }
+}
