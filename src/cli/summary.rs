@@ -7,10 +7,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use polysift::Result;
+use polysift::run::Refinement;
 use polysift::run::Stage;
 use polysift::stage::Context;
 use polysift::stage::estimate::Estimate;
-use polysift::stage::refine::{Cost, Outcome, Refinement};
+use polysift::stage::refine::{RefineCost, RefineOutcome};
 use polysift::stage::status::{RunStatus, WorkerStatus, status};
 use polysift::stage::verify::Verified;
 
@@ -214,11 +215,11 @@ pub(crate) fn print_status(status: &RunStatus) {
 }
 
 /// What the refine stage did just now.
-pub(crate) fn print_refine(outcome: Outcome) {
+pub(crate) fn print_refine(outcome: RefineOutcome) {
     match outcome {
-        Outcome::Off => {}
-        Outcome::Exact => line("nothing to refine: the embeddings are in f32"),
-        Outcome::Done(Cost { precision, documents, tokens }) => {
+        RefineOutcome::Off => {}
+        RefineOutcome::Exact => line("nothing to refine: the embeddings are in f32"),
+        RefineOutcome::Done(RefineCost { precision, documents, tokens }) => {
             line(&format!("refined in {precision}: {documents} documents, {tokens} tokens"));
         }
     }

@@ -14,6 +14,7 @@ use crate::config::{
     REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY, RunConfig, Weight,
 };
 use crate::error::{Error, Result};
+use crate::head::DocumentScore;
 use crate::parts::{
     DocumentBatches, DocumentBlock, NUM_TOKENS, ScoreColumns, ScoreRows, ScoreScan, read_scores,
 };
@@ -68,20 +69,16 @@ pub(crate) struct ScoredCorpus<'a> {
     heads: Vec<&'a str>,
     /// Shards with documents of the language, with their place in the plan and their parts.
     shards: Vec<(u64, &'a Shard, usize)>,
+    /// Scores of some documents of a shard in the place of the stored ones.
+    rescored: Option<&'a (dyn Fn(&Shard) -> Result<Rescored> + Sync)>,
 }
+
+/// By row of a shard, scores that take the place of the stored ones: one entry per head of the run.
+pub(crate) type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
 
 /// Place of a row in the whole corpus, in plan order.
 pub(crate) fn ordinal(shard: u64, row: u64) -> u64 {
     (shard << ROW_BITS) | row
-}
-
-/// What a document counts for; [`Error::Config`] where that is tokens and they were not counted.
-pub(crate) fn weight_of(weight: Weight, num_bytes: u64, num_tokens: Option<u64>) -> Result<u64> {
-    match weight {
-        Weight::Documents => Ok(1),
-        Weight::Bytes => Ok(num_bytes),
-        Weight::Tokens => num_tokens.ok_or_else(not_counted),
-    }
 }
 
 fn not_counted() -> Error {
@@ -107,7 +104,13 @@ impl<'a> ScoredCorpus<'a> {
         files: ScoreFiles,
     ) -> Self {
         let heads = context.config.heads.keys().map(String::as_str).collect();
-        Self { context, files, language, heads, shards: embedded.shards_of(language) }
+        let shards = embedded.shards_of(language);
+        Self { context, files, language, heads, shards, rescored: None }
+    }
+
+    /// The same with what `rescored` gives some of the documents of a shard.
+    pub(crate) fn with(self, rescored: &'a (dyn Fn(&Shard) -> Result<Rescored> + Sync)) -> Self {
+        Self { rescored: Some(rescored), ..self }
     }
 }
 
@@ -143,10 +146,11 @@ impl Corpus for ScoredCorpus<'_> {
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         let (place, shard, num_parts) = self.shards[shard];
+        let rescored = self.rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
         for index in 0..num_parts {
             self.context.stop.check()?;
             if let Some(mut part) = self.open_part(shard, index, wanted)? {
-                part.scan(place, wanted, visit)?;
+                part.scan(place, &rescored, wanted, visit)?;
             }
         }
         Ok(())
@@ -204,10 +208,11 @@ struct ScannedPart<'a> {
 }
 
 impl ScannedPart<'_> {
-    /// Visits all rows; `place` is that of the shard in the plan.
+    /// Visits all rows, with the scores `rescored`; `place` is that of the shard in the plan.
     fn scan(
         &mut self,
         place: u64,
+        rescored: &Rescored,
         wanted: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -222,6 +227,12 @@ impl ScannedPart<'_> {
                 return Ok(());
             }
             next_row = rows.end;
+            let mut identities = None;
+            if !rescored.is_empty() {
+                let found = self.identities(rows.clone())?;
+                self.replace(&mut blocks, found.numbers("row")?, rescored);
+                identities = Some(found);
+            }
             let mut documents = None;
             if let Some(batches) = &mut self.documents {
                 documents = Some(batches.next(rows.len())?);
@@ -243,25 +254,31 @@ impl ScannedPart<'_> {
             if !wants_ids && !wanted.others {
                 continue;
             }
-            let identities = if wants_ids { Some(self.identities(rows)?) } else { None };
-            let (mut ids, mut ordinals) = (Vec::new(), Vec::new());
-            if let Some(identities) = &identities {
-                ids = identities.ids()?;
-                ordinals.extend(identities.numbers("row")?.iter().map(|&row| ordinal(place, row)));
-                if let Some(places) = &places {
-                    ids = places.iter().map(|&at| ids[at]).collect();
-                    ordinals = places.iter().map(|&at| ordinals[at]).collect();
-                }
+            if wants_ids && identities.is_none() {
+                identities = Some(self.identities(rows)?);
             }
-            let weights = match (&documents, self.weight) {
-                (Some(documents), Weight::Bytes) => Some(documents.numbers("num_bytes")?),
-                (Some(documents), Weight::Tokens) => {
-                    Some(documents.token_counts()?.ok_or_else(not_counted)?)
-                }
-                _ => None,
+            let (ids, ordinals) = match &identities {
+                Some(identities) if wants_ids => identified(identities, place, places.as_deref())?,
+                _ => (Vec::new(), Vec::new()),
             };
+            let weights = documents.as_ref().map(|documents| weights_of(documents, self.weight));
+            let weights = weights.transpose()?.flatten();
             let (len, ids, ordinals) = (blocks[0].len(), &ids, &ordinals);
             visit(&ScoreBatch { len, ids, ordinals, weights, heads: &heads })?;
+        }
+    }
+
+    /// Puts the scores of those of `rows` that are `rescored` into `blocks`.
+    fn replace(&self, blocks: &mut [ScoreColumns], rows: &[u64], rescored: &Rescored) {
+        for (at, row) in rows.iter().enumerate() {
+            let Some(by_head) = rescored.get(row) else { continue };
+            for ((head, _), block) in self.scans.iter().zip(blocks.iter_mut()) {
+                let score = by_head.get(*head).copied().flatten();
+                block.present[at] = score.is_some();
+                if let Some(DocumentScore { logit, score }) = score {
+                    (block.logits[at], block.scores[at]) = (logit, score);
+                }
+            }
         }
     }
 
@@ -275,6 +292,32 @@ impl ScannedPart<'_> {
         self.identities = Some((batches, rows.end));
         Ok(block)
     }
+}
+
+/// What each of `documents` counts for; `None`: 1.
+fn weights_of(documents: &DocumentBlock, weight: Weight) -> Result<Option<&[u64]>> {
+    match weight {
+        Weight::Documents => Ok(None),
+        Weight::Bytes => documents.numbers("num_bytes").map(Some),
+        Weight::Tokens => documents.token_counts()?.ok_or_else(not_counted).map(Some),
+    }
+}
+
+/// Ids and ordinals of the rows of `identities`, or of those at `kept` alone; `place` is that of the shard.
+fn identified<'a>(
+    identities: &'a DocumentBlock,
+    place: u64,
+    kept: Option<&[usize]>,
+) -> Result<(Vec<&'a str>, Vec<u64>)> {
+    let (ids, rows) = (identities.ids()?, identities.numbers("row")?);
+    let ordinals = rows.iter().map(|&row| ordinal(place, row));
+    Ok(match kept {
+        None => (ids, ordinals.collect()),
+        Some(kept) => {
+            let of = |&at: &usize| (ids[at], ordinal(place, rows[at]));
+            kept.iter().map(of).unzip()
+        }
+    })
 }
 
 /// Settings that the thresholds depend on: for every language of the run what applies to it.

@@ -10,7 +10,7 @@ use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::Embedded;
 use crate::config::{HeadConfig, HeadKind, RunConfig};
 use crate::error::{Error, Result};
-use crate::head::{AnyHead, Head};
+use crate::head::{AnyHead, DocumentScore, Head, Scratch};
 use crate::input::LANG;
 use crate::run::{RunDir, Stage};
 
@@ -125,9 +125,54 @@ impl Heads {
         of_embeddings.map(Head::block_documents).max().unwrap_or(1)
     }
 
-    pub(super) fn loaded(&self, name: &str, language: &str) -> Option<&Loaded> {
+    fn loaded(&self, name: &str, language: &str) -> Option<&Loaded> {
         let heads = self.by_name.get(name)?;
         heads.get(language).or_else(|| heads.get(ALL_LANGUAGES))
+    }
+
+    /// Scores documents with the heads `name` of their `languages`, on the calling thread; the chunks of
+    /// document `i` are the rows `offsets[i]..offsets[i + 1]` of `values`, `width` values each.
+    pub(super) fn score_chunks(
+        &self,
+        name: &str,
+        languages: &[&str],
+        width: usize,
+        (values, offsets): (&[f32], &[usize]),
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        let checked = |language: &str| {
+            let Some(Loaded { path, head }) = self.loaded(name, language) else { return Ok(None) };
+            let Some(head) = head.as_embedding() else { return Ok(None) };
+            if width > 0 {
+                head.check_hidden_size(path, width)?;
+            }
+            Ok::<_, Error>(Some(head))
+        };
+        if languages.iter().all(|language| *language == languages[0]) {
+            return match languages.first().map_or(Ok(None), |language| checked(language))? {
+                Some(head) => head.score_here(values, offsets, scratch),
+                None => Ok(vec![None; languages.len()]),
+            };
+        }
+        let mut by_language: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (document, language) in languages.iter().enumerate() {
+            by_language.entry(language).or_default().push(document);
+        }
+        let mut scores = vec![None; languages.len()];
+        for (language, documents) in by_language {
+            let Some(head) = checked(language)? else { continue };
+            let (mut own, mut own_offsets) = (Vec::new(), vec![0]);
+            for &document in &documents {
+                let chunks = offsets[document]..offsets[document + 1];
+                own.extend_from_slice(&values[chunks.start * width..chunks.end * width]);
+                own_offsets.push(own.len() / width.max(1));
+            }
+            let scored = head.score_here(&own, &own_offsets, scratch)?;
+            for (document, score) in documents.into_iter().zip(scored) {
+                scores[document] = score;
+            }
+        }
+        Ok(scores)
     }
 
     /// Digest and specification per head and language, frozen with the scores; those of scores

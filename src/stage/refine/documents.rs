@@ -1,24 +1,60 @@
-//! Which documents a round scores: first a sample, then those near a threshold.
+//! Which documents a round scores, and why: first a random sample, then those so near to a threshold that
+//! f32 may treat them otherwise.
 
-use std::collections::{BTreeMap, BinaryHeap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::Job;
-use super::margins::evidence;
-use super::overlay::{MixedCorpus, for_each_part, overlay};
-use crate::config::{Activation, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAMPLE_EVERY};
-use crate::error::Result;
+use crate::config::{
+    Activation, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
+};
+use crate::error::{Error, Result};
 use crate::head::DocumentScore;
-use crate::parts::ScoreRows;
-use crate::run::Shard;
+use crate::parts::{ScoreRows, read_scores};
+use crate::run::{RunDir, Shard, Stage};
 use crate::selection::{ScoredDocument, Selection, Threshold, select};
-use crate::stage::corpus::{ordinal, thresholds_of};
+use crate::stage::context::Context;
+use crate::stage::corpus::{Rescored, ScoreFiles, ScoredCorpus, ordinal, read_part, thresholds_of};
+use crate::stage::embedded::Embedded;
+use crate::stage::heads::Heads;
+
+/// The stored scores of a run.
+pub(super) struct RunScores<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) embedded: &'a Embedded,
+    pub(super) heads: &'a Heads,
+    /// Names of the heads of the run, in the order in which scores are read.
+    pub(super) names: Vec<&'a str>,
+}
+
+impl<'a> RunScores<'a> {
+    pub(super) fn new(context: Context<'a>, embedded: &'a Embedded, heads: &'a Heads) -> Self {
+        let names = context.config.heads.keys().map(String::as_str).collect();
+        Self { context, embedded, heads, names }
+    }
+
+    pub(super) fn shards(&self) -> &'a [Shard] {
+        &self.embedded.plan.shards
+    }
+
+    /// Calls `visit` with every part of the scores of `shard`, one entry per head of the run.
+    fn for_each_part(
+        &self,
+        shard: &Shard,
+        mut visit: impl FnMut(&[ScoreRows]) -> Result<()>,
+    ) -> Result<()> {
+        for index in 0..self.context.run.num_parts(shard)? {
+            self.context.stop.check()?;
+            visit(&read_part(self.context, ScoreFiles::Scored, &self.names, shard, index)?)?;
+        }
+        Ok(())
+    }
+}
 
 /// The documents of a round.
-pub(super) struct Wanted<'a> {
-    job: &'a Job<'a>,
+pub(super) struct RoundDocuments<'a> {
+    scores: &'a RunScores<'a>,
     round: usize,
     rule: Rule,
 }
@@ -28,6 +64,72 @@ enum Rule {
     Sample(HashSet<u64>),
     /// By language.
     Near(BTreeMap<String, Near>),
+}
+
+impl<'a> RoundDocuments<'a> {
+    /// Chooses those of `round`: the first is a sample, those after it go by what was seen before.
+    pub(super) fn choose(scores: &'a RunScores<'a>, round: usize) -> Result<Self> {
+        let mut thresholds = BTreeMap::new();
+        for language in scores.heads.languages() {
+            let of_language = thresholds_of(scores.context, language, scores.heads)?;
+            if of_language.iter().any(|threshold| threshold.head.is_some()) {
+                thresholds.insert(language.clone(), of_language);
+            }
+        }
+        let rule = if round == 0 {
+            Rule::Sample(sample(scores, &thresholds)?)
+        } else {
+            let seen = differences(scores, round)?;
+            let near = thresholds.into_iter().map(|(language, thresholds)| {
+                let near = Near::of(
+                    scores,
+                    round,
+                    &language,
+                    &thresholds,
+                    seen.get(&language).map(Vec::as_slice),
+                )?;
+                Ok((language, near))
+            });
+            Rule::Near(near.collect::<Result<_>>()?)
+        };
+        Ok(Self { scores, round, rule })
+    }
+
+    /// Those of `shard`, which is at `place` of the plan, with the scores of the first head.
+    pub(super) fn of_shard(&self, place: u64, shard: &Shard) -> Result<ScoreRows> {
+        let Self { scores, round, rule } = self;
+        let done = scored_again(scores, *round, shard)?;
+        let mut chosen = ScoreRows::default();
+        scores.for_each_part(shard, |heads| {
+            let Some(part) = heads.first() else { return Ok(()) };
+            for (at, row) in part.rows.iter().enumerate() {
+                let is_chosen = match rule {
+                    Rule::Sample(ordinals) => ordinals.contains(&ordinal(place, *row)),
+                    Rule::Near(_) if done.contains_key(row) => false,
+                    Rule::Near(languages) => languages
+                        .get(&part.languages[at])
+                        .is_some_and(|near| near.is_near(place, heads, at)),
+                };
+                if is_chosen {
+                    push(&mut chosen, part, at);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(chosen)
+    }
+}
+
+fn push(documents: &mut ScoreRows, part: &ScoreRows, at: usize) {
+    documents.rows.push(part.rows[at]);
+    documents.ids.push(part.ids[at].clone());
+    documents.languages.push(part.languages[at].clone());
+    documents.num_bytes.push(part.num_bytes[at]);
+    if let Some(counts) = &part.num_tokens {
+        documents.num_tokens.get_or_insert_default().push(counts[at]);
+    }
+    documents.logits.push(part.logits[at]);
+    documents.scores.push(part.scores[at]);
 }
 
 /// The thresholds of a language over the scores so far, and how far a document has to be from them.
@@ -44,76 +146,32 @@ struct Margin {
     activation: Activation,
 }
 
-impl<'a> Wanted<'a> {
-    pub(super) fn of_round(job: &'a Job<'a>, round: usize) -> Result<Self> {
-        let mut thresholds = BTreeMap::new();
-        for language in job.heads.languages() {
-            let of_language = thresholds_of(job.context, language, job.heads)?;
-            if of_language.iter().any(|threshold| threshold.head.is_some()) {
-                thresholds.insert(language.clone(), of_language);
-            }
-        }
-        let rule = if round == 0 {
-            Rule::Sample(sample(job, &thresholds)?)
-        } else {
-            let seen = evidence(job, round)?;
-            let near = thresholds.into_iter().map(|(language, thresholds)| {
-                let corpus = MixedCorpus { job, language: &language, rounds: round };
-                let selection = select(&corpus, &thresholds, job.context.config.selection.mode)?;
-                let margin = |(head, name): (usize, &&str)| {
-                    let spec = job.heads.get(name, &language)?.spec();
-                    thresholds.iter().find(|threshold| threshold.head == Some(head))?;
-                    let seen = seen.get(&language).map(|heads| heads[head]).unwrap_or_default();
-                    // The encoder has no part in the scores of texts.
-                    let width = if job.heads.is_text(name) { 0.0 } else { seen.margin() };
-                    Some(Margin { width, activation: spec.activation })
-                };
-                let margins = job.names.iter().enumerate().map(margin).collect();
-                Ok((language.clone(), Near { selection, margins }))
-            });
-            Rule::Near(near.collect::<Result<_>>()?)
-        };
-        Ok(Self { job, round, rule })
-    }
-
-    /// The documents of `shard`, the one at `place` of the plan, with the scores of the first head.
-    pub(super) fn documents(&self, place: u64, shard: &Shard) -> Result<ScoreRows> {
-        let Self { job, round, rule } = self;
-        let done = overlay(job, *round, shard)?;
-        let mut documents = ScoreRows::default();
-        for_each_part(job, shard, |heads| {
-            let Some(part) = heads.first() else { return Ok(()) };
-            for (at, row) in part.rows.iter().enumerate() {
-                let is_wanted = match rule {
-                    Rule::Sample(ordinals) => ordinals.contains(&ordinal(place, *row)),
-                    Rule::Near(_) if done.contains_key(row) => false,
-                    Rule::Near(languages) => languages
-                        .get(&part.languages[at])
-                        .is_some_and(|near| near.is_near(place, heads, at)),
-                };
-                if is_wanted {
-                    push(&mut documents, part, at);
-                }
-            }
-            Ok(())
-        })?;
-        Ok(documents)
-    }
-}
-
-fn push(documents: &mut ScoreRows, part: &ScoreRows, at: usize) {
-    documents.rows.push(part.rows[at]);
-    documents.ids.push(part.ids[at].clone());
-    documents.languages.push(part.languages[at].clone());
-    documents.num_bytes.push(part.num_bytes[at]);
-    if let Some(counts) = &part.num_tokens {
-        documents.num_tokens.get_or_insert_default().push(counts[at]);
-    }
-    documents.logits.push(part.logits[at]);
-    documents.scores.push(part.scores[at]);
-}
-
 impl Near {
+    /// The thresholds over the scores with those of the first `rounds` rounds in their place, with margins
+    /// by the differences `seen`, one per head.
+    fn of(
+        scores: &RunScores<'_>,
+        rounds: usize,
+        language: &str,
+        thresholds: &[Threshold],
+        seen: Option<&[Differences]>,
+    ) -> Result<Self> {
+        let rescored = |shard: &Shard| scored_again(scores, rounds, shard);
+        let corpus =
+            ScoredCorpus::open(scores.context, scores.embedded, language, ScoreFiles::Scored)
+                .with(&rescored);
+        let selection = select(&corpus, thresholds, scores.context.config.selection.mode)?;
+        let margin = |(head, name): (usize, &&str)| {
+            let activation = scores.heads.get(name, language)?.spec().activation;
+            thresholds.iter().find(|threshold| threshold.head == Some(head))?;
+            let seen = seen.map(|heads| heads[head]).unwrap_or_default();
+            // The encoder has no part in the scores of texts.
+            let width = if scores.heads.is_text(name) { 0.0 } else { seen.margin() };
+            Some(Margin { width, activation })
+        };
+        Ok(Self { selection, margins: scores.names.iter().enumerate().map(margin).collect() })
+    }
+
     /// Whether a logit within the margin of that of document `at` could be treated otherwise by a
     /// threshold; a logit that is not a number tells nothing, so such a document always is near.
     fn is_near(&self, place: u64, heads: &[ScoreRows], at: usize) -> bool {
@@ -147,77 +205,200 @@ impl Near {
     }
 }
 
-/// The documents of a language with the smallest hashes.
-#[derive(Default)]
-struct Lottery {
-    documents: u64,
-    /// Hash and ordinal.
-    drawn: BinaryHeap<(u64, u64)>,
+/// Differences between the logits of the run and those in f32, of one head in one language.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Differences {
+    /// Documents that were scored both ways.
+    pub(super) documents: u64,
+    /// The largest difference; `None` where no logit of the run was a number.
+    pub(super) largest: Option<f64>,
 }
 
-impl Lottery {
+impl Differences {
+    fn add(&mut self, logit: f32, exact: Option<f32>) {
+        self.documents += 1;
+        // Documents that the run could not score are scored in f32 whatever the margin is.
+        if logit.is_nan() {
+            return;
+        }
+        let difference = exact.map_or(f64::NAN, |exact| f64::from(logit) - f64::from(exact)).abs();
+        // No margin is wide enough for a number that f32 does not confirm.
+        let difference = if difference.is_nan() { f64::INFINITY } else { difference };
+        self.largest = Some(self.largest.map_or(difference, |largest| largest.max(difference)));
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.documents += other.documents;
+        self.largest = match (self.largest, other.largest) {
+            (Some(mine), Some(theirs)) => Some(mine.max(theirs)),
+            (mine, theirs) => mine.or(theirs),
+        };
+    }
+
+    /// The margin that the differences ask for: all documents where none says anything.
+    pub(super) fn margin(&self) -> f64 {
+        self.largest.map_or(f64::INFINITY, |largest| REFINE_SAFETY * largest)
+    }
+}
+
+/// What the first `rounds` rounds saw: by language, one entry per head of the run.
+pub(super) fn differences(
+    scores: &RunScores<'_>,
+    rounds: usize,
+) -> Result<BTreeMap<String, Vec<Differences>>> {
+    let none = || vec![Differences::default(); scores.names.len()];
+    let of_shard = |shard: &Shard| {
+        let done = scored_again(scores, rounds, shard)?;
+        let mut by_language: BTreeMap<String, Vec<Differences>> = BTreeMap::new();
+        if done.is_empty() {
+            return Ok(by_language);
+        }
+        scores.for_each_part(shard, |heads| {
+            let Some(first) = heads.first() else { return Ok(()) };
+            for (at, row) in first.rows.iter().enumerate() {
+                let Some(precise) = done.get(row) else { continue };
+                let seen = by_language.entry(first.languages[at].clone()).or_insert_with(none);
+                for ((seen, part), precise) in seen.iter_mut().zip(heads).zip(precise) {
+                    if let Some(logit) = part.logits[at] {
+                        seen.add(logit, precise.map(|score| score.logit));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok::<_, Error>(by_language)
+    };
+    let shards = scores.shards().par_iter();
+    shards.map(of_shard).try_reduce(BTreeMap::new, |mut all, shard| {
+        for (language, heads) in shard {
+            let known = all.entry(language).or_insert_with(none);
+            known.iter_mut().zip(&heads).for_each(|(mine, theirs)| mine.merge(theirs));
+        }
+        Ok(all)
+    })
+}
+
+/// The documents with the smallest hashes, and how many there were.
+#[derive(Default)]
+struct BottomKSample {
+    documents: u64,
+    /// Hash and ordinal.
+    smallest: BTreeSet<(u64, u64)>,
+}
+
+impl BottomKSample {
     fn add(&mut self, hash: u64, ordinal: u64) {
         self.documents += 1;
         self.keep((hash, ordinal));
     }
 
-    fn keep(&mut self, ticket: (u64, u64)) {
-        if self.drawn.len() < REFINE_MAX_SAMPLE as usize {
-            self.drawn.push(ticket);
-        } else if self.drawn.peek().is_some_and(|worst| ticket < *worst) {
-            self.drawn.pop();
-            self.drawn.push(ticket);
+    fn keep(&mut self, document: (u64, u64)) {
+        let is_full = self.smallest.len() == REFINE_MAX_SAMPLE as usize;
+        if is_full && self.smallest.last().is_some_and(|largest| document > *largest) {
+            return;
+        }
+        self.smallest.insert(document);
+        if is_full {
+            self.smallest.pop_last();
         }
     }
 
     fn merge(&mut self, other: Self) {
         self.documents += other.documents;
-        other.drawn.into_iter().for_each(|ticket| self.keep(ticket));
+        other.smallest.into_iter().for_each(|document| self.keep(document));
     }
 
     /// The ordinals of the sample.
     fn ordinals(self) -> impl Iterator<Item = u64> {
-        let size = (self.documents / REFINE_SAMPLE_EVERY)
-            .clamp(REFINE_MIN_SAMPLE, REFINE_MAX_SAMPLE) as usize;
-        self.drawn.into_sorted_vec().into_iter().take(size).map(|(_, ordinal)| ordinal)
+        let size =
+            (self.documents / REFINE_SAMPLE_EVERY).clamp(REFINE_MIN_SAMPLE, REFINE_MAX_SAMPLE);
+        self.smallest.into_iter().take(size as usize).map(|(_, ordinal)| ordinal)
     }
 }
 
-type Lotteries = BTreeMap<String, Lottery>;
-
 /// The ordinals of a random sample of the documents with text, of every language with `thresholds`.
-fn sample(job: &Job<'_>, thresholds: &BTreeMap<String, Vec<Threshold>>) -> Result<HashSet<u64>> {
-    let shards: Vec<_> = (0u64..).zip(&job.plan.shards).collect();
-    let of_shard = |&(place, shard): &(u64, &Shard)| draw(job, thresholds, place, shard);
-    let all = shards.par_iter().map(of_shard).try_reduce(Lotteries::new, |mut all, shard| {
-        for (language, lottery) in shard {
-            all.entry(language).or_default().merge(lottery);
+fn sample(
+    scores: &RunScores<'_>,
+    thresholds: &BTreeMap<String, Vec<Threshold>>,
+) -> Result<HashSet<u64>> {
+    type Samples = BTreeMap<String, BottomKSample>;
+    let seed = scores.context.config.seed.0;
+    let of_shard = |(place, shard): (u64, &Shard)| {
+        let mut samples = Samples::new();
+        scores.for_each_part(shard, |heads| {
+            let Some(first) = heads.first() else { return Ok(()) };
+            for (at, &row) in first.rows.iter().enumerate() {
+                let language = &first.languages[at];
+                if first.num_bytes[at] == 0 || !thresholds.contains_key(language) {
+                    continue;
+                }
+                let ordinal = ordinal(place, row);
+                let hash = xxh3_64_with_seed(&ordinal.to_le_bytes(), seed);
+                samples.entry(language.clone()).or_default().add(hash, ordinal);
+            }
+            Ok(())
+        })?;
+        Ok::<_, Error>(samples)
+    };
+    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
+    let all = shards.into_par_iter().map(of_shard).try_reduce(Samples::new, |mut all, shard| {
+        for (language, sample) in shard {
+            all.entry(language).or_default().merge(sample);
         }
         Ok(all)
     })?;
-    Ok(all.into_values().flat_map(Lottery::ordinals).collect())
+    Ok(all.into_values().flat_map(BottomKSample::ordinals).collect())
 }
 
-fn draw(
-    job: &Job<'_>,
-    thresholds: &BTreeMap<String, Vec<Threshold>>,
-    place: u64,
+/// By row, what f32 gives the documents of `shard` that the first `rounds` rounds scored, one entry per head
+/// of the run.
+pub(super) fn scored_again(
+    scores: &RunScores<'_>,
+    rounds: usize,
     shard: &Shard,
-) -> Result<Lotteries> {
-    let seed = job.context.config.seed.0;
-    let mut lotteries = Lotteries::new();
-    for_each_part(job, shard, |heads| {
-        let Some(first) = heads.first() else { return Ok(()) };
-        for (at, &row) in first.rows.iter().enumerate() {
-            let language = &first.languages[at];
-            if first.num_bytes[at] == 0 || !thresholds.contains_key(language) {
-                continue;
-            }
-            let ordinal = ordinal(place, row);
-            let hash = xxh3_64_with_seed(&ordinal.to_le_bytes(), seed);
-            lotteries.entry(language.clone()).or_default().add(hash, ordinal);
+) -> Result<Rescored> {
+    let run = scores.context.run;
+    let mut scored = Rescored::new();
+    for round in 0..rounds {
+        if run.shard_marker(Stage::Refine, &RunDir::round_shard_key(round, shard))?.is_none() {
+            continue;
         }
-        Ok(())
-    })?;
-    Ok(lotteries)
+        for (index, name) in scores.names.iter().enumerate() {
+            let path = run.round_part(round, name, shard);
+            let part = read_scores(&path)?;
+            for ((row, logit), score) in part.rows.iter().zip(part.logits).zip(part.scores) {
+                let by_head = scored.entry(*row).or_default();
+                if by_head.len() != index {
+                    return Err(Error::corrupt(&path, "holds other rows than the other heads"));
+                }
+                let score = logit.zip(score).map(|(logit, score)| DocumentScore { logit, score });
+                by_head.push(score);
+            }
+        }
+    }
+    Ok(scored)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_margin_follows_the_largest_difference_in_either_direction() {
+        let mut seen = Differences::default();
+        assert!(seen.margin().is_infinite());
+        seen.add(1.0, Some(1.25));
+        seen.add(-3.0, Some(-3.5));
+        assert_eq!((seen.documents, seen.margin()), (2, REFINE_SAFETY * 0.5));
+    }
+
+    #[test]
+    fn a_number_that_f32_does_not_confirm_asks_for_all_documents_and_a_nan_for_none() {
+        let mut seen = Differences::default();
+        seen.add(f32::NAN, Some(1.0));
+        seen.add(1.0, Some(1.0));
+        assert_eq!(seen.largest, Some(0.0));
+        seen.add(1.0, Some(f32::NAN));
+        assert!(seen.margin().is_infinite());
+    }
 }

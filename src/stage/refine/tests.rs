@@ -7,15 +7,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::documents::Wanted;
 use super::*;
 use crate::config::{DeviceChoice, Mode, REFINE_MIN_SAMPLE, RunConfig};
 use crate::encoder::HubSettings;
-use crate::head::DocumentScore;
-use crate::parts::{ScoreRows, read_scores, write_scores};
+use crate::parts::read_scores;
 use crate::progress::{Silent, Stop};
-use crate::run::PartFile;
-use crate::run::Worker;
+use crate::run::{Refinement, Worker};
 use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part, select_language};
 use crate::stage::{embed, score, threshold, train, verify};
@@ -221,7 +218,7 @@ impl Noisy {
     }
 
     fn refine(&self) -> Result<Refinement> {
-        assert!(matches!(refine(self.context())?, Outcome::Done(_)));
+        assert!(matches!(refine(self.context())?, RefineOutcome::Done(_)));
         threshold::threshold(self.context())?;
         Refinement::read(&self.run)?.ok_or_else(|| Error::config("report", "is not there"))
     }
@@ -306,12 +303,11 @@ impl Noisy {
     fn sampled(&self) -> Result<Vec<u64>> {
         let embedded = Embedded::of(&self.run)?;
         let heads = Heads::load(self.context(), &embedded)?;
-        let load = || load_precise(self.context());
-        let job = Job::new(self.context(), &embedded, &heads, &load);
-        let wanted = Wanted::of_round(&job, 0)?;
+        let scores = RunScores::new(self.context(), &embedded, &heads);
+        let sample = RoundDocuments::choose(&scores, 0)?;
         let mut ordinals = Vec::new();
         for (place, shard) in (0..).zip(&embedded.plan.shards) {
-            let rows = wanted.documents(place, shard)?.rows;
+            let rows = sample.of_shard(place, shard)?.rows;
             ordinals.extend(rows.into_iter().map(|row| ordinal(place, row)));
         }
         assert_eq!(ordinals.len() as u64, REFINE_MIN_SAMPLE);

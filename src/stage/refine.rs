@@ -30,20 +30,23 @@
 //! mean, and about n^-[`REFINE_SAFETY`](crate::config::REFINE_SAFETY) of the documents within one mean difference of a threshold are selected
 //! wrongly: with n = 4,096 less than one in 10^7 of those.
 //!
+//! # Where to read on
+//!
+//! `refine` and `Refining` are the rounds from top to bottom; `documents` says which documents a
+//! round scores and why; `report` is what is left when there are none any more.
+//!
 //! # Resume
 //!
 //! What a round does follows from the scores and the rounds before it, so a killed round is
 //! planned again as it was, and goes on with the shards that it has no marker of.
 
 mod documents;
-mod margins;
-mod overlay;
-mod rescore;
-mod result;
+mod report;
 
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use rayon::prelude::*;
@@ -53,28 +56,30 @@ use super::corpus::{refine_settings, thresholds_of};
 use super::embedded::Embedded;
 use super::heads::Heads;
 use super::model::{encoder_digest, is_precise, load_precise, precise_settings};
-use crate::config::{EncoderConfig, EncoderPrecision};
-use crate::encoder::Model;
+use super::texts::Texts;
+use crate::config::EncoderPrecision;
+use crate::encoder::{EmbeddedTexts, Model};
 use crate::error::{Error, Result};
-use crate::run::{Plan, RunDir, ShardMarker, Stage, StageWork};
-use documents::Wanted;
-
-pub use result::{HeadRefinement, LanguageRefinement, Refinement};
+use crate::head::{AnyHead, DocumentScore, Scratch};
+use crate::parts::{ScoreRows, round_to, write_scores};
+use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage, StageWork};
+use documents::{RoundDocuments, RunScores};
+use report::TOKENS;
 
 /// What a call of [`refine`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RefineOutcome {
     /// Nothing, since it is not asked for.
     Off,
     /// Nothing, since the embeddings were computed in f32.
     Exact,
     /// It scored documents, or found that all is done.
-    Done(Cost),
+    Done(RefineCost),
 }
 
 /// The work of one call; what an interrupted call did before is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cost {
+pub struct RefineCost {
     /// The type that documents were encoded in.
     pub precision: EncoderPrecision,
     /// Documents that were encoded.
@@ -83,6 +88,11 @@ pub struct Cost {
     pub tokens: u64,
 }
 
+/// What is held by the process that does the rounds; it has no marker.
+const ROUNDS: &str = "_rounds";
+/// Documents whose texts, tokens and embeddings are in memory at once.
+const BATCH_DOCUMENTS: usize = 2048;
+
 /// Scores the documents near the thresholds again in f32, or of a run in fp8 in bf16, where
 /// `selection.refine` asks for it and the encoder computed in another type.
 ///
@@ -90,97 +100,77 @@ pub struct Cost {
 /// [`Error::Missing`] before the score stage is done, or if an input file is gone;
 /// [`Error::Corrupt`] if one changed; [`Error::Model`] if the model is no longer the run's; those of
 /// reading, encoding and scoring.
-pub fn refine(context: Context<'_>) -> Result<Outcome> {
+pub fn refine(context: Context<'_>) -> Result<RefineOutcome> {
     let run = context.run;
     if !context.config.selection.refine {
-        return Ok(Outcome::Off);
+        return Ok(RefineOutcome::Off);
     }
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(run, &names)?;
     let heads = Heads::load(context, &embedded)?;
     run.check_frozen(Stage::Score, &heads.settings_of_scores(run)?)?;
     if is_precise(run)? {
-        return Ok(Outcome::Exact);
+        return Ok(RefineOutcome::Exact);
     }
     for language in heads.languages() {
         thresholds_of(context, language, &heads)?;
     }
     context.freeze(Stage::Refine, &refine_settings(context, &heads))?;
-    let model = || load_precise(context);
-    let job = Job::new(context, &embedded, &heads, &model);
+    let scores = RunScores::new(context, &embedded, &heads);
+    let refining = Refining { scores, model: OnceLock::new() };
     // The rounds follow from each other, so one process does them all.
     let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
     let claims = work.claims(context);
-    let mut cost = Cost::default();
+    let mut cost =
+        RefineCost { precision: precise_settings(context)?.precision, ..RefineCost::default() };
     loop {
         if claims.next()?.is_some() {
-            cost = job.run()?;
+            refining.all_rounds(&mut cost)?;
         }
-        if job.is_done()? || !claims.settle()? {
-            let EncoderConfig { precision, .. } = precise_settings(context)?;
-            return Ok(Outcome::Done(Cost { precision, ..cost }));
+        if refining.is_done()? || !claims.settle()? {
+            return Ok(RefineOutcome::Done(cost));
         }
     }
 }
 
-/// What is held by the process that does the rounds; it has no marker.
-const ROUNDS: &str = "_rounds";
-
 /// The stage in progress.
-struct Job<'a> {
-    context: Context<'a>,
-    embedded: &'a Embedded,
-    plan: &'a Plan,
-    heads: &'a Heads,
-    /// Names of the heads of the run, in the order in which scores are read.
-    names: Vec<&'a str>,
-    load: &'a (dyn Fn() -> Result<Model> + Sync),
+struct Refining<'a> {
+    scores: RunScores<'a>,
     /// Loaded when a document has to be encoded.
     model: OnceLock<Model>,
 }
 
-impl<'a> Job<'a> {
-    fn new(
-        context: Context<'a>,
-        embedded: &'a Embedded,
-        heads: &'a Heads,
-        load: &'a (dyn Fn() -> Result<Model> + Sync),
-    ) -> Self {
-        let names = context.config.heads.keys().map(String::as_str).collect();
-        let plan = &embedded.plan;
-        Self { context, embedded, plan, heads, names, load, model: OnceLock::new() }
-    }
-
-    fn run(&self) -> Result<Cost> {
-        let mut cost = Cost::default();
+impl Refining<'_> {
+    /// Does the rounds that are left, then writes the refined scores and the report.
+    fn all_rounds(&self, cost: &mut RefineCost) -> Result<()> {
         if self.is_done()? {
-            return Ok(cost);
+            return Ok(());
         }
         for round in 0.. {
-            self.context.stop.check()?;
-            let rows = match self.finished_round(round)? {
-                Some(rows) => rows,
-                None => self.round(round, &mut cost)?,
+            self.scores.context.stop.check()?;
+            let documents = match self.finished_round(round)? {
+                Some(documents) => documents,
+                None => self.round(round, cost)?,
             };
             // The sample may be empty; a later round that finds nothing is the last one.
-            if rows == 0 && round > 0 {
-                result::write_parts(self, round)?;
-                result::write_report(self, round)?;
+            if documents == 0 && round > 0 {
+                report::write_parts(&self.scores, round)?;
+                report::write_report(&self.scores, round)?;
                 break;
             }
         }
         tracing::info!(documents = cost.documents, tokens = cost.tokens, "refined");
-        Ok(cost)
+        Ok(())
     }
 
     /// Whether all outputs are there.
     fn is_done(&self) -> Result<bool> {
-        let run = self.context.run;
+        let run = self.scores.context.run;
         if !run.is_done(Stage::Refine, ALL_LANGUAGES)? {
             return Ok(false);
         }
-        for name in &self.names {
-            for shard in &self.plan.shards {
+        for name in &self.scores.names {
+            for shard in self.scores.shards() {
                 if !run.is_done(Stage::Refine, &format!("{name}/{}", shard.name))? {
                     return Ok(false);
                 }
@@ -191,15 +181,14 @@ impl<'a> Job<'a> {
 
     /// Documents of a round that is complete with all its files.
     fn finished_round(&self, round: usize) -> Result<Option<u64>> {
-        let run = self.context.run;
+        let run = self.scores.context.run;
         let Some(marker) = run.shard_marker(Stage::Refine, &RunDir::round_key(round))? else {
             return Ok(None);
         };
-        for shard in &self.plan.shards {
+        for shard in self.scores.shards() {
             let key = RunDir::round_shard_key(round, shard);
-            let lost = run.shard_marker(Stage::Refine, &key)?.is_some()
-                && !run.is_done(Stage::Refine, &key)?;
-            if lost {
+            let is_marked = run.shard_marker(Stage::Refine, &key)?.is_some();
+            if is_marked && !run.is_done(Stage::Refine, &key)? {
                 return Ok(None);
             }
         }
@@ -207,13 +196,13 @@ impl<'a> Job<'a> {
     }
 
     /// Does what is left of a round; the documents of all of it.
-    fn round(&self, round: usize, cost: &mut Cost) -> Result<u64> {
-        let Context { run, progress, stop, .. } = self.context;
-        let wanted = Wanted::of_round(self, round)?;
-        let shards: Vec<_> = (0u64..).zip(&self.plan.shards).collect();
+    fn round(&self, round: usize, cost: &mut RefineCost) -> Result<u64> {
+        let Context { run, progress, stop, .. } = self.scores.context;
+        let chosen = RoundDocuments::choose(&self.scores, round)?;
+        let shards: Vec<_> = (0u64..).zip(self.scores.shards()).collect();
         let counts: Vec<u64> = shards
             .par_iter()
-            .map(|&(place, shard)| Ok(wanted.documents(place, shard)?.rows.len() as u64))
+            .map(|&(place, shard)| Ok(chosen.of_shard(place, shard)?.rows.len() as u64))
             .collect::<Result<_>>()?;
         let total = counts.iter().sum();
         tracing::info!(round, documents = total, "scoring again in a more precise type");
@@ -226,7 +215,7 @@ impl<'a> Job<'a> {
                 progress.advance(count, 0);
                 return Ok(());
             }
-            let marker = self.rescore(round, shard, wanted.documents(place, shard)?)?;
+            let marker = self.score_again(round, shard, chosen.of_shard(place, shard)?)?;
             cost.documents += marker.rows;
             cost.tokens += marker.counts.get(TOKENS).copied().unwrap_or_default();
             run.mark_shard(Stage::Refine, &key, &marker)
@@ -238,20 +227,113 @@ impl<'a> Job<'a> {
         Ok(total)
     }
 
+    /// Scores `documents` of `shard` in f32 with every head and writes them as that of `round`.
+    fn score_again(
+        &self,
+        round: usize,
+        shard: &Shard,
+        mut documents: ScoreRows,
+    ) -> Result<ShardMarker> {
+        let run = self.scores.context.run;
+        let num_rows = documents.rows.len();
+        let mut input = Texts::open(self.scores.context, shard)?;
+        let mut tokens = 0;
+        let mut scored: Vec<Vec<Option<DocumentScore>>> = vec![Vec::new(); self.scores.names.len()];
+        for start in (0..num_rows).step_by(BATCH_DOCUMENTS) {
+            let batch = start..num_rows.min(start + BATCH_DOCUMENTS);
+            let texts = read_texts(&mut input, shard, &documents, batch.clone())?;
+            let embedded = self.embed(&texts, &mut tokens)?;
+            let languages: Vec<&str> =
+                documents.languages[batch.clone()].iter().map(String::as_str).collect();
+            for (name, all) in self.scores.names.iter().zip(&mut scored) {
+                all.extend(self.score(name, &languages, &texts, &embedded)?);
+            }
+            self.scores.context.progress.advance(batch.len() as u64, 0);
+        }
+        let mut marker = ShardMarker { rows: num_rows as u64, ..ShardMarker::default() };
+        marker.counts = [("refined".to_owned(), marker.rows), (TOKENS.to_owned(), tokens)].into();
+        for (name, scores) in self.scores.names.iter().zip(&scored) {
+            documents.logits = scores.iter().map(|s| s.map(|s| s.logit)).collect();
+            documents.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
+            let path = run.round_part(round, name, shard);
+            let stamp = write_scores(&path, &documents, self.scores.context.config.parts.zstd)?;
+            marker.files.push(PartFile { path: run.relative(&path), rows: marker.rows, stamp });
+        }
+        Ok(marker)
+    }
+
+    /// Embeds `texts` as the embed stage would in f32, if any head needs that; adds what it encoded to
+    /// `tokens`.
+    fn embed(&self, texts: &[String], tokens: &mut u64) -> Result<EmbeddedTexts> {
+        if self.scores.names.iter().all(|name| self.scores.heads.is_text(name)) {
+            return Ok(EmbeddedTexts::default());
+        }
+        let Context { config, stop, progress, .. } = self.scores.context;
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let (model, chunks) = (self.model()?, config.encoder.chunks);
+        let mut embedded =
+            model.embed_texts(&texts, chunks, &config.encoder, stop, &mut |_, batch| {
+                *tokens += batch as u64;
+                progress.advance(0, batch as u64);
+            })?;
+        round_to(&mut embedded.values, config.parts.embeddings);
+        Ok(embedded)
+    }
+
+    /// Scores documents with the heads `name` of their `languages`.
+    fn score(
+        &self,
+        name: &str,
+        languages: &[&str],
+        texts: &[String],
+        embedded: &EmbeddedTexts,
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        if !self.scores.heads.is_text(name) {
+            let EmbeddedTexts { values, chunk_offsets } = embedded;
+            let width = self.model()?.encoder.info().hidden_size;
+            let chunks = (values.as_slice(), chunk_offsets.as_slice());
+            return self.scores.heads.score_chunks(
+                name,
+                languages,
+                width,
+                chunks,
+                &mut Scratch::default(),
+            );
+        }
+        let head = |language| self.scores.heads.get(name, language).and_then(AnyHead::as_text);
+        let documents = languages.par_iter().zip(texts);
+        let scored = documents.map_init(Default::default, |scratch, (&language, text)| {
+            head(language).map(|head| head.score_one(text, scratch))
+        });
+        Ok(scored.collect())
+    }
+
     fn model(&self) -> Result<&Model> {
         if let Some(model) = self.model.get() {
             return Ok(model);
         }
-        let model = (self.load)()?;
-        let digest = encoder_digest(self.context.run)?;
+        let model = load_precise(self.scores.context)?;
+        let digest = encoder_digest(self.scores.context.run)?;
         let found = &model.encoder.info().digest;
         if *found != digest {
             let reason = format!("is not the model of this run: {found} instead of {digest}");
-            return Err(Error::model(self.context.config.encoder.model.as_ref(), reason));
+            return Err(Error::model(self.scores.context.config.encoder.model.as_ref(), reason));
         }
         Ok(self.model.get_or_init(|| model))
     }
 }
 
-/// What [`ShardMarker::counts`] of a round calls the encoded tokens.
-const TOKENS: &str = "tokens";
+/// The texts of some of the `documents` of `shard`, all of which have one.
+fn read_texts(
+    input: &mut Texts<'_>,
+    shard: &Shard,
+    documents: &ScoreRows,
+    batch: Range<usize>,
+) -> Result<Vec<String>> {
+    let text = |at: usize| {
+        let row = documents.rows[at];
+        let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
+        input.text(row, documents.num_bytes[at])?.ok_or_else(lost)
+    };
+    batch.map(text).collect()
+}
