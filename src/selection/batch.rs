@@ -16,7 +16,7 @@ pub struct ScoredDocument<'a> {
     pub scores: &'a [Option<f32>],
 }
 
-/// The scores of one head for the rows of a [`ScoreBatch`]; a head that is not wanted has none.
+/// The scores of one head for the rows of a [`ScoreBatch`]; a head that is not asked for has none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeadColumn<'a> {
     /// See [`ScoredDocument::logits`]; any value where there is no score.
@@ -73,11 +73,11 @@ pub trait Corpus: Sync {
     fn num_shards(&self) -> usize;
 
     /// Calls `visit` for all rows of a shard, some at a time in row order, and passes on its error.
-    /// Shards are scanned from several threads. Only what is `wanted` is looked at.
+    /// Shards are scanned from several threads. Only what the `request` names is looked at.
     fn scan(
         &self,
         shard: usize,
-        wanted: &ScanRequest,
+        request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()>;
 }

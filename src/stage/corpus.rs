@@ -70,11 +70,14 @@ pub(crate) struct ScoredCorpus<'a> {
     /// Shards with documents of the language, with their place in the plan and their parts.
     shards: Vec<(u64, &'a Shard, usize)>,
     /// Scores of some documents of a shard in the place of the stored ones.
-    rescored: Option<&'a (dyn Fn(&Shard) -> Result<Rescored> + Sync)>,
+    rescored: Option<RescoredOf<'a>>,
 }
 
 /// By row of a shard, scores that take the place of the stored ones: one entry per head of the run.
 pub(crate) type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
+
+/// Those of a shard.
+type RescoredOf<'a> = &'a (dyn Fn(&Shard) -> Result<Rescored> + Sync);
 
 /// Place of a row in the whole corpus, in plan order.
 pub(crate) fn ordinal(shard: u64, row: u64) -> u64 {
@@ -109,7 +112,7 @@ impl<'a> ScoredCorpus<'a> {
     }
 
     /// The same with what `rescored` gives some of the documents of a shard.
-    pub(crate) fn with(self, rescored: &'a (dyn Fn(&Shard) -> Result<Rescored> + Sync)) -> Self {
+    pub(crate) fn with(self, rescored: RescoredOf<'a>) -> Self {
         Self { rescored: Some(rescored), ..self }
     }
 }
@@ -142,15 +145,15 @@ impl Corpus for ScoredCorpus<'_> {
     fn scan(
         &self,
         shard: usize,
-        wanted: &ScanRequest,
+        request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         let (place, shard, num_parts) = self.shards[shard];
         let rescored = self.rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
         for index in 0..num_parts {
             self.context.stop.check()?;
-            if let Some(mut part) = self.open_part(shard, index, wanted)? {
-                part.scan(place, &rescored, wanted, visit)?;
+            if let Some(mut part) = self.open_part(shard, index, request)? {
+                part.scan(place, &rescored, request, visit)?;
             }
         }
         Ok(())
@@ -163,13 +166,13 @@ impl ScoredCorpus<'_> {
         &self,
         shard: &Shard,
         index: usize,
-        wanted: &ScanRequest,
+        request: &ScanRequest,
     ) -> Result<Option<ScannedPart<'_>>> {
         if self.heads.is_empty() {
             return Ok(None);
         }
-        // Where no head is wanted the rows still count, and every head has them all.
-        let heads = if wanted.heads.is_empty() { &[0][..] } else { &wanted.heads };
+        // Where no head is asked for the rows still count, and every head has them all.
+        let heads = if request.heads.is_empty() { &[0][..] } else { &request.heads };
         let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
         let scans: Vec<(usize, ScoreScan)> = (heads.iter())
             .map(|&head| Ok((head, ScoreScan::open(&path(head))?)))
@@ -193,13 +196,13 @@ impl ScoredCorpus<'_> {
     }
 }
 
-/// A part of the scores of all wanted heads.
+/// A part of the scores of all heads asked for.
 struct ScannedPart<'a> {
     /// With the index of the head.
     scans: Vec<(usize, ScoreScan)>,
     /// Language and weight of the rows, as far as needed.
     documents: Option<DocumentBatches>,
-    /// Row and id, from the first block on in which they are looked at; with the row that comes next.
+    /// Row and id, from the first batch on in which they are looked at; with the row that comes next.
     identities: Option<(DocumentBatches, usize)>,
     /// The language of the rows to visit; `None`: all.
     language: Option<&'a str>,
@@ -213,16 +216,16 @@ impl ScannedPart<'_> {
         &mut self,
         place: u64,
         rescored: &Rescored,
-        wanted: &ScanRequest,
+        request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut blocks = vec![ScoreColumns::default(); self.scans.len()];
+        let mut columns = vec![ScoreColumns::default(); self.scans.len()];
         let mut next_row = 0;
         loop {
-            for ((_, scan), block) in self.scans.iter_mut().zip(&mut blocks) {
-                scan.next(block)?;
+            for ((_, scan), column) in self.scans.iter_mut().zip(&mut columns) {
+                scan.next(column)?;
             }
-            let rows = next_row..next_row + blocks[0].len();
+            let rows = next_row..next_row + columns[0].len();
             if rows.is_empty() {
                 return Ok(());
             }
@@ -230,7 +233,7 @@ impl ScannedPart<'_> {
             let mut identities = None;
             if !rescored.is_empty() {
                 let found = self.identities(rows.clone())?;
-                self.replace(&mut blocks, found.numbers("row")?, rescored);
+                self.replace(&mut columns, found.numbers("row")?, rescored);
                 identities = Some(found);
             }
             let mut documents = None;
@@ -240,18 +243,18 @@ impl ScannedPart<'_> {
             let mut places = None;
             if let (Some(documents), Some(language)) = (&mut documents, self.language) {
                 let kept = documents.keep_language(language)?;
-                for block in &mut blocks {
-                    block.keep(&kept);
+                for column in &mut columns {
+                    column.keep(&kept);
                 }
                 places = Some(kept);
             }
             let mut heads = vec![HeadColumn::default(); self.num_heads];
-            for ((head, _), block) in self.scans.iter().zip(&blocks) {
-                let ScoreColumns { logits, scores, present } = block;
+            for ((head, _), column) in self.scans.iter().zip(&columns) {
+                let ScoreColumns { logits, scores, present } = column;
                 heads[*head] = HeadColumn { logits, scores, present: Some(present) };
             }
-            let wants_ids = wanted.wants_any_id(&heads);
-            if !wants_ids && !wanted.others {
+            let wants_ids = request.wants_any_id(&heads);
+            if !wants_ids && !request.others {
                 continue;
             }
             if wants_ids && identities.is_none() {
@@ -263,20 +266,20 @@ impl ScannedPart<'_> {
             };
             let weights = documents.as_ref().map(|documents| weights_of(documents, self.weight));
             let weights = weights.transpose()?.flatten();
-            let (len, ids, ordinals) = (blocks[0].len(), &ids, &ordinals);
+            let (len, ids, ordinals) = (columns[0].len(), &ids, &ordinals);
             visit(&ScoreBatch { len, ids, ordinals, weights, heads: &heads })?;
         }
     }
 
-    /// Puts the scores of those of `rows` that are `rescored` into `blocks`.
-    fn replace(&self, blocks: &mut [ScoreColumns], rows: &[u64], rescored: &Rescored) {
+    /// Puts the scores of those of `rows` that are `rescored` into `columns`.
+    fn replace(&self, columns: &mut [ScoreColumns], rows: &[u64], rescored: &Rescored) {
         for (at, row) in rows.iter().enumerate() {
             let Some(by_head) = rescored.get(row) else { continue };
-            for ((head, _), block) in self.scans.iter().zip(blocks.iter_mut()) {
+            for ((head, _), column) in self.scans.iter().zip(columns.iter_mut()) {
                 let score = by_head.get(*head).copied().flatten();
-                block.present[at] = score.is_some();
+                column.present[at] = score.is_some();
                 if let Some(DocumentScore { logit, score }) = score {
-                    (block.logits[at], block.scores[at]) = (logit, score);
+                    (column.logits[at], column.scores[at]) = (logit, score);
                 }
             }
         }
@@ -288,9 +291,9 @@ impl ScannedPart<'_> {
             Some(found) if found.1 == rows.start => found,
             _ => (self.scans[0].1.documents(&["row", "id"], rows.start)?, rows.start),
         };
-        let block = batches.next(rows.len())?;
+        let found = batches.next(rows.len())?;
         self.identities = Some((batches, rows.end));
-        Ok(block)
+        Ok(found)
     }
 }
 

@@ -83,7 +83,7 @@ impl Inputs<'_> {
         Ok(Embeddings { hidden_size: Some(files.hidden_size()), digest: Some(files.digest) })
     }
 
-    /// Width of the embeddings that the input brings, if its first rows tell; what is wrong with them
+    /// Width of the embeddings that the input brings, if its first rows have any; what is wrong with them
     /// the embed stage says, of each shard alone.
     fn width_of_input(&self) -> Option<usize> {
         let file = self.plan.shards.first()?.input().ok()?;

@@ -74,7 +74,7 @@ pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
     let frozen = run.plan()?;
     if config.input.files.is_empty() || frozen.settings == settings(config) {
         if looks {
-            tell_new_files(config, &frozen);
+            warn_of_new_files(config, &frozen);
         }
         return Ok(frozen);
     }
@@ -84,7 +84,7 @@ pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
 }
 
 /// Warns of files that `config` names and `plan`, which is frozen, has not.
-fn tell_new_files(config: &RunConfig, plan: &Plan) {
+fn warn_of_new_files(config: &RunConfig, plan: &Plan) {
     let files = match input_files(config) {
         Ok(files) => files,
         // What is gone fails with its shard.
@@ -121,7 +121,7 @@ pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
 }
 
 /// Whether heads are trained before the corpus is embedded, so that what is wrong with them shows at
-/// once: where the plan tells its languages and nothing is embedded yet. One of many tasks keeps the order of the
+/// once: where the plan says its languages and nothing is embedded yet. One of many tasks keeps the order of the
 /// stages, since it would wait for other tasks first. Freezes the plan, of whose languages the heads
 /// are.
 ///
@@ -130,7 +130,7 @@ pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
 pub fn trains_first(context: Context<'_>, plan: &Plan) -> Result<bool> {
     let run = context.run;
     // What is done again discards the heads too; of settings that differ, those of the embeddings are to
-    // be told first.
+    // reported first.
     let is_begun =
         context.redo == Some(Stage::Embed) || run.frozen_settings(Stage::Embed)?.is_some();
     if context.task.is_some() || is_begun || planned_languages(context.config, plan).is_none() {

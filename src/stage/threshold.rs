@@ -89,7 +89,7 @@ fn part_file(run: &RunDir, path: &Path, stamp: FileStamp) -> PartFile {
     PartFile { path: run.relative(path), rows: 1, stamp }
 }
 
-/// A threshold as `thresholds/<head>.json` tells it.
+/// A threshold as `thresholds/<head>.json` has it.
 fn threshold_report(report: &ThresholdReport) -> Value {
     let (kind, rate) = match &report.threshold.kind {
         ThresholdKind::Retain(_) => ("retention", None),

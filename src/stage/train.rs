@@ -144,7 +144,7 @@ pub fn head_sources(name: &str, head: &HeadConfig) -> Result<BTreeMap<String, Ve
     Ok(sources)
 }
 
-/// Languages of the corpus: as planned where that tells them, so that heads are trained before it is
+/// Languages of the corpus: as planned where they are known then, so that heads are trained before it is
 /// embedded; else those of the embedded documents. `None` where heads are trained without a corpus.
 fn corpus_languages(context: Context<'_>) -> Result<Option<BTreeSet<String>>> {
     let Context { config, run, .. } = context;

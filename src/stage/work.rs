@@ -218,7 +218,7 @@ impl<'a> Failures<'a> {
     pub(crate) fn finish(self) -> Result<()> {
         let (failed, total) = (self.errors.len(), self.attempted);
         if total > 1 {
-            // The only item's error is the stage's, and told once.
+            // The only item's error is the stage's, and printed once.
             for (shard, error) in &self.errors {
                 tracing::error!(shard, error = %chain(error), "shard failed");
             }
