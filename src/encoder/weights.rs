@@ -109,15 +109,32 @@ pub(super) struct EmbeddingWeights {
     pub(super) norm: NormWeights,
 }
 
-/// One transformer layer.
-pub(super) struct LayerWeights {
+/// The linear maps and the norms of one transformer layer, in any form: as read, packed, on a device.
+pub(super) struct Layer<L, N> {
     /// `H` to `3H`: queries, keys, values.
-    pub(super) query_key_value: LinearWeights,
-    pub(super) attention_output: LinearWeights,
-    pub(super) attention_norm: NormWeights,
-    pub(super) intermediate: LinearWeights,
-    pub(super) output: LinearWeights,
-    pub(super) output_norm: NormWeights,
+    pub(super) query_key_value: L,
+    pub(super) attention_output: L,
+    pub(super) attention_norm: N,
+    pub(super) intermediate: L,
+    pub(super) output: L,
+    pub(super) output_norm: N,
+}
+
+/// A layer as read.
+pub(super) type LayerWeights = Layer<LinearWeights, NormWeights>;
+
+impl<L, N> Layer<L, N> {
+    /// The same layer with its linear maps in another form.
+    pub(super) fn map_linear<M>(self, linear: impl Fn(L) -> M) -> Layer<M, N> {
+        Layer {
+            query_key_value: linear(self.query_key_value),
+            attention_output: linear(self.attention_output),
+            attention_norm: self.attention_norm,
+            intermediate: linear(self.intermediate),
+            output: linear(self.output),
+            output_norm: self.output_norm,
+        }
+    }
 }
 
 /// The tensors of a checkpoint of one or several files.

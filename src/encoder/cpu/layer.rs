@@ -5,7 +5,7 @@ use polysift_kernels::{
     attention, gemm, layer_norm,
 };
 
-use crate::encoder::weights::{LayerWeights, LinearWeights, NormWeights};
+use crate::encoder::weights::{Layer, LayerWeights, LinearWeights, NormWeights};
 use crate::progress::Stop;
 
 /// Tokens that go through the feed-forward part at a time: their `F` wide states stay near the
@@ -46,13 +46,7 @@ impl PackedLinear {
 pub(super) struct PackedLayer {
     precision: Precision,
     num_heads: usize,
-    /// `H` to `3H`: queries, keys, values.
-    query_key_value: PackedLinear,
-    attention_output: PackedLinear,
-    attention_norm: NormWeights,
-    intermediate: PackedLinear,
-    output: PackedLinear,
-    output_norm: NormWeights,
+    parts: Layer<PackedLinear, NormWeights>,
 }
 
 /// Memory of one range of sequences, for `N` tokens.
@@ -84,23 +78,14 @@ impl PackedLayer {
         weights: LayerWeights,
         num_heads: usize,
     ) -> Self {
-        let linear = |weights| PackedLinear::new(isa, precision, weights);
-        Self {
-            precision,
-            num_heads,
-            query_key_value: linear(weights.query_key_value),
-            attention_output: linear(weights.attention_output),
-            attention_norm: weights.attention_norm,
-            intermediate: linear(weights.intermediate),
-            output: linear(weights.output),
-            output_norm: weights.output_norm,
-        }
+        let parts = weights.map_linear(|weights| PackedLinear::new(isa, precision, weights));
+        Self { precision, num_heads, parts }
     }
 
     /// Bytes that the packed weights take.
     pub(super) fn bytes(&self) -> usize {
-        let linear =
-            [&self.query_key_value, &self.attention_output, &self.intermediate, &self.output];
+        let Layer { query_key_value, attention_output, intermediate, output, .. } = &self.parts;
+        let linear = [query_key_value, attention_output, intermediate, output];
         linear.iter().map(|linear| linear.weight.bytes()).sum()
     }
 
@@ -108,13 +93,14 @@ impl PackedLayer {
     pub(super) fn forward(&self, isa: Isa, workspace: &mut Workspace, stop: &Stop) -> bool {
         let Workspace { hidden, query_key_value, context, sums, intermediate, gemm, .. } =
             workspace;
-        self.query_key_value.apply(isa, hidden, Epilogue::Bias, query_key_value, gemm);
+        let parts = &self.parts;
+        parts.query_key_value.apply(isa, hidden, Epilogue::Bias, query_key_value, gemm);
         context.resize(hidden.len(), 0.0);
         for span in workspace.starts.windows(2) {
             let (start, length) = (span[0], span[1] - span[0]);
             self.attend(isa, query_key_value, start, length, context, &mut workspace.attention);
         }
-        let width = self.attention_norm.gamma.len();
+        let width = parts.attention_norm.gamma.len();
         let blocks =
             hidden.chunks_mut(FEED_TOKENS * width).zip(context.chunks(FEED_TOKENS * width));
         for (hidden, context) in blocks {
@@ -122,13 +108,13 @@ impl PackedLayer {
                 return false;
             }
             let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
-            self.attention_output.apply(isa, context, tail, sums, gemm);
-            normalise(isa, &self.attention_norm, sums, hidden);
+            parts.attention_output.apply(isa, context, tail, sums, gemm);
+            normalise(isa, &parts.attention_norm, sums, hidden);
 
-            self.intermediate.apply(isa, hidden, Epilogue::BiasGelu, intermediate, gemm);
+            parts.intermediate.apply(isa, hidden, Epilogue::BiasGelu, intermediate, gemm);
             let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
-            self.output.apply(isa, intermediate, tail, sums, gemm);
-            normalise(isa, &self.output_norm, sums, hidden);
+            parts.output.apply(isa, intermediate, tail, sums, gemm);
+            normalise(isa, &parts.output_norm, sums, hidden);
         }
         true
     }
@@ -144,7 +130,7 @@ impl PackedLayer {
         context: &mut [f32],
         scratch: &mut AttentionScratch,
     ) {
-        let width = self.attention_norm.gamma.len();
+        let width = self.parts.attention_norm.gamma.len();
         let head_size = width / self.num_heads;
         for column in (0..width).step_by(head_size) {
             let parts = [0, 1, 2].map(|part| {

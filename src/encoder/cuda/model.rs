@@ -6,7 +6,7 @@ use polysift_kernels::cuda::{
 };
 
 use super::super::files::ModelFiles;
-use super::super::weights::{EmbeddingWeights, LayerWeights, LinearWeights, NormWeights, Weights};
+use super::super::weights::{EmbeddingWeights, Layer, LinearWeights, NormWeights, Weights};
 use crate::config::{Gelu, Pooling};
 use crate::error::Result;
 
@@ -33,7 +33,7 @@ pub(super) struct HostModel {
     words: Vec<bf16>,
     positions: Vec<f32>,
     norm: NormWeights,
-    layers: Vec<HostLayer>,
+    layers: Vec<Layer<HostLinear, NormWeights>>,
 }
 
 struct HostLinear {
@@ -41,37 +41,24 @@ struct HostLinear {
     bias: Vec<bf16>,
 }
 
-impl From<LinearWeights> for HostLinear {
-    fn from(linear: LinearWeights) -> Self {
-        Self { weight: rounded(&linear.weight), bias: rounded(&linear.bias) }
-    }
-}
+/// A layer on a GPU.
+pub(super) type DeviceLayer = Layer<Linear, Norm>;
 
-impl HostLinear {
-    fn copy(&self, stream: &Stream, precision: MatmulPrecision) -> CudaResult<Linear> {
-        Linear::new(stream, &self.weight, &self.bias, precision)
-    }
-}
-
-struct HostLayer {
-    query_key_value: HostLinear,
-    attention_output: HostLinear,
-    attention_norm: NormWeights,
-    intermediate: HostLinear,
-    output: HostLinear,
-    output_norm: NormWeights,
-}
-
-impl From<LayerWeights> for HostLayer {
-    fn from(layer: LayerWeights) -> Self {
-        Self {
-            query_key_value: layer.query_key_value.into(),
-            attention_output: layer.attention_output.into(),
-            attention_norm: layer.attention_norm,
-            intermediate: layer.intermediate.into(),
-            output: layer.output.into(),
-            output_norm: layer.output_norm,
-        }
+impl<L, N> Layer<L, N> {
+    /// The same layer, its linear maps and its norms each in another form.
+    fn try_map<M, O>(
+        &self,
+        linear: impl Fn(&L) -> CudaResult<M>,
+        norm: impl Fn(&N) -> CudaResult<O>,
+    ) -> CudaResult<Layer<M, O>> {
+        Ok(Layer {
+            query_key_value: linear(&self.query_key_value)?,
+            attention_output: linear(&self.attention_output)?,
+            attention_norm: norm(&self.attention_norm)?,
+            intermediate: linear(&self.intermediate)?,
+            output: linear(&self.output)?,
+            output_norm: norm(&self.output_norm)?,
+        })
     }
 }
 
@@ -87,7 +74,12 @@ impl HostModel {
         let weights = Weights::open(&files.weights)?;
         let EmbeddingWeights { words, positions, norm } = weights.embedding(config)?;
         let words = rounded(&words.to_vec());
-        let layers = (0..config.num_hidden_layers).map(|i| Ok(weights.layer(i, config)?.into()));
+        let linear = |read: LinearWeights| HostLinear {
+            weight: rounded(&read.weight),
+            bias: rounded(&read.bias),
+        };
+        let layers =
+            (0..config.num_hidden_layers).map(|i| Ok(weights.layer(i, config)?.map_linear(linear)));
         let layers = layers.collect::<Result<_>>()?;
         let shape = ModelShape {
             width: config.hidden_size,
@@ -117,38 +109,21 @@ pub(super) struct DeviceModel {
     pub(super) layers: Vec<DeviceLayer>,
 }
 
-/// A layer on a GPU.
-pub(super) struct DeviceLayer {
-    pub(super) query_key_value: Linear,
-    pub(super) attention_output: Linear,
-    pub(super) attention_norm: Norm,
-    pub(super) intermediate: Linear,
-    pub(super) output: Linear,
-    pub(super) output_norm: Norm,
-}
-
 impl DeviceModel {
     /// Copies `host` to the GPU of `stream`.
     pub(super) fn copy(stream: &Stream, host: &HostModel) -> CudaResult<Self> {
         let precision = host.shape.precision;
         let norm = |norm: &NormWeights| Norm::new(stream, &norm.gamma, &norm.beta, norm.eps);
-        let layer = |layer: &HostLayer| {
-            Ok(DeviceLayer {
-                query_key_value: layer.query_key_value.copy(stream, precision)?,
-                attention_output: layer.attention_output.copy(stream, precision)?,
-                attention_norm: norm(&layer.attention_norm)?,
-                intermediate: layer.intermediate.copy(stream, precision)?,
-                output: layer.output.copy(stream, precision)?,
-                output_norm: norm(&layer.output_norm)?,
-            })
-        };
+        let linear = |host: &HostLinear| Linear::new(stream, &host.weight, &host.bias, precision);
+        let layers = host.layers.iter().map(|layer| layer.try_map(linear, norm));
+        let layers = layers.collect::<CudaResult<_>>()?;
         let HostModel { shape, words, positions, .. } = host;
         Ok(Self {
             shape: *shape,
             attention: AttentionKernel::Warp,
             embedding: Embedding::new(stream, words, positions, shape.width)?,
             norm: norm(&host.norm)?,
-            layers: host.layers.iter().map(layer).collect::<CudaResult<_>>()?,
+            layers,
         })
     }
 }
