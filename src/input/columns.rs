@@ -360,11 +360,10 @@ fn describe(fields: &Fields) -> String {
 /// Values of a column as strings; those of scalars are rendered. Nothing is copied where the column
 /// holds strings.
 pub(super) fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
-    let view = match column.data_type() {
-        DataType::Dictionary(_, value) => return strings(&cast(column, value)?),
-        string if string.is_string() => cast(column, &DataType::Utf8View)?,
-        _ => cast(&cast(column, &DataType::Utf8)?, &DataType::Utf8View)?,
-    };
+    if let DataType::Dictionary(_, value) = column.data_type() {
+        return strings(&cast(column, value)?);
+    }
+    let view = cast(column, &DataType::Utf8View)?;
     Ok(view.as_string_view().clone())
 }
 

@@ -26,7 +26,6 @@
 
 mod columns;
 mod content;
-mod csv;
 mod discover;
 mod documents;
 mod footer;
@@ -35,7 +34,6 @@ mod json;
 mod json_lines;
 mod labelled;
 mod lines;
-mod names;
 mod parquet;
 mod pattern;
 mod rows;

@@ -5,12 +5,13 @@
 //! cannot be used. Does not know what the columns mean. Rows of CSV are its records without the
 //! header; a quoted field may hold line ends.
 
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use super::columns::{Cell, ColumnKind, ColumnReader, ColumnRequest, Rejects};
-use super::csv::CsvReader;
+use super::columns::{Cell, ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Rejects, Values};
+use super::discover::{csv_of, format_of, normalized, shard_names};
 use super::json_lines::{JsonReader, first_keys};
-use super::names::{self, csv_of};
+use super::lines::{decompressed, utf16};
 use super::parquet::{ParquetFile, ParquetReader};
 use super::pattern::{KeyPattern, is_hidden, search};
 use super::{BATCH_ROWS, Compression, Format, InputFile};
@@ -187,7 +188,7 @@ fn stem(name: &str) -> &str {
         let lower = name.to_ascii_lowercase();
         csv_of(&lower).and_then(|_| lower.rfind(".csv")).unwrap_or(name.len())
     };
-    let end = names::format_of(name).map_or_else(csv, |(_, end)| name.len() - end);
+    let end = format_of(name).map_or_else(csv, |(_, end)| name.len() - end);
     &name[..end]
 }
 
@@ -200,7 +201,7 @@ pub fn table_stem(name: &str) -> Option<&str> {
 }
 
 fn is_table(file_name: &str) -> bool {
-    csv_of(file_name).is_some() || names::format_of(file_name).is_some()
+    csv_of(file_name).is_some() || format_of(file_name).is_some()
 }
 
 /// All files of rows below `directory`, sorted by name; names that start with `.` or `_` are left
@@ -232,7 +233,7 @@ pub fn named_tables(paths: &[PathBuf]) -> Result<Vec<TableFile>> {
             return Err(Error::config(path.display().to_string(), reason));
         }
         let absolute = std::path::absolute(path).map_err(Error::io(path, "resolve"))?;
-        let absolute = names::normalized(&absolute);
+        let absolute = normalized(&absolute);
         if absolute.is_dir() {
             found.extend(table_files(&absolute)?.into_iter().map(|file| file.path));
         } else if absolute.exists() {
@@ -244,9 +245,137 @@ pub fn named_tables(paths: &[PathBuf]) -> Result<Vec<TableFile>> {
     }
     found.sort_unstable();
     found.dedup();
-    let names = names::shard_names(&found);
+    let names = shard_names(&found);
     let files = found.iter().zip(names).map(|(path, name)| TableFile::at(path, name));
     let mut files = files.collect::<Result<Vec<_>>>()?;
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
+}
+
+/// Appended to the file. It is a record of its own unless the file ends inside a quoted field,
+/// which the `csv` crate takes for the end of that field.
+const CSV_END: &[u8] = b"\n\0end of the file";
+
+/// The rows of a CSV file (RFC 4180): a header, then records with quoted fields that may hold line ends.
+pub(super) struct CsvReader {
+    path: PathBuf,
+    reader: csv::Reader<Box<dyn Read + Send>>,
+    header: Vec<String>,
+    record: csv::ByteRecord,
+    /// Position and name of the columns that are read.
+    columns: Vec<(Option<usize>, String)>,
+    next_row: u64,
+    rejects: Rejects,
+}
+
+impl CsvReader {
+    /// Opens the file and finds the `columns`, whose values are cells.
+    pub(super) fn open(
+        path: &Path,
+        compression: Compression,
+        columns: Vec<ColumnRequest>,
+        rejects: Rejects,
+    ) -> Result<Self> {
+        let reader = decompressed(path, compression)?.chain(Cursor::new(CSV_END));
+        let reader = csv::ReaderBuilder::new()
+            .flexible(true) // so that the end is seen, and lengths are told with their row
+            .has_headers(false)
+            .from_reader(Box::new(reader) as Box<dyn Read + Send>);
+        let mut records = Self {
+            path: path.to_owned(),
+            reader,
+            header: Vec::new(),
+            record: csv::ByteRecord::new(),
+            columns: Vec::new(),
+            next_row: 0,
+            rejects,
+        };
+        if records.advance()? {
+            if let Some(reason) = utf16(records.record.as_slice()) {
+                return Err(Error::decode(&records.path, "CSV", reason));
+            }
+            let name = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+            records.header = records.record.iter().map(name).collect();
+        }
+        for ColumnRequest { name, required, .. } in columns {
+            let at = records.header.iter().position(|column| *column == name);
+            if required && at.is_none() {
+                let header = records.header.join(", ");
+                let reason = format!("is not in the file, which has: {header}");
+                return Err(Error::schema(&records.path, name, reason));
+            }
+            records.columns.push((at, name));
+        }
+        Ok(records)
+    }
+
+    /// Names of the columns of a file.
+    pub(super) fn header(path: &Path, compression: Compression) -> Result<Vec<String>> {
+        Ok(Self::open(path, compression, Vec::new(), Rejects::counted())?.header)
+    }
+
+    /// Reads the next record; false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        let read = self.reader.read_byte_record(&mut self.record);
+        if !read.map_err(|error| Error::decode(&self.path, "CSV", error))? {
+            return Ok(false);
+        }
+        let last = self.record.get(self.record.len().saturating_sub(1)).unwrap_or_default();
+        if !last.ends_with(&CSV_END[1..]) {
+            return Ok(true);
+        }
+        if self.record.len() == 1 && last == &CSV_END[1..] {
+            return Ok(false);
+        }
+        let reason = "the file ends inside a quoted field that begins in this row".to_owned();
+        Err(Error::Row { path: self.path.clone(), row: self.next_row.max(1), reason, count: 1 })
+    }
+
+    /// Values of the record, or why it cannot be used.
+    fn values(&self) -> Result<Vec<Option<Cell>>, String> {
+        if self.record.len() != self.header.len() {
+            let (found, expected) = (self.record.len(), self.header.len());
+            return Err(format!("has {found} field(s), the header has {expected}"));
+        }
+        let value = |(at, name): &(Option<usize>, String)| {
+            let field = at.and_then(|at| self.record.get(at)).filter(|field| !field.is_empty());
+            let text = |field: &[u8]| {
+                let text = std::str::from_utf8(field);
+                text.map(|text| Cell::Text(text.to_owned()))
+                    .map_err(|e| format!("`{name}` is not UTF-8 at byte {}", e.valid_up_to() + 1))
+            };
+            field.map(text).transpose()
+        };
+        self.columns.iter().map(value).collect()
+    }
+}
+
+impl ColumnReader for CsvReader {
+    fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
+        let mut rows = Vec::new();
+        let mut columns = vec![Vec::new(); self.columns.len()];
+        while rows.len() < max_rows {
+            self.next_row += 1;
+            if !self.advance()? {
+                break;
+            }
+            let row = self.next_row - 1;
+            match self.values() {
+                Ok(values) => {
+                    rows.push(row);
+                    columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));
+                }
+                Err(reason) => self.rejects.add(row, reason, &[]),
+            }
+        }
+        let columns = columns.into_iter().map(Values::Cells).collect();
+        Ok((!rows.is_empty()).then_some(ColumnBatch { rows, columns }))
+    }
+
+    /// Tables are read from their first row on.
+    fn seek(&mut self, _row: u64, _rejected: u64) {}
+
+    fn rejects(&self) -> &Rejects {
+        &self.rejects
+    }
 }
