@@ -1,11 +1,12 @@
-//! The encoding threads: chunks of many blocks become batches, embeddings find back to their batch.
+//! The encoding threads: the chunks of many documents are packed into batches of like lengths, and
+//! their embeddings find back to the documents.
 //!
 //! ```text
-//! plan ──batches──▶ encode ──embeddings──▶ collect ──blocks, in order──▶
-//!   └───────────────blocks──────────────────▲
+//! plan ──packed batches──▶ encode ──embeddings──▶ collect ──documents, in order──▶
+//!   └────────────────────documents──────────────────▲
 //! ```
 //!
-//! Several batches are in work at once. On a CPU their tasks share one pool of threads, so that none
+//! Several packed batches are in flight at once. On a CPU their tasks share one pool of threads, so that none
 //! of them waits for the last task of a batch.
 
 use std::collections::VecDeque;
@@ -13,9 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{self as channel, RecvTimeoutError};
 
-use super::Step;
-use super::queue::{Receiver, Sender};
-use super::tokenize::ChunkBatch;
+use super::queue::{ChunkBatch, Receiver, Sender, Step};
 use crate::batch::{PackedBatch, plan_batches};
 use crate::encoder::{self, Encoder};
 use crate::error::{Error, Result};
@@ -42,24 +41,24 @@ pub(super) struct Encoding<'a> {
 }
 
 /// A batch, and where each of its embeddings belongs.
-struct Job {
+struct EncodeJob {
     batch: PackedBatch,
-    places: Vec<Place>,
+    places: Vec<ChunkPlace>,
 }
 
 /// A chunk of a step of the input.
 #[derive(Clone, Copy)]
-struct Place {
+struct ChunkPlace {
     step: usize,
     chunk: usize,
 }
 
-/// What the collecting thread is told.
+/// What the collecting thread receives.
 enum Event {
     /// The next step; its chunks are on their way to the encoding threads.
     Step(Box<Step<ChunkBatch>>),
     /// Embeddings of a batch of so many tokens.
-    Encoded { places: Vec<Place>, tokens: usize, embeddings: Result<Vec<f32>> },
+    Encoded { places: Vec<ChunkPlace>, tokens: usize, embeddings: Result<Vec<f32>> },
     /// A thread encodes no more.
     ThreadEnded,
 }
@@ -67,14 +66,14 @@ enum Event {
 /// Chunks that wait to be put into batches.
 #[derive(Default)]
 struct Window {
-    chunks: Vec<(Place, Vec<u32>)>,
+    chunks: Vec<(ChunkPlace, Vec<u32>)>,
     tokens: usize,
     /// Of `chunks`, the first ones: those that were left over once.
     left_over: usize,
 }
 
 impl Window {
-    fn push(&mut self, place: Place, ids: Vec<u32>) {
+    fn push(&mut self, place: ChunkPlace, ids: Vec<u32>) {
         self.tokens += ids.len();
         self.chunks.push((place, ids));
     }
@@ -101,18 +100,18 @@ impl<'a> Encoding<'a> {
         from_tokenize: &Receiver<Step<ChunkBatch>>,
         to_write: &Sender<Step<ChunkBatch>>,
     ) -> Result<()> {
-        let (give, jobs) = channel::bounded(self.in_flight);
-        let (tell, events) = channel::bounded(self.in_flight);
+        let (to_encode, jobs) = channel::bounded(self.in_flight);
+        let (to_collect, events) = channel::bounded(self.in_flight);
         std::thread::scope(|scope| {
             for _ in 0..self.in_flight {
-                let (jobs, tell) = (jobs.clone(), tell.clone());
-                scope.spawn(move || self.encode_batches(&jobs, &tell));
+                let (jobs, to_collect) = (jobs.clone(), to_collect.clone());
+                scope.spawn(move || self.encode_batches(&jobs, &to_collect));
             }
             // With the last thread these go too, and whoever sends to them learns of it.
             drop(jobs);
-            scope.spawn(move || self.plan(from_tokenize, &give, &tell));
+            scope.spawn(move || self.plan(from_tokenize, &to_encode, &to_collect));
             let outcome = self.collect(&events, to_write);
-            drop(events); // whoever still has something to tell learns that nobody listens
+            drop(events); // whoever still sends learns that nobody listens
             outcome
         })?;
         self.context.stop.check()
@@ -122,34 +121,34 @@ impl<'a> Encoding<'a> {
     fn plan(
         &self,
         from_tokenize: &Receiver<Step<ChunkBatch>>,
-        give: &channel::Sender<Job>,
-        tell: &channel::Sender<Event>,
+        to_encode: &channel::Sender<EncodeJob>,
+        to_collect: &channel::Sender<Event>,
     ) {
         let mut window = Window::default();
-        let mut place = Place { step: 0, chunk: 0 };
+        let mut place = ChunkPlace { step: 0, chunk: 0 };
         let least = self.batch_tokens.saturating_mul(self.in_flight);
         let mut limit = least;
         loop {
             let next = from_tokenize.try_recv();
             // Where there is nothing to add, what is there does not wait for more.
-            if next.is_none() && self.give_batches(&mut window, false, give).is_err() {
-                return; // a thread has told why
+            if next.is_none() && self.send_batches(&mut window, false, to_encode).is_err() {
+                return; // a thread has said why
             }
             let Some(mut step) = next.or_else(|| from_tokenize.recv()) else { return };
             if let Step::Batch(batch) = &mut step {
                 for (chunk, ids) in std::mem::take(&mut batch.chunks).into_iter().enumerate() {
                     if !batch.is_encoded[chunk] {
-                        window.push(Place { chunk, ..place }, ids);
+                        window.push(ChunkPlace { chunk, ..place }, ids);
                     }
                 }
             }
             place.step += 1;
-            if tell.send(Event::Step(Box::new(step))).is_err() {
+            if to_collect.send(Event::Step(Box::new(step))).is_err() {
                 return;
             }
             if window.tokens >= limit {
                 let began = Instant::now();
-                if self.give_batches(&mut window, true, give).is_err() {
+                if self.send_batches(&mut window, true, to_encode).is_err() {
                     return;
                 }
                 let is_soon = began.elapsed() < PLANNED_TIME;
@@ -161,12 +160,12 @@ impl<'a> Encoding<'a> {
 
     /// Empties `window` into batches. The last of them is seldom full: if more is to come, its chunks
     /// stay in the window, but none of them for a second time.
-    fn give_batches(
+    fn send_batches(
         &self,
         window: &mut Window,
         more_is_to_come: bool,
-        give: &channel::Sender<Job>,
-    ) -> Result<(), channel::SendError<Job>> {
+        to_encode: &channel::Sender<EncodeJob>,
+    ) -> Result<(), channel::SendError<EncodeJob>> {
         let Window { mut chunks, left_over, .. } = std::mem::take(window);
         let lengths: Vec<usize> = chunks.iter().map(|(_, ids)| ids.len()).collect();
         let most = self.encoder.max_sequences(self.batch_tokens);
@@ -178,22 +177,26 @@ impl<'a> Encoding<'a> {
         window.left_over = window.chunks.len();
         for group in groups {
             let mut job =
-                Job { batch: PackedBatch::new(), places: Vec::with_capacity(group.len()) };
+                EncodeJob { batch: PackedBatch::new(), places: Vec::with_capacity(group.len()) };
             for i in group {
                 let (place, ids) = &chunks[i];
                 job.batch.push(ids);
                 job.places.push(*place);
             }
-            give.send(job)?;
+            to_encode.send(job)?;
         }
         Ok(())
     }
 
     /// Encodes batch after batch, until there are no more or a stop is asked for.
-    fn encode_batches(&self, jobs: &channel::Receiver<Job>, tell: &channel::Sender<Event>) {
+    fn encode_batches(
+        &self,
+        jobs: &channel::Receiver<EncodeJob>,
+        to_collect: &channel::Sender<Event>,
+    ) {
         let stop = self.context.stop;
         while !stop.is_asked() {
-            let Job { batch, mut places } = match jobs.recv_timeout(POLL) {
+            let EncodeJob { batch, mut places } = match jobs.recv_timeout(POLL) {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -213,11 +216,11 @@ impl<'a> Encoding<'a> {
                 }
                 encoded => encoded.map(|()| embeddings),
             };
-            if tell.send(Event::Encoded { places, tokens, embeddings }).is_err() {
+            if to_collect.send(Event::Encoded { places, tokens, embeddings }).is_err() {
                 return;
             }
         }
-        let _ = tell.send(Event::ThreadEnded); // nobody listens once another thread has failed
+        let _ = to_collect.send(Event::ThreadEnded); // nobody listens once another thread has failed
     }
 
     /// Puts embeddings where they belong and passes on what is complete; after a stop also what is encoded
@@ -241,7 +244,7 @@ impl<'a> Encoding<'a> {
                     let mut documents = 0;
                     for (place, values) in places.iter().zip(embeddings?.chunks_exact(width)) {
                         let step = place.step.checked_sub(passed).and_then(|i| open.get_mut(i));
-                        let lost = || Error::shape("encode", "an embedding of no open batch");
+                        let lost = || Error::shape("encode", "an embedding of no open documents");
                         documents += step.ok_or_else(lost)?.put(place.chunk, values)?;
                     }
                     self.context.progress.advance(documents, tokens as u64);
@@ -254,9 +257,9 @@ impl<'a> Encoding<'a> {
                 continue;
             }
             while open.front().is_some_and(|step| step.missing == 0) {
-                let Some(Open { step, told, .. }) = open.pop_front() else { break };
+                let Some(Open { step, reported, .. }) = open.pop_front() else { break };
                 passed += 1;
-                if !pass(self.context, step, told, to_write) {
+                if !pass(self.context, step, reported, to_write) {
                     return Ok(()); // the writer failed and says why
                 }
             }
@@ -273,7 +276,7 @@ impl<'a> Encoding<'a> {
 }
 
 /// Of a batch that a stop ended: the embeddings that were written over NaN, and their places.
-fn keep_done(places: &mut Vec<Place>, embeddings: &[f32], width: usize) -> Vec<f32> {
+fn keep_done(places: &mut Vec<ChunkPlace>, embeddings: &[f32], width: usize) -> Vec<f32> {
     let mut done = Vec::new();
     let mut rows = embeddings.chunks_exact(width);
     places.retain(|_| {
@@ -289,8 +292,8 @@ struct Open {
     step: Step<ChunkBatch>,
     /// Chunks without embeddings.
     missing: usize,
-    /// Documents that the progress was told of.
-    told: u64,
+    /// Documents that were reported as progress.
+    reported: u64,
 }
 
 impl Open {
@@ -301,13 +304,13 @@ impl Open {
             batch.hidden_size = width;
             batch.values.resize(batch.num_chunks() * width, 0.0);
         }
-        Self { step, missing, told: 0 }
+        Self { step, missing, reported: 0 }
     }
 
     /// Takes the embedding of a chunk; documents that are newly done, counted in proportion to chunks.
     fn put(&mut self, chunk: usize, values: &[f32]) -> Result<u64> {
         let Step::Batch(batch) = &mut self.step else {
-            return Err(Error::shape("encode", "an embedding of no batch"));
+            return Err(Error::shape("encode", "an embedding of no documents"));
         };
         let width = values.len();
         batch.values[chunk * width..][..width].copy_from_slice(values);
@@ -315,21 +318,21 @@ impl Open {
         self.missing -= 1;
         let num_chunks = batch.num_chunks();
         let done = (batch.documents.len() * (num_chunks - self.missing) / num_chunks) as u64;
-        let new = done - self.told;
-        self.told = done;
+        let new = done - self.reported;
+        self.reported = done;
         Ok(new)
     }
 }
 
-/// Passes a complete step on, and tells of the documents of it that were not told; false if nobody listens.
+/// Passes a complete step on and reports those of its documents that were not; false if nobody listens.
 fn pass(
     context: Context<'_>,
     step: Step<ChunkBatch>,
-    told: u64,
+    reported: u64,
     to_write: &Sender<Step<ChunkBatch>>,
 ) -> bool {
     if let Step::Batch(batch) = &step {
-        context.progress.advance(batch.documents.len() as u64 - told, 0);
+        context.progress.advance(batch.documents.len() as u64 - reported, 0);
     }
     let weight = weight(&step);
     to_write.send(step, weight).is_ok()

@@ -4,8 +4,8 @@
 //! read ──texts──▶ tokenize (rayon) ──tokens──▶ encode (several) ──embeddings──▶ round, write, mark
 //! ```
 //!
-//! What passes is a block of documents; where parts, shards and files end passes between the blocks
-//! and holds nobody up. Batches are made of whatever blocks are there, so small files keep the
+//! What passes is a batch of documents; where parts, shards and files end passes between the batches
+//! and holds nobody up. Batches are made of whatever batches are there, so small files keep the
 //! encoder as busy as large ones.
 //!
 //! The unit of work is the part: `parts.rows` rows of one file. A part's bytes depend on
@@ -13,7 +13,6 @@
 //! tokenizes such a part from its beginning, and encodes what is not in it.
 
 mod encode;
-mod input_bytes;
 mod queue;
 mod read;
 mod tokenize;
@@ -26,14 +25,12 @@ use super::model::{encoder_settings, freeze_encoded, load_model};
 use super::work::Failures;
 use crate::config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, RunConfig, Weight};
 use crate::encoder::Model;
-use crate::error::{Error, Result};
-use crate::input::Reject;
+use crate::error::Result;
 use crate::progress::Busy;
 use crate::run::{Claims, Plan, Shard, Stage, StageWork};
 use encode::Encoding;
-use input_bytes::InputBytes;
 use queue::queue;
-use read::Reading;
+use read::{InputBytes, Reading};
 use tokenize::Tokenizing;
 use write::Writing;
 
@@ -43,42 +40,6 @@ const TEXT_BYTES: usize = 8 << 20;
 const TEXT_BYTES_PER_TOKEN: usize = 4;
 /// Values of embeddings that wait to be written.
 const VALUES: usize = 4 << 20;
-
-/// What passes from thread to thread, in the order of the input.
-enum Step<B> {
-    /// Documents of the part in work.
-    Batch(B),
-    /// The part is complete.
-    PartEnd(PartEnd),
-    /// The shard is.
-    ShardEnd { shard: usize },
-    /// The shard cannot be done, and so neither its part in work.
-    Failed { shard: usize, error: Error },
-    /// No more shards can be had.
-    Broken(Error),
-}
-
-impl<B> Step<B> {
-    /// The same for another kind of batch.
-    fn map<C>(self, batch: impl FnOnce(B) -> Step<C>) -> Step<C> {
-        match self {
-            Self::Batch(documents) => batch(documents),
-            Self::PartEnd(end) => Step::PartEnd(end),
-            Self::ShardEnd { shard } => Step::ShardEnd { shard },
-            Self::Failed { shard, error } => Step::Failed { shard, error },
-            Self::Broken(error) => Step::Broken(error),
-        }
-    }
-}
-
-/// What is known of a part once all of it was read.
-struct PartEnd {
-    /// Place in the plan.
-    shard: usize,
-    index: usize,
-    next_row: u64,
-    rejects: Vec<Reject>,
-}
 
 /// Settings that the embeddings depend on; `model` is `None` where the input brings its own.
 pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {

@@ -1,31 +1,155 @@
-//! A queue between two threads, bounded by what its items weigh and not by their number, so that
-//! many small files fill it as well as a few large ones, and long documents do not swell it.
+//! What passes between the threads: documents in batches, and where parts and shards end.
+//!
+//! A queue is bounded by what its items weigh and not by their number, so that many small files fill it
+//! as well as a few large ones, and long documents do not swell it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use crate::error::Error;
+use crate::input::{DocumentBatch, Reject};
 use crate::panics::{lock, unpoisoned};
+use crate::parts::EmbeddingRows;
+
+/// What passes from thread to thread, in the order of the input.
+pub(super) enum Step<B> {
+    /// Documents of the part in work.
+    Batch(B),
+    /// The part is complete.
+    PartEnd(PartEnd),
+    /// The shard is.
+    ShardEnd { shard: usize },
+    /// The shard cannot be done, and so neither its part in work; `None`: no more shards can be had.
+    Failed { shard: Option<usize>, error: Error },
+}
+
+impl<B> Step<B> {
+    /// The same for another kind of batch.
+    pub(super) fn map<C>(self, batch: impl FnOnce(B) -> Step<C>) -> Step<C> {
+        match self {
+            Self::Batch(documents) => batch(documents),
+            Self::PartEnd(end) => Step::PartEnd(end),
+            Self::ShardEnd { shard } => Step::ShardEnd { shard },
+            Self::Failed { shard, error } => Step::Failed { shard, error },
+        }
+    }
+}
+
+/// What is known of a part once all of it was read.
+pub(super) struct PartEnd {
+    /// Place in the plan.
+    pub(super) shard: usize,
+    pub(super) index: usize,
+    pub(super) next_row: u64,
+    pub(super) rejects: Vec<Reject>,
+}
+
+/// Consecutive documents of a part.
+pub(super) struct TextBatch {
+    /// Place in the plan.
+    pub(super) shard: usize,
+    /// The part.
+    pub(super) index: usize,
+    pub(super) documents: DocumentBatch,
+    /// What was encoded of the part before a stop.
+    pub(super) saved: Option<Arc<EmbeddingRows>>,
+}
+
+/// Documents of a part, whose texts became chunks.
+pub(super) struct ChunkBatch {
+    /// Position among the shards to do.
+    pub(super) shard: usize,
+    /// The part.
+    pub(super) index: usize,
+    /// Without their texts.
+    pub(super) documents: DocumentBatch,
+    /// `[documents + 1]`, as in [`crate::parts::EmbeddingRows`].
+    pub(super) chunk_offsets: Vec<usize>,
+    /// `input_ids` of all chunks; none where the input brought its embeddings along.
+    pub(super) chunks: Vec<Vec<u32>>,
+    /// Sum of their lengths.
+    pub(super) tokens: usize,
+    /// By chunk: whether its embedding is among the values.
+    pub(super) is_encoded: Vec<bool>,
+    /// Embeddings of all chunks, once there are.
+    pub(super) values: Vec<f32>,
+    pub(super) hidden_size: usize,
+}
+
+impl ChunkBatch {
+    /// `documents` of the part of `texts`, which have no chunks so far.
+    pub(super) fn new(texts: &TextBatch) -> Self {
+        Self {
+            shard: texts.shard,
+            index: texts.index,
+            documents: DocumentBatch::default(),
+            chunk_offsets: vec![0],
+            chunks: Vec::new(),
+            tokens: 0,
+            is_encoded: Vec::new(),
+            values: Vec::new(),
+            hidden_size: 0,
+        }
+    }
+
+    /// Whether all chunks of document `i` are encoded.
+    pub(super) fn is_encoded(&self, i: usize) -> bool {
+        self.is_encoded[self.chunk_offsets[i]..self.chunk_offsets[i + 1]].iter().all(|is| *is)
+    }
+
+    /// Takes over what `saved` holds of the documents.
+    pub(super) fn take_saved(&mut self, saved: &EmbeddingRows) {
+        let width = saved.hidden_size;
+        for (i, row) in self.documents.rows.iter().enumerate() {
+            let chunks = self.chunk_offsets[i]..self.chunk_offsets[i + 1];
+            let Ok(place) = saved.rows.binary_search(row) else { continue };
+            let values = saved.chunks(place);
+            if chunks.is_empty() || values.len() != chunks.len() * width {
+                continue;
+            }
+            self.values.resize(self.is_encoded.len() * width, 0.0);
+            self.values[chunks.start * width..chunks.end * width].copy_from_slice(values);
+            self.is_encoded[chunks].fill(true);
+        }
+    }
+
+    /// Number of chunks.
+    pub(super) fn num_chunks(&self) -> usize {
+        self.chunk_offsets.last().copied().unwrap_or(0)
+    }
+
+    /// Appends the number of chunks of the next document.
+    pub(super) fn push(&mut self, num_chunks: usize) {
+        self.chunk_offsets.push(self.num_chunks() + num_chunks);
+    }
+
+    /// Takes `documents` over, of all of which the chunks are there, without their texts.
+    pub(super) fn take_documents(&mut self, mut documents: DocumentBatch) {
+        documents.drop_texts();
+        self.documents = documents;
+    }
+}
 
 struct Shared<T> {
     limit: usize,
-    state: Mutex<State<T>>,
+    state: Mutex<QueueState<T>>,
     changed: Condvar,
 }
 
-struct State<T> {
+struct QueueState<T> {
     items: VecDeque<(T, usize)>,
     weight: usize,
-    hung_up: bool,
+    is_disconnected: bool,
 }
 
 impl<T> Shared<T> {
     /// A thread that panics holds no item half way.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         lock(&self.state)
     }
 
-    fn hang_up(&self) {
-        self.lock().hung_up = true;
+    fn disconnect(&self) {
+        self.lock().is_disconnected = true;
         self.changed.notify_all();
     }
 }
@@ -38,24 +162,24 @@ pub(super) struct Receiver<T>(Arc<Shared<T>>);
 
 /// The other end is gone.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct HungUp;
+pub(super) struct Disconnected;
 
 /// A queue whose items weigh at most `limit` together; an item that is heavier goes in alone.
 pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
-    let state = State { items: VecDeque::new(), weight: 0, hung_up: false };
+    let state = QueueState { items: VecDeque::new(), weight: 0, is_disconnected: false };
     let shared = Arc::new(Shared { limit, state: Mutex::new(state), changed: Condvar::new() });
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 
 impl<T> Sender<T> {
     /// Puts `item` in as soon as there is room for its `weight`.
-    pub(super) fn send(&self, item: T, weight: usize) -> Result<(), HungUp> {
+    pub(super) fn send(&self, item: T, weight: usize) -> Result<(), Disconnected> {
         let mut state = self.0.lock();
-        while !state.hung_up && state.weight > 0 && state.weight + weight > self.0.limit {
+        while !state.is_disconnected && state.weight > 0 && state.weight + weight > self.0.limit {
             state = unpoisoned(self.0.changed.wait(state));
         }
-        if state.hung_up {
-            return Err(HungUp);
+        if state.is_disconnected {
+            return Err(Disconnected);
         }
         state.weight += weight;
         state.items.push_back((item, weight));
@@ -70,7 +194,7 @@ impl<T> Receiver<T> {
         self.take(&mut self.0.lock())
     }
 
-    fn take(&self, state: &mut State<T>) -> Option<T> {
+    fn take(&self, state: &mut QueueState<T>) -> Option<T> {
         let (item, weight) = state.items.pop_front()?;
         state.weight -= weight;
         self.0.changed.notify_all();
@@ -82,7 +206,7 @@ impl<T> Receiver<T> {
         let mut state = self.0.lock();
         loop {
             let item = self.take(&mut state);
-            if item.is_some() || state.hung_up {
+            if item.is_some() || state.is_disconnected {
                 return item;
             }
             state = unpoisoned(self.0.changed.wait(state));
@@ -92,13 +216,13 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        self.0.hang_up();
+        self.0.disconnect();
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        self.0.hang_up();
+        self.0.disconnect();
         self.0.lock().items.clear();
     }
 }
@@ -124,7 +248,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| sender.send((), 1));
             drop(receiver);
-            assert!(waiting.join().is_ok_and(|sent| sent == Err(HungUp)));
+            assert!(waiting.join().is_ok_and(|sent| sent == Err(Disconnected)));
         });
     }
 

@@ -1,32 +1,86 @@
 //! The reading thread: documents of the shards, in batches that do not reach beyond their part.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::input_bytes::{InputBytes, ShardBytes};
-use super::queue::{HungUp, Sender};
-use super::{PartEnd, Step};
+use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
 use crate::config::{LANGUAGE_CODE, is_language_code};
 use crate::error::{Error, Result};
 use crate::input::{DocumentBatch, DocumentReader, Reject};
 use crate::parts::EmbeddingRows;
-use crate::progress::Busy;
+use crate::progress::{Busy, Progress};
 use crate::run::{Claims, Shard};
 use crate::stage::context::Context;
 
 /// Most documents of a batch.
 const BATCH_ROWS: usize = 1024;
 
-/// Consecutive documents of a part.
-pub(super) struct TextBatch {
-    /// Place in the plan.
-    pub(super) shard: usize,
-    /// The part.
-    pub(super) index: usize,
-    pub(super) documents: DocumentBatch,
-    /// What was encoded of the part before a stop.
-    pub(super) saved: Option<Arc<EmbeddingRows>>,
+/// How far the input is read, in bytes, of the shards that this process does: what is known of formats
+/// that do not say how many rows they have.
+pub(super) struct InputBytes<'a> {
+    progress: &'a dyn Progress,
+    done: AtomicU64,
+    total: AtomicU64,
 }
 
+impl<'a> InputBytes<'a> {
+    /// `total` bytes are to be read.
+    pub(super) fn new(progress: &'a dyn Progress, total: u64) -> Self {
+        Self { progress, done: AtomicU64::new(0), total: AtomicU64::new(total) }
+    }
+
+    /// `bytes` more are to be read.
+    fn extend(&self, bytes: u64) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn report(&self) {
+        let [done, total] = [&self.done, &self.total].map(|bytes| bytes.load(Ordering::Relaxed));
+        self.progress.input(done, total);
+    }
+}
+
+/// The place in a shard.
+struct ShardBytes<'a> {
+    input: &'a InputBytes<'a>,
+    shard: &'a Shard,
+    position: u64,
+    /// Whether what comes before the first batch was done earlier.
+    is_resumed: bool,
+}
+
+impl<'a> ShardBytes<'a> {
+    /// The beginning of `shard`, or a place in it that is only known once a batch is read.
+    fn new(input: &'a InputBytes<'a>, shard: &'a Shard, is_resumed: bool) -> Self {
+        Self { input, shard, position: 0, is_resumed }
+    }
+
+    /// `reader` has read all rows up to `next_row`.
+    fn advance(&mut self, reader: &DocumentReader, next_row: u64) {
+        let of_rows = || {
+            let rows = next_row.saturating_sub(self.shard.first_row()) as f64;
+            (self.shard.bytes as f64 * rows / self.shard.num_rows.unwrap_or(0).max(1) as f64) as u64
+        };
+        let position = reader.bytes_read().unwrap_or_else(of_rows);
+        let position = position.clamp(self.position, self.shard.bytes);
+        let read = position - self.position;
+        if std::mem::take(&mut self.is_resumed) {
+            self.input.total.fetch_sub(read, Ordering::Relaxed);
+        } else {
+            self.input.done.fetch_add(read, Ordering::Relaxed);
+        }
+        self.position = position;
+        self.input.report();
+    }
+
+    /// The end: what was not read is nothing to be read.
+    fn finish(self) {
+        self.input.total.fetch_sub(self.shard.bytes - self.position, Ordering::Relaxed);
+        self.input.report();
+    }
+}
+
+/// The reading thread.
 pub(super) struct Reading<'a> {
     pub(super) context: Context<'a>,
     pub(super) shards: &'a [Shard],
@@ -36,7 +90,7 @@ pub(super) struct Reading<'a> {
 }
 
 /// A part that is being read.
-struct Part {
+struct ReadPart {
     shard: usize,
     index: usize,
     /// Rows so far, and the last of them.
@@ -52,8 +106,8 @@ impl Reading<'_> {
                 Ok(Some(shard)) => shard,
                 Ok(None) => return,
                 Err(error) => {
-                    // Where they hung up there is nobody to tell.
-                    let _ = to_tokenize.send(Step::Broken(error), 1);
+                    // Where the receiver is gone there is nobody to report to.
+                    let _ = to_tokenize.send(Step::Failed { shard: None, error }, 1);
                     return;
                 }
             };
@@ -64,8 +118,8 @@ impl Reading<'_> {
             }
             let last = match self.read_shard(shard, to_tokenize) {
                 Ok(Ok(())) => Step::ShardEnd { shard },
-                Ok(Err(HungUp)) => return,
-                Err(error) => Step::Failed { shard, error },
+                Ok(Err(Disconnected)) => return,
+                Err(error) => Step::Failed { shard: Some(shard), error },
             };
             if to_tokenize.send(last, 1).is_err() {
                 return;
@@ -77,7 +131,7 @@ impl Reading<'_> {
         &self,
         shard: usize,
         to_tokenize: &Sender<Step<TextBatch>>,
-    ) -> Result<Result<(), HungUp>> {
+    ) -> Result<Result<(), Disconnected>> {
         let planned = &self.shards[shard];
         let done = self.context.run.part_markers(planned)?;
         let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
@@ -87,14 +141,14 @@ impl Reading<'_> {
         let mut rejects_seen = 0;
         for index in done.len().. {
             let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
-            let mut part = Part { shard, index, num_rows: 0, last_row: None, saved };
+            let mut part = ReadPart { shard, index, num_rows: 0, last_row: None, saved };
             let ended = loop {
                 let Some(batch) = self.read_batch(&mut reader, &mut part)? else { break true };
                 bytes.advance(&reader, part.last_row.map_or(first_row, |row| row + 1));
                 let weight =
                     batch.documents.num_bytes.iter().sum::<u64>() as usize + batch.documents.len();
                 if to_tokenize.send(Step::Batch(batch), weight).is_err() {
-                    return Ok(Err(HungUp));
+                    return Ok(Err(Disconnected));
                 }
                 if part.num_rows == self.context.config.parts.rows {
                     break false;
@@ -110,7 +164,7 @@ impl Reading<'_> {
             if part.num_rows > 0 || !rejects.is_empty() || index == 0 {
                 let end = Step::PartEnd(PartEnd { shard, index, next_row, rejects });
                 if to_tokenize.send(end, 1).is_err() {
-                    return Ok(Err(HungUp));
+                    return Ok(Err(Disconnected));
                 }
             }
             first_row = next_row;
@@ -126,7 +180,7 @@ impl Reading<'_> {
     fn read_batch(
         &self,
         reader: &mut DocumentReader,
-        part: &mut Part,
+        part: &mut ReadPart,
     ) -> Result<Option<TextBatch>> {
         self.context.stop.check()?;
         let _busy = self.busy.work();
@@ -158,7 +212,7 @@ fn check_languages(shard: &Shard, documents: &DocumentBatch) -> Result<()> {
     Ok(())
 }
 
-/// Documents still to be embedded of the shards at `places`, where their formats tell how many rows
+/// Documents still to be embedded of the shards at `places`, where their formats say how many rows
 /// there are.
 pub(super) fn expected_rows(
     context: Context<'_>,

@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use arrow::array::StringArray;
 
-use super::tokenize::ChunkBatch;
+use super::queue::{ChunkBatch, PartEnd, Step};
 use super::*;
 use crate::encoder::HubSettings;
 use crate::encoder::fake::{FAILS, FakeEncoder};
+use crate::error::Error;
 use crate::input::DocumentBatch;
 use crate::progress::{Silent, Stop};
 use crate::run::RunDir;
 use crate::run::Worker;
 
-/// A block of documents with one chunk each; the first id is what a batch that begins with it takes
+/// A batch of documents with one chunk each; the first id is what a batch that begins with it takes
 /// in milliseconds, the second tells it from others.
-fn block(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<ChunkBatch> {
+fn batch(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<ChunkBatch> {
     let len = chunks.len();
     Step::Batch(ChunkBatch {
         shard,
@@ -41,27 +42,26 @@ fn part_end(shard: usize, index: usize) -> Step<ChunkBatch> {
     Step::PartEnd(PartEnd { shard, index, next_row: 0, rejects: Vec::new() })
 }
 
-/// What came out: the first values of a block's embeddings, or the shard and part that ended.
+/// What came out: the first values of a batch's embeddings, or the shard and part that ended.
 #[derive(Debug, PartialEq)]
 enum Passed {
-    Block(Vec<f32>),
+    Batch(Vec<f32>),
     PartEnd(usize, usize),
     ShardEnd(usize),
     Failed(usize),
 }
 
-fn as_block(step: Step<ChunkBatch>) -> Option<ChunkBatch> {
-    if let Step::Batch(block) = step { Some(block) } else { None }
+fn as_batch(step: Step<ChunkBatch>) -> Option<ChunkBatch> {
+    if let Step::Batch(batch) = step { Some(batch) } else { None }
 }
 
 fn passed(steps: Vec<Step<ChunkBatch>>) -> Vec<Passed> {
     (steps.into_iter())
         .map(|step| match step {
-            Step::Batch(block) => Passed::Block(block.values.into_iter().step_by(2).collect()),
+            Step::Batch(batch) => Passed::Batch(batch.values.into_iter().step_by(2).collect()),
             Step::PartEnd(end) => Passed::PartEnd(end.shard, end.index),
             Step::ShardEnd { shard } => Passed::ShardEnd(shard),
-            Step::Failed { shard, .. } => Passed::Failed(shard),
-            Step::Broken(_) => Passed::Failed(usize::MAX),
+            Step::Failed { shard, .. } => Passed::Failed(shard.unwrap_or(usize::MAX)),
         })
         .collect()
 }
@@ -104,12 +104,12 @@ fn blocks_leave_in_order_however_long_they_take() -> Result<()> {
     for in_flight in [2, 4] {
         let encoder = FakeEncoder::new(in_flight);
         // So many that they are planned in several windows.
-        let blocks = (0..40).map(|i| block(0, i, &[[(40 - i as u32) % 7, i as u32]; 3]));
+        let batches = (0..40).map(|i| batch(0, i, &[[(40 - i as u32) % 7, i as u32]; 3]));
         let ends = vec![part_end(0, 0), Step::ShardEnd { shard: 0 }];
-        let expected = (0..40).map(|i| Passed::Block(vec![((40 - i) % 7 + i) as f32; 3]));
+        let expected = (0..40).map(|i| Passed::Batch(vec![((40 - i) % 7 + i) as f32; 3]));
         let expected: Vec<Passed> =
             expected.chain([Passed::PartEnd(0, 0), Passed::ShardEnd(0)]).collect();
-        assert_eq!(encode(&encoder, blocks.chain(ends).collect())?, expected);
+        assert_eq!(encode(&encoder, batches.chain(ends).collect())?, expected);
         assert_eq!(encoder.most_in_flight.load(Ordering::SeqCst), in_flight);
     }
     Ok(())
@@ -119,10 +119,10 @@ fn blocks_leave_in_order_however_long_they_take() -> Result<()> {
 fn batches_are_full_where_more_is_to_come() -> Result<()> {
     for in_flight in [1, 2, 3] {
         let encoder = FakeEncoder::new(in_flight);
-        // The encoder does not wait for blocks: all of them are there.
-        let blocks = (0..41).map(|i| block(0, i, &[[0, i as u32]; 3]));
-        let expected: Vec<Passed> = (0..41).map(|i| Passed::Block(vec![i as f32; 3])).collect();
-        assert_eq!(encode(&encoder, blocks.collect())?, expected);
+        // The encoder does not wait for batches: all of them are there.
+        let batches = (0..41).map(|i| batch(0, i, &[[0, i as u32]; 3]));
+        let expected: Vec<Passed> = (0..41).map(|i| Passed::Batch(vec![i as f32; 3])).collect();
+        assert_eq!(encode(&encoder, batches.collect())?, expected);
         // 123 documents, two in a batch.
         assert_eq!(encoder.calls.load(Ordering::SeqCst), 62, "{in_flight} in flight");
     }
@@ -133,22 +133,22 @@ fn batches_are_full_where_more_is_to_come() -> Result<()> {
 fn batches_reach_over_the_ends_of_parts_and_shards() -> Result<()> {
     let encoder = FakeEncoder::new(2);
     let steps = vec![
-        block(0, 0, &[[1, 0]]),
+        batch(0, 0, &[[1, 0]]),
         part_end(0, 0),
         Step::ShardEnd { shard: 0 },
-        Step::Failed { shard: 1, error: Error::shape("test", "bad data") },
-        block(2, 0, &[[2, 0], [3, 0]]),
-        block(2, 0, &[]),
+        Step::Failed { shard: Some(1), error: Error::shape("test", "bad data") },
+        batch(2, 0, &[[2, 0], [3, 0]]),
+        batch(2, 0, &[]),
         part_end(2, 0),
         Step::ShardEnd { shard: 2 },
     ];
     let expected = [
-        Passed::Block(vec![1.0]),
+        Passed::Batch(vec![1.0]),
         Passed::PartEnd(0, 0),
         Passed::ShardEnd(0),
         Passed::Failed(1),
-        Passed::Block(vec![2.0, 3.0]),
-        Passed::Block(vec![]),
+        Passed::Batch(vec![2.0, 3.0]),
+        Passed::Batch(vec![]),
         Passed::PartEnd(2, 0),
         Passed::ShardEnd(2),
     ];
@@ -163,8 +163,8 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
         let encoder = FakeEncoder::new(in_flight);
         let stop = Stop::default();
         let asker = stop.clone();
-        // Two documents a batch; those of odd blocks take longer.
-        let steps = (0..4).map(|i| block(0, i, &[[if i % 2 == 0 { 1 } else { 400 }, i as u32]; 8]));
+        // Two documents a batch; those of odd batches take longer.
+        let steps = (0..4).map(|i| batch(0, i, &[[if i % 2 == 0 { 1 } else { 400 }, i as u32]; 8]));
         let asking = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(600));
             asker.ask(15);
@@ -172,16 +172,16 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
         let (outcome, steps) = encode_until(&stop, &encoder, steps.collect())?;
         assert!(asking.join().is_ok());
         assert!(matches!(outcome, Err(Error::Stopped)), "{outcome:?}");
-        let blocks: Vec<ChunkBatch> = steps.into_iter().filter_map(as_block).collect();
-        let is_encoded = |block: &ChunkBatch, i: usize| block.is_encoded(i);
-        let encoded = |block: &ChunkBatch| (0..8).filter(|&i| is_encoded(block, i)).count();
-        let counts: Vec<usize> = blocks.iter().map(encoded).collect();
+        let batches: Vec<ChunkBatch> = steps.into_iter().filter_map(as_batch).collect();
+        let is_encoded = |batch: &ChunkBatch, i: usize| batch.is_encoded(i);
+        let encoded = |batch: &ChunkBatch| (0..8).filter(|&i| is_encoded(batch, i)).count();
+        let counts: Vec<usize> = batches.iter().map(encoded).collect();
         // Of the rest nothing was in work.
-        assert!(counts.len() >= 2, "blocks in work are passed on: {counts:?}");
+        assert!(counts.len() >= 2, "batches in work are passed on: {counts:?}");
         assert!(counts.iter().sum::<usize>() > 0 && counts.iter().any(|&n| n < 8), "{counts:?}");
-        for block in &blocks {
-            let sums = block.values.chunks_exact(2).enumerate();
-            for (i, values) in sums.filter(|(i, _)| block.is_encoded(*i)) {
+        for batch in &batches {
+            let sums = batch.values.chunks_exact(2).enumerate();
+            for (i, values) in sums.filter(|(i, _)| batch.is_encoded(*i)) {
                 assert_eq!(values[1].to_bits(), 2f32.to_bits(), "document {i}");
             }
         }
@@ -192,13 +192,13 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
 #[test]
 fn what_was_saved_is_not_encoded_again() -> Result<()> {
     let encoder = FakeEncoder::new(1);
-    let mut step = block(0, 0, &[[1, 0], [2, 0], [3, 0]]);
-    if let Step::Batch(block) = &mut step {
-        block.values = vec![0.0, 0.0, 70.0, 2.0, 0.0, 0.0];
-        block.is_encoded[1] = true;
+    let mut step = batch(0, 0, &[[1, 0], [2, 0], [3, 0]]);
+    if let Step::Batch(batch) = &mut step {
+        batch.values = vec![0.0, 0.0, 70.0, 2.0, 0.0, 0.0];
+        batch.is_encoded[1] = true;
     }
     let passed = encode(&encoder, vec![step, part_end(0, 0)])?;
-    assert_eq!(passed, [Passed::Block(vec![1.0, 70.0, 3.0]), Passed::PartEnd(0, 0)]);
+    assert_eq!(passed, [Passed::Batch(vec![1.0, 70.0, 3.0]), Passed::PartEnd(0, 0)]);
     Ok(())
 }
 
@@ -206,7 +206,7 @@ fn what_was_saved_is_not_encoded_again() -> Result<()> {
 fn a_failing_batch_fails_the_stage() {
     for in_flight in [1, 2] {
         let encoder = FakeEncoder::new(in_flight);
-        let steps = (0..30).map(|i| block(0, 0, &[[0, if i == 20 { FAILS } else { 1 }]]));
+        let steps = (0..30).map(|i| batch(0, 0, &[[0, if i == 20 { FAILS } else { 1 }]]));
         let outcome = encode(&encoder, steps.collect());
         assert!(outcome.is_err_and(|error| error.to_string().contains("fails")));
     }
@@ -226,7 +226,7 @@ fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
     let context = Context::observing(&config, &run, &hub, &stop, &Silent, &worker);
     let encoder = FakeEncoder::new(2);
     std::thread::scope(|scope| {
-        let endless = scope.spawn(move || while to_encode.send(block(0, 0, &[]), 1).is_ok() {});
+        let endless = scope.spawn(move || while to_encode.send(batch(0, 0, &[]), 1).is_ok() {});
         let outcome = Encoding::new(context, &encoder, &busy).run(&from_tokenize, &to_write);
         drop(from_tokenize);
         assert!(endless.join().is_ok());

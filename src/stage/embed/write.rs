@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::queue::Receiver;
-use super::tokenize::ChunkBatch;
-use super::{PartEnd, Step};
+use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use crate::error::{Error, Result};
 use crate::input::Reject;
 use crate::io::{FileStamp, write_atomic};
@@ -16,6 +14,7 @@ use crate::run::{Claims, Encoded, PartFile, PartMarker, Shard, ShardMarker, Stag
 use crate::stage::context::Context;
 use crate::stage::work::Failures;
 
+/// The writing thread.
 pub(super) struct Writing<'a> {
     pub(super) context: Context<'a>,
     pub(super) shards: &'a [Shard],
@@ -24,7 +23,7 @@ pub(super) struct Writing<'a> {
 }
 
 /// A part in work, and what its marker will say.
-struct Part {
+struct OpenPart {
     shard: usize,
     index: usize,
     writer: EmbeddingWriter,
@@ -61,7 +60,7 @@ impl Writing<'_> {
                     part.take().map_or(Ok(()), |part| self.save(part))?;
                 }
                 Step::ShardEnd { shard } if incomplete == Some(shard) => {}
-                Step::Failed { error: Error::Stopped, .. } | Step::Broken(Error::Stopped) => {}
+                Step::Failed { error: Error::Stopped, .. } => {}
                 Step::PartEnd(end) => {
                     let part = match part.take() {
                         Some(part) => part,
@@ -75,22 +74,22 @@ impl Writing<'_> {
                     self.mark_done(&self.shards[shard])?;
                     self.claims.release(shard)?;
                 }
-                Step::Failed { shard, error } => {
+                Step::Failed { shard: None, error } => return Err(error),
+                Step::Failed { shard: Some(shard), error } => {
                     part = None;
                     failures.attempted += 1;
                     failures.record(&self.shards[shard].name, error)?;
                     self.claims.release(shard)?;
                 }
-                Step::Broken(error) => return Err(error),
             }
         }
         part.map_or(Ok(()), |part| self.save(part))
     }
 
-    fn begin(&self, shard: usize, index: usize) -> Result<Part> {
+    fn begin(&self, shard: usize, index: usize) -> Result<OpenPart> {
         let Context { run, config, .. } = self.context;
         let path = run.embeddings_part(&self.shards[shard], index);
-        Ok(Part {
+        Ok(OpenPart {
             shard,
             index,
             writer: EmbeddingWriter::create(&path, config.parts.embeddings, config.parts.zstd)?,
@@ -103,7 +102,7 @@ impl Writing<'_> {
 
     /// Keeps what is encoded of `part` for who goes on with it. It has the part's name, but no marker of a part
     /// that is done.
-    fn save(&self, part: Part) -> Result<()> {
+    fn save(&self, part: OpenPart) -> Result<()> {
         // Embeddings that the input holds are read from there again.
         if part.rows == 0 || self.context.config.input.embeddings.is_some() {
             return Ok(());
@@ -118,7 +117,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    fn finish(&self, part: Part, end: &PartEnd) -> Result<()> {
+    fn finish(&self, part: OpenPart, end: &PartEnd) -> Result<()> {
         let run = self.context.run;
         let shard = &self.shards[end.shard];
         self.claims.check(end.shard)?;
@@ -163,7 +162,7 @@ impl Writing<'_> {
     }
 }
 
-impl Part {
+impl OpenPart {
     /// Appends the documents of `batch` that are encoded; whether that is all of them.
     fn append(&mut self, batch: &ChunkBatch) -> Result<bool> {
         let rows_before = self.rows;
