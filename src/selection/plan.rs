@@ -154,7 +154,9 @@ pub(super) fn check(thresholds: &[Threshold]) -> Result<()> {
             }
             ThresholdKind::Retain(rates) if rates.len() > 1 => {
                 if let Some(other) = with_several.replace(head_name.as_str()) {
-                    let reason = format!("has several rates, as has that of `{other}`; one may");
+                    let reason = format!(
+                        "has several rates, and so has that of `{other}`; only one head may have several"
+                    );
                     return config("retention", reason);
                 }
             }
