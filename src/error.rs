@@ -107,7 +107,7 @@ pub enum Error {
     },
     /// A tensor operation failed inside candle.
     #[error("tensor operation failed")]
-    Tensor(#[from] candle_core::Error),
+    Tensor(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A head cannot be trained on what was given (no samples, one class only...).
     #[error("head `{head}`, {language}: {reason}")]
     Training {

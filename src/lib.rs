@@ -50,6 +50,7 @@ pub mod parts;
 pub mod cluster;
 pub mod progress;
 pub mod run;
+pub(crate) mod sample;
 pub mod stage;
 
 pub mod evaluate;

@@ -7,9 +7,9 @@ mod training;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use polysift::config::{HeadConfig, Inference};
-use polysift::fasttext::{FastTextHead, Model};
-use polysift::head::AnyHead;
+use polysift::config::{HeadConfig, Mode};
+use polysift::fasttext::FastTextModel;
+use polysift::head::{AnyHead, FastTextHead};
 use serde::Deserialize;
 
 use crate::util::{TestResult, root};
@@ -46,7 +46,7 @@ fn predictions_are_those_of_the_library() -> TestResult {
     let golden = golden()?;
     assert_eq!(golden.expected.len(), 7);
     for (name, expected) in &golden.expected {
-        let (model, digest) = Model::read(&file(name))?;
+        let (model, digest) = FastTextModel::read(&file(name))?;
         assert_eq!(digest, blake3::hash(&std::fs::read(file(name))?).to_hex().as_str());
         for (text, expected) in golden.texts.iter().zip(expected) {
             let predicted = model.predict(text);
@@ -70,16 +70,16 @@ fn a_model_is_written_as_the_library_wrote_it() -> TestResult {
     let folder = tempfile::tempdir()?;
     let names = ["words.bin", "unigrams.bin", "subwords.bin", "sigmoids.bin", "quantised.ftz"];
     for name in names {
-        let (model, digest) = Model::read(&file(name))?;
+        let (model, digest) = FastTextModel::read(&file(name))?;
         let stamp = model.write(&folder.path().join(name))?;
         assert_eq!(stamp.blake3, digest, "{name}");
     }
     // The library writes the n-grams that it kept in the order of a hash map.
     let golden = golden()?;
     let copy = folder.path().join("pruned.ftz");
-    let (model, _) = Model::read(&file("pruned.ftz"))?;
+    let (model, _) = FastTextModel::read(&file("pruned.ftz"))?;
     model.write(&copy)?;
-    let (again, _) = Model::read(&copy)?;
+    let (again, _) = FastTextModel::read(&copy)?;
     for text in &golden.texts {
         assert_eq!(again.predict(text), model.predict(text));
     }
@@ -91,7 +91,7 @@ fn models_of_other_kinds_are_refused_by_name() -> TestResult {
     for (name, reason) in
         [("hierarchical.bin", "hierarchical softmax"), ("vectors.bin", "not a classifier")]
     {
-        let error = Model::read(&file(name)).err().ok_or("was read")?;
+        let error = FastTextModel::read(&file(name)).err().ok_or("was read")?;
         assert_eq!(error.exit_code(), 65, "{name}");
         assert!(error.to_string().contains(reason), "{error}");
     }
@@ -109,7 +109,7 @@ fn a_head_scores_the_line_that_its_text_becomes() -> TestResult {
     let head_of = |config: &HeadConfig| head("words.bin", config);
     let one = |head: &FastTextHead, text: &str| head.score(&[Some(text)])[0];
     let library = |text: &str| -> polysift::Result<f32> {
-        let (model, _) = Model::read(&file("words.bin"))?;
+        let (model, _) = FastTextModel::read(&file("words.bin"))?;
         Ok(model
             .predict(text)
             .into_iter()
@@ -119,7 +119,7 @@ fn a_head_scores_the_line_that_its_text_becomes() -> TestResult {
     let text = " All HUMAN\nbeings  click\n";
     let collapsed = one(&head_of(&config)?, text).ok_or("no score")?;
     assert_eq!(collapsed.score.to_bits(), library("all human beings click")?.to_bits());
-    config.fasttext.inference = Inference::Reference;
+    config.fasttext.inference = Mode::Published;
     let reference = one(&head_of(&config)?, text).ok_or("no score")?;
     assert_eq!(reference.score.to_bits(), library("All HUMANbeings  click")?.to_bits());
     // The logit is the log-odds of the probability, which is reported 0.00001 too high.

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
-use polysift::config::{InputConfig, is_language_code};
-use polysift::dataset::mkc::{DEFAULT_MAX_POSITIVES, REFERENCE_MAX_POSITIVES};
+use polysift::config::{InputConfig, Mode, is_language_code};
+use polysift::dataset::mkc::{DEFAULT_MAX_POSITIVES, PUBLISHED_MAX_POSITIVES};
 use polysift::dataset::{
-    self, Card, LanguageTable, MkcRequest, ToxicityFormat, ToxicityRequest, build_mkc,
-    build_toxicity,
+    self, DatasetCard, LanguageTable, MkcRequest, MkcVariant, ToxicityFormat, ToxicityRequest,
+    build_mkc, build_toxicity,
 };
 use polysift::input::discover;
 use polysift::progress::{Progress, Stop};
@@ -47,8 +47,8 @@ pub(crate) struct MkcArgs {
     languages: Vec<String>,
     /// With (mkc+) or without (mkc) the Aya Collection
     #[arg(long, value_enum, default_value = "mkc+")]
-    variant: Variant,
-    /// Most positives of a language [default: 80000; in the mode reference 100000]
+    variant: MkcVariant,
+    /// Most positives of a language [default: 80000; in the mode published 100000]
     #[arg(long, value_name = "N")]
     max_positives: Option<usize>,
     /// TOML file with more rows of the table of languages, which win over the built-in ones
@@ -77,7 +77,7 @@ pub(crate) struct ToxicityArgs {
     out: PathBuf,
     /// What the columns mean [default: told by their names]
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<ToxicityFormat>,
     /// Column of the text, for other files than those of a known format
     #[arg(long, value_name = "COLUMN", conflicts_with = "format")]
     text_column: Option<String>,
@@ -90,8 +90,8 @@ pub(crate) struct ToxicityArgs {
 
 #[derive(Debug, Args)]
 struct CommonArgs {
-    /// sound, or reference: what the published scripts do, their mistakes included
-    #[arg(long, value_enum, default_value = "sound")]
+    /// default, or published: what the published scripts do, their mistakes included
+    #[arg(long, value_enum, default_value = "default")]
     mode: Mode,
     /// Seed of all choices
     #[arg(long, default_value_t = dataset::DEFAULT_SEED)]
@@ -99,34 +99,6 @@ struct CommonArgs {
     /// Rows that cannot be used, per file, before the file fails
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_rejects: u64,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Variant {
-    Mkc,
-    #[value(name = "mkc+")]
-    MkcPlus,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Mode {
-    Sound,
-    Reference,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    ToxicCommons,
-    Swsr,
-}
-
-impl From<Mode> for dataset::Mode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Sound => Self::Sound,
-            Mode::Reference => Self::Reference,
-        }
-    }
 }
 
 /// Builds a dataset and prints what it was made of.
@@ -149,14 +121,14 @@ pub(crate) fn run(
 }
 
 fn mkc_request(args: &MkcArgs) -> Result<MkcRequest> {
-    let mode = args.common.mode.into();
+    let mode = args.common.mode;
     let mut table = LanguageTable::of_mode(mode)?;
     if let Some(path) = &args.table {
         table.add_file(path)?;
     }
     let most = match mode {
-        dataset::Mode::Sound => DEFAULT_MAX_POSITIVES,
-        dataset::Mode::Reference => REFERENCE_MAX_POSITIVES,
+        Mode::Default => DEFAULT_MAX_POSITIVES,
+        Mode::Published => PUBLISHED_MAX_POSITIVES,
     };
     Ok(MkcRequest {
         sources: args.sources.clone(),
@@ -170,10 +142,7 @@ fn mkc_request(args: &MkcArgs) -> Result<MkcRequest> {
         },
         out: args.out.clone(),
         languages: args.languages.clone(),
-        variant: match args.variant {
-            Variant::Mkc => dataset::Variant::Mkc,
-            Variant::MkcPlus => dataset::Variant::MkcPlus,
-        },
+        variant: args.variant,
         mode,
         max_positives: args.max_positives.unwrap_or(most),
         table,
@@ -197,19 +166,15 @@ fn toxicity_request(args: &ToxicityArgs) -> Result<ToxicityRequest> {
         files: args.files.clone(),
         out: args.out.clone(),
         language: args.language.clone(),
-        format: match args.format {
-            Some(Format::ToxicCommons) => Some(ToxicityFormat::ToxicCommons),
-            Some(Format::Swsr) => Some(ToxicityFormat::Swsr),
-            None => named.then(plain),
-        },
-        mode: args.common.mode.into(),
+        format: args.format.clone().or_else(|| named.then(plain)),
+        mode: args.common.mode,
         max_rejects: args.common.max_rejects,
         seed: args.common.seed,
     })
 }
 
 /// A table of the sources and one of the files.
-fn print(cards: &[Card], out: &Path) {
+fn print(cards: &[DatasetCard], out: &Path) {
     let mut sources =
         vec![["language", "source", "rows", "kept", "dropped"].map(str::to_owned).to_vec()];
     let mut files = vec![["language", "file", "positive", "negative"].map(str::to_owned).to_vec()];

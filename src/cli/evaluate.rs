@@ -317,7 +317,7 @@ fn of_head<'a>(
 
 /// A column of sources that was asked for by name has to be there.
 fn check_sources(args: &EvaluateArgs, report: &Report) -> Result<()> {
-    let has_sources = report.heads.values().any(|head| !head.pooled.sources.is_empty());
+    let has_sources = report.measures.iter().any(|row| row.group.texts.starts_with("source"));
     match &args.source_column {
         Some(column) if !has_sources => {
             Err(Error::config("--source-column", format!("no text has a `{column}`")))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use polysift::config::{Activation, ChunkRule, Keep, Preset};
 use polysift::head::{ExportFormat, HEAD_EXTENSIONS, Head, ImportRequest, Keys, import};
 use polysift::io::write_atomic;
@@ -36,16 +36,16 @@ pub(crate) struct ImportArgs {
     language: Option<String>,
     /// Where the defaults come from [default: quality for one output, toxicity for more]
     #[arg(long, value_enum)]
-    preset: Option<PresetArg>,
+    preset: Option<Preset>,
     /// sigmoid, softmax:CLASS or raw [default: the preset's]
     #[arg(long)]
     activation: Option<Activation>,
     /// Which chunks of a document count [default: the preset's]
     #[arg(long, value_enum)]
-    chunk: Option<ChunkArg>,
+    chunk: Option<ChunkRule>,
     /// Which side of a threshold is kept [default: the preset's]
     #[arg(long, value_enum)]
-    keep: Option<KeepArg>,
+    keep: Option<Keep>,
 }
 
 #[derive(Debug, Args)]
@@ -57,36 +57,7 @@ pub(crate) struct ExportArgs {
     out: PathBuf,
     /// Names of the tensors
     #[arg(long, value_enum, default_value = "classifier")]
-    keys: KeysArg,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum PresetArg {
-    /// One probability, of the first chunk; high is good
-    Quality,
-    /// Probability of class 1, the largest of all chunks; low is good
-    Toxicity,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ChunkArg {
-    First,
-    Max,
-    Mean,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum KeepArg {
-    Above,
-    Below,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum KeysArg {
-    /// classifier.0.weight, as in FineWeb2-HQ
-    Classifier,
-    /// 0.weight, as in Apertus
-    Plain,
+    keys: Keys,
 }
 
 /// Runs `command`.
@@ -112,20 +83,10 @@ fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
     let request = ImportRequest {
         name: args.name.clone(),
         language: args.language.clone(),
-        preset: args.preset.map(|preset| match preset {
-            PresetArg::Quality => Preset::Quality,
-            PresetArg::Toxicity => Preset::Toxicity,
-        }),
+        preset: args.preset,
         activation: args.activation,
-        chunk: args.chunk.map(|chunk| match chunk {
-            ChunkArg::First => ChunkRule::First,
-            ChunkArg::Max => ChunkRule::Max,
-            ChunkArg::Mean => ChunkRule::Mean,
-        }),
-        keep: args.keep.map(|keep| match keep {
-            KeepArg::Above => Keep::Above,
-            KeepArg::Below => Keep::Below,
-        }),
+        chunk: args.chunk,
+        keep: args.keep,
     };
     let mut heads: BTreeMap<PathBuf, (&Path, Head)> = BTreeMap::new();
     for file in &files {
@@ -206,11 +167,7 @@ fn export_head(args: &ExportArgs, quiet: bool) -> Result<()> {
         Error::config("--out", "ends in none of .pt, .pth and .safetensors, which tell the format")
     })?;
     let head = Head::open(&args.head)?;
-    let keys = match args.keys {
-        KeysArg::Classifier => Keys::Classifier,
-        KeysArg::Plain => Keys::Plain,
-    };
-    write_atomic(&args.out, &head.export(format, keys)?)?;
+    write_atomic(&args.out, &head.export(format, args.keys)?)?;
     if !quiet {
         let spec = head.spec();
         let rules = format!("chunk {:?}, keep {:?}", spec.chunk, spec.keep).to_lowercase();

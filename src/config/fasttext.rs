@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Mode;
 use crate::error::{Error, Result};
 
 /// What every label of a fastText file begins with.
@@ -21,17 +22,6 @@ pub enum Preprocessing {
     NewlineToken,
 }
 
-/// What is done to a text that is scored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[serde(rename_all = "kebab-case")]
-pub enum Inference {
-    /// The same as to the samples.
-    #[default]
-    Same,
-    /// What FineWeb2-HQ's filter does: newlines are deleted, upper case stays.
-    Reference,
-}
-
 /// How words are found in a text; fastText itself knows only white space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -39,7 +29,7 @@ pub enum Segmenter {
     /// `words` for languages that are written without spaces, `none` for others.
     #[default]
     Auto,
-    /// White space alone (the reference).
+    /// White space alone (as published).
     None,
     /// Word boundaries of Unicode (UAX 29): punctuation is set apart, and scripts without spaces
     /// fall into characters, which word n-grams put together again.
@@ -70,9 +60,10 @@ pub struct TextSpec {
     pub lowercase: bool,
     /// How words are found; never [`Segmenter::Auto`].
     pub segmenter: Segmenter,
-    /// What is done to a text that is scored.
+    /// What is done to a text that is scored: the same as to the samples, or what FineWeb2-HQ's filter
+    /// does (newlines are deleted, upper case stays).
     #[serde(default)]
-    pub inference: Inference,
+    pub inference: Mode,
     /// Label whose probability is the score.
     pub positive: String,
 }
@@ -88,8 +79,8 @@ pub struct FastTextConfig {
     pub lowercase: bool,
     /// How words are found.
     pub segmenter: Segmenter,
-    /// What is done to a text that is scored.
-    pub inference: Inference,
+    /// What is done to a text that is scored, see [`TextSpec::inference`].
+    pub inference: Mode,
     /// Label whose probability is the score.
     pub positive: String,
     /// Label of the other samples.
@@ -97,7 +88,7 @@ pub struct FastTextConfig {
     /// Longest n-gram of words; 2, or 4 for languages written without spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub word_ngrams: Option<usize>,
-    /// Passes over the training split; like the learning rate what the reference uses where it does
+    /// Passes over the training split; like the learning rate what FineWeb2-HQ uses where it does
     /// not tune them by the clock.
     pub epochs: usize,
     /// Learning rate at the start; it falls to 0 in a straight line.
@@ -117,7 +108,7 @@ impl Default for FastTextConfig {
             preprocessing: Preprocessing::default(),
             lowercase: true,
             segmenter: Segmenter::default(),
-            inference: Inference::default(),
+            inference: Mode::default(),
             positive: format!("{LABEL_PREFIX}positive"),
             negative: format!("{LABEL_PREFIX}negative"),
             word_ngrams: None,
@@ -205,8 +196,8 @@ mod tests {
             assert_eq!(config.text_spec(language).segmenter, segmenter, "{language}");
             assert_eq!(config.word_ngrams(language), ngrams, "{language}");
         }
-        let reference = FastTextConfig { segmenter: Segmenter::None, ..config };
-        assert_eq!(reference.text_spec("cmn_Hani").segmenter, Segmenter::None);
+        let published = FastTextConfig { segmenter: Segmenter::None, ..config };
+        assert_eq!(published.text_spec("cmn_Hani").segmenter, Segmenter::None);
     }
 
     #[test]

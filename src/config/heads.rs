@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::FastTextConfig;
-use super::training::{Checkpoint, TrainingConfig, TrainingMode};
+use super::training::{Checkpoint, TrainingConfig};
+use super::{FastTextConfig, Mode};
 use crate::error::{Error, Result};
 use crate::io::is_url;
 
@@ -77,7 +78,7 @@ impl<'de> Deserialize<'de> for Activation {
 }
 
 /// How the scores of a document's chunks become its score. Decided on logits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChunkRule {
     /// The first chunk's.
@@ -90,7 +91,7 @@ pub enum ChunkRule {
 }
 
 /// Which side of a threshold is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keep {
     /// High scores are good.
@@ -101,7 +102,7 @@ pub enum Keep {
 }
 
 /// Named sets of defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
     /// FineWeb2-HQ: `D`→256→1, sigmoid, first chunk, kept above.
@@ -200,9 +201,9 @@ impl HeadConfig {
     /// Kept epoch, from the preset when unset.
     pub fn checkpoint(&self, name: &str) -> Checkpoint {
         self.training.checkpoint.unwrap_or(match (self.training.mode, self.preset(name)) {
-            (TrainingMode::Reference, _) => Checkpoint::LowestLoss,
-            (TrainingMode::Sound, Preset::Quality) => Checkpoint::Last,
-            (TrainingMode::Sound, Preset::Toxicity) => Checkpoint::Best,
+            (Mode::Published, _) => Checkpoint::LowestLoss,
+            (Mode::Default, Preset::Quality) => Checkpoint::Last,
+            (Mode::Default, Preset::Toxicity) => Checkpoint::Best,
         })
     }
 
@@ -286,10 +287,10 @@ impl HeadConfig {
             );
         }
         let two_outputs = matches!(self.activation(name), Activation::Softmax { class: 0 | 1 });
-        if t.mode == TrainingMode::Reference && !(self.kind == HeadKind::Mlp && two_outputs) {
+        if t.mode == Mode::Published && !(self.kind == HeadKind::Mlp && two_outputs) {
             return fail(
                 ".training.mode",
-                "`reference` trains a toxicity head: an MLP with `softmax:1` (or `softmax:0`)",
+                "`published` trains a toxicity head: an MLP with `softmax:1` (or `softmax:0`)",
             );
         }
         Ok(())
@@ -335,9 +336,8 @@ mod tests {
     }
 
     #[test]
-    fn reference_mode_is_for_heads_with_two_outputs() {
-        let training =
-            TrainingConfig { mode: TrainingMode::Reference, ..TrainingConfig::default() };
+    fn published_mode_is_for_heads_with_two_outputs() {
+        let training = TrainingConfig { mode: Mode::Published, ..TrainingConfig::default() };
         let head = HeadConfig { train: vec!["a".into()], training, ..HeadConfig::default() };
         assert!(head.check("toxicity").is_ok());
         assert_eq!(head.checkpoint("toxicity"), Checkpoint::LowestLoss);

@@ -33,7 +33,7 @@ pub use encoder::{
     Chunks, EmbeddingDtype, EncoderConfig, EncoderPrecision, Gelu, PartsConfig, Pooling,
 };
 pub use export::{ExportConfig, Layout};
-pub use fasttext::{FastTextConfig, Inference, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
+pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use heads::{Activation, ChunkRule, HeadConfig, HeadKind, Keep, Preset};
 pub(crate) use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
@@ -42,7 +42,7 @@ pub use selection::{
     LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY,
     REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
 };
-pub use training::{Checkpoint, TrainingConfig, TrainingMode};
+pub use training::{Checkpoint, TrainingConfig};
 
 use crate::error::{Error, Result};
 use crate::io::is_url;
@@ -91,7 +91,7 @@ pub struct RunConfig {
 }
 
 /// Whose rules are followed, where what was published differs from what we think right.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// What the papers describe, done exactly.
@@ -99,6 +99,14 @@ pub enum Mode {
     Default,
     /// What the published code does, its mistakes included.
     Published,
+}
+
+impl Mode {
+    /// Whether it is the default, which is not written into model cards.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::Default
+    }
 }
 
 /// See [`RunConfig::seed`].

@@ -74,7 +74,7 @@ mod tests {
         [heads.q.training]
         epochs = 1
         learning_rate = 0.1
-        mode = "sound"
+        mode = "default"
         [heads.q.fasttext]
         dim = 3
         lowercase = true

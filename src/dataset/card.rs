@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Mode;
+use crate::config::Mode;
 use crate::io::FileStamp;
 
 /// What a dataset was made of; `card.json`. Holds neither times nor absolute paths.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Card {
+pub struct DatasetCard {
     /// `mkc`, `mkc+` or `toxicity`.
     pub dataset: String,
     /// FineWeb-2 code.
@@ -98,6 +98,23 @@ impl SourceCard {
     pub(super) fn drop_rows(&mut self, reason: &str, number: u64) {
         if number > 0 {
             *self.dropped.entry(reason.to_owned()).or_default() += number;
+        }
+    }
+}
+
+impl DatasetCard {
+    /// A card without sources and samples.
+    pub(super) fn new(dataset: &str, language: &str, mode: Mode, seed: u64) -> Self {
+        Self {
+            dataset: dataset.to_owned(),
+            language: language.to_owned(),
+            mode,
+            seed,
+            polysift_version: env!("CARGO_PKG_VERSION").to_owned(),
+            max_positives: None,
+            sources: BTreeMap::new(),
+            samples: BTreeMap::new(),
+            files: BTreeMap::new(),
         }
     }
 }

@@ -5,15 +5,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::Mode;
-use crate::config::{LANGUAGE_CODE, is_language_code};
+use crate::config::{LANGUAGE_CODE, Mode, is_language_code};
 use crate::error::{Error, Result};
 
 /// The table that comes with the program.
 const TABLE: &str = include_str!("languages.toml");
 
 /// What the published table says otherwise.
-const REFERENCE: &str = include_str!("languages_reference.toml");
+const PUBLISHED: &str = include_str!("languages_published.toml");
 
 /// Names of a language in the sources; `None` where a source does not have it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -43,8 +42,8 @@ impl LanguageTable {
     pub fn of_mode(mode: Mode) -> Result<Self> {
         let mut table = Self::default();
         table.merge(TABLE, "languages.toml")?;
-        if mode == Mode::Reference {
-            table.merge(REFERENCE, "languages_reference.toml")?;
+        if mode == Mode::Published {
+            table.merge(PUBLISHED, "languages_published.toml")?;
         }
         Ok(table)
     }
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_table_has_the_languages_of_fineweb2_hq_and_english() -> Result<()> {
-        let table = LanguageTable::of_mode(Mode::Sound)?;
+        let table = LanguageTable::of_mode(Mode::Default)?;
         assert_eq!(table.codes().count(), 21);
         let german = table.get("deu_Latn").cloned().unwrap_or_default();
         assert_eq!(german.mmmlu.as_deref(), Some("DE_DE"));
@@ -122,14 +121,14 @@ mod tests {
             Ok((row("ces_Latn").aya_dataset, row("cmn_Hani").oasst2, row("cmn_Hani").aya_dataset))
         };
         let some = |name: &str| Some(name.to_owned());
-        assert_eq!(cell(Mode::Sound)?, (some("ces"), some("zh"), some("zho")));
-        assert_eq!(cell(Mode::Reference)?, (some("czech"), None, None));
+        assert_eq!(cell(Mode::Default)?, (some("ces"), some("zh"), some("zho")));
+        assert_eq!(cell(Mode::Published)?, (some("czech"), None, None));
         Ok(())
     }
 
     #[test]
     fn users_add_rows_and_override_keys() -> Result<()> {
-        let mut table = LanguageTable::of_mode(Mode::Sound)?;
+        let mut table = LanguageTable::of_mode(Mode::Default)?;
         table.merge("[deu_Latn]\nmmmlu=''\n[kor_Hang]\noasst2='ko'", "t")?;
         let german = table.get("deu_Latn").cloned().unwrap_or_default();
         assert_eq!((german.mmmlu, german.oasst2.as_deref()), (None, Some("de")));

@@ -5,49 +5,49 @@
 //! files. A folder that is not there is a source that is not used, or one that is downloaded.
 
 mod conversations;
-mod download;
-mod files;
-mod pairs;
-mod questions;
+mod reader;
+mod rows;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::corpus::{CORPUS, Corpus};
-use super::key::{Ranks, text_key};
-use super::write::{Plan, THREE_FILES, write};
-use super::{BottomK, Card, LanguageRow, LanguageTable, Mode, Sample, SourceCard, repair};
-use crate::config::InputConfig;
+use super::corpus::{CORPUS, LanguageCorpus};
+use super::sample::{DatasetSample, Ranks, text_key};
+use super::write::{SplitPlan, THREE_FILES, write};
+use super::{DatasetCard, LanguageRow, LanguageTable, SourceCard, repair};
+use crate::config::{InputConfig, Mode};
 use crate::error::{Error, Result};
 use crate::hub::HubSettings;
 use crate::input::InputFile;
 use crate::progress::{Progress, Stop};
-use download::{Home, fetch};
-pub(super) use files::described;
-use files::{CURATED, Kind, SOURCES, Source};
-use questions::Questions;
+use crate::sample::BottomKSample;
+pub(super) use reader::described;
+use reader::{CURATED, Home, MkcReader, MkcSource, SOURCES, fetch};
+use rows::{Questions, load_pairs, load_questions};
 
 /// Most positives of a language, which are as many negatives again.
 pub const DEFAULT_MAX_POSITIVES: usize = 80_000;
 
-/// The reference's limit before its split; 80% of it is what is trained on.
-pub const REFERENCE_MAX_POSITIVES: usize = 100_000;
+/// The published code's limit before its split; 80% of it is what is trained on.
+pub const PUBLISHED_MAX_POSITIVES: usize = 100_000;
 
 /// Fewest that can be asked for: of fewer none would be held out.
 const MIN_POSITIVES: usize = 5;
 
 /// Which dataset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub enum Variant {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ValueEnum)]
+pub enum MkcVariant {
     /// Without the Aya Collection.
     #[serde(rename = "mkc")]
     Mkc,
     /// With it.
     #[default]
     #[serde(rename = "mkc+")]
+    #[value(name = "mkc+")]
     MkcPlus,
 }
 
@@ -68,7 +68,7 @@ pub struct MkcRequest {
     /// Languages; all of the table that have a corpus when empty.
     pub languages: Vec<String>,
     /// With or without the Aya Collection.
-    pub variant: Variant,
+    pub variant: MkcVariant,
     /// Whose rules.
     pub mode: Mode,
     /// Most positives of a language.
@@ -90,8 +90,12 @@ pub struct MkcRequest {
 /// [`Error::Config`] for a language that the table does not have and for too few positives; [`Error::Row`] and
 /// [`Error::Schema`] for sources that cannot be read; [`Error::Hub`] for those that cannot be
 /// downloaded; [`Error::Io`], [`Error::Stopped`].
-pub fn build_mkc(request: &MkcRequest, stop: &Stop, progress: &dyn Progress) -> Result<Vec<Card>> {
-    let there = |kind: &Kind| request.folder(kind).is_some_and(|folder| folder.is_dir());
+pub fn build_mkc(
+    request: &MkcRequest,
+    stop: &Stop,
+    progress: &dyn Progress,
+) -> Result<Vec<DatasetCard>> {
+    let there = |kind: &MkcSource| request.folder(kind).is_some_and(|folder| folder.is_dir());
     if request.max_positives < MIN_POSITIVES {
         let reason = format!(
             "is {}; at least {MIN_POSITIVES} are needed: a tenth each is held out for validation and test",
@@ -108,7 +112,8 @@ pub fn build_mkc(request: &MkcRequest, stop: &Stop, progress: &dyn Progress) -> 
     progress.begin("mkc", Some(languages.len() as u64), "languages");
     let build = |(language, files): (String, Vec<InputFile>)| {
         let row = request.table.get(&language).ok_or_else(|| unknown(&language))?;
-        let job = Job { request, homes: &homes, language: &language, row, files: &files, stop };
+        let job =
+            MkcLanguage { request, homes: &homes, language: &language, row, files: &files, stop };
         let card = job.build()?;
         progress.advance(1, 0);
         Ok(card)
@@ -125,7 +130,7 @@ fn unknown(language: &str) -> Error {
 
 impl MkcRequest {
     /// The user's folder of a source.
-    fn folder(&self, kind: &Kind) -> Option<PathBuf> {
+    fn folder(&self, kind: &MkcSource) -> Option<PathBuf> {
         self.sources.as_ref().map(|sources| sources.join(kind.name))
     }
 
@@ -142,7 +147,7 @@ impl MkcRequest {
         progress: &dyn Progress,
     ) -> Result<BTreeMap<&'static str, Home>> {
         let rows = || languages.keys().filter_map(|language| self.table.get(language));
-        let asked = if self.variant == Variant::Mkc { CURATED } else { SOURCES.len() };
+        let asked = if self.variant == MkcVariant::Mkc { CURATED } else { SOURCES.len() };
         let mut homes = BTreeMap::new();
         for (at, kind) in SOURCES.iter().enumerate().take(asked) {
             let folder = self.folder(kind);
@@ -204,7 +209,7 @@ impl MkcRequest {
 }
 
 /// One language.
-struct Job<'a> {
+struct MkcLanguage<'a> {
     request: &'a MkcRequest,
     homes: &'a BTreeMap<&'static str, Home>,
     language: &'a str,
@@ -213,17 +218,17 @@ struct Job<'a> {
     stop: &'a Stop,
 }
 
-impl Job<'_> {
-    fn build(&self) -> Result<Card> {
+impl MkcLanguage<'_> {
+    fn build(&self) -> Result<DatasetCard> {
         let MkcRequest { seed, mode, variant, .. } = *self.request;
         let dataset = match variant {
-            Variant::Mkc => "mkc",
-            Variant::MkcPlus => "mkc+",
+            MkcVariant::Mkc => "mkc",
+            MkcVariant::MkcPlus => "mkc+",
         };
-        let mut card = Card::new(dataset, self.language, mode, seed);
+        let mut card = DatasetCard::new(dataset, self.language, mode, seed);
         card.max_positives = Some(self.request.max_positives);
         let mut samples = self.curated(&mut card.sources)?;
-        if variant == Variant::MkcPlus {
+        if variant == MkcVariant::MkcPlus {
             self.add_collection(&mut samples, &mut card.sources)?;
         }
         if samples.is_empty() {
@@ -232,7 +237,7 @@ impl Job<'_> {
         }
         let positives: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
         let ranks = self.ranks("negatives");
-        let corpus = Corpus {
+        let corpus = LanguageCorpus {
             files: self.files,
             input: &self.request.input,
             ranks: &ranks,
@@ -247,7 +252,7 @@ impl Job<'_> {
         card.sources.insert(CORPUS.to_owned(), corpus);
         samples.extend(negatives);
         let labels = ["positive", "negative"];
-        let plan = Plan { seed, labels, files: THREE_FILES, stratified: true };
+        let plan = SplitPlan { seed, labels, files: THREE_FILES, stratified: true };
         write(&self.request.out.join(self.language), &plan, samples, &mut card)?;
         Ok(card)
     }
@@ -257,11 +262,11 @@ impl Job<'_> {
     }
 
     /// A source, if it is there and has the language.
-    fn source(&self, at: usize) -> Option<Source<'_>> {
+    fn source(&self, at: usize) -> Option<MkcReader<'_>> {
         let kind = &SOURCES[at];
         let (cell, home) = (self.row.names()[at]?, self.homes.get(kind.name)?);
         let (mode, max_rejects) = (self.request.mode, self.request.input.max_rejects);
-        is_there(kind, home, cell).then_some(Source {
+        is_there(kind, home, cell).then_some(MkcReader {
             kind,
             home,
             cell,
@@ -272,17 +277,17 @@ impl Job<'_> {
     }
 
     /// All positives but those of the Aya Collection, at most as many as are wanted.
-    fn curated(&self, cards: &mut BTreeMap<String, SourceCard>) -> Result<Vec<Sample>> {
-        let mut samples: Vec<Sample> = Vec::new();
+    fn curated(&self, cards: &mut BTreeMap<String, SourceCard>) -> Result<Vec<DatasetSample>> {
+        let mut samples: Vec<DatasetSample> = Vec::new();
         for source in (0..CURATED).filter_map(|at| self.source(at)) {
             let name = source.kind.name;
             let (mut card, mut found) = (SourceCard::default(), Vec::new());
             let sink = &mut |sample| found.push(sample);
             match name {
-                "mmmlu" => questions::load(&source, Questions::Mmmlu, &mut card, sink)?,
-                "include" => questions::load(&source, Questions::Include, &mut card, sink)?,
+                "mmmlu" => load_questions(&source, Questions::Mmmlu, &mut card, sink)?,
+                "include" => load_questions(&source, Questions::Include, &mut card, sink)?,
                 "oasst2" => conversations::load(&source, &self.ranks(name), &mut card, sink)?,
-                _ => pairs::load(&source, false, &mut card, sink)?,
+                _ => load_pairs(&source, false, &mut card, sink)?,
             }
             // The first of equal texts stays, whatever the order of rows.
             found.sort_unstable();
@@ -291,7 +296,7 @@ impl Job<'_> {
         }
         drop_repeated(&mut samples, &mut HashSet::new(), cards);
         let most = self.request.max_positives;
-        if self.request.mode == Mode::Sound && samples.len() > most {
+        if self.request.mode == Mode::Default && samples.len() > most {
             let ranks = self.ranks("positives");
             samples.sort_by_cached_key(|sample| ranks.of(sample.key));
             for sample in samples.drain(most..) {
@@ -304,7 +309,7 @@ impl Job<'_> {
     /// Fills up with a uniform sample of the Aya Collection, repaired.
     fn add_collection(
         &self,
-        samples: &mut Vec<Sample>,
+        samples: &mut Vec<DatasetSample>,
         cards: &mut BTreeMap<String, SourceCard>,
     ) -> Result<()> {
         let wanted = self.request.max_positives.saturating_sub(samples.len());
@@ -313,11 +318,11 @@ impl Job<'_> {
         };
         let name = source.kind.name;
         let mut curated: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
-        let (ranks, sampler) = (self.ranks(name), BottomK::new(wanted));
+        let (ranks, sampler) = (self.ranks(name), BottomKSample::new(wanted));
         let (mut card, mut repeated) = (SourceCard::default(), 0);
         // Halves of keys: of ten million rows, two share one with a probability of 3 in a million.
         let mut seen: HashSet<u64> = HashSet::new();
-        pairs::load(&source, true, &mut card, &mut |sample| {
+        load_pairs(&source, true, &mut card, &mut |sample| {
             let is_curated = curated.contains(&sample.key);
             repeated += u64::from(is_curated || !seen.insert((sample.key >> 64) as u64));
             if !is_curated {
@@ -329,7 +334,7 @@ impl Job<'_> {
         let mut found = sampler.into_items();
         let gave_none: u64 = card.dropped_of(&["null", "blank", "<unk>", "repeated"]);
         card.drop_rows("not drawn", card.rows - gave_none - found.len() as u64);
-        if self.request.mode == Mode::Sound {
+        if self.request.mode == Mode::Default {
             card.repaired = repair_all(&mut found);
         }
         cards.insert(name.to_owned(), card);
@@ -340,7 +345,7 @@ impl Job<'_> {
 }
 
 /// Whether a source is there; said once a language, because a dataset without it is another one.
-fn is_there(kind: &Kind, home: &Home, cell: &str) -> bool {
+fn is_there(kind: &MkcSource, home: &Home, cell: &str) -> bool {
     let (place, there) = match home {
         Home::Folder(folder) => (folder.display().to_string(), folder.is_dir()),
         Home::Hub(fetched) => {
@@ -355,7 +360,7 @@ fn is_there(kind: &Kind, home: &Home, cell: &str) -> bool {
 
 /// Keeps the first of the samples of each key that is not `known` yet.
 fn drop_repeated(
-    samples: &mut Vec<Sample>,
+    samples: &mut Vec<DatasetSample>,
     known: &mut HashSet<u128>,
     cards: &mut BTreeMap<String, SourceCard>,
 ) {
@@ -368,14 +373,14 @@ fn drop_repeated(
     });
 }
 
-fn count_drop(cards: &mut BTreeMap<String, SourceCard>, sample: &Sample, reason: &str) {
+fn count_drop(cards: &mut BTreeMap<String, SourceCard>, sample: &DatasetSample, reason: &str) {
     if let Some(card) = cards.get_mut(&sample.source) {
         card.drop_rows(reason, 1);
     }
 }
 
 /// Repairs texts and says how many were not right.
-fn repair_all(samples: &mut [Sample]) -> u64 {
+fn repair_all(samples: &mut [DatasetSample]) -> u64 {
     let repaired = samples.par_iter_mut().map(|sample| {
         let text = match repair(&sample.text) {
             std::borrow::Cow::Borrowed(_) => return 0,

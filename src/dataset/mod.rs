@@ -23,51 +23,18 @@
 
 mod card;
 mod corpus;
-mod key;
 mod languages;
 pub mod mkc;
 mod repair;
-mod sampler;
+mod sample;
 mod toxicity;
 mod write;
 
-pub use card::{Card, ClassSizes, SourceCard, SourceFile};
+pub use card::{ClassSizes, DatasetCard, SourceCard, SourceFile};
 pub use languages::{LanguageRow, LanguageTable};
-pub use mkc::{MkcRequest, Variant, build_mkc};
+pub use mkc::{MkcRequest, MkcVariant, build_mkc};
 pub use repair::repair;
-pub use sampler::BottomK;
 pub use toxicity::{ToxicityFormat, ToxicityRequest, build_toxicity};
 
 /// Seed of the choices unless another is asked for.
 pub const DEFAULT_SEED: u64 = crate::config::DEFAULT_SEED;
-
-/// Whose rules are followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// What the papers describe, done soundly.
-    #[default]
-    Sound,
-    /// What the published scripts do, their mistakes included.
-    Reference,
-}
-
-/// A sample on its way into a file.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Sample {
-    /// Unique within a dataset: the source, and where in it the sample comes from.
-    pub id: String,
-    /// The text.
-    pub text: String,
-    /// Folder of the source of a positive, `corpus` for a negative, file of a toxicity sample.
-    pub source: String,
-    /// Whether it is of the positive (toxic) class.
-    pub positive: bool,
-    /// What makes it the same sample as another: a hash of its text, or of its place in
-    /// [`Mode::Reference`], which drops no duplicates.
-    key: u128,
-    /// Samples of one group are never separated by a split.
-    group: u128,
-    /// Whether the group goes through all languages, so that it has to be in one split in all of them.
-    is_translated: bool,
-}

@@ -8,22 +8,26 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use super::key::{Ranks, place_key, text_key};
+use clap::ValueEnum;
+
 use super::mkc::described;
-use super::write::{Plan, THREE_FILES, TWO_FILES, write};
-use super::{Card, Mode, Sample, SourceCard, SourceFile};
+use super::sample::{DatasetSample, Ranks, place_key, text_key};
+use super::write::{SplitPlan, THREE_FILES, TWO_FILES, write};
+use super::{DatasetCard, SourceCard, SourceFile};
+use crate::config::Mode;
 use crate::error::{Error, Result};
 use crate::input::{Cell, TableFile, TableRow, label_class, named_tables};
 use crate::progress::Stop;
 
 /// What a row of a file is made of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, ValueEnum)]
 pub enum ToxicityFormat {
     /// PleIAs ToxicCommons.
     ToxicCommons,
     /// SWSR, `SexComment.csv`.
     Swsr,
     /// Two columns.
+    #[value(skip)]
     Plain {
         /// Column of the text.
         text: String,
@@ -81,8 +85,8 @@ impl ToxicityFormat {
         }
     }
 
-    /// Text and class of a row, or why it is left out; `Err` for one that should not be there. The
-    /// reference takes every text that is there, also a blank one.
+    /// Text and class of a row, or why it is left out; `Err` for one that should not be there. Published
+    /// mode takes every text that is there, also a blank one.
     fn sample(
         &self,
         row: &mut TableRow<'_>,
@@ -101,7 +105,7 @@ impl ToxicityFormat {
             label_class(label.trim())
                 .ok_or_else(|| format!("`{label_column}` is {label:.40?}, no known label"))?
         };
-        let text = text.filter(|text| mode == Mode::Reference || !text.trim().is_empty());
+        let text = text.filter(|text| mode == Mode::Published || !text.trim().is_empty());
         Ok(text.map(|text| (text, toxic)).ok_or("no text"))
     }
 }
@@ -119,16 +123,16 @@ fn sum(scores: Cell) -> Option<i64> {
 }
 
 /// Builds `<out>/<language>/{train_80,valid_10,test_10}.jsonl`, or `{train_90,valid_10}.jsonl` in
-/// [`Mode::Reference`], and `card.json`.
+/// [`Mode::Published`], and `card.json`.
 ///
-/// The larger class is sampled down to the size of the other; the reference samples only the
+/// The larger class is sampled down to the size of the other; published mode samples only the
 /// non-toxic one. Equal texts are taken once, and not at all when their labels differ; the
-/// reference keeps all of them. Files are read twice. Memory: 40 bytes a row and the texts chosen.
+/// published code keeps all of them. Files are read twice. Memory: 40 bytes a row and the texts chosen.
 ///
 /// # Errors
 /// [`Error::Missing`] when there are no files or when a class has no text; [`Error::Row`] and
 /// [`Error::Schema`] for files that cannot be read; [`Error::Io`], [`Error::Stopped`].
-pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<Card> {
+pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetCard> {
     let files = named_tables(&request.files)?;
     if files.is_empty() {
         let path = request.files.first().map_or(String::new(), |path| path.display().to_string());
@@ -148,14 +152,14 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<Card> {
     }
     let chosen = choose(request, &classes);
     let (samples, cards) = read_chosen(request, &files, &classes, &chosen, stop)?;
-    let mut card = Card::new("toxicity", &request.language, request.mode, request.seed);
+    let mut card = DatasetCard::new("toxicity", &request.language, request.mode, request.seed);
     card.sources = cards;
-    let sound = request.mode == Mode::Sound;
-    let plan = Plan {
+    let is_default = request.mode == Mode::Default;
+    let plan = SplitPlan {
         seed: request.seed,
         labels: ["toxic", "nontoxic"],
-        files: if sound { THREE_FILES } else { TWO_FILES },
-        stratified: sound,
+        files: if is_default { THREE_FILES } else { TWO_FILES },
+        stratified: is_default,
     };
     write(&request.out.join(&request.language), &plan, samples, &mut card)?;
     Ok(card)
@@ -165,26 +169,26 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<Card> {
 type Classes = HashMap<u128, Option<bool>>;
 
 /// A row's sample, or the reason why there is none.
-type Outcome = Result<Sample, &'static str>;
+type RowOutcome = Result<DatasetSample, &'static str>;
 
 /// Hands every row of `file` to `each` as a sample without an id, and says how many there were.
 fn read(
     request: &ToxicityRequest,
     file: &TableFile,
     stop: &Stop,
-    each: &mut dyn FnMut(u64, Outcome),
+    each: &mut dyn FnMut(u64, RowOutcome),
 ) -> Result<crate::input::TableCounts> {
     let format = request.format.clone().map_or_else(|| ToxicityFormat::of(file), Ok)?;
     let required = format.columns();
     file.read(&required, &[], request.max_rejects, stop, &mut |mut row| {
         let outcome = format.sample(&mut row, request.mode)?.map(|(text, positive)| {
             let key = match request.mode {
-                Mode::Sound => text_key(&text),
-                Mode::Reference => place_key(&file.name, row.row),
+                Mode::Default => text_key(&text),
+                Mode::Published => place_key(&file.name, row.row),
             };
             let source = file.name.clone();
             let (id, group, is_translated) = (String::new(), key, false);
-            Sample { id, text, source, positive, key, group, is_translated }
+            DatasetSample { id, text, source, positive, key, group, is_translated }
         });
         each(row.row, outcome);
         Ok(())
@@ -195,7 +199,7 @@ fn classes(request: &ToxicityRequest, files: &[TableFile], stop: &Stop) -> Resul
     let mut classes = Classes::new();
     for file in files {
         read(request, file, stop, &mut |_, outcome| {
-            if let Ok(Sample { key, positive, .. }) = outcome {
+            if let Ok(DatasetSample { key, positive, .. }) = outcome {
                 let class = classes.entry(key).or_insert(Some(positive));
                 *class = class.filter(|class| *class == positive);
             }
@@ -215,7 +219,7 @@ fn choose(request: &ToxicityRequest, classes: &Classes) -> HashSet<u128> {
     };
     let (mut toxic, mut other) = (of_class(true), of_class(false));
     let size = toxic.len().min(other.len());
-    if request.mode == Mode::Sound {
+    if request.mode == Mode::Default {
         toxic.truncate(size);
     }
     other.truncate(size);
@@ -229,8 +233,8 @@ fn read_chosen(
     classes: &Classes,
     chosen: &HashSet<u128>,
     stop: &Stop,
-) -> Result<(Vec<Sample>, BTreeMap<String, SourceCard>)> {
-    let mut samples: HashMap<u128, Sample> = HashMap::new();
+) -> Result<(Vec<DatasetSample>, BTreeMap<String, SourceCard>)> {
+    let mut samples: HashMap<u128, DatasetSample> = HashMap::new();
     let mut cards = BTreeMap::new();
     for file in files {
         let mut card = SourceCard::default();
@@ -245,7 +249,7 @@ fn read_chosen(
                 card.drop_rows(if agreed { "not drawn" } else { "both labels" }, 1);
             } else if let Entry::Vacant(place) = samples.entry(sample.key) {
                 let id = format!("{}/{row}", file.stem());
-                place.insert(Sample { id, ..sample });
+                place.insert(DatasetSample { id, ..sample });
             } else {
                 card.drop_rows("repeated", 1);
             }

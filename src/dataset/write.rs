@@ -6,18 +6,18 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::key::Ranks;
-use super::{Card, ClassSizes, Mode, Sample};
+use super::sample::{DatasetSample, Ranks};
+use super::{ClassSizes, DatasetCard};
 use crate::error::{Error, Result};
 use crate::input::Split;
 use crate::io::{AtomicFile, FileStamp, write_atomic};
-use crate::train::split::{hold_out, tenth};
+use crate::train::{hold_out, tenth};
 
 /// Name of the card in the directory of a dataset.
 const CARD: &str = "card.json";
 
 /// How samples are split and what the classes are called.
-pub(super) struct Plan {
+pub(super) struct SplitPlan {
     pub seed: u64,
     /// Label of the positive class, and of the other.
     pub labels: [&'static str; 2],
@@ -40,7 +40,7 @@ pub(super) const TWO_FILES: &[(&str, Split)] =
 
 /// A line of a file.
 #[derive(Serialize)]
-struct Line<'a> {
+struct SampleLine<'a> {
     label: &'a str,
     text: &'a str,
     id: &'a str,
@@ -51,9 +51,9 @@ struct Line<'a> {
 /// Splits `samples`, writes them below `directory` and completes the card, which is written last.
 pub(super) fn write(
     directory: &Path,
-    plan: &Plan,
-    mut samples: Vec<Sample>,
-    card: &mut Card,
+    plan: &SplitPlan,
+    mut samples: Vec<DatasetSample>,
+    card: &mut DatasetCard,
 ) -> Result<()> {
     remove_old(directory)?;
     let order = Ranks::new(plan.seed, "order");
@@ -96,7 +96,7 @@ fn remove_old(directory: &Path) -> Result<()> {
 ///
 /// A group that goes through all languages has the split that its rank says, since the languages know
 /// nothing of one another; the others fill up to one tenth of each class.
-fn assign(plan: &Plan, samples: &[Sample]) -> Vec<Split> {
+fn assign(plan: &SplitPlan, samples: &[DatasetSample]) -> Vec<Split> {
     let ranks = Ranks::new(plan.seed, "split");
     let has_test = plan.files.iter().any(|(_, split)| *split == Split::Test);
     let mut splits = vec![Split::Train; samples.len()];
@@ -143,16 +143,16 @@ fn split_of_rank(rank: u128) -> Split {
 
 fn write_file<'a>(
     path: &Path,
-    plan: &Plan,
-    rows: impl Iterator<Item = (&'a Sample, &'a Split)>,
+    plan: &SplitPlan,
+    rows: impl Iterator<Item = (&'a DatasetSample, &'a Split)>,
 ) -> Result<(ClassSizes, FileStamp)> {
     let mut file = AtomicFile::create(path)?;
     let mut sizes = ClassSizes::default();
     for (sample, &split) in rows {
         let [positive, negative] = plan.labels;
         let label = if sample.positive { positive } else { negative };
-        let Sample { id, text, source, .. } = sample;
-        let mut line = serde_json::to_vec(&Line { label, text, id, source, split })
+        let DatasetSample { id, text, source, .. } = sample;
+        let mut line = serde_json::to_vec(&SampleLine { label, text, id, source, split })
             .map_err(|e| Error::write(path, e))?;
         line.push(b'\n');
         file.write_all(&line).map_err(Error::io(path, "write"))?;
@@ -161,34 +161,17 @@ fn write_file<'a>(
     Ok((sizes, file.commit()?))
 }
 
-impl Card {
-    /// A card without sources and samples.
-    pub(super) fn new(dataset: &str, language: &str, mode: Mode, seed: u64) -> Self {
-        Self {
-            dataset: dataset.to_owned(),
-            language: language.to_owned(),
-            mode,
-            seed,
-            polysift_version: env!("CARGO_PKG_VERSION").to_owned(),
-            max_positives: None,
-            sources: BTreeMap::new(),
-            samples: BTreeMap::new(),
-            files: BTreeMap::new(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn samples() -> Vec<Sample> {
+    fn samples() -> Vec<DatasetSample> {
         // Positives in groups of one, two and three, negatives alone.
         let group = |i: u128| {
             if i < 90 { i / 6 * 3 + [0, 1, 1, 2, 2, 2][i as usize % 6] } else { 1000 + i }
         };
         (0..180)
-            .map(|i| Sample {
+            .map(|i| DatasetSample {
                 id: i.to_string(),
                 text: String::new(),
                 source: String::new(),
@@ -200,8 +183,8 @@ mod tests {
             .collect()
     }
 
-    fn plan(files: &'static [(&'static str, Split)], stratified: bool) -> Plan {
-        Plan { seed: 1, labels: ["positive", "negative"], files, stratified }
+    fn plan(files: &'static [(&'static str, Split)], stratified: bool) -> SplitPlan {
+        SplitPlan { seed: 1, labels: ["positive", "negative"], files, stratified }
     }
 
     #[test]
@@ -225,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_translated_group_is_in_the_same_split_whatever_else_there_is() {
-        let translated = |number: u128, others: u128| -> Vec<Sample> {
+        let translated = |number: u128, others: u128| -> Vec<DatasetSample> {
             let mut all = samples();
             all.truncate(others as usize);
             for (i, sample) in (0..number).zip(&mut all) {

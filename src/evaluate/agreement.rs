@@ -8,20 +8,11 @@ use crate::config::{Keep, Rate};
 use crate::metrics::{ratio, spearman};
 use crate::selection::RankKey;
 
-/// Agreement of all pairs of heads.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Agreement {
-    /// The rate of [`Pair::top`].
-    pub top_rate: Rate,
-    /// Pairs by language; none where there are fewer than two heads.
-    pub languages: BTreeMap<String, Vec<Pair>>,
-    /// Each pair over the languages.
-    pub mean: Vec<MeanPair>,
-}
-
-/// Agreement of two heads on the documents that both gave a score.
+/// Agreement of two heads on the documents of a language that both gave a score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
+    /// The language; [`MEAN`] for the means over the languages, sums of the counts.
+    pub language: String,
     /// Name of one head.
     pub a: String,
     /// Name of the other.
@@ -39,44 +30,33 @@ pub struct Pair {
     pub overlap: Option<f64>,
 }
 
-/// Means of a pair over the languages in which they are defined.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct MeanPair {
-    /// Name of one head.
-    pub a: String,
-    /// Name of the other.
-    pub b: String,
-    /// Languages in which both scored documents.
-    pub languages: usize,
-    /// Mean rank correlation.
-    pub spearman: Option<f64>,
-    /// Mean overlap.
-    pub overlap: Option<f64>,
-}
+/// What means over the languages stand under.
+pub(super) const MEAN: &str = "mean";
 
 /// The logits that a head gave to some documents; NaN where there is none.
-pub(super) type Column<'a> = (&'a str, Vec<f32>);
+pub(super) type HeadLogits<'a> = (&'a str, Vec<f32>);
 
-impl Agreement {
-    /// Takes the pairs of all languages together.
-    pub(super) fn new(top_rate: Rate, languages: BTreeMap<String, Vec<Pair>>) -> Self {
-        let mut mean: Vec<MeanPair> = Vec::new();
-        for pair in languages.values().flatten() {
-            if mean.iter().any(|m| (&m.a, &m.b) == (&pair.a, &pair.b)) {
-                continue;
-            }
-            let same = |other: &&Pair| (&other.a, &other.b) == (&pair.a, &pair.b);
-            let same = || languages.values().flatten().filter(same);
-            mean.push(MeanPair {
-                a: pair.a.clone(),
-                b: pair.b.clone(),
-                languages: same().filter(|pair| pair.documents > 0).count(),
-                spearman: mean_of(same().map(|pair| pair.spearman)),
-                overlap: mean_of(same().map(|pair| pair.overlap)),
-            });
-        }
-        Self { top_rate, languages, mean }
+/// Appends the means over the languages, where there are several.
+pub(super) fn add_means(pairs: &mut Vec<Pair>) {
+    let mut groups: BTreeMap<(String, String), Vec<&Pair>> = BTreeMap::new();
+    for pair in pairs.iter() {
+        groups.entry((pair.a.clone(), pair.b.clone())).or_default().push(pair);
     }
+    let mean = |((a, b), pairs): ((String, String), Vec<&Pair>)| {
+        let sum = |count: fn(&Pair) -> usize| pairs.iter().map(|pair| count(pair)).sum();
+        (pairs.len() > 1).then(|| Pair {
+            language: MEAN.to_owned(),
+            a,
+            b,
+            documents: sum(|pair| pair.documents),
+            spearman: mean_of(pairs.iter().map(|pair| pair.spearman)),
+            top: sum(|pair| pair.top),
+            shared: sum(|pair| pair.shared),
+            overlap: mean_of(pairs.iter().map(|pair| pair.overlap)),
+        })
+    };
+    let means: Vec<Pair> = groups.into_iter().filter_map(mean).collect();
+    pairs.extend(means);
 }
 
 /// Mean of the values that there are.
@@ -85,28 +65,35 @@ pub(super) fn mean_of(values: impl Iterator<Item = Option<f64>>) -> Option<f64> 
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// All pairs of `columns`, whose documents have the tie-breaks `ties`: the key of a document with
+/// All pairs of `columns` of a language, whose documents have the tie-breaks `ties`: the key of a document with
 /// its logit left open.
-pub(super) fn pairs(columns: &[Column<'_>], ties: &[RankKey], top_rate: Rate) -> Vec<Pair> {
+pub(super) fn pairs(
+    language: &str,
+    columns: &[HeadLogits<'_>],
+    ties: &[RankKey],
+    top_rate: Rate,
+) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (i, a) in columns.iter().enumerate() {
         for b in &columns[i + 1..] {
-            pairs.push(pair(a, b, ties, top_rate));
+            pairs.push(Pair { language: language.to_owned(), ..pair(a, b, ties, top_rate) });
         }
     }
     pairs
 }
 
-fn pair(a: &Column<'_>, b: &Column<'_>, ties: &[RankKey], top_rate: Rate) -> Pair {
+fn pair(a: &HeadLogits<'_>, b: &HeadLogits<'_>, ties: &[RankKey], top_rate: Rate) -> Pair {
     let is_scored = |&row: &usize| !a.1[row].is_nan() && !b.1[row].is_nan();
     let rows: Vec<usize> = (0..ties.len()).filter(is_scored).collect();
-    let of = |column: &Column<'_>| -> Vec<f32> { rows.iter().map(|&row| column.1[row]).collect() };
+    let of =
+        |column: &HeadLogits<'_>| -> Vec<f32> { rows.iter().map(|&row| column.1[row]).collect() };
     let (logits_a, logits_b) = (of(a), of(b));
     let ties: Vec<RankKey> = rows.iter().map(|&row| ties[row]).collect();
     let top = top_rate.ceil_of(rows.len() as u64) as usize;
     let (top_a, top_b) = (tops(&logits_a, &ties, top), tops(&logits_b, &ties, top));
     let shared = top_a.iter().zip(top_b).filter(|&(&in_a, in_b)| in_a && in_b).count();
     Pair {
+        language: String::new(),
         a: a.0.to_owned(),
         b: b.0.to_owned(),
         documents: rows.len(),
@@ -150,7 +137,7 @@ mod tests {
     #[test]
     fn only_documents_with_both_scores_count() -> Result<(), Box<dyn std::error::Error>> {
         let columns = [("a", vec![1.0, 2.0, f32::NAN, 3.0]), ("b", vec![5.0, f32::NAN, 6.0, 7.0])];
-        let pairs = pairs(&columns, &ties(4), rate("0.5")?);
+        let pairs = pairs("und", &columns, &ties(4), rate("0.5")?);
         assert_eq!(pairs.len(), 1);
         let pair = &pairs[0];
         assert_eq!((pair.documents, pair.spearman, pair.top, pair.shared), (2, Some(1.0), 1, 1));
@@ -161,7 +148,7 @@ mod tests {
     fn reversed_orders_share_no_top() -> Result<(), Box<dyn std::error::Error>> {
         let up: Vec<f32> = (0..40u8).map(f32::from).collect();
         let down: Vec<f32> = up.iter().map(|x| -x).collect();
-        let pairs = pairs(&[("up", up), ("down", down)], &ties(40), rate("0.1")?);
+        let pairs = pairs("und", &[("up", up), ("down", down)], &ties(40), rate("0.1")?);
         assert_eq!((pairs[0].spearman, pairs[0].top, pairs[0].shared), (Some(-1.0), 4, 0));
         Ok(())
     }
@@ -169,7 +156,8 @@ mod tests {
     #[test]
     fn heads_that_know_nothing_still_pick_the_same_by_the_tie_rule()
     -> Result<(), Box<dyn std::error::Error>> {
-        let pairs = pairs(&[("a", vec![0.0; 30]), ("b", vec![7.0; 30])], &ties(30), rate("0.1")?);
+        let pairs =
+            pairs("und", &[("a", vec![0.0; 30]), ("b", vec![7.0; 30])], &ties(30), rate("0.1")?);
         assert_eq!((pairs[0].spearman, pairs[0].top, pairs[0].overlap), (None, 3, Some(1.0)));
         Ok(())
     }
@@ -177,10 +165,11 @@ mod tests {
     #[test]
     fn no_documents_have_no_agreement() -> Result<(), Box<dyn std::error::Error>> {
         let nan = vec![f32::NAN; 3];
-        let pairs = pairs(&[("a", nan.clone()), ("b", nan)], &ties(3), rate("0.1")?);
+        let pairs = pairs("und", &[("a", nan.clone()), ("b", nan)], &ties(3), rate("0.1")?);
         assert_eq!((pairs[0].documents, pairs[0].spearman, pairs[0].overlap), (0, None, None));
-        let agreement = Agreement::new(rate("0.1")?, [("und".to_owned(), pairs)].into());
-        assert_eq!((agreement.mean.len(), agreement.mean[0].languages), (1, 0));
+        let mut two = [pairs.clone(), pairs].concat();
+        add_means(&mut two);
+        assert_eq!((two.len(), two[2].spearman), (3, None));
         Ok(())
     }
 

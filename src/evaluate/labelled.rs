@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::agreement::{Agreement, Column, Pair, pairs};
-use super::decisions::{DecisionRules, Ranked, gives_probabilities};
-use super::judged::Judged;
-use super::report::{DataFile, EncoderUsed, HeadReport, LanguageReport, Means, Report};
+use super::agreement::{HeadLogits, Pair, add_means, pairs};
+use super::measures::{DataFile, EVERYTHING, EncoderUsed, HeadUsed, Judged, Report};
+use super::rules::{DecisionRules, Ranked, gives_probabilities};
 use crate::config::{ChunkRule, Chunks, HeadConfig, Keep, Rate, RunConfig};
 use crate::encoder::{self, EmbeddedTexts, HubSettings, Model};
 use crate::error::{Error, Result};
@@ -72,29 +71,23 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let heads = Heads::find(setup.heads, setup.run, languages)?;
     let model = load_model(setup, &heads)?;
     let scores = score(setup, &heads, model.as_ref(), &samples)?;
-    let data = setup.files.iter().map(data_file).collect::<Result<Vec<_>>>()?;
-    let texts = Texts { data: &data, samples: &samples, scores: &scores };
-    let mut reports = BTreeMap::new();
-    for name in setup.heads.keys() {
-        reports.insert(name.clone(), texts.report(setup, &heads, name)?);
-    }
-    let agreement = texts.agreement(setup, &heads);
-    Ok(Report {
-        data,
+    let data = setup.files.iter().map(|file| {
+        let (path, language) = (file.path.display().to_string(), file.language.clone());
+        Ok(DataFile { path, language, fingerprint: file.fingerprint()? })
+    });
+    let mut report = Report {
+        data: data.collect::<Result<_>>()?,
         texts: samples.len(),
         skipped: read.skipped,
         encoder: model.as_ref().map(encoder_used),
-        heads: reports,
-        agreement,
-    })
-}
-
-fn data_file(file: &InputFile) -> Result<DataFile> {
-    Ok(DataFile {
-        path: file.path.display().to_string(),
-        language: file.language.clone(),
-        fingerprint: file.fingerprint()?,
-    })
+        ..Report::default()
+    };
+    let texts = ScoredTexts { samples: &samples, scores: &scores };
+    for name in setup.heads.keys() {
+        texts.tabulate(setup, &heads, name, &mut report)?;
+    }
+    report.agreement = texts.agreement(setup, &heads);
+    Ok(report)
 }
 
 fn encoder_used(model: &Model) -> EncoderUsed {
@@ -201,45 +194,75 @@ fn score_block(
 }
 
 /// The texts with their scores.
-struct Texts<'a> {
-    data: &'a [DataFile],
+struct ScoredTexts<'a> {
     samples: &'a [LabelledText],
     scores: &'a Scores<'a>,
 }
 
-impl<'a> Texts<'a> {
-    /// What the head `name` does.
-    fn report(&self, setup: &Setup<'_>, heads: &Heads, name: &str) -> Result<HeadReport> {
-        let mut pooled = Judged::default();
-        let (mut languages, mut without_head) = (BTreeMap::new(), Vec::new());
-        let mut gives_all_probabilities = true;
+impl<'a> ScoredTexts<'a> {
+    /// Adds what the head `name` does: language by language, and on all of them where there are
+    /// several.
+    fn tabulate(
+        &self,
+        setup: &Setup<'_>,
+        heads: &Heads,
+        name: &str,
+        report: &mut Report,
+    ) -> Result<()> {
+        let (mut all, mut without_head, mut trained) = (Judged::default(), vec![], vec![]);
+        let (before, mut gives_all_probabilities) = (report.heads.len(), true);
         for language in heads.languages() {
             let Some((head, path)) = heads.get(name, language).zip(heads.path(name, language))
             else {
-                without_head.push(language.clone());
+                without_head.push(language.as_str());
                 continue;
             };
             let is_probability = gives_probabilities(head.spec().activation);
             gives_all_probabilities &= is_probability;
             let selection = selection(setup, language)?;
             let judged = self.judged(setup, (name, head, language), selection.as_ref());
-            pooled.append(&judged);
-            let report = LanguageReport {
+            judged.tabulate((name, language), is_probability.then_some(setup.bins), report);
+            all.append(&judged);
+            let trained_on_this_data = was_trained_on(head, &report.data);
+            if trained_on_this_data {
+                trained.push(language.as_str());
+            }
+            report.heads.push(HeadUsed {
+                head: name.to_owned(),
+                language: language.clone(),
                 file: path.display().to_string(),
                 digest: head.digest().to_owned(),
                 spec: head.spec().clone(),
-                trained_on_this_data: was_trained_on(head, self.data),
-                measures: judged.measures(is_probability.then_some(setup.bins)),
-            };
-            languages.insert(language.clone(), report);
+                trained_on_this_data,
+                nan: judged.nan,
+                unscored: judged.unscored,
+            });
         }
-        Ok(HeadReport {
-            gives_probabilities: gives_all_probabilities,
-            without_head,
-            pooled: pooled.measures(gives_all_probabilities.then_some(setup.bins)),
-            mean: Means::of(languages.values()),
-            languages,
-        })
+        if report.heads.len() > before + 1 {
+            report.add_means(name);
+            all.tabulate((name, EVERYTHING), gives_all_probabilities.then_some(setup.bins), report);
+        }
+        if !gives_all_probabilities {
+            report.notes.push(format!(
+                "the scores of `{name}` are not probabilities: they have no calibration"
+            ));
+        }
+        if !without_head.is_empty() {
+            report.notes.push(format!("there is no `{name}` for {}", without_head.join(", ")));
+        }
+        if all.nan > 0 {
+            report
+                .notes
+                .push(format!("{} text(s) are left out: their score of `{name}` is NaN", all.nan));
+        }
+        if !trained.is_empty() {
+            report.notes.push(format!(
+                "`{name}` was trained on texts of these files ({}): the figures are not those of \
+                 unseen text",
+                trained.join(", ")
+            ));
+        }
+        Ok(())
     }
 
     /// The texts of `language` that the head gave a score.
@@ -274,7 +297,7 @@ impl<'a> Texts<'a> {
     }
 
     /// How far the heads agree, language by language.
-    fn agreement(&self, setup: &Setup<'_>, heads: &Heads) -> Agreement {
+    fn agreement(&self, setup: &Setup<'_>, heads: &Heads) -> Vec<Pair> {
         let of_language = |language: &String| {
             let rows = rows_of(self.samples, language);
             let key = |&row: &usize| {
@@ -282,19 +305,20 @@ impl<'a> Texts<'a> {
             };
             let ties: Vec<RankKey> = rows.iter().map(key).collect();
             let logit = |score: Option<DocumentScore>| score.map_or(f32::NAN, |score| score.logit);
-            let column = |(name, scores): (&&'a str, &Vec<Option<DocumentScore>>)| -> Column<'a> {
-                (*name, rows.iter().map(|&row| logit(scores[row])).collect())
-            };
-            let columns: Vec<Column<'_>> = self.scores.iter().map(column).collect();
-            (language.clone(), pairs(&columns, &ties, setup.top))
+            let column =
+                |(name, scores): (&&'a str, &Vec<Option<DocumentScore>>)| -> HeadLogits<'a> {
+                    (*name, rows.iter().map(|&row| logit(scores[row])).collect())
+                };
+            let columns: Vec<HeadLogits<'_>> = self.scores.iter().map(column).collect();
+            pairs(language, &columns, &ties, setup.top)
         };
-        let languages: BTreeMap<String, Vec<Pair>> =
-            heads.languages().iter().map(of_language).collect();
-        Agreement::new(setup.top, languages)
+        let mut pairs: Vec<Pair> = heads.languages().iter().flat_map(of_language).collect();
+        add_means(&mut pairs);
+        pairs
     }
 }
 
-/// The thresholds of `language` in the run, where they are made.
+/// The selection of `language` in the run, where it is made.
 fn selection(setup: &Setup<'_>, language: &str) -> Result<Option<Selection>> {
     let Some(run) = setup.run else { return Ok(None) };
     run.read_json(&run.selection_file(language))

@@ -5,9 +5,11 @@
 //!  scores stored in a run ─────────────────sample──────────────────────────────▶ [`StoredReport`]
 //! ```
 //!
-//! A label is true for the class whose score is high: knowledge-rich for a quality head, toxic for
-//! a toxicity head. NaN scores are counted and left out. What is undefined (one class only, nothing
-//! called positive) is `None`, `null` in JSON. Nothing is trained here, and nothing is written.
+//! A report is a few tables: lists of rows whose fields are the columns in print and the keys in
+//! JSON. A label is true for the class whose score is high: knowledge-rich for a quality head, toxic
+//! for a toxicity head. NaN scores are counted and left out. What is undefined (one class only,
+//! nothing called positive) is `None`, `null` in JSON. Nothing is trained here, and nothing is
+//! written.
 //!
 //! ```
 //! use polysift::config::RunConfig;
@@ -42,24 +44,19 @@
 //! ```
 
 mod agreement;
-mod decisions;
-mod judged;
 mod labelled;
-mod report;
+mod measures;
+mod rules;
 mod stored;
 
-pub use agreement::{Agreement, MeanPair, Pair};
-pub use decisions::DecisionRules;
+pub use agreement::Pair;
 pub use labelled::{Setup, evaluate};
-pub use report::{
-    Calibration, DataFile, Decision, EncoderUsed, Group, HeadReport, LanguageReport, LengthGroup,
-    Means, Measures, Report,
+pub use measures::{
+    DataFile, EVERYTHING, EncoderUsed, HeadUsed, Measures, Reliability, Report, RuleOutcome,
+    TextGroup,
 };
-pub use stored::{DEFAULT_SAMPLE, StoredHead, StoredLanguage, StoredReport, evaluate_run};
-
-/// Edges of the length buckets, in characters (Unicode scalar values) of the text: a bucket runs
-/// from its lower edge, included, to the next.
-pub const LENGTH_EDGES: [usize; 6] = [0, 100, 300, 1000, 3000, 10_000];
+pub use rules::DecisionRules;
+pub use stored::{DEFAULT_SAMPLE, StoredReport, StoredScores, evaluate_run};
 
 /// Bins of the reliability table.
 pub const DEFAULT_BINS: usize = 10;

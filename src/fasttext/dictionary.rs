@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
-use super::settings::Settings;
-use super::source::{Broken, Source, broken, write_i32, write_i64};
+use super::settings::ModelSettings;
+use super::source::{ModelReader, ReadError, broken, write_i32, write_i64};
 use crate::config::LABEL_PREFIX;
 
 /// The word that ends every line; where a text has it, the line ends there.
@@ -38,7 +38,7 @@ pub(super) struct Dictionary {
 
 /// What a line becomes; the memory is worth keeping.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct LineRows {
     /// Rows of the input matrix.
     pub(super) rows: Vec<u32>,
     /// Tokens, the end of the line included.
@@ -48,6 +48,7 @@ pub(super) struct Line {
 }
 
 /// FNV-1a as fastText has it: bytes are taken as signed.
+/// C++: `Dictionary::hash`.
 fn hash(bytes: &[u8]) -> u32 {
     bytes.iter().fold(2_166_136_261, |hash: u32, &byte| {
         (hash ^ i32::from(byte.cast_signed()).cast_unsigned()).wrapping_mul(16_777_619)
@@ -55,6 +56,7 @@ fn hash(bytes: &[u8]) -> u32 {
 }
 
 /// The words of a line, as fastText separates them; the end of the line is the last.
+/// C++: `Dictionary::readWord`.
 pub(super) fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | 0x0b | 0x0c | 0);
@@ -93,6 +95,7 @@ impl Dictionary {
     }
 
     /// The slot of `text`, or the free one where it would be.
+    /// C++: `Dictionary::find`.
     fn slot(&self, text: &[u8], hash: u32) -> usize {
         let mut slot = hash as usize % self.table.len();
         while self.table[slot] != EMPTY && self.entry(self.table[slot] as usize) != text {
@@ -120,7 +123,7 @@ impl Dictionary {
     }
 
     /// Rows that the input matrix has for words and n-grams; `None` if pruned n-grams have no place.
-    pub(super) fn num_rows(&self, settings: &Settings) -> Option<usize> {
+    pub(super) fn num_rows(&self, settings: &ModelSettings) -> Option<usize> {
         let Some(pruned) = &self.pruned else { return Some(self.num_words + settings.buckets) };
         let in_place = pruned.values().all(|&row| (row as usize) < pruned.len());
         in_place.then_some(self.num_words + pruned.len())
@@ -133,7 +136,8 @@ impl Dictionary {
 
     /// Turns `text` into rows of the input matrix: words that are known, n-grams of characters of all
     /// words, n-grams of words.
-    pub(super) fn line(&self, settings: &Settings, text: &[u8], line: &mut Line) {
+    /// C++: `Dictionary::getLine`.
+    pub(super) fn line(&self, settings: &ModelSettings, text: &[u8], line: &mut LineRows) {
         line.rows.clear();
         line.hashes.clear();
         line.num_tokens = 0;
@@ -160,7 +164,8 @@ impl Dictionary {
     }
 
     /// N-grams of the characters of `<token>`.
-    fn subwords(&self, settings: &Settings, token: &[u8], line: &mut Line) {
+    /// C++: `Dictionary::computeSubwords`.
+    fn subwords(&self, settings: &ModelSettings, token: &[u8], line: &mut LineRows) {
         let mut word = std::mem::take(&mut line.word);
         word.clear();
         word.extend_from_slice(b"<");
@@ -189,8 +194,9 @@ impl Dictionary {
     }
 
     /// N-grams of two words and more.
-    fn ngrams(&self, settings: &Settings, line: &mut Line) {
-        let Line { rows, hashes, .. } = line;
+    /// C++: `Dictionary::addWordNgrams`.
+    fn ngrams(&self, settings: &ModelSettings, line: &mut LineRows) {
+        let LineRows { rows, hashes, .. } = line;
         // The hashes are kept as 32-bit integers with a sign.
         let signed = |hash: u32| i64::from(hash.cast_signed()).cast_unsigned();
         for start in 0..hashes.len() {
@@ -203,7 +209,8 @@ impl Dictionary {
     }
 
     /// The row of an n-gram with this hash, if it has one.
-    fn push_bucket(&self, settings: &Settings, hash: u64, rows: &mut Vec<u32>) {
+    /// C++: `Dictionary::pushHash`.
+    fn push_bucket(&self, settings: &ModelSettings, hash: u64, rows: &mut Vec<u32>) {
         if settings.buckets == 0 {
             return;
         }
@@ -215,7 +222,8 @@ impl Dictionary {
         rows.extend(place.map(|place| self.num_words as u32 + place));
     }
 
-    pub(super) fn read(source: &mut Source<impl Read>) -> Result<Self, Broken> {
+    /// C++: `Dictionary::load`.
+    pub(super) fn read(source: &mut ModelReader<impl Read>) -> Result<Self, ReadError> {
         let (size, num_words, num_labels) = (source.i32()?, source.i32()?, source.i32()?);
         let (num_tokens, num_pruned) = (source.i64()?, source.i64()?);
         let adds_up =
@@ -246,13 +254,14 @@ impl Dictionary {
                     u32::try_from(value).or_else(|_| broken(format!("has an n-gram {value}")))
                 };
                 let pairs = (0..len).map(|_| Ok((number(source.i32()?)?, number(source.i32()?)?)));
-                Some(pairs.collect::<Result<BTreeMap<_, _>, Broken>>()?)
+                Some(pairs.collect::<Result<BTreeMap<_, _>, ReadError>>()?)
             }
         };
         let table = Vec::new();
         Ok(Self { text, ends, counts, num_words, num_tokens, pruned, table }.indexed())
     }
 
+    /// C++: `Dictionary::save`.
     pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
         for number in [self.ends.len(), self.num_words, self.num_labels()] {
             write_i32(file, number)?;

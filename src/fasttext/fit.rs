@@ -10,10 +10,10 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::dictionary::{Dictionary, Line, tokens};
-use super::matrix::{Dense, Matrix, dot, scale};
-use super::model::Model;
-use super::settings::Settings;
+use super::dictionary::{Dictionary, LineRows, tokens};
+use super::matrix::{DenseMatrix, WordMatrix, dot, scale};
+use super::model::FastTextModel;
+use super::settings::ModelSettings;
 use crate::config::{FastTextConfig, LABEL_PREFIX};
 use crate::error::Result;
 use crate::progress::Stop;
@@ -32,10 +32,12 @@ pub(crate) struct Fit<'a> {
 
 impl Fit<'_> {
     /// Trains for all epochs; `None` if the vectors diverged.
-    pub(crate) fn run(mut self, stop: &Stop) -> Result<Option<Model>> {
+    /// C++: `FastText::trainThread, FastText::supervised`.
+    pub(crate) fn run(mut self, stop: &Stop) -> Result<Option<FastTextModel>> {
         let config = self.config;
         let counts = (config.epochs, config.min_count);
-        let settings = Settings::supervised(config.dim, self.word_ngrams, config.buckets, counts);
+        let settings =
+            ModelSettings::supervised(config.dim, self.word_ngrams, config.buckets, counts);
         let (dictionary, num_tokens) = self.dictionary();
         let positive = config.positive.as_bytes();
         let is_positive = |label| dictionary.label(label) == positive;
@@ -44,12 +46,12 @@ impl Fit<'_> {
             .collect();
         let mut descent = Descent {
             input: self.first_vectors(dictionary.num_words() + settings.buckets),
-            output: Dense::new(2, config.dim, vec![0.0; 2 * config.dim]),
+            output: DenseMatrix::new(2, config.dim, vec![0.0; 2 * config.dim]),
             hidden: vec![0.0; config.dim],
             gradient: vec![0.0; config.dim],
         };
         let total = num_tokens as f64 * config.epochs as f64;
-        let (mut line, mut done) = (Line::default(), 0);
+        let (mut line, mut done) = (LineRows::default(), 0);
         let mut order: Vec<usize> = (0..self.samples.len()).collect();
         for _ in 0..config.epochs {
             order.shuffle(&mut self.order);
@@ -62,16 +64,17 @@ impl Fit<'_> {
             }
         }
         let Descent { input, output, .. } = descent;
-        let is_finite = |matrix: &Dense| matrix.values.iter().all(|value| value.is_finite());
+        let is_finite = |matrix: &DenseMatrix| matrix.values.iter().all(|value| value.is_finite());
         if !is_finite(&input) || !is_finite(&output) {
             return Ok(None);
         }
-        let (input, output) = (Matrix::Dense(input), Matrix::Dense(output));
-        Ok(Some(Model { settings, dictionary, input, output }))
+        let (input, output) = (WordMatrix::Dense(input), WordMatrix::Dense(output));
+        Ok(Some(FastTextModel { settings, dictionary, input, output }))
     }
 
     /// The words that are frequent enough and both labels, the most frequent first, those as frequent
     /// by their text; and the number of all tokens.
+    /// C++: `Dictionary::readFromFile, Dictionary::threshold`.
     fn dictionary(&self) -> (Dictionary, i64) {
         let mut counts: HashMap<&[u8], i64> = HashMap::new();
         let mut labels =
@@ -101,27 +104,28 @@ impl Fit<'_> {
     }
 
     /// `[rows, dim]`, uniform within ±1/dim.
-    fn first_vectors(&mut self, rows: usize) -> Dense {
+    fn first_vectors(&mut self, rows: usize) -> DenseMatrix {
         let dim = self.config.dim;
         let bound = 1.0 / dim as f32;
         let values = (0..rows * dim)
             .map(|_| (self.initialisation.random::<f32>() * 2.0 - 1.0) * bound)
             .collect();
-        Dense::new(rows, dim, values)
+        DenseMatrix::new(rows, dim, values)
     }
 }
 
 /// The vectors in training.
 struct Descent {
-    input: Dense,
+    input: DenseMatrix,
     /// `[2, dim]`.
-    output: Dense,
+    output: DenseMatrix,
     hidden: Vec<f32>,
     gradient: Vec<f32>,
 }
 
 impl Descent {
     /// One step on a line of class `class`.
+    /// C++: `Model::update`.
     fn step(&mut self, rows: &[u32], class: usize, rate: f32) {
         if rows.is_empty() {
             return;
@@ -147,7 +151,8 @@ impl Descent {
 }
 
 /// Softmax over the two labels.
-fn probabilities(output: &Dense, hidden: &[f32]) -> [f32; 2] {
+/// C++: `SoftmaxLoss::forward`.
+fn probabilities(output: &DenseMatrix, hidden: &[f32]) -> [f32; 2] {
     let [a, b] = [dot(output.row(0), hidden), dot(output.row(1), hidden)];
     let first = 1.0 / (1.0 + (b - a).exp());
     [first, 1.0 - first]

@@ -2,27 +2,27 @@
 
 use std::io::{self, Read, Write};
 
-use super::source::{Broken, Source, broken, write_i32, write_i64};
+use super::source::{ModelReader, ReadError, broken, write_i32, write_i64};
 
 /// Centroids that a code byte can name.
 const CENTROIDS: usize = 256;
 
 /// `[rows, cols]` f32.
 #[derive(Debug, Clone)]
-pub(super) enum Matrix {
-    Dense(Dense),
-    Quantised(Quantised),
+pub(super) enum WordMatrix {
+    Dense(DenseMatrix),
+    Quantised(QuantisedMatrix),
 }
 
 /// Values as they are, row-major.
 #[derive(Debug, Clone)]
-pub(super) struct Dense {
+pub(super) struct DenseMatrix {
     rows: usize,
     cols: usize,
     pub(super) values: Vec<f32>,
 }
 
-impl Dense {
+impl DenseMatrix {
     /// Of `values` `[rows, cols]`.
     pub(super) fn new(rows: usize, cols: usize, values: Vec<f32>) -> Self {
         debug_assert_eq!(values.len(), rows * cols);
@@ -40,7 +40,7 @@ impl Dense {
 
 /// Rows of codes; a row times its norm, where norms were set apart, is a row of the matrix.
 #[derive(Debug, Clone)]
-pub(super) struct Quantised {
+pub(super) struct QuantisedMatrix {
     rows: usize,
     cols: usize,
     quantiser: Quantiser,
@@ -63,6 +63,7 @@ struct Quantiser {
 
 impl Quantiser {
     /// The centroid of each part of a row of `codes`, with the place where it begins in the vector.
+    /// C++: `ProductQuantizer::get_centroids`.
     fn centroids<'a>(&'a self, codes: &'a [u8]) -> impl Iterator<Item = (usize, &'a [f32])> {
         codes.iter().enumerate().map(|(part, &code)| {
             let len = if part + 1 == self.parts { self.last_len } else { self.part_len };
@@ -71,7 +72,7 @@ impl Quantiser {
         })
     }
 
-    fn read(source: &mut Source<impl Read>, dim: usize) -> Result<Self, Broken> {
+    fn read(source: &mut ModelReader<impl Read>, dim: usize) -> Result<Self, ReadError> {
         let mut number = || {
             let value = source.i32()?;
             usize::try_from(value).or_else(|_| broken(format!("has a quantiser of {value}")))
@@ -99,7 +100,7 @@ impl Quantiser {
     }
 }
 
-impl Quantised {
+impl QuantisedMatrix {
     fn norm(&self, row: usize) -> f32 {
         self.norms.as_ref().map_or(1.0, |(codes, quantiser)| {
             quantiser.centroids[usize::from(codes[row])] // vectors of one value
@@ -110,7 +111,7 @@ impl Quantised {
         &self.codes[row * self.quantiser.parts..(row + 1) * self.quantiser.parts]
     }
 
-    fn read(source: &mut Source<impl Read>) -> Result<Self, Broken> {
+    fn read(source: &mut ModelReader<impl Read>) -> Result<Self, ReadError> {
         let has_norms = source.bool()?;
         let (rows, cols) = shape(source)?;
         let code_bytes = usize::try_from(source.i32()?).unwrap_or(usize::MAX);
@@ -140,7 +141,7 @@ impl Quantised {
     }
 }
 
-impl Matrix {
+impl WordMatrix {
     pub(super) fn rows(&self) -> usize {
         match self {
             Self::Dense(dense) => dense.rows,
@@ -156,6 +157,7 @@ impl Matrix {
     }
 
     /// Adds `row` to `sum`, in the order of fastText, so that sums have its bits.
+    /// C++: `DenseMatrix::addRowToVector, ProductQuantizer::addcode`.
     pub(super) fn add_row(&self, row: usize, sum: &mut [f32]) {
         match self {
             Self::Dense(dense) => {
@@ -172,6 +174,7 @@ impl Matrix {
     }
 
     /// The product of `row` and `vector`.
+    /// C++: `DenseMatrix::dotRow, ProductQuantizer::mulcode`.
     pub(super) fn dot_row(&self, row: usize, vector: &[f32]) -> f32 {
         match self {
             Self::Dense(dense) => dot(dense.row(row), vector),
@@ -184,16 +187,19 @@ impl Matrix {
     }
 
     /// A matrix that is written in codes where `is_quantised`.
-    pub(super) fn read(source: &mut Source<impl Read>, is_quantised: bool) -> Result<Self, Broken> {
+    pub(super) fn read(
+        source: &mut ModelReader<impl Read>,
+        is_quantised: bool,
+    ) -> Result<Self, ReadError> {
         if is_quantised {
-            return Quantised::read(source).map(Self::Quantised);
+            return QuantisedMatrix::read(source).map(Self::Quantised);
         }
         let (rows, cols) = shape(source)?;
         let Some(len) = rows.checked_mul(cols) else {
             return broken(format!("has a matrix of {rows} rows of {cols} values"));
         };
         let values = source.floats(len, "values of a matrix")?;
-        Ok(Self::Dense(Dense { rows, cols, values }))
+        Ok(Self::Dense(DenseMatrix { rows, cols, values }))
     }
 
     pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
@@ -219,7 +225,7 @@ pub(super) fn scale(values: &mut [f32], factor: f32) {
     }
 }
 
-fn shape(source: &mut Source<impl Read>) -> Result<(usize, usize), Broken> {
+fn shape(source: &mut ModelReader<impl Read>) -> Result<(usize, usize), ReadError> {
     Ok((source.count("rows")?, source.count("columns")?))
 }
 

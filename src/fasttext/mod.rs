@@ -12,9 +12,9 @@
 //! text alone; the same samples give the same file; a damaged file is an error before it is memory.
 //!
 //! ```
-//! use polysift::fasttext::Model;
+//! use polysift::fasttext::FastTextModel;
 //!
-//! let (model, _digest) = Model::read("tests/golden/fasttext/words.bin".as_ref())?;
+//! let (model, _digest) = FastTextModel::read("tests/golden/fasttext/words.bin".as_ref())?;
 //! let best = &model.predict("every human right")[0];
 //! assert!(best.0.starts_with("__label__") && best.1 <= 1.0001);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -22,7 +22,6 @@
 
 mod dictionary;
 mod fit;
-mod head;
 mod matrix;
 mod model;
 mod settings;
@@ -33,6 +32,6 @@ mod text;
 mod tests;
 
 pub(crate) use fit::Fit;
-pub use head::FastTextHead;
-pub(crate) use head::sample_line;
-pub use model::{LabelScore, Model, Scratch};
+pub(crate) use model::is_model;
+pub use model::{FastTextModel, LabelScore, TextScratch};
+pub(crate) use text::{document_line, sample_line};

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
-use super::dictionary::{Dictionary, Line};
-use super::matrix::{Matrix, scale};
-use super::settings::{Loss, Settings};
-use super::source::{Broken, Source, broken};
+use super::dictionary::{Dictionary, LineRows};
+use super::matrix::{WordMatrix, scale};
+use super::settings::{ModelLoss, ModelSettings};
+use super::source::{ModelReader, ReadError, broken};
 use crate::error::{Error, Result};
 use crate::io::{AtomicFile, FileStamp};
 
@@ -22,19 +22,19 @@ const SIGMOID_STEPS: f32 = 512.0;
 
 /// A fastText classifier, as `fasttext supervised` trains it.
 #[derive(Debug, Clone)]
-pub struct Model {
-    pub(super) settings: Settings,
+pub struct FastTextModel {
+    pub(super) settings: ModelSettings,
     pub(super) dictionary: Dictionary,
     /// `[words + buckets, dim]`.
-    pub(super) input: Matrix,
+    pub(super) input: WordMatrix,
     /// `[labels, dim]`.
-    pub(super) output: Matrix,
+    pub(super) output: WordMatrix,
 }
 
 /// Memory of scoring that is worth keeping between calls.
 #[derive(Debug, Default)]
-pub struct Scratch {
-    line: Line,
+pub struct TextScratch {
+    line: LineRows,
     hidden: Vec<f32>,
     outputs: Vec<f32>,
 }
@@ -49,11 +49,13 @@ pub struct LabelScore {
 }
 
 /// The number that fastText gives for a probability.
+/// C++: `std_log in Loss::findKBest`.
 fn reported(probability: f32) -> f32 {
     ((f64::from(probability) + 1e-5).ln() as f32).exp()
 }
 
 /// fastText's sigmoid: the entry below `x` of a table of 512 steps between -8 and 8.
+/// C++: `Loss::sigmoid`.
 fn sigmoid(x: f32) -> f32 {
     if x < -SIGMOID_END {
         0.0
@@ -66,23 +68,24 @@ fn sigmoid(x: f32) -> f32 {
     }
 }
 
-impl Model {
+impl FastTextModel {
     /// Reads a `.bin` or `.ftz` file and its BLAKE3 digest. Softmax, one-versus-all and negative
     /// sampling are understood, n-grams of words and of characters, product quantisation.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Model`] for what is not such a file, is cut off or damaged. Sizes
     /// that it names are held against its length before memory is taken.
+    /// C++: `FastText::loadModel`.
     pub fn read(path: &Path) -> Result<(Self, String)> {
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
-        let mut source = Source::new(BufReader::with_capacity(1 << 20, file), bytes);
+        let mut source = ModelReader::new(BufReader::with_capacity(1 << 20, file), bytes);
         let model = Self::from_source(&mut source).map_err(|error| error.of(path))?;
         let digest = source.finish().map_err(|error| error.of(path))?;
         Ok((model, digest))
     }
 
-    fn from_source(source: &mut Source<impl Read>) -> Result<Self, Broken> {
+    fn from_source(source: &mut ModelReader<impl Read>) -> Result<Self, ReadError> {
         if source.left() < 8 || source.i32()? != MAGIC {
             return broken("is not a fastText model of version 11 or 12");
         }
@@ -90,21 +93,21 @@ impl Model {
         if !(11..=VERSION).contains(&version) {
             return broken(format!("is of version {version} of the format; 11 and 12 are known"));
         }
-        let settings = Settings::read(source, version)?;
+        let settings = ModelSettings::read(source, version)?;
         let dictionary = Dictionary::read(source)?;
         let is_quantised = source.bool()?;
-        let input = Matrix::read(source, is_quantised)?;
+        let input = WordMatrix::read(source, is_quantised)?;
         let quantises_output = source.bool()?;
-        let output = Matrix::read(source, is_quantised && quantises_output)?;
+        let output = WordMatrix::read(source, is_quantised && quantises_output)?;
         let model = Self { settings, dictionary, input, output };
         model.check()?;
         Ok(model)
     }
 
     /// Whether the parts fit together; afterwards every row that a line becomes is there.
-    fn check(&self) -> Result<(), Broken> {
+    fn check(&self) -> Result<(), ReadError> {
         let Self { settings, dictionary, input, output } = self;
-        if dictionary.is_pruned() && matches!(input, Matrix::Dense(_)) {
+        if dictionary.is_pruned() && matches!(input, WordMatrix::Dense(_)) {
             return broken("is pruned but not quantised, which fastText refuses too");
         }
         if dictionary.num_labels() == 0 {
@@ -137,8 +140,10 @@ impl Model {
         file.commit()
     }
 
+    /// C++: `FastText::saveModel`.
     fn write_to(&self, file: &mut impl Write) -> std::io::Result<()> {
-        let is_quantised = |matrix: &Matrix| u8::from(matches!(matrix, Matrix::Quantised(_)));
+        let is_quantised =
+            |matrix: &WordMatrix| u8::from(matches!(matrix, WordMatrix::Quantised(_)));
         file.write_all(&MAGIC.to_le_bytes())?;
         file.write_all(&VERSION.to_le_bytes())?;
         self.settings.write(file)?;
@@ -179,10 +184,10 @@ impl Model {
 
     /// What the model says of a label (its index) in `text`, of which only the first line counts;
     /// `None` where it knows no word of it, for which fastText gives no prediction.
-    pub fn score(&self, text: &str, label: usize, scratch: &mut Scratch) -> Option<LabelScore> {
+    pub fn score(&self, text: &str, label: usize, scratch: &mut TextScratch) -> Option<LabelScore> {
         let outputs = self.outputs(text, scratch)?;
         let output = *outputs.get(label)?;
-        if self.settings.loss != Loss::Softmax {
+        if self.settings.loss != ModelLoss::Softmax {
             return Some(LabelScore { logit: output, probability: reported(sigmoid(output)) });
         }
         let others = || outputs.iter().enumerate().filter(|&(at, _)| at != label).map(|(_, &z)| z);
@@ -195,8 +200,9 @@ impl Model {
 
     /// All labels with their probabilities, the most probable first, as fastText's `predict` gives
     /// them for `k = -1`; empty where the model knows no word of `text`.
+    /// C++: `FastText::predict`.
     pub fn predict(&self, text: &str) -> Vec<(String, f32)> {
-        let mut scratch = Scratch::default();
+        let mut scratch = TextScratch::default();
         let probability = |label| Some(self.score(text, label, &mut scratch)?.probability);
         let probabilities: Vec<Option<f32>> =
             (0..self.dictionary.num_labels()).map(probability).collect();
@@ -211,8 +217,9 @@ impl Model {
     }
 
     /// The outputs `[labels]` for `text`.
-    fn outputs<'a>(&self, text: &str, scratch: &'a mut Scratch) -> Option<&'a [f32]> {
-        let Scratch { line, hidden, outputs } = scratch;
+    /// C++: `Model::computeHidden`.
+    fn outputs<'a>(&self, text: &str, scratch: &'a mut TextScratch) -> Option<&'a [f32]> {
+        let TextScratch { line, hidden, outputs } = scratch;
         self.dictionary.line(&self.settings, text.as_bytes(), line);
         if line.rows.is_empty() {
             return None;
@@ -230,6 +237,7 @@ impl Model {
 }
 
 /// Probability of `label` among `outputs`, in f32 as fastText computes it.
+/// C++: `SoftmaxLoss::computeOutput`.
 fn softmax(outputs: &[f32], label: usize) -> f32 {
     let largest = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f32 = outputs.iter().map(|z| (z - largest).exp()).sum();
@@ -237,7 +245,7 @@ fn softmax(outputs: &[f32], label: usize) -> f32 {
 }
 
 /// Whether the file `path` begins as a fastText model does.
-pub(super) fn is_model(path: &Path) -> Result<bool> {
+pub(crate) fn is_model(path: &Path) -> Result<bool> {
     let mut start = [0; 4];
     let mut file = File::open(path).map_err(Error::io(path, "open"))?;
     match file.read_exact(&mut start) {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::source::{Broken, Source, broken, write_i32};
+use super::source::{ModelReader, ReadError, broken, write_i32};
 
 /// `model_name::sup`.
 const SUPERVISED: i32 = 3;
@@ -11,7 +11,7 @@ const LONGEST_NGRAM: i32 = 100;
 
 /// How the outputs of a model become probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loss {
+pub(super) enum ModelLoss {
     /// A sigmoid each, of a model trained by negative sampling.
     NegativeSampling = 2,
     /// Softmax over the labels.
@@ -22,10 +22,10 @@ pub(super) enum Loss {
 
 /// Settings of a model.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
+pub(super) struct ModelSettings {
     pub(super) dim: usize,
     pub(super) word_ngrams: usize,
-    pub(super) loss: Loss,
+    pub(super) loss: ModelLoss,
     pub(super) buckets: usize,
     /// Characters of the shortest and the longest n-gram within a word; 0 for none.
     pub(super) shortest_subword: usize,
@@ -37,7 +37,7 @@ pub(super) struct Settings {
     rest: (i32, i32, i32, f64),
 }
 
-impl Settings {
+impl ModelSettings {
     /// Of a classifier that is to be trained; what plays no part has fastText's defaults.
     pub(super) fn supervised(
         dim: usize,
@@ -48,7 +48,7 @@ impl Settings {
         Self {
             dim,
             word_ngrams,
-            loss: Loss::Softmax,
+            loss: ModelLoss::Softmax,
             buckets: if word_ngrams > 1 { buckets } else { 0 },
             shortest_subword: 0,
             longest_subword: 0,
@@ -59,21 +59,25 @@ impl Settings {
     }
 
     /// Of a file of this `version`.
-    pub(super) fn read(source: &mut Source<impl Read>, version: i32) -> Result<Self, Broken> {
-        let [dim, window, epochs, min_count] =
-            [source.i32()?, source.i32()?, source.i32()?, source.i32()?];
-        let [negatives, word_ngrams, loss, model] =
-            [source.i32()?, source.i32()?, source.i32()?, source.i32()?];
-        let [buckets, shortest, longest, update_rate] =
-            [source.i32()?, source.i32()?, source.i32()?, source.i32()?];
+    /// C++: `Args::load`.
+    pub(super) fn read(
+        source: &mut ModelReader<impl Read>,
+        version: i32,
+    ) -> Result<Self, ReadError> {
+        let mut numbers = [0; 12];
+        for number in &mut numbers {
+            *number = source.i32()?;
+        }
+        let [dim, window, epochs, min_count, negatives, word_ngrams, ..] = numbers;
+        let [.., loss, model, buckets, shortest, longest, update_rate] = numbers;
         let threshold = f64::from_le_bytes(source.array()?);
         if model != SUPERVISED {
             return broken("is not a classifier (a supervised fastText model)");
         }
         let loss = match loss {
-            2 => Loss::NegativeSampling,
-            3 => Loss::Softmax,
-            4 => Loss::OneVersusAll,
+            2 => ModelLoss::NegativeSampling,
+            3 => ModelLoss::Softmax,
+            4 => ModelLoss::OneVersusAll,
             1 => return broken("was trained with hierarchical softmax, which is not supported"),
             other => return broken(format!("has an unknown loss {other}")),
         };
@@ -95,6 +99,7 @@ impl Settings {
         })
     }
 
+    /// C++: `Args::save`.
     pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
         let (window, negatives, update_rate, threshold) = self.rest;
         write_i32(file, self.dim)?;

@@ -10,14 +10,14 @@ const FLOAT_BYTES: usize = 1 << 18;
 
 /// Why a file cannot be read.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(super) enum ReadError {
     /// The system says so.
     Io(io::Error),
     /// It is not what a fastText file is, in words.
     Content(String),
 }
 
-impl Broken {
+impl ReadError {
     /// The error for the file `path`.
     pub(super) fn of(self, path: &std::path::Path) -> Error {
         match self {
@@ -27,19 +27,19 @@ impl Broken {
     }
 }
 
-/// [`Broken::Content`].
-pub(super) fn broken<T>(reason: impl Into<String>) -> Result<T, Broken> {
-    Err(Broken::Content(reason.into()))
+/// [`ReadError::Content`].
+pub(super) fn broken<T>(reason: impl Into<String>) -> Result<T, ReadError> {
+    Err(ReadError::Content(reason.into()))
 }
 
 /// Reads a file from its start, little-endian, and takes its digest.
-pub(super) struct Source<R> {
+pub(super) struct ModelReader<R> {
     reader: R,
     left: u64,
     hasher: blake3::Hasher,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> ModelReader<R> {
     /// Of a `reader` that gives `bytes` bytes.
     pub(super) fn new(reader: R, bytes: u64) -> Self {
         Self { reader, left: bytes, hasher: blake3::Hasher::new() }
@@ -50,33 +50,33 @@ impl<R: Read> Source<R> {
         self.left
     }
 
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Broken> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), ReadError> {
         if buffer.len() as u64 > self.left {
             return broken("ends too early");
         }
-        self.reader.read_exact(buffer).map_err(Broken::Io)?;
+        self.reader.read_exact(buffer).map_err(ReadError::Io)?;
         self.hasher.update(buffer);
         self.left -= buffer.len() as u64;
         Ok(())
     }
 
     /// The next `N` bytes.
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    pub(super) fn i32(&mut self) -> Result<i32, Broken> {
+    pub(super) fn i32(&mut self) -> Result<i32, ReadError> {
         self.array().map(i32::from_le_bytes)
     }
 
-    pub(super) fn i64(&mut self) -> Result<i64, Broken> {
+    pub(super) fn i64(&mut self) -> Result<i64, ReadError> {
         self.array().map(i64::from_le_bytes)
     }
 
     /// A C++ `bool`.
-    pub(super) fn bool(&mut self) -> Result<bool, Broken> {
+    pub(super) fn bool(&mut self) -> Result<bool, ReadError> {
         match self.array()? {
             [0] => Ok(false),
             [1] => Ok(true),
@@ -85,13 +85,13 @@ impl<R: Read> Source<R> {
     }
 
     /// A count of `what`, which is not negative.
-    pub(super) fn count(&mut self, what: &str) -> Result<usize, Broken> {
+    pub(super) fn count(&mut self, what: &str) -> Result<usize, ReadError> {
         let count = self.i64()?;
         usize::try_from(count).or_else(|_| broken(format!("has {count} {what}")))
     }
 
-    /// [`Broken::Content`] unless `count` items of at least `size` bytes can still come.
-    pub(super) fn expect(&self, count: usize, size: usize, what: &str) -> Result<(), Broken> {
+    /// [`ReadError::Content`] unless `count` items of at least `size` bytes can still come.
+    pub(super) fn expect(&self, count: usize, size: usize, what: &str) -> Result<(), ReadError> {
         let bytes = (count as u128) * (size as u128);
         if bytes <= u128::from(self.left) {
             return Ok(());
@@ -100,7 +100,7 @@ impl<R: Read> Source<R> {
     }
 
     /// The next `len` bytes.
-    pub(super) fn bytes(&mut self, len: usize, what: &str) -> Result<Vec<u8>, Broken> {
+    pub(super) fn bytes(&mut self, len: usize, what: &str) -> Result<Vec<u8>, ReadError> {
         self.expect(len, 1, what)?;
         let mut bytes = vec![0; len];
         self.fill(&mut bytes)?;
@@ -108,7 +108,7 @@ impl<R: Read> Source<R> {
     }
 
     /// The next `len` floats.
-    pub(super) fn floats(&mut self, len: usize, what: &str) -> Result<Vec<f32>, Broken> {
+    pub(super) fn floats(&mut self, len: usize, what: &str) -> Result<Vec<f32>, ReadError> {
         self.expect(len, size_of::<f32>(), what)?;
         let mut floats = Vec::with_capacity(len);
         let mut buffer = vec![0; FLOAT_BYTES.min(len * size_of::<f32>())];
@@ -122,7 +122,7 @@ impl<R: Read> Source<R> {
     }
 
     /// Appends the bytes up to a zero, which is read too.
-    pub(super) fn text(&mut self, text: &mut Vec<u8>) -> Result<(), Broken> {
+    pub(super) fn text(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
         loop {
             match self.array()? {
                 [0] => return Ok(()),
@@ -131,8 +131,8 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// The digest of all bytes; [`Broken::Content`] unless this is the end.
-    pub(super) fn finish(self) -> Result<String, Broken> {
+    /// The digest of all bytes; [`ReadError::Content`] unless this is the end.
+    pub(super) fn finish(self) -> Result<String, ReadError> {
         if self.left > 0 {
             return broken(format!("goes on for {} bytes after its end", self.left));
         }

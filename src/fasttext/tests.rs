@@ -1,7 +1,7 @@
 //! The smallest steps from a text to rows.
 
-use super::dictionary::{Dictionary, Line, tokens};
-use super::settings::Settings;
+use super::dictionary::{Dictionary, LineRows, tokens};
+use super::settings::ModelSettings;
 
 /// The tokens of a line as text.
 fn texts(line: &str) -> Vec<String> {
@@ -22,9 +22,9 @@ fn rows_are_words_then_ngrams_of_words_within_the_buckets() {
     let words: [(&[u8], i64); 2] = [(b"</s>", 5), (b"a", 3)];
     let labels: [(&[u8], i64); 1] = [(b"__label__x", 2)];
     let dictionary = Dictionary::new(&words, &labels, 10);
-    let mut line = Line::default();
-    let rows = |ngrams: usize, text: &str, line: &mut Line| {
-        let settings = Settings::supervised(4, ngrams, 10, (1, 1));
+    let mut line = LineRows::default();
+    let rows = |ngrams: usize, text: &str, line: &mut LineRows| {
+        let settings = ModelSettings::supervised(4, ngrams, 10, (1, 1));
         dictionary.line(&settings, text.as_bytes(), line);
         line.rows.clone()
     };

@@ -2,25 +2,23 @@
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::config::{Inference, Preprocessing, Segmenter, TextSpec};
+use crate::config::{Mode, Preprocessing, Segmenter, TextSpec};
 
 /// What stands for a newline ([`Preprocessing::NewlineToken`]); the name is FineWeb2-HQ's.
 const NEWLINE_TOKEN: &str = "<NEW_LINE>";
 
 /// The line that a sample becomes.
-pub(super) fn of_sample(spec: &TextSpec, text: &str) -> String {
+pub(crate) fn sample_line(spec: &TextSpec, text: &str) -> String {
     let line = cased(spec.lowercase, spaced(spec.preprocessing, text));
     segmented(spec.segmenter, line)
 }
 
 /// The line that a text to be scored becomes.
-pub(super) fn of_document(spec: &TextSpec, text: &str) -> String {
+pub(crate) fn document_line(spec: &TextSpec, text: &str) -> String {
     match spec.inference {
-        Inference::Same => of_sample(spec, text),
+        Mode::Default => sample_line(spec, text),
         // Trims before it deletes, so that the end may be a space.
-        Inference::Reference => {
-            segmented(spec.segmenter, text.trim_matches(is_space).replace('\n', ""))
-        }
+        Mode::Published => segmented(spec.segmenter, text.trim_matches(is_space).replace('\n', "")),
     }
 }
 
@@ -71,11 +69,11 @@ mod tests {
     use crate::config::FastTextConfig;
 
     fn line(config: &FastTextConfig, text: &str) -> String {
-        of_document(&config.text_spec("deu_Latn"), text)
+        document_line(&config.text_spec("deu_Latn"), text)
     }
 
     #[test]
-    fn the_three_variants_are_those_of_the_reference() {
+    fn the_three_variants_are_those_that_were_published() {
         let config = |preprocessing| FastTextConfig { preprocessing, ..FastTextConfig::default() };
         // What `clean_text_for_fasttext` of `preprocess_ft.py` gives for V1, V2 and V3.
         for (preprocessing, text, expected) in [
@@ -98,16 +96,16 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_treats_documents_otherwise_than_samples() {
+    fn published_inference_treats_documents_otherwise_than_samples() {
         let config = FastTextConfig {
             preprocessing: Preprocessing::NewlineToken,
-            inference: Inference::Reference,
+            inference: Mode::Published,
             ..FastTextConfig::default()
         };
         let spec = config.text_spec("deu_Latn");
         let text = " Ein\nSatz \n";
-        assert_eq!(of_sample(&spec, text), "ein <new_line> satz <new_line>");
-        assert_eq!(of_document(&spec, text), "EinSatz");
+        assert_eq!(sample_line(&spec, text), "ein <new_line> satz <new_line>");
+        assert_eq!(document_line(&spec, text), "EinSatz");
     }
 
     #[test]

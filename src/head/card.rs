@@ -1,17 +1,55 @@
-//! The card: what a head file says about itself. No clock and no host, so the same training gives
-//! the same bytes.
+//! The model card: what a head file says about itself. No clock and no host, so the same training
+//! gives the same bytes.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::HeadSpec;
-use crate::config::{FastTextConfig, TextSpec, TrainingConfig};
+use crate::config::{
+    Activation, ChunkRule, FastTextConfig, HeadKind, Keep, TextSpec, TrainingConfig,
+};
+use crate::metrics::Metrics;
+
+/// What a head computes; stored in its file as part of the [`ModelCard`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct HeadSpec {
+    /// What computes the score.
+    pub kind: HeadKind,
+    /// Widths of all layers: input `D`, hidden..., outputs; of a cosine head `[D, K]`, `K` references;
+    /// of a fastText head `[dim, labels]`.
+    pub layer_sizes: Vec<usize>,
+    /// What turns the outputs into a score.
+    pub activation: Activation,
+    /// Which chunks count; decided on logits, the activation is applied to the resulting logit.
+    pub chunk: ChunkRule,
+    /// Which side of a threshold is kept.
+    pub keep: Keep,
+}
+
+impl HeadSpec {
+    /// Checks that the activation fits the number of outputs; the text says what is wrong.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let outputs = self.layer_sizes.last().copied().unwrap_or_default();
+        match (self.kind, self.activation) {
+            (HeadKind::Cosine, Activation::Raw) => Ok(()),
+            (HeadKind::Cosine, other) => Err(format!(
+                "a cosine head's score is the similarity itself (`raw`), not `{other}`"
+            )),
+            (HeadKind::Mlp, Activation::Softmax { class }) if outputs > class.max(1) => Ok(()),
+            (HeadKind::Mlp, Activation::Sigmoid | Activation::Raw) if outputs == 1 => Ok(()),
+            (HeadKind::FastText, _) => Err("scores texts, not embeddings".to_owned()),
+            (HeadKind::Mlp, activation) => Err(format!(
+                "the activation `{activation}` does not fit {outputs} output(s): `sigmoid` and `raw` \
+                 need 1, `softmax:C` at least 2 and more than C"
+            )),
+        }
+    }
+}
 
 /// Everything known about a head; JSON under the key `polysift.card` of the file's metadata, or beside
 /// a fastText model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Card {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct ModelCard {
     /// Name of the head.
     pub head: String,
     /// What it computes.
@@ -30,30 +68,13 @@ pub struct Card {
     pub provenance: Option<Provenance>,
     /// Where an imported head comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<Source>,
+    pub source: Option<ImportSource>,
     /// The references of a cosine head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub references: Option<ReferenceCounts>,
     /// How it was trained and how well it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<TrainingRecord>,
-}
-
-impl Card {
-    /// The card of a head of which nothing else is known.
-    pub(crate) fn new(head: &str, spec: HeadSpec) -> Self {
-        Self {
-            head: head.to_owned(),
-            spec,
-            text: None,
-            language: None,
-            polysift_version: None,
-            provenance: None,
-            source: None,
-            references: None,
-            training: None,
-        }
-    }
 }
 
 /// What a fastText head does with texts.
@@ -72,7 +93,7 @@ pub struct TextCard {
 
 /// The file that a head was imported from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct ImportSource {
     /// Name of the file, without its folder.
     pub file: String,
     /// BLAKE3 of its bytes, in hex.
@@ -96,7 +117,7 @@ pub struct Provenance {
 }
 
 /// How a head was trained.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct TrainingRecord {
     /// Seed of everything random.
     pub seed: u64,
@@ -116,7 +137,7 @@ pub struct TrainingRecord {
     /// The epoch whose weights were kept, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_epoch: Option<usize>,
-    /// Its loss on the validation split, not rounded, where that is what it was chosen by: in reference
+    /// Its loss on the validation split, not rounded, where that is what it was chosen by: in published
     /// mode the one that counts softmax twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_loss: Option<f64>,
@@ -124,24 +145,6 @@ pub struct TrainingRecord {
     pub validation: Option<Metrics>,
     /// The finished head on the test split; `None` if that is empty.
     pub test: Option<Metrics>,
-}
-
-impl TrainingRecord {
-    /// The record of a training with `seed`, of which nothing is counted or measured yet.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            hyperparameters: None,
-            schedule: None,
-            samples: BTreeMap::new(),
-            excluded_samples: 0,
-            epochs: Vec::new(),
-            kept_epoch: None,
-            kept_loss: None,
-            validation: None,
-            test: None,
-        }
-    }
 }
 
 /// Samples by label.
@@ -173,9 +176,9 @@ pub struct EpochMetrics {
     pub train: Option<Metrics>,
     /// On the validation split; `None` if that is empty.
     pub validation: Option<Metrics>,
-    /// Mean loss of reference mode on the validation split (softmax twice); only there.
+    /// Mean loss of published mode on the validation split (softmax twice); only there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reference_loss: Option<f64>,
+    pub published_loss: Option<f64>,
 }
 
 /// A learning rate that rises linearly from 0, then falls linearly to 0.
@@ -185,45 +188,4 @@ pub struct Schedule {
     pub warm_up_steps: usize,
     /// All steps of the training.
     pub steps: usize,
-}
-
-/// How well scores separate the labels. A document is called positive if its score is above 0.5;
-/// what is undefined (no such document) is `None`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
-pub struct Metrics {
-    /// Documents with a score.
-    pub num_samples: usize,
-    /// Mean binary cross-entropy of the logits; `None` for a cosine head.
-    pub loss: Option<f64>,
-    /// Share of documents called right.
-    pub accuracy: Option<f64>,
-    /// Share of positives among those called positive.
-    pub precision: Option<f64>,
-    /// Share of those called positive among the positives.
-    pub recall: Option<f64>,
-    /// Harmonic mean of precision and recall.
-    pub f1: Option<f64>,
-    /// Probability that a positive scores above a negative, a tie counting one half.
-    pub roc_auc: Option<f64>,
-}
-
-/// `value` with six decimals.
-pub(crate) fn rounded(value: f64) -> f64 {
-    (value * 1e6).round() / 1e6
-}
-
-impl Metrics {
-    /// Rounded to six decimals, for a card that people read; no split is so large that more would mean anything.
-    pub(crate) fn rounded(self) -> Self {
-        let round = |value: Option<f64>| value.map(rounded);
-        Self {
-            num_samples: self.num_samples,
-            loss: round(self.loss),
-            accuracy: round(self.accuracy),
-            precision: round(self.precision),
-            recall: round(self.recall),
-            f1: round(self.f1),
-            roc_auc: round(self.roc_auc),
-        }
-    }
 }

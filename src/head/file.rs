@@ -1,20 +1,40 @@
-//! The head file: safetensors whose metadata holds the [`Card`]. Files of others, safetensors or
-//! PyTorch's, are read as well.
+//! Reading head files: safetensors whose metadata holds the [`ModelCard`], and those of others,
+//! safetensors or PyTorch's, which are imported with a card that says where they come from.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::SafeTensors;
 
+use super::card::{HeadSpec, ImportSource, ModelCard, ReferenceCounts};
+use super::embedding::{CARD_KEY, Head};
 use super::pytorch::{StateDict, is_legacy, is_zip};
-use super::{Card, Head, HeadSpec, ReferenceCounts, Scorer, weights};
-use crate::config::{HeadConfig, HeadKind, Preset};
+use super::scorer::Scorer;
+use super::weights;
+use crate::config::{Activation, ChunkRule, HeadConfig, HeadKind, Keep, Preset};
 use crate::error::{Error, Result};
 
-/// Key of the card in the metadata. It is the only key: safetensors writes metadata in the order
-/// of a hash map, and the bytes must not depend on that.
-const CARD_KEY: &str = "polysift.card";
+/// Extensions of the files that heads are read from.
+pub const HEAD_EXTENSIONS: [&str; 3] = ["safetensors", "pt", "pth"];
+
+/// The encoder of all published heads of this form.
+const PUBLISHED_ENCODER: &str = "FacebookAI/xlm-roberta-base, mean pooling";
+
+/// Names and short codes that published heads are called by, and their language codes. `du`, `po`
+/// and `sp` are Apertus's own.
+const LANGUAGES: [(&[&str], &str); 9] = [
+    (&["english", "en"], "eng_Latn"),
+    (&["german", "de"], "deu_Latn"),
+    (&["french", "fr"], "fra_Latn"),
+    (&["italian", "it"], "ita_Latn"),
+    (&["spanish", "es", "sp"], "spa_Latn"),
+    (&["portuguese", "pt", "po"], "por_Latn"),
+    (&["polish", "pl"], "pol_Latn"),
+    (&["chinese", "zh"], "cmn_Hani"),
+    (&["dutch", "nl", "du"], "nld_Latn"),
+];
+
+/// Ends of a name that say nothing of the language.
+const SUFFIXES: [&str; 3] = ["_cls", "_classifier", "_head"];
 
 impl Head {
     /// Reads the head called `name` from a file at `path`: safetensors, or a state dict that
@@ -41,44 +61,21 @@ impl Head {
         let config = HeadConfig { preset: Some(preset), ..HeadConfig::default() };
         file.into_head(path, preset.name(), &config)
     }
-
-    /// The file's bytes: the same head gives the same bytes.
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let invalid = |reason: String| Error::shape("head file", reason);
-        let card = serde_json::to_string(&self.card).map_err(|e| invalid(e.to_string()))?;
-        let metadata = HashMap::from([(CARD_KEY.to_owned(), card)]);
-        let tensors = weights::named(&self.scorer, weights::PREFIX);
-        serialize(tensors, Some(metadata)).map_err(invalid)
-    }
-
-    /// [`Error::Model`], naming `path`, unless the head scores embeddings of `hidden_size`.
-    pub fn check_hidden_size(&self, path: &Path, hidden_size: usize) -> Result<()> {
-        if self.hidden_size() == hidden_size {
-            return Ok(());
-        }
-        Err(Error::model(
-            path,
-            format!(
-                "scores embeddings of {} values, the corpus's have {hidden_size}",
-                self.hidden_size()
-            ),
-        ))
-    }
 }
 
 /// What a file holds.
-pub(super) struct HeadFile {
+struct HeadFile {
     /// BLAKE3 of its bytes, in hex.
-    pub(super) digest: String,
+    digest: String,
     /// There where polysift wrote it.
-    pub(super) card: Option<Card>,
+    card: Option<ModelCard>,
     references: Option<ReferenceCounts>,
     scorer: Scorer,
 }
 
 impl HeadFile {
     /// Reads the file at `path`; `name` is that of the head, for the message if there is none.
-    pub(super) fn read(path: &Path, name: &str) -> Result<Self> {
+    fn read(path: &Path, name: &str) -> Result<Self> {
         let bytes = fs_err::read(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Error::Missing {
                 path: path.display().to_string(),
@@ -92,7 +89,7 @@ impl HeadFile {
     }
 
     /// The preset whose head has as many outputs.
-    pub(super) fn preset(&self) -> Preset {
+    fn preset(&self) -> Preset {
         match &self.scorer {
             Scorer::Mlp(layers) if layers.last().is_some_and(|l| l.outputs() > 1) => {
                 Preset::Toxicity
@@ -102,12 +99,12 @@ impl HeadFile {
     }
 
     /// The head called `name`; `config` says what the file does not.
-    pub(super) fn into_head(self, path: &Path, name: &str, config: &HeadConfig) -> Result<Head> {
+    fn into_head(self, path: &Path, name: &str, config: &HeadConfig) -> Result<Head> {
         let Self { digest, card, references, scorer } = self;
         let fail = |reason: String| Error::model(path, reason);
         let mut card = match card {
             Some(card) => card,
-            None => Card { references, ..foreign_card(name, config, &scorer) },
+            None => ModelCard { references, ..foreign_card(name, config, &scorer) },
         };
         let spec = &mut card.spec;
         spec.activation = config.activation.unwrap_or(spec.activation);
@@ -117,31 +114,12 @@ impl HeadFile {
             return Err(fail("holds linear layers; a cosine head was asked for".into()));
         }
         spec.check().map_err(|reason| fail(format!("head `{name}`: {reason}")))?;
-        Ok(Head { card, scorer, digest, gpus: None })
+        Ok(Head::of_file(card, scorer, digest))
     }
 }
 
-/// The bytes of a safetensors file of f32 tensors.
-pub(super) fn serialize(
-    tensors: Vec<weights::Named<'_>>,
-    metadata: Option<HashMap<String, String>>,
-) -> Result<Vec<u8>, String> {
-    let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
-        .into_iter()
-        .map(|(name, shape, values)| {
-            (name, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
-        })
-        .collect();
-    let views = tensors
-        .iter()
-        .map(|(name, shape, data)| Ok((name, TensorView::new(Dtype::F32, shape.clone(), data)?)))
-        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
-        .map_err(|e| e.to_string())?;
-    safetensors::serialize(views, metadata).map_err(|e| e.to_string())
-}
-
 /// The card, if the file has one, the counts of its references, if it has any, and the weights.
-fn decode(bytes: &[u8]) -> Result<(Option<Card>, Option<ReferenceCounts>, Scorer), String> {
+fn decode(bytes: &[u8]) -> Result<(Option<ModelCard>, Option<ReferenceCounts>, Scorer), String> {
     if is_legacy(bytes) {
         return Err(
             "is in PyTorch's format before 1.6; load it there and torch.save it again".into()
@@ -156,7 +134,7 @@ fn decode(bytes: &[u8]) -> Result<(Option<Card>, Option<ReferenceCounts>, Scorer
     };
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
     let mut tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
-    let card: Option<Card> = metadata
+    let card: Option<ModelCard> = metadata
         .metadata()
         .as_ref()
         .and_then(|entries| entries.get(CARD_KEY))
@@ -177,7 +155,7 @@ fn decode(bytes: &[u8]) -> Result<(Option<Card>, Option<ReferenceCounts>, Scorer
 }
 
 /// The card of a file that polysift did not write.
-fn foreign_card(name: &str, config: &HeadConfig, scorer: &Scorer) -> Card {
+fn foreign_card(name: &str, config: &HeadConfig, scorer: &Scorer) -> ModelCard {
     let kind = kind(scorer);
     let config = HeadConfig { kind, ..config.clone() };
     let spec = HeadSpec {
@@ -187,7 +165,7 @@ fn foreign_card(name: &str, config: &HeadConfig, scorer: &Scorer) -> Card {
         chunk: config.chunk(name),
         keep: config.keep(name),
     };
-    Card::new(name, spec)
+    ModelCard { head: name.to_owned(), spec, ..ModelCard::default() }
 }
 
 /// Which kind of head computes with `scorer`.
@@ -195,5 +173,102 @@ fn kind(scorer: &Scorer) -> HeadKind {
     match scorer {
         Scorer::Mlp(_) => HeadKind::Mlp,
         Scorer::Cosine(_) => HeadKind::Cosine,
+    }
+}
+
+/// What is known of a head beyond its file; all of it may be left open.
+#[derive(Debug, Clone, Default)]
+pub struct ImportRequest {
+    /// Name of the head; the preset's if unset.
+    pub name: Option<String>,
+    /// Language code; told by the name of the file if unset, see [`language_of`].
+    pub language: Option<String>,
+    /// Source of the defaults; told by the number of outputs if unset.
+    pub preset: Option<Preset>,
+    /// Output activation, from the preset if unset.
+    pub activation: Option<Activation>,
+    /// Rule over the chunks of a document, from the preset if unset.
+    pub chunk: Option<ChunkRule>,
+    /// Side of a threshold that is kept, from the preset if unset.
+    pub keep: Option<Keep>,
+}
+
+/// Reads a head that other software wrote from a file at `path` (see [`Head::load`]); its card says
+/// where it comes from.
+///
+/// # Errors
+/// As of [`Head::load`]; [`Error::Model`] also for a file that polysift wrote.
+pub fn import(path: &Path, request: &ImportRequest) -> Result<Head> {
+    let file = HeadFile::read(path, request.name.as_deref().unwrap_or("head"))?;
+    if file.card.is_some() {
+        return Err(Error::model(path, "is a head of polysift already; use it as it is"));
+    }
+    let preset = request.preset.unwrap_or_else(|| file.preset());
+    let config = HeadConfig {
+        preset: Some(preset),
+        activation: request.activation,
+        chunk: request.chunk,
+        keep: request.keep,
+        ..HeadConfig::default()
+    };
+    let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let blake3 = file.digest.clone();
+    let name = request.name.as_deref().unwrap_or(preset.name());
+    let Head { mut card, scorer, .. } = file.into_head(path, name, &config)?;
+    card.language = request.language.clone().or_else(|| language_of(&file_name));
+    card.source = Some(ImportSource {
+        file: file_name,
+        blake3,
+        assumed_encoder: PUBLISHED_ENCODER.to_owned(),
+    });
+    Head::new(card, scorer)
+}
+
+/// The language code that `file_name` tells: it is a code as `deu_Latn.pt` or begins with one, or
+/// it is the name of a language as `german_cls.pth` or its two letters as `de.pth`.
+pub fn language_of(file_name: &str) -> Option<String> {
+    let stem = file_name.rsplit_once('.').map_or(file_name, |(stem, _)| stem);
+    if let Some(code) = stem.get(..8)
+        && is_code(code)
+        && !stem[8..].starts_with(|c: char| c.is_ascii_alphanumeric())
+    {
+        return Some(code.to_owned());
+    }
+    let stem = SUFFIXES.iter().find_map(|suffix| stem.strip_suffix(suffix)).unwrap_or(stem);
+    let stem = stem.to_ascii_lowercase();
+    let known = LANGUAGES.iter().find(|(names, _)| names.contains(&&*stem));
+    known.map(|(_, code)| (*code).to_owned())
+}
+
+/// Whether `text` is of the form `deu_Latn`.
+fn is_code(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() == 8
+        && bytes[..3].iter().all(u8::is_ascii_lowercase)
+        && bytes[3] == b'_'
+        && bytes[4].is_ascii_uppercase()
+        && bytes[5..].iter().all(u8::is_ascii_lowercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_names_tell_their_language() {
+        for (name, expected) in [
+            ("deu_Latn.pt", Some("deu_Latn")),
+            ("rus_Cyrl_mlp.pth", Some("rus_Cyrl")),
+            ("german_cls.pth", Some("deu_Latn")),
+            ("Chinese.pth", Some("cmn_Hani")),
+            ("du.pth", Some("nld_Latn")),
+            ("model.pt", None),
+            ("deu_Latnx.pt", None),
+            ("pt", Some("por_Latn")),
+            ("größe_ä.pt", None),
+            ("", None),
+        ] {
+            assert_eq!(language_of(name).as_deref(), expected, "{name}");
+        }
     }
 }

@@ -1,9 +1,13 @@
-//! The arithmetic of scoring on the CPU: rows of an embedding matrix to outputs, outputs to logits.
+//! The arithmetic of scoring: rows of an embedding matrix to outputs, outputs to logits; on the CPU,
+//! or on GPUs in its place.
 //!
 //! Only rows that are finite enter a product. A product's row depends on its own row alone (see
 //! `polysift_kernels::gemm`), so a document's score does not depend on the blocks that rows are
 //! scored in.
 
+use std::sync::Mutex;
+
+use polysift_kernels::cuda::{Device, RowScorer};
 use polysift_kernels::{
     Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, finite_rows, gemm,
     linear_f64, raise_to_row_max, relu,
@@ -11,6 +15,9 @@ use polysift_kernels::{
 use rayon::prelude::*;
 
 use crate::config::Activation;
+use crate::error::Result;
+use crate::metrics::sigmoid;
+use crate::panics::lock;
 
 /// Rows of one matrix product: whole tiles of every instruction set, and with a usual hidden layer
 /// half of a second-level cache of 1 MiB.
@@ -19,9 +26,36 @@ pub(crate) const BLOCK_ROWS: usize = 126;
 /// cache until their largest is taken.
 const REFERENCE_BLOCK: usize = 1024;
 
+/// Result of one document.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DocumentScore {
+    /// What selection orders by: the output (sigmoid, raw), the log-odds of the class (softmax) or
+    /// the cosine similarity. NaN where an embedding or an output is not finite.
+    pub logit: f32,
+    /// What is exported: a probability in [0, 1], or the logit itself for raw and cosine heads.
+    pub score: f32,
+}
+
+impl DocumentScore {
+    /// The score that `activation` gives to `logit`: a probability is [`sigmoid`] of it, and that of a
+    /// class is the same function of its log-odds.
+    pub(crate) fn new(logit: f32, activation: Activation) -> Self {
+        let score = match activation {
+            Activation::Sigmoid | Activation::Softmax { .. } => sigmoid(logit),
+            Activation::Raw => logit,
+        };
+        Self { logit, score }
+    }
+
+    /// Whether selections and measures leave it out.
+    pub(crate) fn is_nan(self) -> bool {
+        self.logit.is_nan() || self.score.is_nan()
+    }
+}
+
 /// One linear layer.
 #[derive(Debug, Clone)]
-pub(crate) struct Linear {
+pub(crate) struct LinearLayer {
     /// `[outputs, inputs]` f32, row-major, as PyTorch stores it.
     pub(crate) weight: Vec<f32>,
     /// `[outputs]` f32.
@@ -30,7 +64,7 @@ pub(crate) struct Linear {
     packed: PackedMatrix,
 }
 
-impl Linear {
+impl LinearLayer {
     /// A layer of `weight` `[outputs, inputs]` and `bias` `[outputs]`.
     pub(crate) fn new(weight: Vec<f32>, bias: Vec<f32>) -> Self {
         let inputs = weight.len() / bias.len().max(1);
@@ -91,7 +125,7 @@ pub(crate) fn normalised(row: &[f32]) -> Option<Vec<f32>> {
 #[derive(Debug, Clone)]
 pub(crate) enum Scorer {
     /// At least one layer; ReLU between them.
-    Mlp(Vec<Linear>),
+    Mlp(Vec<LinearLayer>),
     /// Largest cosine similarity.
     Cosine(References),
 }
@@ -100,7 +134,7 @@ impl Scorer {
     /// Width `D` of the embeddings.
     pub(crate) fn hidden_size(&self) -> usize {
         match self {
-            Self::Mlp(layers) => layers.first().map_or(0, Linear::inputs),
+            Self::Mlp(layers) => layers.first().map_or(0, LinearLayer::inputs),
             Self::Cosine(references) => references.hidden_size,
         }
     }
@@ -108,9 +142,10 @@ impl Scorer {
     /// Widths of all layers, as in `HeadSpec::layer_sizes`.
     pub(crate) fn layer_sizes(&self) -> Vec<usize> {
         match self {
-            Self::Mlp(layers) => {
-                [self.hidden_size()].into_iter().chain(layers.iter().map(Linear::outputs)).collect()
-            }
+            Self::Mlp(layers) => [self.hidden_size()]
+                .into_iter()
+                .chain(layers.iter().map(LinearLayer::outputs))
+                .collect(),
             Self::Cosine(references) => vec![references.hidden_size, references.len()],
         }
     }
@@ -118,7 +153,7 @@ impl Scorer {
     /// Values that a row gives: those of the last layer, or the one similarity.
     fn num_outputs(&self) -> usize {
         match self {
-            Self::Mlp(layers) => layers.last().map_or(1, Linear::outputs),
+            Self::Mlp(layers) => layers.last().map_or(1, LinearLayer::outputs),
             Self::Cosine(_) => 1,
         }
     }
@@ -133,7 +168,7 @@ impl Scorer {
     ) -> Vec<f32> {
         let blocks: Vec<Vec<f64>> = rows
             .par_chunks(BLOCK_ROWS)
-            .map_init(Scratch::default, |scratch, rows| {
+            .map_init(ScoreScratch::default, |scratch, rows| {
                 let mut outputs = Vec::new();
                 self.block_outputs(matrix, rows, scratch, &mut outputs);
                 outputs
@@ -148,7 +183,7 @@ impl Scorer {
         matrix: &[f32],
         rows: &[usize],
         activation: Activation,
-        scratch: &mut Scratch,
+        scratch: &mut ScoreScratch,
     ) -> Vec<f32> {
         let mut outputs = Vec::with_capacity(rows.len() * self.num_outputs());
         for rows in rows.chunks(BLOCK_ROWS) {
@@ -174,11 +209,11 @@ impl Scorer {
         &self,
         matrix: &[f32],
         rows: &[usize],
-        scratch: &mut Scratch,
+        scratch: &mut ScoreScratch,
         outputs: &mut Vec<f64>,
     ) {
         let (width, isa, count) = (self.hidden_size(), Isa::detect(), rows.len());
-        let Scratch { block, usable, states, gemm } = scratch;
+        let ScoreScratch { block, usable, states, gemm } = scratch;
         usable.clear();
         usable.resize(count, true);
         let start = outputs.len();
@@ -212,7 +247,7 @@ impl Scorer {
 
 /// Memory of scoring that is worth keeping between calls.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct ScoreScratch {
     block: Vec<f32>,
     usable: Vec<bool>,
     states: [Vec<f32>; 2],
@@ -254,7 +289,7 @@ fn product(
 
 /// Outputs of the `count` rows of `block` `[count, D]`; `states` holds those of the hidden layers.
 fn mlp_outputs(
-    layers: &[Linear],
+    layers: &[LinearLayer],
     block: &[f32],
     count: usize,
     (states, scratch): (&mut [Vec<f32>; 2], &mut GemmScratch),
@@ -292,6 +327,36 @@ impl References {
         for (output, &best) in outputs.iter_mut().zip(best.iter()) {
             *output = f64::from(best.min(1.0));
         }
+    }
+}
+
+/// The weights of a head on every GPU that scores, each for one thread at a time.
+#[derive(Debug)]
+pub(super) struct OnGpus(Vec<Mutex<RowScorer>>);
+
+impl OnGpus {
+    /// Takes the weights of `scorer` to `devices`, of which there is at least one.
+    pub(super) fn new(scorer: &Scorer, devices: &[Device]) -> Result<Self> {
+        let on_gpu = |device| match scorer {
+            Scorer::Mlp(layers) => {
+                let layers: Vec<(&[f32], &[f32])> =
+                    layers.iter().map(|l| (l.weight.as_slice(), l.bias.as_slice())).collect();
+                RowScorer::mlp(device, &layers)
+            }
+            Scorer::Cosine(references) => {
+                RowScorer::cosine(device, &references.values, references.hidden_size)
+            }
+        };
+        let scorers = devices.iter().map(|device| on_gpu(device).map(Mutex::new));
+        Ok(Self(scorers.collect::<Result<_, _>>()?))
+    }
+
+    /// As [`Scorer::outputs`], of `rows` `[n, D]`.
+    pub(super) fn outputs(&self, rows: &[f32]) -> Result<Vec<f64>> {
+        let at = rayon::current_thread_index().unwrap_or(0) % self.0.len();
+        // A scorer holds no state between calls that a panic could have left half done.
+        let mut scorer = lock(&self.0[at]);
+        Ok(scorer.outputs(rows)?)
     }
 }
 

@@ -15,7 +15,7 @@
 mod calibration;
 mod ranking;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use calibration::{Bin, binary_cross_entropy, brier, expected_calibration_error, reliability};
 pub use ranking::{average_precision, roc_auc, roc_auc_interval, spearman};
@@ -27,12 +27,16 @@ pub const DECISION: f32 = 0.5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Confusion {
     /// Positives called positive.
+    #[serde(rename = "tp")]
     pub true_positives: usize,
     /// Negatives called positive.
+    #[serde(rename = "fp")]
     pub false_positives: usize,
     /// Negatives called negative.
+    #[serde(rename = "tn")]
     pub true_negatives: usize,
     /// Positives called negative.
+    #[serde(rename = "fn")]
     pub false_negatives: usize,
 }
 
@@ -93,6 +97,77 @@ impl Confusion {
         let scale = ((tp + fp) * (tn + fn_)).sqrt() * ((tp + fn_) * (tn + fp)).sqrt();
         (scale > 0.0).then(|| (tp * tn - fp * fn_) / scale)
     }
+}
+
+/// How well scores separate the labels. A document is called positive if its score is above 0.5;
+/// what is undefined (no such document) is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
+pub struct Metrics {
+    /// Documents with a score.
+    pub num_samples: usize,
+    /// Mean binary cross-entropy of the logits; `None` for a cosine head.
+    pub loss: Option<f64>,
+    /// Share of documents called right.
+    pub accuracy: Option<f64>,
+    /// Share of positives among those called positive.
+    pub precision: Option<f64>,
+    /// Share of those called positive among the positives.
+    pub recall: Option<f64>,
+    /// Harmonic mean of precision and recall.
+    pub f1: Option<f64>,
+    /// Probability that a positive scores above a negative, a tie counting one half.
+    pub roc_auc: Option<f64>,
+}
+
+impl Metrics {
+    /// Those of `scores`, without a loss; scores that are NaN do not count. `None` without a score.
+    pub fn of_scores(scores: &[f32], labels: &[bool]) -> Option<Self> {
+        let defined = scores.iter().zip(labels).filter(|(score, _)| !score.is_nan());
+        let (scores, labels): (Vec<f32>, Vec<bool>) = defined.unzip();
+        let confusion = Confusion::new(&scores, &labels);
+        (!scores.is_empty()).then(|| Self {
+            num_samples: scores.len(),
+            loss: None,
+            accuracy: confusion.accuracy(),
+            precision: confusion.precision(),
+            recall: confusion.recall(),
+            f1: confusion.f1(),
+            roc_auc: roc_auc(&scores, &labels),
+        })
+    }
+
+    /// Those of the probabilities that `logits` stand for, none of which is NaN.
+    pub fn of_logits(logits: &[f32], labels: &[bool]) -> Option<Self> {
+        let probabilities: Vec<f32> = logits.iter().map(|&logit| sigmoid(logit)).collect();
+        let metrics = Self::of_scores(&probabilities, labels)?;
+        let (loss, roc_auc) = (binary_cross_entropy(logits, labels), roc_auc(logits, labels));
+        Some(Self { loss, roc_auc, ..metrics })
+    }
+
+    /// Rounded to six decimals, for a card that people read; no split is so large that more would
+    /// mean anything.
+    pub(crate) fn rounded(self) -> Self {
+        let round = |value: Option<f64>| value.map(rounded);
+        Self {
+            num_samples: self.num_samples,
+            loss: round(self.loss),
+            accuracy: round(self.accuracy),
+            precision: round(self.precision),
+            recall: round(self.recall),
+            f1: round(self.f1),
+            roc_auc: round(self.roc_auc),
+        }
+    }
+}
+
+/// `value` with six decimals.
+pub(crate) fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+/// 1 / (1 + exp(-`logit`)) in f32, as `torch.sigmoid` computes it: exactly 1 from about 16.7.
+pub(crate) fn sigmoid(logit: f32) -> f32 {
+    1.0 / (1.0 + (-logit).exp())
 }
 
 /// `part` / `whole`, unless `whole` is 0.

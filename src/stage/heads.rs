@@ -10,7 +10,7 @@ use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::Embedded;
 use crate::config::{HeadConfig, HeadKind, RunConfig};
 use crate::error::{Error, Result};
-use crate::head::{AnyHead, DocumentScore, Head, Scratch};
+use crate::head::{AnyHead, DocumentScore, Head, ScoreScratch};
 use crate::input::LANG;
 use crate::run::{RunDir, Stage};
 
@@ -138,7 +138,7 @@ impl Heads {
         languages: &[&str],
         width: usize,
         (values, offsets): (&[f32], &[usize]),
-        scratch: &mut Scratch,
+        scratch: &mut ScoreScratch,
     ) -> Result<Vec<Option<DocumentScore>>> {
         let checked = |language: &str| {
             let Some(Loaded { path, head }) = self.loaded(name, language) else { return Ok(None) };

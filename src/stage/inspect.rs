@@ -12,8 +12,8 @@ use super::model::encoder_digest;
 use super::status::status;
 use crate::config::{InputConfig, LARGEST_DOCUMENT_BYTES};
 use crate::error::{Error, Result};
-use crate::fasttext::{FastTextHead, Model};
-use crate::head::{HEAD_EXTENSIONS, Head};
+use crate::fasttext::{FastTextModel, is_model};
+use crate::head::{FastTextHead, HEAD_EXTENSIONS, Head};
 use crate::input::{InputFile, RowReader, discover};
 use crate::io::is_url;
 use crate::run::RunDir;
@@ -84,7 +84,7 @@ impl Total {
 
 /// Describes a data file (schema, rows, nulls, quantiles of score columns) or a head.
 pub fn inspect_file(path: &Path) -> Result<Value> {
-    if path.is_file() && FastTextHead::is_at(path)? {
+    if path.is_file() && is_model(path)? {
         return inspect_text_head(path);
     }
     if path.extension().is_some_and(|e| HEAD_EXTENSIONS.iter().any(|known| e == *known)) {
@@ -120,7 +120,7 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
 
 /// Describes a fastText model, with its card where it has one.
 fn inspect_text_head(path: &Path) -> Result<Value> {
-    let (model, digest) = Model::read(path)?;
+    let (model, digest) = FastTextModel::read(path)?;
     Ok(json!({
         "file": path, "digest": digest, "dim": model.dim(), "words": model.num_words(),
         "buckets": model.num_buckets(), "word_ngrams": model.word_ngrams(),

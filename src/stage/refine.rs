@@ -60,7 +60,7 @@ use super::texts::Texts;
 use crate::config::EncoderPrecision;
 use crate::encoder::{EmbeddedTexts, Model};
 use crate::error::{Error, Result};
-use crate::head::{AnyHead, DocumentScore, Scratch};
+use crate::head::{AnyHead, DocumentScore, ScoreScratch};
 use crate::parts::{ScoreRows, round_to, write_scores};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage, StageWork};
 use documents::{RoundDocuments, RunScores};
@@ -297,7 +297,7 @@ impl Refining<'_> {
                 languages,
                 width,
                 chunks,
-                &mut Scratch::default(),
+                &mut ScoreScratch::default(),
             );
         }
         let head = |language| self.scores.heads.get(name, language).and_then(AnyHead::as_text);

@@ -14,8 +14,7 @@ use super::plan::{self, planned_languages};
 use crate::config::{Chunks, HeadConfig, HeadKind, RunConfig};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
-use crate::fasttext::FastTextHead;
-use crate::head::{Card, Head};
+use crate::head::{FastTextHead, Head, ModelCard, Provenance};
 use crate::input::{
     InputFile, LabelledTexts, SampleColumns, Split, discover, for_each_sample, read_labelled,
 };
@@ -23,10 +22,7 @@ use crate::io::{FileStamp, write_atomic};
 use crate::parts::round_to;
 use crate::progress::Stop;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
-use crate::train::{
-    Provenance, Samples, TextSamples, TextTrainingRequest, TrainingRequest, check_labels,
-    train_head, train_text_head,
-};
+use crate::train::{Samples, TrainingRequest, check_labels, train_head, train_text_head};
 
 /// A head to train: its name, settings, language and samples.
 struct Job<'a> {
@@ -245,20 +241,20 @@ fn train_one(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<Shard
 /// Trains a fastText head.
 fn train_text(context: Context<'_>, job: &Job<'_>) -> Result<ShardMarker> {
     context.stop.check()?;
-    let mut samples = TextSamples::default();
+    let mut samples = Samples::default();
     for sample in labelled(context, job)?.samples {
         samples.ids.push(sample.id);
         samples.labels.push(sample.label);
         samples.texts.push(sample.text);
         samples.splits.push(sample.split);
     }
-    let request = TextTrainingRequest {
+    let request = TrainingRequest {
         name: job.name,
         language: &job.language,
         config: job.head,
         samples: &samples,
         seed: context.config.seed.0,
-        data_digests: job.digests.clone(),
+        provenance: Provenance { data_digests: job.digests.clone(), ..Provenance::default() },
     };
     let path = context.run.text_head_file(job.name, &job.language);
     let (_, [model, card]) = train_text_head(&request, &path, context.stop)?;
@@ -279,7 +275,12 @@ fn marker<const N: usize>(
 }
 
 /// The card of the head `name` of `run` that was trained for `language`, if it was.
-pub fn card(run: &RunDir, name: &str, head: &HeadConfig, language: &str) -> Result<Option<Card>> {
+pub fn card(
+    run: &RunDir,
+    name: &str,
+    head: &HeadConfig,
+    language: &str,
+) -> Result<Option<ModelCard>> {
     if head.kind == HeadKind::FastText {
         return FastTextHead::read_card(&run.text_head_file(name, language));
     }
@@ -316,5 +317,6 @@ fn embed_samples(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<S
         splits: labelled.samples.iter().map(|s| s.split).collect(),
         embeddings,
         hidden_size: model.encoder.info().hidden_size,
+        texts: Vec::new(),
     })
 }

@@ -1,9 +1,11 @@
-//! The losses of an MLP head: their gradients by its outputs, and the value that reference mode
-//! chooses an epoch by. All in f64.
+//! The losses of an MLP head: their gradients by its outputs, the value that published mode chooses
+//! an epoch by, and its learning rate. All in f64.
+
+use crate::head::Schedule;
 
 /// What training minimises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loss {
+pub(super) enum HeadLoss {
     /// Binary cross-entropy of the one output.
     Binary,
     /// Cross-entropy of several outputs.
@@ -20,7 +22,7 @@ pub(super) enum Loss {
     },
 }
 
-impl Loss {
+impl HeadLoss {
     /// Gradient of the mean loss by `outputs` `[B, outputs]`, row-major.
     pub(super) fn gradient(
         self,
@@ -54,7 +56,7 @@ impl Loss {
     }
 }
 
-/// Mean of [`Loss::DoubleSoftmax`] over samples of two classes, from `logits`, the log-odds of the
+/// Mean of [`HeadLoss::DoubleSoftmax`] over samples of two classes, from `logits`, the log-odds of the
 /// positive class; `None` without samples.
 pub(super) fn double_softmax(logits: &[f32], labels: &[bool]) -> Option<f64> {
     let losses = logits.iter().zip(labels).map(|(&logit, &label)| {
@@ -83,4 +85,37 @@ fn softmax(row: &[f64]) -> Vec<f64> {
     let powers: Vec<f64> = row.iter().map(|z| (z - largest).exp()).collect();
     let sum: f64 = powers.iter().sum();
     powers.iter().map(|power| power / sum).collect()
+}
+
+/// What the highest rate is multiplied by at `step`, counted from 0: as
+/// `get_linear_schedule_with_warmup` of transformers, stepped after every batch.
+pub(super) fn factor(schedule: Schedule, step: usize) -> f64 {
+    let Schedule { warm_up_steps, steps } = schedule;
+    if step < warm_up_steps {
+        return step as f64 / warm_up_steps as f64;
+    }
+    let decay = steps.saturating_sub(warm_up_steps).max(1);
+    steps.saturating_sub(step) as f64 / decay as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Both sides divide whole numbers in f64, so they agree exactly.
+    #[test]
+    fn the_schedule_is_that_of_transformers() -> Result<(), Box<dyn std::error::Error>> {
+        let text = include_str!("../../tests/golden/toxicity/schedule.json");
+        let cases: Vec<(Schedule, BTreeMap<usize, f64>)> = serde_json::from_str(text)?;
+        assert!(cases.len() >= 3);
+        for (schedule, factors) in cases {
+            for (step, expected) in factors {
+                let ours = factor(schedule, step);
+                assert!((ours - expected).abs() < 1e-15, "{schedule:?} {step}: {ours} {expected}");
+            }
+        }
+        Ok(())
+    }
 }

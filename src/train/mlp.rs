@@ -6,12 +6,20 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::loss::{self, Loss};
-use super::{Splits, Trained, TrainingRequest, evaluate, logits, random, schedule};
-use crate::config::{Activation, Checkpoint, TrainingConfig, TrainingMode};
-use crate::error::Result;
-use crate::head::{EpochMetrics, Linear, Metrics, Schedule, Scorer, TrainingRecord, rounded};
+use super::loss::{self, HeadLoss};
+use super::request::{Trained, TrainingRequest};
+use super::samples::Splits;
+use crate::config::{Activation, Checkpoint, Mode, TrainingConfig};
+use crate::error::{Error, Result};
+use crate::head::{EpochMetrics, LinearLayer, Schedule, Scorer, TrainingRecord};
+use crate::metrics::{Metrics, rounded};
 use crate::progress::Stop;
+
+impl From<candle_core::Error> for Error {
+    fn from(error: candle_core::Error) -> Self {
+        Self::Tensor(Box::new(error))
+    }
+}
 
 /// Trains for the configured epochs and keeps the one that the checkpoint rule names.
 pub(super) fn train(
@@ -21,8 +29,8 @@ pub(super) fn train(
 ) -> Result<Trained> {
     let settings = request.config.training(request.name);
     let schedule = match settings.mode {
-        TrainingMode::Sound => None,
-        TrainingMode::Reference => Some(Schedule {
+        Mode::Default => None,
+        Mode::Published => Some(Schedule {
             warm_up_steps: TrainingConfig::WARM_UP_STEPS,
             steps: splits.train.len().div_ceil(settings.batch_size()) * settings.epochs,
         }),
@@ -55,7 +63,8 @@ pub(super) fn train(
         schedule,
         epochs,
         kept_epoch: Some(kept.epoch),
-        ..TrainingRecord::new(request.seed)
+        seed: request.seed,
+        ..TrainingRecord::default()
     };
     Ok(Trained { scorer: kept.scorer, record, references: None })
 }
@@ -67,17 +76,17 @@ fn examine(
     epoch: usize,
     scorer: &Scorer,
 ) -> (EpochMetrics, Option<f64>) {
-    let train = evaluate(request, scorer, &splits.train);
-    let validation = evaluate(request, scorer, &splits.validation);
-    let reference_loss = match request.config.training.mode {
-        TrainingMode::Sound => None,
-        TrainingMode::Reference => {
-            let (logits, labels) = logits(request, scorer, &splits.validation);
+    let train = request.metrics(scorer, &splits.train);
+    let validation = request.metrics(scorer, &splits.validation);
+    let published_loss = match request.config.training.mode {
+        Mode::Default => None,
+        Mode::Published => {
+            let (logits, labels) = request.logits(scorer, &splits.validation);
             loss::double_softmax(&logits, &labels)
         }
     };
     let accuracy = validation.and_then(|metrics| metrics.accuracy);
-    let loss = reference_loss.or(validation.and_then(|metrics| metrics.loss));
+    let loss = published_loss.or(validation.and_then(|metrics| metrics.loss));
     tracing::info!(head = request.name, language = request.language, epoch, accuracy, "trained");
     let merit = match request.config.checkpoint(request.name) {
         Checkpoint::Last => Some(epoch as f64),
@@ -88,7 +97,7 @@ fn examine(
         epoch,
         train: train.map(Metrics::rounded),
         validation: validation.map(Metrics::rounded),
-        reference_loss: reference_loss.map(rounded),
+        published_loss: published_loss.map(rounded),
     };
     (metrics, merit)
 }
@@ -106,7 +115,7 @@ struct Kept {
 struct Trainer<'a> {
     request: &'a TrainingRequest<'a>,
     settings: TrainingConfig,
-    loss: Loss,
+    loss: HeadLoss,
     /// How the learning rate changes; `None` where it does not.
     schedule: Option<Schedule>,
     /// Steps done.
@@ -119,14 +128,14 @@ struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Initial weights: uniform within ±1/sqrt(inputs), biases too, as PyTorch's `Linear`.
+    /// Initial weights: uniform within ±1/sqrt(inputs), biases too, as PyTorch's `LinearLayer`.
     fn new(
         request: &'a TrainingRequest<'a>,
         settings: TrainingConfig,
         schedule: Option<Schedule>,
     ) -> Result<Self> {
         let sizes = request.config.layer_sizes(request.name, request.samples.hidden_size);
-        let mut rng = random::stream(request, "initialisation");
+        let mut rng = request.stream("initialisation");
         let mut layers = Vec::new();
         for (&inputs, &outputs) in sizes.iter().zip(&sizes[1..]) {
             let bound = 1.0 / (inputs as f32).sqrt();
@@ -147,11 +156,9 @@ impl<'a> Trainer<'a> {
             weight_decay: settings.weight_decay,
         };
         let loss = match (request.config.activation(request.name), settings.mode) {
-            (Activation::Softmax { class }, TrainingMode::Sound) => Loss::Softmax { class },
-            (Activation::Softmax { class }, TrainingMode::Reference) => {
-                Loss::DoubleSoftmax { class }
-            }
-            (Activation::Sigmoid | Activation::Raw, _) => Loss::Binary,
+            (Activation::Softmax { class }, Mode::Default) => HeadLoss::Softmax { class },
+            (Activation::Softmax { class }, Mode::Published) => HeadLoss::DoubleSoftmax { class },
+            (Activation::Sigmoid | Activation::Raw, _) => HeadLoss::Binary,
         };
         Ok(Self {
             request,
@@ -161,8 +168,8 @@ impl<'a> Trainer<'a> {
             steps: 0,
             layers,
             optimizer: AdamW::new(vars, params)?,
-            shuffling: random::stream(request, "shuffling"),
-            dropout: random::stream(request, "dropout"),
+            shuffling: request.stream("shuffling"),
+            dropout: request.stream("dropout"),
         })
     }
 
@@ -190,7 +197,7 @@ impl<'a> Trainer<'a> {
         // the loss, and the loss itself, which overflows, is never computed here.
         let surrogate = (outputs * gradient)?.sum_all()?;
         if let Some(schedule) = self.schedule {
-            let factor = schedule::factor(schedule, self.steps);
+            let factor = loss::factor(schedule, self.steps);
             self.optimizer.set_learning_rate(self.settings.learning_rate * factor);
         }
         self.optimizer.step(&surrogate.backward()?)?;
@@ -223,7 +230,7 @@ impl<'a> Trainer<'a> {
             if !weight.iter().chain(&bias).all(|x| x.is_finite()) {
                 return Ok(None);
             }
-            layers.push(Linear::new(weight, bias));
+            layers.push(LinearLayer::new(weight, bias));
         }
         Ok(Some(Scorer::Mlp(layers)))
     }

@@ -209,7 +209,7 @@ fn what_is_not_there_is_said() -> TestResult {
         .assert()
         .code(2)
         .stderr(contains("{lang}"));
-    mkc(&["--sources", &sources, "--corpus", &corpus, "--mode", "reference"])
+    mkc(&["--sources", &sources, "--corpus", &corpus, "--mode", "published"])
         .assert()
         .code(2)
         .stderr(contains("3 files").and(contains("there are 1")));

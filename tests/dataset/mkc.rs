@@ -29,11 +29,11 @@ fn positives(rows: &BTreeMap<String, Vec<Value>>, source: &str) -> Vec<String> {
 #[test]
 fn the_positives_are_those_of_the_published_script() -> TestResult {
     let expected = expected()?;
-    for mode in ["sound", "reference"] {
+    for mode in ["default", "published"] {
         let out = tempfile::tempdir()?;
         let mut command = mkc(&golden("sources"), out.path());
         // The reference draws negatives from three files; French has one.
-        let languages = if mode == "sound" { "deu_Latn,fra_Latn" } else { "deu_Latn" };
+        let languages = if mode == "default" { "deu_Latn,fra_Latn" } else { "deu_Latn" };
         command.args(["--mode", mode, "--languages", languages]).assert().success();
         for language in languages.split(',') {
             let rows = all_rows(&out.path().join(language))?;
@@ -177,7 +177,7 @@ fn the_card_accounts_for_every_row() -> TestResult {
             let written = std::fs::read(out.path().join(language).join(name))?;
             assert_eq!(stamp["blake3"], blake3::hash(&written).to_hex().as_str());
         }
-        assert_eq!((&card["dataset"], &card["mode"]), (&"mkc+".into(), &"sound".into()));
+        assert_eq!((&card["dataset"], &card["mode"]), (&"mkc+".into(), &"default".into()));
         let collection = &card["sources"]["aya_collection"];
         assert_eq!(collection["dropped"]["<unk>"], 1);
         assert_eq!(collection["repaired"], 2);
@@ -292,7 +292,7 @@ fn the_reference_takes_blank_rows_as_the_published_script_does() -> TestResult {
         write(&format!("corpus/{name}.jsonl"), "{\"text\":\" \\n\"}\n{\"text\":null}\n")?;
     }
     for (mode, positives, negatives) in
-        [("reference", vec!["  ", " x", "q b"], vec![" \n"; 3]), ("sound", vec!["q b"], vec![])]
+        [("published", vec!["  ", " x", "q b"], vec![" \n"; 3]), ("default", vec!["q b"], vec![])]
     {
         let out = work.path().join(mode);
         polysift()
@@ -355,7 +355,7 @@ fn a_table_of_languages_can_be_brought_along() -> TestResult {
         .assert()
         .success();
     let rows = all_rows(&out.join("deu_Latn"))?;
-    let french = strings(&expected()?["fra_Latn"]["mmmlu"]["sound"]);
+    let french = strings(&expected()?["fra_Latn"]["mmmlu"]["default"]);
     assert_eq!(positives(&rows, "mmmlu"), french);
     assert_eq!(positives(&rows, "oasst2").len(), 0);
     mkc(&golden("sources"), &out)

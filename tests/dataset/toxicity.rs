@@ -72,7 +72,7 @@ fn the_reference_has_no_test_split_and_keeps_all_that_is_toxic() -> TestResult {
     let out = tempfile::tempdir()?;
     let file = golden("toxicity/annotated_French-PD.csv");
     toxicity(&file, "fra_Latn", out.path()).assert().success();
-    toxicity(&file, "fra_Latn", out.path()).args(["--mode", "reference"]).assert().success();
+    toxicity(&file, "fra_Latn", out.path()).args(["--mode", "published"]).assert().success();
     let rows = all_rows(&out.path().join("fra_Latn"))?;
     let names: Vec<&str> = rows.keys().map(String::as_str).collect();
     assert_eq!(names, ["train_90.jsonl", "valid_10.jsonl"], "what the other mode wrote is gone");
@@ -121,7 +121,7 @@ fn the_reference_keeps_blank_texts_and_no_null() -> TestResult {
     let mut rows: String = (0..8).map(|i| row(i, &format!("\"t {i}\""))).collect();
     rows.extend([row(1, "\" \""), row(0, "\"\""), row(1, "null")]);
     std::fs::write(&file, rows)?;
-    for (mode, toxic, dropped) in [("reference", 5, 1), ("sound", 4, 3)] {
+    for (mode, toxic, dropped) in [("published", 5, 1), ("default", 4, 3)] {
         let out = work.path().join(mode);
         toxicity(&file, "x", &out).args(["--mode", mode]).assert().success();
         let rows = all_rows(&out.join("x"))?;

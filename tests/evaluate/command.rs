@@ -48,6 +48,17 @@ pub(super) fn evaluated(work: &Workspace, arguments: &[&str]) -> Result<Value, B
 const QUALITY: &str = "out/heads/quality/{lang}.safetensors";
 const HELD: [&str; 2] = ["--data", "held/{lang}.jsonl"];
 
+/// The rows of a table of `report` on all texts, or on those of a group, with this head and language.
+fn rows_of<'a>(report: &'a Value, table: &str, head: &str, language: &str) -> Vec<&'a Value> {
+    let rows = report[table].as_array().into_iter().flatten();
+    rows.filter(|row| row["head"] == head && row["language"] == language).collect()
+}
+
+/// The measures on all texts.
+fn measures<'a>(report: &'a Value, head: &str, language: &str) -> &'a Value {
+    rows_of(report, "measures", head, language).first().copied().unwrap_or(&Value::Null)
+}
+
 #[test]
 fn heads_are_measured_by_language_source_and_length() -> TestResult {
     let work = trained()?;
@@ -56,35 +67,38 @@ fn heads_are_measured_by_language_source_and_length() -> TestResult {
         &[&[QUALITY, "out/heads/likeness/{lang}.safetensors"][..], &HELD].concat(),
     )?;
     assert_eq!((&report["texts"], &report["skipped"]), (&json!(120), &json!(0)));
-    let quality = &report["heads"]["quality"];
-    for (measures, texts) in [(&quality["languages"]["fra_Latn"], 60), (&quality["pooled"], 120)] {
+    for (language, texts) in [("fra_Latn", 60), ("all", 120)] {
+        let all = rows_of(&report, "measures", "quality", language);
+        let measures = all[0];
         assert_eq!(
-            (&measures["scored"], &measures["positive"]),
-            (&json!(texts), &json!(texts / 3))
+            (&measures["texts"], &measures["scored"], &measures["positive"]),
+            (&json!("all"), &json!(texts), &json!(texts / 3))
         );
         assert!(measures["roc_auc"].as_f64() > Some(0.9), "{measures}");
-        let at_half = &measures["decisions"][0];
-        assert_eq!(at_half["rule"], "score above 0.5");
-        let kept = &measures["decisions"][1];
+        let decisions = rows_of(&report, "decisions", "quality", language);
+        assert_eq!(decisions[0]["rule"], "score above 0.5");
         assert_eq!(
-            (&kept["rule"], &kept["called_positive"]),
+            (&decisions[1]["rule"], &decisions[1]["called_positive"]),
             (&json!("retention 0.1"), &json!(texts / 10))
         );
-        for groups in [&measures["sources"], &measures["lengths"]] {
-            let groups: Vec<&Value> = match groups {
-                Value::Object(groups) => groups.values().collect(),
-                groups => groups.as_array().into_iter().flatten().collect(),
-            };
-            let scored: u64 = groups.iter().filter_map(|group| group["scored"].as_u64()).sum();
-            assert_eq!(scored, texts, "{groups:?}");
+        for part in ["source: ", " characters"] {
+            let groups = all
+                .iter()
+                .filter(|group| group["texts"].as_str().is_some_and(|name| name.contains(part)));
+            let scored: u64 = groups.filter_map(|group| group["scored"].as_u64()).sum();
+            assert_eq!(scored, texts, "{part}");
         }
-        let bins = measures["calibration"]["bins"].as_array().ok_or("no bins")?;
+        let bins = rows_of(&report, "calibration", "quality", language);
         assert_eq!(bins.len(), 10);
         assert_eq!(bins.iter().filter_map(|bin| bin["documents"].as_u64()).sum::<u64>(), texts);
     }
-    assert_eq!(quality["mean"]["languages"], 2);
-    assert_eq!(quality["languages"]["fra_Latn"]["trained_on_this_data"], false);
-    let pair = &report["agreement"]["languages"]["fra_Latn"][0];
+    let mean = measures(&report, "quality", "mean");
+    let languages = ["fra_Latn", "deu_Latn"].map(|l| measures(&report, "quality", l));
+    let sum: f64 = languages.iter().filter_map(|row| row["roc_auc"].as_f64()).sum();
+    assert_eq!(mean["roc_auc"].as_f64(), Some(sum / 2.0));
+    assert_eq!(rows_of(&report, "heads", "quality", "fra_Latn")[0]["trained_on_this_data"], false);
+    let pairs = report["agreement"].as_array().ok_or("no pairs")?;
+    let pair = pairs.iter().find(|pair| pair["language"] == "fra_Latn").ok_or("no pair")?;
     assert_eq!((&pair["a"], &pair["b"]), (&json!("likeness"), &json!("quality")));
     assert_eq!((&pair["documents"], &pair["top"]), (&json!(60), &json!(6)));
     assert!(pair["spearman"].as_f64() > Some(0.5), "{pair}");
@@ -96,10 +110,9 @@ fn a_cosine_head_has_no_calibration_and_the_report_says_so() -> TestResult {
     let work = trained()?;
     let head = "out/heads/likeness/{lang}.safetensors";
     let report = evaluated(&work, &[head, HELD[0], HELD[1]])?;
-    let likeness = &report["heads"]["likeness"];
-    assert_eq!(likeness["gives_probabilities"], false);
-    assert_eq!(likeness["languages"]["deu_Latn"]["calibration"], Value::Null);
-    assert_eq!(likeness["pooled"]["decisions"][0]["rule"], "retention 0.1");
+    assert_eq!(report["calibration"], json!([]));
+    assert_eq!(measures(&report, "likeness", "deu_Latn")["brier"], Value::Null);
+    assert_eq!(rows_of(&report, "decisions", "likeness", "all")[0]["rule"], "retention 0.1");
     polysift()
         .current_dir(work.dir.path())
         .args(["evaluate", head, HELD[0], HELD[1]])
@@ -120,19 +133,26 @@ fn a_fasttext_head_is_measured_beside_the_others_and_alone_needs_no_encoder() ->
         .success();
     let words = "words/heads/words/{lang}.bin";
     let report = evaluated(&work, &[QUALITY, words, HELD[0], HELD[1]])?;
-    let measures = &report["heads"]["words"]["languages"]["fra_Latn"];
-    assert_eq!((&measures["scored"], &measures["spec"]["kind"]), (&json!(60), &json!("fasttext")));
-    assert!(measures["roc_auc"].as_f64() > Some(0.9), "{measures}");
-    assert!(measures["calibration"]["brier"].is_number());
-    let pair = &report["agreement"]["languages"]["fra_Latn"][0];
+    let found = measures(&report, "words", "fra_Latn");
+    let kind = &rows_of(&report, "heads", "words", "fra_Latn")[0]["spec"]["kind"];
+    assert_eq!((&found["scored"], kind), (&json!(60), &json!("fasttext")));
+    assert!(found["roc_auc"].as_f64() > Some(0.9), "{found}");
+    assert!(found["brier"].is_number());
+    let pairs = report["agreement"].as_array().ok_or("no pairs")?;
+    let pair = pairs.iter().find(|pair| pair["language"] == "fra_Latn").ok_or("no pair")?;
     assert_eq!((&pair["b"], &pair["documents"]), (&json!("words"), &json!(60)));
     assert!(pair["spearman"].as_f64() > Some(0.5), "{pair}");
     let alone =
         evaluated(&work, &[words, HELD[0], HELD[1], "--model", "no/such-model", "--offline"])?;
-    assert_eq!(
-        (&alone["encoder"], &alone["heads"]["words"]),
-        (&Value::Null, &report["heads"]["words"])
-    );
+    assert_eq!(alone["encoder"], Value::Null);
+    for table in ["heads", "measures", "decisions", "calibration"] {
+        for language in ["fra_Latn", "all"] {
+            assert_eq!(
+                rows_of(&alone, table, "words", language),
+                rows_of(&report, table, "words", language)
+            );
+        }
+    }
     Ok(())
 }
 
@@ -146,11 +166,13 @@ fn scores_that_are_not_finite_are_counted_and_left_out() -> TestResult {
     candle_core::safetensors::save(&tensors.into(), work.path("wild.safetensors"))?;
     let arguments = ["wild.safetensors", "--set", "heads.wild.activation=raw", HELD[0], HELD[1]];
     let report = evaluated(&work, &arguments)?;
-    let pooled = &report["heads"]["wild"]["pooled"];
-    let (scored, nan) = (pooled["scored"].as_u64(), pooled["nan"].as_u64());
-    assert!(scored > Some(0) && nan > Some(0), "{pooled}");
-    assert_eq!(scored.zip(nan).map(|(scored, nan)| scored + nan), Some(120));
-    assert_eq!((&pooled["unscored"], &pooled["calibration"]), (&json!(0), &Value::Null));
+    let scored = measures(&report, "wild", "all")["scored"].as_u64();
+    let heads = report["heads"].as_array().ok_or("no heads")?;
+    let nan: u64 = heads.iter().filter_map(|head| head["nan"].as_u64()).sum();
+    assert!(scored > Some(0) && nan > 0, "{heads:?}");
+    assert_eq!(scored.map(|scored| scored + nan), Some(120));
+    assert!(heads.iter().all(|head| head["unscored"] == 0));
+    assert_eq!(report["calibration"], json!([]));
     Ok(())
 }
 
@@ -189,12 +211,13 @@ fn the_figures_are_those_of_the_scores_that_a_run_stores() -> TestResult {
         }
     }
     let report = evaluated(&work, &[QUALITY, "--data", "held/{lang}.jsonl"])?;
-    let measures = &report["heads"]["quality"]["languages"]["fra_Latn"];
+    let measures = measures(&report, "quality", "fra_Latn");
     assert_eq!(measures["roc_auc"].as_f64(), Some(won / pairs));
     let mean = scores.iter().copied().map(f64::from).sum::<f64>() / 60.0;
     assert_eq!(measures["mean_score"].as_f64(), Some(mean));
     let above = scores.iter().filter(|&&score: &&f32| score > 0.5).count();
-    assert_eq!(measures["decisions"][0]["called_positive"], above);
+    let decisions = rows_of(&report, "decisions", "quality", "fra_Latn");
+    assert_eq!(decisions[0]["called_positive"], above);
     Ok(())
 }
 
@@ -202,10 +225,9 @@ fn the_figures_are_those_of_the_scores_that_a_run_stores() -> TestResult {
 fn a_run_brings_its_heads_its_thresholds_and_its_encoder() -> TestResult {
     let work = trained()?;
     let report = evaluated(&work, &["--run", "out", HELD[0], HELD[1]])?;
-    assert_eq!(report["heads"].as_object().map(serde_json::Map::len), Some(2));
-    let decisions = report["heads"]["quality"]["languages"]["fra_Latn"]["decisions"]
-        .as_array()
-        .ok_or("no decisions")?;
+    assert_eq!(report["heads"].as_array().map(Vec::len), Some(4));
+    let mut decisions = rows_of(&report, "decisions", "quality", "fra_Latn");
+    decisions.retain(|decision| decision["texts"] == "all");
     let rules: Vec<&str> = decisions.iter().filter_map(|d| d["rule"].as_str()).collect();
     assert_eq!(rules, ["score above 0.5", "run: retention 0.1", "run: retention 0.33"]);
     let stored = work.json("out/selection/fra_Latn.json")?;
@@ -262,16 +284,18 @@ fn one_class_has_no_separation_in_json_and_a_dash_in_the_table() -> TestResult {
     let rows = (0..12).map(|i| json!({"text": text(i), "label": 1}));
     work.write_lines("one/fra_Latn.jsonl", rows)?;
     let arguments = [QUALITY, "--data", "one/{lang}.jsonl"];
-    let measures = &evaluated(&work, &arguments)?["heads"]["quality"]["languages"]["fra_Latn"];
-    assert_eq!((&measures["roc_auc"], &measures["roc_auc_interval"]), (&Value::Null, &Value::Null));
-    assert_eq!(measures["average_precision"], 1.0);
-    assert_eq!(measures["sources"], json!({}));
+    let report = evaluated(&work, &arguments)?;
+    let all = rows_of(&report, "measures", "quality", "fra_Latn");
+    assert_eq!((&all[0]["roc_auc"], &all[0]["roc_auc_low"]), (&Value::Null, &Value::Null));
+    assert_eq!(all[0]["average_precision"], 1.0);
+    assert!(all.iter().all(|row| !row["texts"].to_string().contains("source")));
     let output =
         polysift().current_dir(work.dir.path()).arg("evaluate").args(arguments).output()?;
     let table = String::from_utf8(output.stdout)?;
     let row = table.lines().find(|line| line.starts_with("quality")).ok_or("no row")?;
     let cells: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(cells[1..9], ["fra_Latn", "12", "12", "0", "-", "-", "-", "1.0000"]);
+    assert_eq!(cells[1..5], ["fra_Latn", "all", "12", "12"]);
+    assert_eq!(cells[6..10], ["-", "-", "-", "1.0000"]);
     Ok(())
 }
 
@@ -280,7 +304,7 @@ fn figures_of_texts_that_a_head_was_trained_on_are_marked() -> TestResult {
     let work = trained()?;
     let arguments = [QUALITY, "--data", "samples/{lang}.jsonl"];
     let report = evaluated(&work, &arguments)?;
-    assert_eq!(report["heads"]["quality"]["languages"]["deu_Latn"]["trained_on_this_data"], true);
+    assert_eq!(rows_of(&report, "heads", "quality", "deu_Latn")[0]["trained_on_this_data"], true);
     polysift()
         .current_dir(work.dir.path())
         .arg("evaluate")
@@ -303,11 +327,10 @@ fn a_language_without_a_head_is_named_and_the_others_are_measured() -> TestResul
     )?;
     let arguments = [QUALITY, "--data", "mixed/all.jsonl", "--language-column", "lang"];
     let report = evaluated(&work, &arguments)?;
-    let quality = &report["heads"]["quality"];
-    assert_eq!(quality["without_head"], json!(["swe_Latn"]));
-    assert_eq!(quality["pooled"]["scored"], 15);
+    assert_eq!(report["notes"], json!(["there is no `quality` for swe_Latn"]));
+    assert_eq!(measures(&report, "quality", "fra_Latn")["scored"], 15);
     let fixed = [QUALITY, "--data", "mixed/all.jsonl", "--language", "deu_Latn"];
-    assert_eq!(evaluated(&work, &fixed)?["heads"]["quality"]["pooled"]["scored"], 30);
+    assert_eq!(measures(&evaluated(&work, &fixed)?, "quality", "deu_Latn")["scored"], 30);
     polysift()
         .current_dir(work.dir.path())
         .args(["evaluate", QUALITY, "--data", "mixed/all.jsonl"])
@@ -339,8 +362,8 @@ fn thresholds_and_rates_can_be_given_to_one_head_or_to_all() -> TestResult {
     )?;
     assert_eq!(report, work.json("reports/heads.json")?);
     let rules = |head: &str| -> Vec<String> {
-        let decisions = report["heads"][head]["pooled"]["decisions"].as_array();
-        let rules = decisions.into_iter().flatten().filter_map(|d| d["rule"].as_str());
+        let decisions = rows_of(&report, "decisions", head, "all").into_iter();
+        let rules = decisions.filter(|d| d["texts"] == "all").filter_map(|d| d["rule"].as_str());
         rules.map(ToOwned::to_owned).collect()
     };
     assert_eq!(rules("likeness"), ["score above 0.25", "retention 0.2", "retention 0.3"]);

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use polysift::fasttext::Model;
+use polysift::fasttext::FastTextModel;
 
 use super::file;
 use crate::util::TestResult;
 
 /// Reads `bytes` as the file `path`.
-fn read(path: &Path, bytes: &[u8]) -> Result<polysift::Result<Model>, std::io::Error> {
+fn read(path: &Path, bytes: &[u8]) -> Result<polysift::Result<FastTextModel>, std::io::Error> {
     std::fs::write(path, bytes)?;
-    Ok(Model::read(path).map(|(model, _)| model))
+    Ok(FastTextModel::read(path).map(|(model, _)| model))
 }
 
 /// Where the parts of a file without subwords lie.

@@ -6,7 +6,7 @@ use std::error::Error;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::Float32Type;
 use polysift::config::HeadConfig;
-use polysift::fasttext::FastTextHead;
+use polysift::head::FastTextHead;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};

@@ -3,16 +3,17 @@
 use std::path::Path;
 
 use polysift::config::{HeadConfig, HeadKind};
-use polysift::fasttext::{FastTextHead, Model};
+use polysift::fasttext::FastTextModel;
+use polysift::head::{FastTextHead, Provenance};
 use polysift::progress::Stop;
-use polysift::train::{TextSamples, TextTrainingRequest, train_text_head};
+use polysift::train::{Samples, TrainingRequest, train_text_head};
 
 use super::golden;
 use crate::util::{TestResult, text};
 
 /// Two kinds of texts.
-fn samples(count: usize) -> TextSamples {
-    let mut samples = TextSamples::default();
+fn samples(count: usize) -> Samples {
+    let mut samples = Samples::default();
     for i in 0..count {
         samples.ids.push(format!("s{i}"));
         samples.labels.push(i.is_multiple_of(3));
@@ -29,18 +30,21 @@ fn small_config() -> HeadConfig {
 }
 
 fn train(
-    samples: &TextSamples,
+    samples: &Samples,
     config: &HeadConfig,
     seed: u64,
     path: &Path,
 ) -> polysift::Result<FastTextHead> {
-    let request = TextTrainingRequest {
+    let request = TrainingRequest {
         name: "ft",
         language: "eng_Latn",
         config,
         samples,
         seed,
-        data_digests: vec!["b".into(), "a".into()],
+        provenance: Provenance {
+            data_digests: vec!["b".into(), "a".into()],
+            ..Provenance::default()
+        },
     };
     train_text_head(&request, path, &Stop::default()).map(|(head, _)| head)
 }
@@ -89,7 +93,7 @@ fn a_head_learns_to_tell_two_kinds_of_texts_apart() -> TestResult {
 fn the_samples_of_the_library_are_told_apart_as_the_library_does() -> TestResult {
     let golden = golden()?;
     let folder = tempfile::tempdir()?;
-    let mut samples = TextSamples::default();
+    let mut samples = Samples::default();
     for (i, sample) in golden.samples.iter().enumerate() {
         samples.ids.push(i.to_string());
         samples.labels.push(sample.label == "positive");
@@ -108,7 +112,7 @@ fn the_samples_of_the_library_are_told_apart_as_the_library_does() -> TestResult
             .count()
     };
     let ours = right(head.score(&texts).into_iter().flatten().map(|s| s.score).collect());
-    let (library, _) = Model::read(&super::file("words.bin"))?;
+    let (library, _) = FastTextModel::read(&super::file("words.bin"))?;
     let positive = |text: &String| {
         let predicted = library.predict(&text.to_lowercase());
         predicted.iter().find(|(l, _)| l == "__label__positive").map_or(0.0, |(_, p)| *p)
@@ -123,7 +127,7 @@ fn the_samples_of_the_library_are_told_apart_as_the_library_does() -> TestResult
 fn what_cannot_be_trained_on_is_said() -> TestResult {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model.bin");
-    let fail = |samples: &TextSamples, config: &HeadConfig| {
+    let fail = |samples: &Samples, config: &HeadConfig| {
         train(samples, config, 1, &path).err().map(|e| (e.exit_code(), e.to_string()))
     };
     let config = small_config();

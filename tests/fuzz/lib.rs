@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use polysift::config::{EncoderConfig, HeadConfig, InputConfig, RunConfig};
-use polysift::fasttext::Model;
+use polysift::fasttext::FastTextModel;
 use polysift::head::Head;
 use polysift::input::{DocumentReader, InputFile, RowReader};
 use polysift::run::{RunDir, Stage};
@@ -59,7 +59,8 @@ pub fn pytorch(data: &[u8]) -> Result<bool> {
 /// A fastText model.
 pub fn fasttext(data: &[u8]) -> Result<bool> {
     with_file("x.bin", data, |path| {
-        Model::read(path).is_ok_and(|(model, _)| model.predict(TEXT).len() <= model.labels().len())
+        FastTextModel::read(path)
+            .is_ok_and(|(model, _)| model.predict(TEXT).len() <= model.labels().len())
     })
 }
 

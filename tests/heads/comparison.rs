@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
 use polysift::config::HeadConfig;
-use polysift::train::{Samples, split::split};
+use polysift::train::{Samples, split};
 
 use super::golden;
 use super::training::{mixture, train};

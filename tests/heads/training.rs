@@ -4,12 +4,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use polysift::Error;
-use polysift::config::{
-    Activation, Checkpoint, HeadConfig, HeadKind, TrainingConfig, TrainingMode,
-};
-use polysift::head::{Head, Metrics};
+use polysift::config::{Activation, Checkpoint, HeadConfig, HeadKind, Mode, TrainingConfig};
+use polysift::head::{Head, Provenance};
+use polysift::metrics::Metrics;
 use polysift::progress::Stop;
-use polysift::train::{Provenance, Samples, TrainingRequest, train_head};
+use polysift::train::{Samples, TrainingRequest, train_head};
 
 /// Where a child process writes its head.
 const CHILD_OUTPUT: &str = "POLYSIFT_TEST_OUTPUT";
@@ -267,7 +266,7 @@ fn a_softmax_head_learns_the_class_it_scores() -> Result<()> {
 #[test]
 fn reference_mode_trains_as_the_published_code_and_says_so() -> Result<()> {
     let config = HeadConfig {
-        training: TrainingConfig { mode: TrainingMode::Reference, ..TrainingConfig::default() },
+        training: TrainingConfig { mode: Mode::Published, ..TrainingConfig::default() },
         ..HeadConfig::default()
     };
     let samples = mixture(1000, 12, 5.0);
@@ -275,7 +274,7 @@ fn reference_mode_trains_as_the_published_code_and_says_so() -> Result<()> {
     assert_eq!(head.spec().layer_sizes, [12, 12, 2]);
     let record = head.card().training.clone().context("no record")?;
     let constants = record.hyperparameters.context("no constants")?;
-    assert_eq!((constants.mode, constants.batch_size), (TrainingMode::Reference, Some(64)));
+    assert_eq!((constants.mode, constants.batch_size), (Mode::Published, Some(64)));
     assert_eq!(constants.checkpoint, Some(Checkpoint::LowestLoss));
     let counts = |split: &str| record.samples[split].positive + record.samples[split].negative;
     assert_eq!((counts("train"), counts("validation"), counts("test")), (900, 100, 0));
@@ -283,7 +282,7 @@ fn reference_mode_trains_as_the_published_code_and_says_so() -> Result<()> {
     // 15 batches of at most 64 make 900, six times.
     let schedule = record.schedule.context("no schedule")?;
     assert_eq!((schedule.warm_up_steps, schedule.steps), (200, 90));
-    let losses: Vec<f64> = record.epochs.iter().filter_map(|e| e.reference_loss).collect();
+    let losses: Vec<f64> = record.epochs.iter().filter_map(|e| e.published_loss).collect();
     assert_eq!(losses.len(), 6);
     // The bounds of a loss that counts softmax twice: ln(1 + 1/e) and ln(1 + e).
     assert!(losses.iter().all(|&loss| loss > 0.3132 && loss < 1.3133), "{losses:?}");
@@ -306,10 +305,10 @@ fn sound_training_of_a_toxicity_head_keeps_a_test_split_and_the_best_epoch() -> 
     let head = train(&mixture(1000, 12, 5.0), "toxicity", &HeadConfig::default(), 1)?;
     let record = head.card().training.clone().context("no record")?;
     let constants = record.hyperparameters.context("no constants")?;
-    assert_eq!((constants.mode, constants.batch_size), (TrainingMode::Sound, Some(256)));
+    assert_eq!((constants.mode, constants.batch_size), (Mode::Default, Some(256)));
     assert_eq!(constants.checkpoint, Some(Checkpoint::Best));
     assert!(record.schedule.is_none() && record.test.is_some());
-    assert!(record.epochs.iter().all(|epoch| epoch.reference_loss.is_none()));
+    assert!(record.epochs.iter().all(|epoch| epoch.published_loss.is_none()));
     assert_eq!(record.kept_loss, None);
     Ok(())
 }

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use super::files::{Columns, Place, Rejected, Source};
-use crate::dataset::key::{Ranks, key_of};
-use crate::dataset::{Sample, SourceCard};
+use super::reader::{MkcReader, RejectedByFile, RowColumns, RowPlace};
+use crate::dataset::SourceCard;
+use crate::dataset::sample::{DatasetSample, Ranks, key_of};
 use crate::error::{Error, Result};
 use crate::input::{TableFile, TableRow};
 
@@ -26,10 +26,10 @@ struct Message {
 
 /// Conversations of every tree, as positives; `ranks` chooses those of a tree.
 pub(super) fn load(
-    source: &Source<'_>,
+    source: &MkcReader<'_>,
     ranks: &Ranks,
     card: &mut SourceCard,
-    sink: &mut dyn FnMut(Sample),
+    sink: &mut dyn FnMut(DatasetSample),
 ) -> Result<()> {
     let (messages, rejected) = messages(source, card)?;
     let by_id: HashMap<&str, usize> =
@@ -38,13 +38,13 @@ pub(super) fn load(
         messages[at].parent.as_deref().and_then(|parent| by_id.get(parent).copied())
     };
     let parents: Vec<Option<usize>> = (0..messages.len()).map(parent_of).collect();
-    let walks = walks(&parents);
-    set_aside(source, &messages, &walks, &rejected, card)?;
-    let has_root = |at: &usize| matches!(walks[*at], Walk::Root(_));
+    let roots: Vec<Option<usize>> = (0..messages.len()).map(|at| root_of(&parents, at)).collect();
+    set_aside(source, &messages, (&parents, &roots), &rejected, card)?;
+    let has_root = |at: &usize| roots[*at].is_some();
     let answered: HashSet<usize> = parents.iter().flatten().copied().filter(has_root).collect();
     let mut leaves: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (at, walk) in walks.iter().enumerate().filter(|(at, _)| !answered.contains(at)) {
-        if let Walk::Root(root) = walk {
+    for (at, root) in roots.iter().enumerate().filter(|(at, _)| !answered.contains(at)) {
+        if let Some(root) = root {
             leaves.entry(&messages[*root].id).or_default().push(at);
         }
     }
@@ -65,16 +65,19 @@ pub(super) fn load(
 }
 
 /// All messages of the language, and the rows of each file that were rejected.
-fn messages(source: &Source<'_>, card: &mut SourceCard) -> Result<(Vec<Message>, Rejected)> {
+fn messages(
+    source: &MkcReader<'_>,
+    card: &mut SourceCard,
+) -> Result<(Vec<Message>, RejectedByFile)> {
     let mut messages: Vec<Message> = Vec::new();
     let mut known = HashSet::new();
     // A message at the root may lack its parent altogether.
     let columns = |_: &TableFile| {
         let optional = vec!["parent_id", "message_tree_id"];
-        Ok(Some(Columns { required: vec!["message_id", "text"], optional }))
+        Ok(Some(RowColumns { required: vec!["message_id", "text"], optional }))
     };
     let rejected =
-        source.read(card, &columns, &mut |_, place: Place<'_>, mut row: TableRow<'_>| {
+        source.read(card, &columns, &mut |_, place: RowPlace<'_>, mut row: TableRow<'_>| {
             let id = row.required_text("message_id")?;
             let text = row.required_text("text")?;
             let parent = row.text("parent_id")?;
@@ -89,47 +92,16 @@ fn messages(source: &Source<'_>, card: &mut SourceCard) -> Result<(Vec<Message>,
     Ok((messages, rejected))
 }
 
-/// Where the way up from a message ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Walk {
-    /// At this message, which has no parent.
-    Root(usize),
-    /// Nowhere: the message is its own ancestor.
-    Cycle,
-    /// In a cycle above the message.
-    BelowCycle,
+/// The root above a message; `None` where the way up ends in a cycle.
+fn root_of(parents: &[Option<usize>], message: usize) -> Option<usize> {
+    let way_up = std::iter::successors(Some(message), |&at| parents[at]);
+    way_up.take(parents.len()).find(|&at| parents[at].is_none())
 }
 
-/// Walks up from every message.
-fn walks(parents: &[Option<usize>]) -> Vec<Walk> {
-    let mut walks: Vec<Option<Walk>> = vec![None; parents.len()];
-    let mut walked_from = vec![usize::MAX; parents.len()];
-    for start in 0..parents.len() {
-        let mut path = Vec::new();
-        let mut at = start;
-        let end = loop {
-            if let Some(walk) = walks[at] {
-                break if walk == Walk::Cycle { Walk::BelowCycle } else { walk };
-            }
-            if walked_from[at] == start {
-                let begin = path.iter().position(|&member| member == at).unwrap_or_default();
-                for member in path.drain(begin..) {
-                    walks[member] = Some(Walk::Cycle);
-                }
-                break Walk::BelowCycle;
-            }
-            walked_from[at] = start;
-            path.push(at);
-            match parents[at] {
-                Some(parent) => at = parent,
-                None => break Walk::Root(at),
-            }
-        };
-        for at in path {
-            walks[at] = Some(end);
-        }
-    }
-    walks.into_iter().flatten().collect()
+/// Whether the way up from a message without a root comes back to it.
+fn is_own_ancestor(parents: &[Option<usize>], message: usize) -> bool {
+    let way_up = std::iter::successors(parents[message], |&at| parents[at]);
+    way_up.take(parents.len()).any(|at| at == message)
 }
 
 /// Sets aside the trees with a cycle: its messages are rejected rows of their files, what hangs below
@@ -138,15 +110,17 @@ fn walks(parents: &[Option<usize>]) -> Vec<Walk> {
 /// # Errors
 /// [`Error::Row`] for a file that has more of them, with its `rejected` rows, than are allowed.
 fn set_aside(
-    source: &Source<'_>,
+    source: &MkcReader<'_>,
     messages: &[Message],
-    walks: &[Walk],
-    rejected: &Rejected,
+    (parents, roots): (&[Option<usize>], &[Option<usize>]),
+    rejected: &RejectedByFile,
     card: &mut SourceCard,
 ) -> Result<()> {
-    let of = |wanted: Walk| messages.iter().zip(walks).filter(move |(_, walk)| **walk == wanted);
+    let rootless = (0..messages.len()).filter(|&at| roots[at].is_none());
+    let (own, below): (Vec<usize>, Vec<usize>) =
+        rootless.partition(|&at| is_own_ancestor(parents, at));
     let mut by_file: BTreeMap<&PathBuf, Vec<&Message>> = BTreeMap::new();
-    for (message, _) in of(Walk::Cycle) {
+    for message in own.iter().map(|&at| &messages[at]) {
         by_file.entry(&message.path).or_default().push(message);
     }
     for (path, members) in &by_file {
@@ -163,8 +137,8 @@ fn set_aside(
             });
         }
     }
-    card.drop_rows("message that is its own ancestor", of(Walk::Cycle).count() as u64);
-    card.drop_rows("message below such a one", of(Walk::BelowCycle).count() as u64);
+    card.drop_rows("message that is its own ancestor", own.len() as u64);
+    card.drop_rows("message below such a one", below.len() as u64);
     Ok(())
 }
 
@@ -174,12 +148,11 @@ mod tests {
 
     #[test]
     fn a_cycle_is_told_from_what_hangs_below_it() {
-        use Walk::{BelowCycle, Cycle, Root};
         // 0 is a root with 1 below; 2, 3 and 4 are a cycle with 5 and, below that, 6; 7 is its own parent.
         let parents = [None, Some(0), Some(4), Some(2), Some(3), Some(3), Some(5), Some(7)];
-        let expected = [Root(0), Root(0), Cycle, Cycle, Cycle, BelowCycle, BelowCycle, Cycle];
-        assert_eq!(walks(&parents), expected);
-        // The same whatever comes first: 0 hangs below the cycle of 1 and 2.
-        assert_eq!(walks(&[Some(1), Some(2), Some(1)]), [BelowCycle, Cycle, Cycle]);
+        let roots: Vec<_> = (0..8).map(|at| root_of(&parents, at)).collect();
+        assert_eq!(roots, [Some(0), Some(0), None, None, None, None, None, None]);
+        let own: Vec<usize> = (2..8).filter(|&at| is_own_ancestor(&parents, at)).collect();
+        assert_eq!(own, [2, 3, 4, 7]);
     }
 }

@@ -4,8 +4,247 @@
 //! that it claims is believed: entries are stored uncompressed and lie within the file.
 
 mod pickle;
-mod read;
 mod write;
 
-pub(super) use read::{StateDict, is_legacy, is_zip};
+use std::collections::{BTreeMap, HashSet};
+use std::io::{Cursor, copy, sink};
+use std::ops::Range;
+
+use candle_core::pickle::Object;
+use zip::read::{ArchiveOffset, Config};
+use zip::{CompressionMethod, ZipArchive};
+
+use super::weights::{Float, Stored, TensorFile, not_a_float};
 pub(super) use write::to_bytes;
+
+/// First bytes of a zip file.
+const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
+/// First bytes of what `torch.save` wrote before PyTorch 1.6: the pickled number 0x1950a86a20f9469cfc6c.
+const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+/// Name of the entry that describes the others.
+const PICKLE: &str = "data.pkl";
+/// Largest pickle that is read. That of a model with a thousand tensors has some 100 KB.
+const MAX_PICKLE_BYTES: usize = 8 << 20;
+/// Keys under which a training loop puts the state dict beside other things.
+const WRAPPERS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
+
+/// Whether `bytes` are those of a zip file.
+pub(super) fn is_zip(bytes: &[u8]) -> bool {
+    bytes.starts_with(ZIP_MAGIC)
+}
+
+/// Whether `bytes` are a file of PyTorch's older format, which is not read.
+pub(super) fn is_legacy(bytes: &[u8]) -> bool {
+    bytes.starts_with(LEGACY_MAGIC)
+}
+
+/// The tensors of a PyTorch file.
+pub(super) struct StateDict<'a> {
+    bytes: &'a [u8],
+    archive: ZipArchive<Cursor<&'a [u8]>>,
+    /// What comes before the names of entries: `archive/` or another folder.
+    folder: String,
+    tensors: BTreeMap<String, Description>,
+    /// Storages whose checksum was compared.
+    checked: HashSet<String>,
+    /// Bytes that further tensors may have. Together they are no more than the file, however many
+    /// of them point to one storage.
+    left: usize,
+}
+
+/// What the pickle says of a tensor.
+#[derive(Debug, PartialEq)]
+struct Description {
+    /// Class of its storage, which tells the type: `FloatStorage`.
+    storage_class: String,
+    /// Name of the storage's entry.
+    key: String,
+    /// Values in the storage.
+    numel: usize,
+    offset: usize,
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+}
+
+impl<'a> StateDict<'a> {
+    /// Reads the pickle of the zip file `bytes`; the error text says what is wrong.
+    pub(super) fn open(bytes: &'a [u8]) -> Result<Self, String> {
+        // The file begins with its first entry. Left to find that out, the reader takes the second
+        // header of the directory for the first where the first has 76 bytes, the size of what
+        // PyTorch puts between directory and end: with a name of 21 characters before `.pt`.
+        let config = Config { archive_offset: ArchiveOffset::Known(0) };
+        let mut archive = ZipArchive::with_config(config, Cursor::new(bytes))
+            .map_err(|e| format!("cannot be read as a zip file: {e}"))?;
+        let folder = folder(&archive)?;
+        if let Some(order) = entry(bytes, &mut archive, &format!("{folder}byteorder"))?
+            && bytes[order.clone()] != *b"little"
+        {
+            return Err("was written on a big-endian machine".into());
+        }
+        let pickled = entry(bytes, &mut archive, &format!("{folder}{PICKLE}"))?
+            .ok_or_else(|| format!("has no entry `{PICKLE}`"))?;
+        if pickled.len() > MAX_PICKLE_BYTES {
+            return Err(format!("its `{PICKLE}` has {} bytes", pickled.len()));
+        }
+        let fail = |e| format!("its `{PICKLE}` {e}");
+        let tensors = descriptions(pickle::parse(&bytes[pickled]).map_err(fail)?)?;
+        let (checked, left) = (HashSet::new(), bytes.len());
+        Ok(Self { bytes, archive, folder, tensors, checked, left })
+    }
+}
+
+impl<'a> TensorFile<'a> for StateDict<'a> {
+    fn names(&self) -> Vec<String> {
+        self.tensors.keys().cloned().collect()
+    }
+
+    fn stored(&mut self, name: &str) -> Result<Option<Stored<'a>>, String> {
+        let Some(description) = self.tensors.get(name) else { return Ok(None) };
+        let Description { storage_class, key, numel, offset, shape, strides } = description;
+        let dtype = match storage_class.as_str() {
+            "FloatStorage" => Float::F32,
+            "DoubleStorage" => Float::F64,
+            "HalfStorage" => Float::F16,
+            "BFloat16Storage" => Float::Bf16,
+            other => return Err(not_a_float(name, other)),
+        };
+        let path = format!("{}data/{key}", self.folder);
+        let range = entry(self.bytes, &mut self.archive, &path)?
+            .ok_or_else(|| format!("tensor `{name}`: the entry `{path}` is missing"))?;
+        if numel.checked_mul(dtype.bytes()) != Some(range.len()) {
+            return Err(format!(
+                "tensor `{name}`: its storage is said to have {numel} values, `{path}` has {} bytes",
+                range.len()
+            ));
+        }
+        if self.checked.insert(key.clone()) {
+            check_sum(&mut self.archive, &path)?;
+        }
+        let stored = Stored {
+            dtype,
+            shape: shape.clone(),
+            strides: strides.clone(),
+            offset: *offset,
+            data: &self.bytes[range],
+        };
+        let left = stored.num_bytes().and_then(|bytes| self.left.checked_sub(bytes));
+        self.left = left.ok_or_else(|| {
+            format!("tensor `{name}`: the shape {shape:?} claims more than the file holds")
+        })?;
+        Ok(Some(stored))
+    }
+}
+
+/// The folder of the one pickle of the archive, with its `/`.
+fn folder(archive: &ZipArchive<Cursor<&[u8]>>) -> Result<String, String> {
+    let mut folders = archive.file_names_raw().filter_map(|name| {
+        let folder = std::str::from_utf8(name).ok()?.strip_suffix(PICKLE)?;
+        (folder.is_empty() || folder.ends_with('/')).then_some(folder)
+    });
+    match (folders.next(), folders.next()) {
+        (Some(folder), None) => Ok(folder.to_owned()),
+        (None, _) => Err(format!("is a zip file without `{PICKLE}`, so not one of PyTorch")),
+        (Some(_), Some(_)) => Err(format!("has several entries `{PICKLE}`")),
+    }
+}
+
+/// Where the content of the entry `path` lies in `bytes`; `None` without such an entry.
+fn entry(
+    bytes: &[u8],
+    archive: &mut ZipArchive<Cursor<&[u8]>>,
+    path: &str,
+) -> Result<Option<Range<usize>>, String> {
+    let Some(index) = archive.index_for_name_raw(path.as_bytes()) else { return Ok(None) };
+    let fail = |reason: String| format!("the entry `{path}` {reason}");
+    let entry = archive.by_index_raw(index).map_err(|e| fail(format!("cannot be read: {e}")))?;
+    let stored = entry.compression() == CompressionMethod::Stored && !entry.encrypted();
+    if !stored || entry.size() != entry.compressed_size() {
+        return Err(fail("is compressed; PyTorch stores its entries as they are".into()));
+    }
+    let range = entry.data_start().and_then(|start| {
+        let start = usize::try_from(start).ok()?;
+        let end = start.checked_add(usize::try_from(entry.size()).ok()?)?;
+        (end <= bytes.len()).then_some(start..end)
+    });
+    range.map(Some).ok_or_else(|| fail("reaches beyond the file, which was cut".into()))
+}
+
+/// Reads the entry `path` to its end, where the reader compares the checksum.
+fn check_sum(archive: &mut ZipArchive<Cursor<&[u8]>>, path: &str) -> Result<(), String> {
+    let fail = |e: &dyn std::fmt::Display| format!("the entry `{path}` is damaged: {e}");
+    let mut entry = archive.by_name(path).map_err(|e| fail(&e))?;
+    copy(&mut entry, &mut sink()).map(drop).map_err(|e| fail(&e))
+}
+
+/// The tensors of a state dict, or of one that lies under a key of [`WRAPPERS`].
+fn descriptions(mut object: Object) -> Result<BTreeMap<String, Description>, String> {
+    loop {
+        let mut items = object.dict().map_err(|_| "is not a state dict but another object")?;
+        let wrapped = items.iter().position(|(key, value)| {
+            let wraps = |key: &str| WRAPPERS.contains(&key);
+            matches!((key, value), (Object::Unicode(key), Object::Dict(_)) if wraps(key))
+        });
+        match wrapped {
+            Some(at) => object = items.swap_remove(at).1,
+            None => return described_items(items),
+        }
+    }
+}
+
+/// The tensors among `items`; numbers, texts and metadata are passed over.
+fn described_items(items: Vec<(Object, Object)>) -> Result<BTreeMap<String, Description>, String> {
+    let mut tensors = BTreeMap::new();
+    for (key, value) in items {
+        if !matches!(value, Object::Reduce { .. }) {
+            continue;
+        }
+        let name = key.unicode().map_err(|_| "has a tensor whose name is not a text")?;
+        let description = described(value)
+            .ok_or_else(|| format!("tensor `{name}` is not described as PyTorch does it"))?;
+        if tensors.insert(name.clone(), description).is_some() {
+            return Err(format!("tensor `{name}` is there twice"));
+        }
+    }
+    if tensors.is_empty() {
+        return Err(format!("holds no tensors, nor a state dict under {}", WRAPPERS.join(", ")));
+    }
+    Ok(tensors)
+}
+
+/// Arguments of `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, ...)`, also as
+/// the first argument of `_rebuild_parameter`.
+fn described(object: Object) -> Option<Description> {
+    let (callable, args) = object.reduce().ok()?;
+    let (_, function) = callable.class().ok()?;
+    let mut args = args.tuple().ok()?.into_iter();
+    if function == "_rebuild_parameter" {
+        return described(args.next()?);
+    }
+    if function != "_rebuild_tensor_v2" {
+        return None;
+    }
+    let storage = args.next()?.persistent_load().ok()?.tuple().ok()?;
+    let offset = size(args.next()?)?;
+    let shape = sizes(args.next()?)?;
+    let strides = sizes(args.next()?)?;
+    // ("storage", class, key, device, number of values)
+    let [_, class, key, _, numel] = <[Object; 5]>::try_from(storage).ok()?;
+    Some(Description {
+        storage_class: class.class().ok()?.1,
+        key: key.unicode().ok()?,
+        numel: size(numel)?,
+        offset,
+        shape,
+        strides,
+    })
+}
+
+/// A count.
+fn size(object: Object) -> Option<usize> {
+    usize::try_from(object.int_or_long().ok()?).ok()
+}
+
+/// A tuple of counts.
+fn sizes(object: Object) -> Option<Vec<usize>> {
+    object.tuple().ok()?.into_iter().map(size).collect()
+}

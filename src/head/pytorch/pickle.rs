@@ -53,7 +53,7 @@ fn message(error: &candle_core::Error) -> String {
 
 /// What is known of an object on the machine's stack.
 #[derive(Debug, Clone, Copy)]
-struct Weight {
+struct ObjectSize {
     /// Levels of objects.
     depth: u32,
     /// Objects in it, itself included.
@@ -63,13 +63,13 @@ struct Weight {
 }
 
 /// The weight of an object that holds no others.
-const LEAF: Weight = Weight { depth: 1, nodes: 1, mark: false };
+const LEAF: ObjectSize = ObjectSize { depth: 1, nodes: 1, mark: false };
 
 /// The machine's stack and memo, in weights.
 #[derive(Debug, Default)]
 struct Guard {
-    stack: Vec<Weight>,
-    memo: HashMap<u32, Weight>,
+    stack: Vec<ObjectSize>,
+    memo: HashMap<u32, ObjectSize>,
     /// Objects made and copied so far.
     spent: u64,
 }
@@ -82,7 +82,7 @@ impl Guard {
             .map_err(|code| format!("has the instruction {code:#04x}, which no state dict has"))?;
         match code {
             OpCode::Proto | OpCode::Stop => Ok(()),
-            OpCode::Mark => self.push(Weight { mark: true, ..LEAF }),
+            OpCode::Mark => self.push(ObjectSize { mark: true, ..LEAF }),
             OpCode::Global => {
                 check_class(operand)?;
                 self.push(LEAF)
@@ -92,7 +92,7 @@ impl Guard {
                 if length > operand.len() as u64 - 4 {
                     return Err(cut());
                 }
-                self.push(Weight { nodes: 1 + length / NODE_BYTES, ..LEAF })
+                self.push(ObjectSize { nodes: 1 + length / NODE_BYTES, ..LEAF })
             }
             OpCode::Long1 => match operand.first() {
                 Some(0..=8) => self.push(LEAF),
@@ -138,7 +138,7 @@ impl Guard {
         Ok(())
     }
 
-    fn push(&mut self, weight: Weight) -> Result<(), String> {
+    fn push(&mut self, weight: ObjectSize) -> Result<(), String> {
         self.stack.push(weight);
         self.spend(weight.nodes)
     }
@@ -157,18 +157,23 @@ impl Guard {
     }
 
     /// Pushes `whole` with `parts` in it; `made` objects are new.
-    fn push_whole(&mut self, whole: Weight, parts: &[Weight], made: u64) -> Result<(), String> {
+    fn push_whole(
+        &mut self,
+        whole: ObjectSize,
+        parts: &[ObjectSize],
+        made: u64,
+    ) -> Result<(), String> {
         let inner = parts.iter().map(|part| part.depth).max().unwrap_or(0);
         let depth = whole.depth.max(inner + 1);
         if depth > MAX_DEPTH {
             return Err(format!("nests objects more than {MAX_DEPTH} deep"));
         }
         let nodes = parts.iter().fold(whole.nodes, |sum, part| sum.saturating_add(part.nodes));
-        self.stack.push(Weight { depth, nodes, mark: false });
+        self.stack.push(ObjectSize { depth, nodes, mark: false });
         self.spend(made)
     }
 
-    fn pop(&mut self, count: usize) -> Result<Vec<Weight>, String> {
+    fn pop(&mut self, count: usize) -> Result<Vec<ObjectSize>, String> {
         let left = self.stack.len().checked_sub(count);
         left.map(|left| self.stack.split_off(left))
             .ok_or_else(|| "takes from an empty stack".into())

@@ -5,8 +5,7 @@ use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, System, ZipWriter};
 
-use crate::head::tensors::contiguous_strides;
-use crate::head::weights::Named;
+use crate::head::weights::{NamedTensor, contiguous_strides};
 
 /// Folder of the entries. PyTorch takes the file's name; here the bytes do not depend on it.
 const FOLDER: &str = "archive";
@@ -17,7 +16,7 @@ const ALIGNMENT: u16 = 64;
 
 /// The file of an `OrderedDict` of f32 tensors. The same tensors give the same bytes: the entries
 /// have no date and no owner.
-pub(in crate::head) fn to_bytes(tensors: &[Named<'_>]) -> Result<Vec<u8>, String> {
+pub(in crate::head) fn to_bytes(tensors: &[NamedTensor<'_>]) -> Result<Vec<u8>, String> {
     let mut entries = vec![
         ("data.pkl".to_owned(), pickle(tensors)?),
         ("byteorder".to_owned(), b"little".to_vec()),
@@ -42,7 +41,7 @@ pub(in crate::head) fn to_bytes(tensors: &[Named<'_>]) -> Result<Vec<u8>, String
 
 /// The pickle, protocol 2, of what `torch.save` makes of an `OrderedDict` of tensors, each with a
 /// storage of its own.
-fn pickle(tensors: &[Named<'_>]) -> Result<Vec<u8>, String> {
+fn pickle(tensors: &[NamedTensor<'_>]) -> Result<Vec<u8>, String> {
     let mut pickle = Pickle(b"\x80\x02".to_vec());
     pickle.ordered_dict();
     pickle.op(b'('); // mark

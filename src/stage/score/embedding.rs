@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::ScoredPart;
 use crate::error::{Error, Result};
-use crate::head::Scratch;
+use crate::head::ScoreScratch;
 use crate::parts::{EmbeddingBlock, EmbeddingScan};
 use crate::stage::heads::Heads;
 
@@ -15,7 +15,7 @@ pub(super) fn score_part(heads: &Heads, name: &str, path: &Path) -> Result<Score
     let documents = scan.documents()?;
     let languages = documents.languages(path)?;
     let (mut logits, mut scores) = (Vec::new(), Vec::new());
-    let (mut block, mut scratch) = (EmbeddingBlock::default(), Scratch::default());
+    let (mut block, mut scratch) = (EmbeddingBlock::default(), ScoreScratch::default());
     let limit = heads.block_documents(name);
     while logits.len() < languages.len() {
         scan.next(limit, &mut block)?;

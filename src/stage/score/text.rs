@@ -6,8 +6,8 @@ use rayon::prelude::*;
 
 use super::ScoredPart;
 use crate::error::Result;
-use crate::fasttext::{FastTextHead, Scratch};
-use crate::head::{AnyHead, DocumentScore};
+use crate::fasttext::TextScratch;
+use crate::head::{AnyHead, DocumentScore, FastTextHead};
 use crate::parts::EmbeddingScan;
 use crate::stage::context::Context;
 use crate::stage::heads::Heads;
@@ -37,12 +37,12 @@ pub(super) fn score_part(
         let to_score: Vec<(Option<&FastTextHead>, Option<String>)> = block
             .map(|at| Ok((head(languages[at]), texts.text(rows[at], num_bytes[at])?)))
             .collect::<Result<_>>()?;
-        let score = |scratch: &mut Scratch,
+        let score = |scratch: &mut TextScratch,
                      (head, text): (Option<&FastTextHead>, Option<String>)| {
             head.zip(text).map(|(head, text)| head.score_one(&text, scratch))
         };
         let scored: Vec<Option<DocumentScore>> =
-            to_score.into_par_iter().map_init(Scratch::default, score).collect();
+            to_score.into_par_iter().map_init(TextScratch::default, score).collect();
         logits.extend(scored.iter().map(|score| score.map(|score| score.logit)));
         scores.extend(scored.iter().map(|score| score.map(|score| score.score)));
     }

@@ -5,7 +5,8 @@ use candle_core::DType;
 
 use super::*;
 use crate::config::{HeadConfig, Preset};
-use crate::train::{Provenance, Samples};
+use crate::head::Provenance;
+use crate::train::Samples;
 
 /// A request of these samples and settings.
 fn request<'a>(samples: &'a Samples, config: &'a HeadConfig) -> TrainingRequest<'a> {
@@ -39,10 +40,10 @@ fn golden_optimisation_f32() -> Result<()> {
             labels: labels.iter().map(|&label| label == 1).collect(),
             embeddings: get("embeddings").flatten_all()?.to_vec1()?,
             hidden_size: 6,
-            splits: Vec::new(),
+            ..Samples::default()
         };
         let training = TrainingConfig {
-            mode: TrainingMode::Sound,
+            mode: Mode::Default,
             epochs: 5,
             batch_size: Some(labels.len()),
             learning_rate: 3e-2,
@@ -76,11 +77,11 @@ fn golden_optimisation_f32() -> Result<()> {
     Ok(())
 }
 
-/// Eight full-batch steps of reference mode from PyTorch's weights end at PyTorch's weights, and
+/// Eight full-batch steps of published mode from PyTorch's weights end at PyTorch's weights, and
 /// the loss there is PyTorch's: softmax twice, a rate that rises over three steps and falls to
 /// 0. The tolerance is that of the test above; the rates add up to some five times the highest.
 #[test]
-fn golden_reference_mode_f32() -> Result<()> {
+fn golden_published_mode_f32() -> Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/toxicity/steps.safetensors");
     let golden = candle_core::safetensors::load(path, &Device::Cpu)?;
     let labels = golden["labels"].to_vec1::<u8>()?;
@@ -89,10 +90,10 @@ fn golden_reference_mode_f32() -> Result<()> {
         labels: labels.iter().map(|&label| label == 1).collect(),
         embeddings: golden["embeddings"].flatten_all()?.to_vec1()?,
         hidden_size: 6,
-        splits: Vec::new(),
+        ..Samples::default()
     };
     let training = TrainingConfig {
-        mode: TrainingMode::Reference,
+        mode: Mode::Published,
         batch_size: Some(labels.len()),
         learning_rate: 3e-2,
         dropout: 0.0,
@@ -124,7 +125,7 @@ fn golden_reference_mode_f32() -> Result<()> {
     let Some(scorer) = trainer.scorer()? else {
         return Err(request.error("not finite"));
     };
-    let (logits, labels) = logits(&request, &scorer, &rows);
+    let (logits, labels) = request.logits(&scorer, &rows);
     let loss = loss::double_softmax(&logits, &labels).unwrap_or_default();
     // Weights off by 1.5e-6 in sums of a dozen products move a loss of slope < 1/2 by less.
     let expected = f64::from(golden["loss"].to_scalar::<f32>()?);

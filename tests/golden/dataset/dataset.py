@@ -87,7 +87,7 @@ def make_mmmlu(expected):
         frame.to_csv(path)
         back = pd.read_csv(path, keep_default_na=False)
         texts = [r["Question"].strip() + " " + r[r["Answer"]].strip() for _, r in back.iterrows()]
-        expected[language]["mmmlu"] = {"sound": texts, "reference": texts}
+        expected[language]["mmmlu"] = {"default": texts, "published": texts}
 
 
 def make_include(expected):
@@ -117,8 +117,8 @@ def make_include(expected):
     for language in ["deu_Latn", "fra_Latn"]:
         rows = questions(language, 24)[12:]
         expected[language]["include"] = {
-            "sound": [f"{q} {c[a]}" for q, c, a in rows],
-            "reference": [f"{q} {c[a - 1]}" for q, c, a in rows],
+            "default": [f"{q} {c[a]}" for q, c, a in rows],
+            "published": [f"{q} {c[a - 1]}" for q, c, a in rows],
         }
 
 
@@ -199,7 +199,7 @@ def make_aya_dataset(expected):
     table("sources/aya_dataset/demographics/train-00000-of-00001.parquet", {"user_id": ["u"]})
     for code, language in [("deu", "deu_Latn"), ("fra", "fra_Latn")]:
         texts = [join(i, t) for i, t, c in rows if c == code]
-        expected[language]["aya_dataset"] = {"sound": texts, "reference": texts}
+        expected[language]["aya_dataset"] = {"default": texts, "published": texts}
 
 
 def make_aya_collection(expected):
@@ -231,7 +231,7 @@ def make_aya_collection(expected):
         texts = [join(i, t) for i, t in rows]
         reference = [text for text in texts if "<unk>" not in text]
         sound = [ftfy.fix_text(text, CONFIG) for text in dict.fromkeys(reference)]
-        expected[language]["aya_collection"] = {"sound": sound, "reference": reference}
+        expected[language]["aya_collection"] = {"default": sound, "published": reference}
 
 
 def make_corpus():

@@ -1,4 +1,25 @@
-//! Hashes that stand for texts and places, and the order in which a seed ranks them.
+//! Samples, the hashes that stand for their texts and places, and the order in which a seed ranks
+//! them.
+
+/// A sample on its way into a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DatasetSample {
+    /// Unique within a dataset: the source, and where in it the sample comes from.
+    pub id: String,
+    /// The text.
+    pub text: String,
+    /// Folder of the source of a positive, `corpus` for a negative, file of a toxicity sample.
+    pub source: String,
+    /// Whether it is of the positive (toxic) class.
+    pub positive: bool,
+    /// What makes it the same sample as another: a hash of its text, or of its place in
+    /// published mode, which drops no duplicates.
+    pub key: u128,
+    /// Samples of one group are never separated by a split.
+    pub group: u128,
+    /// Whether the group goes through all languages, so that it has to be in one split in all of them.
+    pub is_translated: bool,
+}
 
 /// Key of a text: that of its words, in lower case, with one space between them.
 pub(super) fn text_key(text: &str) -> u128 {

@@ -1,4 +1,4 @@
-//! 80/10/10 split of labelled samples: stratified, seeded, by content; where samples name the split
+//! Labelled samples and their 80/10/10 split: stratified, seeded, by content; where samples name the split
 //! they are of, they are in it.
 //!
 //! Samples of the same id or the same embedding (or text) form a group that no split separates.
@@ -7,11 +7,79 @@
 
 use std::collections::HashMap;
 
-use super::Samples;
+use crate::error::{Error, Result};
+use crate::head::ClassCounts;
 use crate::input::Split;
 
 /// A validation and a test sample of this many.
 const HOLD_OUT: usize = 10;
+
+/// Labelled samples; sample `i` is `ids[i]`, `labels[i]` and row `i` of `embeddings`, or `texts[i]`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Samples {
+    /// Ids; samples of the same id are taken for duplicates and never separated by the split.
+    pub ids: Vec<String>,
+    /// True for the positive (toxic...) class.
+    pub labels: Vec<bool>,
+    /// `[num_samples, D]` f32, row-major: one vector per sample; none for a fastText head.
+    pub embeddings: Vec<f32>,
+    /// Width `D`.
+    pub hidden_size: usize,
+    /// The texts as they are in the corpus, for a fastText head.
+    pub texts: Vec<String>,
+    /// Split that each sample names for itself; empty where none does.
+    pub splits: Vec<Option<Split>>,
+}
+
+impl Samples {
+    /// Embedding of sample `row`.
+    pub(super) fn embedding(&self, row: usize) -> &[f32] {
+        &self.embeddings[row * self.hidden_size..(row + 1) * self.hidden_size]
+    }
+
+    /// The samples of `rows` by label.
+    pub(super) fn count(&self, rows: &[usize]) -> ClassCounts {
+        let positive = rows.iter().filter(|&&row| self.labels[row]).count();
+        ClassCounts { positive, negative: rows.len() - positive }
+    }
+
+    /// BLAKE3 of the text or the embedding of sample `row`.
+    fn digest(&self, row: usize) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        for value in self.embedding(row) {
+            hasher.update(&value.to_le_bytes());
+        }
+        hasher.update(self.texts.get(row).map_or(&[], |text| text.as_bytes()));
+        *hasher.finalize().as_bytes()
+    }
+
+    /// [`Error::Shape`] unless the lists describe the same samples, of texts where `of_texts`.
+    pub(super) fn check(&self, of_texts: bool) -> Result<()> {
+        let Self { ids, labels, embeddings, hidden_size, texts, splits } = self;
+        let (values, num_texts) =
+            if of_texts { (Some(0), ids.len()) } else { (ids.len().checked_mul(*hidden_size), 0) };
+        if labels.len() == ids.len()
+            && (splits.is_empty() || splits.len() == ids.len())
+            && values == Some(embeddings.len())
+            && num_texts == texts.len()
+            && (*hidden_size == 0) == of_texts
+        {
+            return Ok(());
+        }
+        Err(Error::shape(
+            "train",
+            format!(
+                "{} id(s), {} label(s), {} split(s), {} text(s) and {} values of embeddings \
+                 [_, {hidden_size}] do not fit together",
+                ids.len(),
+                labels.len(),
+                splits.len(),
+                texts.len(),
+                embeddings.len()
+            ),
+        ))
+    }
+}
 
 /// Rows of the samples by split, each list in the order of (id, embedding, label).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,25 +99,14 @@ pub struct Splits {
 /// to test, less what groups too large for the rest of it leave open; such groups go to train. A
 /// group in which some samples name a split goes where the first of them is.
 pub fn split(samples: &Samples, rows: Vec<usize>, seed: u64, with_test: bool) -> Splits {
-    let digest = |row: usize| {
-        let mut hasher = blake3::Hasher::new();
-        for value in samples.embedding(row) {
-            hasher.update(&value.to_le_bytes());
-        }
-        *hasher.finalize().as_bytes()
-    };
     let keyed = rows.into_iter().map(|row| Keyed {
         id: &samples.ids[row],
-        digest: digest(row),
+        digest: samples.digest(row),
         label: samples.labels[row],
         named: samples.splits.get(row).copied().flatten(),
         row,
     });
-    split_keyed(keyed.collect(), seed, with_test)
-}
-
-/// As [`split`], of samples whose content `ordered` tells by digest.
-pub(super) fn split_keyed(mut ordered: Vec<Keyed<'_>>, seed: u64, with_test: bool) -> Splits {
+    let mut ordered: Vec<Keyed<'_>> = keyed.collect();
     // Samples equal in all of this cannot be told apart, so the row itself never decides anything
     // that shows.
     ordered.sort_unstable_by(|a, b| {
@@ -82,14 +139,14 @@ pub(super) fn split_keyed(mut ordered: Vec<Keyed<'_>>, seed: u64, with_test: boo
 }
 
 /// A sample with what orders it.
-pub(super) struct Keyed<'a> {
-    pub(super) id: &'a str,
+struct Keyed<'a> {
+    id: &'a str,
     /// Of the content.
-    pub(super) digest: [u8; 32],
-    pub(super) label: bool,
+    digest: [u8; 32],
+    label: bool,
     /// Split that it names for itself.
-    pub(super) named: Option<Split>,
-    pub(super) row: usize,
+    named: Option<Split>,
+    row: usize,
 }
 
 /// Assigns those of `groups` whose first sample has this `label`.
@@ -194,7 +251,7 @@ mod tests {
             labels: rows.iter().map(|&(_, label, _)| label).collect(),
             embeddings: rows.iter().map(|&(.., value)| f32::from(value)).collect(),
             hidden_size: 1,
-            splits: Vec::new(),
+            ..Samples::default()
         }
     }
 

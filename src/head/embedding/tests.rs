@@ -5,6 +5,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::config::{HeadKind, Keep};
+use crate::head::scorer::{LinearLayer, References, normalised};
 
 /// Uniform values in [-1, 1).
 fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -20,13 +22,13 @@ fn head(scorer: Scorer, activation: Activation, chunk: ChunkRule) -> Result<Head
     };
     let layer_sizes = scorer.layer_sizes();
     let spec = HeadSpec { kind, layer_sizes, activation, chunk, keep: Keep::Above };
-    Head::new(Card::new("h", spec), scorer)
+    Head::new(ModelCard { head: "h".to_owned(), spec, ..ModelCard::default() }, scorer)
 }
 
 /// Layers of random weights.
 fn mlp(sizes: &[usize]) -> Scorer {
     let layer = |pair: &[usize]| {
-        Linear::new(noise(pair[0] * pair[1], pair[0] as u64), noise(pair[1], pair[1] as u64))
+        LinearLayer::new(noise(pair[0] * pair[1], pair[0] as u64), noise(pair[1], pair[1] as u64))
     };
     Scorer::Mlp(sizes.windows(2).map(layer).collect())
 }
@@ -47,7 +49,7 @@ fn bits(head: &Head, chunks: &[f32]) -> Result<Vec<Option<u32>>> {
 
 /// The identity on one value: logits are the chunks themselves.
 fn identity(chunk: ChunkRule) -> Result<Head> {
-    head(Scorer::Mlp(vec![Linear::new(vec![1.0], vec![0.0])]), Activation::Raw, chunk)
+    head(Scorer::Mlp(vec![LinearLayer::new(vec![1.0], vec![0.0])]), Activation::Raw, chunk)
 }
 
 #[test]
@@ -81,7 +83,7 @@ fn what_is_not_finite_scores_nan_and_harms_no_other_document() -> Result<()> {
 
 #[test]
 fn an_overflow_scores_nan() -> Result<()> {
-    let layers = vec![Linear::new(vec![3e38, 3e38], vec![0.0])];
+    let layers = vec![LinearLayer::new(vec![3e38, 3e38], vec![0.0])];
     let head = head(Scorer::Mlp(layers), Activation::Sigmoid, ChunkRule::First)?;
     let scores = head.score(&[3e38, 3e38], &[0, 1])?;
     assert!(scores[0].is_some_and(|s| s.score.is_nan()));

@@ -13,28 +13,28 @@ use crate::panics::{lock, unpoisoned};
 /// items, whatever the order in which they come. Of items with the same rank the smallest is kept.
 /// Holds `k` items, no more.
 #[derive(Debug)]
-pub struct BottomK<T> {
+pub(crate) struct BottomKSample<T> {
     k: usize,
     /// Upper half of the largest rank kept, once `k` are: most offers end here.
     limit: AtomicU64,
     kept: Mutex<BTreeMap<u128, T>>,
 }
 
-impl<T: Ord> BottomK<T> {
+impl<T: Ord> BottomKSample<T> {
     /// Keeps at most `k`.
-    pub fn new(k: usize) -> Self {
+    pub(crate) fn new(k: usize) -> Self {
         let limit = AtomicU64::new(if k == 0 { 0 } else { u64::MAX });
         Self { k, limit, kept: Mutex::default() }
     }
 
     /// Whether an item of this rank may be among the smallest, as far as can be told now.
-    pub fn may_keep(&self, rank: u128) -> bool {
+    pub(crate) fn may_keep(&self, rank: u128) -> bool {
         // The limit only ever falls, so an old one lets too much through, never too little.
         self.k > 0 && upper_half(rank) <= self.limit.load(Ordering::Relaxed)
     }
 
     /// Offers the item that `make` gives, which is not called for a rank that is too large.
-    pub fn offer(&self, rank: u128, make: impl FnOnce() -> T) {
+    pub(crate) fn offer(&self, rank: u128, make: impl FnOnce() -> T) {
         if !self.may_keep(rank) {
             return;
         }
@@ -62,7 +62,7 @@ impl<T: Ord> BottomK<T> {
     }
 
     /// What was kept, in the order of ranks.
-    pub fn into_items(self) -> Vec<T> {
+    pub(crate) fn into_items(self) -> Vec<T> {
         let kept = unpoisoned(self.kept.into_inner());
         kept.into_values().collect()
     }
@@ -74,15 +74,22 @@ fn upper_half(rank: u128) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::{Ranks, place_key};
     use super::*;
+
+    /// A uniform rank for every item and seed.
+    fn rank(item: u64, seed: u64) -> u128 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&seed.to_le_bytes()).update(&item.to_le_bytes());
+        let mut half = [0; 16];
+        half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        u128::from_le_bytes(half)
+    }
 
     /// Which of `items` are kept with `seed`.
     fn sample(items: &[u64], k: usize, seed: u64) -> Vec<u64> {
-        let ranks = Ranks::new(seed, "test");
-        let sampler = BottomK::new(k);
+        let sampler = BottomKSample::new(k);
         for &item in items {
-            sampler.offer(ranks.of(place_key("f", item)), || item);
+            sampler.offer(rank(item, seed), || item);
         }
         sampler.into_items()
     }
@@ -130,7 +137,7 @@ mod tests {
     #[test]
     fn of_equal_ranks_the_smallest_item_is_kept() {
         for items in [["b", "a", "c"], ["c", "b", "a"]] {
-            let sampler = BottomK::new(2);
+            let sampler = BottomKSample::new(2);
             for item in items {
                 sampler.offer(5, || item);
             }

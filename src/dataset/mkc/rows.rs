@@ -1,16 +1,23 @@
-//! Multiple-choice questions: MMMLU and INCLUDE-base-44.
+//! Rows that are samples by themselves: prompts with their answers (Aya Dataset and Aya Collection)
+//! and multiple-choice questions (MMMLU and INCLUDE-base-44).
 //!
-//! Three layouts are read in either source, told by the columns: `Question`, `A` to `D` and a letter
+//! Three layouts of questions are read, told apart by the columns: `Question`, `A` to `D` and a letter
 //! in `Answer` (MMMLU); `question`, a list `choices` and an index in `answer` (INCLUDE of December
 //! 2024, and cais/mmlu for English); `question`, `option_a` to `option_d` and an index in `answer`
 //! (INCLUDE since March 2025). Indices count from 0.
 
-use super::files::{Columns, Place, Source};
-use crate::dataset::key::{key_of, text_key};
-use crate::dataset::{Mode, Sample, SourceCard};
+use super::reader::{MkcReader, RowColumns, RowPlace};
+use crate::config::Mode;
+use crate::dataset::SourceCard;
+use crate::dataset::sample::{DatasetSample, key_of, text_key};
 use crate::error::{Error, Result};
 use crate::input::{Cell, TableFile, TableRow};
 
+/// What a tokenizer of the translation put where it knew no word.
+const UNKNOWN: &str = "<unk>";
+
+/// What is cut off the end of an answer.
+const DOTS: &str = "...";
 const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
 const OPTIONS: [&str; 4] = ["option_a", "option_b", "option_c", "option_d"];
 
@@ -19,28 +26,58 @@ const OPTIONS: [&str; 4] = ["option_a", "option_b", "option_c", "option_d"];
 pub(super) enum Questions {
     /// Texts are stripped of white space.
     Mmmlu,
-    /// Texts are taken as they are; the reference takes the answer before the right one.
+    /// Texts are taken as they are; published mode takes the answer before the right one.
     Include,
+}
+
+/// Prompt and answer of every row, as positives; rows with `<unk>` are left out where
+/// `drop_unknown`.
+pub(super) fn load_pairs(
+    source: &MkcReader<'_>,
+    drop_unknown: bool,
+    card: &mut SourceCard,
+    sink: &mut dyn FnMut(DatasetSample),
+) -> Result<()> {
+    let columns = |_: &TableFile| {
+        Ok(Some(RowColumns { required: vec!["inputs", "targets"], optional: Vec::new() }))
+    };
+    source.read(card, &columns, &mut |card, place, mut row| {
+        let (Some(inputs), Some(targets)) = (row.text("inputs")?, row.text("targets")?) else {
+            card.drop_rows("null", 1);
+            return Ok(());
+        };
+        let text = format!("{inputs} {}", targets.strip_suffix(DOTS).unwrap_or(&targets));
+        if source.mode == Mode::Default && text.trim().is_empty() {
+            card.drop_rows("blank", 1);
+        } else if drop_unknown && text.contains(UNKNOWN) {
+            card.drop_rows(UNKNOWN, 1);
+        } else {
+            let group = key_of("prompt", &[&text_key(&inputs).to_string()]);
+            sink(place.sample(text, group));
+        }
+        Ok(())
+    })?;
+    Ok(())
 }
 
 /// Question and right answer of every row, as positives. The files of all languages of MMMLU have the
 /// same questions in the same order.
-pub(super) fn load(
-    source: &Source<'_>,
+pub(super) fn load_questions(
+    source: &MkcReader<'_>,
     kind: Questions,
     card: &mut SourceCard,
-    sink: &mut dyn FnMut(Sample),
+    sink: &mut dyn FnMut(DatasetSample),
 ) -> Result<()> {
-    let before = i64::from(kind == Questions::Include && source.mode == Mode::Reference);
-    let columns = |file: &TableFile| layout(file).map(|layout| layout.map(Layout::columns));
-    source.read(card, &columns, &mut |card, place: Place<'_>, mut row| {
+    let before = i64::from(kind == Questions::Include && source.mode == Mode::Published);
+    let columns = |file: &TableFile| layout(file).map(|layout| layout.map(QuestionLayout::columns));
+    source.read(card, &columns, &mut |card, place: RowPlace<'_>, mut row| {
         let (mut question, mut answer) = question_and_answer(&mut row, before)?;
         if kind == Questions::Mmmlu {
             question = question.trim().to_owned();
             answer = answer.trim().to_owned();
         }
         let text = format!("{question} {answer}");
-        if source.mode == Mode::Sound && question.trim().is_empty() {
+        if source.mode == Mode::Default && question.trim().is_empty() {
             card.drop_rows("blank", 1);
         } else if kind == Questions::Mmmlu {
             sink(place.translated_sample(text));
@@ -53,25 +90,25 @@ pub(super) fn load(
 }
 
 #[derive(Clone, Copy)]
-enum Layout {
+enum QuestionLayout {
     Letters,
     List,
     Options,
 }
 
 /// Layout of a file; `None` for one without rows that could tell.
-fn layout(file: &TableFile) -> Result<Option<Layout>> {
+fn layout(file: &TableFile) -> Result<Option<QuestionLayout>> {
     let columns = file.columns()?;
     let has = |name: &str| columns.iter().any(|column| column == name);
     if columns.is_empty() {
         return Ok(None);
     }
     if has("Question") {
-        Ok(Some(Layout::Letters))
+        Ok(Some(QuestionLayout::Letters))
     } else if has("choices") {
-        Ok(Some(Layout::List))
+        Ok(Some(QuestionLayout::List))
     } else if has(OPTIONS[0]) {
-        Ok(Some(Layout::Options))
+        Ok(Some(QuestionLayout::Options))
     } else {
         let reason = format!(
             "and `option_a` and `Question` are not in the file, which has: {}",
@@ -81,14 +118,14 @@ fn layout(file: &TableFile) -> Result<Option<Layout>> {
     }
 }
 
-impl Layout {
-    fn columns(self) -> Columns {
+impl QuestionLayout {
+    fn columns(self) -> RowColumns {
         let required = match self {
             Self::Letters => [&["Question", "Answer"][..], &LETTERS].concat(),
             Self::List => vec!["question", "answer", "choices"],
             Self::Options => [&["question", "answer"][..], &OPTIONS].concat(),
         };
-        Columns { required, optional: Vec::new() }
+        RowColumns { required, optional: Vec::new() }
     }
 }
 
@@ -131,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_count_from_zero_and_the_reference_takes_the_one_before() {
+    fn answers_count_from_zero_and_published_mode_takes_the_one_before() {
         let all = |before| ["0", "1", "3", "4", "-1", "x", "2.0"].map(|a| index(a, 4, before));
         assert_eq!(all(0), [Some(0), Some(1), Some(3), None, None, None, Some(2)]);
         assert_eq!(all(1), [Some(3), Some(0), Some(2), Some(3), Some(2), None, Some(1)]);

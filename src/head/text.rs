@@ -1,34 +1,30 @@
 //! A fastText model as a head: which of its labels is the score, and how texts become its words.
 //!
-//! Beside `<name>.bin` lies `<name>.json`, the [`Card`], where polysift trained the model.
+//! Beside `<name>.bin` lies `<name>.json`, the [`ModelCard`], where polysift trained the model.
 
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::model::{Model, Scratch, is_model};
-use super::text::{of_document, of_sample};
-use crate::config::{Activation, ChunkRule, HeadConfig, HeadKind, Inference, TextSpec};
+use super::card::{HeadSpec, ModelCard, TextCard};
+use super::scorer::DocumentScore;
+use crate::config::{Activation, ChunkRule, HeadConfig, HeadKind, Mode, TextSpec};
 use crate::error::{Error, Result};
-use crate::head::{Card, DocumentScore, HeadSpec, Metrics, TextCard};
+use crate::fasttext::{FastTextModel, TextScratch, document_line};
+use crate::metrics::Metrics;
 
 /// A head that scores texts, ready to score.
 #[derive(Debug, Clone)]
 pub struct FastTextHead {
-    card: Card,
+    card: ModelCard,
     text: TextSpec,
-    model: Model,
+    model: FastTextModel,
     /// Index of the label whose probability is the score.
     label: usize,
     digest: String,
 }
 
 impl FastTextHead {
-    /// Whether the file `path` begins as a fastText model does.
-    pub fn is_at(path: &Path) -> Result<bool> {
-        is_model(path)
-    }
-
     /// Where the card of the model `path` lies.
     pub fn card_path(path: &Path) -> PathBuf {
         path.with_extension("json")
@@ -38,7 +34,7 @@ impl FastTextHead {
     ///
     /// # Errors
     /// [`Error::Model`] if it is not the card of a head; [`Error::Io`].
-    pub fn read_card(path: &Path) -> Result<Option<Card>> {
+    pub fn read_card(path: &Path) -> Result<Option<ModelCard>> {
         let path = Self::card_path(path);
         match fs_err::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes)
@@ -49,9 +45,10 @@ impl FastTextHead {
     }
 
     /// As [`FastTextHead::read_card`], where the digest of the model is `digest`.
-    pub(crate) fn card_of(path: &Path, digest: &str) -> Result<Option<Card>> {
+    pub(crate) fn card_of(path: &Path, digest: &str) -> Result<Option<ModelCard>> {
         let card = Self::read_card(path)?;
-        let is_its = |card: &Card| card.text.as_ref().is_some_and(|t| t.model_digest == digest);
+        let is_its =
+            |card: &ModelCard| card.text.as_ref().is_some_and(|t| t.model_digest == digest);
         if card.as_ref().is_none_or(is_its) {
             return Ok(card);
         }
@@ -62,7 +59,7 @@ impl FastTextHead {
     /// Reads the head called `name` for texts in `language` from a fastText file at `path`.
     ///
     /// How a text becomes words is said by the card beside the file, of which only
-    /// [`Inference::Reference`] and `keep` can be overridden; without one by `config`.
+    /// [`Mode::Published`] and `keep` can be overridden; without one by `config`.
     ///
     /// # Errors
     /// [`Error::Missing`] without such a file; [`Error::Model`] if it is not a fastText classifier,
@@ -74,7 +71,7 @@ impl FastTextHead {
                 reason: format!("the file of the head `{name}` does not exist"),
             });
         }
-        let (model, digest) = Model::read(path)?;
+        let (model, digest) = FastTextModel::read(path)?;
         let mut card = match Self::card_of(path, &digest)? {
             Some(card) => card,
             None => foreign_card(name, config, language, &model, &digest),
@@ -84,21 +81,26 @@ impl FastTextHead {
         let Some(text) = &mut card.text else {
             return Err(fail("does not say how texts become words"));
         };
-        if config.fasttext.inference == Inference::Reference {
-            text.spec.inference = Inference::Reference;
+        if config.fasttext.inference == Mode::Published {
+            text.spec.inference = Mode::Published;
         }
         let text = text.spec.clone();
         Self::new(card, text, model, digest).map_err(|reason| Error::model(path, reason))
     }
 
     /// A head that was just trained; `digest` is that of the file.
-    pub(crate) fn trained(card: Card, model: Model, digest: String) -> Result<Self> {
+    pub(crate) fn trained(card: ModelCard, model: FastTextModel, digest: String) -> Result<Self> {
         let text = card.text.as_ref().map(|text| text.spec.clone());
         let text = text.ok_or_else(|| Error::shape("fastText head", "has no text settings"))?;
         Self::new(card, text, model, digest).map_err(|reason| Error::shape("fastText head", reason))
     }
 
-    fn new(mut card: Card, text: TextSpec, model: Model, digest: String) -> Result<Self, String> {
+    fn new(
+        mut card: ModelCard,
+        text: TextSpec,
+        model: FastTextModel,
+        digest: String,
+    ) -> Result<Self, String> {
         let labels = model.labels();
         let Some(label) = labels.iter().position(|label| *label == text.positive) else {
             let known: Vec<String> = labels.iter().take(10).cloned().collect();
@@ -130,7 +132,7 @@ impl FastTextHead {
     }
 
     /// Where the head comes from.
-    pub fn card(&self) -> &Card {
+    pub fn card(&self) -> &ModelCard {
         &self.card
     }
 
@@ -145,23 +147,23 @@ impl FastTextHead {
     }
 
     /// The model.
-    pub fn model(&self) -> &Model {
+    pub fn model(&self) -> &FastTextModel {
         &self.model
     }
 
     /// Scores `texts`, in parallel on the current rayon pool; a document without text scores `None`.
     pub fn score<T: AsRef<str> + Sync>(&self, texts: &[Option<T>]) -> Vec<Option<DocumentScore>> {
-        let score = |scratch: &mut Scratch, text: &Option<T>| {
+        let score = |scratch: &mut TextScratch, text: &Option<T>| {
             text.as_ref().map(|text| self.score_one(text.as_ref(), scratch))
         };
-        texts.par_iter().map_init(Scratch::default, score).collect()
+        texts.par_iter().map_init(TextScratch::default, score).collect()
     }
 
     /// The score of one text. The score is what fastText reports, which is 0.00001 above the
     /// probability; the logit is the log-odds, which tells documents apart where that is 1. NaN where
     /// the model knows no word of the text.
-    pub fn score_one(&self, text: &str, scratch: &mut Scratch) -> DocumentScore {
-        let line = of_document(&self.text, text);
+    pub fn score_one(&self, text: &str, scratch: &mut TextScratch) -> DocumentScore {
+        let line = document_line(&self.text, text);
         match self.model.score(&line, self.label, scratch) {
             Some(score) if score.logit.is_finite() => {
                 DocumentScore { logit: score.logit, score: score.probability }
@@ -171,19 +173,14 @@ impl FastTextHead {
     }
 }
 
-/// The line of words that a sample becomes.
-pub(crate) fn sample_line(spec: &TextSpec, text: &str) -> String {
-    of_sample(spec, text)
-}
-
 /// The card of a model that polysift did not train.
 fn foreign_card(
     name: &str,
     config: &HeadConfig,
     language: &str,
-    model: &Model,
+    model: &FastTextModel,
     digest: &str,
-) -> Card {
+) -> ModelCard {
     let spec = HeadSpec {
         kind: HeadKind::FastText,
         layer_sizes: Vec::new(), // these two are the model's
@@ -197,5 +194,5 @@ fn foreign_card(
         word_ngrams: model.word_ngrams(),
         training: None,
     };
-    Card { text: Some(text), ..Card::new(name, spec) }
+    ModelCard { text: Some(text), head: name.to_owned(), spec, ..ModelCard::default() }
 }
