@@ -8,7 +8,7 @@ TOOLS := target/tools
 TARGET ?= parquet
 CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 
-.PHONY: help run test check bench bench-peers bench-selection bench-callgrind \
+.PHONY: help run test check check-features bench bench-peers bench-selection bench-callgrind \
         clean-demo need-cargo cuda-check cuda-build \
         test-slurm-smoke test-slurm \
         test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-python \
@@ -53,6 +53,11 @@ spelling: ## Check the spelling (fetches typos with pip where it is missing)
 deny: need-cargo ## Check advisories, licences, sources and duplicates of packages (needs cargo-deny)
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check --config .deny.toml; \
 	else echo "deny: advisories not checked, there is no cargo-deny (cargo install cargo-deny --locked)"; fi
+
+check-features: need-cargo ## Clippy without any feature of the crate, and with each alone
+	for feature in "" cuda datasets remote train; do \
+	  $(CARGO) clippy -p polysift --lib --bins --locked --no-default-features --features "$$feature" -- -D warnings || exit 1; \
+	done
 
 fuzz: need-cargo ## Fuzz a target for a minute: make fuzz TARGET=pytorch (needs cargo-fuzz, nightly Rust)
 	cargo +nightly fuzz run --fuzz-dir tests/fuzz --features fuzz $(TARGET) -- -max_total_time=60

@@ -105,7 +105,7 @@ pub enum Error {
         /// The shapes, expected and given.
         reason: String,
     },
-    /// A tensor operation failed inside candle.
+    /// A tensor operation failed in training.
     #[error("tensor operation failed")]
     Tensor(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A head cannot be trained on what was given (no samples, one class only...).
@@ -207,6 +207,15 @@ impl Error {
         Self::Config { name: name.into(), reason: reason.into() }
     }
 
+    /// [`Error::Config`] for `name`, which takes a build with the Cargo feature `feature`.
+    pub fn without_feature(name: impl Into<String>, feature: &str) -> Self {
+        let reason = format!(
+            "this polysift was built without the feature `{feature}`; build it with \
+             `cargo build --release --features {feature}`"
+        );
+        Self::config(name, reason)
+    }
+
     /// [`Error::Decode`] for `path`.
     pub fn decode(path: &Path, format: &'static str, source: impl Into<Source>) -> Self {
         Self::Decode { path: path.to_owned(), format, source: source.into() }
@@ -246,7 +255,7 @@ impl Error {
     /// Exit status of the program (`sysexits` where one fits): see docs/exit-codes.md.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config { .. } => 2,
+            Self::Config { .. } | Self::Device(CudaError::NotBuilt) => 2,
             Self::Shards { .. } => 3,
             Self::Decode { .. }
             | Self::Schema { .. }

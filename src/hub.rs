@@ -1,4 +1,4 @@
-//! Files from the Hugging Face hub and its cache, which other tools share.
+//! Where the Hugging Face hub is, and where its files are kept.
 //!
 //! ```
 //! use polysift::hub::HubSettings;
@@ -10,17 +10,8 @@
 
 use std::path::PathBuf;
 
-pub(crate) use hf_hub::RepoType;
-use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
-use hf_hub::{Cache, Repo};
-
-use crate::error::{Error, Result};
-
 /// [`HubSettings::endpoint`].
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
-const DEFAULT_REVISION: &str = "main";
-/// How often an interrupted download goes on before it fails.
-const RETRIES: usize = 3;
 
 /// Where the hub is, and where its files are kept.
 #[derive(Clone, PartialEq, Eq)]
@@ -63,7 +54,7 @@ impl HubSettings {
             },
             PathBuf::from,
         );
-        let token_file = || fs_err::read_to_string(home.join("token")).ok();
+        let token_file = || std::fs::read_to_string(home.join("token")).ok();
         let token = get("HF_TOKEN").or_else(token_file).map(|t| t.trim().to_owned());
         let endpoint = get("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.into());
         let on = ["1", "ON", "YES", "TRUE"];
@@ -73,189 +64,6 @@ impl HubSettings {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             offline: get("HF_HUB_OFFLINE").is_some_and(|v| on.contains(&v.to_uppercase().as_str())),
         }
-    }
-}
-
-/// One repository at one revision.
-pub(crate) struct Repository<'a> {
-    kind: RepoType,
-    id: &'a str,
-    revision: &'a str,
-    settings: &'a HubSettings,
-    cache: Cache,
-    /// Absent when offline.
-    api: Option<ApiRepo>,
-}
-
-/// One commit of a repository.
-pub(crate) struct Snapshot {
-    /// Its hash.
-    pub(crate) commit: String,
-    /// Where the cache has its files, with the same paths below.
-    pub(crate) folder: PathBuf,
-    /// Paths of all files of the repository; `None` offline, when only the folder tells.
-    pub(crate) files: Option<Vec<String>>,
-}
-
-impl<'a> Repository<'a> {
-    pub(crate) fn new(
-        kind: RepoType,
-        id: &'a str,
-        revision: Option<&'a str>,
-        settings: &'a HubSettings,
-    ) -> Result<Self> {
-        let revision = revision.unwrap_or(DEFAULT_REVISION);
-        if revision.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
-            let reason = format!("`{revision}` is no commit, tag or branch");
-            return Err(Error::config("encoder.revision", reason));
-        }
-        let cache = Cache::new(settings.cache.clone());
-        let mut this = Self { kind, id, revision, settings, cache, api: None };
-        if !settings.offline {
-            let api = ApiBuilder::from_cache(this.cache.clone())
-                .with_endpoint(settings.endpoint.clone())
-                .with_token(settings.token.clone())
-                .with_retries(RETRIES)
-                .with_progress(false)
-                .build()
-                .map_err(|e| this.error(e.to_string()))?;
-            this.api = Some(api.repo(this.repo()));
-        }
-        Ok(this)
-    }
-
-    /// Path of `file` in the cache, downloaded if it is not there; `None` if the repository does
-    /// not have it (or, offline, the cache).
-    pub(crate) fn get(&self, file: &str) -> Result<Option<PathBuf>> {
-        if let Some(path) = self.cached(file) {
-            return Ok(Some(path));
-        }
-        let Some(api) = &self.api else {
-            return Ok(None);
-        };
-        tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
-        match api.download(file) {
-            Ok(path) => Ok(Some(path)),
-            Err(error) if status(&error) == Some(404) => Ok(None),
-            Err(error) => Err(self.explain(&error)),
-        }
-    }
-
-    /// The error for a required `file` that [`Repository::get`] did not find.
-    pub(crate) fn missing(&self, file: &str) -> Error {
-        self.error(if self.settings.offline {
-            self.not_cached(&format!("`{file}`"))
-        } else {
-            let published = match self.kind {
-                RepoType::Model => {
-                    ", and that the model is published as safetensors with a tokenizer.json"
-                }
-                _ => "",
-            };
-            format!(
-                "has no `{file}` at revision `{}` (404); check the id and the revision{published}",
-                self.revision
-            )
-        })
-    }
-
-    /// The commit that the revision stands for now; offline, when the cache was filled.
-    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
-        let Some(api) = &self.api else {
-            // The empty path below a snapshot is its folder.
-            let folder =
-                self.cached("").ok_or_else(|| self.error(self.not_cached("the snapshot")))?;
-            let commit = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            return Ok(Snapshot { commit, folder, files: None });
-        };
-        let info = api.info().map_err(|error| self.explain(&error))?;
-        if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err(self.error(format!("the hub says {:?} for a commit", info.sha)));
-        }
-        let folder = self.cache.repo(self.repo()).pointer_path(&info.sha);
-        let files = info.siblings.into_iter().map(|file| file.rfilename).collect();
-        Ok(Snapshot { commit: info.sha, folder, files: Some(files) })
-    }
-
-    /// Notes in the cache that the revision stands for `commit`, for [`Repository::snapshot`] offline.
-    pub(crate) fn note(&self, commit: &str) -> Result<()> {
-        let noted = self.cache.repo(self.repo()).create_ref(commit);
-        noted.map_err(Error::io(&self.settings.cache, "write"))
-    }
-
-    fn not_cached(&self, what: &str) -> String {
-        format!(
-            "{what} of revision `{}` is not in the cache {}, and without a network (--offline, \
-             HF_HUB_OFFLINE) it has to be; download the {} where there is a network (`{}`) and copy the \
-             cache, or give a directory",
-            self.revision,
-            self.settings.cache.display(),
-            self.noun(),
-            self.download_command()
-        )
-    }
-
-    fn noun(&self) -> &'static str {
-        match self.kind {
-            RepoType::Dataset => "dataset",
-            _ => "model",
-        }
-    }
-
-    fn download_command(&self) -> String {
-        match self.kind {
-            RepoType::Dataset => format!("hf download --repo-type dataset {}", self.id),
-            _ => format!("hf download {}", self.id),
-        }
-    }
-
-    /// A pinned commit needs no ref file: other tools do not write one.
-    fn cached(&self, file: &str) -> Option<PathBuf> {
-        let repo = self.cache.repo(self.repo());
-        let pinned = repo.pointer_path(self.revision).join(file);
-        repo.get(file).or_else(|| pinned.exists().then_some(pinned))
-    }
-
-    fn repo(&self) -> Repo {
-        Repo::with_revision(self.id.into(), self.kind, self.revision.into())
-    }
-
-    fn explain(&self, error: &ApiError) -> Error {
-        let noun = self.noun();
-        self.error(match status(error) {
-            Some(401) => format!(
-                "the hub wants to know who asks (401): the id does not exist, or the {noun} is \
-                 private and HF_TOKEN is not set to a token that may read it"
-            ),
-            Some(403) => format!(
-                "the hub refuses (403): accept the {noun}'s terms on its page with the account \
-                 that HF_TOKEN belongs to"
-            ),
-            Some(code) => format!("the hub {} answers {code}", self.settings.endpoint),
-            None => format!(
-                "cannot be downloaded from {}: {error}; without a network, give a directory, or \
-                 fill the cache {} elsewhere (`{}`) and set HF_HUB_OFFLINE=1",
-                self.settings.endpoint,
-                self.settings.cache.display(),
-                self.download_command()
-            ),
-        })
-    }
-
-    fn error(&self, reason: String) -> Error {
-        Error::Hub { repo: self.id.into(), reason }
-    }
-}
-
-/// The status that the hub answered with, if it answered.
-fn status(error: &ApiError) -> Option<u16> {
-    match error {
-        ApiError::RequestError(error) => match **error {
-            ureq::Error::StatusCode(code) => Some(code),
-            _ => None,
-        },
-        ApiError::TooManyRetries(error) => status(error),
-        _ => None,
     }
 }
 

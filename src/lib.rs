@@ -29,6 +29,10 @@ pub mod io;
 pub mod panics;
 
 pub mod input;
+#[cfg(feature = "remote")]
+pub mod remote;
+#[cfg(not(feature = "remote"))]
+#[path = "no_remote.rs"]
 pub mod remote;
 pub mod tokenize;
 
@@ -40,6 +44,7 @@ pub mod head;
 pub mod metrics;
 pub mod train;
 
+#[cfg(feature = "datasets")]
 pub mod dataset;
 
 pub mod selection;

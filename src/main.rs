@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            cli::printer::error(&polysift::io::chain(&error));
+            cli::printer::error(&error.report());
             cli::signals::requeue(&stop, error.exit_code(), began.elapsed());
             ExitCode::from(error.exit_code())
         }

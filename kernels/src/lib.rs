@@ -16,6 +16,10 @@
 
 mod byte_stream;
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "no_cuda.rs"]
 pub mod cuda;
 
 pub use byte_stream::{join_f16, join_f32};

@@ -1,5 +1,9 @@
 //! The command line: parse, resolve, call a stage, print what came of it.
 
+#[cfg(feature = "datasets")]
+mod dataset;
+#[cfg(not(feature = "datasets"))]
+#[path = "no_dataset.rs"]
 mod dataset;
 mod devices;
 mod evaluate;

@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use polysift::Error;
-use polysift::io::chain;
 
 /// Prints an error as the last line of the program.
 pub(crate) fn error(message: &str) {
@@ -25,7 +24,7 @@ pub(crate) fn bytes(content: &[u8]) {
             std::process::exit(0);
         }
         let failed = Error::Io { path: "stdout".into(), action: "write", source };
-        error(&chain(&failed));
+        error(&failed.report());
         std::process::exit(failed.exit_code().into());
     }
 }

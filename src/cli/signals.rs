@@ -7,7 +7,6 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
 use polysift::cluster::Requeue;
-use polysift::io::chain;
 use polysift::progress::Stop;
 use polysift::{Error, Result};
 
@@ -45,7 +44,7 @@ pub(crate) fn requeue(stop: &Stop, exit_code: u8, uptime: Duration) {
     match Requeue::of(|name| std::env::var(name).ok()) {
         Some(requeue) if requeue.is_due(exit_code, stopped, time_is_up, uptime) => {
             if let Err(error) = requeue.call() {
-                tracing::warn!(error = %chain(&error), "the job is not back in the queue");
+                tracing::warn!(error = %error.report(), "the job is not back in the queue");
             }
         }
         _ => {}

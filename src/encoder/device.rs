@@ -232,8 +232,8 @@ fn say(placement: &Placement, cause: Option<&CudaError>) {
     };
     SAID.call_once(|| match cause {
         None => tracing::info!("encoding on {place}, in {precision}"),
-        Some(CudaError::NoDriver) => {
-            tracing::info!("encoding on {place}, in {precision}: there is no CUDA driver");
+        Some(cause @ (CudaError::NoDriver | CudaError::NotBuilt)) => {
+            tracing::info!("encoding on {place}, in {precision}: {cause}");
         }
         Some(cause) => {
             tracing::warn!("encoding on {place}, in {precision}: no GPU can be used: {cause}");

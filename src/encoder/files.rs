@@ -10,7 +10,8 @@ use super::encode::EncoderInfo;
 use super::weights::Blob;
 use crate::config::{DEFAULT_MODEL, EncoderConfig};
 use crate::error::{Error, Result};
-use crate::hub::{HubSettings, RepoType, Repository};
+use crate::hub::HubSettings;
+use crate::remote::{RepoType, Repository};
 use crate::tokenize::Tokenizer;
 
 const CONFIG: &str = "config.json";

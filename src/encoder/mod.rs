@@ -23,6 +23,10 @@
 
 mod architecture;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "no_cuda.rs"]
 mod cuda;
 mod device;
 mod encode;

@@ -34,13 +34,13 @@ impl Blob {
 
     /// Reads a small file.
     pub(super) fn read(path: PathBuf) -> Result<Self> {
-        let bytes = fs_err::read(&path).map_err(Error::io(&path, "read"))?;
+        let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
         Ok(Self { path, contents: Contents::Read(bytes) })
     }
 
     /// Maps a large file.
     pub(super) fn map(path: PathBuf) -> Result<Self> {
-        let file = fs_err::File::open(&path).map_err(Error::io(&path, "open"))?;
+        let file = std::fs::File::open(&path).map_err(Error::io(&path, "open"))?;
         // SAFETY: a map is sound as long as nobody changes the file. Model files are written once
         // (the hub's cache renames whole files into place), and we only read.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(&path, "map"))?;

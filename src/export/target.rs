@@ -4,9 +4,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::error::Result;
+use crate::io::FirstError;
 use crate::io::is_url;
 use crate::io::{AtomicFile, FileStamp};
-use crate::remote::{Failure, Upload};
+use crate::remote::Upload;
 
 /// A file or an object that appears whole when it is committed.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(super) enum Target {
 
 impl Target {
     /// Begins the file `path`, or the object of that URL; `failure` keeps the error of its store.
-    pub(super) fn create(path: &Path, failure: &Failure) -> Result<Self> {
+    pub(super) fn create(path: &Path, failure: &FirstError) -> Result<Self> {
         if path.to_str().is_some_and(is_url) {
             return Upload::create(path, failure).map(Box::new).map(Self::Object);
         }

@@ -22,7 +22,7 @@ use super::size::{dense, row_bytes};
 use super::target::Target;
 use crate::error::{Error, Result};
 use crate::io::FileStamp;
-use crate::remote::Failure;
+use crate::io::FirstError;
 
 /// Most rows of a piece.
 const PIECE_ROWS: usize = 1024;
@@ -69,7 +69,7 @@ pub struct ExportWriter {
     group_bytes: u64,
     open: Option<OpenFile>,
     full: Vec<(Target, u64)>,
-    failure: Failure,
+    failure: FirstError,
 }
 
 /// Rows that are written together.
@@ -103,7 +103,7 @@ impl ExportWriter {
             group_bytes: 0,
             open: None,
             full: Vec::new(),
-            failure: Failure::default(),
+            failure: FirstError::default(),
         };
         writer.open = Some(writer.next_file()?);
         Ok(writer)

@@ -76,7 +76,7 @@ struct HeadFile {
 impl HeadFile {
     /// Reads the file at `path`; `name` is that of the head, for the message if there is none.
     fn read(path: &Path, name: &str) -> Result<Self> {
-        let bytes = fs_err::read(path).map_err(|error| match error.kind() {
+        let bytes = std::fs::read(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Error::Missing {
                 path: path.display().to_string(),
                 reason: format!("the file of the head `{name}` does not exist"),

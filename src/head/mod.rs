@@ -24,6 +24,10 @@
 mod card;
 mod embedding;
 mod file;
+#[cfg(feature = "train")]
+mod pytorch;
+#[cfg(not(feature = "train"))]
+#[path = "no_pytorch.rs"]
 mod pytorch;
 mod scorer;
 mod text;

@@ -36,7 +36,7 @@ impl FastTextHead {
     /// [`Error::Model`] if it is not the card of a head; [`Error::Io`].
     pub fn read_card(path: &Path) -> Result<Option<ModelCard>> {
         let path = Self::card_path(path);
-        match fs_err::read(&path) {
+        match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|e| Error::model(&path, format!("is not the card of a head: {e}"))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

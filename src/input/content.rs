@@ -11,8 +11,9 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::InputFile;
 use crate::error::{Error, Result};
+use crate::io::FirstError;
 use crate::io::is_url;
-use crate::remote::{Failure, Object, RemoteFile, Version};
+use crate::remote::{Object, ObjectVersion, RemoteFile};
 
 /// Bytes at each end of a file that make its fingerprint.
 const FINGERPRINT_BYTES: u64 = 64 << 10;
@@ -70,9 +71,9 @@ impl Content {
     }
 
     /// Where the error is kept that makes a decoder of this file fail.
-    pub(crate) fn failure(&self) -> Failure {
+    pub(crate) fn failure(&self) -> FirstError {
         match self {
-            Self::Local(_) => Failure::default(),
+            Self::Local(_) => FirstError::default(),
             Self::Remote(file) => file.failure(),
         }
     }
@@ -84,7 +85,7 @@ impl InputFile {
         if self.path.to_str().is_none_or(|text| !is_url(text)) {
             return Ok(None);
         }
-        let version = Version { bytes: self.bytes, tag: self.version.clone() };
+        let version = ObjectVersion { bytes: self.bytes, tag: self.version.clone() };
         Object::new(&self.path, version).map(Some)
     }
 

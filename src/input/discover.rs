@@ -15,7 +15,7 @@ use super::pattern::{FoundFile, KeyPattern, LANG, holds_run, is_pattern, search,
 use super::{Compression, Format, InputFile};
 use crate::error::{Error, Result};
 use crate::io::{file_name, is_url, without_query};
-use crate::remote::{self, Dataset, Location, Version, Wanted};
+use crate::remote::{self, Dataset, Location, ObjectFilter, ObjectVersion};
 
 /// A file or an object that a pattern names.
 struct MatchedFile {
@@ -23,7 +23,7 @@ struct MatchedFile {
     /// What `{lang}` stands for; `None` when the pattern has no `{lang}`.
     language: Option<String>,
     /// Of an object.
-    version: Option<Version>,
+    version: Option<ObjectVersion>,
 }
 
 /// Patterns that are searched at once.
@@ -193,7 +193,7 @@ struct KeyFilter {
     num_others: Cell<usize>,
 }
 
-impl Wanted for KeyFilter {
+impl ObjectFilter for KeyFilter {
     fn enters(&self, folder: &str) -> bool {
         self.keys.enters(folder)
     }
@@ -234,7 +234,7 @@ fn objects_of(pattern: &str) -> Result<Vec<MatchedFile>> {
     let filter =
         KeyFilter { keys: KeyPattern::parse(&location.key, &url)?, num_others: Cell::new(0) };
     let found = remote::list(&location.with_key(&*filter.keys.root), &filter)?;
-    let matched = |listed: remote::Listed| {
+    let matched = |listed: remote::ListedObject| {
         let language = filter.keys.matched(&listed.key)?.language.map(ToOwned::to_owned);
         let path = location.with_key(listed.key).url().into();
         Some(MatchedFile { path, language, version: Some(listed.version) })
@@ -276,7 +276,7 @@ impl MatchedFile {
     /// As an input file called `name`.
     fn described(self, name: String) -> Result<InputFile> {
         let Self { path, language, version } = self;
-        let Some(Version { bytes, tag }) = version else {
+        let Some(ObjectVersion { bytes, tag }) = version else {
             return InputFile::at(&path, name, language);
         };
         let format = file_format(&path).ok_or_else(|| unknown_extension(&path.display()))?;
@@ -333,6 +333,7 @@ pub(super) fn format_of(file_name: &str) -> Option<(Format, usize)> {
 
 /// Compression of the CSV file called `file_name` (`.csv`, also compressed), or `None` when it is
 /// not one.
+#[cfg(feature = "datasets")]
 pub(super) fn csv_of(file_name: &str) -> Option<Compression> {
     let lower = file_name.to_ascii_lowercase();
     let (inner, compression) = split_compression(&lower);

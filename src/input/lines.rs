@@ -13,7 +13,8 @@ use flate2::bufread::GzDecoder;
 
 use super::{Compression, Format, InputFile};
 use crate::error::{Error, Result};
-use crate::remote::{Failure, RemoteFile};
+use crate::io::FirstError;
+use crate::remote::RemoteFile;
 
 /// Bytes that are kept of a line beyond the limit.
 const EXCERPT_BYTES: usize = 1 << 10;
@@ -109,7 +110,7 @@ pub(super) struct LineReader {
     path: PathBuf,
     format: &'static str,
     reader: Box<dyn BufRead + Send>,
-    failure: Failure,
+    failure: FirstError,
     next_row: u64,
     max_bytes: u64,
     bytes_read: Arc<AtomicU64>,
@@ -139,7 +140,10 @@ impl LineReader {
         let (reader, failure) = match file.object()? {
             None => {
                 let inner = File::open(&path).map_err(Error::io(&path, "open"))?;
-                (decompress(&path, CountedRead { inner, bytes }, compression)?, Failure::default())
+                (
+                    decompress(&path, CountedRead { inner, bytes }, compression)?,
+                    FirstError::default(),
+                )
             }
             Some(object) => {
                 let content = RemoteFile::sequential(object);

@@ -37,6 +37,7 @@ mod lines;
 mod parquet;
 mod pattern;
 mod rows;
+#[cfg(feature = "datasets")]
 mod table;
 mod vectors;
 
@@ -54,6 +55,7 @@ pub(crate) use labelled::{class as label_class, for_each_sample};
 pub use parquet::{FileFacts, RowGroup};
 pub(crate) use pattern::{LANG, languages_of};
 pub use rows::{RowBatch, RowReader};
+#[cfg(feature = "datasets")]
 pub use table::{TableCounts, TableFile, TableRow, named_tables, table_files, table_stem};
 
 /// Language of a document whose language is not known (ISO 639-2 "undetermined").

@@ -32,8 +32,8 @@ use super::lines::too_long;
 use super::vectors::{RowVectors, Vectors, Width};
 use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile, footer};
 use crate::error::{Error, Result, Source};
+use crate::io::FirstError;
 use crate::panics::caught;
-use crate::remote::Failure;
 
 /// What a file says about itself before its rows are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,7 +198,7 @@ fn date32(field: &FieldRef) -> FieldRef {
 /// Decoder of a file, batch by batch.
 pub(super) struct ParquetBatches {
     path: PathBuf,
-    failure: Failure,
+    failure: FirstError,
     reader: ParquetRecordBatchReader,
     /// Rows that the footer promises and that were not read yet.
     missing_rows: u64,

@@ -9,9 +9,15 @@
 //! ```
 
 mod atomic;
+mod failure;
 mod url;
 
+#[cfg(feature = "remote")]
+pub(crate) use atomic::boundary;
 pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
-pub(crate) use atomic::{boundary, is_temporary, remove_temporaries_of};
-pub use url::{chain, is_url, without_secrets};
-pub(crate) use url::{file_name, is_web, redacted, with_secrets, without_query};
+pub(crate) use atomic::{is_temporary, remove_temporaries_of};
+pub(crate) use failure::FirstError;
+pub(crate) use url::{file_name, redacted, without_query};
+pub use url::{is_url, without_secrets};
+#[cfg(feature = "remote")]
+pub(crate) use url::{is_web, with_secrets};

@@ -15,6 +15,7 @@ const OPEN_PARAMETERS: [&str; 8] =
     ["download", "generation", "raw", "ref", "revision", "snapshot", "version", "versionId"];
 
 /// Environment variable: URLs with their secrets, for commands that have them from a plan.
+#[cfg(any(feature = "remote", test))]
 const SIGNED_URLS: &str = "POLYSIFT_SIGNED_URLS";
 
 /// In place of a host that may be half a password.
@@ -66,6 +67,7 @@ pub fn without_secrets(url: &str) -> Result<String> {
 }
 
 /// The URL that was given for `open`, with its secrets: to this process, or in [`SIGNED_URLS`].
+#[cfg(any(feature = "remote", test))]
 pub(crate) fn with_secrets(open: &str) -> String {
     let whole = lock(&WHOLE);
     if let Some(given) = whole.get(open) {
@@ -74,6 +76,20 @@ pub(crate) fn with_secrets(open: &str) -> String {
     let given = std::env::var(SIGNED_URLS).unwrap_or_default();
     let signed = given.split_whitespace().find(|url| open_part(url) == open);
     signed.unwrap_or(open).to_owned()
+}
+
+impl Error {
+    /// The error with its causes, in one line, and without the secrets of URLs.
+    pub fn report(&self) -> String {
+        let first = std::error::Error::source(self);
+        let causes = std::iter::successors(first, |error| error.source());
+        let report = causes.fold(self.to_string(), |text, cause| {
+            let cause = cause.to_string();
+            // Some libraries repeat their cause in their own message.
+            if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
+        });
+        redacted(&report)
+    }
 }
 
 /// `text` with the secrets taken out of all URLs in it.
@@ -92,17 +108,6 @@ pub(crate) fn redacted(text: &str) -> String {
         rest = &url[end..];
     }
     redacted + rest
-}
-
-/// An error with its causes, in one line, and without the secrets of URLs.
-pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |e| e.source());
-    let chain = causes.fold(error.to_string(), |text, cause| {
-        let cause = cause.to_string();
-        // Some libraries repeat their cause in their own message.
-        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
-    });
-    redacted(&chain)
 }
 
 /// The last component of a URL; of a web server's, without the query.

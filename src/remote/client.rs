@@ -11,11 +11,10 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
-use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
 use tokio::runtime::Runtime;
 
 use super::explain::{explain, is_final, store_error, told};
-use super::hub;
 use super::location::{Location, Scheme};
 use super::wire::Connector;
 use crate::error::Result;
@@ -32,25 +31,22 @@ pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
 /// [`RETRY_SECS`] where it is not set.
 const DEFAULT_RETRY_SECS: u64 = 180;
 
-/// Most tries of a request; backing off, they take about as long as the default allows.
-const MAX_RETRIES: usize = 10;
-
-/// Most times that something is tried again with [`Patience`].
-const MAX_TRIES: u32 = 10;
+/// Most times that anything is tried again; backing off, they take about as long as the default allows.
+pub(super) const RETRIES: usize = 10;
 
 /// Calls `request` of `url` until it succeeds or there is no point in it.
 ///
 /// # Errors
 /// As [`explain`] says.
-pub(super) async fn patiently<T>(
+pub(super) async fn retried<T>(
     url: &str,
     request: impl AsyncFn() -> object_store::Result<T>,
 ) -> Result<T> {
-    let mut patience = Patience::new();
+    let mut retries = Retries::new();
     loop {
         match request().await {
             Ok(done) => return Ok(done),
-            Err(error) if patience.allows(&error).await => {}
+            Err(error) if retries.allows(&error).await => {}
             Err(error) => return Err(explain(url, &error)),
         }
     }
@@ -163,7 +159,7 @@ fn new_client(location: &Location) -> object_store::Result<Client> {
         Scheme::Http => web_client(root, options(), retry)?,
         Scheme::Hub => {
             let hub = hub_settings();
-            web_client(&hub.endpoint, hub::options(options(), hub), retry)?
+            web_client(&hub.endpoint, hub_options(), retry)?
         }
     })
 }
@@ -189,6 +185,18 @@ fn web_client(
     Ok(Client { store: Arc::new(store), parts: None, pages: None })
 }
 
+/// Options of a client that shows the hub the token.
+pub(super) fn hub_options() -> ClientOptions {
+    let token = hub_settings().token.as_ref();
+    let value = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
+    // A token that cannot be sent is none.
+    let Some(Ok(mut value)) = value else { return options() };
+    value.set_sensitive(true);
+    let mut headers = HeaderMap::new();
+    headers.insert("authorization", value);
+    options().with_default_headers(headers)
+}
+
 fn options() -> ClientOptions {
     // A whole range may take its time on a slow line, as long as it moves.
     ClientOptions::new().with_timeout_disabled().with_read_timeout(READ_TIMEOUT)
@@ -196,7 +204,7 @@ fn options() -> ClientOptions {
 
 fn retry() -> RetryConfig {
     let retry_timeout = retry_time();
-    RetryConfig { max_retries: MAX_RETRIES, retry_timeout, ..RetryConfig::default() }
+    RetryConfig { max_retries: RETRIES, retry_timeout, ..RetryConfig::default() }
 }
 
 fn retry_time() -> Duration {
@@ -205,20 +213,20 @@ fn retry_time() -> Duration {
 }
 
 /// How long something is tried again that the client gives up at once: answers that break off.
-pub(super) struct Patience {
+pub(super) struct Retries {
     since: Instant,
     wait: Duration,
-    tries: u32,
+    tries: usize,
 }
 
-impl Patience {
+impl Retries {
     pub(super) fn new() -> Self {
         Self { since: Instant::now(), wait: Duration::from_millis(100), tries: 0 }
     }
 
     /// Whether to try again after `error`; waits first.
     pub(super) async fn allows(&mut self, error: &object_store::Error) -> bool {
-        if is_final(error) || self.tries == MAX_TRIES || self.since.elapsed() > retry_time() {
+        if is_final(error) || self.tries == RETRIES || self.since.elapsed() > retry_time() {
             return false;
         }
         tracing::debug!(reason = told(error), "trying again");

@@ -8,7 +8,7 @@ const BEGINNINGS: [&str; 4] =
     [ANSWER, "Server returned error response", "HTTP error", "Received redirect"];
 
 /// How it tells that the answer was a refusal; the status and what the server says follow.
-const ANSWER: &str = "Server returned non-2xx status code: ";
+pub(super) const ANSWER: &str = "Server returned non-2xx status code: ";
 
 /// Where credentials come from.
 const HINT: &str =

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
-use super::failure::Failure;
 use super::object::Object;
 use super::windows::Windows;
 use crate::error::Result;
+use crate::io::FirstError;
 use crate::panics::lock;
 
 /// Bytes at the end of a file that are read at once: most footers fit.
@@ -23,7 +23,7 @@ const TAIL_BYTES: u64 = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct RemoteFile {
     windows: Arc<Mutex<Windows>>,
-    failure: Failure,
+    failure: FirstError,
     /// Where it begins, and the bytes.
     tail: Option<(u64, Bytes)>,
     length: u64,
@@ -46,7 +46,7 @@ impl RemoteFile {
     fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
         let length = object.len();
         let windows = Arc::new(Mutex::new(Windows::new(object, streams)));
-        Self { windows, failure: Failure::default(), tail: None, length }
+        Self { windows, failure: FirstError::default(), tail: None, length }
     }
 
     /// The same file, for a reader that goes through each of `streams` in its order.
@@ -78,7 +78,7 @@ impl RemoteFile {
     }
 
     /// Where the error is kept that made a read fail.
-    pub(crate) fn failure(&self) -> Failure {
+    pub(crate) fn failure(&self) -> FirstError {
         self.failure.clone()
     }
 

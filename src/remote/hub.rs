@@ -4,26 +4,19 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
+use bytes::Bytes;
+use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
 use object_store::path::Path as Key;
-use object_store::{ClientOptions, GetOptions, HeaderMap, HeaderValue, ObjectStore};
 use serde::Deserialize;
 
-use super::client::{client, hub_settings, runtime, wait};
-use super::explain::{explain, store_error};
+use super::client::{hub_options, hub_settings, retried, runtime, wait};
+use super::explain::{ANSWER, store_error};
 use super::key::for_client;
-use super::list::Listed;
 use super::location::{Location, Scheme};
-use super::object::Version;
-use crate::error::{Error, Result};
-use crate::hub::{HubSettings, RepoType, Repository};
-
-/// Revision of a URL without one.
-const DEFAULT_REVISION: &str = "main";
-
-/// Tries of a page of a listing.
-const TRIES: u32 = 5;
+use super::repository::{DEFAULT_REVISION, RepoType, Repository};
+use super::wire::Connector;
+use crate::error::{Error, Result, Source};
 
 /// Where the files of a repository are.
 pub(crate) enum Dataset {
@@ -79,121 +72,65 @@ pub(super) fn resolved(location: &Location) -> Result<Key> {
     })
 }
 
-/// Size and version of a file; the version is the commit.
-pub(super) fn stat(location: &Location) -> Result<Version> {
-    let (store, key, url) = (client(location)?.store, resolved(location)?, location.url());
-    // Where the bytes are kept may be signed for reading only, so it is read.
-    let options = GetOptions::new().with_range(Some(0..1));
-    let answer =
-        wait(async { store.get_opts(&key, options).await.map_err(|error| explain(&url, &error)) })?;
-    Ok(Version { bytes: answer.meta.size, tag: Some(commit(location)) })
-}
-
-fn commit(location: &Location) -> String {
+/// The version of all files of a repository: its commit.
+pub(super) fn commit(location: &Location) -> String {
     repository(location).1.to_owned()
 }
 
-/// Lets the client of a hub show the token.
-pub(super) fn options(options: ClientOptions, hub: &HubSettings) -> ClientOptions {
-    let value = hub.token.as_ref().map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
-    // A token that cannot be sent is none.
-    let Some(Ok(mut value)) = value else { return options };
-    value.set_sensitive(true);
-    let mut headers = HeaderMap::new();
-    headers.insert("authorization", value);
-    options.with_default_headers(headers)
-}
-
-/// An entry of a listing.
+/// A file or a folder of a listing.
 #[derive(Deserialize)]
-struct Entry {
+struct ListedFile {
     r#type: String,
     path: String,
     #[serde(default)]
     size: u64,
 }
 
-/// All files below `location`, a folder at a commit; none where there is no such folder.
+/// Paths and sizes of all files below `location`, a folder at a commit; none where there is no such folder.
 ///
 /// # Errors
 /// [`Error::Store`].
-pub(super) fn list(location: &Location) -> Result<Vec<Listed>> {
+pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
     let (id, revision) = repository(location);
-    let hub = hub_settings();
     let folder: Vec<String> = location.key.trim_matches('/').split('/').map(encoded).collect();
-    let folder = folder.join("/");
+    let (endpoint, folder) = (&hub_settings().endpoint, folder.join("/"));
     let mut next = Some(format!(
-        "{}/api/datasets/{id}/tree/{revision}/{folder}?recursive=true&expand=false",
-        hub.endpoint
+        "{endpoint}/api/datasets/{id}/tree/{revision}/{folder}?recursive=true&expand=false"
     ));
-    let mut found = Vec::new();
-    runtime()?;
-    let web = reqwest::Client::builder().build();
-    let web = web.map_err(|error| store_error(&hub.endpoint, &error.to_string()))?;
+    let allowed = hub_options().with_allow_http(endpoint.starts_with("http://"));
+    let client = runtime().and_then(|_| {
+        Connector.connect(&allowed).map_err(|error| store_error(endpoint, &error.to_string()))
+    })?;
+    let mut files = Vec::new();
     while let Some(url) = next {
-        let Some((entries, link)) = wait(page(&web, &url, hub))? else { break };
-        for entry in entries.into_iter().filter(|entry| entry.r#type == "file") {
-            let version = Version { bytes: entry.size, tag: Some(commit(location)) };
-            found.push(Listed { key: entry.path, version });
-        }
+        let (body, link) = match wait(retried(&location.url(), async || get(&client, &url).await)) {
+            Err(Error::Missing { .. }) => break,
+            answer => answer?,
+        };
+        let entries: Vec<ListedFile> = serde_json::from_slice(&body)
+            .map_err(|error| store_error(&url, &format!("is no listing: {error}")))?;
+        let of_page = entries.into_iter().filter(|entry| entry.r#type == "file");
+        files.extend(of_page.map(|file| (file.path, file.size)));
         next = link.and_then(|link| next_page(&link)).filter(|next| *next != url);
     }
-    Ok(found)
+    Ok(files)
 }
 
-/// One page of a listing and its `Link` header; `None` where there is nothing.
-async fn page(
-    web: &reqwest::Client,
-    url: &str,
-    hub: &HubSettings,
-) -> Result<Option<(Vec<Entry>, Option<String>)>> {
-    let mut reason = String::new();
-    for attempt in 0..TRIES {
-        if attempt > 0 {
-            tokio::time::sleep(Duration::from_millis(250 << attempt)).await;
-        }
-        let mut request = web.get(url);
-        if let Some(token) = &hub.token {
-            request = request.bearer_auth(token);
-        }
-        let answer = match request.send().await {
-            Ok(answer) => answer,
-            Err(error) => {
-                reason = chain(&error);
-                continue;
-            }
-        };
-        let status = answer.status();
-        if status.is_server_error() || status.as_u16() == 429 {
-            reason = format!("the hub answers {status}");
-            continue;
-        }
-        match status.as_u16() {
-            404 => return Ok(None),
-            200 => {}
-            401 | 403 => {
-                let hint = "check HF_TOKEN, and that its account has accepted the terms";
-                return Err(store_error(url, &format!("the hub answers {status}; {hint}")));
-            }
-            _ => return Err(store_error(url, &format!("the hub answers {status}"))),
-        }
-        let link = answer.headers().get("link").and_then(|link| link.to_str().ok());
-        let link = link.map(ToOwned::to_owned);
-        match answer.bytes().await {
-            Ok(body) => {
-                let entries = serde_json::from_slice(&body)
-                    .map_err(|error| store_error(url, &format!("is no listing: {error}")))?;
-                return Ok(Some((entries, link)));
-            }
-            Err(error) => reason = chain(&error),
-        }
+/// What `url` answers, and its `Link` header.
+async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, Option<String>)> {
+    fn failed(source: impl Into<Source>) -> object_store::Error {
+        object_store::Error::Generic { store: "", source: source.into() }
     }
-    Err(store_error(url, &reason))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |e| e.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    let mut request = HttpRequest::new(HttpRequestBody::empty());
+    *request.uri_mut() = url.parse().map_err(|_| failed("is no URL"))?;
+    let answer = client.execute(request).await.map_err(failed)?;
+    let (status, link) = (answer.status(), answer.headers().get("link"));
+    let link = link.and_then(|link| link.to_str().ok()).map(ToOwned::to_owned);
+    let body = answer.into_body().bytes().await.map_err(failed)?;
+    if !status.is_success() {
+        return Err(failed(format!("{ANSWER}{status}: {}", String::from_utf8_lossy(&body))));
+    }
+    Ok((body, link))
 }
 
 /// The URL that a `Link` header calls the next one.

@@ -10,19 +10,19 @@ use futures_util::{StreamExt, TryStreamExt};
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use super::client::{Client, client, patiently, wait};
+use super::client::{Client, client, retried, wait};
 use super::explain::store_error;
 use super::hub;
 use super::key::unescaped;
 use super::location::{Location, Scheme};
-use super::object::Version;
+use super::object::ObjectVersion;
 use crate::error::{Error, Result};
 
 /// Requests on their way at once.
 const REQUESTS: usize = 32;
 
-/// What a search is after.
-pub(crate) trait Wanted {
+/// Which keys a search is after.
+pub(crate) trait ObjectFilter {
     /// Whether keys that begin with `folder`, which ends with a slash, may be wanted.
     fn enters(&self, folder: &str) -> bool;
     /// Whether `key` is wanted.
@@ -31,35 +31,35 @@ pub(crate) trait Wanted {
 
 /// An object that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedObject {
     /// Its key, from the root of the store on.
     pub(crate) key: String,
     /// Its version now.
-    pub(crate) version: Version,
+    pub(crate) version: ObjectVersion,
 }
 
-/// The objects whose keys begin with that of `location` (empty, or with a slash at its end) and are
-/// `wanted`, sorted by key. Keys that end with a slash are folders, and no objects.
+/// The objects whose keys begin with that of `location` (empty, or with a slash at its end) and that
+/// `filter` takes, sorted by key. Keys that end with a slash are folders, and no objects.
 ///
 /// # Errors
 /// [`Error::Config`] for a web server, which cannot tell, and for a wanted key that no request can
 /// ask for; [`Error::Store`], [`Error::Hub`]; [`Error::Missing`] where there is no such bucket.
-pub(crate) fn list(location: &Location, wanted: &dyn Wanted) -> Result<Vec<Listed>> {
+pub(crate) fn list(location: &Location, filter: &dyn ObjectFilter) -> Result<Vec<ListedObject>> {
     let mut found = match location.scheme {
         Scheme::Http => {
             let reason = "a web server cannot be searched; name each file by its URL";
             return Err(Error::config(location.url(), reason));
         }
         Scheme::Hub => {
-            let mut files = hub::list(location)?;
-            files.retain(|file| wanted.takes(&file.key));
-            files
+            let version = |bytes| ObjectVersion { bytes, tag: Some(hub::commit(location)) };
+            let files = hub::files(location)?.into_iter().filter(|(key, _)| filter.takes(key));
+            files.map(|(key, bytes)| ListedObject { key, version: version(bytes) }).collect()
         }
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => {
             let client = client(location)?;
             let pages = client.pages.as_deref();
             let pages = pages.ok_or_else(|| store_error(&location.root, "cannot be searched"))?;
-            let search = Search { location, pages, wanted };
+            let search = KeySearch { location, pages, filter };
             wait(async { search.versions(&client, search.all().await?).await })?
         }
     };
@@ -72,13 +72,13 @@ pub(crate) fn list(location: &Location, wanted: &dyn Wanted) -> Result<Vec<Liste
 
 type Found = (String, ObjectMeta);
 
-struct Search<'a> {
+struct KeySearch<'a> {
     location: &'a Location,
     pages: &'a dyn PaginatedListStore,
-    wanted: &'a dyn Wanted,
+    filter: &'a dyn ObjectFilter,
 }
 
-impl Search<'_> {
+impl KeySearch<'_> {
     async fn all(&self) -> Result<Vec<Found>> {
         let mut found = Vec::new();
         let mut folders = vec![self.location.key.clone()];
@@ -127,7 +127,7 @@ impl Search<'_> {
             objects.extend(page.result.objects);
             next = page.page_token;
             if next.is_none() {
-                folders.retain(|folder| self.wanted.enters(folder));
+                folders.retain(|folder| self.filter.enters(folder));
                 return Ok(Some((objects, folders)));
             }
             if objects.len() > folders.len() {
@@ -146,28 +146,28 @@ impl Search<'_> {
         let options = PaginatedListOptions { delimiter, page_token, ..Default::default() };
         let prefix = (!prefix.is_empty()).then_some(prefix);
         let page = async || self.pages.list_paginated(prefix, options.clone()).await;
-        patiently(&self.location.url(), page).await
+        retried(&self.location.url(), page).await
     }
 
     fn take(&self, objects: &[ObjectMeta], found: &mut Vec<Found>) {
         let keys = objects.iter().map(|meta| (unescaped(&meta.location), meta));
-        let wanted = keys.filter(|(key, _)| !key.ends_with('/') && self.wanted.takes(key));
+        let wanted = keys.filter(|(key, _)| !key.ends_with('/') && self.filter.takes(key));
         found.extend(wanted.map(|(key, meta)| (key, meta.clone())));
     }
 
     /// The versions of what was `found`. An answer to a read always names the content; a listing has
     /// to name it alike.
-    async fn versions(&self, client: &Client, found: Vec<Found>) -> Result<Vec<Listed>> {
+    async fn versions(&self, client: &Client, found: Vec<Found>) -> Result<Vec<ListedObject>> {
         let version = |(key, meta): Found| async move {
             let asked = self.location.with_key(&key);
             let version = match asked.object_key() {
                 Ok(path) if meta.e_tag.is_none() => {
                     let head = async || client.store.head(&path).await;
-                    Version::of(&patiently(&asked.url(), head).await?)
+                    ObjectVersion::of(&retried(&asked.url(), head).await?)
                 }
-                _ => Version::of(&meta),
+                _ => ObjectVersion::of(&meta),
             };
-            Ok(Listed { key, version })
+            Ok(ListedObject { key, version })
         };
         let versions = futures_util::stream::iter(found).map(version);
         versions.buffer_unordered(REQUESTS).try_collect().await

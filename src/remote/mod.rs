@@ -20,16 +20,15 @@
 //! remote::set_hub(&HubSettings::from_env(|name| std::env::var(name).ok()));
 //! ```
 
-mod claim;
 mod client;
 mod explain;
-mod failure;
 mod file;
 mod hub;
 mod key;
 mod list;
 mod location;
 mod object;
+mod repository;
 mod upload;
 mod windows;
 mod wire;
@@ -37,12 +36,11 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use claim::{create, replace};
 pub use client::set_hub;
-pub(crate) use failure::Failure;
 pub(crate) use file::RemoteFile;
 pub(crate) use hub::{Dataset, dataset};
-pub(crate) use list::{Listed, Wanted, list};
+pub(crate) use list::{ListedObject, ObjectFilter, list};
 pub(crate) use location::Location;
-pub(crate) use object::{Object, Version, stat};
+pub(crate) use object::{Object, ObjectVersion, create, replace, stat};
+pub(crate) use repository::{RepoType, Repository, Snapshot};
 pub(crate) use upload::{Upload, check_destination};

@@ -1,4 +1,4 @@
-//! One object at one version: ranges of it, read with patience.
+//! One object at one version: ranges of it, read with retries; and objects that only one writer creates.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore};
+use object_store::{
+    Error as StoreError, GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, PutPayload,
+};
 
-use super::client::{Patience, client, runtime, wait};
+use super::client::{Retries, client, retried, runtime, wait};
 use super::explain::{changed, explain, store_error};
 use super::hub;
 use super::location::{Location, Scheme};
@@ -19,7 +22,7 @@ use crate::error::Result;
 
 /// What tells one content of an object from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct ObjectVersion {
     /// Size in bytes.
     pub(crate) bytes: u64,
     /// The store's name of the content (its ETag, else when it was changed; the commit on a hub);
@@ -27,7 +30,7 @@ pub(crate) struct Version {
     pub(crate) tag: Option<String>,
 }
 
-impl Version {
+impl ObjectVersion {
     pub(super) fn of(meta: &ObjectMeta) -> Self {
         let changed = || {
             let time = meta.last_modified;
@@ -89,7 +92,7 @@ pub(crate) struct Object {
     key: Key,
     /// How it is asked for.
     options: GetOptions,
-    version: Version,
+    version: ObjectVersion,
     /// Whether answers name the version; those of a hub come from elsewhere.
     is_checked: bool,
     meter: Arc<Meter>,
@@ -100,29 +103,37 @@ pub(crate) struct Object {
 /// # Errors
 /// [`Error::Missing`] when there is none; [`Error::Store`] when the store does not answer;
 /// [`Error::Config`] for a URL that is none.
-pub(crate) fn stat(url: &str) -> Result<Version> {
-    use object_store::Error as E;
+pub(crate) fn stat(url: &str) -> Result<ObjectVersion> {
     let location = Location::parse(url)?;
-    if location.scheme == Scheme::Hub {
-        return hub::stat(&location);
-    }
-    let (store, key) = (client(&location)?.store, location.object_key()?);
+    let (store, key) = (client(&location)?.store, requested_key(&location)?);
+    let is_on_hub = location.scheme == Scheme::Hub;
     let options = || get_options(&location);
     let found = async {
         // What is signed for reading is not to be asked for its head.
-        if location.scheme == Scheme::Http {
+        if is_on_hub || location.scheme == Scheme::Http {
             match store.get_opts(&key, options().with_range(Some(0..1))).await {
                 Ok(answer) => return Ok(answer.meta),
                 // An empty file has no first byte.
-                Err(E::Generic { .. }) => {}
+                Err(StoreError::Generic { .. }) if !is_on_hub => {}
                 Err(error) => return Err(error),
             }
         }
         store.get_opts(&key, options().with_head(true)).await.map(|answer| answer.meta)
     };
     let url = location.url();
-    wait(async { found.await.map_err(|error| explain(&url, &error)) })
-        .map(|meta| Version::of(&meta))
+    let meta = wait(async { found.await.map_err(|error| explain(&url, &error)) })?;
+    if is_on_hub {
+        return Ok(ObjectVersion { bytes: meta.size, tag: Some(hub::commit(&location)) });
+    }
+    Ok(ObjectVersion::of(&meta))
+}
+
+/// The key as the client of the store of `location` is asked for it.
+fn requested_key(location: &Location) -> Result<Key> {
+    match location.scheme {
+        Scheme::Hub => hub::resolved(location),
+        _ => location.object_key(),
+    }
 }
 
 impl Object {
@@ -130,20 +141,17 @@ impl Object {
     ///
     /// # Errors
     /// As [`stat`], but that nothing is asked for yet.
-    pub(crate) fn new(url: &Path, version: Version) -> Result<Self> {
+    pub(crate) fn new(url: &Path, version: ObjectVersion) -> Result<Self> {
         let location = Location::parse(&url.to_string_lossy())?;
         let (url, options) = (location.url(), get_options(&location));
         let (store, is_checked) = (client(&location)?.store, location.scheme != Scheme::Hub);
-        let key = match location.scheme {
-            Scheme::Hub => hub::resolved(&location)?,
-            _ => location.object_key()?,
-        };
+        let key = requested_key(&location)?;
         Ok(Self { url, store, key, options, version, is_checked, meter: Arc::default() })
     }
 
     /// An object of `store`, for tests.
     #[cfg(test)]
-    pub(super) fn of(store: Arc<dyn ObjectStore>, key: &str, version: Version) -> Self {
+    pub(super) fn of(store: Arc<dyn ObjectStore>, key: &str, version: ObjectVersion) -> Self {
         let url = format!("test://{key}");
         let (key, options) = (Key::from(key), GetOptions::default());
         Self { url, store, key, options, version, is_checked: true, meter: Arc::default() }
@@ -177,10 +185,10 @@ impl Object {
     async fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
         let length = (range.end - range.start) as usize;
         let mut buffer = Counted::new(length, &self.meter);
-        let mut patience = Patience::new();
+        let mut retries = Retries::new();
         // The client takes up an answer that breaks off, where it can tell the content by its ETag.
         while let Some(error) = self.append(&range, &mut buffer.bytes).await? {
-            if !patience.allows(&error).await {
+            if !retries.allows(&error).await {
                 return Err(explain(&self.url, &error));
             }
         }
@@ -219,7 +227,7 @@ impl Object {
 
     /// Whether the answer is of the planned version.
     fn check(&self, answer: &GetResult, wanted: &Range<u64>) -> Result<()> {
-        let found = Version::of(&answer.meta);
+        let found = ObjectVersion::of(&answer.meta);
         let is_other = self.is_checked && found.tag != self.version.tag;
         if is_other || found.bytes != self.version.bytes {
             return Err(changed(&self.url));
@@ -249,4 +257,52 @@ impl Drop for Transfer {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Creates the object `url` of `content`, or gives the content of the one that is there.
+///
+/// Of several processes that try at once one succeeds, where the store has conditional writes.
+///
+/// # Errors
+/// [`crate::Error::Store`]; [`crate::Error::Config`] for a URL that is none.
+pub(crate) fn create(url: &str, content: &str) -> Result<Option<Bytes>> {
+    let location = Location::parse(url)?;
+    let (client, key) = (client(&location)?, location.object_key()?);
+    let payload = PutPayload::from(content.as_bytes().to_vec());
+    let create = async || create_or_read(client.store.as_ref(), &key, payload.clone()).await;
+    wait(retried(url, create))
+}
+
+async fn create_or_read(
+    store: &dyn ObjectStore,
+    key: &Key,
+    payload: PutPayload,
+) -> object_store::Result<Option<Bytes>> {
+    let mode = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    match store.put_opts(key, payload.clone(), mode).await {
+        Ok(_) => return Ok(None),
+        Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {}
+        Err(StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) => {
+            match store.head(key).await {
+                Err(StoreError::NotFound { .. }) => {
+                    return store.put(key, payload).await.map(|_| None);
+                }
+                found => drop(found?),
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    store.get(key).await?.bytes().await.map(Some)
+}
+
+/// Puts the object `url` of `content`, whatever is there.
+///
+/// # Errors
+/// As [`create`].
+pub(crate) fn replace(url: &str, content: &str) -> Result<()> {
+    let location = Location::parse(url)?;
+    let (client, key) = (client(&location)?, location.object_key()?);
+    let payload = PutPayload::from(content.as_bytes().to_vec());
+    let put = async || client.store.put(&key, payload.clone()).await.map(drop);
+    wait(retried(url, put))
 }

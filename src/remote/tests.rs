@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::client::wait;
 use super::file::RemoteFile;
-use super::object::{Object, Version};
+use super::object::{Object, ObjectVersion};
 use super::windows::AHEAD_BYTES;
 use crate::error::{Error, Result};
 
@@ -25,14 +25,14 @@ fn object(length: usize) -> Result<(Arc<InMemory>, Object, Vec<u8>)> {
     Ok((store, object, bytes))
 }
 
-fn put(store: &InMemory, bytes: &[u8]) -> Result<Version> {
+fn put(store: &InMemory, bytes: &[u8]) -> Result<ObjectVersion> {
     let key = Key::from("a");
     wait(async {
         let failed = |error: object_store::Error| Error::config("test", error.to_string());
         store.put(&key, bytes.to_vec().into()).await.map_err(failed)?;
         store.head(&key).await.map_err(failed)
     })
-    .map(|meta| Version::of(&meta))
+    .map(|meta| ObjectVersion::of(&meta))
 }
 
 /// Reads `streams` in turns, `step` bytes of each, and compares with `bytes`.
@@ -102,7 +102,7 @@ fn an_object_that_changed_is_not_read() -> Result<()> {
 
 /// The object of `file`, as it was when it was opened.
 fn file_object(store: &Arc<InMemory>, file: &RemoteFile) -> Object {
-    let version = Version { bytes: file.len(), tag: Some("0".into()) };
+    let version = ObjectVersion { bytes: file.len(), tag: Some("0".into()) };
     Object::of(Arc::clone(store) as Arc<dyn ObjectStore>, "a", version)
 }
 

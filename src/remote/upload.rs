@@ -16,13 +16,12 @@ use object_store::path::Path as Key;
 use object_store::{MultipartId, ObjectStoreExt, PutPayload, PutResult};
 use tokio::task::JoinHandle;
 
-use super::client::{Client, Patience, client, patiently, runtime, wait};
+use super::client::{Client, Retries, client, retried, runtime, wait};
 use super::explain::{explain, store_error};
-use super::failure::Failure;
 use super::location::{Location, Scheme};
-use super::object::Version;
+use super::object::ObjectVersion;
 use crate::error::{Error, Result};
-use crate::io::{FileStamp, boundary};
+use crate::io::{FileStamp, FirstError, boundary};
 
 /// Bytes of a part; S3 takes 10,000 of them, so an object is at most 80 GB.
 const PART_BYTES: usize = 8 << 20;
@@ -34,7 +33,7 @@ const PARTS_ON_THEIR_WAY: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Upload {
     path: PathBuf,
-    place: Place,
+    target: UploadTarget,
     part: Vec<u8>,
     hasher: blake3::Hasher,
     bytes: u64,
@@ -42,12 +41,12 @@ pub(crate) struct Upload {
     id: Option<MultipartId>,
     arrived: Vec<PartId>,
     on_their_way: VecDeque<JoinHandle<Result<PartId>>>,
-    failure: Failure,
+    failure: FirstError,
 }
 
 /// Where an object goes.
 #[derive(Debug, Clone)]
-struct Place {
+struct UploadTarget {
     url: String,
     key: Key,
     client: Client,
@@ -58,7 +57,7 @@ impl Upload {
     ///
     /// # Errors
     /// [`Error::Config`] for a URL that cannot be written to; [`Error::Store`].
-    pub(crate) fn create(path: &Path, failure: &Failure) -> Result<Self> {
+    pub(crate) fn create(path: &Path, failure: &FirstError) -> Result<Self> {
         let url = path.to_string_lossy().into_owned();
         let location = Location::parse(&url)?;
         check_writable(&location)?;
@@ -66,7 +65,7 @@ impl Upload {
         boundary();
         Ok(Self {
             path: path.to_owned(),
-            place: Place { url, key, client },
+            target: UploadTarget { url, key, client },
             part: Vec::new(),
             hasher: blake3::Hasher::new(),
             bytes: 0,
@@ -90,7 +89,7 @@ impl Upload {
         boundary();
         let etag = if self.id.is_none() {
             let whole = Bytes::from(std::mem::take(&mut self.part));
-            wait(self.place.put(whole))?
+            wait(self.target.put(whole))?
         } else {
             if !self.part.is_empty() {
                 self.send()?;
@@ -100,7 +99,7 @@ impl Upload {
             }
             boundary();
             let id = self.id.clone().unwrap_or_default();
-            wait(self.place.complete(&id, &self.arrived, self.bytes))?
+            wait(self.target.complete(&id, &self.arrived, self.bytes))?
         };
         boundary();
         self.id = None; // nothing is left to abort
@@ -117,11 +116,11 @@ impl Upload {
         }
         let id = match &self.id {
             Some(id) => id.clone(),
-            None => self.id.insert(wait(self.place.begin())?).clone(),
+            None => self.id.insert(wait(self.target.begin())?).clone(),
         };
         let part = Bytes::from(std::mem::take(&mut self.part));
-        let (place, index) = (self.place.clone(), self.arrived.len() + self.on_their_way.len());
-        let sent = runtime()?.spawn(async move { place.put_part(&id, index, part).await });
+        let (target, index) = (self.target.clone(), self.arrived.len() + self.on_their_way.len());
+        let sent = runtime()?.spawn(async move { target.put_part(&id, index, part).await });
         self.on_their_way.push_back(sent);
         Ok(())
     }
@@ -129,13 +128,13 @@ impl Upload {
     fn first_arrives(&mut self) -> Result<()> {
         let Some(first) = self.on_their_way.pop_front() else { return Ok(()) };
         let joined = runtime()?.block_on(first);
-        let sent = joined.map_err(|error| store_error(&self.place.url, &error.to_string()))?;
+        let sent = joined.map_err(|error| store_error(&self.target.url, &error.to_string()))?;
         self.arrived.push(sent?);
         Ok(())
     }
 }
 
-impl Place {
+impl UploadTarget {
     fn parts(&self) -> Result<&Arc<dyn MultipartStore>> {
         let parts = self.client.parts.as_ref();
         parts.ok_or_else(|| store_error(&self.url, "takes no objects in parts"))
@@ -145,22 +144,22 @@ impl Place {
     async fn put(&self, whole: Bytes) -> Result<Option<String>> {
         let payload = PutPayload::from(whole);
         let put = async || self.client.store.put(&self.key, payload.clone()).await;
-        patiently(&self.url, put).await.map(|stored: PutResult| stored.e_tag)
+        retried(&self.url, put).await.map(|stored: PutResult| stored.e_tag)
     }
 
     async fn begin(&self) -> Result<MultipartId> {
         let parts = self.parts()?;
-        patiently(&self.url, async || parts.create_multipart(&self.key).await).await
+        retried(&self.url, async || parts.create_multipart(&self.key).await).await
     }
 
     async fn put_part(&self, id: &MultipartId, index: usize, part: Bytes) -> Result<PartId> {
         let (parts, payload) = (self.parts()?, PutPayload::from(part));
-        // As `patiently`, but that another thread can do it.
-        let mut patience = Patience::new();
+        // As `retried`, but that another thread can do it.
+        let mut retries = Retries::new();
         loop {
             match parts.put_part(&self.key, id, index, payload.clone()).await {
                 Ok(arrived) => return Ok(arrived),
-                Err(error) if patience.allows(&error).await => {}
+                Err(error) if retries.allows(&error).await => {}
                 Err(error) => return Err(explain(&self.url, &error)),
             }
         }
@@ -175,13 +174,13 @@ impl Place {
     ) -> Result<Option<String>> {
         let parts = self.parts()?;
         let complete = async || parts.complete_multipart(&self.key, id, arrived.to_vec()).await;
-        let completed = patiently(&self.url, complete).await;
+        let completed = retried(&self.url, complete).await;
         let Err(error @ (Error::Missing { .. } | Error::Store { .. })) = completed else {
             return completed.map(|stored| stored.e_tag);
         };
         // The answer to a try that did complete may have been lost.
         match self.client.store.head(&self.key).await {
-            Ok(meta) if meta.size == bytes => Ok(Version::of(&meta).tag),
+            Ok(meta) if meta.size == bytes => Ok(ObjectVersion::of(&meta).tag),
             _ => Err(error),
         }
     }
@@ -201,7 +200,7 @@ pub(crate) fn check_destination(url: &str) -> Result<()> {
     check_writable(&location)
 }
 
-/// Refuses a place that is only read.
+/// Refuses a target that is only read.
 fn check_writable(location: &Location) -> Result<()> {
     match location.scheme {
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => Ok(()),
@@ -235,7 +234,7 @@ impl Drop for Upload {
         self.on_their_way.iter().for_each(JoinHandle::abort);
         if let Some(id) = &self.id {
             // Nobody is left to tell; the store's own rule removes what stays.
-            let _ = wait(self.place.abort(id));
+            let _ = wait(self.target.abort(id));
         }
     }
 }

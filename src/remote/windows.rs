@@ -25,13 +25,13 @@ const GAP_BYTES: u64 = 128 << 10;
 pub(super) struct Windows {
     object: Object,
     /// By where they begin.
-    all: Vec<Window>,
-    streams: Vec<Stream>,
+    all: Vec<ReadWindow>,
+    streams: Vec<WindowStream>,
     fetches: Vec<Fetch>,
 }
 
 #[derive(Debug)]
-struct Window {
+struct ReadWindow {
     range: Range<u64>,
     stream: usize,
     /// Position in the stream.
@@ -40,7 +40,7 @@ struct Window {
 }
 
 #[derive(Debug, Default)]
-struct Stream {
+struct WindowStream {
     /// Indices of the windows in the order of their use.
     windows: Vec<usize>,
     /// The one in use; those before it are not needed any more.
@@ -53,11 +53,11 @@ struct Fetch {
     range: Range<u64>,
     /// Windows that may still be used.
     wanted: usize,
-    state: State,
+    state: FetchState,
 }
 
 #[derive(Debug)]
-enum State {
+enum FetchState {
     Idle,
     Running(Transfer),
     Here(Bytes),
@@ -76,13 +76,14 @@ impl Windows {
                 let end = range.end.min(object.len());
                 for start in (range.start..end).step_by(window_bytes as usize) {
                     let range = start..end.min(start + window_bytes);
-                    windows.push(Window { range, stream, place, fetch: 0 });
+                    windows.push(ReadWindow { range, stream, place, fetch: 0 });
                     place += 1;
                 }
             }
         }
         windows.sort_by_key(|window| window.range.start);
-        let mut ordered: Vec<Stream> = streams.iter().map(|_| Stream::default()).collect();
+        let mut ordered: Vec<WindowStream> =
+            streams.iter().map(|_| WindowStream::default()).collect();
         let mut by_place: Vec<(usize, usize, usize)> =
             windows.iter().enumerate().map(|(i, w)| (w.stream, w.place, i)).collect();
         by_place.sort_unstable();
@@ -124,7 +125,7 @@ impl Windows {
             return self.object.read(offset..end);
         };
         self.enter(window)?;
-        let Window { range, fetch, .. } = &self.all[window];
+        let ReadWindow { range, fetch, .. } = &self.all[window];
         let (end, fetch) = (end.min(range.end), *fetch);
         match self.arrived(fetch)? {
             Some((start, bytes)) => {
@@ -137,14 +138,14 @@ impl Windows {
 
     /// Its stream is at `window`: those before are given up, this one and the next are begun.
     fn enter(&mut self, window: usize) -> Result<()> {
-        let Window { stream, place, fetch, .. } = self.all[window];
+        let ReadWindow { stream, place, fetch, .. } = self.all[window];
         let left = self.streams[stream].at..place;
         for at in left {
             let passed = self.streams[stream].windows[at];
             let fetch = &mut self.fetches[self.all[passed].fetch];
             fetch.wanted -= 1;
             if fetch.wanted == 0 {
-                fetch.state = State::Gone;
+                fetch.state = FetchState::Gone;
             }
         }
         let stream = &mut self.streams[stream];
@@ -152,8 +153,8 @@ impl Windows {
         let next = stream.windows.get(place + 1).map(|&next| self.all[next].fetch);
         for fetch in [Some(fetch), next].into_iter().flatten() {
             let Fetch { range, state, .. } = &mut self.fetches[fetch];
-            if matches!(state, State::Idle) {
-                *state = State::Running(self.object.begin(range.clone())?);
+            if matches!(state, FetchState::Idle) {
+                *state = FetchState::Running(self.object.begin(range.clone())?);
             }
         }
         Ok(())
@@ -162,21 +163,21 @@ impl Windows {
     /// Where `fetch` begins, and its bytes; `None` where it was given up.
     fn arrived(&mut self, fetch: usize) -> Result<Option<(u64, Bytes)>> {
         let Fetch { range, state, .. } = &mut self.fetches[fetch];
-        if let State::Running(_) = state {
-            let State::Running(transfer) = std::mem::replace(state, State::Idle) else {
+        if let FetchState::Running(_) = state {
+            let FetchState::Running(transfer) = std::mem::replace(state, FetchState::Idle) else {
                 return Ok(None);
             };
-            *state = State::Here(transfer.wait()?);
+            *state = FetchState::Here(transfer.wait()?);
         }
         Ok(match state {
-            State::Here(bytes) => Some((range.start, bytes.clone())),
+            FetchState::Here(bytes) => Some((range.start, bytes.clone())),
             _ => None,
         })
     }
 }
 
 /// The requests that bring the sorted `windows`, none of more than `most` bytes.
-fn fetches(windows: &mut [Window], most: u64) -> Vec<Fetch> {
+fn fetches(windows: &mut [ReadWindow], most: u64) -> Vec<Fetch> {
     let mut fetches: Vec<Fetch> = Vec::new();
     for window in windows {
         let Range { start, end } = window.range;
@@ -187,7 +188,7 @@ fn fetches(windows: &mut [Window], most: u64) -> Vec<Fetch> {
                 range.end = range.end.max(end);
                 *wanted += 1;
             }
-            _ => fetches.push(Fetch { range: start..end, wanted: 1, state: State::Idle }),
+            _ => fetches.push(Fetch { range: start..end, wanted: 1, state: FetchState::Idle }),
         }
         window.fetch = fetches.len() - 1;
     }

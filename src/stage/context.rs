@@ -65,7 +65,7 @@ impl<'a> Context<'a> {
         let path = self.run.path("config.toml");
         let text = toml::to_string(self.config)
             .map_err(|e| Error::config("config.toml", e.to_string()))?;
-        if fs_err::read(&path).is_ok_and(|stored| stored == text.as_bytes()) {
+        if std::fs::read(&path).is_ok_and(|stored| stored == text.as_bytes()) {
             return Ok(());
         }
         write_atomic(&path, text.as_bytes()).map(drop)

@@ -9,7 +9,6 @@ use crate::config::{DEFAULT_LANGUAGE, EmbeddingDtype, Rate, RunConfig};
 use crate::encoder::{self, EncoderInfo, HubSettings, Model, Placement};
 use crate::error::Result;
 use crate::input::DocumentReader;
-use crate::io::chain;
 use crate::progress::Stop;
 use crate::run::Plan;
 
@@ -179,7 +178,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
             Ok(read) => read,
             Err(error) => {
                 // The embed stage will say so too, of this shard alone.
-                tracing::warn!(shard = %shard.name, error = %chain(&error), "not sampled");
+                tracing::warn!(shard = %shard.name, error = %error.report(), "not sampled");
                 continue;
             }
         };

@@ -9,7 +9,6 @@ use super::context::Context;
 use crate::config::{LanguageSource, RunConfig};
 use crate::error::{Error, Result};
 use crate::input::{InputFile, UNDETERMINED_LANGUAGE, discover};
-use crate::io::chain;
 use crate::run::{Plan, RunDir, Shard, Stage};
 
 /// New files that are named.
@@ -90,7 +89,7 @@ fn warn_of_new_files(config: &RunConfig, plan: &Plan) {
         // What is gone fails with its shard.
         Err(Error::Missing { .. }) => return,
         Err(error) => {
-            tracing::warn!(error = %chain(&error), "the input cannot be looked through for new files");
+            tracing::warn!(error = %error.report(), "the input cannot be looked through for new files");
             return;
         }
     };

@@ -10,7 +10,7 @@ use super::embedded::Embedded;
 use super::heads::Heads;
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
-use crate::io::{chain, is_url, stamp};
+use crate::io::{is_url, stamp};
 use crate::parts::parquet_rows;
 use crate::remote;
 use crate::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
@@ -88,7 +88,7 @@ impl Checks<'_> {
                 Ok(Some(_)) => self.begun.push(stage),
                 Err(error @ Error::Decode { .. }) => {
                     self.begun = Stage::ALL.to_vec();
-                    self.verified.problems.push(chain(&error));
+                    self.verified.problems.push(error.report());
                     break;
                 }
                 Err(error) => return Err(error),
@@ -108,7 +108,7 @@ impl Checks<'_> {
                 return Some(marker);
             }
             Ok(None) => format!("{}: {key} is not done", stage.name()),
-            Err(error) => chain(&error),
+            Err(error) => error.report(),
         };
         self.verified.problems.push(problem);
         self.incomplete.insert(stage);
@@ -192,7 +192,7 @@ impl Checks<'_> {
         let (heads, stored, embedded) = match found {
             Ok(found) => found,
             Err(error) => {
-                self.verified.problems.push(chain(&error));
+                self.verified.problems.push(error.report());
                 return Ok(());
             }
         };
@@ -204,7 +204,7 @@ impl Checks<'_> {
         let files = match ScoreFiles::selected(self.context) {
             Ok(files) => files,
             Err(error) => {
-                self.verified.problems.push(chain(&error));
+                self.verified.problems.push(error.report());
                 return Ok(());
             }
         };
@@ -216,7 +216,7 @@ impl Checks<'_> {
                     .problems
                     .push(format!("{language}: the stored thresholds are not those of the scores")),
                 Err(Error::Stopped) => return Err(Error::Stopped),
-                Err(error) => self.verified.problems.push(chain(&error)),
+                Err(error) => self.verified.problems.push(error.report()),
             }
             self.verified.languages += 1;
         }
@@ -252,7 +252,7 @@ fn problems<T: Sync>(
 ) -> Result<Vec<String>> {
     let of_one = |one: &T| match check(one) {
         Err(error @ (Error::Stopped | Error::Store { .. } | Error::Hub { .. })) => Err(error),
-        Err(error) => Ok(Some(chain(&error))),
+        Err(error) => Ok(Some(error.report())),
         found => found,
     };
     let found: Vec<Option<String>> = all.par_iter().map(of_one).collect::<Result<_>>()?;

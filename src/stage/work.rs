@@ -7,7 +7,6 @@ use rayon::prelude::*;
 
 use super::context::Context;
 use crate::error::{Error, Result};
-use crate::io::chain;
 use crate::panics::{lock, unpoisoned};
 use crate::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, StageWork};
 
@@ -205,7 +204,7 @@ impl<'a> Failures<'a> {
             | Error::Missing { .. }
             | Error::Corrupt { .. }
             | Error::Model { .. } => {
-                let failure = Failure { error: chain(&error), exit_code: error.exit_code() };
+                let failure = Failure { error: error.report(), exit_code: error.exit_code() };
                 self.run.mark_failed(self.stage, key, &failure)?;
                 self.errors.push((key.to_owned(), error));
                 Ok(())
@@ -220,7 +219,7 @@ impl<'a> Failures<'a> {
         if total > 1 {
             // The only item's error is the stage's, and printed once.
             for (shard, error) in &self.errors {
-                tracing::error!(shard, error = %chain(error), "shard failed");
+                tracing::error!(shard, error = %error.report(), "shard failed");
             }
         }
         match self.errors.into_iter().next() {

@@ -12,7 +12,12 @@
 //! assert!(error.to_string().contains("20 positive and 0 negative"));
 //! ```
 
+#[cfg(feature = "train")]
 mod loss;
+#[cfg(feature = "train")]
+mod mlp;
+#[cfg(not(feature = "train"))]
+#[path = "no_mlp.rs"]
 mod mlp;
 mod request;
 mod samples;

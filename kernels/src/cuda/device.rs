@@ -6,8 +6,9 @@ use cudarc::cublaslt::result as lt;
 use cudarc::cublaslt::sys as lt_sys;
 use cudarc::driver::CudaContext;
 
-use super::driver::{self, DeviceInfo};
+use super::driver;
 use super::error::{CudaError, Result};
+use super::info::DeviceInfo;
 use super::module::Kernels;
 use super::recordings::{Recording, Recordings};
 

@@ -3,24 +3,10 @@
 use cudarc::driver::{DriverError, result, sys};
 
 use super::error::{CudaError, Result};
+use super::info::DeviceInfo;
 
 /// Oldest version of CUDA that a driver has to support: the PTX of the kernels needs it.
 const OLDEST_DRIVER: (u32, u32) = (12, 0);
-
-/// A GPU, as the driver describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceInfo {
-    /// Its number: the N of `cuda:N`.
-    pub ordinal: usize,
-    /// Such as `NVIDIA H200`.
-    pub name: String,
-    /// Major and minor: (9, 0) for Hopper.
-    pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
-    pub multiprocessors: u32,
-    /// Memory of the GPU.
-    pub total_bytes: u64,
-}
 
 /// All GPUs, whether polysift can use them or not, in the driver's order.
 ///

@@ -1,5 +1,6 @@
 //! What can go wrong on a GPU.
 
+#[cfg(feature = "cuda")]
 use cudarc::driver::DriverError;
 
 /// Result with [`CudaError`].
@@ -9,6 +10,12 @@ pub type Result<T, E = CudaError> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
+    /// The program has no code for it.
+    #[error(
+        "this polysift was built without the feature `cuda`; build it with \
+         `cargo build --release --features cuda`"
+    )]
+    NotBuilt,
     /// libcuda is not there.
     #[error("there is no CUDA driver (libcuda) on this machine")]
     NoDriver,
@@ -77,6 +84,7 @@ pub enum CudaError {
     },
 }
 
+#[cfg(feature = "cuda")]
 impl CudaError {
     /// A closure for `map_err` that names the GPU and what was being done.
     pub(super) fn driver(
@@ -104,6 +112,7 @@ impl CudaError {
 }
 
 /// [`CudaError::Shape`] unless `name` of `op` has at least `needed` values.
+#[cfg(feature = "cuda")]
 pub(super) fn check_len(
     op: &'static str,
     name: &str,

@@ -33,6 +33,7 @@ mod device;
 mod driver;
 mod error;
 mod gelu;
+mod info;
 mod layer_norm;
 mod library;
 mod matmul;
@@ -50,9 +51,10 @@ mod tensor_map;
 
 pub use attention::{AttentionKernel, HEAD_SIZES, attention};
 pub use device::Device;
-pub use driver::{DeviceInfo, devices};
+pub use driver::devices;
 pub use error::{CudaError, Result};
 pub use gelu::gelu;
+pub use info::DeviceInfo;
 pub use layer_norm::{Embedding, MAX_WIDTH, Norm, embed_layer_norm, layer_norm};
 pub use library::WORKSPACE_BYTES;
 pub use matmul::{

@@ -11,10 +11,11 @@ use crate::config::Mode;
 use crate::dataset::sample::{DatasetSample, key_of, place_key, text_key};
 use crate::dataset::{SourceCard, SourceFile};
 use crate::error::Result;
-use crate::hub::{HubSettings, RepoType, Repository, Snapshot};
+use crate::hub::HubSettings;
 use crate::input::{TableFile, TableRow, table_files, table_stem};
 use crate::io::stamp;
 use crate::progress::{Progress, Stop};
+use crate::remote::{RepoType, Repository, Snapshot};
 
 /// Folder of the Aya Dataset that holds no samples.
 const DEMOGRAPHICS: &str = "demographics";

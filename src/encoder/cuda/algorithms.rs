@@ -146,7 +146,7 @@ impl AlgorithmFile {
 /// What `path` holds for the GPU of `file`; nothing if it cannot be read, was changed or is another
 /// GPU's.
 fn kept(path: &Path, file: &AlgorithmFile) -> Algorithms {
-    let bytes = fs_err::read(path).unwrap_or_default();
+    let bytes = std::fs::read(path).unwrap_or_default();
     match serde_json::from_slice::<AlgorithmFile>(&bytes) {
         Ok(found) if found.key() == file.key() && found.digest == digest(&found.algorithms) => {
             found.algorithms

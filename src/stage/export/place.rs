@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::io::chain;
 use crate::remote;
 use crate::run::Stage;
 use crate::stage::context::Context;
@@ -17,7 +16,7 @@ pub(crate) fn warn_of_place(to: &str) {
     match remote::stat(&format!("{}/{OWNER}", to.trim_end_matches('/'))) {
         Ok(_) | Err(Error::Missing { .. }) => {}
         Err(error) => {
-            let error = chain(&error);
+            let error = error.report();
             tracing::warn!(to, %error, "the place of the export cannot be looked at");
         }
     }

@@ -1,5 +1,6 @@
 //! Errors of stores on their way through decoders and encoders, which know only their own.
 
+#[cfg(feature = "remote")]
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -8,11 +9,12 @@ use crate::panics::lock;
 
 /// The first error of a store that a file met; its clones see the same one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Failure(Arc<Mutex<Option<Error>>>);
+pub(crate) struct FirstError(Arc<Mutex<Option<Error>>>);
 
-impl Failure {
+impl FirstError {
     /// Keeps the error of `result`, and tells it in the terms of `std::io`.
-    pub(super) fn keep<T>(&self, result: Result<T>) -> io::Result<T> {
+    #[cfg(feature = "remote")]
+    pub(crate) fn keep<T>(&self, result: Result<T>) -> io::Result<T> {
         result.map_err(|error| {
             let told = io::Error::other(error.to_string());
             lock(&self.0).get_or_insert(error);

@@ -1,0 +1,20 @@
+//! `polysift dataset` in a build without the feature `datasets`.
+
+use std::ffi::OsString;
+
+use clap::Subcommand;
+
+use polysift::progress::{Progress, Stop};
+use polysift::{Error, Result};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DatasetCommand {
+    /// Needs a build with the feature `datasets`
+    #[command(external_subcommand)]
+    Any(Vec<OsString>),
+}
+
+/// Says which feature the command needs.
+pub(crate) fn run(_: &DatasetCommand, _: &Stop, _: &dyn Progress, _: bool) -> Result<()> {
+    Err(Error::without_feature("polysift dataset", "datasets"))
+}

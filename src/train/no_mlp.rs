@@ -1,0 +1,11 @@
+//! Training of MLP heads in a build without the feature `train`: an error that names it.
+
+use super::request::{Trained, TrainingRequest};
+use super::samples::Splits;
+use crate::error::{Error, Result};
+use crate::progress::Stop;
+
+/// Trains nothing.
+pub(super) fn train(request: &TrainingRequest<'_>, _: &Splits, _: &Stop) -> Result<Trained> {
+    Err(Error::without_feature(format!("heads.{}.kind", request.name), "train"))
+}
