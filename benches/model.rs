@@ -7,8 +7,8 @@
 use std::path::Path;
 
 use anyhow::Result;
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use safetensors::{Dtype, tensor::TensorView};
 use serde_json::json;

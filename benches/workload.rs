@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
-use rand_chacha::ChaCha8Rng;
 
 /// Ids 0 to 3 are `<s>`, `<pad>`, `</s>` and `<unk>`; the last id is `<mask>`.
 const FIRST_ID: u32 = 4;

@@ -14,8 +14,8 @@ use polysift_kernels::cuda::{
     Stream, WORKSPACE_BYTES, attention, embed_layer_norm, gelu, layer_norm, max_sequences, pool,
     quantise_rows,
 };
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use serde_json::json;
 

@@ -1,6 +1,5 @@
 //! The options of every command; log lines on stderr, text or JSON, where `RUST_LOG` overrides the flags; and the trace.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -58,10 +57,7 @@ pub(crate) fn install(args: &GlobalArgs) -> Result<Option<TraceEnd>> {
     };
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(format!("warn,polysift={level}")));
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     let lines = match args.log_format {
         LogFormat::Text => lines.without_time().boxed(),
         LogFormat::Json => lines.json().boxed(),

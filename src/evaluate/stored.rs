@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 use serde::Serialize;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use twox_hash::XxHash3_64;
 
 use super::agreement::{HeadLogits, Pair, add_means, pairs};
 use crate::config::{Keep, Rate};
@@ -164,7 +164,7 @@ impl<'a> Scan<'a> {
             counts[kind].fetch_add(1, Ordering::Relaxed);
         }
         if scores.iter().flatten().any(|score| !is_nan(score)) {
-            let hash = xxh3_64_with_seed(id.as_bytes(), SAMPLE_SEED);
+            let hash = XxHash3_64::oneshot_with_seed(SAMPLE_SEED, id.as_bytes());
             self.sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || SampledDocument {
                 tie: RankKey::of_logit(0.0, Keep::Above).with_id(id, ordinal),
                 scores: scores.iter().map(|score| Some((*score)?.map(f32::to_bits))).collect(),

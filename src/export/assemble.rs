@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float64Array, RecordBatch, StructArray,
-};
-use arrow::compute::nullif;
-use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, RecordBatch, StructArray};
+use arrow_schema::{ArrowError, SchemaRef};
+use arrow_select::nullif::nullif;
 
 use super::layout::{Column, Plan, Source};
 use super::{ExportSpec, RowExtras};
@@ -96,9 +94,10 @@ fn shape(reason: String) -> Error {
 mod tests {
     use std::path::Path;
 
-    use arrow::array::{Int64Array, NullArray, StringArray};
-    use arrow::buffer::NullBuffer;
-    use arrow::datatypes::{DataType, Field, Fields, Float64Type, Int64Type, Schema};
+    use arrow_array::types::{Float64Type, Int64Type};
+    use arrow_array::{Int64Array, NullArray, StringArray};
+    use arrow_buffer::NullBuffer;
+    use arrow_schema::{DataType, Field, Fields, Schema};
 
     use super::*;
     use crate::export::export_schema;

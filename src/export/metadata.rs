@@ -2,7 +2,7 @@
 //!
 //! Owns the descriptions of columns that have to change with them; all else is passed on as it is.
 
-use arrow::datatypes::{DataType, Fields, Metadata, Schema};
+use arrow_schema::{DataType, Fields, Metadata, Schema};
 use serde_json::{Map, Value, json};
 
 use super::layout::{Column, METADATA, Plan, Source};
@@ -90,7 +90,7 @@ fn vectors(dtype: EmbeddingDtype) -> Value {
 mod tests {
     use std::path::Path;
 
-    use arrow::datatypes::Field;
+    use arrow_schema::Field;
 
     use super::*;
     use crate::config::Layout;

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use arrow::error::ArrowError;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch};
+use arrow_cast::cast;
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
 
 /// Counted for a value whose type has no width of its own.
 const OTHER_BYTES: u64 = 8;
@@ -134,9 +134,9 @@ fn dense_field(field: &FieldRef) -> FieldRef {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int32Array, ListArray, StringArray};
-    use arrow::buffer::OffsetBuffer;
-    use arrow::datatypes::Int32Type;
+    use arrow_array::types::Int32Type;
+    use arrow_array::{Int32Array, ListArray, StringArray};
+    use arrow_buffer::OffsetBuffer;
 
     use super::*;
 
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn dictionaries_become_their_values_inside_lists_too() -> Result<(), ArrowError> {
-        let words: arrow::array::DictionaryArray<Int32Type> =
+        let words: arrow_array::DictionaryArray<Int32Type> =
             vec![Some("a"), Some("b"), None, Some("a")].into_iter().collect();
         let field = Arc::new(Field::new("element", words.data_type().clone(), true));
         let offsets = OffsetBuffer::from_lengths([3, 1]);

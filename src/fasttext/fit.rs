@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 
 use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
 
 use super::dictionary::{Dictionary, LineRows, tokens};
 use super::matrix::{DenseMatrix, WordMatrix, dot, scale};

@@ -5,10 +5,11 @@
 
 use std::path::Path;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewArray};
-use arrow::compute::{cast, is_null, nullif};
-use arrow::datatypes::{DataType, FieldRef, Fields};
-use arrow::error::ArrowError;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringViewArray};
+use arrow_cast::cast;
+use arrow_schema::{ArrowError, DataType, FieldRef, Fields};
+use arrow_select::nullif::nullif;
 
 use super::vectors::{RowVectors, is_embeddings};
 use crate::error::{Error, Result};
@@ -289,7 +290,10 @@ impl InputColumn {
         for name in rest {
             let outer = array.as_struct_opt().ok_or_else(missing)?;
             let inner = outer.column_by_name(name).ok_or_else(missing)?;
-            array = nullif(inner, &is_null(outer)?)?;
+            array = match outer.nulls() {
+                Some(nulls) => nullif(inner, &BooleanArray::new(!nulls.inner(), None))?,
+                None => inner.clone(),
+            };
         }
         Ok(array)
     }
@@ -376,9 +380,9 @@ pub(super) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Int64Array, StructArray};
-    use arrow::buffer::NullBuffer;
-    use arrow::datatypes::{Field, Schema};
+    use arrow_array::{Int64Array, StructArray};
+    use arrow_buffer::NullBuffer;
+    use arrow_schema::{Field, Schema};
 
     use super::*;
 

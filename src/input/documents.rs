@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use arrow::array::{StringArray, StringViewArray};
+use arrow_array::{StringArray, StringViewArray};
 
 use super::columns::{
     ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, Values, string,

@@ -1,7 +1,8 @@
 //! Tests of inference and of the arrays.
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::{Float64Type, Int64Type, UInt64Type};
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type, UInt64Type};
 
 use super::*;
 

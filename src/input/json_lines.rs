@@ -3,7 +3,7 @@
 //! Owns the check of a line, which the readers of some and of all columns apply so that they agree on
 //! every row. Lines that fail it are counted and set aside.
 
-use arrow::array::StringViewBuilder;
+use arrow_array::builder::StringViewBuilder;
 
 use super::columns::{
     self, Cell, ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, METADATA, Rejects, Values,

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, LargeListArray};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Float32Type};
-use arrow::error::ArrowError;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float32Type;
+use arrow_array::{Array, ArrayRef, LargeListArray};
+use arrow_cast::cast;
+use arrow_schema::{ArrowError, DataType, Field};
 
 /// Vectors of a row, `[num_chunks, D]`.
 pub(super) type RowVectors = Vec<Vec<f32>>;
@@ -100,8 +101,8 @@ fn vector(values: &ArrayRef) -> Result<Vec<f32>, String> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{FixedSizeListArray, ListArray};
-    use arrow::datatypes::{Float16Type, Float64Type, Int32Type};
+    use arrow_array::types::{Float16Type, Float64Type, Int32Type};
+    use arrow_array::{FixedSizeListArray, ListArray};
 
     use super::*;
 

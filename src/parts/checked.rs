@@ -14,13 +14,14 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow_schema::SchemaRef;
 use bytes::{Buf, Bytes};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{ChunkReader, Length};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use std::hash::Hasher;
+use twox_hash::XxHash3_64;
 
 use super::columns::PARQUET;
 use crate::error::{Error, Result};
@@ -42,7 +43,7 @@ const HEADER_BYTES: u64 = 1 << 13;
 pub(super) struct CheckedWriter {
     file: AtomicFile,
     /// Checksum of the block in progress, and its bytes so far.
-    block: (Xxh3, u64),
+    block: (XxHash3_64, u64),
     checksums: Vec<u8>,
     /// The end of the file from [`finish`] on: which of it is the footer is known when it is over.
     held: Option<Vec<u8>>,
@@ -60,7 +61,7 @@ impl CheckedWriter {
         while !bytes.is_empty() {
             let left = (BLOCK_BYTES - self.block.1) as usize;
             let (now, rest) = bytes.split_at(left.min(bytes.len()));
-            self.block.0.update(now);
+            self.block.0.write(now);
             self.block.1 += now.len() as u64;
             if self.block.1 == BLOCK_BYTES {
                 self.end_block();
@@ -71,8 +72,8 @@ impl CheckedWriter {
     }
 
     fn end_block(&mut self) {
-        self.checksums.extend(self.block.0.digest().to_le_bytes());
-        self.block.0.reset();
+        self.checksums.extend(self.block.0.finish().to_le_bytes());
+        self.block.0 = XxHash3_64::new();
         self.block.1 = 0;
     }
 
@@ -114,7 +115,8 @@ pub(super) fn create(
     properties: WriterProperties,
 ) -> Result<ArrowWriter<CheckedWriter>> {
     let file = AtomicFile::create(path)?;
-    let part = CheckedWriter { file, block: (Xxh3::new(), 0), checksums: Vec::new(), held: None };
+    let part =
+        CheckedWriter { file, block: (XxHash3_64::new(), 0), checksums: Vec::new(), held: None };
     ArrowWriter::try_new(part, schema, Some(properties)).map_err(|e| Error::write(path, e))
 }
 
@@ -187,7 +189,7 @@ impl CheckedFile {
         let checksums = self.checksums[first * CHECKSUM_BYTES..].chunks(CHECKSUM_BYTES);
         let blocks = bytes.chunks(BLOCK_BYTES as usize).zip(checksums);
         for (place, (block, checksum)) in (0u64..).zip(blocks) {
-            if xxh3_64(block).to_le_bytes() != *checksum {
+            if XxHash3_64::oneshot(block).to_le_bytes() != *checksum {
                 let at = start + place * BLOCK_BYTES;
                 return Err(changed(at..at + block.len() as u64));
             }
@@ -263,10 +265,10 @@ fn layout(end: &[u8], length: u64) -> Option<(u64, usize)> {
 
 /// The checksum of `checksums` and the `footer`.
 fn sum_of_rest(checksums: &[u8], footer: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    let mut hasher = Xxh3::new();
-    hasher.update(checksums);
-    hasher.update(footer);
-    hasher.digest().to_le_bytes()
+    let mut hasher = XxHash3_64::new();
+    hasher.write(checksums);
+    hasher.write(footer);
+    hasher.finish().to_le_bytes()
 }
 
 #[cfg(test)]
@@ -276,7 +278,7 @@ mod tests {
 
     /// A part of `len` rows whose columns hardly compress.
     fn part(path: &Path, len: usize) -> Result<ScoreRows> {
-        let hash = |i: usize| xxh3_64(&i.to_le_bytes());
+        let hash = |i: usize| XxHash3_64::oneshot(&i.to_le_bytes());
         let logits: Vec<Option<f32>> = (0..len).map(|i| Some(hash(i) as f32)).collect();
         let rows = ScoreRows {
             rows: (0..len as u64).collect(),

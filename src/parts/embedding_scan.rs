@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::compute::concat_batches;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_select::concat::concat_batches;
 use parquet::arrow::ProjectionMask;
 use polysift_kernels::Isa;
 
@@ -97,7 +97,7 @@ impl EmbeddingScan {
         let rows = self.part.num_rows().max(1);
         let reader = builder.with_projection(mask).with_batch_size(rows).build();
         let reader = reader.map_err(|e| decode(e.into()))?;
-        let schema = arrow::array::RecordBatchReader::schema(&reader);
+        let schema = arrow_array::RecordBatchReader::schema(&reader);
         let batches: Vec<RecordBatch> =
             reader.collect::<Result<_, _>>().map_err(|e| decode(e.into()))?;
         let batch = concat_batches(&schema, &batches).map_err(|e| decode(e.into()))?;

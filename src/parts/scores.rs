@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Float32Array};
-use arrow::datatypes::{DataType, Field, Float32Type};
+use arrow_array::types::Float32Type;
+use arrow_array::{ArrayRef, BooleanArray, Float32Array};
+use arrow_schema::{DataType, Field};
 use parquet::basic::Compression;
 use parquet::schema::types::ColumnPath;
 

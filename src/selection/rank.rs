@@ -4,7 +4,7 @@
 //! no place in the order; the caller keeps it out.
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use crate::config::Keep;
 
@@ -46,7 +46,7 @@ impl RankKey {
 
     /// The same logit with its tie-breaks.
     pub(crate) fn with_id(self, id: &str, ordinal: u64) -> Self {
-        Self { id_hash: xxh3_64(id.as_bytes()), ordinal, ..self }
+        Self { id_hash: XxHash3_64::oneshot(id.as_bytes()), ordinal, ..self }
     }
 
     /// The logit this key was made of (+0.0 for both zeros).

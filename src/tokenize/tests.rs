@@ -5,8 +5,8 @@
 mod texts;
 
 use anyhow::{Result, ensure};
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tokenizers::Model as _;
 

@@ -1,7 +1,7 @@
 //! What a head is trained from, and what all kinds of training do with it.
 
 use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
 
 use super::samples::{Samples, Splits, split};
 use crate::config::{HeadConfig, HeadKind};

@@ -12,8 +12,8 @@ use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 use arrow::error::ArrowError;
 use proptest::prelude::*;
+use rand::rngs::ChaCha8Rng;
 use rand::{Rng, RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 /// Types that Parquet holds, nested up to three deep.
 pub(crate) fn data_type() -> impl Strategy<Value = DataType> {

@@ -1,8 +1,8 @@
 //! Unit tests of heads made in memory; files and PyTorch's numbers are in `tests/heads.rs`.
 
 use proptest::prelude::*;
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::config::{HeadKind, Keep};

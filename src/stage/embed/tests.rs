@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use arrow::array::StringArray;
+use arrow_array::StringArray;
 
 use super::queue::{ChunkBatch, PartEnd, Step};
 use super::*;

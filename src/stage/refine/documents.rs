@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rayon::prelude::*;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use twox_hash::XxHash3_64;
 
 use crate::config::{
     Activation, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
@@ -333,7 +333,7 @@ fn sample(
                     continue;
                 }
                 let ordinal = ordinal(place, row);
-                let hash = xxh3_64_with_seed(&ordinal.to_le_bytes(), seed);
+                let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
                 samples.entry(language.clone()).or_default().add(hash, ordinal);
             }
             Ok(())
