@@ -69,7 +69,7 @@ fn a_chain_is_submitted_and_recorded_in_the_run_directory() -> TestResult {
     ];
     assert_eq!(cluster.calls("sbatch"), expected);
     let record = cluster.work.json("out/slurm/jobs.json")?;
-    let jobs = &record["submissions"][0]["jobs"];
+    let jobs = &record[0]["jobs"];
     assert_eq!(jobs[0]["array"], "0-1");
     assert_eq!(jobs[4]["job_id"], "105");
     assert!(cluster.work.path("out/logs").is_dir(), "Slurm makes no folder for its logs");

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use polysift::cluster::slurm::{
-    DEFAULT_MAX_ARRAY_SIZE, DEFAULT_SIGNAL_SECS, SlurmSettings, Submission, Submissions,
-    driver_script, live_jobs, max_array_tasks, slurm_jobs, submit,
+    DEFAULT_MAX_ARRAY_SIZE, DEFAULT_SIGNAL_SECS, SlurmSettings, Submission, driver_script,
+    live_jobs, max_array_tasks, slurm_jobs, submissions, submit,
 };
 use polysift::cluster::{PerStage, shell_quoted};
 use polysift::run::RunDir;
@@ -142,7 +142,7 @@ impl SlurmArgs {
         planned: &Planned,
         max_array_tasks: impl FnOnce() -> Result<u32>,
     ) -> Result<SlurmSettings> {
-        let last = Submissions::read(&planned.run)?.last().map(|submission| submission.num_tasks);
+        let last = submissions(&planned.run)?.last().map(|submission| submission.num_tasks);
         let num_tasks = planned.num_tasks(self.num_tasks.or(last));
         Ok(SlurmSettings {
             program: program()?,

@@ -1,16 +1,12 @@
 //! Which task of a scheduler a process is: from flags, own variables or the scheduler's.
 
-use std::fmt;
-
 use crate::error::{Error, Result};
 
-const TASK: &str = "POLYSIFT_TASK";
-const NUM_TASKS: &str = "POLYSIFT_NUM_TASKS";
-const SLURM_TASK: &str = "SLURM_ARRAY_TASK_ID";
-const KUBERNETES_INDEX: &str = "JOB_COMPLETION_INDEX";
-const KUBERNETES_COUNT: &str = "JOB_COMPLETIONS";
-const AWS_BATCH_INDEX: &str = "AWS_BATCH_JOB_ARRAY_INDEX";
-const AWS_BATCH_COUNT: &str = "AWS_BATCH_JOB_ARRAY_SIZE";
+/// Variables with index and count that Kubernetes and AWS Batch set.
+const SCHEDULERS: [(&str, &str); 2] = [
+    ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"),
+    ("AWS_BATCH_JOB_ARRAY_INDEX", "AWS_BATCH_JOB_ARRAY_SIZE"),
+];
 
 /// Task `index` of `count` that work on a stage: it takes its own part of the shards first, then helps others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +15,6 @@ pub struct Task {
     pub index: u32,
     /// All tasks; more than `index`.
     pub count: u32,
-}
-
-impl fmt::Display for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.index, self.count)
-    }
 }
 
 /// A number and the flag or variable that it came from.
@@ -61,8 +51,8 @@ impl Task {
             Some(value) => Ok(Some(Named { name: flag, value })),
             None => number(variable, &env),
         };
-        let own_index = own("--task", task, TASK)?;
-        let own_count = own("--num-tasks", num_tasks, NUM_TASKS)?;
+        let own_index = own("--task", task, "POLYSIFT_TASK")?;
+        let own_count = own("--num-tasks", num_tasks, "POLYSIFT_NUM_TASKS")?;
         let found = match (own_index, own_count) {
             (Some(index), Some(count)) => Some((index, count)),
             (Some(index), None) => {
@@ -110,25 +100,20 @@ fn by_scheduler(
     count: Option<Named>,
     env: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(Named, Named)>> {
-    if let Some(task) = number(SLURM_TASK, env)? {
+    if let Some(task) = number("SLURM_ARRAY_TASK_ID", env)? {
         return slurm(task, count, env).map(Some);
     }
-    for (index, size, missing) in [
-        (KUBERNETES_INDEX, KUBERNETES_COUNT, "--num-tasks, POLYSIFT_NUM_TASKS or JOB_COMPLETIONS"),
-        (
-            AWS_BATCH_INDEX,
-            AWS_BATCH_COUNT,
-            "--num-tasks, POLYSIFT_NUM_TASKS or AWS_BATCH_JOB_ARRAY_SIZE",
-        ),
-    ] {
+    for (index, size) in SCHEDULERS {
         let Some(index) = number(index, env)? else { continue };
-        let count = count.map_or_else(|| number(size, env), |count| Ok(Some(count)))?;
-        return count.map(|count| Some((index, count))).ok_or_else(|| lacks(index.name, missing));
+        let Some(count) = count.map_or_else(|| number(size, env), |count| Ok(Some(count)))? else {
+            return Err(lacks(index.name, &format!("--num-tasks, POLYSIFT_NUM_TASKS or {size}")));
+        };
+        return Ok(Some((index, count)));
     }
     Ok(None)
 }
 
-/// The ids of an array are the indices of its tasks, but for an array that is whole and begins elsewhere (`--array=1-400`).
+/// The ids of an array are the indices of its tasks, but where it is whole and begins elsewhere (`--array=1-400`).
 fn slurm(
     task: Named,
     count: Option<Named>,
@@ -148,12 +133,11 @@ fn slurm(
         _ => None,
     };
     match (count, whole) {
-        (None, Some((tasks, first))) => Ok((Named { value: task.value - first, ..task }, tasks)),
-        (Some(count), Some((tasks, first))) if tasks.value == count.value => {
-            Ok((Named { value: task.value - first, ..task }, count))
+        (_, Some((tasks, first))) if count.is_none_or(|count| count.value == tasks.value) => {
+            Ok((Named { value: task.value - first, ..task }, count.unwrap_or(tasks)))
         }
         (Some(count), _) => Ok((task, count)),
-        (None, None) => Err(Error::config(
+        (None, _) => Err(Error::config(
             task.name,
             "the array has gaps (or Slurm does not tell its size), so it does not say how many tasks \
              there are; give --num-tasks or POLYSIFT_NUM_TASKS",

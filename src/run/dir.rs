@@ -123,7 +123,7 @@ impl RunDir {
         self.path("heads").join(head).join(format!("{language}.safetensors"))
     }
 
-    /// The trained fastText model `head` of `language`; its card lies beside it.
+    /// The trained fastText model `head` of `language`; its model card lies beside it.
     pub fn text_head_file(&self, head: &str, language: &str) -> PathBuf {
         self.path("heads").join(head).join(format!("{language}.bin"))
     }
@@ -143,20 +143,22 @@ impl RunDir {
     pub(super) fn tree(&self, relative: &str) -> Result<Vec<String>> {
         let root = self.path(relative);
         let (mut files, mut pending) = (Vec::new(), vec![String::new()]);
-        while let Some(directory) = pending.pop() {
-            let path = root.join(&directory);
-            let entries = match fs::read_dir(&path) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(Error::io(&path, "list")(error)),
-            };
-            for entry in entries {
-                let entry = entry.map_err(Error::io(&path, "list"))?;
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let name = if directory.is_empty() { name } else { format!("{directory}/{name}") };
-                let kind = entry.file_type().map_err(Error::io(&path, "inspect"))?;
-                if kind.is_dir() { pending.push(name) } else { files.push(name) }
-            }
+        while let Some(folder) = pending.pop() {
+            let path = root.join(&folder);
+            let listed = fs::read_dir(&path).and_then(|entries| {
+                for entry in entries {
+                    let entry = entry?;
+                    let name = entry.file_name().to_string_lossy().into_owned();
+                    let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                    match entry.file_type() {
+                        Ok(kind) if kind.is_dir() => pending.push(name),
+                        Ok(_) => files.push(name),
+                        Err(error) => gone(error)?,
+                    }
+                }
+                Ok(())
+            });
+            listed.or_else(gone).map_err(Error::io(&path, "list"))?;
         }
         Ok(files)
     }

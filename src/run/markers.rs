@@ -126,14 +126,6 @@ impl From<ShardMarker> for Summary {
     }
 }
 
-/// A line of the file of a finished stage.
-#[derive(Serialize, Deserialize)]
-struct FinishedItem {
-    key: String,
-    #[serde(flatten)]
-    summary: Summary,
-}
-
 impl RunDir {
     /// Part `index` of the embeddings of `shard`.
     pub fn embeddings_part(&self, shard: &Shard, index: usize) -> PathBuf {
@@ -303,8 +295,6 @@ impl RunDir {
         if !keys.is_empty() && summaries.iter().all(Option::is_some) {
             let path = self.finished_file(stage);
             let items = keys.iter().zip(summaries.iter().flatten());
-            let items = items
-                .map(|(key, summary)| FinishedItem { key: key.clone(), summary: summary.clone() });
             write_atomic(&path, &json_lines(&path, &json!({"stage": stage}), items)?)?;
             // Nobody needs them any more: whoever asks for an item from here on finds it done.
             self.remove_tree(&format!("state/{}/leases", stage.name()))?;
@@ -346,7 +336,7 @@ impl RunDir {
     /// one, or one of other items.
     fn finished(&self, stage: Stage, keys: &[String]) -> Result<Option<Vec<Option<Summary>>>> {
         let path = self.finished_file(stage);
-        let items: Vec<FinishedItem> = match read_json_lines(&path) {
+        let items: Vec<(String, Summary)> = match read_json_lines(&path) {
             Ok((_, items)) => items,
             Err(error @ Error::Decode { .. }) => {
                 Self::warn_of_damage(&path, &error);
@@ -357,8 +347,7 @@ impl RunDir {
             }
             Err(error) => return Err(error),
         };
-        let mut by_key: HashMap<String, Summary> =
-            items.into_iter().map(|item| (item.key, item.summary)).collect();
+        let mut by_key: HashMap<String, Summary> = items.into_iter().collect();
         let found: Vec<Option<Summary>> = keys.iter().map(|key| by_key.remove(key)).collect();
         Ok(found.iter().all(Option::is_some).then_some(found))
     }

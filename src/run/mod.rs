@@ -6,7 +6,7 @@
 //!      frozen/<stage>.json            settings and digests; a difference is refused
 //!      embeddings/<shard>/part-00000.parquet
 //!      heads/<head>/<lang>.safetensors
-//!      heads/<head>/<lang>.bin        a fastText model, and its card as .json
+//!      heads/<head>/<lang>.bin        a fastText model, and its model card as .json
 //!      scores/<head>/<shard>/part-00000.parquet
 //!      rounds/<round>/<head>/<shard>/part-00000.parquet   documents scored again in f32
 //!      refined/<head>/<shard>/part-00000.parquet          the scores with those in their place

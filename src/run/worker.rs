@@ -704,7 +704,7 @@ mod tests {
             workers[8] = Worker::join(&workers[0].run().clone(), &Stop::default())?;
         }
         let links = workers[0].run.tree("state/embed/leases")?;
-        assert_eq!(links.len(), 40, "of each the dead process's and the one that is free");
+        assert_eq!(links.len(), 60, "of each the dead process's, a free one and one that is held");
         Ok(())
     }
 }

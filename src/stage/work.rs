@@ -66,7 +66,7 @@ impl StageWork {
         self.takes_all && self.own.is_empty()
     }
 
-    /// Tells the progress of `item`, which is now begun and holds so many units, if it was not begun with.
+    /// Reports the units of `item`, which is now begun, if this process did not begin with it.
     pub(crate) fn extend(&self, context: Context<'_>, item: usize, units: u64) {
         if !self.is_own[item] {
             context.progress.extend(units);

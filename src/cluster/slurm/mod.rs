@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 pub(super) use submit::call;
-pub use submit::{Submission, Submissions, SubmittedJob, live_jobs, max_array_tasks, submit};
+pub use submit::{Submission, SubmittedJob, live_jobs, max_array_tasks, submissions, submit};
 
 use super::array::array_expression;
 use super::per_stage::PerStage;

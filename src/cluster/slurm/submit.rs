@@ -12,15 +12,8 @@ use crate::run::RunDir;
 
 use super::{DEFAULT_MAX_ARRAY_SIZE, SlurmJob};
 
-/// Record of all submissions, relative to the run directory.
+/// Record of all submissions, first to last, relative to the run directory.
 const RECORD: &str = "slurm/jobs.json";
-
-/// What was submitted for a run so far.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub struct Submissions {
-    /// First to last.
-    pub submissions: Vec<Submission>,
-}
 
 /// Jobs that were submitted together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -52,28 +45,16 @@ pub struct SubmittedJob {
     pub script: String,
 }
 
-impl Submissions {
-    /// What was submitted for `run` so far.
-    pub fn read(run: &RunDir) -> Result<Self> {
-        Ok(run.read_json(&run.path(RECORD))?.unwrap_or_default())
-    }
-
-    /// The last one.
-    pub fn last(&self) -> Option<&Submission> {
-        self.submissions.last()
-    }
-
-    /// Ids of all jobs.
-    fn job_ids(&self) -> BTreeSet<&str> {
-        let jobs = self.submissions.iter().flat_map(|submission| &submission.jobs);
-        jobs.map(|job| job.job_id.as_str()).collect()
-    }
+/// What was submitted for `run` so far, first to last.
+pub fn submissions(run: &RunDir) -> Result<Vec<Submission>> {
+    Ok(run.read_json(&run.path(RECORD))?.unwrap_or_default())
 }
 
 /// Ids of the jobs of `run` that are queued or running.
 pub fn live_jobs(run: &RunDir) -> Result<Vec<String>> {
-    let record = Submissions::read(run)?;
-    let ours = record.job_ids();
+    let record = submissions(run)?;
+    let jobs = record.iter().flat_map(|submission| &submission.jobs);
+    let ours: BTreeSet<&str> = jobs.map(|job| job.job_id.as_str()).collect();
     if ours.is_empty() {
         return Ok(Vec::new());
     }
@@ -108,15 +89,15 @@ fn max_array_tasks_of(config: &str) -> u32 {
 pub fn submit(run: &RunDir, num_tasks: u32, jobs: &[SlurmJob]) -> Result<Submission> {
     let logs = run.path("logs");
     std::fs::create_dir_all(&logs).map_err(Error::io(&logs, "create directory"))?;
-    let mut record = Submissions::read(run)?;
-    let number = record.submissions.len();
+    let mut record = submissions(run)?;
+    let number = record.len();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut submission = Submission { unix_secs: now, num_tasks, jobs: Vec::new() };
     for job in jobs {
         let outcome = submit_one(run, number, job, &submission.jobs).and_then(|submitted| {
             submission.jobs.push(submitted);
-            record.submissions.truncate(number);
-            record.submissions.push(submission.clone());
+            record.truncate(number);
+            record.push(submission.clone());
             // After each, so that a kill between two leaves no job that nobody knows.
             run.write_json(&run.path(RECORD), &record).map(drop)
         });
