@@ -15,6 +15,12 @@ pub(crate) enum DatasetCommand {
 }
 
 /// Says which feature the command needs.
-pub(crate) fn run(_: &DatasetCommand, _: &Stop, _: &dyn Progress, _: bool) -> Result<()> {
-    Err(Error::without_feature("polysift dataset", "datasets"))
+pub(crate) fn run(
+    DatasetCommand::Any(words): &DatasetCommand,
+    _: &Stop,
+    _: &dyn Progress,
+    _: bool,
+) -> Result<()> {
+    let name = words.first().map(|name| name.to_string_lossy()).unwrap_or_default();
+    Err(Error::without_feature(format!("polysift dataset {name}"), "datasets"))
 }

@@ -42,7 +42,9 @@ pub use card::{
 pub use embedding::{ExportFormat, Head, Keys};
 pub use file::{HEAD_EXTENSIONS, ImportRequest, import, language_of};
 pub use scorer::DocumentScore;
-pub(crate) use scorer::{LinearLayer, References, ScoreScratch, Scorer, normalised};
+#[cfg(feature = "train")]
+pub(crate) use scorer::LinearLayer;
+pub(crate) use scorer::{References, ScoreScratch, Scorer, normalised};
 pub use text::FastTextHead;
 
 use crate::config::{HeadConfig, HeadKind};

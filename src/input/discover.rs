@@ -333,7 +333,6 @@ pub(super) fn format_of(file_name: &str) -> Option<(Format, usize)> {
 
 /// Compression of the CSV file called `file_name` (`.csv`, also compressed), or `None` when it is
 /// not one.
-#[cfg(feature = "datasets")]
 pub(super) fn csv_of(file_name: &str) -> Option<Compression> {
     let lower = file_name.to_ascii_lowercase();
     let (inner, compression) = split_compression(&lower);

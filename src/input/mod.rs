@@ -37,7 +37,6 @@ mod lines;
 mod parquet;
 mod pattern;
 mod rows;
-#[cfg(feature = "datasets")]
 mod table;
 mod vectors;
 
@@ -48,14 +47,15 @@ pub use columns::{Cell, Reject};
 pub(crate) use content::Content;
 pub use discover::discover;
 pub use documents::{DocumentBatch, DocumentReader};
+#[cfg(feature = "datasets")]
+pub(crate) use labelled::class as label_class;
+pub(crate) use labelled::for_each_sample;
 pub use labelled::{
     LabelledText, LabelledTexts, SampleColumns, Split, read_labelled, read_samples,
 };
-pub(crate) use labelled::{class as label_class, for_each_sample};
 pub use parquet::{FileFacts, RowGroup};
 pub(crate) use pattern::{LANG, languages_of};
 pub use rows::{RowBatch, RowReader};
-#[cfg(feature = "datasets")]
 pub use table::{TableCounts, TableFile, TableRow, named_tables, table_files, table_stem};
 
 /// Language of a document whose language is not known (ISO 639-2 "undetermined").

@@ -42,5 +42,7 @@ pub(crate) use hub::{Dataset, dataset};
 pub(crate) use list::{ListedObject, ObjectFilter, list};
 pub(crate) use location::Location;
 pub(crate) use object::{Object, ObjectVersion, create, replace, stat};
-pub(crate) use repository::{RepoType, Repository, Snapshot};
+#[cfg(feature = "datasets")]
+pub(crate) use repository::Snapshot;
+pub(crate) use repository::{RepoType, Repository};
 pub(crate) use upload::{Upload, check_destination};

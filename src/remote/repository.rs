@@ -31,6 +31,7 @@ pub(crate) struct Snapshot {
     /// Where the cache has its files, with the same paths below.
     pub(crate) folder: PathBuf,
     /// Paths of all files of the repository; `None` offline, when only the folder tells.
+    #[cfg_attr(not(feature = "datasets"), allow(dead_code, reason = "data sets need it"))]
     pub(crate) files: Option<Vec<String>>,
 }
 
@@ -115,6 +116,7 @@ impl<'a> Repository<'a> {
     }
 
     /// Notes in the cache that the revision stands for `commit`, for [`Repository::snapshot`] offline.
+    #[cfg(feature = "datasets")]
     pub(crate) fn note(&self, commit: &str) -> Result<()> {
         let noted = self.cache.repo(self.repo()).create_ref(commit);
         noted.map_err(Error::io(&self.settings.cache, "write"))

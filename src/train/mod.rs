@@ -35,6 +35,7 @@ use crate::progress::Stop;
 use request::Trained;
 pub use request::{MIN_SAMPLES, TrainingRequest, check_labels};
 pub use samples::{Samples, Splits, split};
+#[cfg(feature = "datasets")]
 pub(crate) use samples::{hold_out, tenth};
 pub use text::train_text_head;
 
