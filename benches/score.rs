@@ -19,7 +19,10 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use polysift::config::{EmbeddingDtype, RunConfig};
 use polysift::encoder::HubSettings;
-use polysift::parts::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
+use polysift::parts::{
+    DocumentBuilder, DocumentColumns, DocumentInfo, EmbeddingRows, ScoreRows, write_embeddings,
+    write_scores,
+};
 use polysift::progress::{Silent, Stop};
 use polysift::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage, Worker};
 use polysift::stage::{Context, score, threshold};
@@ -153,33 +156,35 @@ fn size(name: &str, default: usize) -> Result<usize> {
     Ok(std::env::var(name).ok().map(|value| value.parse()).transpose()?.unwrap_or(default))
 }
 
-/// The last columns of [`EmbeddingRows`] and [`ScoreRows`] by the number of the row in the run.
-fn document(row: usize) -> (u64, String, String, u64, u64) {
-    let (number, shard_rows) = (row as u64, (PARTS_PER_SHARD * PART_ROWS) as u64);
-    let id =
-        format!("<urn:uuid:{:016x}-{number:016x}>", number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    (number % shard_rows, id, "eng_Latn".into(), 3000 + number % 977, 700 + number % 211)
+/// The documents of a part, by the number of the row in the run.
+fn documents(rows: std::ops::Range<usize>) -> DocumentColumns {
+    let mut documents = DocumentBuilder::default();
+    for row in rows {
+        let (number, shard_rows) = (row as u64, (PARTS_PER_SHARD * PART_ROWS) as u64);
+        let hash = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        documents.push(&DocumentInfo {
+            row: number % shard_rows,
+            id: &format!("<urn:uuid:{hash:016x}-{number:016x}>"),
+            language: "eng_Latn",
+            num_bytes: 3000 + number % 977,
+            num_tokens: Some(700 + number % 211),
+        });
+    }
+    documents.finish()
 }
 
 fn thresholds() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let num_rows = size("SCORES", 100_000_000)?;
     make_run(dir.path(), num_rows, true, |run, shard, index, range| {
-        let mut rows = ScoreRows::default();
-        for row in range {
-            let (number, id, language, num_bytes, num_tokens) = document(row);
-            let logit = noise(row as u64);
-            rows.rows.push(number);
-            rows.ids.push(id);
-            rows.languages.push(language);
-            rows.num_bytes.push(num_bytes);
-            rows.num_tokens.get_or_insert_default().push(num_tokens);
-            rows.logits.push(Some(logit));
-            rows.scores.push(Some(sigmoid(logit)));
-        }
+        let rows = ScoreRows {
+            documents: documents(range.clone()),
+            logits: range.clone().map(|row| Some(noise(row as u64))).collect(),
+            scores: range.map(|row| Some(sigmoid(noise(row as u64)))).collect(),
+        };
         let path = run.scores_part("quality", shard, index);
         let stamp = write_scores(&path, &rows, ZSTD)?;
-        Ok(PartFile { path: run.relative(&path), rows: rows.rows.len() as u64, stamp })
+        Ok(PartFile { path: run.relative(&path), rows: rows.documents.len() as u64, stamp })
     })?;
     write_heads(dir.path())?;
     measure_alone("threshold", dir.path(), num_rows)?;
@@ -193,21 +198,16 @@ fn scores() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let num_rows = size("DOCUMENTS", 131_072)?;
     make_run(dir.path(), num_rows, false, |run, shard, index, range| {
-        let mut rows = EmbeddingRows { hidden_size: WIDTH, ..EmbeddingRows::default() };
-        rows.chunk_offsets = (0..=range.len()).collect();
         let values = range.start * WIDTH..range.end * WIDTH;
-        rows.values = values.map(|i| noise(i as u64) * 0.3).collect();
-        for row in range {
-            let (number, id, language, num_bytes, num_tokens) = document(row);
-            rows.rows.push(number);
-            rows.ids.push(id);
-            rows.languages.push(language);
-            rows.num_bytes.push(num_bytes);
-            rows.num_tokens.get_or_insert_default().push(num_tokens);
-        }
+        let rows = EmbeddingRows {
+            documents: documents(range.clone()),
+            chunk_offsets: (0..=range.len()).collect(),
+            values: values.map(|i| noise(i as u64) * 0.3).collect(),
+            hidden_size: WIDTH,
+        };
         let path = run.embeddings_part(shard, index);
         let stamp = write_embeddings(&path, &rows, EmbeddingDtype::F32, ZSTD)?;
-        Ok(PartFile { path: run.relative(&path), rows: rows.rows.len() as u64, stamp })
+        Ok(PartFile { path: run.relative(&path), rows: rows.documents.len() as u64, stamp })
     })?;
     write_heads(dir.path())?;
     products()?;

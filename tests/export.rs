@@ -20,7 +20,7 @@ use parquet::basic::Encoding;
 use parquet::file::metadata::ParquetMetaData;
 use polysift::config::{EmbeddingDtype, Layout};
 use polysift::export::{
-    ExportSpec, ExportWriter, ExportedFile, RowExtras, WriterOptions, assemble, export_schema,
+    ExportColumns, ExportSpec, ExportWriter, ExportedFile, RowExtras, WriterOptions,
 };
 use polysift::io::stamp;
 use polysift::parts::round_to;
@@ -119,8 +119,8 @@ fn check_round_trip(
     let dir = tempfile::tempdir()?;
     let input = random::batch(types, num_rows, seed)?;
     let spec = spec();
-    let schema = export_schema(&input.schema(), &spec, Path::new("input"))?;
-    let rows = assemble(&input, &RowExtras::default(), &schema, &spec)?;
+    let columns = ExportColumns::new(&input.schema(), &spec, Path::new("input"))?;
+    let rows = columns.assemble(&input, &RowExtras::default())?;
     cuts.retain(|&cut| cut <= num_rows);
     cuts.sort_unstable();
     let options = WriterOptions { row_group_bytes, max_file_bytes, ..options() };
@@ -143,14 +143,14 @@ fn long_columns_give_the_same_rows_and_bytes_whatever_the_batches() -> TestResul
     let dir = tempfile::tempdir()?;
     let input = documents(9000)?;
     let spec = ExportSpec { embeddings: Some(EmbeddingDtype::F32), ..spec() };
-    let schema = export_schema(&input.schema(), &spec, Path::new("input"))?;
+    let columns = ExportColumns::new(&input.schema(), &spec, Path::new("input"))?;
     let extras = RowExtras {
         chunk_offsets: (0..=9000).map(|i| i - i / 10).collect(),
         values: (0..8100 * 64u32).map(|i| f32::from_bits(i.wrapping_mul(0x9E37_79B9))).collect(),
         hidden_size: 64,
         ..RowExtras::default()
     };
-    let rows = assemble(&input, &extras, &schema, &spec)?;
+    let rows = columns.assemble(&input, &extras)?;
     let options =
         WriterOptions { row_group_bytes: 2_500_000, max_file_bytes: Some(6_000_000), ..options() };
     let whole = write(&dir.path().join("a"), &rows, &[], &options)?;
@@ -253,8 +253,8 @@ fn embeddings_are_exported_bit_for_bit_in_both_layouts() -> TestResult {
                 hidden_size: 2,
                 ..RowExtras::default()
             };
-            let schema = export_schema(&input.schema(), &spec, Path::new("input"))?;
-            let rows = assemble(&input, &extras, &schema, &spec)?;
+            let columns = ExportColumns::new(&input.schema(), &spec, Path::new("input"))?;
+            let rows = columns.assemble(&input, &extras)?;
             let file = write(&dir.path().join("x"), &rows, &[], &options())?.remove(0);
             let read = read(&file.path)?;
             let column = match layout {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
-use polysift::parts::{ScoreRows, write_scores};
+use polysift::parts::{DocumentBuilder, DocumentInfo, ScoreRows, write_scores};
 use polysift::run::{PartFile, RunDir, Shard, ShardMarker};
 use rayon::prelude::*;
 
@@ -141,15 +141,18 @@ fn pretend(run: &RunDir, root: &Path, sizes: &Sizes) -> Result<()> {
         .map(|template| {
             let numbers = 0..sizes.rows as u64;
             let value = |row: u64| noise((template * sizes.rows) as u64 + row);
+            let mut documents = DocumentBuilder::default();
+            for row in numbers.clone() {
+                documents.push(&DocumentInfo {
+                    row,
+                    id: &format!("<urn:uuid:{template:08x}-{row:08x}>"),
+                    language: &language(template, sizes),
+                    num_bytes: 3000 + row % 977,
+                    num_tokens: None,
+                });
+            }
             let rows = ScoreRows {
-                rows: numbers.clone().collect(),
-                ids: numbers
-                    .clone()
-                    .map(|row| format!("<urn:uuid:{template:08x}-{row:08x}>"))
-                    .collect(),
-                languages: vec![language(template, sizes); sizes.rows],
-                num_bytes: numbers.clone().map(|row| 3000 + row % 977).collect(),
-                num_tokens: None,
+                documents: documents.finish(),
                 logits: numbers.clone().map(|row| Some(value(row))).collect(),
                 scores: numbers.map(|row| Some(sigmoid(value(row)))).collect(),
             };

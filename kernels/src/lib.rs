@@ -14,7 +14,6 @@
 //! - Lengths that do not fit together are bugs of the caller and panic; no kernel reads or writes
 //!   outside its slices.
 
-mod byte_stream;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -22,7 +21,6 @@ pub mod cuda;
 #[path = "no_cuda.rs"]
 pub mod cuda;
 
-pub use byte_stream::{join_f16, join_f32};
 pub use cpu::attention::{AttentionScratch, attention};
 pub use cpu::gelu::gelu;
 pub use cpu::gemm::pack_b::PackedMatrix;

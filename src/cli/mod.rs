@@ -417,7 +417,9 @@ impl Job<'_> {
         for path in &files {
             self.stop.check()?;
             let description = if path.is_dir() {
-                self.with_run(path, stage::inspect::inspect_run)?
+                self.with_run(path, |context| {
+                    stage::inspect::inspect_run(context, &stage::status::status(context)?)
+                })?
             } else {
                 stage::inspect::inspect_file(path)?
             };

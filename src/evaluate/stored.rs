@@ -145,12 +145,11 @@ impl<'a> Scan<'a> {
 
     /// Looks at one part of the scores of the shard at `place`, head by head.
     fn add_part(&self, heads: &[ScoreRows], place: u64, language: &str) {
-        let documents = &heads[0];
-        for row in 0..documents.rows.len() {
-            if documents.languages[row] == language {
+        for (row, document) in heads[0].documents.iter().enumerate() {
+            if document.language == language {
                 let score = |head: &ScoreRows| Some([head.logits[row]?, head.scores[row]?]);
                 let scores: Vec<_> = heads.iter().map(score).collect();
-                self.add(&documents.ids[row], ordinal(place, documents.rows[row]), &scores);
+                self.add(document.id, ordinal(place, document.row), &scores);
             }
         }
     }

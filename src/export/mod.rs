@@ -1,34 +1,29 @@
 //! The export: every input column, untouched, beside embeddings, scores and retention rates.
 //!
-//! Owns the layout of the exported columns ([`export_schema`]), putting rows together
-//! ([`assemble`]) and the files ([`ExportWriter`]). Does not choose rows and does not read inputs:
-//! it is given record batches that hold only the rows to export.
+//! Owns the layout of the exported columns and putting rows together ([`ExportColumns`]), and the files
+//! ([`ExportWriter`]). Does not choose rows and does not read inputs: it is given record batches that
+//! hold only the rows to export.
 //!
 //! Invariants: no input column is lost or changes type; the bytes of the files depend on the rows and
 //! the settings, not on how the rows were cut into batches.
 //!
 //! ```
 //! use arrow::datatypes::{DataType, Field, Schema};
-//! use polysift::export::{ExportSpec, export_schema};
+//! use polysift::export::{ExportColumns, ExportSpec};
 //!
-//! let input = Schema::new(vec![Field::new("text", DataType::Utf8, true)]);
+//! let input = Schema::new(vec![Field::new("text", DataType::Utf8, true)]).into();
 //! let spec = ExportSpec { score_columns: vec!["quality_score".into()], ..ExportSpec::default() };
-//! let schema = export_schema(&input, &spec, "a.parquet".as_ref())?;
-//! assert_eq!(schema.field(1).name(), "quality_score"); // behind the columns of the input
+//! let columns = ExportColumns::new(&input, &spec, "a.parquet".as_ref())?;
+//! assert_eq!(columns.schema().field(1).name(), "quality_score"); // behind the columns of the input
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod assemble;
-mod layout;
-mod metadata;
-mod size;
-mod target;
+mod columns;
 mod writer;
 
 use crate::config::{EmbeddingDtype, Layout};
 
-pub use assemble::assemble;
-pub use layout::export_schema;
+pub use columns::ExportColumns;
 pub use writer::{ExportWriter, ExportedFile, WriterOptions};
 
 /// Which columns are exported, and how they are arranged.

@@ -23,10 +23,11 @@ use parquet::file::reader::{ChunkReader, Length};
 use std::hash::Hasher;
 use twox_hash::XxHash3_64;
 
-use super::columns::PARQUET;
 use crate::error::{Error, Result};
 use crate::io::{AtomicFile, FileStamp};
 
+/// Format named in [`Error::Decode`].
+pub(super) const PARQUET: &str = "parquet";
 /// Bytes that one checksum is about.
 const BLOCK_BYTES: u64 = 1 << 13;
 /// Bytes of a checksum.
@@ -274,21 +275,19 @@ fn sum_of_rest(checksums: &[u8], footer: &[u8]) -> [u8; CHECKSUM_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::{ScoreRows, read_scores, write_scores};
+    use crate::parts::{DocumentBuilder, DocumentInfo, ScoreRows, read_scores, write_scores};
 
     /// A part of `len` rows whose columns hardly compress.
     fn part(path: &Path, len: usize) -> Result<ScoreRows> {
         let hash = |i: usize| XxHash3_64::oneshot(&i.to_le_bytes());
         let logits: Vec<Option<f32>> = (0..len).map(|i| Some(hash(i) as f32)).collect();
-        let rows = ScoreRows {
-            rows: (0..len as u64).collect(),
-            ids: (0..len).map(|i| format!("<urn:{:016x}>", hash(i))).collect(),
-            languages: vec!["deu_Latn".into(); len],
-            num_bytes: (0..len).map(hash).collect(),
-            num_tokens: None,
-            scores: logits.clone(),
-            logits,
-        };
+        let mut documents = DocumentBuilder::default();
+        for i in 0..len {
+            let (id, num_bytes) = (&format!("<urn:{:016x}>", hash(i)), hash(i));
+            let (row, language) = (i as u64, "deu_Latn");
+            documents.push(&DocumentInfo { row, id, language, num_bytes, num_tokens: None });
+        }
+        let rows = ScoreRows { documents: documents.finish(), scores: logits.clone(), logits };
         write_scores(path, &rows, 1)?;
         Ok(rows)
     }
@@ -302,7 +301,7 @@ mod tests {
         for len in (0..400).chain((1000..60_000).step_by(9_973)) {
             let rows = part(&path, len)?;
             let read = read_scores(&path)?;
-            assert_eq!((read.ids, read.logits), (rows.ids, rows.logits), "{len} rows");
+            assert_eq!((read.documents, read.logits), (rows.documents, rows.logits), "{len} rows");
             sizes.insert(CheckedFile::open(&path)?.data_bytes % BLOCK_BYTES);
         }
         assert!(sizes.len() > 100, "{sizes:?}");

@@ -1,22 +1,21 @@
 //! What a run leaves on disk: the two kinds of part files.
 //!
-//! Owns the embedding parts ([`EmbeddingRows`]), the score parts
-//! ([`ScoreRows`]) and the checksums of both. Does not know where a part lies, which shard it belongs to or whether it
-//! is done: that is the run directory's business.
+//! Owns the embedding parts ([`EmbeddingRows`]), the score parts ([`ScoreRows`]) and the checksums of both.
+//! Does not know where a part lies, which shard it belongs to or whether it is done: that is the run
+//! directory's business.
 //!
 //! Invariants: a file has its final name only when all its bytes are on disk; the rows of a part
 //! are in the order of the input; the same rows give the same bytes; what a part gives is what was written.
 //!
 //! ```
-//! use polysift::parts::{ScoreRows, read_scores, write_scores};
+//! use polysift::parts::{DocumentInfo, ScoreRows, read_scores, write_scores};
 //!
 //! let folder = tempfile::tempdir()?;
+//! let document = |row, id, num_bytes| {
+//!     DocumentInfo { row, id, language: "deu_Latn", num_bytes, num_tokens: None }
+//! };
 //! let rows = ScoreRows {
-//!     rows: vec![0, 1],
-//!     ids: vec!["a".into(), "b".into()],
-//!     languages: vec!["deu_Latn".into(); 2],
-//!     num_bytes: vec![7, 0],
-//!     num_tokens: None,
+//!     documents: [document(0, "a", 7), document(1, "b", 0)].into_iter().collect(),
 //!     logits: vec![Some(0.0), None],
 //!     scores: vec![Some(0.5), None], // the second has no text
 //! };
@@ -27,12 +26,8 @@
 //! ```
 
 mod checked;
-mod columns;
-mod embedding_scan;
+mod documents;
 mod embeddings;
-mod levels;
-mod pages;
-mod score_scan;
 mod scores;
 
 use std::path::Path;
@@ -42,14 +37,11 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use crate::error::{Error, Result};
 use crate::input::Content;
 
-pub(crate) use columns::NUM_TOKENS;
-pub(crate) use embedding_scan::{DocumentColumns, EmbeddingBlock, EmbeddingScan};
-pub use embeddings::{
-    EmbeddingRow, EmbeddingRows, EmbeddingWriter, read_embeddings, round_to, write_embeddings,
-};
-pub(crate) use embeddings::{embeddings_array, embeddings_type};
-pub(crate) use score_scan::{DocumentBatches, DocumentBlock, ScoreColumns, ScoreScan};
-pub(crate) use scores::write_scores_of;
+pub use documents::{DocumentBuilder, DocumentColumns, DocumentInfo};
+pub(crate) use documents::{NUM_TOKENS, read_documents};
+pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to, write_embeddings};
+pub(crate) use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};
+pub(crate) use scores::{PartBatch, PartBatches, ScorePart};
 pub use scores::{ScoreRows, read_scores, write_refined_scores, write_scores};
 
 /// Rows of a Parquet file or object, from its footer.

@@ -4,38 +4,32 @@
 //! NaN is stored as NaN; a document without text has neither logit nor score (null).
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::types::Float32Type;
-use arrow_array::{ArrayRef, BooleanArray, Float32Array};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BooleanArray, Float32Array, RecordBatch};
 use arrow_schema::{DataType, Field};
+use arrow_select::filter::filter_record_batch;
 use parquet::basic::Compression;
+use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 
-use super::columns::{self, Documents, OwnedDocuments};
-use super::embedding_scan::DocumentColumns;
+use super::checked::{self, PARQUET};
+use super::documents::{self, DOCUMENT_COLUMNS, DocumentColumns, OpenPart};
 use crate::error::{Error, Result};
 use crate::io::FileStamp;
 
-/// Rows of a row group.
-const GROUP_ROWS: usize = 1 << 20;
-/// Rows decoded at a time.
-const READ_ROWS: usize = 8192;
+/// Columns of the scores, after those of the documents.
+const SCORE_COLUMNS: [&str; 2] = ["logit", "score"];
+/// Rows of a [`PartBatch`].
+const BATCH_ROWS: usize = 16_384;
 
 /// The rows of one score part, in the order of the input; all columns have one length.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ScoreRows {
-    /// Row of each document in its shard, from 0.
-    pub rows: Vec<u64>,
-    /// Id of each document.
-    pub ids: Vec<String>,
-    /// Language code of each document.
-    pub languages: Vec<String>,
-    /// UTF-8 bytes of each text.
-    pub num_bytes: Vec<u64>,
-    /// Content tokens of each text; `None` where they were not counted.
-    pub num_tokens: Option<Vec<u64>>,
+    /// Which documents they are.
+    pub documents: DocumentColumns,
     /// What the head gave before its activation; `None` without text.
     pub logits: Vec<Option<f32>>,
     /// What the head gave; `None` without text.
@@ -65,116 +59,176 @@ fn write_part(
     refined: Option<&[bool]>,
     zstd: i32,
 ) -> Result<FileStamp> {
-    let documents = Documents {
-        rows: &rows.rows,
-        ids: &rows.ids,
-        languages: &rows.languages,
-        num_bytes: &rows.num_bytes,
-        num_tokens: rows.num_tokens.as_deref(),
-    };
-    let len = documents.checked_len("write_scores")?;
-    let arrays = |group: &Range<usize>| Ok(documents.arrays(group));
-    let given = Given { logits: &rows.logits, scores: &rows.scores, refined };
-    write_groups(path, len, arrays, &given, zstd)
-}
-
-/// As [`write_scores`], for `documents` read from the part `from`.
-pub(crate) fn write_scores_of(
-    path: &Path,
-    (documents, from): (&DocumentColumns, &Path),
-    (logits, scores): (&[Option<f32>], &[Option<f32>]),
-    zstd: i32,
-) -> Result<FileStamp> {
-    let arrays = documents.arrays(from)?;
-    let slices = |group: &Range<usize>| {
-        Ok(arrays.iter().map(|array| array.slice(group.start, group.len())).collect())
-    };
-    let given = Given { logits, scores, refined: None };
-    write_groups(path, documents.len(), slices, &given, zstd)
-}
-
-/// What the documents of a part were given.
-struct Given<'a> {
-    logits: &'a [Option<f32>],
-    scores: &'a [Option<f32>],
-    refined: Option<&'a [bool]>,
-}
-
-impl Given<'_> {
-    /// Fields of [`Given::arrays`].
-    fn fields(&self) -> impl Iterator<Item = Field> {
-        let floats = ["logit", "score"].map(|name| Field::new(name, DataType::Float32, true));
-        let flag = self.refined.map(|_| Field::new("refined", DataType::Boolean, false));
-        floats.into_iter().chain(flag)
-    }
-
-    /// The rows of `range` as columns.
-    fn arrays(&self, range: &Range<usize>) -> impl Iterator<Item = ArrayRef> {
-        let floats = |values: &[Option<f32>]| -> ArrayRef {
-            Arc::new(Float32Array::from(values[range.clone()].to_vec()))
-        };
-        let flags = self.refined.map(|refined| -> ArrayRef {
-            Arc::new(BooleanArray::from(refined[range.clone()].to_vec()))
-        });
-        [floats(self.logits), floats(self.scores)].into_iter().chain(flags)
-    }
-
-    /// [`Error::Shape`] unless there are `len` values of each.
-    fn check(&self, len: usize) -> Result<()> {
-        let lens = [self.logits.len(), self.scores.len(), self.refined.map_or(len, <[bool]>::len)];
-        if lens.iter().all(|&given| given == len) {
-            return Ok(());
-        }
-        let reason = format!("{len} documents, but {lens:?} logits, scores, refined");
-        Err(Error::shape("write_scores", reason))
-    }
-}
-
-/// Writes the part `path` of `len` rows, the document columns of a range as `documents` gives them.
-fn write_groups(
-    path: &Path,
-    len: usize,
-    documents: impl Fn(&Range<usize>) -> Result<Vec<ArrayRef>>,
-    given: &Given<'_>,
-    zstd: i32,
-) -> Result<FileStamp> {
-    given.check(len)?;
-    let schema = columns::part_schema(given.fields());
-    let mut properties = columns::properties(path, zstd)?;
-    for name in ["logit", "score"] {
+    let floats = SCORE_COLUMNS.map(|name| Field::new(name, DataType::Float32, true));
+    let flag = refined.map(|_| Field::new("refined", DataType::Boolean, false));
+    let schema = documents::part_schema(floats.into_iter().chain(flag));
+    let mut properties = documents::properties(path, zstd, &[])?;
+    for column in SCORE_COLUMNS.map(ColumnPath::from) {
         // Compressed they would be a tenth smaller, and finding thresholds would take twice as long.
-        properties = columns::split_floats(properties, ColumnPath::from(name))
-            .set_column_compression(ColumnPath::from(name), Compression::UNCOMPRESSED);
+        properties = properties
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_compression(column, Compression::UNCOMPRESSED);
     }
-    let batches = (0..len).step_by(GROUP_ROWS).map(|start| {
-        let group = start..(start + GROUP_ROWS).min(len);
-        let mut arrays = documents(&group)?;
-        arrays.extend(given.arrays(&group));
-        Ok(arrays)
-    });
-    columns::write_part(path, &schema, properties.build(), batches)
+    let mut arrays = rows.documents.arrays();
+    for values in [&rows.logits, &rows.scores] {
+        arrays.push(Arc::new(Float32Array::from(values.clone())));
+    }
+    arrays
+        .extend(refined.map(|flags| -> ArrayRef { Arc::new(BooleanArray::from(flags.to_vec())) }));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
+        .map_err(|e| Error::shape("write_scores", e.to_string()))?;
+    let mut writer = checked::create(path, schema, properties.build())?;
+    writer.write(&batch).map_err(|e| Error::write(path, e))?;
+    checked::finish(writer)
 }
 
 /// Reads the part `path`. A file that is not one is an [`Error::Decode`] or [`Error::Schema`].
 pub fn read_scores(path: &Path) -> Result<ScoreRows> {
-    let mut documents = OwnedDocuments::default();
-    let (mut logits, mut scores) = (Vec::new(), Vec::new());
-    let names = ["row", "id", "language", "num_bytes", "num_tokens", "logit", "score"];
-    columns::for_each_batch(columns::open(path)?, path, &names, READ_ROWS, |batch| {
-        documents.append(batch, path)?;
-        logits.extend(columns::primitives::<Float32Type>(batch, "logit", path)?);
-        scores.extend(columns::primitives::<Float32Type>(batch, "score", path)?);
+    let part = OpenPart::open(path)?;
+    let batch = part.read(&[&DOCUMENT_COLUMNS[..], &SCORE_COLUMNS].concat())?;
+    let documents = DocumentColumns::of_batch(&batch, path)?;
+    let [logits, scores] = scores_of(&batch, path)?.map(|values| values.iter().collect());
+    Ok(ScoreRows { documents, logits, scores })
+}
+
+/// Logits and scores of `batch`, which was read from the part `path`.
+fn scores_of<'a>(batch: &'a RecordBatch, path: &Path) -> Result<[&'a Float32Array; 2]> {
+    let column = |name| {
+        let array = batch.column_by_name(name).and_then(|array| array.as_primitive_opt());
+        array.ok_or_else(|| Error::schema(path, name, "is missing, or not of type Float32"))
+    };
+    Ok([column(SCORE_COLUMNS[0])?, column(SCORE_COLUMNS[1])?])
+}
+
+/// A score part of which some columns are read, for looking at all scores of a corpus.
+pub(crate) struct ScorePart {
+    part: OpenPart,
+}
+
+/// Rows of a score part, some at a time.
+pub(crate) type PartBatches = Box<dyn Iterator<Item = Result<PartBatch>>>;
+
+impl ScorePart {
+    /// Opens the part `path`. A file that is not one is an [`Error::Decode`] or [`Error::Schema`].
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        Ok(Self { part: OpenPart::open(path)? })
+    }
+
+    /// Number of rows.
+    pub(crate) fn num_rows(&self) -> usize {
+        self.part.num_rows()
+    }
+
+    /// The language of all rows, where the footer says that it is one.
+    pub(crate) fn only_language(&self) -> Option<String> {
+        let mut only: Option<&[u8]> = None;
+        for group in self.part.footer().row_groups() {
+            let column = group.columns().iter().find(|c| c.column_path().string() == "language")?;
+            let Some(Statistics::ByteArray(values)) = column.statistics() else { return None };
+            if !(values.min_is_exact() && values.max_is_exact()) {
+                return None;
+            }
+            let (least, largest) = (values.min_bytes_opt()?, values.max_bytes_opt()?);
+            if least != largest || only.is_some_and(|language| language != least) {
+                return None;
+            }
+            only = Some(least);
+        }
+        only.and_then(|language| String::from_utf8(language.to_vec()).ok())
+    }
+
+    /// Logits, scores and the document columns `names`.
+    pub(crate) fn scores(&self, names: &[&str]) -> Result<PartBatches> {
+        let reader = self.part.batches(&[&SCORE_COLUMNS, names].concat(), 0, BATCH_ROWS)?;
+        let path = self.part.path.clone();
+        Ok(Box::new(reader.map(move |batch| match batch {
+            Ok(batch) => Ok(PartBatch { path: path.clone(), batch }),
+            Err(error) => Err(Error::decode(&path, PARQUET, error)),
+        })))
+    }
+
+    /// Row and id of `rows`.
+    pub(crate) fn identities(&self, rows: Range<usize>) -> Result<PartBatch> {
+        let batch = self.part.batches(&["row", "id"], rows.start, rows.len())?.next();
+        let batch = batch.transpose().map_err(|e| self.part.damaged(e))?;
+        let batch = batch.filter(|batch| batch.num_rows() == rows.len());
+        let batch = batch.ok_or_else(|| self.part.damaged("has fewer ids than scores"))?;
+        Ok(PartBatch { path: self.part.path.clone(), batch })
+    }
+}
+
+/// Consecutive rows of a score part, with the columns that were asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct PartBatch {
+    path: PathBuf,
+    batch: RecordBatch,
+}
+
+impl PartBatch {
+    /// Number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    /// Logits and scores; any value where there is none.
+    pub(crate) fn values(&self) -> Result<[&[f32]; 2]> {
+        Ok(scores_of(&self.batch, &self.path)?.map(|values| &values.values()[..]))
+    }
+
+    /// Whether a row has a logit and a score; `None`: all have.
+    pub(crate) fn present(&self) -> Result<Option<Vec<bool>>> {
+        let [logits, scores] = scores_of(&self.batch, &self.path)?;
+        let all = logits.null_count() == 0 && scores.null_count() == 0;
+        let is_present = |row| logits.is_valid(row) && scores.is_valid(row);
+        Ok((!all).then(|| (0..self.len()).map(is_present).collect()))
+    }
+
+    /// The column `name` of numbers; `None` where they were not counted.
+    pub(crate) fn numbers(&self, name: &str) -> Result<Option<&[u64]>> {
+        let numbers = documents::numbers(&self.batch, name, &self.path)?;
+        Ok((numbers.null_count() == 0).then(|| &numbers.values()[..]))
+    }
+
+    /// The ids.
+    pub(crate) fn ids(&self) -> Result<Vec<&str>> {
+        Ok(documents::texts(&self.batch, "id", &self.path)?.iter().flatten().collect())
+    }
+
+    /// Which rows are of `language`.
+    pub(crate) fn is_of(&self, language: &str) -> Result<BooleanArray> {
+        let languages = documents::texts(&self.batch, "language", &self.path)?;
+        Ok(languages.iter().map(|found| Some(found == Some(language))).collect())
+    }
+
+    /// Puts other logits and scores, or none, into some rows.
+    pub(crate) fn replace(
+        &mut self,
+        rows: impl Iterator<Item = (usize, Option<[f32; 2]>)>,
+    ) -> Result<()> {
+        let mut values: [Vec<Option<f32>>; 2] =
+            scores_of(&self.batch, &self.path)?.map(|values| values.iter().collect());
+        for (row, new) in rows {
+            for (i, values) in values.iter_mut().enumerate() {
+                values[row] = new.map(|new| new[i]);
+            }
+        }
+        let (schema, mut columns) = (self.batch.schema(), self.batch.columns().to_vec());
+        for (name, values) in SCORE_COLUMNS.into_iter().zip(values) {
+            if let Some((at, _)) = schema.column_with_name(name) {
+                columns[at] = Arc::new(Float32Array::from(values));
+            }
+        }
+        let replaced = RecordBatch::try_new(schema, columns);
+        self.batch = replaced.map_err(|e| Error::decode(&self.path, PARQUET, e))?;
         Ok(())
-    })?;
-    Ok(ScoreRows {
-        rows: documents.rows,
-        ids: documents.ids,
-        languages: documents.languages,
-        num_bytes: documents.num_bytes,
-        num_tokens: documents.num_tokens,
-        logits,
-        scores,
-    })
+    }
+
+    /// Leaves only the rows of `mask`.
+    pub(crate) fn keep(&mut self, mask: &BooleanArray) -> Result<()> {
+        let kept = filter_record_batch(&self.batch, mask);
+        self.batch = kept.map_err(|e| Error::decode(&self.path, PARQUET, e))?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -182,6 +236,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::parts::{DocumentBuilder, DocumentInfo};
 
     fn score() -> impl Strategy<Value = Option<f32>> {
         let special = prop_oneof![
@@ -198,18 +253,32 @@ mod tests {
         values.iter().map(|v| v.map(f32::to_bits)).collect()
     }
 
-    fn rows_of(columns: Vec<(u64, Option<f32>, Option<f32>)>) -> ScoreRows {
-        let num_tokens = Some(columns.iter().map(|(number, ..)| number / 4).collect());
-        let mut rows = ScoreRows { num_tokens, ..ScoreRows::default() };
-        for (i, (number, logit, score)) in columns.into_iter().enumerate() {
-            rows.rows.push(i as u64);
-            rows.ids.push(format!("<urn:{number}>"));
-            rows.languages.push(["deu_Latn", "und"][i % 2].into());
-            rows.num_bytes.push(number);
-            rows.logits.push(logit);
-            rows.scores.push(score);
+    /// Documents of so many bytes and these scores, in `languages` by turns.
+    fn rows_of(columns: &[(u64, Option<f32>, Option<f32>)], languages: &[&str]) -> ScoreRows {
+        let mut documents = DocumentBuilder::default();
+        for (i, &(num_bytes, ..)) in columns.iter().enumerate() {
+            documents.push(&DocumentInfo {
+                row: i as u64,
+                id: &format!("<urn:{num_bytes}>"),
+                language: languages[i % languages.len()],
+                num_bytes,
+                num_tokens: Some(num_bytes / 4),
+            });
         }
-        rows
+        ScoreRows {
+            documents: documents.finish(),
+            logits: columns.iter().map(|&(_, logit, _)| logit).collect(),
+            scores: columns.iter().map(|&(.., score)| score).collect(),
+        }
+    }
+
+    /// A part of `len` rows, every third without a score.
+    fn part(path: &Path, len: usize, languages: &[&str]) -> Result<ScoreRows> {
+        let logit = |i| (i % 3 > 0).then(|| (i as f32 - 5e3).sqrt());
+        let columns = |i| (i as u64, logit(i), logit(i).map(|logit| logit / 2.0));
+        let rows = rows_of(&(0..len).map(columns).collect::<Vec<_>>(), languages);
+        write_scores(path, &rows, 1)?;
+        Ok(rows)
     }
 
     proptest! {
@@ -220,14 +289,12 @@ mod tests {
         ) {
             let dir = tempfile::tempdir()?;
             let path = dir.path().join("part");
-            let rows = rows_of(columns);
+            let rows = rows_of(&columns, &["deu_Latn", "und"]);
             write_scores(&path, &rows, 1)?;
             let read = read_scores(&path)?;
             prop_assert_eq!(bits(&read.logits), bits(&rows.logits));
             prop_assert_eq!(bits(&read.scores), bits(&rows.scores));
-            prop_assert_eq!((&read.rows, &read.ids), (&rows.rows, &rows.ids));
-            prop_assert_eq!(&read.languages, &rows.languages);
-            prop_assert_eq!((read.num_bytes, read.num_tokens), (rows.num_bytes, rows.num_tokens));
+            prop_assert_eq!(&read.documents, &rows.documents);
         }
     }
 
@@ -236,10 +303,16 @@ mod tests {
     {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("part");
-        let mut rows = rows_of((0..=READ_ROWS as u64).map(|i| (i, None, None)).collect());
-        rows.num_tokens = None;
+        let mut rows = rows_of(&vec![(7, None, None); BATCH_ROWS + 1], &["und"]);
+        let uncounted = |document| DocumentInfo { num_tokens: None, ..document };
+        rows.documents = rows.documents.iter().map(uncounted).collect();
         write_scores(&path, &rows, 1)?;
-        assert_eq!(read_scores(&path)?.num_tokens, None);
+        assert_eq!(read_scores(&path)?, rows);
+        for batch in ScorePart::open(&path)?.scores(&["num_tokens", "num_bytes"])? {
+            let batch = batch?;
+            assert_eq!(batch.numbers("num_tokens")?, None);
+            assert_eq!(batch.numbers("num_bytes")?, Some(&vec![7; batch.len()][..]));
+        }
         Ok(())
     }
 
@@ -247,12 +320,90 @@ mod tests {
     fn columns_of_different_lengths_are_refused() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("part");
-        let mut rows = rows_of(vec![(1, None, None)]);
+        let mut rows = rows_of(&[(1, None, None)], &["und"]);
+        assert!(matches!(write_refined_scores(&path, &rows, &[], 1), Err(Error::Shape { .. })));
         rows.scores.clear();
         assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
-        rows.rows.clear();
+        rows.documents = DocumentColumns::default();
         assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
         assert!(!path.exists());
+        Ok(())
+    }
+
+    #[test]
+    fn batches_hold_every_row_once() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        // More rows than the tail holds, so that pages before it are read too.
+        for len in [0, 1, BATCH_ROWS, 5 * BATCH_ROWS + 1] {
+            let rows = part(&path, len, &["deu_Latn"])?;
+            let part = ScorePart::open(&path)?;
+            assert_eq!(part.num_rows(), len);
+            let (mut logits, mut scores, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+            for batch in part.scores(&[])? {
+                let batch = batch?;
+                let rows = logits.len()..logits.len() + batch.len();
+                let identities = part.identities(rows.clone())?;
+                ids.extend(identities.ids()?.into_iter().map(String::from));
+                let numbers: Vec<u64> = rows.map(|row| row as u64).collect();
+                assert_eq!(identities.numbers("row")?, Some(&numbers[..]));
+                let present = batch.present()?.unwrap_or_else(|| vec![true; batch.len()]);
+                for (all, values) in [&mut logits, &mut scores].into_iter().zip(batch.values()?) {
+                    all.extend(values.iter().zip(&present).map(|(&v, &is)| is.then_some(v)));
+                }
+            }
+            assert_eq!((bits(&logits), bits(&scores)), (bits(&rows.logits), bits(&rows.scores)));
+            assert!(ids.iter().eq(rows.documents.iter().map(|document| document.id)));
+            assert!(part.identities(len..len + 1).is_err());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_rows_of_a_language_can_be_kept() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        let rows = part(&path, 7, &["deu_Latn", "und"])?;
+        let batch = ScorePart::open(&path)?.scores(&["language", "num_bytes"])?.next();
+        let mut batch = batch.ok_or("no batch")??;
+        let mask = batch.is_of("und")?;
+        batch.keep(&mask)?;
+        assert_eq!(batch.numbers("num_bytes")?, Some(&[1, 3, 5][..]));
+        assert_eq!(batch.present()?, Some(vec![true, false, true]));
+        assert_eq!(batch.values()?[0][2].to_bits(), rows.logits[5].map_or(0, f32::to_bits));
+        assert!(batch.numbers("row").is_err(), "was not asked for");
+        batch.replace([(0, None), (1, Some([0.5, 0.25]))].into_iter())?;
+        assert_eq!(batch.present()?, Some(vec![false, true, true]));
+        assert_eq!(
+            batch.values()?.map(|values| values[1].to_bits()),
+            [0.5, 0.25].map(f32::to_bits)
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn the_footer_names_the_one_language() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        for (languages, expected) in
+            [(&["deu_Latn"][..], Some("deu_Latn")), (&["deu_Latn", "und"], None)]
+        {
+            part(&path, 100, languages)?;
+            assert_eq!(ScorePart::open(&path)?.only_language().as_deref(), expected);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_damaged_part_is_an_error() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        part(&path, 1000, &["und"])?;
+        let bytes = std::fs::read(&path)?;
+        for len in [0, 3, bytes.len() / 2, bytes.len() - 1] {
+            std::fs::write(&path, &bytes[..len])?;
+            assert!(matches!(ScorePart::open(&path), Err(Error::Decode { .. })), "{len} bytes");
+        }
         Ok(())
     }
 }

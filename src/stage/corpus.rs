@@ -1,7 +1,6 @@
 //! The stored scores of one language as the selection scans them, and the thresholds it makes of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -15,9 +14,7 @@ use crate::config::{
 };
 use crate::error::{Error, Result};
 use crate::head::DocumentScore;
-use crate::parts::{
-    DocumentBatches, DocumentBlock, NUM_TOKENS, ScoreColumns, ScoreRows, ScoreScan, read_scores,
-};
+use crate::parts::{NUM_TOKENS, PartBatch, PartBatches, ScorePart, ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
 use crate::selection::{
     Corpus, HeadColumn, HeadInfo, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds,
@@ -129,7 +126,7 @@ pub(crate) fn read_part(
         .iter()
         .map(|head| read_scores(&files.part(context.run, head, shard, index)))
         .collect::<Result<_>>()?;
-    if parts.windows(2).all(|pair| pair[0].rows == pair[1].rows) {
+    if parts.windows(2).all(|pair| pair[0].documents.rows() == pair[1].documents.rows()) {
         Ok(parts)
     } else {
         let path = files.part(context.run, heads[0], shard, index);
@@ -174,11 +171,10 @@ impl ScoredCorpus<'_> {
         // Where no head is asked for the rows still count, and every head has them all.
         let heads = if request.heads.is_empty() { &[0][..] } else { &request.heads };
         let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
-        let scans: Vec<(usize, ScoreScan)> = (heads.iter())
-            .map(|&head| Ok((head, ScoreScan::open(&path(head))?)))
-            .collect::<Result<_>>()?;
-        let first = &scans[0].1;
-        if scans.iter().any(|(_, scan)| scan.num_rows() != first.num_rows()) {
+        let mut parts: Vec<ScorePart> =
+            heads.iter().map(|&head| ScorePart::open(&path(head))).collect::<Result<_>>()?;
+        let first = &parts[0];
+        if parts.iter().any(|part| part.num_rows() != first.num_rows()) {
             let reason = "the scores of two heads do not hold the same rows";
             return Err(Error::corrupt(&path(heads[0]), reason));
         }
@@ -188,22 +184,24 @@ impl ScoredCorpus<'_> {
         }
         let weight = self.context.config.selection.weight;
         let language = only.is_none().then_some(self.language);
-        let column = weight_column(weight);
-        let names: Vec<&str> = column.into_iter().chain(language.map(|_| "language")).collect();
-        let documents = if names.is_empty() { None } else { Some(first.documents(&names, 0)?) };
-        let num_heads = self.heads.len();
-        Ok(Some(ScannedPart { scans, documents, identities: None, language, weight, num_heads }))
+        let mut names: Vec<&str> =
+            weight_column(weight).into_iter().chain(language.map(|_| "language")).collect();
+        let mut scans = Vec::new();
+        for (&head, part) in heads.iter().zip(&parts) {
+            scans.push((head, part.scores(&names)?));
+            names.clear(); // what is said of the documents is read once
+        }
+        let (num_heads, first) = (self.heads.len(), parts.swap_remove(0));
+        Ok(Some(ScannedPart { scans, first, language, weight, num_heads }))
     }
 }
 
 /// A part of the scores of all heads asked for.
 struct ScannedPart<'a> {
-    /// With the index of the head.
-    scans: Vec<(usize, ScoreScan)>,
-    /// Language and weight of the rows, as far as needed.
-    documents: Option<DocumentBatches>,
-    /// Row and id, from the first batch on in which they are looked at; with the row that comes next.
-    identities: Option<(DocumentBatches, usize)>,
+    /// With the index of the head; with the first, language and weight as far as needed.
+    scans: Vec<(usize, PartBatches)>,
+    /// That of the first.
+    first: ScorePart,
     /// The language of the rows to visit; `None`: all.
     language: Option<&'a str>,
     weight: Weight,
@@ -211,7 +209,7 @@ struct ScannedPart<'a> {
 }
 
 impl ScannedPart<'_> {
-    /// Visits all rows, with the scores `rescored`; `place` is that of the shard in the plan.
+    /// Visits all rows; `place` is that of the shard in the plan.
     fn scan(
         &mut self,
         place: u64,
@@ -219,108 +217,66 @@ impl ScannedPart<'_> {
         request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut columns = vec![ScoreColumns::default(); self.scans.len()];
         let mut next_row = 0;
         loop {
-            for ((_, scan), column) in self.scans.iter_mut().zip(&mut columns) {
-                scan.next(column)?;
+            let mut batches = Vec::new();
+            for (_, scan) in &mut self.scans {
+                batches.extend(scan.next().transpose()?);
             }
-            let rows = next_row..next_row + columns[0].len();
-            if rows.is_empty() {
-                return Ok(());
-            }
+            let Some(first) = batches.first() else { return Ok(()) };
+            let rows = next_row..next_row + first.len();
             next_row = rows.end;
+            let mask = self.language.map(|language| first.is_of(language)).transpose()?;
             let mut identities = None;
             if !rescored.is_empty() {
-                let found = self.identities(rows.clone())?;
-                self.replace(&mut columns, found.numbers("row")?, rescored);
+                let found = self.first.identities(rows.clone())?;
+                self.replace(&mut batches, found.numbers("row")?.unwrap_or_default(), rescored)?;
                 identities = Some(found);
             }
-            let mut documents = None;
-            if let Some(batches) = &mut self.documents {
-                documents = Some(batches.next(rows.len())?);
+            if let Some(mask) = &mask {
+                batches.iter_mut().try_for_each(|batch| batch.keep(mask))?;
             }
-            let mut places = None;
-            if let (Some(documents), Some(language)) = (&mut documents, self.language) {
-                let kept = documents.keep_language(language)?;
-                for column in &mut columns {
-                    column.keep(&kept);
-                }
-                places = Some(kept);
-            }
+            let present: Vec<Option<Vec<bool>>> =
+                batches.iter().map(PartBatch::present).collect::<Result<_>>()?;
             let mut heads = vec![HeadColumn::default(); self.num_heads];
-            for ((head, _), column) in self.scans.iter().zip(&columns) {
-                let ScoreColumns { logits, scores, present } = column;
-                heads[*head] = HeadColumn { logits, scores, present: Some(present) };
+            for (((head, _), batch), present) in self.scans.iter().zip(&batches).zip(&present) {
+                let [logits, scores] = batch.values()?;
+                heads[*head] = HeadColumn { logits, scores, present: present.as_deref() };
             }
             let wants_ids = request.wants_any_id(&heads);
             if !wants_ids && !request.others {
                 continue;
             }
             if wants_ids && identities.is_none() {
-                identities = Some(self.identities(rows)?);
+                identities = Some(self.first.identities(rows)?);
             }
-            let (ids, ordinals) = match &identities {
-                Some(identities) if wants_ids => identified(identities, place, places.as_deref())?,
-                _ => (Vec::new(), Vec::new()),
+            let (mut ids, mut ordinals) = (Vec::new(), Vec::new());
+            if let Some(identities) = identities.as_mut().filter(|_| wants_ids) {
+                mask.as_ref().map_or(Ok(()), |mask| identities.keep(mask))?;
+                let rows = identities.numbers("row")?.unwrap_or_default();
+                ordinals.extend(rows.iter().map(|&row| ordinal(place, row)));
+                ids = identities.ids()?;
+            }
+            let weights = match weight_column(self.weight) {
+                Some(name) => Some(batches[0].numbers(name)?.ok_or_else(not_counted)?),
+                None => None,
             };
-            let weights = documents.as_ref().map(|documents| weights_of(documents, self.weight));
-            let weights = weights.transpose()?.flatten();
-            let (len, ids, ordinals) = (columns[0].len(), &ids, &ordinals);
+            let (len, ids, ordinals) = (batches[0].len(), &ids, &ordinals);
             visit(&ScoreBatch { len, ids, ordinals, weights, heads: &heads })?;
         }
     }
 
-    /// Puts the scores of those of `rows` that are `rescored` into `columns`.
-    fn replace(&self, columns: &mut [ScoreColumns], rows: &[u64], rescored: &Rescored) {
-        for (at, row) in rows.iter().enumerate() {
-            let Some(by_head) = rescored.get(row) else { continue };
-            for ((head, _), column) in self.scans.iter().zip(columns.iter_mut()) {
-                let score = by_head.get(*head).copied().flatten();
-                column.present[at] = score.is_some();
-                if let Some(DocumentScore { logit, score }) = score {
-                    (column.logits[at], column.scores[at]) = (logit, score);
-                }
-            }
+    /// Puts the scores of those of `rows` that are `rescored` into `batches`.
+    fn replace(&self, batches: &mut [PartBatch], rows: &[u64], rescored: &Rescored) -> Result<()> {
+        for ((head, _), batch) in self.scans.iter().zip(batches) {
+            let of_row = |(at, row)| {
+                let score = rescored.get(row)?.get(*head).copied().flatten();
+                Some((at, score.map(|DocumentScore { logit, score }| [logit, score])))
+            };
+            batch.replace(rows.iter().enumerate().filter_map(of_row))?;
         }
+        Ok(())
     }
-
-    /// Row and id of `rows`, which ascend from call to call.
-    fn identities(&mut self, rows: Range<usize>) -> Result<DocumentBlock> {
-        let (mut batches, _) = match self.identities.take() {
-            Some(found) if found.1 == rows.start => found,
-            _ => (self.scans[0].1.documents(&["row", "id"], rows.start)?, rows.start),
-        };
-        let found = batches.next(rows.len())?;
-        self.identities = Some((batches, rows.end));
-        Ok(found)
-    }
-}
-
-/// What each of `documents` counts for; `None`: 1.
-fn weights_of(documents: &DocumentBlock, weight: Weight) -> Result<Option<&[u64]>> {
-    match weight {
-        Weight::Documents => Ok(None),
-        Weight::Bytes => documents.numbers("num_bytes").map(Some),
-        Weight::Tokens => documents.token_counts()?.ok_or_else(not_counted).map(Some),
-    }
-}
-
-/// Ids and ordinals of the rows of `identities`, or of those at `kept` alone; `place` is that of the shard.
-fn identified<'a>(
-    identities: &'a DocumentBlock,
-    place: u64,
-    kept: Option<&[usize]>,
-) -> Result<(Vec<&'a str>, Vec<u64>)> {
-    let (ids, rows) = (identities.ids()?, identities.numbers("row")?);
-    let ordinals = rows.iter().map(|&row| ordinal(place, row));
-    Ok(match kept {
-        None => (ids, ordinals.collect()),
-        Some(kept) => {
-            let of = |&at: &usize| (ids[at], ordinal(place, rows[at]));
-            kept.iter().map(of).unzip()
-        }
-    })
 }
 
 /// Settings that the thresholds depend on: for every language of the run what applies to it.

@@ -7,11 +7,11 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::context::Context;
 use super::model::encoder_digest;
-use super::status::status;
 use crate::config::{InputConfig, LARGEST_DOCUMENT_BYTES};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastTextModel, is_model};
@@ -131,8 +131,8 @@ fn inspect_text_head(path: &Path) -> Result<Value> {
     }))
 }
 
-/// Describes a run: status, settings digests and the thresholds of every language.
-pub fn inspect_run(context: Context<'_>) -> Result<Value> {
+/// Describes a run: its `status`, settings digests and the thresholds of every language.
+pub fn inspect_run(context: Context<'_>, status: &impl Serialize) -> Result<Value> {
     let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let mut thresholds: BTreeMap<&str, Value> = BTreeMap::new();
     for head in &heads {
@@ -144,7 +144,7 @@ pub fn inspect_run(context: Context<'_>) -> Result<Value> {
     Ok(json!({
         "run": context.run.root(),
         "encoder_digest": encoder_digest(context.run)?,
-        "status": status(context)?,
+        "status": status,
         "thresholds": thresholds,
     }))
 }

@@ -61,7 +61,7 @@ use crate::config::EncoderPrecision;
 use crate::encoder::{EmbeddedTexts, Model};
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, DocumentScore, ScoreScratch};
-use crate::parts::{ScoreRows, round_to, write_scores};
+use crate::parts::{DocumentInfo, ScoreRows, round_to, write_scores};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage, StageWork};
 use documents::{RoundDocuments, RunScores};
 use report::TOKENS;
@@ -202,7 +202,7 @@ impl Refining<'_> {
         let shards: Vec<_> = (0u64..).zip(self.scores.shards()).collect();
         let counts: Vec<u64> = shards
             .par_iter()
-            .map(|&(place, shard)| Ok(chosen.of_shard(place, shard)?.rows.len() as u64))
+            .map(|&(place, shard)| Ok(chosen.of_shard(place, shard)?.logits.len() as u64))
             .collect::<Result<_>>()?;
         let total = counts.iter().sum();
         tracing::info!(round, documents = total, "scoring again in a more precise type");
@@ -235,7 +235,7 @@ impl Refining<'_> {
         mut documents: ScoreRows,
     ) -> Result<ShardMarker> {
         let run = self.scores.context.run;
-        let num_rows = documents.rows.len();
+        let num_rows = documents.logits.len();
         let mut input = Texts::open(self.scores.context, shard)?;
         let mut tokens = 0;
         let mut scored: Vec<Vec<Option<DocumentScore>>> = vec![Vec::new(); self.scores.names.len()];
@@ -244,7 +244,7 @@ impl Refining<'_> {
             let texts = read_texts(&mut input, shard, &documents, batch.clone())?;
             let embedded = self.embed(&texts, &mut tokens)?;
             let languages: Vec<&str> =
-                documents.languages[batch.clone()].iter().map(String::as_str).collect();
+                batch.clone().map(|at| documents.documents.language(at)).collect();
             for (name, all) in self.scores.names.iter().zip(&mut scored) {
                 all.extend(self.score(name, &languages, &texts, &embedded)?);
             }
@@ -331,9 +331,9 @@ fn read_texts(
     batch: Range<usize>,
 ) -> Result<Vec<String>> {
     let text = |at: usize| {
-        let row = documents.rows[at];
+        let DocumentInfo { row, num_bytes, .. } = documents.documents.get(at);
         let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
-        input.text(row, documents.num_bytes[at])?.ok_or_else(lost)
+        input.text(row, num_bytes)?.ok_or_else(lost)
     };
     batch.map(text).collect()
 }

@@ -1,10 +1,7 @@
 //! Stored embeddings, or the texts of the input, to scores, per head; the encoder is never run here.
 
-mod embedding;
-mod text;
-
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rayon::prelude::*;
 use serde_json::json;
@@ -16,8 +13,13 @@ use super::model::{FOREIGN_ENCODER, refined_precision};
 use super::texts::Texts;
 use crate::encoder::scoring_gpus;
 use crate::error::{Error, Result};
-use crate::parts::{DocumentColumns, write_scores_of};
+use crate::fasttext::TextScratch;
+use crate::head::{AnyHead, DocumentScore, FastTextHead, ScoreScratch};
+use crate::parts::{DocumentInfo, EmbeddingScan, ScoreRows, read_documents, write_scores};
 use crate::run::{PartFile, Shard, ShardMarker, Stage, StageWork};
+
+/// Documents whose texts are in memory at once, and that are scored in parallel.
+const BLOCK_DOCUMENTS: usize = 1024;
 
 /// Scores every shard with every head where that is not done yet, on the GPUs that the settings
 /// name, else on the CPU.
@@ -89,23 +91,24 @@ fn score_shard(
 ) -> Result<ShardMarker> {
     let run = context.run;
     let embedded = run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
-    let write = |index: usize, scored: &ScoredPart| {
+    let write = |index: usize, scored: &ScoreRows| {
         let path = run.scores_part(name, shard, index);
-        let file = scored.write(&path, context.config.parts.zstd)?;
-        context.progress.advance(file.rows, 0);
-        Ok((PartFile { path: run.relative(&path), ..file }, scored.counts()))
+        let stamp = write_scores(&path, scored, context.config.parts.zstd)?;
+        let rows = scored.documents.len() as u64;
+        context.progress.advance(rows, 0);
+        Ok((PartFile { path: run.relative(&path), rows, stamp }, counts(scored)))
     };
     let path = |part: &PartFile| run.path(&part.path);
     let parts: Vec<Result<(PartFile, Counts)>> = if heads.is_text(name) {
         let mut texts = Texts::open(context, shard)?;
         let parts = embedded.files.iter().enumerate().map(|(index, part)| {
-            write(index, &text::score_part(context, heads, name, &mut texts, &path(part))?)
+            write(index, &score_texts(context, heads, name, &mut texts, &path(part))?)
         });
         parts.collect()
     } else {
         let parts = embedded.files.par_iter().enumerate().map(|(index, part)| {
             context.stop.check()?;
-            write(index, &embedding::score_part(heads, name, &path(part))?)
+            write(index, &score_embeddings(heads, name, &path(part))?)
         });
         parts.collect()
     };
@@ -124,32 +127,79 @@ fn score_shard(
 /// Rows by what became of them.
 type Counts = BTreeMap<&'static str, u64>;
 
-/// The scores of a part.
-struct ScoredPart {
-    /// The part of embeddings.
-    path: PathBuf,
-    documents: DocumentColumns,
-    logits: Vec<Option<f32>>,
-    scores: Vec<Option<f32>>,
+fn counts(scored: &ScoreRows) -> Counts {
+    let mut counts = Counts::new();
+    for logit in &scored.logits {
+        let outcome = match logit {
+            None => "null",
+            Some(logit) if logit.is_nan() => "nan",
+            Some(_) => "scored",
+        };
+        *counts.entry(outcome).or_default() += 1;
+    }
+    counts
 }
 
-impl ScoredPart {
-    fn write(&self, path: &Path, zstd: i32) -> Result<PartFile> {
-        let columns = (self.logits.as_slice(), self.scores.as_slice());
-        let stamp = write_scores_of(path, (&self.documents, &self.path), columns, zstd)?;
-        Ok(PartFile { path: String::new(), rows: self.logits.len() as u64, stamp })
-    }
+/// Logits and scores, one after another.
+#[derive(Default)]
+struct Scored(Vec<Option<f32>>, Vec<Option<f32>>);
 
-    fn counts(&self) -> Counts {
-        let mut counts = Counts::new();
-        for logit in &self.logits {
-            let outcome = match logit {
-                None => "null",
-                Some(logit) if logit.is_nan() => "nan",
-                Some(_) => "scored",
-            };
-            *counts.entry(outcome).or_default() += 1;
+impl Extend<Option<DocumentScore>> for Scored {
+    fn extend<I: IntoIterator<Item = Option<DocumentScore>>>(&mut self, scores: I) {
+        for score in scores {
+            self.0.push(score.map(|score| score.logit));
+            self.1.push(score.map(|score| score.score));
         }
-        counts
     }
+}
+
+/// Scores the documents of the part of embeddings `path`, each by the head `name` of its language, some
+/// documents at a time.
+fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows> {
+    let mut scan = EmbeddingScan::open(path)?;
+    let documents = scan.documents().clone();
+    let mut scored = Scored::default();
+    let (mut chunk_offsets, mut values) = (Vec::new(), Vec::new());
+    let (limit, mut scratch) = (heads.block_documents(name).max(1), ScoreScratch::default());
+    while scored.0.len() < documents.len() {
+        scan.next(limit, &mut chunk_offsets, &mut values)?;
+        let block = scored.0.len()..scored.0.len() + chunk_offsets.len() - 1;
+        let languages: Vec<&str> = block.map(|at| documents.language(at)).collect();
+        let (width, chunks) = (scan.hidden_size(), (&values[..], &chunk_offsets[..]));
+        scored.extend(heads.score_chunks(name, &languages, width, chunks, &mut scratch)?);
+    }
+    let Scored(logits, scores) = scored;
+    Ok(ScoreRows { documents, logits, scores })
+}
+
+/// Scores the documents of the part of embeddings `path` by their texts, each by the head `name` of its
+/// language; `texts` stands before the first of them.
+fn score_texts(
+    context: Context<'_>,
+    heads: &Heads,
+    name: &str,
+    texts: &mut Texts<'_>,
+    path: &Path,
+) -> Result<ScoreRows> {
+    let documents = read_documents(path)?;
+    let mut scored = Scored::default();
+    for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
+        context.stop.check()?;
+        let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
+        let to_score: Vec<(Option<&FastTextHead>, Option<String>)> = block
+            .map(|at| {
+                let DocumentInfo { row, language, num_bytes, .. } = documents.get(at);
+                let head = heads.get(name, language).and_then(AnyHead::as_text);
+                Ok((head, texts.text(row, num_bytes)?))
+            })
+            .collect::<Result<_>>()?;
+        let score = |scratch: &mut TextScratch,
+                     (head, text): (Option<&FastTextHead>, Option<String>)| {
+            head.zip(text).map(|(head, text)| head.score_one(&text, scratch))
+        };
+        let scores = to_score.into_par_iter().map_init(TextScratch::default, score);
+        scored.extend(scores.collect::<Vec<_>>());
+    }
+    let Scored(logits, scores) = scored;
+    Ok(ScoreRows { documents, logits, scores })
 }

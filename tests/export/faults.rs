@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use polysift::config::{EmbeddingDtype, Layout};
-use polysift::export::{ExportSpec, RowExtras, assemble, export_schema};
+use polysift::export::{ExportColumns, ExportSpec, RowExtras};
 use polysift::io::{remove_temporaries, stamp};
-use polysift::parts::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
+use polysift::parts::{DocumentInfo, EmbeddingRows, ScoreRows, write_embeddings, write_scores};
 
 use super::{StdError, TestResult, WriterOptions, documents, names, options, spec, write};
 
@@ -25,24 +25,23 @@ const REPORTED: &str = "the error names ";
 
 /// An embedding part, a score part and an export of some files.
 fn write_all(dir: &Path) -> TestResult {
-    let num_rows = 500;
+    let ids: Vec<String> = (0..500).map(|row| row.to_string()).collect();
+    let infos = (0..).zip(&ids).map(|(row, id)| DocumentInfo {
+        row,
+        id,
+        language: "und",
+        num_bytes: 1,
+        num_tokens: Some(1),
+    });
     let embeddings = EmbeddingRows {
-        rows: (0..num_rows).collect(),
-        ids: (0..num_rows).map(|i| i.to_string()).collect(),
-        languages: vec!["und".into(); 500],
-        num_bytes: vec![1; 500],
-        num_tokens: Some(vec![1; 500]),
+        documents: infos.collect(),
         chunk_offsets: (0..=500).collect(),
         values: (0..500 * 64u16).map(|i| f32::from(i).sqrt()).collect(),
         hidden_size: 64,
     };
     write_embeddings(&dir.join("embeddings/part"), &embeddings, EmbeddingDtype::F32, 1)?;
     let scores = ScoreRows {
-        rows: embeddings.rows,
-        ids: embeddings.ids,
-        languages: embeddings.languages,
-        num_bytes: embeddings.num_bytes,
-        num_tokens: embeddings.num_tokens,
+        documents: embeddings.documents,
         logits: vec![Some(1.5); 500],
         scores: vec![Some(0.5); 500],
     };
@@ -67,8 +66,8 @@ fn write_all(dir: &Path) -> TestResult {
             retention: vec![vec![Some(0.1); 500]],
         };
         let input = documents(500)?;
-        let schema = export_schema(&input.schema(), &spec, Path::new("input"))?;
-        let rows = assemble(&input, &extras, &schema, &spec)?;
+        let columns = ExportColumns::new(&input.schema(), &spec, Path::new("input"))?;
+        let rows = columns.assemble(&input, &extras)?;
         let options = WriterOptions { max_file_bytes: Some(300_000), ..options() };
         write(&dir.join("export").join(name), &rows, &[], &options)?;
     }

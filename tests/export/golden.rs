@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::json::WriterBuilder;
 use arrow::json::writer::JsonArray;
 use polysift::config::{EmbeddingDtype, Layout};
-use polysift::export::{ExportSpec, RowExtras, assemble, export_schema};
+use polysift::export::{ExportColumns, ExportSpec, RowExtras};
 use serde_json::Value;
 
 use super::{StdError, TestResult, options, read, spec, write};
@@ -35,7 +35,7 @@ fn golden(name: &str) -> Result<Value, Box<dyn StdError>> {
 fn export_golden(name: &str, spec: &ExportSpec) -> Result<RecordBatch, Box<dyn StdError>> {
     let dir = tempfile::tempdir()?;
     let input = read(&golden_file(&format!("{name}.parquet")))?;
-    let schema = export_schema(&input.schema(), spec, Path::new(name))?;
+    let columns = ExportColumns::new(&input.schema(), spec, Path::new(name))?;
     let n = input.num_rows();
     let extras = RowExtras {
         chunk_offsets: (0..=n).collect(),
@@ -43,7 +43,7 @@ fn export_golden(name: &str, spec: &ExportSpec) -> Result<RecordBatch, Box<dyn S
         hidden_size: 1,
         ..RowExtras::default()
     };
-    let rows = assemble(&input, &extras, &schema, spec)?;
+    let rows = columns.assemble(&input, &extras)?;
     read(&write(&dir.path().join("x"), &rows, &[2], &options())?[0].path)
 }
 

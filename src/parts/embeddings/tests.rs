@@ -4,28 +4,30 @@ use parquet::file::metadata::RowGroupMetaData;
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use super::writer::GROUP_ROWS;
 use super::*;
 use crate::parts::write_scores;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float32Type;
 
 const DTYPES: [EmbeddingDtype; 3] =
     [EmbeddingDtype::F32, EmbeddingDtype::F16, EmbeddingDtype::Bf16InF32];
 
 /// Documents with the given numbers of chunks; the values of a chunk are `bits` from there on.
 fn rows_of(num_chunks: &[usize], hidden_size: usize, bits: &[u32]) -> EmbeddingRows {
-    let mut rows =
-        EmbeddingRows { hidden_size, chunk_offsets: vec![0], ..EmbeddingRows::default() };
+    let (mut documents, mut chunk_offsets) = (DocumentBuilder::default(), vec![0]);
     for (i, &n) in num_chunks.iter().enumerate() {
-        rows.rows.push(i as u64 * 3);
-        rows.ids.push(format!("<urn:uuid:{i}>"));
-        rows.languages.push("deu_Latn".into());
-        rows.num_bytes.push(n as u64 * 2000);
-        rows.num_tokens.get_or_insert_default().push(n as u64 * 510);
-        rows.chunk_offsets.push(rows.chunk_offsets[i] + n);
+        documents.push(&DocumentInfo {
+            row: i as u64 * 3,
+            id: &format!("<urn:uuid:{i}>"),
+            language: ["deu_Latn", "und"][i % 2],
+            num_bytes: n as u64 * 2000,
+            num_tokens: Some(n as u64 * 510),
+        });
+        chunk_offsets.push(chunk_offsets[i] + n);
     }
-    let num_values = rows.chunk_offsets[num_chunks.len()] * hidden_size;
-    rows.values = bits.iter().cycle().take(num_values).map(|&b| f32::from_bits(b)).collect();
-    rows
+    let num_values = chunk_offsets[num_chunks.len()] * hidden_size;
+    let values = bits.iter().cycle().take(num_values).map(|&b| f32::from_bits(b)).collect();
+    EmbeddingRows { documents: documents.finish(), chunk_offsets, values, hidden_size }
 }
 
 fn to_bits(values: &[f32]) -> Vec<u32> {
@@ -49,7 +51,7 @@ proptest! {
         let read = read_embeddings(&path)?;
         prop_assert_eq!(to_bits(&read.values), to_bits(&rows.values));
         prop_assert_eq!(&read.chunk_offsets, &rows.chunk_offsets);
-        prop_assert_eq!((read.rows, read.ids), (rows.rows.clone(), rows.ids.clone()));
+        prop_assert_eq!(&read.documents, &rows.documents);
         prop_assert_eq!(written, write_embeddings(&path, &rows, dtype, 1)?, "not deterministic");
     }
 
@@ -97,15 +99,11 @@ fn a_document_without_text_is_null_and_keeps_its_row() -> Result<(), Box<dyn Std
     let path = dir.path().join("part");
     let rows = rows_of(&[1, 0, 2], 2, &[0x3f80_0000]);
     write_embeddings(&path, &rows, EmbeddingDtype::F32, 3)?;
-    columns::for_each_batch(columns::open(&path)?, &path, &[EMBEDDINGS], 10, |batch| {
-        let column = columns::column(batch, EMBEDDINGS, &path)?;
-        assert_eq!([0, 1, 2].map(|i| column.is_null(i)), [false, true, false]);
-        Ok(())
-    })?;
+    let batch = OpenPart::open(&path)?.read(&[EMBEDDINGS])?;
+    assert_eq!([0, 1, 2].map(|i| batch.column(0).is_null(i)), [false, true, false]);
     let read = read_embeddings(&path)?;
-    assert_eq!((read.len(), read.chunks(1)), (3, &[][..]));
+    assert_eq!((read.documents.len(), read.chunks(1)), (3, &[][..]));
     assert_eq!(read.chunks(2), [1.0; 4]);
-    assert!(!read.is_empty());
     Ok(())
 }
 
@@ -115,8 +113,8 @@ fn row_groups_end_at_25_000_rows() -> Result<(), Box<dyn StdError>> {
     let path = dir.path().join("part");
     let rows = rows_of(&vec![1; GROUP_ROWS + 1], 1, &[0]);
     write_embeddings(&path, &rows, EmbeddingDtype::F32, 1)?;
-    let builder = columns::open(&path)?;
-    let lens = builder.metadata().row_groups().iter().map(RowGroupMetaData::num_rows);
+    let part = OpenPart::open(&path)?;
+    let lens = part.footer().row_groups().iter().map(RowGroupMetaData::num_rows);
     assert!(lens.eq([25_000, 1]));
     assert_eq!(read_embeddings(&path)?, rows);
     Ok(())
@@ -128,8 +126,8 @@ fn embedding_values_are_stream_split_without_a_dictionary() -> Result<(), Box<dy
     let path = dir.path().join("part");
     for dtype in DTYPES {
         write_embeddings(&path, &rows_of(&[3; 40], 16, &[1, 2, 3]), dtype, 1)?;
-        let builder = columns::open(&path)?;
-        let group = builder.metadata().row_group(0);
+        let part = OpenPart::open(&path)?;
+        let group = part.footer().row_group(0);
         let leaf = group.columns().last().ok_or("no columns")?;
         assert_eq!(leaf.column_path().string(), "embeddings.list.element.list.element");
         assert!(leaf.encodings().any(|e| e == parquet::basic::Encoding::BYTE_STREAM_SPLIT));
@@ -148,7 +146,7 @@ fn columns_that_do_not_fit_together_are_refused() -> Result<(), Box<dyn StdError
         |r| r.chunk_offsets.truncate(2),
         |r| r.chunk_offsets.clear(),
         |r| r.chunk_offsets[1] = 3,
-        |r| r.ids.truncate(1),
+        |r| r.documents = r.documents.iter().take(1).collect(),
     ];
     for break_it in breaks {
         let mut rows = good.clone();
@@ -175,6 +173,71 @@ fn a_file_that_is_no_embedding_part_is_an_error_that_names_it() -> Result<(), Bo
     for len in (0..whole.len()).step_by(97) {
         std::fs::write(&path, &whole[..len])?;
         assert!(read_embeddings(&path).is_err(), "truncated to {len} bytes");
+    }
+    Ok(())
+}
+
+/// The column of embeddings as arrow reads it.
+fn values_of_lists(path: &Path) -> Result<Vec<u32>> {
+    let batch = OpenPart::open(path)?.read(&[EMBEDDINGS])?;
+    let chunks = batch.column(0).as_list::<i32>().values().clone();
+    let values = chunks.as_list::<i32>().values();
+    let values = arrow_cast::cast(values, &DataType::Float32).map_err(|e| Error::write(path, e))?;
+    Ok(to_bits(values.as_primitive::<Float32Type>().values()))
+}
+
+#[test]
+fn blocks_hold_what_the_lists_hold() -> Result<(), Box<dyn StdError>> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("part");
+    let bits: Vec<u32> = (0..9973)
+        .map(|i: u16| (f32::from(i).sin() * 2f32.powf(f32::from(i % 40) - 20.0)).to_bits())
+        .collect();
+    // With 300 values 3,000 documents are several pages; 25,001 are two row groups.
+    for (count, hidden_size) in [(0, 3), (1, 1), (5, 1), (3000, 300), (25_001, 2)] {
+        let chunks: Vec<usize> = (0..count).map(|i| [1, 1, 0, 3, 1, 0][i * i % 6]).collect();
+        let rows = rows_of(&chunks, hidden_size, &bits);
+        for dtype in [EmbeddingDtype::F32, EmbeddingDtype::F16] {
+            write_embeddings(&path, &rows, dtype, 1)?;
+            let expected = values_of_lists(&path)?;
+            for limit in [usize::MAX, 1000, 126, 7] {
+                let mut scan = EmbeddingScan::open(&path)?;
+                assert_eq!(scan.documents(), &rows.documents);
+                let (mut all_offsets, mut all_values) = (vec![0], Vec::new());
+                let (mut offsets, mut values) = (Vec::new(), Vec::new());
+                while all_offsets.len() <= count {
+                    scan.next(limit, &mut offsets, &mut values)?;
+                    assert!((1..=limit).contains(&(offsets.len() - 1)));
+                    let before = all_offsets[all_offsets.len() - 1];
+                    all_offsets.extend(offsets[1..].iter().map(|offset| before + offset));
+                    all_values.extend(to_bits(&values));
+                }
+                scan.next(limit, &mut offsets, &mut values)?;
+                assert_eq!((&offsets[..], &values[..]), (&[0][..], &[][..]));
+                assert_eq!(all_offsets, rows.chunk_offsets);
+                assert!(all_values == expected, "{count} documents of {hidden_size}, {dtype:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_part_that_holds_more_or_less_than_it_says_is_an_error() -> Result<(), Box<dyn StdError>> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("part");
+    let rows = rows_of(&[1, 0, 2], 4, &[0]);
+    for hidden_size in ["1", "2", "3", "5", "12"] {
+        let mut writer = EmbeddingWriter::create(&path, EmbeddingDtype::F32, 1)?;
+        for (i, document) in rows.documents.iter().enumerate() {
+            writer.push(&document, rows.chunks(i), 4)?;
+        }
+        writer.write_slice()?;
+        let pair = KeyValue::new(HIDDEN_SIZE.into(), hidden_size.to_owned());
+        writer.writer.append_key_value_metadata(pair);
+        checked::finish(writer.writer)?;
+        let result = read_embeddings(&path);
+        assert!(matches!(result, Err(Error::Corrupt { .. })), "{hidden_size}: {result:?}");
     }
     Ok(())
 }

@@ -102,7 +102,7 @@ impl ChunkBatch {
         let width = saved.hidden_size;
         for (i, row) in self.documents.rows.iter().enumerate() {
             let chunks = self.chunk_offsets[i]..self.chunk_offsets[i + 1];
-            let Ok(place) = saved.rows.binary_search(row) else { continue };
+            let Ok(place) = saved.documents.rows().binary_search(row) else { continue };
             let values = saved.chunks(place);
             if chunks.is_empty() || values.len() != chunks.len() * width {
                 continue;

@@ -8,7 +8,7 @@ use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use crate::error::{Error, Result};
 use crate::input::Reject;
 use crate::io::{FileStamp, write_atomic};
-use crate::parts::{EmbeddingRow, EmbeddingWriter};
+use crate::parts::{DocumentInfo, EmbeddingWriter};
 use crate::progress::Busy;
 use crate::run::{Claims, Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
 use crate::stage::context::Context;
@@ -183,15 +183,14 @@ impl OpenPart {
                 Some(rows) => *rows += 1,
                 None => drop(self.languages.insert(language.to_owned(), 1)),
             }
-            self.writer.push(&EmbeddingRow {
+            let document = DocumentInfo {
                 row: documents.rows[i],
                 id: documents.id(i),
                 language,
                 num_bytes: documents.num_bytes[i],
                 num_tokens: documents.num_tokens.as_ref().map(|counts| counts[i]),
-                values,
-                hidden_size: batch.hidden_size,
-            })?;
+            };
+            self.writer.push(&document, values, batch.hidden_size)?;
         }
         self.encoded.chunks += batch.num_chunks() as u64;
         self.encoded.tokens += batch.tokens as u64;

@@ -11,7 +11,7 @@ use crate::config::{
 };
 use crate::error::{Error, Result};
 use crate::head::DocumentScore;
-use crate::parts::{ScoreRows, read_scores};
+use crate::parts::{DocumentBuilder, ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
 use crate::selection::{ScoredDocument, Selection, Threshold, select};
 use crate::stage::context::Context;
@@ -99,37 +99,28 @@ impl<'a> RoundDocuments<'a> {
     pub(super) fn of_shard(&self, place: u64, shard: &Shard) -> Result<ScoreRows> {
         let Self { scores, round, rule } = self;
         let done = scored_again(scores, *round, shard)?;
-        let mut chosen = ScoreRows::default();
+        let (mut documents, mut logits, mut chosen_scores) =
+            (DocumentBuilder::default(), Vec::new(), Vec::new());
         scores.for_each_part(shard, |heads| {
             let Some(part) = heads.first() else { return Ok(()) };
-            for (at, row) in part.rows.iter().enumerate() {
+            for (at, row) in part.documents.rows().iter().enumerate() {
                 let is_chosen = match rule {
                     Rule::Sample(ordinals) => ordinals.contains(&ordinal(place, *row)),
                     Rule::Near(_) if done.contains_key(row) => false,
                     Rule::Near(languages) => languages
-                        .get(&part.languages[at])
+                        .get(part.documents.language(at))
                         .is_some_and(|near| near.is_near(place, heads, at)),
                 };
                 if is_chosen {
-                    push(&mut chosen, part, at);
+                    documents.push(&part.documents.get(at));
+                    logits.push(part.logits[at]);
+                    chosen_scores.push(part.scores[at]);
                 }
             }
             Ok(())
         })?;
-        Ok(chosen)
+        Ok(ScoreRows { documents: documents.finish(), logits, scores: chosen_scores })
     }
-}
-
-fn push(documents: &mut ScoreRows, part: &ScoreRows, at: usize) {
-    documents.rows.push(part.rows[at]);
-    documents.ids.push(part.ids[at].clone());
-    documents.languages.push(part.languages[at].clone());
-    documents.num_bytes.push(part.num_bytes[at]);
-    if let Some(counts) = &part.num_tokens {
-        documents.num_tokens.get_or_insert_default().push(counts[at]);
-    }
-    documents.logits.push(part.logits[at]);
-    documents.scores.push(part.scores[at]);
 }
 
 /// The thresholds of a language over the scores so far, and how far a document has to be from them.
@@ -193,10 +184,10 @@ impl Near {
                 end.1.push(score.map(|s| s.score));
             }
         }
-        let Some(first) = heads.first() else { return false };
+        let Some(info) = heads.first().map(|first| first.documents.get(at)) else { return false };
         let document = ScoredDocument {
-            id: &first.ids[at],
-            ordinal: ordinal(place, first.rows[at]),
+            id: info.id,
+            ordinal: ordinal(place, info.row),
             logits: &low.0,
             scores: &low.1,
         };
@@ -255,9 +246,9 @@ pub(super) fn differences(
         }
         scores.for_each_part(shard, |heads| {
             let Some(first) = heads.first() else { return Ok(()) };
-            for (at, row) in first.rows.iter().enumerate() {
-                let Some(precise) = done.get(row) else { continue };
-                let seen = by_language.entry(first.languages[at].clone()).or_insert_with(none);
+            for (at, document) in first.documents.iter().enumerate() {
+                let Some(precise) = done.get(&document.row) else { continue };
+                let seen = by_language.entry(document.language.to_owned()).or_insert_with(none);
                 for ((seen, part), precise) in seen.iter_mut().zip(heads).zip(precise) {
                     if let Some(logit) = part.logits[at] {
                         seen.add(logit, precise.map(|score| score.logit));
@@ -327,14 +318,13 @@ fn sample(
         let mut samples = Samples::new();
         scores.for_each_part(shard, |heads| {
             let Some(first) = heads.first() else { return Ok(()) };
-            for (at, &row) in first.rows.iter().enumerate() {
-                let language = &first.languages[at];
-                if first.num_bytes[at] == 0 || !thresholds.contains_key(language) {
+            for document in first.documents.iter() {
+                if document.num_bytes == 0 || !thresholds.contains_key(document.language) {
                     continue;
                 }
-                let ordinal = ordinal(place, row);
+                let ordinal = ordinal(place, document.row);
                 let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
-                samples.entry(language.clone()).or_default().add(hash, ordinal);
+                samples.entry(document.language.to_owned()).or_default().add(hash, ordinal);
             }
             Ok(())
         })?;
@@ -366,7 +356,9 @@ pub(super) fn scored_again(
         for (index, name) in scores.names.iter().enumerate() {
             let path = run.round_part(round, name, shard);
             let part = read_scores(&path)?;
-            for ((row, logit), score) in part.rows.iter().zip(part.logits).zip(part.scores) {
+            for ((row, logit), score) in
+                part.documents.rows().iter().zip(part.logits).zip(part.scores)
+            {
                 let by_head = scored.entry(*row).or_default();
                 if by_head.len() != index {
                     return Err(Error::corrupt(&path, "holds other rows than the other heads"));

@@ -38,8 +38,8 @@ fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard)
     for index in 0..run.num_parts(shard)? {
         scores.context.stop.check()?;
         let mut rows = read_scores(&run.scores_part(name, shard, index))?;
-        let mut refined = vec![false; rows.rows.len()];
-        for (at, row) in rows.rows.iter().enumerate() {
+        let mut refined = vec![false; rows.documents.len()];
+        for (at, row) in rows.documents.rows().iter().enumerate() {
             if let Some(precise) = done.get(row) {
                 let score = precise.get(head).copied().flatten();
                 rows.logits[at] = score.map(|score| score.logit);
@@ -49,7 +49,7 @@ fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard)
         }
         let path = run.refined_part(name, shard, index);
         let stamp = write_refined_scores(&path, &rows, &refined, scores.context.config.parts.zstd)?;
-        let num_rows = rows.rows.len() as u64;
+        let num_rows = rows.documents.len() as u64;
         let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
         for (what, count) in [("refined", num_refined), ("unchanged", num_rows - num_refined)] {
             *marker.counts.entry(what.to_owned()).or_default() += count;

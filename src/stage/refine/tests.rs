@@ -127,7 +127,9 @@ impl Noisy {
         self.each_row(ScoreFiles::Scored, &mut |place, heads, at| {
             for (name, part) in self.config.heads.keys().zip(heads) {
                 let scores: &mut Vec<_> = exact.entry(name.clone()).or_default();
-                scores.extend(part.logits[at].map(|logit| (ordinal(place, part.rows[at]), logit)));
+                scores.extend(
+                    part.logits[at].map(|logit| (ordinal(place, part.documents.rows()[at]), logit)),
+                );
             }
         })?;
         (self.exact, self.expected, self.thresholds) = (exact, expected, thresholds);
@@ -152,7 +154,7 @@ impl Noisy {
                 for index in 0..marker.files.len() {
                     let path = self.run.scores_part(name, shard, index);
                     let mut rows = read_scores(&path)?;
-                    for (at, row) in rows.rows.iter().enumerate() {
+                    for (at, row) in rows.documents.rows().iter().enumerate() {
                         let logit = rows.logits[at].map(|x| moved(name, ordinal(place, *row), x));
                         let activation = head.spec().activation;
                         rows.logits[at] = logit;
@@ -188,7 +190,7 @@ impl Noisy {
         for (place, shard) in (0..).zip(&self.run.plan()?.shards) {
             for index in 0..self.run.num_parts(shard)? {
                 let heads = read_part(self.context(), files, &names, shard, index)?;
-                (0..heads[0].rows.len()).for_each(|at| visit(place, &heads, at));
+                (0..heads[0].logits.len()).for_each(|at| visit(place, &heads, at));
             }
         }
         Ok(())
@@ -201,10 +203,10 @@ impl Noisy {
             let column = |of: fn(&ScoreRows) -> &Vec<Option<f32>>| -> Vec<Option<f32>> {
                 heads.iter().map(|part| of(part)[at]).collect()
             };
-            let first = &heads[0];
+            let document = heads[0].documents.get(at);
             let row = ScoredDocument {
-                id: &first.ids[at],
-                ordinal: ordinal(place, first.rows[at]),
+                id: document.id,
+                ordinal: ordinal(place, document.row),
                 logits: &column(|part| &part.logits),
                 scores: &column(|part| &part.scores),
             };
@@ -307,8 +309,8 @@ impl Noisy {
         let sample = RoundDocuments::choose(&scores, 0)?;
         let mut ordinals = Vec::new();
         for (place, shard) in (0..).zip(&embedded.plan.shards) {
-            let rows = sample.of_shard(place, shard)?.rows;
-            ordinals.extend(rows.into_iter().map(|row| ordinal(place, row)));
+            let documents = sample.of_shard(place, shard)?.documents;
+            ordinals.extend(documents.rows().iter().map(|&row| ordinal(place, row)));
         }
         assert_eq!(ordinals.len() as u64, REFINE_MIN_SAMPLE);
         Ok(ordinals)

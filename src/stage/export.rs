@@ -1,0 +1,409 @@
+//! The selected documents with all their columns, the new ones beside them; files mirror the inputs.
+//!
+//! A shard is read once more beside its parts, which say of each row into which file it goes: that of the
+//! exported rows, or with `export.keep_removed` the one of its reason.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Enumerate;
+use std::path::PathBuf;
+
+use arrow_array::BooleanArray;
+use arrow_select::filter::filter_record_batch;
+use serde_json::{Value, json};
+
+use super::context::Context;
+use super::corpus::{ScoreFiles, ordinal, read_part, stored_selections};
+use super::embedded::Embedded;
+use super::model::encoder_digest;
+use crate::config::{DEFAULT_LANGUAGE, Rate, RunConfig};
+use crate::error::{Error, Result};
+use crate::export::{ExportColumns, ExportSpec, ExportWriter, RowExtras, WriterOptions};
+use crate::input::{Format, RowReader};
+use crate::parts::{DocumentColumns, EmbeddingRows, ScoreRows, read_documents, read_embeddings};
+use crate::remote;
+use crate::run::{PartFile, Shard, ShardMarker, Stage, StageWork};
+use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
+
+/// What [`ShardMarker::counts`] calls the exported rows; reasons never have this name.
+const KEPT: &str = "kept";
+/// Reason of rows with null, empty or blank text.
+const NO_TEXT: &str = "no_text";
+/// Object at the place of an export that says whose the files beside it are.
+const OWNER: &str = "polysift.json";
+/// Files whose columns [`check_columns`] looks at; those of one corpus are alike.
+const MAX_CHECKED_FILES: usize = 100;
+
+/// What is the same for all shards.
+struct ExportJob<'a> {
+    context: Context<'a>,
+    scores: ScoreFiles,
+    spec: ExportSpec,
+    /// Heads with a retention column, in the order of the columns.
+    retention_heads: Vec<String>,
+    selections: BTreeMap<String, Selection>,
+    provenance: Value,
+}
+
+impl ExportJob<'_> {
+    /// The place below which all files are written.
+    fn root(&self) -> PathBuf {
+        match &self.context.config.export.to {
+            Some(url) => url.trim_end_matches('/').into(),
+            None => self.context.run.root().to_owned(),
+        }
+    }
+
+    fn writer_options(&self, reason: Option<&str>) -> WriterOptions {
+        let export = &self.context.config.export;
+        let mut provenance = self.provenance.clone();
+        if let Some(reason) = reason {
+            provenance["removed_by"] = json!(reason);
+        }
+        WriterOptions {
+            zstd: export.zstd,
+            row_group_bytes: export.row_group_mb as u64 * 1_000_000,
+            max_file_bytes: export.max_file_mb.map(|mb| mb as u64 * 1_000_000),
+            metadata: vec![("polysift".to_owned(), provenance.to_string())],
+        }
+    }
+}
+
+/// Heads that any language retains by.
+fn retention_heads(config: &RunConfig) -> Vec<String> {
+    let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
+    let heads: BTreeSet<String> =
+        languages.flat_map(|l| config.thresholds(l).retention.into_keys()).collect();
+    heads.into_iter().collect()
+}
+
+fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
+    let export = &config.export;
+    ExportSpec {
+        layout: export.layout,
+        embeddings: export
+            .with_embeddings
+            .then(|| export.embeddings.unwrap_or(config.parts.embeddings)),
+        text: config.input.text.clone(),
+        id: config.input.id.clone(),
+        replace_embeddings: config.input.embeddings.is_some(),
+        score_columns: config.heads.iter().map(|(name, head)| head.column(name)).collect(),
+        retention_columns: retention_heads
+            .iter()
+            .filter_map(|name| Some(config.heads.get(name)?.retention_column(name)))
+            .collect(),
+    }
+}
+
+/// Whether the columns of the input leave room for the new ones, as far as footers tell.
+pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
+    let spec = spec(config, &retention_heads(config));
+    // A damaged file is the embed stage's to report, with its shard.
+    let files = shards.iter().filter_map(|shard| shard.input().ok());
+    let parquet = files.filter(|file| file.format == Format::Parquet);
+    for file in parquet.take(MAX_CHECKED_FILES) {
+        if let Ok(reader) = RowReader::open(&file, &config.input) {
+            ExportColumns::new(&reader.schema(), &spec, &file.path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Settings that the exported files depend on.
+pub fn settings(config: &RunConfig, selections: &BTreeMap<String, Selection>) -> Value {
+    let columns: BTreeMap<&String, String> =
+        config.heads.iter().map(|(name, head)| (name, head.column(name))).collect();
+    json!({"export": config.export, "columns": columns, "selections": selections})
+}
+
+/// Exports every shard that is not exported yet.
+pub fn export(context: Context<'_>) -> Result<()> {
+    let Context { config, run, .. } = context;
+    let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(run, &names)?;
+    let selections = stored_selections(run, embedded.languages())?;
+    context.freeze(Stage::Export, &settings(config, &selections))?;
+    let work = StageWork::of_shards(context, Stage::Export, &embedded.plan)?;
+    if work.is_over() {
+        return work.finish(run);
+    }
+    if let Some(to) = &config.export.to {
+        claim(context, to)?;
+    }
+    let retention_heads = retention_heads(config);
+    let job = ExportJob {
+        context,
+        scores: ScoreFiles::selected(context)?,
+        spec: spec(config, &retention_heads),
+        retention_heads,
+        selections,
+        provenance: json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "encoder_digest": encoder_digest(run)?,
+            "head_digests": run.frozen_settings(Stage::Score)?,
+            "thresholds": run.frozen_settings(Stage::Threshold)?,
+        }),
+    };
+    let rows = embedded.rows(work.own.iter().copied());
+    context.progress.begin("export", Some(rows), "documents");
+    let outcome = work.for_all(context, |place| {
+        work.extend(context, place, embedded.rows([place]));
+        ShardExport::run(&job, place as u64, &embedded.plan.shards[place])
+    });
+    context.progress.end();
+    outcome?;
+    work.finish(run)
+}
+
+/// Says so if the store of `to` does not answer, long before there is something to export. No error: who
+/// may only write to a store is told nothing by it.
+pub(crate) fn warn_of_place(to: &str) {
+    match remote::stat(&format!("{}/{OWNER}", to.trim_end_matches('/'))) {
+        Ok(_) | Err(Error::Missing { .. }) => {}
+        Err(error) => {
+            let error = error.report();
+            tracing::warn!(to, %error, "the place of the export cannot be looked at");
+        }
+    }
+}
+
+/// Claims the place `to` for the results of this run. A run of the same settings, by which the files
+/// are the same, may write there too; `--redo` takes the place over.
+///
+/// # Errors
+/// [`Error::Mismatch`] where another run was first; [`Error::Store`].
+fn claim(context: Context<'_>, to: &str) -> Result<()> {
+    let url = format!("{}/{OWNER}", to.trim_end_matches('/'));
+    let mut hasher = blake3::Hasher::new();
+    for stage in Stage::ALL {
+        let settings = context.run.frozen_settings(stage)?.unwrap_or_default();
+        hasher.update(settings.to_string().as_bytes());
+    }
+    let own = json!({"settings": hasher.finalize().to_hex().to_string()});
+    let content = format!("{own}\n");
+    if context.redo.is_some() {
+        return remote::replace(&url, &content);
+    }
+    let Some(found) = remote::create(&url, &content)? else { return Ok(()) };
+    let found: Value = serde_json::from_slice(&found).unwrap_or_default();
+    if found == own {
+        return Ok(());
+    }
+    Err(Error::Mismatch {
+        path: to.into(),
+        difference: format!("  {OWNER}: is {found}, of this run {own}"),
+        hint: "choose another place, or give `--redo export` to replace what is there".into(),
+    })
+}
+
+/// What the run knows of the rows of a part.
+#[derive(Default)]
+struct KnownPart {
+    documents: DocumentColumns,
+    /// Only where it is exported.
+    embeddings: Option<EmbeddingRows>,
+    /// By head.
+    scores: Vec<ScoreRows>,
+}
+
+/// The rows of a batch that go into one file.
+struct Group {
+    mask: Vec<bool>,
+    extras: RowExtras,
+}
+
+/// The export of a shard in progress.
+struct ShardExport<'a> {
+    job: &'a ExportJob<'a>,
+    /// Its place in the plan.
+    place: u64,
+    shard: &'a Shard,
+    columns: ExportColumns,
+    /// By [`KEPT`] or the reason of removal.
+    writers: BTreeMap<String, ExportWriter>,
+    marker: ShardMarker,
+    /// Its parts that are not read yet, with their index.
+    parts: Enumerate<std::vec::IntoIter<PartFile>>,
+    part: KnownPart,
+    /// The row of `part` that comes next.
+    next: usize,
+}
+
+impl<'a> ShardExport<'a> {
+    /// Exports `shard`, the one at `place` of the plan.
+    fn run(job: &'a ExportJob<'a>, place: u64, shard: &'a Shard) -> Result<ShardMarker> {
+        let context = job.context;
+        let mut reader = RowReader::open(&shard.input()?, &context.config.input)?;
+        let embedded = context.run.shard_marker(Stage::Embed, &shard.name)?;
+        let mut export = Self {
+            job,
+            place,
+            shard,
+            columns: ExportColumns::new(&reader.schema(), &job.spec, &shard.file)?,
+            writers: BTreeMap::new(),
+            marker: ShardMarker::default(),
+            parts: embedded.unwrap_or_default().files.into_iter().enumerate(),
+            part: KnownPart::default(),
+            next: 0,
+        };
+        // A shard of which nothing is kept still has its file.
+        export.writer(KEPT)?;
+        while let Some(block) = reader.next_batch()? {
+            context.stop.check()?;
+            for (name, group) in export.groups(&block.rows)? {
+                let rows = group.mask.iter().filter(|selected| **selected).count() as u64;
+                *export.marker.counts.entry(name.clone()).or_default() += rows;
+                export.marker.rows += rows;
+                if name == KEPT || context.config.export.keep_removed {
+                    let selected =
+                        filter_record_batch(&block.batch, &BooleanArray::from(group.mask))
+                            .map_err(|e| Error::decode(&shard.file, "rows", e))?;
+                    let rows = export.columns.assemble(&selected, &group.extras)?;
+                    export.writer(&name)?.write(&rows)?;
+                }
+            }
+            context.progress.advance(block.rows.len() as u64, 0);
+        }
+        export.finish()
+    }
+
+    /// Sorts `rows` of the shard by what becomes of them.
+    fn groups(&mut self, rows: &[u64]) -> Result<BTreeMap<String, Group>> {
+        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        for (at, &row) in rows.iter().enumerate() {
+            self.seek(row)?;
+            let (name, rates) = self.decide()?;
+            let group = groups.entry(name).or_insert_with(|| Group {
+                mask: vec![false; rows.len()],
+                extras: RowExtras {
+                    chunk_offsets: vec![0],
+                    scores: vec![Vec::new(); self.part.scores.len()],
+                    retention: vec![Vec::new(); rates.len()],
+                    ..RowExtras::default()
+                },
+            });
+            group.mask[at] = true;
+            let (extras, part) = (&mut group.extras, &self.part);
+            if let Some(embeddings) = &part.embeddings {
+                extras.values.extend_from_slice(embeddings.chunks(self.next));
+                extras.hidden_size = extras.hidden_size.max(embeddings.hidden_size);
+            }
+            extras.chunk_offsets.push(extras.values.len() / extras.hidden_size.max(1));
+            for (column, scored) in extras.scores.iter_mut().zip(&part.scores) {
+                column.push(scored.scores[self.next]);
+            }
+            extras.retention.iter_mut().zip(rates).for_each(|(column, rate)| column.push(rate));
+            self.next += 1;
+        }
+        Ok(groups)
+    }
+
+    /// Goes on to `row`; rows are asked for in ascending order.
+    fn seek(&mut self, row: u64) -> Result<()> {
+        loop {
+            match self.part.documents.rows().get(self.next).copied() {
+                Some(next) if next == row => return Ok(()),
+                Some(next) if next < row => {
+                    let path = self.job.context.run.path("embeddings").join(&self.shard.name);
+                    let reason = format!("row {next} is not in the input file any more");
+                    return Err(Error::corrupt(&path, reason));
+                }
+                None if self.read_next_part()? => {}
+                _ => {
+                    let reason = format!("row {row} was never embedded");
+                    return Err(Error::corrupt(&self.shard.file, reason));
+                }
+            }
+        }
+    }
+
+    /// Reads the next part; whether there was one.
+    fn read_next_part(&mut self) -> Result<bool> {
+        let context = self.job.context;
+        context.stop.check()?;
+        let Some((index, file)) = self.parts.next() else { return Ok(false) };
+        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+        let scores = read_part(context, self.job.scores, &heads, self.shard, index)?;
+        let path = context.run.path(&file.path);
+        let mut embeddings = None;
+        if self.job.spec.embeddings.is_some() {
+            embeddings = Some(read_embeddings(&path)?);
+        }
+        let of_scores = scores.first().map(|part| part.documents.clone());
+        let of_embeddings = embeddings.as_ref().map(|part| part.documents.clone());
+        if let (Some(scored), Some(embedded)) = (&of_scores, &of_embeddings)
+            && scored.rows() != embedded.rows()
+        {
+            let reason = "embeddings and scores do not hold the same rows";
+            return Err(Error::corrupt(&path, reason));
+        }
+        let documents = match of_scores.or(of_embeddings) {
+            Some(documents) => documents,
+            None => read_documents(&path)?,
+        };
+        (self.part, self.next) = (KnownPart { documents, embeddings, scores }, 0);
+        Ok(true)
+    }
+
+    /// What becomes of the next row: [`KEPT`] or a reason, and by retention column the smallest rate
+    /// that keeps it.
+    fn decide(&self) -> Result<(String, Vec<Option<f64>>)> {
+        let heads = &self.job.retention_heads;
+        let document = self.part.documents.get(self.next);
+        let selection = self.job.selections.get(document.language).ok_or_else(|| {
+            let reason = format!("no thresholds for the language {}", document.language);
+            Error::corrupt(&self.job.context.run.path("selection"), reason)
+        })?;
+        if document.num_bytes == 0 {
+            return Ok((NO_TEXT.to_owned(), vec![None; heads.len()]));
+        }
+        let of_heads = |column: fn(&ScoreRows) -> &[Option<f32>]| -> Vec<Option<f32>> {
+            self.part.scores.iter().map(|part| column(part)[self.next]).collect()
+        };
+        let decision = selection.decide(&ScoredDocument {
+            id: document.id,
+            ordinal: ordinal(self.place, document.row),
+            logits: &of_heads(|part| &part.logits),
+            scores: &of_heads(|part| &part.scores),
+        });
+        let name = decision.to_string();
+        let Decision::Kept { retentions } = decision else {
+            return Ok((name, vec![None; heads.len()]));
+        };
+        let named: BTreeMap<&str, Rate> = (selection.thresholds.iter())
+            .map(|report| &report.threshold)
+            .filter(|threshold| matches!(threshold.kind, ThresholdKind::Retain(_)))
+            .map(|threshold| threshold.head_name.as_str())
+            .zip(retentions)
+            .collect();
+        let rate_of = |head: &String| named.get(head.as_str()).map(|rate| rate.as_f64());
+        Ok((name, heads.iter().map(rate_of).collect()))
+    }
+
+    /// The writer of the rows called `name`, opened at the first of them.
+    fn writer(&mut self, name: &str) -> Result<&mut ExportWriter> {
+        let entry = match self.writers.entry(name.to_owned()) {
+            Entry::Occupied(entry) => return Ok(entry.into_mut()),
+            Entry::Vacant(entry) => entry,
+        };
+        let (folder, reason) = if name == KEPT {
+            (PathBuf::from("export"), None)
+        } else {
+            (PathBuf::from("removed").join(name), Some(name))
+        };
+        let base = self.job.root().join(folder).join(&self.shard.name);
+        let options = self.job.writer_options(reason);
+        Ok(entry.insert(ExportWriter::create(&base, self.columns.schema(), &options)?))
+    }
+
+    fn finish(mut self) -> Result<ShardMarker> {
+        let run = self.job.context.run;
+        for writer in self.writers.into_values() {
+            for file in writer.finish()? {
+                let path = run.relative(&file.path);
+                self.marker.files.push(PartFile { path, rows: file.rows, stamp: file.stamp });
+            }
+        }
+        Ok(self.marker)
+    }
+}
