@@ -50,7 +50,7 @@ fn workspace(rate: f64, with_blanks: bool) -> Result<(Workspace, RunConfig), Fai
     let config = RunConfig::from_toml(
         &format!(
             "[input]\nfiles = ['{big}']\nlanguage = 'fra_Latn'\n\
-             [encoder]\ndevice = 'cpu'\ndtype = 'f32'\n[parts]\nrows = 16\n\
+             [encoder]\ndevice = 'cpu'\nprecision = 'f32'\n[parts]\nrows = 16\n\
              [heads.ft]\nkind = 'fasttext'\ntrain = ['{samples}']\n\
              [heads.ft.fasttext]\ndim = 8\nbuckets = 1000\nepochs = 5\n\
              [heads.quality]\ntrain = ['{samples}']\ntraining.batch_size = 16\n\

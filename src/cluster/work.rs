@@ -91,10 +91,13 @@ mod tests {
             ),
             (format!("{trained}[encoder]\ndevice='cuda'"), [Gpus, Gpus, Gpus, Node, Cores, Cores]),
             (format!("{trained}[encoder]\ndevice='cpu'"), [Node, Node, Cores, Node, Cores, Cores]),
-            (format!("{trained}[encoder]\ndtype='int8'"), [Node, Node, Cores, Node, Cores, Cores]),
+            (
+                format!("{trained}[encoder]\nprecision = 'int8'"),
+                [Node, Node, Cores, Node, Cores, Cores],
+            ),
             (format!("{trained}[selection]\nrefine=true"), [Gpus, Node, Cores, Node, Cores, Cores]),
             (
-                format!("{trained}[encoder]\ndtype='fp8'\n[selection]\nrefine=true"),
+                format!("{trained}[encoder]\nprecision = 'fp8'\n[selection]\nrefine=true"),
                 [Gpus, Gpus, Cores, Gpus, Cores, Cores],
             ),
             (format!("{trained}[input]\nembeddings='e'"), [Cores, Gpus, Cores, Node, Cores, Cores]),
