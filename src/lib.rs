@@ -18,46 +18,62 @@
 //! A fastText head takes a shorter way: it is trained on the texts of its samples, and scores those of
 //! the input, read again; neither needs an embedding.
 //!
-//! Modules in the order of that picture. Every stage writes whole files into the run directory
-//! ([`run`]) and marks them done after the rename, so a killed run goes on where it stopped and
-//! ends with the same bytes.
+//! Every stage writes whole files into the run directory ([`run`]) and marks them done after the rename,
+//! so a killed run continues where it stopped and ends with the same bytes.
+//!
+//! # Floors
+//!
+//! A file uses files of its own floor and of those below, and no two files or folders use each other. The
+//! program, `cli`, stands on top of the library. `tests/floors.rs` reads this picture and holds the code to it:
+//!
+//! ```text
+//! 5  cli
+//! 4  stage  evaluate  dataset
+//! 3  run  cluster
+//! 2  config  input  parts  tokenize  encoder  fasttext  head  train  selection  export
+//! 1  io  remote  hub
+//! 0  error  panics  progress  batch  metrics  sample
+//! ```
+//!
+//! - 0: what needs nothing else: errors and exit codes, progress and stops, packing, metrics, sampling.
+//! - 1: files that appear whole or not at all, object stores, the hub.
+//! - 2: settings; readers of documents; part files; encoder, heads and their training; exact selection;
+//!   writers of the export. Each can be used without a run.
+//! - 3: the run directory, many processes on it, and the schedulers that start them.
+//! - 4: the stages, which do not use each other; evaluation; labelled data sets.
 
-pub mod config;
+pub mod batch;
 pub mod error;
+pub mod metrics;
+pub mod panics;
+pub mod progress;
+pub(crate) mod sample;
+
 pub mod hub;
 pub mod io;
-pub mod panics;
-
-pub mod input;
 #[cfg(feature = "remote")]
 pub mod remote;
 #[cfg(not(feature = "remote"))]
 #[path = "no_remote.rs"]
 pub mod remote;
-pub mod tokenize;
 
-pub mod batch;
+pub mod config;
 pub mod encoder;
-
+pub mod export;
 pub mod fasttext;
 pub mod head;
-pub mod metrics;
+pub mod input;
+pub mod parts;
+pub mod selection;
+pub mod tokenize;
 pub mod train;
+
+pub mod cluster;
+pub mod run;
 
 #[cfg(feature = "datasets")]
 pub mod dataset;
-
-pub mod selection;
-
-pub mod export;
-pub mod parts;
-
-pub mod cluster;
-pub mod progress;
-pub mod run;
-pub(crate) mod sample;
-pub mod stage;
-
 pub mod evaluate;
+pub mod stage;
 
 pub use error::{Error, Result};

@@ -14,6 +14,7 @@ mod encoder;
 mod evaluate;
 mod export;
 mod fasttext;
+mod floors;
 mod fuzz;
 mod guards;
 mod heads;
