@@ -11,7 +11,7 @@ use crate::selection::RankKey;
 /// Agreement of two heads on the documents of a language that both gave a score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
-    /// The language; [`MEAN`] for the means over the languages, sums of the counts.
+    /// The language; `mean` for the means over the languages, sums of the counts.
     pub language: String,
     /// Name of one head.
     pub a: String,

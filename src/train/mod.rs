@@ -52,8 +52,8 @@ pub use text::train_text_head;
 /// in the card.
 ///
 /// # Errors
-/// [`Error::Training`] for fewer than [`MIN_SAMPLES`] samples, for one class only, or if the
-/// weights diverge; [`Error::Shape`] if the samples do not fit together; [`Error::Stopped`].
+/// [`crate::Error::Training`] for fewer than [`MIN_SAMPLES`] samples, for one class only, or if the
+/// weights diverge; [`crate::Error::Shape`] if the samples do not fit together; [`crate::Error::Stopped`].
 ///
 /// # Source
 /// FineWeb2-HQ `train_mlp.py`, `cs.py`; validation accuracy is compared with PyTorch's in
