@@ -1,4 +1,4 @@
-# The project's commands; `.ci/run` calls `make spelling deny check-features test`.
+# The project's commands; `.ci/run` calls `make spelling deny check-features test` with FEATURES=none.
 
 CARGO ?= cargo
 DEMO := target/demo
@@ -6,6 +6,7 @@ GPU_BUNDLE := target/gpu-bundle
 PYTHON_ENV := target/python
 TOOLS := target/tools
 TARGET ?= parquet
+FEATURES ?= none cuda datasets remote train
 CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 
 .PHONY: help run test check check-features bench bench-peers bench-selection bench-callgrind \
@@ -55,8 +56,8 @@ deny: need-cargo ## Check advisories, licences, sources and duplicates of packag
 	else echo "deny: advisories not checked, there is no cargo-deny (cargo install cargo-deny --locked)"; fi
 
 check-features: need-cargo ## Clippy without any feature of the crate, and with each alone
-	for feature in "" cuda datasets remote train; do \
-	  $(CARGO) clippy -p polysift --lib --bins --locked --no-default-features --features "$$feature" -- -D warnings || exit 1; \
+	for feature in $(FEATURES); do \
+	  $(CARGO) clippy -p polysift --lib --bins --locked --no-default-features --features "$${feature#none}" -- -D warnings || exit 1; \
 	done
 
 fuzz: need-cargo ## Fuzz a target for a minute: make fuzz TARGET=pytorch (needs cargo-fuzz, nightly Rust)
