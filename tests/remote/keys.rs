@@ -32,7 +32,8 @@ fn plan(
 ) -> Result<assert_cmd::Command, Failure> {
     let mut command = polysift();
     command.current_dir(work.dir.path()).args(["plan", "--run", out, "--quiet"]).args(input);
-    command.env("POLYSIFT_STORE_RETRY_SECS", "60");
+    // More than a request may take: one that the small server lets hang is asked again.
+    command.env("POLYSIFT_STORE_RETRY_SECS", "150");
     with_s3(&mut command, bucket.address()?);
     Ok(command)
 }
