@@ -12,7 +12,7 @@ use self::softmax::Softmax;
 use crate::cpu::gemm::kernel::{Kernel, Variant};
 use crate::cpu::gemm::micro_kernel::{CacheLine, WORDS};
 use crate::cpu::gemm::pack_a::PackedRows;
-use crate::cpu::isa::{inlined, vectorized};
+use crate::cpu::isa::vectorized;
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix, Precision};
 
 /// Memory of [`attention`] that is worth keeping between calls.
@@ -145,10 +145,8 @@ fn mask(scores: &mut [CacheLine], panel: usize, width: usize) {
     }
 }
 
-vectorized! { fn scale(lines: &[CacheLine], factor: f32, row: &mut [f32]) = scale_body }
-
-inlined! {
-    fn scale_body(lines: &[CacheLine], factor: f32, row: &mut [f32]) {
+vectorized! {
+    fn scale(lines: &[CacheLine], factor: f32, row: &mut [f32]) {
         for (row, line) in row.chunks_mut(WORDS).zip(lines) {
             for (value, &word) in row.iter_mut().zip(&line.0) {
                 *value = f32::from_bits(word) * factor;

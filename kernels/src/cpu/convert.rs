@@ -1,7 +1,7 @@
 //! Rows of f32 in smaller formats.
 
 use crate::Isa;
-use crate::cpu::isa::{Level, inlined, vectorized};
+use crate::cpu::isa::{Level, vectorized};
 use crate::cpu::precision::{Quantisation, bf16_bits, f16_bits};
 
 /// The nearest f16 of each of `values`.
@@ -26,44 +26,34 @@ pub(crate) fn to_f16(isa: Isa, values: &[f32], halves: &mut [u16]) {
 
 vectorized! {
     /// The nearest bf16 of each of `values`.
-    pub(crate) fn to_bf16(values: &[f32], halves: &mut [u16]) = to_bf16_body
-}
-
-vectorized! {
-    /// The integers of `values`, as bytes of two's complement.
-    pub(crate) fn to_integers(quantisation: Quantisation, values: &[f32], bytes: &mut [u8]) = to_integers_body
-}
-
-vectorized! {
-    /// Words of two neighbours each, the first in the low half.
-    pub(crate) fn pairs(halves: &[u16], words: &mut [u32]) = pairs_body
-}
-
-vectorized! {
-    /// Words of one value of each row, the first in the low half.
-    pub(crate) fn interleaved(low: &[u16], high: &[u16], words: &mut [u32]) = interleaved_body
-}
-
-inlined! {
-    fn to_bf16_body(values: &[f32], halves: &mut [u16]) {
+    pub(crate) fn to_bf16(values: &[f32], halves: &mut [u16]) {
         for (half, &value) in halves.iter_mut().zip(values) {
             *half = bf16_bits(value) as u16;
         }
     }
+}
 
-    fn to_integers_body(quantisation: Quantisation, values: &[f32], bytes: &mut [u8]) {
+vectorized! {
+    /// The integers of `values`, as bytes of two's complement.
+    pub(crate) fn to_integers(quantisation: Quantisation, values: &[f32], bytes: &mut [u8]) {
         for (byte, &value) in bytes.iter_mut().zip(values) {
             *byte = quantisation.integer(value) as u8;
         }
     }
+}
 
-    fn pairs_body(halves: &[u16], words: &mut [u32]) {
+vectorized! {
+    /// Words of two neighbours each, the first in the low half.
+    pub(crate) fn pairs(halves: &[u16], words: &mut [u32]) {
         for (word, pair) in words.iter_mut().zip(halves.as_chunks::<2>().0) {
             *word = u32::from(pair[0]) | u32::from(pair[1]) << 16;
         }
     }
+}
 
-    fn interleaved_body(low: &[u16], high: &[u16], words: &mut [u32]) {
+vectorized! {
+    /// Words of one value of each row, the first in the low half.
+    pub(crate) fn interleaved(low: &[u16], high: &[u16], words: &mut [u32]) {
         for ((word, &low), &high) in words.iter_mut().zip(low).zip(high) {
             *word = u32::from(low) | u32::from(high) << 16;
         }

@@ -14,7 +14,6 @@ const POLYNOMIAL: [f32; 6] =
 /// # Precision
 /// At most 1.25 ulp off the power of the exact product (`exp2_is_within_a_little_over_one_ulp`).
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
 pub(crate) fn exp2_scalar(x: f32, scale: f32) -> f32 {
     let shifted = x.mul_add(scale, ROUND);
     let r = x.mul_add(scale, -(shifted - ROUND));

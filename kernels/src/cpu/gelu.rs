@@ -29,19 +29,14 @@ vectorized! {
     ///
     /// # Precision
     /// Absolute error at most `2e-7 · max(1, |x|)` (`gelu_matches_its_definition`).
-    pub fn gelu(values: &mut [f32]) = gelu_body
-}
-
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
-fn gelu_body(values: &mut [f32]) {
-    for value in values {
-        *value = gelu_scalar(*value);
+    pub fn gelu(values: &mut [f32]) {
+        for value in values {
+            *value = gelu_scalar(*value);
+        }
     }
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
 pub(crate) fn gelu_scalar(x: f32) -> f32 {
     let bounded = x.clamp(-BOUND, BOUND);
     let u = (bounded * bounded).mul_add(2.0 / (BOUND * BOUND), -1.0);

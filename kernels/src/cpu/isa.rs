@@ -160,22 +160,25 @@ mod x86 {
     }
 }
 
-/// Defines a kernel `fn name(isa, ...)` from a portable body that is compiled once per
-/// instruction set. The body is marked `#[inline(always)]`, so that the compiler vectorises it
-/// with the features of the function it lands in; it may not be a closure.
+/// Makes of `fn name(...) { body }` a kernel `fn name(isa, ...)` whose body is compiled once per
+/// instruction set: the compiler vectorises it with the features of the function that it is inlined in.
+/// What it calls must be `#[inline(always)]`, too.
 macro_rules! vectorized {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) = $body:ident) => {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$meta])*
         $vis fn $name(isa: $crate::Isa, $($arg: $type),*) {
+            #[inline(always)]
+            fn portable($($arg: $type),*) $body
+
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
                 fn avx512($($arg: $type),*) {
-                    $body($($arg),*);
+                    portable($($arg),*);
                 }
                 #[target_feature(enable = "avx2,fma")]
                 fn avx2($($arg: $type),*) {
-                    $body($($arg),*);
+                    portable($($arg),*);
                 }
                 match isa.level() {
                     // SAFETY: an `Isa` of this level exists only if the CPU has these features.
@@ -187,17 +190,8 @@ macro_rules! vectorized {
             }
             #[cfg(not(target_arch = "x86_64"))]
             let _ = isa;
-            $body($($arg),*);
+            portable($($arg),*);
         }
     };
 }
-
-/// Marks functions that must land in one with the CPU features.
-macro_rules! inlined {
-    ($($item:item)*) => {$(
-        #[inline(always)]
-        #[allow(clippy::inline_always, reason = "must land in the function with the CPU features")]
-        $item
-    )*};
-}
-pub(crate) use {inlined, vectorized};
+pub(crate) use vectorized;

@@ -14,7 +14,16 @@ vectorized! {
     ///
     /// # Precision
     /// A few f32 roundings off the f64 result (`layer_norm_matches_f64`).
-    pub fn layer_norm(x: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32]) = layer_norm_body
+    pub fn layer_norm(x: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32]) {
+        assert!(x.len() == out.len() && gamma.len() == beta.len(), "lengths differ");
+        let width = gamma.len().max(1);
+        for (row, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+            let scaling = Scaling::of(row, eps);
+            for (((out, &value), &g), &b) in out.iter_mut().zip(row).zip(gamma).zip(beta) {
+                *out = scaling.apply(value).mul_add(g, b);
+            }
+        }
+    }
 }
 
 vectorized! {
@@ -24,43 +33,19 @@ vectorized! {
     /// If the lengths do not fit together.
     pub fn add_layer_norm(
         x: &[f32], addend: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32],
-    ) = add_layer_norm_body
-}
-
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
-fn layer_norm_body(x: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32]) {
-    assert!(x.len() == out.len() && gamma.len() == beta.len(), "lengths differ");
-    let width = gamma.len().max(1);
-    for (row, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-        let scaling = Scaling::of(row, eps);
-        for (((out, &value), &g), &b) in out.iter_mut().zip(row).zip(gamma).zip(beta) {
-            *out = scaling.apply(value).mul_add(g, b);
+    ) {
+        let width = gamma.len();
+        assert!(
+            [x.len(), addend.len(), beta.len(), out.len()] == [width; 4],
+            "all rows have {width} values"
+        );
+        for ((value, &a), &b) in out.iter_mut().zip(x).zip(addend) {
+            *value = a + b;
         }
-    }
-}
-
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
-fn add_layer_norm_body(
-    x: &[f32],
-    addend: &[f32],
-    gamma: &[f32],
-    beta: &[f32],
-    eps: f64,
-    out: &mut [f32],
-) {
-    let width = gamma.len();
-    assert!(
-        [x.len(), addend.len(), beta.len(), out.len()] == [width; 4],
-        "all rows have {width} values"
-    );
-    for ((value, &a), &b) in out.iter_mut().zip(x).zip(addend) {
-        *value = a + b;
-    }
-    let scaling = Scaling::of(out, eps);
-    for ((value, &g), &b) in out.iter_mut().zip(gamma).zip(beta) {
-        *value = scaling.apply(*value).mul_add(g, b);
+        let scaling = Scaling::of(out, eps);
+        for ((value, &g), &b) in out.iter_mut().zip(gamma).zip(beta) {
+            *value = scaling.apply(*value).mul_add(g, b);
+        }
     }
 }
 
@@ -74,13 +59,11 @@ struct Scaling {
 
 impl Scaling {
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
     fn apply(&self, value: f32) -> f32 {
         (value - self.center).mul_add(self.inverse, self.shift)
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
     fn of(row: &[f32], eps: f64) -> Self {
         let width = row.len() as f64;
         let (chunks, tail) = row.as_chunks::<LANES>();
@@ -114,7 +97,6 @@ impl Scaling {
 
 /// The sum of all lanes: twice in fours, then first to last in f64.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
 fn total(lanes: &[f32; LANES]) -> f64 {
     let mut sums = [0.0; LANES / 4];
     for i in 0..LANES / 4 {

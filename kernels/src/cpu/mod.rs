@@ -1,5 +1,10 @@
 //! The kernels of the CPU: one file an operation, and [`gemm`] for the products in it.
 
+#![allow(
+    clippy::inline_always,
+    reason = "what a kernel calls must land in the function with the CPU features"
+)]
+
 pub(crate) mod attention;
 pub(crate) mod convert;
 pub(crate) mod exp2;

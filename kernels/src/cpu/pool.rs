@@ -5,29 +5,25 @@ use crate::cpu::isa::vectorized;
 vectorized! {
     /// Mean over the rows of `rows` (`out.len()` f32 each) into `out`; summed in f64, first row to
     /// last. No rows give zeros.
-    pub fn mean_rows(rows: &[f32], out: &mut [f32]) = mean_rows_body
+    pub fn mean_rows(rows: &[f32], out: &mut [f32]) {
+        let width = out.len().max(1);
+        let count = (rows.len() / width).max(1) as f64;
+        for (i, out) in out.chunks_mut(LANES).enumerate() {
+            let mut sums = [0.0f64; LANES];
+            for row in rows.chunks_exact(width) {
+                for (sum, &value) in sums.iter_mut().zip(&row[i * LANES..][..out.len()]) {
+                    *sum += f64::from(value);
+                }
+            }
+            for (out, sum) in out.iter_mut().zip(sums) {
+                *out = (sum / count) as f32;
+            }
+        }
+    }
 }
 
 /// Columns whose sums are kept at a time.
 const LANES: usize = 16;
-
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
-fn mean_rows_body(rows: &[f32], out: &mut [f32]) {
-    let width = out.len().max(1);
-    let count = (rows.len() / width).max(1) as f64;
-    for (i, out) in out.chunks_mut(LANES).enumerate() {
-        let mut sums = [0.0f64; LANES];
-        for row in rows.chunks_exact(width) {
-            for (sum, &value) in sums.iter_mut().zip(&row[i * LANES..][..out.len()]) {
-                *sum += f64::from(value);
-            }
-        }
-        for (out, sum) in out.iter_mut().zip(sums) {
-            *out = (sum / count) as f32;
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

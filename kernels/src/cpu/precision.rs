@@ -1,6 +1,6 @@
 //! The number formats of a matrix product, and the roundings to them.
 
-use crate::cpu::isa::{Isa, Units, inlined};
+use crate::cpu::isa::{Isa, Units};
 
 /// In what numbers the factors of a product are multiplied. `Y`, bias and residual are f32 in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,7 +10,7 @@ pub enum Precision {
     F32,
     /// Factors rounded to bf16, sums in f32.
     Bf16,
-    /// Factors rounded to f16. MicroTile in f32; where the CPU multiplies f16 itself, up to 128
+    /// Factors rounded to f16. Sums in f32; where the CPU multiplies f16 itself, up to 128
     /// products are summed in f16 before they are added in f32. What exceeds 65,504 becomes infinite.
     F16,
     /// Weights as 8-bit integers with a scale per output, `X` with a scale per row; sums are exact.
@@ -40,46 +40,50 @@ impl Precision {
     }
 }
 
-inlined! {
-    /// The nearest bf16, ties to even, in the low half.
-    pub(crate) fn bf16_bits(x: f32) -> u32 {
-        let bits = x.to_bits();
-        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-        let quiet = bits >> 16 | 0x40;
-        if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded }
-    }
+/// The nearest bf16, ties to even, in the low half.
+#[inline(always)]
+pub(crate) fn bf16_bits(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    let quiet = bits >> 16 | 0x40;
+    if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded }
+}
 
-    /// The value of bf16 `bits` (in the low half).
-    pub(crate) fn bf16_value(bits: u32) -> f32 {
-        f32::from_bits(bits << 16)
-    }
+/// The value of bf16 `bits` (in the low half).
+#[inline(always)]
+pub(crate) fn bf16_value(bits: u32) -> f32 {
+    f32::from_bits(bits << 16)
+}
 
-    /// The nearest f16, ties to even, in the low half.
-    pub(crate) fn f16_bits(x: f32) -> u32 {
-        let bits = x.to_bits();
-        let magnitude = bits & 0x7fff_ffff;
-        // Rounds at the 13th bit; the exponent's bias shrinks from 127 to 15.
-        let normal = magnitude.wrapping_add(0xfff + (magnitude >> 13 & 1)).wrapping_sub(112 << 23) >> 13;
-        // One unit in the last place of 0.5 is f16's smallest value: the addition rounds to it.
-        let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
-        let finite = if magnitude < 113 << 23 { small } else { normal };
-        let large = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
-        (if magnitude < 0x4780_0000 { finite } else { large }) | (bits >> 16 & 0x8000)
-    }
+/// The nearest f16, ties to even, in the low half.
+#[inline(always)]
+pub(crate) fn f16_bits(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    // Rounds at the 13th bit; the exponent's bias shrinks from 127 to 15.
+    let normal =
+        magnitude.wrapping_add(0xfff + (magnitude >> 13 & 1)).wrapping_sub(112 << 23) >> 13;
+    // One unit in the last place of 0.5 is f16's smallest value: the addition rounds to it.
+    let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    let finite = if magnitude < 113 << 23 { small } else { normal };
+    let large = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+    (if magnitude < 0x4780_0000 { finite } else { large }) | (bits >> 16 & 0x8000)
+}
 
-    /// The largest magnitude of `values` as bits: those of a NaN are above all others.
-    pub(crate) fn largest_magnitude(values: &[f32]) -> u32 {
-        values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff))
-    }
+/// The largest magnitude of `values` as bits: those of a NaN are above all others.
+#[inline(always)]
+pub(crate) fn largest_magnitude(values: &[f32]) -> u32 {
+    values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff))
+}
 
-    /// The value of f16 `bits` (in the low half).
-    pub(crate) fn f16_value(bits: u32) -> f32 {
-        let shifted = (bits & 0x7fff) << 13;
-        let scaled = f32::from_bits(shifted) * f32::from_bits((127 + 112) << 23);
-        let special = shifted | 0x7f80_0000;
-        let magnitude = if shifted < 31 << 23 { scaled.to_bits() } else { special };
-        f32::from_bits(magnitude | (bits & 0x8000) << 16)
-    }
+/// The value of f16 `bits` (in the low half).
+#[inline(always)]
+pub(crate) fn f16_value(bits: u32) -> f32 {
+    let shifted = (bits & 0x7fff) << 13;
+    let scaled = f32::from_bits(shifted) * f32::from_bits((127 + 112) << 23);
+    let special = shifted | 0x7f80_0000;
+    let magnitude = if shifted < 31 << 23 { scaled.to_bits() } else { special };
+    f32::from_bits(magnitude | (bits & 0x8000) << 16)
 }
 
 /// How a row of values is written as 8-bit integers: `value ≈ scale · integer`, integers in -127..=127.

@@ -14,30 +14,22 @@ vectorized! {
     ///
     /// # Panics
     /// If `rows` has another length.
-    pub fn finite_rows(rows: &[f32], columns: usize, finite: &mut [bool]) = finite_rows_body
-}
-
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
-fn finite_rows_body(rows: &[f32], columns: usize, finite: &mut [bool]) {
-    assert!(rows.len() == finite.len() * columns, "{} rows of {columns}", finite.len());
-    for (i, finite) in finite.iter_mut().enumerate() {
-        let row = &rows[i * columns..][..columns];
-        // No early end: such a loop is not vectorised.
-        *finite = row.iter().fold(true, |all, value| all & value.is_finite());
+    pub fn finite_rows(rows: &[f32], columns: usize, finite: &mut [bool]) {
+        assert!(rows.len() == finite.len() * columns, "{} rows of {columns}", finite.len());
+        for (i, finite) in finite.iter_mut().enumerate() {
+            let row = &rows[i * columns..][..columns];
+            // No early end: such a loop is not vectorised.
+            *finite = row.iter().fold(true, |all, value| all & value.is_finite());
+        }
     }
 }
 
 vectorized! {
     /// Values below zero become zero; NaN stays NaN.
-    pub fn relu(values: &mut [f32]) = relu_body
-}
-
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
-fn relu_body(values: &mut [f32]) {
-    for value in values {
-        *value = if *value < 0.0 { 0.0 } else { *value };
+    pub fn relu(values: &mut [f32]) {
+        for value in values {
+            *value = if *value < 0.0 { 0.0 } else { *value };
+        }
     }
 }
 
@@ -47,25 +39,20 @@ vectorized! {
     ///
     /// # Panics
     /// If the lengths do not fit together.
-    pub fn linear_f64(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f64]) = linear_f64_body
-}
-
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
-fn linear_f64_body(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f64]) {
-    let n = bias.len().max(1);
-    let (m, k) = (out.len() / n, weight.len() / n);
-    assert!(out.len() == m * bias.len() && weight.len() == n * k && x.len() == m * k, "lengths");
-    for (i, out) in out.chunks_exact_mut(n).enumerate() {
-        let row = &x[i * k..][..k];
-        for (j, out) in out.iter_mut().enumerate() {
-            *out = dot(row, &weight[j * k..][..k]) + f64::from(bias[j]);
+    pub fn linear_f64(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f64]) {
+        let n = bias.len().max(1);
+        let (m, k) = (out.len() / n, weight.len() / n);
+        assert!(out.len() == m * bias.len() && weight.len() == n * k && x.len() == m * k, "lengths");
+        for (i, out) in out.chunks_exact_mut(n).enumerate() {
+            let row = &x[i * k..][..k];
+            for (j, out) in out.iter_mut().enumerate() {
+                *out = dot(row, &weight[j * k..][..k]) + f64::from(bias[j]);
+            }
         }
     }
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut sums = [0.0f64; LANES];
     let (a_blocks, a_rest) = a.as_chunks::<LANES>();
@@ -85,23 +72,19 @@ vectorized! {
     ///
     /// # Panics
     /// If `rows` has another length.
-    pub fn raise_to_row_max(rows: &[f32], columns: usize, best: &mut [f32]) = raise_to_row_max_body
-}
-
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must land in the function with the CPU features")]
-fn raise_to_row_max_body(rows: &[f32], columns: usize, best: &mut [f32]) {
-    assert!(rows.len() == best.len() * columns, "{} rows of {columns}", best.len());
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    for (i, best) in best.iter_mut().enumerate() {
-        let mut lanes = [*best; WIDTH];
-        let (blocks, rest) = rows[i * columns..][..columns].as_chunks::<WIDTH>();
-        for block in blocks {
-            for lane in 0..WIDTH {
-                lanes[lane] = larger(lanes[lane], block[lane]);
+    pub fn raise_to_row_max(rows: &[f32], columns: usize, best: &mut [f32]) {
+        assert!(rows.len() == best.len() * columns, "{} rows of {columns}", best.len());
+        let larger = |a: f32, b: f32| if b > a { b } else { a };
+        for (i, best) in best.iter_mut().enumerate() {
+            let mut lanes = [*best; WIDTH];
+            let (blocks, rest) = rows[i * columns..][..columns].as_chunks::<WIDTH>();
+            for block in blocks {
+                for lane in 0..WIDTH {
+                    lanes[lane] = larger(lanes[lane], block[lane]);
+                }
             }
+            *best = lanes.iter().chain(rest).fold(*best, |a, &b| larger(a, b));
         }
-        *best = lanes.iter().chain(rest).fold(*best, |a, &b| larger(a, b));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cpu::exp2::{LOWEST, exp2_scalar};
 use crate::cpu::gemm::micro_kernel::{CacheLine, MR, WORDS};
-use crate::cpu::isa::{inlined, vectorized};
+use crate::cpu::isa::vectorized;
 use crate::cpu::precision::bf16_bits;
 
 /// What softmax needs of the rows of a tile.
@@ -13,7 +13,7 @@ pub(super) struct Softmax {
     largest: [f32; MR],
     /// The largest score of each row among those of every sixteenth key.
     lanes: [[f32; WORDS]; MR],
-    /// MicroTile of the powers of each row, likewise.
+    /// Sums of the powers of each row, likewise.
     sums: [[f32; WORDS]; MR],
 }
 
@@ -42,25 +42,7 @@ impl Softmax {
 
 vectorized! {
     /// Raises the largest of each of `rows` rows to those of `scores`; NaN is passed over.
-    pub(super) fn raise(scores: &[CacheLine], rows: usize, softmax: &mut Softmax) = raise_body
-}
-
-vectorized! {
-    /// The powers of `scores` `[rows, panel]` as packed rows in f32; their sums go to `softmax`.
-    pub(super) fn weigh_f32(
-        scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
-    ) = weigh_f32_body
-}
-
-vectorized! {
-    /// As [`weigh_f32`], in bf16.
-    pub(super) fn weigh_bf16(
-        scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
-    ) = weigh_bf16_body
-}
-
-inlined! {
-    fn raise_body(scores: &[CacheLine], rows: usize, softmax: &mut Softmax) {
+    pub(super) fn raise(scores: &[CacheLine], rows: usize, softmax: &mut Softmax) {
         for (scores, lanes) in scores.chunks_exact(scores.len() / rows).zip(&mut softmax.lanes) {
             // In registers, and as floats before they are compared: else it is not vectorised.
             let mut largest = *lanes;
@@ -76,12 +58,12 @@ inlined! {
             *lanes = largest;
         }
     }
+}
 
-    fn weigh_f32_body(
-        scores: &[CacheLine],
-        weights: &mut [CacheLine],
-        rows: usize,
-        softmax: &mut Softmax,
+vectorized! {
+    /// The powers of `scores` `[rows, panel]` as packed rows in f32; their sums go to `softmax`.
+    pub(super) fn weigh_f32(
+        scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
     ) {
         for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
             for (weights, line) in weights[i..].iter_mut().step_by(rows).zip(scores) {
@@ -92,12 +74,12 @@ inlined! {
             }
         }
     }
+}
 
-    fn weigh_bf16_body(
-        scores: &[CacheLine],
-        weights: &mut [CacheLine],
-        rows: usize,
-        softmax: &mut Softmax,
+vectorized! {
+    /// As [`weigh_f32`], in bf16.
+    pub(super) fn weigh_bf16(
+        scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
     ) {
         for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
             let pairs = scores.as_chunks::<2>().0;
@@ -111,19 +93,20 @@ inlined! {
             }
         }
     }
+}
 
-    /// The powers of a line of scores of row `i`, which are added to its sums.
-    fn powers(scores: &CacheLine, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
-        let (scale, largest) = (softmax.scale, softmax.largest[i]);
-        let lowest = LOWEST / scale;
-        let mut powers = [0.0; WORDS];
-        for ((power, sum), &bits) in powers.iter_mut().zip(&mut softmax.sums[i]).zip(&scores.0) {
-            let below = f32::from_bits(bits) - largest;
-            *power = exp2_scalar(if below < lowest { lowest } else { below }, scale);
-            *sum += *power;
-        }
-        powers
+/// The powers of a line of scores of row `i`, which are added to its sums.
+#[inline(always)]
+fn powers(scores: &CacheLine, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
+    let (scale, largest) = (softmax.scale, softmax.largest[i]);
+    let lowest = LOWEST / scale;
+    let mut powers = [0.0; WORDS];
+    for ((power, sum), &bits) in powers.iter_mut().zip(&mut softmax.sums[i]).zip(&scores.0) {
+        let below = f32::from_bits(bits) - largest;
+        *power = exp2_scalar(if below < lowest { lowest } else { below }, scale);
+        *sum += *power;
     }
+    powers
 }
 
 /// The powers of `scores` `[rows, panel]` as packed rows, each twice in a word; their sums go to

@@ -73,7 +73,7 @@ proptest! {
         for (i, (&actual, exact)) in result.iter().zip(&exact).enumerate() {
             // A score is a sum of up to 70 products of at most 2 x 2, rounded at each step, which
             // is the error of the exponent and so the relative one of the weight; 8 roundings
-            // more of each weight. MicroTile over keys: 128 steps, and two blocks more.
+            // more of each weight. Sums over keys: 128 steps, and two blocks more.
             let head_size = head.head_size as f64;
             let score = head_size * value * value / head_size.sqrt() * head_size;
             let bound = 2f64.powi(-24) * value * (2.0 * score + 2.0 * largest[i / head.head_size] + 150.0);

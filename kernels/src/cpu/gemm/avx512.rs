@@ -196,7 +196,6 @@ unsafe fn add_halves<const FIRST: bool>(to: *mut CacheLine, sums: &[__m512h]) {
 
 /// Fetches two lines that will be read.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "one instruction a line")]
 fn fetch(lines: *const CacheLine) {
     // SAFETY: a hint; it reads nothing.
     unsafe {
@@ -207,7 +206,6 @@ fn fetch(lines: *const CacheLine) {
 
 /// Fetches the part of C's row `row` that will be written.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "one instruction a line")]
 fn fetch_row(args: &MicroKernelArgs, row: usize) {
     let to = args.target.start.wrapping_add(row * args.target.stride);
     for column in (0..args.target.width).step_by(WORDS) {

@@ -6,7 +6,7 @@ use super::kernel::{Kernel, Variant};
 use super::micro_kernel::{MicroTile, NR, WORDS};
 use super::pack_b::PackedMatrix;
 use crate::cpu::gelu::gelu_scalar;
-use crate::cpu::isa::{inlined, vectorized};
+use crate::cpu::isa::vectorized;
 use crate::{Matrix, MatrixMut};
 
 /// What happens to a value of the product before it is final.
@@ -28,7 +28,7 @@ pub(super) struct EpilogueColumns<'a> {
     /// Columns that exist.
     pub(super) width: usize,
     nr: usize,
-    tail: Tail<'a>,
+    epilogue: Epilogue<'a>,
     int8: bool,
     lines: [LineOfColumns; NR / WORDS],
 }
@@ -42,14 +42,6 @@ struct LineOfColumns {
     offsets: [i32; WORDS],
 }
 
-#[derive(Clone, Copy)]
-enum Tail<'a> {
-    None,
-    Bias,
-    Gelu,
-    Residual(Matrix<'a>),
-}
-
 impl<'a> EpilogueColumns<'a> {
     pub(super) fn new(
         epilogue: Epilogue<'a>,
@@ -58,26 +50,24 @@ impl<'a> EpilogueColumns<'a> {
     ) -> Self {
         let first = p * kernel.nr;
         let width = kernel.nr.min(b.outputs() - first);
-        let (tail, values) = match epilogue {
-            Epilogue::None => (Tail::None, None),
-            Epilogue::Bias(values) => (Tail::Bias, Some(values)),
-            Epilogue::BiasGelu(values) => (Tail::Gelu, Some(values)),
-            Epilogue::BiasResidual(values, residual) => (Tail::Residual(residual), Some(values)),
+        let bias = match epilogue {
+            Epilogue::None => None,
+            Epilogue::Bias(b) | Epilogue::BiasGelu(b) | Epilogue::BiasResidual(b, _) => Some(b),
         };
         let int8 = kernel.variant == Variant::Int8;
         let mut lines = [LineOfColumns::default(); NR / WORDS];
         for (c, line) in lines[..width.div_ceil(WORDS)].iter_mut().enumerate() {
             let exist = WORDS.min(width - c * WORDS);
             let from = first + c * WORDS;
-            if let Some(values) = values {
-                line.bias[..exist].copy_from_slice(&values[from..][..exist]);
+            if let Some(bias) = bias {
+                line.bias[..exist].copy_from_slice(&bias[from..][..exist]);
             }
             if int8 {
                 let (scales, offsets) = b.dequantisation(from);
                 (line.scales, line.offsets) = (*scales, *offsets);
             }
         }
-        Self { first, width, nr: kernel.nr, tail, int8, lines }
+        Self { first, width, nr: kernel.nr, epilogue, int8, lines }
     }
 }
 
@@ -89,7 +79,13 @@ vectorized! {
         scales: &[f32],
         c: &mut MatrixMut<'_>,
         rows: Range<usize>,
-    ) = apply_body
+    ) {
+        if columns.int8 {
+            apply_epilogue::<true>(columns, sums, scales, c, rows);
+        } else {
+            apply_epilogue::<false>(columns, sums, scales, c, rows);
+        }
+    }
 }
 
 const NONE: u8 = 0;
@@ -97,93 +93,82 @@ const BIAS: u8 = 1;
 const GELU: u8 = 2;
 const RESIDUAL: u8 = 3;
 
-inlined! {
-    fn apply_body(
-        columns: &EpilogueColumns<'_>,
-        sums: &MicroTile,
-        scales: &[f32],
-        c: &mut MatrixMut<'_>,
-        rows: Range<usize>,
-    ) {
-        if columns.int8 {
-            apply_tail::<true>(columns, sums, scales, c, rows);
-        } else {
-            apply_tail::<false>(columns, sums, scales, c, rows);
-        }
+#[inline(always)]
+fn apply_epilogue<const INT8: bool>(
+    columns: &EpilogueColumns<'_>,
+    sums: &MicroTile,
+    scales: &[f32],
+    c: &mut MatrixMut<'_>,
+    rows: Range<usize>,
+) {
+    // One loop for each case: the compiler vectorises none with a choice inside.
+    match columns.epilogue {
+        Epilogue::None => apply_rows::<NONE, INT8>(columns, sums, scales, c, rows),
+        Epilogue::Bias(_) => apply_rows::<BIAS, INT8>(columns, sums, scales, c, rows),
+        Epilogue::BiasGelu(_) => apply_rows::<GELU, INT8>(columns, sums, scales, c, rows),
+        Epilogue::BiasResidual(..) => apply_rows::<RESIDUAL, INT8>(columns, sums, scales, c, rows),
     }
+}
 
-    fn apply_tail<const INT8: bool>(
-        columns: &EpilogueColumns<'_>,
-        sums: &MicroTile,
-        scales: &[f32],
-        c: &mut MatrixMut<'_>,
-        rows: Range<usize>,
-    ) {
-        // One loop for each case: the compiler vectorises none with a choice inside.
-        match columns.tail {
-            Tail::None => apply_rows::<NONE, INT8>(columns, sums, scales, c, rows),
-            Tail::Bias => apply_rows::<BIAS, INT8>(columns, sums, scales, c, rows),
-            Tail::Gelu => apply_rows::<GELU, INT8>(columns, sums, scales, c, rows),
-            Tail::Residual(_) => apply_rows::<RESIDUAL, INT8>(columns, sums, scales, c, rows),
+#[inline(always)]
+fn apply_rows<const EPILOGUE: u8, const INT8: bool>(
+    columns: &EpilogueColumns<'_>,
+    sums: &MicroTile,
+    scales: &[f32],
+    c: &mut MatrixMut<'_>,
+    rows: Range<usize>,
+) {
+    let (sums, _) = sums.0.as_chunks::<WORDS>();
+    let sums = sums.chunks_exact(columns.nr / WORDS);
+    for ((i, row), sums) in rows.enumerate().zip(sums) {
+        let scale = if INT8 { scales[i] } else { 0.0 };
+        let residual = match columns.epilogue {
+            Epilogue::BiasResidual(_, residual) => {
+                &residual.row(row)[columns.first..][..columns.width]
+            }
+            _ => &[],
+        };
+        let (residual, residual_rest) = residual.as_chunks::<WORDS>();
+        let (whole, rest) = c.part(row, columns.first, columns.width).as_chunks_mut();
+        for (l, to) in whole.iter_mut().enumerate() {
+            let residual = if EPILOGUE == RESIDUAL { &residual[l] } else { &[0.0; WORDS] };
+            apply_line::<EPILOGUE, INT8>(&columns.lines[l], &sums[l], scale, residual, to);
+        }
+        if !rest.is_empty() {
+            let (mut line, mut padded) = ([0.0; WORDS], [0.0; WORDS]);
+            padded[..residual_rest.len()].copy_from_slice(residual_rest);
+            let l = whole.len();
+            apply_line::<EPILOGUE, INT8>(&columns.lines[l], &sums[l], scale, &padded, &mut line);
+            rest.copy_from_slice(&line[..rest.len()]);
         }
     }
+}
 
-    fn apply_rows<const TAIL: u8, const INT8: bool>(
-        columns: &EpilogueColumns<'_>,
-        sums: &MicroTile,
-        scales: &[f32],
-        c: &mut MatrixMut<'_>,
-        rows: Range<usize>,
-    ) {
-        let (sums, _) = sums.0.as_chunks::<WORDS>();
-        let sums = sums.chunks_exact(columns.nr / WORDS);
-        for ((i, row), sums) in rows.enumerate().zip(sums) {
-            let scale = if INT8 { scales[i] } else { 0.0 };
-            let residual = match columns.tail {
-                Tail::Residual(residual) => &residual.row(row)[columns.first..][..columns.width],
-                _ => &[],
-            };
-            let (residual, residual_rest) = residual.as_chunks::<WORDS>();
-            let (whole, rest) = c.part(row, columns.first, columns.width).as_chunks_mut();
-            for (l, to) in whole.iter_mut().enumerate() {
-                let residual = if TAIL == RESIDUAL { &residual[l] } else { &[0.0; WORDS] };
-                apply_line::<TAIL, INT8>(&columns.lines[l], &sums[l], scale, residual, to);
-            }
-            if !rest.is_empty() {
-                let (mut line, mut padded) = ([0.0; WORDS], [0.0; WORDS]);
-                padded[..residual_rest.len()].copy_from_slice(residual_rest);
-                let l = whole.len();
-                apply_line::<TAIL, INT8>(&columns.lines[l], &sums[l], scale, &padded, &mut line);
-                rest.copy_from_slice(&line[..rest.len()]);
-            }
+#[inline(always)]
+fn apply_line<const EPILOGUE: u8, const INT8: bool>(
+    columns: &LineOfColumns,
+    sums: &[u32; WORDS],
+    scale: f32,
+    residual: &[f32; WORDS],
+    to: &mut [f32; WORDS],
+) {
+    let mut values = [0.0; WORDS];
+    for j in 0..WORDS {
+        let mut value = f32::from_bits(sums[j]);
+        if INT8 {
+            let sum = sums[j].cast_signed() - columns.offsets[j];
+            value = sum as f32 * columns.scales[j] * scale;
         }
-    }
-
-    fn apply_line<const TAIL: u8, const INT8: bool>(
-        columns: &LineOfColumns,
-        sums: &[u32; WORDS],
-        scale: f32,
-        residual: &[f32; WORDS],
-        to: &mut [f32; WORDS],
-    ) {
-        let mut values = [0.0; WORDS];
-        for j in 0..WORDS {
-            let mut value = f32::from_bits(sums[j]);
-            if INT8 {
-                let sum = sums[j].cast_signed() - columns.offsets[j];
-                value = sum as f32 * columns.scales[j] * scale;
-            }
-            if TAIL != NONE {
-                value += columns.bias[j];
-            }
-            if TAIL == GELU {
-                value = gelu_scalar(value);
-            }
-            if TAIL == RESIDUAL {
-                value += residual[j];
-            }
-            values[j] = value;
+        if EPILOGUE != NONE {
+            value += columns.bias[j];
         }
-        *to = values;
+        if EPILOGUE == GELU {
+            value = gelu_scalar(value);
+        }
+        if EPILOGUE == RESIDUAL {
+            value += residual[j];
+        }
+        values[j] = value;
     }
+    *to = values;
 }

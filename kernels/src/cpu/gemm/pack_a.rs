@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::kernel::Variant;
 use super::micro_kernel::{CacheLine, WORDS};
 use crate::cpu::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
-use crate::cpu::isa::{inlined, vectorized};
+use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{
     Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, largest_magnitude,
 };
@@ -116,30 +116,31 @@ impl RowBuffers {
     }
 }
 
-vectorized! { fn rounded_to_bf16(values: &[f32], words: &mut [u32]) = rounded_to_bf16_body }
-vectorized! { fn rounded_to_f16(values: &[f32], words: &mut [u32]) = rounded_to_f16_body }
-vectorized! { fn find_largest(values: &[f32], largest: &mut u32) = find_largest_body }
-vectorized! { fn unsigned(bytes: &[u8], words: &mut [u32]) = unsigned_body }
-
-inlined! {
-    fn rounded_to_bf16_body(values: &[f32], words: &mut [u32]) {
+vectorized! {
+    fn rounded_to_bf16(values: &[f32], words: &mut [u32]) {
         for (word, &value) in words.iter_mut().zip(values) {
             *word = bf16_value(bf16_bits(value)).to_bits();
         }
     }
+}
 
-    fn rounded_to_f16_body(values: &[f32], words: &mut [u32]) {
+vectorized! {
+    fn rounded_to_f16(values: &[f32], words: &mut [u32]) {
         for (word, &value) in words.iter_mut().zip(values) {
             *word = f16_value(f16_bits(value)).to_bits();
         }
     }
+}
 
-    fn find_largest_body(values: &[f32], largest: &mut u32) {
+vectorized! {
+    fn find_largest(values: &[f32], largest: &mut u32) {
         *largest = largest_magnitude(values);
     }
+}
 
+vectorized! {
     /// Adds 128 to each byte, which turns the bit of its sign.
-    fn unsigned_body(bytes: &[u8], words: &mut [u32]) {
+    fn unsigned(bytes: &[u8], words: &mut [u32]) {
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
             *word = u32::from_le_bytes(*bytes) ^ 0x8080_8080;
         }

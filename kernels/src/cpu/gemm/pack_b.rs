@@ -216,7 +216,7 @@ fn part(weights: Matrix<'_>, i: usize, first: usize, most: usize) -> &[f32] {
     &row[..most.min(row.len())]
 }
 
-/// UnitsByColumn of a panel, with the words of up to 64 units each.
+/// The columns of a panel, with the words of up to 64 units each.
 #[repr(C, align(64))]
 struct UnitsByColumn([[u32; UNITS]; PANEL_LINES * WORDS]);
 

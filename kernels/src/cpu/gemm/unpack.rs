@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::kernel::Variant;
 use super::micro_kernel::{CacheLine, PANEL_LINES, WORDS};
 use super::pack_b::PackedMatrix;
-use crate::cpu::isa::{inlined, vectorized};
+use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{bf16_value, f16_value};
 use crate::{Isa, Precision};
 
@@ -40,11 +40,8 @@ pub(super) fn unpack<'a>(
     }
 }
 
-vectorized! { fn unpack_bf16(panel: &[CacheLine], unpacked: &mut [CacheLine]) = unpack_bf16_body }
-vectorized! { fn unpack_f16(panel: &[CacheLine], unpacked: &mut [CacheLine]) = unpack_f16_body }
-
-inlined! {
-    fn unpack_bf16_body(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
+vectorized! {
+    fn unpack_bf16(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
         // A secret from the compiler, which would unroll the loops below and not vectorise them.
         let width = std::hint::black_box(WORDS);
         let (steps, _) = unpacked.as_chunks_mut::<{ 2 * PANEL_LINES }>();
@@ -60,8 +57,10 @@ inlined! {
             }
         }
     }
+}
 
-    fn unpack_f16_body(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
+vectorized! {
+    fn unpack_f16(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
         let (steps, _) = unpacked.as_chunks_mut::<PANEL_LINES>();
         for (line, step) in panel.iter().step_by(PANEL_LINES).zip(steps) {
             let mut halves = [0; 2 * WORDS];
