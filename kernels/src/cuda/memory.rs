@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, DriverError, result, sys};
+use cudarc::driver::{CudaEvent, DriverError, result, sys};
 use half::bf16;
 
 use super::device::Device;
@@ -107,73 +107,15 @@ impl Device {
     /// [`CudaError::Driver`] if the driver refuses.
     pub fn alloc_pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
         let failed = self.failed("allocating page-locked memory");
-        let event = CopyEvent::new(self.context()).map_err(failed)?;
+        // The thread that waits for it sleeps.
+        let blocking = sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC;
+        let event = self.context().new_event(Some(blocking)).map_err(failed)?;
         let bytes = len.saturating_mul(size_of::<T>()).max(1);
         // SAFETY: the values are written before anyone reads them.
         let pointer = unsafe { result::malloc_host(bytes, 0) }.map_err(failed)?;
         // SAFETY: `bytes` were just allocated.
         unsafe { std::ptr::write_bytes(pointer.cast::<u8>(), 0, bytes) };
         Ok(Pinned { device: self.clone(), pointer: pointer.cast(), len, event })
-    }
-}
-
-/// A mark in a queue that the host can wait for. cudarc's own takes one flag, and this one needs two: the thread that waits
-/// sleeps, and no time is noted, which would cost some.
-pub(super) struct CopyEvent {
-    context: Arc<CudaContext>,
-    raw: sys::CUevent,
-}
-
-// SAFETY: the driver takes an event from any thread.
-unsafe impl Send for CopyEvent {}
-// SAFETY: as above.
-unsafe impl Sync for CopyEvent {}
-
-impl CopyEvent {
-    /// An event that is over until it is recorded.
-    fn new(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
-        use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
-        context.bind_to_thread()?;
-        let mut raw = std::ptr::null_mut();
-        let flags = CU_EVENT_BLOCKING_SYNC as u32 | CU_EVENT_DISABLE_TIMING as u32;
-        // SAFETY: `raw` outlives the call.
-        unsafe { sys::cuEventCreate(&raw mut raw, flags) }.result()?;
-        Ok(Self { context: Arc::clone(context), raw })
-    }
-
-    /// Marks the end of what is in `stream` now.
-    ///
-    /// # Safety
-    /// The stream lives.
-    pub(super) unsafe fn record(&self, stream: sys::CUstream) -> Result<(), DriverError> {
-        self.context.bind_to_thread()?;
-        // SAFETY: the event lives, and so does the stream, as the caller says.
-        unsafe { result::event::record(self.raw, stream) }
-    }
-
-    /// Whether the GPU is past the mark.
-    fn is_over(&self) -> Result<bool, DriverError> {
-        self.context.bind_to_thread()?;
-        // SAFETY: the event lives.
-        match unsafe { result::event::query(self.raw) } {
-            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
-            answer => answer.map(|()| true),
-        }
-    }
-
-    /// Waits until the GPU is past the mark.
-    fn wait(&self) -> Result<(), DriverError> {
-        self.context.bind_to_thread()?;
-        // SAFETY: the event lives.
-        unsafe { result::event::synchronize(self.raw) }
-    }
-}
-
-impl Drop for CopyEvent {
-    fn drop(&mut self) {
-        let _ = self.context.bind_to_thread();
-        // SAFETY: created in `new`, destroyed once; the driver lets work that uses it go on.
-        let _ = unsafe { result::event::destroy(self.raw) };
     }
 }
 
@@ -185,7 +127,7 @@ pub struct Pinned<T> {
     pointer: *mut T,
     len: usize,
     /// Recorded after each copy.
-    event: CopyEvent,
+    event: CudaEvent,
 }
 
 // SAFETY: it owns its memory, as a Vec does.
@@ -236,15 +178,17 @@ impl<T: Element> Pinned<T> {
     /// # Errors
     /// [`CudaError::Driver`] if the GPU failed.
     pub fn is_ready(&self) -> Result<bool> {
-        self.event.is_over().map_err(self.device.failed("asking for a copy"))
+        let bound = self.device.context().bind_to_thread();
+        let is_over = bound.and_then(|()| self.event.try_is_complete());
+        is_over.map_err(self.device.failed("asking for a copy"))
     }
 
     fn wait(&self) -> Result<()> {
-        self.event.wait().map_err(self.device.failed("waiting for a copy"))
+        self.event.synchronize().map_err(self.device.failed("waiting for a copy"))
     }
 
     /// Address of the values, for a copy that is queued and then marked with the event.
-    pub(super) fn parts(&mut self) -> (*mut T, &CopyEvent) {
+    pub(super) fn parts(&mut self) -> (*mut T, &CudaEvent) {
         (self.pointer, &self.event)
     }
 }

@@ -194,8 +194,7 @@ impl Stream {
             result::memcpy_htod_async(to.address(0), values, self.queue.cu_stream())
         }
         .map_err(failed)?;
-        // SAFETY: the stream is ours.
-        unsafe { event.record(self.raw()) }.map_err(failed)
+        event.record(&self.queue).map_err(failed)
     }
 
     /// Queues a copy of the first `len` values of `from` to the start of `to`.
@@ -221,8 +220,7 @@ impl Stream {
             }
             .map_err(failed)?;
         }
-        // SAFETY: the stream is ours.
-        unsafe { event.record(self.raw()) }.map_err(failed)
+        event.record(&self.queue).map_err(failed)
     }
 
     /// Records what `work` puts into this queue instead of running it. Nothing but kernels and
