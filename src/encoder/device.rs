@@ -11,7 +11,6 @@ use polysift_kernels::{Isa, Precision};
 use rayon::prelude::*;
 
 use super::cpu::CpuEncoder;
-use super::cuda::CudaEncoder;
 use super::encode::Encoder;
 use super::files::ModelFiles;
 use crate::config::{DeviceChoice, EncoderConfig, EncoderPrecision};
@@ -158,16 +157,7 @@ pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed>
         DeviceChoice::Auto | DeviceChoice::Cpu => &[],
     };
     let gpus = open_gpus(wanted).map_err(Error::from);
-    let on_gpus = |gpus: &[Device]| -> Result<Placed> {
-        let encoder = CudaEncoder::load(files, config, gpus)?;
-        let precision = if config.precision == EncoderPrecision::Fp8 {
-            EncoderPrecision::Fp8
-        } else {
-            EncoderPrecision::Bf16
-        };
-        let ordinals = gpus.iter().map(Device::ordinal).collect();
-        Ok((Box::new(encoder), Placement::Cuda(ordinals, precision)))
-    };
+    let on_gpus = |gpus: &[Device]| on_gpus(files, config, gpus);
     if config.needs_gpu() {
         return on_gpus(&gpus?);
     }
@@ -183,6 +173,22 @@ pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed>
         }
         Err(error) => Err(error),
     }
+}
+
+#[cfg(feature = "cuda")]
+fn on_gpus(files: &ModelFiles, config: &EncoderConfig, gpus: &[Device]) -> Result<Placed> {
+    let encoder = super::cuda::CudaEncoder::load(files, config, gpus)?;
+    let precision = match config.precision {
+        EncoderPrecision::Fp8 => EncoderPrecision::Fp8,
+        _ => EncoderPrecision::Bf16,
+    };
+    let ordinals = gpus.iter().map(Device::ordinal).collect();
+    Ok((Box::new(encoder), Placement::Cuda(ordinals, precision)))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpus(_: &ModelFiles, _: &EncoderConfig, _: &[Device]) -> Result<Placed> {
+    Err(CudaError::NotBuilt.into())
 }
 
 fn on_cpu(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {

@@ -25,14 +25,12 @@ mod architecture;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(not(feature = "cuda"))]
-#[path = "no_cuda.rs"]
-mod cuda;
 mod device;
 mod encode;
 mod files;
 mod weights;
 
+#[cfg(feature = "cuda")]
 pub use cuda::CudaEncoder;
 pub(crate) use device::scoring_gpus;
 pub use device::{Gpu, Placement, gpus, open_gpus, usable};

@@ -3,9 +3,9 @@
 use half::bf16;
 use polysift_kernels::cuda::{
     Algorithm, AttentionKernel, Buffer, Device, LeftOperand, Linear, Matmul, MatmulEpilogue,
-    MatmulKernel, MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Result, Staged, Stream,
-    Trial, WORKSPACE_BYTES, attention, embed_layer_norm, layer_norm, max_sequences, pool,
-    quantise_rows, randomize,
+    MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Result, Staged, Stream, Trial,
+    WORKSPACE_BYTES, attention, embed_layer_norm, layer_norm, max_sequences, pool, quantise_rows,
+    randomize,
 };
 
 use super::model::{DeviceLayer, DeviceModel, ModelShape};
@@ -133,6 +133,13 @@ impl Product {
     }
 }
 
+impl DeviceModel {
+    /// The weights of a product in the first layer: those of the others have their shape.
+    pub(super) fn first_weights(&self, which: Product) -> &Linear {
+        which.weights(&self.layers[0])
+    }
+}
+
 /// What is prepared once per bucket: its matrix products, each with its algorithm.
 pub(super) struct ProductPlan {
     products: [(Matmul, Algorithm); 4],
@@ -167,25 +174,6 @@ impl ProductPlan {
     }
 }
 
-/// The algorithm of a product that is computed by `kernel`, if that can be used here.
-pub(super) fn restore(
-    which: Product,
-    matmul: &Matmul,
-    model: &DeviceModel,
-    kernel: MatmulKernel,
-) -> Option<Algorithm> {
-    matmul.restore(which.weights(&model.layers[0]), kernel)
-}
-
-/// The algorithm to use until the fastest is searched.
-pub(super) fn first_choice(
-    which: Product,
-    matmul: &Matmul,
-    model: &DeviceModel,
-) -> Result<Algorithm> {
-    matmul.first_choice(which.weights(&model.layers[0]))
-}
-
 /// Finds the fastest algorithm of a product, with the weights of the first layer. Overwrites `arena`.
 pub(super) fn search(
     which: Product,
@@ -199,8 +187,7 @@ pub(super) fn search(
     randomize(stream, &mut arena.hidden, tokens * model.shape.width)?;
     randomize(stream, arena.input(which), tokens * inputs)?;
     arena.quantise(which, stream, (tokens, inputs))?;
-    let linear = which.weights(&model.layers[0]);
-    let trials = matmul.search(stream, linear, arena.operands(which))?;
+    let trials = matmul.search(stream, model.first_weights(which), arena.operands(which))?;
     log(&format!("{which:?} of {tokens} tokens"), &trials);
     Ok(trials[0].candidate)
 }

@@ -108,11 +108,11 @@ impl CudaEncoder {
                 (Arc::clone(model), Arc::clone(&self.queue), self.largest);
             let work = move || {
                 let cache = AlgorithmCache::from_env(|name| std::env::var(name).ok());
-                match DeviceWorker::new(device, &model, largest, cache) {
+                match DeviceWorker::new(device, &model, largest, cache, queue) {
                     Ok(worker) => {
                         drop(model);
                         let _ = send.send(Ok(worker.info().clone()));
-                        worker.serve(&queue);
+                        worker.serve();
                     }
                     Err(error) => {
                         let _ = send.send(Err(error));

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::Duration;
 
 use polysift_kernels::cuda::{
@@ -9,9 +10,7 @@ use polysift_kernels::cuda::{
 };
 
 use super::algorithms::AlgorithmCache;
-use super::forward::{
-    Arena, ProductPlan, choose_attention, first_choice, forward, restore, search,
-};
+use super::forward::{Arena, ProductPlan, choose_attention, forward, search};
 use super::model::{DeviceModel, HostModel, ModelShape};
 use super::queue::{BatchJob, Queue};
 use super::schedule::{SLOTS, Work, run};
@@ -31,6 +30,7 @@ pub(super) struct DeviceWorker {
     model: DeviceModel,
     cache: AlgorithmCache,
     device: Device,
+    queue: Arc<Queue>,
 }
 
 struct BucketPlan {
@@ -42,13 +42,14 @@ struct BucketPlan {
 }
 
 impl DeviceWorker {
-    /// Copies the model to `device` and takes all memory there that batches of up to `tokens` rows
-    /// need.
+    /// Copies the model to `device`, which will serve `queue`, and takes all memory there that batches
+    /// of up to `tokens` rows need.
     pub(super) fn new(
         device: Device,
         host: &HostModel,
         tokens: usize,
         mut cache: AlgorithmCache,
+        queue: Arc<Queue>,
     ) -> Result<Self> {
         let mut model = DeviceModel::copy(&device.stream()?, host)?;
         let slots = (0..SLOTS).map(|_| StreamSlot::new(&device, host.shape, tokens));
@@ -56,7 +57,7 @@ impl DeviceWorker {
         let StreamSlot { stream, arena, .. } = &mut slots[0];
         model.attention = choose_attention(stream, host.shape, arena)?;
         cache.open(&device);
-        Ok(Self { slots, plans: HashMap::new(), waiting: None, model, cache, device })
+        Ok(Self { slots, plans: HashMap::new(), waiting: None, model, cache, device, queue })
     }
 
     pub(super) fn info(&self) -> &DeviceInfo {
@@ -65,91 +66,57 @@ impl DeviceWorker {
 
     /// Computes what the queue holds until it is closed. A GPU that fails says so and hands its
     /// batches back.
-    pub(super) fn serve(mut self, queue: &Queue) {
-        let ordinal = self.device.ordinal();
-        let _watch = Watch { queue, ordinal };
-        if let Err(error) = run(&mut Serving { worker: &mut self, queue }) {
+    pub(super) fn serve(mut self) {
+        let (queue, ordinal) = (Arc::clone(&self.queue), self.device.ordinal());
+        let _watch = Watch { queue: &queue, ordinal };
+        if let Err(error) = run(&mut self) {
             tracing::error!(device = ordinal, "a GPU is lost: {error}");
-            let jobs =
-                self.slots.iter_mut().filter_map(StreamSlot::abandon).chain(self.waiting.take());
-            queue.device_failed(jobs.collect(), &error);
+            let jobs = self.slots.iter_mut().filter_map(|slot| slot.job.take());
+            queue.device_failed(jobs.chain(self.waiting.take()).collect(), &error);
         }
     }
 
-    /// Starts `job` in `slot`, which is free.
-    fn start(&mut self, slot: usize, job: BatchJob) -> Result<()> {
-        let bucket = job.bucket;
-        self.waiting = Some(job);
-        self.plan_for(bucket, slot)?;
-        let Self { slots, plans, waiting, model, .. } = self;
-        if let (Some(planned), Some(job)) = (plans.get_mut(&bucket), waiting.take()) {
-            planned.batches += 1;
-            slots[slot].start(job, model, &planned.plan)?;
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self, slot: usize) -> Result<()> {
-        let width = self.model.shape.width;
-        self.slots[slot].finish(width)
-    }
-
-    /// Sees to a plan for the next batch of `tokens` rows; `slot` is free.
+    /// Sees to a plan for the next batch of `tokens` rows, whose algorithms are those that are kept; where
+    /// there are none a first choice, and later the fastest. `slot` is free.
     fn plan_for(&mut self, tokens: usize, slot: usize) -> Result<()> {
-        let planned = match self.plans.get(&tokens) {
-            None => self.first_plan(tokens)?,
-            Some(planned) if planned.is_searched || planned.batches < BATCHES_BEFORE_SEARCH => {
-                return Ok(());
-            }
-            Some(_) => self.searched_plan(tokens, slot)?,
+        let searches = match self.plans.get(&tokens) {
+            None => false,
+            Some(plan) if plan.is_searched || plan.batches < BATCHES_BEFORE_SEARCH => return Ok(()),
+            Some(_) => true,
         };
-        self.plans.insert(tokens, planned);
-        Ok(())
-    }
-
-    /// A plan with the algorithms that are kept, and where there are none with a first choice.
-    fn first_plan(&self, tokens: usize) -> Result<BucketPlan> {
-        let mut is_searched = true;
-        let plan = ProductPlan::new(&self.model, &self.device, tokens, |which, matmul| {
-            let kept = self.cache.kept(matmul.shape());
-            let kept = kept.and_then(|kernel| restore(which, matmul, &self.model, kernel));
-            is_searched &= kept.is_some();
-            tracing::debug!(?which, tokens, is_kept = kept.is_some(), "choosing an algorithm");
-            kept.map_or_else(|| first_choice(which, matmul, &self.model), Ok)
-        })?;
-        Ok(BucketPlan { plan, batches: 0, is_searched })
-    }
-
-    /// A plan with the fastest algorithms.
-    fn searched_plan(&mut self, tokens: usize, slot: usize) -> Result<BucketPlan> {
-        // Timings count only while nothing else runs.
-        for other in 0..SLOTS {
-            self.finish(other)?;
-            self.slots[other].forget(tokens);
+        if searches {
+            // Timings count only while nothing else runs.
+            for other in 0..SLOTS {
+                self.finish(other)?;
+                self.slots[other].forget(tokens);
+            }
         }
         let Self { slots, model, cache, device, .. } = self;
         let StreamSlot { stream, arena, .. } = &mut slots[slot];
+        let mut is_searched = true;
         let plan = ProductPlan::new(model, device, tokens, |which, matmul| {
+            let weights = model.first_weights(which);
             let kept = cache.kept(matmul.shape());
-            if let Some(kept) = kept.and_then(|kernel| restore(which, matmul, model, kernel)) {
+            let kept = kept.and_then(|kernel| matmul.restore(weights, kernel));
+            tracing::debug!(?which, tokens, is_kept = kept.is_some(), "choosing an algorithm");
+            if let Some(kept) = kept {
                 return Ok(kept);
+            }
+            if !searches {
+                is_searched = false;
+                return matmul.first_choice(weights);
             }
             let algorithm = search(which, matmul, stream, model, arena)?;
             cache.keep(matmul, &algorithm);
             Ok(algorithm)
         })?;
         cache.save();
-        Ok(BucketPlan { plan, batches: 0, is_searched: true })
+        self.plans.insert(tokens, BucketPlan { plan, batches: 0, is_searched });
+        Ok(())
     }
 }
 
-/// A GPU with the queue that it serves.
-struct Serving<'a> {
-    worker: &'a mut DeviceWorker,
-    queue: &'a Queue,
-}
-
-impl Work for Serving<'_> {
+impl Work for DeviceWorker {
     type Job = BatchJob;
     type Error = CudaError;
 
@@ -162,15 +129,24 @@ impl Work for Serving<'_> {
     }
 
     fn start(&mut self, slot: usize, job: BatchJob) -> Result<()> {
-        self.worker.start(slot, job)
+        let bucket = job.bucket;
+        self.waiting = Some(job);
+        self.plan_for(bucket, slot)?;
+        let Self { slots, plans, waiting, model, .. } = self;
+        if let (Some(plan), Some(job)) = (plans.get_mut(&bucket), waiting.take()) {
+            plan.batches += 1;
+            slots[slot].start(job, model, &plan.plan)?;
+        }
+        Ok(())
     }
 
     fn is_done(&self, slot: usize) -> Result<bool> {
-        self.worker.slots[slot].is_done()
+        self.slots[slot].is_done()
     }
 
     fn finish(&mut self, slot: usize) -> Result<()> {
-        self.worker.finish(slot)
+        let width = self.model.shape.width;
+        self.slots[slot].finish(width)
     }
 }
 
@@ -235,11 +211,6 @@ impl StreamSlot {
         if let Some(bucket) = self.buckets.get_mut(&tokens) {
             bucket.graph = None;
         }
-    }
-
-    /// The batch that is under way, taken back.
-    fn abandon(&mut self) -> Option<BatchJob> {
-        self.job.take()
     }
 
     /// Starts `job`; the slot must not be busy. After an error the job is still in the slot.
