@@ -19,10 +19,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use polysift::config::{EmbeddingDtype, RunConfig};
 use polysift::encoder::HubSettings;
-use polysift::parts::{
-    DocumentBuilder, DocumentColumns, DocumentInfo, EmbeddingRows, ScoreRows, write_embeddings,
-    write_scores,
-};
+use polysift::input::{DocumentBatch, DocumentBuilder, DocumentInfo};
+use polysift::parts::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
 use polysift::progress::{Silent, Stop};
 use polysift::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage, Worker};
 use polysift::stage::{Context, score, threshold};
@@ -157,7 +155,7 @@ fn size(name: &str, default: usize) -> Result<usize> {
 }
 
 /// The documents of a part, by the number of the row in the run.
-fn documents(rows: std::ops::Range<usize>) -> DocumentColumns {
+fn documents(rows: std::ops::Range<usize>) -> DocumentBatch {
     let mut documents = DocumentBuilder::default();
     for row in rows {
         let (number, shard_rows) = (row as u64, (PARTS_PER_SHARD * PART_ROWS) as u64);

@@ -11,7 +11,6 @@ mod ranges;
 use std::io::Write;
 use std::path::Path;
 
-use arrow::array::Array;
 use polysift::config::InputConfig;
 use polysift::input::{DocumentBatch, DocumentReader, InputFile, RowBatch, RowReader, discover};
 use polysift::{Error, Result};
@@ -59,9 +58,9 @@ struct Document {
 fn each(batch: &DocumentBatch) -> Vec<Document> {
     let document = |i| {
         let text = batch.text(i).map(ToOwned::to_owned);
-        assert_eq!(batch.num_bytes[i], text.as_ref().map_or(0, String::len) as u64);
+        assert_eq!(batch.num_bytes()[i], text.as_ref().map_or(0, String::len) as u64);
         Document {
-            row: batch.rows[i],
+            row: batch.rows()[i],
             id: batch.id(i).to_owned(),
             language: batch.language(i).to_owned(),
             text,
@@ -69,7 +68,6 @@ fn each(batch: &DocumentBatch) -> Vec<Document> {
             embeddings: batch.embeddings(i).map(<[_]>::to_vec),
         }
     };
-    assert_eq!((batch.ids.len(), batch.languages.len()), (batch.len(), batch.len()));
     (0..batch.len()).map(document).collect()
 }
 

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
-use polysift::parts::{DocumentBuilder, DocumentInfo, ScoreRows, write_scores};
+use polysift::input::{DocumentBuilder, DocumentInfo};
+use polysift::parts::{ScoreRows, write_scores};
 use polysift::run::{PartFile, RunDir, Shard, ShardMarker};
 use rayon::prelude::*;
 

@@ -29,7 +29,7 @@ pub(crate) fn tokenize(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Re
             }
             for (i, chunks) in places.into_iter().zip(tokenized) {
                 for (chunk, input_ids) in chunks.iter().enumerate() {
-                    let object = json!({"file": file.name, "row": batch.rows[i], "id": batch.id(i),
+                    let object = json!({"file": file.name, "row": batch.rows()[i], "id": batch.id(i),
                                         "chunk": chunk, "input_ids": input_ids});
                     printer::line(&object.to_string());
                 }

@@ -115,7 +115,7 @@ impl LanguageCorpus<'_> {
                 };
                 let key = match self.mode {
                     Mode::Default => text_key(text),
-                    Mode::Published => place_key(&file.name, batch.rows[i]),
+                    Mode::Published => place_key(&file.name, batch.rows()[i]),
                 };
                 if positives.contains(&key) {
                     counts.positive += 1;

@@ -1,8 +1,7 @@
-//! Documents: the columns that embedding needs, in batches.
+//! Readers of documents: the columns that embedding needs, in batches.
 //!
-//! Owns the columns of a document, as readers give them, as they go through tokenizing and encoding,
-//! and as part files hold them; and the defaults: generated ids, unknown languages, blank texts. Other
-//! columns are not decoded (Parquet) or not kept (JSON lines).
+//! Owns the defaults: generated ids, unknown languages. Other columns are not decoded (Parquet) or not
+//! kept (JSON lines).
 
 use std::borrow::Cow;
 
@@ -11,132 +10,12 @@ use arrow_array::{StringArray, StringViewArray};
 use super::columns::{
     ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, Values, string,
 };
+use super::document_batch::DocumentBatch;
 use super::json_lines::JsonReader;
 use super::parquet::ParquetReader;
-use super::vectors::RowVectors;
 use super::{Format, InputFile, UNDETERMINED_LANGUAGE};
 use crate::config::{InputConfig, LanguageSource};
 use crate::error::Result;
-
-/// Consecutive documents of a shard, column by column; all columns have one length.
-///
-/// This is the one declaration of the columns of a document. Texts and ids lie where the decoder of
-/// the file put them. The texts and the embeddings of the input are there only between the reader
-/// and the tokenizer, see [`DocumentBatch::drop_texts`].
-#[derive(Debug, Clone, PartialEq)]
-pub struct DocumentBatch {
-    /// Row in the file, counted from 0, ascending. In JSON lines the number of the line less one:
-    /// blank and malformed lines are not documents but have their numbers.
-    pub rows: Vec<u64>,
-    /// Id column (integers as decimal text); where absent or null, `<shard name>/<row>`. No nulls.
-    pub ids: StringArray,
-    /// Language code as [`crate::config::LanguageSource`] says; `und` where it is not known. No
-    /// nulls.
-    pub languages: StringArray,
-    /// UTF-8 bytes of the text; 0 for a document without text, whatever white space it holds.
-    pub num_bytes: Vec<u64>,
-    /// Content tokens of the text, where they are counted.
-    pub num_tokens: Option<Vec<u64>>,
-    /// As they are stored, blank ones included; null where the input has none.
-    texts: Option<StringViewArray>,
-    /// One entry a row where the settings name a column of embeddings, else none at all.
-    embeddings: Vec<Option<RowVectors>>,
-}
-
-impl Default for DocumentBatch {
-    /// No documents, tokens not counted.
-    fn default() -> Self {
-        let none = || StringArray::new_null(0);
-        Self {
-            rows: Vec::new(),
-            ids: none(),
-            languages: none(),
-            num_bytes: Vec::new(),
-            num_tokens: None,
-            texts: None,
-            embeddings: Vec::new(),
-        }
-    }
-}
-
-impl DocumentBatch {
-    /// Of columns without nulls, with the texts and the embeddings of the input.
-    fn new(
-        rows: Vec<u64>,
-        ids: StringArray,
-        languages: StringArray,
-        texts: Option<StringViewArray>,
-        embeddings: Vec<Option<RowVectors>>,
-    ) -> Self {
-        let bytes_of = |i| {
-            let text = texts.as_ref().and_then(|texts| string(texts, i));
-            text.filter(|text| !text.trim().is_empty()).map_or(0, str::len) as u64
-        };
-        let num_bytes = (0..rows.len()).map(bytes_of).collect();
-        Self { rows, ids, languages, num_bytes, num_tokens: None, texts, embeddings }
-    }
-
-    /// Of columns that are as long as `rows`, without nulls.
-    pub fn without_texts(
-        rows: Vec<u64>,
-        ids: StringArray,
-        languages: StringArray,
-        num_bytes: Vec<u64>,
-        num_tokens: Option<Vec<u64>>,
-    ) -> Self {
-        Self { rows, ids, languages, num_bytes, num_tokens, ..Self::default() }
-    }
-
-    /// Number of documents.
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Whether there are no documents.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// Id of document `i`.
-    ///
-    /// # Panics
-    /// As the following, when `i` is not below [`DocumentBatch::len`].
-    pub fn id(&self, i: usize) -> &str {
-        self.ids.value(i)
-    }
-
-    /// Language code of document `i`.
-    pub fn language(&self, i: usize) -> &str {
-        self.languages.value(i)
-    }
-
-    /// Text of document `i`; `None` when it is null, empty or only white space.
-    pub fn text(&self, i: usize) -> Option<&str> {
-        if self.num_bytes[i] == 0 { None } else { self.stored_text(i) }
-    }
-
-    /// Text of document `i` as it is stored, also when it is only white space; `None` for null.
-    pub fn stored_text(&self, i: usize) -> Option<&str> {
-        string(self.texts.as_ref()?, i)
-    }
-
-    /// The documents with text: their places and texts.
-    pub fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
-        (0..self.len()).filter_map(|i| Some((i, self.text(i)?)))
-    }
-
-    /// Vectors of the chunks `[num_chunks, D]` of document `i`, when the settings name a column of
-    /// embeddings and the row has them. `D` is the same throughout the file.
-    pub fn embeddings(&self, i: usize) -> Option<&[Vec<f32>]> {
-        self.embeddings.get(i)?.as_deref()
-    }
-
-    /// Lets the texts and the embeddings of the input go, whose memory is most of the batch.
-    pub fn drop_texts(&mut self) {
-        self.texts = None;
-        self.embeddings = Vec::new();
-    }
-}
 
 /// Reads the documents of one file in order.
 pub struct DocumentReader {
@@ -280,7 +159,7 @@ impl DocumentRequest {
         let languages = self.languages(codes.as_ref(), scripts.as_ref(), rows.len());
         let embeddings = if self.has_embeddings { columns.next() } else { None };
         let embeddings = embeddings.and_then(Values::vectors).unwrap_or_default();
-        (DocumentBatch::new(rows, ids, languages, texts, embeddings), columns)
+        (DocumentBatch::with_texts(rows, ids, languages, texts, embeddings), columns)
     }
 
     /// Ids of `rows`, generated where the column has none.

@@ -55,7 +55,7 @@ impl Split {
 /// One sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelledText {
-    /// As [`super::DocumentBatch::ids`].
+    /// As [`super::DocumentInfo::id`].
     pub id: String,
     /// Language code; `und` where it is not known.
     pub language: String,
@@ -169,7 +169,7 @@ fn samples_of(
                 })?,
                 Err(reason) => {
                     count += 1;
-                    first_bad.get_or_insert((documents.rows[i] + 1, reason));
+                    first_bad.get_or_insert((documents.rows()[i] + 1, reason));
                 }
             }
         }

@@ -27,6 +27,7 @@
 mod columns;
 mod content;
 mod discover;
+mod document_batch;
 mod documents;
 mod footer;
 mod infer;
@@ -46,7 +47,9 @@ use std::path::PathBuf;
 pub use columns::{Cell, Reject};
 pub(crate) use content::Content;
 pub use discover::discover;
-pub use documents::{DocumentBatch, DocumentReader};
+pub(crate) use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS, document_fields};
+pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};
+pub use documents::DocumentReader;
 #[cfg(feature = "datasets")]
 pub(crate) use labelled::class as label_class;
 pub(crate) use labelled::for_each_sample;

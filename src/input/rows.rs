@@ -29,7 +29,7 @@ const MAX_COLUMNS: usize = 10_000;
 /// At most 1024 rows; fewer where they are long.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowBatch {
-    /// [`super::DocumentBatch::rows`] of each row, ascending; in JSON lines with gaps.
+    /// [`super::DocumentInfo::row`] of each row, ascending; in JSON lines with gaps.
     pub rows: Vec<u64>,
     /// All columns; as many rows.
     pub batch: RecordBatch,

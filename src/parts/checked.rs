@@ -275,7 +275,8 @@ fn sum_of_rest(checksums: &[u8], footer: &[u8]) -> [u8; CHECKSUM_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::{DocumentBuilder, DocumentInfo, ScoreRows, read_scores, write_scores};
+    use crate::input::{DocumentBuilder, DocumentInfo};
+    use crate::parts::{ScoreRows, read_scores, write_scores};
 
     /// A part of `len` rows whose columns hardly compress.
     fn part(path: &Path, len: usize) -> Result<ScoreRows> {

@@ -1,13 +1,10 @@
-//! The columns that every part begins with, which say which document a row is; opening and writing parts.
+//! What both kinds of parts share: the columns of documents that they begin with, and how they are opened.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::builder::{StringBuilder, UInt64Builder};
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_array::{Array, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
+use arrow_schema::{Field, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -21,155 +18,7 @@ use parquet::schema::types::ColumnPath;
 
 use super::checked::{CheckedFile, PARQUET};
 use crate::error::{Error, Result, Source};
-
-/// Column of the token counts, the only one of these with nulls.
-pub(crate) const NUM_TOKENS: &str = "num_tokens";
-/// All of them, in their order.
-pub(super) const DOCUMENT_COLUMNS: [&str; 5] = ["row", "id", "language", "num_bytes", NUM_TOKENS];
-
-/// Which document a row is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DocumentInfo<'a> {
-    /// Row in its shard, from 0.
-    pub row: u64,
-    /// Its id.
-    pub id: &'a str,
-    /// Its language code.
-    pub language: &'a str,
-    /// UTF-8 bytes of the text; 0 without text.
-    pub num_bytes: u64,
-    /// Content tokens of the text; `None` where they are not counted.
-    pub num_tokens: Option<u64>,
-}
-
-/// Which documents some rows are.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DocumentColumns {
-    rows: UInt64Array,
-    ids: StringArray,
-    languages: StringArray,
-    num_bytes: UInt64Array,
-    num_tokens: UInt64Array,
-}
-
-impl DocumentColumns {
-    /// Number of documents.
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Whether there are no documents.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// [`DocumentInfo::row`] of each document.
-    pub fn rows(&self) -> &[u64] {
-        self.rows.values()
-    }
-
-    /// All about document `i`.
-    ///
-    /// # Panics
-    /// As [`DocumentColumns::language`], when `i` is not below [`DocumentColumns::len`].
-    pub fn get(&self, i: usize) -> DocumentInfo<'_> {
-        DocumentInfo {
-            row: self.rows.value(i),
-            id: self.ids.value(i),
-            language: self.language(i),
-            num_bytes: self.num_bytes.value(i),
-            num_tokens: self.num_tokens.is_valid(i).then(|| self.num_tokens.value(i)),
-        }
-    }
-
-    /// [`DocumentInfo::language`] of document `i`.
-    pub fn language(&self, i: usize) -> &str {
-        self.languages.value(i)
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = DocumentInfo<'_>> {
-        (0..self.len()).map(|i| self.get(i))
-    }
-
-    /// Those of `batch`, which was read from the part `path`.
-    pub(super) fn of_batch(batch: &RecordBatch, path: &Path) -> Result<Self> {
-        let numbers = |name| Ok::<_, Error>(column(batch, name, path)?.as_primitive().clone());
-        let texts = |name| Ok::<_, Error>(column(batch, name, path)?.as_string().clone());
-        Ok(Self {
-            rows: numbers("row")?,
-            ids: texts("id")?,
-            languages: texts("language")?,
-            num_bytes: numbers("num_bytes")?,
-            num_tokens: numbers(NUM_TOKENS)?,
-        })
-    }
-
-    /// The columns, as [`document_fields`] describes them.
-    pub(super) fn arrays(&self) -> Vec<ArrayRef> {
-        vec![
-            Arc::new(self.rows.clone()),
-            Arc::new(self.ids.clone()),
-            Arc::new(self.languages.clone()),
-            Arc::new(self.num_bytes.clone()),
-            Arc::new(self.num_tokens.clone()),
-        ]
-    }
-}
-
-impl Default for DocumentColumns {
-    fn default() -> Self {
-        DocumentBuilder::default().finish()
-    }
-}
-
-impl<'a> FromIterator<DocumentInfo<'a>> for DocumentColumns {
-    fn from_iter<I: IntoIterator<Item = DocumentInfo<'a>>>(documents: I) -> Self {
-        let mut builder = DocumentBuilder::default();
-        documents.into_iter().for_each(|document| builder.push(&document));
-        builder.finish()
-    }
-}
-
-/// [`DocumentColumns`] that grow.
-#[derive(Debug, Default)]
-pub struct DocumentBuilder {
-    rows: UInt64Builder,
-    ids: StringBuilder,
-    languages: StringBuilder,
-    num_bytes: UInt64Builder,
-    num_tokens: UInt64Builder,
-}
-
-impl DocumentBuilder {
-    /// Appends a document.
-    pub fn push(&mut self, document: &DocumentInfo<'_>) {
-        self.rows.append_value(document.row);
-        self.ids.append_value(document.id);
-        self.languages.append_value(document.language);
-        self.num_bytes.append_value(document.num_bytes);
-        self.num_tokens.append_option(document.num_tokens);
-    }
-
-    /// The documents since the last call.
-    pub fn finish(&mut self) -> DocumentColumns {
-        DocumentColumns {
-            rows: self.rows.finish(),
-            ids: self.ids.finish(),
-            languages: self.languages.finish(),
-            num_bytes: self.num_bytes.finish(),
-            num_tokens: self.num_tokens.finish(),
-        }
-    }
-}
-
-/// Fields of the document columns.
-fn document_fields() -> impl Iterator<Item = Field> {
-    DOCUMENT_COLUMNS.into_iter().map(|name| match name {
-        "id" | "language" => Field::new(name, DataType::Utf8, false),
-        _ => Field::new(name, DataType::UInt64, name == NUM_TOKENS),
-    })
-}
+use crate::input::{DOCUMENT_COLUMNS, DocumentBatch, NUM_TOKENS, document_fields};
 
 /// Schema of a part: the document columns, then `fields`.
 pub(super) fn part_schema(fields: impl IntoIterator<Item = Field>) -> SchemaRef {
@@ -193,41 +42,41 @@ pub(super) fn properties(
     Ok(builder.set_column_dictionary_enabled(ColumnPath::from("id"), false))
 }
 
-/// Column `name` of `batch`, which was read from the part `path`. Only columns of the types and with the
-/// nulls of [`document_fields`] are given out.
-fn column<'a>(batch: &'a RecordBatch, name: &str, path: &Path) -> Result<&'a ArrayRef> {
-    let error = |reason: String| Error::schema(path, name, reason);
-    let array = batch.column_by_name(name).ok_or_else(|| error("is missing".into()))?;
-    let field = document_fields().find(|field| field.name() == name);
-    if let Some(field) = field.filter(|field| field.data_type() != array.data_type()) {
-        return Err(error(format!("is of type {}, not {}", array.data_type(), field.data_type())));
-    }
-    if array.null_count() > 0 && name != NUM_TOKENS {
-        return Err(error("has nulls".into()));
+/// Column `name` of `batch`, which was read from the part `path`; it may have nulls.
+pub(super) fn column<'a, A: Array + 'static>(
+    batch: &'a RecordBatch,
+    name: &str,
+    path: &Path,
+) -> Result<&'a A> {
+    let array = batch.column_by_name(name);
+    let array = array.ok_or_else(|| Error::schema(path, name, "is missing"))?;
+    array.as_any().downcast_ref().ok_or_else(|| {
+        Error::schema(path, name, format!("is of the unexpected type {}", array.data_type()))
+    })
+}
+
+/// As [`column`], without nulls.
+pub(super) fn full_column<'a, A: Array + 'static>(
+    batch: &'a RecordBatch,
+    name: &str,
+    path: &Path,
+) -> Result<&'a A> {
+    let array: &A = column(batch, name, path)?;
+    if array.null_count() > 0 {
+        return Err(Error::schema(path, name, "has nulls"));
     }
     Ok(array)
 }
 
-/// Column `name` of numbers without nulls, as [`DocumentColumns::of_batch`].
-pub(super) fn numbers<'a>(
-    batch: &'a RecordBatch,
-    name: &str,
-    path: &Path,
-) -> Result<&'a UInt64Array> {
-    let array = column(batch, name, path)?;
-    let reason = || format!("is of type {}, not UInt64", array.data_type());
-    array.as_primitive_opt::<UInt64Type>().ok_or_else(|| Error::schema(path, name, reason()))
-}
-
-/// Column `name` of texts without nulls, as [`DocumentColumns::of_batch`].
-pub(super) fn texts<'a>(
-    batch: &'a RecordBatch,
-    name: &str,
-    path: &Path,
-) -> Result<&'a StringArray> {
-    let array = column(batch, name, path)?;
-    let reason = || format!("is of type {}, not Utf8", array.data_type());
-    array.as_string_opt::<i32>().ok_or_else(|| Error::schema(path, name, reason()))
+/// The documents of `batch`, which was read from the part `path`.
+pub(super) fn documents_of(batch: &RecordBatch, path: &Path) -> Result<DocumentBatch> {
+    Ok(DocumentBatch::from_columns(
+        full_column::<UInt64Array>(batch, "row", path)?.clone(),
+        full_column::<StringArray>(batch, "id", path)?.clone(),
+        full_column::<StringArray>(batch, "language", path)?.clone(),
+        full_column::<UInt64Array>(batch, "num_bytes", path)?.clone(),
+        column::<UInt64Array>(batch, NUM_TOKENS, path)?.clone(),
+    ))
 }
 
 /// An open part: its footer is read and valid.
@@ -291,6 +140,6 @@ impl OpenPart {
 }
 
 /// Which documents the rows of the part `path` are.
-pub(crate) fn read_documents(path: &Path) -> Result<DocumentColumns> {
-    DocumentColumns::of_batch(&OpenPart::open(path)?.read(&DOCUMENT_COLUMNS)?, path)
+pub(crate) fn read_documents(path: &Path) -> Result<DocumentBatch> {
+    documents_of(&OpenPart::open(path)?.read(&DOCUMENT_COLUMNS)?, path)
 }

@@ -31,11 +31,10 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::ColumnPath;
 
 use super::checked::{self, CheckedFile, CheckedWriter};
-use super::documents::{
-    self, DOCUMENT_COLUMNS, DocumentBuilder, DocumentColumns, DocumentInfo, OpenPart,
-};
+use super::documents::{self, OpenPart, documents_of, full_column};
 use crate::config::EmbeddingDtype;
 use crate::error::{Error, Result};
+use crate::input::{DOCUMENT_COLUMNS, DocumentBatch, DocumentBuilder, DocumentInfo};
 use crate::io::FileStamp;
 
 /// Column of the number of chunks.
@@ -59,7 +58,7 @@ const SLICE_VALUES: usize = 1 << 22;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EmbeddingRows {
     /// Which documents they are.
-    pub documents: DocumentColumns,
+    pub documents: DocumentBatch,
     /// `[documents + 1]`: document `i` has the chunks `chunk_offsets[i]..chunk_offsets[i + 1]`;
     /// none when it has no text.
     pub chunk_offsets: Vec<usize>,
@@ -288,7 +287,7 @@ impl EmbeddingWriter {
     fn write_slice(&mut self) -> Result<()> {
         let offsets = std::mem::replace(&mut self.chunk_offsets, vec![0]);
         let num_chunks = offsets.windows(2).map(|pair| (pair[1] - pair[0]) as u64);
-        let mut columns = self.documents.finish().arrays();
+        let mut columns = self.documents.finish().columns();
         columns.push(Arc::new(num_chunks.collect::<UInt64Array>()));
         columns.push(embeddings_array(&offsets, &self.values, self.hidden_size, self.dtype)?);
         self.values.clear();
@@ -324,7 +323,7 @@ pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
 /// A part whose embeddings are read in order.
 pub(crate) struct EmbeddingScan {
     part: OpenPart,
-    documents: DocumentColumns,
+    documents: DocumentBatch,
     /// Number of chunks of each document.
     num_chunks: UInt64Array,
     hidden_size: usize,
@@ -363,7 +362,7 @@ impl EmbeddingScan {
             }
         };
         let batch = part.read(&[&DOCUMENT_COLUMNS[..], &[NUM_CHUNKS]].concat())?;
-        let num_chunks = documents::numbers(&batch, NUM_CHUNKS, path)?.clone();
+        let num_chunks = full_column::<UInt64Array>(&batch, NUM_CHUNKS, path)?.clone();
         // A document without chunks counts as a value, one that is null.
         let expected = |chunks: &u64| (chunks * hidden_size as u64).max(1);
         let expected: u64 = num_chunks.values().iter().map(expected).sum();
@@ -374,7 +373,7 @@ impl EmbeddingScan {
             return Err(Error::corrupt(path, reason));
         }
         Ok(Self {
-            documents: DocumentColumns::of_batch(&batch, path)?,
+            documents: documents_of(&batch, path)?,
             num_chunks,
             part,
             hidden_size,
@@ -392,7 +391,7 @@ impl EmbeddingScan {
     }
 
     /// Which documents there are.
-    pub(crate) fn documents(&self) -> &DocumentColumns {
+    pub(crate) fn documents(&self) -> &DocumentBatch {
         &self.documents
     }
 

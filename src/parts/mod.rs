@@ -8,7 +8,8 @@
 //! are in the order of the input; the same rows give the same bytes; what a part gives is what was written.
 //!
 //! ```
-//! use polysift::parts::{DocumentInfo, ScoreRows, read_scores, write_scores};
+//! use polysift::input::DocumentInfo;
+//! use polysift::parts::{ScoreRows, read_scores, write_scores};
 //!
 //! let folder = tempfile::tempdir()?;
 //! let document = |row, id, num_bytes| {
@@ -36,9 +37,9 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::error::{Error, Result};
 use crate::input::Content;
+pub(crate) use crate::input::DocumentBuilder;
 
-pub use documents::{DocumentBuilder, DocumentColumns, DocumentInfo};
-pub(crate) use documents::{NUM_TOKENS, read_documents};
+pub(crate) use documents::read_documents;
 pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to, write_embeddings};
 pub(crate) use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};
 pub(crate) use scores::{PartBatch, PartBatches, ScorePart};

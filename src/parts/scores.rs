@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, Float32Array, RecordBatch};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Float32Array, RecordBatch, StringArray, UInt64Array,
+};
 use arrow_schema::{DataType, Field};
 use arrow_select::filter::filter_record_batch;
 use parquet::basic::Compression;
@@ -16,8 +17,9 @@ use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 
 use super::checked::{self, PARQUET};
-use super::documents::{self, DOCUMENT_COLUMNS, DocumentColumns, OpenPart};
+use super::documents::{self, OpenPart, column, documents_of, full_column};
 use crate::error::{Error, Result};
+use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
 use crate::io::FileStamp;
 
 /// Columns of the scores, after those of the documents.
@@ -29,7 +31,7 @@ const BATCH_ROWS: usize = 16_384;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ScoreRows {
     /// Which documents they are.
-    pub documents: DocumentColumns,
+    pub documents: DocumentBatch,
     /// What the head gave before its activation; `None` without text.
     pub logits: Vec<Option<f32>>,
     /// What the head gave; `None` without text.
@@ -69,7 +71,7 @@ fn write_part(
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_compression(column, Compression::UNCOMPRESSED);
     }
-    let mut arrays = rows.documents.arrays();
+    let mut arrays = rows.documents.columns();
     for values in [&rows.logits, &rows.scores] {
         arrays.push(Arc::new(Float32Array::from(values.clone())));
     }
@@ -86,18 +88,15 @@ fn write_part(
 pub fn read_scores(path: &Path) -> Result<ScoreRows> {
     let part = OpenPart::open(path)?;
     let batch = part.read(&[&DOCUMENT_COLUMNS[..], &SCORE_COLUMNS].concat())?;
-    let documents = DocumentColumns::of_batch(&batch, path)?;
+    let documents = documents_of(&batch, path)?;
     let [logits, scores] = scores_of(&batch, path)?.map(|values| values.iter().collect());
     Ok(ScoreRows { documents, logits, scores })
 }
 
 /// Logits and scores of `batch`, which was read from the part `path`.
 fn scores_of<'a>(batch: &'a RecordBatch, path: &Path) -> Result<[&'a Float32Array; 2]> {
-    let column = |name| {
-        let array = batch.column_by_name(name).and_then(|array| array.as_primitive_opt());
-        array.ok_or_else(|| Error::schema(path, name, "is missing, or not of type Float32"))
-    };
-    Ok([column(SCORE_COLUMNS[0])?, column(SCORE_COLUMNS[1])?])
+    let [logit, score] = SCORE_COLUMNS;
+    Ok([column(batch, logit, path)?, column(batch, score, path)?])
 }
 
 /// A score part of which some columns are read, for looking at all scores of a corpus.
@@ -185,18 +184,19 @@ impl PartBatch {
 
     /// The column `name` of numbers; `None` where they were not counted.
     pub(crate) fn numbers(&self, name: &str) -> Result<Option<&[u64]>> {
-        let numbers = documents::numbers(&self.batch, name, &self.path)?;
+        let numbers: &UInt64Array = column(&self.batch, name, &self.path)?;
         Ok((numbers.null_count() == 0).then(|| &numbers.values()[..]))
     }
 
     /// The ids.
     pub(crate) fn ids(&self) -> Result<Vec<&str>> {
-        Ok(documents::texts(&self.batch, "id", &self.path)?.iter().flatten().collect())
+        let ids: &StringArray = full_column(&self.batch, "id", &self.path)?;
+        Ok(ids.iter().flatten().collect())
     }
 
     /// Which rows are of `language`.
     pub(crate) fn is_of(&self, language: &str) -> Result<BooleanArray> {
-        let languages = documents::texts(&self.batch, "language", &self.path)?;
+        let languages: &StringArray = full_column(&self.batch, "language", &self.path)?;
         Ok(languages.iter().map(|found| Some(found == Some(language))).collect())
     }
 
@@ -236,7 +236,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::parts::{DocumentBuilder, DocumentInfo};
+    use crate::input::{DocumentBuilder, DocumentInfo};
 
     fn score() -> impl Strategy<Value = Option<f32>> {
         let special = prop_oneof![
@@ -324,7 +324,7 @@ mod tests {
         assert!(matches!(write_refined_scores(&path, &rows, &[], 1), Err(Error::Shape { .. })));
         rows.scores.clear();
         assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
-        rows.documents = DocumentColumns::default();
+        rows.documents = DocumentBatch::default();
         assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
         assert!(!path.exists());
         Ok(())

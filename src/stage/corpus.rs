@@ -14,7 +14,8 @@ use crate::config::{
 };
 use crate::error::{Error, Result};
 use crate::head::DocumentScore;
-use crate::parts::{NUM_TOKENS, PartBatch, PartBatches, ScorePart, ScoreRows, read_scores};
+use crate::input::NUM_TOKENS;
+use crate::parts::{PartBatch, PartBatches, ScorePart, ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
 use crate::selection::{
     Corpus, HeadColumn, HeadInfo, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds,

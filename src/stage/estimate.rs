@@ -189,7 +189,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
         let Some(batch) = batch else { continue };
         sample.rows += batch.len() as u64;
         sample.text.0 += batch.len() as u64;
-        sample.text.1 += batch.num_bytes.iter().sum::<u64>();
+        sample.text.1 += batch.num_bytes().iter().sum::<u64>();
         let texts: Vec<&str> = batch.texts().map(|(_, text)| text).collect();
         let tokenized = model.tokenizer.chunks_all(&texts)?;
         for chunk in tokenized.into_iter().flatten() {

@@ -19,8 +19,8 @@ use super::model::encoder_digest;
 use crate::config::{DEFAULT_LANGUAGE, Rate, RunConfig};
 use crate::error::{Error, Result};
 use crate::export::{ExportColumns, ExportSpec, ExportWriter, RowExtras, WriterOptions};
-use crate::input::{Format, RowReader};
-use crate::parts::{DocumentColumns, EmbeddingRows, ScoreRows, read_documents, read_embeddings};
+use crate::input::{DocumentBatch, Format, RowReader};
+use crate::parts::{EmbeddingRows, ScoreRows, read_documents, read_embeddings};
 use crate::remote;
 use crate::run::{PartFile, Shard, ShardMarker, Stage, StageWork};
 use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
@@ -199,7 +199,7 @@ fn claim(context: Context<'_>, to: &str) -> Result<()> {
 /// What the run knows of the rows of a part.
 #[derive(Default)]
 struct KnownPart {
-    documents: DocumentColumns,
+    documents: DocumentBatch,
     /// Only where it is exported.
     embeddings: Option<EmbeddingRows>,
     /// By head.

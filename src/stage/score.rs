@@ -15,7 +15,8 @@ use crate::encoder::scoring_gpus;
 use crate::error::{Error, Result};
 use crate::fasttext::TextScratch;
 use crate::head::{AnyHead, DocumentScore, FastTextHead, ScoreScratch};
-use crate::parts::{DocumentInfo, EmbeddingScan, ScoreRows, read_documents, write_scores};
+use crate::input::DocumentInfo;
+use crate::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
 use crate::run::{PartFile, Shard, ShardMarker, Stage, StageWork};
 
 /// Documents whose texts are in memory at once, and that are scored in parallel.

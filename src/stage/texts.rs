@@ -34,7 +34,7 @@ impl<'a> Texts<'a> {
             return Ok(None);
         }
         let place = self.place(row)?;
-        if self.batch.num_bytes[place] == num_bytes {
+        if self.batch.num_bytes()[place] == num_bytes {
             return Ok(self.batch.text(place).map(ToOwned::to_owned));
         }
         Err(Error::corrupt(&self.shard.file, format!("row {row} has another text than before")))
@@ -43,14 +43,14 @@ impl<'a> Texts<'a> {
     /// Place of `row` in the batch, which is read if it comes later.
     fn place(&mut self, row: u64) -> Result<usize> {
         let lost = || Error::corrupt(&self.shard.file, format!("row {row} is gone"));
-        while self.batch.rows.last().is_none_or(|&last| last < row) {
+        while self.batch.rows().last().is_none_or(|&last| last < row) {
             // What lies in between is not decoded where the format allows it.
             if row >= self.next_row + READ_ROWS as u64 {
                 self.reader.skip_rows(row);
             }
             self.batch = self.reader.next_batch(READ_ROWS)?.ok_or_else(lost)?;
-            self.next_row = self.batch.rows.last().map_or(row, |last| last + 1);
+            self.next_row = self.batch.rows().last().map_or(row, |last| last + 1);
         }
-        self.batch.rows.binary_search(&row).map_err(|_| lost())
+        self.batch.rows().binary_search(&row).map_err(|_| lost())
     }
 }

@@ -9,8 +9,9 @@ use std::process::{Command, Output};
 
 use polysift::config::{EmbeddingDtype, Layout};
 use polysift::export::{ExportColumns, ExportSpec, RowExtras};
+use polysift::input::DocumentInfo;
 use polysift::io::{remove_temporaries, stamp};
-use polysift::parts::{DocumentInfo, EmbeddingRows, ScoreRows, write_embeddings, write_scores};
+use polysift::parts::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
 
 use super::{StdError, TestResult, WriterOptions, documents, names, options, spec, write};
 

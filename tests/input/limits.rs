@@ -120,8 +120,8 @@ fn texts_in_parquet_that_are_too_long_are_set_aside_by_both_readers() -> TestRes
         let mut reader = DocumentReader::open(&input, &config)?;
         let (mut in_columns, mut ids) = (Vec::new(), Vec::new());
         while let Some(batch) = reader.next_batch(2)? {
-            in_columns.extend_from_slice(&batch.rows);
-            ids.extend(batch.ids.iter().flatten().map(str::to_owned));
+            in_columns.extend_from_slice(batch.rows());
+            ids.extend(batch.iter().map(|document| document.id.to_owned()));
         }
         assert_eq!(
             (in_columns, ids),

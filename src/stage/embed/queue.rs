@@ -100,7 +100,7 @@ impl ChunkBatch {
     /// Takes over what `saved` holds of the documents.
     pub(super) fn take_saved(&mut self, saved: &EmbeddingRows) {
         let width = saved.hidden_size;
-        for (i, row) in self.documents.rows.iter().enumerate() {
+        for (i, row) in self.documents.rows().iter().enumerate() {
             let chunks = self.chunk_offsets[i]..self.chunk_offsets[i + 1];
             let Ok(place) = saved.documents.rows().binary_search(row) else { continue };
             let values = saved.chunks(place);

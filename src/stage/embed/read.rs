@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
 use crate::config::{LANGUAGE_CODE, is_language_code};
 use crate::error::{Error, Result};
-use crate::input::{DocumentBatch, DocumentReader, Reject};
+use crate::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
 use crate::parts::EmbeddingRows;
 use crate::progress::{Busy, Progress};
 use crate::run::{Claims, Shard};
@@ -145,8 +145,8 @@ impl Reading<'_> {
             let ended = loop {
                 let Some(batch) = self.read_batch(&mut reader, &mut part)? else { break true };
                 bytes.advance(&reader, part.last_row.map_or(first_row, |row| row + 1));
-                let weight =
-                    batch.documents.num_bytes.iter().sum::<u64>() as usize + batch.documents.len();
+                let weight = batch.documents.num_bytes().iter().sum::<u64>() as usize
+                    + batch.documents.len();
                 if to_tokenize.send(Step::Batch(batch), weight).is_err() {
                     return Ok(Err(Disconnected));
                 }
@@ -191,7 +191,7 @@ impl Reading<'_> {
         span.record("documents", documents.len());
         check_languages(&self.shards[part.shard], &documents)?;
         part.num_rows += documents.len();
-        part.last_row = documents.rows.last().copied();
+        part.last_row = documents.rows().last().copied();
         let saved = part.saved.clone();
         Ok(Some(TextBatch { shard: part.shard, index: part.index, documents, saved }))
     }
@@ -199,7 +199,7 @@ impl Reading<'_> {
 
 /// A language becomes part of file names.
 fn check_languages(shard: &Shard, documents: &DocumentBatch) -> Result<()> {
-    for (language, row) in documents.languages.iter().flatten().zip(&documents.rows) {
+    for DocumentInfo { row, language, .. } in documents.iter() {
         if !is_language_code(language) {
             return Err(Error::Row {
                 path: shard.file.clone(),

@@ -3,14 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use arrow_array::StringArray;
-
 use super::queue::{ChunkBatch, PartEnd, Step};
 use super::*;
 use crate::encoder::HubSettings;
 use crate::encoder::fake::{FAILS, FakeEncoder};
 use crate::error::Error;
-use crate::input::DocumentBatch;
+use crate::input::DocumentInfo;
 use crate::progress::{Silent, Stop};
 use crate::run::RunDir;
 use crate::run::Worker;
@@ -19,16 +17,18 @@ use crate::run::Worker;
 /// in milliseconds, the second tells it from others.
 fn batch(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<ChunkBatch> {
     let len = chunks.len();
+    let (id, language) = ("", "fra_Latn");
+    let documents = (0..len as u64).map(|row| DocumentInfo {
+        row,
+        id,
+        language,
+        num_bytes: 1,
+        num_tokens: None,
+    });
     Step::Batch(ChunkBatch {
         shard,
         index,
-        documents: DocumentBatch::without_texts(
-            (0..len as u64).collect(),
-            StringArray::from_iter_values(vec![""; len]),
-            StringArray::from_iter_values(vec!["fra_Latn"; len]),
-            vec![1; len],
-            None,
-        ),
+        documents: documents.collect(),
         chunk_offsets: (0..=len).collect(),
         chunks: chunks.iter().map(|ids| ids.to_vec()).collect(),
         tokens: 2 * len,

@@ -87,7 +87,9 @@ impl Tokenizing<'_> {
             counts.push(num_tokens);
         }
         batch.take_documents(texts.documents);
-        batch.documents.num_tokens = self.counts_tokens.then_some(counts);
+        if self.counts_tokens {
+            batch.documents.set_num_tokens(counts);
+        }
         batch.is_encoded = vec![false; batch.num_chunks()];
         if let Some(saved) = &texts.saved {
             batch.take_saved(saved);
@@ -109,16 +111,18 @@ impl Tokenizing<'_> {
 fn embedded(texts: TextBatch) -> ChunkBatch {
     let mut batch = ChunkBatch::new(&texts);
     let mut documents = texts.documents;
+    let mut num_bytes = documents.num_bytes().to_vec();
     for i in 0..documents.len() {
         if let Some(vectors) = documents.embeddings(i).filter(|_| documents.text(i).is_some()) {
             batch.hidden_size = vectors.first().map_or(batch.hidden_size, Vec::len);
             batch.values.extend(vectors.iter().flatten());
             batch.push(vectors.len());
         } else {
-            documents.num_bytes[i] = 0;
+            num_bytes[i] = 0;
             batch.push(0);
         }
     }
+    documents.set_num_bytes(num_bytes);
     batch.take_documents(documents);
     batch.is_encoded = vec![true; batch.num_chunks()];
     batch

@@ -8,7 +8,7 @@ use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use crate::error::{Error, Result};
 use crate::input::Reject;
 use crate::io::{FileStamp, write_atomic};
-use crate::parts::{DocumentInfo, EmbeddingWriter};
+use crate::parts::EmbeddingWriter;
 use crate::progress::Busy;
 use crate::run::{Claims, Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
 use crate::stage::context::Context;
@@ -178,18 +178,11 @@ impl OpenPart {
             let values = &batch.values[values];
             self.num_nan += u64::from(!values.iter().all(|value| value.is_finite()));
             self.encoded.documents += u64::from(!chunks.is_empty());
-            let language = documents.language(i);
-            match self.languages.get_mut(language) {
+            let document = documents.get(i);
+            match self.languages.get_mut(document.language) {
                 Some(rows) => *rows += 1,
-                None => drop(self.languages.insert(language.to_owned(), 1)),
+                None => drop(self.languages.insert(document.language.to_owned(), 1)),
             }
-            let document = DocumentInfo {
-                row: documents.rows[i],
-                id: documents.id(i),
-                language,
-                num_bytes: documents.num_bytes[i],
-                num_tokens: documents.num_tokens.as_ref().map(|counts| counts[i]),
-            };
             self.writer.push(&document, values, batch.hidden_size)?;
         }
         self.encoded.chunks += batch.num_chunks() as u64;
