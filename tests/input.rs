@@ -65,7 +65,10 @@ fn each(batch: &DocumentBatch) -> Vec<Document> {
             language: batch.language(i).to_owned(),
             text,
             num_bytes: batch.stored_text(i).map_or(0, str::len) as u64,
-            embeddings: batch.embeddings(i).map(<[_]>::to_vec),
+            embeddings: batch.embeddings(i).map(|(num_chunks, values)| {
+                let width = values.len().checked_div(num_chunks).unwrap_or(1);
+                values.chunks(width).map(<[_]>::to_vec).collect()
+            }),
         }
     };
     (0..batch.len()).map(document).collect()

@@ -157,9 +157,9 @@ impl MkcRequest {
                     if cells.is_empty() {
                         continue;
                     }
-                    Home::Hub(fetch(kind, &cells, hub, stop, progress)?)
+                    fetch(kind, &cells, hub, stop, progress)?
                 }
-                _ => Home::Folder(folder.unwrap_or_default()),
+                _ => Home { directory: folder.unwrap_or_default(), revision: None },
             };
             homes.insert(kind.name, home);
         }
@@ -262,24 +262,21 @@ impl MkcLanguage<'_> {
     }
 
     /// A source, if it is there and has the language.
-    fn source(&self, at: usize) -> Option<MkcReader<'_>> {
+    fn source(&self, at: usize) -> Result<Option<MkcReader<'_>>> {
         let kind = &SOURCES[at];
-        let (cell, home) = (self.row.names()[at]?, self.homes.get(kind.name)?);
+        let (Some(cell), Some(home)) = (self.row.names()[at], self.homes.get(kind.name)) else {
+            return Ok(None);
+        };
         let (mode, max_rejects) = (self.request.mode, self.request.input.max_rejects);
-        is_there(kind, home, cell).then_some(MkcReader {
-            kind,
-            home,
-            cell,
-            mode,
-            max_rejects,
-            stop: self.stop,
-        })
+        let reader = MkcReader { kind, home, cell, mode, max_rejects, stop: self.stop };
+        Ok(reader.is_there()?.then_some(reader))
     }
 
     /// All positives but those of the Aya Collection, at most as many as are wanted.
     fn curated(&self, cards: &mut BTreeMap<String, SourceCard>) -> Result<Vec<DatasetSample>> {
         let mut samples: Vec<DatasetSample> = Vec::new();
-        for source in (0..CURATED).filter_map(|at| self.source(at)) {
+        for at in 0..CURATED {
+            let Some(source) = self.source(at)? else { continue };
             let name = source.kind.name;
             let (mut card, mut found) = (SourceCard::default(), Vec::new());
             let sink = &mut |sample| found.push(sample);
@@ -313,7 +310,7 @@ impl MkcLanguage<'_> {
         cards: &mut BTreeMap<String, SourceCard>,
     ) -> Result<()> {
         let wanted = self.request.max_positives.saturating_sub(samples.len());
-        let Some(source) = self.source(CURATED).filter(|_| wanted > 0) else {
+        let Some(source) = self.source(CURATED)?.filter(|_| wanted > 0) else {
             return Ok(());
         };
         let name = source.kind.name;
@@ -342,20 +339,6 @@ impl MkcLanguage<'_> {
         samples.append(&mut found);
         Ok(())
     }
-}
-
-/// Whether a source is there; said once a language, because a dataset without it is another one.
-fn is_there(kind: &MkcSource, home: &Home, cell: &str) -> bool {
-    let (place, there) = match home {
-        Home::Folder(folder) => (folder.display().to_string(), folder.is_dir()),
-        Home::Hub(fetched) => {
-            (format!("{}: {cell}", kind.repository), !fetched.of(cell).is_empty())
-        }
-    };
-    if !there {
-        tracing::warn!(place, "no such source; it is left out");
-    }
-    there
 }
 
 /// Keeps the first of the samples of each key that is not `known` yet.

@@ -16,7 +16,10 @@ use super::write::{SplitPlan, THREE_FILES, TWO_FILES, write};
 use super::{DatasetCard, SourceCard, SourceFile};
 use crate::config::Mode;
 use crate::error::{Error, Result};
-use crate::input::{Cell, TableFile, TableRow, label_class, named_tables};
+use crate::input::{
+    ColumnKind, ColumnRequest, InputFile, TableCounts, TableRow, label_class, named_tables,
+    read_table, table_columns, table_stem,
+};
 use crate::progress::Stop;
 
 /// What a row of a file is made of.
@@ -57,8 +60,8 @@ pub struct ToxicityRequest {
 
 impl ToxicityFormat {
     /// Format of a file, by its columns.
-    fn of(file: &TableFile) -> Result<Self> {
-        let columns = file.columns()?;
+    fn of(file: &InputFile) -> Result<Self> {
+        let columns = table_columns(file)?;
         let has = |name: &str| columns.is_empty() || columns.iter().any(|column| column == name);
         if has("original_text") && has("scores") {
             Ok(Self::ToxicCommons)
@@ -89,37 +92,29 @@ impl ToxicityFormat {
     /// mode takes every text that is there, also a blank one.
     fn sample(
         &self,
-        row: &mut TableRow<'_>,
+        row: TableRow<'_>,
         mode: Mode,
     ) -> Result<Result<(String, bool), &'static str>, String> {
         let [text_column, label_column] = self.columns();
-        let text = row.text(text_column)?;
-        let label = row.take(label_column);
         let toxic = if *self == Self::ToxicCommons {
-            let Some(sum) = label.and_then(sum) else { return Ok(Err("malformed scores")) };
+            let scores = row.text(label_column).and_then(sum);
+            let Some(sum) = scores else { return Ok(Err("malformed scores")) };
             sum > 0
         } else {
-            let Some(Cell::Text(label)) = label else {
-                return Err(format!("`{label_column}` is null, missing or a list"));
-            };
+            let label = row.required_text(label_column)?;
             label_class(label.trim())
                 .ok_or_else(|| format!("`{label_column}` is {label:.40?}, no known label"))?
         };
+        let text = row.text(text_column);
         let text = text.filter(|text| mode == Mode::Published || !text.trim().is_empty());
-        Ok(text.map(|text| (text, toxic)).ok_or("no text"))
+        Ok(text.map(|text| (text.to_owned(), toxic)).ok_or("no text"))
     }
 }
 
-/// Sum of scores: `[0, 1, 2]` as text, or a list of numbers.
-fn sum(scores: Cell) -> Option<i64> {
-    let number = |text: &str| text.trim().parse::<i64>().ok();
-    match scores {
-        Cell::Text(text) => {
-            let inner = text.strip_prefix('[')?.strip_suffix(']')?;
-            inner.split(',').map(number).sum()
-        }
-        Cell::List(scores) => scores.iter().map(|score| number(score.as_deref()?)).sum(),
-    }
+/// Sum of scores: a list of numbers, or `[0, 1, 2]` as text.
+fn sum(scores: &str) -> Option<i64> {
+    let scores = scores.strip_prefix('[')?.strip_suffix(']')?;
+    scores.split(',').map(|score| score.trim().trim_matches('"').parse::<i64>().ok()).sum()
 }
 
 /// Builds `<out>/<language>/{train_80,valid_10,test_10}.jsonl`, or `{train_90,valid_10}.jsonl` in
@@ -174,14 +169,18 @@ type RowOutcome = Result<DatasetSample, &'static str>;
 /// Hands every row of `file` to `each` as a sample without an id, and says how many there were.
 fn read(
     request: &ToxicityRequest,
-    file: &TableFile,
+    file: &InputFile,
     stop: &Stop,
     each: &mut dyn FnMut(u64, RowOutcome),
-) -> Result<crate::input::TableCounts> {
+) -> Result<TableCounts> {
     let format = request.format.clone().map_or_else(|| ToxicityFormat::of(file), Ok)?;
-    let required = format.columns();
-    file.read(&required, &[], request.max_rejects, stop, &mut |mut row| {
-        let outcome = format.sample(&mut row, request.mode)?.map(|(text, positive)| {
+    let [text, label] = format.columns();
+    let columns = [
+        ColumnRequest::new(text, ColumnKind::Scalar, true),
+        ColumnRequest::new(label, ColumnKind::ScalarOrList, true),
+    ];
+    read_table(file, &columns, request.max_rejects, stop, &mut |row| {
+        let outcome = format.sample(row, request.mode)?.map(|(text, positive)| {
             let key = match request.mode {
                 Mode::Default => text_key(&text),
                 Mode::Published => place_key(&file.name, row.row),
@@ -195,7 +194,7 @@ fn read(
     })
 }
 
-fn classes(request: &ToxicityRequest, files: &[TableFile], stop: &Stop) -> Result<Classes> {
+fn classes(request: &ToxicityRequest, files: &[InputFile], stop: &Stop) -> Result<Classes> {
     let mut classes = Classes::new();
     for file in files {
         read(request, file, stop, &mut |_, outcome| {
@@ -229,7 +228,7 @@ fn choose(request: &ToxicityRequest, classes: &Classes) -> HashSet<u128> {
 /// The chosen samples, of equal texts the one that comes first, and a card for every file.
 fn read_chosen(
     request: &ToxicityRequest,
-    files: &[TableFile],
+    files: &[InputFile],
     classes: &Classes,
     chosen: &HashSet<u128>,
     stop: &Stop,
@@ -248,7 +247,7 @@ fn read_chosen(
                 let agreed = classes.get(&sample.key).copied().flatten().is_some();
                 card.drop_rows(if agreed { "not drawn" } else { "both labels" }, 1);
             } else if let Entry::Vacant(place) = samples.entry(sample.key) {
-                let id = format!("{}/{row}", file.stem());
+                let id = format!("{}/{row}", table_stem(&file.name));
                 place.insert(DatasetSample { id, ..sample });
             } else {
                 card.drop_rows("repeated", 1);
@@ -267,14 +266,11 @@ mod tests {
 
     #[test]
     fn scores_are_a_bracketed_list_of_integers() {
-        let text = |text: &str| sum(Cell::Text(text.to_owned()));
-        assert_eq!(text("[0, 1, 0, 2, 0]"), Some(3));
-        assert_eq!(text("[0,0,0,0,0]"), Some(0));
-        for malformed in ["", "[]", "[", "1, 2", "[1, x]", "[1, 2", "[1.5]"] {
-            assert_eq!(text(malformed), None, "{malformed}");
+        assert_eq!(sum("[0, 1, 0, 2, 0]"), Some(3));
+        assert_eq!(sum("[\"1\",\"2\"]"), Some(3));
+        assert_eq!(sum("[0,0,0,0,0]"), Some(0));
+        for malformed in ["", "[]", "[", "1, 2", "[1, x]", "[1, 2", "[1.5]", "[\"1\",null]"] {
+            assert_eq!(sum(malformed), None, "{malformed}");
         }
-        let some = |text: &str| Some(text.to_owned());
-        assert_eq!(sum(Cell::List(vec![some("1"), some("2")])), Some(3));
-        assert_eq!(sum(Cell::List(vec![some("1"), None])), None);
     }
 }

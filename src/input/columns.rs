@@ -4,64 +4,57 @@
 //! struct `metadata` (the layout of datatrove's writer); and what a column of a kind may hold.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringViewArray};
 use arrow_cast::cast;
-use arrow_schema::{ArrowError, DataType, FieldRef, Fields};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use arrow_select::nullif::nullif;
 
-use super::vectors::{RowVectors, is_embeddings};
+use super::vectors::{is_embeddings, vectors};
 use crate::error::{Error, Result};
 
 /// What is read of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ColumnKind {
+pub enum ColumnKind {
     /// Strings.
     Text,
     /// Strings, or integers as decimal text.
     Id,
     /// Strings; numbers and booleans as they are written.
     Scalar,
-    /// Such scalars or lists of them.
-    Cell,
+    /// Such scalars, or lists of them as JSON arrays of strings.
+    ScalarOrList,
     /// Embeddings.
     Vectors,
 }
 
 /// A column that is asked for.
 #[derive(Debug, Clone)]
-pub(super) struct ColumnRequest {
+pub struct ColumnRequest {
+    /// Its name, see [`super::DocumentReader::open`].
     pub name: String,
+    /// What it may hold.
     pub kind: ColumnKind,
     /// Whether a file without it is an error, rather than one of nulls.
     pub required: bool,
 }
 
-/// A value of a row of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cell {
-    /// A string; numbers and booleans as they are written.
-    Text(String),
-    /// A list of such values, some of them null.
-    List(Vec<Option<String>>),
-}
-
-/// Values of a column.
-pub(super) enum Values {
-    /// The file has no such column.
-    Missing,
-    Strings(StringViewArray),
-    Vectors(Vec<Option<RowVectors>>),
-    Cells(Vec<Option<Cell>>),
+impl ColumnRequest {
+    /// Asks for the column `name`.
+    pub fn new(name: impl Into<String>, kind: ColumnKind, required: bool) -> Self {
+        Self { name: name.into(), kind, required }
+    }
 }
 
 /// Consecutive rows of a file.
 pub(super) struct ColumnBatch {
     /// Numbers of the rows in the file, ascending.
     pub rows: Vec<u64>,
-    /// As many values in each of the columns, in the order in which they were asked for.
-    pub columns: Vec<Values>,
+    /// As many values in each of the columns, in the order in which they were asked for: those of
+    /// [`vectors`] for embeddings, else a [`StringViewArray`].
+    pub columns: Vec<ArrayRef>,
 }
 
 /// Batches of the rows of a file of any format.
@@ -164,31 +157,25 @@ impl Rejects {
     }
 }
 
-impl Values {
-    /// As strings, where that is their kind.
-    pub(super) fn strings(self) -> Option<StringViewArray> {
-        if let Self::Strings(strings) = self { Some(strings) } else { None }
-    }
-
-    /// As vectors, where that is their kind.
-    pub(super) fn vectors(self) -> Option<Vec<Option<RowVectors>>> {
-        if let Self::Vectors(vectors) = self { Some(vectors) } else { None }
-    }
-
-    /// Takes the cell of row `at` out.
-    pub(super) fn take_cell(&mut self, at: usize) -> Option<Cell> {
-        if let Self::Cells(cells) = self { cells[at].take() } else { None }
-    }
-}
-
 impl ColumnKind {
+    /// `column` as a [`ColumnBatch`] has it.
+    pub(super) fn decode(self, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
+            Self::Vectors => Arc::new(vectors(column)?),
+            Self::ScalarOrList if item(column.data_type()).is_some() => {
+                Arc::new(json_arrays(column)?)
+            }
+            _ => Arc::new(strings(column)?),
+        })
+    }
+
     /// What a column of the kind holds, for messages.
     fn expected(self) -> &'static str {
         match self {
             Self::Text => "strings",
             Self::Id => "strings or integers",
             Self::Scalar => "strings, booleans or numbers",
-            Self::Cell => "strings, numbers, booleans or a list of them",
+            Self::ScalarOrList => "strings, numbers, booleans or a list of them",
             Self::Vectors => "lists of lists of numbers",
         }
     }
@@ -199,7 +186,7 @@ impl ColumnKind {
             (Self::Vectors, _) => is_embeddings(data_type),
             (_, DataType::Dictionary(_, value)) => self.takes(value),
             (
-                Self::Cell,
+                Self::ScalarOrList,
                 DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _),
             ) => Self::Scalar.takes(item.data_type()),
             // A column without any value could be one of strings.
@@ -371,6 +358,19 @@ pub(super) fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> 
     Ok(view.as_string_view().clone())
 }
 
+/// Lists of scalars as JSON arrays of strings.
+fn json_arrays(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
+    let item = Field::new_list_field(DataType::Utf8View, true);
+    let lists = cast(column, &DataType::LargeList(item.into()))?;
+    let json = |list: ArrayRef| json_array(list.as_string_view().iter());
+    Ok(lists.as_list::<i64>().iter().map(|list| list.map(json)).collect())
+}
+
+/// A JSON array of strings.
+pub(super) fn json_array<'s>(items: impl Iterator<Item = Option<&'s str>>) -> String {
+    items.collect::<serde_json::Value>().to_string()
+}
+
 /// Value of a row, `None` for null.
 pub(super) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
     strings.is_valid(row).then(|| strings.value(row))
@@ -378,11 +378,9 @@ pub(super) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow_array::{Int64Array, StructArray};
     use arrow_buffer::NullBuffer;
-    use arrow_schema::{Field, Schema};
+    use arrow_schema::Schema;
 
     use super::*;
 

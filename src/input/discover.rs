@@ -291,7 +291,18 @@ impl InputFile {
     /// [`Error::Config`] when the extension is unknown, [`Error::Missing`] when it is no regular
     /// file or no object, [`Error::Io`] when there is no file; [`Error::Store`], [`Error::Hub`].
     pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
-        let format = file_format(path).ok_or_else(|| unknown_extension(&path.display()))?;
+        Self::of_format(path, name, language, None)
+    }
+
+    /// As [`Self::at`]; the extension tells a format that is not given.
+    pub(super) fn of_format(
+        path: &Path,
+        name: String,
+        language: Option<String>,
+        format: Option<Format>,
+    ) -> Result<Self> {
+        let format = format.or_else(|| file_format(path));
+        let format = format.ok_or_else(|| unknown_extension(&path.display()))?;
         if let Some(url) = url_of(path) {
             let path = match pinned(&Location::parse(url)?)? {
                 Dataset::Online(location) => PathBuf::from(location.url()),

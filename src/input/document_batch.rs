@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{StringBuilder, UInt64Builder};
-use arrow_array::{Array, ArrayRef, StringArray, StringViewArray, UInt64Array};
+use arrow_array::{Array, ArrayRef, LargeListArray, StringArray, StringViewArray, UInt64Array};
 use arrow_schema::{DataType, Field};
 
 use super::columns::string;
-use super::vectors::RowVectors;
+use super::vectors::row_vectors;
 
 /// Column of the token counts, the only one of [`DOCUMENT_COLUMNS`] with nulls.
 pub(crate) const NUM_TOKENS: &str = "num_tokens";
@@ -55,8 +55,8 @@ pub struct DocumentBatch {
     num_tokens: UInt64Array,
     /// As they are stored, blank ones included; null where the input has none.
     texts: Option<StringViewArray>,
-    /// One entry a row where the settings name a column of embeddings, else none at all.
-    embeddings: Vec<Option<RowVectors>>,
+    /// Where the settings name a column of embeddings.
+    embeddings: Option<LargeListArray>,
 }
 
 impl DocumentBatch {
@@ -68,7 +68,7 @@ impl DocumentBatch {
         num_bytes: UInt64Array,
         num_tokens: UInt64Array,
     ) -> Self {
-        let (texts, embeddings) = (None, Vec::new());
+        let (texts, embeddings) = (None, None);
         Self { rows, ids, languages, num_bytes, num_tokens, texts, embeddings }
     }
 
@@ -78,7 +78,7 @@ impl DocumentBatch {
         ids: StringArray,
         languages: StringArray,
         texts: Option<StringViewArray>,
-        embeddings: Vec<Option<RowVectors>>,
+        embeddings: Option<LargeListArray>,
     ) -> Self {
         let bytes_of = |i| {
             let text = texts.as_ref().and_then(|texts| string(texts, i));
@@ -164,16 +164,16 @@ impl DocumentBatch {
         (0..self.len()).filter_map(|i| Some((i, self.text(i)?)))
     }
 
-    /// Vectors of the chunks `[num_chunks, D]` of document `i`, when the settings name a column of
-    /// embeddings and the row has them. `D` is the same throughout the file.
-    pub fn embeddings(&self, i: usize) -> Option<&[Vec<f32>]> {
-        self.embeddings.get(i)?.as_deref()
+    /// Number of chunks of document `i` and their vectors `[num_chunks, D]`, when the settings name a
+    /// column of embeddings and the row has them. `D` is the same throughout the file.
+    pub fn embeddings(&self, i: usize) -> Option<(usize, &[f32])> {
+        row_vectors(self.embeddings.as_ref()?, i)
     }
 
     /// Lets the texts and the embeddings of the input go, whose memory is most of the batch.
     pub(crate) fn drop_texts(&mut self) {
         self.texts = None;
-        self.embeddings = Vec::new();
+        self.embeddings = None;
     }
 
     /// Sets the size of each text, for documents that count as having none.

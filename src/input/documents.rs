@@ -5,11 +5,13 @@
 
 use std::borrow::Cow;
 
-use arrow_array::{StringArray, StringViewArray};
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, StringArray, StringViewArray};
 
 use super::columns::{
-    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, Values, string,
+    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, string,
 };
+use super::csv::CsvReader;
 use super::document_batch::DocumentBatch;
 use super::json_lines::JsonReader;
 use super::parquet::ParquetReader;
@@ -35,7 +37,7 @@ impl DocumentReader {
     /// when the file is not what its extension says; [`crate::Error::Io`].
     pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
         let columns = DocumentRequest::new(file, config);
-        let reader = open(file, config, columns.requests.clone())?;
+        let reader = columns.open(file, config)?;
         Ok(Self { reader, columns })
     }
 
@@ -83,17 +85,17 @@ impl DocumentReader {
     }
 }
 
-/// A reader of `columns`, the first of which is the text.
+/// A reader of `columns`, the first of which is held up to `max_bytes` a row.
 pub(super) fn open(
     file: &InputFile,
-    config: &InputConfig,
     columns: Vec<ColumnRequest>,
+    max_bytes: u64,
+    rejects: Rejects,
 ) -> Result<Box<dyn ColumnReader>> {
-    let rejects = Rejects::new(config.max_rejects);
-    let max_bytes = config.max_document_bytes;
     Ok(match file.format {
         Format::Parquet => Box::new(ParquetReader::open(file, &columns, max_bytes, rejects)?),
         Format::JsonLines(_) => Box::new(JsonReader::open(file, columns, max_bytes, rejects)?),
+        Format::Csv(_) => Box::new(CsvReader::open(file, columns, rejects)?),
     })
 }
 
@@ -142,24 +144,36 @@ impl DocumentRequest {
         columns
     }
 
+    /// A reader of what was asked for.
+    pub(super) fn open(
+        &self,
+        file: &InputFile,
+        config: &InputConfig,
+    ) -> Result<Box<dyn ColumnReader>> {
+        let rejects = Rejects::new(config.max_rejects);
+        open(file, self.requests.clone(), config.max_document_bytes, rejects)
+    }
+
     /// Asks for one more column.
     pub(super) fn request(&mut self, name: &str, kind: ColumnKind, required: bool) {
-        self.requests.push(ColumnRequest { name: name.to_owned(), kind, required });
+        self.requests.push(ColumnRequest::new(name, kind, required));
     }
 
     /// The documents of a batch, and the columns behind theirs.
-    pub(super) fn batch(&self, batch: ColumnBatch) -> (DocumentBatch, std::vec::IntoIter<Values>) {
+    pub(super) fn batch(&self, batch: ColumnBatch) -> (DocumentBatch, Vec<ArrayRef>) {
         let ColumnBatch { rows, columns } = batch;
         let mut columns = columns.into_iter();
-        let texts = columns.next().and_then(Values::strings);
-        let ids = self.ids(columns.next().and_then(Values::strings).as_ref(), &rows);
-        let codes = if self.language.is_none() { columns.next() } else { None };
-        let scripts = if self.has_script { columns.next() } else { None };
-        let [codes, scripts] = [codes, scripts].map(|column| column.and_then(Values::strings));
-        let languages = self.languages(codes.as_ref(), scripts.as_ref(), rows.len());
+        let mut strings = |is_there: bool| -> Option<StringViewArray> {
+            let column = if is_there { columns.next() } else { None };
+            column?.as_string_view_opt().cloned()
+        };
+        let (texts, ids) = (strings(true), strings(true));
+        let (codes, scripts) = (strings(self.language.is_none()), strings(self.has_script));
         let embeddings = if self.has_embeddings { columns.next() } else { None };
-        let embeddings = embeddings.and_then(Values::vectors).unwrap_or_default();
-        (DocumentBatch::with_texts(rows, ids, languages, texts, embeddings), columns)
+        let embeddings = embeddings.and_then(|column| column.as_list_opt().cloned());
+        let ids = self.ids(ids.as_ref(), &rows);
+        let languages = self.languages(codes.as_ref(), scripts.as_ref(), rows.len());
+        (DocumentBatch::with_texts(rows, ids, languages, texts, embeddings), columns.collect())
     }
 
     /// Ids of `rows`, generated where the column has none.

@@ -3,14 +3,18 @@
 //! Owns the check of a line, which the readers of some and of all columns apply so that they agree on
 //! every row. Lines that fail it are counted and set aside.
 
-use arrow_array::builder::StringViewBuilder;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_array::builder::{Float32Builder, LargeListBuilder, StringViewBuilder};
 
 use super::columns::{
-    self, Cell, ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, METADATA, Rejects, Values,
+    self, ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, METADATA, Rejects, json_array,
 };
 use super::json::{Json, JsonValue};
 use super::lines::{LineReader, TextLine};
-use super::vectors::{RowVectors, Width};
+use super::vectors::Width;
 use super::{BATCH_BYTES, InputFile};
 use crate::error::{Error, Result};
 
@@ -31,9 +35,8 @@ pub(super) struct LineChecker {
 /// A value of one of the columns.
 pub(super) enum JsonField<'j> {
     Null,
-    Text(&'j str),
-    Vectors(RowVectors),
-    Cell(Cell),
+    Text(Cow<'j, str>),
+    Vectors(Vec<Vec<f32>>),
 }
 
 impl LineChecker {
@@ -179,18 +182,16 @@ impl ColumnReader for JsonReader {
 /// A column of a batch that is being read.
 enum ColumnBuilder {
     Strings(StringViewBuilder),
-    Vectors(Vec<Option<RowVectors>>),
-    Cells(Vec<Option<Cell>>),
+    Vectors(LargeListBuilder<LargeListBuilder<Float32Builder>>),
 }
 
 impl ColumnBuilder {
     fn new(kind: ColumnKind) -> Self {
         match kind {
-            ColumnKind::Text | ColumnKind::Id | ColumnKind::Scalar => {
-                Self::Strings(StringViewBuilder::new())
+            ColumnKind::Vectors => {
+                Self::Vectors(LargeListBuilder::new(LargeListBuilder::new(Float32Builder::new())))
             }
-            ColumnKind::Vectors => Self::Vectors(Vec::new()),
-            ColumnKind::Cell => Self::Cells(Vec::new()),
+            _ => Self::Strings(StringViewBuilder::new()),
         }
     }
 
@@ -198,18 +199,21 @@ impl ColumnBuilder {
         match (self, field) {
             (Self::Strings(texts), JsonField::Text(text)) => texts.append_value(text),
             (Self::Strings(texts), _) => texts.append_null(),
-            (Self::Vectors(vectors), JsonField::Vectors(of_row)) => vectors.push(Some(of_row)),
-            (Self::Vectors(vectors), _) => vectors.push(None),
-            (Self::Cells(cells), JsonField::Cell(cell)) => cells.push(Some(cell)),
-            (Self::Cells(cells), _) => cells.push(None),
+            (Self::Vectors(rows), JsonField::Vectors(vectors)) => {
+                for vector in vectors {
+                    rows.values().values().append_slice(&vector);
+                    rows.values().append(true);
+                }
+                rows.append(true);
+            }
+            (Self::Vectors(rows), _) => rows.append(false),
         }
     }
 
-    fn finish(self) -> Values {
+    fn finish(self) -> ArrayRef {
         match self {
-            Self::Strings(mut texts) => Values::Strings(texts.finish()),
-            Self::Vectors(vectors) => Values::Vectors(vectors),
-            Self::Cells(cells) => Values::Cells(cells),
+            Self::Strings(mut texts) => Arc::new(texts.finish()),
+            Self::Vectors(mut rows) => Arc::new(rows.finish()),
         }
     }
 }
@@ -267,31 +271,36 @@ fn field<'j>(
     match (column.kind, &value.value) {
         (ColumnKind::Vectors, _) => {
             let vectors = vectors(value)?;
-            width.check(&vectors)?;
+            width.check(vectors.iter().map(Vec::len))?;
             Ok(JsonField::Vectors(vectors))
         }
-        (ColumnKind::Cell, _) => cell(name, value).map(JsonField::Cell),
-        (_, JsonValue::String(text)) => Ok(JsonField::Text(text)),
+        (_, JsonValue::String(text)) => Ok(JsonField::Text(Cow::Borrowed(text))),
         (ColumnKind::Text, _) => wrong("a string"),
         (ColumnKind::Id, _) if !is_integer(value) => wrong("a string or an integer"),
-        (ColumnKind::Id | ColumnKind::Scalar, _) => Ok(JsonField::Text(value.raw)),
+        (ColumnKind::ScalarOrList, JsonValue::Array(items)) => {
+            let items = items.iter().map(|item| match &item.value {
+                JsonValue::Null => Ok(None),
+                _ => {
+                    scalar(item).ok_or_else(|| format!("`{name}` holds {}", item.kind())).map(Some)
+                }
+            });
+            let items = items.collect::<Result<Vec<_>, _>>()?;
+            Ok(JsonField::Text(Cow::Owned(json_array(items.into_iter()))))
+        }
+        _ => match scalar(value) {
+            Some(text) => Ok(JsonField::Text(Cow::Borrowed(text))),
+            None => wrong("a string, a boolean or a number"),
+        },
     }
 }
 
-/// Strings as they are, numbers and booleans as they are written, or a list of such values.
-fn cell(name: &str, value: &Json<'_>) -> Result<Cell, String> {
-    let text = |value: &Json<'_>| match &value.value {
-        JsonValue::Null => Ok(None),
-        JsonValue::String(text) => Ok(Some(text.to_string())),
-        JsonValue::Number | JsonValue::Bool(_) => Ok(Some(value.raw.to_owned())),
-        JsonValue::Array(_) | JsonValue::Object(_) => {
-            Err(format!("`{name}` is {}, not text", value.kind()))
-        }
-    };
-    Ok(match &value.value {
-        JsonValue::Array(items) => Cell::List(items.iter().map(text).collect::<Result<_, _>>()?),
-        _ => Cell::Text(text(value)?.unwrap_or_default()),
-    })
+/// A string as it is, a number or a boolean as it is written.
+fn scalar<'j>(value: &'j Json<'_>) -> Option<&'j str> {
+    match &value.value {
+        JsonValue::String(text) => Some(text),
+        JsonValue::Number | JsonValue::Bool(_) => Some(value.raw),
+        JsonValue::Null | JsonValue::Array(_) | JsonValue::Object(_) => None,
+    }
 }
 
 fn is_integer(value: &Json<'_>) -> bool {
@@ -299,7 +308,7 @@ fn is_integer(value: &Json<'_>) -> bool {
 }
 
 /// A list of vectors, or one vector.
-fn vectors(value: &Json<'_>) -> Result<RowVectors, String> {
+fn vectors(value: &Json<'_>) -> Result<Vec<Vec<f32>>, String> {
     let wrong = || "the embeddings are not a list of lists of numbers".to_owned();
     let JsonValue::Array(items) = &value.value else { return Err(wrong()) };
     let number = |item: &Json<'_>| match item.value {

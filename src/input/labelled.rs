@@ -2,8 +2,10 @@
 //!
 //! Owns the spelling of labels. What is trained on is read into memory: training sets are small.
 
-use super::columns::{ColumnKind, Values, string};
-use super::documents::{DocumentRequest, open};
+use arrow_array::cast::AsArray;
+
+use super::columns::{ColumnKind, string};
+use super::documents::DocumentRequest;
 use super::{BATCH_ROWS, InputFile, UNDETERMINED_LANGUAGE};
 use crate::config::{InputConfig, LanguageSource};
 use crate::error::{Error, Result};
@@ -147,12 +149,11 @@ fn samples_of(
     if let Some(source) = columns.source {
         layout.request(source, ColumnKind::Scalar, false);
     }
-    let mut reader = open(file, config, layout.requests.clone())?;
+    let mut reader = layout.open(file, config)?;
     let (mut skipped, mut first_bad, mut count) = (0, None, 0);
     while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
         let (documents, others) = layout.batch(batch);
-        let others: Vec<_> = others.map(Values::strings).collect();
-        let value = |column: usize, i| string(others.get(column)?.as_ref()?, i);
+        let value = |column: usize, i| string(others.get(column)?.as_string_view_opt()?, i);
         for i in 0..documents.len() {
             let Some(text) = documents.text(i) else {
                 skipped += 1;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::GzDecoder;
 
-use super::{Compression, Format, InputFile};
+use super::{Compression, InputFile};
 use crate::error::{Error, Result};
 use crate::io::FirstError;
 use crate::remote::RemoteFile;
@@ -119,16 +119,11 @@ pub(super) struct LineReader {
 impl LineReader {
     /// The lines of `file`, which are held up to `max_bytes`.
     pub(super) fn open(file: &InputFile, max_bytes: u64) -> Result<Self> {
-        let (format, compression) = match file.format {
-            Format::Parquet | Format::JsonLines(Compression::None) => {
-                ("JSON lines", Compression::None)
-            }
-            Format::JsonLines(Compression::Gzip) => {
-                ("gzip-compressed JSON lines", Compression::Gzip)
-            }
-            Format::JsonLines(Compression::Zstd) => {
-                ("zstd-compressed JSON lines", Compression::Zstd)
-            }
+        let compression = file.format.compression();
+        let format = match compression {
+            Compression::None => "JSON lines",
+            Compression::Gzip => "gzip-compressed JSON lines",
+            Compression::Zstd => "zstd-compressed JSON lines",
         };
         if let Some(rows) = &file.rows {
             let reason = format!("rows {rows:?} are asked for, but {format} have no row groups");

@@ -1,7 +1,7 @@
 //! The input: which files there are, and how their rows are read.
 //!
 //! Owns file discovery, shard names, the two formats (Parquet, JSON lines) and their errors; CSV is
-//! read as well, but only as a table of published data ([`TableFile`]).
+//! read as well, but only as a table of published data ([`read_table`]).
 //! Does not tokenize, select or write. There is one iterator of batches of columns for each format,
 //! on which [`DocumentReader`] (only what embedding needs), the readers of samples and those of tables
 //! are built. [`RowReader`] reads every column for the export and sees the same rows under the same
@@ -26,6 +26,7 @@
 
 mod columns;
 mod content;
+mod csv;
 mod discover;
 mod document_batch;
 mod documents;
@@ -44,7 +45,7 @@ mod vectors;
 use std::ops::Range;
 use std::path::PathBuf;
 
-pub use columns::{Cell, Reject};
+pub use columns::{ColumnKind, ColumnRequest, Reject};
 pub(crate) use content::Content;
 pub use discover::discover;
 pub(crate) use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS, document_fields};
@@ -59,7 +60,10 @@ pub use labelled::{
 pub use parquet::{FileFacts, RowGroup};
 pub(crate) use pattern::{LANG, languages_of};
 pub use rows::{RowBatch, RowReader};
-pub use table::{TableCounts, TableFile, TableRow, named_tables, table_files, table_stem};
+pub use table::{
+    TableCounts, TableRow, is_table, named_tables, read_table, table_at, table_columns,
+    table_files, table_stem,
+};
 
 /// Language of a document whose language is not known (ISO 639-2 "undetermined").
 pub const UNDETERMINED_LANGUAGE: &str = "und";
@@ -78,9 +82,21 @@ pub enum Format {
     Parquet,
     /// One JSON object per line: `.jsonl`, `.ndjson`, `.json`.
     JsonLines(Compression),
+    /// `.csv`, only of tables: see [`read_table`].
+    Csv(Compression),
 }
 
-/// Compression around JSON lines, told by the last extension.
+impl Format {
+    /// What is around all of the file.
+    fn compression(self) -> Compression {
+        match self {
+            Self::Parquet => Compression::None,
+            Self::JsonLines(compression) | Self::Csv(compression) => compression,
+        }
+    }
+}
+
+/// Compression around a file, told by the last extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// No further extension.

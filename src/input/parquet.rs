@@ -11,11 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{
-    Array, ArrayRef, LargeListArray, RecordBatch, RecordBatchReader, StringViewArray,
-};
-use arrow_cast::cast;
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StringViewArray};
+use arrow_schema::{ArrowError, DataType, FieldRef, Fields, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
@@ -24,12 +21,11 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 use super::columns::{
-    Cell, ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, Values,
-    string, strings,
+    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, string,
 };
 use super::content::Content;
 use super::lines::too_long;
-use super::vectors::{RowVectors, Vectors, Width};
+use super::vectors::Width;
 use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile, footer};
 use crate::error::{Error, Result, Source};
 use crate::io::FirstError;
@@ -282,21 +278,13 @@ pub(super) struct ParquetReader {
     width: Width,
     /// Started when the first row is asked for.
     batches: Option<ParquetBatches>,
-    batch: Vec<DecodedColumn>,
+    batch: Vec<ArrayRef>,
     /// Row of the file that `batch` begins with, and how many it has.
     first_row: u64,
     batch_rows: usize,
     /// Rows of `batch` that were handed out or set aside.
     taken: usize,
     rejects: Rejects,
-}
-
-/// A column of a batch.
-enum DecodedColumn {
-    Missing,
-    Strings(StringViewArray),
-    Lists(LargeListArray),
-    Vectors(Vectors),
 }
 
 impl ParquetReader {
@@ -342,8 +330,8 @@ impl ParquetReader {
             };
             let Some(batch) = batches.next()? else { return Ok(false) };
             let decode = |(kind, column): &(ColumnKind, Option<InputColumn>)| match column {
-                Some(column) => DecodedColumn::new(*kind, &column.of(&batch)?),
-                None => Ok(DecodedColumn::Missing),
+                Some(column) => kind.decode(&column.of(&batch)?),
+                None => Ok(Arc::new(StringViewArray::new_null(batch.num_rows())) as ArrayRef),
             };
             self.batch = guarded(&self.file.path, || {
                 self.columns.iter().map(decode).collect::<Result<_, ArrowError>>()
@@ -374,20 +362,16 @@ impl ParquetReader {
 
     /// Bytes of the text in place `at` if they are too many.
     fn excess(&self, at: usize) -> Option<u64> {
-        let Some(DecodedColumn::Strings(texts)) = self.batch.first() else { return None };
+        let texts = self.batch.first()?.as_string_view_opt()?;
         let bytes = string(texts, at)?.len() as u64;
         (bytes > self.max_text_bytes).then_some(bytes)
     }
 
-    /// Vectors in place `at`, all of the same width.
-    fn vectors_at(&mut self, at: usize) -> Result<Option<RowVectors>, String> {
-        let vectors = self.batch.iter().find_map(|column| match column {
-            DecodedColumn::Vectors(vectors) => Some(vectors.get(at)),
-            _ => None,
-        });
-        let vectors = vectors.transpose()?.flatten();
-        self.width.check(vectors.as_deref().unwrap_or_default())?;
-        Ok(vectors)
+    /// Whether the vectors in place `at` are as wide as those before.
+    fn check_vectors(&mut self, at: usize) -> Result<(), String> {
+        let place = self.columns.iter().position(|(kind, _)| *kind == ColumnKind::Vectors);
+        let vectors = place.and_then(|place| self.batch.get(place)?.as_list_opt::<i64>());
+        vectors.map_or(Ok(()), |vectors| self.width.check_row(vectors, at))
     }
 
     /// The failure of a file whose vectors in the row before the next are bad; counts those to its end.
@@ -396,7 +380,7 @@ impl ParquetReader {
         let mut count = 1;
         loop {
             match self.fill() {
-                Ok(true) => count += u64::from(self.vectors_at(self.taken).is_err()),
+                Ok(true) => count += u64::from(self.check_vectors(self.taken).is_err()),
                 Ok(false) => {
                     return Error::Row { path: self.file.path.clone(), row, reason, count };
                 }
@@ -414,26 +398,15 @@ impl ColumnReader for ParquetReader {
         }
         let end = self.batch_rows.min(self.taken.saturating_add(max_rows));
         let end = (self.taken..end).find(|&at| self.excess(at).is_some()).unwrap_or(end);
-        let at = self.taken..end;
-        let mut vectors = Vec::new();
-        if self.columns.iter().any(|(kind, _)| *kind == ColumnKind::Vectors) {
-            for place in at.clone() {
-                self.taken = place + 1;
-                match self.vectors_at(place) {
-                    Ok(of_row) => vectors.push(of_row),
-                    Err(reason) => return Err(self.bad_vectors(reason)),
-                }
+        let start = self.taken;
+        for at in start..end {
+            self.taken = at + 1;
+            if let Err(reason) = self.check_vectors(at) {
+                return Err(self.bad_vectors(reason));
             }
         }
-        self.taken = end;
-        let columns = guarded(&self.file.path, || {
-            let kinds = self.columns.iter().map(|(kind, _)| *kind);
-            let column = |(column, kind): (&DecodedColumn, ColumnKind)| {
-                column.values(kind, &at, &mut vectors)
-            };
-            self.batch.iter().zip(kinds).map(column).collect::<Result<_, ArrowError>>()
-        })?;
-        let rows = at.map(|place| self.first_row + place as u64).collect();
+        let columns = self.batch.iter().map(|column| column.slice(start, end - start)).collect();
+        let rows = (start..end).map(|at| self.first_row + at as u64).collect();
         Ok(Some(ColumnBatch { rows, columns }))
     }
 
@@ -451,54 +424,6 @@ impl ColumnReader for ParquetReader {
 
     fn num_rows(&self) -> Option<u64> {
         Some(self.file.num_rows())
-    }
-}
-
-impl DecodedColumn {
-    fn new(kind: ColumnKind, column: &ArrayRef) -> Result<Self, ArrowError> {
-        let is_list = matches!(
-            column.data_type(),
-            DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..)
-        );
-        match kind {
-            ColumnKind::Vectors => Vectors::new(column).map(Self::Vectors),
-            ColumnKind::Cell if is_list => {
-                let item = Field::new_list_field(DataType::LargeUtf8, true);
-                let lists = cast(column, &DataType::LargeList(item.into()))?;
-                Ok(Self::Lists(lists.as_list::<i64>().clone()))
-            }
-            _ => strings(column).map(Self::Strings),
-        }
-    }
-
-    /// The values in the places `at`; those of vectors are read already.
-    fn values(
-        &self,
-        kind: ColumnKind,
-        at: &Range<usize>,
-        vectors: &mut Vec<Option<RowVectors>>,
-    ) -> Result<Values, ArrowError> {
-        Ok(match self {
-            Self::Missing => Values::Missing,
-            Self::Vectors(_) => Values::Vectors(std::mem::take(vectors)),
-            Self::Strings(texts) if kind == ColumnKind::Cell => {
-                let cell = |i| string(texts, i).map(|text| Cell::Text(text.to_owned()));
-                Values::Cells(at.clone().map(cell).collect())
-            }
-            Self::Strings(texts) => Values::Strings(texts.slice(at.start, at.len())),
-            Self::Lists(lists) => {
-                let cells = at.clone().map(|i| {
-                    if lists.is_null(i) {
-                        return Ok(None);
-                    }
-                    let items = lists.value(i);
-                    let texts = strings(&items)?;
-                    let item = |i| string(&texts, i).map(ToOwned::to_owned);
-                    Ok(Some(Cell::List((0..items.len()).map(item).collect())))
-                });
-                Values::Cells(cells.collect::<Result<_, ArrowError>>()?)
-            }
-        })
     }
 }
 

@@ -61,6 +61,9 @@ impl RowReader {
                 let schema = rows.batches.schema().as_ref().clone().with_metadata(metadata);
                 (Arc::new(schema), Source::Parquet(Box::new(rows)))
             }
+            Format::Csv(_) => {
+                return Err(Error::corrupt(&file.path, "CSV is read as a table only"));
+            }
             Format::JsonLines(_) => {
                 let rows = JsonRows::open(file, config)?;
                 (rows.schema.clone(), Source::Json(Box::new(rows)))

@@ -7,31 +7,45 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
-use arrow_array::{Array, ArrayRef, LargeListArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, LargeListArray};
+use arrow_buffer::OffsetBuffer;
 use arrow_cast::cast;
-use arrow_schema::{ArrowError, DataType, Field};
-
-/// Vectors of a row, `[num_chunks, D]`.
-pub(super) type RowVectors = Vec<Vec<f32>>;
+use arrow_schema::{ArrowError, DataType, Field, FieldRef};
+use arrow_select::filter::filter;
 
 /// Width of the vectors of a file, set by the first.
 #[derive(Debug, Default)]
 pub(super) struct Width(Option<usize>);
 
 impl Width {
-    /// Refuses vectors that are empty or not as wide as those before.
-    pub(super) fn check(&mut self, vectors: &[Vec<f32>]) -> Result<(), String> {
-        for vector in vectors {
-            if vector.is_empty() {
+    /// Refuses vectors of these `lengths` that are empty or not as wide as those before.
+    pub(super) fn check(&mut self, lengths: impl Iterator<Item = usize>) -> Result<(), String> {
+        for length in lengths {
+            if length == 0 {
                 return Err("an embedding is empty".to_owned());
             }
-            let width = *self.0.get_or_insert(vector.len());
-            if vector.len() != width {
-                let found = vector.len();
-                return Err(format!("an embedding has {found} values, those before have {width}"));
+            let width = *self.0.get_or_insert(length);
+            if length != width {
+                return Err(format!("an embedding has {length} values, those before have {width}"));
             }
         }
         Ok(())
+    }
+
+    /// As [`Self::check`], of the vectors of row `row`, which hold no null.
+    pub(super) fn check_row(&mut self, vectors: &LargeListArray, row: usize) -> Result<(), String> {
+        if vectors.is_null(row) {
+            return Ok(());
+        }
+        let chunks = vectors.value(row);
+        if chunks.null_count() > 0 {
+            return Err("an embedding is null".to_owned());
+        }
+        let chunks = chunks.as_list::<i64>();
+        if chunks.iter().flatten().any(|chunk| chunk.null_count() > 0) {
+            return Err("an embedding holds a null".to_owned());
+        }
+        self.check(chunks.value_offsets().windows(2).map(|at| (at[1] - at[0]) as usize))
     }
 }
 
@@ -54,49 +68,33 @@ pub(super) fn is_embeddings(data_type: &DataType) -> bool {
     depth(data_type).is_some()
 }
 
-/// The vectors of a column, row by row.
-pub(super) struct Vectors {
-    rows: LargeListArray,
-    nested: bool,
+/// The vectors of a column for which [`is_embeddings`] holds, as lists of lists of f32:
+/// `[[...], [...]]`, or `[...]` as a single vector.
+pub(super) fn vectors(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
+    let item = |data_type| -> FieldRef { Arc::new(Field::new_list_field(data_type, true)) };
+    let vector = item(DataType::LargeList(item(DataType::Float32)));
+    if depth(column.data_type()) == Some(2) {
+        return Ok(cast(column, &DataType::LargeList(vector))?.as_list::<i64>().clone());
+    }
+    let rows = cast(column, vector.data_type())?;
+    let rows = rows.as_list::<i64>();
+    // Without a value there is no vector, rather than one of no width.
+    let is_vector = |row| rows.is_valid(row) && rows.value_length(row) > 0;
+    let has_vector: Vec<bool> = (0..rows.len()).map(is_vector).collect();
+    let offsets = OffsetBuffer::from_lengths(has_vector.iter().map(|has| usize::from(*has)));
+    let values = filter(rows, &BooleanArray::from(has_vector))?;
+    LargeListArray::try_new(vector, offsets, values, rows.nulls().cloned())
 }
 
-impl Vectors {
-    /// Of a column for which [`is_embeddings`] holds.
-    pub(super) fn new(column: &ArrayRef) -> Result<Self, ArrowError> {
-        let nested = depth(column.data_type()) == Some(2);
-        let list = |item| DataType::LargeList(Arc::new(Field::new_list_field(item, true)));
-        let vector = list(DataType::Float32);
-        let rows = cast(column, &if nested { list(vector) } else { vector })?;
-        Ok(Self { rows: rows.as_list::<i64>().clone(), nested })
+/// The number of [`vectors`] of row `row`, and their values `[num_chunks, D]`; `None` for null.
+pub(super) fn row_vectors(vectors: &LargeListArray, row: usize) -> Option<(usize, &[f32])> {
+    if vectors.is_null(row) {
+        return None;
     }
-
-    /// Vectors of a row, `None` for null; `[[...], [...]]`, or `[...]` as a single one.
-    pub(super) fn get(&self, row: usize) -> Result<Option<RowVectors>, String> {
-        if self.rows.is_null(row) {
-            return Ok(None);
-        }
-        let value = self.rows.value(row);
-        if !self.nested {
-            // Without a value there is no vector, rather than one of no width.
-            let vectors = if value.is_empty() { Vec::new() } else { vec![vector(&value)?] };
-            return Ok(Some(vectors));
-        }
-        let chunks = value.as_list::<i64>();
-        let vectors = (0..chunks.len()).map(|chunk| {
-            if chunks.is_null(chunk) {
-                return Err("an embedding is null".to_owned());
-            }
-            vector(&chunks.value(chunk))
-        });
-        vectors.collect::<Result<_, _>>().map(Some)
-    }
-}
-
-fn vector(values: &ArrayRef) -> Result<Vec<f32>, String> {
-    if values.null_count() > 0 {
-        return Err("an embedding holds a null".to_owned());
-    }
-    Ok(values.as_primitive::<Float32Type>().values().to_vec())
+    let chunks = vectors.values().as_list::<i64>();
+    let [first, end] = [row, row + 1].map(|at| vectors.value_offsets()[at] as usize);
+    let [start, stop] = [first, end].map(|at| chunks.value_offsets()[at] as usize);
+    Some((end - first, &chunks.values().as_primitive::<Float32Type>().values()[start..stop]))
 }
 
 #[cfg(test)]
@@ -115,11 +113,13 @@ mod tests {
             Some(vec![Some(1.0), None]),
         ]));
         assert!(is_embeddings(column.data_type()));
-        let vectors = Vectors::new(&column)?;
-        assert_eq!(vectors.get(0)?, Some(vec![vec![0.1, 2.0]]));
-        assert_eq!(vectors.get(1)?, None);
-        assert_eq!(vectors.get(2)?, Some(vec![]));
-        assert!(vectors.get(3).is_err());
+        let vectors = vectors(&column)?;
+        assert_eq!(row_vectors(&vectors, 0), Some((1, &[0.1, 2.0][..])));
+        assert_eq!(row_vectors(&vectors, 1), None);
+        assert_eq!(row_vectors(&vectors, 2), Some((0, &[][..])));
+        let mut width = Width::default();
+        let checks = [0, 1, 2, 3].map(|row| width.check_row(&vectors, row).is_ok());
+        assert_eq!(checks, [true, true, true, false]);
         Ok(())
     }
 
@@ -131,9 +131,9 @@ mod tests {
                 [Some(vec![half(0.5), half(-2.0)]), None],
                 2,
             ));
-        let vectors = Vectors::new(&column)?;
-        assert_eq!(vectors.get(0)?, Some(vec![vec![0.5, -2.0]]));
-        assert_eq!(vectors.get(1)?, None);
+        let vectors = vectors(&column)?;
+        assert_eq!(row_vectors(&vectors, 0), Some((1, &[0.5, -2.0][..])));
+        assert_eq!(row_vectors(&vectors, 1), None);
         Ok(())
     }
 
@@ -150,9 +150,9 @@ mod tests {
     #[test]
     fn widths_agree_within_a_file() {
         let mut width = Width::default();
-        assert!(width.check(&[]).is_ok());
-        assert!(width.check(&[vec![]]).is_err());
-        assert!(width.check(&[vec![1.0, 2.0], vec![3.0, 4.0]]).is_ok());
-        assert!(width.check(&[vec![1.0]]).is_err_and(|e| e.contains("1 values")));
+        assert!(width.check([].into_iter()).is_ok());
+        assert!(width.check([0].into_iter()).is_err());
+        assert!(width.check([2, 2].into_iter()).is_ok());
+        assert!(width.check([1].into_iter()).is_err_and(|e| e.contains("1 values")));
     }
 }

@@ -89,7 +89,8 @@ impl Inputs<'_> {
         let file = self.plan.shards.first()?.input().ok()?;
         let mut reader = DocumentReader::open(&file, &self.config.input).ok()?;
         let documents = reader.next_batch(FIRST_ROWS).ok()??;
-        (0..documents.len()).find_map(|i| documents.embeddings(i)?.first().map(Vec::len))
+        let width = |(num_chunks, values): (usize, &[f32])| values.len().checked_div(num_chunks);
+        (0..documents.len()).find_map(|i| documents.embeddings(i).and_then(width))
     }
 }
 

@@ -106,7 +106,7 @@ fn rows_that_cannot_be_used_are_told_with_file_and_row() -> TestResult {
         case(
             "aya_collection/german.jsonl",
             r#"{"inputs":["a"],"targets":"b"}"#,
-            &["german.jsonl: row 1: `inputs` is a list, not text"],
+            &["german.jsonl: row 1: `inputs` is an array, not a string, a boolean or a number"],
         ),
     ] {
         let (_work, out, mut command) = build(&case)?;

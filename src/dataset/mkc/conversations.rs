@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use super::reader::{MkcReader, RejectedByFile, RowColumns, RowPlace};
+use super::reader::{MkcReader, RejectedByFile, RowPlace, required};
 use crate::dataset::SourceCard;
 use crate::dataset::sample::{DatasetSample, Ranks, key_of};
 use crate::error::{Error, Result};
-use crate::input::{TableFile, TableRow};
+use crate::input::{ColumnKind, ColumnRequest, InputFile};
 
 /// Most conversations of one root.
 const PER_ROOT: usize = 2;
@@ -72,23 +72,23 @@ fn messages(
     let mut messages: Vec<Message> = Vec::new();
     let mut known = HashSet::new();
     // A message at the root may lack its parent altogether.
-    let columns = |_: &TableFile| {
-        let optional = vec!["parent_id", "message_tree_id"];
-        Ok(Some(RowColumns { required: vec!["message_id", "text"], optional }))
+    let optional = |name| ColumnRequest::new(name, ColumnKind::Scalar, false);
+    let columns = |_: &InputFile| {
+        let optional = ["parent_id", "message_tree_id"].map(optional);
+        Ok(Some([required(&["message_id", "text"]), optional.into()].concat()))
     };
-    let rejected =
-        source.read(card, &columns, &mut |_, place: RowPlace<'_>, mut row: TableRow<'_>| {
-            let id = row.required_text("message_id")?;
-            let text = row.required_text("text")?;
-            let parent = row.text("parent_id")?;
-            let tree = row.text("message_tree_id")?;
-            if !known.insert(id.clone()) {
-                return Err(format!("the message {id:.60?} is there twice"));
-            }
-            let (path, row) = place.file_and_row();
-            messages.push(Message { id, parent, tree, text, path: path.to_owned(), row });
-            Ok(())
-        })?;
+    let rejected = source.read(card, &columns, &mut |_, place: RowPlace<'_>, row| {
+        let id = row.required_text("message_id")?.to_owned();
+        let text = row.required_text("text")?.to_owned();
+        let [parent, tree] =
+            ["parent_id", "message_tree_id"].map(|name| row.text(name).map(ToOwned::to_owned));
+        if !known.insert(id.clone()) {
+            return Err(format!("the message {id:.60?} is there twice"));
+        }
+        let (path, row) = place.file_and_row();
+        messages.push(Message { id, parent, tree, text, path: path.to_owned(), row });
+        Ok(())
+    })?;
     Ok((messages, rejected))
 }
 

@@ -12,7 +12,10 @@ use crate::dataset::sample::{DatasetSample, key_of, place_key, text_key};
 use crate::dataset::{SourceCard, SourceFile};
 use crate::error::Result;
 use crate::hub::HubSettings;
-use crate::input::{TableFile, TableRow, table_files, table_stem};
+use crate::input::{
+    ColumnKind, ColumnRequest, InputFile, TableRow, is_table, read_table, table_columns,
+    table_files, table_stem,
+};
 use crate::io::stamp;
 use crate::progress::{Progress, Stop};
 use crate::remote::{RepoType, Repository, Snapshot};
@@ -57,26 +60,11 @@ const fn source(
 pub(super) const CURATED: usize = 4;
 
 /// Where the files of a source are.
-pub(super) enum Home {
-    /// A folder of the user's.
-    Folder(PathBuf),
-    /// The cache of the hub.
-    Hub(Fetched),
-}
-
-/// What was fetched of a repository.
-pub(super) struct Fetched {
-    /// Its commit.
-    pub revision: String,
-    /// Files by what the source calls the language, sorted by name.
-    files: BTreeMap<String, Vec<TableFile>>,
-}
-
-impl Fetched {
-    /// The files of a language.
-    pub(super) fn of(&self, cell: &str) -> &[TableFile] {
-        self.files.get(cell).map_or(&[], Vec::as_slice)
-    }
+pub(super) struct Home {
+    /// A folder of the user's, or one of the cache of the hub.
+    pub directory: PathBuf,
+    /// Commit of the repository that the folder is fetched from.
+    pub revision: Option<String>,
 }
 
 /// Fetches the files of the languages that the source calls `cells`, those of one commit.
@@ -89,7 +77,7 @@ pub(super) fn fetch(
     hub: &HubSettings,
     stop: &Stop,
     progress: &dyn Progress,
-) -> Result<Fetched> {
+) -> Result<Home> {
     let branch = Repository::new(RepoType::Dataset, kind.repository, None, hub)?;
     let Snapshot { commit, folder, files } = branch.snapshot()?;
     let offline = files.is_none();
@@ -98,41 +86,25 @@ pub(super) fn fetch(
         None => table_files(&folder)?.into_iter().map(|file| file.name).collect(),
     };
     let repository = Repository::new(RepoType::Dataset, kind.repository, Some(&commit), hub)?;
-    let chosen: BTreeMap<&str, Vec<&str>> =
-        cells.iter().map(|cell| (*cell, choose(kind, cell, &listed))).collect();
-    if let (true, Some(part)) = (offline, chosen.values().find_map(|names| lacking(names))) {
-        return Err(repository.missing(&part));
+    let mut names = BTreeSet::new();
+    for cell in cells {
+        let of_language = kind.fetched(cell, &listed);
+        if let (true, Some(part)) = (offline, lacking(&of_language)) {
+            return Err(repository.missing(&part));
+        }
+        names.extend(of_language);
     }
-    let names: BTreeSet<&str> = chosen.values().flatten().copied().collect();
-    let mut found = BTreeMap::new();
     progress.begin("download", Some(names.len() as u64), "files");
     for name in names {
         stop.check()?;
-        let path = repository.get(name)?.ok_or_else(|| repository.missing(name))?;
-        found.insert(name, TableFile::at(&path, name.to_owned())?);
+        repository.get(name)?.ok_or_else(|| repository.missing(name))?;
         progress.advance(1, 0);
     }
     progress.end();
     if !offline {
         branch.note(&commit)?;
     }
-    let files_of = |(cell, names): (&str, Vec<&str>)| {
-        (cell.to_owned(), names.iter().filter_map(|name| found.get(name).cloned()).collect())
-    };
-    Ok(Fetched { revision: commit, files: chosen.into_iter().map(files_of).collect() })
-}
-
-/// Those of the files that are to be read for a language, sorted.
-fn choose<'n>(kind: &MkcSource, cell: &str, listed: &'n [String]) -> Vec<&'n str> {
-    let with_stem = |name: &'n String| Some((table_stem(name)?, name.as_str()));
-    let mut files: Vec<(&str, &str)> = listed.iter().filter_map(with_stem).collect();
-    if !kind.keep_named(cell, &mut files, |(stem, _)| stem) && kind.by_name {
-        return Vec::new();
-    }
-    kind.keep_split(&mut files, |(stem, _)| stem);
-    let mut names: Vec<&str> = files.into_iter().map(|(_, name)| name).collect();
-    names.sort_unstable();
-    names
+    Ok(Home { directory: folder, revision: Some(commit) })
 }
 
 /// A numbered series of files that lacks one, such as `german/train-*-of-00003`: a download that was
@@ -150,7 +122,7 @@ fn lacking(names: &[&str]) -> Option<String> {
     lacking.next().map(|((start, total), _)| format!("{start}*-of-{total}"))
 }
 
-/// A source and the language that is wanted of it.
+/// A source and the language that is read of it.
 pub(super) struct MkcReader<'a> {
     pub kind: &'static MkcSource,
     pub home: &'a Home,
@@ -161,36 +133,43 @@ pub(super) struct MkcReader<'a> {
     pub stop: &'a Stop,
 }
 
-/// The files to read, and whether the column of the language decides row by row.
-pub(super) struct Selected {
-    pub files: Vec<TableFile>,
-    pub by_column: bool,
-}
-
 impl MkcSource {
-    /// Keeps those of the files that hold the language if their names tell, and says whether they
-    /// do; `stem` is the path below the source without extensions.
-    pub(super) fn keep_named<T>(
+    /// Those of the tables that are to be read for a language, and whether their names tell so.
+    fn of_language<'n>(
         &self,
         cell: &str,
-        files: &mut Vec<T>,
-        stem: fn(&T) -> &str,
-    ) -> bool {
-        files.retain(|file| stem(file).split('/').all(|part| part != DEMOGRAPHICS));
-        let named = |file: &T| stem(file).split('/').any(|part| self.is_cell(cell, part));
-        let told = self.by_name && files.iter().any(named);
-        if told {
-            files.retain(named);
+        names: impl Iterator<Item = &'n str>,
+    ) -> (Vec<&'n str>, bool) {
+        let parts = |name: &'n str| table_stem(name).split('/');
+        let is_sample = |name: &&'n str| parts(name).all(|part| part != DEMOGRAPHICS);
+        let is_named = |name: &&'n str| parts(name).any(|part| self.is_cell(cell, part));
+        let mut names: Vec<&str> = names.filter(is_sample).collect();
+        let tells = self.by_name && names.iter().any(is_named);
+        if tells {
+            names.retain(is_named);
         }
-        told
+        (names, tells)
     }
 
     /// Keeps the files of the split, if names tell which these are.
-    pub(super) fn keep_split<T>(&self, files: &mut Vec<T>, stem: fn(&T) -> &str) {
-        let of_split = |file: &T| stem(file).split('/').any(|part| is_split(part, self.split));
-        if files.iter().any(of_split) {
-            files.retain(of_split);
+    fn keep_split(&self, names: &mut Vec<&str>) {
+        let of_split =
+            |name: &&str| table_stem(name).split('/').any(|part| is_split(part, self.split));
+        if names.iter().any(of_split) {
+            names.retain(of_split);
         }
+    }
+
+    /// Those of the `listed` files of the repository that are read for a language, sorted.
+    fn fetched<'n>(&self, cell: &str, listed: &'n [String]) -> Vec<&'n str> {
+        let tables = listed.iter().map(String::as_str).filter(|name| is_table(name));
+        let (mut names, tells) = self.of_language(cell, tables);
+        if self.by_name && !tells {
+            return Vec::new();
+        }
+        self.keep_split(&mut names);
+        names.sort_unstable();
+        names
     }
 
     /// Whether a component of a path is the name of the language: `DE_DE`, `de-de`, `mmlu_DE-DE`,
@@ -207,35 +186,40 @@ impl MkcSource {
 }
 
 impl MkcReader<'_> {
-    /// The files of the language.
-    pub(super) fn select(&self) -> Result<Selected> {
-        let kind = self.kind;
-        let mut files = match self.home {
-            Home::Folder(directory) => table_files(directory)?,
-            Home::Hub(fetched) => {
-                let files = fetched.of(self.cell).to_vec();
-                return Ok(Selected { files, by_column: !kind.by_name });
+    /// Whether the source is there; said once a language, because a dataset without it is another one.
+    pub(super) fn is_there(&self) -> Result<bool> {
+        let Home { directory, revision } = self.home;
+        let (place, there) = match revision {
+            None => (directory.display().to_string(), directory.is_dir()),
+            Some(_) => {
+                (format!("{}: {}", self.kind.repository, self.cell), !self.select()?.0.is_empty())
             }
         };
-        let by_column = !kind.keep_named(self.cell, &mut files, TableFile::stem);
-        if by_column && kind.by_name {
-            // Other languages may be there in folders of their own.
-            let mut with_column = Vec::new();
-            for file in files {
-                if file.columns()?.iter().any(|column| column == kind.column) {
-                    with_column.push(file);
-                }
-            }
-            files = with_column;
+        if !there {
+            tracing::warn!(place, "no such source; it is left out");
         }
-        kind.keep_split(&mut files, TableFile::stem);
-        Ok(Selected { files, by_column })
+        Ok(there)
     }
 
-    /// Whether a row is of the language, where its column decides.
-    pub(super) fn is_of_language(&self, row: &mut TableRow<'_>) -> Result<bool, String> {
-        let language = row.text(self.kind.column)?;
-        Ok(language.is_some_and(|language| language.eq_ignore_ascii_case(self.cell)))
+    /// The files of the language, and whether a column says of their rows which are.
+    fn select(&self) -> Result<(Vec<InputFile>, bool)> {
+        let kind = self.kind;
+        let mut files = table_files(&self.home.directory)?;
+        let (mut names, tells) =
+            kind.of_language(self.cell, files.iter().map(|file| file.name.as_str()));
+        if kind.by_name && !tells {
+            // Other languages may be there in folders of their own.
+            names.clear();
+            for file in files.iter().filter(|_| self.home.revision.is_none()) {
+                if table_columns(file)?.iter().any(|column| column == kind.column) {
+                    names.push(&file.name);
+                }
+            }
+        }
+        kind.keep_split(&mut names);
+        let names: BTreeSet<String> = names.into_iter().map(ToOwned::to_owned).collect();
+        files.retain(|file| names.contains(&file.name));
+        Ok((files, !tells))
     }
 
     /// Reads all rows of the language in the selected files; `columns` gives the names for a file.
@@ -243,26 +227,30 @@ impl MkcReader<'_> {
     pub(super) fn read(
         &self,
         card: &mut SourceCard,
-        columns: &dyn Fn(&TableFile) -> Result<Option<RowColumns>>,
+        columns: &dyn Fn(&InputFile) -> Result<Option<Vec<ColumnRequest>>>,
         each: &mut dyn FnMut(&mut SourceCard, RowPlace<'_>, TableRow<'_>) -> Result<(), String>,
     ) -> Result<RejectedByFile> {
         card.selector = Some(self.cell.to_owned());
-        if let Home::Hub(fetched) = self.home {
+        if let Some(revision) = &self.home.revision {
             card.repository = Some(self.kind.repository.to_owned());
-            card.revision = Some(fetched.revision.clone());
+            card.revision = Some(revision.clone());
         }
-        let Selected { files, by_column } = self.select()?;
+        let (files, by_column) = self.select()?;
         let mut rejected = RejectedByFile::new();
         let mut before = 0;
         for file in &files {
             let mut found = SourceFile { rows: 0, ..described(file)? };
-            if let Some(RowColumns { mut required, optional }) = columns(file)? {
+            if let Some(mut columns) = columns(file)? {
                 if by_column {
-                    required.push(self.kind.column);
+                    columns.extend(required(&[self.kind.column]));
                 }
                 let mut of_language = 0;
-                let read = &mut |mut row: TableRow<'_>| {
-                    if by_column && !self.is_of_language(&mut row)? {
+                let is_of_language = |row: TableRow<'_>| {
+                    let language = row.text(self.kind.column);
+                    language.is_some_and(|language| language.eq_ignore_ascii_case(self.cell))
+                };
+                let read = &mut |row: TableRow<'_>| {
+                    if by_column && !is_of_language(row) {
                         return Ok(());
                     }
                     let number = before + if by_column { of_language } else { row.row };
@@ -271,7 +259,7 @@ impl MkcReader<'_> {
                     card.rows += 1;
                     Ok(())
                 };
-                let counts = file.read(&required, &optional, self.max_rejects, self.stop, read)?;
+                let counts = read_table(file, &columns, self.max_rejects, self.stop, read)?;
                 before += if by_column { of_language } else { counts.rows };
                 found.rows = counts.rows;
                 card.drop_rows("malformed", counts.rejected);
@@ -293,17 +281,16 @@ impl MkcReader<'_> {
 /// Rejected rows by file.
 pub(super) type RejectedByFile = BTreeMap<PathBuf, u64>;
 
-/// Columns to read.
-pub(super) struct RowColumns {
-    pub required: Vec<&'static str>,
-    pub optional: Vec<&'static str>,
+/// Asks for columns of scalars.
+pub(super) fn required(names: &[&str]) -> Vec<ColumnRequest> {
+    names.iter().map(|name| ColumnRequest::new(*name, ColumnKind::Scalar, true)).collect()
 }
 
 /// Where a row is.
 #[derive(Clone, Copy)]
 pub(super) struct RowPlace<'a> {
     source: &'a MkcReader<'a>,
-    file: &'a TableFile,
+    file: &'a InputFile,
     row: u64,
     /// Number of the row among all of the language.
     number: u64,
@@ -312,7 +299,7 @@ pub(super) struct RowPlace<'a> {
 impl RowPlace<'_> {
     /// Id of the row's sample.
     fn id(&self) -> String {
-        format!("{}/{}/{}", self.source.kind.name, self.file.stem(), self.row)
+        format!("{}/{}/{}", self.source.kind.name, table_stem(&self.file.name), self.row)
     }
 
     /// The positive sample of the row; `group` keeps it together with others.
@@ -347,7 +334,7 @@ impl MkcReader<'_> {
 }
 
 /// Name, size and digest of a file.
-pub(in crate::dataset) fn described(file: &TableFile) -> Result<SourceFile> {
+pub(in crate::dataset) fn described(file: &InputFile) -> Result<SourceFile> {
     let stamp = stamp(&file.path)?;
     Ok(SourceFile {
         name: file.name.clone(),
@@ -413,10 +400,10 @@ mod tests {
         ]
         .map(str::to_owned);
         let german = ["german/train-00000-of-00002.parquet", "german/train-00001-of-00002.parquet"];
-        assert_eq!(choose(&KIND, "german", &listed), german);
-        assert!(choose(&KIND, "danish", &listed).is_empty());
+        assert_eq!(KIND.fetched("german", &listed), german);
+        assert!(KIND.fetched("danish", &listed).is_empty());
         let by_column = MkcSource { by_name: false, ..KIND };
-        assert_eq!(choose(&by_column, "da", &listed).len(), 3);
+        assert_eq!(by_column.fetched("da", &listed).len(), 3);
     }
 
     #[test]

@@ -6,12 +6,12 @@
 //! 2024, and cais/mmlu for English); `question`, `option_a` to `option_d` and an index in `answer`
 //! (INCLUDE since March 2025). Indices count from 0.
 
-use super::reader::{MkcReader, RowColumns, RowPlace};
+use super::reader::{MkcReader, RowPlace, required};
 use crate::config::Mode;
 use crate::dataset::SourceCard;
 use crate::dataset::sample::{DatasetSample, key_of, text_key};
 use crate::error::{Error, Result};
-use crate::input::{Cell, TableFile, TableRow};
+use crate::input::{ColumnKind, ColumnRequest, InputFile, TableRow, table_columns};
 
 /// What a tokenizer of the translation put where it knew no word.
 const UNKNOWN: &str = "<unk>";
@@ -38,21 +38,19 @@ pub(super) fn load_pairs(
     card: &mut SourceCard,
     sink: &mut dyn FnMut(DatasetSample),
 ) -> Result<()> {
-    let columns = |_: &TableFile| {
-        Ok(Some(RowColumns { required: vec!["inputs", "targets"], optional: Vec::new() }))
-    };
-    source.read(card, &columns, &mut |card, place, mut row| {
-        let (Some(inputs), Some(targets)) = (row.text("inputs")?, row.text("targets")?) else {
+    let columns = |_: &InputFile| Ok(Some(required(&["inputs", "targets"])));
+    source.read(card, &columns, &mut |card, place, row| {
+        let (Some(inputs), Some(targets)) = (row.text("inputs"), row.text("targets")) else {
             card.drop_rows("null", 1);
             return Ok(());
         };
-        let text = format!("{inputs} {}", targets.strip_suffix(DOTS).unwrap_or(&targets));
+        let text = format!("{inputs} {}", targets.strip_suffix(DOTS).unwrap_or(targets));
         if source.mode == Mode::Default && text.trim().is_empty() {
             card.drop_rows("blank", 1);
         } else if drop_unknown && text.contains(UNKNOWN) {
             card.drop_rows(UNKNOWN, 1);
         } else {
-            let group = key_of("prompt", &[&text_key(&inputs).to_string()]);
+            let group = key_of("prompt", &[&text_key(inputs).to_string()]);
             sink(place.sample(text, group));
         }
         Ok(())
@@ -69,9 +67,9 @@ pub(super) fn load_questions(
     sink: &mut dyn FnMut(DatasetSample),
 ) -> Result<()> {
     let before = i64::from(kind == Questions::Include && source.mode == Mode::Published);
-    let columns = |file: &TableFile| layout(file).map(|layout| layout.map(QuestionLayout::columns));
-    source.read(card, &columns, &mut |card, place: RowPlace<'_>, mut row| {
-        let (mut question, mut answer) = question_and_answer(&mut row, before)?;
+    let columns = |file: &InputFile| layout(file).map(|layout| layout.map(QuestionLayout::columns));
+    source.read(card, &columns, &mut |card, place: RowPlace<'_>, row| {
+        let (mut question, mut answer) = question_and_answer(row, before)?;
         if kind == Questions::Mmmlu {
             question = question.trim().to_owned();
             answer = answer.trim().to_owned();
@@ -97,8 +95,8 @@ enum QuestionLayout {
 }
 
 /// Layout of a file; `None` for one without rows that could tell.
-fn layout(file: &TableFile) -> Result<Option<QuestionLayout>> {
-    let columns = file.columns()?;
+fn layout(file: &InputFile) -> Result<Option<QuestionLayout>> {
+    let columns = table_columns(file)?;
     let has = |name: &str| columns.iter().any(|column| column == name);
     if columns.is_empty() {
         return Ok(None);
@@ -119,37 +117,38 @@ fn layout(file: &TableFile) -> Result<Option<QuestionLayout>> {
 }
 
 impl QuestionLayout {
-    fn columns(self) -> RowColumns {
-        let required = match self {
-            Self::Letters => [&["Question", "Answer"][..], &LETTERS].concat(),
-            Self::List => vec!["question", "answer", "choices"],
-            Self::Options => [&["question", "answer"][..], &OPTIONS].concat(),
-        };
-        RowColumns { required, optional: Vec::new() }
+    fn columns(self) -> Vec<ColumnRequest> {
+        match self {
+            Self::Letters => required(&[&["Question", "Answer"][..], &LETTERS].concat()),
+            Self::List => {
+                let choices = ColumnRequest::new("choices", ColumnKind::ScalarOrList, true);
+                [required(&["question", "answer"]), vec![choices]].concat()
+            }
+            Self::Options => required(&[&["question", "answer"][..], &OPTIONS].concat()),
+        }
     }
 }
 
 /// Of a row of any layout: the columns of the others are not there.
-fn question_and_answer(row: &mut TableRow<'_>, before: i64) -> Result<(String, String), String> {
-    if let Some(question) = row.text("Question")? {
+fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String), String> {
+    if let Some(question) = row.text("Question") {
         let letter = row.required_text("Answer")?;
         let column = LETTERS.into_iter().find(|column| *column == letter.trim());
         let column =
             column.ok_or_else(|| format!("`Answer` is {letter:.40?}, not one of A, B, C and D"))?;
-        return Ok((question, row.required_text(column)?));
+        return Ok((question.to_owned(), row.required_text(column)?.to_owned()));
     }
     let question = row.required_text("question")?;
     let answer = row.required_text("answer")?;
-    let choices = match row.take("choices") {
-        Some(Cell::List(choices)) => choices,
-        Some(Cell::Text(_)) => return Err("`choices` is text, not a list".to_owned()),
-        None => OPTIONS.iter().map(|name| row.text(name)).collect::<Result<_, _>>()?,
+    let choices: Vec<Option<String>> = match row.text("choices") {
+        Some(list) => serde_json::from_str(list).map_err(|_| "`choices` is text, not a list")?,
+        None => OPTIONS.iter().map(|name| row.text(name).map(ToOwned::to_owned)).collect(),
     };
-    let at = index(&answer, choices.len(), before).ok_or_else(|| {
+    let at = index(answer, choices.len(), before).ok_or_else(|| {
         format!("`answer` is {answer:.40?}; there are {} choices, counted from 0", choices.len())
     })?;
     let choice = choices[at].clone();
-    choice.map(|choice| (question, choice)).ok_or_else(|| format!("choice {at} is null"))
+    choice.map(|choice| (question.to_owned(), choice)).ok_or_else(|| format!("choice {at} is null"))
 }
 
 /// Position of the answer among `len` choices; `before` is subtracted as Python does it, where -1

@@ -112,13 +112,14 @@ fn embedded(texts: TextBatch) -> ChunkBatch {
     let mut batch = ChunkBatch::new(&texts);
     let mut documents = texts.documents;
     let mut num_bytes = documents.num_bytes().to_vec();
-    for i in 0..documents.len() {
-        if let Some(vectors) = documents.embeddings(i).filter(|_| documents.text(i).is_some()) {
-            batch.hidden_size = vectors.first().map_or(batch.hidden_size, Vec::len);
-            batch.values.extend(vectors.iter().flatten());
-            batch.push(vectors.len());
+    for (i, num_bytes) in num_bytes.iter_mut().enumerate() {
+        let embeddings = documents.embeddings(i).filter(|_| documents.text(i).is_some());
+        if let Some((num_chunks, values)) = embeddings {
+            batch.hidden_size = values.len().checked_div(num_chunks).unwrap_or(batch.hidden_size);
+            batch.values.extend_from_slice(values);
+            batch.push(num_chunks);
         } else {
-            num_bytes[i] = 0;
+            *num_bytes = 0;
             batch.push(0);
         }
     }
