@@ -30,7 +30,6 @@ mod csv;
 mod discover;
 mod document_batch;
 mod documents;
-mod footer;
 mod infer;
 mod json;
 mod json_lines;

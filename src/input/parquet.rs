@@ -1,7 +1,8 @@
 //! Parquet files: the footer, batches of chosen columns from any row on, and their values.
 //!
-//! Rows whose text is too long are set aside, here and by the reader of all columns. Owns the size of decoded batches, the choice of row groups, the jump over rows that are done, and
-//! what happens when a file is damaged. Pages are decoded as rows are asked for; a row group is never held whole.
+//! Owns the size of decoded batches, the choice of row groups, the jump over rows that are done, and
+//! what happens when a file is damaged. Pages are decoded as rows are asked for; a row group is never
+//! held whole. Rows whose text is too long are set aside, here and by the reader of all columns.
 //!
 //! The `parquet` crate panics on some damaged files (lengths that are negative or do not agree),
 //! so it is called behind a guard that turns a panic into the error a damaged file deserves.
@@ -18,6 +19,7 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
+use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 use super::columns::{
@@ -26,7 +28,7 @@ use super::columns::{
 use super::content::Content;
 use super::lines::too_long;
 use super::vectors::Width;
-use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile, footer};
+use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use crate::error::{Error, Result, Source};
 use crate::io::FirstError;
 use crate::panics::caught;
@@ -90,7 +92,7 @@ impl ParquetFile {
         let path = file.path.clone();
         let content = Content::open(file)?;
         let failure = content.failure();
-        let load = |options| failure.on(guarded(&path, || footer::load(&content, options)));
+        let load = |options| failure.on(guarded(&path, || read_footer(&content, options)));
         let mut footer = load(ArrowReaderOptions::new())?;
         let fields: Fields = footer.schema().fields().iter().map(date32).collect();
         if fields != *footer.schema().fields() {
@@ -160,6 +162,20 @@ impl ParquetFile {
     }
 }
 
+/// The footer of `content`. Other programs put texts into it that are no UTF-8.
+fn read_footer(
+    content: &Content,
+    options: ArrowReaderOptions,
+) -> ParquetResult<ArrowReaderMetadata> {
+    ArrowReaderMetadata::load(content, options).map_err(|error| match error {
+        ParquetError::General(text) if text.contains("utf8") => ParquetError::General(format!(
+            "{text}: names or metadata in the footer are not UTF-8; write the file again without \
+             them (in pyarrow with `table.replace_schema_metadata(None)`)"
+        )),
+        other => other,
+    })
+}
+
 /// The row groups of which `rows` are the rows, or all; `None` where `rows` begin or end inside one
 /// or beyond the file.
 fn chosen_groups(
@@ -208,22 +224,13 @@ impl ParquetBatches {
     /// The next batch, `None` once all rows were read.
     pub(super) fn next(&mut self) -> Result<Option<RecordBatch>> {
         let read = guarded(&self.path, || self.reader.next().transpose());
-        let batch = self.failure.on(read).map_err(|error| self.explained(error))?;
+        let batch = self.failure.on(read)?;
         let num_rows = batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
         if num_rows > self.missing_rows || (batch.is_none() && self.missing_rows > 0) {
             return Err(damaged(&self.path, "the number of rows is not that of the footer"));
         }
         self.missing_rows -= num_rows;
         Ok(batch)
-    }
-
-    /// Columns may be encrypted although the footer is not.
-    fn explained(&self, error: Error) -> Error {
-        let is_encrypted = || Content::open_now(&self.path).is_ok_and(|c| footer::is_encrypted(&c));
-        match error {
-            Error::Decode { .. } if is_encrypted() => damaged(&self.path, footer::IS_ENCRYPTED),
-            error => error,
-        }
     }
 }
 
@@ -239,7 +246,7 @@ pub(super) fn guarded<T, E: Into<Source>>(
 }
 
 fn damaged(path: &Path, error: impl Into<Source>) -> Error {
-    Error::decode(path, "Parquet", error)
+    Error::decode(path, "Parquet; it is damaged or encrypted", error)
 }
 
 /// The bytes of a column chunk; none where its footer entry makes no sense.
