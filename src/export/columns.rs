@@ -4,19 +4,16 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, RecordBatch, StructArray};
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Metadata, Schema, SchemaRef};
-use arrow_select::nullif::nullif;
+use arrow_array::{ArrayRef, Float64Array, RecordBatch, StructArray};
+use arrow_schema::{DataType, Field, FieldRef, Fields, Metadata, Schema, SchemaRef};
 use serde_json::{Map, Value, json};
 
 use super::{ExportSpec, RowExtras};
 use crate::config::{EmbeddingDtype, Layout};
 use crate::error::{Error, Result};
+use crate::input::{InputColumn, METADATA, column_at};
 use crate::parts::{embeddings_array, embeddings_type};
 
-/// The struct column of datatrove, which the flat layout opens and the nested layout makes.
-const METADATA: &str = "metadata";
 /// The column of embeddings.
 const EMBEDDINGS: &str = "embeddings";
 /// Key of the features of Hugging Face's `datasets`.
@@ -45,8 +42,8 @@ struct ExportColumn {
 /// Where the values of an exported column come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ColumnSource {
-    /// A column of the input, by its index and those of the struct fields below it.
-    Input(Vec<usize>),
+    /// A column of the input, by the names from the top level down.
+    Input(Vec<String>),
     /// The embeddings.
     Embeddings,
     /// The score column of this index.
@@ -117,9 +114,7 @@ impl ExportColumns {
             _ => Err(shape(format!("{num_rows} rows, but {len:?} values of {name}"))),
         };
         match source {
-            ColumnSource::Input(path) => {
-                input_column(input, path).map_err(|e| shape(e.to_string()))
-            }
+            ColumnSource::Input(path) => column_at(input, path).map_err(|e| shape(e.to_string())),
             ColumnSource::Embeddings => {
                 let RowExtras { chunk_offsets, values, hidden_size, .. } = extras;
                 checked("embeddings", chunk_offsets.len().checked_sub(1))?;
@@ -139,20 +134,6 @@ impl ExportColumns {
             }
         }
     }
-}
-
-/// The column at `path`; a value below a null struct is null.
-fn input_column(input: &RecordBatch, path: &[usize]) -> Result<ArrayRef, ArrowError> {
-    let mut array = Arc::clone(input.column(path[0]));
-    for &child in &path[1..] {
-        let parent = array.as_struct();
-        let values = Arc::clone(parent.column(child));
-        array = match parent.nulls().filter(|nulls| nulls.null_count() > 0) {
-            Some(nulls) => nullif(&values, &BooleanArray::new(!nulls.inner(), None))?,
-            None => values,
-        };
-    }
-    Ok(array)
 }
 
 fn shape(reason: String) -> Error {
@@ -188,8 +169,7 @@ fn arrange(
         return Ok((columns, top));
     }
     for (column, name) in [(&spec.text, "text"), (&spec.id, "id")] {
-        let inside = || find(input.fields(), &format!("{METADATA}.{column}"));
-        let Some((path, field)) = find(input.fields(), column).or_else(inside) else {
+        let Some(InputColumn { path, field }) = InputColumn::find(input.fields(), column) else {
             if name == "text" {
                 return Err((column.clone(), "is not in the input".into()));
             }
@@ -214,19 +194,20 @@ fn flatten(input: &Schema, opens: bool) -> Vec<ExportColumn> {
     for (i, field) in input.fields().iter().enumerate() {
         match field.data_type() {
             DataType::Struct(children) if opens && field.name() == METADATA => {
-                for (j, child) in children.iter().enumerate() {
+                for child in children {
                     let is_nullable = field.is_nullable() || child.is_nullable();
                     let mut hoisted = child.as_ref().clone().with_nullable(is_nullable);
                     if input.fields().find(child.name()).is_some_and(|(at, _)| at != i) {
                         hoisted.set_name(format!("{METADATA}.{}", child.name()));
                     }
-                    let source = ColumnSource::Input(vec![i, j]);
+                    let source =
+                        ColumnSource::Input(vec![METADATA.to_owned(), child.name().clone()]);
                     columns.push(ExportColumn { field: Arc::new(hoisted), source });
                 }
             }
             _ => columns.push(ExportColumn {
                 field: Arc::clone(field),
-                source: ColumnSource::Input(vec![i]),
+                source: ColumnSource::Input(vec![field.name().clone()]),
             }),
         }
     }
@@ -275,22 +256,6 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
     Ok(())
 }
 
-/// Path and field of the column `name`: the whole name first, then from dot to dot into structs.
-fn find(fields: &Fields, name: &str) -> Option<(Vec<usize>, Field)> {
-    if let Some((at, field)) = fields.find(name) {
-        return Some((vec![at], field.as_ref().clone()));
-    }
-    name.match_indices('.').find_map(|(dot, _)| {
-        let (at, parent) = fields.find(&name[..dot])?;
-        let DataType::Struct(children) = parent.data_type() else {
-            return None;
-        };
-        let (below, field) = find(children, &name[dot + 1..])?;
-        let is_nullable = parent.is_nullable() || field.is_nullable();
-        Some(([vec![at], below].concat(), field.with_nullable(is_nullable)))
-    })
-}
-
 /// Name of a struct without fields in `field`, if there is one.
 fn empty_struct(field: &Field) -> Option<&str> {
     match field.data_type() {
@@ -314,7 +279,7 @@ fn exported_metadata(
     let mut metadata = input.metadata().clone();
     metadata.remove(SPARK);
     if let Some(described) = metadata.remove(HUGGING_FACE)
-        && let Some(described) = hugging_face(&described, input, top, nested, embeddings)
+        && let Some(described) = hugging_face(&described, top, nested, embeddings)
     {
         metadata.insert(HUGGING_FACE, described);
     }
@@ -325,7 +290,6 @@ fn exported_metadata(
 /// input. Without any, `datasets` goes by the types of the columns.
 fn hugging_face(
     described: &str,
-    input: &Schema,
     top: &[ExportColumn],
     nested: &[ExportColumn],
     embeddings: Option<EmbeddingDtype>,
@@ -336,7 +300,9 @@ fn hugging_face(
     let features = |columns: &[ExportColumn]| -> Option<Map<String, Value>> {
         let feature = |column: &ExportColumn| {
             let feature = match &column.source {
-                ColumnSource::Input(path) => of_input(path, input.fields(), &old)?.clone(),
+                ColumnSource::Input(path) => {
+                    path.iter().try_fold(&old, |feature, name| feature.get(name))?.clone()
+                }
                 ColumnSource::Embeddings => {
                     let is_half = embeddings? == EmbeddingDtype::F16;
                     let number = value(if is_half { "float16" } else { "float32" });
@@ -358,18 +324,6 @@ fn hugging_face(
     // It stands for the rows that were.
     described.as_object_mut()?.shift_remove("fingerprint");
     Some(described.to_string())
-}
-
-/// The feature of the column at `path` of `fields`.
-fn of_input<'a>(path: &[usize], fields: &Fields, features: &'a Value) -> Option<&'a Value> {
-    let (at, below) = path.split_first()?;
-    let field = fields.get(*at)?;
-    let feature = features.get(field.name())?;
-    match field.data_type() {
-        _ if below.is_empty() => Some(feature),
-        DataType::Struct(children) => of_input(below, children, feature),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

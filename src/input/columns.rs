@@ -200,7 +200,7 @@ impl ColumnKind {
 }
 
 /// Struct in which names are looked up that are not at the top level.
-pub(super) const METADATA: &str = "metadata";
+pub(crate) const METADATA: &str = "metadata";
 
 /// What to do where a column is in a list.
 const IN_LIST: &str = "; a row has one value of it, not a list of them: join the list, or make a row of \
@@ -208,10 +208,11 @@ const IN_LIST: &str = "; a row has one value of it, not a list of them: join the
 
 /// A column that was found.
 #[derive(Debug, Clone)]
-pub(super) struct InputColumn {
+pub(crate) struct InputColumn {
     /// Names from the top level down.
     pub path: Vec<String>,
-    pub data_type: DataType,
+    /// Its own field; where a struct around it may be null, so may its values.
+    pub field: Field,
 }
 
 /// Ways to cut a dotted name in two.
@@ -221,7 +222,7 @@ pub(super) fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
 
 impl InputColumn {
     /// Looks `name` up.
-    pub(super) fn find(fields: &Fields, name: &str) -> Option<Self> {
+    pub(crate) fn find(fields: &Fields, name: &str) -> Option<Self> {
         let nested = || {
             let inner = children(field(fields, METADATA).filter(|_| !name.contains('.'))?)?;
             Some(vec![field(fields, METADATA)?, field(inner, name)?])
@@ -229,7 +230,8 @@ impl InputColumn {
         let path = reach(fields, name).or_else(nested)?;
         Some(Self {
             path: path.iter().map(|field| field.name().clone()).collect(),
-            data_type: path.last()?.data_type().clone(),
+            field: (path.last()?.as_ref().clone())
+                .with_nullable(path.iter().any(|field| field.is_nullable())),
         })
     }
 
@@ -248,7 +250,7 @@ impl InputColumn {
             let reason = format!("is not in the file, which has: {}{inside}", describe(fields));
             return Err(Error::schema(path, name, reason));
         };
-        let found = &column.data_type;
+        let found = column.field.data_type();
         if kind.takes(found) {
             return Ok(Some(column));
         }
@@ -266,24 +268,24 @@ impl InputColumn {
 
     /// Whether its values are strings.
     pub(super) fn is_text(&self) -> bool {
-        ColumnKind::Text.takes(&self.data_type)
+        ColumnKind::Text.takes(self.field.data_type())
     }
+}
 
-    /// Its values in `batch`; where a struct around it is null, so is the value.
-    pub(super) fn of(&self, batch: &RecordBatch) -> Result<ArrayRef, ArrowError> {
-        let missing = || ArrowError::SchemaError(format!("no column {}", self.path.join(".")));
-        let (first, rest) = self.path.split_first().ok_or_else(missing)?;
-        let mut array = batch.column_by_name(first).ok_or_else(missing)?.clone();
-        for name in rest {
-            let outer = array.as_struct_opt().ok_or_else(missing)?;
-            let inner = outer.column_by_name(name).ok_or_else(missing)?;
-            array = match outer.nulls() {
-                Some(nulls) => nullif(inner, &BooleanArray::new(!nulls.inner(), None))?,
-                None => inner.clone(),
-            };
-        }
-        Ok(array)
+/// The column at `path` of `batch`; where a struct around a value is null, so is the value.
+pub(crate) fn column_at(batch: &RecordBatch, path: &[String]) -> Result<ArrayRef, ArrowError> {
+    let missing = || ArrowError::SchemaError(format!("no column {}", path.join(".")));
+    let (first, rest) = path.split_first().ok_or_else(missing)?;
+    let mut array = batch.column_by_name(first).ok_or_else(missing)?.clone();
+    for name in rest {
+        let outer = array.as_struct_opt().ok_or_else(missing)?;
+        let inner = outer.column_by_name(name).ok_or_else(missing)?;
+        array = match outer.nulls().filter(|nulls| nulls.null_count() > 0) {
+            Some(nulls) => nullif(inner, &BooleanArray::new(!nulls.inner(), None))?,
+            None => inner.clone(),
+        };
     }
+    Ok(array)
 }
 
 fn field<'f>(fields: &'f Fields, name: &str) -> Option<&'f FieldRef> {
@@ -441,7 +443,7 @@ mod tests {
         let schema = Schema::new(vec![Field::new("s", DataType::Struct(inner), true)]);
         let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(outer)])?;
         let column = InputColumn::find(batch.schema().fields(), "s.n").ok_or("not found")?;
-        let strings = strings(&column.of(&batch)?)?;
+        let strings = strings(&column_at(&batch, &column.path)?)?;
         let found: Vec<_> = (0..3).map(|row| string(&strings, row)).collect();
         assert_eq!(found, [Some("1"), None, Some("3")]);
         Ok(())

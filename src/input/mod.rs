@@ -45,6 +45,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 pub use columns::{ColumnKind, ColumnRequest, Reject};
+pub(crate) use columns::{InputColumn, METADATA, column_at};
 pub(crate) use content::Content;
 pub use discover::discover;
 pub(crate) use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS, document_fields};

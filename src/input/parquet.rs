@@ -23,7 +23,7 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 use super::columns::{
-    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, string,
+    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, column_at, string,
 };
 use super::content::Content;
 use super::lines::too_long;
@@ -337,7 +337,7 @@ impl ParquetReader {
             };
             let Some(batch) = batches.next()? else { return Ok(false) };
             let decode = |(kind, column): &(ColumnKind, Option<InputColumn>)| match column {
-                Some(column) => kind.decode(&column.of(&batch)?),
+                Some(column) => kind.decode(&column_at(&batch, &column.path)?),
                 None => Ok(Arc::new(StringViewArray::new_null(batch.num_rows())) as ArrayRef),
             };
             self.batch = guarded(&self.file.path, || {

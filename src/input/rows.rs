@@ -12,7 +12,7 @@ use arrow_schema::{ArrowError, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 use parquet::arrow::ProjectionMask;
 
-use super::columns::{InputColumn, Rejects, string, strings};
+use super::columns::{InputColumn, Rejects, column_at, string, strings};
 use super::documents::DocumentRequest;
 use super::infer::{JsonShape, arrow_fields, columns, observe_object};
 use super::json::Json;
@@ -132,7 +132,7 @@ impl ParquetRows {
     /// Which rows have no text that is too long; `None`: all.
     fn short_texts(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>, ArrowError> {
         let Some(column) = &self.text else { return Ok(None) };
-        let text = column.of(batch)?;
+        let text = column_at(batch, &column.path)?;
         if text.get_array_memory_size() as u64 <= self.max_text_bytes {
             return Ok(None);
         }
