@@ -46,10 +46,8 @@ enum ColumnSource {
     Input(Vec<String>),
     /// The embeddings.
     Embeddings,
-    /// The score column of this index.
-    Score(usize),
-    /// The retention column of this index.
-    Retention(usize),
+    /// The one of [`ExportSpec::new_columns`] of this index.
+    New(usize),
 }
 
 /// A column that cannot be exported, and why.
@@ -121,16 +119,10 @@ impl ExportColumns {
                 let dtype = spec.embeddings.unwrap_or_default();
                 embeddings_array(chunk_offsets, values, *hidden_size, dtype)
             }
-            ColumnSource::Score(i) => {
-                let scores = extras.scores.get(*i);
-                checked(&spec.score_columns[*i], scores.map(Vec::len))?;
-                let scores = scores.into_iter().flatten().map(|score| score.map(f64::from));
-                Ok(Arc::new(scores.collect::<Float64Array>()))
-            }
-            ColumnSource::Retention(i) => {
-                let rates = extras.retention.get(*i);
-                checked(&spec.retention_columns[*i], rates.map(Vec::len))?;
-                Ok(Arc::new(rates.into_iter().flatten().copied().collect::<Float64Array>()))
+            ColumnSource::New(i) => {
+                let values = extras.new_columns.get(*i);
+                checked(&spec.new_columns[*i], values.map(Vec::len))?;
+                Ok(Arc::new(values.into_iter().flatten().copied().collect::<Float64Array>()))
             }
         }
     }
@@ -234,10 +226,7 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
         (None, Some(new), _) => columns.push(new),
         (_, None, _) => {}
     }
-    let scores = spec.score_columns.iter().enumerate().map(|(i, n)| (n, ColumnSource::Score(i)));
-    let rates =
-        spec.retention_columns.iter().enumerate().map(|(i, n)| (n, ColumnSource::Retention(i)));
-    for (name, source) in scores.chain(rates) {
+    for (i, name) in spec.new_columns.iter().enumerate() {
         if let Some(taken) = columns.iter().find(|c| c.field.name() == name) {
             let reason = match taken.source {
                 ColumnSource::Input(_) => {
@@ -250,7 +239,7 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
         }
         columns.push(ExportColumn {
             field: Arc::new(Field::new(name, DataType::Float64, true)),
-            source,
+            source: ColumnSource::New(i),
         });
     }
     Ok(())
@@ -310,7 +299,7 @@ fn hugging_face(
                     let vector = json!({"feature": number, "_type": "Sequence"});
                     json!({"feature": vector, "_type": "Sequence"})
                 }
-                ColumnSource::Score(_) | ColumnSource::Retention(_) => value("float64"),
+                ColumnSource::New(_) => value("float64"),
             };
             Some((column.field.name().clone(), feature))
         };

@@ -12,7 +12,7 @@
 //! use polysift::export::{ExportColumns, ExportSpec};
 //!
 //! let input = Schema::new(vec![Field::new("text", DataType::Utf8, true)]).into();
-//! let spec = ExportSpec { score_columns: vec!["quality_score".into()], ..ExportSpec::default() };
+//! let spec = ExportSpec { new_columns: vec!["quality_score".into()], ..ExportSpec::default() };
 //! let columns = ExportColumns::new(&input, &spec, "a.parquet".as_ref())?;
 //! assert_eq!(columns.schema().field(1).name(), "quality_score"); // behind the columns of the input
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -48,10 +48,8 @@ pub struct ExportSpec {
     /// then takes its place, or it goes when there is no new one. Otherwise it is an error to
     /// have both.
     pub replace_embeddings: bool,
-    /// Names of the score columns (float64, holding the f32 scores).
-    pub score_columns: Vec<String>,
-    /// Names of the retention columns (float64).
-    pub retention_columns: Vec<String>,
+    /// Names of the columns of scores and of retention rates (float64).
+    pub new_columns: Vec<String>,
 }
 
 /// What is put beside the rows of one batch of input.
@@ -64,8 +62,6 @@ pub struct RowExtras {
     pub values: Vec<f32>,
     /// Length of one embedding.
     pub hidden_size: usize,
-    /// One vector of `[rows]` per score column; `None` is null.
-    pub scores: Vec<Vec<Option<f32>>>,
-    /// One vector of `[rows]` per retention column; `None` is null.
-    pub retention: Vec<Vec<Option<f64>>>,
+    /// `[rows]` for each of [`ExportSpec::new_columns`]; `None` is null.
+    pub new_columns: Vec<Vec<Option<f64>>>,
 }

@@ -79,6 +79,10 @@ fn retention_heads(config: &RunConfig) -> Vec<String> {
 
 fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
     let export = &config.export;
+    let scores = config.heads.iter().map(|(name, head)| head.column(name));
+    let rates = retention_heads
+        .iter()
+        .filter_map(|name| Some(config.heads.get(name)?.retention_column(name)));
     ExportSpec {
         layout: export.layout,
         embeddings: export
@@ -87,11 +91,7 @@ fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
         text: config.input.text.clone(),
         id: config.input.id.clone(),
         replace_embeddings: config.input.embeddings.is_some(),
-        score_columns: config.heads.iter().map(|(name, head)| head.column(name)).collect(),
-        retention_columns: retention_heads
-            .iter()
-            .filter_map(|name| Some(config.heads.get(name)?.retention_column(name)))
-            .collect(),
+        new_columns: scores.chain(rates).collect(),
     }
 }
 
@@ -277,8 +277,7 @@ impl<'a> ShardExport<'a> {
                 mask: vec![false; rows.len()],
                 extras: RowExtras {
                     chunk_offsets: vec![0],
-                    scores: vec![Vec::new(); self.part.scores.len()],
-                    retention: vec![Vec::new(); rates.len()],
+                    new_columns: vec![Vec::new(); self.job.spec.new_columns.len()],
                     ..RowExtras::default()
                 },
             });
@@ -289,10 +288,10 @@ impl<'a> ShardExport<'a> {
                 extras.hidden_size = extras.hidden_size.max(embeddings.hidden_size);
             }
             extras.chunk_offsets.push(extras.values.len() / extras.hidden_size.max(1));
-            for (column, scored) in extras.scores.iter_mut().zip(&part.scores) {
-                column.push(scored.scores[self.next]);
+            let scores = part.scores.iter().map(|part| part.scores[self.next].map(f64::from));
+            for (column, value) in extras.new_columns.iter_mut().zip(scores.chain(rates)) {
+                column.push(value);
             }
-            extras.retention.iter_mut().zip(rates).for_each(|(column, rate)| column.push(rate));
             self.next += 1;
         }
         Ok(groups)

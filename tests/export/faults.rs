@@ -54,8 +54,7 @@ fn write_all(dir: &Path) -> TestResult {
         let spec = ExportSpec {
             layout,
             embeddings: Some(dtype),
-            score_columns: vec!["quality_score".into()],
-            retention_columns: vec!["quality_retention".into()],
+            new_columns: vec!["quality_score".into(), "quality_retention".into()],
             ..spec()
         };
         let extras = RowExtras {
@@ -63,8 +62,7 @@ fn write_all(dir: &Path) -> TestResult {
             chunk_offsets: (0..=500).map(|i| i - i / 10).collect(),
             values: embeddings.values.clone(),
             hidden_size: 64,
-            scores: vec![scores.scores.clone()],
-            retention: vec![vec![Some(0.1); 500]],
+            new_columns: vec![vec![Some(0.5); 500], vec![Some(0.1); 500]],
         };
         let input = documents(500)?;
         let columns = ExportColumns::new(&input.schema(), &spec, Path::new("input"))?;

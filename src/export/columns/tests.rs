@@ -28,8 +28,7 @@ fn spec() -> ExportSpec {
         text: "text".into(),
         id: "id".into(),
         embeddings: Some(EmbeddingDtype::F32),
-        score_columns: vec!["quality_score".into()],
-        retention_columns: vec!["quality_retention".into()],
+        new_columns: vec!["quality_score".into(), "quality_retention".into()],
         ..ExportSpec::default()
     }
 }
@@ -103,7 +102,7 @@ fn a_name_that_is_taken_is_an_error_that_says_how_to_rename() {
     let input = Schema::new(vec![text("text"), text("quality_score")]);
     let message = reason(&input, &spec());
     assert!(message.contains("`quality_score`") && message.contains("`heads.<name>.column`"));
-    let twice = ExportSpec { score_columns: vec!["a".into(), "a".into()], ..spec() };
+    let twice = ExportSpec { new_columns: vec!["a".into(), "a".into()], ..spec() };
     assert!(reason(&Schema::empty(), &twice).contains("two new columns"));
     let input = Schema::new(vec![text("a"), text("a")]);
     assert!(reason(&input, &spec()).contains("exported twice"));
@@ -140,7 +139,7 @@ fn scored() -> ExportSpec {
         text: "text".into(),
         id: "id".into(),
         embeddings: Some(EmbeddingDtype::F32),
-        score_columns: vec!["quality_score".into()],
+        new_columns: vec!["quality_score".into()],
         ..ExportSpec::default()
     }
 }
@@ -251,35 +250,31 @@ fn a_null_struct_gives_null_children() -> Result<(), Box<dyn std::error::Error>>
 }
 
 #[test]
-fn scores_are_the_f32_values_and_absent_ones_null() -> Result<(), Box<dyn std::error::Error>> {
+fn absent_values_of_new_columns_are_null() -> Result<(), Box<dyn std::error::Error>> {
     let input = nested_input()?;
-    let spec = ExportSpec {
-        score_columns: vec!["s".into()],
-        retention_columns: vec!["r".into()],
-        ..ExportSpec::default()
-    };
+    let new_columns = vec!["s".into(), "r".into()];
+    let spec = ExportSpec { new_columns, ..ExportSpec::default() };
     let columns = ExportColumns::new(&input.schema(), &spec, Path::new("x"))?;
     let extras = RowExtras {
-        scores: vec![vec![Some(0.1), None, Some(f32::NAN)]],
-        retention: vec![vec![Some(0.1), None, None]],
+        new_columns: vec![vec![Some(0.1), None, Some(f64::NAN)], vec![Some(0.2), None, None]],
         ..RowExtras::default()
     };
     let batch = columns.assemble(&input, &extras)?;
     let scores = batch.column(3).as_primitive::<Float64Type>();
-    assert_eq!(scores.value(0).to_bits(), f64::from(0.1f32).to_bits());
+    assert_eq!(scores.value(0).to_bits(), 0.1f64.to_bits());
     assert!(scores.is_null(1) && scores.value(2).is_nan());
     let rates = batch.column(4).as_primitive::<Float64Type>();
-    assert_eq!(rates.value(0).to_bits(), 0.1f64.to_bits());
+    assert_eq!(rates.value(0).to_bits(), 0.2f64.to_bits());
     Ok(())
 }
 
 #[test]
 fn extras_of_another_length_are_refused() -> Result<(), Box<dyn std::error::Error>> {
     let input = nested_input()?;
-    let spec = ExportSpec { score_columns: vec!["s".into()], ..ExportSpec::default() };
+    let spec = ExportSpec { new_columns: vec!["s".into()], ..ExportSpec::default() };
     let columns = ExportColumns::new(&input.schema(), &spec, Path::new("x"))?;
-    for scores in [vec![], vec![vec![None; 2]], vec![vec![None; 4]]] {
-        let extras = RowExtras { scores, ..RowExtras::default() };
+    for new_columns in [vec![], vec![vec![None; 2]], vec![vec![None; 4]]] {
+        let extras = RowExtras { new_columns, ..RowExtras::default() };
         let result = columns.assemble(&input, &extras);
         assert!(matches!(result, Err(Error::Shape { .. })), "{result:?}");
     }
