@@ -34,7 +34,7 @@ pub enum ToxicityFormat {
     Plain {
         /// Column of the text.
         text: String,
-        /// Column of the label, in any spelling that [`crate::input::read_labelled`] knows.
+        /// Column of the label, in any spelling that [`crate::input::read_samples`] knows.
         label: String,
     },
 }

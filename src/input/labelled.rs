@@ -30,6 +30,13 @@ pub struct SampleColumns<'a> {
     pub language: Option<&'a str>,
 }
 
+impl<'a> SampleColumns<'a> {
+    /// The column `label` of the class alone.
+    pub fn of_label(label: &'a str) -> Self {
+        Self { label, source: None, language: None }
+    }
+}
+
 /// Part of the samples that serves one purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -78,16 +85,6 @@ pub struct LabelledTexts {
     pub samples: Vec<LabelledText>,
     /// Rows left out because their text is null or blank.
     pub skipped: u64,
-}
-
-/// Reads text and class of every row of `files`, as [`read_samples`] does; `label` names the column
-/// of the class.
-pub fn read_labelled(
-    files: &[InputFile],
-    config: &InputConfig,
-    label: &str,
-) -> Result<LabelledTexts> {
-    read_samples(files, config, SampleColumns { label, source: None, language: None })
 }
 
 /// Reads text and class of every row of `files`, and what else `columns` names.

@@ -15,7 +15,7 @@ use crate::encoder::scoring_gpus;
 use crate::error::{Error, Result};
 use crate::fasttext::TextScratch;
 use crate::head::{AnyHead, DocumentScore, FastTextHead, ScoreScratch};
-use crate::input::DocumentInfo;
+use crate::input::{DocumentBatch, DocumentInfo};
 use crate::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
 use crate::run::{PartFile, Shard, ShardMarker, Stage, StageWork};
 
@@ -141,17 +141,11 @@ fn counts(scored: &ScoreRows) -> Counts {
     counts
 }
 
-/// Logits and scores, one after another.
-#[derive(Default)]
-struct Scored(Vec<Option<f32>>, Vec<Option<f32>>);
-
-impl Extend<Option<DocumentScore>> for Scored {
-    fn extend<I: IntoIterator<Item = Option<DocumentScore>>>(&mut self, scores: I) {
-        for score in scores {
-            self.0.push(score.map(|score| score.logit));
-            self.1.push(score.map(|score| score.score));
-        }
-    }
+/// The rows of a part of scores.
+fn score_rows(documents: DocumentBatch, scored: &[Option<DocumentScore>]) -> ScoreRows {
+    let logits = scored.iter().map(|score| score.map(|score| score.logit)).collect();
+    let scores = scored.iter().map(|score| score.map(|score| score.score)).collect();
+    ScoreRows { documents, logits, scores }
 }
 
 /// Scores the documents of the part of embeddings `path`, each by the head `name` of its language, some
@@ -159,18 +153,17 @@ impl Extend<Option<DocumentScore>> for Scored {
 fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows> {
     let mut scan = EmbeddingScan::open(path)?;
     let documents = scan.documents().clone();
-    let mut scored = Scored::default();
+    let mut scored = Vec::new();
     let (mut chunk_offsets, mut values) = (Vec::new(), Vec::new());
     let (limit, mut scratch) = (heads.block_documents(name).max(1), ScoreScratch::default());
-    while scored.0.len() < documents.len() {
+    while scored.len() < documents.len() {
         scan.next(limit, &mut chunk_offsets, &mut values)?;
-        let block = scored.0.len()..scored.0.len() + chunk_offsets.len() - 1;
+        let block = scored.len()..scored.len() + chunk_offsets.len() - 1;
         let languages: Vec<&str> = block.map(|at| documents.language(at)).collect();
         let (width, chunks) = (scan.hidden_size(), (&values[..], &chunk_offsets[..]));
         scored.extend(heads.score_chunks(name, &languages, width, chunks, &mut scratch)?);
     }
-    let Scored(logits, scores) = scored;
-    Ok(ScoreRows { documents, logits, scores })
+    Ok(score_rows(documents, &scored))
 }
 
 /// Scores the documents of the part of embeddings `path` by their texts, each by the head `name` of its
@@ -183,7 +176,7 @@ fn score_texts(
     path: &Path,
 ) -> Result<ScoreRows> {
     let documents = read_documents(path)?;
-    let mut scored = Scored::default();
+    let mut scored = Vec::new();
     for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
         context.stop.check()?;
         let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
@@ -201,6 +194,5 @@ fn score_texts(
         let scores = to_score.into_par_iter().map_init(TextScratch::default, score);
         scored.extend(scores.collect::<Vec<_>>());
     }
-    let Scored(logits, scores) = scored;
-    Ok(ScoreRows { documents, logits, scores })
+    Ok(score_rows(documents, &scored))
 }

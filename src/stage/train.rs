@@ -16,7 +16,7 @@ use crate::encoder::Model;
 use crate::error::{Error, Result};
 use crate::head::{FastTextHead, Head, ModelCard, Provenance};
 use crate::input::{
-    InputFile, LabelledTexts, SampleColumns, Split, discover, for_each_sample, read_labelled,
+    InputFile, LabelledTexts, SampleColumns, Split, discover, for_each_sample, read_samples,
 };
 use crate::io::{FileStamp, write_atomic};
 use crate::parts::round_to;
@@ -176,7 +176,7 @@ pub(crate) fn check_samples(
         if run.map_or(Ok(false), |run| run.is_done(Stage::Train, &job.key()))? {
             return Ok(());
         }
-        let columns = SampleColumns { label: job.head.label(), source: None, language: None };
+        let columns = SampleColumns::of_label(job.head.label());
         let mut labels = Vec::new();
         for_each_sample(&job.files, &config.input, columns, &mut |sample| {
             labels.push((sample.label, sample.split));
@@ -293,7 +293,8 @@ pub fn card(
 
 /// The samples of a head, of both classes.
 fn labelled(context: Context<'_>, job: &Job<'_>) -> Result<LabelledTexts> {
-    let labelled = read_labelled(&job.files, &context.config.input, job.head.label())?;
+    let columns = SampleColumns::of_label(job.head.label());
+    let labelled = read_samples(&job.files, &context.config.input, columns)?;
     if labelled.skipped > 0 {
         tracing::warn!(head = job.name, skipped = labelled.skipped, "samples without text");
     }

@@ -6,13 +6,13 @@ use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray}
 use parquet::arrow::ArrowWriter;
 use polysift::Result;
 use polysift::config::{InputConfig, LanguageSource};
-use polysift::input::{LabelledTexts, SampleColumns, read_labelled, read_samples};
+use polysift::input::{LabelledTexts, SampleColumns, read_samples};
 
 use super::{TestResult, chain, file, golden};
 
 fn read(bytes: &[u8]) -> Result<LabelledTexts> {
     let (_directory, input) = file("f.jsonl", bytes)?;
-    read_labelled(&[input], &InputConfig::default(), "label")
+    read_samples(&[input], &InputConfig::default(), SampleColumns::of_label("label"))
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn samples_need_no_language_and_no_embeddings() -> TestResult {
     let embeddings = Some("embeddings".into());
     let config = InputConfig { language, embeddings, ..InputConfig::default() };
     let (_directory, input) = file("f.jsonl", b"{\"label\":0,\"text\":\"a\"}")?;
-    assert_eq!(read_labelled(&[input], &config, "label")?.samples.len(), 1);
+    assert_eq!(read_samples(&[input], &config, SampleColumns::of_label("label"))?.samples.len(), 1);
     Ok(())
 }
 
@@ -110,7 +110,11 @@ fn other_labels_are_counted_over_the_file() {
 
 #[test]
 fn booleans_of_parquet_are_labels() -> TestResult {
-    let found = read_labelled(&[golden("codec_gzip.parquet")?], &InputConfig::default(), "label")?;
+    let found = read_samples(
+        &[golden("codec_gzip.parquet")?],
+        &InputConfig::default(),
+        SampleColumns::of_label("label"),
+    )?;
     let labels: Vec<_> = found.samples.iter().map(|s| (s.id.as_str(), s.label)).collect();
     assert_eq!(found.skipped, 3);
     assert_eq!(labels[..2], [("codec_gzip/0", true), ("codec_gzip/4", true)]);
