@@ -28,7 +28,6 @@ fn every_command_explains_itself() {
         "tokenize",
         "devices",
         "slurm",
-        "kubernetes",
         "completions",
     ] {
         polysift().args([command, "--help"]).assert().success().stdout(contains("Usage"));

@@ -201,69 +201,6 @@ fn what_is_not_planned_is_not_submitted() -> TestResult {
 }
 
 #[test]
-fn a_manifest_is_printed_for_the_stages_of_the_run() -> TestResult {
-    let cluster = Cluster::new()?;
-    let root = std::fs::canonicalize(cluster.work.dir.path())?;
-    let mut manifest = crate::util::polysift();
-    manifest.current_dir(&root).args(["kubernetes", "manifest", "--run", "out", "--image", "i"]);
-    manifest.args(["--claim", "c", "--mount"]).arg(&root);
-    let printed: serde_json::Value =
-        serde_json::from_slice(&manifest.assert().success().get_output().stdout)?;
-    let names: Vec<_> = printed["items"].as_array().into_iter().flatten().collect();
-    let names: Vec<_> = names.iter().map(|job| job["metadata"]["name"].as_str()).collect();
-    let expected =
-        ["embed", "train", "score", "threshold", "export"].map(|s| format!("polysift-{s}"));
-    assert_eq!(names, expected.iter().map(|s| Some(s.as_str())).collect::<Vec<_>>());
-    Ok(())
-}
-
-#[test]
-fn a_manifest_tells_of_what_pods_do_not_see_and_refuses_what_kubernetes_would() -> TestResult {
-    let cluster = Cluster::new()?;
-    let root = std::fs::canonicalize(cluster.work.dir.path())?;
-    let manifest = |arguments: &[&str]| {
-        let mut manifest = crate::util::polysift();
-        manifest.current_dir(&root).args([
-            "kubernetes",
-            "manifest",
-            "--run",
-            "out",
-            "--image",
-            "i",
-        ]);
-        manifest.args(["--claim", "c", "--user", "7:8", "--mount"]).arg(&root);
-        manifest.args(arguments);
-        manifest
-    };
-    let mut below = manifest(&["--secret", "s", "--cpu", "2", "--memory", "embed=64Gi"]);
-    let below = below.assert().success().stderr("").get_output().stdout.clone();
-    let printed: serde_json::Value = serde_json::from_slice(&below)?;
-    let pod = &printed["items"][0]["spec"]["template"]["spec"];
-    assert_eq!(pod["securityContext"]["runAsUser"], 7);
-    assert_eq!(pod["securityContext"]["runAsGroup"], 8);
-    let resources = &pod["containers"][0]["resources"];
-    assert_eq!(resources["limits"], serde_json::json!({"cpu": "2", "memory": "64Gi"}));
-    assert_eq!(pod["containers"][0]["envFrom"][0]["secretRef"]["name"], "s");
-    // Two input files, one pattern of samples.
-    let elsewhere = ["--mount", "/data", "--run-in-pod", "/data/out"];
-    let mut elsewhere_only = crate::util::polysift();
-    elsewhere_only.current_dir(&root).args(["kubernetes", "manifest", "--run", "out"]);
-    elsewhere_only.args(["--image", "i", "--claim", "c", "--user", "7"]).args(elsewhere);
-    let word = contains("3 of the run's files or patterns are not below /data");
-    elsewhere_only.assert().success().stderr(word.and(contains("corpus/deu_Latn/a.jsonl")));
-    for (arguments, wrong) in [
-        (["--namespace", "My_Team"], "--namespace: `My_Team`"),
-        (["--memory", "256GB"], "--memory: `256GB` is no quantity"),
-        (["--memory", "256"], "--memory: `256` has no unit"),
-        (["--cpu", "0"], "--cpu: `0` is no quantity"),
-        (["--secret", "a/b"], "--secret: `a/b`"),
-    ] {
-        manifest(&arguments).assert().code(2).stderr(contains(wrong));
-    }
-    Ok(())
-}
-
-#[test]
 fn a_hub_that_is_away_puts_the_task_back_into_the_queue_a_wrong_setting_does_not() -> TestResult {
     let cluster = Cluster::new()?;
     let embed = |setting: &str, requeue: &str| {

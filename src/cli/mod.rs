@@ -9,7 +9,6 @@ mod devices;
 mod evaluate;
 mod evaluation;
 mod head;
-mod kubernetes;
 mod logging;
 mod planned;
 pub(crate) mod printer;
@@ -38,7 +37,6 @@ use polysift::{Error, Result};
 use dataset::DatasetCommand;
 use evaluate::EvaluateArgs;
 use head::HeadCommand;
-use kubernetes::KubernetesCommand;
 use logging::GlobalArgs;
 use progress::Usages;
 use settings::{Resolved, SettingsArgs, hub, resolve, stage_names};
@@ -148,9 +146,6 @@ pub(crate) enum Command {
     /// Run the stages of a planned run as Slurm jobs
     #[command(subcommand)]
     Slurm(SlurmCommand),
-    /// Run the stages of a planned run as Kubernetes jobs
-    #[command(subcommand)]
-    Kubernetes(KubernetesCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -214,7 +209,6 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         }
         Command::Dataset(command) => dataset::run(command, stop, &usage, cli.global.quiet)?,
         Command::Slurm(command) => slurm::run(command, cli.global.quiet)?,
-        Command::Kubernetes(command) => kubernetes::run(command)?,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "polysift", &mut script);

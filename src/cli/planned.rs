@@ -1,13 +1,11 @@
 //! A planned run, as the commands see it that hand its stages to a scheduler.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
 use polysift::cluster::StageTasks;
 use polysift::config::RunConfig;
-use polysift::io::is_url;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::stage::Context;
@@ -64,24 +62,6 @@ impl Planned {
     pub(crate) fn num_tasks(&self, wanted: Option<u32>) -> u32 {
         let most = u32::try_from(self.plan.shards.len().max(1)).unwrap_or(u32::MAX);
         wanted.unwrap_or(MAX_DEFAULT_TASKS).min(most)
-    }
-
-    /// What the run reads that is neither below `folder` nor a URL: input files, patterns of heads and samples, a
-    /// model's directory.
-    pub(crate) fn read_outside(&self, folder: &Path) -> BTreeSet<String> {
-        let input = self.plan.shards.iter().map(|shard| shard.file.as_path());
-        let heads = self.config.heads.values();
-        let heads = heads.flat_map(|head| head.path.iter().chain(&head.train)).map(Path::new);
-        // A model that is no directory is a name.
-        let model = Some(Path::new(&self.config.encoder.model)).filter(|path| path.is_absolute());
-        let is_outside =
-            |path: &&Path| !path.starts_with(folder) && !path.to_str().is_some_and(is_url);
-        input
-            .chain(heads)
-            .chain(model)
-            .filter(is_outside)
-            .map(|path| path.display().to_string())
-            .collect()
     }
 
     /// All of the stages, in `num_tasks` tasks.

@@ -9,7 +9,6 @@
 //! ```
 
 mod array;
-pub mod kubernetes;
 mod per_stage;
 mod requeue;
 pub mod slurm;
