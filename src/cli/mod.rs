@@ -10,7 +10,6 @@ mod evaluate;
 mod evaluation;
 mod head;
 mod logging;
-mod planned;
 pub(crate) mod printer;
 mod progress;
 mod settings;

@@ -2,18 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, value_parser};
 
 use polysift::cluster::slurm::{
-    DEFAULT_MAX_ARRAY_SIZE, DEFAULT_SIGNAL_SECS, SlurmSettings, Submission, driver_script,
-    live_jobs, max_array_tasks, slurm_jobs, submissions, submit,
+    DEFAULT_MAX_ARRAY_SIZE, SlurmOptions, SlurmSettings, Submission, driver_script, live_jobs,
+    max_array_tasks, slurm_jobs, submissions, submit,
 };
-use polysift::cluster::{PerStage, shell_quoted};
-use polysift::run::RunDir;
+use polysift::cluster::{StageTasks, shell_quoted};
+use polysift::config::RunConfig;
+use polysift::progress::{Silent, Stop};
+use polysift::run::{Plan, RunDir, Stage, Worker};
+use polysift::stage::Context;
+use polysift::stage::status::{stages_of, unfinished};
 use polysift::{Error, Result};
 
-use super::planned::{Planned, StageArgs};
+use super::settings::{SettingsArgs, hub, resolve, stage_names};
 use super::{printer, summary};
+
+/// Tasks of a stage unless they are given: one per shard, at most this many.
+const MAX_DEFAULT_TASKS: u32 = 100;
 
 /// What is done with Slurm.
 #[derive(Debug, Subcommand)]
@@ -36,51 +43,32 @@ pub(crate) enum SlurmCommand {
     },
 }
 
-/// What the jobs ask for.
+/// Which run, which of its stages, and what its jobs ask for.
 #[derive(Debug, Args)]
 pub(crate) struct SlurmArgs {
-    #[command(flatten)]
-    stages: StageArgs,
+    /// The run directory, planned (`polysift plan`) and on a file system that all nodes share
+    #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
+    run: PathBuf,
+    /// Only these stages [default: all that the settings ask for]
+    #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stage_names())]
+    stage: Vec<Stage>,
     /// Tasks of an array, one a node, no more than there are shards [default: that of the last submission, else one
     /// per shard, at most 100]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     num_tasks: Option<u32>,
-    /// Most tasks of a stage at once, as in --array=0-399%100
-    #[arg(long, value_name = "N")]
-    max_running: Option<u32>,
-    /// Partition, of all stages or of one: `--partition gpu --partition export=cpu`
-    #[arg(short, long, value_name = "[STAGE=]NAME")]
-    partition: Vec<String>,
-    /// Account, of all stages or of one
-    #[arg(short = 'A', long, value_name = "[STAGE=]NAME")]
-    account: Vec<String>,
-    /// Time limit of a task, as in 12:00:00, of all stages or of one; a task that reaches it goes on in a new one
-    #[arg(short, long, value_name = "[STAGE=]TIME")]
-    time: Vec<String>,
-    /// GPUs of a node, for the stages that compute on them; a task uses all of them
-    #[arg(long, value_name = "N")]
-    gpus_per_node: Option<u32>,
-    /// CPUs of a task, of all stages or of one [default: all of a whole node; 4 where a stage does not fill one]
-    #[arg(long, value_name = "[STAGE=]N")]
-    cpus_per_task: Vec<String>,
-    /// Memory of a task, of all stages or of one [default: all of a whole node; else what the cluster gives]
-    #[arg(long, value_name = "[STAGE=]SIZE")]
-    mem: Vec<String>,
-    /// Let the stages that encode share nodes too; say with --cpus-per-task, --mem and --gpus-per-node what one needs
-    #[arg(long)]
-    partial_nodes: bool,
-    /// Seconds before the time limit at which a task is told to save and to requeue itself
-    #[arg(long, value_name = "SECS", default_value_t = DEFAULT_SIGNAL_SECS)]
-    signal_secs: u32,
     /// Most tasks in one array [default: what the cluster says; where there is none, 1001]
     #[arg(long, value_name = "N")]
     max_array_size: Option<u32>,
-    /// Submit the stages without dependencies
-    #[arg(long)]
-    no_chain: bool,
-    /// More arguments of sbatch, after `--`; they win
-    #[arg(last = true, value_name = "SBATCH_ARGS")]
-    sbatch: Vec<String>,
+    #[command(flatten)]
+    options: SlurmOptions,
+}
+
+/// A planned run and what its jobs ask for.
+struct Planned {
+    run: RunDir,
+    plan: Plan,
+    config: RunConfig,
+    stages: Vec<Stage>,
 }
 
 /// Runs `command`.
@@ -88,22 +76,22 @@ pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
     match command {
         SlurmCommand::Script(args) => print_script(args),
         SlurmCommand::Submit { args, retry, force, json } => {
-            let planned = Planned::open(&args.stages)?;
+            let planned = Planned::open(args)?;
             if !*force {
                 refuse_while_live(&planned.run)?;
             }
-            let settings = args.settings(&planned, max_array_tasks)?;
+            let settings = planned.settings(args, max_array_tasks)?;
             let work = if *retry {
                 planned.left(settings.num_tasks)?
             } else {
                 planned.all(settings.num_tasks)
             };
-            let jobs = slurm_jobs(&settings, &work, !args.no_chain)?;
+            let jobs = slurm_jobs(&settings, &work)?;
             let submission = submit(&planned.run, settings.num_tasks, &jobs)?;
             if *json {
                 summary::print_json(&submission);
             } else if !quiet {
-                print_submission(&submission, &planned.root);
+                print_submission(&submission, planned.run.root());
             }
             Ok(())
         }
@@ -111,12 +99,11 @@ pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
 }
 
 fn print_script(args: &SlurmArgs) -> Result<()> {
-    let planned = Planned::open(&args.stages)?;
+    let planned = Planned::open(args)?;
     // A script may be made where there is no Slurm.
-    let settings =
-        args.settings(&planned, || Ok(max_array_tasks().unwrap_or(DEFAULT_MAX_ARRAY_SIZE)))?;
-    let jobs = slurm_jobs(&settings, &planned.all(settings.num_tasks), !args.no_chain)?;
-    let script = driver_script(&jobs);
+    let array_size = || Ok(max_array_tasks().unwrap_or(DEFAULT_MAX_ARRAY_SIZE));
+    let settings = planned.settings(args, array_size)?;
+    let script = driver_script(&slurm_jobs(&settings, &planned.all(settings.num_tasks))?);
     // Slurm fails a job whose log has no folder.
     let logs = planned.run.path("logs");
     std::fs::create_dir_all(&logs).map_err(Error::io(&logs, "create directory"))?;
@@ -136,36 +123,64 @@ fn refuse_while_live(run: &RunDir) -> Result<()> {
     Err(Error::config("slurm submit", reason))
 }
 
-impl SlurmArgs {
+impl Planned {
+    /// Opens the run, by its absolute path; [`Error::Missing`] where it is not planned.
+    fn open(args: &SlurmArgs) -> Result<Self> {
+        let root = std::path::absolute(&args.run).map_err(Error::io(&args.run, "resolve"))?;
+        if !root.join("config.toml").is_file() {
+            let reason = "is not a planned run; make it with `polysift plan --run DIR ...`".into();
+            return Err(Error::Missing { path: root.display().to_string(), reason });
+        }
+        let run = RunDir::open(&root)?;
+        let settings = SettingsArgs { run: Some(root), ..SettingsArgs::default() };
+        let config = resolve(&settings)?.config;
+        let mut stages =
+            if args.stage.is_empty() { stages_of(&config) } else { args.stage.clone() };
+        stages.sort_unstable();
+        stages.dedup();
+        Ok(Self { plan: run.plan()?, run, config, stages })
+    }
+
+    /// What is asked for, in no more tasks than there are shards.
     fn settings(
         &self,
-        planned: &Planned,
+        args: &SlurmArgs,
         max_array_tasks: impl FnOnce() -> Result<u32>,
     ) -> Result<SlurmSettings> {
-        let last = submissions(&planned.run)?.last().map(|submission| submission.num_tasks);
-        let num_tasks = planned.num_tasks(self.num_tasks.or(last));
+        let last = submissions(&self.run)?.last().map(|submission| submission.num_tasks);
+        let most = u32::try_from(self.plan.shards.len().max(1)).unwrap_or(u32::MAX);
+        let program = std::env::current_exe()
+            .map_err(Error::io(Path::new("polysift"), "find the program"))?;
         Ok(SlurmSettings {
-            program: program()?,
-            run: planned.root.clone(),
-            num_tasks,
-            max_running: self.max_running,
-            max_array_tasks: self.max_array_size.map_or_else(max_array_tasks, Ok)?,
-            signal_secs: self.signal_secs,
-            time: PerStage::parse("--time", &self.time)?,
-            partition: PerStage::parse("--partition", &self.partition)?,
-            account: PerStage::parse("--account", &self.account)?,
-            gpus_per_node: self.gpus_per_node,
-            cpus_per_task: PerStage::parse("--cpus-per-task", &self.cpus_per_task)?,
-            mem: PerStage::parse("--mem", &self.mem)?,
-            whole_nodes: !self.partial_nodes,
-            sbatch: self.sbatch.clone(),
+            program,
+            run: self.run.root().to_owned(),
+            num_tasks: args.num_tasks.or(last).unwrap_or(MAX_DEFAULT_TASKS).min(most),
+            max_array_tasks: args.max_array_size.map_or_else(max_array_tasks, Ok)?,
+            options: args.options.clone(),
         })
     }
-}
 
-/// This program, as the nodes find it.
-fn program() -> Result<PathBuf> {
-    std::env::current_exe().map_err(Error::io(Path::new("polysift"), "find the program"))
+    /// All of the stages, in `num_tasks` tasks.
+    fn all(&self, num_tasks: u32) -> Vec<StageTasks> {
+        let whole = |stage: &Stage| StageTasks::whole(&self.config, *stage, num_tasks);
+        self.stages.iter().map(whole).collect()
+    }
+
+    /// What is left of the stages, in `num_tasks` tasks: of the first that is not done the tasks that have
+    /// something to do, and all of those after it.
+    fn left(&self, num_tasks: u32) -> Result<Vec<StageTasks>> {
+        let (hub, stop, worker) = (hub(false), Stop::default(), Worker::observer(&self.run));
+        let context = Context::observing(&self.config, &self.run, &hub, &stop, &Silent, &worker);
+        let mut work: Vec<StageTasks> = Vec::new();
+        for &stage in &self.stages {
+            if !work.is_empty() {
+                work.push(StageTasks::whole(&self.config, stage, num_tasks));
+            } else if let Some(left) = unfinished(context, Some(stage), Some(num_tasks))? {
+                work.push(StageTasks::of_tasks(&self.config, stage, left.tasks));
+            }
+        }
+        Ok(work)
+    }
 }
 
 fn print_submission(submission: &Submission, root: &Path) {
@@ -175,9 +190,8 @@ fn print_submission(submission: &Submission, root: &Path) {
     }
     let titles = ["job", "id", "tasks", "after"].map(str::to_owned).to_vec();
     let rows = submission.jobs.iter().map(|job| {
-        let tasks = job.array.clone().unwrap_or_else(|| "-".to_owned());
-        let after = job.dependency.clone().unwrap_or_else(|| "-".to_owned());
-        vec![job.name.clone(), job.job_id.clone(), tasks, after]
+        let or_dash = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+        vec![job.name.clone(), job.job_id.clone(), or_dash(&job.array), or_dash(&job.dependency)]
     });
     printer::table(&[titles].into_iter().chain(rows).collect::<Vec<_>>());
     let root = shell_quoted(&root.display().to_string());

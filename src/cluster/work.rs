@@ -27,6 +27,26 @@ impl StageTasks {
     }
 }
 
+/// `ids` as an array expression of Slurm, each once and in order: `0-3,7,9-12`; empty for none.
+///
+/// ```
+/// assert_eq!(polysift::cluster::array_expression(&[7, 0, 1, 2, 3, 9, 10]), "0-3,7,9-10");
+/// ```
+pub fn array_expression(ids: &[u32]) -> String {
+    let mut sorted = ids.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let runs = sorted.chunk_by(|a, b| a + 1 == *b);
+    let texts: Vec<String> = runs
+        .filter_map(|run| match run {
+            [] => None,
+            [one] => Some(one.to_string()),
+            [first, .., last] => Some(format!("{first}-{last}")),
+        })
+        .collect();
+    texts.join(",")
+}
+
 /// How much of a machine a task can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
@@ -69,6 +89,10 @@ impl Needs {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
     use super::*;
     use crate::error::Result;
 
@@ -105,5 +129,28 @@ mod tests {
             assert_eq!(needs(&settings)?, expected, "{settings}");
         }
         Ok(())
+    }
+    #[test]
+    fn runs_become_ranges_and_single_ids_stay_alone() {
+        assert_eq!(array_expression(&[]), "");
+        assert_eq!(array_expression(&[5]), "5");
+        assert_eq!(array_expression(&[0, 1, 2, 3, 7, 9, 10, 11, 12]), "0-3,7,9-12");
+        assert_eq!(array_expression(&[u32::MAX, 3, u32::MAX - 1, 3]), "3,4294967294-4294967295");
+    }
+
+    proptest! {
+        #[test]
+        fn an_expression_stands_for_the_ids_that_it_was_made_of(
+            ids in proptest::collection::btree_set(0u32..200, 1..100)
+        ) {
+            let expression = array_expression(&ids.iter().copied().collect::<Vec<_>>());
+            let number = |text: &str| text.parse::<u32>().unwrap_or(u32::MAX);
+            let back: BTreeSet<u32> = expression
+                .split(',')
+                .map(|part| part.split_once('-').unwrap_or((part, part)))
+                .flat_map(|(first, last)| number(first)..=number(last))
+                .collect();
+            prop_assert_eq!(back, ids);
+        }
     }
 }

@@ -9,16 +9,15 @@
 
 mod submit;
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 pub(super) use submit::call;
 pub use submit::{Submission, SubmittedJob, live_jobs, max_array_tasks, submissions, submit};
 
-use super::array::array_expression;
-use super::per_stage::PerStage;
-use super::work::{Needs, StageTasks};
+use super::work::{Needs, StageTasks, array_expression};
 use crate::error::{Error, Result};
 use crate::run::Stage;
 
@@ -26,16 +25,80 @@ use crate::run::Stage;
 pub const REQUEUE_VARIABLE: &str = "POLYSIFT_REQUEUE";
 /// `MaxArraySize` of a cluster that does not set it.
 pub const DEFAULT_MAX_ARRAY_SIZE: u32 = 1001;
-/// [`SlurmSettings::signal_secs`].
-pub const DEFAULT_SIGNAL_SECS: u32 = 180;
 
 /// CPUs of a task that does not fill a node, unless they are given: what most nodes have to spare.
-pub const DEFAULT_CPUS: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
+const DEFAULT_CPUS: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
 
 /// Slurm sends the signal up to a minute early, and work has to begin before it.
 const SIGNAL_SLACK_SECS: u64 = 120;
 
-/// What the jobs of a run ask Slurm for.
+/// What the jobs of a run ask Slurm for; the flags of `polysift slurm`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SlurmOptions {
+    /// Most tasks of a stage at once, as in --array=0-399%100
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_running: Option<u32>,
+    /// Partition, of all stages or of one: `--partition gpu --partition export=cpu`
+    #[arg(short, long, value_name = "[STAGE=]NAME")]
+    pub partition: Vec<StageValue<String>>,
+    /// Account, of all stages or of one
+    #[arg(short = 'A', long, value_name = "[STAGE=]NAME")]
+    pub account: Vec<StageValue<String>>,
+    /// Time limit of a task, as in 12:00:00, of all stages or of one; a task that reaches it continues in a new one
+    #[arg(short, long, value_name = "[STAGE=]TIME")]
+    pub time: Vec<StageValue<String>>,
+    /// GPUs of a node, for the stages that compute on them; a task uses all of them
+    #[arg(long, value_name = "N")]
+    pub gpus_per_node: Option<u32>,
+    /// CPUs of a task, of all stages or of one [default: all of a whole node; 4 where a stage does not fill one]
+    #[arg(long, value_name = "[STAGE=]N")]
+    pub cpus_per_task: Vec<StageValue<NonZeroU32>>,
+    /// Memory of a task, of all stages or of one [default: all of a whole node; else what the cluster gives]
+    #[arg(long, value_name = "[STAGE=]SIZE")]
+    pub mem: Vec<StageValue<String>>,
+    /// Let the stages that encode share nodes too; say with --cpus-per-task, --mem and --gpus-per-node what one needs
+    #[arg(long)]
+    pub partial_nodes: bool,
+    /// Seconds before the time limit at which a task is told to save and to requeue itself
+    #[arg(long, value_name = "SECS", default_value_t = 180)]
+    pub signal_secs: u32,
+    /// Submit the stages without dependencies
+    #[arg(long)]
+    pub no_chain: bool,
+    /// More arguments of sbatch, after `--`; they win
+    #[arg(last = true, value_name = "SBATCH_ARGS")]
+    pub sbatch: Vec<String>,
+}
+
+/// A value of a flag, for all stages or (`STAGE=VALUE`) for one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageValue<T> {
+    stage: Option<Stage>,
+    value: T,
+}
+
+impl<T: FromStr<Err: Display>> FromStr for StageValue<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (stage, value) = match text.split_once('=') {
+            None => (None, text),
+            Some((name, value)) => (Some(name.parse()?), value),
+        };
+        if value.is_empty() {
+            return Err("has no value".into());
+        }
+        Ok(Self { stage, value: value.parse().map_err(|e: T::Err| e.to_string())? })
+    }
+}
+
+/// The last of `values` that is for `stage` alone, else the last for all.
+fn value_for<T>(values: &[StageValue<T>], stage: Stage) -> Option<&T> {
+    let last = |of: Option<Stage>| values.iter().rev().find(move |value| value.stage == of);
+    last(Some(stage)).or_else(|| last(None)).map(|found| &found.value)
+}
+
+/// The jobs of a run: what they do, and what they ask for.
 #[derive(Debug, Clone)]
 pub struct SlurmSettings {
     /// The program, by its absolute path.
@@ -44,29 +107,10 @@ pub struct SlurmSettings {
     pub run: PathBuf,
     /// Tasks of a stage.
     pub num_tasks: u32,
-    /// Most tasks of an array at once.
-    pub max_running: Option<u32>,
     /// Most tasks in one array; task ids stay below it. More tasks become several arrays.
     pub max_array_tasks: u32,
-    /// Seconds before the time limit at which Slurm sends USR1.
-    pub signal_secs: u32,
-    /// Time limit, in a form that sbatch takes.
-    pub time: PerStage<String>,
-    /// Partition.
-    pub partition: PerStage<String>,
-    /// Account.
-    pub account: PerStage<String>,
-    /// GPUs of a node, all of which one task uses, in the stages that compute on them.
-    pub gpus_per_node: Option<u32>,
-    /// CPUs of a task; see [`DEFAULT_CPUS`].
-    pub cpus_per_task: PerStage<NonZeroU32>,
-    /// Memory of a task, in a form that sbatch takes.
-    pub mem: PerStage<String>,
-    /// Whether a task that can use a whole node gets it alone, with all of its memory unless `mem` says
-    /// otherwise.
-    pub whole_nodes: bool,
-    /// More arguments for sbatch; they win over the ones above.
-    pub sbatch: Vec<String>,
+    /// What they ask for.
+    pub options: SlurmOptions,
 }
 
 /// A job to submit.
@@ -74,12 +118,8 @@ pub struct SlurmSettings {
 pub struct SlurmJob {
     /// `embed`, or `embed-1` for the second array of a stage.
     pub name: String,
-    /// The stage.
-    pub stage: Stage,
     /// Task ids as an array expression; `None` for a single job.
     pub array: Option<String>,
-    /// Tasks of the job.
-    pub num_tasks: usize,
     /// Jobs (by position) that have to succeed before.
     pub after_success_of: Vec<usize>,
     /// The job (by position) that has to have ended before.
@@ -113,17 +153,15 @@ fn chunks(tasks: &[u32], max_tasks: u32) -> Vec<(u32, Vec<u32>)> {
     sorted.chunk_by(|a, b| a / max_tasks == b / max_tasks).map(chunk).collect()
 }
 
-/// The jobs for `work`, in the order in which they are submitted. With `chain`, a stage waits for the
-/// success of all jobs of the one before.
+/// The jobs for `work`, in the order in which they are submitted. A stage waits for the success of all jobs of
+/// the one before, unless they are not to be chained.
 ///
 /// A run directory that Slurm cannot name in a script and a time limit that leaves no time before the signal are
 /// [`Error::Config`].
-pub fn slurm_jobs(
-    settings: &SlurmSettings,
-    work: &[StageTasks],
-    chain: bool,
-) -> Result<Vec<SlurmJob>> {
-    check(settings)?;
+pub fn slurm_jobs(settings: &SlurmSettings, work: &[StageTasks]) -> Result<Vec<SlurmJob>> {
+    for time in &settings.options.time {
+        check_time(&time.value, settings.options.signal_secs)?;
+    }
     let mut jobs: Vec<SlurmJob> = Vec::new();
     let mut before: Vec<usize> = Vec::new();
     for of_stage in work {
@@ -137,45 +175,33 @@ pub fn slurm_jobs(
         for (i, array) in arrays.iter().enumerate() {
             let name = of_stage.stage.name().to_owned();
             // Slurm limits the running tasks of an array, not of several: one after the other.
-            let is_limited = settings.max_running.is_some() && i > 0;
+            let is_limited = settings.options.max_running.is_some() && i > 0;
             jobs.push(SlurmJob {
                 name: if arrays.len() > 1 { format!("{name}-{i}") } else { name },
-                stage: of_stage.stage,
                 array: array.as_ref().map(|(_, ids)| array_expression(ids)),
-                num_tasks: array.as_ref().map_or(1, |(_, ids)| ids.len()),
-                after_success_of: if chain { before.clone() } else { Vec::new() },
+                after_success_of: before.clone(),
                 after_end_of: is_limited.then(|| first + i - 1),
                 script: batch_script(settings, of_stage, array.as_ref())?,
             });
         }
-        if jobs.len() > first {
+        if jobs.len() > first && !settings.options.no_chain {
             before = (first..jobs.len()).collect();
         }
     }
     Ok(jobs)
 }
 
-fn check(settings: &SlurmSettings) -> Result<()> {
-    if settings.num_tasks == 0 {
-        return Err(Error::config("--num-tasks", "is 0; there has to be at least one task"));
-    }
-    if settings.max_running == Some(0) {
-        return Err(Error::config("--max-running", "is 0; no task could ever run"));
-    }
-    settings.time.values().try_for_each(|time| check_time(settings, time))
-}
-
-fn check_time(settings: &SlurmSettings, time: &str) -> Result<()> {
-    let needed = u64::from(settings.signal_secs) + SIGNAL_SLACK_SECS;
+/// Refuses a time limit that leaves no time to work before Slurm's signal.
+fn check_time(time: &str, signal_secs: u32) -> Result<()> {
+    let needed = u64::from(signal_secs) + SIGNAL_SLACK_SECS;
     match limit_secs(time)? {
-        Some(limit) if limit < needed => Err(Error::config(
-            "--time",
-            format!(
-                "{time} is {limit} s, of which --signal-secs takes {} and Slurm's early signal up to \
-                 {SIGNAL_SLACK_SECS}; a task would stop before it works",
-                settings.signal_secs
-            ),
-        )),
+        Some(limit) if limit < needed => {
+            let reason = format!(
+                "{time} is {limit} s, of which --signal-secs takes {signal_secs} and Slurm's early signal \
+                 up to {SIGNAL_SLACK_SECS}; a task would stop before it works"
+            );
+            Err(Error::config("--time", reason))
+        }
         _ => Ok(()),
     }
 }
@@ -243,7 +269,7 @@ fn batch_script(
 
 /// CPUs of a task, where it does not get all of a node.
 fn cpus(settings: &SlurmSettings, work: &StageTasks) -> Option<NonZeroU32> {
-    let given = settings.cpus_per_task.get(work.stage).copied();
+    let given = value_for(&settings.options.cpus_per_task, work.stage).copied();
     given.or_else(|| (work.needs == Needs::Cores).then_some(DEFAULT_CPUS))
 }
 
@@ -253,30 +279,28 @@ fn options(
     work: &StageTasks,
     tasks: Option<&[u32]>,
 ) -> Result<Vec<String>> {
-    let stage = work.stage;
+    let (stage, asked) = (work.stage, &settings.options);
     let mut options = vec![format!("--job-name=polysift-{}", stage.name())];
     if let Some(tasks) = tasks {
-        let limit = settings.max_running.map(|n| format!("%{n}")).unwrap_or_default();
+        let limit = asked.max_running.map(|n| format!("%{n}")).unwrap_or_default();
         options.push(format!("--array={}{limit}", array_expression(tasks)));
     }
     let log = log_pattern(&settings.run, tasks.is_some())?;
     options.push(sbatch_quoted(&format!("--output={log}"))?);
-    for fixed in
-        ["--open-mode=append", "--requeue", "--nodes=1", "--ntasks=1", "--kill-on-invalid-dep=yes"]
-    {
-        options.push(fixed.to_owned());
-    }
-    options.push(format!("--signal=B:USR1@{}", settings.signal_secs));
-    let fills_a_node = settings.whole_nodes && work.needs != Needs::Cores;
+    let fixed =
+        ["--open-mode=append", "--requeue", "--nodes=1", "--ntasks=1", "--kill-on-invalid-dep=yes"];
+    options.extend(fixed.map(str::to_owned));
+    options.push(format!("--signal=B:USR1@{}", asked.signal_secs));
+    let fills_a_node = !asked.partial_nodes && work.needs != Needs::Cores;
     if fills_a_node {
         options.push("--exclusive".to_owned());
     }
-    let gpus = settings.gpus_per_node.filter(|_| work.needs == Needs::Gpus);
-    let mem = settings.mem.get(stage).cloned();
+    let gpus = asked.gpus_per_node.filter(|_| work.needs == Needs::Gpus);
+    let mem = value_for(&asked.mem, stage).cloned();
     for (name, value) in [
-        ("time", settings.time.get(stage).cloned()),
-        ("partition", settings.partition.get(stage).cloned()),
-        ("account", settings.account.get(stage).cloned()),
+        ("time", value_for(&asked.time, stage).cloned()),
+        ("partition", value_for(&asked.partition, stage).cloned()),
+        ("account", value_for(&asked.account, stage).cloned()),
         ("gpus-per-node", gpus.map(|n| n.to_string())),
         ("cpus-per-task", cpus(settings, work).map(|n| n.to_string())),
         ("mem", mem.or_else(|| fills_a_node.then(|| "0".to_owned()))),
@@ -285,9 +309,8 @@ fn options(
             options.push(sbatch_quoted(&format!("--{name}={value}"))?);
         }
     }
-    if !settings.sbatch.is_empty() {
-        let more =
-            settings.sbatch.iter().map(|arg| sbatch_quoted(arg)).collect::<Result<Vec<_>>>()?;
+    if !asked.sbatch.is_empty() {
+        let more = asked.sbatch.iter().map(|arg| sbatch_quoted(arg)).collect::<Result<Vec<_>>>()?;
         options.push(more.join(" "));
     }
     Ok(options)
@@ -354,31 +377,33 @@ pub fn shell_quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
     use crate::config::RunConfig;
+
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        options: SlurmOptions,
+    }
+
+    /// What the flags `arguments` ask for.
+    fn asked(arguments: &[&str]) -> Result<SlurmSettings> {
+        let arguments = std::iter::once("slurm").chain(arguments.iter().copied());
+        let flags = Flags::try_parse_from(arguments);
+        let Flags { options } = flags.map_err(|e| Error::config("flags", e.to_string()))?;
+        Ok(SlurmSettings { options, ..settings() })
+    }
 
     fn settings() -> SlurmSettings {
         SlurmSettings {
             program: "/opt/polysift".into(),
             run: "/scratch/run".into(),
             num_tasks: 8,
-            max_running: None,
             max_array_tasks: 1001,
-            signal_secs: 180,
-            time: PerStage::default(),
-            partition: PerStage::default(),
-            account: PerStage::default(),
-            gpus_per_node: None,
-            cpus_per_task: PerStage::default(),
-            mem: PerStage::default(),
-            whole_nodes: true,
-            sbatch: Vec::new(),
+            options: Flags::parse_from(["slurm"]).options,
         }
-    }
-
-    /// A value of a flag for all stages.
-    fn all<T: std::str::FromStr<Err: std::fmt::Display>>(value: &str) -> Result<PerStage<T>> {
-        PerStage::parse("--flag", &[value.to_owned()])
     }
 
     fn array(stage: Stage, tasks: impl IntoIterator<Item = u32>) -> StageTasks {
@@ -390,7 +415,7 @@ mod tests {
     }
 
     fn script(settings: &SlurmSettings, work: StageTasks) -> Result<String> {
-        let jobs = slurm_jobs(settings, &[work], true)?;
+        let jobs = slurm_jobs(settings, &[work])?;
         Ok(jobs.into_iter().map(|job| job.script).collect())
     }
 
@@ -435,18 +460,10 @@ exec /opt/polysift embed --run /scratch/run
 
     #[test]
     fn what_is_asked_for_reaches_sbatch_and_the_users_own_arguments_come_last() -> Result<()> {
-        let asked = SlurmSettings {
-            max_running: Some(4),
-            time: all("12:00:00")?,
-            partition: all("gpu")?,
-            account: all("a-1")?,
-            gpus_per_node: Some(4),
-            cpus_per_task: all("72")?,
-            mem: all("200G")?,
-            whole_nodes: false,
-            sbatch: vec!["--constraint=a b".into(), "--nice=5".into()],
-            ..settings()
-        };
+        let flags = "--max-running 4 --time 12:00:00 -p gpu -A a-1 --gpus-per-node 4 --cpus-per-task 72 \
+                     --mem 200G --partial-nodes -- --constraint=a_b --nice=5";
+        let mut asked = asked(&flags.split_whitespace().collect::<Vec<_>>())?;
+        asked.options.sbatch[0] = "--constraint=a b".into();
         let text = script(&asked, array(Stage::Embed, 0..8))?;
         for line in [
             "--array=0-7%4",
@@ -480,11 +497,11 @@ exec /opt/polysift embed --run /scratch/run
     #[test]
     fn only_what_computes_on_gpus_gets_them_and_only_what_fills_a_node_gets_it_alone() -> Result<()>
     {
-        let gpus = SlurmSettings { gpus_per_node: Some(4), ..settings() };
+        let gpus = asked(&["--gpus-per-node=4"])?;
         assert_eq!(resources(&gpus, Needs::Gpus)?, ["--exclusive", "--gpus-per-node=4", "--mem=0"]);
         assert_eq!(resources(&gpus, Needs::Node)?, ["--exclusive", "--mem=0"]);
         assert_eq!(resources(&gpus, Needs::Cores)?, ["--cpus-per-task=4"]);
-        let partial = SlurmSettings { whole_nodes: false, ..gpus };
+        let partial = asked(&["--gpus-per-node=4", "--partial-nodes"])?;
         assert_eq!(resources(&partial, Needs::Gpus)?, ["--gpus-per-node=4"]);
         assert_eq!(resources(&partial, Needs::Cores)?, ["--cpus-per-task=4"]);
         Ok(())
@@ -492,17 +509,9 @@ exec /opt/polysift embed --run /scratch/run
 
     #[test]
     fn a_stage_is_asked_for_with_its_own_values() -> Result<()> {
-        let values = |all: &str, export: &str| {
-            PerStage::parse("--flag", &[all.to_owned(), format!("export={export}")])
-        };
-        let asked = SlurmSettings {
-            partition: values("gpu", "cpu,long")?,
-            account: values("a1", "a2")?,
-            time: values("24:00:00", "60")?,
-            mem: values("200G", "8G")?,
-            cpus_per_task: PerStage::parse("--flag", &["72".to_owned(), "export=2".to_owned()])?,
-            ..settings()
-        };
+        let flags = "-p gpu -p export=cpu,long -A export=a2 -A a1 -t 24:00:00 -t export=60 --mem 200G \
+                     --mem export=8G --cpus-per-task 72 --cpus-per-task export=2";
+        let asked = asked(&flags.split_whitespace().collect::<Vec<_>>())?;
         let (embed, export) = (
             script(&asked, array(Stage::Embed, 0..8))?,
             script(&asked, array(Stage::Export, 0..8))?,
@@ -531,7 +540,7 @@ exec /opt/polysift embed --run /scratch/run
             let refused = SlurmSettings { run: path.into(), ..settings() };
             assert!(script(&refused, single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
         }
-        let broken = SlurmSettings { sbatch: vec!["--comment=a\nrm -rf b".into()], ..settings() };
+        let broken = asked(&["--", "--comment=a\nrm -rf b"])?;
         assert!(script(&broken, single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
         Ok(())
     }
@@ -540,21 +549,22 @@ exec /opt/polysift embed --run /scratch/run
     fn stages_wait_for_the_success_of_all_arrays_of_the_stage_before() -> Result<()> {
         let small = SlurmSettings { max_array_tasks: 5, ..settings() };
         let work = [array(Stage::Embed, 0..8), single(Stage::Train), array(Stage::Score, 0..8)];
-        let jobs = slurm_jobs(&small, &work, true)?;
+        let jobs = slurm_jobs(&small, &work)?;
         let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
         assert_eq!(names, ["embed-0", "embed-1", "train", "score-0", "score-1"]);
         let expected =
             [None, None, Some("afterok:100:101"), Some("afterok:102"), Some("afterok:102")];
         assert_eq!(dependencies(&jobs), expected.map(|d| d.map(str::to_owned)));
-        let unchained = slurm_jobs(&small, &work, false)?;
+        let unchained = SlurmSettings { max_array_tasks: 5, ..asked(&["--no-chain"])? };
+        let unchained = slurm_jobs(&unchained, &work)?;
         assert!(dependencies(&unchained).iter().all(Option::is_none));
         Ok(())
     }
 
     #[test]
     fn arrays_of_a_limited_stage_run_one_after_the_other() -> Result<()> {
-        let limited = SlurmSettings { max_array_tasks: 5, max_running: Some(2), ..settings() };
-        let jobs = slurm_jobs(&limited, &[single(Stage::Train), array(Stage::Score, 0..8)], true)?;
+        let limited = SlurmSettings { max_array_tasks: 5, ..asked(&["--max-running=2"])? };
+        let jobs = slurm_jobs(&limited, &[single(Stage::Train), array(Stage::Score, 0..8)])?;
         let expected = [None, Some("afterok:100"), Some("afterok:100,afterany:101")];
         assert_eq!(dependencies(&jobs), expected.map(|d| d.map(str::to_owned)));
         Ok(())
@@ -565,16 +575,17 @@ exec /opt/polysift embed --run /scratch/run
         let tasks: Vec<u32> = (0..100).filter(|task| task % 7 != 3).collect();
         for max_array_tasks in [1, 3, 10, 99, 100, 1001] {
             let small = SlurmSettings { max_array_tasks, num_tasks: 100, ..settings() };
-            let jobs = slurm_jobs(&small, &[array(Stage::Export, tasks.clone())], true)?;
+            let jobs = slurm_jobs(&small, &[array(Stage::Export, tasks.clone())])?;
             let mut seen = Vec::new();
             for job in &jobs {
                 let offset = job.script.split("POLYSIFT_TASK=$((").nth(1);
                 let offset = offset.and_then(|rest| rest.split(' ').next()).unwrap_or("none");
                 let offset: u32 = offset.parse().map_err(|_| Error::config("test", offset))?;
-                let tasks = crate::cluster::array_ids("test", job.array.as_deref().unwrap_or(""))?;
-                assert!(tasks.iter().all(|task| *task < max_array_tasks));
-                assert_eq!(tasks.len(), job.num_tasks);
-                seen.extend(tasks.into_iter().map(|task| offset + task));
+                let in_array = |task: &&u32| (offset..offset + max_array_tasks).contains(*task);
+                let own: Vec<u32> = tasks.iter().filter(in_array).copied().collect();
+                let ids: Vec<u32> = own.iter().map(|task| task - offset).collect();
+                assert_eq!(job.array, Some(array_expression(&ids)));
+                seen.extend(own);
             }
             assert_eq!(seen, tasks, "{max_array_tasks}");
         }
@@ -584,28 +595,47 @@ exec /opt/polysift embed --run /scratch/run
     #[test]
     fn limits_under_which_no_task_could_work_are_refused() -> Result<()> {
         let timed = |time: &str| {
-            let time = PerStage::parse("--time", &["60".to_owned(), format!("train={time}")])?;
-            slurm_jobs(&SlurmSettings { time, ..settings() }, &[single(Stage::Train)], true)
+            let flags = ["--time=60".to_owned(), format!("--time=train={time}")];
+            slurm_jobs(&asked(&flags.each_ref().map(String::as_str))?, &[single(Stage::Train)])
         };
         assert!(timed("4").is_err_and(|e| e.exit_code() == 2 && e.to_string().contains("240 s")));
         assert!(timed("soon").is_err_and(|e| e.exit_code() == 2));
         timed("5")?;
         timed("UNLIMITED")?;
-        for wrong in [
-            SlurmSettings { num_tasks: 0, ..settings() },
-            SlurmSettings { max_running: Some(0), ..settings() },
-        ] {
-            assert!(slurm_jobs(&wrong, &[], true).is_err_and(|e| e.exit_code() == 2));
-        }
+        assert!(asked(&["--max-running=0"]).is_err());
         Ok(())
     }
 
     #[test]
+    fn a_value_of_a_stage_wins_over_that_of_all_in_either_order() -> Result<()> {
+        for flags in [["-pgpu", "-pscore=cpu,big"], ["-pscore=cpu,big", "-pgpu"]] {
+            let partition = asked(&flags)?.options.partition;
+            assert_eq!(value_for(&partition, Stage::Score).map(String::as_str), Some("cpu,big"));
+            assert_eq!(value_for(&partition, Stage::Embed).map(String::as_str), Some("gpu"));
+        }
+        let only = asked(&["--mem=train=4"])?.options.mem;
+        assert_eq!(value_for(&only, Stage::Embed), None);
+        Ok(())
+    }
+
+    #[test]
+    fn what_names_no_stage_or_has_no_value_is_refused() {
+        for (text, wrong) in [
+            ("scor=4", "`scor` is no stage; the stages are embed, train"),
+            ("score=", "has no value"),
+            ("", "has no value"),
+            ("score=4G", "invalid digit"),
+        ] {
+            let refused = text.parse::<StageValue<u32>>();
+            assert!(refused.is_err_and(|reason| reason.contains(wrong)), "{text}");
+        }
+    }
+
+    #[test]
     fn one_job_is_printed_as_its_script_and_several_as_a_script_that_submits_them() -> Result<()> {
-        let one = slurm_jobs(&settings(), &[array(Stage::Embed, 0..8)], true)?;
+        let one = slurm_jobs(&settings(), &[array(Stage::Embed, 0..8)])?;
         assert_eq!(driver_script(&one), one[0].script);
-        let two =
-            slurm_jobs(&settings(), &[array(Stage::Embed, 0..8), single(Stage::Train)], true)?;
+        let two = slurm_jobs(&settings(), &[array(Stage::Embed, 0..8), single(Stage::Train)])?;
         let driver = driver_script(&two);
         assert!(driver.contains("\njob0=$(sbatch --parsable <<'END_OF_SCRIPT'\n#!/bin/bash\n"));
         assert!(driver.contains("sbatch --parsable --dependency=\"afterok:${job0%%;*}\" <<"));

@@ -33,12 +33,8 @@ pub struct SubmittedJob {
     pub job_id: String,
     /// Name of the job.
     pub name: String,
-    /// Stage that it does.
-    pub stage: String,
-    /// Tasks of an array.
+    /// Tasks of an array, as an array expression.
     pub array: Option<String>,
-    /// Number of tasks.
-    pub num_tasks: usize,
     /// What it waits for.
     pub dependency: Option<String>,
     /// The script, relative to the run directory.
@@ -132,9 +128,7 @@ fn submit_one(
     Ok(SubmittedJob {
         job_id,
         name: job.name.clone(),
-        stage: job.stage.name().to_owned(),
         array: job.array.clone(),
-        num_tasks: job.num_tasks,
         dependency,
         script: run.relative(&script),
     })
