@@ -37,7 +37,7 @@ use dataset::DatasetCommand;
 use evaluate::EvaluateArgs;
 use head::HeadCommand;
 use logging::GlobalArgs;
-use progress::Usages;
+use progress::Display;
 use settings::{Resolved, SettingsArgs, hub, resolve, stage_names};
 use slurm::SlurmCommand;
 
@@ -180,9 +180,8 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             .build_global()
             .map_err(|e| Error::config("--threads", e.to_string()))?;
     }
-    let progress = progress::display(&cli.global);
-    let usage = Usages::new(progress.as_ref());
-    let job = Job { stop, usages: &usage, quiet: cli.global.quiet };
+    let display = Display::new(&cli.global);
+    let job = Job { stop, display: &display, quiet: cli.global.quiet };
     match &cli.command {
         Command::Run { settings, dry_run: true } => job.plan(settings, true, false)?,
         Command::Plan { settings, dry_run, json } => job.plan(settings, *dry_run, *json)?,
@@ -200,13 +199,13 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Retry(args) => job.retry(args)?,
         Command::Verify { run, json } => return job.verify(run, *json),
         Command::Inspect { paths, json } => job.inspect(paths, *json)?,
-        Command::Evaluate(args) => evaluate::run(args, stop, &usage)?,
+        Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
         Command::Devices { json } => devices::devices(*json),
         Command::Head(command) => head::run(command, cli.global.quiet)?,
         Command::Tokenize(settings) => {
             tokenize::tokenize(&resolve(settings)?.config, &hub(settings.offline), stop)?;
         }
-        Command::Dataset(command) => dataset::run(command, stop, &usage, cli.global.quiet)?,
+        Command::Dataset(command) => dataset::run(command, stop, &display, cli.global.quiet)?,
         Command::Slurm(command) => slurm::run(command, cli.global.quiet)?,
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -220,7 +219,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
 /// What all commands share.
 struct Job<'a> {
     stop: &'a Stop,
-    usages: &'a Usages<'a>,
+    display: &'a Display,
     quiet: bool,
 }
 
@@ -266,7 +265,7 @@ impl Job<'_> {
             run: &run,
             hub: &hub,
             stop: self.stop,
-            progress: self.usages,
+            progress: self.display,
             redo,
             worker: &worker,
             task,
@@ -274,13 +273,13 @@ impl Job<'_> {
         };
         let stages = in_order(context, stages, plan.as_ref())?;
         stages.iter().try_for_each(|stage| {
-            self.usages.measure(*stage, || self.run_stage(context, *stage, plan.as_ref()))
+            self.display.measure(*stage, || self.run_stage(context, *stage, plan.as_ref()))
         })?;
         if !self.quiet {
             if task.is_none() {
                 summary::print(context, &stages)?;
             }
-            summary::print_usages(&self.usages.taken());
+            summary::print_usages(&self.display.taken());
         }
         Ok(())
     }

@@ -8,28 +8,15 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use polysift::Result;
 use polysift::panics::lock;
-use polysift::progress::{Progress, peak_memory_bytes, reset_peak_memory};
+use polysift::progress::Progress;
 use polysift::run::Stage;
 
 use super::logging::{GlobalArgs, LogFormat};
 
-/// Seconds between two progress lines where there is no terminal.
-const LINE_SECS: u64 = 10;
+/// Between two progress lines where there is no terminal.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
 /// Redraws of a bar per second.
 const REDRAWS_PER_SEC: u8 = 5;
-
-/// A progress display for the options given: a bar on a terminal, else a line now and then.
-pub(crate) fn display(args: &GlobalArgs) -> Box<dyn Progress> {
-    if args.quiet {
-        return Box::new(polysift::progress::Silent);
-    }
-    let plain = args.verbose == 0 && args.log_format == LogFormat::Text;
-    if plain && std::io::stderr().is_terminal() {
-        Box::new(Bar::default())
-    } else {
-        Box::new(Lines { format: args.log_format, state: Mutex::default() })
-    }
-}
 
 /// Counts of the running stage.
 #[derive(Default)]
@@ -43,15 +30,14 @@ struct State {
     tokens: u64,
     began: Option<Instant>,
     reported: Option<Instant>,
+    bar: Option<ProgressBar>,
+    /// Its parts that work side by side, and for how long each was at work.
+    busy: Vec<(&'static str, Duration)>,
 }
 
 impl State {
     fn secs(&self) -> f64 {
         self.began.map_or(0.0, |t| t.elapsed().as_secs_f64()).max(1e-9)
-    }
-
-    fn extend(&mut self, units: u64) {
-        self.total = self.total.map(|total| total + units);
     }
 
     /// How much of the stage is done: of its units, else of the bytes of its input.
@@ -70,143 +56,56 @@ impl State {
         let share = self.share().filter(|_| self.total.is_none());
         share.map(|share| format!(" ({:.1}%)", 100.0 * share)).unwrap_or_default()
     }
-}
 
-struct Lines {
-    format: LogFormat,
-    state: Mutex<State>,
-}
-
-impl Lines {
-    fn report(&self, state: &State, ended: bool) {
-        let (done, tokens, secs) = (state.done, state.tokens, state.secs());
-        let documents_per_sec = done as f64 / secs;
-        let text = match self.format {
-            LogFormat::Json => serde_json::json!({
-                "progress": state.stage, "unit": state.unit, "done": done, "total": state.total,
-                "share": state.share(),
-                "tokens": tokens, "secs": secs, "per_sec": documents_per_sec,
-                "tokens_per_sec": tokens as f64 / secs, "eta_secs": state.eta_secs(), "ended": ended,
-            })
-            .to_string(),
-            LogFormat::Text => {
-                let total = state.total.map(|t| format!(" of {t}")).unwrap_or_default();
-                let share = state.share_of_bytes();
-                let speed = if tokens > 0 {
-                    format!(", {:.0} tokens/s", tokens as f64 / secs)
-                } else {
-                    String::new()
-                };
-                let end = match (ended, state.eta_secs()) {
-                    (true, _) => format!(", {secs:.1} s"),
-                    (false, Some(eta)) => format!(", {eta:.0} s left"),
-                    (false, None) => String::new(),
-                };
-                let (stage, unit) = (&state.stage, state.unit);
-                format!("{stage}: {done}{total} {unit}{share}, {documents_per_sec:.0} {unit}/s{speed}{end}")
-            }
-        };
-        let _ = writeln!(std::io::stderr().lock(), "{text}");
-    }
-}
-
-impl Progress for Lines {
-    fn begin(&self, stage: &str, total: Option<u64>, unit: &'static str) {
-        let now = Some(Instant::now());
-        *lock(&self.state) = State {
-            stage: stage.into(),
-            unit,
-            total,
-            began: now,
-            reported: now,
-            ..State::default()
-        };
-    }
-
-    fn advance(&self, units: u64, tokens: u64) {
-        let mut state = lock(&self.state);
-        state.done += units;
-        state.tokens += tokens;
-        if state.reported.is_none_or(|t| t.elapsed() >= Duration::from_secs(LINE_SECS)) {
-            state.reported = Some(Instant::now());
-            self.report(&state, false);
-        }
-    }
-
-    fn extend(&self, units: u64) {
-        lock(&self.state).extend(units);
-    }
-
-    fn input(&self, done: u64, total: u64) {
-        lock(&self.state).input = Some((done, total));
-    }
-
-    fn end(&self) {
-        self.report(&lock(&self.state), true);
-    }
-}
-
-#[derive(Default)]
-struct Bar {
-    state: Mutex<State>,
-    bar: Mutex<Option<ProgressBar>>,
-}
-
-impl Progress for Bar {
-    fn begin(&self, stage: &str, total: Option<u64>, unit: &'static str) {
-        let bar = ProgressBar::with_draw_target(
-            total,
-            ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SEC),
-        );
-        let template = if total.is_some() {
-            "{prefix:<9} {bar:30} {pos}/{len} {msg} eta {eta}"
-        } else {
-            "{prefix:<9} {spinner} {pos} {msg} {elapsed}"
-        };
-        bar.set_style(
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
-        bar.set_prefix(stage.to_owned());
-        *lock(&self.state) = State { unit, began: Some(Instant::now()), total, ..State::default() };
-        *lock(&self.bar) = Some(bar);
-    }
-
-    fn advance(&self, units: u64, tokens: u64) {
-        let mut state = lock(&self.state);
-        state.done += units;
-        state.tokens += tokens;
-        let secs = state.secs();
-        let mut message = format!("{} {:.0}/s", state.unit, state.done as f64 / secs);
-        if state.tokens > 0 {
+    /// What the bar says beside the number of units.
+    fn message(&self) -> String {
+        let secs = self.secs();
+        let mut message = format!("{} {:.0}/s", self.unit, self.done as f64 / secs);
+        if self.tokens > 0 {
             // Writing into a string cannot fail.
-            let _ = write!(message, " {:.0} tokens/s", state.tokens as f64 / secs);
+            let _ = write!(message, " {:.0} tokens/s", self.tokens as f64 / secs);
         }
-        let share = state.share_of_bytes();
-        if let Some(eta) = state.eta_secs().filter(|_| !share.is_empty()) {
+        let share = self.share_of_bytes();
+        if let Some(eta) = self.eta_secs().filter(|_| !share.is_empty()) {
             let _ = write!(message, "{share} eta {eta:.0} s");
         }
-        if let Some(bar) = lock(&self.bar).as_ref() {
-            bar.set_message(message);
-            bar.inc(units);
-        }
+        message
     }
 
-    fn extend(&self, units: u64) {
-        lock(&self.state).extend(units);
-        if let Some(bar) = lock(&self.bar).as_ref() {
-            bar.inc_length(units);
+    /// The same as a line for a log.
+    fn line(&self, format: LogFormat, ended: bool) -> String {
+        let &Self { ref stage, unit, total, done, tokens, .. } = self;
+        let (secs, eta) = (self.secs(), self.eta_secs());
+        let (per_sec, tokens_per_sec) = (done as f64 / secs, tokens as f64 / secs);
+        if format == LogFormat::Json {
+            let line = serde_json::json!({
+                "progress": stage, "unit": unit, "done": done, "total": total,
+                "share": self.share(), "tokens": tokens, "secs": secs, "per_sec": per_sec,
+                "tokens_per_sec": tokens_per_sec, "eta_secs": eta, "ended": ended,
+            });
+            return line.to_string();
         }
-    }
-
-    fn input(&self, done: u64, total: u64) {
-        lock(&self.state).input = Some((done, total));
-    }
-
-    fn end(&self) {
-        if let Some(bar) = lock(&self.bar).take() {
-            bar.finish();
+        let total = total.map(|t| format!(" of {t}")).unwrap_or_default();
+        let share = self.share_of_bytes();
+        let mut line = format!("{stage}: {done}{total} {unit}{share}, {per_sec:.0} {unit}/s");
+        if tokens > 0 {
+            let _ = write!(line, ", {tokens_per_sec:.0} tokens/s");
         }
+        if ended {
+            let _ = write!(line, ", {secs:.1} s");
+        } else if let Some(eta) = eta {
+            let _ = write!(line, ", {eta:.0} s left");
+        }
+        line
     }
+}
+
+/// How progress is shown.
+enum Form {
+    Nothing,
+    /// A line now and then.
+    Lines(LogFormat),
+    Bar,
 }
 
 /// What a stage took.
@@ -220,16 +119,25 @@ pub(crate) struct Usage {
     pub(crate) busy: Vec<(&'static str, Duration)>,
 }
 
-/// A display of progress, and the measurements of the stages that it was shown.
-pub(crate) struct Usages<'a> {
-    display: &'a dyn Progress,
-    busy: Mutex<Vec<(&'static str, Duration)>>,
+/// Shows the progress of stages, and measures them.
+pub(crate) struct Display {
+    form: Form,
+    state: Mutex<State>,
     taken: Mutex<Vec<Usage>>,
 }
 
-impl<'a> Usages<'a> {
-    pub(crate) fn new(display: &'a dyn Progress) -> Self {
-        Self { display, busy: Mutex::default(), taken: Mutex::default() }
+impl Display {
+    /// A bar on a terminal, else a line now and then, as the options say.
+    pub(crate) fn new(args: &GlobalArgs) -> Self {
+        let is_plain = args.verbose == 0 && args.log_format == LogFormat::Text;
+        let form = if args.quiet {
+            Form::Nothing
+        } else if is_plain && std::io::stderr().is_terminal() {
+            Form::Bar
+        } else {
+            Form::Lines(args.log_format)
+        };
+        Self { form, state: Mutex::default(), taken: Mutex::default() }
     }
 
     /// Runs a stage and measures it.
@@ -238,7 +146,7 @@ impl<'a> Usages<'a> {
         let began = Instant::now();
         let _span = tracing::trace_span!("stage", name = stage.name()).entered();
         run()?;
-        let busy = std::mem::take(&mut *lock(&self.busy));
+        let busy = std::mem::take(&mut lock(&self.state).busy);
         let usage = Usage { stage, time: began.elapsed(), memory: peak_memory_bytes(), busy };
         lock(&self.taken).push(usage);
         Ok(())
@@ -250,35 +158,103 @@ impl<'a> Usages<'a> {
     }
 }
 
-impl Progress for Usages<'_> {
+impl Progress for Display {
     fn begin(&self, stage: &str, total: Option<u64>, unit: &'static str) {
-        self.display.begin(stage, total, unit);
+        let now = Some(Instant::now());
+        let mut state = State { stage: stage.into(), unit, total, ..State::default() };
+        (state.began, state.reported) = (now, now);
+        state.bar = matches!(self.form, Form::Bar).then(|| bar(stage, total));
+        *lock(&self.state) = state;
     }
 
     fn advance(&self, units: u64, tokens: u64) {
-        self.display.advance(units, tokens);
+        let mut state = lock(&self.state);
+        state.done += units;
+        state.tokens += tokens;
+        if let Some(bar) = &state.bar {
+            bar.set_message(state.message());
+            bar.inc(units);
+        }
+        if let Form::Lines(format) = self.form
+            && state.reported.is_none_or(|last| last.elapsed() >= BETWEEN_LINES)
+        {
+            state.reported = Some(Instant::now());
+            print(&state.line(format, false));
+        }
     }
 
     fn extend(&self, units: u64) {
-        self.display.extend(units);
+        let mut state = lock(&self.state);
+        state.total = state.total.map(|total| total + units);
+        if let Some(bar) = &state.bar {
+            bar.inc_length(units);
+        }
     }
 
     fn input(&self, done: u64, total: u64) {
-        self.display.input(done, total);
+        lock(&self.state).input = Some((done, total));
     }
 
     fn busy(&self, activity: &'static str, time: Duration) {
-        lock(&self.busy).push((activity, time));
+        lock(&self.state).busy.push((activity, time));
     }
 
     fn end(&self) {
-        self.display.end();
+        let mut state = lock(&self.state);
+        if let Some(bar) = state.bar.take() {
+            bar.finish();
+        }
+        if let Form::Lines(format) = self.form {
+            print(&state.line(format, true));
+        }
     }
+}
+
+fn bar(stage: &str, total: Option<u64>) -> ProgressBar {
+    let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SEC);
+    let bar = ProgressBar::with_draw_target(total, target);
+    let template = if total.is_some() {
+        "{prefix:<9} {bar:30} {pos}/{len} {msg} eta {eta}"
+    } else {
+        "{prefix:<9} {spinner} {pos} {msg} {elapsed}"
+    };
+    bar.set_style(
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar.with_prefix(stage.to_owned())
+}
+
+fn print(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Peak resident memory in bytes since the start or the last [`reset_peak_memory`]; `None` where Linux does
+/// not tell.
+fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Lets the peak begin anew, so that one stage's memory is not counted as the next one's. Where
+/// the system refuses, the peak stays that of the whole process.
+fn reset_peak_memory() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_that_was_touched_shows_in_the_peak() {
+        let bytes = 64 << 20;
+        let touched = vec![1u8; bytes];
+        let peak = peak_memory_bytes();
+        assert!(peak.is_some_and(|peak| peak > bytes as u64), "{peak:?} for {}", touched.len());
+    }
 
     #[test]
     fn the_bytes_of_the_input_tell_the_share_where_the_units_do_not() {

@@ -10,14 +10,12 @@
 //! ```
 
 mod busy;
-mod memory;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 pub use busy::Busy;
-pub use memory::{peak_memory_bytes, reset_peak_memory};
 
 use crate::error::{Error, Result};
 
