@@ -273,7 +273,7 @@ impl Job<'_> {
         };
         let stages = in_order(context, stages, plan.as_ref())?;
         stages.iter().try_for_each(|stage| {
-            self.display.measure(*stage, || self.run_stage(context, *stage, plan.as_ref()))
+            self.display.measure(*stage, || run_stage(context, *stage, plan.as_ref()))
         })?;
         if !self.quiet {
             if task.is_none() {
@@ -297,25 +297,6 @@ impl Job<'_> {
         // What is trained again needs its samples again.
         let run = run.as_ref().filter(|_| !is_redone);
         stage::inputs::Inputs { config, plan, run, hub, stop: self.stop }.check()
-    }
-
-    fn run_stage(&self, context: Context<'_>, stage: Stage, plan: Option<&Plan>) -> Result<()> {
-        context.stop.check()?;
-        match (stage, plan) {
-            (Stage::Embed, Some(plan)) => stage::embed::embed(context, plan),
-            (Stage::Embed, None) => stage::embed::embed(context, &context.run.plan()?),
-            (Stage::Train, _) => stage::train::train(context),
-            (Stage::Score, _) => stage::score::score(context),
-            (Stage::Refine, _) => {
-                let outcome = stage::refine::refine(context)?;
-                if !self.quiet {
-                    summary::print_refine(outcome);
-                }
-                Ok(())
-            }
-            (Stage::Threshold, _) => stage::threshold::threshold(context),
-            (Stage::Export, _) => stage::export::export(context),
-        }
     }
 
     /// Freezes the plan, unless only asked what it would be, and tells what it costs.
@@ -428,6 +409,19 @@ impl Job<'_> {
             (false, _) => summary::print_tree(&json!({"total": total.describe()})),
         }
         Ok(())
+    }
+}
+
+fn run_stage(context: Context<'_>, stage: Stage, plan: Option<&Plan>) -> Result<()> {
+    context.stop.check()?;
+    match (stage, plan) {
+        (Stage::Embed, Some(plan)) => stage::embed::embed(context, plan),
+        (Stage::Embed, None) => stage::embed::embed(context, &context.run.plan()?),
+        (Stage::Train, _) => stage::train::train(context),
+        (Stage::Score, _) => stage::score::score(context),
+        (Stage::Refine, _) => stage::refine::refine(context),
+        (Stage::Threshold, _) => stage::threshold::threshold(context),
+        (Stage::Export, _) => stage::export::export(context),
     }
 }
 

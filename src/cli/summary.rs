@@ -7,11 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use polysift::Result;
-use polysift::run::Refinement;
 use polysift::run::Stage;
 use polysift::stage::Context;
 use polysift::stage::estimate::Estimate;
-use polysift::stage::refine::{RefineCost, RefineOutcome};
+use polysift::stage::refine::Refinement;
 use polysift::stage::status::{RunStatus, WorkerStatus, status};
 use polysift::stage::verify::Verified;
 
@@ -68,6 +67,10 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
         print_thresholds(context, &heads)?;
     }
     print_status(&status);
+    let refines = context.config.selection.refine && stages.contains(&Stage::Refine);
+    if refines && status.refinement.is_none() {
+        line("nothing to refine: the embeddings are in f32");
+    }
     let frozen = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
     if let Some(precision) = frozen["encoder"]["precision"].as_str() {
         line(&format!("embeddings were computed in {precision}"));
@@ -214,23 +217,13 @@ pub(crate) fn print_status(status: &RunStatus) {
     }
 }
 
-/// What the refine stage did just now.
-pub(crate) fn print_refine(outcome: RefineOutcome) {
-    match outcome {
-        RefineOutcome::Off => {}
-        RefineOutcome::Exact => line("nothing to refine: the embeddings are in f32"),
-        RefineOutcome::Done(RefineCost { precision, documents, tokens }) => {
-            line(&format!("refined in {precision}: {documents} documents, {tokens} tokens"));
-        }
-    }
-}
-
-/// What the refine stage did in all, and the margins it was sure of.
+/// What the refine stage did, and the margins that it kept to.
 fn print_refinement(refinement: &Refinement) {
     let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
-    let Refinement { rounds, documents, refined, tokens, refined_tokens, .. } = *refinement;
+    let Refinement { precision, rounds, documents, refined, tokens, refined_tokens, .. } =
+        *refinement;
     line(&format!(
-        "refined in {rounds} rounds: {refined} documents ({:.2}%), {refined_tokens} tokens ({:.2}%)",
+        "refined in {precision}: {rounds} rounds, {refined} documents ({:.2}%), {refined_tokens} tokens ({:.2}%)",
         share(refined, documents),
         share(refined_tokens, tokens)
     ));

@@ -43,12 +43,10 @@ mod dir;
 mod frozen;
 mod markers;
 mod plan;
-mod refinement;
 mod worker;
 
 pub(crate) use claims::{Claims, StageWork};
 pub use dir::{RunDir, Stage};
 pub use markers::{Encoded, Failure, PartFile, PartMarker, ShardMarker, Summary};
 pub use plan::{Plan, Shard};
-pub use refinement::{HeadRefinement, LanguageRefinement, Refinement};
 pub use worker::{Identity, Liveness, Worker};

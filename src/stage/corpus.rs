@@ -322,6 +322,18 @@ pub(crate) fn thresholds_of(
     Ok(thresholds)
 }
 
+/// A run of which all shards are scored, and the heads that scored them; their thresholds are possible.
+pub(crate) fn scored_run(context: Context<'_>) -> Result<(Embedded, Heads)> {
+    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(context.run, &names)?;
+    let heads = Heads::load(context, &embedded)?;
+    context.run.check_frozen(Stage::Score, &heads.settings_of_scores(context.run)?)?;
+    for language in heads.languages() {
+        thresholds_of(context, language, &heads)?;
+    }
+    Ok((embedded, heads))
+}
+
 /// Computes the thresholds of one language from the stored scores in `files`.
 pub(crate) fn select_language(
     context: Context<'_>,

@@ -33,7 +33,7 @@
 //! # Where to read on
 //!
 //! `refine` and `Refining` are the rounds from top to bottom; `documents` says which documents a
-//! round scores and why; `report` is what is left when there are none any more.
+//! round scores and why; `report` writes the refined scores when there are none any more.
 //!
 //! # Resume
 //!
@@ -46,18 +46,15 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
 use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
 use super::context::{ALL_LANGUAGES, Context};
-use super::corpus::{refine_settings, thresholds_of};
-use super::embedded::Embedded;
-use super::heads::Heads;
-use super::model::{encoder_digest, is_precise, load_precise, precise_settings};
+use super::corpus::{refine_settings, scored_run};
+use super::model::{encoder_digest, is_precise, load_precise};
 use super::texts::Texts;
-use crate::config::EncoderPrecision;
+use super::work::score_keys;
 use crate::encoder::{EmbeddedTexts, Model};
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, DocumentScore, ScoreScratch};
@@ -66,28 +63,7 @@ use crate::parts::{ScoreRows, round_to, write_scores};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage, StageWork};
 use documents::{RoundDocuments, RunScores};
 use report::TOKENS;
-
-/// What a call of [`refine`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefineOutcome {
-    /// Nothing, since it is not asked for.
-    Off,
-    /// Nothing, since the embeddings were computed in f32.
-    Exact,
-    /// It scored documents, or found that all is done.
-    Done(RefineCost),
-}
-
-/// The work of one call; what an interrupted call did before is not in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RefineCost {
-    /// The type that documents were encoded in.
-    pub precision: EncoderPrecision,
-    /// Documents that were encoded.
-    pub documents: u64,
-    /// Their tokens, `<s>` and `</s>` included.
-    pub tokens: u64,
-}
+pub use report::{HeadRefinement, LanguageRefinement, Refinement};
 
 /// What is held by the process that does the rounds; it has no marker.
 const ROUNDS: &str = "_rounds";
@@ -101,20 +77,13 @@ const BATCH_DOCUMENTS: usize = 2048;
 /// [`Error::Missing`] before the score stage is done, or if an input file is gone;
 /// [`Error::Corrupt`] if one changed; [`Error::Model`] if the model is no longer the run's; those of
 /// reading, encoding and scoring.
-pub fn refine(context: Context<'_>) -> Result<RefineOutcome> {
-    let run = context.run;
+pub fn refine(context: Context<'_>) -> Result<()> {
     if !context.config.selection.refine {
-        return Ok(RefineOutcome::Off);
+        return Ok(());
     }
-    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-    let embedded = Embedded::scored(run, &names)?;
-    let heads = Heads::load(context, &embedded)?;
-    run.check_frozen(Stage::Score, &heads.settings_of_scores(run)?)?;
-    if is_precise(run)? {
-        return Ok(RefineOutcome::Exact);
-    }
-    for language in heads.languages() {
-        thresholds_of(context, language, &heads)?;
+    let (embedded, heads) = scored_run(context)?;
+    if is_precise(context.run)? {
+        return Ok(());
     }
     context.freeze(Stage::Refine, &refine_settings(context, &heads))?;
     let scores = RunScores::new(context, &embedded, &heads);
@@ -122,14 +91,12 @@ pub fn refine(context: Context<'_>) -> Result<RefineOutcome> {
     // The rounds follow from each other, so one process does them all.
     let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
     let claims = work.claims(context);
-    let mut cost =
-        RefineCost { precision: precise_settings(context)?.precision, ..RefineCost::default() };
     loop {
         if claims.next()?.is_some() {
-            refining.all_rounds(&mut cost)?;
+            refining.all_rounds()?;
         }
         if refining.is_done()? || !claims.settle()? {
-            return Ok(RefineOutcome::Done(cost));
+            return Ok(());
         }
     }
 }
@@ -143,7 +110,7 @@ struct Refining<'a> {
 
 impl Refining<'_> {
     /// Does the rounds that are left, then writes the refined scores and the report.
-    fn all_rounds(&self, cost: &mut RefineCost) -> Result<()> {
+    fn all_rounds(&self) -> Result<()> {
         if self.is_done()? {
             return Ok(());
         }
@@ -151,30 +118,23 @@ impl Refining<'_> {
             self.scores.context.stop.check()?;
             let documents = match self.finished_round(round)? {
                 Some(documents) => documents,
-                None => self.round(round, cost)?,
+                None => self.round(round)?,
             };
             // The sample may be empty; a later round that finds nothing is the last one.
             if documents == 0 && round > 0 {
                 report::write_parts(&self.scores, round)?;
-                report::write_report(&self.scores, round)?;
-                break;
+                return report::write_report(&self.scores, round);
             }
         }
-        tracing::info!(documents = cost.documents, tokens = cost.tokens, "refined");
         Ok(())
     }
 
     /// Whether all outputs are there.
     fn is_done(&self) -> Result<bool> {
-        let run = self.scores.context.run;
-        if !run.is_done(Stage::Refine, ALL_LANGUAGES)? {
-            return Ok(false);
-        }
-        for name in &self.scores.names {
-            for shard in self.scores.shards() {
-                if !run.is_done(Stage::Refine, &format!("{name}/{}", shard.name))? {
-                    return Ok(false);
-                }
+        let parts = score_keys(&self.scores.embedded.plan, &self.scores.names);
+        for key in parts.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
+            if !self.scores.context.run.is_done(Stage::Refine, key)? {
+                return Ok(false);
             }
         }
         Ok(true)
@@ -197,7 +157,7 @@ impl Refining<'_> {
     }
 
     /// Does what is left of a round; the documents of all of it.
-    fn round(&self, round: usize, cost: &mut RefineCost) -> Result<u64> {
+    fn round(&self, round: usize) -> Result<u64> {
         let Context { run, progress, stop, .. } = self.scores.context;
         let chosen = RoundDocuments::choose(&self.scores, round)?;
         let shards: Vec<_> = (0u64..).zip(self.scores.shards()).collect();
@@ -217,8 +177,6 @@ impl Refining<'_> {
                 return Ok(());
             }
             let marker = self.score_again(round, shard, chosen.of_shard(place, shard)?)?;
-            cost.documents += marker.rows;
-            cost.tokens += marker.counts.get(TOKENS).copied().unwrap_or_default();
             run.mark_shard(Stage::Refine, &key, &marker)
         });
         progress.end();
@@ -242,7 +200,12 @@ impl Refining<'_> {
         let mut scored: Vec<Vec<Option<DocumentScore>>> = vec![Vec::new(); self.scores.names.len()];
         for start in (0..num_rows).step_by(BATCH_DOCUMENTS) {
             let batch = start..num_rows.min(start + BATCH_DOCUMENTS);
-            let texts = read_texts(&mut input, shard, &documents, batch.clone())?;
+            let text = |at: usize| {
+                let DocumentInfo { row, num_bytes, .. } = documents.documents.get(at);
+                let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
+                input.text(row, num_bytes)?.ok_or_else(lost)
+            };
+            let texts: Vec<String> = batch.clone().map(text).collect::<Result<_>>()?;
             let embedded = self.embed(&texts, &mut tokens)?;
             let languages: Vec<&str> =
                 batch.clone().map(|at| documents.documents.language(at)).collect();
@@ -322,19 +285,4 @@ impl Refining<'_> {
         }
         Ok(self.model.get_or_init(|| model))
     }
-}
-
-/// The texts of some of the `documents` of `shard`, all of which have one.
-fn read_texts(
-    input: &mut Texts<'_>,
-    shard: &Shard,
-    documents: &ScoreRows,
-    batch: Range<usize>,
-) -> Result<Vec<String>> {
-    let text = |at: usize| {
-        let DocumentInfo { row, num_bytes, .. } = documents.documents.get(at);
-        let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
-        input.text(row, num_bytes)?.ok_or_else(lost)
-    };
-    batch.map(text).collect()
 }

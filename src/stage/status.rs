@@ -9,10 +9,11 @@ use serde_json::{Map, Value};
 use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::languages_of;
 use super::model::is_precise;
+use super::refine::Refinement;
 use super::work::score_keys;
 use crate::config::RunConfig;
 use crate::error::Result;
-use crate::run::{Encoded, Failure, Liveness, Plan, Refinement, RunDir, Stage, Summary, Worker};
+use crate::run::{Encoded, Failure, Liveness, Plan, RunDir, Stage, Summary, Worker};
 
 /// Progress of a stage.
 #[derive(Debug, Clone, Serialize)]

@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 
 use super::context::{ALL_LANGUAGES, Context};
 use super::corpus::{
-    ScoreFiles, refine_settings, select_language, stored_selection, threshold_settings,
-    thresholds_of,
+    ScoreFiles, refine_settings, scored_run, select_language, stored_selection, threshold_settings,
 };
-use super::embedded::Embedded;
 use super::heads::Heads;
 use super::model::encoder_digest;
 use crate::error::Result;
@@ -23,18 +21,11 @@ use crate::selection::{Outcome, ThresholdKind, ThresholdReport};
 /// `thresholds/<head>.json`. Languages are shared out, since each is decided on its own.
 pub fn threshold(context: Context<'_>) -> Result<()> {
     let Context { run, config, .. } = context;
-    let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
-    let embedded = Embedded::scored(run, &names)?;
-    let heads = Heads::load(context, &embedded)?;
+    let (embedded, heads) = scored_run(context)?;
     let languages = heads.languages();
-    // The scores have to be those of these heads, and the thresholds possible, before anything is frozen.
-    run.check_frozen(Stage::Score, &heads.settings_of_scores(run)?)?;
     let scores = ScoreFiles::selected(context)?;
     if scores == ScoreFiles::Refined {
         run.check_frozen(Stage::Refine, &refine_settings(context, &heads))?;
-    }
-    for language in languages {
-        thresholds_of(context, language, &heads)?;
     }
     context.freeze(Stage::Threshold, &threshold_settings(config, languages))?;
     let languages: Vec<String> = languages.iter().cloned().collect();

@@ -3,19 +3,66 @@
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use super::documents::{RunScores, differences, scored_again};
-use crate::config::REFINE_SAFETY;
+use crate::config::EncoderPrecision;
 use crate::error::Result;
 use crate::parts::{read_scores, write_refined_scores};
-use crate::run::{
-    HeadRefinement, LanguageRefinement, PartFile, Refinement, RunDir, Shard, ShardMarker, Stage,
-};
+use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
 use crate::stage::context::ALL_LANGUAGES;
+use crate::stage::model::precise_settings;
 use crate::stage::work::score_keys;
 
 /// What [`ShardMarker::counts`] of a round calls the encoded tokens.
 pub(super) const TOKENS: &str = "tokens";
+
+/// What the refine stage did to a run, in all its calls.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Refinement {
+    /// The type that documents were encoded in.
+    pub precision: EncoderPrecision,
+    /// Rounds that scored documents.
+    pub rounds: usize,
+    /// Documents of the run with text.
+    pub documents: u64,
+    /// Those scored again.
+    pub refined: u64,
+    /// Tokens that the embed stage encoded, `<s>` and `</s>` included.
+    pub tokens: u64,
+    /// Tokens that were encoded again.
+    pub refined_tokens: u64,
+    /// By language, those with thresholds.
+    pub languages: BTreeMap<String, LanguageRefinement>,
+}
+
+/// See [`Refinement::languages`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LanguageRefinement {
+    /// Documents scored again.
+    pub refined: u64,
+    /// By head.
+    pub heads: BTreeMap<String, HeadRefinement>,
+}
+
+/// How far the scores of a head were from those of f32, in logits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeadRefinement {
+    /// Largest difference of a document scored both ways; `None` where the run's scores tell nothing.
+    pub largest_difference: Option<f64>,
+    /// All documents so near to a threshold were scored again; `None`: all documents.
+    pub margin: Option<f64>,
+}
+
+impl Refinement {
+    /// The file, below the run directory.
+    const FILE: &str = "refined/report.json";
+
+    /// The report of `run`; `None` before the stage is done.
+    pub fn read(run: &RunDir) -> Result<Option<Self>> {
+        run.read_json(&run.path(Self::FILE))
+    }
+}
 
 /// Writes the score parts of every head and shard that are not written yet.
 pub(super) fn write_parts(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
@@ -63,14 +110,8 @@ fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard)
 /// Writes the report of `rounds` rounds, the last of which found nothing, and marks the stage done.
 pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
     let run = scores.context.run;
-    let mut report = Refinement {
-        rounds,
-        documents: 0,
-        refined: 0,
-        tokens: 0,
-        refined_tokens: 0,
-        languages: BTreeMap::new(),
-    };
+    let precision = precise_settings(scores.context)?.precision;
+    let mut report = Refinement { precision, rounds, ..Refinement::default() };
     for encoded in scores.embedded.summaries.iter().filter_map(|summary| summary.encoded) {
         report.documents += encoded.documents;
         report.tokens += encoded.tokens;
@@ -89,10 +130,7 @@ pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> 
         let heads = heads.map(|(name, seen)| {
             let margin = Some(seen.margin()).filter(|margin| margin.is_finite());
             let largest_difference = seen.largest.filter(|largest| largest.is_finite());
-            (
-                (*name).to_owned(),
-                HeadRefinement { largest_difference, margin, safety: REFINE_SAFETY },
-            )
+            ((*name).to_owned(), HeadRefinement { largest_difference, margin })
         });
         let heads = heads.collect();
         report.languages.insert(language, LanguageRefinement { refined, heads });

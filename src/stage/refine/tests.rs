@@ -8,13 +8,15 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::{DeviceChoice, Mode, REFINE_MIN_SAMPLE, RunConfig};
+use crate::config::{DeviceChoice, EncoderPrecision, Mode, REFINE_MIN_SAMPLE, RunConfig};
 use crate::encoder::HubSettings;
 use crate::parts::read_scores;
 use crate::progress::{Silent, Stop};
-use crate::run::{Refinement, Worker};
+use crate::run::Worker;
 use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
 use crate::stage::corpus::{ScoreFiles, ordinal, read_part, select_language};
+use crate::stage::embedded::Embedded;
+use crate::stage::heads::Heads;
 use crate::stage::{embed, score, threshold, train, verify};
 
 const LANGUAGE: &str = "fra_Latn";
@@ -220,7 +222,7 @@ impl Noisy {
     }
 
     fn refine(&self) -> Result<Refinement> {
-        assert!(matches!(refine(self.context())?, RefineOutcome::Done(_)));
+        refine(self.context())?;
         threshold::threshold(self.context())?;
         Refinement::read(&self.run)?.ok_or_else(|| Error::config("report", "is not there"))
     }
