@@ -1,6 +1,6 @@
 //! The plan: the shards, frozen before the first document is read, and who does which of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -134,37 +134,21 @@ impl Plan {
 
     /// One line per setting that differs in `other`, and per shard that it has not, or has differently;
     /// at most ten of these.
-    pub fn differences(&self, other: &Self) -> String {
-        let named = |plan: &Self| -> BTreeMap<String, [String; 4]> {
-            plan.shards.iter().map(|shard| (shard.name.clone(), shard.identity())).collect()
+    fn differences(&self, other: &Self) -> String {
+        let described = |plan: &Self| -> Value {
+            let described = plan.shards.iter().map(|shard| {
+                let [name, rows, language, fingerprint] = shard.identity();
+                (name, format!("{fingerprint} {language} {rows}").trim_end().to_owned())
+            });
+            described.collect()
         };
-        let (before, now) = (named(self), named(other));
-        let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-        let describe = |shard: Option<&[String; 4]>| {
-            shard.map_or("(absent)".to_owned(), |[_, rows, language, fingerprint]| {
-                let short = fingerprint.get(..16).unwrap_or(fingerprint);
-                format!("{short} {language} {rows}").trim_end().to_owned()
-            })
-        };
-        let different: Vec<String> = names
-            .into_iter()
-            .filter(|name| before.get(*name) != now.get(*name))
-            .map(|name| {
-                let (was, is) = (describe(before.get(name)), describe(now.get(name)));
-                format!("  embed.shards.{name}: was {was}, now {is}")
-            })
-            .collect();
-        let more = different.len().saturating_sub(MAX_NAMED);
         let settings = difference("input", &self.settings, &other.settings);
-        let mut lines: Vec<String> = settings
-            .lines()
-            .map(str::to_owned)
-            .chain(different.into_iter().take(MAX_NAMED))
-            .collect();
-        if more > 0 {
-            lines.push(format!("  and {more} more shards"));
-        }
-        lines.join("\n")
+        let shards = difference("embed.shards", &described(self), &described(other));
+        let more = shards.lines().count().saturating_sub(MAX_NAMED);
+        let mut lines: Vec<&str> = settings.lines().collect();
+        lines.extend(shards.lines().take(MAX_NAMED));
+        let more = if more > 0 { format!("\n  and {more} more shards") } else { String::new() };
+        lines.join("\n") + &more
     }
 }
 
@@ -390,7 +374,7 @@ mod tests {
         let message = refused.err().unwrap_or_default();
         for part in [
             "input.files: was [\"*\"], now [\"a*\"]",
-            "shards.a: was f deu_Latn, now f deu_Latn rows 3..9",
+            "shards.a: was \"f deu_Latn\", now \"f deu_Latn rows 3..9\"",
             "shards.b",
             "shards.c",
         ] {
