@@ -13,10 +13,13 @@
 //! tokenizes such a part from its beginning, and encodes what is not in it.
 
 mod encode;
+mod pipeline;
 mod queue;
 mod read;
 mod tokenize;
 mod write;
+
+use std::sync::atomic::AtomicU64;
 
 use serde_json::{Value, json};
 
@@ -27,12 +30,10 @@ use crate::config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, RunConfig, Weight};
 use crate::encoder::Model;
 use crate::error::Result;
 use crate::progress::Busy;
-use crate::run::{Claims, Plan, Shard, Stage, StageWork};
+use crate::run::{Plan, Stage, StageWork};
 use encode::Encoding;
+use pipeline::Pipeline;
 use queue::queue;
-use read::{InputBytes, Reading};
-use tokenize::Tokenizing;
-use write::Writing;
 
 /// Most bytes of text that wait to be tokenized.
 const TEXT_BYTES: usize = 8 << 20;
@@ -93,20 +94,28 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     context.progress.begin("embed", rows, "documents");
     let claims = work.claims(context);
     let mut failures = Failures::new(run, Stage::Embed);
-    let activities = ["reading", "tokenizing", "encoding", "writing"].map(Busy::new);
-    let (shards, activities) = (plan.shards.as_slice(), &activities);
-    let bytes = work.own.iter().map(|&place| shards[place].bytes).sum();
-    let input = InputBytes::new(context.progress, bytes);
-    let pipeline =
-        Pipeline { context, shards, claims: &claims, input: &input, counts_tokens, activities };
+    let pipeline = Pipeline {
+        context,
+        shards: &plan.shards,
+        claims: &claims,
+        model: model.as_ref(),
+        counts_tokens,
+        bytes_read: AtomicU64::new(0),
+        bytes: AtomicU64::new(work.own.iter().map(|&place| plan.shards[place].bytes).sum()),
+        reading: Busy::new("reading"),
+        tokenizing: Busy::new("tokenizing"),
+        encoding: Busy::new("encoding"),
+        writing: Busy::new("writing"),
+    };
     // What waits for other processes is not in the pipeline: half a batch would wait with it.
     let outcome = loop {
-        let outcome = pipeline.embed(model.as_ref(), &mut failures).and_then(|()| claims.settle());
+        let outcome = pipeline.embed(&mut failures).and_then(|()| claims.settle());
         if !matches!(outcome, Ok(true)) {
             break outcome;
         }
     };
-    for busy in activities {
+    let Pipeline { reading, tokenizing, encoding, writing, .. } = &pipeline;
+    for busy in [reading, tokenizing, encoding, writing] {
         context.progress.busy(busy.activity(), busy.time());
     }
     context.progress.end();
@@ -116,38 +125,23 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     work.finish(run)
 }
 
-/// The shards that this process gets hold of.
-#[derive(Clone, Copy)]
-struct Pipeline<'a> {
-    context: Context<'a>,
-    shards: &'a [Shard],
-    claims: &'a Claims<'a>,
-    input: &'a InputBytes<'a>,
-    counts_tokens: bool,
-    activities: &'a [Busy; 4],
-}
-
 impl Pipeline<'_> {
-    fn embed(&self, model: Option<&Model>, failures: &mut Failures<'_>) -> Result<()> {
-        let &Self { context, shards, claims, input, counts_tokens, activities } = self;
-        let [read_time, tokenize_time, encode_time, write_time] = activities;
-        let encoder = model.map(|m| m.encoder.as_ref());
-        let encoding = encoder.map(|encoder| Encoding::new(context, encoder, encode_time));
+    /// Embeds the shards that can be had now.
+    fn embed(&self, failures: &mut Failures<'_>) -> Result<()> {
+        let context = self.context;
+        let encoder = self.model.map(|m| m.encoder.as_ref());
+        let encoding = encoder.map(|encoder| Encoding::new(context, encoder, &self.encoding));
         // No more than keeps the encoder busy: a shard that is read long before its turn is held for long.
         let tokens = encoding.as_ref().map_or(VALUES, |encoding| encoding.window() / 2);
         let text_bytes = tokens.saturating_mul(TEXT_BYTES_PER_TOKEN).min(TEXT_BYTES);
         let (to_tokenize, from_read) = queue(text_bytes);
         let (to_encode, from_tokenize) = queue(tokens);
         let (to_write, from_encode) = queue(VALUES);
-        let reading = Reading { context, shards, claims, input, busy: read_time };
-        let tokenizer = model.map(|m| &m.tokenizer);
-        let stop = context.stop;
-        let tokenizing = Tokenizing { tokenizer, counts_tokens, stop, busy: tokenize_time };
-        let writing = Writing { context, shards, claims, busy: write_time };
         std::thread::scope(|scope| {
-            let reader = scope.spawn(move || reading.run(&to_tokenize));
-            let tokenizer = scope.spawn(move || tokenizing.run(&from_read, &to_encode));
-            let writer = scope.spawn(move || writing.run(&from_encode, failures));
+            // Each thread drops its ends of the queues when it is done.
+            let reader = scope.spawn(move || self.read(&to_tokenize));
+            let tokenizer = scope.spawn(move || self.tokenize(&from_read, &to_encode));
+            let writer = scope.spawn(move || self.write(&from_encode, failures));
             let encoded = match encoding {
                 Some(encoding) => encoding.run(&from_tokenize, &to_write),
                 None => encode::pass_on(context, &from_tokenize, &to_write),

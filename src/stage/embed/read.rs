@@ -1,60 +1,30 @@
 //! The reading thread: documents of the shards, in batches that do not reach beyond their part.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use super::pipeline::Pipeline;
 use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
 use crate::config::{LANGUAGE_CODE, is_language_code};
 use crate::error::{Error, Result};
 use crate::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
 use crate::parts::EmbeddingRows;
-use crate::progress::{Busy, Progress};
-use crate::run::{Claims, Shard};
+use crate::run::Shard;
 use crate::stage::context::Context;
 
 /// Most documents of a batch.
 const BATCH_ROWS: usize = 1024;
 
-/// How far the input is read, in bytes, of the shards that this process does: what is known of formats
-/// that do not say how many rows they have.
-pub(super) struct InputBytes<'a> {
-    progress: &'a dyn Progress,
-    done: AtomicU64,
-    total: AtomicU64,
-}
-
-impl<'a> InputBytes<'a> {
-    /// `total` bytes are to be read.
-    pub(super) fn new(progress: &'a dyn Progress, total: u64) -> Self {
-        Self { progress, done: AtomicU64::new(0), total: AtomicU64::new(total) }
-    }
-
-    /// `bytes` more are to be read.
-    fn extend(&self, bytes: u64) {
-        self.total.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn report(&self) {
-        let [done, total] = [&self.done, &self.total].map(|bytes| bytes.load(Ordering::Relaxed));
-        self.progress.input(done, total);
-    }
-}
-
 /// The place in a shard.
 struct ShardBytes<'a> {
-    input: &'a InputBytes<'a>,
+    pipeline: &'a Pipeline<'a>,
     shard: &'a Shard,
     position: u64,
     /// Whether what comes before the first batch was done earlier.
     is_resumed: bool,
 }
 
-impl<'a> ShardBytes<'a> {
-    /// The beginning of `shard`, or a place in it that is only known once a batch is read.
-    fn new(input: &'a InputBytes<'a>, shard: &'a Shard, is_resumed: bool) -> Self {
-        Self { input, shard, position: 0, is_resumed }
-    }
-
+impl ShardBytes<'_> {
     /// `reader` has read all rows up to `next_row`.
     fn advance(&mut self, reader: &DocumentReader, next_row: u64) {
         let of_rows = || {
@@ -65,28 +35,19 @@ impl<'a> ShardBytes<'a> {
         let position = position.clamp(self.position, self.shard.bytes);
         let read = position - self.position;
         if std::mem::take(&mut self.is_resumed) {
-            self.input.total.fetch_sub(read, Ordering::Relaxed);
+            self.pipeline.bytes.fetch_sub(read, Ordering::Relaxed);
         } else {
-            self.input.done.fetch_add(read, Ordering::Relaxed);
+            self.pipeline.bytes_read.fetch_add(read, Ordering::Relaxed);
         }
         self.position = position;
-        self.input.report();
+        self.pipeline.report_bytes();
     }
 
     /// The end: what was not read is nothing to be read.
     fn finish(self) {
-        self.input.total.fetch_sub(self.shard.bytes - self.position, Ordering::Relaxed);
-        self.input.report();
+        self.pipeline.bytes.fetch_sub(self.shard.bytes - self.position, Ordering::Relaxed);
+        self.pipeline.report_bytes();
     }
-}
-
-/// The reading thread.
-pub(super) struct Reading<'a> {
-    pub(super) context: Context<'a>,
-    pub(super) shards: &'a [Shard],
-    pub(super) claims: &'a Claims<'a>,
-    pub(super) input: &'a InputBytes<'a>,
-    pub(super) busy: &'a Busy,
 }
 
 /// A part that is being read.
@@ -99,8 +60,9 @@ struct ReadPart {
     saved: Option<Arc<EmbeddingRows>>,
 }
 
-impl Reading<'_> {
-    pub(super) fn run(&self, to_tokenize: &Sender<Step<TextBatch>>) {
+impl Pipeline<'_> {
+    /// The reading thread.
+    pub(super) fn read(&self, to_tokenize: &Sender<Step<TextBatch>>) {
         loop {
             let shard = match self.claims.next() {
                 Ok(Some(shard)) => shard,
@@ -114,7 +76,7 @@ impl Reading<'_> {
             if !self.claims.is_own(shard) {
                 let rows = expected_rows(self.context, self.shards, &[shard]);
                 self.context.progress.extend(rows.unwrap_or(0));
-                self.input.extend(self.shards[shard].bytes);
+                self.bytes.fetch_add(self.shards[shard].bytes, Ordering::Relaxed);
             }
             let last = match self.read_shard(shard, to_tokenize) {
                 Ok(Ok(())) => Step::ShardEnd { shard },
@@ -137,7 +99,8 @@ impl Reading<'_> {
         let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
         let mut first_row = done.last().map_or(planned.first_row(), |part| part.next_row);
         reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum());
-        let mut bytes = ShardBytes::new(self.input, planned, !done.is_empty());
+        let is_resumed = !done.is_empty();
+        let mut bytes = ShardBytes { pipeline: self, shard: planned, position: 0, is_resumed };
         let mut rejects_seen = 0;
         for index in done.len().. {
             let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
@@ -183,7 +146,7 @@ impl Reading<'_> {
         part: &mut ReadPart,
     ) -> Result<Option<TextBatch>> {
         self.context.stop.check()?;
-        let _busy = self.busy.work();
+        let _busy = self.reading.work();
         let span = tracing::trace_span!("read", documents = tracing::field::Empty);
         let _entered = span.enter();
         let left = self.context.config.parts.rows - part.num_rows;

@@ -2,25 +2,17 @@
 
 use rayon::prelude::*;
 
+use super::pipeline::Pipeline;
 use super::queue::{ChunkBatch, Receiver, Sender, Step, TextBatch};
 use crate::error::{Error, Result};
-use crate::progress::{Busy, Stop};
 use crate::tokenize::{Tokenized, Tokenizer};
 
 /// Texts that a thread of the pool tokenizes at a time.
 const TASK_TEXTS: usize = 32;
 
-/// The tokenizing thread.
-pub(super) struct Tokenizing<'a> {
-    /// `None` where the input brings its embeddings.
-    pub(super) tokenizer: Option<&'a Tokenizer>,
-    pub(super) counts_tokens: bool,
-    pub(super) stop: &'a Stop,
-    pub(super) busy: &'a Busy,
-}
-
-impl Tokenizing<'_> {
-    pub(super) fn run(
+impl Pipeline<'_> {
+    /// The tokenizing thread.
+    pub(super) fn tokenize(
         &self,
         from_read: &Receiver<Step<TextBatch>>,
         to_encode: &Sender<Step<ChunkBatch>>,
@@ -38,8 +30,11 @@ impl Tokenizing<'_> {
             }
             let step = step.map(|texts| {
                 let shard = texts.shard;
-                self.batch(texts)
-                    .map_or_else(|error| Step::Failed { shard: Some(shard), error }, Step::Batch)
+                let batch = match self.model {
+                    Some(model) => self.chunks(texts, &model.tokenizer),
+                    None => Ok(embedded(texts)),
+                };
+                batch.map_or_else(|error| Step::Failed { shard: Some(shard), error }, Step::Batch)
             });
             let weight = match &step {
                 Step::Batch(batch) => batch.tokens + batch.values.len() + batch.documents.len(),
@@ -55,22 +50,21 @@ impl Tokenizing<'_> {
         }
     }
 
-    fn batch(&self, texts: TextBatch) -> Result<ChunkBatch> {
-        match self.tokenizer {
-            Some(tokenizer) => self.tokenized(texts, tokenizer),
-            None => Ok(embedded(texts)),
-        }
-    }
-
-    fn tokenized(&self, texts: TextBatch, tokenizer: &Tokenizer) -> Result<ChunkBatch> {
+    fn chunks(&self, texts: TextBatch, tokenizer: &Tokenizer) -> Result<ChunkBatch> {
         let mut batch = ChunkBatch::new(&texts);
         let documents = &texts.documents;
         let present: Vec<&str> = documents.texts().map(|(_, text)| text).collect();
         let tasks = present.par_chunks(TASK_TEXTS).map(|texts| {
-            let _busy = self.busy.work();
+            let _busy = self.tokenizing.work();
             let _span = tracing::trace_span!("tokenize", documents = texts.len()).entered();
-            let chunks = |text: &&str| self.stop.check().and_then(|()| self.text(tokenizer, text));
-            texts.iter().map(chunks).collect::<Result<Vec<_>>>()
+            let of_text = |text: &&str| {
+                self.context.stop.check()?;
+                if self.counts_tokens {
+                    return tokenizer.tokenize(text);
+                }
+                Ok(Tokenized { chunks: tokenizer.chunks(text)?, num_tokens: 0 })
+            };
+            texts.iter().map(of_text).collect::<Result<Vec<_>>>()
         });
         let mut tokenized = tasks.collect::<Result<Vec<_>>>()?.into_iter().flatten();
         let mut counts = Vec::new();
@@ -95,15 +89,6 @@ impl Tokenizing<'_> {
             batch.take_saved(saved);
         }
         Ok(batch)
-    }
-
-    /// Chunks of a text; its tokens only where they are counted.
-    fn text(&self, tokenizer: &Tokenizer, text: &str) -> Result<Tokenized> {
-        if self.counts_tokens {
-            tokenizer.tokenize(text)
-        } else {
-            Ok(Tokenized { chunks: tokenizer.chunks(text)?, num_tokens: 0 })
-        }
     }
 }
 

@@ -4,23 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
+use super::pipeline::Pipeline;
 use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use crate::error::{Error, Result};
 use crate::input::Reject;
 use crate::io::{FileStamp, write_atomic};
 use crate::parts::EmbeddingWriter;
-use crate::progress::Busy;
-use crate::run::{Claims, Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
+use crate::run::{Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
 use crate::stage::context::Context;
 use crate::stage::work::Failures;
-
-/// The writing thread.
-pub(super) struct Writing<'a> {
-    pub(super) context: Context<'a>,
-    pub(super) shards: &'a [Shard],
-    pub(super) claims: &'a Claims<'a>,
-    pub(super) busy: &'a Busy,
-}
 
 /// A part in work, and what its marker will say.
 struct OpenPart {
@@ -34,10 +26,10 @@ struct OpenPart {
     num_nan: u64,
 }
 
-impl Writing<'_> {
-    /// Writes what comes, and adds shards whose data is bad to `failures`. Parts that a stop or a failure keeps
+impl Pipeline<'_> {
+    /// The writing thread: writes what comes, and adds shards whose data is bad to `failures`. Parts that a stop or a failure keeps
     /// from being complete are saved with the documents that they have.
-    pub(super) fn run(
+    pub(super) fn write(
         &self,
         from_encode: &Receiver<Step<ChunkBatch>>,
         failures: &mut Failures<'_>,
@@ -45,7 +37,7 @@ impl Writing<'_> {
         let mut part = None;
         let mut incomplete = None; // the shard that lacks documents
         while let Some(step) = from_encode.recv() {
-            let _busy = self.busy.work();
+            let _busy = self.writing.work();
             match step {
                 Step::Batch(batch) => {
                     let part = match &mut part {

@@ -1,0 +1,33 @@
+//! What the threads of the stage share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::encoder::Model;
+use crate::progress::Busy;
+use crate::run::{Claims, Shard};
+use crate::stage::context::Context;
+
+/// The shards that this process claims, and how far it is.
+pub(super) struct Pipeline<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) shards: &'a [Shard],
+    pub(super) claims: &'a Claims<'a>,
+    /// `None` where the input brings its embeddings.
+    pub(super) model: Option<&'a Model>,
+    pub(super) counts_tokens: bool,
+    /// Bytes of the input that are read: the progress where formats do not say how many rows they have.
+    pub(super) bytes_read: AtomicU64,
+    /// Bytes of all shards that this process does.
+    pub(super) bytes: AtomicU64,
+    pub(super) reading: Busy,
+    pub(super) tokenizing: Busy,
+    pub(super) encoding: Busy,
+    pub(super) writing: Busy,
+}
+
+impl Pipeline<'_> {
+    pub(super) fn report_bytes(&self) {
+        let [done, total] = [&self.bytes_read, &self.bytes].map(|n| n.load(Ordering::Relaxed));
+        self.context.progress.input(done, total);
+    }
+}
