@@ -1,7 +1,7 @@
 //! Labelled samples to heads: the samples go through the same tokenizer and encoder as the corpus.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -15,9 +15,7 @@ use crate::config::{Chunks, HeadConfig, HeadKind, RunConfig};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
 use crate::head::{FastTextHead, Head, ModelCard, Provenance};
-use crate::input::{
-    InputFile, LabelledTexts, SampleColumns, Split, discover, for_each_sample, read_samples,
-};
+use crate::input::{InputFile, SampleColumns, Split, discover, for_each_sample, read_samples};
 use crate::io::{FileStamp, write_atomic};
 use crate::parts::round_to;
 use crate::progress::Stop;
@@ -89,11 +87,8 @@ pub fn train(context: Context<'_>) -> Result<()> {
     // One after another: each uses all threads.
     let outcome = work.for_all_in_turn(context, |item| {
         work.extend(context, item, 1);
-        let marker = match &model {
-            Some(model) if !jobs[item].is_text() => train_one(context, model, &jobs[item]),
-            _ => train_text(context, &jobs[item]),
-        };
-        marker.inspect(|_| context.progress.advance(1, 0))
+        let model = model.as_ref().filter(|_| !jobs[item].is_text());
+        train_one(context, model, &jobs[item]).inspect(|_| context.progress.advance(1, 0))
     });
     context.progress.end();
     outcome
@@ -213,65 +208,39 @@ fn settings(context: Context<'_>, jobs: &[Job<'_>], model: Option<&Model>) -> Va
     settings
 }
 
-fn train_one(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<ShardMarker> {
-    let Context { config, run, .. } = context;
-    context.stop.check()?;
-    let samples = embed_samples(context, model, job)?;
-    let info = model.encoder.info();
-    let head: Head = train_head(
-        &TrainingRequest {
-            name: job.name,
-            language: &job.language,
-            config: job.head,
-            samples: &samples,
-            seed: config.seed.0,
-            provenance: Provenance {
-                model: info.model.clone(),
-                encoder_digest: info.digest.clone(),
-                data_digests: job.digests.clone(),
-            },
-        },
-        context.stop,
-    )?;
-    let path = run.head_file(job.name, &job.language);
-    let stamp = write_atomic(&path, &head.to_bytes()?)?;
-    Ok(marker(run, samples.labels.len(), [(path, stamp)]))
-}
-
-/// Trains a fastText head.
-fn train_text(context: Context<'_>, job: &Job<'_>) -> Result<ShardMarker> {
-    context.stop.check()?;
-    let mut samples = Samples::default();
-    for sample in labelled(context, job)?.samples {
-        samples.ids.push(sample.id);
-        samples.labels.push(sample.label);
-        samples.texts.push(sample.text);
-        samples.splits.push(sample.split);
-    }
+/// Trains a head on the texts or on their embeddings, as `model` makes them.
+fn train_one(context: Context<'_>, model: Option<&Model>, job: &Job<'_>) -> Result<ShardMarker> {
+    let Context { config, run, stop, .. } = context;
+    stop.check()?;
+    let samples = samples(context, model, job)?;
+    let info = model.map(|model| model.encoder.info());
     let request = TrainingRequest {
         name: job.name,
         language: &job.language,
         config: job.head,
         samples: &samples,
-        seed: context.config.seed.0,
-        provenance: Provenance { data_digests: job.digests.clone(), ..Provenance::default() },
+        seed: config.seed.0,
+        provenance: Provenance {
+            model: info.map_or_else(String::new, |info| info.model.clone()),
+            encoder_digest: info.map_or_else(String::new, |info| info.digest.clone()),
+            data_digests: job.digests.clone(),
+        },
     };
-    let path = context.run.text_head_file(job.name, &job.language);
-    let (_, [model, card]) = train_text_head(&request, &path, context.stop)?;
-    let card_path = FastTextHead::card_path(&path);
-    Ok(marker(context.run, samples.labels.len(), [(path, model), (card_path, card)]))
-}
-
-/// The marker of a head trained on `num_samples`.
-fn marker<const N: usize>(
-    run: &RunDir,
-    num_samples: usize,
-    files: [(PathBuf, FileStamp); N],
-) -> ShardMarker {
-    let rows = num_samples as u64;
-    let part =
-        |(path, stamp): (PathBuf, FileStamp)| PartFile { path: run.relative(&path), rows, stamp };
-    ShardMarker { rows, files: files.into_iter().map(part).collect(), ..ShardMarker::default() }
+    let mut marker = ShardMarker { rows: samples.labels.len() as u64, ..ShardMarker::default() };
+    let mut wrote = |path: &Path, stamp: FileStamp| {
+        marker.files.push(PartFile { path: run.relative(path), rows: marker.rows, stamp });
+    };
+    if job.is_text() {
+        let path = run.text_head_file(job.name, &job.language);
+        let (_, [model, card]) = train_text_head(&request, &path, stop)?;
+        wrote(&path, model);
+        wrote(&FastTextHead::card_path(&path), card);
+    } else {
+        let path = run.head_file(job.name, &job.language);
+        let head: Head = train_head(&request, stop)?;
+        wrote(&path, write_atomic(&path, &head.to_bytes()?)?);
+    }
+    Ok(marker)
 }
 
 /// The card of the head `name` of `run` that was trained for `language`, if it was.
@@ -291,33 +260,32 @@ pub fn card(
     Head::load(&path, name, head).map(|head| Some(head.card().clone()))
 }
 
-/// The samples of a head, of both classes.
-fn labelled(context: Context<'_>, job: &Job<'_>) -> Result<LabelledTexts> {
+/// The samples of a head, of both classes: with a `model` the first chunk of each, embedded and rounded as the
+/// corpus is, else their texts.
+fn samples(context: Context<'_>, model: Option<&Model>, job: &Job<'_>) -> Result<Samples> {
+    let config = context.config;
     let columns = SampleColumns::of_label(job.head.label());
-    let labelled = read_samples(&job.files, &context.config.input, columns)?;
+    let labelled = read_samples(&job.files, &config.input, columns)?;
     if labelled.skipped > 0 {
         tracing::warn!(head = job.name, skipped = labelled.skipped, "samples without text");
     }
     let labels: Vec<_> = labelled.samples.iter().map(|s| (s.label, s.split)).collect();
     job.check(&labels)?;
-    Ok(labelled)
-}
-
-/// The first chunk of every sample, embedded and rounded as the corpus is.
-fn embed_samples(context: Context<'_>, model: &Model, job: &Job<'_>) -> Result<Samples> {
-    let config = context.config;
-    let labelled = labelled(context, job)?;
-    let texts: Vec<&str> = labelled.samples.iter().map(|s| s.text.as_str()).collect();
-    let (stop, encoder) = (context.stop, &config.encoder);
-    let embedded = model.embed_texts(&texts, Chunks::First, encoder, stop, &mut |_, _| {})?;
-    let mut embeddings = embedded.values;
-    round_to(&mut embeddings, config.parts.embeddings);
-    Ok(Samples {
-        ids: labelled.samples.iter().map(|s| s.id.clone()).collect(),
-        labels: labelled.samples.iter().map(|s| s.label).collect(),
-        splits: labelled.samples.iter().map(|s| s.split).collect(),
-        embeddings,
-        hidden_size: model.encoder.info().hidden_size,
-        texts: Vec::new(),
-    })
+    let mut samples = Samples::default();
+    for sample in labelled.samples {
+        samples.ids.push(sample.id);
+        samples.labels.push(sample.label);
+        samples.texts.push(sample.text);
+        samples.splits.push(sample.split);
+    }
+    if let Some(model) = model {
+        let texts = std::mem::take(&mut samples.texts);
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let (stop, encoder) = (context.stop, &config.encoder);
+        let embedded = model.embed_texts(&texts, Chunks::First, encoder, stop, &mut |_, _| {})?;
+        samples.embeddings = embedded.values;
+        round_to(&mut samples.embeddings, config.parts.embeddings);
+        samples.hidden_size = model.encoder.info().hidden_size;
+    }
+    Ok(samples)
 }
