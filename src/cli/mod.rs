@@ -27,7 +27,6 @@ use serde_json::json;
 
 use polysift::cluster::array_expression;
 use polysift::config::RunConfig;
-use polysift::encoder::HubSettings;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::stage::{self, Context};
@@ -251,7 +250,8 @@ impl Job<'_> {
         }
         let hub = hub(args.offline);
         if let (Some(plan), true) = (looked_at, stages.contains(&Stage::Score)) {
-            self.check_inputs(&config, plan, &hub, Some(&root), redo.is_some())?;
+            let run = RunDir::open(&root).ok().filter(|_| redo.is_none());
+            stage::inputs::check_inputs(&config, plan, run.as_ref(), &hub, self.stop)?;
         }
         // Only these two can begin a run; the others need one.
         let begins = embeds || stages.contains(&Stage::Train);
@@ -284,21 +284,6 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Looks at what all stages read, before hours go by for nothing.
-    fn check_inputs(
-        &self,
-        config: &RunConfig,
-        plan: &Plan,
-        hub: &HubSettings,
-        root: Option<&Path>,
-        is_redone: bool,
-    ) -> Result<()> {
-        let run = root.and_then(|root| RunDir::open(root).ok());
-        // What is trained again needs its samples again.
-        let run = run.as_ref().filter(|_| !is_redone);
-        stage::inputs::Inputs { config, plan, run, hub, stop: self.stop }.check()
-    }
-
     /// Freezes the plan, unless only asked what it would be, and tells what it costs.
     fn plan(&self, args: &SettingsArgs, dry_run: bool, json: bool) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
@@ -306,7 +291,10 @@ impl Job<'_> {
         let hub = hub(args.offline);
         let plan = stage::plan::plan(&config)?;
         stage::export::check_columns(&config, &plan.shards)?;
-        self.check_inputs(&config, &plan, &hub, run_dir.as_deref(), args.redo.is_some())?;
+        // What is trained again needs its samples again.
+        let root = run_dir.as_deref().filter(|_| args.redo.is_none());
+        let run = root.and_then(|root| RunDir::open(root).ok());
+        stage::inputs::check_inputs(&config, &plan, run.as_ref(), &hub, self.stop)?;
         if !dry_run {
             let run = RunDir::create(&run_dir.clone().ok_or_else(no_run_directory)?)?;
             let worker = Worker::join(&run, self.stop)?;

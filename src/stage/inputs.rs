@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::context::ALL_LANGUAGES;
-use super::heads::{Loaded, for_each_head};
+use super::heads::for_each_head;
 use super::plan::planned_languages;
 use super::train::check_samples;
 use crate::config::{HeadConfig, RunConfig};
@@ -15,100 +15,86 @@ use crate::progress::Stop;
 use crate::run::{Plan, RunDir};
 use crate::selection::plan_thresholds;
 
-/// What the stages after the plan are going to read.
-#[derive(Clone, Copy)]
-pub struct Inputs<'a> {
-    /// Settings; relative patterns were made absolute.
-    pub config: &'a RunConfig,
-    /// The corpus.
-    pub plan: &'a Plan,
-    /// The run directory, if it is there: heads that were trained in it need no samples.
-    pub run: Option<&'a RunDir>,
-    /// How models are found.
-    pub hub: &'a HubSettings,
-    /// Asks for a stop.
-    pub stop: &'a Stop,
-}
-
-impl Inputs<'_> {
-    /// Checks that heads can be loaded and fit the encoder, that the others can be trained on their
-    /// samples; says so if the store of the export does not answer.
-    ///
-    /// # Errors
-    /// Those of the stage that would find it out.
-    pub fn check(&self) -> Result<()> {
-        let Self { config, run, stop, .. } = *self;
-        for language in config.languages.keys() {
-            let thresholds = config.thresholds(language);
-            plan_thresholds(&thresholds, &[], &config.selection.order)?;
-        }
-        let languages = planned_languages(config, self.plan);
-        self.check_loaded(languages.as_ref())?;
-        check_samples(config, languages.as_ref(), run, stop)?;
-        if let Some(to) = &config.export.to {
-            super::export::warn_of_place(to);
-        }
-        Ok(())
-    }
-
-    /// Loads the heads that come from files, one after another.
-    fn check_loaded(&self, languages: Option<&BTreeSet<String>>) -> Result<()> {
-        let mut embeddings = None;
-        for (name, head) in &self.config.heads {
-            let Some(path) = &head.path else { continue };
-            let serves = languages.map_or_else(|| languages_of_head(path), |l| Ok(l.clone()))?;
-            let mut served = BTreeSet::new();
-            for_each_head(None, name, head, &serves, &mut |language, loaded| {
-                self.stop.check()?;
-                served.insert(language.to_owned());
-                if loaded.head.as_embedding().is_none() {
-                    return Ok(());
-                }
-                if embeddings.is_none() {
-                    embeddings = Some(self.embeddings()?);
-                }
-                embeddings.as_ref().map_or(Ok(()), |embeddings| embeddings.check(&loaded))
-            })?;
-            warn_of_others(name, head, &served, languages);
-        }
-        Ok(())
-    }
-
-    /// The embeddings that heads will score.
-    fn embeddings(&self) -> Result<Embeddings> {
-        if self.config.input.embeddings.is_some() {
-            return Ok(Embeddings { digest: None, hidden_size: self.width_of_input() });
-        }
-        let files = resolve(&self.config.encoder, self.hub)?;
-        Ok(Embeddings { hidden_size: Some(files.hidden_size()), digest: Some(files.digest) })
-    }
-
-    /// Width of the embeddings that the input brings, if its first rows have any; what is wrong with them
-    /// the embed stage says, of each shard alone.
-    fn width_of_input(&self) -> Option<usize> {
-        let file = self.plan.shards.first()?.input().ok()?;
-        let mut reader = DocumentReader::open(&file, &self.config.input).ok()?;
-        let documents = reader.next_batch(FIRST_ROWS).ok()??;
-        let width = |(num_chunks, values): (usize, &[f32])| values.len().checked_div(num_chunks);
-        (0..documents.len()).find_map(|i| documents.embeddings(i).and_then(width))
-    }
-}
-
 /// Rows of the input in which an embedding is looked for.
 const FIRST_ROWS: usize = 16;
 
-/// What is known of the embeddings of the corpus.
-struct Embeddings {
-    /// Digest of their encoder; `None` where the input brings them.
-    digest: Option<String>,
-    hidden_size: Option<usize>,
+/// Checks what the stages after the plan are going to read: that heads can be loaded and fit the encoder, and
+/// the others can be trained on their samples, but for those that were trained in `run`. Says so if the store
+/// of the export does not answer.
+///
+/// # Errors
+/// Those of the stage that would find it out.
+pub fn check_inputs(
+    config: &RunConfig,
+    plan: &Plan,
+    run: Option<&RunDir>,
+    hub: &HubSettings,
+    stop: &Stop,
+) -> Result<()> {
+    for language in config.languages.keys() {
+        plan_thresholds(&config.thresholds(language), &[], &config.selection.order)?;
+    }
+    let languages = planned_languages(config, plan);
+    check_loaded(config, plan, languages.as_ref(), hub, stop)?;
+    check_samples(config, languages.as_ref(), run, stop)?;
+    if let Some(to) = &config.export.to {
+        super::export::warn_of_place(to);
+    }
+    Ok(())
 }
 
-impl Embeddings {
-    fn check(&self, head: &Loaded) -> Result<()> {
-        self.hidden_size.map_or(Ok(()), |hidden_size| head.check_width(hidden_size))?;
-        self.digest.as_deref().map_or(Ok(()), |digest| head.check_encoder(digest))
+/// Loads the heads that come from files, one after another.
+fn check_loaded(
+    config: &RunConfig,
+    plan: &Plan,
+    languages: Option<&BTreeSet<String>>,
+    hub: &HubSettings,
+    stop: &Stop,
+) -> Result<()> {
+    let mut embeddings = None;
+    for (name, head) in &config.heads {
+        let Some(path) = &head.path else { continue };
+        let serves = languages.map_or_else(|| languages_of_head(path), |l| Ok(l.clone()))?;
+        let mut served = BTreeSet::new();
+        for_each_head(None, name, head, &serves, &mut |language, loaded| {
+            stop.check()?;
+            served.insert(language.to_owned());
+            if loaded.head.as_embedding().is_none() {
+                return Ok(());
+            }
+            let (digest, width) = match &mut embeddings {
+                Some(embeddings) => embeddings,
+                none => none.insert(embeddings_of(config, plan, hub)?),
+            };
+            width.map_or(Ok(()), |width| loaded.check_width(width))?;
+            digest.as_deref().map_or(Ok(()), |digest| loaded.check_encoder(digest))
+        })?;
+        warn_of_others(name, head, &served, languages);
     }
+    Ok(())
+}
+
+/// Digest of the encoder and width of the embeddings that heads will score. Where the input brings them, the
+/// width is that in its first rows, if they have any; what is wrong with them the embed stage says, of each
+/// shard alone.
+fn embeddings_of(
+    config: &RunConfig,
+    plan: &Plan,
+    hub: &HubSettings,
+) -> Result<(Option<String>, Option<usize>)> {
+    if config.input.embeddings.is_none() {
+        let files = resolve(&config.encoder, hub)?;
+        let width = files.hidden_size();
+        return Ok((Some(files.digest), Some(width)));
+    }
+    let width = || {
+        let file = plan.shards.first()?.input().ok()?;
+        let mut reader = DocumentReader::open(&file, &config.input).ok()?;
+        let documents = reader.next_batch(FIRST_ROWS).ok()??;
+        let width = |(num_chunks, values): (usize, &[f32])| values.len().checked_div(num_chunks);
+        (0..documents.len()).find_map(|i| documents.embeddings(i).and_then(width))
+    };
+    Ok((None, width()))
 }
 
 /// Languages that the files `path` of a head are for; where one file serves all, none.
