@@ -105,20 +105,14 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Says for which of `holders` this process waits: the one that has held an item for longest.
+    /// Says for which of `holders` this process waits, one of them by name.
     fn warn(&self, holders: &[(usize, Holder)]) {
-        let held_secs = |holder: &Holder| {
-            holder.since.and_then(|since| since.elapsed().ok()).unwrap_or_default().as_secs()
-        };
-        let longest = holders.iter().max_by_key(|(_, holder)| held_secs(holder));
-        let Some((item, holder)) = longest else { return };
+        let Some((item, holder)) = holders.first() else { return };
         let identity = self.worker.identity_of(&holder.id);
         let (host, pid) = identity.map_or(("?".to_owned(), 0), |who| (who.host, who.pid));
-        let (stage, key) = (self.work.stage.name(), &self.work.keys[*item]);
-        let (held_secs, items) = (held_secs(holder), holders.len());
+        let (stage, key, items) = (self.work.stage.name(), &self.work.keys[*item], holders.len());
         tracing::warn!(
-            "waiting for {items} item(s) that others hold: {key} ({stage}) has been in the hands of \
-             process {pid} on {host} for {held_secs} s"
+            "waiting for {items} item(s) that others hold: {key} ({stage}) is held by process {pid} on {host}"
         );
     }
 

@@ -105,8 +105,6 @@ pub struct Summary {
     pub rows: u64,
     /// Number of [`ShardMarker::files`].
     pub num_files: usize,
-    /// Bytes of them.
-    pub bytes: u64,
     /// See [`ShardMarker::counts`].
     pub counts: BTreeMap<String, u64>,
     /// See [`ShardMarker::encoded`].
@@ -119,7 +117,6 @@ impl From<ShardMarker> for Summary {
         Self {
             rows: marker.rows,
             num_files: marker.files.len(),
-            bytes: marker.files.iter().map(|file| file.stamp.bytes).sum(),
             counts: marker.counts,
             encoded: marker.encoded,
         }

@@ -353,8 +353,7 @@ impl Worker {
             let has_expired = liveness == Liveness::Dead && !is_stopped();
             // One that expired may have been followed by another before its holder came back to life.
             if !has_expired && fs::symlink_metadata(numbered(base, number)).is_err() {
-                let since = fs::symlink_metadata(&path).and_then(|link| link.modified()).ok();
-                return Ok((number, Some(Holder { id, liveness, since })));
+                return Ok((number, Some(Holder { id, liveness })));
             }
         }
     }
@@ -440,8 +439,6 @@ impl Drop for Worker {
 pub(super) struct Holder {
     pub(super) id: String,
     pub(super) liveness: Liveness,
-    /// Since when, by the clock of the file system.
-    pub(super) since: Option<SystemTime>,
 }
 
 /// A lease that this process holds.

@@ -55,7 +55,10 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     }
     if checks.begun.contains(&Stage::Threshold) {
         checks.marker(Stage::Threshold, ALL_LANGUAGES);
-        checks.thresholds()?;
+        match checks.thresholds() {
+            Err(Error::Stopped) => return Err(Error::Stopped),
+            outcome => checks.note(outcome),
+        }
     }
     checks.foreign()?;
     let Checks { mut verified, files, .. } = checks;
@@ -185,42 +188,33 @@ impl Checks<'_> {
 
     /// Recomputes the thresholds of every language and compares them with the stored ones.
     fn thresholds(&mut self) -> Result<()> {
-        let found = Embedded::of(self.context.run).and_then(|embedded| {
-            let stored = stored_selections(self.context.run, embedded.languages())?;
-            Ok((Heads::load(self.context, &embedded)?, stored, embedded))
-        });
-        let (heads, stored, embedded) = match found {
-            Ok(found) => found,
-            Err(error) => {
-                self.verified.problems.push(error.report());
-                return Ok(());
-            }
-        };
-        let run = self.context.run;
+        let (context, run) = (self.context, self.context.run);
+        let embedded = Embedded::of(run)?;
+        let stored = stored_selections(run, embedded.languages())?;
+        let heads = Heads::load(context, &embedded)?;
         let made_with = run.frozen_settings(Stage::Score).ok().flatten();
         if made_with.is_none() || made_with != heads.settings_of_scores(run).ok() {
             self.verified.problems.push("the heads are not those that made the scores".to_owned());
         }
-        let files = match ScoreFiles::selected(self.context) {
-            Ok(files) => files,
-            Err(error) => {
-                self.verified.problems.push(error.report());
-                return Ok(());
-            }
-        };
+        let files = ScoreFiles::selected(context)?;
         for (language, stored) in stored {
-            match select_language(self.context, &embedded, &heads, &language, files) {
+            self.verified.languages += 1;
+            match select_language(context, &embedded, &heads, &language, files) {
                 Ok(recomputed) if recomputed == stored => {}
                 Ok(_) => self
                     .verified
                     .problems
                     .push(format!("{language}: the stored thresholds are not those of the scores")),
                 Err(Error::Stopped) => return Err(Error::Stopped),
-                Err(error) => self.verified.problems.push(error.report()),
+                Err(error) => self.note(Err(error)),
             }
-            self.verified.languages += 1;
         }
         Ok(())
+    }
+
+    /// Notes what is wrong.
+    fn note(&mut self, outcome: Result<()>) {
+        self.verified.problems.extend(outcome.err().map(|error| error.report()));
     }
 }
 
