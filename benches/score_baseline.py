@@ -30,8 +30,8 @@ def threshold(root):
     rank = len(logits) - -(-len(logits) // 10)
     timed("numpy partition", len(logits), lambda: np.partition(logits, rank)[rank])
     value = timed("numpy sort", len(logits), lambda: np.sort(logits)[rank])
-    found = json.load(open(f"{root}/thresholds/quality.json"))
-    outcome = found["languages"]["eng_Latn"]["thresholds"][0]["rates"][0]
+    found = json.load(open(f"{root}/selection/eng_Latn.json"))
+    outcome = found["thresholds"][0]["outcomes"][0]
     assert np.float32(outcome["threshold_logit"]) == value, (outcome, value)
     assert outcome["kept"]["num_documents"] == -(-len(logits) // 10), outcome
     print("the thresholds are equal")

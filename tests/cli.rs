@@ -167,8 +167,8 @@ fn a_rate_alone_is_as_good_as_a_list() -> TestResult {
     assert_ne!(alone, settings);
     work.write("run.toml", alone)?;
     work.command("run", "out").assert().success();
-    let report = work.json("out/thresholds/quality.json")?;
-    let rates = &report["languages"]["fra_Latn"]["thresholds"][0]["rates"];
+    let report = work.json("out/selection/fra_Latn.json")?;
+    let rates = &report["thresholds"][0]["outcomes"];
     assert_eq!(rates.as_array().map(Vec::len), Some(1));
     assert_eq!(rates[0]["kept"]["num_documents"], 4, "a tenth of 38");
     Ok(())

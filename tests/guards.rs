@@ -33,7 +33,7 @@ fn a_head_keeps_its_own_side_under_another_name() -> TestResult {
         .assert()
         .success();
     assert_eq!(
-        work.json("again/thresholds/second.json")?["languages"]["fra_Latn"]["thresholds"][0]["keep"],
+        work.json("again/selection/fra_Latn.json")?["thresholds"][0]["threshold"]["keep"],
         "below"
     );
     Ok(())
@@ -59,8 +59,7 @@ fn verify_misses_no_file_of_the_thresholds_and_no_marker() -> TestResult {
     work.command("run", "out").assert().success();
     for lost in [
         "selection/deu_Latn.json",
-        "thresholds/quality.json",
-        "state/threshold/done/_all.json",
+        "state/threshold/done/fra_Latn.json",
         "state/score/done/quality/deu_Latn/a.json",
         "state/export/done/deu_Latn/a.json",
         "frozen/embed.json",
@@ -85,7 +84,7 @@ fn verify_names_what_the_run_did_not_write() -> TestResult {
         "embeddings/deu_Latn/a/part-00002.parquet",
         "scores/quality/deu_Latn/a/part-00000 (copy).parquet",
         "heads/quality/ita_Latn.safetensors",
-        "thresholds/notes.txt",
+        "selection/notes.txt",
     ] {
         work.write(&format!("out/{foreign}"), b"")?;
         let mut verify = polysift();

@@ -14,10 +14,10 @@ fn the_job_ends_with_exactly_the_rates_asked_for_and_every_row_accounted_for() -
     let work = Workspace::new()?;
     work.command("run", "out").arg("--keep-removed").assert().success();
     for (language, scored) in [("fra_Latn", 38u64), ("deu_Latn", 23)] {
-        let report = work.json("out/thresholds/quality.json")?;
-        let threshold = &report["languages"][language]["thresholds"][0];
-        assert_eq!(threshold["n"], scored);
-        for (rate, kept) in threshold["rates"].as_array().ok_or("no rates")?.iter().zip([10, 33]) {
+        let threshold = &work.json(&format!("out/selection/{language}.json"))?["thresholds"][0];
+        assert_eq!(threshold["scored"]["num_documents"], scored);
+        for (rate, kept) in threshold["outcomes"].as_array().ok_or("no rates")?.iter().zip([10, 33])
+        {
             assert_eq!(rate["kept"]["num_documents"], (scored * kept).div_ceil(100));
         }
         let kept = read_parquet(&work.path(&format!("out/export/{language}/a.parquet")))?;

@@ -36,13 +36,10 @@ fn languages_come_from_two_columns_and_each_has_its_own_thresholds() -> TestResu
         .args(["--set", "input.language={column='language', script_column='language_script'}"])
         .assert()
         .success();
-    let report = work.json("out/thresholds/quality.json")?;
     for language in ["fra_Latn", "deu_Latn"] {
-        let threshold = &report["languages"][language]["thresholds"][0];
-        assert_eq!(
-            (&threshold["n"], &threshold["rates"][0]["kept"]["num_documents"]),
-            (&json!(30), &json!(3))
-        );
+        let threshold = &work.json(&format!("out/selection/{language}.json"))?["thresholds"][0];
+        let kept = &threshold["outcomes"][0]["kept"]["num_documents"];
+        assert_eq!((&threshold["scored"]["num_documents"], kept), (&json!(30), &json!(3)));
     }
     polysift().arg("verify").arg(work.path("out")).assert().success();
     Ok(())
@@ -163,10 +160,9 @@ fn a_removal_takes_its_share_first_and_the_retention_is_of_all_documents() -> Te
 fn rates_can_count_tokens() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").args(["--weight", "tokens"]).assert().success();
-    let report = work.json("out/thresholds/quality.json")?;
-    let threshold = &report["languages"]["fra_Latn"]["thresholds"][0];
-    let total = threshold["weight"].as_u64().ok_or("no weight")?;
-    let kept = &threshold["rates"][0]["kept"];
+    let threshold = &work.json("out/selection/fra_Latn.json")?["thresholds"][0];
+    let total = threshold["scored"]["weight"].as_u64().ok_or("no weight")?;
+    let kept = &threshold["outcomes"][0]["kept"];
     assert!(kept["weight"].as_u64() >= Some(total.div_ceil(10)));
     assert!(total > 200 && kept["num_documents"].as_u64() < Some(10), "{threshold}");
     Ok(())
@@ -176,11 +172,11 @@ fn rates_can_count_tokens() -> TestResult {
 fn the_published_thresholds_can_be_had_by_name() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").args(["--mode", "published"]).assert().success();
-    let report = work.json("out/thresholds/quality.json")?;
+    let report = work.json("out/selection/fra_Latn.json")?;
     assert_eq!(report["mode"], "published");
     let kept = read_parquet(&work.path("out/export/fra_Latn/a.parquet"))?;
     // numpy's quantile at 0.67 of 38 scores lies between the 25th and 26th: 13 are above it.
-    let rates = &report["languages"]["fra_Latn"]["thresholds"][0]["rates"];
+    let rates = &report["thresholds"][0]["outcomes"];
     assert_eq!(rates[1]["kept"]["num_documents"], kept.num_rows());
     let threshold = rates[1]["threshold_score"].as_f64().ok_or("no threshold")?;
     assert!(column(&kept, "quality_score")?.into_values().all(|score| score > threshold));

@@ -8,10 +8,12 @@ use serde_json::Value;
 
 use polysift::Result;
 use polysift::run::Stage;
+use polysift::selection::{ThresholdKind, ThresholdReport};
 use polysift::stage::Context;
 use polysift::stage::estimate::Estimate;
 use polysift::stage::refine::Refinement;
 use polysift::stage::status::{RunStatus, WorkerStatus, status};
+use polysift::stage::threshold::selections;
 use polysift::stage::verify::Verified;
 
 use super::printer::{line, table};
@@ -58,13 +60,12 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     if !context.run.has_plan() {
         return Ok(());
     }
-    let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let status = status(context)?;
     if stages.contains(&Stage::Train) {
         print_heads(context)?;
     }
     if stages.contains(&Stage::Threshold) || stages.contains(&Stage::Export) {
-        print_thresholds(context, &heads)?;
+        print_thresholds(context)?;
     }
     print_status(&status);
     let refines = context.config.selection.refine && stages.contains(&Stage::Refine);
@@ -145,33 +146,37 @@ fn print_heads(context: Context<'_>) -> Result<()> {
 }
 
 /// Thresholds and kept counts by head and language.
-fn print_thresholds(context: Context<'_>, heads: &[&str]) -> Result<()> {
-    let mut rows = vec![
-        ["head", "language", "documents", "rate", "threshold", "kept"].map(str::to_owned).to_vec(),
-    ];
-    for head in heads {
-        let path = context.run.path("thresholds").join(format!("{head}.json"));
-        let Some(report) = context.run.read_json::<Value>(&path)? else { continue };
-        for (language, found) in report["languages"].as_object().into_iter().flatten() {
-            let thresholds = found["thresholds"].as_array().into_iter().flatten();
-            for (threshold, rate) in thresholds.flat_map(|c| {
-                c["rates"].as_array().into_iter().flatten().map(move |rate| (c, rate))
-            }) {
+fn print_thresholds(context: Context<'_>) -> Result<()> {
+    let mut rows = Vec::new();
+    for (language, selection) in selections(context.run)? {
+        for ThresholdReport { threshold, scored, outcomes, .. } in &selection.thresholds {
+            let (kind, rate) = match &threshold.kind {
+                ThresholdKind::Retain(_) => ("retention", None),
+                ThresholdKind::Remove(rate) => ("removal", Some(rate)),
+                ThresholdKind::Fixed(_) => ("threshold", None),
+            };
+            for outcome in outcomes {
+                let retention = outcome.retentions.last().filter(|_| kind == "retention");
+                let rate = rate.or(retention).map(|rate| rate.as_f64().to_string());
                 rows.push(vec![
-                    format!("{head} {}", threshold["kind"].as_str().unwrap_or_default()),
+                    format!("{} {kind}", threshold.head_name),
                     language.clone(),
-                    number(&threshold["n"]),
-                    rate["rate"].as_f64().map_or("-".to_owned(), |r| r.to_string()),
-                    number(&rate["threshold_score"]),
-                    number(&rate["kept"]["num_documents"]),
+                    scored.num_documents.to_string(),
+                    rate.unwrap_or_else(|| "-".to_owned()),
+                    outcome.threshold_score.map_or("-".to_owned(), |score| format!("{score:.4}")),
+                    outcome.kept.num_documents.to_string(),
                 ]);
             }
         }
     }
-    if rows.len() > 1 {
-        table(&rows);
-        line("");
+    if rows.is_empty() {
+        return Ok(());
     }
+    rows.sort_by(|a, b| a[..2].cmp(&b[..2]));
+    let titles = ["head", "language", "documents", "rate", "threshold", "kept"];
+    rows.insert(0, titles.map(str::to_owned).to_vec());
+    table(&rows);
+    line("");
     Ok(())
 }
 

@@ -60,7 +60,7 @@ impl Stage {
             Self::Train => &["heads"],
             Self::Score => &["scores"],
             Self::Refine => &["rounds", "refined"],
-            Self::Threshold => &["selection", "thresholds"],
+            Self::Threshold => &["selection"],
             Self::Export => &["export", "removed"],
         }
     }

@@ -10,7 +10,7 @@
 //!      scores/<head>/<shard>/part-00000.parquet
 //!      rounds/<round>/<head>/<shard>/part-00000.parquet   documents scored again in f32
 //!      refined/<head>/<shard>/part-00000.parquet          the scores with those in their place
-//!      selection/<lang>.json          the exact thresholds; thresholds/<head>.json the same for people
+//!      selection/<lang>.json          the exact thresholds, with counts and histograms
 //!      export/<shard>.parquet         removed/<reason>/<shard>.parquet
 //!      rejects/<shard>/part-00000.jsonl
 //!      state/<stage>/done/<key>.json  markers, written after the rename of what they stand for

@@ -347,26 +347,19 @@ pub(crate) fn select_language(
     select(&corpus, &thresholds, context.config.selection.mode)
 }
 
-/// The thresholds of `language` as they were written.
-pub(crate) fn stored_selection(run: &RunDir, language: &str) -> Result<Selection> {
-    run.read_json(&run.selection_file(language))?.ok_or_else(|| Error::Missing {
-        path: run.root().display().to_string(),
-        reason: "the thresholds are not computed yet; run `polysift threshold`".into(),
-    })
-}
-
 /// The thresholds of `languages`, as the threshold stage left them.
 pub(crate) fn stored_selections(
     run: &RunDir,
     languages: BTreeSet<String>,
 ) -> Result<BTreeMap<String, Selection>> {
-    if !run.is_done(Stage::Threshold, ALL_LANGUAGES)? {
-        return Err(Error::Missing {
+    let stored = |language: String| {
+        let is_done = run.is_done(Stage::Threshold, &language)?;
+        let stored = if is_done { run.read_json(&run.selection_file(&language))? } else { None };
+        let missing = || Error::Missing {
             path: run.root().display().to_string(),
             reason: "the thresholds are not computed yet; run `polysift threshold`".into(),
-        });
-    }
-    let stored = |language: String| Ok((stored_selection(run, &language)?, language));
-    let stored = languages.into_iter().map(stored);
-    stored.map(|found| found.map(|(selection, language)| (language, selection))).collect()
+        };
+        Ok((language, stored.ok_or_else(missing)?))
+    };
+    languages.into_iter().map(stored).collect()
 }

@@ -1,6 +1,6 @@
 //! Descriptions of files, heads and runs for people and scripts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::context::Context;
 use super::model::encoder_digest;
+use super::threshold::selections;
 use crate::config::{InputConfig, LARGEST_DOCUMENT_BYTES};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastTextModel, is_model};
@@ -133,19 +134,11 @@ fn inspect_text_head(path: &Path) -> Result<Value> {
 
 /// Describes a run: its `status`, settings digests and the thresholds of every language.
 pub fn inspect_run(context: Context<'_>, status: &impl Serialize) -> Result<Value> {
-    let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-    let mut thresholds: BTreeMap<&str, Value> = BTreeMap::new();
-    for head in &heads {
-        let path = context.run.path("thresholds").join(format!("{head}.json"));
-        if let Some(report) = context.run.read_json(&path)? {
-            thresholds.insert(head, report);
-        }
-    }
     Ok(json!({
         "run": context.run.root(),
         "encoder_digest": encoder_digest(context.run)?,
         "status": status,
-        "thresholds": thresholds,
+        "thresholds": selections(context.run)?,
     }))
 }
 

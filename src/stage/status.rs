@@ -84,6 +84,8 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let scores = score_keys(&plan, &heads);
     let embedded = run.marked(Stage::Embed, &names)?;
     let encoded = encoded(run, &plan, &embedded)?;
+    let counts = embedded.iter().flatten().flat_map(|summary| summary.counts.keys().cloned());
+    let languages: Vec<String> = counts.collect::<BTreeSet<_>>().into_iter().collect();
     let mut stages = vec![stage_status(run, worker, Stage::Embed, &names, embedded)?];
     if stages_of(config).contains(&Stage::Train) {
         stages.push(train_status(run, worker)?);
@@ -92,7 +94,7 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     for (stage, keys) in [
         (Stage::Score, scores.as_slice()),
         (Stage::Refine, &scores),
-        (Stage::Threshold, &[ALL_LANGUAGES.to_owned()]),
+        (Stage::Threshold, &languages),
         (Stage::Export, &names),
     ] {
         if stage != Stage::Refine || is_refined {
@@ -251,14 +253,6 @@ fn task_of_items(
         Stage::Train => dealt(super::train::keys(context)?),
         Stage::Refine if is_precise(context.run)? => dealt(Vec::new()),
         Stage::Refine => dealt(vec![ALL_LANGUAGES.to_owned()]),
-        Stage::Threshold => {
-            let languages: Vec<String> = languages_of(context.run)?.into_iter().collect();
-            let mut are_done = languages.iter().map(|key| context.run.is_done(stage, key));
-            // Whoever does the last language writes the reports too.
-            match are_done.find(|done| !matches!(done, Ok(true))) {
-                None => dealt(vec![ALL_LANGUAGES.to_owned()]),
-                Some(_) => dealt(languages),
-            }
-        }
+        Stage::Threshold => dealt(languages_of(context.run)?.into_iter().collect()),
     })
 }

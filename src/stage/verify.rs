@@ -54,7 +54,9 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
         checks.rounds(&plan)?;
     }
     if checks.begun.contains(&Stage::Threshold) {
-        checks.marker(Stage::Threshold, ALL_LANGUAGES);
+        for key in run.done_keys(Stage::Threshold)? {
+            checks.marker(Stage::Threshold, &key);
+        }
         match checks.thresholds() {
             Err(Error::Stopped) => return Err(Error::Stopped),
             outcome => checks.note(outcome),

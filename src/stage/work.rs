@@ -151,14 +151,6 @@ impl StageWork {
         context.run.mark_shard(self.stage, &self.keys[item], marker)
     }
 
-    /// Whether all items are done, whoever did them.
-    pub(crate) fn are_done(&self, run: &RunDir) -> Result<bool> {
-        let done: Vec<bool> = (self.keys.par_iter())
-            .map(|key| run.is_done(self.stage, key))
-            .collect::<Result<_>>()?;
-        Ok(done.into_iter().all(|done| done))
-    }
-
     /// Finishes the stage if all of its items are done.
     pub(crate) fn finish(&self, run: &RunDir) -> Result<()> {
         run.try_finish(self.stage, &self.keys).map(drop)

@@ -62,9 +62,9 @@ fn a_run_with_a_fasttext_head_scores_selects_and_holds_together() -> TestResult 
         let expected = expected.map(|score| (score.logit.to_bits(), score.score.to_bits()));
         assert_eq!(scored[&format!("fra_Latn-{i}")], expected, "document {i}");
     }
-    let report = work.json("out/thresholds/ft.json")?;
-    let threshold = &report["languages"]["fra_Latn"]["thresholds"][0];
-    assert_eq!((&threshold["n"], &threshold["unscored"]), (&json!(38), &json!(2)));
+    let threshold = &work.json("out/selection/fra_Latn.json")?["thresholds"][0];
+    let scored = &threshold["scored"]["num_documents"];
+    assert_eq!((scored, &threshold["num_unscored"]), (&json!(38), &json!(2)));
     let exported = read_parquet(&work.path("out/export/fra_Latn/a.parquet"))?;
     assert_eq!(exported.num_rows(), 13); // 33% of 38
     assert!(exported.column_by_name("ft_score").is_some());
