@@ -29,9 +29,6 @@ pub const DEFAULT_MAX_ARRAY_SIZE: u32 = 1001;
 /// CPUs of a task that does not fill a node, unless they are given: what most nodes have to spare.
 const DEFAULT_CPUS: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
 
-/// Slurm sends the signal up to a minute early, and work has to begin before it.
-const SIGNAL_SLACK_SECS: u64 = 120;
-
 /// What the jobs of a run ask Slurm for; the flags of `polysift slurm`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SlurmOptions {
@@ -156,12 +153,8 @@ fn chunks(tasks: &[u32], max_tasks: u32) -> Vec<(u32, Vec<u32>)> {
 /// The jobs for `work`, in the order in which they are submitted. A stage waits for the success of all jobs of
 /// the one before, unless they are not to be chained.
 ///
-/// A run directory that Slurm cannot name in a script and a time limit that leaves no time before the signal are
-/// [`Error::Config`].
+/// A run directory that Slurm cannot name in a script is [`Error::Config`].
 pub fn slurm_jobs(settings: &SlurmSettings, work: &[StageTasks]) -> Result<Vec<SlurmJob>> {
-    for time in &settings.options.time {
-        check_time(&time.value, settings.options.signal_secs)?;
-    }
     let mut jobs: Vec<SlurmJob> = Vec::new();
     let mut before: Vec<usize> = Vec::new();
     for of_stage in work {
@@ -189,48 +182,6 @@ pub fn slurm_jobs(settings: &SlurmSettings, work: &[StageTasks]) -> Result<Vec<S
         }
     }
     Ok(jobs)
-}
-
-/// Refuses a time limit that leaves no time to work before Slurm's signal.
-fn check_time(time: &str, signal_secs: u32) -> Result<()> {
-    let needed = u64::from(signal_secs) + SIGNAL_SLACK_SECS;
-    match limit_secs(time)? {
-        Some(limit) if limit < needed => {
-            let reason = format!(
-                "{time} is {limit} s, of which --signal-secs takes {signal_secs} and Slurm's early signal \
-                 up to {SIGNAL_SLACK_SECS}; a task would stop before it works"
-            );
-            Err(Error::config("--time", reason))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Seconds of a limit: `minutes`, `minutes:seconds`, `hours:minutes:seconds`, `days-hours`,
-/// `days-hours:minutes`, `days-hours:minutes:seconds`; `None` for no limit (`UNLIMITED`, `INFINITE`, 0).
-fn limit_secs(text: &str) -> Result<Option<u64>> {
-    let wrong = || {
-        let reason = format!("`{text}` is not a time limit such as 90, 12:00:00 or 2-00");
-        Error::config("--time", reason)
-    };
-    if ["UNLIMITED", "INFINITE", "-1"].iter().any(|word| text.eq_ignore_ascii_case(word)) {
-        return Ok(None);
-    }
-    let number = |part: &str| part.parse::<u32>().map(u64::from).map_err(|_| wrong());
-    let (days, clock) = match text.split_once('-') {
-        Some((days, clock)) => (Some(number(days)?), clock),
-        None => (None, text),
-    };
-    let parts = clock.split(':').map(number).collect::<Result<Vec<_>>>()?;
-    let units: &[u64] = match (days, parts.len()) {
-        (None, 1) => &[60],
-        (None, 2) => &[60, 1],
-        (None, 3) | (Some(_), 1..=3) => &[3600, 60, 1],
-        _ => return Err(wrong()),
-    };
-    let secs: u64 = parts.iter().zip(units).map(|(part, unit)| part * unit).sum();
-    let secs = days.unwrap_or(0) * 86_400 + secs;
-    Ok((secs > 0).then_some(secs))
 }
 
 /// The script of one job: of an array `chunk` is the first task and the ids.
@@ -593,20 +544,6 @@ exec /opt/polysift embed --run /scratch/run
     }
 
     #[test]
-    fn limits_under_which_no_task_could_work_are_refused() -> Result<()> {
-        let timed = |time: &str| {
-            let flags = ["--time=60".to_owned(), format!("--time=train={time}")];
-            slurm_jobs(&asked(&flags.each_ref().map(String::as_str))?, &[single(Stage::Train)])
-        };
-        assert!(timed("4").is_err_and(|e| e.exit_code() == 2 && e.to_string().contains("240 s")));
-        assert!(timed("soon").is_err_and(|e| e.exit_code() == 2));
-        timed("5")?;
-        timed("UNLIMITED")?;
-        assert!(asked(&["--max-running=0"]).is_err());
-        Ok(())
-    }
-
-    #[test]
     fn a_value_of_a_stage_wins_over_that_of_all_in_either_order() -> Result<()> {
         for flags in [["-pgpu", "-pscore=cpu,big"], ["-pscore=cpu,big", "-pgpu"]] {
             let partition = asked(&flags)?.options.partition;
@@ -615,6 +552,7 @@ exec /opt/polysift embed --run /scratch/run
         }
         let only = asked(&["--mem=train=4"])?.options.mem;
         assert_eq!(value_for(&only, Stage::Embed), None);
+        assert!(asked(&["--max-running=0"]).is_err());
         Ok(())
     }
 
@@ -640,30 +578,6 @@ exec /opt/polysift embed --run /scratch/run
         assert!(driver.contains("\njob0=$(sbatch --parsable <<'END_OF_SCRIPT'\n#!/bin/bash\n"));
         assert!(driver.contains("sbatch --parsable --dependency=\"afterok:${job0%%;*}\" <<"));
         Ok(())
-    }
-
-    #[test]
-    fn every_form_of_sbatch_is_understood() -> Result<()> {
-        // The forms of sbatch(1), --time.
-        for (text, secs) in [
-            ("90", 5400),
-            ("1:30", 90),
-            ("12:00:00", 43_200),
-            ("2-00", 172_800),
-            ("1-02:03", 93_780),
-            ("1-02:03:04", 93_784),
-        ] {
-            assert_eq!(limit_secs(text)?, Some(secs), "{text}");
-        }
-        assert_eq!(limit_secs("UNLIMITED")?, None);
-        Ok(())
-    }
-
-    #[test]
-    fn what_is_no_time_is_refused() {
-        for text in ["", "1h", "1:2:3:4", "1-", "-5", "1-2-3"] {
-            assert!(limit_secs(text).is_err_and(|e| e.exit_code() == 2), "{text}");
-        }
     }
 
     #[test]
