@@ -43,11 +43,6 @@ impl Embedded {
         self.summaries.iter().flat_map(|summary| summary.counts.keys().cloned()).collect()
     }
 
-    /// Rows of the shards at `places`.
-    pub(crate) fn rows(&self, places: impl IntoIterator<Item = usize>) -> u64 {
-        places.into_iter().map(|place| self.summaries[place].rows).sum()
-    }
-
     /// Shards with documents of `language`: place in the plan, shard, number of parts.
     pub(crate) fn shards_of(&self, language: &str) -> Vec<(u64, &Shard, usize)> {
         let shards = (0u64..).zip(&self.plan.shards).zip(&self.summaries);

@@ -144,15 +144,10 @@ pub fn export(context: Context<'_>) -> Result<()> {
             "thresholds": run.frozen_settings(Stage::Threshold)?,
         }),
     };
-    let rows = embedded.rows(work.own.iter().copied());
-    context.progress.begin("export", Some(rows), "documents");
-    let outcome = work.for_all(context, |place| {
-        work.extend(context, place, embedded.rows([place]));
+    let rows = |place: usize| embedded.summaries[place].rows;
+    work.for_all(context, "documents", rows, |place| {
         ShardExport::run(&job, place as u64, &embedded.plan.shards[place])
-    });
-    context.progress.end();
-    outcome?;
-    work.finish(run)
+    })
 }
 
 /// Says so if the store of `to` does not answer, long before there is something to export. No error: who

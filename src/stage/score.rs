@@ -41,16 +41,11 @@ pub fn score(context: Context<'_>) -> Result<()> {
         tracing::warn!(head = %name, %language, "no head for this language; not scored");
     }
     heads.score_on(&gpus)?;
-    let rows = embedded.rows(work.own.iter().map(|item| item % shards.len()));
-    context.progress.begin("score", Some(rows), "documents");
-    let outcome = work.for_all(context, |item| {
+    let rows = |item: usize| embedded.summaries[item % shards.len()].rows;
+    work.for_all(context, "documents", rows, |item| {
         let (head, place) = (item / shards.len(), item % shards.len());
-        work.extend(context, item, embedded.rows([place]));
         score_shard(context, &heads, names[head], &shards[place])
-    });
-    context.progress.end();
-    outcome?;
-    work.finish(run)
+    })
 }
 
 /// Refuses heads that were trained on the embeddings of another encoder than the corpus's.

@@ -22,21 +22,21 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     context.freeze(Stage::Threshold, &threshold_settings(config, heads.languages()))?;
     let languages = heads.languages().iter().cloned().collect();
     let work = StageWork::dealt(context, Stage::Threshold, languages)?;
-    context.progress.begin("threshold", Some(work.own.len() as u64), "languages");
-    let outcome = work.for_all(context, |item| {
-        context.stop.check()?;
-        work.extend(context, item, 1);
-        let language = &work.keys[item];
-        let selection = select_language(context, &embedded, &heads, language, scores)?;
-        let path = run.selection_file(language);
-        let stamp = run.write_json(&path, &selection)?;
-        let file = PartFile { path: run.relative(&path), rows: 1, stamp };
-        context.progress.advance(1, 0);
-        Ok(ShardMarker { rows: 1, files: vec![file], ..ShardMarker::default() })
-    });
-    context.progress.end();
-    outcome?;
-    work.finish(run)
+    work.for_all(
+        context,
+        "languages",
+        |_| 1,
+        |item| {
+            context.stop.check()?;
+            let language = &work.keys[item];
+            let selection = select_language(context, &embedded, &heads, language, scores)?;
+            let path = run.selection_file(language);
+            let stamp = run.write_json(&path, &selection)?;
+            let file = PartFile { path: run.relative(&path), rows: 1, stamp };
+            context.progress.advance(1, 0);
+            Ok(ShardMarker { rows: 1, files: vec![file], ..ShardMarker::default() })
+        },
+    )
 }
 
 /// The thresholds of the languages of `run` that have them.

@@ -86,7 +86,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
     context.progress.begin("train", Some(work.own.len() as u64), "heads");
     // One after another: each uses all threads.
     let outcome = work.for_all_in_turn(context, |item| {
-        work.extend(context, item, 1);
+        context.progress.extend(u64::from(!work.is_own[item]));
         let model = model.as_ref().filter(|_| !jobs[item].is_text());
         train_one(context, model, &jobs[item]).inspect(|_| context.progress.advance(1, 0))
     });

@@ -66,28 +66,41 @@ impl StageWork {
         self.takes_all && self.own.is_empty()
     }
 
-    /// Reports the units of `item`, which is now begun, if this process did not begin with it.
-    pub(crate) fn extend(&self, context: Context<'_>, item: usize, units: u64) {
-        if !self.is_own[item] {
-            context.progress.extend(units);
-        }
-    }
-
     /// The claims of this process.
     pub(crate) fn claims<'a>(&'a self, context: Context<'a>) -> Claims<'a> {
         Claims::new(context.worker, self, context.stop)
     }
 
-    /// Does what there is to do, in parallel: `work` makes the outputs of an item and its marker. Items
-    /// whose data is bad are reported and skipped.
+    /// Does what there is to do, in parallel, and finishes the stage if that is all: `work` makes the outputs
+    /// of an item and its marker. Items whose data is bad are reported and skipped. Progress is counted in
+    /// `unit`, of which an item has `units`.
     pub(crate) fn for_all(
+        &self,
+        context: Context<'_>,
+        unit: &'static str,
+        units: impl Fn(usize) -> u64 + Sync,
+        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
+    ) -> Result<()> {
+        if !self.is_over() {
+            let total = self.own.iter().map(|&item| units(item)).sum();
+            context.progress.begin(self.stage.name(), Some(total), unit);
+            let outcome = self.claim_all(context, |item| {
+                if !self.is_own[item] {
+                    context.progress.extend(units(item));
+                }
+                work(item)
+            });
+            context.progress.end();
+            outcome?;
+        }
+        self.finish(context.run)
+    }
+
+    fn claim_all(
         &self,
         context: Context<'_>,
         work: impl Fn(usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
-        if self.is_over() {
-            return Ok(());
-        }
         let claims = self.claims(context);
         let failures = Mutex::new(Failures::new(context.run, self.stage));
         let is_broken = AtomicBool::new(false);
@@ -120,7 +133,7 @@ impl StageWork {
         unpoisoned(failures.into_inner()).finish()
     }
 
-    /// As [`StageWork::for_all`], one after another; the first error ends it.
+    /// Does what there is to do, one item after another; the first error ends it.
     pub(crate) fn for_all_in_turn(
         &self,
         context: Context<'_>,
