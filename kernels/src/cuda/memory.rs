@@ -1,6 +1,5 @@
 //! Memory of the GPU, and memory of the host that the GPU can copy from and to on its own.
 
-use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -193,23 +192,14 @@ impl<T: Element> Pinned<T> {
     }
 }
 
-/// Page-locked memory that is to be freed.
-struct Unused(*mut c_void);
-
-// SAFETY: nobody else has the pointer.
-unsafe impl Send for Unused {}
-
-impl Unused {
-    fn free(self) {
-        // SAFETY: allocated in `alloc_pinned`, freed once, and no copy uses it any more.
-        let _ = unsafe { result::free_host(self.0) };
-    }
-}
-
 impl<T> Drop for Pinned<T> {
     fn drop(&mut self) {
-        let memory = Unused(self.pointer.cast());
+        let address = self.pointer.expose_provenance();
         // A copy may be under way.
-        self.device.when_idle(move || memory.free());
+        self.device.when_idle(move || {
+            let pointer = std::ptr::with_exposed_provenance_mut(address);
+            // SAFETY: allocated in `alloc_pinned`, freed once, and no copy uses it any more.
+            let _ = unsafe { result::free_host(pointer) };
+        });
     }
 }
