@@ -92,25 +92,25 @@ pub fn usable(gpus: &[Gpu]) -> Result<Vec<usize>, CudaError> {
     good_ones(gpus.iter().map(|gpu| gpu.problem.clone().map_or(Ok(gpu.info.ordinal), Err)))
 }
 
-/// Opens the GPUs that are `wanted` and no other, or all that can be used if none is named.
+/// Opens the GPUs that are `named` and no other, or all that can be used if none is.
 ///
 /// # Errors
-/// The first reason why there is none, or why one that is wanted cannot be used.
-pub fn open_gpus(wanted: &[usize]) -> Result<Vec<Device>, CudaError> {
-    let count = if wanted.is_empty() { devices()?.len() } else { 0 };
-    open_with(count, wanted, Device::open)
+/// The first reason why there is none, or why one that is named cannot be used.
+pub fn open_gpus(named: &[usize]) -> Result<Vec<Device>, CudaError> {
+    let count = if named.is_empty() { devices()?.len() } else { 0 };
+    open_with(count, named, Device::open)
 }
 
 /// [`open_gpus`] of the first `count` numbers, with any way to `open`. It takes a second a GPU, so
 /// all are opened at once.
 fn open_with<T: Send>(
     count: usize,
-    wanted: &[usize],
+    named: &[usize],
     open: impl Fn(usize) -> Result<T, CudaError> + Sync + Send,
 ) -> Result<Vec<T>, CudaError> {
-    let ordinals = if wanted.is_empty() { (0..count).collect() } else { wanted.to_vec() };
+    let ordinals = if named.is_empty() { (0..count).collect() } else { named.to_vec() };
     let opened: Vec<_> = ordinals.into_par_iter().map(open).collect();
-    if wanted.is_empty() { good_ones(opened) } else { opened.into_iter().collect() }
+    if named.is_empty() { good_ones(opened) } else { opened.into_iter().collect() }
 }
 
 /// What is good among `outcomes`, else why the first one is not.
@@ -136,8 +136,8 @@ fn good_ones<T>(
 /// # Errors
 /// [`Error::Device`] if one of them cannot be used.
 pub(crate) fn scoring_gpus(choice: &DeviceChoice) -> Result<Vec<Device>> {
-    let DeviceChoice::Cuda(wanted) = choice else { return Ok(Vec::new()) };
-    Ok(open_gpus(wanted)?)
+    let DeviceChoice::Cuda(named) = choice else { return Ok(Vec::new()) };
+    Ok(open_gpus(named)?)
 }
 
 /// An encoder with the place where it computes.
@@ -145,38 +145,41 @@ type Placed = (Box<dyn Encoder>, Placement);
 
 /// Loads the encoder onto the device that `config` asks for.
 pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
-    if config.needs_cpu() {
-        let placed = on_cpu(files, config)?;
-        if config.precision == EncoderPrecision::Auto {
-            say(&placed.1, None);
+    let mut no_gpu = None;
+    let placed = if config.needs_cpu() {
+        on_cpu(files, config)?
+    } else {
+        match on_gpus(files, config) {
+            Err(Error::Device(cause)) if !config.needs_gpu() => {
+                no_gpu = Some(cause);
+                on_cpu(files, config)?
+            }
+            placed => placed?,
         }
-        return Ok(placed);
-    }
-    let wanted = match &config.device {
-        DeviceChoice::Cuda(wanted) => wanted.as_slice(),
-        DeviceChoice::Auto | DeviceChoice::Cpu => &[],
     };
-    let gpus = open_gpus(wanted).map_err(Error::from);
-    let on_gpus = |gpus: &[Device]| on_gpus(files, config, gpus);
-    if config.needs_gpu() {
-        return on_gpus(&gpus?);
+    let is_chosen = if config.needs_cpu() {
+        config.precision == EncoderPrecision::Auto
+    } else {
+        !config.needs_gpu()
+    };
+    if is_chosen {
+        say(&placed.1, no_gpu.as_ref());
     }
-    match gpus.and_then(|gpus| where_it_fits(gpus, Device::ordinal, on_gpus)) {
-        Ok(placed) => {
-            say(&placed.1, None);
-            Ok(placed)
-        }
-        Err(Error::Device(cause)) => {
-            let placed = on_cpu(files, config)?;
-            say(&placed.1, Some(&cause));
-            Ok(placed)
-        }
-        Err(error) => Err(error),
+    Ok(placed)
+}
+
+/// Loads onto the GPUs that `config` names, or onto those that can be used.
+fn on_gpus(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
+    let load = |gpus: &[Device]| load_cuda(files, config, gpus);
+    match &config.device {
+        DeviceChoice::Cuda(named) => load(&open_gpus(named)?),
+        _ if config.needs_gpu() => load(&open_gpus(&[])?),
+        _ => where_it_fits(open_gpus(&[])?, Device::ordinal, load),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn on_gpus(files: &ModelFiles, config: &EncoderConfig, gpus: &[Device]) -> Result<Placed> {
+fn load_cuda(files: &ModelFiles, config: &EncoderConfig, gpus: &[Device]) -> Result<Placed> {
     let encoder = super::cuda::CudaEncoder::load(files, config, gpus)?;
     let precision = match config.precision {
         EncoderPrecision::Fp8 => EncoderPrecision::Fp8,
@@ -187,7 +190,7 @@ fn on_gpus(files: &ModelFiles, config: &EncoderConfig, gpus: &[Device]) -> Resul
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_gpus(_: &ModelFiles, _: &EncoderConfig, _: &[Device]) -> Result<Placed> {
+fn load_cuda(_: &ModelFiles, _: &EncoderConfig, _: &[Device]) -> Result<Placed> {
     Err(CudaError::NotBuilt.into())
 }
 
