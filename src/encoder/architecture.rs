@@ -1,4 +1,4 @@
-//! `config.json`: the sizes of an XLM-RoBERTa encoder and whether we can run it.
+//! What an encoder computes, and how the `config.json` of XLM-RoBERTa says it.
 
 use std::path::Path;
 
@@ -6,99 +6,107 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 
-/// Names of the one architecture we run.
+/// What an encoder computes, under the names that both devices use. A family of encoders is a way to
+/// parse this, and the names of its tensors (`weights`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Architecture {
+    /// Width H of a token's state.
+    pub(super) width: usize,
+    /// Width F inside the feed-forward part.
+    pub(super) inner: usize,
+    pub(super) num_layers: usize,
+    pub(super) num_heads: usize,
+    pub(super) vocab_size: usize,
+    pub(super) num_positions: usize,
+    pub(super) num_token_types: usize,
+    pub(super) pad_token_id: usize,
+    pub(super) norm_eps: f64,
+}
+
+/// Names of the one family that we run.
 const MODEL_TYPES: [&str; 3] = ["xlm-roberta", "roberta", "camembert"];
 
-/// The part of `config.json` that embeddings depend on; defaults are those of transformers'
-/// `XLMRobertaConfig`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(super) struct Architecture {
+/// The part of a `config.json` that embeddings depend on, as transformers' `XLMRobertaConfig` has it.
+#[derive(Deserialize)]
+struct XlmRobertaConfig {
     model_type: String,
-    pub(super) hidden_size: usize,
-    pub(super) num_hidden_layers: usize,
-    pub(super) num_attention_heads: usize,
-    pub(super) intermediate_size: usize,
-    pub(super) vocab_size: usize,
-    pub(super) max_position_embeddings: usize,
-    #[serde(default = "two")]
-    pub(super) type_vocab_size: usize,
-    #[serde(default = "one")]
-    pub(super) pad_token_id: usize,
-    #[serde(default = "tiny")]
-    pub(super) layer_norm_eps: f64,
-    #[serde(default = "gelu")]
-    hidden_act: String,
-    #[serde(default = "absolute")]
-    position_embedding_type: String,
-}
-
-fn one() -> usize {
-    1
-}
-fn two() -> usize {
-    2
-}
-fn tiny() -> f64 {
-    1e-12
-}
-fn gelu() -> String {
-    "gelu".into()
-}
-fn absolute() -> String {
-    "absolute".into()
+    hidden_size: usize,
+    num_hidden_layers: usize,
+    num_attention_heads: usize,
+    intermediate_size: usize,
+    vocab_size: usize,
+    max_position_embeddings: usize,
+    type_vocab_size: Option<usize>,
+    pad_token_id: Option<usize>,
+    layer_norm_eps: Option<f64>,
+    hidden_act: Option<String>,
+    position_embedding_type: Option<String>,
 }
 
 impl Architecture {
     /// Parses and checks the contents of a `config.json`; `origin` names it in errors.
     pub(super) fn parse(json: &[u8], origin: &Path) -> Result<Self> {
-        let this: Self = serde_json::from_slice(json)
+        let config: XlmRobertaConfig = serde_json::from_slice(json)
             .map_err(|e| Error::model(origin, format!("is not an encoder's configuration: {e}")))?;
-        match this.problem() {
-            None => Ok(this),
-            Some(reason) => Err(Error::model(origin, reason)),
-        }
+        config.architecture().map_err(|reason| Error::model(origin, reason))
     }
 
-    fn problem(&self) -> Option<String> {
-        let one_of = |key: &str, value: &str, allowed: &[&str]| {
-            let bad = !allowed.contains(&value);
-            bad.then(|| format!("{key} is `{value}`; supported: {}", allowed.join(", ")))
-        };
-        let sizes = [
-            ("hidden_size", self.hidden_size),
-            ("num_attention_heads", self.num_attention_heads),
-            ("intermediate_size", self.intermediate_size),
-            ("vocab_size", self.vocab_size),
-            ("type_vocab_size", self.type_vocab_size),
-        ];
-        one_of("model_type", &self.model_type, &MODEL_TYPES)
-            .or_else(|| one_of("hidden_act", &self.hidden_act, &["gelu"]))
-            .or_else(|| {
-                let kind = &self.position_embedding_type;
-                one_of("position_embedding_type", kind, &["absolute"])
-            })
-            .or_else(|| {
-                let zero = sizes.iter().find(|(_, size)| *size == 0);
-                zero.map(|(key, _)| format!("{key} is 0"))
-            })
-            .or_else(|| {
-                let (h, n) = (self.hidden_size, self.num_attention_heads);
-                (h % n != 0).then(|| format!("hidden_size {h} is no multiple of {n} heads"))
-            })
-            .or_else(|| {
-                let (p, pad) = (self.max_position_embeddings, self.pad_token_id);
-                let none = self.max_tokens() == 0;
-                none.then(|| format!("{p} positions after pad_token_id {pad} leave no token"))
-            })
-            .or_else(|| {
-                let bad = !(self.layer_norm_eps >= 0.0 && self.layer_norm_eps.is_finite());
-                bad.then(|| format!("layer_norm_eps is {}", self.layer_norm_eps))
-            })
+    /// Width of a head.
+    pub(super) fn head_size(&self) -> usize {
+        self.width / self.num_heads
     }
 
     /// Longest sequence: positions start after the padding index.
     pub(super) fn max_tokens(&self) -> usize {
-        self.max_position_embeddings.saturating_sub(self.pad_token_id).saturating_sub(1)
+        self.num_positions.saturating_sub(self.pad_token_id).saturating_sub(1)
+    }
+}
+
+impl XlmRobertaConfig {
+    /// What it says, or why we cannot run that.
+    fn architecture(&self) -> Result<Architecture, String> {
+        let supported = |key: &str, value: &str, values: &[&str]| {
+            let reason = || format!("{key} is `{value}`; supported: {}", values.join(", "));
+            values.contains(&value).then_some(()).ok_or_else(reason)
+        };
+        supported("model_type", &self.model_type, &MODEL_TYPES)?;
+        supported("hidden_act", self.hidden_act.as_deref().unwrap_or("gelu"), &["gelu"])?;
+        let positions = self.position_embedding_type.as_deref().unwrap_or("absolute");
+        supported("position_embedding_type", positions, &["absolute"])?;
+        let this = Architecture {
+            width: self.hidden_size,
+            inner: self.intermediate_size,
+            num_layers: self.num_hidden_layers,
+            num_heads: self.num_attention_heads,
+            vocab_size: self.vocab_size,
+            num_positions: self.max_position_embeddings,
+            num_token_types: self.type_vocab_size.unwrap_or(2),
+            pad_token_id: self.pad_token_id.unwrap_or(1),
+            norm_eps: self.layer_norm_eps.unwrap_or(1e-12),
+        };
+        let Architecture { width, num_heads, num_positions, pad_token_id, norm_eps, .. } = this;
+        let sizes = [
+            ("hidden_size", width),
+            ("num_attention_heads", num_heads),
+            ("intermediate_size", this.inner),
+            ("vocab_size", this.vocab_size),
+            ("type_vocab_size", this.num_token_types),
+        ];
+        if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
+            return Err(format!("{key} is 0"));
+        }
+        if !width.is_multiple_of(num_heads) {
+            return Err(format!("hidden_size {width} is no multiple of {num_heads} heads"));
+        }
+        if this.max_tokens() == 0 {
+            return Err(format!(
+                "{num_positions} positions after pad_token_id {pad_token_id} leave no token"
+            ));
+        }
+        if !(norm_eps >= 0.0 && norm_eps.is_finite()) {
+            return Err(format!("layer_norm_eps is {norm_eps}"));
+        }
+        Ok(this)
     }
 }
 
@@ -117,7 +125,7 @@ mod tests {
     #[test]
     fn what_a_configuration_leaves_out_is_as_in_transformers() -> Result<()> {
         let config = parse("{", "{")?;
-        assert_eq!((config.pad_token_id, config.type_vocab_size), (1, 2));
+        assert_eq!((config.pad_token_id, config.num_token_types), (1, 2));
         assert_eq!(config.max_tokens(), 512);
         Ok(())
     }

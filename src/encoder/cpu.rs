@@ -84,7 +84,7 @@ impl CpuEncoder {
             layers,
             exact: ExactLayers {
                 blobs: Arc::clone(&files.weights),
-                architecture: config.clone(),
+                architecture: *config,
                 layers: Mutex::default(),
                 sequences: AtomicU64::new(0),
             },
@@ -250,10 +250,8 @@ fn pack(
     isa: Isa,
     precision: Precision,
 ) -> Result<Vec<PackedLayer>> {
-    let layer = |i| {
-        Ok(PackedLayer::new(isa, precision, weights.layer(i, config)?, config.num_attention_heads))
-    };
-    (0..config.num_hidden_layers).into_par_iter().map(layer).collect()
+    let layer = |i| PackedLayer::load(isa, precision, weights, config, i);
+    (0..config.num_layers).into_par_iter().map(layer).collect()
 }
 
 fn of_kernels(precision: EncoderPrecision) -> Result<Precision> {

@@ -45,7 +45,7 @@ impl ModelFiles {
 
     /// Width of an embedding.
     pub fn hidden_size(&self) -> usize {
-        self.architecture.hidden_size
+        self.architecture.width
     }
 
     /// What an encoder is that loaded `num_parameters` values onto `device`.
@@ -53,8 +53,8 @@ impl ModelFiles {
         let config = &self.architecture;
         EncoderInfo {
             model: self.model.clone(),
-            hidden_size: config.hidden_size,
-            num_hidden_layers: config.num_hidden_layers,
+            hidden_size: config.width,
+            num_hidden_layers: config.num_layers,
             vocab_size: config.vocab_size,
             max_tokens: config.max_tokens(),
             num_parameters,

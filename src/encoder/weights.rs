@@ -120,20 +120,21 @@ pub(super) struct Layer<L, N> {
     pub(super) output_norm: N,
 }
 
-/// A layer as read.
-pub(super) type LayerWeights = Layer<LinearWeights, NormWeights>;
-
 impl<L, N> Layer<L, N> {
-    /// The same layer with its linear maps in another form.
-    pub(super) fn map_linear<M>(self, linear: impl Fn(L) -> M) -> Layer<M, N> {
-        Layer {
-            query_key_value: linear(self.query_key_value),
-            attention_output: linear(self.attention_output),
-            attention_norm: self.attention_norm,
-            intermediate: linear(self.intermediate),
-            output: linear(self.output),
-            output_norm: self.output_norm,
-        }
+    /// The same layer, its linear maps and its norms each in another form.
+    pub(super) fn try_map<M, O, E>(
+        self,
+        linear: impl Fn(L) -> Result<M, E>,
+        norm: impl Fn(N) -> Result<O, E>,
+    ) -> Result<Layer<M, O>, E> {
+        Ok(Layer {
+            query_key_value: linear(self.query_key_value)?,
+            attention_output: linear(self.attention_output)?,
+            attention_norm: norm(self.attention_norm)?,
+            intermediate: linear(self.intermediate)?,
+            output: linear(self.output)?,
+            output_norm: norm(self.output_norm)?,
+        })
     }
 }
 
@@ -200,11 +201,11 @@ impl<'a> Weights<'a> {
 
     /// The embedding tables.
     pub(super) fn embedding(&self, config: &Architecture) -> Result<EmbeddingWeights> {
-        let width = config.hidden_size;
+        let width = config.width;
         let words = self.table(FIRST_TENSOR, &[config.vocab_size, width])?;
-        let shape = [config.max_position_embeddings, width];
+        let shape = [config.num_positions, width];
         let mut positions = self.tensor("embeddings.position_embeddings.weight", &shape)?;
-        let shape = [config.type_vocab_size, width];
+        let shape = [config.num_token_types, width];
         let types = self.tensor("embeddings.token_type_embeddings.weight", &shape)?;
         for row in positions.chunks_exact_mut(width) {
             for (value, type_value) in row.iter_mut().zip(&types) {
@@ -216,11 +217,15 @@ impl<'a> Weights<'a> {
     }
 
     /// Layer `i`.
-    pub(super) fn layer(&self, i: usize, config: &Architecture) -> Result<LayerWeights> {
-        let (h, f) = (config.hidden_size, config.intermediate_size);
+    pub(super) fn layer(
+        &self,
+        i: usize,
+        config: &Architecture,
+    ) -> Result<Layer<LinearWeights, NormWeights>> {
+        let (h, f) = (config.width, config.inner);
         let name = |part: &str| format!("encoder.layer.{i}.{part}");
         let heads = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
-        Ok(LayerWeights {
+        Ok(Layer {
             query_key_value: self.linear(&heads, h, h)?,
             attention_output: self.linear(&[name("attention.output.dense")], h, h)?,
             attention_norm: self.norm(&name("attention.output.LayerNorm"), config)?,
@@ -231,11 +236,11 @@ impl<'a> Weights<'a> {
     }
 
     fn norm(&self, name: &str, config: &Architecture) -> Result<NormWeights> {
-        let shape = [config.hidden_size];
+        let shape = [config.width];
         Ok(NormWeights {
             gamma: self.tensor(&format!("{name}.weight"), &shape)?,
             beta: self.tensor(&format!("{name}.bias"), &shape)?,
-            eps: config.layer_norm_eps,
+            eps: config.norm_eps,
         })
     }
 

@@ -5,7 +5,9 @@ use polysift_kernels::{
     attention, gemm, layer_norm,
 };
 
-use crate::encoder::weights::{Layer, LayerWeights, LinearWeights, NormWeights};
+use crate::encoder::architecture::Architecture;
+use crate::encoder::weights::{Layer, LinearWeights, NormWeights, Weights};
+use crate::error::Result;
 use crate::progress::Stop;
 
 /// Tokens that go through the feed-forward part at a time: their `F` wide states stay near the
@@ -45,7 +47,7 @@ impl PackedLinear {
 /// One layer.
 pub(super) struct PackedLayer {
     precision: Precision,
-    num_heads: usize,
+    head_size: usize,
     parts: Layer<PackedLinear, NormWeights>,
 }
 
@@ -71,15 +73,17 @@ pub(super) struct Workspace {
 }
 
 impl PackedLayer {
-    /// Packs `weights` for products in `precision`.
-    pub(super) fn new(
+    /// Packs layer `i` for products in `precision`.
+    pub(super) fn load(
         isa: Isa,
         precision: Precision,
-        weights: LayerWeights,
-        num_heads: usize,
-    ) -> Self {
-        let parts = weights.map_linear(|weights| PackedLinear::new(isa, precision, weights));
-        Self { precision, num_heads, parts }
+        weights: &Weights<'_>,
+        architecture: &Architecture,
+        i: usize,
+    ) -> Result<Self> {
+        let linear = |weights| Ok(PackedLinear::new(isa, precision, weights));
+        let parts: Result<_> = weights.layer(i, architecture)?.try_map(linear, Ok);
+        Ok(Self { precision, head_size: architecture.head_size(), parts: parts? })
     }
 
     /// Bytes that the packed weights take.
@@ -131,7 +135,7 @@ impl PackedLayer {
         scratch: &mut AttentionScratch,
     ) {
         let width = self.parts.attention_norm.gamma.len();
-        let head_size = width / self.num_heads;
+        let head_size = self.head_size;
         for column in (0..width).step_by(head_size) {
             let parts = [0, 1, 2].map(|part| {
                 let first = start * 3 * width + part * width + column;

@@ -8,6 +8,7 @@ use polysift_kernels::cuda::{
     randomize,
 };
 
+use super::super::architecture::Architecture;
 use super::model::{DeviceLayer, DeviceModel, ModelShape};
 use crate::config::{Gelu, Pooling};
 
@@ -37,7 +38,7 @@ impl Arena {
     pub(super) fn new(device: &Device, shape: ModelShape, tokens: usize) -> Result<Self> {
         const PURPOSE: &str = "the states of a batch";
         let states = |width: usize| device.alloc(tokens * width, PURPOSE);
-        let ModelShape { width, inner, precision, .. } = shape;
+        let ModelShape { architecture: Architecture { width, inner, .. }, precision, .. } = shape;
         let quantised = match precision {
             MatmulPrecision::Bf16 => None,
             MatmulPrecision::Fp8 => {
@@ -121,7 +122,8 @@ impl Product {
     }
 
     fn shape(self, model: &ModelShape, tokens: usize) -> MatmulShape {
-        let ModelShape { width, inner, gelu, precision, .. } = *model;
+        let ModelShape { architecture, gelu, precision, .. } = *model;
+        let Architecture { width, inner, .. } = architecture;
         let (outputs, inputs, epilogue) = match (self, gelu) {
             (Self::QueryKeyValue, _) => (3 * width, width, MatmulEpilogue::Bias),
             (Self::AttentionOutput, _) => (width, width, MatmulEpilogue::Residual),
@@ -184,7 +186,7 @@ pub(super) fn search(
 ) -> Result<Algorithm> {
     let MatmulShape { tokens, inputs, .. } = matmul.shape();
     // The residual is `hidden`, whatever the input is.
-    randomize(stream, &mut arena.hidden, tokens * model.shape.width)?;
+    randomize(stream, &mut arena.hidden, tokens * model.shape.architecture.width)?;
     randomize(stream, arena.input(which), tokens * inputs)?;
     arena.quantise(which, stream, (tokens, inputs))?;
     let trials = matmul.search(stream, model.first_weights(which), arena.operands(which))?;
@@ -198,11 +200,10 @@ pub(super) fn choose_attention(
     shape: ModelShape,
     arena: &mut Arena,
 ) -> Result<AttentionKernel> {
-    let ModelShape { width, heads, limits, max_tokens, .. } = shape;
     let Arena { query_key_value, context, .. } = arena;
-    let heads = (heads, width / heads);
-    let trials =
-        AttentionKernel::search(stream, query_key_value, context, heads, (limits, max_tokens))?;
+    let heads = (shape.architecture.num_heads, shape.architecture.head_size());
+    let limits = (shape.limits(), shape.architecture.max_tokens());
+    let trials = AttentionKernel::search(stream, query_key_value, context, heads, limits)?;
     log("attention", &trials);
     Ok(trials[0].candidate)
 }
@@ -232,7 +233,8 @@ pub(super) fn forward(
     staged: &Staged,
     arena: &mut Arena,
 ) -> Result<()> {
-    let ModelShape { width, inner, heads, pooling, .. } = model.shape;
+    let ModelShape { architecture, pooling, .. } = model.shape;
+    let Architecture { width, inner, num_heads, .. } = architecture;
     let rows = staged.tokens();
     let Arena { hidden, quantised, .. } = &mut *arena;
     embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, quantised.as_mut())?;
@@ -243,7 +245,7 @@ pub(super) fn forward(
             staged,
             &arena.query_key_value,
             &mut arena.context,
-            (heads, width / heads),
+            (num_heads, architecture.head_size()),
             model.attention,
         )?;
         arena.quantise(Product::AttentionOutput, stream, (rows, width))?;

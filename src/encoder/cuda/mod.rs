@@ -29,13 +29,13 @@ use polysift_kernels::cuda::{
     max_sequences,
 };
 
-use self::algorithms::AlgorithmCache;
-use self::model::HostModel;
+use self::model::ModelShape;
 use self::queue::{BatchJob, Queue};
 use self::worker::{DeviceWorker, thread_ended};
 use super::architecture::Architecture;
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
+use super::weights::Blob;
 use crate::batch::PackedBatch;
 use crate::config::{EncoderConfig, EncoderPrecision};
 use crate::error::{Error, Result};
@@ -72,51 +72,55 @@ impl CudaEncoder {
             EncoderPrecision::Fp8 => MatmulPrecision::Fp8,
             _ => MatmulPrecision::Bf16,
         };
-        let config = &files.architecture;
+        let architecture = files.architecture;
         if devices.is_empty() {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
         }
-        check_shape(config, precision)?;
+        check_shape(&architecture, precision)?;
         let batch_tokens = batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
         let most = BUCKETS[BUCKETS.len() - 1];
         if batch_tokens > most {
             return Err(unsupported(format!("batches of {batch_tokens} tokens; up to {most} are")));
         }
-        let longest = batch_tokens.max(config.max_tokens());
+        let longest = batch_tokens.max(architecture.max_tokens());
         let largest = bucket_for(longest, 0).unwrap_or(most);
-        let (model, num_parameters) = HostModel::load(files, pooling, gelu, precision)?;
         let mut this = Self {
-            info: files.info(num_parameters, String::new()),
+            info: files.info(0, String::new()),
             queue: Arc::new(Queue::new(devices.len())),
             threads: Vec::new(),
             num_devices: devices.len(),
             batch_tokens,
             largest,
         };
-        let infos = this.start(devices, &Arc::new(model))?;
-        this.info.device = describe(&infos);
+        let shape = ModelShape { architecture, gelu, pooling, precision };
+        let started = this.start(devices, &files.weights, shape)?;
+        this.info.num_parameters = started.first().map_or(0, |(_, parameters)| *parameters);
+        this.info.device = describe(&started);
         Ok(this)
     }
 
-    /// Starts a thread for each GPU, and waits until all of them are ready.
-    fn start(&mut self, devices: &[Device], model: &Arc<HostModel>) -> Result<Vec<DeviceInfo>> {
+    /// Starts a thread for each GPU, and waits until all of them have loaded the model: what each GPU is,
+    /// and the parameters.
+    fn start(
+        &mut self,
+        devices: &[Device],
+        files: &Arc<[Blob]>,
+        shape: ModelShape,
+    ) -> Result<Vec<(DeviceInfo, u64)>> {
         let mut starting = Vec::new();
         for device in devices {
             let (ordinal, device) = (device.ordinal(), device.clone());
             let (send, ready) = crossbeam_channel::bounded(1);
-            let (model, queue, largest) =
-                (Arc::clone(model), Arc::clone(&self.queue), self.largest);
-            let work = move || {
-                let cache = AlgorithmCache::from_env(|name| std::env::var(name).ok());
-                match DeviceWorker::new(device, &model, largest, cache, queue) {
-                    Ok(worker) => {
-                        drop(model);
-                        let _ = send.send(Ok(worker.info().clone()));
-                        worker.serve();
-                    }
-                    Err(error) => {
-                        let _ = send.send(Err(error));
-                    }
+            let (files, queue, largest) =
+                (Arc::clone(files), Arc::clone(&self.queue), self.largest);
+            let work = move || match DeviceWorker::new(device, (&files, shape), largest, queue) {
+                Ok(worker) => {
+                    drop(files);
+                    let _ = send.send(Ok(worker.info()));
+                    worker.serve();
+                }
+                Err(error) => {
+                    let _ = send.send(Err(error));
                 }
             };
             let thread = std::thread::Builder::new().name(format!("cuda:{ordinal}"));
@@ -130,9 +134,9 @@ impl CudaEncoder {
         }
         // On an error the rest of the GPUs is stopped when `self` is dropped.
         let wait = |(ordinal, ready): (usize, crossbeam_channel::Receiver<_>)| {
-            ready.recv().unwrap_or_else(|_| Err(thread_ended(ordinal)))
+            ready.recv().unwrap_or_else(|_| Err(thread_ended(ordinal).into()))
         };
-        Ok(starting.into_iter().map(wait).collect::<Result<_, _>>()?)
+        starting.into_iter().map(wait).collect()
     }
 }
 
@@ -189,9 +193,9 @@ impl Encoder for CudaEncoder {
 }
 
 /// Whether there are kernels for the model.
-fn check_shape(config: &Architecture, precision: MatmulPrecision) -> Result<()> {
-    let (width, inner) = (config.hidden_size, config.intermediate_size);
-    let head = width / config.num_attention_heads;
+fn check_shape(architecture: &Architecture, precision: MatmulPrecision) -> Result<()> {
+    let &Architecture { width, inner, num_layers, vocab_size, pad_token_id, .. } = architecture;
+    let head = architecture.head_size();
     if !HEAD_SIZES.contains(&head) {
         return Err(unsupported(format!("heads of {head} values; {HEAD_SIZES:?} are")));
     }
@@ -210,9 +214,9 @@ fn check_shape(config: &Architecture, precision: MatmulPrecision) -> Result<()> 
             return Err(unsupported(reason));
         }
     }
-    if config.num_hidden_layers == 0 || config.pad_token_id >= config.vocab_size {
-        let (layers, pad) = (config.num_hidden_layers, config.pad_token_id);
-        return Err(unsupported(format!("{layers} layers with the pad_token_id {pad}")));
+    if num_layers == 0 || pad_token_id >= vocab_size {
+        let reason = format!("{num_layers} layers with the pad_token_id {pad_token_id}");
+        return Err(unsupported(reason));
     }
     Ok(())
 }
@@ -222,9 +226,9 @@ fn unsupported(reason: String) -> Error {
 }
 
 /// `cuda:0,2 (NVIDIA H200)`.
-fn describe(infos: &[DeviceInfo]) -> String {
-    let ordinals: Vec<String> = infos.iter().map(|info| info.ordinal.to_string()).collect();
-    let mut names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
+fn describe(started: &[(DeviceInfo, u64)]) -> String {
+    let ordinals: Vec<String> = started.iter().map(|(info, _)| info.ordinal.to_string()).collect();
+    let mut names: Vec<&str> = started.iter().map(|(info, _)| info.name.as_str()).collect();
     names.dedup();
     format!("cuda:{} ({})", ordinals.join(","), names.join(", "))
 }

@@ -9,9 +9,10 @@ use polysift_kernels::cuda::{
     CudaError, Device, DeviceInfo, Graph, Pinned, Result, Staged, Stream, max_sequences,
 };
 
+use super::super::weights::Blob;
 use super::algorithms::AlgorithmCache;
 use super::forward::{Arena, ProductPlan, choose_attention, forward, search};
-use super::model::{DeviceModel, HostModel, ModelShape};
+use super::model::{DeviceModel, ModelShape};
 use super::queue::{BatchJob, Queue};
 use super::schedule::{SLOTS, Work, run};
 
@@ -42,26 +43,27 @@ struct BucketPlan {
 }
 
 impl DeviceWorker {
-    /// Copies the model to `device`, which will serve `queue`, and takes all memory there that batches
-    /// of up to `tokens` rows need.
+    /// Loads the model with the weights in `files` onto `device`, which will serve `queue`, and takes
+    /// all memory there that batches of up to `tokens` rows need.
     pub(super) fn new(
         device: Device,
-        host: &HostModel,
+        (files, shape): (&Arc<[Blob]>, ModelShape),
         tokens: usize,
-        mut cache: AlgorithmCache,
         queue: Arc<Queue>,
-    ) -> Result<Self> {
-        let mut model = DeviceModel::copy(&device.stream()?, host)?;
-        let slots = (0..SLOTS).map(|_| StreamSlot::new(&device, host.shape, tokens));
+    ) -> crate::Result<Self> {
+        let mut model = DeviceModel::load(&device.stream()?, files, shape)?;
+        let slots = (0..SLOTS).map(|_| StreamSlot::new(&device, shape, tokens));
         let mut slots = slots.collect::<Result<Vec<_>>>()?;
         let StreamSlot { stream, arena, .. } = &mut slots[0];
-        model.attention = choose_attention(stream, host.shape, arena)?;
+        model.attention = choose_attention(stream, shape, arena)?;
+        let mut cache = AlgorithmCache::from_env(|name| std::env::var(name).ok());
         cache.open(&device);
         Ok(Self { slots, plans: HashMap::new(), waiting: None, model, cache, device, queue })
     }
 
-    pub(super) fn info(&self) -> &DeviceInfo {
-        self.device.info()
+    /// What the GPU is, and how many parameters it has loaded.
+    pub(super) fn info(&self) -> (DeviceInfo, u64) {
+        (self.device.info().clone(), self.model.num_parameters)
     }
 
     /// Computes what the queue holds until it is closed. A GPU that fails says so and hands its
@@ -145,7 +147,7 @@ impl Work for DeviceWorker {
     }
 
     fn finish(&mut self, slot: usize) -> Result<()> {
-        let width = self.model.shape.width;
+        let width = self.model.shape.architecture.width;
         self.slots[slot].finish(width)
     }
 }
@@ -195,7 +197,7 @@ impl StreamSlot {
             stream: device.stream()?,
             arena: Arena::new(device, shape, tokens)?,
             buckets: HashMap::new(),
-            result: device.alloc_pinned(max_sequences(tokens) * shape.width)?,
+            result: device.alloc_pinned(max_sequences(tokens) * shape.architecture.width)?,
             job: None,
         })
     }
@@ -216,11 +218,11 @@ impl StreamSlot {
     /// Starts `job`; the slot must not be busy. After an error the job is still in the slot.
     fn start(&mut self, job: BatchJob, model: &DeviceModel, plan: &ProductPlan) -> Result<()> {
         let BatchJob { batch, bucket, .. } = &*self.job.insert(job);
-        let width = model.shape.width;
+        let width = model.shape.architecture.width;
         let state = match self.buckets.entry(*bucket) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let staged = Staged::new(&self.stream, *bucket, model.shape.limits)?;
+                let staged = Staged::new(&self.stream, *bucket, model.shape.limits())?;
                 entry.insert(Bucket { staged, graph: None })
             }
         };
