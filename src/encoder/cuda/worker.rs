@@ -56,8 +56,7 @@ impl DeviceWorker {
         let mut slots = slots.collect::<Result<Vec<_>>>()?;
         let StreamSlot { stream, arena, .. } = &mut slots[0];
         model.attention = choose_attention(stream, shape, arena)?;
-        let mut cache = AlgorithmCache::from_env(|name| std::env::var(name).ok());
-        cache.open(&device);
+        let cache = AlgorithmCache::open(&device);
         Ok(Self { slots, plans: HashMap::new(), waiting: None, model, cache, device, queue })
     }
 
