@@ -18,6 +18,11 @@ use crate::error::{Error, Result};
 use crate::hub::HubSettings;
 use crate::io::{FileStamp, FirstError, redacted};
 
+#[path = "remote/listing.rs"]
+mod listing;
+
+pub(crate) use listing::{ListedObject, ObjectFilter, ObjectVersion, Snapshot};
+
 fn without<T>(name: &str) -> Result<T> {
     Err(Error::without_feature(redacted(name), "remote"))
 }
@@ -40,12 +45,6 @@ pub(crate) fn create(url: &str, _content: &str) -> Result<Option<Bytes>> {
 
 pub(crate) fn replace(url: &str, _content: &str) -> Result<()> {
     without(url)
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ObjectVersion {
-    pub(crate) bytes: u64,
-    pub(crate) tag: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -83,16 +82,6 @@ pub(crate) enum Dataset {
 
 pub(crate) fn dataset(location: &Location) -> Result<Dataset> {
     match location.never {}
-}
-
-pub(crate) trait ObjectFilter {
-    fn enters(&self, folder: &str) -> bool;
-    fn takes(&self, key: &str) -> bool;
-}
-
-pub(crate) struct ListedObject {
-    pub(crate) key: String,
-    pub(crate) version: ObjectVersion,
 }
 
 pub(crate) fn list(location: &Location, _filter: &dyn ObjectFilter) -> Result<Vec<ListedObject>> {
@@ -183,12 +172,6 @@ pub(crate) enum RepoType {
 }
 
 pub(crate) struct Repository<'a>(Infallible, PhantomData<&'a str>);
-
-pub(crate) struct Snapshot {
-    pub(crate) commit: String,
-    pub(crate) folder: PathBuf,
-    pub(crate) files: Option<Vec<String>>,
-}
 
 impl<'a> Repository<'a> {
     pub(crate) fn new(

@@ -14,29 +14,12 @@ use super::client::{Client, client, retried, wait};
 use super::explain::store_error;
 use super::hub;
 use super::key::unescaped;
+use super::listing::{ListedObject, ObjectFilter, ObjectVersion};
 use super::location::{Location, Scheme};
-use super::object::ObjectVersion;
 use crate::error::{Error, Result};
 
 /// Requests on their way at once.
 const REQUESTS: usize = 32;
-
-/// Which keys a search is after.
-pub(crate) trait ObjectFilter {
-    /// Whether keys that begin with `folder`, which ends with a slash, may be wanted.
-    fn enters(&self, folder: &str) -> bool;
-    /// Whether `key` is wanted.
-    fn takes(&self, key: &str) -> bool;
-}
-
-/// An object that was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ListedObject {
-    /// Its key, from the root of the store on.
-    pub(crate) key: String,
-    /// Its version now.
-    pub(crate) version: ObjectVersion,
-}
 
 /// The objects whose keys begin with that of `location` (empty, or with a slash at its end) and that
 /// `filter` takes, sorted by key. Keys that end with a slash are folders, and no objects.

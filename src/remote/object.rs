@@ -16,19 +16,10 @@ use object_store::{
 use super::client::{Retries, client, retried, runtime, wait};
 use super::explain::{changed, explain, store_error};
 use super::hub;
+use super::listing::ObjectVersion;
 use super::location::{Location, Scheme};
 use super::wire::get_options;
 use crate::error::Result;
-
-/// What tells one content of an object from another.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ObjectVersion {
-    /// Size in bytes.
-    pub(crate) bytes: u64,
-    /// The store's name of the content (its ETag, else when it was changed; the commit on a hub);
-    /// `None` where it has none.
-    pub(crate) tag: Option<String>,
-}
 
 impl ObjectVersion {
     pub(super) fn of(meta: &ObjectMeta) -> Self {

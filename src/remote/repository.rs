@@ -7,6 +7,7 @@ use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo};
 
 use super::client::RETRIES;
+use super::listing::Snapshot;
 use crate::error::{Error, Result};
 use crate::hub::HubSettings;
 
@@ -22,17 +23,6 @@ pub(crate) struct Repository<'a> {
     cache: Cache,
     /// Absent when offline.
     api: Option<ApiRepo>,
-}
-
-/// One commit of a repository.
-pub(crate) struct Snapshot {
-    /// Its hash.
-    pub(crate) commit: String,
-    /// Where the cache has its files, with the same paths below.
-    pub(crate) folder: PathBuf,
-    /// Paths of all files of the repository; `None` offline, when only the folder tells.
-    #[cfg_attr(not(feature = "datasets"), allow(dead_code, reason = "data sets need it"))]
-    pub(crate) files: Option<Vec<String>>,
 }
 
 impl<'a> Repository<'a> {

@@ -11,7 +11,8 @@ use proptest::prelude::*;
 
 use super::client::wait;
 use super::file::RemoteFile;
-use super::object::{Object, ObjectVersion};
+use super::listing::ObjectVersion;
+use super::object::Object;
 use super::windows::AHEAD_BYTES;
 use crate::error::{Error, Result};
 

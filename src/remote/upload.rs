@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 
 use super::client::{Client, Retries, client, retried, runtime, wait};
 use super::explain::{explain, store_error};
+use super::listing::ObjectVersion;
 use super::location::{Location, Scheme};
-use super::object::ObjectVersion;
 use crate::error::{Error, Result};
 use crate::io::{FileStamp, FirstError, boundary};
 
