@@ -1,7 +1,8 @@
 //! Which documents a round scores, and why: first a random sample, then those so near to a threshold that
 //! f32 may treat them otherwise.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use twox_hash::XxHash3_64;
@@ -13,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::head::DocumentScore;
 use crate::parts::{DocumentBuilder, ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
+use crate::sample::BottomKSample;
 use crate::selection::{ScoredDocument, Selection, Threshold, select};
 use crate::stage::context::Context;
 use crate::stage::corpus::{Rescored, ScoreFiles, ScoredCorpus, ordinal, read_part, thresholds_of};
@@ -269,75 +271,40 @@ pub(super) fn differences(
     })
 }
 
-/// The documents with the smallest hashes, and how many there were.
-#[derive(Default)]
-struct BottomKSample {
-    documents: u64,
-    /// Hash and ordinal.
-    smallest: BTreeSet<(u64, u64)>,
-}
-
-impl BottomKSample {
-    fn add(&mut self, hash: u64, ordinal: u64) {
-        self.documents += 1;
-        self.keep((hash, ordinal));
-    }
-
-    fn keep(&mut self, document: (u64, u64)) {
-        let is_full = self.smallest.len() == REFINE_MAX_SAMPLE as usize;
-        if is_full && self.smallest.last().is_some_and(|largest| document > *largest) {
-            return;
-        }
-        self.smallest.insert(document);
-        if is_full {
-            self.smallest.pop_last();
-        }
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.documents += other.documents;
-        other.smallest.into_iter().for_each(|document| self.keep(document));
-    }
-
-    /// The ordinals of the sample.
-    fn ordinals(self) -> impl Iterator<Item = u64> {
-        let size =
-            (self.documents / REFINE_SAMPLE_EVERY).clamp(REFINE_MIN_SAMPLE, REFINE_MAX_SAMPLE);
-        self.smallest.into_iter().take(size as usize).map(|(_, ordinal)| ordinal)
-    }
-}
-
 /// The ordinals of a random sample of the documents with text, of every language with `thresholds`.
 fn sample(
     scores: &RunScores<'_>,
     thresholds: &BTreeMap<String, Vec<Threshold>>,
 ) -> Result<HashSet<u64>> {
-    type Samples = BTreeMap<String, BottomKSample>;
     let seed = scores.context.config.seed.0;
-    let of_shard = |(place, shard): (u64, &Shard)| {
-        let mut samples = Samples::new();
+    // Documents of each language, and those of smallest hash.
+    let empty = || (AtomicU64::new(0), BottomKSample::new(REFINE_MAX_SAMPLE as usize));
+    let samples: BTreeMap<&str, _> =
+        thresholds.keys().map(|language| (language.as_str(), empty())).collect();
+    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
+    shards.into_par_iter().try_for_each(|(place, shard)| {
         scores.for_each_part(shard, |heads| {
             let Some(first) = heads.first() else { return Ok(()) };
-            for document in first.documents.iter() {
-                if document.num_bytes == 0 || !thresholds.contains_key(document.language) {
-                    continue;
-                }
+            let mut counts = BTreeMap::new();
+            for document in first.documents.iter().filter(|document| document.num_bytes > 0) {
+                let Some((_, sample)) = samples.get(document.language) else { continue };
+                *counts.entry(document.language).or_default() += 1;
                 let ordinal = ordinal(place, document.row);
                 let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
-                samples.entry(document.language.to_owned()).or_default().add(hash, ordinal);
+                sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || ordinal);
+            }
+            for (language, count) in counts {
+                samples[language].0.fetch_add(count, Ordering::Relaxed);
             }
             Ok(())
-        })?;
-        Ok::<_, Error>(samples)
-    };
-    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
-    let all = shards.into_par_iter().map(of_shard).try_reduce(Samples::new, |mut all, shard| {
-        for (language, sample) in shard {
-            all.entry(language).or_default().merge(sample);
-        }
-        Ok(all)
+        })
     })?;
-    Ok(all.into_values().flat_map(BottomKSample::ordinals).collect())
+    let of_language = |(documents, sample): (AtomicU64, BottomKSample<u64>)| {
+        let size = documents.into_inner() / REFINE_SAMPLE_EVERY;
+        let size = size.clamp(REFINE_MIN_SAMPLE, REFINE_MAX_SAMPLE) as usize;
+        sample.into_items().into_iter().take(size)
+    };
+    Ok(samples.into_values().flat_map(of_language).collect())
 }
 
 /// By row, what f32 gives the documents of `shard` that the first `rounds` rounds scored, one entry per head
