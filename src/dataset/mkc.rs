@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::corpus::{CORPUS, LanguageCorpus};
 use super::sample::{DatasetSample, Ranks, text_key};
 use super::write::{SplitPlan, THREE_FILES, write};
-use super::{DatasetCard, LanguageRow, LanguageTable, SourceCard, repair};
+use super::{DatasetCard, LanguageTable, SourceCard, repair};
 use crate::config::{InputConfig, Mode};
 use crate::error::{Error, Result};
 use crate::hub::HubSettings;
@@ -104,16 +104,14 @@ pub fn build_mkc(
         return Err(Error::config("--max-positives", reason));
     }
     if request.download.is_none() && !SOURCES.iter().any(there) {
-        let names = SOURCES.map(|kind| kind.name).join(", ");
-        return Err(request.without(format!("has none of the folders {names}")));
+        let names: Vec<&str> = SOURCES.iter().map(|kind| kind.name).collect();
+        return Err(request.without(format!("has none of the folders {}", names.join(", "))));
     }
     let languages = request.languages()?;
     let homes = request.homes(&languages, stop, progress)?;
     progress.begin("mkc", Some(languages.len() as u64), "languages");
     let build = |(language, files): (String, Vec<InputFile>)| {
-        let row = request.table.get(&language).ok_or_else(|| unknown(&language))?;
-        let job =
-            MkcLanguage { request, homes: &homes, language: &language, row, files: &files, stop };
+        let job = MkcLanguage { request, homes: &homes, language: &language, files: &files, stop };
         let card = job.build()?;
         progress.advance(1, 0);
         Ok(card)
@@ -121,11 +119,6 @@ pub fn build_mkc(
     let cards = languages.into_iter().map(build).collect();
     progress.end();
     cards
-}
-
-fn unknown(language: &str) -> Error {
-    let reason = format!("`{language}` is not in the table of languages; add it with --table");
-    Error::config("--languages", reason)
 }
 
 impl MkcRequest {
@@ -146,12 +139,13 @@ impl MkcRequest {
         stop: &Stop,
         progress: &dyn Progress,
     ) -> Result<BTreeMap<&'static str, Home>> {
-        let rows = || languages.keys().filter_map(|language| self.table.get(language));
-        let asked = if self.variant == MkcVariant::Mkc { CURATED } else { SOURCES.len() };
+        let num_sources = if self.variant == MkcVariant::Mkc { CURATED } else { SOURCES.len() };
         let mut homes = BTreeMap::new();
-        for (at, kind) in SOURCES.iter().enumerate().take(asked) {
+        for kind in &SOURCES[..num_sources] {
             let folder = self.folder(kind);
-            let cells: BTreeSet<&str> = rows().filter_map(|row| row.names()[at]).collect();
+            let name = |language: &String| self.table.name(language, kind.name);
+            let cells: BTreeSet<&str> =
+                languages.keys().filter_map(|language| name(language)).collect();
             let home = match &self.download {
                 Some(hub) if !folder.as_ref().is_some_and(|folder| folder.is_dir()) => {
                     if cells.is_empty() {
@@ -185,7 +179,7 @@ impl MkcRequest {
             return Err(Error::config("--corpus", reason));
         }
         if self.languages.is_empty() {
-            by_language.retain(|language, _| self.table.get(language).is_some());
+            by_language.retain(|language, _| self.table.has(language));
         }
         let wanted: BTreeSet<String> = if self.languages.is_empty() {
             by_language.keys().cloned().collect()
@@ -197,7 +191,11 @@ impl MkcRequest {
             return Err(Error::Missing { path: "--corpus".into(), reason: reason.into() });
         }
         let files_of = |language: String| {
-            self.table.get(&language).ok_or_else(|| unknown(&language))?;
+            if !self.table.has(&language) {
+                let reason =
+                    format!("`{language}` is not in the table of languages; add it with --table");
+                return Err(Error::config("--languages", reason));
+            }
             let files = by_language.remove(&language).ok_or_else(|| Error::Missing {
                 path: language.clone(),
                 reason: "no file of the corpus is of this language".to_owned(),
@@ -213,7 +211,6 @@ struct MkcLanguage<'a> {
     request: &'a MkcRequest,
     homes: &'a BTreeMap<&'static str, Home>,
     language: &'a str,
-    row: &'a LanguageRow,
     files: &'a [InputFile],
     stop: &'a Stop,
 }
@@ -262,9 +259,9 @@ impl MkcLanguage<'_> {
     }
 
     /// A source, if it is there and has the language.
-    fn source(&self, at: usize) -> Result<Option<MkcReader<'_>>> {
-        let kind = &SOURCES[at];
-        let (Some(cell), Some(home)) = (self.row.names()[at], self.homes.get(kind.name)) else {
+    fn source(&self, kind: &'static MkcSource) -> Result<Option<MkcReader<'_>>> {
+        let cell = self.request.table.name(self.language, kind.name);
+        let (Some(cell), Some(home)) = (cell, self.homes.get(kind.name)) else {
             return Ok(None);
         };
         let (mode, max_rejects) = (self.request.mode, self.request.input.max_rejects);
@@ -275,8 +272,8 @@ impl MkcLanguage<'_> {
     /// All positives but those of the Aya Collection, at most as many as are wanted.
     fn curated(&self, cards: &mut BTreeMap<String, SourceCard>) -> Result<Vec<DatasetSample>> {
         let mut samples: Vec<DatasetSample> = Vec::new();
-        for at in 0..CURATED {
-            let Some(source) = self.source(at)? else { continue };
+        for kind in &SOURCES[..CURATED] {
+            let Some(source) = self.source(kind)? else { continue };
             let name = source.kind.name;
             let (mut card, mut found) = (SourceCard::default(), Vec::new());
             let sink = &mut |sample| found.push(sample);
@@ -310,7 +307,7 @@ impl MkcLanguage<'_> {
         cards: &mut BTreeMap<String, SourceCard>,
     ) -> Result<()> {
         let wanted = self.request.max_positives.saturating_sub(samples.len());
-        let Some(source) = self.source(CURATED)?.filter(|_| wanted > 0) else {
+        let Some(source) = self.source(&SOURCES[CURATED])?.filter(|_| wanted > 0) else {
             return Ok(());
         };
         let name = source.kind.name;

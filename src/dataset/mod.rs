@@ -31,7 +31,7 @@ mod toxicity;
 mod write;
 
 pub use card::{ClassSizes, DatasetCard, SourceCard, SourceFile};
-pub use languages::{LanguageRow, LanguageTable};
+pub use languages::LanguageTable;
 pub use mkc::{MkcRequest, MkcVariant, build_mkc};
 pub use repair::repair;
 pub use toxicity::{ToxicityFormat, ToxicityRequest, build_toxicity};

@@ -36,9 +36,8 @@ pub(super) struct MkcSource {
     pub by_name: bool,
 }
 
-/// The sources in the order in which they are asked for samples, that of
-/// the fields of [`LanguageRow`](crate::dataset::LanguageRow).
-pub(super) const SOURCES: [MkcSource; 5] = [
+/// The sources in the order in which they are asked for samples.
+pub(super) static SOURCES: [MkcSource; 5] = [
     source("mmmlu", "openai/MMMLU", "test", "language", true),
     source("include", "CohereLabs/include-base-44", "test", "language", true),
     source("oasst2", "OpenAssistant/oasst2", "train", "lang", false),
