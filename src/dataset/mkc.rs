@@ -9,20 +9,20 @@ mod reader;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::corpus::{CORPUS, LanguageCorpus};
 use super::sample::{DatasetSample, Ranks, text_key};
 use super::write::{SplitPlan, THREE_FILES, write};
-use super::{DatasetCard, LanguageTable, SourceCard, repair};
+use super::{DatasetCard, DatasetRules, LanguageTable, SourceCard, repair};
 use crate::config::{InputConfig, Mode};
 use crate::error::{Error, Result};
 use crate::hub::HubSettings;
-use crate::input::InputFile;
+use crate::input::{InputFile, discover};
 use crate::progress::{Progress, Stop};
 use crate::sample::BottomKSample;
 pub(super) use reader::described;
@@ -30,10 +30,10 @@ use reader::{CURATED, Home, MkcReader, MkcSource, SOURCES, fetch};
 use rows::{Questions, load_pairs, load_questions};
 
 /// Most positives of a language, which are as many negatives again.
-pub const DEFAULT_MAX_POSITIVES: usize = 80_000;
+const DEFAULT_MAX_POSITIVES: usize = 80_000;
 
 /// The published code's limit before its split; 80% of it is what is trained on.
-pub const PUBLISHED_MAX_POSITIVES: usize = 100_000;
+const PUBLISHED_MAX_POSITIVES: usize = 100_000;
 
 /// Fewest that can be asked for: of fewer none would be held out.
 const MIN_POSITIVES: usize = 5;
@@ -51,32 +51,45 @@ pub enum MkcVariant {
     MkcPlus,
 }
 
-/// What to build.
-#[derive(Debug)]
+/// What to build, as the command line has it.
+#[derive(Debug, Args)]
 pub struct MkcRequest {
-    /// Directory of the sources.
+    /// Directory with the folders mmmlu, include, oasst2, aya_dataset and aya_collection
+    #[arg(long, value_name = "DIR", required_unless_present = "download")]
     pub sources: Option<PathBuf>,
-    /// Hub from which the sources come that are not there; those are left out when `None`.
-    pub download: Option<HubSettings>,
-    /// Files of the corpus; the language is the one of the pattern that matched, see
-    /// [`crate::input::discover`].
-    pub corpus: Vec<InputFile>,
-    /// Columns of the corpus, and `max_rejects` for it and for the sources.
-    pub input: InputConfig,
-    /// Directory of the result, a folder per language.
+    /// Download the sources that are not in --sources from the Hugging Face hub, into its cache
+    #[arg(long)]
+    pub download: bool,
+    /// Use only downloads that are already here, never the hub
+    #[arg(long, requires = "download")]
+    pub offline: bool,
+    /// Files, directories or globs of the corpus; {lang} stands for the language code
+    #[arg(long, value_name = "PATTERN", required = true, num_args = 1..)]
+    pub corpus: Vec<String>,
+    /// Directory of the result, which gets a folder per language
+    #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Languages; all of the table that have a corpus when empty.
+    /// Languages, by FineWeb-2 code [default: all of the table that have a corpus]
+    #[arg(long, value_name = "CODES", value_delimiter = ',')]
     pub languages: Vec<String>,
-    /// With or without the Aya Collection.
+    /// With (mkc+) or without (mkc) the Aya Collection
+    #[arg(long, value_enum, default_value = "mkc+")]
     pub variant: MkcVariant,
-    /// Whose rules.
-    pub mode: Mode,
-    /// Most positives of a language.
-    pub max_positives: usize,
-    /// Names of the languages in the sources.
-    pub table: LanguageTable,
-    /// Seed of all choices.
-    pub seed: u64,
+    /// Most positives of a language [default: 80000; in the mode published 100000]
+    #[arg(long, value_name = "N")]
+    pub max_positives: Option<usize>,
+    /// TOML file with more rows of the table of languages, which win over the built-in ones
+    #[arg(long, value_name = "FILE")]
+    pub table: Option<PathBuf>,
+    /// Column of the text in the corpus
+    #[arg(long, value_name = "COLUMN", default_value = "text")]
+    pub text_column: String,
+    /// Column of the id in the corpus
+    #[arg(long, value_name = "COLUMN", default_value = "id")]
+    pub id_column: String,
+    /// How samples are chosen
+    #[command(flatten)]
+    pub rules: DatasetRules,
 }
 
 /// Builds the dataset of every language and writes `<out>/<language>/{train_80,valid_10,test_10}.jsonl`
@@ -92,27 +105,33 @@ pub struct MkcRequest {
 /// downloaded; [`Error::Io`], [`Error::Stopped`].
 pub fn build_mkc(
     request: &MkcRequest,
+    hub: &HubSettings,
     stop: &Stop,
     progress: &dyn Progress,
 ) -> Result<Vec<DatasetCard>> {
     let there = |kind: &MkcSource| request.folder(kind).is_some_and(|folder| folder.is_dir());
-    if request.max_positives < MIN_POSITIVES {
+    let max_positives = request.max_positives();
+    if max_positives < MIN_POSITIVES {
         let reason = format!(
-            "is {}; at least {MIN_POSITIVES} are needed: a tenth each is held out for validation and test",
-            request.max_positives
+            "is {max_positives}; at least {MIN_POSITIVES} are needed: a tenth each is held out for validation and test"
         );
         return Err(Error::config("--max-positives", reason));
     }
-    if request.download.is_none() && !SOURCES.iter().any(there) {
+    if !request.download && !SOURCES.iter().any(there) {
         let names: Vec<&str> = SOURCES.iter().map(|kind| kind.name).collect();
         return Err(request.without(format!("has none of the folders {}", names.join(", "))));
     }
-    let languages = request.languages()?;
-    let homes = request.homes(&languages, stop, progress)?;
+    let mut table = LanguageTable::of_mode(request.rules.mode)?;
+    if let Some(path) = &request.table {
+        table.add_file(path)?;
+    }
+    let languages = request.languages(&table)?;
+    let homes = request.homes(&table, &languages, hub, stop, progress)?;
     progress.begin("mkc", Some(languages.len() as u64), "languages");
     let build = |(language, files): (String, Vec<InputFile>)| {
-        let job = MkcLanguage { request, homes: &homes, language: &language, files: &files, stop };
-        let card = job.build()?;
+        let (language, files) = (language.as_str(), files.as_slice());
+        let card = MkcLanguage { request, table: &table, homes: &homes, language, files, stop };
+        let card = card.build()?;
         progress.advance(1, 0);
         Ok(card)
     };
@@ -122,6 +141,13 @@ pub fn build_mkc(
 }
 
 impl MkcRequest {
+    fn max_positives(&self) -> usize {
+        self.max_positives.unwrap_or(match self.rules.mode {
+            Mode::Default => DEFAULT_MAX_POSITIVES,
+            Mode::Published => PUBLISHED_MAX_POSITIVES,
+        })
+    }
+
     /// The user's folder of a source.
     fn folder(&self, kind: &MkcSource) -> Option<PathBuf> {
         self.sources.as_ref().map(|sources| sources.join(kind.name))
@@ -135,7 +161,9 @@ impl MkcRequest {
     /// Where each source is, downloaded if need be; a source that is not asked for is left out.
     fn homes(
         &self,
+        table: &LanguageTable,
         languages: &BTreeMap<String, Vec<InputFile>>,
+        hub: &HubSettings,
         stop: &Stop,
         progress: &dyn Progress,
     ) -> Result<BTreeMap<&'static str, Home>> {
@@ -143,33 +171,27 @@ impl MkcRequest {
         let mut homes = BTreeMap::new();
         for kind in &SOURCES[..num_sources] {
             let folder = self.folder(kind);
-            let name = |language: &String| self.table.name(language, kind.name);
-            let cells: BTreeSet<&str> =
-                languages.keys().filter_map(|language| name(language)).collect();
-            let home = match &self.download {
-                Some(hub) if !folder.as_ref().is_some_and(|folder| folder.is_dir()) => {
-                    if cells.is_empty() {
-                        continue;
-                    }
-                    fetch(kind, &cells, hub, stop, progress)?
-                }
-                _ => Home { directory: folder.unwrap_or_default(), revision: None },
-            };
-            homes.insert(kind.name, home);
+            let name = |language: &String| table.name(language, kind.name);
+            let cells: BTreeSet<&str> = languages.keys().filter_map(name).collect();
+            let directory = folder.unwrap_or_default();
+            if directory.is_dir() || !self.download {
+                homes.insert(kind.name, Home { directory, revision: None });
+            } else if !cells.is_empty() {
+                homes.insert(kind.name, fetch(kind, &cells, hub, stop, progress)?);
+            }
         }
         Ok(homes)
     }
 
     /// The languages to build and the files of their corpus.
-    fn languages(&self) -> Result<BTreeMap<String, Vec<InputFile>>> {
+    fn languages(&self, table: &LanguageTable) -> Result<BTreeMap<String, Vec<InputFile>>> {
         let mut by_language: BTreeMap<String, Vec<InputFile>> = BTreeMap::new();
         let mut of_any = Vec::new();
-        for file in &self.corpus {
-            let list = match &file.language {
-                Some(language) => by_language.entry(language.clone()).or_default(),
-                None => &mut of_any,
-            };
-            list.push(file.clone());
+        for file in discover(&self.corpus, Path::new("."))? {
+            match &file.language {
+                Some(language) => by_language.entry(language.clone()).or_default().push(file),
+                None => of_any.push(file),
+            }
         }
         if let ([language], false) = (self.languages.as_slice(), of_any.is_empty()) {
             by_language.entry(language.clone()).or_default().append(&mut of_any);
@@ -179,7 +201,7 @@ impl MkcRequest {
             return Err(Error::config("--corpus", reason));
         }
         if self.languages.is_empty() {
-            by_language.retain(|language, _| self.table.has(language));
+            by_language.retain(|language, _| table.has(language));
         }
         let wanted: BTreeSet<String> = if self.languages.is_empty() {
             by_language.keys().cloned().collect()
@@ -191,7 +213,7 @@ impl MkcRequest {
             return Err(Error::Missing { path: "--corpus".into(), reason: reason.into() });
         }
         let files_of = |language: String| {
-            if !self.table.has(&language) {
+            if !table.has(&language) {
                 let reason =
                     format!("`{language}` is not in the table of languages; add it with --table");
                 return Err(Error::config("--languages", reason));
@@ -209,6 +231,7 @@ impl MkcRequest {
 /// One language.
 struct MkcLanguage<'a> {
     request: &'a MkcRequest,
+    table: &'a LanguageTable,
     homes: &'a BTreeMap<&'static str, Home>,
     language: &'a str,
     files: &'a [InputFile],
@@ -217,13 +240,13 @@ struct MkcLanguage<'a> {
 
 impl MkcLanguage<'_> {
     fn build(&self) -> Result<DatasetCard> {
-        let MkcRequest { seed, mode, variant, .. } = *self.request;
+        let MkcRequest { variant, rules: DatasetRules { seed, mode, .. }, .. } = *self.request;
         let dataset = match variant {
             MkcVariant::Mkc => "mkc",
             MkcVariant::MkcPlus => "mkc+",
         };
         let mut card = DatasetCard::new(dataset, self.language, mode, seed);
-        card.max_positives = Some(self.request.max_positives);
+        card.max_positives = Some(self.request.max_positives());
         let mut samples = self.curated(&mut card.sources)?;
         if variant == MkcVariant::MkcPlus {
             self.add_collection(&mut samples, &mut card.sources)?;
@@ -234,9 +257,15 @@ impl MkcLanguage<'_> {
         }
         let positives: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
         let ranks = self.ranks("negatives");
+        let input = InputConfig {
+            text: self.request.text_column.clone(),
+            id: self.request.id_column.clone(),
+            max_rejects: self.request.rules.max_rejects,
+            ..InputConfig::default()
+        };
         let corpus = LanguageCorpus {
             files: self.files,
-            input: &self.request.input,
+            input: &input,
             ranks: &ranks,
             mode,
             stop: self.stop,
@@ -255,16 +284,16 @@ impl MkcLanguage<'_> {
     }
 
     fn ranks(&self, purpose: &str) -> Ranks {
-        Ranks::new(self.request.seed, &format!("{}/{purpose}", self.language))
+        Ranks::new(self.request.rules.seed, &format!("{}/{purpose}", self.language))
     }
 
     /// A source, if it is there and has the language.
     fn source(&self, kind: &'static MkcSource) -> Result<Option<MkcReader<'_>>> {
-        let cell = self.request.table.name(self.language, kind.name);
+        let cell = self.table.name(self.language, kind.name);
         let (Some(cell), Some(home)) = (cell, self.homes.get(kind.name)) else {
             return Ok(None);
         };
-        let (mode, max_rejects) = (self.request.mode, self.request.input.max_rejects);
+        let DatasetRules { mode, max_rejects, .. } = self.request.rules;
         let reader = MkcReader { kind, home, cell, mode, max_rejects, stop: self.stop };
         Ok(reader.is_there()?.then_some(reader))
     }
@@ -289,8 +318,8 @@ impl MkcLanguage<'_> {
             cards.insert(name.to_owned(), card);
         }
         drop_repeated(&mut samples, &mut HashSet::new(), cards);
-        let most = self.request.max_positives;
-        if self.request.mode == Mode::Default && samples.len() > most {
+        let most = self.request.max_positives();
+        if self.request.rules.mode == Mode::Default && samples.len() > most {
             let ranks = self.ranks("positives");
             samples.sort_by_cached_key(|sample| ranks.of(sample.key));
             for sample in samples.drain(most..) {
@@ -306,7 +335,7 @@ impl MkcLanguage<'_> {
         samples: &mut Vec<DatasetSample>,
         cards: &mut BTreeMap<String, SourceCard>,
     ) -> Result<()> {
-        let wanted = self.request.max_positives.saturating_sub(samples.len());
+        let wanted = self.request.max_positives().saturating_sub(samples.len());
         let Some(source) = self.source(&SOURCES[CURATED])?.filter(|_| wanted > 0) else {
             return Ok(());
         };
@@ -328,7 +357,7 @@ impl MkcLanguage<'_> {
         let mut found = sampler.into_items();
         let gave_none: u64 = card.dropped_of(&["null", "blank", "<unk>", "repeated"]);
         card.drop_rows("not drawn", card.rows - gave_none - found.len() as u64);
-        if self.request.mode == Mode::Default {
+        if self.request.rules.mode == Mode::Default {
             card.repaired = repair_all(&mut found);
         }
         cards.insert(name.to_owned(), card);

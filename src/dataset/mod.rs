@@ -30,11 +30,26 @@ mod sample;
 mod toxicity;
 mod write;
 
+use clap::Args;
+
+use crate::config::{DEFAULT_SEED, Mode};
+
 pub use card::{ClassSizes, DatasetCard, SourceCard, SourceFile};
 pub use languages::LanguageTable;
 pub use mkc::{MkcRequest, MkcVariant, build_mkc};
 pub use repair::repair;
 pub use toxicity::{ToxicityFormat, ToxicityRequest, build_toxicity};
 
-/// Seed of the choices unless another is asked for.
-pub const DEFAULT_SEED: u64 = crate::config::DEFAULT_SEED;
+/// How samples of any dataset are chosen.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct DatasetRules {
+    /// default, or published: what the published scripts do, their mistakes included
+    #[arg(long, value_enum, default_value = "default")]
+    pub mode: Mode,
+    /// Seed of all choices
+    #[arg(long, default_value_t = DEFAULT_SEED)]
+    pub seed: u64,
+    /// Rows that cannot be used, per file, before the file fails
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub max_rejects: u64,
+}

@@ -8,13 +8,13 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 use super::mkc::described;
 use super::sample::{DatasetSample, Ranks, place_key, text_key};
 use super::write::{SplitPlan, THREE_FILES, TWO_FILES, write};
-use super::{DatasetCard, SourceCard, SourceFile};
-use crate::config::Mode;
+use super::{DatasetCard, DatasetRules, SourceCard, SourceFile};
+use crate::config::{LANGUAGE_CODE, Mode, is_language_code};
 use crate::error::{Error, Result};
 use crate::input::{
     ColumnKind, ColumnRequest, InputFile, TableCounts, TableRow, label_class, named_tables,
@@ -39,23 +39,46 @@ pub enum ToxicityFormat {
     },
 }
 
-/// What to build.
-#[derive(Debug)]
+/// What to build, as the command line has it.
+#[derive(Debug, Args)]
 pub struct ToxicityRequest {
-    /// Files and directories: Parquet, CSV, JSON lines.
+    /// Parquet, CSV or JSON lines files, or directories of them
+    #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Directory of the result, which gets a folder of the language.
-    pub out: PathBuf,
-    /// FineWeb-2 code.
+    /// Language of all texts, by FineWeb-2 code
+    #[arg(long, value_name = "CODE")]
     pub language: String,
-    /// Format of all files; each file's columns tell when `None`.
+    /// Directory of the result, which gets a folder of the language
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// What the columns mean [default: told by their names]
+    #[arg(long, value_enum)]
     pub format: Option<ToxicityFormat>,
-    /// Whose rules.
-    pub mode: Mode,
-    /// Rows that cannot be used, per file, before the file fails.
-    pub max_rejects: u64,
-    /// Seed of all choices.
-    pub seed: u64,
+    /// Column of the text, for other files than those of a known format
+    #[arg(long, value_name = "COLUMN", conflicts_with = "format")]
+    pub text_column: Option<String>,
+    /// Column of the label, for other files than those of a known format
+    #[arg(long, value_name = "COLUMN", conflicts_with = "format")]
+    pub label_column: Option<String>,
+    /// How samples are chosen
+    #[command(flatten)]
+    pub rules: DatasetRules,
+}
+
+impl ToxicityRequest {
+    /// Format of `file`: the one that is asked for, else by its columns.
+    fn format(&self, file: &InputFile) -> Result<ToxicityFormat> {
+        let name = |column: &Option<String>, default: &str| {
+            column.clone().unwrap_or_else(|| default.to_owned())
+        };
+        match (&self.format, &self.text_column, &self.label_column) {
+            (Some(format), ..) => Ok(format.clone()),
+            (None, None, None) => ToxicityFormat::of(file),
+            (None, text, label) => {
+                Ok(ToxicityFormat::Plain { text: name(text, "text"), label: name(label, "label") })
+            }
+        }
+    }
 }
 
 impl ToxicityFormat {
@@ -125,9 +148,14 @@ fn sum(scores: &str) -> Option<i64> {
 /// published code keeps all of them. Files are read twice. Memory: 40 bytes a row and the texts chosen.
 ///
 /// # Errors
-/// [`Error::Missing`] when there are no files or when a class has no text; [`Error::Row`] and
+/// [`Error::Config`] for a language that is no code; [`Error::Missing`] when there are no files or when
+/// a class has no text; [`Error::Row`] and
 /// [`Error::Schema`] for files that cannot be read; [`Error::Io`], [`Error::Stopped`].
 pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetCard> {
+    if !is_language_code(&request.language) {
+        let reason = format!("`{}` is not {LANGUAGE_CODE}", request.language);
+        return Err(Error::config("--language", reason));
+    }
     let files = named_tables(&request.files)?;
     if files.is_empty() {
         let path = request.files.first().map_or(String::new(), |path| path.display().to_string());
@@ -147,11 +175,12 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
     }
     let chosen = choose(request, &classes);
     let (samples, cards) = read_chosen(request, &files, &classes, &chosen, stop)?;
-    let mut card = DatasetCard::new("toxicity", &request.language, request.mode, request.seed);
+    let mut card =
+        DatasetCard::new("toxicity", &request.language, request.rules.mode, request.rules.seed);
     card.sources = cards;
-    let is_default = request.mode == Mode::Default;
+    let is_default = request.rules.mode == Mode::Default;
     let plan = SplitPlan {
-        seed: request.seed,
+        seed: request.rules.seed,
         labels: ["toxic", "nontoxic"],
         files: if is_default { THREE_FILES } else { TWO_FILES },
         stratified: is_default,
@@ -173,15 +202,15 @@ fn read(
     stop: &Stop,
     each: &mut dyn FnMut(u64, RowOutcome),
 ) -> Result<TableCounts> {
-    let format = request.format.clone().map_or_else(|| ToxicityFormat::of(file), Ok)?;
+    let format = request.format(file)?;
     let [text, label] = format.columns();
     let columns = [
         ColumnRequest::new(text, ColumnKind::Scalar, true),
         ColumnRequest::new(label, ColumnKind::ScalarOrList, true),
     ];
-    read_table(file, &columns, request.max_rejects, stop, &mut |row| {
-        let outcome = format.sample(row, request.mode)?.map(|(text, positive)| {
-            let key = match request.mode {
+    read_table(file, &columns, request.rules.max_rejects, stop, &mut |row| {
+        let outcome = format.sample(row, request.rules.mode)?.map(|(text, positive)| {
+            let key = match request.rules.mode {
                 Mode::Default => text_key(&text),
                 Mode::Published => place_key(&file.name, row.row),
             };
@@ -209,7 +238,7 @@ fn classes(request: &ToxicityRequest, files: &[InputFile], stop: &Stop) -> Resul
 
 /// Keys of the samples that make both classes equally large.
 fn choose(request: &ToxicityRequest, classes: &Classes) -> HashSet<u128> {
-    let ranks = Ranks::new(request.seed, &format!("{}/toxicity", request.language));
+    let ranks = Ranks::new(request.rules.seed, &format!("{}/toxicity", request.language));
     let of_class = |wanted: bool| {
         let keys = classes.iter().filter(|(_, class)| **class == Some(wanted));
         let mut keys: Vec<(u128, u128)> = keys.map(|(&key, _)| (ranks.of(key), key)).collect();
@@ -218,7 +247,7 @@ fn choose(request: &ToxicityRequest, classes: &Classes) -> HashSet<u128> {
     };
     let (mut toxic, mut other) = (of_class(true), of_class(false));
     let size = toxic.len().min(other.len());
-    if request.mode == Mode::Default {
+    if request.rules.mode == Mode::Default {
         toxic.truncate(size);
     }
     other.truncate(size);
