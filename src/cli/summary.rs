@@ -7,12 +7,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use polysift::Result;
-use polysift::run::Stage;
+use polysift::run::{LiveWorker, Stage};
 use polysift::selection::{ThresholdKind, ThresholdReport};
 use polysift::stage::Context;
 use polysift::stage::estimate::Estimate;
 use polysift::stage::refine::Refinement;
-use polysift::stage::status::{RunStatus, WorkerStatus, status};
+use polysift::stage::status::{RunStatus, status};
 use polysift::stage::threshold::selections;
 use polysift::stage::verify::Verified;
 
@@ -212,7 +212,7 @@ pub(crate) fn print_status(status: &RunStatus) {
             line(&format!("{} failed: {more} more", stage.stage.name()));
         }
     }
-    for WorkerStatus { host, pid, is_alive } in &status.workers {
+    for LiveWorker { host, pid, is_alive } in &status.workers {
         let how = if *is_alive { "at work" } else { "at work when it was last heard of" };
         line(&format!("process {pid} on {host}: {how}"));
     }

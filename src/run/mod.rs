@@ -49,4 +49,4 @@ pub(crate) use claims::{Claims, StageWork};
 pub use dir::{RunDir, Stage};
 pub use markers::{Encoded, Failure, PartFile, PartMarker, ShardMarker, Summary};
 pub use plan::{Plan, Shard};
-pub use worker::{Identity, Liveness, Worker};
+pub use worker::{LiveWorker, Worker};

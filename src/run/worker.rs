@@ -56,7 +56,7 @@ const NOBODY: &str = "nobody";
 
 /// Who a process is, as others may check it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub struct Identity {
+pub(super) struct Identity {
     /// Name of the machine.
     pub host: String,
     /// Process id.
@@ -73,13 +73,24 @@ pub struct Identity {
 
 /// Whether a process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Liveness {
+pub(super) enum Liveness {
     /// It does, or did within its time to live.
     Alive,
     /// It does not.
     Dead,
     /// It has to be observed for longer.
     Unknown,
+}
+
+/// A process that works in the run directory.
+#[derive(Debug, Clone, Serialize)]
+pub struct LiveWorker {
+    /// Name of the machine.
+    pub host: String,
+    /// Process id there.
+    pub pid: u32,
+    /// Whether it is known to be alive, or was only seen.
+    pub is_alive: bool,
 }
 
 impl Identity {
@@ -294,18 +305,19 @@ impl Worker {
         }
     }
 
-    /// The processes that are registered and not dead, with what is known of each.
-    pub fn live(&self) -> Result<Vec<(Identity, Liveness)>> {
+    /// The other processes that are registered and not dead.
+    pub fn live(&self) -> Result<Vec<LiveWorker>> {
         let known = self.others()?.into_iter().filter_map(|id| {
             let liveness = self.liveness(&id);
-            let identity = self.identity_of(&id)?;
-            (liveness != Liveness::Dead).then_some((identity, liveness))
+            let Identity { host, pid, .. } = self.identity_of(&id)?;
+            let is_alive = liveness == Liveness::Alive;
+            (liveness != Liveness::Dead).then_some(LiveWorker { host, pid, is_alive })
         });
         Ok(known.collect())
     }
 
     /// Whether the process `id` lives.
-    pub fn liveness(&self, id: &str) -> Liveness {
+    pub(super) fn liveness(&self, id: &str) -> Liveness {
         if id == self.id {
             return Liveness::Alive;
         }

@@ -13,7 +13,7 @@ use super::refine::Refinement;
 use super::work::score_keys;
 use crate::config::RunConfig;
 use crate::error::Result;
-use crate::run::{Encoded, Failure, Liveness, Plan, RunDir, Stage, Summary, Worker};
+use crate::run::{Encoded, Failure, LiveWorker, Plan, RunDir, Stage, Summary, Worker};
 
 /// Progress of a stage.
 #[derive(Debug, Clone, Serialize)]
@@ -34,17 +34,6 @@ pub struct StageStatus {
     pub counts: BTreeMap<String, u64>,
 }
 
-/// A process that works in the run directory.
-#[derive(Debug, Clone, Serialize)]
-pub struct WorkerStatus {
-    /// Name of the machine.
-    pub host: String,
-    /// Process id there.
-    pub pid: u32,
-    /// Whether it is known to be alive, or was only seen.
-    pub is_alive: bool,
-}
-
 /// Status of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunStatus {
@@ -62,7 +51,7 @@ pub struct RunStatus {
     /// where it was begun.
     pub stages: Vec<StageStatus>,
     /// Other processes at work.
-    pub workers: Vec<WorkerStatus>,
+    pub workers: Vec<LiveWorker>,
     /// What the refine stage did, once it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refinement: Option<Refinement>,
@@ -101,10 +90,6 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
             stages.push(stage_status(run, worker, stage, keys, run.marked(stage, keys)?)?);
         }
     }
-    let workers = worker.live()?.into_iter().map(|(identity, liveness)| {
-        let is_alive = liveness == Liveness::Alive;
-        WorkerStatus { host: identity.host, pid: identity.pid, is_alive }
-    });
     Ok(RunStatus {
         shards: plan.shards.len(),
         input_bytes: plan.bytes(),
@@ -112,7 +97,7 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
         tokens: encoded.tokens,
         rejects: encoded.rejects,
         stages,
-        workers: workers.collect(),
+        workers: worker.live()?,
         refinement: Refinement::read(run)?,
     })
 }
