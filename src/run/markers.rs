@@ -89,6 +89,21 @@ pub struct ShardMarker {
     pub encoded: Option<Encoded>,
 }
 
+impl ShardMarker {
+    /// Adds a file, and what became of its rows.
+    pub(crate) fn add<S: Into<String>>(
+        &mut self,
+        file: PartFile,
+        counts: impl IntoIterator<Item = (S, u64)>,
+    ) {
+        self.rows += file.rows;
+        self.files.push(file);
+        for (what, rows) in counts {
+            *self.counts.entry(what.into()).or_default() += rows;
+        }
+    }
+}
+
 /// An item of work that cannot be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use polysift_kernels::cuda::Device;
+use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::Embedded;
 use crate::config::{HeadConfig, HeadKind, RunConfig};
 use crate::error::{Error, Result};
+use crate::fasttext::TextScratch;
 use crate::head::{AnyHead, DocumentScore, Head, ScoreScratch};
 use crate::input::LANG;
 use crate::run::{RunDir, Stage};
@@ -173,6 +175,21 @@ impl Heads {
             }
         }
         Ok(scores)
+    }
+
+    /// Scores texts with the heads `name` of their `languages`, in parallel.
+    pub(super) fn score_texts(
+        &self,
+        name: &str,
+        languages: &[&str],
+        texts: &[Option<String>],
+    ) -> Vec<Option<DocumentScore>> {
+        let documents = languages.par_iter().zip(texts);
+        let scored = documents.map_init(TextScratch::default, |scratch, (language, text)| {
+            let head = self.get(name, language).and_then(AnyHead::as_text)?;
+            text.as_ref().map(|text| head.score_one(text, scratch))
+        });
+        scored.collect()
     }
 
     /// Digest and specification per head and language, frozen with the scores; those of scores

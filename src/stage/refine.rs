@@ -57,7 +57,7 @@ use super::texts::Texts;
 use super::work::score_keys;
 use crate::encoder::{EmbeddedTexts, Model};
 use crate::error::{Error, Result};
-use crate::head::{AnyHead, DocumentScore, ScoreScratch};
+use crate::head::{DocumentScore, ScoreScratch};
 use crate::input::DocumentInfo;
 use crate::parts::{ScoreRows, round_to, write_scores};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage, StageWork};
@@ -203,9 +203,9 @@ impl Refining<'_> {
             let text = |at: usize| {
                 let DocumentInfo { row, num_bytes, .. } = documents.documents.get(at);
                 let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
-                input.text(row, num_bytes)?.ok_or_else(lost)
+                input.text(row, num_bytes)?.ok_or_else(lost).map(Some)
             };
-            let texts: Vec<String> = batch.clone().map(text).collect::<Result<_>>()?;
+            let texts: Vec<Option<String>> = batch.clone().map(text).collect::<Result<_>>()?;
             let embedded = self.embed(&texts, &mut tokens)?;
             let languages: Vec<&str> =
                 batch.clone().map(|at| documents.documents.language(at)).collect();
@@ -228,12 +228,12 @@ impl Refining<'_> {
 
     /// Embeds `texts` as the embed stage would in f32, if any head needs that; adds what it encoded to
     /// `tokens`.
-    fn embed(&self, texts: &[String], tokens: &mut u64) -> Result<EmbeddedTexts> {
+    fn embed(&self, texts: &[Option<String>], tokens: &mut u64) -> Result<EmbeddedTexts> {
         if self.scores.names.iter().all(|name| self.scores.heads.is_text(name)) {
             return Ok(EmbeddedTexts::default());
         }
         let Context { config, stop, progress, .. } = self.scores.context;
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let texts: Vec<&str> = texts.iter().flatten().map(String::as_str).collect();
         let (model, chunks) = (self.model()?, config.encoder.chunks);
         let mut embedded =
             model.embed_texts(&texts, chunks, &config.encoder, stop, &mut |_, batch| {
@@ -249,27 +249,16 @@ impl Refining<'_> {
         &self,
         name: &str,
         languages: &[&str],
-        texts: &[String],
+        texts: &[Option<String>],
         embedded: &EmbeddedTexts,
     ) -> Result<Vec<Option<DocumentScore>>> {
-        if !self.scores.heads.is_text(name) {
-            let EmbeddedTexts { values, chunk_offsets } = embedded;
-            let width = self.model()?.encoder.info().hidden_size;
-            let chunks = (values.as_slice(), chunk_offsets.as_slice());
-            return self.scores.heads.score_chunks(
-                name,
-                languages,
-                width,
-                chunks,
-                &mut ScoreScratch::default(),
-            );
+        let heads = self.scores.heads;
+        if heads.is_text(name) {
+            return Ok(heads.score_texts(name, languages, texts));
         }
-        let head = |language| self.scores.heads.get(name, language).and_then(AnyHead::as_text);
-        let documents = languages.par_iter().zip(texts);
-        let scored = documents.map_init(Default::default, |scratch, (&language, text)| {
-            head(language).map(|head| head.score_one(text, scratch))
-        });
-        Ok(scored.collect())
+        let width = self.model()?.encoder.info().hidden_size;
+        let chunks = (embedded.values.as_slice(), embedded.chunk_offsets.as_slice());
+        heads.score_chunks(name, languages, width, chunks, &mut ScoreScratch::default())
     }
 
     fn model(&self) -> Result<&Model> {

@@ -13,8 +13,7 @@ use super::model::{FOREIGN_ENCODER, refined_precision};
 use super::texts::Texts;
 use crate::encoder::scoring_gpus;
 use crate::error::{Error, Result};
-use crate::fasttext::TextScratch;
-use crate::head::{AnyHead, DocumentScore, FastTextHead, ScoreScratch};
+use crate::head::{DocumentScore, ScoreScratch};
 use crate::input::{DocumentBatch, DocumentInfo};
 use crate::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
 use crate::run::{PartFile, Shard, ShardMarker, Stage, StageWork};
@@ -111,11 +110,7 @@ fn score_shard(
     let mut marker = ShardMarker::default();
     for part in parts {
         let (file, counts) = part?;
-        marker.rows += file.rows;
-        marker.files.push(file);
-        for (outcome, rows) in counts {
-            *marker.counts.entry(outcome.to_owned()).or_default() += rows;
-        }
+        marker.add(file, counts);
     }
     Ok(marker)
 }
@@ -175,19 +170,13 @@ fn score_texts(
     for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
         context.stop.check()?;
         let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
-        let to_score: Vec<(Option<&FastTextHead>, Option<String>)> = block
-            .map(|at| {
-                let DocumentInfo { row, language, num_bytes, .. } = documents.get(at);
-                let head = heads.get(name, language).and_then(AnyHead::as_text);
-                Ok((head, texts.text(row, num_bytes)?))
-            })
-            .collect::<Result<_>>()?;
-        let score = |scratch: &mut TextScratch,
-                     (head, text): (Option<&FastTextHead>, Option<String>)| {
-            head.zip(text).map(|(head, text)| head.score_one(&text, scratch))
+        let languages: Vec<&str> = block.clone().map(|at| documents.language(at)).collect();
+        let text = |at: usize| {
+            let DocumentInfo { row, num_bytes, .. } = documents.get(at);
+            texts.text(row, num_bytes)
         };
-        let scores = to_score.into_par_iter().map_init(TextScratch::default, score);
-        scored.extend(scores.collect::<Vec<_>>());
+        let texts: Vec<Option<String>> = block.map(text).collect::<Result<_>>()?;
+        scored.extend(heads.score_texts(name, &languages, &texts));
     }
     Ok(score_rows(documents, &scored))
 }

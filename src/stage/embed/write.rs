@@ -138,16 +138,12 @@ impl Pipeline<'_> {
         if parts.is_empty() {
             return Err(Error::corrupt(&run.path("state"), format!("no part of {}", shard.name)));
         }
-        let mut marker = ShardMarker::default();
-        let encoded = marker.encoded.insert(Encoded::default());
+        let (mut marker, mut encoded) = (ShardMarker::default(), Encoded::default());
         for part in parts {
             encoded.add(&part.encoded);
-            marker.rows += part.file.rows;
-            marker.files.push(part.file);
-            for (language, rows) in part.languages {
-                *marker.counts.entry(language).or_default() += rows;
-            }
+            marker.add(part.file, part.languages);
         }
+        marker.encoded = Some(encoded);
         run.mark_shard(Stage::Embed, &shard.name, &marker)?;
         tracing::info!(shard = %shard.name, rows = marker.rows, "embedded");
         Ok(())

@@ -98,11 +98,8 @@ fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard)
         let stamp = write_refined_scores(&path, &rows, &refined, scores.context.config.parts.zstd)?;
         let num_rows = rows.documents.len() as u64;
         let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
-        for (what, count) in [("refined", num_refined), ("unchanged", num_rows - num_refined)] {
-            *marker.counts.entry(what.to_owned()).or_default() += count;
-        }
-        marker.rows += num_rows;
-        marker.files.push(PartFile { path: run.relative(&path), rows: num_rows, stamp });
+        let file = PartFile { path: run.relative(&path), rows: num_rows, stamp };
+        marker.add(file, [("refined", num_refined), ("unchanged", num_rows - num_refined)]);
     }
     run.mark_shard(Stage::Refine, &format!("{name}/{}", shard.name), &marker)
 }
