@@ -83,14 +83,8 @@ impl<'a> RoundDocuments<'a> {
         } else {
             let seen = differences(scores, round)?;
             let near = thresholds.into_iter().map(|(language, thresholds)| {
-                let near = Near::of(
-                    scores,
-                    round,
-                    &language,
-                    &thresholds,
-                    seen.get(&language).map(Vec::as_slice),
-                )?;
-                Ok((language, near))
+                let seen = seen.get(&language).map(Vec::as_slice);
+                Ok((language.clone(), Near::of(scores, round, &language, &thresholds, seen)?))
             });
             Rule::Near(near.collect::<Result<_>>()?)
         };
@@ -128,15 +122,9 @@ impl<'a> RoundDocuments<'a> {
 /// The thresholds of a language over the scores so far, and how far a document has to be from them.
 struct Near {
     selection: Selection,
-    /// One per head of the run; `None` for heads that make no threshold or do not serve the language.
-    margins: Vec<Option<Margin>>,
-}
-
-#[derive(Clone, Copy)]
-struct Margin {
-    /// In logits.
-    width: f64,
-    activation: Activation,
+    /// One per head of the run, in logits, with its activation; `None` for heads that make no threshold or do
+    /// not serve the language.
+    margins: Vec<Option<(f64, Activation)>>,
 }
 
 impl Near {
@@ -160,7 +148,7 @@ impl Near {
             let seen = seen.map(|heads| heads[head]).unwrap_or_default();
             // The encoder has no part in the scores of texts.
             let width = if scores.heads.is_text(name) { 0.0 } else { seen.margin() };
-            Some(Margin { width, activation })
+            Some((width, activation))
         };
         Ok(Self { selection, margins: scores.names.iter().enumerate().map(margin).collect() })
     }
@@ -175,12 +163,11 @@ impl Near {
                 return true;
             }
             for (end, sign) in [(&mut low, -1.0), (&mut high, 1.0)] {
-                let score = scores.map(|((logit, score), margin)| {
-                    if margin.width == 0.0 {
+                let score = scores.map(|((logit, score), (width, activation))| {
+                    if width == 0.0 {
                         return DocumentScore { logit, score };
                     }
-                    let moved = (f64::from(logit) + sign * margin.width) as f32;
-                    DocumentScore::new(moved, margin.activation)
+                    DocumentScore::new((f64::from(logit) + sign * width) as f32, activation)
                 });
                 end.0.push(score.map(|s| s.logit));
                 end.1.push(score.map(|s| s.score));
