@@ -8,7 +8,7 @@ use super::slurm::{REQUEUE_VARIABLE, call};
 
 /// A job that Slurm restarted this often is not requeued after a fault; after a time limit it is.
 const MAX_RESTARTS_AFTER_FAULT: u32 = 5;
-/// A job that is told so early that its time is up has a time limit that no requeue helps.
+/// A job whose time is up so early has a time limit that no requeue helps.
 const MIN_UPTIME: Duration = Duration::from_secs(10);
 
 /// The Slurm job of this process.

@@ -82,8 +82,8 @@ impl Task {
     }
 }
 
-fn lacks(given: &str, missing: &str) -> Error {
-    Error::config(given, format!("is given without {missing}"))
+fn lacks(name: &str, missing: &str) -> Error {
+    Error::config(name, format!("is given without {missing}"))
 }
 
 /// The variable `name` as a number; `None` where it is not set.

@@ -29,7 +29,7 @@ pub trait Progress: Send + Sync {
     fn extend(&self, _units: u64) {}
     /// `done` of the `total` bytes of the stage's input are read; for stages that know no total of units.
     fn input(&self, _done: u64, _total: u64) {}
-    /// Some part of the running stage was at work for `time`, told once before the stage ends.
+    /// Some part of the running stage was at work for `time`; once, before the stage ends.
     fn busy(&self, _activity: &'static str, _time: Duration) {}
     /// The stage ended.
     fn end(&self);

@@ -169,12 +169,12 @@ fn shards_of(file: &InputFile, facts: &FileFacts, max_shard_bytes: u64) -> Vec<S
     }
     // As many as are needed, of about equal size.
     let bytes: u64 = groups.iter().map(|group| group.bytes).sum::<u64>().max(1);
-    let wanted = bytes.div_ceil(max_shard_bytes.max(1));
+    let count = bytes.div_ceil(max_shard_bytes.max(1));
     let mut ranges: Vec<(Range<u64>, u64)> = Vec::new();
     let (mut seen_bytes, mut row, mut last) = (0, 0, None);
     for group in groups {
         let middle = u128::from(seen_bytes + group.bytes / 2);
-        let place = middle * u128::from(wanted) / u128::from(bytes);
+        let place = middle * u128::from(count) / u128::from(bytes);
         match ranges.last_mut() {
             Some((rows, size)) if last == Some(place) => {
                 rows.end += group.rows;

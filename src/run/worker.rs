@@ -65,7 +65,7 @@ pub(super) struct Identity {
     pub ttl_secs: u64,
     /// Boot of the machine and space of process ids; equal where `pid` can be looked up.
     pid_space: Option<String>,
-    /// When the process began, in the clock ticks of its machine; ids are given again.
+    /// When the process began, in the clock ticks of its machine; ids are reused.
     pid_began: Option<u64>,
     /// Slurm job and how often it was requeued.
     slurm: Option<(String, u32)>,
@@ -357,7 +357,7 @@ impl Worker {
             };
             number += 1;
             let liveness = self.liveness(&id);
-            // One that has the directory for itself and is only stopped would go on to discard things later.
+            // One that has the directory for itself and is only stopped would discard things later.
             let is_stopped = || {
                 let exists = |holder: Identity| holder.known_to(&self.identity) == Liveness::Alive;
                 base == self.exclusive_base() && self.identity_of(&id).is_some_and(exists)
@@ -487,7 +487,7 @@ impl Lease {
         if self.number == 0 {
             return fs::remove_file(&path).or_else(gone).map_err(Error::io(&path, "remove"));
         }
-        // Numbers have to go on: it stays, in nobody's hands.
+        // The numbers must not begin again: it stays, held by nobody.
         let free = path.with_file_name(format!(".{}.free", self.holder));
         let renamed = symlink(NOBODY, &free).and_then(|()| fs::rename(&free, &path));
         renamed.map_err(Error::io(&path, "release"))

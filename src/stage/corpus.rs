@@ -169,7 +169,7 @@ impl ScoredCorpus<'_> {
         if self.heads.is_empty() {
             return Ok(None);
         }
-        // Where no head is asked for the rows still count, and every head has them all.
+        // Where no head is requested the rows still count, and every head has them all.
         let heads = if request.heads.is_empty() { &[0][..] } else { &request.heads };
         let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
         let mut parts: Vec<ScorePart> =
@@ -197,7 +197,7 @@ impl ScoredCorpus<'_> {
     }
 }
 
-/// A part of the scores of all heads asked for.
+/// A part of the scores of all requested heads.
 struct ScannedPart<'a> {
     /// With the index of the head; with the first, language and weight as far as needed.
     scans: Vec<(usize, PartBatches)>,

@@ -151,7 +151,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
 }
 
 /// Says so if the store of `to` does not answer, long before there is something to export. No error: who
-/// may only write to a store is told nothing by it.
+/// may only write to a store learns nothing from it.
 pub(crate) fn warn_of_place(to: &str) {
     match remote::stat(&format!("{}/{OWNER}", to.trim_end_matches('/'))) {
         Ok(_) | Err(Error::Missing { .. }) => {}
@@ -292,7 +292,7 @@ impl<'a> ShardExport<'a> {
         Ok(groups)
     }
 
-    /// Goes on to `row`; rows are asked for in ascending order.
+    /// Moves to `row`; rows come in ascending order.
     fn seek(&mut self, row: u64) -> Result<()> {
         loop {
             match self.part.documents.rows().get(self.next).copied() {

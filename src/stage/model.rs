@@ -8,7 +8,7 @@ use crate::encoder::{self, Model, Placement};
 use crate::error::{Error, Result};
 use crate::run::{RunDir, Stage};
 
-/// Loads the model for `stage`. Where the settings leave open in what it computes, it goes on as
+/// Loads the model for `stage`. Where the settings leave open in what it computes, it continues as
 /// the run was begun.
 pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     let mut config = context.config.encoder.clone();
@@ -33,7 +33,7 @@ pub(crate) fn load_precise(context: Context<'_>) -> Result<Model> {
     encoder::load(&precise_settings(context)?, context.hub)
 }
 
-/// The type whose selection is asked for where the run computes in `precision`: bf16 for fp8, f32 for all
+/// The type whose selection is wanted where the run computes in `precision`: bf16 for fp8, f32 for all
 /// others.
 pub(crate) fn refined_precision(precision: EncoderPrecision) -> EncoderPrecision {
     if precision == EncoderPrecision::Fp8 { EncoderPrecision::Bf16 } else { EncoderPrecision::F32 }

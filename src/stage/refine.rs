@@ -38,7 +38,7 @@
 //! # Resume
 //!
 //! What a round does follows from the scores and the rounds before it, so a killed round is
-//! planned again as it was, and goes on with the shards that it has no marker of.
+//! planned again as it was, and continues with the shards that have no marker.
 
 mod documents;
 mod report;

@@ -220,8 +220,8 @@ fn batch_script(
 
 /// CPUs of a task, where it does not get all of a node.
 fn cpus(settings: &SlurmSettings, work: &StageTasks) -> Option<NonZeroU32> {
-    let given = value_for(&settings.options.cpus_per_task, work.stage).copied();
-    given.or_else(|| (work.needs == Needs::Cores).then_some(DEFAULT_CPUS))
+    let cpus = value_for(&settings.options.cpus_per_task, work.stage).copied();
+    cpus.or_else(|| (work.needs == Needs::Cores).then_some(DEFAULT_CPUS))
 }
 
 /// The `#SBATCH` options, each with its value; later ones win.
@@ -230,41 +230,42 @@ fn options(
     work: &StageTasks,
     tasks: Option<&[u32]>,
 ) -> Result<Vec<String>> {
-    let (stage, asked) = (work.stage, &settings.options);
-    let mut options = vec![format!("--job-name=polysift-{}", stage.name())];
+    let (stage, options) = (work.stage, &settings.options);
+    let mut lines = vec![format!("--job-name=polysift-{}", stage.name())];
     if let Some(tasks) = tasks {
-        let limit = asked.max_running.map(|n| format!("%{n}")).unwrap_or_default();
-        options.push(format!("--array={}{limit}", array_expression(tasks)));
+        let limit = options.max_running.map(|n| format!("%{n}")).unwrap_or_default();
+        lines.push(format!("--array={}{limit}", array_expression(tasks)));
     }
     let log = log_pattern(&settings.run, tasks.is_some())?;
-    options.push(sbatch_quoted(&format!("--output={log}"))?);
+    lines.push(sbatch_quoted(&format!("--output={log}"))?);
     let fixed =
         ["--open-mode=append", "--requeue", "--nodes=1", "--ntasks=1", "--kill-on-invalid-dep=yes"];
-    options.extend(fixed.map(str::to_owned));
-    options.push(format!("--signal=B:USR1@{}", asked.signal_secs));
-    let fills_a_node = !asked.partial_nodes && work.needs != Needs::Cores;
+    lines.extend(fixed.map(str::to_owned));
+    lines.push(format!("--signal=B:USR1@{}", options.signal_secs));
+    let fills_a_node = !options.partial_nodes && work.needs != Needs::Cores;
     if fills_a_node {
-        options.push("--exclusive".to_owned());
+        lines.push("--exclusive".to_owned());
     }
-    let gpus = asked.gpus_per_node.filter(|_| work.needs == Needs::Gpus);
-    let mem = value_for(&asked.mem, stage).cloned();
+    let gpus = options.gpus_per_node.filter(|_| work.needs == Needs::Gpus);
+    let mem = value_for(&options.mem, stage).cloned();
     for (name, value) in [
-        ("time", value_for(&asked.time, stage).cloned()),
-        ("partition", value_for(&asked.partition, stage).cloned()),
-        ("account", value_for(&asked.account, stage).cloned()),
+        ("time", value_for(&options.time, stage).cloned()),
+        ("partition", value_for(&options.partition, stage).cloned()),
+        ("account", value_for(&options.account, stage).cloned()),
         ("gpus-per-node", gpus.map(|n| n.to_string())),
         ("cpus-per-task", cpus(settings, work).map(|n| n.to_string())),
         ("mem", mem.or_else(|| fills_a_node.then(|| "0".to_owned()))),
     ] {
         if let Some(value) = value {
-            options.push(sbatch_quoted(&format!("--{name}={value}"))?);
+            lines.push(sbatch_quoted(&format!("--{name}={value}"))?);
         }
     }
-    if !asked.sbatch.is_empty() {
-        let more = asked.sbatch.iter().map(|arg| sbatch_quoted(arg)).collect::<Result<Vec<_>>>()?;
-        options.push(more.join(" "));
+    if !options.sbatch.is_empty() {
+        let more =
+            options.sbatch.iter().map(|arg| sbatch_quoted(arg)).collect::<Result<Vec<_>>>()?;
+        lines.push(more.join(" "));
     }
-    Ok(options)
+    Ok(lines)
 }
 
 /// Where Slurm writes what a job prints; `%` of the path itself is doubled.
@@ -339,8 +340,8 @@ mod tests {
         options: SlurmOptions,
     }
 
-    /// What the flags `arguments` ask for.
-    fn asked(arguments: &[&str]) -> Result<SlurmSettings> {
+    /// The settings with the flags `arguments`.
+    fn with_flags(arguments: &[&str]) -> Result<SlurmSettings> {
         let arguments = std::iter::once("slurm").chain(arguments.iter().copied());
         let flags = Flags::try_parse_from(arguments);
         let Flags { options } = flags.map_err(|e| Error::config("flags", e.to_string()))?;
@@ -413,9 +414,9 @@ exec /opt/polysift embed --run /scratch/run
     fn what_is_asked_for_reaches_sbatch_and_the_users_own_arguments_come_last() -> Result<()> {
         let flags = "--max-running 4 --time 12:00:00 -p gpu -A a-1 --gpus-per-node 4 --cpus-per-task 72 \
                      --mem 200G --partial-nodes -- --constraint=a_b --nice=5";
-        let mut asked = asked(&flags.split_whitespace().collect::<Vec<_>>())?;
-        asked.options.sbatch[0] = "--constraint=a b".into();
-        let text = script(&asked, array(Stage::Embed, 0..8))?;
+        let mut settings = with_flags(&flags.split_whitespace().collect::<Vec<_>>())?;
+        settings.options.sbatch[0] = "--constraint=a b".into();
+        let text = script(&settings, array(Stage::Embed, 0..8))?;
         for line in [
             "--array=0-7%4",
             "--time=12:00:00",
@@ -448,11 +449,11 @@ exec /opt/polysift embed --run /scratch/run
     #[test]
     fn only_what_computes_on_gpus_gets_them_and_only_what_fills_a_node_gets_it_alone() -> Result<()>
     {
-        let gpus = asked(&["--gpus-per-node=4"])?;
+        let gpus = with_flags(&["--gpus-per-node=4"])?;
         assert_eq!(resources(&gpus, Needs::Gpus)?, ["--exclusive", "--gpus-per-node=4", "--mem=0"]);
         assert_eq!(resources(&gpus, Needs::Node)?, ["--exclusive", "--mem=0"]);
         assert_eq!(resources(&gpus, Needs::Cores)?, ["--cpus-per-task=4"]);
-        let partial = asked(&["--gpus-per-node=4", "--partial-nodes"])?;
+        let partial = with_flags(&["--gpus-per-node=4", "--partial-nodes"])?;
         assert_eq!(resources(&partial, Needs::Gpus)?, ["--gpus-per-node=4"]);
         assert_eq!(resources(&partial, Needs::Cores)?, ["--cpus-per-task=4"]);
         Ok(())
@@ -462,10 +463,10 @@ exec /opt/polysift embed --run /scratch/run
     fn a_stage_is_asked_for_with_its_own_values() -> Result<()> {
         let flags = "-p gpu -p export=cpu,long -A export=a2 -A a1 -t 24:00:00 -t export=60 --mem 200G \
                      --mem export=8G --cpus-per-task 72 --cpus-per-task export=2";
-        let asked = asked(&flags.split_whitespace().collect::<Vec<_>>())?;
+        let settings = with_flags(&flags.split_whitespace().collect::<Vec<_>>())?;
         let (embed, export) = (
-            script(&asked, array(Stage::Embed, 0..8))?,
-            script(&asked, array(Stage::Export, 0..8))?,
+            script(&settings, array(Stage::Embed, 0..8))?,
+            script(&settings, array(Stage::Export, 0..8))?,
         );
         for (of_embed, of_export) in [
             ("--partition=gpu", "--partition=cpu,long"),
@@ -491,7 +492,7 @@ exec /opt/polysift embed --run /scratch/run
             let refused = SlurmSettings { run: path.into(), ..settings() };
             assert!(script(&refused, single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
         }
-        let broken = asked(&["--", "--comment=a\nrm -rf b"])?;
+        let broken = with_flags(&["--", "--comment=a\nrm -rf b"])?;
         assert!(script(&broken, single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
         Ok(())
     }
@@ -506,7 +507,7 @@ exec /opt/polysift embed --run /scratch/run
         let expected =
             [None, None, Some("afterok:100:101"), Some("afterok:102"), Some("afterok:102")];
         assert_eq!(dependencies(&jobs), expected.map(|d| d.map(str::to_owned)));
-        let unchained = SlurmSettings { max_array_tasks: 5, ..asked(&["--no-chain"])? };
+        let unchained = SlurmSettings { max_array_tasks: 5, ..with_flags(&["--no-chain"])? };
         let unchained = slurm_jobs(&unchained, &work)?;
         assert!(dependencies(&unchained).iter().all(Option::is_none));
         Ok(())
@@ -514,7 +515,7 @@ exec /opt/polysift embed --run /scratch/run
 
     #[test]
     fn arrays_of_a_limited_stage_run_one_after_the_other() -> Result<()> {
-        let limited = SlurmSettings { max_array_tasks: 5, ..asked(&["--max-running=2"])? };
+        let limited = SlurmSettings { max_array_tasks: 5, ..with_flags(&["--max-running=2"])? };
         let jobs = slurm_jobs(&limited, &[single(Stage::Train), array(Stage::Score, 0..8)])?;
         let expected = [None, Some("afterok:100"), Some("afterok:100,afterany:101")];
         assert_eq!(dependencies(&jobs), expected.map(|d| d.map(str::to_owned)));
@@ -546,13 +547,13 @@ exec /opt/polysift embed --run /scratch/run
     #[test]
     fn a_value_of_a_stage_wins_over_that_of_all_in_either_order() -> Result<()> {
         for flags in [["-pgpu", "-pscore=cpu,big"], ["-pscore=cpu,big", "-pgpu"]] {
-            let partition = asked(&flags)?.options.partition;
+            let partition = with_flags(&flags)?.options.partition;
             assert_eq!(value_for(&partition, Stage::Score).map(String::as_str), Some("cpu,big"));
             assert_eq!(value_for(&partition, Stage::Embed).map(String::as_str), Some("gpu"));
         }
-        let only = asked(&["--mem=train=4"])?.options.mem;
+        let only = with_flags(&["--mem=train=4"])?.options.mem;
         assert_eq!(value_for(&only, Stage::Embed), None);
-        assert!(asked(&["--max-running=0"]).is_err());
+        assert!(with_flags(&["--max-running=0"]).is_err());
         Ok(())
     }
 

@@ -152,8 +152,8 @@ impl<'a> Encoding<'a> {
                     return;
                 }
                 let is_soon = began.elapsed() < PLANNED_TIME;
-                let wanted = if is_soon { limit.saturating_mul(2) } else { limit / 2 };
-                limit = wanted.clamp(least, self.window());
+                let next = if is_soon { limit.saturating_mul(2) } else { limit / 2 };
+                limit = next.clamp(least, self.window());
             }
         }
     }
@@ -188,7 +188,7 @@ impl<'a> Encoding<'a> {
         Ok(())
     }
 
-    /// Encodes batch after batch, until there are no more or a stop is asked for.
+    /// Encodes batch after batch, until there are no more or a stop is requested.
     fn encode_batches(
         &self,
         jobs: &channel::Receiver<EncodeJob>,

@@ -9,7 +9,7 @@
 //! encoder as busy as large ones.
 //!
 //! The unit of work is the part: `parts.rows` rows of one file. A part's bytes depend on
-//! its rows and the frozen settings alone. A stop leaves parts that lack documents: whoever goes on reads and
+//! its rows and the frozen settings alone. A stop leaves parts that lack documents: the next process reads and
 //! tokenizes such a part from its beginning, and encodes what is not in it.
 
 mod encode;
@@ -77,7 +77,7 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
         Some(_) => None,
     };
     let mut settings = settings(config, plan, model.as_ref());
-    // Counts that are there hurt nobody: a run that was begun with them goes on with them.
+    // A run that was begun with counts continues with them.
     let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
     if frozen["counts_tokens"] == true && context.redo != Some(Stage::Embed) {
         settings["counts_tokens"] = true.into();
@@ -156,7 +156,7 @@ impl Pipeline<'_> {
     }
 }
 
-/// A panic of a worker thread goes on in this one.
+/// Continues a worker thread's panic in this one.
 fn joined<T>(outcome: std::thread::Result<T>) -> Result<T> {
     outcome.map_err(|panic| std::panic::resume_unwind(panic))
 }

@@ -92,7 +92,7 @@ impl Pipeline<'_> {
         })
     }
 
-    /// Keeps what is encoded of `part` for who goes on with it. It has the part's name, but no marker of a part
+    /// Keeps what is encoded of `part` for the process that continues. It has the part's name, but no marker of a part
     /// that is done.
     fn save(&self, part: OpenPart) -> Result<()> {
         // Embeddings that the input holds are read from there again.

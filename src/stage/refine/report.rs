@@ -48,7 +48,7 @@ pub struct LanguageRefinement {
 /// How far the scores of a head were from those of f32, in logits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeadRefinement {
-    /// Largest difference of a document scored both ways; `None` where the run's scores tell nothing.
+    /// Largest difference of a document scored both ways; `None` where no score of the run is a number.
     pub largest_difference: Option<f64>,
     /// All documents so near to a threshold were scored again; `None`: all documents.
     pub margin: Option<f64>,
