@@ -24,6 +24,7 @@ elements!(u8 i32 f32 f64 bf16);
 
 /// One allocation on a GPU. What may still use it holds a reference: a [`Buffer`] and the graphs
 /// that were recorded with it.
+#[derive(Debug)]
 pub(super) struct Memory {
     device: Device,
     pub(super) pointer: sys::CUdeviceptr,
@@ -41,17 +42,11 @@ impl Drop for Memory {
 }
 
 /// `len` values of type `T` on a GPU.
+#[derive(Debug)]
 pub struct Buffer<T> {
     pub(super) memory: Arc<Memory>,
     len: usize,
     marker: PhantomData<T>,
-}
-
-impl<T> std::fmt::Debug for Buffer<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { memory, len, .. } = self;
-        write!(f, "{len} x {} on {:?}", std::any::type_name::<T>(), memory.device)
-    }
 }
 
 impl<T: Element> Buffer<T> {
@@ -121,6 +116,7 @@ impl Device {
 /// `len` values of the host in page-locked memory, which the GPU copies while the host goes on.
 ///
 /// Reading or writing the values waits for the last copy from or to them.
+#[derive(Debug)]
 pub struct Pinned<T> {
     device: Device,
     pointer: *mut T,
@@ -133,12 +129,6 @@ pub struct Pinned<T> {
 unsafe impl<T: Send> Send for Pinned<T> {}
 // SAFETY: as above: a shared reference only reads.
 unsafe impl<T: Sync> Sync for Pinned<T> {}
-
-impl<T> std::fmt::Debug for Pinned<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} x {}, page-locked", self.len, std::any::type_name::<T>())
-    }
-}
 
 impl<T: Element> Pinned<T> {
     /// Number of values.
