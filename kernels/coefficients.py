@@ -1,4 +1,4 @@
-"""Fits the coefficients of src/cpu/exp2.rs, src/cpu/attention/softmax.rs, src/cpu/gelu.rs and
+"""Fits the coefficients of src/cpu/attention/softmax.rs (twice), src/cpu/gelu.rs and
 src/cuda/gelu.cuh; prints them as f32. Needs numpy, mpmath and scipy.
 
 exp2: (2^r - 1) / r on |r| <= 1/2, degree 5 (f16: 3), largest error relative to 2^r, by Lawson's

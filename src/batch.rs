@@ -51,11 +51,6 @@ impl PackedBatch {
         self.input_ids.len()
     }
 
-    /// Tokens of the longest sequence; 0 without sequences.
-    pub fn max_seqlen(&self) -> usize {
-        self.cu_seqlens.windows(2).map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0)
-    }
-
     /// Token ids of sequence `i`.
     ///
     /// # Panics
@@ -112,7 +107,7 @@ mod tests {
     #[test]
     fn an_empty_batch_has_no_sequences_and_no_tokens() {
         let batch = PackedBatch::new();
-        assert_eq!((batch.num_sequences(), batch.num_tokens(), batch.max_seqlen()), (0, 0, 0));
+        assert_eq!((batch.num_sequences(), batch.num_tokens()), (0, 0));
     }
 
     #[test]
@@ -123,7 +118,7 @@ mod tests {
         }
         assert_eq!(batch.cu_seqlens, [0, 3, 3, 4]);
         assert_eq!((batch.sequence(0), batch.sequence(1)), (&[1, 2, 3][..], &[][..]));
-        assert_eq!((batch.sequence(2), batch.max_seqlen()), (&[4][..], 3));
+        assert_eq!(batch.sequence(2), [4]);
     }
 
     #[test]

@@ -28,6 +28,5 @@ pub use cpu::gemm::{Epilogue, GemmScratch, gemm};
 pub use cpu::isa::Isa;
 pub use cpu::layer_norm::{add_layer_norm, layer_norm};
 pub use cpu::matrix::{Matrix, MatrixMut};
-pub use cpu::pool::mean_rows;
 pub use cpu::precision::Precision;
-pub use cpu::rows::{finite_rows, linear_f64, raise_to_row_max, relu};
+pub use cpu::rows::{finite_rows, linear_f64, mean_rows, raise_to_row_max, relu};

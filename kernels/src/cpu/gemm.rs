@@ -22,7 +22,6 @@ pub(crate) mod pack_b;
 mod portable;
 #[cfg(test)]
 mod tests;
-mod unpack;
 
 pub use self::epilogue::Epilogue;
 use self::epilogue::EpilogueColumns;
@@ -64,7 +63,7 @@ pub fn gemm(
     let kernel = Kernel::new(isa, w.precision());
     let units = x.columns().div_ceil(kernel.variant.k_per_unit()).next_multiple_of(UNROLL);
     let row_lines = units.div_ceil(WORDS);
-    let lines = isa.second_level_cache() / 2 / size_of::<CacheLine>();
+    let lines = isa.cache / 2 / size_of::<CacheLine>();
     let mc = (lines / row_lines.max(1) / kernel.mr()).max(1) * kernel.mr();
     let GemmScratch { a, buffers } = scratch;
     for rows in split(0..x.rows(), mc) {

@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 /// what makes calling the specialised code sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Isa {
-    level: Level,
-    units: Units,
+    pub(crate) level: Level,
+    pub(crate) units: Units,
     /// Bytes of the second-level cache.
-    cache: usize,
+    pub(crate) cache: usize,
 }
 
 /// Where the CPU does not say: the least that its kind has today.
@@ -78,19 +78,6 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => "avx512",
         }
-    }
-
-    pub(crate) fn level(self) -> Level {
-        self.level
-    }
-
-    /// Bytes.
-    pub(crate) fn second_level_cache(self) -> usize {
-        self.cache
-    }
-
-    pub(crate) fn units(self) -> Units {
-        self.units
     }
 }
 
@@ -180,7 +167,7 @@ macro_rules! vectorized {
                 fn avx2($($arg: $type),*) {
                     portable($($arg),*);
                 }
-                match isa.level() {
+                match isa.level {
                     // SAFETY: an `Isa` of this level exists only if the CPU has these features.
                     $crate::cpu::isa::Level::Avx512 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.

@@ -6,13 +6,10 @@
 )]
 
 pub(crate) mod attention;
-pub(crate) mod convert;
-pub(crate) mod exp2;
 pub(crate) mod gelu;
 pub(crate) mod gemm;
 pub(crate) mod isa;
 pub(crate) mod layer_norm;
 pub(crate) mod matrix;
-pub(crate) mod pool;
 pub(crate) mod precision;
 pub(crate) mod rows;

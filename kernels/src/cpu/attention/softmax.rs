@@ -1,9 +1,17 @@
-//! From scores to the weights of softmax, which are not divided by their sum yet.
+//! From scores to the weights of softmax, which are not divided by their sum yet: powers of two.
 
-use crate::cpu::exp2::{LOWEST, exp2_scalar};
 use crate::cpu::gemm::micro_kernel::{CacheLine, MR, WORDS};
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::bf16_bits;
+
+/// Exponents below it count as it.
+const LOWEST: f32 = -125.0;
+/// Adding and subtracting it rounds to an integer, which is then in the low bits of the sum.
+const ROUND: f32 = 12_582_912.0;
+/// Of `(2^r - 1) / r`, see coefficients.py.
+#[expect(clippy::approx_constant, reason = "fitted")]
+const POLYNOMIAL: [f32; 6] =
+    [0.693_147_2, 0.240_226_48, 0.055_503_324, 0.009_618_437, 0.001_339_887_6, 0.000_153_533_69];
 
 /// What softmax needs of the rows of a tile.
 pub(super) struct Softmax {
@@ -109,6 +117,24 @@ fn powers(scores: &CacheLine, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
     powers
 }
 
+/// `2^(x · scale)` for `LOWEST <= x · scale <= 0`; NaN if `x` is.
+///
+/// # Precision
+/// At most 1.25 ulp off the power of the exact product (`exp2_is_within_a_little_over_one_ulp`).
+#[inline(always)]
+fn exp2_scalar(x: f32, scale: f32) -> f32 {
+    let shifted = x.mul_add(scale, ROUND);
+    let r = x.mul_add(scale, -(shifted - ROUND));
+    let mut p = POLYNOMIAL[5];
+    p = p.mul_add(r, POLYNOMIAL[4]);
+    p = p.mul_add(r, POLYNOMIAL[3]);
+    p = p.mul_add(r, POLYNOMIAL[2]);
+    p = p.mul_add(r, POLYNOMIAL[1]);
+    p = p.mul_add(r, POLYNOMIAL[0]);
+    let power = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
+    p.mul_add(r, 1.0) * power
+}
+
 /// The powers of `scores` `[rows, panel]` as packed rows, each twice in a word; their sums go to
 /// `softmax`.
 #[cfg(target_arch = "x86_64")]
@@ -119,7 +145,7 @@ pub(super) fn weigh_f16(
     rows: usize,
     softmax: &mut Softmax,
 ) {
-    assert!(isa.units().fp16, "the CPU multiplies f16");
+    assert!(isa.units.fp16, "the CPU multiplies f16");
     // SAFETY: it has AVX512-FP16, which includes AVX-512F.
     unsafe { x86::weigh(scores, weights, rows, softmax) };
 }
@@ -133,12 +159,11 @@ mod x86 {
         _mm512_store_si512, _mm512_storeu_ps, _mm512_sub_ps,
     };
 
-    use super::Softmax;
-    use crate::cpu::exp2::{LOWEST, ROUND};
+    use super::{LOWEST, ROUND, Softmax};
     use crate::cpu::gemm::micro_kernel::CacheLine;
 
-    /// Of `(2^r - 1) / r`, a tenth of f16's rounding off; see coefficients.py.
     const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    /// Of `(2^r - 1) / r`, a tenth of f16's rounding off; see coefficients.py.
     const POLYNOMIAL: [f32; 4] = [0.693_124_1, 0.240_240_99, 0.055_906_44, 0.009_582_845];
 
     #[target_feature(enable = "avx512f")]
@@ -177,5 +202,31 @@ mod x86 {
             // SAFETY: 16 values.
             unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), sum) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp2_is_within_a_little_over_one_ulp() {
+        let mut worst = 0.0f64;
+        let scale = 0.18;
+        for bits in (0..(-LOWEST / scale).to_bits()).step_by(97) {
+            let x = -f32::from_bits(bits);
+            let exact = (f64::from(x) * f64::from(scale)).exp2();
+            let ulp = 2f64.powi(exact.log2().floor() as i32 - 23);
+            worst = worst.max((f64::from(exp2_scalar(x, scale)) - exact).abs() / ulp);
+        }
+        assert!(worst <= 1.25, "{worst} ulp");
+    }
+
+    #[test]
+    fn the_ends_of_the_range_are_clean() {
+        for (x, power) in [(0.0, 1.0), (-6.0, 0.125), (2.0 * LOWEST, 2f32.powi(-125))] {
+            assert_eq!(exp2_scalar(x, 0.5).to_bits(), power.to_bits());
+        }
+        assert!(exp2_scalar(f32::NAN, 0.5).is_nan());
     }
 }

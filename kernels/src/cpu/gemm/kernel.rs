@@ -45,15 +45,15 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     pub(crate) fn new(isa: Isa, precision: Precision) -> Self {
-        let (variant, micro_kernels): (_, &'static [MicroKernel]) = match (precision, isa.level()) {
+        let (variant, micro_kernels): (_, &'static [MicroKernel]) = match (precision, isa.level) {
             #[cfg(target_arch = "x86_64")]
-            (Precision::Bf16, Level::Avx512) if isa.units().bf16 => (Variant::Bf16, &avx512::BF16),
+            (Precision::Bf16, Level::Avx512) if isa.units.bf16 => (Variant::Bf16, &avx512::BF16),
             #[cfg(target_arch = "x86_64")]
-            (Precision::F16, Level::Avx512) if isa.units().fp16 => (Variant::F16, &avx512::F16),
+            (Precision::F16, Level::Avx512) if isa.units.fp16 => (Variant::F16, &avx512::F16),
             #[cfg(target_arch = "x86_64")]
-            (Precision::Int8, Level::Avx512) if isa.units().vnni => (Variant::Int8, &avx512::INT8),
+            (Precision::Int8, Level::Avx512) if isa.units.vnni => (Variant::Int8, &avx512::INT8),
             #[cfg(target_arch = "x86_64")]
-            (Precision::Int8, Level::Avx2) if isa.units().vnni => (Variant::Int8, &avx2::INT8),
+            (Precision::Int8, Level::Avx2) if isa.units.vnni => (Variant::Int8, &avx2::INT8),
             #[cfg(target_arch = "x86_64")]
             (Precision::Int8, Level::Avx2 | Level::Avx512) => (Variant::Int8, &avx2::INT8_BY_PAIRS),
             (Precision::Int8, Level::Portable) => (Variant::Int8, &portable::INT8),

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::kernel::Variant;
 use super::micro_kernel::{CacheLine, WORDS};
-use crate::cpu::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{
-    Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, largest_magnitude,
+    Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, interleaved, largest_magnitude,
+    pairs, to_bf16, to_f16, to_integers,
 };
 use crate::{Isa, Matrix, Precision};
 

@@ -1,8 +1,9 @@
 //! B, the right-hand side of a product, in the order in which the micro-kernels read it.
 
 use super::micro_kernel::{CacheLine, PANEL_LINES, UNROLL, WORDS};
-use crate::cpu::convert::{interleaved, pairs, to_bf16, to_f16, to_integers};
-use crate::cpu::precision::{Quantisation, largest_magnitude};
+use crate::cpu::precision::{
+    Quantisation, interleaved, largest_magnitude, pairs, to_bf16, to_f16, to_integers,
+};
 use crate::{Isa, Matrix, Precision};
 
 /// Most units of k that are transposed at once.
@@ -227,7 +228,7 @@ struct UnitsByColumn([[u32; UNITS]; PANEL_LINES * WORDS]);
 fn transpose(isa: Isa, columns: &UnitsByColumn, lines: &mut [CacheLine]) {
     assert!(lines.len() <= UNITS * PANEL_LINES, "{} lines", lines.len());
     #[cfg(target_arch = "x86_64")]
-    if isa.level() == crate::cpu::isa::Level::Avx512 {
+    if isa.level == crate::cpu::isa::Level::Avx512 {
         // SAFETY: an `Isa` of this level exists only if the CPU has AVX-512F.
         return unsafe { x86::transpose(columns, lines) };
     }
