@@ -131,15 +131,6 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// Writing a columnar file failed.
-    #[error("{}: write failed", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Encoder's message; a full disk shows here.
-        #[source]
-        source: Source,
-    },
     /// Other processes work in the run directory, and what was asked for takes one that is alone.
     #[error("{}: in use by another process; stop it, or wait for it, and run this again", path.display())]
     Busy {
@@ -155,28 +146,12 @@ pub enum Error {
     /// A GPU, or what drives it, cannot be used or failed.
     #[error(transparent)]
     Device(#[from] CudaError),
-    /// A command of the cluster's scheduler is missing or refuses.
-    #[error("{command}: {reason}")]
-    Scheduler {
-        /// The command (`sbatch`, `squeue`...).
-        command: String,
-        /// What happened, with the command's own message.
-        reason: String,
-    },
-    /// The model hub does not answer or refuses.
-    #[error("{repo}: {reason}")]
-    Hub {
-        /// Repository id.
-        repo: String,
-        /// What happened.
-        reason: String,
-    },
-    /// An object store does not answer or refuses, after retries.
-    #[error("{url}: {reason}")]
-    Store {
-        /// The object, or the store.
-        url: String,
-        /// What happened.
+    /// The hub, an object store or the cluster's scheduler does not answer or refuses, after retries.
+    #[error("{name}: {reason}")]
+    Service {
+        /// Repository, URL, or the scheduler's command (`sbatch`...).
+        name: String,
+        /// What happened, with the service's own message.
         reason: String,
     },
     /// The content of a file is wrong: it is missing, changed or does not add up (found by `verify`, or by
@@ -216,6 +191,11 @@ impl Error {
         Self::config(name, reason)
     }
 
+    /// [`Error::Missing`] for `path`.
+    pub fn missing(path: impl AsRef<Path>, reason: impl Into<String>) -> Self {
+        Self::Missing { path: path.as_ref().display().to_string(), reason: reason.into() }
+    }
+
     /// [`Error::Decode`] for `path`.
     pub fn decode(path: &Path, format: &'static str, source: impl Into<Source>) -> Self {
         Self::Decode { path: path.to_owned(), format, source: source.into() }
@@ -241,9 +221,9 @@ impl Error {
         Self::Corrupt { path: path.to_owned(), reason: reason.into() }
     }
 
-    /// [`Error::Write`] for `path`.
+    /// [`Error::Io`] for `path` where a foreign crate writes; a full disk shows in its message.
     pub fn write(path: &Path, source: impl Into<Source>) -> Self {
-        Self::Write { path: path.to_owned(), source: source.into() }
+        Self::io(path, "write")(std::io::Error::other(source))
     }
 
     /// A closure for `map_err` that names the file and the action.
@@ -266,9 +246,9 @@ impl Error {
             Self::Missing { .. } => 66,
             // What worked and fails now may be the machine; another one may do better.
             Self::Device(CudaError::Driver { .. }) => 71,
-            Self::Hub { .. } | Self::Store { .. } | Self::Scheduler { .. } | Self::Device(_) => 69,
+            Self::Service { .. } | Self::Device(_) => 69,
             Self::Shape { .. } | Self::Tensor(_) => 70,
-            Self::Io { .. } | Self::Write { .. } => 74,
+            Self::Io { .. } => 74,
             Self::Busy { .. } | Self::Lost { .. } | Self::Stopped => 75,
             Self::Mismatch { .. } => 78,
         }

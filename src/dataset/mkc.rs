@@ -101,7 +101,7 @@ pub struct MkcRequest {
 /// # Errors
 /// [`Error::Missing`] when there is no source, no row of a language or no corpus for it;
 /// [`Error::Config`] for a language that the table does not have and for too few positives; [`Error::Row`] and
-/// [`Error::Schema`] for sources that cannot be read; [`Error::Hub`] for those that cannot be
+/// [`Error::Schema`] for sources that cannot be read; [`Error::Service`] for those that cannot be
 /// downloaded; [`Error::Io`], [`Error::Stopped`].
 pub fn build_mkc(
     request: &MkcRequest,

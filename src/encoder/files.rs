@@ -88,7 +88,7 @@ impl ModelFiles {
 ///
 /// # Errors
 /// [`Error::Config`] if the name is no model or `max_tokens` is more than the model takes;
-/// [`Error::Hub`] from the hub; [`Error::Model`] and [`Error::Io`] for unusable files.
+/// [`Error::Service`] from the hub; [`Error::Model`] and [`Error::Io`] for unusable files.
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
     let (json, weights, tokenizer) = read(config, hub)?;
     let architecture = Architecture::parse(json.bytes(), &json.path)?;

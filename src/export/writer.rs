@@ -89,7 +89,7 @@ struct OpenFile {
 }
 
 impl ExportWriter {
-    /// Starts the first file. A schema that Parquet cannot hold is an [`Error::Write`].
+    /// Starts the first file. A schema that Parquet cannot hold is an [`Error::Io`].
     pub fn create(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<Self> {
         // Arrow's readers look for metadata in the schema that they are given, others in the footer.
         let mut metadata = schema.metadata().clone();

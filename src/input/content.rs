@@ -29,7 +29,7 @@ impl Content {
     /// Opens `file`.
     ///
     /// # Errors
-    /// [`Error::Io`]; of an object [`Error::Store`], [`Error::Missing`], and [`Error::Corrupt`] when
+    /// [`Error::Io`]; of an object [`Error::Service`], [`Error::Missing`], and [`Error::Corrupt`] when
     /// it is no longer the one that was found.
     pub(crate) fn open(file: &InputFile) -> Result<Self> {
         match file.object()? {

@@ -47,7 +47,7 @@ const KNOWN_EXTENSIONS: &str =
 /// # Errors
 /// [`Error::Missing`] when a pattern matches nothing; [`Error::Config`] when a named file has an
 /// unknown extension, a pattern is malformed, or two patterns give one file two languages;
-/// [`Error::Io`] when a directory cannot be read; [`Error::Store`] and [`Error::Hub`] when a store
+/// [`Error::Io`] when a directory cannot be read; [`Error::Service`] when a store
 /// does not answer.
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     let base = std::path::absolute(base).map_err(Error::io(base, "resolve"))?;
@@ -289,7 +289,7 @@ impl InputFile {
     ///
     /// # Errors
     /// [`Error::Config`] when the extension is unknown, [`Error::Missing`] when it is no regular
-    /// file or no object, [`Error::Io`] when there is no file; [`Error::Store`], [`Error::Hub`].
+    /// file or no object, [`Error::Io`] when there is no file; [`Error::Service`].
     pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
         Self::of_format(path, name, language, None)
     }

@@ -58,7 +58,7 @@ impl InputFile {
     /// rows nor the row groups are known, and reading it is the error.
     ///
     /// # Errors
-    /// [`Error::Io`]; of an object [`Error::Store`], [`Error::Missing`], [`Error::Corrupt`].
+    /// [`Error::Io`]; of an object [`Error::Service`], [`Error::Missing`], [`Error::Corrupt`].
     pub fn facts(&self) -> Result<FileFacts> {
         let mut facts =
             FileFacts { fingerprint: self.fingerprint()?, rows: None, row_groups: Vec::new() };

@@ -153,10 +153,7 @@ impl CheckedFile {
     /// [`Error::Missing`]; [`Error::Decode`] where its end is not what was written; [`Error::Io`].
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::Missing {
-                path: path.display().to_string(),
-                reason: format!("is not there; {MAKE_AGAIN}"),
-            },
+            ErrorKind::NotFound => Error::missing(path, format!("is not there; {MAKE_AGAIN}")),
             _ => Error::io(path, "open")(error),
         })?;
         let length = file.metadata().map_err(Error::io(path, "stat"))?.len();

@@ -224,7 +224,7 @@ impl EmbeddingWriter {
     /// Starts the part `path` with values rounded to `dtype`, at compression level `zstd`.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Write`].
+    /// [`Error::Io`].
     pub fn create(path: &Path, dtype: EmbeddingDtype, zstd: i32) -> Result<Self> {
         let num_chunks = Field::new(NUM_CHUNKS, DataType::UInt64, false);
         let embeddings = Field::new(EMBEDDINGS, embeddings_type(dtype), true);
@@ -251,7 +251,7 @@ impl EmbeddingWriter {
     ///
     /// # Errors
     /// [`Error::Shape`] if `values` are not whole embeddings of the width of those before;
-    /// [`Error::Write`].
+    /// [`Error::Io`].
     pub fn push(
         &mut self,
         document: &DocumentInfo<'_>,
@@ -299,7 +299,7 @@ impl EmbeddingWriter {
     /// Writes what is left and gives the file its name.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Write`].
+    /// [`Error::Io`].
     pub fn finish(mut self) -> Result<FileStamp> {
         if self.chunk_offsets.len() > 1 {
             self.write_slice()?;

@@ -98,7 +98,7 @@ pub(super) fn hub_settings() -> &'static HubSettings {
 /// Waits for `work`.
 ///
 /// # Errors
-/// Its own, and [`Error::Store`] where no thread can be started.
+/// Its own, and [`Error::Service`] where no thread can be started.
 pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     runtime()?.block_on(work)
 }
@@ -121,7 +121,7 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
 /// The client for the store of `location`.
 ///
 /// # Errors
-/// [`Error::Store`] where the settings in the environment do not make one.
+/// [`Error::Service`] where the settings in the environment do not make one.
 pub(super) fn client(location: &Location) -> Result<Client> {
     static CLIENTS: OnceLock<Mutex<HashMap<String, Client>>> = OnceLock::new();
     runtime()?;

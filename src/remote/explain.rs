@@ -21,9 +21,9 @@ const WEB_HINT: &str = "a password and a query are not kept: give the URL with t
 /// Most characters of what a server says that are passed on.
 const MAX_SAID: usize = 300;
 
-/// [`Error::Store`] for `url`.
+/// [`Error::Service`] for `url`.
 pub(super) fn store_error(url: &str, reason: &str) -> Error {
-    Error::Store { url: redacted(url), reason: redacted(reason) }
+    Error::Service { name: redacted(url), reason: redacted(reason) }
 }
 
 /// The object of `url` is not the one that was planned.

@@ -39,7 +39,7 @@ fn is_commit(revision: &str) -> bool {
 /// `location` with the commit that its revision stands for now.
 ///
 /// # Errors
-/// [`Error::Hub`] when the hub does not know it or does not answer.
+/// [`Error::Service`] when the hub does not know it or does not answer.
 pub(crate) fn dataset(location: &Location) -> Result<Dataset> {
     let (id, revision) = repository(location);
     let revision = revision.replace("%2F", "/");
@@ -58,13 +58,13 @@ pub(crate) fn dataset(location: &Location) -> Result<Dataset> {
 /// Key of a file of a hub below its endpoint.
 ///
 /// # Errors
-/// [`Error::Hub`] without a network.
+/// [`Error::Service`] without a network.
 pub(super) fn resolved(location: &Location) -> Result<Key> {
     let (id, revision) = repository(location);
     if hub_settings().offline {
         let reason = "is not read without a network (--offline, HF_HUB_OFFLINE); plan the run \
                       without one, and it reads the cache";
-        return Err(Error::Hub { repo: location.url(), reason: reason.into() });
+        return Err(Error::Service { name: location.url(), reason: reason.into() });
     }
     let path = format!("datasets/{id}/resolve/{revision}/{}", location.key);
     for_client(&path).map_err(|reason| {
@@ -89,7 +89,7 @@ struct ListedFile {
 /// Paths and sizes of all files below `location`, a folder at a commit; none where there is no such folder.
 ///
 /// # Errors
-/// [`Error::Store`].
+/// [`Error::Service`].
 pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
     let (id, revision) = repository(location);
     let folder: Vec<String> = location.key.trim_matches('/').split('/').map(encoded).collect();

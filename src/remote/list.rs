@@ -26,7 +26,7 @@ const REQUESTS: usize = 32;
 ///
 /// # Errors
 /// [`Error::Config`] for a web server, which cannot tell, and for a wanted key that no request can
-/// ask for; [`Error::Store`], [`Error::Hub`]; [`Error::Missing`] where there is no such bucket.
+/// ask for; [`Error::Service`]; [`Error::Missing`] where there is no such bucket.
 pub(crate) fn list(location: &Location, filter: &dyn ObjectFilter) -> Result<Vec<ListedObject>> {
     let mut found = match location.scheme {
         Scheme::Http => {

@@ -92,7 +92,7 @@ pub(crate) struct Object {
 /// Finds the size and the version of the object `url`.
 ///
 /// # Errors
-/// [`Error::Missing`] when there is none; [`Error::Store`] when the store does not answer;
+/// [`Error::Missing`] when there is none; [`Error::Service`] when the store does not answer;
 /// [`Error::Config`] for a URL that is none.
 pub(crate) fn stat(url: &str) -> Result<ObjectVersion> {
     let location = Location::parse(url)?;
@@ -161,7 +161,7 @@ impl Object {
     /// Waits for the bytes of `range`, which lies in the object.
     ///
     /// # Errors
-    /// [`Error::Store`], [`Error::Missing`]; [`Error::Corrupt`] when the object is of another
+    /// [`Error::Service`], [`Error::Missing`]; [`Error::Corrupt`] when the object is of another
     /// version.
     pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
         wait(self.fetch(range))
@@ -255,7 +255,7 @@ impl Drop for Transfer {
 /// Of several processes that try at once one succeeds, where the store has conditional writes.
 ///
 /// # Errors
-/// [`crate::Error::Store`]; [`crate::Error::Config`] for a URL that is none.
+/// [`crate::Error::Service`]; [`crate::Error::Config`] for a URL that is none.
 pub(crate) fn create(url: &str, content: &str) -> Result<Option<Bytes>> {
     let location = Location::parse(url)?;
     let (client, key) = (client(&location)?, location.object_key()?);

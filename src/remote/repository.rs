@@ -172,7 +172,7 @@ impl<'a> Repository<'a> {
     }
 
     fn error(&self, reason: String) -> Error {
-        Error::Hub { repo: self.id.into(), reason }
+        Error::Service { name: self.id.into(), reason }
     }
 }
 

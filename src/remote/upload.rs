@@ -56,7 +56,7 @@ impl Upload {
     /// Begins the object `path`, a URL; what makes a write fail is kept in `failure`.
     ///
     /// # Errors
-    /// [`Error::Config`] for a URL that cannot be written to; [`Error::Store`].
+    /// [`Error::Config`] for a URL that cannot be written to; [`Error::Service`].
     pub(crate) fn create(path: &Path, failure: &FirstError) -> Result<Self> {
         let url = path.to_string_lossy().into_owned();
         let location = Location::parse(&url)?;
@@ -84,7 +84,7 @@ impl Upload {
     /// Completes the object, replacing one of that name.
     ///
     /// # Errors
-    /// [`Error::Store`].
+    /// [`Error::Service`].
     pub(crate) fn commit(mut self) -> Result<FileStamp> {
         boundary();
         let etag = if self.id.is_none() {
@@ -175,7 +175,7 @@ impl UploadTarget {
         let parts = self.parts()?;
         let complete = async || parts.complete_multipart(&self.key, id, arrived.to_vec()).await;
         let completed = retried(&self.url, complete).await;
-        let Err(error @ (Error::Missing { .. } | Error::Store { .. })) = completed else {
+        let Err(error @ (Error::Missing { .. } | Error::Service { .. })) = completed else {
             return completed.map(|stored| stored.e_tag);
         };
         // The answer to a try that did complete may have been lost.

@@ -101,10 +101,10 @@ impl RunDir {
         if [PLAN, "frozen"].iter().any(|name| root.join(name).exists()) {
             Ok(Self { root: root.to_owned() })
         } else {
-            Err(Error::Missing {
-                path: root.display().to_string(),
-                reason: "is not a run directory (it holds neither a plan nor frozen/)".into(),
-            })
+            Err(Error::missing(
+                root,
+                "is not a run directory (it holds neither a plan nor frozen/)",
+            ))
         }
     }
 

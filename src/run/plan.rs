@@ -249,12 +249,11 @@ impl RunDir {
     /// The plan as written; [`Error::Missing`] before there is one.
     pub fn plan(&self) -> Result<Plan> {
         if !self.has_plan() {
-            return Err(Error::Missing {
-                path: self.root().display().to_string(),
-                reason: "the run directory holds no plan; run `polysift plan` or `polysift embed` \
-                         first"
-                    .into(),
-            });
+            return Err(Error::missing(
+                self.root(),
+                "the run directory holds no plan; run `polysift plan` or `polysift embed` \
+                         first",
+            ));
         }
         let (mut header, shards) = read_json_lines(&self.path(PLAN))?;
         let settings = header.get_mut("input").map(Value::take).unwrap_or_default();

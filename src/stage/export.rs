@@ -166,7 +166,7 @@ pub(crate) fn warn_of_place(to: &str) {
 /// are the same, may write there too; `--redo` takes the place over.
 ///
 /// # Errors
-/// [`Error::Mismatch`] where another run was first; [`Error::Store`].
+/// [`Error::Mismatch`] where another run was first; [`Error::Service`].
 fn claim(context: Context<'_>, to: &str) -> Result<()> {
     let url = format!("{}/{OWNER}", to.trim_end_matches('/'));
     let mut hasher = blake3::Hasher::new();

@@ -247,7 +247,7 @@ fn problems<T: Sync>(
     check: impl Fn(&T) -> Result<Option<String>> + Sync,
 ) -> Result<Vec<String>> {
     let of_one = |one: &T| match check(one) {
-        Err(error @ (Error::Stopped | Error::Store { .. } | Error::Hub { .. })) => Err(error),
+        Err(error @ (Error::Stopped | Error::Service { .. })) => Err(error),
         Err(error) => Ok(Some(error.report())),
         found => found,
     };

@@ -82,8 +82,7 @@ fn the_child_writes() -> TestResult {
     match write_all(&dir) {
         Ok(()) => Ok(()),
         Err(error) => {
-            let Some(polysift::Error::Io { path, .. } | polysift::Error::Write { path, .. }) =
-                error.downcast_ref::<polysift::Error>()
+            let Some(polysift::Error::Io { path, .. }) = error.downcast_ref::<polysift::Error>()
             else {
                 return Err(error);
             };

@@ -81,7 +81,7 @@ fn max_array_tasks_of(config: &str) -> u32 {
 
 /// Submits `jobs` of `run` in order and records them; a job that is refused takes back those before it.
 ///
-/// [`Error::Scheduler`] where there is no `sbatch` or it refuses.
+/// [`Error::Service`] where there is no `sbatch` or it refuses.
 pub fn submit(run: &RunDir, num_tasks: u32, jobs: &[SlurmJob]) -> Result<Submission> {
     let logs = run.path("logs");
     std::fs::create_dir_all(&logs).map_err(Error::io(&logs, "create directory"))?;
@@ -123,7 +123,7 @@ fn submit_one(
     let job_id = printed.trim().split(';').next().unwrap_or_default().to_owned();
     if job_id.is_empty() || !job_id.bytes().all(|b| b.is_ascii_digit()) {
         let reason = format!("printed `{}` in place of a job id", printed.trim());
-        return Err(Error::Scheduler { command: "sbatch".into(), reason });
+        return Err(Error::Service { name: "sbatch".into(), reason });
     }
     Ok(SubmittedJob {
         job_id,
@@ -146,9 +146,9 @@ fn take_back(submission: &Submission) {
     }
 }
 
-/// Runs a command of Slurm and returns what it printed; [`Error::Scheduler`] with its message otherwise.
+/// Runs a command of Slurm and returns what it printed; [`Error::Service`] with its message otherwise.
 pub(crate) fn call(command: &str, args: &[String]) -> Result<String> {
-    let failed = |reason: String| Error::Scheduler { command: command.to_owned(), reason };
+    let failed = |reason: String| Error::Service { name: command.to_owned(), reason };
     let output = Command::new(command).args(args).output().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => {
             failed("not found; this machine has no Slurm, or it is not in PATH".into())
