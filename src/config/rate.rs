@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{self, SeqAccess, Visitor};
+use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Most decimal places of a [`Rate`].
@@ -109,39 +109,19 @@ impl<'de> Deserialize<'de> for Rate {
 pub(super) fn by_head<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, Vec<Rate>>>, D::Error> {
+    let rates = |rates| match rates {
+        OneOrMany::One(rate) => vec![rate],
+        OneOrMany::Many(rates) => rates,
+    };
     let by_head = Option::<BTreeMap<String, OneOrMany>>::deserialize(deserializer)?;
-    Ok(by_head.map(|heads| heads.into_iter().map(|(head, rates)| (head, rates.0)).collect()))
+    Ok(by_head.map(|heads| heads.into_iter().map(|(head, own)| (head, rates(own))).collect()))
 }
 
-struct OneOrMany(Vec<Rate>);
-
-impl<'de> Deserialize<'de> for OneOrMany {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Rates;
-        impl<'de> Visitor<'de> for Rates {
-            type Value = OneOrMany;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("rates above 0 and at most 1, as in [0.1, 0.33]")
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<OneOrMany, E> {
-                Number.visit_f64(value).map(|rate| OneOrMany(vec![rate]))
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<OneOrMany, E> {
-                Number.visit_i64(value).map(|rate| OneOrMany(vec![rate]))
-            }
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<OneOrMany, E> {
-                Number.visit_str(value).map(|rate| OneOrMany(vec![rate]))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut rates: A) -> Result<OneOrMany, A::Error> {
-                let mut all = Vec::new();
-                while let Some(rate) = rates.next_element()? {
-                    all.push(rate);
-                }
-                Ok(OneOrMany(all))
-            }
-        }
-        deserializer.deserialize_any(Rates)
-    }
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "rates above 0 and at most 1 are needed, as in [0.1, 0.33]")]
+enum OneOrMany {
+    One(Rate),
+    Many(Vec<Rate>),
 }
 
 #[cfg(test)]
