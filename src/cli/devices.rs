@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use polysift::encoder::{Gpu, Placement, gpus, usable};
 
-use super::{printer, summary};
+use super::printer;
 
 /// Bytes of a GiB.
 const GIB: f64 = 1_073_741_824.0;
@@ -20,7 +20,7 @@ pub(crate) fn devices(as_json: bool) {
     let auto = Placement::auto(ordinals);
     let gpus = found.unwrap_or_default();
     if as_json {
-        summary::print_json(&json!({
+        printer::json(&json!({
             "gpus": gpus.iter().map(describe).collect::<Vec<_>>(),
             "problem": problem,
             "auto": {"device": auto.to_string(), "precision": auto.precision()},
@@ -29,10 +29,7 @@ pub(crate) fn devices(as_json: bool) {
     }
     if !gpus.is_empty() {
         let titles = ["device", "name", "capability", "free", "memory", "usable"];
-        let rows = gpus.iter().map(row);
-        printer::table(
-            &[titles.map(str::to_owned).to_vec()].into_iter().chain(rows).collect::<Vec<_>>(),
-        );
+        printer::titled_table(titles, gpus.iter().map(row));
     }
     // The table says why a GPU cannot be used.
     if let Some(problem) = problem.filter(|_| gpus.is_empty()) {

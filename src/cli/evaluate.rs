@@ -1,25 +1,26 @@
-//! `polysift evaluate`: its arguments, and what they mean.
+//! `polysift evaluate`: its arguments, what they mean, and the tables that it prints.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
 
-use polysift::config::{
-    DeviceChoice, HeadConfig, LanguageSource, Rate, RunConfig, is_language_code,
-};
+use polysift::config::{HeadConfig, LanguageSource, Rate, RunConfig, is_language_code};
 use polysift::evaluate::{
-    DEFAULT_BINS, DEFAULT_SAMPLE, DecisionRules, Report, Setup, evaluate, evaluate_run,
+    DEFAULT_SAMPLE, DecisionRule, EVERYTHING, Report, Setup, evaluate, evaluate_run,
 };
 use polysift::input::{InputFile, SampleColumns, discover};
 use polysift::io::write_atomic;
 use polysift::progress::{Progress, Stop};
 use polysift::run::{RunDir, Worker};
+use polysift::selection::ThresholdKind;
 use polysift::stage::Context;
 use polysift::{Error, Result};
 
-use super::settings::{Resolved, SettingsArgs, hub, resolve};
-use super::{evaluation, summary};
+use super::printer::{line, show, titled_table};
+use super::settings::{BaseArgs, EncoderArgs, KeyArgs, Resolved, SettingsArgs, hub, resolve};
 
 /// Retention that heads are judged by where nothing else is asked for.
 const RETENTION: &str = "0.1";
@@ -28,6 +29,9 @@ const SOURCE: &str = "source";
 
 /// Heads, texts, rules.
 #[derive(Debug, Args)]
+#[command(mut_arg("run", |run| run.help(
+    "A run: its heads, encoder and thresholds; without --data its stored scores are compared"
+)))]
 pub(crate) struct EvaluateArgs {
     /// Head files, {lang} stands for the language code; NAME=PATH names one. Without any, the heads
     /// of --run or --config
@@ -55,15 +59,10 @@ pub(crate) struct EvaluateArgs {
     #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
     id_column: Option<String>,
 
-    /// A run: its heads, encoder and thresholds; without --data its stored scores are compared
-    #[arg(long, value_name = "DIR")]
-    run: Option<PathBuf>,
-    /// Settings file
-    #[arg(short, long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Set any key of the settings file, e.g. --set heads.NAME.preset=toxicity
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    base: BaseArgs,
+    #[command(flatten)]
+    encoder: EncoderArgs,
 
     /// Judge by a fixed score, of one head or of all
     #[arg(long, value_name = "[NAME=]SCORE", allow_hyphen_values = true, help_heading = "Rules")]
@@ -78,29 +77,9 @@ pub(crate) struct EvaluateArgs {
     /// Share of the documents that is the top of a head, for the overlap of two
     #[arg(long, value_name = "RATE", default_value = "0.1", help_heading = "Rules")]
     top: Rate,
-    /// Bins of the reliability table
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_BINS as u16, help_heading = "Rules",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    bins: u16,
     /// Documents of a language that a run's heads are compared on, at most
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SAMPLE, help_heading = "Rules")]
     sample: usize,
-
-    /// polysift-mini (built in), a Hugging Face directory or hub id [encoder.model]
-    #[arg(long, help_heading = "Encoder")]
-    model: Option<String>,
-    /// What computes: auto, cpu, cuda (all GPUs), or GPUs by number [encoder.device]
-    #[arg(long, env = "POLYSIFT_DEVICE", help_heading = "Encoder")]
-    device: Option<DeviceChoice>,
-    /// In what: auto, bf16; on a GPU fp8; on the CPU f32, f16 or int8 [encoder.precision]
-    #[arg(long, value_parser = ["auto", "f32", "bf16", "f16", "int8", "fp8"], help_heading = "Encoder")]
-    precision: Option<String>,
-    /// Which chunks are embedded [default without --run and --config: those that the heads look at]
-    #[arg(long, value_parser = ["first", "all"], help_heading = "Encoder")]
-    chunks: Option<String>,
-    /// Use only files that are already here, never the hub
-    #[arg(long, help_heading = "Encoder")]
-    offline: bool,
 
     /// Print JSON
     #[arg(long)]
@@ -112,26 +91,24 @@ pub(crate) struct EvaluateArgs {
 
 /// Evaluates heads on labelled texts, or compares those of a run.
 pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> Result<()> {
-    if args.data.is_empty() && args.run.is_none() {
+    if args.data.is_empty() && args.base.run.is_none() {
         return Err(Error::config("--data", "is missing; or name a run (`--run DIR`)"));
     }
     let heads = named_heads(&args.heads)?;
     let settings = SettingsArgs {
-        config: args.config.clone(),
-        run: args.run.clone(),
+        base: args.base.clone(),
         head: heads.iter().map(|(name, path)| format!("{name}={path}")).collect(),
-        set: args.set.clone(),
-        text_column: args.text_column.clone(),
-        id_column: args.id_column.clone(),
-        model: args.model.clone(),
-        device: args.device.clone(),
-        precision: args.precision.clone(),
-        chunks: args.chunks.clone(),
+        keys: KeyArgs {
+            text_column: args.text_column.clone(),
+            id_column: args.id_column.clone(),
+            ..KeyArgs::default()
+        },
+        encoder: args.encoder.clone(),
         ..SettingsArgs::default()
     };
     let Resolved { mut config, .. } = resolve(&settings)?;
-    let run = args.run.as_deref().map(RunDir::open).transpose()?;
-    let hub = hub(args.offline);
+    let run = args.base.run.as_deref().map(RunDir::open).transpose()?;
+    let hub = hub(args.encoder.offline);
     if let (Some(run), true) = (&run, args.data.is_empty()) {
         if !heads.is_empty() {
             let reason = "labelled texts are needed to evaluate it; a run without --data is about the \
@@ -140,8 +117,8 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         }
         let worker = Worker::observer(run);
         let context = Context::observing(&config, run, &hub, stop, progress, &worker);
-        let report = evaluate_run(context, args.top, args.sample)?;
-        return show(args, &report, || evaluation::print_stored(&report));
+        let agreement = evaluate_run(context, args.top, args.sample)?;
+        return put_out(args, &Report { agreement, ..Report::default() });
     }
     config.input.language = match &args.language_column {
         Some(_) => LanguageSource::Path,
@@ -158,36 +135,76 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
             source: Some(args.source_column.as_deref().unwrap_or(SOURCE)),
             language: args.language_column.as_deref(),
         },
-        chunks_of_heads: args.chunks.is_none() && run.is_none() && args.config.is_none(),
+        chunks_of_heads: args.encoder.chunks.is_none()
+            && run.is_none()
+            && args.base.config.is_none(),
         rules: &rules(args, &chosen)?,
-        bins: args.bins.into(),
         top: args.top,
         hub: &hub,
         stop,
         progress,
     })?;
     check_sources(args, &report)?;
-    show(args, &report, || evaluation::print_report(&report))
+    put_out(args, &report)
 }
 
 /// Writes the JSON where that is asked for, and prints the report.
-fn show(
-    args: &EvaluateArgs,
-    report: &impl serde::Serialize,
-    print_tables: impl FnOnce(),
-) -> Result<()> {
+fn put_out(args: &EvaluateArgs, report: &Report) -> Result<()> {
     if let Some(path) = &args.out {
         let mut json =
             serde_json::to_vec_pretty(report).map_err(|e| Error::write(path, Box::new(e)))?;
         json.push(b'\n');
         write_atomic(path, &json)?;
     }
-    if args.json {
-        summary::print_json(report);
-    } else {
-        print_tables();
-    }
+    show(args.json, report, print_report);
     Ok(())
+}
+
+/// Prints the report in tables; sources only where the texts are of one language.
+fn print_report(report: &Report) {
+    if report.texts > 0 {
+        line(&format!("{} labelled texts, {} rows without text", report.texts, report.skipped));
+    }
+    if let Some(encoder) = &report.encoder {
+        let (model, device, precision) = (&encoder.model, &encoder.device, &encoder.precision);
+        line(&format!("embedded by {model} on {device} in {precision}"));
+    }
+    let has_one_language = report.heads.windows(2).all(|two| two[0].language == two[1].language);
+    let measures = report.measures.iter();
+    let shown = measures.filter(|row| has_one_language || row.group.texts == EVERYTHING);
+    section("Separation of the classes", shown);
+    let decisions = report.decisions.iter();
+    section("Decisions", decisions.filter(|row| row.group.texts == EVERYTHING));
+    section("Agreement of the heads", report.agreement.iter());
+    for note in &report.notes {
+        line(&format!("\nnote: {note}"));
+    }
+}
+
+/// Prints rows under a title and the names of their fields; nothing without rows.
+fn section<T: Serialize>(title: &str, rows: impl Iterator<Item = T>) {
+    let objects: Vec<_> = rows
+        .filter_map(|row| match serde_json::to_value(row) {
+            Ok(Value::Object(fields)) => Some(fields),
+            _ => None,
+        })
+        .collect();
+    let Some(first) = objects.first() else { return };
+    line(&format!("\n{title}"));
+    let names = first.keys().map(|name| name.replace('_', " "));
+    titled_table(names, objects.iter().map(|fields| fields.values().map(cell).collect()));
+}
+
+/// A fraction to four digits; `-` for what is not defined.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_f64() => {
+            format!("{:.4}", number.as_f64().unwrap_or_default())
+        }
+        other => other.to_string(),
+    }
 }
 
 /// The heads by name, in the order in which they were typed.
@@ -270,30 +287,32 @@ fn files(patterns: &[String]) -> Result<Vec<InputFile>> {
 }
 
 /// The rules of the flags; where there are none, and no run brings its own, a retention.
-fn rules(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<DecisionRules> {
-    let mut rules = DecisionRules::default();
+fn rules(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<Vec<DecisionRule>> {
+    let rates = |flag: &str, text: &str| -> Result<Vec<Rate>> {
+        let rate = |rate: &str| rate.parse().map_err(|reason: String| Error::config(flag, reason));
+        text.split(',').map(rate).collect()
+    };
+    let mut rules = Vec::new();
     for text in &args.threshold {
-        let (name, value) = of_head("--threshold", text, heads)?;
+        let (head, value) = of_head("--threshold", text, heads)?;
         let score: Option<f64> = value.parse().ok().filter(|score: &f64| score.is_finite());
         let wrong = || Error::config("--threshold", format!("`{value}` is not a number"));
-        rules.thresholds.push((name, score.ok_or_else(wrong)?));
+        rules.push(DecisionRule { head, kind: ThresholdKind::Fixed(score.ok_or_else(wrong)?) });
     }
-    for (flag, typed, rates) in [
-        ("--retention", &args.retention, &mut rules.retentions),
-        ("--removal", &args.removal, &mut rules.removals),
-    ] {
-        for text in typed {
-            let (name, values) = of_head(flag, text, heads)?;
-            for value in values.split(',') {
-                let rate = value.parse::<Rate>().map_err(|reason| Error::config(flag, reason))?;
-                rates.push((name.clone(), rate));
-            }
+    for text in &args.retention {
+        let (head, value) = of_head("--retention", text, heads)?;
+        rules
+            .push(DecisionRule { head, kind: ThresholdKind::Retain(rates("--retention", value)?) });
+    }
+    for text in &args.removal {
+        let (head, value) = of_head("--removal", text, heads)?;
+        for rate in rates("--removal", value)? {
+            rules.push(DecisionRule { head: head.clone(), kind: ThresholdKind::Remove(rate) });
         }
     }
-    if rules == DecisionRules::default() && args.run.is_none() {
-        let rate =
-            RETENTION.parse().map_err(|reason: String| Error::config("--retention", reason))?;
-        rules.retentions.push((None, rate));
+    if rules.is_empty() && args.base.run.is_none() {
+        let kind = ThresholdKind::Retain(rates("--retention", RETENTION)?);
+        rules.push(DecisionRule { head: None, kind });
     }
     Ok(rules)
 }

@@ -7,7 +7,6 @@ mod dataset;
 mod dataset;
 mod devices;
 mod evaluate;
-mod evaluation;
 mod head;
 mod logging;
 pub(crate) mod printer;
@@ -37,7 +36,7 @@ use evaluate::EvaluateArgs;
 use head::HeadCommand;
 use logging::GlobalArgs;
 use progress::Display;
-use settings::{Resolved, SettingsArgs, hub, resolve, stage_names};
+use settings::{Resolved, SettingsArgs, hub, resolve, settings_of, stage_names};
 use slurm::SlurmCommand;
 
 /// Version with the commit it was built from.
@@ -170,7 +169,7 @@ pub(crate) struct RetryArgs {
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let mut cli = Cli::parse();
     if let Command::Refine(settings) = &mut cli.command {
-        settings.refine = true;
+        settings.keys.refine = true;
     }
     let _trace = logging::install(&cli.global)?;
     if let Some(threads) = cli.global.threads {
@@ -202,7 +201,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Devices { json } => devices::devices(*json),
         Command::Head(command) => head::run(command, cli.global.quiet)?,
         Command::Tokenize(settings) => {
-            tokenize::tokenize(&resolve(settings)?.config, &hub(settings.offline), stop)?;
+            tokenize::tokenize(&resolve(settings)?.config, &hub(settings.encoder.offline), stop)?;
         }
         Command::Dataset(command) => dataset::run(command, stop, &display, cli.global.quiet)?,
         Command::Slurm(command) => slurm::run(command, cli.global.quiet)?,
@@ -248,7 +247,7 @@ impl Job<'_> {
         if stages == [Stage::Embed, Stage::Score] {
             stage::check_files(&config)?;
         }
-        let hub = hub(args.offline);
+        let hub = hub(args.encoder.offline);
         if let (Some(plan), true) = (looked_at, stages.contains(&Stage::Score)) {
             let run = RunDir::open(&root).ok().filter(|_| redo.is_none());
             stage::inputs::check_inputs(&config, plan, run.as_ref(), &hub, self.stop)?;
@@ -288,7 +287,7 @@ impl Job<'_> {
     fn plan(&self, args: &SettingsArgs, dry_run: bool, json: bool) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
         run_dir.as_deref().map_or(Ok(()), |root| check_input(&config, root))?;
-        let hub = hub(args.offline);
+        let hub = hub(args.encoder.offline);
         let plan = stage::plan::plan(&config)?;
         stage::export::check_columns(&config, &plan.shards)?;
         // What is trained again needs its samples again.
@@ -315,31 +314,23 @@ impl Job<'_> {
             return Ok(());
         }
         let estimate = stage::estimate::estimate(&config, &plan, &hub, self.stop)?;
-        if json {
-            summary::print_json(&estimate);
-        } else {
-            summary::print_estimate(&estimate, run_dir.as_deref());
-        }
+        printer::show(json, &estimate, |estimate| {
+            summary::print_estimate(estimate, run_dir.as_deref());
+        });
         Ok(())
     }
 
     /// Opens a run directory with its own settings.
     fn with_run<T>(&self, root: &Path, work: impl FnOnce(Context<'_>) -> Result<T>) -> Result<T> {
         let run = RunDir::open(root)?;
-        let args = SettingsArgs { run: Some(root.to_owned()), ..SettingsArgs::default() };
-        let config = resolve(&args)?.config;
+        let config = settings_of(root)?;
         let (hub, worker) = (hub(false), Worker::observer(&run));
         work(Context::observing(&config, &run, &hub, self.stop, &Silent, &worker))
     }
 
     fn status(&self, root: &Path, json: bool) -> Result<()> {
         self.with_run(root, |context| {
-            let status = stage::status::status(context)?;
-            if json {
-                summary::print_json(&status);
-            } else {
-                summary::print_status(&status);
-            }
+            printer::show(json, &stage::status::status(context)?, summary::print_status);
             Ok(())
         })
     }
@@ -349,27 +340,20 @@ impl Job<'_> {
         let left = self.with_run(&args.run, |context| {
             stage::status::unfinished(context, args.stage, args.num_tasks)
         })?;
-        if args.json {
-            summary::print_json(&left);
-        } else if let Some(left) = left {
-            printer::line(&array_expression(&left.tasks));
-        }
+        printer::show(args.json, &left, |left| {
+            if let Some(left) = left {
+                printer::line(&array_expression(&left.tasks));
+            }
+        });
         Ok(())
     }
 
     fn verify(&self, root: &Path, json: bool) -> Result<ExitCode> {
         let verified = self.with_run(root, stage::verify::verify)?;
-        if json {
-            summary::print_json(&verified);
-        } else {
-            summary::print_verified(&verified);
-        }
+        printer::show(json, &verified, summary::print_verified);
         let wrong = Error::corrupt(root, "does not hold together");
-        Ok(if verified.problems.is_empty() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::from(wrong.exit_code())
-        })
+        let code = if verified.problems.is_empty() { 0 } else { wrong.exit_code() };
+        Ok(ExitCode::from(code))
     }
 
     fn inspect(&self, paths: &[PathBuf], json: bool) -> Result<()> {
@@ -386,7 +370,7 @@ impl Job<'_> {
             };
             total.add(&description);
             match (json, files.len()) {
-                (true, 1) => summary::print_json(&description),
+                (true, 1) => printer::json(&description),
                 (true, _) => printer::line(&description.to_string()),
                 (false, _) => summary::print_tree(&description),
             }

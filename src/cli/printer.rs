@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use serde::Serialize;
+
 use polysift::Error;
 
 /// Prints an error as the last line of the program.
@@ -27,6 +29,28 @@ pub(crate) fn bytes(content: &[u8]) {
         error(&failed.report());
         std::process::exit(failed.exit_code().into());
     }
+}
+
+/// Prints `value` as JSON, or as `print` does.
+pub(crate) fn show<T: Serialize>(as_json: bool, value: &T, print: impl FnOnce(&T)) {
+    if as_json { json(value) } else { print(value) }
+}
+
+/// Prints any description as indented JSON.
+pub(crate) fn json(value: &impl Serialize) {
+    // Maps with string keys and finite numbers always serialise.
+    if let Ok(text) = serde_json::to_string_pretty(value) {
+        line(&text);
+    }
+}
+
+/// Prints rows in columns under their titles.
+pub(crate) fn titled_table<T: Into<String>>(
+    titles: impl IntoIterator<Item = T>,
+    rows: impl Iterator<Item = Vec<String>>,
+) {
+    let titles = titles.into_iter().map(Into::into).collect();
+    table(&std::iter::once(titles).chain(rows).collect::<Vec<_>>());
 }
 
 /// Prints rows in columns: the first to the left, the others to the right.

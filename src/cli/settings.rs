@@ -4,10 +4,14 @@ use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::Serialize;
 use toml::{Table, Value};
 
 use polysift::cluster::Task;
-use polysift::config::{DeviceChoice, Rate, RunConfig};
+use polysift::config::{
+    Chunks, DeviceChoice, EmbeddingDtype, EncoderPrecision, Gelu, Layout, Mode, Pooling, Rate,
+    RunConfig, Weight,
+};
 use polysift::encoder::HubSettings;
 use polysift::io::{is_url, without_secrets};
 use polysift::run::Stage;
@@ -38,80 +42,148 @@ impl TaskArgs {
     }
 }
 
-/// Settings; each flag names the TOML key that it overrides.
-#[derive(Debug, Args, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-pub(crate) struct SettingsArgs {
+/// Where settings come from besides flags of their own.
+#[derive(Debug, Clone, Args, Default)]
+pub(crate) struct BaseArgs {
     /// Settings file
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Run directory; its own settings are used when no --config is given [run_dir]
     #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
     pub(crate) run: Option<PathBuf>,
-    /// Discard the outputs of this stage and of those after it, then do them again
-    #[arg(long, value_name = "STAGE", value_parser = stage_names())]
-    pub(crate) redo: Option<Stage>,
     /// Set any key of the settings file, e.g. --set heads.quality.training.epochs=10
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+/// Flags of the encoder. Each is serialised under the key that it sets.
+#[derive(Debug, Clone, Args, Default, Serialize)]
+#[command(next_help_heading = "Encoder")]
+pub(crate) struct EncoderArgs {
+    /// polysift-mini (built in), a Hugging Face directory or hub id [encoder.model]
+    #[arg(long)]
+    #[serde(rename = "encoder.model")]
+    pub(crate) model: Option<String>,
+    /// Revision of a hub id [encoder.revision]
+    #[arg(long)]
+    #[serde(rename = "encoder.revision")]
+    pub(crate) revision: Option<String>,
+    /// How token states become one vector per chunk [encoder.pooling]
+    #[arg(long)]
+    #[serde(rename = "encoder.pooling")]
+    pub(crate) pooling: Option<Pooling>,
+    /// Longest chunk in tokens, <s> and </s> included [encoder.max_tokens]
+    #[arg(long, value_name = "TOKENS")]
+    #[serde(rename = "encoder.max_tokens")]
+    pub(crate) max_tokens: Option<usize>,
+    /// Which chunks are embedded [encoder.chunks]
+    #[arg(long)]
+    #[serde(rename = "encoder.chunks")]
+    pub(crate) chunks: Option<Chunks>,
+    /// Text put before every document, e.g. "query: " [encoder.prompt]
+    #[arg(long, value_name = "TEXT")]
+    #[serde(rename = "encoder.prompt")]
+    pub(crate) prompt: Option<String>,
+    /// What computes: auto, cpu, cuda (all GPUs), or GPUs by number as in cuda:0,2 [encoder.device]
+    #[arg(long, env = "POLYSIFT_DEVICE")]
+    #[serde(rename = "encoder.device")]
+    pub(crate) device: Option<DeviceChoice>,
+    /// In what it computes [encoder.precision]
+    #[arg(long)]
+    #[serde(rename = "encoder.precision")]
+    pub(crate) precision: Option<EncoderPrecision>,
+    /// Form of the GELU [encoder.gelu]
+    #[arg(long)]
+    #[serde(rename = "encoder.gelu")]
+    pub(crate) gelu: Option<Gelu>,
+    /// Most tokens in a packed batch [encoder.batch_tokens]
+    #[arg(long, value_name = "TOKENS")]
+    #[serde(rename = "encoder.batch_tokens")]
+    pub(crate) batch_tokens: Option<usize>,
+    /// How embeddings are stored [parts.embeddings]
+    #[arg(long, value_name = "DTYPE")]
+    #[serde(rename = "parts.embeddings")]
+    pub(crate) embeddings: Option<EmbeddingDtype>,
+    /// Use only files that are already here, never the hub
+    #[arg(long)]
+    #[serde(skip)]
+    pub(crate) offline: bool,
+}
+
+/// The other flags that set one key, under which each is serialised.
+#[derive(Debug, Args, Default, Serialize)]
+pub(crate) struct KeyArgs {
     /// Seed of everything random [seed]
-    #[arg(long, value_parser = clap::value_parser!(i64).range(0..))]
-    pub(crate) seed: Option<i64>,
-    #[command(flatten)]
-    pub(crate) task: TaskArgs,
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
 
     /// Files, directories or globs; {lang} stands for the language code [input.files]
     #[arg(value_name = "INPUT", help_heading = "Input")]
+    #[serde(rename = "input.files", skip_serializing_if = "Vec::is_empty")]
     pub(crate) input: Vec<String>,
     /// Language of all documents [input.language]
     #[arg(long, value_name = "CODE", help_heading = "Input")]
+    #[serde(rename = "input.language")]
     pub(crate) language: Option<String>,
     /// Column of the text [input.text]
     #[arg(long, value_name = "COLUMN", help_heading = "Input")]
+    #[serde(rename = "input.text")]
     pub(crate) text_column: Option<String>,
     /// Column of the id [input.id]
     #[arg(long, value_name = "COLUMN", help_heading = "Input")]
+    #[serde(rename = "input.id")]
     pub(crate) id_column: Option<String>,
     /// Malformed rows per file to set aside before the file fails [input.max_rejects]
-    #[arg(long, value_name = "N", help_heading = "Input", value_parser = clap::value_parser!(i64).range(0..))]
-    pub(crate) max_rejects: Option<i64>,
+    #[arg(long, value_name = "N", help_heading = "Input")]
+    #[serde(rename = "input.max_rejects")]
+    pub(crate) max_rejects: Option<u64>,
 
-    /// polysift-mini (built in), a Hugging Face directory or hub id [encoder.model]
-    #[arg(long, help_heading = "Encoder")]
-    pub(crate) model: Option<String>,
-    /// Revision of a hub id [encoder.revision]
-    #[arg(long, help_heading = "Encoder")]
-    pub(crate) revision: Option<String>,
-    /// mean or cls [encoder.pooling]
-    #[arg(long, value_parser = ["mean", "cls"], help_heading = "Encoder")]
-    pub(crate) pooling: Option<String>,
-    /// Longest chunk in tokens, <s> and </s> included [encoder.max_tokens]
-    #[arg(long, value_name = "TOKENS", help_heading = "Encoder", value_parser = clap::value_parser!(i64).range(0..))]
-    pub(crate) max_tokens: Option<i64>,
-    /// Which chunks are embedded [encoder.chunks]
-    #[arg(long, value_parser = ["first", "all"], help_heading = "Encoder")]
-    pub(crate) chunks: Option<String>,
-    /// Text put before every document, e.g. "query: " [encoder.prompt]
-    #[arg(long, value_name = "TEXT", help_heading = "Encoder")]
-    pub(crate) prompt: Option<String>,
-    /// What computes: auto, cpu, cuda (all GPUs), or GPUs by number as in cuda:0,2 [encoder.device]
-    #[arg(long, env = "POLYSIFT_DEVICE", help_heading = "Encoder")]
-    pub(crate) device: Option<DeviceChoice>,
-    /// In what: auto, bf16; on a GPU fp8; on the CPU f32, f16 or int8 [encoder.precision]
-    #[arg(long, value_parser = ["auto", "f32", "bf16", "f16", "int8", "fp8"], help_heading = "Encoder")]
-    pub(crate) precision: Option<String>,
-    /// Form of the GELU: erf (exact), or tanh (GPUs only) [encoder.gelu]
-    #[arg(long, value_parser = ["erf", "tanh"], help_heading = "Encoder")]
-    pub(crate) gelu: Option<String>,
-    /// Most tokens in a packed batch [encoder.batch_tokens]
-    #[arg(long, value_name = "TOKENS", help_heading = "Encoder", value_parser = clap::value_parser!(i64).range(0..))]
-    pub(crate) batch_tokens: Option<i64>,
-    /// Use only files that are already here, never the hub
-    #[arg(long, help_heading = "Encoder")]
-    pub(crate) offline: bool,
-    /// How embeddings are stored: f32, f16 or bf16-in-f32 [parts.embeddings]
-    #[arg(long, value_name = "DTYPE", value_parser = ["f32", "f16", "bf16-in-f32"], help_heading = "Encoder")]
-    pub(crate) embeddings: Option<String>,
+    /// What rates count [selection.weight]
+    #[arg(long, help_heading = "Heads and thresholds")]
+    #[serde(rename = "selection.weight")]
+    pub(crate) weight: Option<Weight>,
+    /// How thresholds are found [selection.mode]
+    #[arg(long, help_heading = "Heads and thresholds")]
+    #[serde(rename = "selection.mode")]
+    pub(crate) mode: Option<Mode>,
+    /// Encode in a fast type and select what f32 would select (for fp8: what bf16 would), by scoring
+    /// documents near a threshold again in it [selection.refine]
+    #[arg(long, help_heading = "Heads and thresholds")]
+    #[serde(rename = "selection.refine", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) refine: bool,
+
+    /// Export to a store, s3://bucket/prefix, gs:// or az://, instead of the run directory [export.to]
+    #[arg(long, value_name = "URL", help_heading = "Export")]
+    #[serde(rename = "export.to")]
+    pub(crate) export_to: Option<String>,
+    /// Columns of the export [export.layout]
+    #[arg(long, help_heading = "Export")]
+    #[serde(rename = "export.layout")]
+    pub(crate) layout: Option<Layout>,
+    /// Start a new file after this many megabytes [export.max_file_mb]
+    #[arg(long, value_name = "MB", help_heading = "Export")]
+    #[serde(rename = "export.max_file_mb")]
+    pub(crate) max_file_mb: Option<usize>,
+    /// Also write the documents that were not selected, by reason [export.keep_removed]
+    #[arg(long, help_heading = "Export")]
+    #[serde(rename = "export.keep_removed", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) keep_removed: bool,
+}
+
+/// The settings of a stage; flags name the keys that they override.
+#[derive(Debug, Args, Default)]
+pub(crate) struct SettingsArgs {
+    #[command(flatten)]
+    pub(crate) base: BaseArgs,
+    /// Discard the outputs of this stage and of those after it, then do them again
+    #[arg(long, value_name = "STAGE", value_parser = stage_names())]
+    pub(crate) redo: Option<Stage>,
+    #[command(flatten)]
+    pub(crate) task: TaskArgs,
+    #[command(flatten)]
+    pub(crate) keys: KeyArgs,
+    #[command(flatten)]
+    pub(crate) encoder: EncoderArgs,
 
     /// Load a head, e.g. quality=heads/{lang}.safetensors [heads.NAME.path]
     #[arg(long, value_name = "NAME=PATH", help_heading = "Heads and thresholds")]
@@ -125,33 +197,9 @@ pub(crate) struct SettingsArgs {
     /// Rate of documents to remove, e.g. toxicity=0.05 [languages._default.removal]
     #[arg(long, value_name = "NAME=RATE", help_heading = "Heads and thresholds")]
     pub(crate) removal: Vec<String>,
-    /// What rates count [selection.weight]
-    #[arg(long, value_parser = ["documents", "bytes", "tokens"], help_heading = "Heads and thresholds")]
-    pub(crate) weight: Option<String>,
-    /// default, or published: the published code's sampled thresholds [selection.mode]
-    #[arg(long, value_parser = ["default", "published"], help_heading = "Heads and thresholds")]
-    pub(crate) mode: Option<String>,
-
-    /// Encode in a fast type and select what f32 would select (for fp8: what bf16 would), by scoring
-    /// documents near a threshold again in it [selection.refine]
-    #[arg(long, help_heading = "Heads and thresholds")]
-    pub(crate) refine: bool,
-
-    /// Export to a store, s3://bucket/prefix, gs:// or az://, instead of the run directory [export.to]
-    #[arg(long, value_name = "URL", help_heading = "Export")]
-    pub(crate) export_to: Option<String>,
     /// Export without embeddings [export.with_embeddings]
     #[arg(long, help_heading = "Export")]
     pub(crate) no_embeddings: bool,
-    /// flat (FineWeb2-HQ) or nested (datatrove) columns [export.layout]
-    #[arg(long, value_parser = ["flat", "nested"], help_heading = "Export")]
-    pub(crate) layout: Option<String>,
-    /// Start a new file after this many megabytes [export.max_file_mb]
-    #[arg(long, value_name = "MB", help_heading = "Export", value_parser = clap::value_parser!(i64).range(0..))]
-    pub(crate) max_file_mb: Option<i64>,
-    /// Also write the documents that were not selected, by reason [export.keep_removed]
-    #[arg(long, help_heading = "Export")]
-    pub(crate) keep_removed: bool,
 }
 
 /// The hub as the environment and `--offline` set it.
@@ -170,10 +218,16 @@ pub(crate) struct Resolved {
     pub(crate) run_dir: Option<PathBuf>,
 }
 
+/// The settings that the run directory `run` was begun with.
+pub(crate) fn settings_of(run: &Path) -> Result<RunConfig> {
+    let base = BaseArgs { run: Some(run.to_owned()), ..BaseArgs::default() };
+    resolve(&SettingsArgs { base, ..SettingsArgs::default() }).map(|resolved| resolved.config)
+}
+
 /// Reads the settings file (or the run directory's own), applies the flags, checks the result.
 pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
-    hub(args.offline); // what URLs of a hub are looked up with
-    let (file, origin) = base(args)?;
+    hub(args.encoder.offline); // what URLs of a hub are looked up with
+    let (file, origin) = base(&args.base)?;
     let overrides = overrides(args)?;
     let mut table = file.clone();
     for (key, value) in &overrides {
@@ -195,7 +249,7 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
     for pattern in config.input.files.iter_mut().chain(heads).filter(|text| is_url(text)) {
         *pattern = without_secrets(pattern)?;
     }
-    let run_dir = args.run.clone().or_else(|| config.run_dir.clone().map(PathBuf::from));
+    let run_dir = args.base.run.clone().or_else(|| config.run_dir.clone().map(PathBuf::from));
     Ok(Resolved { config, run_dir })
 }
 
@@ -209,7 +263,7 @@ fn blamed(mut file: Table, overrides: &Overrides) -> Option<Error> {
 }
 
 /// The table that the flags are applied to, with the name it has in errors.
-fn base(args: &SettingsArgs) -> Result<(Table, String)> {
+fn base(args: &BaseArgs) -> Result<(Table, String)> {
     let stored = args.run.as_ref().map(|run| run.join("config.toml")).filter(|p| p.is_file());
     let Some(path) = args.config.clone().or(stored) else {
         return Ok((Table::new(), "arguments".to_owned()));
@@ -282,74 +336,53 @@ fn join(base: &Path, path: &str) -> String {
     joined.to_string_lossy().into_owned()
 }
 
-/// `path` below the current directory `here`; a URL as it is.
-fn below(here: &Path, path: &str) -> String {
-    if is_url(path) { path.to_owned() } else { here.join(path).to_string_lossy().into_owned() }
-}
-
+/// Keys and their values.
 type Overrides = Vec<(String, Value)>;
 
-/// Every flag that was given, as the key it sets.
+/// Every flag that was given, as the key it sets. Paths are below the current directory.
 fn overrides(args: &SettingsArgs) -> Result<Overrides> {
-    let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
-    let mut all = Overrides::new();
-    let mut text = |key: &str, value: &Option<String>| {
-        all.extend(value.clone().map(|v| (key.to_owned(), Value::String(v))));
+    let flags = |flags: Result<Table, toml::ser::Error>| {
+        flags.map_err(|error| Error::config("arguments", error.to_string()))
     };
-    text("input.language", &args.language);
-    text("input.text", &args.text_column);
-    text("input.id", &args.id_column);
-    let is_directory = |name: &String| here.join(name).is_dir();
-    text(
-        "encoder.model",
-        &match args.model.clone() {
-            Some(name) if is_directory(&name) => Some(below(&here, &name)),
-            other => other,
-        },
-    );
-    text("encoder.revision", &args.revision);
-    text("encoder.pooling", &args.pooling);
-    text("encoder.chunks", &args.chunks);
-    text("encoder.prompt", &args.prompt);
-    text("encoder.device", &args.device.as_ref().map(ToString::to_string));
-    text("encoder.precision", &args.precision);
-    text("encoder.gelu", &args.gelu);
-    text("parts.embeddings", &args.embeddings);
-    text("selection.weight", &args.weight);
-    text("selection.mode", &args.mode);
-    text("export.layout", &args.layout);
-    text("export.to", &args.export_to);
-    let mut number = |key: &str, value: Option<i64>| {
-        all.extend(value.map(|v| (key.to_owned(), Value::Integer(v))));
-    };
-    number("seed", args.seed);
-    number("input.max_rejects", args.max_rejects);
-    number("encoder.max_tokens", args.max_tokens);
-    number("encoder.batch_tokens", args.batch_tokens);
-    number("export.max_file_mb", args.max_file_mb);
+    let keys = flags(Table::try_from(&args.keys))?;
+    let mut all: Overrides =
+        keys.into_iter().chain(flags(Table::try_from(&args.encoder))?).collect();
     if args.no_embeddings {
-        all.push(("export.with_embeddings".into(), Value::Boolean(false)));
+        all.push(("export.with_embeddings".into(), false.into()));
     }
-    if args.refine {
-        all.push(("selection.refine".into(), Value::Boolean(true)));
+    for assignment in &args.head {
+        let (name, path) = split("--head", assignment)?;
+        all.push((format!("heads.{name}.path"), path.into()));
     }
-    if args.keep_removed {
-        all.push(("export.keep_removed".into(), Value::Boolean(true)));
+    for assignment in &args.train_on {
+        let (name, path) = split("--train-on", assignment)?;
+        all.push((format!("heads.{name}.train"), vec![path].into()));
     }
-    if !args.input.is_empty() {
-        let files = args.input.iter().map(|f| Value::String(below(&here, f))).collect();
-        all.push(("input.files".into(), Value::Array(files)));
+    for assignment in &args.retention {
+        let (name, rates) = split("--retention", assignment)?;
+        let rates = rates.split(',').map(|rate| parse_rate("--retention", rate));
+        let rates: Vec<Value> = rates.collect::<Result<_>>()?;
+        all.push((format!("languages._default.retention.{name}"), rates.into()));
     }
-    all.extend(head_overrides(args, &here)?);
-    for assignment in &args.set {
+    for assignment in &args.removal {
+        let (name, rate) = split("--removal", assignment)?;
+        let rate = parse_rate("--removal", rate)?;
+        all.push((format!("languages._default.removal.{name}"), rate));
+    }
+    for assignment in &args.base.set {
         let (key, value) = split("--set", assignment)?;
-        all.push((key.to_owned(), typed_in(&here, key, parse_value(value))?));
+        all.push((key.to_owned(), parse_value(value)));
     }
-    Ok(all)
+    let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
+    let below = |(key, value): (String, Value)| {
+        let value = value_below(&here, &key, value)?;
+        Ok((key, value))
+    };
+    all.into_iter().map(below).collect()
 }
 
-/// `value` of `key`, typed in the directory `here`: the paths in it are below that, as those of flags are.
-fn typed_in(here: &Path, key: &str, value: Value) -> Result<Value> {
+/// `value` of `key`, in which paths are below the directory `here`.
+fn value_below(here: &Path, key: &str, value: Value) -> Result<Value> {
     let mut table = Table::new();
     set(&mut table, key, value)?;
     make_absolute(&mut table, here);
@@ -359,31 +392,6 @@ fn typed_in(here: &Path, key: &str, value: Value) -> Result<Value> {
         value = inner.ok_or_else(|| Error::config(key, "is no key"))?;
     }
     Ok(value)
-}
-
-fn head_overrides(args: &SettingsArgs, here: &Path) -> Result<Overrides> {
-    let mut all = Overrides::new();
-    let absolute = |path: &str| Value::String(below(here, path));
-    for assignment in &args.head {
-        let (name, path) = split("--head", assignment)?;
-        all.push((format!("heads.{name}.path"), absolute(path)));
-    }
-    for assignment in &args.train_on {
-        let (name, path) = split("--train-on", assignment)?;
-        all.push((format!("heads.{name}.train"), Value::Array(vec![absolute(path)])));
-    }
-    for assignment in &args.retention {
-        let (name, rates) = split("--retention", assignment)?;
-        let rates = rates.split(',').map(|rate| parse_rate("--retention", rate));
-        let rates = rates.collect::<Result<_>>()?;
-        all.push((format!("languages._default.retention.{name}"), Value::Array(rates)));
-    }
-    for assignment in &args.removal {
-        let (name, rate) = split("--removal", assignment)?;
-        let rate = parse_rate("--removal", rate)?;
-        all.push((format!("languages._default.removal.{name}"), rate));
-    }
-    Ok(all)
 }
 
 fn split<'a>(flag: &str, assignment: &'a str) -> Result<(&'a str, &'a str)> {
@@ -452,8 +460,8 @@ mod tests {
     #[test]
     fn paths_that_are_set_by_flag_are_below_the_current_directory() -> Result<()> {
         let set = ["input.files=['a/*', 's3://b/c']", "heads.q.path=q.pt", "input.text=t"];
-        let args = SettingsArgs { set: set.map(Into::into).to_vec(), ..SettingsArgs::default() };
-        let config = resolve(&args)?.config;
+        let base = BaseArgs { set: set.map(Into::into).to_vec(), ..BaseArgs::default() };
+        let config = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?.config;
         let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
         let below = |path: &str| here.join(path).display().to_string();
         assert_eq!(config.input.files, [below("a/*"), "s3://b/c".to_owned()]);
@@ -467,12 +475,22 @@ mod tests {
         let args = SettingsArgs {
             head: vec!["quality=q.safetensors".into()],
             retention: vec!["quality=0.1,0.33".into()],
-            set: vec!["heads.quality.chunk=max".into()],
-            max_tokens: Some(128),
+            base: BaseArgs { set: vec!["heads.quality.chunk=max".into()], ..BaseArgs::default() },
+            encoder: EncoderArgs {
+                max_tokens: Some(128),
+                pooling: Some(Pooling::Cls),
+                embeddings: Some(EmbeddingDtype::Bf16InF32),
+                ..EncoderArgs::default()
+            },
+            keys: KeyArgs { seed: Some(7), input: vec!["a.jsonl".into()], ..KeyArgs::default() },
+            no_embeddings: true,
             ..SettingsArgs::default()
         };
         let config = resolve(&args)?.config;
-        assert_eq!(config.encoder.max_tokens, 128);
+        assert_eq!((config.encoder.max_tokens, config.encoder.pooling), (128, Pooling::Cls));
+        assert_eq!(config.parts.embeddings, EmbeddingDtype::Bf16InF32);
+        assert_eq!((config.seed.0, config.input.files.len()), (7, 1));
+        assert!(!config.export.with_embeddings && !config.selection.refine);
         let rates = &config.thresholds("deu_Latn").retention["quality"];
         assert_eq!(rates.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.1", "0.33"]);
         Ok(())
@@ -501,7 +519,8 @@ mod tests {
 
     #[test]
     fn an_unknown_key_in_set_is_refused() {
-        let args = SettingsArgs { set: vec!["encoder.modle=x".into()], ..SettingsArgs::default() };
+        let base = BaseArgs { set: vec!["encoder.modle=x".into()], ..BaseArgs::default() };
+        let args = SettingsArgs { base, ..SettingsArgs::default() };
         assert!(resolve(&args).is_err_and(|e| e.exit_code() == 2));
     }
 }

@@ -16,8 +16,8 @@ use polysift::stage::Context;
 use polysift::stage::status::{stages_of, unfinished};
 use polysift::{Error, Result};
 
-use super::settings::{SettingsArgs, hub, resolve, stage_names};
-use super::{printer, summary};
+use super::printer;
+use super::settings::{hub, settings_of, stage_names};
 
 /// Tasks of a stage unless they are given: one per shard, at most this many.
 const MAX_DEFAULT_TASKS: u32 = 100;
@@ -89,7 +89,7 @@ pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
             let jobs = slurm_jobs(&settings, &work)?;
             let submission = submit(&planned.run, settings.num_tasks, &jobs)?;
             if *json {
-                summary::print_json(&submission);
+                printer::json(&submission);
             } else if !quiet {
                 print_submission(&submission, planned.run.root());
             }
@@ -128,12 +128,11 @@ impl Planned {
     fn open(args: &SlurmArgs) -> Result<Self> {
         let root = std::path::absolute(&args.run).map_err(Error::io(&args.run, "resolve"))?;
         if !root.join("config.toml").is_file() {
-            let reason = "is not a planned run; make it with `polysift plan --run DIR ...`".into();
-            return Err(Error::Missing { path: root.display().to_string(), reason });
+            let reason = "is not a planned run; make it with `polysift plan --run DIR ...`";
+            return Err(Error::missing(root, reason));
         }
         let run = RunDir::open(&root)?;
-        let settings = SettingsArgs { run: Some(root), ..SettingsArgs::default() };
-        let config = resolve(&settings)?.config;
+        let config = settings_of(&root)?;
         let mut stages =
             if args.stage.is_empty() { stages_of(&config) } else { args.stage.clone() };
         stages.sort_unstable();
@@ -188,12 +187,12 @@ fn print_submission(submission: &Submission, root: &Path) {
         printer::line("nothing is left to do");
         return;
     }
-    let titles = ["job", "id", "tasks", "after"].map(str::to_owned).to_vec();
+    let titles = ["job", "id", "tasks", "after"];
     let rows = submission.jobs.iter().map(|job| {
         let or_dash = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
         vec![job.name.clone(), job.job_id.clone(), or_dash(&job.array), or_dash(&job.dependency)]
     });
-    printer::table(&[titles].into_iter().chain(rows).collect::<Vec<_>>());
+    printer::titled_table(titles, rows);
     let root = shell_quoted(&root.display().to_string());
     printer::line(&format!("\nhow far it is: polysift status {root}"));
     printer::line(&format!(

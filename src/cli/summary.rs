@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::Value;
 
 use polysift::Result;
@@ -18,14 +17,6 @@ use polysift::stage::verify::Verified;
 
 use super::printer::{line, table};
 use super::progress::Usage;
-
-/// Prints any description as indented JSON.
-pub(crate) fn print_json(value: &impl Serialize) {
-    // Maps with string keys and finite numbers always serialise.
-    if let Ok(text) = serde_json::to_string_pretty(value) {
-        line(&text);
-    }
-}
 
 /// Prints a description as an indented outline.
 pub(crate) fn print_tree(value: &Value) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
 use crate::error::{Error, Result};
 
 /// How token states become one vector per chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pooling {
     /// Mean over all real tokens, `<s>` and `</s>` included.
@@ -21,7 +22,7 @@ pub enum Pooling {
 }
 
 /// Which chunks of a document are embedded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Chunks {
     /// The first one; enough for heads with `chunk = "first"`.
@@ -32,7 +33,7 @@ pub enum Chunks {
 }
 
 /// In what the encoder computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum EncoderPrecision {
     /// What suits the device: bf16 on a GPU; on the CPU the fastest of f32, bf16 and f16 there.
@@ -77,7 +78,7 @@ impl fmt::Display for EncoderPrecision {
 }
 
 /// Form of the GELU between the two layers of a feed-forward block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gelu {
     /// The exact one, with the error function.
@@ -179,7 +180,7 @@ impl EncoderConfig {
 }
 
 /// How the values of an embedding are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum EmbeddingDtype {
     /// As computed.

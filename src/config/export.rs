@@ -1,11 +1,12 @@
 //! `[export]`: columns and files of the result.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_ROW_GROUP_MB, DEFAULT_ZSTD_LEVEL, EmbeddingDtype};
 
 /// Column layout of the export.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// FineWeb2-HQ: every column at the top level.

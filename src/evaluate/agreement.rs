@@ -1,7 +1,5 @@
 //! How far two heads put documents in the same order, and pick the same ones.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use crate::config::{Keep, Rate};
@@ -11,7 +9,7 @@ use crate::selection::RankKey;
 /// Agreement of two heads on the documents of a language that both gave a score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
-    /// The language; `mean` for the means over the languages, sums of the counts.
+    /// The language.
     pub language: String,
     /// Name of one head.
     pub a: String,
@@ -30,40 +28,8 @@ pub struct Pair {
     pub overlap: Option<f64>,
 }
 
-/// What means over the languages stand under.
-pub(super) const MEAN: &str = "mean";
-
 /// The logits that a head gave to some documents; NaN where there is none.
 pub(super) type HeadLogits<'a> = (&'a str, Vec<f32>);
-
-/// Appends the means over the languages, where there are several.
-pub(super) fn add_means(pairs: &mut Vec<Pair>) {
-    let mut groups: BTreeMap<(String, String), Vec<&Pair>> = BTreeMap::new();
-    for pair in pairs.iter() {
-        groups.entry((pair.a.clone(), pair.b.clone())).or_default().push(pair);
-    }
-    let mean = |((a, b), pairs): ((String, String), Vec<&Pair>)| {
-        let sum = |count: fn(&Pair) -> usize| pairs.iter().map(|pair| count(pair)).sum();
-        (pairs.len() > 1).then(|| Pair {
-            language: MEAN.to_owned(),
-            a,
-            b,
-            documents: sum(|pair| pair.documents),
-            spearman: mean_of(pairs.iter().map(|pair| pair.spearman)),
-            top: sum(|pair| pair.top),
-            shared: sum(|pair| pair.shared),
-            overlap: mean_of(pairs.iter().map(|pair| pair.overlap)),
-        })
-    };
-    let means: Vec<Pair> = groups.into_iter().filter_map(mean).collect();
-    pairs.extend(means);
-}
-
-/// Mean of the values that there are.
-pub(super) fn mean_of(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    let values: Vec<f64> = values.flatten().collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
 
 /// All pairs of `columns` of a language, whose documents have the tie-breaks `ties`: the key of a document with
 /// its logit left open.
@@ -167,9 +133,6 @@ mod tests {
         let nan = vec![f32::NAN; 3];
         let pairs = pairs("und", &[("a", nan.clone()), ("b", nan)], &ties(3), rate("0.1")?);
         assert_eq!((pairs[0].documents, pairs[0].spearman, pairs[0].overlap), (0, None, None));
-        let mut two = [pairs.clone(), pairs].concat();
-        add_means(&mut two);
-        assert_eq!((two.len(), two[2].spearman), (3, None));
         Ok(())
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::agreement::{HeadLogits, Pair, add_means, pairs};
-use super::measures::{DataFile, EVERYTHING, EncoderUsed, HeadUsed, Judged, Report};
-use super::rules::{DecisionRules, Ranked, gives_probabilities};
+use super::agreement::{HeadLogits, Pair, pairs};
+use super::report::{DataFile, EncoderUsed, HeadUsed, Judged, Report};
+use super::rules::{DecisionRule, Ranked, gives_probabilities};
 use crate::config::{ChunkRule, Chunks, HeadConfig, Keep, Rate, RunConfig};
 use crate::encoder::{self, EmbeddedTexts, HubSettings, Model};
 use crate::error::{Error, Result};
@@ -37,9 +37,7 @@ pub struct Setup<'a> {
     /// Whether as many chunks are embedded as the heads' rules look at, whatever `config` says.
     pub chunks_of_heads: bool,
     /// Rules to judge decisions by, besides 0.5 and those of the run.
-    pub rules: &'a DecisionRules,
-    /// Bins of the reliability table, at least 1.
-    pub bins: usize,
+    pub rules: &'a [DecisionRule],
     /// Rate of the documents that are the top of a head.
     pub top: Rate,
     /// How models are fetched.
@@ -200,8 +198,7 @@ struct ScoredTexts<'a> {
 }
 
 impl<'a> ScoredTexts<'a> {
-    /// Adds what the head `name` does: language by language, and on all of them where there are
-    /// several.
+    /// Adds what the head `name` does, language by language and, where there are several, on average.
     fn tabulate(
         &self,
         setup: &Setup<'_>,
@@ -209,7 +206,7 @@ impl<'a> ScoredTexts<'a> {
         name: &str,
         report: &mut Report,
     ) -> Result<()> {
-        let (mut all, mut without_head, mut trained) = (Judged::default(), vec![], vec![]);
+        let (mut without_head, mut trained) = (vec![], vec![]);
         let (before, mut gives_all_probabilities) = (report.heads.len(), true);
         for language in heads.languages() {
             let Some((head, path)) = heads.get(name, language).zip(heads.path(name, language))
@@ -221,8 +218,7 @@ impl<'a> ScoredTexts<'a> {
             gives_all_probabilities &= is_probability;
             let selection = selection(setup, language)?;
             let judged = self.judged(setup, (name, head, language), selection.as_ref());
-            judged.tabulate((name, language), is_probability.then_some(setup.bins), report);
-            all.append(&judged);
+            judged.tabulate((name, language), is_probability, report);
             let trained_on_this_data = was_trained_on(head, &report.data);
             if trained_on_this_data {
                 trained.push(language.as_str());
@@ -238,30 +234,28 @@ impl<'a> ScoredTexts<'a> {
                 unscored: judged.unscored,
             });
         }
+        let nan: usize = report.heads[before..].iter().map(|head| head.nan).sum();
         if report.heads.len() > before + 1 {
             report.add_means(name);
-            all.tabulate((name, EVERYTHING), gives_all_probabilities.then_some(setup.bins), report);
         }
-        if !gives_all_probabilities {
-            report.notes.push(format!(
-                "the scores of `{name}` are not probabilities: they have no calibration"
-            ));
-        }
-        if !without_head.is_empty() {
-            report.notes.push(format!("there is no `{name}` for {}", without_head.join(", ")));
-        }
-        if all.nan > 0 {
-            report
-                .notes
-                .push(format!("{} text(s) are left out: their score of `{name}` is NaN", all.nan));
-        }
-        if !trained.is_empty() {
-            report.notes.push(format!(
+        let mut note = |applies: bool, text: String| report.notes.extend(applies.then_some(text));
+        note(
+            !gives_all_probabilities,
+            format!("the scores of `{name}` are not probabilities: they have no log loss"),
+        );
+        note(
+            !without_head.is_empty(),
+            format!("there is no `{name}` for {}", without_head.join(", ")),
+        );
+        note(nan > 0, format!("{nan} text(s) are left out: their score of `{name}` is NaN"));
+        note(
+            !trained.is_empty(),
+            format!(
                 "`{name}` was trained on texts of these files ({}): the figures are not those of \
                  unseen text",
                 trained.join(", ")
-            ));
-        }
+            ),
+        );
         Ok(())
     }
 
@@ -287,7 +281,6 @@ impl<'a> ScoredTexts<'a> {
                     judged.scores.push(score);
                     judged.labels.push(sample.label);
                     judged.sources.push(sample.source.as_deref());
-                    judged.lengths.push(sample.text.chars().count());
                 }
             }
         }
@@ -312,9 +305,7 @@ impl<'a> ScoredTexts<'a> {
             let columns: Vec<HeadLogits<'_>> = self.scores.iter().map(column).collect();
             pairs(language, &columns, &ties, setup.top)
         };
-        let mut pairs: Vec<Pair> = heads.languages().iter().flat_map(of_language).collect();
-        add_means(&mut pairs);
-        pairs
+        heads.languages().iter().flat_map(of_language).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  labelled texts ──(tokenizer, encoder)──▶ embeddings ──each head──▶ scores ──▶ [`Report`]
-//!  scores stored in a run ─────────────────sample──────────────────────────────▶ [`StoredReport`]
+//!  scores stored in a run ─────────────────sample──────────────────────────────▶ [`Pair`]s
 //! ```
 //!
 //! A report is a few tables: lists of rows whose fields are the columns in print and the keys in
@@ -14,7 +14,7 @@
 //! ```
 //! use polysift::config::RunConfig;
 //! use polysift::encoder::HubSettings;
-//! use polysift::evaluate::{DecisionRules, Setup, evaluate};
+//! use polysift::evaluate::{Setup, evaluate};
 //! use polysift::input::{InputFile, SampleColumns};
 //! use polysift::progress::{Silent, Stop};
 //!
@@ -32,31 +32,26 @@
 //!     files: &[InputFile::at(&file, "held".into(), Some("eng_Latn".into()))?],
 //!     columns: SampleColumns { label: "label", source: None, language: None },
 //!     chunks_of_heads: true,
-//!     rules: &DecisionRules::default(),
-//!     bins: 10,
+//!     rules: &[],
 //!     top: "0.1".parse()?,
 //!     hub: &HubSettings::from_env(|_| None),
 //!     stop: &Stop::default(),
 //!     progress: &Silent,
 //! })?;
-//! assert_eq!(report.heads.len(), 1); // ROC-AUC, calibration and decisions of the head
+//! assert_eq!(report.heads.len(), 1); // ROC-AUC and decisions of the head
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod agreement;
 mod labelled;
-mod measures;
+mod report;
 mod rules;
 mod stored;
 
 pub use agreement::Pair;
 pub use labelled::{Setup, evaluate};
-pub use measures::{
-    DataFile, EVERYTHING, EncoderUsed, HeadUsed, Measures, Reliability, Report, RuleOutcome,
-    TextGroup,
+pub use report::{
+    DataFile, EVERYTHING, EncoderUsed, HeadUsed, Measures, Report, RuleOutcome, TextGroup,
 };
-pub use rules::DecisionRules;
-pub use stored::{DEFAULT_SAMPLE, StoredReport, StoredScores, evaluate_run};
-
-/// Bins of the reliability table.
-pub const DEFAULT_BINS: usize = 10;
+pub use rules::DecisionRule;
+pub use stored::{DEFAULT_SAMPLE, evaluate_run};

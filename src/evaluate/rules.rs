@@ -5,36 +5,24 @@ use crate::head::{DocumentScore, HeadSpec};
 use crate::metrics::DECISION;
 use crate::selection::{Bound, RankKey, Selection, ThresholdKind};
 
-/// Rules to judge a head by, each made on its own; the name is that of a head, `None` means all.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct DecisionRules {
-    /// Fixed scores.
-    pub thresholds: Vec<(Option<String>, f64)>,
-    /// Shares of the documents to keep, best first.
-    pub retentions: Vec<(Option<String>, Rate)>,
-    /// Shares of the documents to remove, worst first.
-    pub removals: Vec<(Option<String>, Rate)>,
-}
-
-impl DecisionRules {
-    fn of<'a, T: Copy>(
-        rules: &'a [(Option<String>, T)],
-        head: &'a str,
-    ) -> impl Iterator<Item = T> + 'a {
-        let applies = move |name: &Option<String>| name.as_ref().is_none_or(|name| name == head);
-        rules.iter().filter(move |(name, _)| applies(name)).map(|&(_, rule)| rule)
-    }
+/// A rule to judge a head by, made on its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecisionRule {
+    /// Name of the head; `None`: of all heads.
+    pub head: Option<String>,
+    /// What is kept or removed of the documents of each language.
+    pub kind: ThresholdKind,
 }
 
 /// What a rule calls positive.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Calls {
-    /// The rule, as people read it; equal rules of two languages are one.
+    /// The rule, as people read it.
     pub(super) rule: String,
     /// The score at the boundary, where there is one.
     pub(super) threshold: Option<f64>,
-    /// By document; `None` where the language has no such rule.
-    pub(super) positive: Vec<Option<bool>>,
+    /// By document.
+    pub(super) positive: Vec<bool>,
 }
 
 /// Whether the scores of a head are probabilities.
@@ -55,29 +43,36 @@ pub(super) struct Ranked<'a> {
 }
 
 impl Ranked<'_> {
-    /// The calls of all rules: 0.5 for a probability, then `thresholds`, then those of `selection`.
-    pub(super) fn calls(&self, rules: &DecisionRules, selection: Option<&Selection>) -> Vec<Calls> {
+    /// The calls of all rules: 0.5 for a probability, then `rules`, then those of `selection`.
+    pub(super) fn calls(
+        &self,
+        rules: &[DecisionRule],
+        selection: Option<&Selection>,
+    ) -> Vec<Calls> {
         let mut calls = Vec::new();
         if gives_probabilities(self.spec.activation) {
             calls.push(self.above(f64::from(DECISION)));
         }
-        for threshold in DecisionRules::of(&rules.thresholds, self.head) {
-            if calls.iter().all(|call: &Calls| call.threshold != Some(threshold)) {
-                calls.push(self.above(threshold));
+        let applies = |rule: &&DecisionRule| rule.head.as_ref().is_none_or(|h| h == self.head);
+        for rule in rules.iter().filter(applies) {
+            match &rule.kind {
+                ThresholdKind::Fixed(threshold) => {
+                    if calls.iter().all(|call: &Calls| call.threshold != Some(*threshold)) {
+                        calls.push(self.above(*threshold));
+                    }
+                }
+                ThresholdKind::Retain(rates) => {
+                    calls.extend(rates.iter().map(|&rate| self.retained(rate)));
+                }
+                ThresholdKind::Remove(rate) => calls.push(self.removed(*rate)),
             }
-        }
-        for rate in DecisionRules::of(&rules.retentions, self.head) {
-            calls.push(self.retained(rate));
-        }
-        for rate in DecisionRules::of(&rules.removals, self.head) {
-            calls.push(self.removed(rate));
         }
         calls.extend(selection.into_iter().flat_map(|selection| self.of_run(selection)));
         calls
     }
 
     fn above(&self, threshold: f64) -> Calls {
-        let positive = |score: &DocumentScore| Some(f64::from(score.score) > threshold);
+        let positive = |score: &DocumentScore| f64::from(score.score) > threshold;
         Calls {
             rule: format!("score above {threshold}"),
             threshold: Some(threshold),
@@ -111,9 +106,9 @@ impl Ranked<'_> {
     }
 
     fn keeping(&self, rule: String, kept: &[usize], boundary: Option<&usize>) -> Calls {
-        let mut positive = vec![Some(self.positive(false)); self.scores.len()];
+        let mut positive = vec![self.positive(false); self.scores.len()];
         for &row in kept {
-            positive[row] = Some(self.positive(true));
+            positive[row] = self.positive(true);
         }
         let threshold = boundary.map(|&row| f64::from(self.scores[row].score));
         Calls { rule, threshold, positive }
@@ -141,7 +136,7 @@ impl Ranked<'_> {
                     rates => format!(" after {}", rates.join(", ")),
                 };
                 let kept = |(&score, key): (&DocumentScore, &RankKey)| {
-                    Some(self.positive(is_kept(outcome.bound, score, key)))
+                    self.positive(is_kept(outcome.bound, score, key))
                 };
                 calls.push(Calls {
                     rule: format!("run: {rule}{after}"),
@@ -175,7 +170,7 @@ mod tests {
     fn called(
         keep: Keep,
         activation: Activation,
-        rules: &DecisionRules,
+        rules: &[DecisionRule],
     ) -> Vec<(String, Vec<usize>)> {
         let spec = HeadSpec {
             kind: HeadKind::Mlp,
@@ -191,17 +186,19 @@ mod tests {
         let ranked = Ranked { head: "h", spec: &spec, scores: &scores, keys: &keys };
         let rows = |calls: Calls| {
             let rows = calls.positive.iter().enumerate();
-            (calls.rule, rows.filter(|(_, p)| **p == Some(true)).map(|(i, _)| i).collect())
+            (calls.rule, rows.filter(|(_, p)| **p).map(|(i, _)| i).collect())
         };
         ranked.calls(rules, None).into_iter().map(rows).collect()
     }
 
-    fn rules() -> Result<DecisionRules, String> {
-        Ok(DecisionRules {
-            thresholds: vec![(None, 0.0), (Some("other".into()), 3.0)],
-            retentions: vec![(Some("h".into()), "0.2".parse()?)],
-            removals: vec![(None, "0.2".parse()?)],
-        })
+    fn rules() -> Result<Vec<DecisionRule>, String> {
+        let rule = |head: Option<&str>, kind| DecisionRule { head: head.map(Into::into), kind };
+        Ok(vec![
+            rule(None, ThresholdKind::Fixed(0.0)),
+            rule(Some("other"), ThresholdKind::Fixed(3.0)),
+            rule(Some("h"), ThresholdKind::Retain(vec!["0.2".parse()?])),
+            rule(None, ThresholdKind::Remove("0.2".parse()?)),
+        ])
     }
 
     #[test]

@@ -12,12 +12,10 @@
 //! assert_eq!(Confusion::new(&scores, &labels).precision(), Some(0.5));
 //! ```
 
-mod calibration;
 mod ranking;
 
 use serde::{Deserialize, Serialize};
 
-pub use calibration::{Bin, binary_cross_entropy, brier, expected_calibration_error, reliability};
 pub use ranking::{average_precision, roc_auc, roc_auc_interval, spearman};
 
 /// A document is called positive if its probability is above this.
@@ -87,16 +85,6 @@ impl Confusion {
         let twice = 2 * self.true_positives;
         ratio(twice, twice + self.false_positives + self.false_negatives)
     }
-
-    /// Correlation of calls and labels (Matthews), -1 to 1; `None` where either is the same for all.
-    pub fn mcc(&self) -> Option<f64> {
-        let count = |n: usize| n as f64;
-        let (tp, fp) = (count(self.true_positives), count(self.false_positives));
-        let (tn, fn_) = (count(self.true_negatives), count(self.false_negatives));
-        // Two square roots, since the product of four counts may overflow the integers of f64.
-        let scale = ((tp + fp) * (tn + fn_)).sqrt() * ((tp + fn_) * (tn + fp)).sqrt();
-        (scale > 0.0).then(|| (tp * tn - fp * fn_) / scale)
-    }
 }
 
 /// How well scores separate the labels. A document is called positive if its score is above 0.5;
@@ -158,6 +146,16 @@ impl Metrics {
             roc_auc: round(self.roc_auc),
         }
     }
+}
+
+/// Mean binary cross-entropy (log loss, in nats) of `logits` (log-odds of the positive class), in
+/// f64, without overflow: max(z, 0) - z y + log(1 + exp(-|z|)). `None` without samples.
+pub fn binary_cross_entropy(logits: &[f32], labels: &[bool]) -> Option<f64> {
+    let losses = logits.iter().zip(labels).map(|(&logit, &label)| {
+        let z = f64::from(logit);
+        z.max(0.0) - if label { z } else { 0.0 } + (-z.abs()).exp().ln_1p()
+    });
+    (!logits.is_empty()).then(|| losses.sum::<f64>() / logits.len() as f64)
 }
 
 /// `value` with six decimals.

@@ -44,7 +44,10 @@ impl ScoreFiles {
         if run.is_done(Stage::Refine, ALL_LANGUAGES)? {
             return Ok(Self::Refined);
         }
-        Err(Error::missing(run.root(), "the scores near the thresholds are not refined yet; run `polysift refine`"))
+        Err(Error::missing(
+            run.root(),
+            "the scores near the thresholds are not refined yet; run `polysift refine`",
+        ))
     }
 
     fn part(self, run: &RunDir, head: &str, shard: &Shard, index: usize) -> PathBuf {
@@ -351,7 +354,12 @@ pub(crate) fn stored_selections(
     let stored = |language: String| {
         let is_done = run.is_done(Stage::Threshold, &language)?;
         let stored = if is_done { run.read_json(&run.selection_file(&language))? } else { None };
-        let missing = || Error::missing(run.root(), "the thresholds are not computed yet; run `polysift threshold`");
+        let missing = || {
+            Error::missing(
+                run.root(),
+                "the thresholds are not computed yet; run `polysift threshold`",
+            )
+        };
         Ok((language, stored.ok_or_else(missing)?))
     };
     languages.into_iter().map(stored).collect()

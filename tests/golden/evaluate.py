@@ -14,7 +14,6 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm, spearmanr
 from sklearn import metrics
-from sklearn.calibration import calibration_curve
 
 
 def defined(value):
@@ -34,23 +33,7 @@ def delong(scores, labels):
     return [max(0.0, pairs.mean() - half), min(1.0, pairs.mean() + half)]
 
 
-def calibration(probabilities, labels, num_bins):
-    """The filled bins of the reliability table, and the expected calibration error."""
-    shares, means = calibration_curve(labels, probabilities, n_bins=num_bins, strategy="uniform")
-    # calibration_curve does not tell its counts; these are its own bins.
-    bins = np.searchsorted(np.linspace(0, 1, num_bins + 1)[1:-1], probabilities)
-    places, counts = np.unique(bins, return_counts=True)
-    assert len(places) == len(shares)
-    return {
-        "places": places.tolist(),
-        "counts": counts.tolist(),
-        "means": means.tolist(),
-        "shares": shares.tolist(),
-        "error": float(np.sum(counts / len(labels) * np.abs(means - shares))),
-    }
-
-
-def case(logits, labels, other, num_bins):
+def case(logits, labels, other):
     logits, other = np.float32(logits), np.float32(other)
     labels = np.asarray(labels, dtype=bool)
     probabilities = np.float32(expit(np.float64(logits)))
@@ -61,17 +44,13 @@ def case(logits, labels, other, num_bins):
         "probabilities": [float(x) for x in probabilities],
         "labels": labels.tolist(),
         "other": [float(x) for x in other],
-        "bins": num_bins,
         "expected": {
             "roc_auc": defined(metrics.roc_auc_score(labels, logits)) if both else None,
             "roc_auc_interval": delong(np.float64(logits), labels),
             "average_precision": float(metrics.average_precision_score(labels, logits)) if labels.any() else None,
-            "brier": float(metrics.brier_score_loss(labels, np.float64(probabilities), pos_label=True)),
             "log_loss": float(metrics.log_loss(labels, expit(np.float64(logits)), labels=[False, True])),
-            "mcc": float(metrics.matthews_corrcoef(labels, called)) if both and called.any() and not called.all() else None,
             "f1": float(metrics.f1_score(labels, called)) if (labels | called).any() else None,
             "spearman": defined(spearmanr(logits, other).statistic),
-            "calibration": calibration(np.float64(probabilities), labels, num_bins),
         },
     }
 
@@ -84,16 +63,16 @@ def main(out):
     noisy = np.clip(rng.normal(size=n) * 1.5 + labels, -12, 12)
     rounded = np.round(noisy)  # many ties
     cases = {
-        "noisy": case(noisy, labels, noisy + rng.normal(size=n), 10),
-        "ties": case(rounded, labels, np.round(noisy + rng.normal(size=n)), 15),
-        "reversed": case(-noisy, labels, noisy, 7),
-        "separated": case(np.where(labels, 3.0, -3.0) + rng.random(n), labels, rng.random(n), 10),
-        "edges": case([0.0, 0.0, 0.0, np.log(3), -np.log(3), 20.0, -20.0], [1, 0, 1, 1, 0, 1, 0], range(7), 4),
-        "one class": case(noisy[:20], np.ones(20), rng.random(20), 10),
-        "no positives": case(noisy[:20], np.zeros(20), rng.random(20), 10),
-        "one of a class": case(noisy[:9], np.arange(9) == 4, rng.random(9), 10),
-        "constant": case(np.full(12, 0.25), np.arange(12) % 2, rng.random(12), 10),
-        "two": case([0.5, -0.5], [1, 0], [2, 1], 10),
+        "noisy": case(noisy, labels, noisy + rng.normal(size=n)),
+        "ties": case(rounded, labels, np.round(noisy + rng.normal(size=n))),
+        "reversed": case(-noisy, labels, noisy),
+        "separated": case(np.where(labels, 3.0, -3.0) + rng.random(n), labels, rng.random(n)),
+        "edges": case([0.0, 0.0, 0.0, np.log(3), -np.log(3), 20.0, -20.0], [1, 0, 1, 1, 0, 1, 0], range(7)),
+        "one class": case(noisy[:20], np.ones(20), rng.random(20)),
+        "no positives": case(noisy[:20], np.zeros(20), rng.random(20)),
+        "one of a class": case(noisy[:9], np.arange(9) == 4, rng.random(9)),
+        "constant": case(np.full(12, 0.25), np.arange(12) % 2, rng.random(12)),
+        "two": case([0.5, -0.5], [1, 0], [2, 1]),
     }
     out.mkdir(parents=True, exist_ok=True)
     lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in cases.items()]
