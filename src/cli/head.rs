@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use polysift::config::{Activation, ChunkRule, Keep, Preset};
 use polysift::head::{ExportFormat, HEAD_EXTENSIONS, Head, ImportRequest, Keys, import};
 use polysift::io::write_atomic;
 use polysift::{Error, Result};
@@ -28,24 +27,8 @@ pub(crate) struct ImportArgs {
     /// A .safetensors file for one head, else a directory that gets {lang}.safetensors of each
     #[arg(long, value_name = "FILE|DIR")]
     out: PathBuf,
-    /// Name of the head [default: the preset's]
-    #[arg(long)]
-    name: Option<String>,
-    /// Language of the head [default: told by the file's name, as in deu_Latn.pt or german_cls.pth]
-    #[arg(long, value_name = "CODE")]
-    language: Option<String>,
-    /// Where the defaults come from [default: quality for one output, toxicity for more]
-    #[arg(long, value_enum)]
-    preset: Option<Preset>,
-    /// sigmoid, softmax:CLASS or raw [default: the preset's]
-    #[arg(long)]
-    activation: Option<Activation>,
-    /// Which chunks of a document count [default: the preset's]
-    #[arg(long, value_enum)]
-    chunk: Option<ChunkRule>,
-    /// Which side of a threshold is kept [default: the preset's]
-    #[arg(long, value_enum)]
-    keep: Option<Keep>,
+    #[command(flatten)]
+    request: ImportRequest,
 }
 
 #[derive(Debug, Args)]
@@ -72,7 +55,7 @@ pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
 fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
     let files = head_files(&args.files)?;
     let one_file = args.out.extension().is_some_and(|e| e == "safetensors");
-    if files.len() > 1 && (one_file || args.language.is_some()) {
+    if files.len() > 1 && (one_file || args.request.language.is_some()) {
         let (name, reason) = if one_file {
             ("--out", "is a file; give a directory for several heads")
         } else {
@@ -80,17 +63,9 @@ fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
         };
         return Err(Error::config(name, reason));
     }
-    let request = ImportRequest {
-        name: args.name.clone(),
-        language: args.language.clone(),
-        preset: args.preset,
-        activation: args.activation,
-        chunk: args.chunk,
-        keep: args.keep,
-    };
     let mut heads: BTreeMap<PathBuf, (&Path, Head)> = BTreeMap::new();
     for file in &files {
-        let head = import(file, &request)?;
+        let head = import(file, &args.request)?;
         let path = if one_file { args.out.clone() } else { path_in(&args.out, file, &head)? };
         if let Some((other, _)) = heads.get(&path) {
             let reason = format!("{} and {} are of one language", other.display(), file.display());
@@ -125,7 +100,7 @@ fn head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         });
         if found.is_empty() {
             let reason = format!("no file there ends in .{}", HEAD_EXTENSIONS.join(" or ."));
-            return Err(Error::Missing { path: path.display().to_string(), reason });
+            return Err(Error::missing(path, reason));
         }
         found.sort();
         files.append(&mut found);
@@ -157,9 +132,7 @@ fn print_imported(heads: &BTreeMap<PathBuf, (&Path, Head)>) {
             path.display().to_string(),
         ]
     });
-    printer::table(
-        &[titles.map(str::to_owned).to_vec()].into_iter().chain(rows).collect::<Vec<_>>(),
-    );
+    printer::titled_table(titles, rows);
 }
 
 fn export_head(args: &ExportArgs, quiet: bool) -> Result<()> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use super::settings::ModelSettings;
-use super::source::{ModelReader, ReadError, broken, write_i32, write_i64};
+use super::source::{ModelReader, ReadError, broken, write_i32};
 use crate::config::LABEL_PREFIX;
 
 /// The word that ends every line; where a text has it, the line ends there.
@@ -267,19 +267,12 @@ impl Dictionary {
             write_i32(file, number)?;
         }
         file.write_all(&self.num_tokens.to_le_bytes())?;
-        match &self.pruned {
-            Some(pruned) => write_i64(file, pruned.len())?,
-            None => file.write_all(&(-1i64).to_le_bytes())?,
-        }
+        file.write_all(&(-1i64).to_le_bytes())?; // no n-gram is pruned in what is written
         for (entry, count) in self.counts.iter().enumerate() {
             file.write_all(self.entry(entry))?;
             file.write_all(&[0])?;
             file.write_all(&count.to_le_bytes())?;
             file.write_all(&[u8::from(entry >= self.num_words)])?;
-        }
-        for (bucket, place) in self.pruned.iter().flatten() {
-            file.write_all(&bucket.cast_signed().to_le_bytes())?;
-            file.write_all(&place.cast_signed().to_le_bytes())?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::source::{ModelReader, ReadError, broken, write_i32, write_i64};
+use super::source::{ModelReader, ReadError, broken, write_i64};
 
 /// Centroids that a code byte can name.
 const CENTROIDS: usize = 256;
@@ -50,10 +50,9 @@ pub(super) struct QuantisedMatrix {
     norms: Option<(Vec<u8>, Quantiser)>,
 }
 
-/// Vectors of `dim` values cut into parts, each of which is one of 256 centroids.
+/// Vectors cut into parts, each of which is one of 256 centroids.
 #[derive(Debug, Clone)]
 struct Quantiser {
-    dim: usize,
     parts: usize,
     part_len: usize,
     last_len: usize,
@@ -89,14 +88,7 @@ impl Quantiser {
             ));
         }
         let centroids = source.floats(dim * CENTROIDS, "values of centroids")?;
-        Ok(Self { dim, parts, part_len, last_len, centroids })
-    }
-
-    fn write(&self, file: &mut impl Write) -> io::Result<()> {
-        for number in [self.dim, self.parts, self.part_len, self.last_len] {
-            write_i32(file, number)?;
-        }
-        write_floats(&self.centroids, file)
+        Ok(Self { parts, part_len, last_len, centroids })
     }
 }
 
@@ -127,17 +119,6 @@ impl QuantisedMatrix {
             None
         };
         Ok(Self { rows, cols, quantiser, codes, norms })
-    }
-
-    fn write(&self, file: &mut impl Write) -> io::Result<()> {
-        file.write_all(&[u8::from(self.norms.is_some())])?;
-        write_shape(self.rows, self.cols, file)?;
-        write_i32(file, self.codes.len())?;
-        file.write_all(&self.codes)?;
-        self.quantiser.write(file)?;
-        let Some((codes, quantiser)) = &self.norms else { return Ok(()) };
-        file.write_all(codes)?;
-        quantiser.write(file)
     }
 }
 
@@ -202,14 +183,14 @@ impl WordMatrix {
         Ok(Self::Dense(DenseMatrix { rows, cols, values }))
     }
 
+    /// Writes the matrix; one of codes is only read.
     pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
-        match self {
-            Self::Dense(dense) => {
-                write_shape(dense.rows, dense.cols, file)?;
-                write_floats(&dense.values, file)
-            }
-            Self::Quantised(quantised) => quantised.write(file),
-        }
+        let Self::Dense(DenseMatrix { rows, cols, values }) = self else {
+            return Err(io::Error::other("quantised models are not written"));
+        };
+        write_i64(file, *rows)?;
+        write_i64(file, *cols)?;
+        values.iter().try_for_each(|value| file.write_all(&value.to_le_bytes()))
     }
 }
 
@@ -227,13 +208,4 @@ pub(super) fn scale(values: &mut [f32], factor: f32) {
 
 fn shape(source: &mut ModelReader<impl Read>) -> Result<(usize, usize), ReadError> {
     Ok((source.count("rows")?, source.count("columns")?))
-}
-
-fn write_shape(rows: usize, cols: usize, file: &mut impl Write) -> io::Result<()> {
-    write_i64(file, rows)?;
-    write_i64(file, cols)
-}
-
-fn write_floats(values: &[f32], file: &mut impl Write) -> io::Result<()> {
-    values.iter().try_for_each(|value| file.write_all(&value.to_le_bytes()))
 }

@@ -134,6 +134,7 @@ impl FastTextModel {
     }
 
     /// Writes the model as the file `path`, whole or not at all: the same model gives the same bytes.
+    /// Quantised models are only read.
     pub fn write(&self, path: &Path) -> Result<FileStamp> {
         let mut file = AtomicFile::create(path)?;
         self.write_to(&mut file).map_err(Error::io(path, "write"))?;
@@ -142,15 +143,13 @@ impl FastTextModel {
 
     /// C++: `FastText::saveModel`.
     fn write_to(&self, file: &mut impl Write) -> std::io::Result<()> {
-        let is_quantised =
-            |matrix: &WordMatrix| u8::from(matches!(matrix, WordMatrix::Quantised(_)));
         file.write_all(&MAGIC.to_le_bytes())?;
         file.write_all(&VERSION.to_le_bytes())?;
         self.settings.write(file)?;
         self.dictionary.write(file)?;
-        file.write_all(&[is_quantised(&self.input)])?;
+        file.write_all(&[0])?; // not quantised
         self.input.write(file)?;
-        file.write_all(&[is_quantised(&self.output)])?;
+        file.write_all(&[0])?;
         self.output.write(file)
     }
 

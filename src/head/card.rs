@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    Activation, ChunkRule, FastTextConfig, HeadKind, Keep, TextSpec, TrainingConfig,
+    Activation, ChunkRule, FastTextConfig, HeadConfig, HeadKind, Keep, TextSpec, TrainingConfig,
 };
 use crate::metrics::Metrics;
 
@@ -27,6 +27,17 @@ pub struct HeadSpec {
 }
 
 impl HeadSpec {
+    /// What the settings of the head called `name` say.
+    pub(crate) fn of_config(config: &HeadConfig, name: &str, layer_sizes: Vec<usize>) -> Self {
+        Self {
+            kind: config.kind,
+            layer_sizes,
+            activation: config.activation(name),
+            chunk: config.chunk(name),
+            keep: config.keep(name),
+        }
+    }
+
     /// Checks that the activation fits the number of outputs; the text says what is wrong.
     pub(super) fn check(&self) -> Result<(), String> {
         let outputs = self.layer_sizes.last().copied().unwrap_or_default();

@@ -7,11 +7,15 @@ use safetensors::SafeTensors;
 
 use super::card::{HeadSpec, ImportSource, ModelCard, ReferenceCounts};
 use super::embedding::{CARD_KEY, Head};
-use super::pytorch::{StateDict, is_legacy, is_zip};
 use super::scorer::Scorer;
-use super::weights;
+use super::{pytorch, weights};
 use crate::config::{Activation, ChunkRule, HeadConfig, HeadKind, Keep, Preset};
 use crate::error::{Error, Result};
+
+/// First bytes of a zip file.
+const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
+/// First bytes of what `torch.save` wrote before PyTorch 1.6: the pickled number 0x1950a86a20f9469cfc6c.
+const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
 /// Extensions of the files that heads are read from.
 pub const HEAD_EXTENSIONS: [&str; 3] = ["safetensors", "pt", "pth"];
@@ -77,10 +81,9 @@ impl HeadFile {
     /// Reads the file at `path`; `name` is that of the head, for the message if there is none.
     fn read(path: &Path, name: &str) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Error::Missing {
-                path: path.display().to_string(),
-                reason: format!("the file of the head `{name}` does not exist"),
-            },
+            std::io::ErrorKind::NotFound => {
+                Error::missing(path, format!("the file of the head `{name}` does not exist"))
+            }
             _ => Error::io(path, "read")(error),
         })?;
         let (card, references, scorer) =
@@ -120,20 +123,20 @@ impl HeadFile {
 
 /// The card, if the file has one, the counts of its references, if it has any, and the weights.
 fn decode(bytes: &[u8]) -> Result<(Option<ModelCard>, Option<ReferenceCounts>, Scorer), String> {
-    if is_legacy(bytes) {
+    if bytes.starts_with(LEGACY_MAGIC) {
         return Err(
             "is in PyTorch's format before 1.6; load it there and torch.save it again".into()
         );
     }
-    if is_zip(bytes) {
-        let (scorer, references) = weights::parse(&mut StateDict::open(bytes)?, false)?;
+    if bytes.starts_with(ZIP_MAGIC) {
+        let (scorer, references) = pytorch::read(bytes)?;
         return Ok((None, references, scorer));
     }
     let unreadable = |e: safetensors::SafeTensorError| {
         format!("neither a safetensors file ({e}) nor one of PyTorch (no zip file)")
     };
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
-    let mut tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
     let card: Option<ModelCard> = metadata
         .metadata()
         .as_ref()
@@ -141,10 +144,10 @@ fn decode(bytes: &[u8]) -> Result<(Option<ModelCard>, Option<ReferenceCounts>, S
         .map(|json| serde_json::from_str(json))
         .transpose()
         .map_err(|e| format!("its card cannot be read: {e}"))?;
-    let (scorer, references) = weights::parse(&mut tensors, card.is_some())?;
+    let (scorer, references) = weights::parse_safetensors(&tensors, card.is_some())?;
     if let Some(card) = &card {
         let sizes = scorer.layer_sizes();
-        if card.spec.layer_sizes != sizes || card.spec.kind != kind(&scorer) {
+        if card.spec.layer_sizes != sizes || card.spec.kind != scorer.kind() {
             return Err(format!(
                 "its card tells of layers {:?}, its tensors are {sizes:?}",
                 card.spec.layer_sizes
@@ -156,40 +159,31 @@ fn decode(bytes: &[u8]) -> Result<(Option<ModelCard>, Option<ReferenceCounts>, S
 
 /// The card of a file that polysift did not write.
 fn foreign_card(name: &str, config: &HeadConfig, scorer: &Scorer) -> ModelCard {
-    let kind = kind(scorer);
-    let config = HeadConfig { kind, ..config.clone() };
-    let spec = HeadSpec {
-        kind,
-        layer_sizes: scorer.layer_sizes(),
-        activation: config.activation(name),
-        chunk: config.chunk(name),
-        keep: config.keep(name),
-    };
+    let config = HeadConfig { kind: scorer.kind(), ..config.clone() };
+    let spec = HeadSpec::of_config(&config, name, scorer.layer_sizes());
     ModelCard { head: name.to_owned(), spec, ..ModelCard::default() }
 }
 
-/// Which kind of head computes with `scorer`.
-fn kind(scorer: &Scorer) -> HeadKind {
-    match scorer {
-        Scorer::Mlp(_) => HeadKind::Mlp,
-        Scorer::Cosine(_) => HeadKind::Cosine,
-    }
-}
-
 /// What is known of a head beyond its file; all of it may be left open.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct ImportRequest {
-    /// Name of the head; the preset's if unset.
+    /// Name of the head [default: the preset's]
+    #[arg(long)]
     pub name: Option<String>,
-    /// Language code; told by the name of the file if unset, see [`language_of`].
+    /// Language of the head [default: that in the file's name, as in deu_Latn.pt or german_cls.pth]
+    #[arg(long, value_name = "CODE")]
     pub language: Option<String>,
-    /// Source of the defaults; told by the number of outputs if unset.
+    /// Where the defaults come from [default: quality for one output, toxicity for more]
+    #[arg(long)]
     pub preset: Option<Preset>,
-    /// Output activation, from the preset if unset.
+    /// sigmoid, softmax:CLASS or raw [default: the preset's]
+    #[arg(long)]
     pub activation: Option<Activation>,
-    /// Rule over the chunks of a document, from the preset if unset.
+    /// Which chunks of a document count [default: the preset's]
+    #[arg(long)]
     pub chunk: Option<ChunkRule>,
-    /// Side of a threshold that is kept, from the preset if unset.
+    /// Which side of a threshold is kept [default: the preset's]
+    #[arg(long)]
     pub keep: Option<Keep>,
 }
 

@@ -14,7 +14,7 @@ use polysift_kernels::{
 };
 use rayon::prelude::*;
 
-use crate::config::Activation;
+use crate::config::{Activation, HeadKind};
 use crate::error::Result;
 use crate::metrics::sigmoid;
 use crate::panics::lock;
@@ -131,6 +131,14 @@ pub(crate) enum Scorer {
 }
 
 impl Scorer {
+    /// Which kind of head computes with it.
+    pub(super) fn kind(&self) -> HeadKind {
+        match self {
+            Self::Mlp(_) => HeadKind::Mlp,
+            Self::Cosine(_) => HeadKind::Cosine,
+        }
+    }
+
     /// Width `D` of the embeddings.
     pub(crate) fn hidden_size(&self) -> usize {
         match self {

@@ -66,10 +66,10 @@ impl FastTextHead {
     /// is damaged, lacks the label, or if its card is that of another file.
     pub fn load(path: &Path, name: &str, config: &HeadConfig, language: &str) -> Result<Self> {
         if !path.is_file() {
-            return Err(Error::Missing {
-                path: path.display().to_string(),
-                reason: format!("the file of the head `{name}` does not exist"),
-            });
+            return Err(Error::missing(
+                path,
+                format!("the file of the head `{name}` does not exist"),
+            ));
         }
         let (model, digest) = FastTextModel::read(path)?;
         let mut card = match Self::card_of(path, &digest)? {
@@ -77,30 +77,22 @@ impl FastTextHead {
             None => foreign_card(name, config, language, &model, &digest),
         };
         card.spec.keep = config.keep.unwrap_or(card.spec.keep);
-        let fail = |reason: &str| Error::model(&Self::card_path(path), reason);
-        let Some(text) = &mut card.text else {
-            return Err(fail("does not say how texts become words"));
-        };
-        if config.fasttext.inference == Mode::Published {
+        if let (Some(text), Mode::Published) = (&mut card.text, config.fasttext.inference) {
             text.spec.inference = Mode::Published;
         }
-        let text = text.spec.clone();
-        Self::new(card, text, model, digest).map_err(|reason| Error::model(path, reason))
+        Self::new(card, model, digest).map_err(|reason| Error::model(path, reason))
     }
 
     /// A head that was just trained; `digest` is that of the file.
     pub(crate) fn trained(card: ModelCard, model: FastTextModel, digest: String) -> Result<Self> {
-        let text = card.text.as_ref().map(|text| text.spec.clone());
-        let text = text.ok_or_else(|| Error::shape("fastText head", "has no text settings"))?;
-        Self::new(card, text, model, digest).map_err(|reason| Error::shape("fastText head", reason))
+        Self::new(card, model, digest).map_err(|reason| Error::shape("fastText head", reason))
     }
 
-    fn new(
-        mut card: ModelCard,
-        text: TextSpec,
-        model: FastTextModel,
-        digest: String,
-    ) -> Result<Self, String> {
+    /// Fills in the spec of `card`, of which only the kept side is not the model's.
+    fn new(mut card: ModelCard, model: FastTextModel, digest: String) -> Result<Self, String> {
+        let Some(text) = card.text.as_ref().map(|text| text.spec.clone()) else {
+            return Err("its card does not say how texts become words".to_owned());
+        };
         let labels = model.labels();
         let Some(label) = labels.iter().position(|label| *label == text.positive) else {
             let known: Vec<String> = labels.iter().take(10).cloned().collect();
@@ -112,9 +104,11 @@ impl FastTextHead {
             ));
         };
         card.spec = HeadSpec {
+            kind: HeadKind::FastText,
             layer_sizes: vec![model.dim(), labels.len()],
             activation: Activation::Softmax { class: label },
-            ..card.spec
+            chunk: ChunkRule::First,
+            keep: card.spec.keep,
         };
         Ok(Self { card, text, model, label, digest })
     }
@@ -144,11 +138,6 @@ impl FastTextHead {
     /// How a text becomes words.
     pub fn text_spec(&self) -> &TextSpec {
         &self.text
-    }
-
-    /// The model.
-    pub fn model(&self) -> &FastTextModel {
-        &self.model
     }
 
     /// Scores `texts`, in parallel on the current rayon pool; a document without text scores `None`.
@@ -181,13 +170,7 @@ fn foreign_card(
     model: &FastTextModel,
     digest: &str,
 ) -> ModelCard {
-    let spec = HeadSpec {
-        kind: HeadKind::FastText,
-        layer_sizes: Vec::new(), // these two are the model's
-        activation: Activation::default(),
-        chunk: ChunkRule::First,
-        keep: config.keep(name),
-    };
+    let spec = HeadSpec { keep: config.keep(name), ..HeadSpec::default() };
     let text = TextCard {
         spec: config.fasttext.text_spec(language),
         model_digest: digest.to_owned(),

@@ -51,40 +51,39 @@ pub(super) fn named<'a>(scorer: &'a Scorer, prefix: &str) -> Vec<NamedTensor<'a>
     }
 }
 
-/// The scorer that the tensors of `file` describe. `ours` says that polysift wrote them, so that
+/// A scorer, and how the references of a cosine head were found.
+pub(super) type Weights = (Scorer, Option<ReferenceCounts>);
+
+/// Gives a tensor of a file by name; the error text names it.
+pub(super) type Read<'r, 'a> = &'r mut dyn FnMut(&str) -> Result<Stored<'a>, String>;
+
+/// The scorer that the tensors `names` describe. `ours` says that polysift wrote them, so that
 /// references are taken as they are; others are normalised, and those of zero norm dropped and
 /// counted. The error text names the tensor.
-pub(super) fn parse<'a>(
-    file: &mut impl TensorFile<'a>,
-    ours: bool,
-) -> Result<(Scorer, Option<ReferenceCounts>), String> {
-    let names = file.names();
+pub(super) fn parse(names: &[String], read: Read<'_, '_>, ours: bool) -> Result<Weights, String> {
     if names.iter().any(|name| name == REFERENCES) {
         if names.len() != 1 {
             return Err(format!("holds other tensors besides `{REFERENCES}`"));
         }
-        let (scorer, counts) = references(file, ours)?;
+        let (scorer, counts) = references(read, ours)?;
         return Ok((scorer, Some(counts)));
     }
     let (prefix, indices) = if names.iter().any(|name| name.ends_with(WORD_EMBEDDINGS)) {
-        layers_beside_encoder(&names)?
+        layers_beside_encoder(names)?
     } else {
-        layers_alone(&names)?
+        layers_alone(names)?
     };
     let mut layers: Vec<LinearLayer> = Vec::new();
     for index in indices {
         let width = layers.last().map(LinearLayer::outputs);
-        layers.push(layer(file, &format!("{prefix}{index}"), width)?);
+        layers.push(layer(read, &format!("{prefix}{index}"), width)?);
     }
     Ok((Scorer::Mlp(layers), None))
 }
 
 /// A cosine head.
-fn references<'a>(
-    file: &mut impl TensorFile<'a>,
-    ours: bool,
-) -> Result<(Scorer, ReferenceCounts), String> {
-    let stored = find(file, REFERENCES)?;
+fn references(read: Read<'_, '_>, ours: bool) -> Result<(Scorer, ReferenceCounts), String> {
+    let stored = read(REFERENCES)?;
     let (requested, width) = matrix_shape(REFERENCES, &stored)?;
     let mut values = stored.values(REFERENCES)?;
     if !ours {
@@ -147,13 +146,9 @@ fn layer_index(name: &str) -> Option<(&str, usize)> {
 }
 
 /// The layer called `name`, whose input must have the `width` of the output before it.
-fn layer<'a>(
-    file: &mut impl TensorFile<'a>,
-    name: &str,
-    width: Option<usize>,
-) -> Result<LinearLayer, String> {
+fn layer(read: Read<'_, '_>, name: &str, width: Option<usize>) -> Result<LinearLayer, String> {
     let (weight_name, bias_name) = (format!("{name}.weight"), format!("{name}.bias"));
-    let (weight, bias) = (find(file, &weight_name)?, find(file, &bias_name)?);
+    let (weight, bias) = (read(&weight_name)?, read(&bias_name)?);
     let (outputs, inputs) = matrix_shape(&weight_name, &weight)?;
     if width.is_some_and(|width| width != inputs) {
         return Err(format!(
@@ -170,11 +165,6 @@ fn layer<'a>(
     Ok(LinearLayer::new(weight.values(&weight_name)?, bias.values(&bias_name)?))
 }
 
-/// The tensor `name`, which must be there.
-fn find<'a>(file: &mut impl TensorFile<'a>, name: &str) -> Result<Stored<'a>, String> {
-    file.stored(name)?.ok_or_else(|| format!("tensor `{name}` is missing"))
-}
-
 /// Rows and columns of a tensor that must be a matrix with at least one value.
 fn matrix_shape(name: &str, stored: &Stored<'_>) -> Result<(usize, usize), String> {
     match *stored.shape {
@@ -183,76 +173,29 @@ fn matrix_shape(name: &str, stored: &Stored<'_>) -> Result<(usize, usize), Strin
     }
 }
 
-/// A file of named tensors.
-pub(super) trait TensorFile<'a> {
-    /// Names of all tensors.
-    fn names(&self) -> Vec<String>;
-
-    /// The tensor `name`, `None` if there is none; the error text names it.
-    fn stored(&mut self, name: &str) -> Result<Option<Stored<'a>>, String>;
+/// The tensors of a safetensors file; see [`parse`].
+pub(super) fn parse_safetensors(file: &SafeTensors<'_>, ours: bool) -> Result<Weights, String> {
+    let names: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
+    let mut read = |name: &str| {
+        let view = file.tensor(name).map_err(|_| missing(name));
+        view.map(|view| {
+            let (shape, strides) = (view.shape().to_vec(), contiguous_strides(view.shape()));
+            Stored { dtype: view.dtype(), shape, strides, offset: 0, data: view.data() }
+        })
+    };
+    parse(&names, &mut read, ours)
 }
 
-impl<'a> TensorFile<'a> for SafeTensors<'a> {
-    fn names(&self) -> Vec<String> {
-        self.names().into_iter().map(str::to_owned).collect()
-    }
-
-    fn stored(&mut self, name: &str) -> Result<Option<Stored<'a>>, String> {
-        let Ok(view) = self.tensor(name) else { return Ok(None) };
-        let Some(dtype) = Float::of(view.dtype()) else {
-            return Err(not_a_float(name, view.dtype()));
-        };
-        let strides = contiguous_strides(view.shape());
-        let shape = view.shape().to_vec();
-        Ok(Some(Stored { dtype, shape, strides, offset: 0, data: view.data() }))
-    }
-}
-
-/// The message about a tensor of another type.
-pub(super) fn not_a_float(name: &str, dtype: impl std::fmt::Display) -> String {
-    format!("tensor `{name}` is of type {dtype}; expected a float")
-}
-
-/// A type that weights are stored in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Float {
-    /// 32 bits.
-    F32,
-    /// 64 bits.
-    F64,
-    /// IEEE half precision.
-    F16,
-    /// The upper half of 32 bits.
-    Bf16,
-}
-
-impl Float {
-    /// The type of that name in safetensors.
-    fn of(dtype: Dtype) -> Option<Self> {
-        match dtype {
-            Dtype::F32 => Some(Self::F32),
-            Dtype::F64 => Some(Self::F64),
-            Dtype::F16 => Some(Self::F16),
-            Dtype::BF16 => Some(Self::Bf16),
-            _ => None,
-        }
-    }
-
-    /// Bytes of a value.
-    pub(super) fn bytes(self) -> usize {
-        match self {
-            Self::F64 => 8,
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-        }
-    }
+/// The message about a tensor that is not there.
+pub(super) fn missing(name: &str) -> String {
+    format!("tensor `{name}` is missing")
 }
 
 /// A tensor that is not read yet. Nothing of it can be trusted but the length of `data`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored<'a> {
     /// Type of the values.
-    pub(super) dtype: Float,
+    pub(super) dtype: Dtype,
     /// Length of each axis.
     pub(super) shape: Vec<usize>,
     /// Values from one index to the next, by axis.
@@ -267,7 +210,7 @@ impl Stored<'_> {
     /// Bytes of the values in the file; `None` if no file holds so many.
     pub(super) fn num_bytes(&self) -> Option<usize> {
         let count = self.shape.iter().try_fold(1usize, |count, &n| count.checked_mul(n))?;
-        count.checked_mul(self.dtype.bytes())
+        count.checked_mul(self.dtype.bitsize() / 8)
     }
 
     /// The values in the order of their indices, as f32. They must be finite, lie within the data
@@ -296,7 +239,7 @@ impl Stored<'_> {
         if rows == 0 || columns == 0 {
             return Ok(Vec::new());
         }
-        let size = self.dtype.bytes();
+        let size = self.dtype.bitsize() / 8;
         let end = (rows - 1)
             .checked_mul(row_stride)
             .zip((columns - 1).checked_mul(stride))
@@ -305,7 +248,14 @@ impl Stored<'_> {
         if end.is_none_or(|end| end > self.data.len()) {
             return Err(outside());
         }
-        let at = |index: usize| self.value(index * size);
+        let value: fn(&[u8]) -> f32 = match self.dtype {
+            Dtype::F32 => |bytes| f32::from_le_bytes(first(bytes)),
+            Dtype::F64 => |bytes| f64::from_le_bytes(first(bytes)) as f32,
+            Dtype::F16 => |bytes| f16::from_le_bytes(first(bytes)).to_f32(),
+            Dtype::BF16 => |bytes| bf16::from_le_bytes(first(bytes)).to_f32(),
+            other => return Err(not_a_float(name, other)),
+        };
+        let at = |index: usize| value(&self.data[index * size..]);
         let values: Vec<f32> = (0..rows)
             .flat_map(|row| (0..columns).map(move |column| (row, column)))
             .map(|(row, column)| at(self.offset + row * row_stride + column * stride))
@@ -315,17 +265,11 @@ impl Stored<'_> {
             None => Ok(values),
         }
     }
+}
 
-    /// The value whose first byte is at `start`, which was checked.
-    fn value(&self, start: usize) -> f32 {
-        let bytes = &self.data[start..];
-        match self.dtype {
-            Float::F32 => f32::from_le_bytes(first(bytes)),
-            Float::F64 => f64::from_le_bytes(first(bytes)) as f32,
-            Float::F16 => f16::from_le_bytes(first(bytes)).to_f32(),
-            Float::Bf16 => bf16::from_le_bytes(first(bytes)).to_f32(),
-        }
-    }
+/// The message about a tensor of another type.
+pub(super) fn not_a_float(name: &str, dtype: impl std::fmt::Display) -> String {
+    format!("tensor `{name}` is of type {dtype}; expected a float")
 }
 
 /// The first `N` bytes.

@@ -67,13 +67,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
         HeadKind::Cosine => sample_references(request, &splits)?,
         HeadKind::FastText => return Err(request.error("a fastText head is trained on texts")),
     };
-    let spec = HeadSpec {
-        kind: config.kind,
-        layer_sizes: scorer.layer_sizes(),
-        activation: config.activation(request.name),
-        chunk: config.chunk(request.name),
-        keep: config.keep(request.name),
-    };
+    let spec = HeadSpec::of_config(config, request.name, scorer.layer_sizes());
     let record = TrainingRecord {
         excluded_samples,
         validation: request.metrics(&scorer, &splits.validation).map(Metrics::rounded),

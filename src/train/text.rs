@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::request::TrainingRequest;
 use super::samples::Splits;
-use crate::config::{Activation, ChunkRule, HeadKind, TextSpec};
+use crate::config::TextSpec;
 use crate::error::{Error, Result};
 use crate::fasttext::{FastTextModel, Fit, sample_line};
 use crate::head::{FastTextHead, HeadSpec, TextCard, TrainingRecord};
@@ -31,18 +31,10 @@ pub fn train_text_head(
     let text_spec = request.config.fasttext.text_spec(request.language);
     let model = fit(request, &text_spec, &splits, stop)?;
     let model_file = model.write(path)?;
-    let spec = HeadSpec {
-        kind: HeadKind::FastText,
-        layer_sizes: vec![model.dim(), model.labels().len()],
-        activation: Activation::default(), // the class of the label, once that is looked up
-        chunk: ChunkRule::First,
-        keep: request.config.keep(request.name),
-    };
-    let mut card = request.card(
-        spec,
-        TrainingRecord { seed: request.seed, ..TrainingRecord::default() },
-        &splits,
-    );
+    let keep = request.config.keep(request.name);
+    let spec = HeadSpec { keep, ..HeadSpec::default() };
+    let record = TrainingRecord { seed: request.seed, ..TrainingRecord::default() };
+    let mut card = request.card(spec, record, &splits);
     card.text = Some(TextCard {
         spec: text_spec,
         model_digest: model_file.blake3.clone(),

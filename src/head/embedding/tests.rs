@@ -5,7 +5,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::config::{HeadKind, Keep};
+use crate::config::Keep;
 use crate::head::scorer::{LinearLayer, References, normalised};
 
 /// Uniform values in [-1, 1).
@@ -16,11 +16,7 @@ fn noise(count: usize, seed: u64) -> Vec<f32> {
 
 /// A head of `scorer`.
 fn head(scorer: Scorer, activation: Activation, chunk: ChunkRule) -> Result<Head> {
-    let kind = match scorer {
-        Scorer::Mlp(_) => HeadKind::Mlp,
-        Scorer::Cosine(_) => HeadKind::Cosine,
-    };
-    let layer_sizes = scorer.layer_sizes();
+    let (kind, layer_sizes) = (scorer.kind(), scorer.layer_sizes());
     let spec = HeadSpec { kind, layer_sizes, activation, chunk, keep: Keep::Above };
     Head::new(ModelCard { head: "h".to_owned(), spec, ..ModelCard::default() }, scorer)
 }

@@ -11,16 +11,13 @@ use std::io::{Cursor, copy, sink};
 use std::ops::Range;
 
 use candle_core::pickle::Object;
+use safetensors::Dtype;
 use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
-use super::weights::{Float, Stored, TensorFile, not_a_float};
+use super::weights::{Stored, Weights, missing, not_a_float, parse};
 pub(super) use write::to_bytes;
 
-/// First bytes of a zip file.
-const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
-/// First bytes of what `torch.save` wrote before PyTorch 1.6: the pickled number 0x1950a86a20f9469cfc6c.
-const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 /// Name of the entry that describes the others.
 const PICKLE: &str = "data.pkl";
 /// Largest pickle that is read. That of a model with a thousand tensors has some 100 KB.
@@ -28,18 +25,15 @@ const MAX_PICKLE_BYTES: usize = 8 << 20;
 /// Keys under which a training loop puts the state dict beside other things.
 const WRAPPERS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 
-/// Whether `bytes` are those of a zip file.
-pub(super) fn is_zip(bytes: &[u8]) -> bool {
-    bytes.starts_with(ZIP_MAGIC)
-}
-
-/// Whether `bytes` are a file of PyTorch's older format, which is not read.
-pub(super) fn is_legacy(bytes: &[u8]) -> bool {
-    bytes.starts_with(LEGACY_MAGIC)
+/// The weights of the head in the zip file `bytes`; the error text says what is wrong.
+pub(super) fn read(bytes: &[u8]) -> Result<Weights, String> {
+    let mut file = StateDict::open(bytes)?;
+    let names: Vec<String> = file.tensors.keys().cloned().collect();
+    parse(&names, &mut |name| file.stored(name), false)
 }
 
 /// The tensors of a PyTorch file.
-pub(super) struct StateDict<'a> {
+struct StateDict<'a> {
     bytes: &'a [u8],
     archive: ZipArchive<Cursor<&'a [u8]>>,
     /// What comes before the names of entries: `archive/` or another folder.
@@ -67,8 +61,8 @@ struct Description {
 }
 
 impl<'a> StateDict<'a> {
-    /// Reads the pickle of the zip file `bytes`; the error text says what is wrong.
-    pub(super) fn open(bytes: &'a [u8]) -> Result<Self, String> {
+    /// Reads the pickle of the zip file `bytes`.
+    fn open(bytes: &'a [u8]) -> Result<Self, String> {
         // The file begins with its first entry. Left to find that out, the reader takes the second
         // header of the directory for the first where the first has 76 bytes, the size of what
         // PyTorch puts between directory and end: with a name of 21 characters before `.pt`.
@@ -91,27 +85,22 @@ impl<'a> StateDict<'a> {
         let (checked, left) = (HashSet::new(), bytes.len());
         Ok(Self { bytes, archive, folder, tensors, checked, left })
     }
-}
 
-impl<'a> TensorFile<'a> for StateDict<'a> {
-    fn names(&self) -> Vec<String> {
-        self.tensors.keys().cloned().collect()
-    }
-
-    fn stored(&mut self, name: &str) -> Result<Option<Stored<'a>>, String> {
-        let Some(description) = self.tensors.get(name) else { return Ok(None) };
+    /// The tensor `name`.
+    fn stored(&mut self, name: &str) -> Result<Stored<'a>, String> {
+        let description = self.tensors.get(name).ok_or_else(|| missing(name))?;
         let Description { storage_class, key, numel, offset, shape, strides } = description;
         let dtype = match storage_class.as_str() {
-            "FloatStorage" => Float::F32,
-            "DoubleStorage" => Float::F64,
-            "HalfStorage" => Float::F16,
-            "BFloat16Storage" => Float::Bf16,
+            "FloatStorage" => Dtype::F32,
+            "DoubleStorage" => Dtype::F64,
+            "HalfStorage" => Dtype::F16,
+            "BFloat16Storage" => Dtype::BF16,
             other => return Err(not_a_float(name, other)),
         };
         let path = format!("{}data/{key}", self.folder);
         let range = entry(self.bytes, &mut self.archive, &path)?
             .ok_or_else(|| format!("tensor `{name}`: the entry `{path}` is missing"))?;
-        if numel.checked_mul(dtype.bytes()) != Some(range.len()) {
+        if numel.checked_mul(dtype.bitsize() / 8) != Some(range.len()) {
             return Err(format!(
                 "tensor `{name}`: its storage is said to have {numel} values, `{path}` has {} bytes",
                 range.len()
@@ -131,7 +120,7 @@ impl<'a> TensorFile<'a> for StateDict<'a> {
         self.left = left.ok_or_else(|| {
             format!("tensor `{name}`: the shape {shape:?} claims more than the file holds")
         })?;
-        Ok(Some(stored))
+        Ok(stored)
     }
 }
 
