@@ -20,7 +20,7 @@ use polysift::stage::Context;
 use polysift::{Error, Result};
 
 use super::printer::{line, show, titled_table};
-use super::settings::{BaseArgs, EncoderArgs, KeyArgs, Resolved, SettingsArgs, hub, resolve};
+use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, Resolved, SettingsArgs, hub, resolve};
 
 /// Retention that heads are judged by where nothing else is asked for.
 const RETENTION: &str = "0.1";
@@ -46,18 +46,11 @@ pub(crate) struct EvaluateArgs {
     /// Column of the source [default: `source` where there is one]
     #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
     source_column: Option<String>,
-    /// Language of all texts
-    #[arg(long, value_name = "CODE", conflicts_with = "language_column", help_heading = "Texts")]
-    language: Option<String>,
     /// Column of the language
-    #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
+    #[arg(long, value_name = "COLUMN", conflicts_with = "language", help_heading = "Texts")]
     language_column: Option<String>,
-    /// Column of the text [input.text]
-    #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
-    text_column: Option<String>,
-    /// Column of the id [input.id]
-    #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
-    id_column: Option<String>,
+    #[command(flatten)]
+    columns: ColumnArgs,
 
     #[command(flatten)]
     base: BaseArgs,
@@ -98,11 +91,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
     let settings = SettingsArgs {
         base: args.base.clone(),
         head: heads.iter().map(|(name, path)| format!("{name}={path}")).collect(),
-        keys: KeyArgs {
-            text_column: args.text_column.clone(),
-            id_column: args.id_column.clone(),
-            ..KeyArgs::default()
-        },
+        columns: args.columns.clone(),
         encoder: args.encoder.clone(),
         ..SettingsArgs::default()
     };
@@ -120,10 +109,12 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         let agreement = evaluate_run(context, args.top, args.sample)?;
         return put_out(args, &Report { agreement, ..Report::default() });
     }
-    config.input.language = match &args.language_column {
-        Some(_) => LanguageSource::Path,
-        None => language(args, &config)?,
-    };
+    // A column of the settings is one of the corpus.
+    if args.language_column.is_some()
+        || matches!(config.input.language, LanguageSource::Column { .. })
+    {
+        config.input.language = LanguageSource::Path;
+    }
     let chosen = chosen_heads(&heads, &config, run.is_some())?;
     let report = evaluate(&Setup {
         config: &config,
@@ -262,19 +253,6 @@ fn chosen_heads(
             "is trained in a run; name the run (`--run DIR`) or the file",
         )),
         _ => Ok(chosen),
-    }
-}
-
-/// Where the language of a text comes from: the flag, the settings where they fix one, the file.
-fn language(args: &EvaluateArgs, config: &RunConfig) -> Result<LanguageSource> {
-    match (&args.language, &config.input.language) {
-        (Some(code), _) if is_language_code(code) => Ok(LanguageSource::Fixed(code.clone())),
-        (Some(code), _) => {
-            let reason = format!("`{code}` is not {}", polysift::config::LANGUAGE_CODE);
-            Err(Error::config("--language", reason))
-        }
-        (None, LanguageSource::Fixed(code)) => Ok(LanguageSource::Fixed(code.clone())),
-        (None, _) => Ok(LanguageSource::Path),
     }
 }
 

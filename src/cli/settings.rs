@@ -110,6 +110,24 @@ pub(crate) struct EncoderArgs {
     pub(crate) offline: bool,
 }
 
+/// Flags of columns. Each is serialised under the key that it sets.
+#[derive(Debug, Clone, Args, Default, Serialize)]
+#[command(next_help_heading = "Input")]
+pub(crate) struct ColumnArgs {
+    /// Language of all documents [input.language]
+    #[arg(long, value_name = "CODE")]
+    #[serde(rename = "input.language")]
+    pub(crate) language: Option<String>,
+    /// Column of the text [input.text]
+    #[arg(long, value_name = "COLUMN")]
+    #[serde(rename = "input.text")]
+    pub(crate) text_column: Option<String>,
+    /// Column of the id [input.id]
+    #[arg(long, value_name = "COLUMN")]
+    #[serde(rename = "input.id")]
+    pub(crate) id_column: Option<String>,
+}
+
 /// The other flags that set one key, under which each is serialised.
 #[derive(Debug, Args, Default, Serialize)]
 pub(crate) struct KeyArgs {
@@ -121,18 +139,6 @@ pub(crate) struct KeyArgs {
     #[arg(value_name = "INPUT", help_heading = "Input")]
     #[serde(rename = "input.files", skip_serializing_if = "Vec::is_empty")]
     pub(crate) input: Vec<String>,
-    /// Language of all documents [input.language]
-    #[arg(long, value_name = "CODE", help_heading = "Input")]
-    #[serde(rename = "input.language")]
-    pub(crate) language: Option<String>,
-    /// Column of the text [input.text]
-    #[arg(long, value_name = "COLUMN", help_heading = "Input")]
-    #[serde(rename = "input.text")]
-    pub(crate) text_column: Option<String>,
-    /// Column of the id [input.id]
-    #[arg(long, value_name = "COLUMN", help_heading = "Input")]
-    #[serde(rename = "input.id")]
-    pub(crate) id_column: Option<String>,
     /// Malformed rows per file to set aside before the file fails [input.max_rejects]
     #[arg(long, value_name = "N", help_heading = "Input")]
     #[serde(rename = "input.max_rejects")]
@@ -182,6 +188,8 @@ pub(crate) struct SettingsArgs {
     pub(crate) task: TaskArgs,
     #[command(flatten)]
     pub(crate) keys: KeyArgs,
+    #[command(flatten)]
+    pub(crate) columns: ColumnArgs,
     #[command(flatten)]
     pub(crate) encoder: EncoderArgs,
 
@@ -341,12 +349,14 @@ type Overrides = Vec<(String, Value)>;
 
 /// Every flag that was given, as the key it sets. Paths are below the current directory.
 fn overrides(args: &SettingsArgs) -> Result<Overrides> {
-    let flags = |flags: Result<Table, toml::ser::Error>| {
-        flags.map_err(|error| Error::config("arguments", error.to_string()))
-    };
-    let keys = flags(Table::try_from(&args.keys))?;
-    let mut all: Overrides =
-        keys.into_iter().chain(flags(Table::try_from(&args.encoder))?).collect();
+    let mut all = Overrides::new();
+    for flags in [
+        Table::try_from(&args.keys),
+        Table::try_from(&args.columns),
+        Table::try_from(&args.encoder),
+    ] {
+        all.extend(flags.map_err(|error| Error::config("arguments", error.to_string()))?);
+    }
     if args.no_embeddings {
         all.push(("export.with_embeddings".into(), false.into()));
     }
