@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use super::settings::ModelSettings;
-use super::source::{ModelReader, ReadError, broken, write_i32};
+use super::source::{ModelReader, broken, write_i32};
 use crate::config::LABEL_PREFIX;
 
 /// The word that ends every line; where a text has it, the line ends there.
@@ -223,7 +223,7 @@ impl Dictionary {
     }
 
     /// C++: `Dictionary::load`.
-    pub(super) fn read(source: &mut ModelReader<impl Read>) -> Result<Self, ReadError> {
+    pub(super) fn read(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
         let (size, num_words, num_labels) = (source.i32()?, source.i32()?, source.i32()?);
         let (num_tokens, num_pruned) = (source.i64()?, source.i64()?);
         let adds_up =
@@ -254,7 +254,7 @@ impl Dictionary {
                     u32::try_from(value).or_else(|_| broken(format!("has an n-gram {value}")))
                 };
                 let pairs = (0..len).map(|_| Ok((number(source.i32()?)?, number(source.i32()?)?)));
-                Some(pairs.collect::<Result<BTreeMap<_, _>, ReadError>>()?)
+                Some(pairs.collect::<io::Result<BTreeMap<_, _>>>()?)
             }
         };
         let table = Vec::new();

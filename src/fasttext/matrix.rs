@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::source::{ModelReader, ReadError, broken, write_i64};
+use super::source::{ModelReader, broken, write_i64};
 
 /// Centroids that a code byte can name.
 const CENTROIDS: usize = 256;
@@ -71,7 +71,7 @@ impl Quantiser {
         })
     }
 
-    fn read(source: &mut ModelReader<impl Read>, dim: usize) -> Result<Self, ReadError> {
+    fn read(source: &mut ModelReader<impl Read>, dim: usize) -> io::Result<Self> {
         let mut number = || {
             let value = source.i32()?;
             usize::try_from(value).or_else(|_| broken(format!("has a quantiser of {value}")))
@@ -103,7 +103,7 @@ impl QuantisedMatrix {
         &self.codes[row * self.quantiser.parts..(row + 1) * self.quantiser.parts]
     }
 
-    fn read(source: &mut ModelReader<impl Read>) -> Result<Self, ReadError> {
+    fn read(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
         let has_norms = source.bool()?;
         let (rows, cols) = shape(source)?;
         let code_bytes = usize::try_from(source.i32()?).unwrap_or(usize::MAX);
@@ -171,7 +171,7 @@ impl WordMatrix {
     pub(super) fn read(
         source: &mut ModelReader<impl Read>,
         is_quantised: bool,
-    ) -> Result<Self, ReadError> {
+    ) -> io::Result<Self> {
         if is_quantised {
             return QuantisedMatrix::read(source).map(Self::Quantised);
         }
@@ -206,6 +206,6 @@ pub(super) fn scale(values: &mut [f32], factor: f32) {
     }
 }
 
-fn shape(source: &mut ModelReader<impl Read>) -> Result<(usize, usize), ReadError> {
+fn shape(source: &mut ModelReader<impl Read>) -> io::Result<(usize, usize)> {
     Ok((source.count("rows")?, source.count("columns")?))
 }

@@ -1,13 +1,13 @@
 //! A model: read, written, and what it says of a line of text.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
 use super::dictionary::{Dictionary, LineRows};
 use super::matrix::{WordMatrix, scale};
 use super::settings::{ModelLoss, ModelSettings};
-use super::source::{ModelReader, ReadError, broken};
+use super::source::{ModelReader, broken, of_file};
 use crate::error::{Error, Result};
 use crate::io::{AtomicFile, FileStamp};
 
@@ -80,12 +80,12 @@ impl FastTextModel {
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
         let mut source = ModelReader::new(BufReader::with_capacity(1 << 20, file), bytes);
-        let model = Self::from_source(&mut source).map_err(|error| error.of(path))?;
-        let digest = source.finish().map_err(|error| error.of(path))?;
+        let model = Self::from_source(&mut source).map_err(|error| of_file(error, path))?;
+        let digest = source.finish().map_err(|error| of_file(error, path))?;
         Ok((model, digest))
     }
 
-    fn from_source(source: &mut ModelReader<impl Read>) -> Result<Self, ReadError> {
+    fn from_source(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
         if source.left() < 8 || source.i32()? != MAGIC {
             return broken("is not a fastText model of version 11 or 12");
         }
@@ -105,7 +105,7 @@ impl FastTextModel {
     }
 
     /// Whether the parts fit together; afterwards every row that a line becomes is there.
-    fn check(&self) -> Result<(), ReadError> {
+    fn check(&self) -> io::Result<()> {
         let Self { settings, dictionary, input, output } = self;
         if dictionary.is_pruned() && matches!(input, WordMatrix::Dense(_)) {
             return broken("is pruned but not quantised, which fastText refuses too");
@@ -142,7 +142,7 @@ impl FastTextModel {
     }
 
     /// C++: `FastText::saveModel`.
-    fn write_to(&self, file: &mut impl Write) -> std::io::Result<()> {
+    fn write_to(&self, file: &mut impl Write) -> io::Result<()> {
         file.write_all(&MAGIC.to_le_bytes())?;
         file.write_all(&VERSION.to_le_bytes())?;
         self.settings.write(file)?;
@@ -249,7 +249,7 @@ pub(crate) fn is_model(path: &Path) -> Result<bool> {
     let mut file = File::open(path).map_err(Error::io(path, "open"))?;
     match file.read_exact(&mut start) {
         Ok(()) => Ok(start == MAGIC.to_le_bytes()),
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         Err(error) => Err(Error::io(path, "read")(error)),
     }
 }

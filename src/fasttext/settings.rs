@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::source::{ModelReader, ReadError, broken, write_i32};
+use super::source::{ModelReader, broken, write_i32};
 
 /// `model_name::sup`.
 const SUPERVISED: i32 = 3;
@@ -60,10 +60,7 @@ impl ModelSettings {
 
     /// Of a file of this `version`.
     /// C++: `Args::load`.
-    pub(super) fn read(
-        source: &mut ModelReader<impl Read>,
-        version: i32,
-    ) -> Result<Self, ReadError> {
+    pub(super) fn read(source: &mut ModelReader<impl Read>, version: i32) -> io::Result<Self> {
         let mut numbers = [0; 12];
         for number in &mut numbers {
             *number = source.i32()?;

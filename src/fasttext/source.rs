@@ -1,35 +1,25 @@
 //! Numbers and texts of a file whose size is known: no length that the file names is believed before
 //! the file is seen to have that many bytes left.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::Path;
 
 use crate::error::Error;
 
 /// Bytes of floats that are converted at a time.
 const FLOAT_BYTES: usize = 1 << 18;
 
-/// Why a file cannot be read.
-#[derive(Debug)]
-pub(super) enum ReadError {
-    /// The system says so.
-    Io(io::Error),
-    /// It is not what a fastText file is, in words.
-    Content(String),
+/// The error for a file that is not what a fastText file is, in words.
+pub(super) fn broken<T>(reason: impl Into<String>) -> io::Result<T> {
+    Err(io::Error::new(ErrorKind::InvalidData, reason.into()))
 }
 
-impl ReadError {
-    /// The error for the file `path`.
-    pub(super) fn of(self, path: &std::path::Path) -> Error {
-        match self {
-            Self::Io(error) => Error::io(path, "read")(error),
-            Self::Content(reason) => Error::model(path, reason),
-        }
+/// `error`, met in reading the file `path`.
+pub(super) fn of_file(error: io::Error, path: &Path) -> Error {
+    match error.kind() {
+        ErrorKind::InvalidData => Error::model(path, error.to_string()),
+        _ => Error::io(path, "read")(error),
     }
-}
-
-/// [`ReadError::Content`].
-pub(super) fn broken<T>(reason: impl Into<String>) -> Result<T, ReadError> {
-    Err(ReadError::Content(reason.into()))
 }
 
 /// Reads a file from its start, little-endian, and takes its digest.
@@ -50,33 +40,33 @@ impl<R: Read> ModelReader<R> {
         self.left
     }
 
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), ReadError> {
+    fn fill(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         if buffer.len() as u64 > self.left {
             return broken("ends too early");
         }
-        self.reader.read_exact(buffer).map_err(ReadError::Io)?;
+        self.reader.read_exact(buffer)?;
         self.hasher.update(buffer);
         self.left -= buffer.len() as u64;
         Ok(())
     }
 
     /// The next `N` bytes.
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
+    pub(super) fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    pub(super) fn i32(&mut self) -> Result<i32, ReadError> {
+    pub(super) fn i32(&mut self) -> io::Result<i32> {
         self.array().map(i32::from_le_bytes)
     }
 
-    pub(super) fn i64(&mut self) -> Result<i64, ReadError> {
+    pub(super) fn i64(&mut self) -> io::Result<i64> {
         self.array().map(i64::from_le_bytes)
     }
 
     /// A C++ `bool`.
-    pub(super) fn bool(&mut self) -> Result<bool, ReadError> {
+    pub(super) fn bool(&mut self) -> io::Result<bool> {
         match self.array()? {
             [0] => Ok(false),
             [1] => Ok(true),
@@ -85,13 +75,13 @@ impl<R: Read> ModelReader<R> {
     }
 
     /// A count of `what`, which is not negative.
-    pub(super) fn count(&mut self, what: &str) -> Result<usize, ReadError> {
+    pub(super) fn count(&mut self, what: &str) -> io::Result<usize> {
         let count = self.i64()?;
         usize::try_from(count).or_else(|_| broken(format!("has {count} {what}")))
     }
 
-    /// [`ReadError::Content`] unless `count` items of at least `size` bytes can still come.
-    pub(super) fn expect(&self, count: usize, size: usize, what: &str) -> Result<(), ReadError> {
+    /// [`broken`] unless `count` items of at least `size` bytes can still come.
+    pub(super) fn expect(&self, count: usize, size: usize, what: &str) -> io::Result<()> {
         let bytes = (count as u128) * (size as u128);
         if bytes <= u128::from(self.left) {
             return Ok(());
@@ -100,7 +90,7 @@ impl<R: Read> ModelReader<R> {
     }
 
     /// The next `len` bytes.
-    pub(super) fn bytes(&mut self, len: usize, what: &str) -> Result<Vec<u8>, ReadError> {
+    pub(super) fn bytes(&mut self, len: usize, what: &str) -> io::Result<Vec<u8>> {
         self.expect(len, 1, what)?;
         let mut bytes = vec![0; len];
         self.fill(&mut bytes)?;
@@ -108,7 +98,7 @@ impl<R: Read> ModelReader<R> {
     }
 
     /// The next `len` floats.
-    pub(super) fn floats(&mut self, len: usize, what: &str) -> Result<Vec<f32>, ReadError> {
+    pub(super) fn floats(&mut self, len: usize, what: &str) -> io::Result<Vec<f32>> {
         self.expect(len, size_of::<f32>(), what)?;
         let mut floats = Vec::with_capacity(len);
         let mut buffer = vec![0; FLOAT_BYTES.min(len * size_of::<f32>())];
@@ -122,7 +112,7 @@ impl<R: Read> ModelReader<R> {
     }
 
     /// Appends the bytes up to a zero, which is read too.
-    pub(super) fn text(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
+    pub(super) fn text(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
         loop {
             match self.array()? {
                 [0] => return Ok(()),
@@ -131,8 +121,8 @@ impl<R: Read> ModelReader<R> {
         }
     }
 
-    /// The digest of all bytes; [`ReadError::Content`] unless this is the end.
-    pub(super) fn finish(self) -> Result<String, ReadError> {
+    /// The digest of all bytes; [`broken`] unless this is the end.
+    pub(super) fn finish(self) -> io::Result<String> {
         if self.left > 0 {
             return broken(format!("goes on for {} bytes after its end", self.left));
         }
