@@ -235,7 +235,7 @@ fn an_import_that_cannot_be_right_writes_nothing() -> TestResult {
         .args(["head", "export", one, "--out", "x.bin"])
         .assert()
         .code(2)
-        .stderr(contains(".safetensors"));
+        .stderr(contains(".pth"));
     Ok(())
 }
 

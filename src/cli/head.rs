@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use polysift::head::{ExportFormat, HEAD_EXTENSIONS, Head, ImportRequest, Keys, import};
+use polysift::head::{HEAD_EXTENSIONS, Head, ImportRequest, Keys, import};
 use polysift::io::write_atomic;
 use polysift::{Error, Result};
 
@@ -15,7 +15,7 @@ use super::printer;
 pub(crate) enum HeadCommand {
     /// Turn published heads (PyTorch .pt and .pth, safetensors) into head files with a card
     Import(ImportArgs),
-    /// Write the tensors of a head for other programs: a PyTorch state dict, or bare safetensors
+    /// Write the tensors of a head as a state dict for PyTorch
     Export(ExportArgs),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct ImportArgs {
 pub(crate) struct ExportArgs {
     /// The head, of polysift or of others
     head: PathBuf,
-    /// File to write: .pt or .pth for PyTorch, .safetensors without a card
+    /// File to write, .pt or .pth
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Names of the tensors
@@ -136,11 +136,13 @@ fn print_imported(heads: &BTreeMap<PathBuf, (&Path, Head)>) {
 }
 
 fn export_head(args: &ExportArgs, quiet: bool) -> Result<()> {
-    let format = ExportFormat::of(&args.out).ok_or_else(|| {
-        Error::config("--out", "ends in none of .pt, .pth and .safetensors, which tell the format")
-    })?;
+    if !args.out.extension().is_some_and(|extension| extension == "pt" || extension == "pth") {
+        let reason = "ends neither in .pt nor in .pth; for other programs than PyTorch, a head's own \
+                      file is safetensors";
+        return Err(Error::config("--out", reason));
+    }
     let head = Head::open(&args.head)?;
-    write_atomic(&args.out, &head.export(format, args.keys)?)?;
+    write_atomic(&args.out, &head.to_pytorch(args.keys)?)?;
     if !quiet {
         let spec = head.spec();
         let rules = format!("chunk {:?}, keep {:?}", spec.chunk, spec.keep).to_lowercase();

@@ -39,26 +39,6 @@ impl Keys {
     }
 }
 
-/// Form of the file of a head that is exported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExportFormat {
-    /// A state dict that `torch.load(weights_only=True)` reads.
-    PyTorch,
-    /// safetensors without a card.
-    Safetensors,
-}
-
-impl ExportFormat {
-    /// The format that the extension of `path` tells: `.pt`, `.pth` or `.safetensors`.
-    pub fn of(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()? {
-            "pt" | "pth" => Some(Self::PyTorch),
-            "safetensors" => Some(Self::Safetensors),
-            _ => None,
-        }
-    }
-}
-
 /// Documents that a GPU is given at once.
 const GPU_BLOCK: usize = 8192;
 
@@ -200,26 +180,33 @@ impl Head {
 
     /// The file's bytes: the same head gives the same bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let invalid = |reason: String| Error::shape("head file", reason);
-        let card = serde_json::to_string(&self.card).map_err(|e| invalid(e.to_string()))?;
+        let invalid = |error: &dyn std::fmt::Display| Error::shape("head file", error.to_string());
+        let card = serde_json::to_string(&self.card).map_err(|e| invalid(&e))?;
+        let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let tensors: Vec<(String, Vec<usize>, Vec<u8>)> =
+            weights::named(&self.scorer, weights::PREFIX)
+                .into_iter()
+                .map(|(name, shape, values)| (name, shape, bytes(values)))
+                .collect();
+        let views: Result<Vec<_>, _> = (tensors.iter())
+            .map(|(name, shape, data)| {
+                TensorView::new(Dtype::F32, shape.clone(), data).map(|view| (name, view))
+            })
+            .collect();
         let metadata = HashMap::from([(CARD_KEY.to_owned(), card)]);
-        let tensors = weights::named(&self.scorer, weights::PREFIX);
-        serialize(tensors, Some(metadata)).map_err(invalid)
+        safetensors::serialize(views.map_err(|e| invalid(&e))?, Some(metadata))
+            .map_err(|e| invalid(&e))
     }
 
-    /// The bytes of a file of this head's tensors (f32) alone, for other programs; activation, chunk
-    /// rule and kept side are not in it. The same head gives the same bytes. A cosine head has one
-    /// tensor, `references`, whatever `keys` are.
+    /// The bytes of a state dict of this head's tensors (f32) that `torch.load(weights_only=True)`
+    /// reads; activation, chunk rule and kept side are not in it. The same head gives the same
+    /// bytes. A cosine head has one tensor, `references`, whatever `keys` are.
     ///
     /// # Errors
     /// [`Error::Shape`] where the format cannot hold a tensor (2^31 values or more).
-    pub fn export(&self, format: ExportFormat, keys: Keys) -> Result<Vec<u8>> {
-        let tensors = weights::named(&self.scorer, keys.prefix());
-        let bytes = match format {
-            ExportFormat::PyTorch => pytorch::to_bytes(&tensors),
-            ExportFormat::Safetensors => serialize(tensors, None),
-        };
-        bytes.map_err(|reason| Error::shape("head export", reason))
+    pub fn to_pytorch(&self, keys: Keys) -> Result<Vec<u8>> {
+        pytorch::to_bytes(&weights::named(&self.scorer, keys.prefix()))
+            .map_err(|reason| Error::shape("head export", reason))
     }
 
     /// [`Error::Model`], naming `path`, unless the head scores embeddings of `hidden_size`.
@@ -270,25 +257,6 @@ fn combine(logits: &[f32], rule: ChunkRule) -> f32 {
             (sum / logits.len() as f64) as f32
         }
     }
-}
-
-/// The bytes of a safetensors file of f32 tensors.
-fn serialize(
-    tensors: Vec<weights::NamedTensor<'_>>,
-    metadata: Option<HashMap<String, String>>,
-) -> Result<Vec<u8>, String> {
-    let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
-        .into_iter()
-        .map(|(name, shape, values)| {
-            (name, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
-        })
-        .collect();
-    let views = tensors
-        .iter()
-        .map(|(name, shape, data)| Ok((name, TensorView::new(Dtype::F32, shape.clone(), data)?)))
-        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
-        .map_err(|e| e.to_string())?;
-    safetensors::serialize(views, metadata).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

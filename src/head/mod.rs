@@ -39,7 +39,7 @@ pub use card::{
     ClassCounts, EpochMetrics, HeadSpec, ImportSource, ModelCard, Provenance, ReferenceCounts,
     Schedule, TextCard, TrainingRecord,
 };
-pub use embedding::{ExportFormat, Head, Keys};
+pub use embedding::{Head, Keys};
 pub use file::{HEAD_EXTENSIONS, ImportRequest, import, language_of};
 pub use scorer::DocumentScore;
 #[cfg(feature = "train")]
