@@ -56,75 +56,60 @@ pub(crate) struct BaseArgs {
     pub(crate) set: Vec<String>,
 }
 
-/// Flags of the encoder. Each is serialised under the key that it sets.
+/// Flags that set the keys of `[encoder]` of their names.
 #[derive(Debug, Clone, Args, Default, Serialize)]
 #[command(next_help_heading = "Encoder")]
 pub(crate) struct EncoderArgs {
     /// polysift-mini (built in), a Hugging Face directory or hub id [encoder.model]
     #[arg(long)]
-    #[serde(rename = "encoder.model")]
     pub(crate) model: Option<String>,
     /// Revision of a hub id [encoder.revision]
     #[arg(long)]
-    #[serde(rename = "encoder.revision")]
     pub(crate) revision: Option<String>,
     /// How token states become one vector per chunk [encoder.pooling]
     #[arg(long)]
-    #[serde(rename = "encoder.pooling")]
     pub(crate) pooling: Option<Pooling>,
     /// Longest chunk in tokens, <s> and </s> included [encoder.max_tokens]
     #[arg(long, value_name = "TOKENS")]
-    #[serde(rename = "encoder.max_tokens")]
     pub(crate) max_tokens: Option<usize>,
     /// Which chunks are embedded [encoder.chunks]
     #[arg(long)]
-    #[serde(rename = "encoder.chunks")]
     pub(crate) chunks: Option<Chunks>,
     /// Text put before every document, e.g. "query: " [encoder.prompt]
     #[arg(long, value_name = "TEXT")]
-    #[serde(rename = "encoder.prompt")]
     pub(crate) prompt: Option<String>,
     /// What computes: auto, cpu, cuda (all GPUs), or GPUs by number as in cuda:0,2 [encoder.device]
     #[arg(long, env = "POLYSIFT_DEVICE")]
-    #[serde(rename = "encoder.device")]
     pub(crate) device: Option<DeviceChoice>,
     /// In what it computes [encoder.precision]
     #[arg(long)]
-    #[serde(rename = "encoder.precision")]
     pub(crate) precision: Option<EncoderPrecision>,
     /// Form of the GELU [encoder.gelu]
     #[arg(long)]
-    #[serde(rename = "encoder.gelu")]
     pub(crate) gelu: Option<Gelu>,
     /// Most tokens in a packed batch [encoder.batch_tokens]
     #[arg(long, value_name = "TOKENS")]
-    #[serde(rename = "encoder.batch_tokens")]
     pub(crate) batch_tokens: Option<usize>,
-    /// How embeddings are stored [parts.embeddings]
-    #[arg(long, value_name = "DTYPE")]
-    #[serde(rename = "parts.embeddings")]
-    pub(crate) embeddings: Option<EmbeddingDtype>,
     /// Use only files that are already here, never the hub
     #[arg(long)]
     #[serde(skip)]
     pub(crate) offline: bool,
 }
 
-/// Flags of columns. Each is serialised under the key that it sets.
+/// Flags that set keys of `[input]`, under which each is serialised.
 #[derive(Debug, Clone, Args, Default, Serialize)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct ColumnArgs {
     /// Language of all documents [input.language]
     #[arg(long, value_name = "CODE")]
-    #[serde(rename = "input.language")]
     pub(crate) language: Option<String>,
     /// Column of the text [input.text]
     #[arg(long, value_name = "COLUMN")]
-    #[serde(rename = "input.text")]
+    #[serde(rename = "text")]
     pub(crate) text_column: Option<String>,
     /// Column of the id [input.id]
     #[arg(long, value_name = "COLUMN")]
-    #[serde(rename = "input.id")]
+    #[serde(rename = "id")]
     pub(crate) id_column: Option<String>,
 }
 
@@ -143,6 +128,11 @@ pub(crate) struct KeyArgs {
     #[arg(long, value_name = "N", help_heading = "Input")]
     #[serde(rename = "input.max_rejects")]
     pub(crate) max_rejects: Option<u64>,
+
+    /// How embeddings are stored [parts.embeddings]
+    #[arg(long, value_name = "DTYPE", help_heading = "Encoder")]
+    #[serde(rename = "parts.embeddings")]
+    pub(crate) embeddings: Option<EmbeddingDtype>,
 
     /// What rates count [selection.weight]
     #[arg(long, help_heading = "Heads and thresholds")]
@@ -350,12 +340,13 @@ type Overrides = Vec<(String, Value)>;
 /// Every flag that was given, as the key it sets. Paths are below the current directory.
 fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     let mut all = Overrides::new();
-    for flags in [
-        Table::try_from(&args.keys),
-        Table::try_from(&args.columns),
-        Table::try_from(&args.encoder),
+    for (section, flags) in [
+        ("", Table::try_from(&args.keys)),
+        ("input.", Table::try_from(&args.columns)),
+        ("encoder.", Table::try_from(&args.encoder)),
     ] {
-        all.extend(flags.map_err(|error| Error::config("arguments", error.to_string()))?);
+        let flags = flags.map_err(|error| Error::config("arguments", error.to_string()))?;
+        all.extend(flags.into_iter().map(|(key, value)| (format!("{section}{key}"), value)));
     }
     if args.no_embeddings {
         all.push(("export.with_embeddings".into(), false.into()));
@@ -489,10 +480,15 @@ mod tests {
             encoder: EncoderArgs {
                 max_tokens: Some(128),
                 pooling: Some(Pooling::Cls),
-                embeddings: Some(EmbeddingDtype::Bf16InF32),
                 ..EncoderArgs::default()
             },
-            keys: KeyArgs { seed: Some(7), input: vec!["a.jsonl".into()], ..KeyArgs::default() },
+            columns: ColumnArgs { text_column: Some("t".into()), ..ColumnArgs::default() },
+            keys: KeyArgs {
+                seed: Some(7),
+                input: vec!["a.jsonl".into()],
+                embeddings: Some(EmbeddingDtype::Bf16InF32),
+                ..KeyArgs::default()
+            },
             no_embeddings: true,
             ..SettingsArgs::default()
         };
@@ -500,6 +496,7 @@ mod tests {
         assert_eq!((config.encoder.max_tokens, config.encoder.pooling), (128, Pooling::Cls));
         assert_eq!(config.parts.embeddings, EmbeddingDtype::Bf16InF32);
         assert_eq!((config.seed.0, config.input.files.len()), (7, 1));
+        assert_eq!(config.input.text, "t");
         assert!(!config.export.with_embeddings && !config.selection.refine);
         let rates = &config.thresholds("deu_Latn").retention["quality"];
         assert_eq!(rates.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.1", "0.33"]);

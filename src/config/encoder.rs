@@ -5,9 +5,7 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    DEFAULT_MAX_TOKENS, DEFAULT_MODEL, DEFAULT_PART_ROWS, DEFAULT_ZSTD_LEVEL, DeviceChoice,
-};
+use super::{DEFAULT_MODEL, DEFAULT_ZSTD_LEVEL, DeviceChoice};
 use crate::error::{Error, Result};
 
 /// How token states become one vector per chunk.
@@ -123,7 +121,7 @@ impl Default for EncoderConfig {
             model: DEFAULT_MODEL.into(),
             revision: None,
             pooling: Pooling::default(),
-            max_tokens: DEFAULT_MAX_TOKENS,
+            max_tokens: 512, // `xlmr_embeddings.py` of FineWeb2-HQ
             chunks: Chunks::default(),
             prompt: String::new(),
             device: DeviceChoice::default(),
@@ -207,10 +205,6 @@ pub struct PartsConfig {
 
 impl Default for PartsConfig {
     fn default() -> Self {
-        Self {
-            embeddings: EmbeddingDtype::default(),
-            rows: DEFAULT_PART_ROWS,
-            zstd: DEFAULT_ZSTD_LEVEL,
-        }
+        Self { embeddings: EmbeddingDtype::default(), rows: 16_384, zstd: DEFAULT_ZSTD_LEVEL }
     }
 }

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::{DEFAULT_ROW_GROUP_MB, DEFAULT_ZSTD_LEVEL, EmbeddingDtype};
+use super::{DEFAULT_ZSTD_LEVEL, EmbeddingDtype};
 
 /// Column layout of the export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
@@ -51,7 +51,7 @@ impl Default for ExportConfig {
             embeddings: None,
             layout: Layout::default(),
             max_file_mb: None,
-            row_group_mb: DEFAULT_ROW_GROUP_MB,
+            row_group_mb: 100,
             zstd: DEFAULT_ZSTD_LEVEL,
             keep_removed: false,
         }

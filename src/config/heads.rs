@@ -295,9 +295,7 @@ impl HeadConfig {
         }
         Ok(())
     }
-}
 
-impl HeadConfig {
     /// Checks that settings of embeddings and of texts are not mixed.
     fn check_fasttext(&self, name: &str) -> Result<()> {
         let fail = |reason: &str| Err(Error::config(format!("heads.{name}"), reason));

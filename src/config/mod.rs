@@ -1,4 +1,4 @@
-//! The run's settings: what `run.toml` holds, with every default as a named constant.
+//! The run's settings: what `run.toml` holds, with its defaults.
 //!
 //! Owns the names of the settings and their checks. Does not read arguments or the environment
 //! (that is `cli`). Unknown keys are errors. Paths are relative to the file that names them and
@@ -50,16 +50,10 @@ use crate::remote;
 
 /// [`EncoderConfig::model`]: the encoder inside the binary.
 pub const DEFAULT_MODEL: &str = "polysift-mini";
-/// [`EncoderConfig::max_tokens`], `<s>` and `</s>` included (`xlmr_embeddings.py` of FineWeb2-HQ).
-pub const DEFAULT_MAX_TOKENS: usize = 512;
 /// [`EncoderConfig::batch_tokens`] of an encoder that does not say what suits it.
 pub const DEFAULT_BATCH_TOKENS: usize = 16_384;
-/// [`PartsConfig::rows`].
-pub const DEFAULT_PART_ROWS: usize = 16_384;
 /// [`PartsConfig::zstd`] and [`ExportConfig::zstd`].
 pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
-/// [`ExportConfig::row_group_mb`].
-pub const DEFAULT_ROW_GROUP_MB: usize = 100;
 /// [`RunConfig::seed`].
 pub const DEFAULT_SEED: u64 = 42;
 /// Key of [`RunConfig::languages`] whose values apply to every language that does not set its own.

@@ -88,10 +88,7 @@ impl AnyHead {
 
     /// What the head computes.
     pub fn spec(&self) -> &HeadSpec {
-        match self {
-            Self::Embedding(head) => head.spec(),
-            Self::Text(head) => head.spec(),
-        }
+        &self.card().spec
     }
 
     /// Where the head comes from.

@@ -68,11 +68,7 @@ pub(super) fn parse(names: &[String], read: Read<'_, '_>, ours: bool) -> Result<
         let (scorer, counts) = references(read, ours)?;
         return Ok((scorer, Some(counts)));
     }
-    let (prefix, indices) = if names.iter().any(|name| name.ends_with(WORD_EMBEDDINGS)) {
-        layers_beside_encoder(names)?
-    } else {
-        layers_alone(names)?
-    };
+    let (prefix, indices) = layers(names)?;
     let mut layers: Vec<LinearLayer> = Vec::new();
     for index in indices {
         let width = layers.last().map(LinearLayer::outputs);
@@ -98,40 +94,31 @@ fn references(read: Read<'_, '_>, ours: bool) -> Result<(Scorer, ReferenceCounts
     Ok((Scorer::Cosine(references), counts))
 }
 
-/// Prefix and indices of the layers of a file that must hold nothing else.
-fn layers_alone(names: &[String]) -> Result<(&str, BTreeSet<usize>), String> {
-    let mut prefix = None;
-    let mut indices = BTreeSet::new();
-    for name in names {
-        let (own_prefix, index) = layer_index(name).ok_or_else(|| {
-            format!(
-                "tensor `{name}` is not part of a head; expected `<prefix><index>.weight` and \
-                 `.bias`, or `{REFERENCES}` alone"
-            )
-        })?;
-        if *prefix.get_or_insert(own_prefix) != own_prefix {
-            return Err(format!("tensor `{name}`: the layers have different prefixes"));
-        }
-        indices.insert(index);
-    }
-    Ok((prefix.ok_or("holds no tensors")?, indices))
-}
-
-/// Prefix and indices of the one sequence of layers beside an encoder, whose own names end in the
-/// name of a module, not in an index.
-fn layers_beside_encoder(names: &[String]) -> Result<(&str, BTreeSet<usize>), String> {
+/// Prefix and indices of the one sequence of layers of a file, which may hold nothing besides but an
+/// encoder, whose own names end in the name of a module, not in an index.
+fn layers(names: &[String]) -> Result<(&str, BTreeSet<usize>), String> {
+    let has_encoder = names.iter().any(|name| name.ends_with(WORD_EMBEDDINGS));
     let mut by_prefix: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
-    for (prefix, index) in names.iter().filter_map(|name| layer_index(name)) {
-        by_prefix.entry(prefix).or_default().insert(index);
-    }
-    let mut found: Vec<_> = by_prefix.into_iter().collect();
-    match found.len() {
-        0 => Err("holds an encoder, but no head `<prefix><index>.weight` beside it".to_owned()),
-        1 => Ok(found.remove(0)),
-        _ => {
-            let prefixes: Vec<String> = found.iter().map(|(p, _)| format!("`{p}`")).collect();
-            Err(format!("holds several heads beside an encoder: {}", prefixes.join(", ")))
+    for name in names {
+        match layer_index(name) {
+            Some((prefix, index)) => {
+                by_prefix.entry(prefix).or_default().insert(index);
+            }
+            None if has_encoder => {}
+            None => {
+                return Err(format!(
+                    "tensor `{name}` is not part of a head; expected `<prefix><index>.weight` and \
+                     `.bias`, or `{REFERENCES}` alone"
+                ));
+            }
         }
+    }
+    let prefixes: Vec<String> = by_prefix.keys().map(|prefix| format!("`{prefix}`")).collect();
+    match (by_prefix.pop_first(), prefixes.len()) {
+        (Some(layers), 1) => Ok(layers),
+        (None, _) if has_encoder => Err("holds an encoder, but no head beside it".to_owned()),
+        (None, _) => Err("holds no tensors".to_owned()),
+        _ => Err(format!("holds layers of different prefixes: {}", prefixes.join(", "))),
     }
 }
 

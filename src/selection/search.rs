@@ -146,22 +146,15 @@ struct Search {
     /// Score of the documents under the prefix, once their logit is known.
     score: Option<f32>,
     /// What is taken, once it is known.
-    end: Option<End>,
-}
-
-#[derive(Debug)]
-enum End {
-    All,
-    Nothing,
-    UpTo(RankKey),
+    end: Option<Bound>,
 }
 
 impl Search {
     /// For the documents that weigh `needed`, of the `candidates` in `selection`.
     fn new(selection: usize, needed: u64, candidates: Amount) -> Self {
         let (end, taken) = match needed {
-            0 => (Some(End::Nothing), Amount::default()),
-            _ if needed > candidates.weight => (Some(End::All), candidates),
+            0 => (Some(Bound::Nothing), Amount::default()),
+            _ if needed > candidates.weight => (Some(Bound::All), candidates),
             _ => (None, Amount::default()),
         };
         Self { slot: Slot::all(selection), taken, needed, score: None, end }
@@ -178,7 +171,7 @@ impl Search {
         let is_last = level + 1 == LEVELS;
         if logit_is_known && (is_last || counts.takes_whole(digit, self.needed)) {
             self.taken.merge(counts.cell(digit));
-            self.end = Some(End::UpTo(self.slot.prefix.last_of_prefix(level + 1)));
+            self.end = Some(Bound::UpTo(self.slot.prefix.last_of_prefix(level + 1)));
         }
         Some(())
     }
@@ -187,11 +180,11 @@ impl Search {
     fn found(self, order: &Order<'_>, candidates: &[Amount]) -> (Bound, Option<f32>, Amount) {
         let candidates = candidates[self.slot.selection];
         let kept = if order.takes_worst { candidates.without(self.taken) } else { self.taken };
-        let bound = match (order.takes_worst, self.end) {
-            (false, Some(End::All)) | (true, Some(End::Nothing)) => Bound::All,
-            (true, Some(End::All)) | (false, Some(End::Nothing)) | (_, None) => Bound::Nothing,
-            (false, Some(End::UpTo(last))) => Bound::UpTo(last),
-            (true, Some(End::UpTo(last))) => Bound::Before(last.reversed()),
+        let bound = match (order.takes_worst, self.end.unwrap_or(Bound::Nothing)) {
+            (true, Bound::Nothing) => Bound::All,
+            (true, Bound::All) => Bound::Nothing,
+            (true, Bound::UpTo(last)) => Bound::Before(last.reversed()),
+            (_, taken) => taken,
         };
         (bound, self.score, kept)
     }
