@@ -2,11 +2,12 @@
 //!
 //! Owns the size of decoded batches, the choice of row groups, the jump over rows that are done, and
 //! what happens when a file is damaged. Pages are decoded as rows are asked for; a row group is never
-//! held whole. Rows whose text is too long are set aside, here and by the reader of all columns.
+//! held whole.
 //!
 //! The `parquet` crate panics on some damaged files (lengths that are negative or do not agree),
 //! so it is called behind a guard that turns a panic into the error a damaged file deserves.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 use super::columns::{
     ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, column_at, string,
+    strings,
 };
 use super::content::Content;
 use super::lines::too_long;
@@ -128,7 +130,7 @@ impl ParquetFile {
 
     /// The columns of `mask` from `first_row` on, a number in the file that is not before
     /// [`Self::first_row`]; earlier row groups are not read at all.
-    pub(super) fn batches(&self, mask: ProjectionMask, first_row: u64) -> Result<ParquetBatches> {
+    fn batches(&self, mask: ProjectionMask, first_row: u64) -> Result<ParquetBatches> {
         let path = self.path.clone();
         let groups = self.footer.metadata().row_groups();
         let mut first_group = self.groups.start;
@@ -208,7 +210,7 @@ fn date32(field: &FieldRef) -> FieldRef {
 }
 
 /// Decoder of a file, batch by batch.
-pub(super) struct ParquetBatches {
+struct ParquetBatches {
     path: PathBuf,
     failure: FirstError,
     reader: ParquetRecordBatchReader,
@@ -217,12 +219,8 @@ pub(super) struct ParquetBatches {
 }
 
 impl ParquetBatches {
-    pub(super) fn schema(&self) -> SchemaRef {
-        self.reader.schema()
-    }
-
     /// The next batch, `None` once all rows were read.
-    pub(super) fn next(&mut self) -> Result<Option<RecordBatch>> {
+    fn next(&mut self) -> Result<Option<RecordBatch>> {
         let read = guarded(&self.path, || self.reader.next().transpose());
         let batch = self.failure.on(read)?;
         let num_rows = batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
@@ -235,10 +233,7 @@ impl ParquetBatches {
 }
 
 /// Calls the decoder; its errors and panics are those of a damaged file.
-pub(super) fn guarded<T, E: Into<Source>>(
-    path: &Path,
-    decode: impl FnOnce() -> Result<T, E>,
-) -> Result<T> {
+fn guarded<T, E: Into<Source>>(path: &Path, decode: impl FnOnce() -> Result<T, E>) -> Result<T> {
     // The decoder is not used again after a panic, so nothing sees what it left half done.
     let result = caught(decode);
     let result = result.map_err(|panic| damaged(path, format!("the decoder gave up: {panic}")))?;
@@ -274,28 +269,136 @@ fn batch_rows(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
     (BATCH_BYTES as u64 / longest).clamp(1, BATCH_ROWS as u64) as usize
 }
 
-/// The rows of a Parquet file, chosen columns of them.
-pub(super) struct ParquetReader {
+/// The rows of a Parquet file from any of them on, without those whose text is too long.
+pub(super) struct ParquetRows {
     file: ParquetFile,
-    /// What is read, and where it is; the first may be of texts, whose length is limited.
-    columns: Vec<(ColumnKind, Option<InputColumn>)>,
-    /// For messages.
-    first_name: String,
+    mask: ProjectionMask,
+    /// The column of the text, and the most bytes of one.
+    text: Option<InputColumn>,
     max_text_bytes: u64,
-    width: Width,
+    rejects: Rejects,
     /// Started when the first row is asked for.
     batches: Option<ParquetBatches>,
-    batch: Vec<ArrayRef>,
-    /// Row of the file that `batch` begins with, and how many it has.
+    batch: Option<RecordBatch>,
+    /// Texts in `batch` that are too long: their places and bytes.
+    long_texts: VecDeque<(usize, u64)>,
+    /// Row of the file that `batch` begins with.
     first_row: u64,
-    batch_rows: usize,
     /// Rows of `batch` that were handed out or set aside.
     taken: usize,
-    rejects: Rejects,
+}
+
+impl ParquetRows {
+    /// The columns of `mask` of `file`, texts up to `max_text_bytes`.
+    pub(super) fn new(
+        file: ParquetFile,
+        mask: ProjectionMask,
+        text: Option<InputColumn>,
+        max_text_bytes: u64,
+        rejects: Rejects,
+    ) -> Self {
+        Self {
+            first_row: file.first_row(),
+            file,
+            mask,
+            text: text.filter(InputColumn::is_text),
+            max_text_bytes,
+            rejects,
+            batches: None,
+            batch: None,
+            long_texts: VecDeque::new(),
+            taken: 0,
+        }
+    }
+
+    /// Names and types of the columns.
+    pub(super) fn schema(&mut self) -> Result<SchemaRef> {
+        Ok(self.batches()?.reader.schema())
+    }
+
+    fn batches(&mut self) -> Result<&mut ParquetBatches> {
+        Ok(match &mut self.batches {
+            Some(batches) => batches,
+            none => none.insert(self.file.batches(self.mask.clone(), self.first_row)?),
+        })
+    }
+
+    /// The next rows, without a gap between them: the number of the first, and at most `max_rows`;
+    /// `None` at the end.
+    pub(super) fn next(&mut self, max_rows: usize) -> Result<Option<(u64, RecordBatch)>> {
+        while let Some(batch) = self.fill()? {
+            let (row, left) = (self.first_row + self.taken as u64, batch.num_rows() - self.taken);
+            let long = self.long_texts.front().copied();
+            let before = long.map_or(left, |(place, _)| place - self.taken);
+            if let (0, Some((_, bytes))) = (before, long) {
+                self.long_texts.pop_front();
+                let name = self.text.as_ref().map_or(String::new(), |text| text.path.join("."));
+                let reason = format!("`{name}` {}", too_long(bytes, self.max_text_bytes));
+                self.rejects.add(row, reason, &[]);
+                self.taken += 1;
+            } else if self.rejects.exceeded() {
+                // A file that has failed is read to its end, for the count.
+                self.taken += before;
+            } else {
+                let rows = batch.slice(self.taken, before.min(max_rows));
+                self.taken += rows.num_rows();
+                return Ok(Some((row, rows)));
+            }
+        }
+        if self.rejects.exceeded() { Err(self.rejects.error(&self.file.path)) } else { Ok(None) }
+    }
+
+    /// The batch of which rows are left, decoded if need be; `None` at the end.
+    fn fill(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.batch.take_if(|batch| batch.num_rows() == self.taken) {
+                self.first_row += batch.num_rows() as u64;
+                self.taken = 0;
+            }
+            if self.batch.is_none() {
+                self.batch = self.batches()?.next()?;
+                self.long_texts = match &self.batch {
+                    Some(batch) => guarded(&self.file.path, || self.long_texts_of(batch))?,
+                    None => return Ok(None),
+                };
+            }
+            if self.batch.as_ref().is_some_and(|batch| batch.num_rows() > self.taken) {
+                return Ok(self.batch.clone());
+            }
+        }
+    }
+
+    fn long_texts_of(&self, batch: &RecordBatch) -> Result<VecDeque<(usize, u64)>, ArrowError> {
+        let Some(column) = &self.text else { return Ok(VecDeque::new()) };
+        let texts = column_at(batch, &column.path)?;
+        if texts.get_array_memory_size() as u64 <= self.max_text_bytes {
+            return Ok(VecDeque::new());
+        }
+        let texts = strings(&texts)?;
+        let bytes = |place| string(&texts, place).map_or(0, str::len) as u64;
+        let all = (0..batch.num_rows()).map(|place| (place, bytes(place)));
+        Ok(all.filter(|(_, bytes)| *bytes > self.max_text_bytes).collect())
+    }
+
+    /// Goes to `row`, also back; see [`ColumnReader::seek`].
+    fn seek(&mut self, row: u64, rejected: u64) {
+        self.rejects.resume(rejected);
+        self.first_row = row.max(self.file.first_row());
+        (self.batches, self.batch, self.taken) = (None, None, 0);
+    }
+}
+
+/// The rows of a Parquet file, chosen columns of them.
+pub(super) struct ParquetReader {
+    rows: ParquetRows,
+    /// What is read, and where it is.
+    columns: Vec<(ColumnKind, Option<InputColumn>)>,
+    width: Width,
 }
 
 impl ParquetReader {
-    /// Opens `file` and finds the `columns`; texts are held up to `max_text_bytes`.
+    /// Opens `file` and finds the `columns`; where the first is of texts, they are held up to
+    /// `max_text_bytes`.
     pub(super) fn open(
         file: &InputFile,
         columns: &[ColumnRequest],
@@ -307,130 +410,62 @@ impl ParquetReader {
         let found = |request: &ColumnRequest| {
             Ok::<_, Error>((request.kind, InputColumn::requested(&file.path, fields, request)?))
         };
-        Ok(Self {
-            columns: columns.iter().map(found).collect::<Result<_>>()?,
-            first_name: columns.first().map(|first| first.name.clone()).unwrap_or_default(),
-            max_text_bytes,
-            width: Width::default(),
-            batches: None,
-            batch: Vec::new(),
-            first_row: file.first_row(),
-            batch_rows: 0,
-            taken: 0,
-            rejects,
-            file,
+        let columns: Vec<_> = columns.iter().map(found).collect::<Result<_>>()?;
+        let mask = mask(&file, columns.iter().filter_map(|(_, column)| column.as_ref()));
+        let text = columns.first().and_then(|(_, column)| column.clone());
+        let rows = ParquetRows::new(file, mask, text, max_text_bytes, rejects);
+        Ok(Self { rows, columns, width: Width::default() })
+    }
+
+    fn decode(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let decode = |(kind, column): &(ColumnKind, Option<InputColumn>)| match column {
+            Some(column) => kind.decode(&column_at(batch, &column.path)?),
+            None => Ok(Arc::new(StringViewArray::new_null(batch.num_rows())) as ArrayRef),
+        };
+        guarded(&self.rows.file.path, || {
+            self.columns.iter().map(decode).collect::<Result<_, ArrowError>>()
         })
     }
 
-    /// Decodes the next batch if all of this one was handed out; false at the end.
-    fn fill(&mut self) -> Result<bool> {
-        while self.taken == self.batch_rows {
-            self.first_row += self.batch_rows as u64;
-            (self.batch_rows, self.taken) = (0, 0);
-            let batches = match &mut self.batches {
-                Some(batches) => batches,
-                none => {
-                    let mask =
-                        mask(&self.file, self.columns.iter().filter_map(|(_, c)| c.as_ref()));
-                    none.insert(self.file.batches(mask, self.first_row)?)
-                }
-            };
-            let Some(batch) = batches.next()? else { return Ok(false) };
-            let decode = |(kind, column): &(ColumnKind, Option<InputColumn>)| match column {
-                Some(column) => kind.decode(&column_at(&batch, &column.path)?),
-                None => Ok(Arc::new(StringViewArray::new_null(batch.num_rows())) as ArrayRef),
-            };
-            self.batch = guarded(&self.file.path, || {
-                self.columns.iter().map(decode).collect::<Result<_, ArrowError>>()
-            })?;
-            self.batch_rows = batch.num_rows();
-        }
-        Ok(true)
-    }
-
-    /// Goes on to the next row whose text is not too long; false at the end.
-    fn advance(&mut self) -> Result<bool> {
-        while self.fill()? {
-            let Some(bytes) = self.excess(self.taken) else {
-                if !self.rejects.exceeded() {
-                    return Ok(true);
-                }
-                // A file that has failed is read to its end, for the count.
-                self.taken += 1;
-                continue;
-            };
-            let row = self.first_row + self.taken as u64;
-            let reason = format!("`{}` {}", self.first_name, too_long(bytes, self.max_text_bytes));
-            self.rejects.add(row, reason, &[]);
-            self.taken += 1;
-        }
-        if self.rejects.exceeded() { Err(self.rejects.error(&self.file.path)) } else { Ok(false) }
-    }
-
-    /// Bytes of the text in place `at` if they are too many.
-    fn excess(&self, at: usize) -> Option<u64> {
-        let texts = self.batch.first()?.as_string_view_opt()?;
-        let bytes = string(texts, at)?.len() as u64;
-        (bytes > self.max_text_bytes).then_some(bytes)
-    }
-
-    /// Whether the vectors in place `at` are as wide as those before.
-    fn check_vectors(&mut self, at: usize) -> Result<(), String> {
+    /// The places of rows whose vectors are not as wide as those before, and why.
+    fn bad_vectors(&mut self, columns: &[ArrayRef]) -> Vec<(usize, String)> {
         let place = self.columns.iter().position(|(kind, _)| *kind == ColumnKind::Vectors);
-        let vectors = place.and_then(|place| self.batch.get(place)?.as_list_opt::<i64>());
-        vectors.map_or(Ok(()), |vectors| self.width.check_row(vectors, at))
-    }
-
-    /// The failure of a file whose vectors in the row before the next are bad; counts those to its end.
-    fn bad_vectors(&mut self, reason: String) -> Error {
-        let row = self.first_row + self.taken as u64; // counted from 1
-        let mut count = 1;
-        loop {
-            match self.fill() {
-                Ok(true) => count += u64::from(self.check_vectors(self.taken).is_err()),
-                Ok(false) => {
-                    return Error::Row { path: self.file.path.clone(), row, reason, count };
-                }
-                Err(error) => return error,
-            }
-            self.taken += 1;
-        }
+        let vectors = place.and_then(|place| columns.get(place)?.as_list_opt::<i64>());
+        let Some(vectors) = vectors else { return Vec::new() };
+        let check = |row| Some((row, self.width.check_row(vectors, row).err()?));
+        (0..vectors.len()).filter_map(check).collect()
     }
 }
 
 impl ColumnReader for ParquetReader {
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
-        if !self.advance()? {
-            return Ok(None);
-        }
-        let end = self.batch_rows.min(self.taken.saturating_add(max_rows));
-        let end = (self.taken..end).find(|&at| self.excess(at).is_some()).unwrap_or(end);
-        let start = self.taken;
-        for at in start..end {
-            self.taken = at + 1;
-            if let Err(reason) = self.check_vectors(at) {
-                return Err(self.bad_vectors(reason));
+        let Some((first_row, batch)) = self.rows.next(max_rows)? else { return Ok(None) };
+        let columns = self.decode(&batch)?;
+        let bad = self.bad_vectors(&columns);
+        if let Some((place, reason)) = bad.first() {
+            let mut count = bad.len() as u64;
+            while let Some((_, batch)) = self.rows.next(BATCH_ROWS)? {
+                let columns = self.decode(&batch)?;
+                count += self.bad_vectors(&columns).len() as u64;
             }
+            let (path, row) = (self.rows.file.path.clone(), first_row + *place as u64 + 1);
+            return Err(Error::Row { path, row, reason: reason.clone(), count });
         }
-        let columns = self.batch.iter().map(|column| column.slice(start, end - start)).collect();
-        let rows = (start..end).map(|at| self.first_row + at as u64).collect();
+        let rows = (first_row..).take(batch.num_rows()).collect();
         Ok(Some(ColumnBatch { rows, columns }))
     }
 
     /// Goes back as well.
     fn seek(&mut self, row: u64, rejected: u64) {
-        self.batches = None;
-        self.rejects.resume(rejected);
-        self.first_row = row.max(self.file.first_row());
-        (self.batch_rows, self.taken) = (0, 0);
+        self.rows.seek(row, rejected);
     }
 
     fn rejects(&self) -> &Rejects {
-        &self.rejects
+        &self.rows.rejects
     }
 
     fn num_rows(&self) -> Option<u64> {
-        Some(self.file.num_rows())
+        Some(self.rows.file.num_rows())
     }
 }
 

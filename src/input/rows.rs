@@ -4,21 +4,19 @@
 //! JSON lines file (see `infer` for the types). Rows have the numbers they have in
 //! [`super::DocumentReader`], and lines that are rejected there are left out here.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_array::{Array, BooleanArray, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Schema, SchemaRef};
-use arrow_select::filter::filter_record_batch;
 use parquet::arrow::ProjectionMask;
 
-use super::columns::{InputColumn, Rejects, column_at, string, strings};
+use super::columns::{InputColumn, Rejects};
 use super::documents::DocumentRequest;
 use super::infer::{JsonShape, arrow_fields, columns, observe_object};
 use super::json::Json;
 use super::json_lines::{JsonReader, LineChecker};
 use super::lines::{LineReader, TextLine};
-use super::parquet::{ParquetBatches, ParquetFile, guarded};
+use super::parquet::{ParquetFile, ParquetRows};
 use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use crate::config::InputConfig;
 use crate::error::{Error, Result};
@@ -56,9 +54,12 @@ impl RowReader {
         let (schema, source) = match file.format {
             Format::Parquet => {
                 let parquet = ParquetFile::open(file)?;
-                let rows = ParquetRows::new(&parquet, config)?;
-                let metadata = parquet.footer.schema().metadata().clone();
-                let schema = rows.batches.schema().as_ref().clone().with_metadata(metadata);
+                let schema = Arc::clone(parquet.footer.schema());
+                let text = InputColumn::find(schema.fields(), &config.text);
+                let (mask, max_bytes) = (ProjectionMask::all(), config.max_document_bytes);
+                let mut rows = ParquetRows::new(parquet, mask, text, max_bytes, Rejects::counted());
+                let metadata = schema.metadata().clone();
+                let schema = rows.schema()?.as_ref().clone().with_metadata(metadata);
                 (Arc::new(schema), Source::Parquet(Box::new(rows)))
             }
             Format::Csv(_) => {
@@ -84,63 +85,11 @@ impl RowReader {
     /// [`Error::Decode`] when the file is damaged; [`Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         match &mut self.source {
-            Source::Parquet(rows) => rows.next_batch(),
+            Source::Parquet(rows) => Ok(rows.next(BATCH_ROWS)?.map(|(first_row, batch)| {
+                RowBatch { rows: (first_row..).take(batch.num_rows()).collect(), batch }
+            })),
             Source::Json(rows) => rows.next_batch(),
         }
-    }
-}
-
-/// The rows of a Parquet file, without those whose text is too long.
-struct ParquetRows {
-    path: PathBuf,
-    batches: ParquetBatches,
-    next_row: u64,
-    /// The column of the text, where there is one, and the most bytes of a text.
-    text: Option<InputColumn>,
-    max_text_bytes: u64,
-}
-
-impl ParquetRows {
-    fn new(file: &ParquetFile, config: &InputConfig) -> Result<Self> {
-        let text = InputColumn::find(file.footer.schema().fields(), &config.text);
-        let next_row = file.first_row();
-        Ok(Self {
-            path: file.path.clone(),
-            batches: file.batches(ProjectionMask::all(), next_row)?,
-            next_row,
-            text: text.filter(InputColumn::is_text),
-            max_text_bytes: config.max_document_bytes,
-        })
-    }
-
-    fn next_batch(&mut self) -> Result<Option<RowBatch>> {
-        while let Some(batch) = self.batches.next()? {
-            let rows = self.next_row..self.next_row + batch.num_rows() as u64;
-            self.next_row = rows.end;
-            let Some(kept) = guarded(&self.path, || self.short_texts(&batch))? else {
-                return Ok(Some(RowBatch { rows: rows.collect(), batch }));
-            };
-            if kept.true_count() > 0 {
-                let batch = guarded(&self.path, || filter_record_batch(&batch, &kept))?;
-                let rows = rows.zip(kept.values()).filter(|(_, kept)| *kept);
-                return Ok(Some(RowBatch { rows: rows.map(|(row, _)| row).collect(), batch }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Which rows have no text that is too long; `None`: all.
-    fn short_texts(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>, ArrowError> {
-        let Some(column) = &self.text else { return Ok(None) };
-        let text = column_at(batch, &column.path)?;
-        if text.get_array_memory_size() as u64 <= self.max_text_bytes {
-            return Ok(None);
-        }
-        let text = strings(&text)?;
-        let is_short =
-            |i| string(&text, i).is_none_or(|text| text.len() as u64 <= self.max_text_bytes);
-        let kept: BooleanArray = (0..batch.num_rows()).map(|i| Some(is_short(i))).collect();
-        Ok((kept.true_count() < batch.num_rows()).then_some(kept))
     }
 }
 
