@@ -14,6 +14,7 @@ use sys::cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute;
 
 use super::device::Device;
 use super::error::{CudaError, Result};
+use super::linear::{LeftOperand, Linear, LinearWeight, MatmulEpilogue, MatmulShape, Operands};
 use super::memory::Buffer;
 use super::stream::Stream;
 
@@ -26,86 +27,41 @@ const TRANSPOSED: i32 = 1;
 /// them in bf16.
 const REDUCTION_SCHEMES: u32 = 2;
 
-/// What cublasLt does to a product beside adding the bias.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LibraryEpilogue {
-    None,
-    GeluTanh,
-    Residual,
-}
-
-/// cublasLt's description of a product.
+/// A product as cublasLt describes it, which depends on its sizes alone.
 pub(super) struct LibraryMatmul {
     device: Device,
     handle: sys::cublasLtHandle_t,
-    operation: Operation,
-    residual: bool,
-    w: MatrixLayout,
-    x: MatrixLayout,
-    y: MatrixLayout,
+    shape: MatmulShape,
+    operation: Owned<sys::cublasLtMatmulDesc_t>,
+    w: Layout,
+    x: Layout,
+    y: Layout,
 }
 
-/// Operands of a product on the GPU.
-pub(super) struct LibraryOperands<'a> {
-    pub(super) weight: &'a Buffer<bf16>,
-    pub(super) bias: &'a Buffer<bf16>,
-    pub(super) x: &'a Buffer<bf16>,
-    /// What is added, if the epilogue says so.
-    pub(super) residual: Option<&'a Buffer<bf16>>,
-    pub(super) y: &'a Buffer<bf16>,
-    pub(super) workspace: &'a Buffer<u8>,
-}
+type Layout = Owned<sys::cublasLtMatrixLayout_t>;
 
-struct Operation(sys::cublasLtMatmulDesc_t);
+/// What cublasLt made, and what destroys it.
+struct Owned<T: Copy>(T, unsafe fn(T) -> Result<(), CublasError>);
 
-impl Drop for Operation {
+impl<T: Copy> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: created in `LibraryMatmul::new`, destroyed once.
-        let _ = unsafe { lt::destroy_matmul_desc(self.0) };
+        // SAFETY: made by cublasLt and owned here alone, so destroyed once.
+        let _ = unsafe { (self.1)(self.0) };
     }
 }
 
-struct MatrixLayout(sys::cublasLtMatrixLayout_t);
-
-impl MatrixLayout {
-    /// A column-major matrix without gaps.
-    fn new(rows: usize, columns: usize) -> Result<Self, CublasError> {
-        let bf16 = sys::cudaDataType_t::CUDA_R_16BF;
-        lt::create_matrix_layout(bf16, rows as u64, columns as u64, rows as i64).map(Self)
-    }
-}
-
-impl Drop for MatrixLayout {
-    fn drop(&mut self) {
-        // SAFETY: created in `MatrixLayout::new`, destroyed once.
-        let _ = unsafe { lt::destroy_matrix_layout(self.0) };
-    }
-}
-
-struct Preference(sys::cublasLtMatmulPreference_t);
-
-impl Preference {
-    fn set<T>(&self, attribute: PreferenceAttribute, value: &T) -> Result<(), CublasError> {
-        let pointer = std::ptr::from_ref(value).cast();
-        // SAFETY: the preference lives, and cublasLt copies `value`, whose type is the attribute's.
-        unsafe { lt::set_matmul_pref_attribute(self.0, attribute, pointer, size_of::<T>()) }
-    }
-}
-
-impl Drop for Preference {
-    fn drop(&mut self) {
-        // SAFETY: created in `LibraryMatmul::candidates`, destroyed once.
-        let _ = unsafe { lt::destroy_matmul_pref(self.0) };
-    }
+/// A column-major matrix without gaps.
+fn layout(rows: usize, columns: usize) -> Result<Layout, CublasError> {
+    let bf16 = sys::cudaDataType_t::CUDA_R_16BF;
+    let made = lt::create_matrix_layout(bf16, rows as u64, columns as u64, rows as i64)?;
+    Ok(Owned(made, lt::destroy_matrix_layout))
 }
 
 impl LibraryMatmul {
-    /// The bf16 product of these sizes; `None` without cublasLt.
-    pub(super) fn new(
-        device: &Device,
-        [tokens, outputs, inputs]: [usize; 3],
-        epilogue: LibraryEpilogue,
-    ) -> Result<Option<Self>> {
+    /// The bf16 product of `shape`, but for [`MatmulEpilogue::Gelu`], which it leaves out; `None` without
+    /// cublasLt.
+    pub(super) fn new(device: &Device, shape: MatmulShape) -> Result<Option<Self>> {
+        let MatmulShape { tokens, outputs, inputs, epilogue, .. } = shape;
         let Some(handle) = device.library() else { return Ok(None) };
         let failed = |error| failed(device, "describing a matrix product", error);
         device.context().bind_to_thread().map_err(device.failed("binding the GPU"))?;
@@ -114,13 +70,16 @@ impl LibraryMatmul {
         let this = Self {
             device: device.clone(),
             handle,
-            operation: Operation(lt::create_matmul_desc(compute, f32).map_err(failed)?),
-            residual: epilogue == LibraryEpilogue::Residual,
-            w: MatrixLayout::new(inputs, outputs).map_err(failed)?,
-            x: MatrixLayout::new(inputs, tokens).map_err(failed)?,
-            y: MatrixLayout::new(outputs, tokens).map_err(failed)?,
+            shape,
+            operation: Owned(
+                lt::create_matmul_desc(compute, f32).map_err(failed)?,
+                lt::destroy_matmul_desc,
+            ),
+            w: layout(inputs, outputs).map_err(failed)?,
+            x: layout(inputs, tokens).map_err(failed)?,
+            y: layout(outputs, tokens).map_err(failed)?,
         };
-        let epilogue = if epilogue == LibraryEpilogue::GeluTanh {
+        let epilogue = if epilogue == MatmulEpilogue::GeluTanh {
             sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS
         } else {
             sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS
@@ -138,11 +97,17 @@ impl LibraryMatmul {
     ) -> Result<Vec<([u64; 8], usize)>> {
         self.set_bias(bias)?;
         let failed = |error| failed(&self.device, "looking for an algorithm", error);
-        let preference = Preference(lt::create_matmul_pref().map_err(failed)?);
+        let preference = Owned(lt::create_matmul_pref().map_err(failed)?, lt::destroy_matmul_pref);
+        let set = |attribute, pointer, size| {
+            // SAFETY: the preference lives, and cublasLt copies the value, whose type is the attribute's.
+            unsafe { lt::set_matmul_pref_attribute(preference.0, attribute, pointer, size) }
+        };
         let most = PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-        preference.set(most, &WORKSPACE_BYTES).map_err(failed)?;
+        set(most, std::ptr::from_ref(&WORKSPACE_BYTES).cast(), size_of::<usize>())
+            .map_err(failed)?;
         let schemes = PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
-        preference.set(schemes, &REDUCTION_SCHEMES).map_err(failed)?;
+        set(schemes, std::ptr::from_ref(&REDUCTION_SCHEMES).cast(), size_of::<u32>())
+            .map_err(failed)?;
         let mut results =
             vec![std::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit(); limit];
         let mut count = 0;
@@ -209,17 +174,24 @@ impl LibraryMatmul {
         &self,
         stream: &Stream,
         (words, workspace_bytes): ([u64; 8], usize),
-        operands: &LibraryOperands<'_>,
+        linear: &Linear,
+        operands: &Operands<'_>,
     ) -> Result<()> {
-        let LibraryOperands { weight, bias, x, residual, y, workspace } = operands;
+        let (Linear { weight: LinearWeight::Bf16(weight), bias }, LeftOperand::Bf16(x)) =
+            (linear, operands.x)
+        else {
+            return Err(self.shape.wrong_kind());
+        };
+        let Operands { residual, y, workspace, .. } = operands;
         let device = &self.device;
         device.context().bind_to_thread().map_err(device.failed("binding the GPU"))?;
         self.set_bias(bias)?;
-        let added = residual.filter(|_| self.residual).unwrap_or(y);
+        let residual = residual.filter(|_| self.shape.epilogue == MatmulEpilogue::Residual);
+        let added = residual.unwrap_or(y);
         stream.uses(
             [weight, bias, x, added, y].map(|b| &b.memory).into_iter().chain([&workspace.memory]),
         );
-        let (alpha, beta) = (1.0f32, if self.residual { 1.0f32 } else { 0.0 });
+        let (alpha, beta) = (1.0f32, if residual.is_some() { 1.0f32 } else { 0.0 });
         let algo = sys::cublasLtMatmulAlgo_t { data: words };
         // SAFETY: all handles live, the layouts are inside the buffers by the caller's promise, and the
         // memory lives until the queue is done with it.

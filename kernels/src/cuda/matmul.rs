@@ -1,115 +1,16 @@
 //! Matrix products with what comes after them, by one of several kernels.
 
-use half::bf16;
-
 use super::device::Device;
 use super::error::{CudaError, Result, check_len};
 use super::gelu::gelu;
-use super::library::{LibraryEpilogue, LibraryMatmul, LibraryOperands};
+use super::library::LibraryMatmul;
+use super::linear::{
+    LeftOperand, Linear, LinearWeight, MatmulEpilogue, MatmulPrecision, MatmulShape, Operands,
+};
 use super::memory::Buffer;
 use super::module::Function;
-use super::quantise::{Quantised, quantise_rows};
 use super::stream::{Absent, Argument, Grid, Stream};
 use super::tensor_map::TensorMap;
-
-/// Weights of a linear map, on a GPU.
-pub struct Linear {
-    weight: LinearWeight,
-    bias: Buffer<bf16>,
-}
-
-enum LinearWeight {
-    Bf16(Buffer<bf16>),
-    /// A row for each output.
-    Fp8(Quantised),
-}
-
-impl Linear {
-    /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU, where the weights are quantised for products
-    /// in fp8.
-    ///
-    /// # Errors
-    /// [`CudaError::Shape`] if the sizes do not fit; [`CudaError::Unsupported`] if the GPU has no fp8, or
-    /// not for K; as [`Device::alloc`].
-    pub fn new(
-        stream: &Stream,
-        weight: &[bf16],
-        bias: &[bf16],
-        precision: MatmulPrecision,
-    ) -> Result<Self> {
-        const PURPOSE: &str = "the weights";
-        if bias.is_empty() || !weight.len().is_multiple_of(bias.len()) {
-            let reason = format!("{} weights for {} outputs", weight.len(), bias.len());
-            return Err(CudaError::shape("linear", reason));
-        }
-        let on_device = stream.to_device(weight, PURPOSE)?;
-        let weight = match precision {
-            MatmulPrecision::Bf16 => LinearWeight::Bf16(on_device),
-            MatmulPrecision::Fp8 => {
-                let (rows, width) = (bias.len(), weight.len() / bias.len());
-                let mut quantised = Quantised::new(stream.device(), rows, width, PURPOSE)?;
-                quantise_rows(stream, &on_device, &mut quantised, (rows, width))?;
-                LinearWeight::Fp8(quantised)
-            }
-        };
-        Ok(Self { weight, bias: stream.to_device(bias, PURPOSE)? })
-    }
-
-    /// Width N of the result.
-    pub fn outputs(&self) -> usize {
-        self.bias.len()
-    }
-
-    /// Width K of the input.
-    pub fn inputs(&self) -> usize {
-        let weights = match &self.weight {
-            LinearWeight::Bf16(values) => values.len(),
-            LinearWeight::Fp8(rows) => rows.values.len(),
-        };
-        weights / self.bias.len()
-    }
-
-    fn is_fp8(&self) -> bool {
-        matches!(self.weight, LinearWeight::Fp8(_))
-    }
-}
-
-/// What happens to a product before it is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MatmulEpilogue {
-    /// The bias is added.
-    Bias,
-    /// The bias is added, then GELU by erf.
-    Gelu,
-    /// The bias is added, then GELU in its tanh form.
-    GeluTanh,
-    /// The bias is added, and [`Operands::residual`].
-    Residual,
-}
-
-/// Which values are multiplied; sums are f32, results bf16.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MatmulPrecision {
-    /// bf16.
-    Bf16,
-    /// e4m3, each row of either operand with a scale in f32.
-    Fp8,
-}
-
-/// Sizes and kind of a product: two of the same shape may use each other's algorithms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MatmulShape {
-    /// Rows T.
-    pub tokens: usize,
-    /// Width N of the result.
-    pub outputs: usize,
-    /// Width K of the input.
-    pub inputs: usize,
-    /// What comes after.
-    pub epilogue: MatmulEpilogue,
-    /// What is multiplied.
-    pub precision: MatmulPrecision,
-}
 
 /// What computes a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,27 +52,6 @@ pub struct Matmul {
     library: Option<LibraryMatmul>,
 }
 
-/// The left operand `[T, K]` of a product.
-#[derive(Debug, Clone, Copy)]
-pub enum LeftOperand<'a> {
-    /// bf16.
-    Bf16(&'a Buffer<bf16>),
-    /// e4m3.
-    Fp8(&'a Quantised),
-}
-
-/// What a product works on.
-pub struct Operands<'a> {
-    /// Input.
-    pub x: LeftOperand<'a>,
-    /// `[T, N]`, added to the result if the epilogue is [`MatmulEpilogue::Residual`].
-    pub residual: Option<&'a Buffer<bf16>>,
-    /// Result `[T, N]`.
-    pub y: &'a mut Buffer<bf16>,
-    /// Memory for the algorithm: [`Algorithm::workspace_bytes`].
-    pub workspace: &'a mut Buffer<u8>,
-}
-
 /// Rows of a tile of y, which for the kernel for warps has as many columns...
 const TILE_ROWS: usize = 128;
 /// ... and for that for warpgroups these.
@@ -201,15 +81,7 @@ impl Matmul {
         }
         let library = match precision {
             MatmulPrecision::Fp8 => None,
-            MatmulPrecision::Bf16 => {
-                let epilogue = match shape.epilogue {
-                    MatmulEpilogue::GeluTanh => LibraryEpilogue::GeluTanh,
-                    MatmulEpilogue::Residual => LibraryEpilogue::Residual,
-                    // cublasLt has no GELU by erf: a kernel of ours comes after it.
-                    MatmulEpilogue::Bias | MatmulEpilogue::Gelu => LibraryEpilogue::None,
-                };
-                LibraryMatmul::new(device, [tokens, outputs, inputs], epilogue)?
-            }
+            MatmulPrecision::Bf16 => LibraryMatmul::new(device, shape)?,
         };
         Ok(Self { device: device.clone(), shape, library })
     }
@@ -272,53 +144,30 @@ impl Matmul {
         stream: &Stream,
         algorithm: &Algorithm,
         linear: &Linear,
-        mut operands: Operands<'_>,
+        operands: Operands<'_>,
     ) -> Result<()> {
         self.check(linear)?;
         self.check_operands(algorithm, &operands)?;
-        match algorithm.kernel {
-            MatmulKernel::Warp => self.run_warp(stream, linear, &operands),
-            MatmulKernel::Warpgroup => self.run_warpgroup(stream, linear, &operands),
-            MatmulKernel::Library(words) => {
-                self.run_library(stream, (words, algorithm.workspace_bytes), linear, &mut operands)
-            }
-        }
-    }
-
-    fn run_library(
-        &self,
-        stream: &Stream,
-        algorithm: ([u64; 8], usize),
-        linear: &Linear,
-        operands: &mut Operands<'_>,
-    ) -> Result<()> {
-        let (Some(library), LinearWeight::Bf16(weight), LeftOperand::Bf16(x)) =
-            (&self.library, &linear.weight, operands.x)
-        else {
-            return Err(self.wrong_kind());
+        let words = match algorithm.kernel {
+            MatmulKernel::Warp => return self.run_warp(stream, linear, &operands),
+            MatmulKernel::Warpgroup => return self.run_warpgroup(stream, linear, &operands),
+            MatmulKernel::Library(words) => (words, algorithm.workspace_bytes),
         };
-        let MatmulShape { tokens, outputs, epilogue, .. } = self.shape;
-        let own = LibraryOperands {
-            weight,
-            bias: &linear.bias,
-            x,
-            residual: operands.residual,
-            y: operands.y,
-            workspace: operands.workspace,
-        };
-        // SAFETY: the sizes were checked in `run`.
-        unsafe { library.run(stream, algorithm, &own)? };
-        if epilogue == MatmulEpilogue::Gelu {
-            gelu(stream, operands.y, tokens * outputs)
-        } else {
-            Ok(())
+        let library = self.library.as_ref().ok_or_else(|| self.shape.wrong_kind())?;
+        // SAFETY: the sizes were checked above.
+        unsafe { library.run(stream, words, linear, &operands)? };
+        if self.shape.epilogue == MatmulEpilogue::Gelu {
+            // cublasLt has no GELU by erf.
+            let Operands { y, .. } = operands;
+            gelu(stream, y, self.shape.tokens * self.shape.outputs)?;
         }
+        Ok(())
     }
 
     fn run_warp(&self, stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
         let (LinearWeight::Bf16(weight), LeftOperand::Bf16(x)) = (&linear.weight, operands.x)
         else {
-            return Err(self.wrong_kind());
+            return Err(self.shape.wrong_kind());
         };
         let MatmulShape { tokens, outputs, inputs, .. } = self.shape;
         let blocks = (outputs.div_ceil(TILE_ROWS) as u32, tokens.div_ceil(TILE_ROWS) as u32);
@@ -359,7 +208,7 @@ impl Matmul {
                 [&x.scales as &dyn Argument, &w.scales],
                 &hopper.matmul_fp8,
             ),
-            _ => return Err(self.wrong_kind()),
+            _ => return Err(self.shape.wrong_kind()),
         };
         let tiles = tokens.div_ceil(TILE_ROWS) * outputs.div_ceil(TILE_OUTPUTS);
         let value_bytes = if linear.is_fp8() { 1 } else { 2 };
@@ -426,11 +275,5 @@ impl Matmul {
             check_len(OP, "the residual", len, tokens.checked_mul(outputs))?;
         }
         check_len(OP, "the workspace", workspace.len(), Some(algorithm.workspace_bytes))
-    }
-
-    fn wrong_kind(&self) -> CudaError {
-        let reason =
-            format!("operands or a kernel of another kind than {:?}", self.shape.precision);
-        CudaError::shape("matrix product", reason)
     }
 }

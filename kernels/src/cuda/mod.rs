@@ -36,6 +36,7 @@ mod gelu;
 mod info;
 mod layer_norm;
 mod library;
+mod linear;
 mod matmul;
 mod memory;
 mod module;
@@ -57,10 +58,8 @@ pub use gelu::gelu;
 pub use info::DeviceInfo;
 pub use layer_norm::{Embedding, MAX_WIDTH, Norm, embed_layer_norm, layer_norm};
 pub use library::WORKSPACE_BYTES;
-pub use matmul::{
-    Algorithm, LeftOperand, Linear, Matmul, MatmulEpilogue, MatmulKernel, MatmulPrecision,
-    MatmulShape, Operands,
-};
+pub use linear::{LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape, Operands};
+pub use matmul::{Algorithm, Matmul, MatmulKernel};
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::pool;
 pub use quantise::{Quantised, quantise_rows};

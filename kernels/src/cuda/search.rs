@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use half::bf16;
 
 use super::error::{CudaError, Result, check_len};
-use super::matmul::{Algorithm, Linear, Matmul, MatmulShape, Operands};
+use super::linear::{Linear, MatmulShape, Operands};
+use super::matmul::{Algorithm, Matmul};
 use super::memory::Buffer;
 use super::stream::{Graph, Stream};
 
