@@ -38,9 +38,9 @@ pub(super) const RETRIES: usize = 10;
 ///
 /// # Errors
 /// As [`explain`] says.
-pub(super) async fn retried<T>(
+pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     url: &str,
-    request: impl AsyncFn() -> object_store::Result<T>,
+    request: impl Fn() -> F,
 ) -> Result<T> {
     let mut retries = Retries::new();
     loop {

@@ -103,7 +103,7 @@ pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
     })?;
     let mut files = Vec::new();
     while let Some(url) = next {
-        let (body, link) = match wait(retried(&location.url(), async || get(&client, &url).await)) {
+        let (body, link) = match wait(retried(&location.url(), || get(&client, &url))) {
             Err(Error::Missing { .. }) => break,
             answer => answer?,
         };

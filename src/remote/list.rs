@@ -128,7 +128,7 @@ impl KeySearch<'_> {
         let delimiter = by_folder.then_some(Cow::Borrowed("/"));
         let options = PaginatedListOptions { delimiter, page_token, ..Default::default() };
         let prefix = (!prefix.is_empty()).then_some(prefix);
-        let page = async || self.pages.list_paginated(prefix, options.clone()).await;
+        let page = || self.pages.list_paginated(prefix, options.clone());
         retried(&self.location.url(), page).await
     }
 
@@ -145,7 +145,7 @@ impl KeySearch<'_> {
             let asked = self.location.with_key(&key);
             let version = match asked.object_key() {
                 Ok(path) if meta.e_tag.is_none() => {
-                    let head = async || client.store.head(&path).await;
+                    let head = || client.store.head(&path);
                     ObjectVersion::of(&retried(&asked.url(), head).await?)
                 }
                 _ => ObjectVersion::of(&meta),

@@ -260,7 +260,7 @@ pub(crate) fn create(url: &str, content: &str) -> Result<Option<Bytes>> {
     let location = Location::parse(url)?;
     let (client, key) = (client(&location)?, location.object_key()?);
     let payload = PutPayload::from(content.as_bytes().to_vec());
-    let create = async || create_or_read(client.store.as_ref(), &key, payload.clone()).await;
+    let create = || create_or_read(client.store.as_ref(), &key, payload.clone());
     wait(retried(url, create))
 }
 
@@ -294,6 +294,5 @@ pub(crate) fn replace(url: &str, content: &str) -> Result<()> {
     let location = Location::parse(url)?;
     let (client, key) = (client(&location)?, location.object_key()?);
     let payload = PutPayload::from(content.as_bytes().to_vec());
-    let put = async || client.store.put(&key, payload.clone()).await.map(drop);
-    wait(retried(url, put))
+    wait(retried(url, || client.store.put(&key, payload.clone()))).map(drop)
 }

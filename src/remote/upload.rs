@@ -16,7 +16,7 @@ use object_store::path::Path as Key;
 use object_store::{MultipartId, ObjectStoreExt, PutPayload, PutResult};
 use tokio::task::JoinHandle;
 
-use super::client::{Client, Retries, client, retried, runtime, wait};
+use super::client::{Client, client, retried, runtime, wait};
 use super::explain::{explain, store_error};
 use super::listing::ObjectVersion;
 use super::location::{Location, Scheme};
@@ -143,26 +143,18 @@ impl UploadTarget {
     /// Puts a whole object and gives its ETag.
     async fn put(&self, whole: Bytes) -> Result<Option<String>> {
         let payload = PutPayload::from(whole);
-        let put = async || self.client.store.put(&self.key, payload.clone()).await;
+        let put = || self.client.store.put(&self.key, payload.clone());
         retried(&self.url, put).await.map(|stored: PutResult| stored.e_tag)
     }
 
     async fn begin(&self) -> Result<MultipartId> {
         let parts = self.parts()?;
-        retried(&self.url, async || parts.create_multipart(&self.key).await).await
+        retried(&self.url, || parts.create_multipart(&self.key)).await
     }
 
     async fn put_part(&self, id: &MultipartId, index: usize, part: Bytes) -> Result<PartId> {
         let (parts, payload) = (self.parts()?, PutPayload::from(part));
-        // As `retried`, but that another thread can do it.
-        let mut retries = Retries::new();
-        loop {
-            match parts.put_part(&self.key, id, index, payload.clone()).await {
-                Ok(arrived) => return Ok(arrived),
-                Err(error) if retries.allows(&error).await => {}
-                Err(error) => return Err(explain(&self.url, &error)),
-            }
-        }
+        retried(&self.url, || parts.put_part(&self.key, id, index, payload.clone())).await
     }
 
     /// Makes an object of `bytes` bytes of its parts and gives its ETag.
@@ -173,7 +165,7 @@ impl UploadTarget {
         bytes: u64,
     ) -> Result<Option<String>> {
         let parts = self.parts()?;
-        let complete = async || parts.complete_multipart(&self.key, id, arrived.to_vec()).await;
+        let complete = || parts.complete_multipart(&self.key, id, arrived.to_vec());
         let completed = retried(&self.url, complete).await;
         let Err(error @ (Error::Missing { .. } | Error::Service { .. })) = completed else {
             return completed.map(|stored| stored.e_tag);
