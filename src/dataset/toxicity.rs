@@ -44,7 +44,7 @@ pub enum ToxicityFormat {
 pub struct ToxicityRequest {
     /// Parquet, CSV or JSON lines files, or directories of them
     #[arg(value_name = "FILE", required = true)]
-    pub files: Vec<PathBuf>,
+    pub files: Vec<String>,
     /// Language of all texts, by FineWeb-2 code
     #[arg(long, value_name = "CODE")]
     pub language: String,
@@ -157,10 +157,6 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
         return Err(Error::config("--language", reason));
     }
     let files = named_tables(&request.files)?;
-    if files.is_empty() {
-        let path = request.files.first().map_or(String::new(), |path| path.display().to_string());
-        return Err(Error::Missing { path, reason: "holds no Parquet, CSV or JSON lines".into() });
-    }
     let classes = classes(request, &files, stop)?;
     let of_class = |toxic: bool| classes.values().filter(|class| **class == Some(toxic)).count();
     let (toxic, other) = (of_class(true), of_class(false));
@@ -170,8 +166,7 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
              needed, from further files if need be",
             if toxic == 0 { "no toxic text" } else { "nothing but toxic texts" },
         );
-        let paths: Vec<String> = request.files.iter().map(|p| p.display().to_string()).collect();
-        return Err(Error::Missing { path: paths.join(", "), reason });
+        return Err(Error::Missing { path: request.files.join(", "), reason });
     }
     let chosen = choose(request, &classes);
     let (samples, cards) = read_chosen(request, &files, &classes, &chosen, stop)?;

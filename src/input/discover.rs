@@ -18,8 +18,8 @@ use crate::io::{file_name, is_url, without_query};
 use crate::remote::{self, Dataset, Location, ObjectFilter, ObjectVersion};
 
 /// A file or an object that a pattern names.
-struct MatchedFile {
-    path: PathBuf,
+pub(super) struct MatchedFile {
+    pub path: PathBuf,
     /// What `{lang}` stands for; `None` when the pattern has no `{lang}`.
     language: Option<String>,
     /// Of an object.
@@ -50,11 +50,35 @@ const KNOWN_EXTENSIONS: &str =
 /// [`Error::Io`] when a directory cannot be read; [`Error::Service`] when a store
 /// does not answer.
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
+    let found = find(patterns, base, &|name| format_of(name).is_some())?;
+    let files = found.into_iter().map(|(file, name)| {
+        let name = with_language(name, file.language.as_deref());
+        file.described(name)
+    });
+    let mut files = files.collect::<Result<Vec<_>>>()?;
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+/// The files that `patterns` name, those in directories if `takes` takes their names, each once, and
+/// unique names for them.
+pub(super) fn find(
+    patterns: &[String],
+    base: &Path,
+    takes: &(dyn Fn(&str) -> bool + Sync),
+) -> Result<Vec<(MatchedFile, String)>> {
     let base = std::path::absolute(base).map_err(Error::io(base, "resolve"))?;
+    // Stores are asked for many at once.
+    let num_threads = patterns.len().clamp(1, MAX_SEARCHES);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(num_threads).build();
+    let pool = pool.map_err(|e| Error::config("--threads", e.to_string()))?;
+    let searched: Vec<Result<Vec<MatchedFile>>> = pool
+        .install(|| patterns.par_iter().map(|pattern| files_of(pattern, &base, takes)).collect());
     let mut found: Vec<MatchedFile> = Vec::new();
     let mut by_identity: HashMap<OsString, usize> = HashMap::new();
-    for files in side_by_side(patterns, |pattern| files_of(pattern, &base))? {
-        for file in files {
+    for files in searched {
+        // The first error in the order of the patterns, whichever came first in time.
+        for file in files? {
             let identity = identity(&file.path)?;
             let Some(&index) = by_identity.get(&identity) else {
                 by_identity.insert(identity, found.len());
@@ -77,14 +101,7 @@ pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     }
     let paths: Vec<_> = found.iter().map(|file| normalized(&naming_path(&file.path))).collect();
     let names = shard_names(&paths);
-    let mut files = (found.into_iter().zip(names))
-        .map(|(file, name)| {
-            let name = with_language(name, file.language.as_deref());
-            file.described(name)
-        })
-        .collect::<Result<Vec<_>>>()?;
-    files.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(files)
+    Ok(found.into_iter().zip(names).collect())
 }
 
 /// The name of a shard holds its language, also where all files have the same one.
@@ -95,27 +112,13 @@ fn with_language(name: String, language: Option<&str>) -> String {
     }
 }
 
-/// What `search` finds for each of `patterns`; stores are asked for many at once.
-fn side_by_side<T: Send>(
-    patterns: &[String],
-    search: impl Fn(&str) -> Result<T> + Sync,
-) -> Result<Vec<T>> {
-    let num_threads = patterns.len().clamp(1, MAX_SEARCHES);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(num_threads).build();
-    let pool = pool.map_err(|e| Error::config("--threads", e.to_string()))?;
-    let found: Vec<Result<T>> =
-        pool.install(|| patterns.par_iter().map(|pattern| search(pattern)).collect());
-    // The first error in the order of the patterns, whichever came first in time.
-    found.into_iter().collect()
-}
-
 /// The input files that one pattern names.
-fn files_of(pattern: &str, base: &Path) -> Result<Vec<MatchedFile>> {
+fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     if pattern.trim().is_empty() {
         return Err(Error::config("input.files", "holds an empty pattern"));
     }
     if is_url(pattern) {
-        return objects_of(pattern);
+        return objects_of(pattern, takes);
     }
     let literal = base.join(pattern);
     let missing = |reason: String| Error::Missing { path: pattern.to_owned(), reason };
@@ -123,7 +126,7 @@ fn files_of(pattern: &str, base: &Path) -> Result<Vec<MatchedFile>> {
     let (root, keys) = if literal.is_dir() {
         (literal.clone(), KeyPattern::all())
     } else if literal.exists() {
-        if file_format(&literal).is_none() {
+        if !literal.file_name().and_then(|name| name.to_str()).is_some_and(takes) {
             return Err(unknown_extension(&pattern));
         }
         return Ok(vec![MatchedFile { path: literal, language: None, version: None }]);
@@ -132,8 +135,7 @@ fn files_of(pattern: &str, base: &Path) -> Result<Vec<MatchedFile>> {
     } else {
         return Err(missing(format!("no such file or directory under {}", base.display())));
     };
-    let takes = |name: &str| format_of(name).is_some();
-    let found = if root.is_dir() { search(&root, &keys, &takes)? } else { Vec::new() };
+    let found = if root.is_dir() { search(&root, &keys, takes)? } else { Vec::new() };
     if found.is_empty() {
         return Err(missing(if holds_run(&literal) {
             "is a run directory, which is not searched; name a folder in it".to_owned()
@@ -208,11 +210,11 @@ impl ObjectFilter for KeyFilter {
 }
 
 /// The objects that the URL `pattern` names.
-fn objects_of(pattern: &str) -> Result<Vec<MatchedFile>> {
+fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     let mut location = Location::parse(pattern)?;
     match pinned(&location)? {
         Dataset::Online(at_commit) => location = at_commit,
-        Dataset::Cached(folder) => return files_of(&location.key, &folder),
+        Dataset::Cached(folder) => return files_of(&location.key, &folder, takes),
     }
     let url = location.url();
     let is_search = if location.can_be_searched() {
@@ -364,7 +366,7 @@ fn split_compression(lower: &str) -> (&str, Compression) {
 }
 
 /// `path` without `.` and `..`, by its spelling alone (links are not resolved).
-pub(super) fn normalized(path: &Path) -> PathBuf {
+fn normalized(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
         match component {
@@ -380,7 +382,7 @@ pub(super) fn normalized(path: &Path) -> PathBuf {
 
 /// One name per path (normalized, absolute, distinct, UTF-8): relative to the longest common
 /// directory, without extensions, with them where names would collide.
-pub(super) fn shard_names(paths: &[PathBuf]) -> Vec<String> {
+fn shard_names(paths: &[PathBuf]) -> Vec<String> {
     let common = common_directory(paths);
     let full: Vec<String> = paths
         .iter()

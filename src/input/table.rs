@@ -4,13 +4,13 @@
 //! Owns which files are tables, and the reading of chosen columns as text, whatever the format, with the
 //! count of the rows that cannot be used. Does not know what the columns mean.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use arrow_array::cast::AsArray;
 
 use super::columns::{ColumnBatch, ColumnRequest, Rejects, string};
 use super::csv::CsvReader;
-use super::discover::{csv_of, format_of, normalized, shard_names};
+use super::discover::{csv_of, find, format_of};
 use super::documents::open;
 use super::json_lines::first_keys;
 use super::parquet::ParquetFile;
@@ -151,35 +151,19 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     Ok(files)
 }
 
-/// The tables that `paths` name, directories searched as by [`table_files`], sorted by name; a name
-/// is the path below what they all have in common, without the extensions of Parquet and JSON lines
-/// where it stays unique.
+/// The tables that `patterns` name, as [`super::discover`] has them; a name is the path below what they
+/// all have in common, without the extensions of Parquet and JSON lines where it stays unique.
 ///
 /// # Errors
-/// [`Error::Missing`] when there is no such path, otherwise as [`table_files`] and [`table_at`].
-pub fn named_tables(paths: &[PathBuf]) -> Result<Vec<InputFile>> {
-    let mut found = Vec::new();
-    for path in paths {
-        if path.to_str().is_some_and(is_url) {
-            let reason = "is a URL; tables are read from files, so download it first";
-            return Err(Error::config(path.display().to_string(), reason));
-        }
-        let absolute = std::path::absolute(path).map_err(Error::io(path, "resolve"))?;
-        let absolute = normalized(&absolute);
-        if absolute.is_dir() {
-            found.extend(table_files(&absolute)?.into_iter().map(|file| file.path));
-        } else if absolute.exists() {
-            found.push(absolute);
-        } else {
-            let path = path.display().to_string();
-            return Err(Error::Missing { path, reason: "no such file or directory".into() });
-        }
+/// As [`super::discover`] and [`table_at`]; [`Error::Config`] for a URL.
+pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
+    if let Some(url) = patterns.iter().find(|pattern| is_url(pattern)) {
+        let reason = "is a URL; tables are read from files, so download it first";
+        return Err(Error::config(url, reason));
     }
-    found.sort_unstable();
-    found.dedup();
-    let names = shard_names(&found);
-    let files = found.iter().zip(names).map(|(path, name)| table_at(path, name));
-    let mut files = files.collect::<Result<Vec<_>>>()?;
+    let found = find(patterns, Path::new("."), &has_format)?.into_iter();
+    let mut files =
+        found.map(|(file, name)| table_at(&file.path, name)).collect::<Result<Vec<_>>>()?;
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
 }

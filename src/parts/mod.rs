@@ -37,7 +37,6 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::error::{Error, Result};
 use crate::input::Content;
-pub(crate) use crate::input::DocumentBuilder;
 
 pub(crate) use documents::read_documents;
 pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to, write_embeddings};

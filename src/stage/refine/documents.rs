@@ -12,7 +12,8 @@ use crate::config::{
 };
 use crate::error::{Error, Result};
 use crate::head::DocumentScore;
-use crate::parts::{DocumentBuilder, ScoreRows, read_scores};
+use crate::input::DocumentBuilder;
+use crate::parts::{ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
 use crate::sample::BottomKSample;
 use crate::selection::{ScoredDocument, Selection, Threshold, select};
