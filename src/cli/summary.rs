@@ -226,17 +226,15 @@ fn print_refinement(refinement: &Refinement) {
     let mut rows = vec![
         ["head", "language", "refined", "largest difference", "margin"].map(str::to_owned).to_vec(),
     ];
-    for (language, of_language) in &refinement.languages {
-        for (head, found) in &of_language.heads {
-            let logits = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.6}"));
-            rows.push(vec![
-                head.clone(),
-                language.clone(),
-                of_language.refined.to_string(),
-                logits(found.largest_difference),
-                logits(found.margin),
-            ]);
-        }
+    for found in &refinement.heads {
+        let logits = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.6}"));
+        rows.push(vec![
+            found.head.clone(),
+            found.language.clone(),
+            found.refined.to_string(),
+            logits(found.largest_difference),
+            logits(found.margin),
+        ]);
     }
     table(&rows);
 }

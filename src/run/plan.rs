@@ -251,8 +251,7 @@ impl RunDir {
         if !self.has_plan() {
             return Err(Error::missing(
                 self.root(),
-                "the run directory holds no plan; run `polysift plan` or `polysift embed` \
-                         first",
+                "the run directory holds no plan; run `polysift plan` or `polysift embed` first",
             ));
         }
         let (mut header, shards) = read_json_lines(&self.path(PLAN))?;

@@ -67,14 +67,14 @@ pub(crate) struct ScoredCorpus<'a> {
     /// Shards with documents of the language, with their place in the plan and their parts.
     shards: Vec<(u64, &'a Shard, usize)>,
     /// Scores of some documents of a shard in the place of the stored ones.
-    rescored: Option<RescoredOf<'a>>,
+    rescored: Option<&'a RescoredOf<'a>>,
 }
 
 /// By row of a shard, scores that take the place of the stored ones: one entry per head of the run.
 pub(crate) type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
 
 /// Those of a shard.
-type RescoredOf<'a> = &'a (dyn Fn(&Shard) -> Result<Rescored> + Sync);
+pub(crate) type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
 
 /// Place of a row in the whole corpus, in plan order.
 pub(crate) fn ordinal(shard: u64, row: u64) -> u64 {
@@ -102,15 +102,11 @@ impl<'a> ScoredCorpus<'a> {
         embedded: &'a Embedded,
         language: &'a str,
         files: ScoreFiles,
+        rescored: Option<&'a RescoredOf<'a>>,
     ) -> Self {
         let heads = context.config.heads.keys().map(String::as_str).collect();
         let shards = embedded.shards_of(language);
-        Self { context, files, language, heads, shards, rescored: None }
-    }
-
-    /// The same with what `rescored` gives some of the documents of a shard.
-    pub(crate) fn with(self, rescored: RescoredOf<'a>) -> Self {
-        Self { rescored: Some(rescored), ..self }
+        Self { context, files, language, heads, shards, rescored }
     }
 }
 
@@ -342,7 +338,7 @@ pub(crate) fn select_language(
     files: ScoreFiles,
 ) -> Result<Selection> {
     let thresholds = thresholds_of(context, language, heads)?;
-    let corpus = ScoredCorpus::open(context, embedded, language, files);
+    let corpus = ScoredCorpus::open(context, embedded, language, files, None);
     select(&corpus, &thresholds, context.config.selection.mode)
 }
 

@@ -19,22 +19,14 @@ impl Embedded {
     /// the whole corpus.
     pub(crate) fn of(run: &RunDir) -> Result<Self> {
         let plan = run.plan()?;
-        let names = plan.names();
-        let summaries = run.summaries(Stage::Embed, &names)?;
-        let summaries = all_done(run, &names, summaries, |left, first| {
-            format!("{left} shard(s) are not embedded yet, {first} for one; run `polysift embed`")
-        })?;
+        let summaries = all_done(run, Stage::Embed, &plan.names(), "embedded")?;
         Ok(Self { plan, summaries })
     }
 
     /// The same, scored by all of `heads`; [`Error::Missing`] where one has not scored a shard.
     pub(crate) fn scored(run: &RunDir, heads: &[&str]) -> Result<Self> {
         let embedded = Self::of(run)?;
-        let keys = score_keys(&embedded.plan, heads);
-        let summaries = run.summaries(Stage::Score, &keys)?;
-        all_done(run, &keys, summaries, |left, first| {
-            format!("{left} shard(s) are not scored yet, {first} for one; run `polysift score`")
-        })?;
+        all_done(run, Stage::Score, &score_keys(&embedded.plan, heads), "scored")?;
         Ok(embedded)
     }
 
@@ -53,18 +45,15 @@ impl Embedded {
     }
 }
 
-/// All of `summaries`; where one is missing, the error that `reason` makes of their number and the
-/// first key.
-fn all_done(
-    run: &RunDir,
-    keys: &[String],
-    summaries: Vec<Option<Summary>>,
-    reason: impl Fn(usize, &str) -> String,
-) -> Result<Vec<Summary>> {
+/// What is known of the items `keys` of `stage`; [`Error::Missing`] where one of them is not `done`.
+fn all_done(run: &RunDir, stage: Stage, keys: &[String], done: &str) -> Result<Vec<Summary>> {
+    let summaries = run.summaries(stage, keys)?;
     let left = summaries.iter().filter(|summary| summary.is_none()).count();
     if let Some(first) = summaries.iter().position(Option::is_none) {
-        let path = run.root().display().to_string();
-        return Err(Error::Missing { path, reason: reason(left, &keys[first]) });
+        let (first, stage) = (&keys[first], stage.name());
+        let reason =
+            format!("{left} shard(s) are not {done} yet, {first} for one; run `polysift {stage}`");
+        return Err(Error::missing(run.root(), reason));
     }
     Ok(summaries.into_iter().flatten().collect())
 }

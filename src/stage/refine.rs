@@ -63,7 +63,7 @@ use crate::parts::{ScoreRows, round_to, write_scores};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage, StageWork};
 use documents::{RoundDocuments, RunScores};
 use report::TOKENS;
-pub use report::{HeadRefinement, LanguageRefinement, Refinement};
+pub use report::{HeadRefinement, Refinement};
 
 /// What is held by the process that does the rounds; it has no marker.
 const ROUNDS: &str = "_rounds";

@@ -106,8 +106,10 @@ fn refinement_leaves_the_scores_of_texts_as_they_are() -> TestResult {
         polysift().arg("verify").arg(work.path(run)).assert().success();
     }
     assert_eq!(work.json("alone/refined/report.json")?["refined_tokens"], 0);
-    let head = &work.json("both/refined/report.json")?["languages"]["fra_Latn"]["heads"]["ft"];
-    assert_eq!(head["largest_difference"], 0.0);
+    let report = work.json("both/refined/report.json")?;
+    let mut heads = report["heads"].as_array().ok_or("no heads")?.iter();
+    let head = heads.find(|found| found["head"] == "ft" && found["language"] == "fra_Latn");
+    assert_eq!(head.ok_or("no ft")?["largest_difference"], 0.0);
     Ok(())
 }
 

@@ -56,6 +56,7 @@ pub(super) struct TextBatch {
 }
 
 /// Documents of a part, whose texts became chunks.
+#[derive(Default)]
 pub(super) struct ChunkBatch {
     /// Position among the shards to do.
     pub(super) shard: usize,
@@ -79,17 +80,8 @@ pub(super) struct ChunkBatch {
 impl ChunkBatch {
     /// `documents` of the part of `texts`, which have no chunks so far.
     pub(super) fn new(texts: &TextBatch) -> Self {
-        Self {
-            shard: texts.shard,
-            index: texts.index,
-            documents: DocumentBatch::default(),
-            chunk_offsets: vec![0],
-            chunks: Vec::new(),
-            tokens: 0,
-            is_encoded: Vec::new(),
-            values: Vec::new(),
-            hidden_size: 0,
-        }
+        let (shard, index) = (texts.shard, texts.index);
+        Self { shard, index, chunk_offsets: vec![0], ..Self::default() }
     }
 
     /// Whether all chunks of document `i` are encoded.

@@ -139,10 +139,10 @@ impl Near {
         seen: Option<&[Differences]>,
     ) -> Result<Self> {
         let rescored = |shard: &Shard| scored_again(scores, rounds, shard);
-        let corpus =
-            ScoredCorpus::open(scores.context, scores.embedded, language, ScoreFiles::Scored)
-                .with(&rescored);
-        let selection = select(&corpus, thresholds, scores.context.config.selection.mode)?;
+        let RunScores { context, embedded, .. } = *scores;
+        let files = ScoreFiles::Scored;
+        let corpus = ScoredCorpus::open(context, embedded, language, files, Some(&rescored));
+        let selection = select(&corpus, thresholds, context.config.selection.mode)?;
         let margin = |(head, name): (usize, &&str)| {
             let activation = scores.heads.get(name, language)?.spec().activation;
             thresholds.iter().find(|threshold| threshold.head == Some(head))?;

@@ -1,7 +1,5 @@
 //! What the stage leaves: the scores with the refined ones in their place, and the report.
 
-use std::collections::BTreeMap;
-
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -32,22 +30,19 @@ pub struct Refinement {
     pub tokens: u64,
     /// Tokens that were encoded again.
     pub refined_tokens: u64,
-    /// By language, those with thresholds.
-    pub languages: BTreeMap<String, LanguageRefinement>,
-}
-
-/// See [`Refinement::languages`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LanguageRefinement {
-    /// Documents scored again.
-    pub refined: u64,
-    /// By head.
-    pub heads: BTreeMap<String, HeadRefinement>,
+    /// By language and head, those with thresholds.
+    pub heads: Vec<HeadRefinement>,
 }
 
 /// How far the scores of a head were from those of f32, in logits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeadRefinement {
+    /// Language of the documents.
+    pub language: String,
+    /// Name of the head.
+    pub head: String,
+    /// Documents scored again.
+    pub refined: u64,
     /// Largest difference of a document scored both ways; `None` where no score of the run is a number.
     pub largest_difference: Option<f64>,
     /// All documents so near to a threshold were scored again; `None`: all documents.
@@ -122,15 +117,15 @@ pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> 
         }
     }
     for (language, seen) in differences(scores, rounds)? {
-        let refined = seen.iter().map(|seen| seen.documents).max().unwrap_or_default();
-        let heads = scores.names.iter().zip(seen).filter(|(_, seen)| seen.documents > 0);
-        let heads = heads.map(|(name, seen)| {
-            let margin = Some(seen.margin()).filter(|margin| margin.is_finite());
-            let largest_difference = seen.largest.filter(|largest| largest.is_finite());
-            ((*name).to_owned(), HeadRefinement { largest_difference, margin })
-        });
-        let heads = heads.collect();
-        report.languages.insert(language, LanguageRefinement { refined, heads });
+        for (name, seen) in scores.names.iter().zip(seen).filter(|(_, seen)| seen.documents > 0) {
+            report.heads.push(HeadRefinement {
+                language: language.clone(),
+                head: (*name).to_owned(),
+                refined: seen.documents,
+                largest_difference: seen.largest.filter(|largest| largest.is_finite()),
+                margin: Some(seen.margin()).filter(|margin| margin.is_finite()),
+            });
+        }
     }
     let path = run.path(Refinement::FILE);
     let stamp = run.write_json(&path, &report)?;

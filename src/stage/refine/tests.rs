@@ -259,8 +259,9 @@ fn the_selection_is_that_of_f32_though_few_documents_are_scored_again() -> Resul
         // 400 documents less one without text in each file; the sample is 64 of them.
         assert_eq!(report.documents, 398);
         assert!((65..300).contains(&report.refined), "{report:?}");
-        assert_eq!(report.languages[LANGUAGE].refined, report.refined);
-        for found in report.languages[LANGUAGE].heads.values() {
+        assert_eq!(report.heads.len(), noisy.config.heads.len());
+        for found in &report.heads {
+            assert_eq!((&*found.language, found.refined), (LANGUAGE, report.refined));
             let largest = found.largest_difference.unwrap_or_default();
             // The noise is below 0.03, and the sum rounds to a multiple of 2^-24 of the logit.
             assert!((0.02..0.03 + 1e-5).contains(&largest) && found.margin == Some(2.0 * largest));
@@ -296,7 +297,7 @@ fn a_difference_larger_than_those_sampled_widens_the_margin() -> Result<()> {
         _ => logit + 0.001 * noise("quality", ordinal),
     })?;
     let report = noisy.refine()?;
-    let found = &report.languages[LANGUAGE].heads["quality"];
+    let found = &report.heads[0];
     let hidden_by = f64::from(hidden.1 - (threshold - 1.5 * distance));
     assert!((found.largest_difference.unwrap_or_default() - hidden_by).abs() < 1e-5, "{report:?}");
     noisy.assert_selects_as_f32()
@@ -326,7 +327,8 @@ fn what_the_run_could_not_score_is_scored_in_f32() -> Result<()> {
     noisy.move_scores(|_, ordinal, logit| if nan(ordinal) { f32::NAN } else { logit })?;
     let report = noisy.refine()?;
     noisy.assert_selects_as_f32()?;
-    let margin = report.languages[LANGUAGE].heads["quality"].margin;
+    let found = report.heads.iter().find(|found| found.head == "quality");
+    let margin = found.and_then(|found| found.margin);
     // Apart from those, f32 gives the very logits of the run.
     assert_eq!(margin, Some(0.0));
     Ok(())
