@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, value_parser};
 
 use polysift::cluster::slurm::{
-    DEFAULT_MAX_ARRAY_SIZE, SlurmOptions, SlurmSettings, Submission, driver_script, live_jobs,
-    max_array_tasks, slurm_jobs, submissions, submit,
+    SlurmOptions, SlurmSettings, Submission, driver_script, live_jobs, max_array_tasks, slurm_jobs,
+    submissions, submit,
 };
 use polysift::cluster::{StageTasks, shell_quoted};
 use polysift::config::RunConfig;
@@ -52,13 +52,10 @@ pub(crate) struct SlurmArgs {
     /// Only these stages [default: all that the settings ask for]
     #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stage_names())]
     stage: Vec<Stage>,
-    /// Tasks of an array, one a node, no more than there are shards [default: that of the last submission, else one
-    /// per shard, at most 100]
+    /// Tasks of an array, one a node, no more than there are shards and the cluster takes in an array [default: that
+    /// of the last submission, else one per shard, at most 100]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     num_tasks: Option<u32>,
-    /// Most tasks in one array [default: what the cluster says; where there is none, 1001]
-    #[arg(long, value_name = "N")]
-    max_array_size: Option<u32>,
     #[command(flatten)]
     options: SlurmOptions,
 }
@@ -80,7 +77,7 @@ pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
             if !*force {
                 refuse_while_live(&planned.run)?;
             }
-            let settings = planned.settings(args, max_array_tasks)?;
+            let settings = planned.settings(args, max_array_tasks()?)?;
             let work = if *retry {
                 planned.left(settings.num_tasks)?
             } else {
@@ -101,8 +98,7 @@ pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
 fn print_script(args: &SlurmArgs) -> Result<()> {
     let planned = Planned::open(args)?;
     // A script may be made where there is no Slurm.
-    let array_size = || Ok(max_array_tasks().unwrap_or(DEFAULT_MAX_ARRAY_SIZE));
-    let settings = planned.settings(args, array_size)?;
+    let settings = planned.settings(args, max_array_tasks().unwrap_or(u32::MAX))?;
     let script = driver_script(&slurm_jobs(&settings, &planned.all(settings.num_tasks))?);
     // Slurm fails a job whose log has no folder.
     let logs = planned.run.path("logs");
@@ -140,21 +136,19 @@ impl Planned {
         Ok(Self { plan: run.plan()?, run, config, stages })
     }
 
-    /// What is asked for, in no more tasks than there are shards.
-    fn settings(
-        &self,
-        args: &SlurmArgs,
-        max_array_tasks: impl FnOnce() -> Result<u32>,
-    ) -> Result<SlurmSettings> {
+    /// The settings of the jobs, in no more tasks than there are shards, and at most `max_array_tasks`.
+    fn settings(&self, args: &SlurmArgs, max_array_tasks: u32) -> Result<SlurmSettings> {
         let last = submissions(&self.run)?.last().map(|submission| submission.num_tasks);
-        let most = u32::try_from(self.plan.shards.len().max(1)).unwrap_or(u32::MAX);
-        let program = std::env::current_exe()
-            .map_err(Error::io(Path::new("polysift"), "find the program"))?;
+        let shards = u32::try_from(self.plan.shards.len().max(1)).unwrap_or(u32::MAX);
+        let num_tasks = args.num_tasks.or(last).unwrap_or(MAX_DEFAULT_TASKS).min(shards);
+        if num_tasks > max_array_tasks {
+            tracing::warn!("the cluster takes no more than {max_array_tasks} tasks in an array");
+        }
+        let program = std::env::current_exe();
         Ok(SlurmSettings {
-            program,
+            program: program.map_err(Error::io(Path::new("polysift"), "find the program"))?,
             run: self.run.root().to_owned(),
-            num_tasks: args.num_tasks.or(last).unwrap_or(MAX_DEFAULT_TASKS).min(most),
-            max_array_tasks: args.max_array_size.map_or_else(max_array_tasks, Ok)?,
+            num_tasks: num_tasks.min(max_array_tasks),
             options: args.options.clone(),
         })
     }

@@ -24,7 +24,7 @@ use crate::run::Stage;
 /// Set to 1 by the batch scripts: the program may requeue its job.
 pub const REQUEUE_VARIABLE: &str = "POLYSIFT_REQUEUE";
 /// `MaxArraySize` of a cluster that does not set it.
-pub const DEFAULT_MAX_ARRAY_SIZE: u32 = 1001;
+const DEFAULT_MAX_ARRAY_SIZE: u32 = 1001;
 
 /// CPUs of a task that does not fill a node, unless they are given: what most nodes have to spare.
 const DEFAULT_CPUS: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
@@ -104,107 +104,62 @@ pub struct SlurmSettings {
     pub run: PathBuf,
     /// Tasks of a stage.
     pub num_tasks: u32,
-    /// Most tasks in one array; task ids stay below it. More tasks become several arrays.
-    pub max_array_tasks: u32,
     /// What they ask for.
     pub options: SlurmOptions,
 }
 
-/// A job to submit.
+/// A job to submit: a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmJob {
-    /// `embed`, or `embed-1` for the second array of a stage.
+    /// Name of the stage.
     pub name: String,
     /// Task ids as an array expression; `None` for a single job.
     pub array: Option<String>,
-    /// Jobs (by position) that have to succeed before.
-    pub after_success_of: Vec<usize>,
-    /// The job (by position) that has to have ended before.
-    pub after_end_of: Option<usize>,
+    /// Whether the job before has to succeed first.
+    pub is_chained: bool,
     /// The batch script.
     pub script: String,
 }
 
 impl SlurmJob {
-    /// The value of `--dependency`, given the ids of the jobs by position.
-    pub fn dependency(&self, ids: &[String]) -> Option<String> {
-        let id = |position: &usize| ids.get(*position).cloned();
-        let successes: Vec<String> = self.after_success_of.iter().filter_map(id).collect();
-        let after_ok = (!successes.is_empty()).then(|| format!("afterok:{}", successes.join(":")));
-        let after_any = self.after_end_of.as_ref().and_then(id).map(|id| format!("afterany:{id}"));
-        let all: Vec<String> = after_ok.into_iter().chain(after_any).collect();
-        (!all.is_empty()).then(|| all.join(","))
+    /// The value of `--dependency`, given the id of the job before.
+    pub fn dependency(&self, before: Option<&str>) -> Option<String> {
+        before.filter(|_| self.is_chained).map(|id| format!("afterok:{id}"))
     }
 }
 
-/// Tasks in chunks of at most `max_tasks` neighbours, each the first index and the ids in an array that begin
-/// there: every id is below `max_tasks`.
-fn chunks(tasks: &[u32], max_tasks: u32) -> Vec<(u32, Vec<u32>)> {
-    let mut sorted = tasks.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let chunk = |group: &[u32]| {
-        let offset = group[0] / max_tasks * max_tasks;
-        (offset, group.iter().map(|task| task - offset).collect())
-    };
-    sorted.chunk_by(|a, b| a / max_tasks == b / max_tasks).map(chunk).collect()
-}
-
-/// The jobs for `work`, in the order in which they are submitted. A stage waits for the success of all jobs of
-/// the one before, unless they are not to be chained.
+/// The jobs for `work`, in the order in which they are submitted. A stage waits for the success of the one
+/// before, unless they are not to be chained.
 ///
 /// A run directory that Slurm cannot name in a script is [`Error::Config`].
 pub fn slurm_jobs(settings: &SlurmSettings, work: &[StageTasks]) -> Result<Vec<SlurmJob>> {
-    let mut jobs: Vec<SlurmJob> = Vec::new();
-    let mut before: Vec<usize> = Vec::new();
-    for of_stage in work {
-        let first = jobs.len();
-        let arrays: Vec<Option<(u32, Vec<u32>)>> = match &of_stage.tasks {
-            None => vec![None],
-            Some(tasks) => {
-                chunks(tasks, settings.max_array_tasks.max(1)).into_iter().map(Some).collect()
-            }
-        };
-        for (i, array) in arrays.iter().enumerate() {
-            let name = of_stage.stage.name().to_owned();
-            // Slurm limits the running tasks of an array, not of several: one after the other.
-            let is_limited = settings.options.max_running.is_some() && i > 0;
-            jobs.push(SlurmJob {
-                name: if arrays.len() > 1 { format!("{name}-{i}") } else { name },
-                array: array.as_ref().map(|(_, ids)| array_expression(ids)),
-                after_success_of: before.clone(),
-                after_end_of: is_limited.then(|| first + i - 1),
-                script: batch_script(settings, of_stage, array.as_ref())?,
-            });
-        }
-        if jobs.len() > first && !settings.options.no_chain {
-            before = (first..jobs.len()).collect();
-        }
-    }
-    Ok(jobs)
+    let job = |work: &StageTasks| {
+        Ok(SlurmJob {
+            name: work.stage.name().to_owned(),
+            array: work.tasks.as_deref().map(array_expression),
+            is_chained: !settings.options.no_chain,
+            script: batch_script(settings, work)?,
+        })
+    };
+    work.iter().map(job).collect()
 }
 
-/// The script of one job: of an array `chunk` is the first task and the ids.
-fn batch_script(
-    settings: &SlurmSettings,
-    work: &StageTasks,
-    chunk: Option<&(u32, Vec<u32>)>,
-) -> Result<String> {
+/// The script of one job.
+fn batch_script(settings: &SlurmSettings, work: &StageTasks) -> Result<String> {
     let mut script = String::from("#!/bin/bash\n");
-    for option in options(settings, work, chunk.map(|(_, ids)| ids.as_slice()))? {
+    for option in options(settings, work)? {
         // Writing into a string cannot fail.
         let _ = writeln!(script, "#SBATCH {option}");
     }
     let _ = writeln!(script, "export {REQUEUE_VARIABLE}=1");
-    match chunk {
-        Some((offset, _)) => {
-            let _ = writeln!(script, "export POLYSIFT_NUM_TASKS={}", settings.num_tasks);
-            let _ = writeln!(script, "export POLYSIFT_TASK=$(({offset} + SLURM_ARRAY_TASK_ID))");
-        }
+    if work.tasks.is_some() {
+        let _ = writeln!(script, "export POLYSIFT_NUM_TASKS={}", settings.num_tasks);
+        script.push_str("export POLYSIFT_TASK=$SLURM_ARRAY_TASK_ID\n");
+    } else {
         // What the shell that submits has set would come along.
-        None => script.push_str(
+        script.push_str(
             "unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID SLURM_ARRAY_JOB_ID\n",
-        ),
+        );
     }
     if let Some(cpus) = cpus(settings, work) {
         // Not every cluster binds a task to its CPUs.
@@ -225,18 +180,14 @@ fn cpus(settings: &SlurmSettings, work: &StageTasks) -> Option<NonZeroU32> {
 }
 
 /// The `#SBATCH` options, each with its value; later ones win.
-fn options(
-    settings: &SlurmSettings,
-    work: &StageTasks,
-    tasks: Option<&[u32]>,
-) -> Result<Vec<String>> {
+fn options(settings: &SlurmSettings, work: &StageTasks) -> Result<Vec<String>> {
     let (stage, options) = (work.stage, &settings.options);
     let mut lines = vec![format!("--job-name=polysift-{}", stage.name())];
-    if let Some(tasks) = tasks {
+    if let Some(tasks) = &work.tasks {
         let limit = options.max_running.map(|n| format!("%{n}")).unwrap_or_default();
         lines.push(format!("--array={}{limit}", array_expression(tasks)));
     }
-    let log = log_pattern(&settings.run, tasks.is_some())?;
+    let log = log_pattern(&settings.run, work.tasks.is_some())?;
     lines.push(sbatch_quoted(&format!("--output={log}"))?);
     let fixed =
         ["--open-mode=append", "--requeue", "--nodes=1", "--ntasks=1", "--kill-on-invalid-dep=yes"];
@@ -305,10 +256,10 @@ pub fn driver_script(jobs: &[SlurmJob]) -> String {
         return job.script.clone();
     }
     let mut driver = String::from("#!/bin/bash\n# Submits all jobs of a run.\nset -euo pipefail\n");
-    let ids: Vec<String> = (0..jobs.len()).map(|i| format!("${{job{i}%%;*}}")).collect();
     for (i, job) in jobs.iter().enumerate() {
-        let wait =
-            job.dependency(&ids).map(|d| format!(" --dependency=\"{d}\"")).unwrap_or_default();
+        let before = i.checked_sub(1).map(|i| format!("${{job{i}%%;*}}"));
+        let dependency = job.dependency(before.as_deref());
+        let wait = dependency.map(|d| format!(" --dependency=\"{d}\"")).unwrap_or_default();
         let _ = write!(
             driver,
             "\njob{i}=$(sbatch --parsable{wait} <<'END_OF_SCRIPT'\n{}END_OF_SCRIPT\n)\necho \"{} ${{job{i}}}\"\n",
@@ -353,7 +304,6 @@ mod tests {
             program: "/opt/polysift".into(),
             run: "/scratch/run".into(),
             num_tasks: 8,
-            max_array_tasks: 1001,
             options: Flags::parse_from(["slurm"]).options,
         }
     }
@@ -369,11 +319,6 @@ mod tests {
     fn script(settings: &SlurmSettings, work: StageTasks) -> Result<String> {
         let jobs = slurm_jobs(settings, &[work])?;
         Ok(jobs.into_iter().map(|job| job.script).collect())
-    }
-
-    fn dependencies(jobs: &[SlurmJob]) -> Vec<Option<String>> {
-        let ids: Vec<String> = (0..jobs.len()).map(|i| (100 + i).to_string()).collect();
-        jobs.iter().map(|job| job.dependency(&ids)).collect()
     }
 
     #[test]
@@ -393,7 +338,7 @@ mod tests {
 #SBATCH --mem=0
 export POLYSIFT_REQUEUE=1
 export POLYSIFT_NUM_TASKS=8
-export POLYSIFT_TASK=$((0 + SLURM_ARRAY_TASK_ID))
+export POLYSIFT_TASK=$SLURM_ARRAY_TASK_ID
 exec /opt/polysift embed --run /scratch/run
 ";
         assert_eq!(text, expected);
@@ -498,49 +443,15 @@ exec /opt/polysift embed --run /scratch/run
     }
 
     #[test]
-    fn stages_wait_for_the_success_of_all_arrays_of_the_stage_before() -> Result<()> {
-        let small = SlurmSettings { max_array_tasks: 5, ..settings() };
-        let work = [array(Stage::Embed, 0..8), single(Stage::Train), array(Stage::Score, 0..8)];
-        let jobs = slurm_jobs(&small, &work)?;
-        let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
-        assert_eq!(names, ["embed-0", "embed-1", "train", "score-0", "score-1"]);
-        let expected =
-            [None, None, Some("afterok:100:101"), Some("afterok:102"), Some("afterok:102")];
-        assert_eq!(dependencies(&jobs), expected.map(|d| d.map(str::to_owned)));
-        let unchained = SlurmSettings { max_array_tasks: 5, ..with_flags(&["--no-chain"])? };
-        let unchained = slurm_jobs(&unchained, &work)?;
-        assert!(dependencies(&unchained).iter().all(Option::is_none));
-        Ok(())
-    }
-
-    #[test]
-    fn arrays_of_a_limited_stage_run_one_after_the_other() -> Result<()> {
-        let limited = SlurmSettings { max_array_tasks: 5, ..with_flags(&["--max-running=2"])? };
-        let jobs = slurm_jobs(&limited, &[single(Stage::Train), array(Stage::Score, 0..8)])?;
-        let expected = [None, Some("afterok:100"), Some("afterok:100,afterany:101")];
-        assert_eq!(dependencies(&jobs), expected.map(|d| d.map(str::to_owned)));
-        Ok(())
-    }
-
-    #[test]
-    fn every_task_is_in_one_array_whatever_the_cluster_takes() -> Result<()> {
-        let tasks: Vec<u32> = (0..100).filter(|task| task % 7 != 3).collect();
-        for max_array_tasks in [1, 3, 10, 99, 100, 1001] {
-            let small = SlurmSettings { max_array_tasks, num_tasks: 100, ..settings() };
-            let jobs = slurm_jobs(&small, &[array(Stage::Export, tasks.clone())])?;
-            let mut seen = Vec::new();
-            for job in &jobs {
-                let offset = job.script.split("POLYSIFT_TASK=$((").nth(1);
-                let offset = offset.and_then(|rest| rest.split(' ').next()).unwrap_or("none");
-                let offset: u32 = offset.parse().map_err(|_| Error::config("test", offset))?;
-                let in_array = |task: &&u32| (offset..offset + max_array_tasks).contains(*task);
-                let own: Vec<u32> = tasks.iter().filter(in_array).copied().collect();
-                let ids: Vec<u32> = own.iter().map(|task| task - offset).collect();
-                assert_eq!(job.array, Some(array_expression(&ids)));
-                seen.extend(own);
-            }
-            assert_eq!(seen, tasks, "{max_array_tasks}");
-        }
+    fn a_stage_waits_for_the_success_of_the_one_before_unless_it_is_not_chained() -> Result<()> {
+        let work = [array(Stage::Embed, [0, 1, 7]), single(Stage::Train)];
+        let jobs = slurm_jobs(&settings(), &work)?;
+        assert_eq!((&*jobs[0].name, jobs[0].array.as_deref()), ("embed", Some("0-1,7")));
+        assert_eq!((&*jobs[1].name, jobs[1].array.as_deref()), ("train", None));
+        assert_eq!(jobs[0].dependency(None), None);
+        assert_eq!(jobs[1].dependency(Some("100")).as_deref(), Some("afterok:100"));
+        let unchained = slurm_jobs(&with_flags(&["--no-chain"])?, &work)?;
+        assert_eq!(unchained[1].dependency(Some("100")), None);
         Ok(())
     }
 

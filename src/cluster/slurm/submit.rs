@@ -113,8 +113,7 @@ fn submit_one(
 ) -> Result<SubmittedJob> {
     let script = run.path("slurm").join(format!("{number:03}-{}.sh", job.name));
     write_atomic(&script, job.script.as_bytes())?;
-    let ids: Vec<String> = before.iter().map(|job| job.job_id.clone()).collect();
-    let dependency = job.dependency(&ids);
+    let dependency = job.dependency(before.last().map(|job| job.job_id.as_str()));
     let mut arguments = vec!["--parsable".to_owned()];
     arguments.extend(dependency.as_ref().map(|d| format!("--dependency={d}")));
     arguments.push(script.display().to_string());
