@@ -48,10 +48,10 @@ fn describe(gpu: &Gpu) -> Value {
         "device": format!("cuda:{}", gpu.info.ordinal),
         "name": gpu.info.name,
         "compute_capability": capability(gpu),
-        "free_bytes": gpu.free_bytes,
+        "free_bytes": gpu.free_bytes.as_ref().ok(),
         "total_bytes": gpu.info.total_bytes,
-        "usable": gpu.problem.is_none(),
-        "problem": gpu.problem.as_ref().map(ToString::to_string),
+        "usable": gpu.free_bytes.is_ok(),
+        "problem": gpu.free_bytes.as_ref().err().map(ToString::to_string),
     })
 }
 
@@ -61,8 +61,8 @@ fn row(gpu: &Gpu) -> Vec<String> {
         format!("cuda:{}", gpu.info.ordinal),
         gpu.info.name.clone(),
         capability(gpu),
-        gpu.free_bytes.map_or("-".to_owned(), gib),
+        gpu.free_bytes.as_ref().map_or("-".to_owned(), |&bytes| gib(bytes)),
         gib(gpu.info.total_bytes),
-        gpu.problem.as_ref().map_or("yes".to_owned(), ToString::to_string),
+        gpu.free_bytes.as_ref().map_or_else(ToString::to_string, |_| "yes".to_owned()),
     ]
 }

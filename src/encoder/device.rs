@@ -66,10 +66,8 @@ impl fmt::Display for Placement {
 pub struct Gpu {
     /// What the driver says of it.
     pub info: DeviceInfo,
-    /// Memory that nobody uses now; `None` where the GPU cannot be used.
-    pub free_bytes: Option<u64>,
-    /// Why it cannot be used; `None` where it can, for a model that fits it.
-    pub problem: Option<CudaError>,
+    /// Memory that nobody uses now, or why the GPU cannot be used.
+    pub free_bytes: Result<u64, CudaError>,
 }
 
 /// All GPUs of this machine. Each is opened for a moment to find out what can be used.
@@ -79,7 +77,7 @@ pub struct Gpu {
 pub fn gpus() -> Result<Vec<Gpu>, CudaError> {
     let gpu = |info: DeviceInfo| {
         let free_bytes = Device::open(info.ordinal).and_then(|device| device.free_bytes());
-        Gpu { info, problem: free_bytes.clone().err(), free_bytes: free_bytes.ok() }
+        Gpu { info, free_bytes }
     };
     Ok(devices()?.into_par_iter().map(gpu).collect())
 }
@@ -89,7 +87,7 @@ pub fn gpus() -> Result<Vec<Gpu>, CudaError> {
 /// # Errors
 /// The first reason why there is none.
 pub fn usable(gpus: &[Gpu]) -> Result<Vec<usize>, CudaError> {
-    good_ones(gpus.iter().map(|gpu| gpu.problem.clone().map_or(Ok(gpu.info.ordinal), Err)))
+    good_ones(gpus.iter().map(|gpu| gpu.free_bytes.clone().map(|_| gpu.info.ordinal)))
 }
 
 /// Opens the GPUs that are `named` and no other, or all that can be used if none is.
