@@ -170,13 +170,13 @@ impl Tokenizer {
     /// As [`Tokenizer::tokenize`].
     pub fn chunks(&self, text: &str) -> Result<Vec<Vec<u32>>> {
         let whole = self.with_prompt(text);
-        let wanted = match self.chunks {
+        let limit = match self.chunks {
             Chunks::First => self.content_tokens,
             Chunks::All => usize::MAX,
         };
         match &self.backend {
             Backend::Engine(engine, _) => {
-                Ok(engine.encode(&whole, wanted, |ids| self.to_chunks(ids)))
+                Ok(engine.encode(&whole, limit, |ids| self.to_chunks(ids)))
             }
             Backend::Crate(inner, _) => Ok(self.to_chunks(self.encode(inner, &whole)?.get_ids())),
         }

@@ -41,15 +41,6 @@ unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
-impl Library {
-    /// # Safety
-    /// The handle may not be used again.
-    unsafe fn destroy(self) {
-        // SAFETY: the caller's promise.
-        let _ = unsafe { lt::destroy_handle(self.handle) };
-    }
-}
-
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "cuda:{} ({})", self.0.info.ordinal, self.0.info.name)
@@ -171,8 +162,8 @@ impl Drop for Inner {
         self.recordings.when_idle(&self.context, move || {
             // SAFETY: nothing runs on the GPU, and nobody else has this handle and these kernels.
             unsafe {
-                if let Some(library) = library {
-                    library.destroy();
+                if let Some(Library { handle, .. }) = library {
+                    let _ = lt::destroy_handle(handle);
                 }
                 let _ = kernels.unload();
             }

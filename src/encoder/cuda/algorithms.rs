@@ -1,6 +1,7 @@
 //! What computes the matrix products, kept on disk: finding the fastest takes seconds per bucket.
 //!
-//! What a file holds is of use only for the same GPU, libraries and program, which its name says; cublasLt checks its algorithms again before they are used.
+//! What a file holds is of use only for the same GPU, libraries and program, which its name says;
+//! cublasLt checks its algorithms again before they are used.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
