@@ -191,10 +191,6 @@ fn the_information_is_that_of_the_model() -> Result<()> {
     let info = model.encoder.info();
     assert_eq!((info.hidden_size, info.num_hidden_layers, info.vocab_size), (60, 2, 120));
     assert_eq!((info.max_tokens, info.device.as_str()), (129, "cpu"));
-    // 120 words, 130 positions and 3 types; per layer 4 square maps and the feed-forward pair.
-    let embeddings = (120 + 130 + 3) * 60 + 2 * 60;
-    let layer = 4 * (60 * 60 + 60) + (130 * 60 + 130) + (60 * 130 + 60) + 4 * 60;
-    assert_eq!(info.num_parameters, embeddings + 2 * layer);
     assert_eq!(info.digest, resolve(&config(&directory, Pooling::Cls), &offline())?.digest);
     Ok(())
 }

@@ -73,7 +73,7 @@ impl CpuEncoder {
             "weights packed"
         );
         Ok(Self {
-            info: files.info(weights.num_parameters(), "cpu".into()),
+            info: files.info("cpu".into()),
             isa,
             pooling,
             pad_token_id: config.pad_token_id,
@@ -90,15 +90,6 @@ impl CpuEncoder {
             },
             workspaces: Mutex::default(),
         })
-    }
-
-    fn take_workspace(&self) -> Workspace {
-        let mut free = lock(&self.workspaces);
-        free.pop().unwrap_or_default()
-    }
-
-    fn return_workspace(&self, workspace: Workspace) {
-        lock(&self.workspaces).push(workspace);
     }
 
     /// Embeds the sequences of `batch` that `ranges` name with `layers`, in parallel;
@@ -139,7 +130,8 @@ impl CpuEncoder {
         if stop.is_asked() {
             return;
         }
-        let mut workspace = self.take_workspace();
+        let free = lock(&self.workspaces).pop();
+        let mut workspace = free.unwrap_or_default();
         let first = batch.cu_seqlens[range.start];
         workspace.starts.clear();
         let starts = &batch.cu_seqlens[range.start..=range.end];
@@ -155,7 +147,7 @@ impl CpuEncoder {
                 Pooling::Cls => out.copy_from_slice(&states[..width]),
             }
         }
-        self.return_workspace(workspace);
+        lock(&self.workspaces).push(workspace);
     }
 
     /// Layer norm of word + position + type, `[N, H]`.

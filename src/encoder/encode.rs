@@ -20,8 +20,6 @@ pub struct EncoderInfo {
     pub vocab_size: usize,
     /// Longest sequence, special tokens included.
     pub max_tokens: usize,
-    /// Number of weights that an embedding depends on (no pooler, no language-model head).
-    pub num_parameters: u64,
     /// `cpu`, or the GPUs.
     pub device: String,
     /// See [`ModelFiles::digest`](super::ModelFiles::digest).
@@ -211,7 +209,6 @@ pub(crate) mod fake {
                 num_hidden_layers: 1,
                 vocab_size: 1000,
                 max_tokens: 512,
-                num_parameters: 0,
                 device: "fake".into(),
                 digest: "fake".into(),
             };

@@ -48,8 +48,8 @@ impl ModelFiles {
         self.architecture.width
     }
 
-    /// What an encoder is that loaded `num_parameters` values onto `device`.
-    pub(super) fn info(&self, num_parameters: u64, device: String) -> EncoderInfo {
+    /// What an encoder is that has loaded these files onto `device`.
+    pub(super) fn info(&self, device: String) -> EncoderInfo {
         let config = &self.architecture;
         EncoderInfo {
             model: self.model.clone(),
@@ -57,7 +57,6 @@ impl ModelFiles {
             num_hidden_layers: config.num_layers,
             vocab_size: config.vocab_size,
             max_tokens: config.max_tokens(),
-            num_parameters,
             device,
             digest: self.digest.clone(),
         }

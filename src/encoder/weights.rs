@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::{bf16, f16};
 use safetensors::tensor::TensorView;
@@ -144,7 +143,6 @@ pub(super) struct Weights<'a> {
     /// Of each blob.
     files: Vec<SafeTensors<'a>>,
     prefix: &'static str,
-    num_parameters: AtomicU64,
 }
 
 impl<'a> Weights<'a> {
@@ -157,7 +155,7 @@ impl<'a> Weights<'a> {
             })?;
             files.push(tensors);
         }
-        let mut this = Self { blobs, files, prefix: "", num_parameters: AtomicU64::new(0) };
+        let mut this = Self { blobs, files, prefix: "" };
         let known =
             PREFIXES.into_iter().find(|p| this.find(&format!("{p}{FIRST_TENSOR}")).is_some());
         this.prefix = known.ok_or_else(|| this.missing(FIRST_TENSOR))?;
@@ -187,8 +185,6 @@ impl<'a> Weights<'a> {
         if !is_finite(view.dtype(), view.data()) {
             return fail("holds values that are not finite".into());
         }
-        let count: usize = shape.iter().product();
-        self.num_parameters.fetch_add(count as u64, Ordering::Relaxed);
         let start = view.data().as_ptr().addr() - self.blobs[blob].bytes().as_ptr().addr();
         Ok(Table {
             blobs: Arc::clone(self.blobs),
@@ -252,11 +248,6 @@ impl<'a> Weights<'a> {
             bias.extend(self.tensor(&format!("{name}.bias"), &[outputs])?);
         }
         Ok(LinearWeights { weight, bias })
-    }
-
-    /// Values handed out so far.
-    pub(super) fn num_parameters(&self) -> u64 {
-        self.num_parameters.load(Ordering::Relaxed)
     }
 
     /// The number of a blob, and its tensor of that name.

@@ -240,7 +240,6 @@ mod tests {
             num_hidden_layers,
             vocab_size: 250_002,
             max_tokens: 512,
-            num_parameters: 0,
             device: "cuda:0".into(),
             digest: String::new(),
         };

@@ -85,7 +85,7 @@ impl CudaEncoder {
         let longest = batch_tokens.max(architecture.max_tokens());
         let largest = bucket_for(longest, 0).unwrap_or(most);
         let mut this = Self {
-            info: files.info(0, String::new()),
+            info: files.info(String::new()),
             queue: Arc::new(Queue::new(devices.len())),
             threads: Vec::new(),
             num_devices: devices.len(),
@@ -93,20 +93,18 @@ impl CudaEncoder {
             largest,
         };
         let shape = ModelShape { architecture, gelu, pooling, precision };
-        let started = this.start(devices, &files.weights, shape)?;
-        this.info.num_parameters = started.first().map_or(0, |(_, parameters)| *parameters);
-        this.info.device = describe(&started);
+        let infos = this.start(devices, &files.weights, shape)?;
+        this.info.device = describe(&infos);
         Ok(this)
     }
 
-    /// Starts a thread for each GPU, and waits until all of them have loaded the model: what each GPU is,
-    /// and the parameters.
+    /// Starts a thread for each GPU, and waits until all of them have loaded the model.
     fn start(
         &mut self,
         devices: &[Device],
         files: &Arc<[Blob]>,
         shape: ModelShape,
-    ) -> Result<Vec<(DeviceInfo, u64)>> {
+    ) -> Result<Vec<DeviceInfo>> {
         let mut starting = Vec::new();
         for device in devices {
             let (ordinal, device) = (device.ordinal(), device.clone());
@@ -116,7 +114,7 @@ impl CudaEncoder {
             let work = move || match DeviceWorker::new(device, (&files, shape), largest, queue) {
                 Ok(worker) => {
                     drop(files);
-                    let _ = send.send(Ok(worker.info()));
+                    let _ = send.send(Ok(worker.info().clone()));
                     worker.serve();
                 }
                 Err(error) => {
@@ -226,9 +224,9 @@ fn unsupported(reason: String) -> Error {
 }
 
 /// `cuda:0,2 (NVIDIA H200)`.
-fn describe(started: &[(DeviceInfo, u64)]) -> String {
-    let ordinals: Vec<String> = started.iter().map(|(info, _)| info.ordinal.to_string()).collect();
-    let mut names: Vec<&str> = started.iter().map(|(info, _)| info.name.as_str()).collect();
+fn describe(infos: &[DeviceInfo]) -> String {
+    let ordinals: Vec<String> = infos.iter().map(|info| info.ordinal.to_string()).collect();
+    let mut names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
     names.dedup();
     format!("cuda:{} ({})", ordinals.join(","), names.join(", "))
 }

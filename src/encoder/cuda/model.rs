@@ -36,7 +36,6 @@ pub(super) type DeviceLayer = Layer<Linear, Norm>;
 /// The model on a GPU.
 pub(super) struct DeviceModel {
     pub(super) shape: ModelShape,
-    pub(super) num_parameters: u64,
     /// What suits the GPU.
     pub(super) attention: AttentionKernel,
     pub(super) embedding: Embedding,
@@ -67,7 +66,6 @@ impl DeviceModel {
             embedding: Embedding::new(stream, &words, &positions, architecture.width)?,
             norm: norm(embedding_norm)?,
             layers: (0..architecture.num_layers).map(layer).collect::<Result<_>>()?,
-            num_parameters: weights.num_parameters(),
             shape,
         })
     }

@@ -60,9 +60,8 @@ impl DeviceWorker {
         Ok(Self { slots, plans: HashMap::new(), waiting: None, model, cache, device, queue })
     }
 
-    /// What the GPU is, and how many parameters it has loaded.
-    pub(super) fn info(&self) -> (DeviceInfo, u64) {
-        (self.device.info().clone(), self.model.num_parameters)
+    pub(super) fn info(&self) -> &DeviceInfo {
+        self.device.info()
     }
 
     /// Computes what the queue holds until it is closed. A GPU that fails says so and hands its
@@ -151,7 +150,7 @@ impl Work for DeviceWorker {
     }
 }
 
-/// Tells the queue when the thread of a GPU panics, so that nobody waits for it.
+/// Reports to the queue that the thread of a GPU has panicked: nobody is to wait for it.
 struct Watch<'a> {
     queue: &'a Queue,
     ordinal: usize,
