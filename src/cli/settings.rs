@@ -58,57 +58,55 @@ pub(crate) struct BaseArgs {
 
 /// Flags that set the keys of `[encoder]` of their names.
 #[derive(Debug, Clone, Args, Default, Serialize)]
-#[command(next_help_heading = "Encoder")]
 pub(crate) struct EncoderArgs {
     /// polysift-mini (built in), a Hugging Face directory or hub id [encoder.model]
-    #[arg(long)]
+    #[arg(long, help_heading = "Encoder")]
     pub(crate) model: Option<String>,
     /// Revision of a hub id [encoder.revision]
-    #[arg(long)]
+    #[arg(long, help_heading = "Encoder")]
     pub(crate) revision: Option<String>,
     /// How token states become one vector per chunk [encoder.pooling]
-    #[arg(long)]
+    #[arg(long, help_heading = "Encoder")]
     pub(crate) pooling: Option<Pooling>,
     /// Longest chunk in tokens, <s> and </s> included [encoder.max_tokens]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", help_heading = "Encoder")]
     pub(crate) max_tokens: Option<usize>,
     /// Which chunks are embedded [encoder.chunks]
-    #[arg(long)]
+    #[arg(long, help_heading = "Encoder")]
     pub(crate) chunks: Option<Chunks>,
     /// Text put before every document, e.g. "query: " [encoder.prompt]
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = "Encoder")]
     pub(crate) prompt: Option<String>,
     /// What computes: auto, cpu, cuda (all GPUs), or GPUs by number as in cuda:0,2 [encoder.device]
-    #[arg(long, env = "POLYSIFT_DEVICE")]
+    #[arg(long, env = "POLYSIFT_DEVICE", help_heading = "Encoder")]
     pub(crate) device: Option<DeviceChoice>,
     /// In what it computes [encoder.precision]
-    #[arg(long)]
+    #[arg(long, help_heading = "Encoder")]
     pub(crate) precision: Option<EncoderPrecision>,
     /// Form of the GELU [encoder.gelu]
-    #[arg(long)]
+    #[arg(long, help_heading = "Encoder")]
     pub(crate) gelu: Option<Gelu>,
     /// Most tokens in a packed batch [encoder.batch_tokens]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", help_heading = "Encoder")]
     pub(crate) batch_tokens: Option<usize>,
     /// Use only files that are already here, never the hub
-    #[arg(long)]
+    #[arg(long, help_heading = "Encoder")]
     #[serde(skip)]
     pub(crate) offline: bool,
 }
 
 /// Flags that set keys of `[input]`, under which each is serialised.
 #[derive(Debug, Clone, Args, Default, Serialize)]
-#[command(next_help_heading = "Input")]
 pub(crate) struct ColumnArgs {
     /// Language of all documents [input.language]
-    #[arg(long, value_name = "CODE")]
+    #[arg(long, value_name = "CODE", help_heading = "Input")]
     pub(crate) language: Option<String>,
     /// Column of the text [input.text]
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(long, value_name = "COLUMN", help_heading = "Input")]
     #[serde(rename = "text")]
     pub(crate) text_column: Option<String>,
     /// Column of the id [input.id]
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(long, value_name = "COLUMN", help_heading = "Input")]
     #[serde(rename = "id")]
     pub(crate) id_column: Option<String>,
 }

@@ -145,9 +145,9 @@ impl EncoderConfig {
             || self.precision == EncoderPrecision::Fp8
     }
 
-    /// Takes `precision`, in which something was begun, where the settings leave the type open and the
-    /// device allows it.
-    pub(crate) fn go_on_in(&mut self, precision: EncoderPrecision) {
+    /// Takes `precision`, in which a run was begun, where the settings leave it open and the device
+    /// allows it.
+    pub(crate) fn resume_in(&mut self, precision: EncoderPrecision) {
         let begun = Self { precision, ..self.clone() };
         if self.precision == EncoderPrecision::Auto && !(begun.needs_gpu() && begun.needs_cpu()) {
             self.precision = precision;

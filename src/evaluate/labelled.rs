@@ -44,7 +44,7 @@ pub struct Setup<'a> {
     pub hub: &'a HubSettings,
     /// Asks for a stop.
     pub stop: &'a Stop,
-    /// Told how many texts are scored.
+    /// Shows how many texts are scored.
     pub progress: &'a dyn Progress,
 }
 
@@ -80,11 +80,11 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         encoder: model.as_ref().map(encoder_used),
         ..Report::default()
     };
-    let texts = ScoredTexts { samples: &samples, scores: &scores };
+    let texts = ScoredTexts { setup, heads: &heads, samples: &samples, scores: &scores };
     for name in setup.heads.keys() {
-        texts.tabulate(setup, &heads, name, &mut report)?;
+        texts.tabulate(name, &mut report)?;
     }
-    report.agreement = texts.agreement(setup, &heads);
+    report.agreement = texts.agreement();
     Ok(report)
 }
 
@@ -193,19 +193,16 @@ fn score_block(
 
 /// The texts with their scores.
 struct ScoredTexts<'a> {
+    setup: &'a Setup<'a>,
+    heads: &'a Heads,
     samples: &'a [LabelledText],
     scores: &'a Scores<'a>,
 }
 
 impl<'a> ScoredTexts<'a> {
     /// Adds what the head `name` does, language by language and, where there are several, on average.
-    fn tabulate(
-        &self,
-        setup: &Setup<'_>,
-        heads: &Heads,
-        name: &str,
-        report: &mut Report,
-    ) -> Result<()> {
+    fn tabulate(&self, name: &str, report: &mut Report) -> Result<()> {
+        let Self { setup, heads, .. } = self;
         let (mut without_head, mut trained) = (vec![], vec![]);
         let (before, mut gives_all_probabilities) = (report.heads.len(), true);
         for language in heads.languages() {
@@ -217,7 +214,7 @@ impl<'a> ScoredTexts<'a> {
             let is_probability = gives_probabilities(head.spec().activation);
             gives_all_probabilities &= is_probability;
             let selection = selection(setup, language)?;
-            let judged = self.judged(setup, (name, head, language), selection.as_ref());
+            let judged = self.judged(name, head, language, selection.as_ref());
             judged.tabulate((name, language), is_probability, report);
             let trained_on_this_data = was_trained_on(head, &report.data);
             if trained_on_this_data {
@@ -262,8 +259,9 @@ impl<'a> ScoredTexts<'a> {
     /// The texts of `language` that the head gave a score.
     fn judged(
         &self,
-        setup: &Setup<'_>,
-        (name, head, language): (&str, &AnyHead, &str),
+        name: &str,
+        head: &AnyHead,
+        language: &str,
         selection: Option<&Selection>,
     ) -> Judged<'a> {
         let mut judged = Judged::default();
@@ -285,12 +283,12 @@ impl<'a> ScoredTexts<'a> {
             }
         }
         let ranked = Ranked { head: name, spec: head.spec(), scores: &judged.scores, keys: &keys };
-        judged.calls = ranked.calls(setup.rules, selection);
+        judged.calls = ranked.calls(self.setup.rules, selection);
         judged
     }
 
     /// How far the heads agree, language by language.
-    fn agreement(&self, setup: &Setup<'_>, heads: &Heads) -> Vec<Pair> {
+    fn agreement(&self) -> Vec<Pair> {
         let of_language = |language: &String| {
             let rows = rows_of(self.samples, language);
             let key = |&row: &usize| {
@@ -303,9 +301,9 @@ impl<'a> ScoredTexts<'a> {
                     (*name, rows.iter().map(|&row| logit(scores[row])).collect())
                 };
             let columns: Vec<HeadLogits<'_>> = self.scores.iter().map(column).collect();
-            pairs(language, &columns, &ties, setup.top)
+            pairs(language, &columns, &ties, self.setup.top)
         };
-        heads.languages().iter().flat_map(of_language).collect()
+        self.heads.languages().iter().flat_map(of_language).collect()
     }
 }
 

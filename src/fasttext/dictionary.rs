@@ -63,9 +63,9 @@ pub(super) fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let words = line.split(is_space).filter(|word| !word.is_empty());
     let mut ended = false;
     words.chain([END_OF_LINE]).take_while(move |word| {
-        let goes_on = !ended;
+        let is_before_end = !ended;
         ended |= *word == END_OF_LINE;
-        goes_on
+        is_before_end
     })
 }
 

@@ -174,15 +174,11 @@ impl Scorer {
         rows: &[usize],
         activation: Activation,
     ) -> Vec<f32> {
-        let blocks: Vec<Vec<f64>> = rows
-            .par_chunks(BLOCK_ROWS)
-            .map_init(ScoreScratch::default, |scratch, rows| {
-                let mut outputs = Vec::new();
-                self.block_outputs(matrix, rows, scratch, &mut outputs);
-                outputs
-            })
-            .collect();
-        self.to_logits(&blocks.concat(), activation)
+        let blocks =
+            rows.par_chunks(BLOCK_ROWS).map_init(ScoreScratch::default, |scratch, rows| {
+                self.logits_here(matrix, rows, activation, scratch)
+            });
+        blocks.collect::<Vec<_>>().concat()
     }
 
     /// As [`Scorer::logits`], in the calling thread.

@@ -52,7 +52,7 @@ pub(super) fn named<'a>(scorer: &'a Scorer, prefix: &str) -> Vec<NamedTensor<'a>
 }
 
 /// A scorer, and how the references of a cosine head were found.
-pub(super) type Weights = (Scorer, Option<ReferenceCounts>);
+pub(super) type HeadWeights = (Scorer, Option<ReferenceCounts>);
 
 /// Gives a tensor of a file by name; the error text names it.
 pub(super) type Read<'r, 'a> = &'r mut dyn FnMut(&str) -> Result<Stored<'a>, String>;
@@ -60,7 +60,11 @@ pub(super) type Read<'r, 'a> = &'r mut dyn FnMut(&str) -> Result<Stored<'a>, Str
 /// The scorer that the tensors `names` describe. `ours` says that polysift wrote them, so that
 /// references are taken as they are; others are normalised, and those of zero norm dropped and
 /// counted. The error text names the tensor.
-pub(super) fn parse(names: &[String], read: Read<'_, '_>, ours: bool) -> Result<Weights, String> {
+pub(super) fn parse(
+    names: &[String],
+    read: Read<'_, '_>,
+    ours: bool,
+) -> Result<HeadWeights, String> {
     if names.iter().any(|name| name == REFERENCES) {
         if names.len() != 1 {
             return Err(format!("holds other tensors besides `{REFERENCES}`"));
@@ -161,7 +165,7 @@ fn matrix_shape(name: &str, stored: &Stored<'_>) -> Result<(usize, usize), Strin
 }
 
 /// The tensors of a safetensors file; see [`parse`].
-pub(super) fn parse_safetensors(file: &SafeTensors<'_>, ours: bool) -> Result<Weights, String> {
+pub(super) fn parse_safetensors(file: &SafeTensors<'_>, ours: bool) -> Result<HeadWeights, String> {
     let names: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
     let mut read = |name: &str| {
         let view = file.tensor(name).map_err(|_| missing(name));

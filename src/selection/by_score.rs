@@ -89,9 +89,9 @@ impl QuantileSample {
     /// Takes scores of `shard` until it gave `limit`. The rows of a shard come in one go.
     fn add(&mut self, shard: usize, limit: usize, scores: &[f32]) {
         let taken = self.current.filter(|(current, _)| *current == shard).map_or(0, |(_, n)| n);
-        let wanted = &scores[..scores.len().min(limit - taken)];
-        self.current = Some((shard, taken + wanted.len()));
-        self.scores.extend_from_slice(wanted);
+        let next = &scores[..scores.len().min(limit - taken)];
+        self.current = Some((shard, taken + next.len()));
+        self.scores.extend_from_slice(next);
     }
 
     /// The bound of `threshold` at each of its rates; nothing is kept where nothing was sampled.

@@ -248,18 +248,12 @@ pub struct Histogram {
     pub counts: Vec<u64>,
 }
 
-/// Documents by score, in [`NUM_BINS`] bins of equal width.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Bins {
-    low: f64,
-    high: f64,
-    pub(super) counts: [u64; NUM_BINS],
-}
-
-impl Bins {
-    /// Empty bins from `low` to `high`.
-    pub(super) fn new(low: f64, high: f64) -> Self {
-        Self { low, high, counts: [0; NUM_BINS] }
+impl Histogram {
+    /// Without documents, of scores from `min` to `max`.
+    pub(super) fn new(min: f32, max: f32) -> Self {
+        let is_within = min >= 0.0 && max <= 1.0;
+        let (low, high) = if is_within { (0.0, 1.0) } else { (f64::from(min), f64::from(max)) };
+        Self { min, max, low, high, counts: vec![0; NUM_BINS] }
     }
 
     /// Counts documents; infinite scores go to the end bins.
@@ -292,7 +286,7 @@ impl Bins {
     }
 }
 
-impl Merge for Bins {
+impl Merge for Histogram {
     fn merge(&mut self, other: Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
             *mine += theirs;
@@ -342,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_score_at_an_inner_edge_belongs_to_the_upper_bin() {
-        let mut bins = Bins::new(0.0, 1.0);
+        let mut bins = Histogram::new(0.0, 1.0);
         bins.add(&[0.0, 0.5, 1.0, f32::INFINITY]);
         assert_eq!((bins.counts[0], bins.counts[25], bins.counts[49]), (1, 1, 2));
     }

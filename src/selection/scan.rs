@@ -4,7 +4,7 @@
 use rayon::prelude::*;
 
 use super::batch::{BatchRow, Corpus, ScanRequest, ScoreBatch};
-use super::counts::{Amount, Bins, Histogram, Merge, Survey};
+use super::counts::{Amount, Histogram, Merge, Survey};
 use super::plan::Threshold;
 use super::report::{Bound, Outcome, Selections, ThresholdReport, parent, split_logits, survivors};
 use crate::error::{Error, Result};
@@ -198,17 +198,13 @@ impl View<'_> {
         visit: impl Fn(&mut A, &Candidates<'_>) + Send + Sync,
     ) -> Result<(Option<Histogram>, A)> {
         let range = survey.range();
-        let (low, high) = match range {
-            Some((min, max)) if min < 0.0 || max > 1.0 => (f64::from(min), f64::from(max)),
-            _ => (0.0, 1.0),
-        };
-        let start = || (Bins::new(low, high), new());
-        let (bins, counted) = self.pass(None, start, |(bins, counted), candidates| {
-            bins.add(candidates.scores);
+        let (min, max) = range.unwrap_or((0.0, 1.0));
+        let start = || (Histogram::new(min, max), new());
+        let (histogram, counted) = self.pass(None, start, |(histogram, counted), candidates| {
+            histogram.add(candidates.scores);
             visit(counted, candidates);
         })?;
-        let counts = bins.counts.to_vec();
-        Ok((range.map(|(min, max)| Histogram { min, max, low, high, counts }), counted))
+        Ok((range.map(|_| histogram), counted))
     }
 
     /// Number of selections before this threshold.

@@ -22,7 +22,7 @@ pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     for begun in [Stage::Embed, Stage::Train].into_iter().filter(|begun| !discarded(*begun)) {
         let frozen = context.run.frozen_settings(begun)?.unwrap_or_default();
         if let Ok(precision) = serde_json::from_value(frozen["encoder"]["precision"].clone()) {
-            config.go_on_in(precision);
+            config.resume_in(precision);
         }
     }
     encoder::load(&config, context.hub)

@@ -128,8 +128,8 @@ pub(super) struct Trained {
 /// [`Error::Training`] for the head `name` of `language`.
 pub fn check_labels(name: &str, language: &str, labels: &[(bool, Option<Split>)]) -> Result<()> {
     let error = |reason: String| untrainable(name, language, reason);
-    let count = |wanted: &dyn Fn(Option<Split>) -> bool| {
-        let of = |class| labels.iter().filter(|(l, split)| *l == class && wanted(*split)).count();
+    let count = |includes: &dyn Fn(Option<Split>) -> bool| {
+        let of = |class| labels.iter().filter(|(l, split)| *l == class && includes(*split)).count();
         ClassCounts { positive: of(true), negative: of(false) }
     };
     check_classes(error, "", count(&|_| true), labels.len(), 0)?;

@@ -15,7 +15,7 @@ use safetensors::Dtype;
 use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
-use super::weights::{Stored, Weights, missing, not_a_float, parse};
+use super::weights::{HeadWeights, Stored, missing, not_a_float, parse};
 pub(super) use write::to_bytes;
 
 /// Name of the entry that describes the others.
@@ -26,7 +26,7 @@ const MAX_PICKLE_BYTES: usize = 8 << 20;
 const WRAPPERS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 
 /// The weights of the head in the zip file `bytes`; the error text says what is wrong.
-pub(super) fn read(bytes: &[u8]) -> Result<Weights, String> {
+pub(super) fn read(bytes: &[u8]) -> Result<HeadWeights, String> {
     let mut file = StateDict::open(bytes)?;
     let names: Vec<String> = file.tensors.keys().cloned().collect();
     parse(&names, &mut |name| file.stored(name), false)
