@@ -193,46 +193,35 @@ pub fn stamp(path: &Path) -> Result<FileStamp> {
 /// Removes the temporary files of `path`, which killed processes left beside it.
 pub(crate) fn remove_temporaries_of(path: &Path) -> Result<()> {
     let prefix = format!(".{}", path.file_name().unwrap_or_default().to_string_lossy());
-    let dir = directory(path);
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io(dir, "list")(error)),
-    };
-    for entry in entries {
-        let entry = entry.map_err(Error::io(dir, "list"))?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with(&prefix) && is_temporary(&name) {
-            fs::remove_file(entry.path()).map_err(Error::io(&entry.path(), "remove"))?;
-        }
-    }
-    Ok(())
+    remove_beginning(directory(path), &prefix, false).map(drop)
 }
 
 /// Removes the temporary files that killed processes left in `dir` and below it, and says how
 /// many there were; a missing `dir` has none. Only names made by [`AtomicFile`] are touched, but
 /// those of a process that still writes there too: call it where nobody does.
 pub fn remove_temporaries(dir: &Path) -> Result<u64> {
+    remove_beginning(dir, "", true)
+}
+
+/// Removes the temporary files in `dir` whose names begin with `prefix`, and those `below`.
+fn remove_beginning(dir: &Path, prefix: &str, below: bool) -> Result<u64> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(Error::io(dir, "list")(error)),
+    };
     let mut num_removed = 0;
-    let mut pending = vec![dir.to_owned()];
-    while let Some(dir) = pending.pop() {
-        let entries = match fs::read_dir(&dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            Err(error) => return Err(Error::io(&dir, "list")(error)),
-        };
-        for entry in entries {
-            let entry = entry.map_err(Error::io(&dir, "list"))?;
-            let path = entry.path();
-            // Links are not followed: what they point to is not the run's.
-            let kind = entry.file_type().map_err(Error::io(&path, "inspect"))?;
-            if kind.is_dir() {
-                pending.push(path);
-            } else if kind.is_file() && is_temporary(&entry.file_name().to_string_lossy()) {
-                fs::remove_file(&path).map_err(Error::io(&path, "remove"))?;
-                num_removed += 1;
-            }
+    for entry in entries {
+        let entry = entry.map_err(Error::io(dir, "list"))?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        // Links are not followed: what they point to is not the run's.
+        let kind = entry.file_type().map_err(Error::io(&path, "inspect"))?;
+        if kind.is_dir() && below {
+            num_removed += remove_beginning(&path, prefix, below)?;
+        } else if kind.is_file() && name.starts_with(prefix) && is_temporary(&name) {
+            fs::remove_file(&path).map_err(Error::io(&path, "remove"))?;
+            num_removed += 1;
         }
     }
     Ok(num_removed)
