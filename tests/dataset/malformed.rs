@@ -141,22 +141,8 @@ fn a_cyclic_tree_is_told_with_the_row_it_begins_in() -> TestResult {
         let expected = format!("m.jsonl: row {row}: the message \"a\" is its own ancestor (3 such");
         command.assert().code(65).stderr(contains(expected));
     }
-    // Within the allowance the tree is set aside with what hangs below; the other one is used.
     let all = case("oasst2/m.jsonl", lines.concat(), &[]);
-    build(&all)?.2.args(["--max-rejects", "2"]).assert().code(65).stderr(contains("(3 such"));
-    let (_work, out, mut command) = build(&all)?;
-    command.args(["--max-rejects", "3"]).assert().success();
-    let card: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(out.join("deu_Latn/card.json"))?)?;
-    let source = &card["sources"]["oasst2"];
-    assert_eq!((&source["rows"], &source["kept"]), (&5.into(), &1.into()));
-    let dropped = &source["dropped"];
-    assert_eq!(dropped["message that is its own ancestor"], 3, "{dropped}");
-    assert_eq!(dropped["message below such a one"], 1, "{dropped}");
-    // Malformed rows of the file count as well.
-    let more = case("oasst2/m.jsonl", format!("{}[]\n", lines.concat()), &[]);
-    build(&more)?.2.args(["--max-rejects", "3"]).assert().code(65);
-    build(&more)?.2.args(["--max-rejects", "4"]).assert().success();
+    build(&all)?.2.args(["--max-rejects", "9"]).assert().code(65).stderr(contains("(3 such"));
     let own = case("oasst2/m.jsonl", line("a", "\"a\""), &[]);
     build(&own)?
         .2

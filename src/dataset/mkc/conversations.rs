@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use super::reader::{MkcReader, RejectedByFile, RowPlace, required};
+use super::reader::{MkcReader, RowPlace, required};
 use crate::dataset::SourceCard;
 use crate::dataset::sample::{DatasetSample, Ranks, key_of};
 use crate::error::{Error, Result};
@@ -31,21 +31,19 @@ pub(super) fn load(
     card: &mut SourceCard,
     sink: &mut dyn FnMut(DatasetSample),
 ) -> Result<()> {
-    let (messages, rejected) = messages(source, card)?;
+    let messages = messages(source, card)?;
     let by_id: HashMap<&str, usize> =
         messages.iter().enumerate().map(|(at, message)| (message.id.as_str(), at)).collect();
     let parent_of = |at: usize| -> Option<usize> {
         messages[at].parent.as_deref().and_then(|parent| by_id.get(parent).copied())
     };
     let parents: Vec<Option<usize>> = (0..messages.len()).map(parent_of).collect();
-    let roots: Vec<Option<usize>> = (0..messages.len()).map(|at| root_of(&parents, at)).collect();
-    set_aside(source, &messages, (&parents, &roots), &rejected, card)?;
-    let has_root = |at: &usize| roots[*at].is_some();
-    let answered: HashSet<usize> = parents.iter().flatten().copied().filter(has_root).collect();
+    refuse_cycles(&messages, &parents)?;
+    let answered: HashSet<usize> = parents.iter().flatten().copied().collect();
     let mut leaves: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (at, root) in roots.iter().enumerate().filter(|(at, _)| !answered.contains(at)) {
-        if let Some(root) = root {
-            leaves.entry(&messages[*root].id).or_default().push(at);
+    for at in (0..messages.len()).filter(|at| !answered.contains(at)) {
+        if let Some(root) = std::iter::successors(Some(at), |&at| parents[at]).last() {
+            leaves.entry(&messages[root].id).or_default().push(at);
         }
     }
     for (root, mut leaves) in leaves {
@@ -64,11 +62,8 @@ pub(super) fn load(
     Ok(())
 }
 
-/// All messages of the language, and the rows of each file that were rejected.
-fn messages(
-    source: &MkcReader<'_>,
-    card: &mut SourceCard,
-) -> Result<(Vec<Message>, RejectedByFile)> {
+/// All messages of the language.
+fn messages(source: &MkcReader<'_>, card: &mut SourceCard) -> Result<Vec<Message>> {
     let mut messages: Vec<Message> = Vec::new();
     let mut known = HashSet::new();
     // A message at the root may lack its parent altogether.
@@ -77,7 +72,7 @@ fn messages(
         let optional = ["parent_id", "message_tree_id"].map(optional);
         Ok(Some([required(&["message_id", "text"]), optional.into()].concat()))
     };
-    let rejected = source.read(card, &columns, &mut |_, place: RowPlace<'_>, row| {
+    source.read(card, &columns, &mut |_, place: RowPlace<'_>, row| {
         let id = row.required_text("message_id")?.to_owned();
         let text = row.required_text("text")?.to_owned();
         let [parent, tree] =
@@ -89,57 +84,30 @@ fn messages(
         messages.push(Message { id, parent, tree, text, path: path.to_owned(), row });
         Ok(())
     })?;
-    Ok((messages, rejected))
+    Ok(messages)
 }
 
-/// The root above a message; `None` where the way up ends in a cycle.
-fn root_of(parents: &[Option<usize>], message: usize) -> Option<usize> {
-    let way_up = std::iter::successors(Some(message), |&at| parents[at]);
-    way_up.take(parents.len()).find(|&at| parents[at].is_none())
-}
-
-/// Whether the way up from a message without a root comes back to it.
+/// Whether the way up from a message comes back to it.
 fn is_own_ancestor(parents: &[Option<usize>], message: usize) -> bool {
     let way_up = std::iter::successors(parents[message], |&at| parents[at]);
     way_up.take(parents.len()).any(|at| at == message)
 }
 
-/// Sets aside the trees with a cycle: its messages are rejected rows of their files, what hangs below
-/// is left out with them.
+/// Refuses trees with a cycle.
 ///
 /// # Errors
-/// [`Error::Row`] for a file that has more of them, with its `rejected` rows, than are allowed.
-fn set_aside(
-    source: &MkcReader<'_>,
-    messages: &[Message],
-    (parents, roots): (&[Option<usize>], &[Option<usize>]),
-    rejected: &RejectedByFile,
-    card: &mut SourceCard,
-) -> Result<()> {
-    let rootless = (0..messages.len()).filter(|&at| roots[at].is_none());
-    let (own, below): (Vec<usize>, Vec<usize>) =
-        rootless.partition(|&at| is_own_ancestor(parents, at));
-    let mut by_file: BTreeMap<&PathBuf, Vec<&Message>> = BTreeMap::new();
-    for message in own.iter().map(|&at| &messages[at]) {
-        by_file.entry(&message.path).or_default().push(message);
-    }
-    for (path, members) in &by_file {
-        let others = rejected.get(*path).copied().unwrap_or_default();
-        let first = members.iter().min_by_key(|message| message.row);
-        if let Some(first) = first
-            && members.len() as u64 + others > source.max_rejects
-        {
-            return Err(Error::Row {
-                path: (*path).clone(),
-                row: first.row,
-                reason: format!("the message {:.60?} is its own ancestor", first.id),
-                count: members.len() as u64,
-            });
-        }
-    }
-    card.drop_rows("message that is its own ancestor", own.len() as u64);
-    card.drop_rows("message below such a one", below.len() as u64);
-    Ok(())
+/// [`Error::Row`] for the first message of one.
+fn refuse_cycles(messages: &[Message], parents: &[Option<usize>]) -> Result<()> {
+    let own = (0..messages.len()).filter(|&at| is_own_ancestor(parents, at));
+    let own: Vec<&Message> = own.map(|at| &messages[at]).collect();
+    let first = own.iter().min_by_key(|message| (&message.path, message.row));
+    let Some(first) = first else { return Ok(()) };
+    Err(Error::Row {
+        path: first.path.clone(),
+        row: first.row,
+        reason: format!("the message {:.60?} is its own ancestor", first.id),
+        count: own.iter().filter(|message| message.path == first.path).count() as u64,
+    })
 }
 
 #[cfg(test)]
@@ -150,9 +118,7 @@ mod tests {
     fn a_cycle_is_told_from_what_hangs_below_it() {
         // 0 is a root with 1 below; 2, 3 and 4 are a cycle with 5 and, below that, 6; 7 is its own parent.
         let parents = [None, Some(0), Some(4), Some(2), Some(3), Some(3), Some(5), Some(7)];
-        let roots: Vec<_> = (0..8).map(|at| root_of(&parents, at)).collect();
-        assert_eq!(roots, [Some(0), Some(0), None, None, None, None, None, None]);
-        let own: Vec<usize> = (2..8).filter(|&at| is_own_ancestor(&parents, at)).collect();
+        let own: Vec<usize> = (0..8).filter(|&at| is_own_ancestor(&parents, at)).collect();
         assert_eq!(own, [2, 3, 4, 7]);
     }
 }

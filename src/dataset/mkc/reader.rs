@@ -222,20 +222,18 @@ impl MkcReader<'_> {
     }
 
     /// Reads all rows of the language in the selected files; `columns` gives the names for a file.
-    /// Says how many rows of each were rejected.
     pub(super) fn read(
         &self,
         card: &mut SourceCard,
         columns: &dyn Fn(&InputFile) -> Result<Option<Vec<ColumnRequest>>>,
         each: &mut dyn FnMut(&mut SourceCard, RowPlace<'_>, TableRow<'_>) -> Result<(), String>,
-    ) -> Result<RejectedByFile> {
+    ) -> Result<()> {
         card.selector = Some(self.cell.to_owned());
         if let Some(revision) = &self.home.revision {
             card.repository = Some(self.kind.repository.to_owned());
             card.revision = Some(revision.clone());
         }
         let (files, by_column) = self.select()?;
-        let mut rejected = RejectedByFile::new();
         let mut before = 0;
         for file in &files {
             let mut found = SourceFile { rows: 0, ..described(file)? };
@@ -262,7 +260,6 @@ impl MkcReader<'_> {
                 before += if by_column { of_language } else { counts.rows };
                 found.rows = counts.rows;
                 card.drop_rows("malformed", counts.rejected);
-                rejected.insert(file.path.clone(), counts.rejected);
             }
             card.files.push(found);
         }
@@ -273,12 +270,9 @@ impl MkcReader<'_> {
                 "no rows of this language"
             );
         }
-        Ok(rejected)
+        Ok(())
     }
 }
-
-/// Rejected rows by file.
-pub(super) type RejectedByFile = BTreeMap<PathBuf, u64>;
 
 /// Asks for columns of scalars.
 pub(super) fn required(names: &[&str]) -> Vec<ColumnRequest> {
