@@ -97,11 +97,7 @@ pub(crate) fn print_usages(usages: &[Usage]) {
 }
 
 fn number(value: &Value) -> String {
-    match value.as_f64() {
-        None => "-".to_owned(),
-        Some(_) if value.is_u64() || value.is_i64() => value.to_string(),
-        Some(float) => format!("{float:.4}"),
-    }
+    value.as_f64().map_or("-".to_owned(), |number| format!("{number:.4}"))
 }
 
 /// Held-out figures of the trained heads.
@@ -179,7 +175,7 @@ pub(crate) fn print_status(status: &RunStatus) {
     for stage in &status.stages {
         let total = stage.total.map(|t| format!("/{t}")).unwrap_or_default();
         let counts = if stage.stage == Stage::Embed {
-            format!("{} with text, {} rejects", status.documents, status.rejects)
+            format!("{} with text, {} rejects", status.encoded.documents, status.encoded.rejects)
         } else {
             let counts = stage.counts.iter().map(|(name, count)| format!("{count} {name}"));
             counts.collect::<Vec<_>>().join(", ")

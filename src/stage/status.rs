@@ -41,12 +41,9 @@ pub struct RunStatus {
     pub shards: usize,
     /// Bytes of input.
     pub input_bytes: u64,
-    /// Rows with text so far.
-    pub documents: u64,
-    /// Encoded tokens so far.
-    pub tokens: u64,
-    /// Malformed rows set aside so far.
-    pub rejects: u64,
+    /// What was encoded so far.
+    #[serde(flatten)]
+    pub encoded: Encoded,
     /// Stage by stage; the train stage only where there is something to train, the refine stage only
     /// where it was begun.
     pub stages: Vec<StageStatus>,
@@ -72,9 +69,9 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let heads: Vec<&str> = config.heads.keys().map(String::as_str).collect();
     let scores = score_keys(&plan, &heads);
     let embedded = run.marked(Stage::Embed, &names)?;
-    let encoded = encoded(run, &plan, &embedded)?;
     let counts = embedded.iter().flatten().flat_map(|summary| summary.counts.keys().cloned());
     let languages: Vec<String> = counts.collect::<BTreeSet<_>>().into_iter().collect();
+    let encoded = encoded(run, &plan, &embedded)?;
     let mut stages = vec![stage_status(run, worker, Stage::Embed, &names, embedded)?];
     if stages_of(config).contains(&Stage::Train) {
         stages.push(train_status(run, worker)?);
@@ -93,9 +90,7 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     Ok(RunStatus {
         shards: plan.shards.len(),
         input_bytes: plan.bytes(),
-        documents: encoded.documents,
-        tokens: encoded.tokens,
-        rejects: encoded.rejects,
+        encoded,
         stages,
         workers: worker.live()?,
         refinement: Refinement::read(run)?,
