@@ -58,8 +58,12 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
             checks.marker(Stage::Threshold, &key);
         }
         match checks.thresholds() {
+            Ok(()) => {}
             Err(Error::Stopped) => return Err(Error::Stopped),
-            outcome => checks.note(outcome),
+            Err(error) => {
+                checks.problem(error.report());
+                checks.incomplete.insert(Stage::Threshold);
+            }
         }
     }
     checks.foreign()?;
@@ -93,14 +97,14 @@ impl Checks<'_> {
                 Ok(Some(_)) => self.begun.push(stage),
                 Err(error @ Error::Decode { .. }) => {
                     self.begun = Stage::ALL.to_vec();
-                    self.verified.problems.push(error.report());
+                    self.problem(error.report());
                     break;
                 }
                 Err(error) => return Err(error),
             }
         }
         if !self.begun.contains(&Stage::Embed) {
-            self.verified.problems.push("the settings of the embed stage are not there".to_owned());
+            self.problem("the settings of the embed stage are not there");
         }
         Ok(())
     }
@@ -115,7 +119,7 @@ impl Checks<'_> {
             Ok(None) => format!("{}: {key} is not done", stage.name()),
             Err(error) => error.report(),
         };
-        self.verified.problems.push(problem);
+        self.problem(problem);
         self.incomplete.insert(stage);
         None
     }
@@ -138,12 +142,8 @@ impl Checks<'_> {
         for (stage, key) in later {
             let Some(marker) = self.marker(stage, &key) else { continue };
             if marker.rows != embedded.rows {
-                self.verified.problems.push(format!(
-                    "{}: {key} accounts for {} rows, embed for {}",
-                    stage.name(),
-                    marker.rows,
-                    embedded.rows
-                ));
+                let (stage, rows, all) = (stage.name(), marker.rows, embedded.rows);
+                self.problem(format!("{stage}: {key} accounts for {rows} rows, embed for {all}"));
             }
             if stage == Stage::Export {
                 exported_rows(context.config, &marker, &mut self.verified.problems);
@@ -166,8 +166,8 @@ impl Checks<'_> {
                 }
             }
             if rows != whole.rows {
-                let problem = format!("refine: round {round} scored {rows} rows of {}", whole.rows);
-                self.verified.problems.push(problem);
+                let all = whole.rows;
+                self.problem(format!("refine: round {round} scored {rows} rows of {all}"));
             }
             if whole.rows == 0 && round > 0 {
                 break;
@@ -196,27 +196,25 @@ impl Checks<'_> {
         let heads = Heads::load(context, &embedded)?;
         let made_with = run.frozen_settings(Stage::Score).ok().flatten();
         if made_with.is_none() || made_with != heads.settings_of_scores(run).ok() {
-            self.verified.problems.push("the heads are not those that made the scores".to_owned());
+            self.problem("the heads are not those that made the scores");
         }
         let files = ScoreFiles::selected(context)?;
         for (language, stored) in stored {
             self.verified.languages += 1;
             match select_language(context, &embedded, &heads, &language, files) {
                 Ok(recomputed) if recomputed == stored => {}
-                Ok(_) => self
-                    .verified
-                    .problems
-                    .push(format!("{language}: the stored thresholds are not those of the scores")),
+                Ok(_) => {
+                    self.problem(format!("{language}: its thresholds are not those of the scores"));
+                }
                 Err(Error::Stopped) => return Err(Error::Stopped),
-                Err(error) => self.note(Err(error)),
+                Err(error) => self.problem(error.report()),
             }
         }
         Ok(())
     }
 
-    /// Notes what is wrong.
-    fn note(&mut self, outcome: Result<()>) {
-        self.verified.problems.extend(outcome.err().map(|error| error.report()));
+    fn problem(&mut self, problem: impl Into<String>) {
+        self.verified.problems.push(problem.into());
     }
 }
 
