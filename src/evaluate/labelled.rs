@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::agreement::{HeadLogits, Pair, pairs};
+use super::agreement::{HeadLogits, pairs};
 use super::report::{DataFile, EncoderUsed, HeadUsed, Judged, Report};
 use super::rules::{DecisionRule, Ranked, gives_probabilities};
 use crate::config::{ChunkRule, Chunks, HeadConfig, Keep, Rate, RunConfig};
@@ -68,7 +68,6 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
     let heads = Heads::find(setup.heads, setup.run, languages)?;
     let model = load_model(setup, &heads)?;
-    let scores = score(setup, &heads, model.as_ref(), &samples)?;
     let data = setup.files.iter().map(|file| {
         let (path, language) = (file.path.display().to_string(), file.language.clone());
         Ok(DataFile { path, language, fingerprint: file.fingerprint()? })
@@ -80,12 +79,53 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         encoder: model.as_ref().map(encoder_used),
         ..Report::default()
     };
-    let texts = ScoredTexts { setup, heads: &heads, samples: &samples, scores: &scores };
+    setup.progress.begin("evaluate", Some(samples.len() as u64), "texts");
+    let outcome = heads.languages().iter().try_for_each(|language| {
+        let samples = samples.iter().filter(|sample| sample.language == *language).collect();
+        Texts { setup, heads: &heads, language, samples }.evaluate(model.as_ref(), &mut report)
+    });
+    setup.progress.end();
+    outcome?;
     for name in setup.heads.keys() {
-        texts.tabulate(name, &mut report)?;
+        summarise(name, heads.languages(), &mut report);
     }
-    report.agreement = texts.agreement();
+    report.heads.sort_by(|a, b| a.head.cmp(&b.head));
+    report.measures.sort_by(|a, b| a.group.head.cmp(&b.group.head));
+    report.decisions.sort_by(|a, b| a.group.head.cmp(&b.group.head));
     Ok(report)
+}
+
+/// Adds the means of the head `name` over the languages, and what else is to be known of it.
+fn summarise(name: &str, languages: &BTreeSet<String>, report: &mut Report) {
+    let used: Vec<&HeadUsed> = report.heads.iter().filter(|used| used.head == name).collect();
+    let nan: usize = used.iter().map(|used| used.nan).sum();
+    let gives_probabilities = used.iter().all(|used| gives_probabilities(used.spec.activation));
+    let is_served = |language: &&str| used.iter().any(|used| used.language == *language);
+    let languages = languages.iter().map(String::as_str);
+    let without: Vec<&str> = languages.filter(|language| !is_served(language)).collect();
+    let trained = used.iter().filter(|used| used.trained_on_this_data);
+    let trained: Vec<&str> = trained.map(|used| used.language.as_str()).collect();
+    let notes = [
+        (
+            !gives_probabilities,
+            format!("the scores of `{name}` are not probabilities: they have no log loss"),
+        ),
+        (!without.is_empty(), format!("there is no `{name}` for {}", without.join(", "))),
+        (nan > 0, format!("{nan} text(s) are left out: their score of `{name}` is NaN")),
+        (
+            !trained.is_empty(),
+            format!(
+                "`{name}` was trained on texts of these files ({}): the figures are not those of \
+                 unseen text",
+                trained.join(", ")
+            ),
+        ),
+    ];
+    let has_several = used.len() > 1;
+    report.notes.extend(notes.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note));
+    if has_several {
+        report.add_means(name);
+    }
 }
 
 fn encoder_used(model: &Model) -> EncoderUsed {
@@ -122,160 +162,113 @@ fn load_model(setup: &Setup<'_>, heads: &Heads) -> Result<Option<Model>> {
     Ok(Some(model))
 }
 
-/// By head, the score of each sample.
-type Scores<'a> = BTreeMap<&'a str, Vec<Option<DocumentScore>>>;
-
-/// Scores `samples`, each by the heads of its language.
-fn score<'a>(
-    setup: &Setup<'a>,
-    heads: &Heads,
-    model: Option<&Model>,
-    samples: &[LabelledText],
-) -> Result<Scores<'a>> {
-    let mut scores: Scores<'a> =
-        setup.heads.keys().map(|name| (name.as_str(), vec![None; samples.len()])).collect();
-    setup.progress.begin("evaluate", Some(samples.len() as u64), "texts");
-    let outcome = heads.languages().iter().try_for_each(|language| {
-        let rows = rows_of(samples, language);
-        rows.chunks(BLOCK_TEXTS)
-            .try_for_each(|rows| score_block(setup, heads, model, (samples, rows), &mut scores))
-    });
-    setup.progress.end();
-    outcome.map(|()| scores)
-}
-
-/// The samples of `language`.
-fn rows_of(samples: &[LabelledText], language: &str) -> Vec<usize> {
-    (0..samples.len()).filter(|&row| samples[row].language == language).collect()
-}
-
-/// Scores some samples of one language.
-fn score_block(
-    setup: &Setup<'_>,
-    heads: &Heads,
-    model: Option<&Model>,
-    (samples, rows): (&[LabelledText], &[usize]),
-    scores: &mut Scores<'_>,
-) -> Result<()> {
-    let config = setup.config;
-    let language = &samples[rows[0]].language;
-    let texts: Vec<&str> = rows.iter().map(|&row| samples[row].text.as_str()).collect();
-    let mut tokens = 0;
-    let on_batch = &mut |_, batch_tokens: usize| tokens += batch_tokens as u64;
-    let (mut embedded, mut width) = (EmbeddedTexts::default(), 0);
-    if let Some(model) = model {
-        let encoder = &config.encoder;
-        embedded = model.embed_texts(&texts, Chunks::All, encoder, setup.stop, on_batch)?;
-        round_to(&mut embedded.values, config.parts.embeddings);
-        width = model.encoder.info().hidden_size;
-    }
-    for (name, scores) in scores {
-        let Some((head, path)) = heads.get(name, language).zip(heads.path(name, language)) else {
-            continue;
-        };
-        let scored = match head {
-            AnyHead::Text(head) => {
-                let texts: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
-                head.score(&texts)
-            }
-            AnyHead::Embedding(head) => {
-                head.check_hidden_size(path, width)?;
-                head.score(&embedded.values, &embedded.chunk_offsets)?
-            }
-        };
-        for (&row, score) in rows.iter().zip(scored) {
-            scores[row] = score;
-        }
-    }
-    setup.progress.advance(rows.len() as u64, tokens);
-    Ok(())
-}
-
-/// The texts with their scores.
-struct ScoredTexts<'a> {
+/// The texts of one language.
+struct Texts<'a> {
     setup: &'a Setup<'a>,
     heads: &'a Heads,
-    samples: &'a [LabelledText],
-    scores: &'a Scores<'a>,
+    language: &'a str,
+    samples: Vec<&'a LabelledText>,
 }
 
-impl<'a> ScoredTexts<'a> {
-    /// Adds what the head `name` does, language by language and, where there are several, on average.
-    fn tabulate(&self, name: &str, report: &mut Report) -> Result<()> {
-        let Self { setup, heads, .. } = self;
-        let (mut without_head, mut trained) = (vec![], vec![]);
-        let (before, mut gives_all_probabilities) = (report.heads.len(), true);
-        for language in heads.languages() {
+impl<'a> Texts<'a> {
+    /// Adds what every head does, and how far the heads agree.
+    fn evaluate(&self, model: Option<&Model>, report: &mut Report) -> Result<()> {
+        let &Self { setup, heads, language, .. } = self;
+        let selection: Option<Selection> = match setup.run {
+            None => None,
+            Some(run) => run.read_json(&run.selection_file(language))?,
+        };
+        let scores = self.score(model)?;
+        for (&name, scores) in &scores {
             let Some((head, path)) = heads.get(name, language).zip(heads.path(name, language))
             else {
-                without_head.push(language.as_str());
                 continue;
             };
+            let judged = self.judged(name, head, scores, selection.as_ref());
             let is_probability = gives_probabilities(head.spec().activation);
-            gives_all_probabilities &= is_probability;
-            let selection = selection(setup, language)?;
-            let judged = self.judged(name, head, language, selection.as_ref());
             judged.tabulate((name, language), is_probability, report);
-            let trained_on_this_data = was_trained_on(head, &report.data);
-            if trained_on_this_data {
-                trained.push(language.as_str());
-            }
+            let provenance = head.card().provenance.as_ref();
+            let digests = provenance.map_or(&[][..], |provenance| &provenance.data_digests);
+            let mut files = report.data.iter();
             report.heads.push(HeadUsed {
                 head: name.to_owned(),
-                language: language.clone(),
+                language: language.to_owned(),
                 file: path.display().to_string(),
                 digest: head.digest().to_owned(),
                 spec: head.spec().clone(),
-                trained_on_this_data,
+                trained_on_this_data: files.any(|file| digests.contains(&file.fingerprint)),
                 nan: judged.nan,
                 unscored: judged.unscored,
             });
         }
-        let nan: usize = report.heads[before..].iter().map(|head| head.nan).sum();
-        if report.heads.len() > before + 1 {
-            report.add_means(name);
-        }
-        let mut note = |applies: bool, text: String| report.notes.extend(applies.then_some(text));
-        note(
-            !gives_all_probabilities,
-            format!("the scores of `{name}` are not probabilities: they have no log loss"),
-        );
-        note(
-            !without_head.is_empty(),
-            format!("there is no `{name}` for {}", without_head.join(", ")),
-        );
-        note(nan > 0, format!("{nan} text(s) are left out: their score of `{name}` is NaN"));
-        note(
-            !trained.is_empty(),
-            format!(
-                "`{name}` was trained on texts of these files ({}): the figures are not those of \
-                 unseen text",
-                trained.join(", ")
-            ),
-        );
+        let logits = |(&name, scores): (&&'a str, &Vec<Option<DocumentScore>>)| -> HeadLogits<'a> {
+            (name, scores.iter().map(|score| score.map_or(f32::NAN, |s| s.logit)).collect())
+        };
+        let columns: Vec<HeadLogits<'a>> = scores.iter().map(logits).collect();
+        let rows = 0..self.samples.len();
+        let ties: Vec<RankKey> = rows.map(|row| self.key(row, 0.0, Keep::Above)).collect();
+        report.agreement.extend(pairs(language, &columns, &ties, setup.top));
         Ok(())
     }
 
-    /// The texts of `language` that the head gave a score.
+    /// By head, the score of each text.
+    fn score(
+        &self,
+        model: Option<&Model>,
+    ) -> Result<BTreeMap<&'a str, Vec<Option<DocumentScore>>>> {
+        let &Self { setup, heads, language, .. } = self;
+        let mut scores: BTreeMap<&str, Vec<Option<DocumentScore>>> = BTreeMap::new();
+        for samples in self.samples.chunks(BLOCK_TEXTS) {
+            let texts: Vec<&str> = samples.iter().map(|sample| sample.text.as_str()).collect();
+            let mut tokens = 0;
+            let on_batch = &mut |_, batch_tokens: usize| tokens += batch_tokens as u64;
+            let (mut embedded, mut width) = (EmbeddedTexts::default(), 0);
+            if let Some(model) = model {
+                let encoder = &setup.config.encoder;
+                embedded = model.embed_texts(&texts, Chunks::All, encoder, setup.stop, on_batch)?;
+                round_to(&mut embedded.values, setup.config.parts.embeddings);
+                width = model.encoder.info().hidden_size;
+            }
+            for name in setup.heads.keys() {
+                let scored = match heads.get(name, language).zip(heads.path(name, language)) {
+                    None => vec![None; texts.len()],
+                    Some((AnyHead::Text(head), _)) => {
+                        let texts: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
+                        head.score(&texts)
+                    }
+                    Some((AnyHead::Embedding(head), path)) => {
+                        head.check_hidden_size(path, width)?;
+                        head.score(&embedded.values, &embedded.chunk_offsets)?
+                    }
+                };
+                scores.entry(name).or_default().extend(scored);
+            }
+            setup.progress.advance(texts.len() as u64, tokens);
+        }
+        Ok(scores)
+    }
+
+    /// Place of the text `row` in an order by its `logit`.
+    fn key(&self, row: usize, logit: f32, keep: Keep) -> RankKey {
+        RankKey::of_logit(logit, keep).with_id(&self.samples[row].id, row as u64)
+    }
+
+    /// The texts that the head gave a score, with what the rules call them.
     fn judged(
         &self,
         name: &str,
         head: &AnyHead,
-        language: &str,
+        scores: &[Option<DocumentScore>],
         selection: Option<&Selection>,
     ) -> Judged<'a> {
         let mut judged = Judged::default();
         let mut keys = Vec::new();
-        for row in rows_of(self.samples, language) {
-            let (sample, score) = (&self.samples[row], self.scores[name][row]);
-            match score {
+        for (row, (sample, score)) in self.samples.iter().zip(scores).enumerate() {
+            match *score {
                 None => judged.unscored += 1,
                 Some(score) if score.is_nan() => judged.nan += 1,
                 Some(score) => {
-                    keys.push(
-                        RankKey::of_logit(score.logit, head.spec().keep)
-                            .with_id(&sample.id, row as u64),
-                    );
+                    keys.push(self.key(row, score.logit, head.spec().keep));
                     judged.scores.push(score);
                     judged.labels.push(sample.label);
                     judged.sources.push(sample.source.as_deref());
@@ -286,36 +279,4 @@ impl<'a> ScoredTexts<'a> {
         judged.calls = ranked.calls(self.setup.rules, selection);
         judged
     }
-
-    /// How far the heads agree, language by language.
-    fn agreement(&self) -> Vec<Pair> {
-        let of_language = |language: &String| {
-            let rows = rows_of(self.samples, language);
-            let key = |&row: &usize| {
-                RankKey::of_logit(0.0, Keep::Above).with_id(&self.samples[row].id, row as u64)
-            };
-            let ties: Vec<RankKey> = rows.iter().map(key).collect();
-            let logit = |score: Option<DocumentScore>| score.map_or(f32::NAN, |score| score.logit);
-            let column =
-                |(name, scores): (&&'a str, &Vec<Option<DocumentScore>>)| -> HeadLogits<'a> {
-                    (*name, rows.iter().map(|&row| logit(scores[row])).collect())
-                };
-            let columns: Vec<HeadLogits<'_>> = self.scores.iter().map(column).collect();
-            pairs(language, &columns, &ties, self.setup.top)
-        };
-        self.heads.languages().iter().flat_map(of_language).collect()
-    }
-}
-
-/// The selection of `language` in the run, where it is made.
-fn selection(setup: &Setup<'_>, language: &str) -> Result<Option<Selection>> {
-    let Some(run) = setup.run else { return Ok(None) };
-    run.read_json(&run.selection_file(language))
-}
-
-/// Whether the card of `head` names one of `files`.
-fn was_trained_on(head: &AnyHead, files: &[DataFile]) -> bool {
-    let provenance = head.card().provenance.as_ref();
-    let digests = provenance.map_or(&[][..], |provenance| &provenance.data_digests);
-    files.iter().any(|file| digests.contains(&file.fingerprint))
 }
