@@ -41,16 +41,16 @@ struct RowCounts {
 }
 
 impl LanguageCorpus<'_> {
-    /// Draws `wanted` documents, fewer where there are no more, each distinct text with the same
-    /// probability; texts whose key is among `positives` are left out. Holds as many documents as
-    /// are wanted. Published mode draws from three files, texts that are there twice twice.
+    /// Draws `count` documents, fewer where there are no more, each distinct text with the same
+    /// probability; texts whose key is among `positives` are left out. Holds no more
+    /// documents than that. Published mode draws from three files, texts that are there twice twice.
     pub(super) fn draw(
         &self,
-        wanted: usize,
+        count: usize,
         positives: &HashSet<u128>,
     ) -> Result<(Vec<DatasetSample>, SourceCard)> {
         let files = self.chosen_files()?;
-        let sampler = BottomKSample::new(wanted);
+        let sampler = BottomKSample::new(count);
         let read = |file: &&InputFile| self.read(file, positives, &sampler);
         let counts: Vec<Result<RowCounts>> = files.par_iter().map(read).collect();
         let mut card = SourceCard::default();

@@ -26,7 +26,7 @@ use crate::input::{InputFile, discover};
 use crate::progress::{Progress, Stop};
 use crate::sample::BottomKSample;
 pub(super) use reader::described;
-use reader::{CURATED, Home, MkcReader, MkcSource, SOURCES, fetch};
+use reader::{CURATED, MkcReader, MkcSource, SOURCES, SourceFolder, fetch};
 use rows::{Questions, load_pairs, load_questions};
 
 /// Most positives of a language, which are as many negatives again.
@@ -126,11 +126,11 @@ pub fn build_mkc(
         table.add_file(path)?;
     }
     let languages = request.languages(&table)?;
-    let homes = request.homes(&table, &languages, hub, stop, progress)?;
+    let folders = request.folders(&table, &languages, hub, stop, progress)?;
     progress.begin("mkc", Some(languages.len() as u64), "languages");
     let build = |(language, files): (String, Vec<InputFile>)| {
         let (language, files) = (language.as_str(), files.as_slice());
-        let card = MkcLanguage { request, table: &table, homes: &homes, language, files, stop };
+        let card = MkcLanguage { request, table: &table, folders: &folders, language, files, stop };
         let card = card.build()?;
         progress.advance(1, 0);
         Ok(card)
@@ -159,28 +159,28 @@ impl MkcRequest {
     }
 
     /// Where each source is, downloaded if need be; a source that is not asked for is left out.
-    fn homes(
+    fn folders(
         &self,
         table: &LanguageTable,
         languages: &BTreeMap<String, Vec<InputFile>>,
         hub: &HubSettings,
         stop: &Stop,
         progress: &dyn Progress,
-    ) -> Result<BTreeMap<&'static str, Home>> {
+    ) -> Result<BTreeMap<&'static str, SourceFolder>> {
         let num_sources = if self.variant == MkcVariant::Mkc { CURATED } else { SOURCES.len() };
-        let mut homes = BTreeMap::new();
+        let mut folders = BTreeMap::new();
         for kind in &SOURCES[..num_sources] {
             let folder = self.folder(kind);
             let name = |language: &String| table.name(language, kind.name);
             let cells: BTreeSet<&str> = languages.keys().filter_map(name).collect();
             let directory = folder.unwrap_or_default();
             if directory.is_dir() || !self.download {
-                homes.insert(kind.name, Home { directory, revision: None });
+                folders.insert(kind.name, SourceFolder { directory, revision: None });
             } else if !cells.is_empty() {
-                homes.insert(kind.name, fetch(kind, &cells, hub, stop, progress)?);
+                folders.insert(kind.name, fetch(kind, &cells, hub, stop, progress)?);
             }
         }
-        Ok(homes)
+        Ok(folders)
     }
 
     /// The languages to build and the files of their corpus.
@@ -203,12 +203,12 @@ impl MkcRequest {
         if self.languages.is_empty() {
             by_language.retain(|language, _| table.has(language));
         }
-        let wanted: BTreeSet<String> = if self.languages.is_empty() {
+        let codes: BTreeSet<String> = if self.languages.is_empty() {
             by_language.keys().cloned().collect()
         } else {
             self.languages.iter().cloned().collect()
         };
-        if wanted.is_empty() {
+        if codes.is_empty() {
             let reason = "no file of the corpus is of a language of the table";
             return Err(Error::Missing { path: "--corpus".into(), reason: reason.into() });
         }
@@ -224,7 +224,7 @@ impl MkcRequest {
             })?;
             Ok((language, files))
         };
-        wanted.into_iter().map(files_of).collect()
+        codes.into_iter().map(files_of).collect()
     }
 }
 
@@ -232,7 +232,7 @@ impl MkcRequest {
 struct MkcLanguage<'a> {
     request: &'a MkcRequest,
     table: &'a LanguageTable,
-    homes: &'a BTreeMap<&'static str, Home>,
+    folders: &'a BTreeMap<&'static str, SourceFolder>,
     language: &'a str,
     files: &'a [InputFile],
     stop: &'a Stop,
@@ -290,11 +290,11 @@ impl MkcLanguage<'_> {
     /// A source, if it is there and has the language.
     fn source(&self, kind: &'static MkcSource) -> Result<Option<MkcReader<'_>>> {
         let cell = self.table.name(self.language, kind.name);
-        let (Some(cell), Some(home)) = (cell, self.homes.get(kind.name)) else {
+        let (Some(cell), Some(folder)) = (cell, self.folders.get(kind.name)) else {
             return Ok(None);
         };
         let DatasetRules { mode, max_rejects, .. } = self.request.rules;
-        let reader = MkcReader { kind, home, cell, mode, max_rejects, stop: self.stop };
+        let reader = MkcReader { kind, folder, cell, mode, max_rejects, stop: self.stop };
         Ok(reader.is_there()?.then_some(reader))
     }
 
@@ -335,13 +335,13 @@ impl MkcLanguage<'_> {
         samples: &mut Vec<DatasetSample>,
         cards: &mut BTreeMap<String, SourceCard>,
     ) -> Result<()> {
-        let wanted = self.request.max_positives().saturating_sub(samples.len());
-        let Some(source) = self.source(&SOURCES[CURATED])?.filter(|_| wanted > 0) else {
+        let room = self.request.max_positives().saturating_sub(samples.len());
+        let Some(source) = self.source(&SOURCES[CURATED])?.filter(|_| room > 0) else {
             return Ok(());
         };
         let name = source.kind.name;
         let mut curated: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
-        let (ranks, sampler) = (self.ranks(name), BottomKSample::new(wanted));
+        let (ranks, sampler) = (self.ranks(name), BottomKSample::new(room));
         let (mut card, mut repeated) = (SourceCard::default(), 0);
         // Halves of keys: of ten million rows, two share one with a probability of 3 in a million.
         let mut seen: HashSet<u64> = HashSet::new();

@@ -234,8 +234,8 @@ fn classes(request: &ToxicityRequest, files: &[InputFile], stop: &Stop) -> Resul
 /// Keys of the samples that make both classes equally large.
 fn choose(request: &ToxicityRequest, classes: &Classes) -> HashSet<u128> {
     let ranks = Ranks::new(request.rules.seed, &format!("{}/toxicity", request.language));
-    let of_class = |wanted: bool| {
-        let keys = classes.iter().filter(|(_, class)| **class == Some(wanted));
+    let of_class = |toxic: bool| {
+        let keys = classes.iter().filter(|(_, class)| **class == Some(toxic));
         let mut keys: Vec<(u128, u128)> = keys.map(|(&key, _)| (ranks.of(key), key)).collect();
         keys.sort_unstable();
         keys

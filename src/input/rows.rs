@@ -36,10 +36,10 @@ pub struct RowBatch {
 /// Reads all columns of one file in order.
 pub struct RowReader {
     schema: SchemaRef,
-    source: Source,
+    source: RowSource,
 }
 
-enum Source {
+enum RowSource {
     Parquet(Box<ParquetRows>),
     Json(Box<JsonRows>),
 }
@@ -60,14 +60,14 @@ impl RowReader {
                 let mut rows = ParquetRows::new(parquet, mask, text, max_bytes, Rejects::counted());
                 let metadata = schema.metadata().clone();
                 let schema = rows.schema()?.as_ref().clone().with_metadata(metadata);
-                (Arc::new(schema), Source::Parquet(Box::new(rows)))
+                (Arc::new(schema), RowSource::Parquet(Box::new(rows)))
             }
             Format::Csv(_) => {
                 return Err(Error::corrupt(&file.path, "CSV is read as a table only"));
             }
             Format::JsonLines(_) => {
                 let rows = JsonRows::open(file, config)?;
-                (rows.schema.clone(), Source::Json(Box::new(rows)))
+                (rows.schema.clone(), RowSource::Json(Box::new(rows)))
             }
         };
         Ok(Self { schema, source })
@@ -85,10 +85,10 @@ impl RowReader {
     /// [`Error::Decode`] when the file is damaged; [`Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         match &mut self.source {
-            Source::Parquet(rows) => Ok(rows.next(BATCH_ROWS)?.map(|(first_row, batch)| {
+            RowSource::Parquet(rows) => Ok(rows.next(BATCH_ROWS)?.map(|(first_row, batch)| {
                 RowBatch { rows: (first_row..).take(batch.num_rows()).collect(), batch }
             })),
-            Source::Json(rows) => rows.next_batch(),
+            RowSource::Json(rows) => rows.next_batch(),
         }
     }
 }

@@ -12,23 +12,23 @@ use crate::panics::lock;
 pub(crate) struct FirstError(Arc<Mutex<Option<Error>>>);
 
 impl FirstError {
-    /// Keeps the error of `result`, and tells it in the terms of `std::io`.
+    /// Keeps the error of `result`, and gives it in the terms of `std::io`.
     #[cfg(feature = "remote")]
     pub(crate) fn keep<T>(&self, result: Result<T>) -> io::Result<T> {
         result.map_err(|error| {
-            let told = io::Error::other(error.to_string());
+            let io_error = io::Error::other(error.to_string());
             lock(&self.0).get_or_insert(error);
-            told
+            io_error
         })
     }
 
-    /// `told`, or the error that was kept, which is forgotten then.
-    pub(crate) fn or(&self, told: Error) -> Error {
-        lock(&self.0).take().unwrap_or(told)
+    /// `error`, or the error that was kept, which is forgotten then.
+    pub(crate) fn or(&self, error: Error) -> Error {
+        lock(&self.0).take().unwrap_or(error)
     }
 
     /// `result` with the error that was kept, where it failed.
     pub(crate) fn on<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|told| self.or(told))
+        result.map_err(|error| self.or(error))
     }
 }

@@ -70,11 +70,11 @@ pub fn without_secrets(url: &str) -> Result<String> {
 #[cfg(any(feature = "remote", test))]
 pub(crate) fn with_secrets(open: &str) -> String {
     let whole = lock(&WHOLE);
-    if let Some(given) = whole.get(open) {
-        return given.clone();
+    if let Some(secret) = whole.get(open) {
+        return secret.clone();
     }
-    let given = std::env::var(SIGNED_URLS).unwrap_or_default();
-    let signed = given.split_whitespace().find(|url| open_part(url) == open);
+    let all = std::env::var(SIGNED_URLS).unwrap_or_default();
+    let signed = all.split_whitespace().find(|url| open_part(url) == open);
     signed.unwrap_or(open).to_owned()
 }
 

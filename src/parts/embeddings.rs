@@ -261,9 +261,9 @@ impl EmbeddingWriter {
         if !values.is_empty() {
             let width = if self.hidden_size == 0 { hidden_size } else { self.hidden_size };
             if hidden_size != width || !values.len().is_multiple_of(width.max(1)) {
-                let given = values.len();
+                let len = values.len();
                 let reason =
-                    format!("{given} values of width {hidden_size}; those before have {width}");
+                    format!("{len} values of width {hidden_size}; those before have {width}");
                 return Err(Error::shape("EmbeddingWriter::push", reason));
             }
             self.hidden_size = width;

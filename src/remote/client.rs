@@ -14,7 +14,7 @@ use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
 use tokio::runtime::Runtime;
 
-use super::explain::{explain, is_final, store_error, told};
+use super::explain::{explain, is_final, message, store_error};
 use super::location::{Location, Scheme};
 use super::wire::Connector;
 use crate::error::Result;
@@ -229,7 +229,7 @@ impl Retries {
         if is_final(error) || self.tries == RETRIES || self.since.elapsed() > retry_time() {
             return false;
         }
-        tracing::debug!(reason = told(error), "trying again");
+        tracing::debug!(reason = message(error), "trying again");
         tokio::time::sleep(self.wait).await;
         self.tries += 1;
         self.wait = (self.wait * 2).min(Duration::from_secs(10));

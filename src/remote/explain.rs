@@ -45,13 +45,13 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
         }
         (E::PermissionDenied { .. } | E::Unauthenticated { .. }, _) | (_, Some(401 | 403)) => {
             let hint = if is_web(url) { WEB_HINT } else { HINT };
-            store_error(url, &format!("access is refused: {}; {hint}", told(error)))
+            store_error(url, &format!("access is refused: {}; {hint}", message(error)))
         }
         (E::Precondition { .. } | E::NotModified { .. }, _) => changed(url),
         (E::NotSupported { .. }, _) => {
             store_error(url, "the server does not answer requests for ranges")
         }
-        _ => store_error(url, &told(error)),
+        _ => store_error(url, &message(error)),
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn is_final(error: &object_store::Error) -> bool {
 }
 
 /// What `error` says, without the request.
-pub(super) fn told(error: &object_store::Error) -> String {
+pub(super) fn message(error: &object_store::Error) -> String {
     if let Some(answer) = Answer::of(error) {
         return answer.to_string();
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_final_and_told_shortly() {
+    fn refusals_are_final_and_short() {
         let refused = "Server returned non-2xx status code: 403 Forbidden: <?xml?><Error>\
                        <Code>SignatureDoesNotMatch</Code><Message>Check your key</Message>\
                        <StringToSign>X-Amz-Signature=hidden</StringToSign></Error>";

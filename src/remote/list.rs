@@ -53,7 +53,8 @@ pub(crate) fn list(location: &Location, filter: &dyn ObjectFilter) -> Result<Vec
     Ok(found)
 }
 
-type Found = (String, ObjectMeta);
+/// An object of a listing, by its key.
+type KeyedMeta = (String, ObjectMeta);
 
 struct KeySearch<'a> {
     location: &'a Location,
@@ -62,7 +63,7 @@ struct KeySearch<'a> {
 }
 
 impl KeySearch<'_> {
-    async fn all(&self) -> Result<Vec<Found>> {
+    async fn all(&self) -> Result<Vec<KeyedMeta>> {
         let mut found = Vec::new();
         let mut folders = vec![self.location.key.clone()];
         let mut searches = FuturesUnordered::new();
@@ -80,7 +81,7 @@ impl KeySearch<'_> {
     }
 
     /// Objects below `folder`, and folders in it that have to be searched for others.
-    async fn folder(&self, folder: String) -> Result<(Vec<Found>, Vec<String>)> {
+    async fn folder(&self, folder: String) -> Result<(Vec<KeyedMeta>, Vec<String>)> {
         let mut found = Vec::new();
         let first = self.page(&folder, false, None).await?;
         let mut next = first.page_token.clone();
@@ -132,21 +133,21 @@ impl KeySearch<'_> {
         retried(&self.location.url(), page).await
     }
 
-    fn take(&self, objects: &[ObjectMeta], found: &mut Vec<Found>) {
+    fn take(&self, objects: &[ObjectMeta], found: &mut Vec<KeyedMeta>) {
         let keys = objects.iter().map(|meta| (unescaped(&meta.location), meta));
-        let wanted = keys.filter(|(key, _)| !key.ends_with('/') && self.filter.takes(key));
-        found.extend(wanted.map(|(key, meta)| (key, meta.clone())));
+        let taken = keys.filter(|(key, _)| !key.ends_with('/') && self.filter.takes(key));
+        found.extend(taken.map(|(key, meta)| (key, meta.clone())));
     }
 
     /// The versions of what was `found`. An answer to a read always names the content; a listing has
     /// to name it alike.
-    async fn versions(&self, client: &Client, found: Vec<Found>) -> Result<Vec<ListedObject>> {
-        let version = |(key, meta): Found| async move {
-            let asked = self.location.with_key(&key);
-            let version = match asked.object_key() {
+    async fn versions(&self, client: &Client, found: Vec<KeyedMeta>) -> Result<Vec<ListedObject>> {
+        let version = |(key, meta): KeyedMeta| async move {
+            let place = self.location.with_key(&key);
+            let version = match place.object_key() {
                 Ok(path) if meta.e_tag.is_none() => {
                     let head = || client.store.head(&path);
-                    ObjectVersion::of(&retried(&asked.url(), head).await?)
+                    ObjectVersion::of(&retried(&place.url(), head).await?)
                 }
                 _ => ObjectVersion::of(&meta),
             };

@@ -193,14 +193,14 @@ impl Object {
         range: &Range<u64>,
         buffer: &mut Vec<u8>,
     ) -> Result<Option<object_store::Error>> {
-        let wanted = range.start + buffer.len() as u64..range.end;
-        if wanted.is_empty() {
+        let requested = range.start + buffer.len() as u64..range.end;
+        if requested.is_empty() {
             return Ok(None);
         }
-        let options = self.options.clone().with_range(Some(wanted.clone()));
+        let options = self.options.clone().with_range(Some(requested.clone()));
         let answer = self.store.get_opts(&self.key, options).await;
         let answer = answer.map_err(|error| explain(&self.url, &error))?;
-        self.check(&answer, &wanted)?;
+        self.check(&answer, &requested)?;
         let mut stream = answer.into_stream();
         while let Some(piece) = stream.next().await {
             match piece {
@@ -217,15 +217,15 @@ impl Object {
     }
 
     /// Whether the answer is of the planned version.
-    fn check(&self, answer: &GetResult, wanted: &Range<u64>) -> Result<()> {
+    fn check(&self, answer: &GetResult, requested: &Range<u64>) -> Result<()> {
         let found = ObjectVersion::of(&answer.meta);
         let is_other = self.is_checked && found.tag != self.version.tag;
         if is_other || found.bytes != self.version.bytes {
             return Err(changed(&self.url));
         }
-        if answer.range != *wanted {
-            let (found, wanted) = (&answer.range, wanted);
-            let reason = format!("answers with the bytes {found:?} for {wanted:?}");
+        if answer.range != *requested {
+            let (found, requested) = (&answer.range, requested);
+            let reason = format!("answers with the bytes {found:?} for {requested:?}");
             return Err(store_error(&self.url, &reason));
         }
         Ok(())

@@ -52,7 +52,7 @@ struct WindowStream {
 struct Fetch {
     range: Range<u64>,
     /// Windows that may still be used.
-    wanted: usize,
+    pending: usize,
     state: FetchState,
 }
 
@@ -143,8 +143,8 @@ impl Windows {
         for at in left {
             let passed = self.streams[stream].windows[at];
             let fetch = &mut self.fetches[self.all[passed].fetch];
-            fetch.wanted -= 1;
-            if fetch.wanted == 0 {
+            fetch.pending -= 1;
+            if fetch.pending == 0 {
                 fetch.state = FetchState::Gone;
             }
         }
@@ -182,13 +182,13 @@ fn fetches(windows: &mut [ReadWindow], most: u64) -> Vec<Fetch> {
     for window in windows {
         let Range { start, end } = window.range;
         match fetches.last_mut() {
-            Some(Fetch { range, wanted, .. })
+            Some(Fetch { range, pending, .. })
                 if start <= range.end + GAP_BYTES && end.max(range.end) - range.start <= most =>
             {
                 range.end = range.end.max(end);
-                *wanted += 1;
+                *pending += 1;
             }
-            _ => fetches.push(Fetch { range: start..end, wanted: 1, state: FetchState::Idle }),
+            _ => fetches.push(Fetch { range: start..end, pending: 1, state: FetchState::Idle }),
         }
         window.fetch = fetches.len() - 1;
     }

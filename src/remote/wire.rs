@@ -78,9 +78,9 @@ impl Wire {
 /// Sends `request` to the URL that was given, if one was, and a password of the URL in the header
 /// for it. Tells whether one was given.
 fn address(request: &mut HttpRequest) -> Result<bool, HttpError> {
-    let given = request.extensions_mut().remove::<Exactly>();
-    let is_exact = given.is_some();
-    let text = given.map_or_else(|| request.uri().to_string(), |Exactly(url)| url);
+    let exact = request.extensions_mut().remove::<Exactly>();
+    let is_exact = exact.is_some();
+    let text = exact.map_or_else(|| request.uri().to_string(), |Exactly(url)| url);
     let has_user = text.split('/').nth(2).is_some_and(|authority| authority.contains('@'));
     if !is_exact && !has_user {
         return Ok(false);

@@ -59,8 +59,8 @@ const fn source(
 pub(super) const CURATED: usize = 4;
 
 /// Where the files of a source are.
-pub(super) struct Home {
-    /// A folder of the user's, or one of the cache of the hub.
+pub(super) struct SourceFolder {
+    /// One of the user, or one in the cache of the hub.
     pub directory: PathBuf,
     /// Commit of the repository that the folder is fetched from.
     pub revision: Option<String>,
@@ -76,7 +76,7 @@ pub(super) fn fetch(
     hub: &HubSettings,
     stop: &Stop,
     progress: &dyn Progress,
-) -> Result<Home> {
+) -> Result<SourceFolder> {
     let branch = Repository::new(RepoType::Dataset, kind.repository, None, hub)?;
     let Snapshot { commit, folder, files } = branch.snapshot()?;
     let offline = files.is_none();
@@ -103,7 +103,7 @@ pub(super) fn fetch(
     if !offline {
         branch.note(&commit)?;
     }
-    Ok(Home { directory: folder, revision: Some(commit) })
+    Ok(SourceFolder { directory: folder, revision: Some(commit) })
 }
 
 /// A numbered series of files that lacks one, such as `german/train-*-of-00003`: a download that was
@@ -124,7 +124,7 @@ fn lacking(names: &[&str]) -> Option<String> {
 /// A source and the language that is read of it.
 pub(super) struct MkcReader<'a> {
     pub kind: &'static MkcSource,
-    pub home: &'a Home,
+    pub folder: &'a SourceFolder,
     /// What it calls the language.
     pub cell: &'a str,
     pub mode: Mode,
@@ -187,7 +187,7 @@ impl MkcSource {
 impl MkcReader<'_> {
     /// Whether the source is there; said once a language, because a dataset without it is another one.
     pub(super) fn is_there(&self) -> Result<bool> {
-        let Home { directory, revision } = self.home;
+        let SourceFolder { directory, revision } = self.folder;
         let (place, there) = match revision {
             None => (directory.display().to_string(), directory.is_dir()),
             Some(_) => {
@@ -203,13 +203,13 @@ impl MkcReader<'_> {
     /// The files of the language, and whether a column says of their rows which are.
     fn select(&self) -> Result<(Vec<InputFile>, bool)> {
         let kind = self.kind;
-        let mut files = table_files(&self.home.directory)?;
+        let mut files = table_files(&self.folder.directory)?;
         let (mut names, tells) =
             kind.of_language(self.cell, files.iter().map(|file| file.name.as_str()));
         if kind.by_name && !tells {
             // Other languages may be there in folders of their own.
             names.clear();
-            for file in files.iter().filter(|_| self.home.revision.is_none()) {
+            for file in files.iter().filter(|_| self.folder.revision.is_none()) {
                 if table_columns(file)?.iter().any(|column| column == kind.column) {
                     names.push(&file.name);
                 }
@@ -229,7 +229,7 @@ impl MkcReader<'_> {
         each: &mut dyn FnMut(&mut SourceCard, RowPlace<'_>, TableRow<'_>) -> Result<(), String>,
     ) -> Result<()> {
         card.selector = Some(self.cell.to_owned());
-        if let Some(revision) = &self.home.revision {
+        if let Some(revision) = &self.folder.revision {
             card.repository = Some(self.kind.repository.to_owned());
             card.revision = Some(revision.clone());
         }
