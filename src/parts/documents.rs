@@ -81,15 +81,15 @@ pub(super) fn documents_of(batch: &RecordBatch, path: &Path) -> Result<DocumentB
 
 /// An open part: its footer is read and valid.
 #[derive(Debug, Clone)]
-pub(super) struct OpenPart {
+pub(crate) struct PartReader {
     pub(super) path: PathBuf,
     pub(super) bytes: CheckedFile,
     footer: ArrowReaderMetadata,
 }
 
-impl OpenPart {
-    /// Opens the part `path`.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+impl PartReader {
+    /// Opens the part `path`. A file that is not one is an [`Error::Decode`] or [`Error::Schema`].
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let bytes = CheckedFile::open(path)?;
         // The types of Parquet say all that those of arrow would.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
@@ -104,7 +104,7 @@ impl OpenPart {
     }
 
     /// Number of rows.
-    pub(super) fn num_rows(&self) -> usize {
+    pub(crate) fn num_rows(&self) -> usize {
         self.footer().file_metadata().num_rows().max(0) as usize
     }
 
@@ -141,5 +141,5 @@ impl OpenPart {
 
 /// Which documents the rows of the part `path` are.
 pub(crate) fn read_documents(path: &Path) -> Result<DocumentBatch> {
-    documents_of(&OpenPart::open(path)?.read(&DOCUMENT_COLUMNS)?, path)
+    documents_of(&PartReader::open(path)?.read(&DOCUMENT_COLUMNS)?, path)
 }

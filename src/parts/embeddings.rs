@@ -31,7 +31,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::ColumnPath;
 
 use super::checked::{self, CheckedFile, CheckedWriter};
-use super::documents::{self, OpenPart, documents_of, full_column};
+use super::documents::{self, PartReader, documents_of, full_column};
 use crate::config::EmbeddingDtype;
 use crate::error::{Error, Result};
 use crate::input::{DOCUMENT_COLUMNS, DocumentBatch, DocumentBuilder, DocumentInfo};
@@ -322,7 +322,7 @@ pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
 
 /// A part whose embeddings are read in order.
 pub(crate) struct EmbeddingScan {
-    part: OpenPart,
+    part: PartReader,
     documents: DocumentBatch,
     /// Number of chunks of each document.
     num_chunks: UInt64Array,
@@ -341,7 +341,7 @@ impl EmbeddingScan {
     /// Opens the part `path`. A file that is not one is an [`Error::Decode`], [`Error::Schema`] or
     /// [`Error::Corrupt`].
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let part = OpenPart::open(path)?;
+        let part = PartReader::open(path)?;
         let footer = part.footer().file_metadata();
         let hidden_size = (footer.key_value_metadata().into_iter().flatten())
             .find(|pair| pair.key == HIDDEN_SIZE)

@@ -17,7 +17,7 @@ use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 
 use super::checked::{self, PARQUET};
-use super::documents::{self, OpenPart, column, documents_of, full_column};
+use super::documents::{self, PartReader, column, documents_of, full_column};
 use crate::error::{Error, Result};
 use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
 use crate::io::FileStamp;
@@ -86,7 +86,7 @@ fn write_part(
 
 /// Reads the part `path`. A file that is not one is an [`Error::Decode`] or [`Error::Schema`].
 pub fn read_scores(path: &Path) -> Result<ScoreRows> {
-    let part = OpenPart::open(path)?;
+    let part = PartReader::open(path)?;
     let batch = part.read(&[&DOCUMENT_COLUMNS[..], &SCORE_COLUMNS].concat())?;
     let documents = documents_of(&batch, path)?;
     let [logits, scores] = scores_of(&batch, path)?.map(|values| values.iter().collect());
@@ -99,29 +99,15 @@ fn scores_of<'a>(batch: &'a RecordBatch, path: &Path) -> Result<[&'a Float32Arra
     Ok([column(batch, logit, path)?, column(batch, score, path)?])
 }
 
-/// A score part of which some columns are read, for looking at all scores of a corpus.
-pub(crate) struct ScorePart {
-    part: OpenPart,
-}
-
 /// Rows of a score part, some at a time.
 pub(crate) type PartBatches = Box<dyn Iterator<Item = Result<PartBatch>>>;
 
-impl ScorePart {
-    /// Opens the part `path`. A file that is not one is an [`Error::Decode`] or [`Error::Schema`].
-    pub(crate) fn open(path: &Path) -> Result<Self> {
-        Ok(Self { part: OpenPart::open(path)? })
-    }
-
-    /// Number of rows.
-    pub(crate) fn num_rows(&self) -> usize {
-        self.part.num_rows()
-    }
-
+/// Reading of the scores of a part, for looking at all those of a corpus.
+impl PartReader {
     /// The language of all rows, where the footer says that it is one.
     pub(crate) fn only_language(&self) -> Option<String> {
         let mut only: Option<&[u8]> = None;
-        for group in self.part.footer().row_groups() {
+        for group in self.footer().row_groups() {
             let column = group.columns().iter().find(|c| c.column_path().string() == "language")?;
             let Some(Statistics::ByteArray(values)) = column.statistics() else { return None };
             if !(values.min_is_exact() && values.max_is_exact()) {
@@ -138,8 +124,8 @@ impl ScorePart {
 
     /// Logits, scores and the document columns `names`.
     pub(crate) fn scores(&self, names: &[&str]) -> Result<PartBatches> {
-        let reader = self.part.batches(&[&SCORE_COLUMNS, names].concat(), 0, BATCH_ROWS)?;
-        let path = self.part.path.clone();
+        let reader = self.batches(&[&SCORE_COLUMNS, names].concat(), 0, BATCH_ROWS)?;
+        let path = self.path.clone();
         Ok(Box::new(reader.map(move |batch| match batch {
             Ok(batch) => Ok(PartBatch { path: path.clone(), batch }),
             Err(error) => Err(Error::decode(&path, PARQUET, error)),
@@ -148,11 +134,11 @@ impl ScorePart {
 
     /// Row and id of `rows`.
     pub(crate) fn identities(&self, rows: Range<usize>) -> Result<PartBatch> {
-        let batch = self.part.batches(&["row", "id"], rows.start, rows.len())?.next();
-        let batch = batch.transpose().map_err(|e| self.part.damaged(e))?;
+        let batch = self.batches(&["row", "id"], rows.start, rows.len())?.next();
+        let batch = batch.transpose().map_err(|e| self.damaged(e))?;
         let batch = batch.filter(|batch| batch.num_rows() == rows.len());
-        let batch = batch.ok_or_else(|| self.part.damaged("has fewer ids than scores"))?;
-        Ok(PartBatch { path: self.part.path.clone(), batch })
+        let batch = batch.ok_or_else(|| self.damaged("has fewer ids than scores"))?;
+        Ok(PartBatch { path: self.path.clone(), batch })
     }
 }
 
@@ -308,7 +294,7 @@ mod tests {
         rows.documents = rows.documents.iter().map(uncounted).collect();
         write_scores(&path, &rows, 1)?;
         assert_eq!(read_scores(&path)?, rows);
-        for batch in ScorePart::open(&path)?.scores(&["num_tokens", "num_bytes"])? {
+        for batch in PartReader::open(&path)?.scores(&["num_tokens", "num_bytes"])? {
             let batch = batch?;
             assert_eq!(batch.numbers("num_tokens")?, None);
             assert_eq!(batch.numbers("num_bytes")?, Some(&vec![7; batch.len()][..]));
@@ -337,7 +323,7 @@ mod tests {
         // More rows than the tail holds, so that pages before it are read too.
         for len in [0, 1, BATCH_ROWS, 5 * BATCH_ROWS + 1] {
             let rows = part(&path, len, &["deu_Latn"])?;
-            let part = ScorePart::open(&path)?;
+            let part = PartReader::open(&path)?;
             assert_eq!(part.num_rows(), len);
             let (mut logits, mut scores, mut ids) = (Vec::new(), Vec::new(), Vec::new());
             for batch in part.scores(&[])? {
@@ -364,7 +350,7 @@ mod tests {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("part");
         let rows = part(&path, 7, &["deu_Latn", "und"])?;
-        let batch = ScorePart::open(&path)?.scores(&["language", "num_bytes"])?.next();
+        let batch = PartReader::open(&path)?.scores(&["language", "num_bytes"])?.next();
         let mut batch = batch.ok_or("no batch")??;
         let mask = batch.is_of("und")?;
         batch.keep(&mask)?;
@@ -389,7 +375,7 @@ mod tests {
             [(&["deu_Latn"][..], Some("deu_Latn")), (&["deu_Latn", "und"], None)]
         {
             part(&path, 100, languages)?;
-            assert_eq!(ScorePart::open(&path)?.only_language().as_deref(), expected);
+            assert_eq!(PartReader::open(&path)?.only_language().as_deref(), expected);
         }
         Ok(())
     }
@@ -402,7 +388,7 @@ mod tests {
         let bytes = std::fs::read(&path)?;
         for len in [0, 3, bytes.len() / 2, bytes.len() - 1] {
             std::fs::write(&path, &bytes[..len])?;
-            assert!(matches!(ScorePart::open(&path), Err(Error::Decode { .. })), "{len} bytes");
+            assert!(matches!(PartReader::open(&path), Err(Error::Decode { .. })), "{len} bytes");
         }
         Ok(())
     }

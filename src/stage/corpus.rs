@@ -15,7 +15,7 @@ use crate::config::{
 use crate::error::{Error, Result};
 use crate::head::DocumentScore;
 use crate::input::NUM_TOKENS;
-use crate::parts::{PartBatch, PartBatches, ScorePart, ScoreRows, read_scores};
+use crate::parts::{PartBatch, PartBatches, PartReader, ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
 use crate::selection::{
     Corpus, HeadColumn, HeadInfo, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds,
@@ -167,8 +167,8 @@ impl ScoredCorpus<'_> {
         // Where no head is requested the rows still count, and every head has them all.
         let heads = if request.heads.is_empty() { &[0][..] } else { &request.heads };
         let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
-        let mut parts: Vec<ScorePart> =
-            heads.iter().map(|&head| ScorePart::open(&path(head))).collect::<Result<_>>()?;
+        let mut parts: Vec<PartReader> =
+            heads.iter().map(|&head| PartReader::open(&path(head))).collect::<Result<_>>()?;
         let first = &parts[0];
         if parts.iter().any(|part| part.num_rows() != first.num_rows()) {
             let reason = "the scores of two heads do not hold the same rows";
@@ -197,7 +197,7 @@ struct ScannedPart<'a> {
     /// With the index of the head; with the first, language and weight as far as needed.
     scans: Vec<(usize, PartBatches)>,
     /// That of the first.
-    first: ScorePart,
+    first: PartReader,
     /// The language of the rows to visit; `None`: all.
     language: Option<&'a str>,
     weight: Weight,

@@ -99,7 +99,7 @@ fn a_document_without_text_is_null_and_keeps_its_row() -> Result<(), Box<dyn Std
     let path = dir.path().join("part");
     let rows = rows_of(&[1, 0, 2], 2, &[0x3f80_0000]);
     write_embeddings(&path, &rows, EmbeddingDtype::F32, 3)?;
-    let batch = OpenPart::open(&path)?.read(&[EMBEDDINGS])?;
+    let batch = PartReader::open(&path)?.read(&[EMBEDDINGS])?;
     assert_eq!([0, 1, 2].map(|i| batch.column(0).is_null(i)), [false, true, false]);
     let read = read_embeddings(&path)?;
     assert_eq!((read.documents.len(), read.chunks(1)), (3, &[][..]));
@@ -113,7 +113,7 @@ fn row_groups_end_at_25_000_rows() -> Result<(), Box<dyn StdError>> {
     let path = dir.path().join("part");
     let rows = rows_of(&vec![1; GROUP_ROWS + 1], 1, &[0]);
     write_embeddings(&path, &rows, EmbeddingDtype::F32, 1)?;
-    let part = OpenPart::open(&path)?;
+    let part = PartReader::open(&path)?;
     let lens = part.footer().row_groups().iter().map(RowGroupMetaData::num_rows);
     assert!(lens.eq([25_000, 1]));
     assert_eq!(read_embeddings(&path)?, rows);
@@ -126,7 +126,7 @@ fn embedding_values_are_stream_split_without_a_dictionary() -> Result<(), Box<dy
     let path = dir.path().join("part");
     for dtype in DTYPES {
         write_embeddings(&path, &rows_of(&[3; 40], 16, &[1, 2, 3]), dtype, 1)?;
-        let part = OpenPart::open(&path)?;
+        let part = PartReader::open(&path)?;
         let group = part.footer().row_group(0);
         let leaf = group.columns().last().ok_or("no columns")?;
         assert_eq!(leaf.column_path().string(), "embeddings.list.element.list.element");
@@ -179,7 +179,7 @@ fn a_file_that_is_no_embedding_part_is_an_error_that_names_it() -> Result<(), Bo
 
 /// The column of embeddings as arrow reads it.
 fn values_of_lists(path: &Path) -> Result<Vec<u32>> {
-    let batch = OpenPart::open(path)?.read(&[EMBEDDINGS])?;
+    let batch = PartReader::open(path)?.read(&[EMBEDDINGS])?;
     let chunks = batch.column(0).as_list::<i32>().values().clone();
     let values = chunks.as_list::<i32>().values();
     let values = arrow_cast::cast(values, &DataType::Float32).map_err(|e| Error::write(path, e))?;
