@@ -1,5 +1,7 @@
 //! A head on a GPU: rows of embeddings to outputs.
 
+use std::sync::Arc;
+
 use super::device::Device;
 use super::error::{CudaError, Result};
 use super::memory::{Buffer, Pinned};
@@ -16,19 +18,8 @@ const PARTS: usize = 8;
 /// A row's outputs depend on the row alone.
 pub struct RowScorer {
     width: usize,
-    head: ScorerWeights,
     /// They take turns: while the GPU works for one, the rows of the other are copied.
     slots: [ScorerSlot; 2],
-}
-
-enum ScorerWeights {
-    Mlp {
-        /// ReLU after each.
-        hidden: Vec<LayerBuffers>,
-        last: LayerBuffers,
-    },
-    /// References `[K, D]`.
-    Cosine(Buffer<f32>),
 }
 
 /// Weight `[outputs, inputs]` and bias `[outputs]`.
@@ -42,19 +33,24 @@ struct ScorerSlot {
     prepared: Buffer<f32>,
     usable: Buffer<u8>,
     host_usable: Pinned<u8>,
-    outputs: Outputs,
+    head: HeadBuffers,
     /// Rows of the block in work.
     count: usize,
 }
 
-enum Outputs {
+/// The weights of a head, which both slots share, and room for its results.
+enum HeadBuffers {
     Mlp {
+        /// ReLU after each but the last; there is at least one.
+        layers: Arc<[LayerBuffers]>,
         /// Results of each layer but the last.
         hidden: Vec<Buffer<f32>>,
-        last: Buffer<f64>,
+        outputs: Buffer<f64>,
         host: Pinned<f64>,
     },
     Cosine {
+        /// `[K, D]`.
+        references: Arc<Buffer<f32>>,
         similarities: Buffer<f32>,
         host: Pinned<f32>,
     },
@@ -87,14 +83,25 @@ impl RowScorer {
             width = width.or(Some(own));
             inputs = Some(bias.len());
         }
-        let (Some(width), Some((last, hidden))) = (width, layers.split_last()) else {
+        let (Some(width), Some(num_outputs)) = (width, inputs) else {
             return fail("no layers".into());
         };
         let layer = |(weight, bias): &(&[f32], &[f32])| -> Result<LayerBuffers> {
             Ok((stream.to_device(weight, "a head")?, stream.to_device(bias, "a head")?))
         };
-        let hidden = hidden.iter().map(layer).collect::<Result<_>>()?;
-        Self::new(device, width, ScorerWeights::Mlp { hidden, last: layer(last)? })
+        let weights: Arc<[_]> = layers.iter().map(layer).collect::<Result<Vec<_>>>()?.into();
+        let hidden = &layers[..layers.len() - 1];
+        Self::new(device, width, || {
+            Ok(HeadBuffers::Mlp {
+                layers: Arc::clone(&weights),
+                hidden: hidden
+                    .iter()
+                    .map(|(_, bias)| room(device, bias.len()))
+                    .collect::<Result<_>>()?,
+                outputs: device.alloc(BLOCK_ROWS * num_outputs, "scoring")?,
+                host: device.alloc_pinned(BLOCK_ROWS * num_outputs)?,
+            })
+        })
     }
 
     /// The largest cosine similarity to any of `references` `[K, width]`, whose rows have unit norm.
@@ -106,19 +113,30 @@ impl RowScorer {
             let reason = format!("references of {} values, rows of {width}", references.len());
             return Err(CudaError::shape("head", reason));
         }
-        let references = device.stream()?.to_device(references, "the references")?;
-        Self::new(device, width, ScorerWeights::Cosine(references))
+        let references = Arc::new(device.stream()?.to_device(references, "the references")?);
+        Self::new(device, width, || {
+            Ok(HeadBuffers::Cosine {
+                references: Arc::clone(&references),
+                similarities: room(device, PARTS)?,
+                host: device.alloc_pinned(BLOCK_ROWS)?,
+            })
+        })
     }
 
-    fn new(device: &Device, width: usize, head: ScorerWeights) -> Result<Self> {
-        let slots =
-            [ScorerSlot::new(device, width, &head)?, ScorerSlot::new(device, width, &head)?];
-        Ok(Self { width, head, slots })
-    }
-
-    /// Outputs of a row: those of the last layer, or one similarity.
-    pub fn num_outputs(&self) -> usize {
-        self.head.num_outputs()
+    fn new(device: &Device, width: usize, head: impl Fn() -> Result<HeadBuffers>) -> Result<Self> {
+        let slot = || -> Result<ScorerSlot> {
+            Ok(ScorerSlot {
+                stream: device.stream()?,
+                host_rows: device.alloc_pinned(BLOCK_ROWS * width)?,
+                rows: room(device, width)?,
+                prepared: room(device, width)?,
+                usable: device.alloc(BLOCK_ROWS, "scoring")?,
+                host_usable: device.alloc_pinned(BLOCK_ROWS)?,
+                head: head()?,
+                count: 0,
+            })
+        };
+        Ok(Self { width, slots: [slot()?, slot()?] })
     }
 
     /// Outputs `[n, outputs]` of `rows` `[n, D]`; NaN for a row that is not finite, or for a cosine
@@ -127,19 +145,19 @@ impl RowScorer {
     /// # Errors
     /// [`CudaError::Shape`] for half a row; [`CudaError::Driver`] if the GPU fails.
     pub fn outputs(&mut self, rows: &[f32]) -> Result<Vec<f64>> {
-        let Self { width, head, slots } = self;
+        let Self { width, slots } = self;
         if !rows.len().is_multiple_of(*width) {
             let reason = format!("{} values, rows of {width}", rows.len());
             return Err(CudaError::shape("scoring", reason));
         }
-        let mut outputs = Vec::with_capacity(rows.len() / *width * head.num_outputs());
+        let mut outputs = Vec::new();
         // A call that failed may have left some.
         for slot in &mut *slots {
             slot.count = 0;
         }
         for block in rows.chunks(BLOCK_ROWS * *width) {
             slots[0].finish(&mut outputs)?;
-            slots[0].start(head, block, *width)?;
+            slots[0].start(block, *width)?;
             slots.swap(0, 1);
         }
         for slot in slots {
@@ -149,54 +167,18 @@ impl RowScorer {
     }
 }
 
-impl ScorerWeights {
-    fn num_outputs(&self) -> usize {
-        match self {
-            Self::Mlp { last: (_, bias), .. } => bias.len(),
-            Self::Cosine(_) => 1,
-        }
-    }
-}
-
 impl ScorerSlot {
-    fn new(device: &Device, width: usize, head: &ScorerWeights) -> Result<Self> {
-        let outputs = match head {
-            ScorerWeights::Mlp { hidden, last: (_, bias) } => {
-                let hidden = hidden.iter().map(|(_, bias)| room(device, bias.len()));
-                Outputs::Mlp {
-                    hidden: hidden.collect::<Result<_>>()?,
-                    last: device.alloc(BLOCK_ROWS * bias.len(), "scoring")?,
-                    host: device.alloc_pinned(BLOCK_ROWS * bias.len())?,
-                }
-            }
-            ScorerWeights::Cosine(_) => Outputs::Cosine {
-                similarities: room(device, PARTS)?,
-                host: device.alloc_pinned(BLOCK_ROWS)?,
-            },
-        };
-        Ok(Self {
-            stream: device.stream()?,
-            host_rows: device.alloc_pinned(BLOCK_ROWS * width)?,
-            rows: room(device, width)?,
-            prepared: room(device, width)?,
-            usable: device.alloc(BLOCK_ROWS, "scoring")?,
-            host_usable: device.alloc_pinned(BLOCK_ROWS)?,
-            outputs,
-            count: 0,
-        })
-    }
-
     /// Puts at most [`BLOCK_ROWS`] rows into the queue.
-    fn start(&mut self, head: &ScorerWeights, block: &[f32], width: usize) -> Result<()> {
-        let Self { stream, host_rows, rows, prepared, usable, host_usable, .. } = self;
+    fn start(&mut self, block: &[f32], width: usize) -> Result<()> {
+        let Self { stream, host_rows, rows, prepared, usable, host_usable, head, .. } = self;
         let count = block.len() / width;
         let (to, _) = host_rows.values_mut()?.split_at_mut(block.len());
         to.copy_from_slice(block);
         stream.copy_in(host_rows, rows, block.len())?;
-        let unit = matches!(head, ScorerWeights::Cosine(_));
+        let unit = matches!(head, HeadBuffers::Cosine { .. });
         prepare_rows(stream, rows, prepared, usable, (count, width), unit)?;
         stream.copy_out(usable, host_usable, count)?;
-        self.outputs.queue(stream, head, prepared, (count, width))?;
+        head.queue(stream, prepared, (count, width))?;
         self.count = count;
         Ok(())
     }
@@ -208,12 +190,12 @@ impl ScorerSlot {
         if count == 0 {
             return Ok(());
         }
-        match &self.outputs {
-            Outputs::Mlp { host, .. } => {
+        match &self.head {
+            HeadBuffers::Mlp { host, .. } => {
                 let per_row = host.len() / BLOCK_ROWS;
                 outputs.extend(host.values()?.iter().take(count * per_row));
             }
-            Outputs::Cosine { host, .. } => {
+            HeadBuffers::Cosine { host, .. } => {
                 outputs.extend(host.values()?.iter().take(count).copied().map(f64::from));
             }
         }
@@ -226,34 +208,29 @@ impl ScorerSlot {
     }
 }
 
-impl Outputs {
+impl HeadBuffers {
     /// Queues the outputs of the first rows of `x`.
     fn queue(
         &mut self,
         stream: &Stream,
-        head: &ScorerWeights,
         x: &Buffer<f32>,
         (count, width): (usize, usize),
     ) -> Result<()> {
-        match (self, head) {
-            (
-                Self::Mlp { hidden: results, last: out, host },
-                ScorerWeights::Mlp { hidden, last },
-            ) => {
+        match self {
+            Self::Mlp { layers, hidden, outputs, host } => {
                 let mut x = x;
-                for ((weight, bias), y) in hidden.iter().zip(results) {
+                for ((weight, bias), y) in layers.iter().zip(hidden) {
                     linear_relu(stream, x, (weight, bias), y, count)?;
                     x = y;
                 }
-                let (weight, bias) = last;
-                linear_f64(stream, x, (weight, bias), out, count)?;
-                stream.copy_out(out, host, count * bias.len())
+                let (weight, bias) = &layers[layers.len() - 1];
+                linear_f64(stream, x, (weight, bias), outputs, count)?;
+                stream.copy_out(outputs, host, count * bias.len())
             }
-            (Self::Cosine { similarities, host }, ScorerWeights::Cosine(references)) => {
+            Self::Cosine { references, similarities, host } => {
                 max_similarity(stream, x, references, similarities, (count, width))?;
                 stream.copy_out(similarities, host, count)
             }
-            _ => Err(CudaError::shape("scoring", "the room of another head")),
         }
     }
 }
