@@ -18,7 +18,7 @@ fn without_gpus(mut command: Command) -> Command {
 
 /// In what the CPU computes if it is not told.
 fn on_the_cpu() -> &'static str {
-    Placement::auto(Vec::new()).precision()
+    Placement::auto(Vec::new()).precision.name()
 }
 
 #[test]

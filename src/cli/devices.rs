@@ -23,7 +23,7 @@ pub(crate) fn devices(as_json: bool) {
         printer::json(&json!({
             "gpus": gpus.iter().map(describe).collect::<Vec<_>>(),
             "problem": problem,
-            "auto": {"device": auto.to_string(), "precision": auto.precision()},
+            "auto": {"device": auto.to_string(), "precision": auto.precision.name()},
         }));
         return;
     }
@@ -35,7 +35,7 @@ pub(crate) fn devices(as_json: bool) {
     if let Some(problem) = problem.filter(|_| gpus.is_empty()) {
         printer::line(&format!("no GPU can be used: {problem}"));
     }
-    printer::line(&format!("--device auto takes {auto}, in {}", auto.precision()));
+    printer::line(&format!("--device auto takes {auto}, in {}", auto.precision));
 }
 
 fn capability(gpu: &Gpu) -> String {

@@ -18,45 +18,31 @@ use crate::error::{Error, Result};
 
 /// Where and in what an encoder computes; displayed as a [`DeviceChoice`] is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Placement {
-    /// On the CPU, in this type, which is not [`EncoderPrecision::Auto`].
-    Cpu(EncoderPrecision),
-    /// On the GPUs of these numbers, at least one, in [`EncoderPrecision::Bf16`] or [`EncoderPrecision::Fp8`].
-    Cuda(Vec<usize>, EncoderPrecision),
+pub struct Placement {
+    /// The numbers of the GPUs; none on the CPU.
+    pub gpus: Vec<usize>,
+    /// Not [`EncoderPrecision::Auto`]; on GPUs bf16 or fp8.
+    pub precision: EncoderPrecision,
 }
 
 impl Placement {
-    /// In what it computes there: `f32`, `bf16`, `f16`, `int8` or `fp8`.
-    pub fn precision(&self) -> &'static str {
-        match self {
-            Self::Cpu(precision) | Self::Cuda(_, precision) => precision.name(),
-        }
-    }
-
     /// What an encoder for which the settings say nothing takes: the `gpus`, if there are any, else
     /// the CPU in the type that is fastest there without harm to the embeddings.
     pub fn auto(gpus: Vec<usize>) -> Self {
-        if gpus.is_empty() {
-            Self::Cpu(on_this_cpu(EncoderPrecision::Auto))
+        let precision = if gpus.is_empty() {
+            on_this_cpu(EncoderPrecision::Auto)
         } else {
-            Self::Cuda(gpus, EncoderPrecision::Bf16)
-        }
-    }
-
-    /// Number of GPUs.
-    pub fn num_gpus(&self) -> usize {
-        match self {
-            Self::Cpu(_) => 0,
-            Self::Cuda(ordinals, _) => ordinals.len(),
-        }
+            EncoderPrecision::Bf16
+        };
+        Self { gpus, precision }
     }
 }
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu(_) => DeviceChoice::Cpu.fmt(f),
-            Self::Cuda(ordinals, _) => DeviceChoice::Cuda(ordinals.clone()).fmt(f),
+        match &self.gpus[..] {
+            [] => DeviceChoice::Cpu.fmt(f),
+            gpus => DeviceChoice::Cuda(gpus.to_vec()).fmt(f),
         }
     }
 }
@@ -183,8 +169,8 @@ fn load_cuda(files: &ModelFiles, config: &EncoderConfig, gpus: &[Device]) -> Res
         EncoderPrecision::Fp8 => EncoderPrecision::Fp8,
         _ => EncoderPrecision::Bf16,
     };
-    let ordinals = gpus.iter().map(Device::ordinal).collect();
-    Ok((Box::new(encoder), Placement::Cuda(ordinals, precision)))
+    let gpus = gpus.iter().map(Device::ordinal).collect();
+    Ok((Box::new(encoder), Placement { gpus, precision }))
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -194,7 +180,8 @@ fn load_cuda(_: &ModelFiles, _: &EncoderConfig, _: &[Device]) -> Result<Placed> 
 
 fn on_cpu(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     let precision = on_this_cpu(config.precision);
-    Ok((Box::new(CpuEncoder::load(files, config.pooling, precision)?), Placement::Cpu(precision)))
+    let encoder = CpuEncoder::load(files, config.pooling, precision)?;
+    Ok((Box::new(encoder), Placement { gpus: Vec::new(), precision }))
 }
 
 /// What `precision` means on this CPU. Nothing takes int8 by itself: it costs fidelity.
@@ -232,10 +219,10 @@ fn where_it_fits<C, T>(
 /// Says what `auto` took, once for all stages of the process.
 fn say(placement: &Placement, cause: Option<&CudaError>) {
     static SAID: Once = Once::new();
-    let precision = placement.precision();
-    let place = match placement {
-        Placement::Cpu(_) => "the CPU".to_owned(),
-        Placement::Cuda(..) => placement.to_string(),
+    let precision = placement.precision;
+    let place = match &placement.gpus[..] {
+        [] => "the CPU".to_owned(),
+        _ => placement.to_string(),
     };
     SAID.call_once(|| match cause {
         None => tracing::info!("encoding on {place}, in {precision}"),
@@ -264,9 +251,9 @@ mod tests {
 
     /// What opening gives where the second of three GPUs is too old, and the GPUs that were
     /// opened for it.
-    fn open(count: usize, wanted: &[usize]) -> (Result<Vec<usize>, CudaError>, Vec<usize>) {
+    fn open(count: usize, named: &[usize]) -> (Result<Vec<usize>, CudaError>, Vec<usize>) {
         let tried = Mutex::new(Vec::new());
-        let opened = open_with(count, wanted, |ordinal| {
+        let opened = open_with(count, named, |ordinal| {
             lock(&tried).push(ordinal);
             match ordinal {
                 1 => Err(too_old(1)),
@@ -315,17 +302,17 @@ mod tests {
     }
 
     #[test]
-    fn gpus_compute_in_bf16_and_the_cpu_in_what_it_is_told() {
+    fn a_placement_is_written_as_the_device_in_settings_is() {
         let gpus = Placement::auto(vec![0, 2]);
-        assert_eq!((gpus.to_string(), gpus.precision()), ("cuda:0,2".into(), "bf16"));
-        let cpu = Placement::Cpu(EncoderPrecision::Int8);
-        assert_eq!((cpu.to_string(), cpu.precision()), ("cpu".into(), "int8"));
+        assert_eq!((gpus.to_string(), gpus.precision.name()), ("cuda:0,2".into(), "bf16"));
+        let cpu = Placement { gpus: Vec::new(), precision: EncoderPrecision::Int8 };
+        assert_eq!(cpu.to_string(), "cpu");
     }
 
     #[test]
     fn by_itself_the_cpu_takes_no_type_that_harms_embeddings() {
         let auto = Placement::auto(Vec::new());
-        assert!(["f32", "bf16", "f16"].contains(&auto.precision()), "{auto:?}");
+        assert!(["f32", "bf16", "f16"].contains(&auto.precision.name()), "{auto:?}");
         assert_eq!(on_this_cpu(EncoderPrecision::Int8), EncoderPrecision::Int8);
     }
 }

@@ -134,7 +134,7 @@ fn encoder_used(model: &Model) -> EncoderUsed {
         model: info.model.clone(),
         digest: info.digest.clone(),
         device: info.device.clone(),
-        precision: model.placement.precision().to_owned(),
+        precision: model.placement.precision.to_string(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::config::{DEFAULT_LANGUAGE, EmbeddingDtype, Rate, RunConfig};
-use crate::encoder::{self, EncoderInfo, HubSettings, Model, Placement};
+use crate::encoder::{self, EncoderInfo, HubSettings, Model};
 use crate::error::Result;
 use crate::input::DocumentReader;
 use crate::progress::Stop;
@@ -90,11 +90,11 @@ pub fn estimate(
 ) -> Result<Estimate> {
     let model = encoder::load(&config.encoder, hub)?;
     let sample = sample(config, plan, &model, stop)?;
-    let speed_measured = matches!(model.placement, Placement::Cpu(_));
+    let speed_measured = model.placement.gpus.is_empty();
     let tokens_per_sec = if speed_measured {
         measure(config, &model, &sample, stop)?
     } else {
-        speed_of_gpus(model.encoder.info(), model.placement.num_gpus())
+        speed_of_gpus(model.encoder.info(), model.placement.gpus.len())
     };
     let (rows, rows_counted) = match plan.num_rows() {
         Some(rows) => (rows, true),
@@ -127,7 +127,7 @@ pub fn estimate(
         tokens_per_sec,
         speed_measured,
         device: model.placement.to_string(),
-        precision: model.placement.precision(),
+        precision: model.placement.precision.name(),
         encode_secs: tokens / tokens_per_sec.max(1e-9),
         gpu_hours: tokens / speed_of_gpus(info, 1) / 3600.0,
         embeddings_bytes,

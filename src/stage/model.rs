@@ -68,7 +68,7 @@ pub(crate) fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Val
         "max_tokens": encoder.max_tokens, "prompt": encoder.prompt,
     });
     if let Some(model) = model {
-        settings["precision"] = model.placement.precision().into();
+        settings["precision"] = model.placement.precision.name().into();
         if encoder.gelu != Gelu::Erf {
             settings["gelu"] = json!(encoder.gelu);
         }
@@ -88,11 +88,15 @@ pub(crate) fn freeze_encoded(
     let (Some(begun), Some(model)) = (frozen["encoder"]["precision"].as_str(), model) else {
         return context.freeze(stage, settings);
     };
+    let Placement { gpus, precision } = &model.placement;
+    if precision.name() == begun {
+        return context.freeze(stage, settings);
+    }
     // What GPUs do not compute in takes another device.
-    let flag = match &model.placement {
-        placement if placement.precision() == begun => return context.freeze(stage, settings),
-        Placement::Cuda(..) if !["bf16", "fp8"].contains(&begun) => "--device cpu".to_owned(),
-        Placement::Cuda(..) | Placement::Cpu(_) => format!("--precision {begun}"),
+    let flag = if !gpus.is_empty() && !["bf16", "fp8"].contains(&begun) {
+        "--device cpu".to_owned()
+    } else {
+        format!("--precision {begun}")
     };
     context.freeze(stage, settings).map_err(|error| match error {
         Error::Mismatch { path, difference, hint } => Error::Mismatch {
