@@ -240,7 +240,7 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
     let mut config = RunConfig::from_table(table)
         .map_err(|reason| blamed(file, &overrides).unwrap_or(Error::config(origin, reason)))?;
     config.check()?;
-    // The settings are kept and told; what is secret in them is neither.
+    // The settings are kept and shown; what is secret in them is neither.
     let heads = config.heads.values_mut().flat_map(|head| head.train.iter_mut());
     for pattern in config.input.files.iter_mut().chain(heads).filter(|text| is_url(text)) {
         *pattern = without_secrets(pattern)?;
@@ -266,10 +266,8 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
     };
     let origin = path.display().to_string();
     let bytes = std::fs::read(&path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => {
-            Error::Missing { path: origin.clone(), reason: "no such settings file".into() }
-        }
-        _ => Error::Io { path: path.clone(), action: "read", source: e },
+        std::io::ErrorKind::NotFound => Error::missing(&path, "no such settings file"),
+        _ => Error::io(&path, "read")(e),
     })?;
     let text = String::from_utf8(bytes).map_err(|e| {
         let right = &e.as_bytes()[..e.utf8_error().valid_up_to()];

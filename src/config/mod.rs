@@ -21,7 +21,6 @@ mod heads;
 mod input;
 mod rate;
 mod selection;
-mod training;
 mod words;
 
 use std::collections::BTreeMap;
@@ -34,7 +33,9 @@ pub use encoder::{
 };
 pub use export::{ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
-pub use heads::{Activation, ChunkRule, HeadConfig, HeadKind, Keep, Preset};
+pub use heads::{
+    Activation, Checkpoint, ChunkRule, HeadConfig, HeadKind, Keep, Preset, TrainingConfig,
+};
 pub(crate) use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
 pub use rate::Rate;
@@ -42,7 +43,6 @@ pub use selection::{
     LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY,
     REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
 };
-pub use training::{Checkpoint, TrainingConfig};
 
 use crate::error::{Error, Result};
 use crate::io::is_url;
