@@ -57,11 +57,3 @@ fn all_done(run: &RunDir, stage: Stage, keys: &[String], done: &str) -> Result<V
     }
     Ok(summaries.into_iter().flatten().collect())
 }
-
-/// Languages of the documents of a run, as counted while they were embedded.
-///
-/// # Errors
-/// [`Error::Missing`] where shards are not embedded yet.
-pub(crate) fn languages_of(run: &RunDir) -> Result<BTreeSet<String>> {
-    Ok(Embedded::of(run)?.languages())
-}

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::context::{ALL_LANGUAGES, Context};
-use super::embedded::languages_of;
+use super::embedded::Embedded;
 use super::model::is_precise;
 use super::refine::Refinement;
 use super::work::score_keys;
@@ -233,6 +233,6 @@ fn task_of_items(
         Stage::Train => dealt(super::train::keys(context)?),
         Stage::Refine if is_precise(context.run)? => dealt(Vec::new()),
         Stage::Refine => dealt(vec![ALL_LANGUAGES.to_owned()]),
-        Stage::Threshold => dealt(languages_of(context.run)?.into_iter().collect()),
+        Stage::Threshold => dealt(Embedded::of(context.run)?.languages().into_iter().collect()),
     })
 }

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::context::{ALL_LANGUAGES, Context};
-use super::embedded::languages_of;
+use super::embedded::Embedded;
 use super::heads::in_words;
 use super::model::{encoder_settings, freeze_encoded, load_model};
 use super::plan::{self, planned_languages};
@@ -144,7 +144,7 @@ fn corpus_languages(context: Context<'_>) -> Result<Option<BTreeSet<String>>> {
     }
     let plan = if run.has_plan() { run.plan()? } else { plan::plan(config)? };
     match planned_languages(config, &plan) {
-        None => languages_of(run).map(Some),
+        None => Ok(Some(Embedded::of(run)?.languages())),
         known => Ok(known),
     }
 }
