@@ -53,17 +53,14 @@ impl Task {
         };
         let own_index = own("--task", task, "POLYSIFT_TASK")?;
         let own_count = own("--num-tasks", num_tasks, "POLYSIFT_NUM_TASKS")?;
-        let found = match (own_index, own_count) {
-            (Some(index), Some(count)) => Some((index, count)),
-            (Some(index), None) => {
-                return Err(lacks(index.name, "--num-tasks or POLYSIFT_NUM_TASKS"));
-            }
-            (None, count) => by_scheduler(count, &env)?,
-        };
-        match (found, own_count) {
-            (Some((index, count)), _) => Self::checked(index, count).map(Some),
-            (None, Some(count)) => Err(lacks(count.name, "--task or POLYSIFT_TASK")),
-            (None, None) => Ok(None),
+        match (own_index, own_count) {
+            (Some(index), Some(count)) => Self::checked(index, count).map(Some),
+            (Some(index), None) => Err(lacks(index.name, "--num-tasks or POLYSIFT_NUM_TASKS")),
+            (None, count) => match (by_scheduler(count, &env)?, count) {
+                (Some((index, count)), _) => Self::checked(index, count).map(Some),
+                (None, Some(count)) => Err(lacks(count.name, "--task or POLYSIFT_TASK")),
+                (None, None) => Ok(None),
+            },
         }
     }
 

@@ -155,11 +155,11 @@ fn began(pid: u32) -> Option<u64> {
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// A thread that lets the file of this process grow, until it is dropped.
+/// A thread that lets the file of this process grow until `stop` is dropped.
 #[derive(Debug)]
 struct Heartbeat {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Heartbeat {
@@ -172,14 +172,7 @@ impl Heartbeat {
                 }
             }
         });
-        Self { stop: Some(stop), thread: Some(thread) }
-    }
-}
-
-impl Drop for Heartbeat {
-    fn drop(&mut self) {
-        self.stop = None;
-        let _ = self.thread.take().map(JoinHandle::join); // it only writes a byte
+        Self { stop, thread }
     }
 }
 
@@ -440,7 +433,9 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if self.heartbeat.take().is_some() {
+        if let Some(Heartbeat { stop, thread }) = self.heartbeat.take() {
+            drop(stop);
+            let _ = thread.join(); // it only writes a byte
             self.deregister();
         }
     }
