@@ -15,7 +15,7 @@ use polysift::stage::status::{RunStatus, status};
 use polysift::stage::threshold::selections;
 use polysift::stage::verify::Verified;
 
-use super::printer::{line, table};
+use super::printer::{line, titled_table};
 use super::progress::Usage;
 
 /// Prints a description as an indented outline.
@@ -80,20 +80,19 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
 
 /// Time and memory of the stages, and the share of the time in which each part of one was at work.
 pub(crate) fn print_usages(usages: &[Usage]) {
-    let mut rows = vec![["stage", "seconds", "peak MB", "busy"].map(str::to_owned).to_vec()];
-    for usage in usages {
+    let rows = usages.iter().map(|usage| {
         let seconds = usage.time.as_secs_f64();
         let share = |time: &Duration| time.as_secs_f64() / seconds.max(f64::MIN_POSITIVE) * 100.0;
         let busy = usage.busy.iter().map(|(name, time)| format!("{name} {:.0}%", share(time)));
-        rows.push(vec![
+        vec![
             usage.stage.name().to_owned(),
             format!("{seconds:.1}"),
             usage.memory.map_or("-".to_owned(), |bytes| (bytes / 1_000_000).to_string()),
             busy.collect::<Vec<_>>().join(", "),
-        ]);
-    }
+        ]
+    });
     line("");
-    table(&rows);
+    titled_table(["stage", "seconds", "peak MB", "busy"], rows);
 }
 
 fn number(value: &Value) -> String {
@@ -102,11 +101,7 @@ fn number(value: &Value) -> String {
 
 /// Held-out figures of the trained heads.
 fn print_heads(context: Context<'_>) -> Result<()> {
-    let mut rows = vec![
-        ["head", "language", "samples", "test accuracy", "test ROC-AUC"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let mut rows = Vec::new();
     for (name, head) in context.config.heads.iter().filter(|(_, h)| !h.train.is_empty()) {
         for language in polysift::stage::train::head_sources(name, head)?.into_keys() {
             let Some(card) = polysift::stage::train::card(context.run, name, head, &language)?
@@ -125,8 +120,9 @@ fn print_heads(context: Context<'_>) -> Result<()> {
             ]);
         }
     }
-    if rows.len() > 1 {
-        table(&rows);
+    if !rows.is_empty() {
+        let titles = ["head", "language", "samples", "test accuracy", "test ROC-AUC"];
+        titled_table(titles, rows.into_iter());
         line("");
     }
     Ok(())
@@ -156,23 +152,18 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
             }
         }
     }
-    if rows.is_empty() {
-        return Ok(());
+    rows.sort_by(|a: &Vec<String>, b| a[..2].cmp(&b[..2]));
+    if !rows.is_empty() {
+        let titles = ["head", "language", "documents", "rate", "threshold", "kept"];
+        titled_table(titles, rows.into_iter());
+        line("");
     }
-    rows.sort_by(|a, b| a[..2].cmp(&b[..2]));
-    let titles = ["head", "language", "documents", "rate", "threshold", "kept"];
-    rows.insert(0, titles.map(str::to_owned).to_vec());
-    table(&rows);
-    line("");
     Ok(())
 }
 
 /// How far a run is.
 pub(crate) fn print_status(status: &RunStatus) {
-    let mut rows = vec![
-        ["stage", "done", "in work", "failed", "rows", "of which"].map(str::to_owned).to_vec(),
-    ];
-    for stage in &status.stages {
+    let rows = status.stages.iter().map(|stage| {
         let total = stage.total.map(|t| format!("/{t}")).unwrap_or_default();
         let counts = if stage.stage == Stage::Embed {
             format!("{} with text, {} rejects", status.encoded.documents, status.encoded.rejects)
@@ -180,16 +171,16 @@ pub(crate) fn print_status(status: &RunStatus) {
             let counts = stage.counts.iter().map(|(name, count)| format!("{count} {name}"));
             counts.collect::<Vec<_>>().join(", ")
         };
-        rows.push(vec![
+        vec![
             stage.stage.name().to_owned(),
             format!("{}{total}", stage.done),
             stage.leased.to_string(),
             stage.failed.len().to_string(),
             stage.rows.to_string(),
             counts,
-        ]);
-    }
-    table(&rows);
+        ]
+    });
+    titled_table(["stage", "done", "in work", "failed", "rows", "of which"], rows);
     for stage in &status.stages {
         for (key, failure) in stage.failed.iter().take(MAX_FAILURES_SHOWN) {
             line(&format!("{} failed: {key}: {}", stage.stage.name(), failure.error));
@@ -219,20 +210,17 @@ fn print_refinement(refinement: &Refinement) {
         share(refined, documents),
         share(refined_tokens, tokens)
     ));
-    let mut rows = vec![
-        ["head", "language", "refined", "largest difference", "margin"].map(str::to_owned).to_vec(),
-    ];
-    for found in &refinement.heads {
+    let rows = refinement.heads.iter().map(|found| {
         let logits = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.6}"));
-        rows.push(vec![
+        vec![
             found.head.clone(),
             found.language.clone(),
             found.refined.to_string(),
             logits(found.largest_difference),
             logits(found.margin),
-        ]);
-    }
-    table(&rows);
+        ]
+    });
+    titled_table(["head", "language", "refined", "largest difference", "margin"], rows);
 }
 
 /// What `verify` found.
