@@ -56,7 +56,7 @@ fn a_refined_run_in_int8_selects_what_f32_selects() -> TestResult {
         .stdout(contains("refined in f32:").and(contains("largest difference")));
     assert_eq!(selected(&work.path("int8/export"))?, selected(&work.path("f32/export"))?);
     // The heads are those of f32, and so are the scores that were computed again.
-    for folder in ["heads", "thresholds"] {
+    for folder in ["heads", "selection"] {
         assert!(work.path("int8").join(folder).is_dir());
     }
     assert_eq!(digests(&work.path("int8/heads"))?, digests(&work.path("f32/heads"))?);

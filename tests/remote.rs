@@ -95,7 +95,7 @@ fn assert_same(work: &Workspace, left: &str, right: &str, folders: &[&str]) -> T
 }
 
 /// What does not depend on where the input is.
-const RESULTS: [&str; 6] = ["embeddings", "heads", "scores", "selection", "thresholds", "export"];
+const RESULTS: [&str; 5] = ["embeddings", "heads", "scores", "selection", "export"];
 
 /// Name and file of every shard of the plan of `run`.
 fn planned(work: &Workspace, run: &str) -> Result<Vec<(String, String)>, Failure> {

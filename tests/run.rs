@@ -77,7 +77,7 @@ fn results_do_not_depend_on_threads_or_batches() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "one").args(["--threads", "1"]).assert().success();
     work.command("run", "two").args(["--threads", "2", "--batch-tokens", "600"]).assert().success();
-    for folder in ["embeddings", "heads", "scores", "selection", "thresholds", "export"] {
+    for folder in ["embeddings", "heads", "scores", "selection", "export"] {
         let (one, two) = (work.path("one").join(folder), work.path("two").join(folder));
         assert_eq!(digests(&one)?, digests(&two)?, "{folder}");
     }

@@ -61,7 +61,7 @@ def plan(run: Path) -> Path:
 
 def digests(run: Path) -> dict[str, str]:
     """Return digests of a run's outputs by their path."""
-    tops = ("embeddings", "heads", "scores", "thresholds", "selection", "export", "removed")
+    tops = ("embeddings", "heads", "scores", "selection", "export", "removed")
     paths = [path for top in tops for path in (run / top).rglob("*")]
     return {
         str(path.relative_to(run)): hashlib.blake2b(path.read_bytes()).hexdigest()
