@@ -53,7 +53,6 @@ pub struct CudaEncoder {
     info: EncoderInfo,
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
-    num_devices: usize,
     batch_tokens: usize,
     /// The largest bucket that there is memory for.
     largest: usize,
@@ -88,7 +87,6 @@ impl CudaEncoder {
             info: files.info(String::new()),
             queue: Arc::new(Queue::new(devices.len())),
             threads: Vec::new(),
-            num_devices: devices.len(),
             batch_tokens,
             largest,
         };
@@ -178,7 +176,7 @@ impl Encoder for CudaEncoder {
     }
 
     fn in_flight(&self) -> usize {
-        IN_FLIGHT_PER_DEVICE * self.num_devices
+        IN_FLIGHT_PER_DEVICE * self.threads.len()
     }
 
     fn preferred_batch_tokens(&self) -> Option<usize> {

@@ -80,25 +80,16 @@ impl Queue {
         }
     }
 
-    /// The next job; waits for one. `None` once the queue is closed and empty.
-    pub(super) fn take(&self) -> Option<BatchJob> {
-        let mut state = self.lock();
-        loop {
-            if let Some(job) = state.jobs.pop_front() {
-                return Some(job);
-            }
-            if state.closed {
-                return None;
-            }
-            state = unpoisoned(self.changed.wait(state));
-        }
-    }
-
-    /// The next job, if one comes within `limit`.
-    pub(super) fn take_within(&self, limit: Duration) -> Option<BatchJob> {
-        let is_empty = |state: &mut QueueState| state.jobs.is_empty();
-        let waited = self.changed.wait_timeout_while(self.lock(), limit, is_empty);
-        let (mut state, _) = unpoisoned(waited);
+    /// The next job, if one comes within `limit`; without a limit `None` once the queue is closed and
+    /// empty.
+    pub(super) fn take(&self, limit: Option<Duration>) -> Option<BatchJob> {
+        let waits =
+            |state: &mut QueueState| state.jobs.is_empty() && !(limit.is_none() && state.closed);
+        let state = self.lock();
+        let mut state = match limit {
+            None => unpoisoned(self.changed.wait_while(state, waits)),
+            Some(limit) => unpoisoned(self.changed.wait_timeout_while(state, limit, waits)).0,
+        };
         state.jobs.pop_front()
     }
 
@@ -159,23 +150,23 @@ mod tests {
             queue.put(job(tokens).0);
         }
         queue.close();
-        let taken = std::iter::from_fn(|| queue.take());
+        let taken = std::iter::from_fn(|| queue.take(None));
         assert!(taken.map(|job| job.batch.num_tokens()).eq(1..4));
-        assert!(queue.take_within(Duration::ZERO).is_none());
+        assert!(queue.take(Some(Duration::ZERO)).is_none());
     }
 
     #[test]
     fn a_job_is_waited_for_as_long_as_is_said() {
         let queue = Queue::new(1);
         let start = std::time::Instant::now();
-        assert!(queue.take_within(Duration::from_millis(20)).is_none());
+        assert!(queue.take(Some(Duration::from_millis(20))).is_none());
         assert!(start.elapsed() >= Duration::from_millis(20));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(20));
                 queue.put(job(1).0);
             });
-            assert!(queue.take_within(Duration::from_secs(30)).is_some());
+            assert!(queue.take(Some(Duration::from_secs(30))).is_some());
         });
         assert!(start.elapsed() < Duration::from_secs(30));
     }
@@ -187,7 +178,7 @@ mod tests {
             queue.put(job(tokens).0);
         }
         queue.device_failed(vec![job(1).0, job(2).0], &failure(0));
-        let taken = std::iter::from_fn(|| queue.take_within(Duration::ZERO));
+        let taken = std::iter::from_fn(|| queue.take(Some(Duration::ZERO)));
         assert!(taken.map(|job| job.batch.num_tokens()).eq(1..5));
     }
 
@@ -196,12 +187,12 @@ mod tests {
         let queue = Queue::new(3);
         let ((bad, result), (good, other)) = (job(1), job(2));
         queue.device_failed(vec![bad], &failure(0));
-        let bad = queue.take_within(Duration::ZERO).into_iter().collect();
+        let bad = queue.take(Some(Duration::ZERO)).into_iter().collect();
         queue.put(good);
         queue.device_failed(bad, &failure(1));
         assert_eq!(result.try_recv(), Ok(Err(failure(1))));
         assert!(other.try_recv().is_err());
-        assert_eq!(queue.take_within(Duration::ZERO).map(|job| job.batch.num_tokens()), Some(2));
+        assert_eq!(queue.take(Some(Duration::ZERO)).map(|job| job.batch.num_tokens()), Some(2));
     }
 
     #[test]

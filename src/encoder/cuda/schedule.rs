@@ -15,11 +15,8 @@ pub(super) trait Work {
     type Job;
     type Error;
 
-    /// The next batch; waits for one. `None` if there will be no more.
-    fn take(&mut self) -> Option<Self::Job>;
-
-    /// The next batch, if one comes within `limit`.
-    fn take_within(&mut self, limit: Duration) -> Option<Self::Job>;
+    /// The next batch, if one comes within `limit`; without a limit `None` if there will be no more.
+    fn take(&mut self, limit: Option<Duration>) -> Option<Self::Job>;
 
     /// Begins `job` in a slot that is free.
     fn start(&mut self, slot: usize, job: Self::Job) -> Result<(), Self::Error>;
@@ -50,17 +47,13 @@ pub(super) fn run<W: Work>(work: &mut W) -> Result<(), W::Error> {
             work.finish(busy.remove(0))?;
             continue;
         };
-        let job = if busy.is_empty() {
-            match work.take() {
-                None => return Ok(()),
-                job => job,
+        match work.take((!busy.is_empty()).then_some(POLL)) {
+            Some(job) => {
+                work.start(slot, job)?;
+                busy.push(slot);
             }
-        } else {
-            work.take_within(POLL)
-        };
-        if let Some(job) = job {
-            work.start(slot, job)?;
-            busy.push(slot);
+            None if busy.is_empty() => return Ok(()),
+            None => {}
         }
     }
 }
@@ -122,12 +115,8 @@ mod tests {
         type Job = ();
         type Error = Infallible;
 
-        fn take(&mut self) -> Option<()> {
-            self.take_before(f64::INFINITY)
-        }
-
-        fn take_within(&mut self, limit: Duration) -> Option<()> {
-            self.take_before(self.now + limit.as_secs_f64())
+        fn take(&mut self, limit: Option<Duration>) -> Option<()> {
+            self.take_before(limit.map_or(f64::INFINITY, |limit| self.now + limit.as_secs_f64()))
         }
 
         fn start(&mut self, slot: usize, (): ()) -> Result<(), Infallible> {

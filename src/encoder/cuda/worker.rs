@@ -120,12 +120,8 @@ impl Work for DeviceWorker {
     type Job = BatchJob;
     type Error = CudaError;
 
-    fn take(&mut self) -> Option<BatchJob> {
-        self.queue.take()
-    }
-
-    fn take_within(&mut self, limit: Duration) -> Option<BatchJob> {
-        self.queue.take_within(limit)
+    fn take(&mut self, limit: Option<Duration>) -> Option<BatchJob> {
+        self.queue.take(limit)
     }
 
     fn start(&mut self, slot: usize, job: BatchJob) -> Result<()> {
