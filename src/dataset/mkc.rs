@@ -27,7 +27,7 @@ use crate::progress::{Progress, Stop};
 use crate::sample::BottomKSample;
 pub(super) use reader::described;
 use reader::{CURATED, MkcReader, MkcSource, SOURCES, SourceFolder, fetch};
-use rows::{Questions, load_pairs, load_questions};
+use rows::{load_pairs, load_questions};
 
 /// Most positives of a language, which are as many negatives again.
 const DEFAULT_MAX_POSITIVES: usize = 80_000;
@@ -307,8 +307,7 @@ impl MkcLanguage<'_> {
             let (mut card, mut found) = (SourceCard::default(), Vec::new());
             let sink = &mut |sample| found.push(sample);
             match name {
-                "mmmlu" => load_questions(&source, Questions::Mmmlu, &mut card, sink)?,
-                "include" => load_questions(&source, Questions::Include, &mut card, sink)?,
+                "mmmlu" | "include" => load_questions(&source, &mut card, sink)?,
                 "oasst2" => conversations::load(&source, &self.ranks(name), &mut card, sink)?,
                 _ => load_pairs(&source, false, &mut card, sink)?,
             }

@@ -21,15 +21,6 @@ const DOTS: &str = "...";
 const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
 const OPTIONS: [&str; 4] = ["option_a", "option_b", "option_c", "option_d"];
 
-/// Which source it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Questions {
-    /// Texts are stripped of white space.
-    Mmmlu,
-    /// Texts are taken as they are; published mode takes the answer before the right one.
-    Include,
-}
-
 /// Prompt and answer of every row, as positives; rows with `<unk>` are left out where
 /// `drop_unknown`.
 pub(super) fn load_pairs(
@@ -57,26 +48,28 @@ pub(super) fn load_pairs(
     })
 }
 
-/// Question and right answer of every row, as positives. The files of all languages of MMMLU have the
-/// same questions in the same order.
+/// Question and right answer of every row, as positives.
+///
+/// The files of all languages of MMMLU have the same questions in the same order, whose texts are
+/// stripped of white space. Of INCLUDE, published mode takes the answer before the right one.
 pub(super) fn load_questions(
     source: &MkcReader<'_>,
-    kind: Questions,
     card: &mut SourceCard,
     sink: &mut dyn FnMut(DatasetSample),
 ) -> Result<()> {
-    let before = i64::from(kind == Questions::Include && source.mode == Mode::Published);
+    let is_mmmlu = source.kind.name == "mmmlu";
+    let before = i64::from(!is_mmmlu && source.mode == Mode::Published);
     let columns = |file: &InputFile| layout(file).map(|layout| layout.map(QuestionLayout::columns));
     source.read(card, &columns, &mut |card, place: RowPlace<'_>, row| {
         let (mut question, mut answer) = question_and_answer(row, before)?;
-        if kind == Questions::Mmmlu {
+        if is_mmmlu {
             question = question.trim().to_owned();
             answer = answer.trim().to_owned();
         }
         let text = format!("{question} {answer}");
         if source.mode == Mode::Default && question.trim().is_empty() {
             card.drop_rows("blank", 1);
-        } else if kind == Questions::Mmmlu {
+        } else if is_mmmlu {
             sink(place.translated_sample(text));
         } else {
             sink(place.sample(text, key_of("question", &[&text_key(&question).to_string()])));
