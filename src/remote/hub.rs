@@ -2,7 +2,6 @@
 //!
 //! A revision is made a commit once; with it in the URL, the content cannot change.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -12,7 +11,7 @@ use serde::Deserialize;
 
 use super::client::{hub_options, hub_settings, retried, runtime, wait};
 use super::explain::{ANSWER, store_error};
-use super::key::for_client;
+use super::key::{escape, for_client};
 use super::location::{Location, Scheme};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
 use super::wire::Connector;
@@ -92,8 +91,7 @@ struct ListedFile {
 /// [`Error::Service`].
 pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
     let (id, revision) = repository(location);
-    let folder: Vec<String> = location.key.trim_matches('/').split('/').map(encoded).collect();
-    let (endpoint, folder) = (&hub_settings().endpoint, folder.join("/"));
+    let (endpoint, folder) = (&hub_settings().endpoint, encoded(location.key.trim_matches('/')));
     let mut next = Some(format!(
         "{endpoint}/api/datasets/{id}/tree/{revision}/{folder}?recursive=true&expand=false"
     ));
@@ -141,18 +139,11 @@ fn next_page(link: &str) -> Option<String> {
     })
 }
 
-/// A component of a path as a URL has it.
-fn encoded(part: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~=".contains(&byte);
-    part.bytes().fold(String::new(), |mut text, byte| {
-        if plain(byte) {
-            text.push(char::from(byte));
-        } else {
-            // A string takes whatever is written.
-            let _ = write!(text, "%{byte:02X}");
-        }
-        text
-    })
+/// A path as a URL has it.
+fn encoded(path: &str) -> String {
+    let mut encoded = String::new();
+    escape(path, b"-._~=/", &mut encoded);
+    encoded
 }
 
 #[cfg(test)]

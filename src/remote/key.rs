@@ -44,7 +44,7 @@ pub(super) fn escaped_listing(listing: &str) -> String {
             Some((element, text)) if ELEMENTS.contains(&element) => {
                 escaped.push_str(element);
                 escaped.push('>');
-                escape(text, &mut escaped);
+                escape(text, b"", &mut escaped);
             }
             _ => escaped.push_str(piece),
         }
@@ -57,10 +57,10 @@ pub(super) fn unescaped(escaped: &ClientKey) -> String {
     without_references(&decoded(escaped.as_ref()))
 }
 
-/// Appends `text`, all bytes but letters and digits as `%` and their code.
-fn escape(text: &str, to: &mut String) {
+/// Appends `text`, all bytes but letters, digits and those of `plain` as `%` and their code.
+pub(super) fn escape(text: &str, plain: &[u8], to: &mut String) {
     for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() {
+        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
             to.push(char::from(byte));
         } else {
             // A string takes whatever is written.
