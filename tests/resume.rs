@@ -178,7 +178,7 @@ fn a_marker_that_is_damaged_counts_as_not_done_and_is_named_once() -> TestResult
         ("out/state/embed/parts/fra_Latn/a/00001.json", "{\"file\": {\"path\""),
         ("out/state/train/done/quality/fra_Latn.json", "\0\0\0"),
         ("out/state/score/done/quality/deu_Latn/a.json", "{}"),
-        ("out/state/threshold/done/_all.json", "["),
+        ("out/state/threshold/done/fra_Latn.json", "["),
         ("out/state/export/finished.jsonl.zst", "not zstd"),
         ("out/state/export/done/deu_Latn/a.json", ""),
     ] {

@@ -41,5 +41,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
 
 /// The thresholds of the languages of `run` that have them.
 pub fn selections(run: &RunDir) -> Result<BTreeMap<String, Selection>> {
-    stored_selections(run, run.done_keys(Stage::Threshold)?)
+    let mut languages = run.done_keys(Stage::Threshold)?;
+    languages.retain(|language| run.is_done(Stage::Threshold, language).unwrap_or_default());
+    stored_selections(run, languages)
 }
