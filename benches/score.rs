@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, ensure};
 use polysift::config::{EmbeddingDtype, RunConfig};
 use polysift::encoder::HubSettings;
 use polysift::input::{DocumentBatch, DocumentBuilder, DocumentInfo};
-use polysift::parts::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
+use polysift::parts::{EmbeddingWriter, ScoreRows, write_scores};
 use polysift::progress::{Silent, Stop};
 use polysift::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage, Worker};
 use polysift::stage::{Context, score, threshold};
@@ -196,16 +196,14 @@ fn scores() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let num_rows = size("DOCUMENTS", 131_072)?;
     make_run(dir.path(), num_rows, false, |run, shard, index, range| {
-        let values = range.start * WIDTH..range.end * WIDTH;
-        let rows = EmbeddingRows {
-            documents: documents(range.clone()),
-            chunk_offsets: (0..=range.len()).collect(),
-            values: values.map(|i| noise(i as u64) * 0.3).collect(),
-            hidden_size: WIDTH,
-        };
-        let path = run.embeddings_part(shard, index);
-        let stamp = write_embeddings(&path, &rows, EmbeddingDtype::F32, ZSTD)?;
-        Ok(PartFile { path: run.relative(&path), rows: rows.documents.len() as u64, stamp })
+        let (documents, path) = (documents(range.clone()), run.embeddings_part(shard, index));
+        let mut writer = EmbeddingWriter::create(&path, EmbeddingDtype::F32, ZSTD)?;
+        for (row, document) in range.zip(documents.iter()) {
+            let values = (row * WIDTH..(row + 1) * WIDTH).map(|i| noise(i as u64) * 0.3);
+            writer.push(&document, &values.collect::<Vec<_>>(), WIDTH)?;
+        }
+        let stamp = writer.finish()?;
+        Ok(PartFile { path: run.relative(&path), rows: documents.len() as u64, stamp })
     })?;
     write_heads(dir.path())?;
     products()?;

@@ -173,37 +173,6 @@ fn leaf() -> ColumnPath {
     ColumnPath::new([EMBEDDINGS, "list", ELEMENT, "list", ELEMENT].map(String::from).into())
 }
 
-/// Writes the part `path`, values rounded to `dtype`, at compression level `zstd`. Columns that
-/// do not fit together are an [`Error::Shape`].
-pub fn write_embeddings(
-    path: &Path,
-    rows: &EmbeddingRows,
-    dtype: EmbeddingDtype,
-    zstd: i32,
-) -> Result<FileStamp> {
-    let (len, offsets) = (rows.documents.len(), &rows.chunk_offsets);
-    let num_chunks = offsets.last().copied().unwrap_or_default();
-    let is_partition = offsets.first() == Some(&0) && offsets.is_sorted();
-    if offsets.len() != len + 1
-        || !is_partition
-        || rows.values.len() != num_chunks * rows.hidden_size
-    {
-        let reason = format!(
-            "{len} documents, {} chunk offsets up to {num_chunks} (ascending from 0: \
-             {is_partition}), {} values of hidden size {}",
-            offsets.len(),
-            rows.values.len(),
-            rows.hidden_size
-        );
-        return Err(Error::shape("write_embeddings", reason));
-    }
-    let mut writer = EmbeddingWriter::create(path, dtype, zstd)?;
-    for (i, document) in rows.documents.iter().enumerate() {
-        writer.push(&document, rows.chunks(i), rows.hidden_size)?;
-    }
-    writer.finish()
-}
-
 /// Writes a part row by row. They leave for the file in slices, so that memory does not depend on the
 /// size of a part.
 pub struct EmbeddingWriter {

@@ -39,7 +39,7 @@ use crate::error::{Error, Result};
 use crate::input::Content;
 
 pub(crate) use documents::{PartReader, read_documents};
-pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to, write_embeddings};
+pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to};
 pub(crate) use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};
 pub(crate) use scores::{PartBatch, PartBatches};
 pub use scores::{ScoreRows, read_scores, write_refined_scores, write_scores};

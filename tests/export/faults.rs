@@ -11,7 +11,7 @@ use polysift::config::{EmbeddingDtype, Layout};
 use polysift::export::{ExportColumns, ExportSpec, RowExtras};
 use polysift::input::DocumentInfo;
 use polysift::io::{remove_temporaries, stamp};
-use polysift::parts::{EmbeddingRows, ScoreRows, write_embeddings, write_scores};
+use polysift::parts::{EmbeddingRows, EmbeddingWriter, ScoreRows, write_scores};
 
 use super::{StdError, TestResult, WriterOptions, documents, names, options, spec, write};
 
@@ -40,7 +40,12 @@ fn write_all(dir: &Path) -> TestResult {
         values: (0..500 * 64u16).map(|i| f32::from(i).sqrt()).collect(),
         hidden_size: 64,
     };
-    write_embeddings(&dir.join("embeddings/part"), &embeddings, EmbeddingDtype::F32, 1)?;
+    let part = dir.join("embeddings/part");
+    let mut writer = EmbeddingWriter::create(&part, EmbeddingDtype::F32, 1)?;
+    for (i, document) in embeddings.documents.iter().enumerate() {
+        writer.push(&document, embeddings.chunks(i), embeddings.hidden_size)?;
+    }
+    writer.finish()?;
     let scores = ScoreRows {
         documents: embeddings.documents,
         logits: vec![Some(1.5); 500],
