@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use criterion::{Criterion, Throughput};
 use polysift::Result;
-use polysift::config::{Keep, Mode, Rate};
+use polysift::config::{Activation, Keep, Mode, Rate};
 use polysift::selection::{
-    Corpus, HeadColumn, QuantilePrecision, ScanRequest, ScoreBatch, Threshold, ThresholdKind,
-    select,
+    Corpus, HeadColumn, ScanRequest, ScoreBatch, Threshold, ThresholdKind, select,
 };
 
 use self::splitmix::splitmix64;
@@ -79,7 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         head_name: "quality".into(),
         keep: Keep::Above,
         kind: ThresholdKind::Retain(rates.clone()),
-        precision: QuantilePrecision::F32,
+        activation: Activation::Sigmoid,
     };
     let select = || select(&corpus, std::slice::from_ref(&threshold), Mode::Default);
 

@@ -8,10 +8,10 @@ mod rules;
 mod sort;
 
 use polysift::Result;
-use polysift::config::{Keep, Rate};
+use polysift::config::{Activation, Keep, Rate};
 use polysift::selection::{
-    Corpus, Decision, HeadColumn, QuantilePrecision, ScanRequest, ScoreBatch, ScoredDocument,
-    Selection, Threshold, ThresholdKind,
+    Corpus, Decision, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument, Selection, Threshold,
+    ThresholdKind,
 };
 
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ fn rate(text: &str) -> Rate {
 
 fn threshold(head: usize, keep: Keep, kind: ThresholdKind) -> Threshold {
     let head_name = format!("head{head}");
-    Threshold { head: Some(head), head_name, keep, kind, precision: QuantilePrecision::F32 }
+    Threshold { head: Some(head), head_name, keep, kind, activation: Activation::Sigmoid }
 }
 
 /// Documents with one head, whose score is the sigmoid of the logit.

@@ -11,11 +11,11 @@
 //! every document is dropped without a word.
 
 use super::counts::{Amount, Merge};
-use super::plan::{QuantilePrecision, Threshold, ThresholdKind};
+use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
 use super::report::{Bound, ThresholdReport};
 use super::scan::View;
-use crate::config::{Keep, Rate};
+use crate::config::{Activation, Keep, Rate};
 use crate::error::{Error, Result};
 
 /// Rows sampled over all files (`mlp.py`).
@@ -109,9 +109,9 @@ impl QuantileSample {
         let from_top = is_removal == (threshold.keep == Keep::Below);
         let q = if from_top { 1.0 - rate.as_f64() } else { rate.as_f64() };
         let score = quantile(&self.scores, q);
-        let score = match threshold.precision {
-            QuantilePrecision::F32 => f64::from(score as f32),
-            QuantilePrecision::F64 => score,
+        let score = match threshold.activation {
+            Activation::Sigmoid | Activation::Softmax { .. } => f64::from(score as f32),
+            Activation::Raw => score,
         };
         if !score.is_finite() {
             let reason = format!(

@@ -52,7 +52,7 @@ mod search;
 
 pub use batch::{Corpus, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument};
 pub use counts::{Amount, Histogram, NUM_BINS};
-pub use plan::{HeadInfo, MAX_RATES, QuantilePrecision, Threshold, ThresholdKind, plan_thresholds};
+pub use plan::{MAX_RATES, Threshold, ThresholdKind, plan_thresholds};
 pub use rank::RankKey;
 pub use report::{Bound, Decision, Outcome, Selection, ThresholdReport, Why};
 
@@ -65,10 +65,10 @@ use crate::error::Result;
 /// Scans the corpus at least twice per threshold, at most ten times, in parallel over shards.
 ///
 /// ```
-/// use polysift::config::{Activation, Keep, LanguageThresholds, Mode};
+/// use polysift::config::{LanguageThresholds, Mode};
+/// use polysift::head::HeadSpec;
 /// use polysift::selection::{
-///     Corpus, Decision, HeadColumn, HeadInfo, ScanRequest, ScoreBatch, ScoredDocument,
-///     plan_thresholds, select,
+///     Corpus, Decision, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument, plan_thresholds, select,
 /// };
 ///
 /// const IDS: [&str; 3] = ["a", "b", "c"];
@@ -99,8 +99,8 @@ use crate::error::Result;
 ///     retention: [("quality".to_owned(), vec![rate])].into(),
 ///     ..LanguageThresholds::default()
 /// };
-/// let head = HeadInfo { name: "quality".into(), keep: Keep::Above, activation: Activation::Raw };
-/// let thresholds = plan_thresholds(&settings, &[head], &[])?;
+/// let head = HeadSpec::default(); // keeps high scores
+/// let thresholds = plan_thresholds(&settings, &[("quality", Some(&head))], &[])?;
 /// let selection = select(&Logits([0.5, -1.0, 2.0]), &thresholds, Mode::Default)?;
 /// // ceil(0.5 · 3) = 2 documents
 /// assert_eq!(selection.decide(&document(0, &[Some(0.5)])), Decision::Kept { retentions: vec![rate] });

@@ -6,30 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Activation, Keep, LanguageThresholds, Rate};
 use crate::error::{Error, Result};
+use crate::head::HeadSpec;
 
 /// Most rates of a retention.
 pub const MAX_RATES: usize = 64;
-
-/// A head whose scores the corpus has, as the thresholds need it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeadInfo {
-    /// Name in the settings.
-    pub name: String,
-    /// Side of a threshold that is kept.
-    pub keep: Keep,
-    /// Output activation; decides how [`Mode::Published`](crate::config::Mode::Published) compares.
-    pub activation: Activation,
-}
-
-/// Precision in which the published code compares a score with a quantile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum QuantilePrecision {
-    /// The threshold is rounded to f32 first (probabilities of a network).
-    F32,
-    /// As it is (raw scores: cosine similarities).
-    F64,
-}
 
 /// One threshold of the documents of a language.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,8 +23,9 @@ pub struct Threshold {
     pub keep: Keep,
     /// What is kept or removed.
     pub kind: ThresholdKind,
-    /// See [`QuantilePrecision`]; used in published mode only.
-    pub precision: QuantilePrecision,
+    /// Output activation of the head. The published code rounds the quantile of a probability to f32
+    /// before it compares, that of a raw score not.
+    pub activation: Activation,
 }
 
 /// What a [`Threshold`] keeps or removes.
@@ -78,12 +59,13 @@ impl Threshold {
 
 /// The thresholds of one language in the order they are made.
 ///
-/// `heads`: those the corpus has scores of, in the order of [`ScoredDocument::logits`](super::ScoredDocument::logits).
+/// `heads`: those of the run, in the order of [`ScoredDocument::logits`](super::ScoredDocument::logits), by name;
+/// `None` where the language has no such head.
 /// `order`: names of heads; every head with a threshold has to be named once (other names are ignored),
 /// and a head's own thresholds come as removal, threshold, retention. Empty: all removals, then all
 /// thresholds, then all retentions, each by name of the head.
 ///
-/// A threshold by a head that `heads` lacks has [`Threshold::head`] `None`: a removal or a threshold is then
+/// A threshold by a head that the language lacks has [`Threshold::head`] `None`: a removal or a threshold is then
 /// skipped and listed in [`Selection::skipped`](super::Selection::skipped), a retention selects
 /// nobody.
 ///
@@ -92,7 +74,7 @@ impl Threshold {
 /// that is not finite, several rates of more than one retention, and more than [`MAX_RATES`].
 pub fn plan_thresholds(
     settings: &LanguageThresholds,
-    heads: &[HeadInfo],
+    heads: &[(&str, Option<&HeadSpec>)],
     order: &[String],
 ) -> Result<Vec<Threshold>> {
     let removals =
@@ -126,16 +108,19 @@ pub fn plan_thresholds(
     Ok(planned)
 }
 
-fn new_threshold(name: &str, kind: ThresholdKind, heads: &[HeadInfo]) -> Threshold {
-    let head = heads.iter().position(|head| head.name == name);
-    let info = head.map(|index| &heads[index]);
-    let raw = info.is_some_and(|head| head.activation == Activation::Raw);
+fn new_threshold(
+    name: &str,
+    kind: ThresholdKind,
+    heads: &[(&str, Option<&HeadSpec>)],
+) -> Threshold {
+    let head = heads.iter().position(|(known, spec)| *known == name && spec.is_some());
+    let spec = head.and_then(|index| heads[index].1);
     Threshold {
         head,
         head_name: name.to_owned(),
-        keep: info.map_or(Keep::default(), |head| head.keep),
+        keep: spec.map_or(Keep::default(), |spec| spec.keep),
         kind,
-        precision: if raw { QuantilePrecision::F64 } else { QuantilePrecision::F32 },
+        activation: spec.map_or(Activation::default(), |spec| spec.activation),
     }
 }
 
@@ -173,16 +158,23 @@ pub(super) fn check(thresholds: &[Threshold]) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn head(name: &str, keep: Keep, activation: Activation) -> HeadInfo {
-        HeadInfo { name: name.to_owned(), keep, activation }
-    }
-
-    fn heads() -> Vec<HeadInfo> {
-        vec![
-            head("quality", Keep::Above, Activation::Sigmoid),
-            head("toxicity", Keep::Below, Activation::Softmax { class: 1 }),
-            head("nearness", Keep::Above, Activation::Raw),
-        ]
+    /// The heads of a run, of which the language has the first `num_served`.
+    fn plan(
+        settings: &LanguageThresholds,
+        num_served: usize,
+        order: &[String],
+    ) -> Result<Vec<Threshold>> {
+        let heads = [
+            ("quality", Keep::Above, Activation::Sigmoid),
+            ("toxicity", Keep::Below, Activation::Softmax { class: 1 }),
+            ("nearness", Keep::Above, Activation::Raw),
+        ];
+        let specs =
+            heads.map(|(_, keep, activation)| HeadSpec { activation, keep, ..HeadSpec::default() });
+        let heads: Vec<(&str, Option<&HeadSpec>)> = (heads.iter().zip(&specs).enumerate())
+            .map(|(i, ((name, ..), spec))| (*name, Some(spec).filter(|_| i < num_served)))
+            .collect();
+        plan_thresholds(settings, &heads, order)
     }
 
     fn settings() -> Result<LanguageThresholds, String> {
@@ -199,7 +191,7 @@ mod tests {
 
     #[test]
     fn without_an_order_removals_precede_thresholds_and_retentions() -> Result<(), String> {
-        let thresholds = plan_thresholds(&settings()?, &heads(), &[]).map_err(|e| e.to_string())?;
+        let thresholds = plan(&settings()?, 3, &[]).map_err(|e| e.to_string())?;
         assert_eq!(names(&thresholds), ["toxicity", "nearness", "quality"]);
         assert_eq!(
             thresholds.iter().map(|threshold| threshold.head).collect::<Vec<_>>(),
@@ -207,8 +199,8 @@ mod tests {
         );
         assert_eq!(thresholds[0].keep, Keep::Below);
         assert_eq!(
-            (thresholds[0].precision, thresholds[1].precision),
-            (QuantilePrecision::F32, QuantilePrecision::F64)
+            (thresholds[0].activation, thresholds[1].activation),
+            (Activation::Softmax { class: 1 }, Activation::Raw)
         );
         assert_eq!(
             thresholds[2].kind,
@@ -220,8 +212,7 @@ mod tests {
     #[test]
     fn a_configured_order_is_followed_and_has_to_be_complete() -> Result<(), String> {
         let order = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let plan =
-            |text: &str| plan_thresholds(&settings().unwrap_or_default(), &heads(), &order(text));
+        let plan = |text: &str| plan(&settings().unwrap_or_default(), 3, &order(text));
         let thresholds = plan("quality other toxicity nearness").map_err(|e| e.to_string())?;
         assert_eq!(names(&thresholds), ["quality", "toxicity", "nearness"]);
         assert!(plan("quality toxicity").is_err_and(|e| e.to_string().contains("`nearness`")));
@@ -231,8 +222,7 @@ mod tests {
 
     #[test]
     fn a_head_the_language_lacks_is_planned_without_index() -> Result<(), String> {
-        let thresholds =
-            plan_thresholds(&settings()?, &heads()[..1], &[]).map_err(|e| e.to_string())?;
+        let thresholds = plan(&settings()?, 1, &[]).map_err(|e| e.to_string())?;
         assert_eq!(
             thresholds.iter().map(|threshold| threshold.head).collect::<Vec<_>>(),
             [None, None, Some(0)]
@@ -242,18 +232,18 @@ mod tests {
 
     #[test]
     fn values_that_cannot_be_thresholds_are_refused() -> Result<(), String> {
-        let plan = |change: fn(&mut LanguageThresholds)| {
+        let changed = |change: fn(&mut LanguageThresholds)| {
             settings().map(|mut thresholds| {
                 change(&mut thresholds);
-                plan_thresholds(&thresholds, &heads(), &[])
+                plan(&thresholds, 3, &[])
             })
         };
-        assert!(plan(|c| c.threshold.values_mut().for_each(|t| *t = f64::NAN))?.is_err());
-        assert!(plan(|c| c.retention.values_mut().for_each(Vec::clear))?.is_err());
+        assert!(changed(|c| c.threshold.values_mut().for_each(|t| *t = f64::NAN))?.is_err());
+        assert!(changed(|c| c.retention.values_mut().for_each(Vec::clear))?.is_err());
         let mut thresholds = settings()?;
         let rates = vec!["0.1".parse()?, "0.2".parse()?];
         thresholds.retention.insert("nearness".to_owned(), rates);
-        let planned = plan_thresholds(&thresholds, &heads(), &[]);
+        let planned = plan(&thresholds, 3, &[]);
         assert!(planned.is_err_and(|e| e.to_string().contains("that of `nearness`")));
         Ok(())
     }

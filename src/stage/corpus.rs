@@ -13,13 +13,12 @@ use crate::config::{
     REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY, RunConfig, Weight,
 };
 use crate::error::{Error, Result};
-use crate::head::DocumentScore;
+use crate::head::{AnyHead, DocumentScore};
 use crate::input::NUM_TOKENS;
 use crate::parts::{PartBatch, PartBatches, PartReader, ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
 use crate::selection::{
-    Corpus, HeadColumn, HeadInfo, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds,
-    select,
+    Corpus, HeadColumn, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds, select,
 };
 
 /// Bits of an ordinal that count rows within a shard.
@@ -299,22 +298,10 @@ pub(crate) fn thresholds_of(
     heads: &Heads,
 ) -> Result<Vec<Threshold>> {
     let config = context.config;
-    let available: Vec<HeadInfo> = config
-        .heads
-        .keys()
-        .filter_map(|name| Some((name, heads.get(name, language)?.spec())))
-        .map(|(name, spec)| HeadInfo {
-            name: name.clone(),
-            keep: spec.keep,
-            activation: spec.activation,
-        })
+    let available: Vec<_> = (config.heads.keys())
+        .map(|name| (name.as_str(), heads.get(name, language).map(AnyHead::spec)))
         .collect();
-    let mut thresholds =
-        plan_thresholds(&config.thresholds(language), &available, &config.selection.order)?;
-    for threshold in thresholds.iter_mut().filter(|threshold| threshold.head.is_some()) {
-        threshold.head = config.heads.keys().position(|name| *name == threshold.head_name);
-    }
-    Ok(thresholds)
+    plan_thresholds(&config.thresholds(language), &available, &config.selection.order)
 }
 
 /// A run of which all shards are scored, and the heads that scored them; their thresholds are possible.

@@ -1,10 +1,9 @@
 use std::collections::BTreeSet;
 
 use polysift::Result;
-use polysift::config::{Keep, Mode};
+use polysift::config::{Activation, Keep, Mode};
 use polysift::selection::{
-    Bound, Corpus, HeadColumn, QuantilePrecision, ScanRequest, ScoreBatch, Threshold,
-    ThresholdKind, select,
+    Bound, Corpus, HeadColumn, ScanRequest, ScoreBatch, Threshold, ThresholdKind, select,
 };
 
 use super::{InMemory, documents, kept_ordinals, rate, threshold};
@@ -50,8 +49,8 @@ fn golden_quantiles_are_numpys_to_the_bit() -> anyhow::Result<()> {
             document.logits = document.scores.clone();
         }
         let corpus = InMemory(vec![documents]);
-        let outcome = |keep, kind, precision| -> Result<(Bound, u64)> {
-            let threshold = Threshold { precision, ..threshold(0, keep, kind) };
+        let outcome = |keep, kind, activation| -> Result<(Bound, u64)> {
+            let threshold = Threshold { activation, ..threshold(0, keep, kind) };
             let selection = select(&corpus, &[threshold], Mode::Published)?;
             let outcome = &selection.thresholds[0].outcomes[0];
             Ok((outcome.bound, outcome.kept.num_documents))
@@ -62,22 +61,22 @@ fn golden_quantiles_are_numpys_to_the_bit() -> anyhow::Result<()> {
         let upper_f32 = f64::from(f32::from_bits(case.upper_f32));
         let name = format!("{} at {}", case.name, case.rate);
         assert_eq!(
-            outcome(Keep::Above, retain.clone(), QuantilePrecision::F64)?,
+            outcome(Keep::Above, retain.clone(), Activation::Raw)?,
             (Bound::Above(upper), case.num_above_upper),
             "{name}"
         );
         assert_eq!(
-            outcome(Keep::Above, retain.clone(), QuantilePrecision::F32)?,
+            outcome(Keep::Above, retain.clone(), Activation::Sigmoid)?,
             (Bound::Above(upper_f32), case.num_above_upper_f32),
             "{name}"
         );
         assert_eq!(
-            outcome(Keep::Below, ThresholdKind::Remove(listed), QuantilePrecision::F32)?,
+            outcome(Keep::Below, ThresholdKind::Remove(listed), Activation::Sigmoid)?,
             (Bound::Below(upper_f32), case.num_below_upper_f32),
             "{name}"
         );
         assert_eq!(
-            outcome(Keep::Below, retain, QuantilePrecision::F64)?,
+            outcome(Keep::Below, retain, Activation::Raw)?,
             (Bound::Below(f64::from_bits(case.lower)), case.num_below_lower),
             "{name}"
         );

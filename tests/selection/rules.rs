@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 
 use polysift::Result;
-use polysift::config::{Activation, Keep, LanguageThresholds, Mode};
+use polysift::config::{Keep, LanguageThresholds, Mode};
+use polysift::head::HeadSpec;
 use polysift::selection::{
-    Corpus, Decision, HeadInfo, ScanRequest, ScoreBatch, ThresholdKind, plan_thresholds, select,
+    Corpus, Decision, ScanRequest, ScoreBatch, ThresholdKind, plan_thresholds, select,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -86,8 +87,7 @@ fn rejects_are_counted_and_named() -> Result<()> {
 
 #[test]
 fn a_head_the_language_lacks_skips_removals_and_selects_nobody_by_retention() -> Result<()> {
-    let head =
-        HeadInfo { name: "quality".into(), keep: Keep::Above, activation: Activation::Sigmoid };
+    let head = HeadSpec::default();
     let documents = documents(&[Some(1.0), Some(2.0)]);
     let corpus = InMemory(vec![documents.clone()]);
     let settings = LanguageThresholds {
@@ -95,10 +95,15 @@ fn a_head_the_language_lacks_skips_removals_and_selects_nobody_by_retention() ->
         removal: [("toxicity".to_owned(), rate("0.05"))].into(),
         threshold: BTreeMap::new(),
     };
-    let with = select(&corpus, &plan_thresholds(&settings, &[head], &[])?, Mode::Default)?;
+    let with = select(
+        &corpus,
+        &plan_thresholds(&settings, &[("quality", Some(&head))], &[])?,
+        Mode::Default,
+    )?;
     assert_eq!(with.skipped, ["toxicity"]);
     assert_eq!(kept_ordinals(&with, &documents), [0, 1]);
-    let without = select(&corpus, &plan_thresholds(&settings, &[], &[])?, Mode::Default)?;
+    let without =
+        select(&corpus, &plan_thresholds(&settings, &[("quality", None)], &[])?, Mode::Default)?;
     assert_eq!(without.decide(&documents[0].row(true)).to_string(), "quality_unscored");
     assert_eq!(without.thresholds[0].num_unscored, 2);
     Ok(())
