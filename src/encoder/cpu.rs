@@ -31,8 +31,8 @@ use crate::progress::Stop;
 pub(super) struct CpuEncoder {
     info: EncoderInfo,
     isa: Isa,
+    architecture: Architecture,
     pooling: Pooling,
-    pad_token_id: usize,
     /// `[vocab_size, H]`.
     words: Table,
     /// `[max_position_embeddings, H]`, the embedding of token type 0 added.
@@ -40,18 +40,13 @@ pub(super) struct CpuEncoder {
     embedding_norm: NormWeights,
     precision: Precision,
     layers: Vec<PackedLayer>,
-    exact: ExactLayers,
+    /// The weights, for [`CpuEncoder::exact_layers`].
+    files: Arc<[Blob]>,
+    exact_layers: Mutex<Option<Arc<Vec<PackedLayer>>>>,
+    /// Sequences that needed them.
+    num_exact: AtomicU64,
     /// Memory of ranges that are done, for those that start.
     workspaces: Mutex<Vec<Workspace>>,
-}
-
-/// The layers in f32, for the sequences that another type cannot hold.
-struct ExactLayers {
-    blobs: Arc<[Blob]>,
-    architecture: Architecture,
-    layers: Mutex<Option<Arc<Vec<PackedLayer>>>>,
-    /// Sequences that needed them.
-    sequences: AtomicU64,
 }
 
 impl CpuEncoder {
@@ -75,19 +70,16 @@ impl CpuEncoder {
         Ok(Self {
             info: files.info("cpu".into()),
             isa,
+            architecture: *config,
             pooling,
-            pad_token_id: config.pad_token_id,
             words,
             positions,
             embedding_norm: norm,
             precision,
             layers,
-            exact: ExactLayers {
-                blobs: Arc::clone(&files.weights),
-                architecture: *config,
-                layers: Mutex::default(),
-                sequences: AtomicU64::new(0),
-            },
+            files: Arc::clone(&files.weights),
+            exact_layers: Mutex::default(),
+            num_exact: AtomicU64::new(0),
             workspaces: Mutex::default(),
         })
     }
@@ -159,13 +151,14 @@ impl CpuEncoder {
         word.resize(width, 0.0);
         let mut rows = hidden.chunks_exact_mut(width);
         let NormWeights { gamma, beta, eps } = &self.embedding_norm;
+        let pad_token_id = self.architecture.pad_token_id;
         for i in range {
-            let mut position = self.pad_token_id;
+            let mut position = pad_token_id;
             for (&id, out) in batch.sequence(i).iter().zip(&mut rows) {
                 let id = id as usize;
                 // As in transformers, a padding token has the padding position and counts for none.
-                let row = if id == self.pad_token_id {
-                    self.pad_token_id
+                let row = if id == pad_token_id {
+                    pad_token_id
                 } else {
                     position += 1;
                     position
@@ -185,8 +178,8 @@ impl CpuEncoder {
         if broken.is_empty() {
             return Ok(());
         }
-        let layers = self.exact.layers(self.isa)?;
-        let before = self.exact.sequences.fetch_add(broken.len() as u64, Ordering::Relaxed);
+        let layers = self.exact_layers()?;
+        let before = self.num_exact.fetch_add(broken.len() as u64, Ordering::Relaxed);
         if before == 0 {
             tracing::info!(
                 "chunks whose states {:?} cannot hold are encoded in f32",
@@ -195,27 +188,26 @@ impl CpuEncoder {
         }
         self.forward_all(&layers, batch, broken, embeddings, stop)
     }
+
+    /// The layers in f32, for the sequences that another type cannot hold.
+    fn exact_layers(&self) -> Result<Arc<Vec<PackedLayer>>> {
+        let mut layers = lock(&self.exact_layers);
+        if let Some(layers) = &*layers {
+            return Ok(Arc::clone(layers));
+        }
+        let weights = Weights::open(&self.files)?;
+        let packed = Arc::new(pack(&weights, &self.architecture, self.isa, Precision::F32)?);
+        Ok(Arc::clone(layers.insert(packed)))
+    }
 }
 
 impl Drop for CpuEncoder {
     fn drop(&mut self) {
-        let chunks = self.exact.sequences.load(Ordering::Relaxed);
+        let chunks = self.num_exact.load(Ordering::Relaxed);
         if chunks > 0 {
             let precision = self.precision;
             tracing::info!(chunks, "encoded in f32, because {precision:?} could not hold them");
         }
-    }
-}
-
-impl ExactLayers {
-    fn layers(&self, isa: Isa) -> Result<Arc<Vec<PackedLayer>>> {
-        let mut layers = lock(&self.layers);
-        if let Some(layers) = &*layers {
-            return Ok(Arc::clone(layers));
-        }
-        let weights = Weights::open(&self.blobs)?;
-        let packed = Arc::new(pack(&weights, &self.architecture, isa, Precision::F32)?);
-        Ok(Arc::clone(layers.insert(packed)))
     }
 }
 
