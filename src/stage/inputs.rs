@@ -54,7 +54,11 @@ fn check_loaded(
     let mut embeddings = None;
     for (name, head) in &config.heads {
         let Some(path) = &head.path else { continue };
-        let serves = languages.map_or_else(|| languages_of_head(path), |l| Ok(l.clone()))?;
+        let serves = match languages {
+            Some(languages) => languages.clone(),
+            None if path.contains(LANG) => languages_of(path)?,
+            None => BTreeSet::new(), // one file serves all
+        };
         let mut served = BTreeSet::new();
         for_each_head(None, name, head, &serves, &mut |language, loaded| {
             stop.check()?;
@@ -95,11 +99,6 @@ fn embeddings_of(
         (0..documents.len()).find_map(|i| documents.embeddings(i).and_then(width))
     };
     Ok((None, width()))
-}
-
-/// Languages that the files `path` of a head are for; where one file serves all, none.
-fn languages_of_head(path: &str) -> Result<BTreeSet<String>> {
-    if path.contains(LANG) { languages_of(path) } else { Ok(BTreeSet::new()) }
 }
 
 /// Says which of `languages` are not among those that the files of a head serve.

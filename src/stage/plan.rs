@@ -128,7 +128,7 @@ pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
 /// As [`freeze`].
 pub fn trains_first(context: Context<'_>, plan: &Plan) -> Result<bool> {
     let run = context.run;
-    // What is done again discards the heads too; of settings that differ, those of the embeddings are to
+    // What is done again discards the heads too; of settings that differ, those of the embeddings are to be
     // reported first.
     let is_begun =
         context.redo == Some(Stage::Embed) || run.frozen_settings(Stage::Embed)?.is_some();
