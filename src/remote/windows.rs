@@ -24,9 +24,12 @@ const GAP_BYTES: u64 = 128 << 10;
 #[derive(Debug)]
 pub(super) struct Windows {
     object: Object,
-    /// By where they begin.
+    /// Stream after stream, each in the order of its use.
     all: Vec<ReadWindow>,
-    streams: Vec<WindowStream>,
+    /// Their places, by where they begin in the object.
+    by_start: Vec<usize>,
+    /// By stream: the window in use; those before it are not needed any more.
+    current: Vec<usize>,
     fetches: Vec<Fetch>,
 }
 
@@ -34,17 +37,7 @@ pub(super) struct Windows {
 struct ReadWindow {
     range: Range<u64>,
     stream: usize,
-    /// Position in the stream.
-    place: usize,
     fetch: usize,
-}
-
-#[derive(Debug, Default)]
-struct WindowStream {
-    /// Indices of the windows in the order of their use.
-    windows: Vec<usize>,
-    /// The one in use; those before it are not needed any more.
-    at: usize,
 }
 
 /// One request.
@@ -69,29 +62,21 @@ impl Windows {
     pub(super) fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
         let (least, most) = WINDOW_BYTES;
         let window_bytes = (AHEAD_BYTES / (2 * streams.len().max(1)) as u64).clamp(least, most);
-        let mut windows = Vec::new();
+        let (mut all, mut current) = (Vec::new(), Vec::new());
         for (stream, ranges) in streams.iter().enumerate() {
-            let mut place = 0;
+            current.push(all.len());
             for range in ranges {
                 let end = range.end.min(object.len());
                 for start in (range.start..end).step_by(window_bytes as usize) {
                     let range = start..end.min(start + window_bytes);
-                    windows.push(ReadWindow { range, stream, place, fetch: 0 });
-                    place += 1;
+                    all.push(ReadWindow { range, stream, fetch: 0 });
                 }
             }
         }
-        windows.sort_by_key(|window| window.range.start);
-        let mut ordered: Vec<WindowStream> =
-            streams.iter().map(|_| WindowStream::default()).collect();
-        let mut by_place: Vec<(usize, usize, usize)> =
-            windows.iter().enumerate().map(|(i, w)| (w.stream, w.place, i)).collect();
-        by_place.sort_unstable();
-        for (stream, _, window) in by_place {
-            ordered[stream].windows.push(window);
-        }
-        let fetches = fetches(&mut windows, window_bytes);
-        Self { object, all: windows, streams: ordered, fetches }
+        let mut by_start: Vec<usize> = (0..all.len()).collect();
+        by_start.sort_by_key(|&window| all[window].range.start);
+        let fetches = fetches(&mut all, &by_start, window_bytes);
+        Self { object, all, by_start, current, fetches }
     }
 
     /// The object.
@@ -118,10 +103,11 @@ impl Windows {
     /// are asked for.
     pub(super) fn some_bytes(&mut self, offset: u64, most: usize) -> Result<Bytes> {
         let end = self.object.len().min(offset.saturating_add(most as u64));
-        let next = self.all.partition_point(|window| window.range.start <= offset);
-        let window = next.checked_sub(1).filter(|&i| offset < self.all[i].range.end);
-        let Some(window) = window else {
-            let end = self.all.get(next).map_or(end, |after| end.min(after.range.start));
+        let next = self.by_start.partition_point(|&i| self.all[i].range.start <= offset);
+        let window = next.checked_sub(1).map(|last| self.by_start[last]);
+        let Some(window) = window.filter(|&i| offset < self.all[i].range.end) else {
+            let after = self.by_start.get(next);
+            let end = after.map_or(end, |&after| end.min(self.all[after].range.start));
             return self.object.read(offset..end);
         };
         self.enter(window)?;
@@ -138,19 +124,17 @@ impl Windows {
 
     /// Its stream is at `window`: those before are given up, this one and the next are begun.
     fn enter(&mut self, window: usize) -> Result<()> {
-        let ReadWindow { stream, place, fetch, .. } = self.all[window];
-        let left = self.streams[stream].at..place;
-        for at in left {
-            let passed = self.streams[stream].windows[at];
+        let ReadWindow { stream, fetch, .. } = self.all[window];
+        for passed in self.current[stream]..window {
             let fetch = &mut self.fetches[self.all[passed].fetch];
             fetch.pending -= 1;
             if fetch.pending == 0 {
                 fetch.state = FetchState::Gone;
             }
         }
-        let stream = &mut self.streams[stream];
-        stream.at = stream.at.max(place);
-        let next = stream.windows.get(place + 1).map(|&next| self.all[next].fetch);
+        self.current[stream] = self.current[stream].max(window);
+        let next = self.all.get(window + 1).filter(|next| next.stream == stream);
+        let next = next.map(|next| next.fetch);
         for fetch in [Some(fetch), next].into_iter().flatten() {
             let Fetch { range, state, .. } = &mut self.fetches[fetch];
             if matches!(state, FetchState::Idle) {
@@ -176,10 +160,12 @@ impl Windows {
     }
 }
 
-/// The requests that bring the sorted `windows`, none of more than `most` bytes.
-fn fetches(windows: &mut [ReadWindow], most: u64) -> Vec<Fetch> {
+/// The requests that bring the `windows`, which begin one after another in the order of `by_start`; none
+/// of more than `most` bytes.
+fn fetches(windows: &mut [ReadWindow], by_start: &[usize], most: u64) -> Vec<Fetch> {
     let mut fetches: Vec<Fetch> = Vec::new();
-    for window in windows {
+    for &window in by_start {
+        let window = &mut windows[window];
         let Range { start, end } = window.range;
         match fetches.last_mut() {
             Some(Fetch { range, pending, .. })
