@@ -47,28 +47,6 @@ pub(super) fn holds_run(directory: &Path) -> bool {
     has("state") && (has("plan.jsonl.zst") || has("frozen"))
 }
 
-/// Directories on the way down, so that a symbolic link to one of them ends the descent.
-#[derive(Clone, Default)]
-struct Ancestors(Vec<PathBuf>);
-
-impl Ancestors {
-    /// With `directory` added, or `None` when it is there already (a loop of links), or holds a run:
-    /// what a run has written is no input of any, unless a folder in it is named.
-    fn enter(&self, directory: &Path) -> Result<Option<Self>> {
-        if holds_run(directory) {
-            tracing::info!(directory = %directory.display(), "a run directory is not searched");
-            return Ok(None);
-        }
-        let real = std::fs::canonicalize(directory).map_err(Error::io(directory, "resolve"))?;
-        if self.0.contains(&real) {
-            return Ok(None);
-        }
-        let mut inner = self.clone();
-        inner.0.push(real);
-        Ok(Some(inner))
-    }
-}
-
 /// A file below the directory that was searched.
 pub(super) struct FoundFile {
     /// Path below that directory, with `/`.
@@ -84,35 +62,50 @@ pub(super) fn search(
     keys: &KeyPattern,
     takes: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<FoundFile>> {
-    let mut found = Vec::new();
-    search_below(directory, "", &Ancestors::default(), keys, takes, &mut found)?;
-    Ok(found)
+    let (ancestors, found) = (Vec::new(), Vec::new());
+    let mut search = DirectorySearch { keys, takes, ancestors, found };
+    search.below(directory, "")?;
+    Ok(search.found)
 }
 
-fn search_below(
-    directory: &Path,
-    prefix: &str,
-    ancestors: &Ancestors,
-    keys: &KeyPattern,
-    takes: &dyn Fn(&str) -> bool,
-    found: &mut Vec<FoundFile>,
-) -> Result<()> {
-    let Some(ancestors) = ancestors.enter(directory)? else { return Ok(()) };
-    for (name, path) in entries(directory)? {
-        let key = format!("{prefix}{name}");
-        if path.is_dir() {
-            let folder = key + "/";
-            if keys.enters(&folder) {
-                search_below(&path, &folder, &ancestors, keys, takes, found)?;
-            }
-        } else if takes(&name)
-            && let Some(MatchedKey { language }) = keys.matched(&key)
-        {
-            let language = language.map(ToOwned::to_owned);
-            found.push(FoundFile { key, language });
+struct DirectorySearch<'a> {
+    keys: &'a KeyPattern,
+    takes: &'a dyn Fn(&str) -> bool,
+    /// Directories on the way down: a symbolic link to one of them ends the descent.
+    ancestors: Vec<PathBuf>,
+    found: Vec<FoundFile>,
+}
+
+impl DirectorySearch<'_> {
+    /// Searches `directory`, the keys of whose files begin with `prefix`. What a run has written is no
+    /// input of any, unless a folder in it is named.
+    fn below(&mut self, directory: &Path, prefix: &str) -> Result<()> {
+        if holds_run(directory) {
+            tracing::info!(directory = %directory.display(), "a run directory is not searched");
+            return Ok(());
         }
+        let real = std::fs::canonicalize(directory).map_err(Error::io(directory, "resolve"))?;
+        if self.ancestors.contains(&real) {
+            return Ok(());
+        }
+        self.ancestors.push(real);
+        for (name, path) in entries(directory)? {
+            let key = format!("{prefix}{name}");
+            if path.is_dir() {
+                let folder = key + "/";
+                if self.keys.enters(&folder) {
+                    self.below(&path, &folder)?;
+                }
+            } else if (self.takes)(&name)
+                && let Some(MatchedKey { language }) = self.keys.matched(&key)
+            {
+                let language = language.map(ToOwned::to_owned);
+                self.found.push(FoundFile { key, language });
+            }
+        }
+        self.ancestors.pop();
+        Ok(())
     }
-    Ok(())
 }
 
 /// The directory that all matches of `pattern` (made absolute with `base`) lie below, and what they
