@@ -169,12 +169,15 @@ fn read_footer(
     content: &Content,
     options: ArrowReaderOptions,
 ) -> ParquetResult<ArrowReaderMetadata> {
-    ArrowReaderMetadata::load(content, options).map_err(|error| match error {
-        ParquetError::General(text) if text.contains("utf8") => ParquetError::General(format!(
-            "{text}: names or metadata in the footer are not UTF-8; write the file again without \
-             them (in pyarrow with `table.replace_schema_metadata(None)`)"
-        )),
-        other => other,
+    ArrowReaderMetadata::load(content, options).map_err(|error| {
+        let text = error.to_string();
+        if !(text.contains("utf-8") || text.contains("utf8")) {
+            return error;
+        }
+        ParquetError::General(format!(
+            "names or metadata in the footer are not UTF-8; write the file again without them (in \
+             pyarrow with `table.replace_schema_metadata(None)`): {text}"
+        ))
     })
 }
 

@@ -135,7 +135,7 @@ fn parquet_without_its_footer_cannot_be_read() -> TestResult {
     {
         let (_directory, input) = file("f.parquet", bytes)?;
         let message = failure(&input, &config());
-        assert!(message.contains("f.parquet: cannot be read as Parquet: "), "{message}");
+        assert!(message.contains("f.parquet: cannot be read as Parquet; "), "{message}");
     }
     Ok(())
 }

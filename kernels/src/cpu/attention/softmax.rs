@@ -159,7 +159,7 @@ mod x86 {
         _mm512_store_si512, _mm512_storeu_ps, _mm512_sub_ps,
     };
 
-    use super::{LOWEST, ROUND, Softmax};
+    use crate::cpu::attention::softmax::{LOWEST, ROUND, Softmax};
     use crate::cpu::gemm::micro_kernel::CacheLine;
 
     const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
