@@ -93,7 +93,7 @@ fn attentions() -> Prepared {
             Matrix::new(part, ROWS, HEAD_SIZE, HEAD_SIZE)
         };
         let mut out = MatrixMut::new(&mut out, ROWS, HEAD_SIZE, HEAD_SIZE);
-        attention(isa, Precision::F32, [part(0), part(1), part(2)], &mut out, &mut scratch);
+        attention(isa, Precision::F32, [part(0), part(1), part(2)], None, &mut out, &mut scratch);
     };
     (ROWS * ROWS, "scores", Box::new(run))
 }

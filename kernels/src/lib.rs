@@ -22,11 +22,12 @@ pub mod cuda;
 pub mod cuda;
 
 pub use cpu::attention::{AttentionScratch, attention};
-pub use cpu::gelu::gelu;
+pub use cpu::gelu::{geglu, gelu};
 pub use cpu::gemm::pack_b::PackedMatrix;
 pub use cpu::gemm::{Epilogue, GemmScratch, gemm};
 pub use cpu::isa::Isa;
 pub use cpu::layer_norm::{add_layer_norm, layer_norm};
 pub use cpu::matrix::{Matrix, MatrixMut};
 pub use cpu::precision::Precision;
+pub use cpu::rotate::rotate;
 pub use cpu::rows::{finite_rows, linear_f64, mean_rows, raise_to_row_max, relu};

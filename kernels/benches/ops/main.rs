@@ -118,7 +118,14 @@ fn attentions(op: &str, group: &mut Group<'_>) {
             measure(group, [op, name, &shape], length, bound, || {
                 let view = |values| Matrix::new(values, length, HEAD_SIZE, HEAD_SIZE);
                 let mut out = MatrixMut::new(&mut out, length, HEAD_SIZE, HEAD_SIZE);
-                attention(isa, precision, [view(&q), view(k), view(v)], &mut out, &mut scratch);
+                attention(
+                    isa,
+                    precision,
+                    [view(&q), view(k), view(v)],
+                    None,
+                    &mut out,
+                    &mut scratch,
+                );
             });
         }
         let bound = Bound::Products(Precision::F32, operations);

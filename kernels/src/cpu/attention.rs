@@ -1,16 +1,18 @@
 //! Attention of one head within one sequence: `softmax(Q · Kᵀ / √head_size) · V`.
 //!
-//! A tile of queries (as many as a micro-kernel of `gemm` takes) meets all keys; its
-//! scores stay in the first-level cache, become weights there, and meet all values. The division of
+//! A tile of queries (as many as a micro-kernel of `gemm` takes) meets all keys, or those of its window;
+//! its scores stay in the first-level cache, become weights there, and meet all values. The division of
 //! softmax is done on the result. Nothing is padded but the last panel.
 //!
 //! A row depends on no other query. In f32 all instruction sets give the same bits.
 
 mod softmax;
 
+use std::ops::Range;
+
 use self::softmax::Softmax;
 use crate::cpu::gemm::kernel::{Kernel, Variant};
-use crate::cpu::gemm::micro_kernel::{CacheLine, WORDS};
+use crate::cpu::gemm::micro_kernel::{CHAIN, CacheLine, PANEL_LINES, WORDS};
 use crate::cpu::gemm::pack_a::PackedRows;
 use crate::cpu::isa::vectorized;
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix, Precision};
@@ -32,6 +34,9 @@ pub struct AttentionScratch {
 /// [`Precision::Int8`] where it multiplies f16, bf16 for [`Precision::Bf16`] likewise, else f32.
 /// Softmax is computed in f32.
 ///
+/// With a `window` a query meets only the keys at most so many places before and after it; those outside
+/// of it weigh at most 2^-125 of the nearest, which no sum of a row can hold.
+///
 /// A row whose scores are NaN or infinite (in f16: above 65,504) is not finite.
 ///
 /// # Panics
@@ -44,6 +49,7 @@ pub fn attention(
     isa: Isa,
     precision: Precision,
     [q, k, v]: [Matrix<'_>; 3],
+    window: Option<usize>,
     out: &mut MatrixMut<'_>,
     scratch: &mut AttentionScratch,
 ) {
@@ -60,7 +66,10 @@ pub fn attention(
     values.pack_transposed(isa, precision, v);
 
     let mr = kernel.mr();
-    let panels = length.div_ceil(kernel.nr);
+    // A window that holds all keys from every place is none.
+    let window = window.filter(|&window| window < length - 1);
+    let most_keys = window.map_or(length, |window| length.min(2 * window + mr + CHAIN));
+    let panels = most_keys.div_ceil(kernel.nr) + 1;
     let gap = mr * kernel.nr / WORDS;
     scores.resize(scores.len().max((panels + 1) * gap), CacheLine::ZERO);
     sums.resize(sums.len().max(gap), CacheLine::ZERO);
@@ -69,10 +78,20 @@ pub fn attention(
         let (first, end) = (length * tile / tiles, length * (tile + 1) / tiles);
         queries.pack(isa, kernel.variant, q, std::iter::once(first..end));
         let mut softmax = Softmax::new(head_size);
-        let weights = weigh(isa, kernel, &queries.lines, keys, end - first, scores, &mut softmax);
+        let panels = window.map_or(0..length.div_ceil(kernel.nr), |window| {
+            // Whole chains of a product, so that its sums do not depend on the tile.
+            let start = first.saturating_sub(window) / CHAIN * CHAIN;
+            start / kernel.nr..length.min(end + window).div_ceil(kernel.nr)
+        });
+        let tile =
+            Tile { queries: &queries.lines, rows: first..end, panels: panels.clone(), window };
+        let weights = weigh(isa, kernel, &tile, keys, scores, &mut softmax);
         let inverses = softmax.inverse_sums();
+        let unit = |panel: usize| panel * kernel.nr / kernel.variant.k_per_unit();
+        let units = unit(panels.start)..values.units().min(unit(panels.end));
         for p in 0..head_size.div_ceil(kernel.nr) {
-            kernel.multiply(weights, values.panel(p), values.units(), end - first, sums);
+            let values = &values.panel(p)[units.start * PANEL_LINES..];
+            kernel.multiply(weights, values, units.len(), end - first, sums);
             let column = p * kernel.nr;
             for i in 0..end - first {
                 let row = out.part(first + i, column, kernel.nr.min(head_size - column));
@@ -100,29 +119,57 @@ fn own(isa: Isa, precision: Precision) -> Precision {
     }
 }
 
-/// The weights of `rows` packed `queries`, not yet divided by their sums, as the left operand of a
+/// Some queries, and the panels of keys that they meet.
+struct Tile<'a> {
+    /// Packed.
+    queries: &'a [CacheLine],
+    rows: Range<usize>,
+    panels: Range<usize>,
+    window: Option<usize>,
+}
+
+impl Tile<'_> {
+    /// Whether all queries meet all keys of `panel`, if there are `keys` of them.
+    fn meets_all(&self, panel: &Range<usize>, keys: usize) -> bool {
+        let Range { start, end } = self.rows;
+        let within = |window| panel.start + window + 1 >= end && panel.end <= start + window + 1;
+        panel.end <= keys && self.window.is_none_or(within)
+    }
+
+    /// Which columns of `panel` are keys that the query `row` meets.
+    fn columns(&self, row: usize, panel: &Range<usize>, keys: usize) -> Range<usize> {
+        let from = self.window.map_or(0, |window| row.saturating_sub(window));
+        let to = self.window.map_or(keys, |window| keys.min(row + window + 1));
+        let column = |key: usize| key.clamp(panel.start, panel.end) - panel.start;
+        column(from)..column(to)
+    }
+}
+
+/// The weights of the queries of `tile`, not yet divided by their sums, as the left operand of a
 /// product with the values.
 fn weigh<'a>(
     isa: Isa,
     kernel: Kernel,
-    queries: &[CacheLine],
+    tile: &Tile<'_>,
     keys: &PackedMatrix,
-    rows: usize,
     scores: &'a mut [CacheLine],
     softmax: &mut Softmax,
 ) -> &'a [CacheLine] {
+    let rows = tile.rows.len();
     let gap = rows * kernel.nr / WORDS;
-    let panels = keys.outputs().div_ceil(kernel.nr);
-    for (p, scores) in scores[gap..].chunks_exact_mut(gap).take(panels).enumerate() {
-        kernel.multiply(queries, keys.panel(p), keys.units(), rows, scores);
-        let width = kernel.nr.min(keys.outputs() - p * kernel.nr);
-        if width < kernel.nr {
-            mask(scores, kernel.nr, width);
+    for (p, scores) in tile.panels.clone().zip(scores[gap..].chunks_exact_mut(gap)) {
+        kernel.multiply(tile.queries, keys.panel(p), keys.units(), rows, scores);
+        let panel = p * kernel.nr..(p + 1) * kernel.nr;
+        if !tile.meets_all(&panel, keys.outputs()) {
+            for (row, scores) in tile.rows.clone().zip(scores.chunks_exact_mut(kernel.nr / WORDS)) {
+                mask(scores, tile.columns(row, &panel, keys.outputs()));
+            }
         }
         softmax::raise(isa, scores, rows, softmax);
     }
     softmax.find_largest();
     let made = gap / kernel.variant.k_per_unit();
+    let panels = tile.panels.len();
     for p in 0..panels {
         let (before, scores) = scores.split_at_mut((p + 1) * gap);
         let weights = &mut before[p * made..][..made];
@@ -136,11 +183,13 @@ fn weigh<'a>(
     &scores[..panels * made]
 }
 
-/// Makes the scores from column `width` of `panel` on smaller than any.
-fn mask(scores: &mut [CacheLine], panel: usize, width: usize) {
-    for row in scores.chunks_exact_mut(panel / WORDS) {
-        for column in width..panel {
-            row[column / WORDS].0[column % WORDS] = f32::NEG_INFINITY.to_bits();
+/// Makes the scores of a row that are not in `columns` smaller than any.
+fn mask(scores: &mut [CacheLine], columns: Range<usize>) {
+    for (i, line) in scores.iter_mut().enumerate() {
+        for (j, word) in line.0.iter_mut().enumerate() {
+            if !columns.contains(&(i * WORDS + j)) {
+                *word = f32::NEG_INFINITY.to_bits();
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! GELU with the error function itself (`hidden_act = "gelu"`), not the tanh form.
+//! GELU with the error function itself (`hidden_act = "gelu"`), not the tanh form; alone, and in a gated linear unit.
 
 use crate::cpu::isa::vectorized;
 
@@ -32,6 +32,26 @@ vectorized! {
     pub fn gelu(values: &mut [f32]) {
         for value in values {
             *value = gelu_scalar(*value);
+        }
+    }
+}
+
+vectorized! {
+    /// Rows of `x` are `[activated | gate]`, each of `width` f32; `gelu(activated) · gate` goes to the
+    /// rows of `out`.
+    ///
+    /// # Panics
+    /// If `x` has not twice as many values as `out`, or these are no rows of `width`.
+    ///
+    /// # Precision
+    /// That of [`gelu`], times the gate, and one rounding (`a_gated_unit_is_its_definition`).
+    pub fn geglu(x: &[f32], width: usize, out: &mut [f32]) {
+        assert!(x.len() == 2 * out.len() && out.len().is_multiple_of(width), "the lengths do not fit");
+        for (row, out) in x.chunks_exact(2 * width).zip(out.chunks_exact_mut(width)) {
+            let (activated, gate) = row.split_at(width);
+            for ((out, &a), &b) in out.iter_mut().zip(activated).zip(gate) {
+                *out = gelu_scalar(a) * b;
+            }
         }
     }
 }
@@ -121,6 +141,24 @@ mod tests {
     fn what_is_not_finite_stays_visible() {
         for x in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             assert!(!gelu_scalar(x).is_finite());
+        }
+    }
+
+    #[test]
+    fn a_gated_unit_is_its_definition() {
+        let (rows, width) = (5, 37);
+        let x: Vec<f32> =
+            (0..rows * width * 2).map(|i| (i * 7919 % 1009) as f32 * 0.01 - 5.0).collect();
+        for isa in Isa::available() {
+            let mut out = vec![0.0; rows * width];
+            geglu(isa, &x, width, &mut out);
+            for (i, &value) in out.iter().enumerate() {
+                let row = &x[i / width * 2 * width..];
+                let mut activated = [row[i % width]];
+                gelu(isa, &mut activated);
+                let exact = activated[0] * row[width + i % width];
+                assert_eq!(value.to_bits(), exact.to_bits());
+            }
         }
     }
 }

@@ -12,4 +12,5 @@ pub(crate) mod isa;
 pub(crate) mod layer_norm;
 pub(crate) mod matrix;
 pub(crate) mod precision;
+pub(crate) mod rotate;
 pub(crate) mod rows;

@@ -143,7 +143,7 @@ impl PackedLayer {
             });
             let out = &mut context[start * width + column..];
             let mut out = MatrixMut::new(out, length, head_size, width);
-            attention(isa, self.precision, parts, &mut out, scratch);
+            attention(isa, self.precision, parts, None, &mut out, scratch);
         }
     }
 }

@@ -22,14 +22,19 @@ impl Sample {
     }
 
     fn attention(&self, isa: Isa, precision: Precision) -> Vec<f32> {
+        self.windowed(isa, precision, None)
+    }
+
+    fn windowed(&self, isa: Isa, precision: Precision, window: Option<usize>) -> Vec<f32> {
         let mut out = vec![f32::NAN; self.length * self.head_size];
         let mut view = MatrixMut::new(&mut out, self.length, self.head_size, self.head_size);
-        attention(isa, precision, self.matrices(), &mut view, &mut AttentionScratch::default());
+        let scratch = &mut AttentionScratch::default();
+        attention(isa, precision, self.matrices(), window, &mut view, scratch);
         out
     }
 
     /// The result in f64, with the largest absolute score of each row and the largest value.
-    fn exact(&self) -> (Vec<f64>, Vec<f64>, f64) {
+    fn exact(&self, window: Option<usize>) -> (Vec<f64>, Vec<f64>, f64) {
         let [q, k, v] = self.matrices();
         let (mut out, mut largest) = (Vec::new(), Vec::new());
         for i in 0..self.length {
@@ -38,13 +43,16 @@ impl Sample {
                     q.row(i).iter().zip(k.row(j)).map(|(&a, &b)| f64::from(a) * f64::from(b));
                 products.sum::<f64>() / (self.head_size as f64).sqrt()
             };
-            let scores: Vec<f64> = (0..self.length).map(dot).collect();
+            let keys =
+                window.map_or(0..self.length, |w| i.saturating_sub(w)..self.length.min(i + w + 1));
+            let scores: Vec<f64> = keys.clone().map(dot).collect();
             let max = scores.iter().copied().fold(f64::MIN, f64::max);
             largest.push(scores.iter().fold(0.0, |a: f64, s| a.max(s.abs())));
             let powers: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
             let sum: f64 = powers.iter().sum();
             for c in 0..self.head_size {
-                let products = powers.iter().enumerate().map(|(j, p)| p * f64::from(v.row(j)[c]));
+                let products =
+                    powers.iter().zip(keys.clone()).map(|(p, j)| p * f64::from(v.row(j)[c]));
                 out.push(products.sum::<f64>() / sum);
             }
         }
@@ -67,9 +75,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn attention_matches_f64(head in heads(1..300)) {
-        let (exact, largest, value) = head.exact();
-        let result = head.attention(Isa::detect(), Precision::F32);
+    fn attention_matches_f64(
+        head in heads(1..300), window in prop::option::of(prop_oneof![0usize..20, 20usize..300]),
+    ) {
+        let (exact, largest, value) = head.exact(window);
+        let result = head.windowed(Isa::detect(), Precision::F32, window);
         for (i, (&actual, exact)) in result.iter().zip(&exact).enumerate() {
             // A score is a sum of up to 70 products of at most 2 x 2, rounded at each step, which
             // is the error of the exponent and so the relative one of the weight; 8 roundings
@@ -82,11 +92,13 @@ proptest! {
     }
 
     #[test]
-    fn attention_in_two_bytes_is_near_f64(head in heads(1..300)) {
-        let (exact, _, value) = head.exact();
+    fn attention_in_two_bytes_is_near_f64(
+        head in heads(1..300), window in prop::option::of(0usize..150),
+    ) {
+        let (exact, _, value) = head.exact(window);
         for isa in Isa::available() {
             for (precision, unit) in [(Precision::Bf16, 2f64.powi(-9)), (Precision::F16, 2f64.powi(-12))] {
-                let result = head.attention(isa, precision);
+                let result = head.windowed(isa, precision, window);
                 for (&actual, exact) in result.iter().zip(&exact) {
                     // Both factors of a score are rounded, and in f16 its sum at each of up to 70
                     // steps: relative to the sum of magnitudes, which is at most head_size · value².
@@ -102,9 +114,11 @@ proptest! {
     }
 
     #[test]
-    fn the_instruction_sets_agree_in_f32(head in heads(1..80)) {
+    fn the_instruction_sets_agree_in_f32(
+        head in heads(1..300), window in prop::option::of(0usize..150),
+    ) {
         let results = Isa::available().into_iter().map(|isa| {
-            head.attention(isa, Precision::F32).into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            head.windowed(isa, Precision::F32, window).into_iter().map(f32::to_bits).collect::<Vec<_>>()
         });
         let results: Vec<_> = results.collect();
         prop_assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
@@ -133,6 +147,16 @@ fn a_row_does_not_depend_on_its_place() {
                 assert_eq!(values, first, "row {row}");
             }
         }
+    }
+}
+
+#[test]
+fn a_window_of_all_keys_is_none() {
+    let head = repeating(97);
+    for isa in Isa::available() {
+        let all = head.attention(isa, Precision::F32);
+        assert_eq!(head.windowed(isa, Precision::F32, Some(96)), all);
+        assert_ne!(head.windowed(isa, Precision::F32, Some(95)), all);
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) const MR: usize = 14;
 pub(super) const NR: usize = 64;
 /// Values of k whose products are summed before they are added to the sum of all: the error grows with
 /// the length of a chain.
-pub(super) const CHAIN: usize = 128;
+pub(crate) const CHAIN: usize = 128;
 
 /// One cache line; loads of a micro-panel must not straddle two.
 #[derive(Debug, Clone, Copy)]
