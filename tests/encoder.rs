@@ -1,5 +1,6 @@
 //! The encoder against transformers (goldens made by `golden/encoder.py`) and candle.
 
+mod families;
 mod loading;
 mod precisions;
 

@@ -313,8 +313,12 @@ impl Bench {
 
     /// A batch that fills `tokens` with random ids.
     fn batch(&self, sizes: &Sizes, tokens: usize) -> Result<Staged> {
-        let limits =
-            Limits { vocab_size: sizes.vocab_size, num_positions: NUM_POSITIONS, pad_token_id: 1 };
+        let limits = Limits {
+            vocab_size: sizes.vocab_size,
+            num_positions: NUM_POSITIONS,
+            first_position: 2,
+            skipped_id: Some(1),
+        };
         let mut staged = Staged::new(&self.stream, tokens, limits)?;
         let mut rng = ChaCha8Rng::seed_from_u64(6);
         let ids: Vec<u32> =

@@ -45,7 +45,7 @@ pub(crate) const VERSION: &str =
 
 /// Picks the best pretraining text, in every language, at web scale.
 ///
-/// The job: embed every document with an XLM-RoBERTa encoder, train small heads from labelled
+/// The job: embed every document with a multilingual encoder, train small heads from labelled
 /// samples, score the stored embeddings, find exact thresholds per language, and export the
 /// selected documents with all their columns, the scores and the embeddings.
 ///

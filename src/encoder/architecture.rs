@@ -1,112 +1,159 @@
-//! What an encoder computes, and how the `config.json` of XLM-RoBERTa says it.
+//! What an encoder computes. `families` makes it of the `config.json` of each family.
 
-use std::path::Path;
+use std::sync::Arc;
 
-use serde::Deserialize;
-
-use crate::error::{Error, Result};
-
-/// What an encoder computes, under the names that both devices use. A family of encoders is a way to
-/// parse this, and the names of its tensors (`weights`).
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// What an encoder computes, under the names that both devices use. A family is a way to say this in
+/// a `config.json`, and the names of its tensors.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Architecture {
+    /// `model_type`.
+    pub(super) family: String,
     /// Width H of a token's state.
     pub(super) width: usize,
     /// Width F inside the feed-forward part.
     pub(super) inner: usize,
-    pub(super) num_layers: usize,
     pub(super) num_heads: usize,
     pub(super) vocab_size: usize,
-    pub(super) num_positions: usize,
+    /// Longest sequence, special tokens included.
+    pub(super) max_tokens: usize,
+    pub(super) positions: Positions,
+    /// 0 where there are none.
     pub(super) num_token_types: usize,
-    pub(super) pad_token_id: usize,
     pub(super) norm_eps: f64,
+    /// Whether the norms stand before attention and the feed-forward part, and one after the last layer;
+    /// else after the sums.
+    pub(super) pre_norm: bool,
+    pub(super) feed_forward: FeedForward,
+    pub(super) ropes: Vec<Rope>,
+    pub(super) layers: Arc<[LayerKind]>,
+    pub(super) names: Names,
 }
 
-/// Names of the one family that we run.
-const MODEL_TYPES: [&str; 3] = ["xlm-roberta", "roberta", "camembert"];
+/// How the place of a token enters its embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Positions {
+    /// One of `rows` learned rows: `first` for the first token; a token with the id `skips` has the row of
+    /// that number, and counts for none.
+    Learned { rows: usize, first: usize, skips: Option<usize> },
+    /// Not at all.
+    None,
+}
 
-/// The part of a `config.json` that embeddings depend on, as transformers' `XLMRobertaConfig` has it.
-#[derive(Deserialize)]
-struct XlmRobertaConfig {
-    model_type: String,
-    hidden_size: usize,
-    num_hidden_layers: usize,
-    num_attention_heads: usize,
-    intermediate_size: usize,
-    vocab_size: usize,
-    max_position_embeddings: usize,
-    type_vocab_size: Option<usize>,
-    pad_token_id: Option<usize>,
-    layer_norm_eps: Option<f64>,
-    hidden_act: Option<String>,
-    position_embedding_type: Option<String>,
+/// The feed-forward part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FeedForward {
+    /// `gelu(x W) Wo`.
+    Plain,
+    /// `(gelu(x Wa) · x Wb) Wo`, with Wa and Wb in one tensor: Wa first, or last.
+    Gated { activated_first: bool },
+}
+
+/// A rotary position embedding.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Rope {
+    pub(super) theta: f64,
+    /// Of all frequencies.
+    pub(super) divisor: f64,
+}
+
+/// What layers differ in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LayerKind {
+    /// A token meets those so many places before and after it; all if `None`.
+    pub(super) window: Option<usize>,
+    /// Which of the ropes.
+    pub(super) rope: Option<usize>,
+    /// Whether a norm before attention is there, if norms stand before.
+    pub(super) first_norm: bool,
+}
+
+/// How the tensors of a checkpoint are called, after one of `prefixes`; `{i}` is the layer. Weights end in
+/// `.weight`, biases in `.bias`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Names {
+    pub(super) prefixes: &'static [&'static str],
+    pub(super) words: &'static str,
+    pub(super) positions: &'static str,
+    pub(super) token_types: &'static str,
+    pub(super) embedding_norm: &'static str,
+    /// One tensor, or those of queries, keys and values.
+    pub(super) query_key_value: TensorsOfMap,
+    pub(super) attention_output: TensorsOfMap,
+    pub(super) attention_norm: &'static str,
+    pub(super) intermediate: TensorsOfMap,
+    pub(super) output: TensorsOfMap,
+    pub(super) output_norm: &'static str,
+    pub(super) final_norm: &'static str,
+    /// Whether the norms have a bias.
+    pub(super) norm_bias: bool,
+}
+
+/// The tensors of a linear map, their outputs side by side, and whether they have a bias.
+pub(super) type TensorsOfMap = (&'static [&'static str], bool);
+
+impl Positions {
+    /// Rows of the table.
+    pub(super) fn rows(self) -> usize {
+        match self {
+            Self::Learned { rows, .. } => rows,
+            Self::None => 1,
+        }
+    }
+
+    /// The row of each token of a sequence.
+    pub(super) fn of(self, ids: &[u32]) -> impl Iterator<Item = usize> {
+        let (mut next, skips, step) = match self {
+            Self::Learned { first, skips, .. } => (first, skips, 1),
+            Self::None => (0, None, 0),
+        };
+        ids.iter().map(move |&id| match skips {
+            Some(skips) if skips == id as usize => skips,
+            _ => {
+                next += step;
+                next - step
+            }
+        })
+    }
+}
+
+impl Rope {
+    /// `[max_tokens, head_size]`: for each position the cosines of its angles, then their sines.
+    ///
+    /// All but powers and sines is computed in f32, as transformers does.
+    /// These are those of `libm`, so that all machines agree.
+    pub(super) fn angles(self, max_tokens: usize, head_size: usize) -> Vec<f32> {
+        let half = head_size / 2;
+        let frequency = |i: usize| {
+            let exponent = (2 * i) as f32 / head_size as f32;
+            1.0 / libm::pow(self.theta, f64::from(exponent)) as f32 / self.divisor as f32
+        };
+        let frequencies: Vec<f32> = (0..half).map(frequency).collect();
+        let mut angles = Vec::with_capacity(max_tokens * head_size);
+        for position in 0..max_tokens {
+            let of = frequencies.iter().map(|f| f64::from(f * position as f32));
+            angles.extend(of.clone().map(|angle| libm::cos(angle) as f32));
+            angles.extend(of.map(|angle| libm::sin(angle) as f32));
+        }
+        angles
+    }
 }
 
 impl Architecture {
-    /// Parses and checks the contents of a `config.json`; `origin` names it in errors.
-    pub(super) fn parse(json: &[u8], origin: &Path) -> Result<Self> {
-        let config: XlmRobertaConfig = serde_json::from_slice(json)
-            .map_err(|e| Error::model(origin, format!("is not an encoder's configuration: {e}")))?;
-        config.architecture().map_err(|reason| Error::model(origin, reason))
-    }
-
     /// Width of a head.
     pub(super) fn head_size(&self) -> usize {
         self.width / self.num_heads
     }
 
-    /// Longest sequence: positions start after the padding index.
-    pub(super) fn max_tokens(&self) -> usize {
-        self.num_positions.saturating_sub(self.pad_token_id).saturating_sub(1)
+    pub(super) fn num_layers(&self) -> usize {
+        self.layers.len()
     }
-}
 
-impl XlmRobertaConfig {
-    /// What it says, or why we cannot run that.
-    fn architecture(&self) -> Result<Architecture, String> {
-        let supported = |key: &str, value: &str, values: &[&str]| {
-            let reason = || format!("{key} is `{value}`; supported: {}", values.join(", "));
-            values.contains(&value).then_some(()).ok_or_else(reason)
-        };
-        supported("model_type", &self.model_type, &MODEL_TYPES)?;
-        supported("hidden_act", self.hidden_act.as_deref().unwrap_or("gelu"), &["gelu"])?;
-        let positions = self.position_embedding_type.as_deref().unwrap_or("absolute");
-        supported("position_embedding_type", positions, &["absolute"])?;
-        let this = Architecture {
-            width: self.hidden_size,
-            inner: self.intermediate_size,
-            num_layers: self.num_hidden_layers,
-            num_heads: self.num_attention_heads,
-            vocab_size: self.vocab_size,
-            num_positions: self.max_position_embeddings,
-            num_token_types: self.type_vocab_size.unwrap_or(2),
-            pad_token_id: self.pad_token_id.unwrap_or(1),
-            norm_eps: self.layer_norm_eps.unwrap_or(1e-12),
-        };
-        let Architecture { width, num_heads, num_positions, pad_token_id, norm_eps, .. } = this;
-        let sizes = [
-            ("hidden_size", width),
-            ("num_attention_heads", num_heads),
-            ("intermediate_size", this.inner),
-            ("vocab_size", this.vocab_size),
-            ("type_vocab_size", this.num_token_types),
-        ];
-        if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            return Err(format!("{key} is 0"));
+    /// Rows of the first map of the feed-forward part.
+    pub(super) fn intermediate(&self) -> usize {
+        match self.feed_forward {
+            FeedForward::Plain => self.inner,
+            FeedForward::Gated { .. } => 2 * self.inner,
         }
-        if !width.is_multiple_of(num_heads) {
-            return Err(format!("hidden_size {width} is no multiple of {num_heads} heads"));
-        }
-        if this.max_tokens() == 0 {
-            return Err(format!(
-                "{num_positions} positions after pad_token_id {pad_token_id} leave no token"
-            ));
-        }
-        if !(norm_eps >= 0.0 && norm_eps.is_finite()) {
-            return Err(format!("layer_norm_eps is {norm_eps}"));
-        }
-        Ok(this)
     }
 }
 
@@ -114,42 +161,15 @@ impl XlmRobertaConfig {
 mod tests {
     use super::*;
 
-    const BASE: &str = r#"{"model_type":"xlm-roberta","hidden_size":12,"num_hidden_layers":1,
-        "num_attention_heads":3,"intermediate_size":8,"vocab_size":9,"max_position_embeddings":514}"#;
-
-    fn parse(from: &str, to: &str) -> Result<Architecture> {
-        assert!(BASE.contains(from));
-        Architecture::parse(BASE.replace(from, to).as_bytes(), Path::new("m/config.json"))
-    }
-
     #[test]
-    fn what_a_configuration_leaves_out_is_as_in_transformers() -> Result<()> {
-        let config = parse("{", "{")?;
-        assert_eq!((config.pad_token_id, config.num_token_types), (1, 2));
-        assert_eq!(config.max_tokens(), 512);
-        Ok(())
-    }
-
-    #[test]
-    fn what_we_cannot_run_is_refused_by_name() {
-        for (from, to, expected) in [
-            ("xlm-roberta", "bert", "model_type is `bert`"),
-            ("{", r#"{"hidden_act":"gelu_new","#, "hidden_act is `gelu_new`"),
-            ("{", r#"{"position_embedding_type":"relative_key","#, "`relative_key`"),
-            ("_heads\":3", "_heads\":5", "hidden_size 12 is no multiple of 5 heads"),
-            ("_heads\":3", "_heads\":0", "num_attention_heads is 0"),
-            ("514", "2", "2 positions after pad_token_id 1 leave no token"),
-            ("{", r#"{"layer_norm_eps":-1.0,"#, "layer_norm_eps is -1"),
-            (r#""vocab_size":9,"#, "", "missing field `vocab_size`"),
-            ("{", "", "is not an encoder's configuration"),
-        ] {
-            let message = parse(from, to).map_err(|e| e.to_string());
-            assert!(
-                message
-                    .as_ref()
-                    .is_err_and(|m| m.contains(expected) && m.starts_with("m/config.json: ")),
-                "{expected}: {message:?}"
-            );
+    fn angles_start_with_no_turn_and_end_far_away() {
+        let angles = Rope { theta: 10_000.0, divisor: 2.0 }.angles(3, 4);
+        let exact =
+            [1.0, 1.0, 0.0, 0.0].into_iter().chain([1.0f64, 2.0].into_iter().flat_map(|p| {
+                [(p / 2.0).cos(), (p / 200.0).cos(), (p / 2.0).sin(), (p / 200.0).sin()]
+            }));
+        for (value, exact) in angles.iter().zip(exact) {
+            assert!((f64::from(*value) - exact).abs() < 1e-7, "{value} {exact}");
         }
     }
 }

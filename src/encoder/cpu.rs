@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 use polysift_kernels::{Isa, Precision, add_layer_norm, mean_rows};
 use rayon::prelude::*;
 
-use self::layer::{PackedLayer, Workspace};
-use super::architecture::Architecture;
+use self::layer::{PackedLayer, Workspace, normalise};
+use super::architecture::{Architecture, Rope};
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::{Blob, EmbeddingWeights, NormWeights, Table, Weights};
@@ -35,9 +35,10 @@ pub(super) struct CpuEncoder {
     pooling: Pooling,
     /// `[vocab_size, H]`.
     words: Table,
-    /// `[max_position_embeddings, H]`, the embedding of token type 0 added.
+    /// `[rows of Positions, H]`, the embedding of token type 0 added.
     positions: Vec<f32>,
     embedding_norm: NormWeights,
+    final_norm: Option<NormWeights>,
     precision: Precision,
     layers: Vec<PackedLayer>,
     /// The weights, for [`CpuEncoder::exact_layers`].
@@ -60,8 +61,8 @@ impl CpuEncoder {
         let (config, isa) = (&files.architecture, Isa::detect());
         tracing::debug!(%precision, instructions = isa.name(), "packing weights");
         let precision = of_kernels(precision)?;
-        let weights = Weights::open(&files.weights)?;
-        let EmbeddingWeights { words, positions, norm } = weights.embedding(config)?;
+        let weights = Weights::open(&files.weights, config)?;
+        let EmbeddingWeights { words, positions, norm, final_norm } = weights.embedding()?;
         let layers = pack(&weights, config, isa, precision)?;
         tracing::debug!(
             bytes = layers.iter().map(PackedLayer::bytes).sum::<usize>(),
@@ -70,11 +71,12 @@ impl CpuEncoder {
         Ok(Self {
             info: files.info("cpu".into()),
             isa,
-            architecture: *config,
+            architecture: config.clone(),
             pooling,
             words,
             positions,
             embedding_norm: norm,
+            final_norm,
             precision,
             layers,
             files: Arc::clone(&files.weights),
@@ -134,6 +136,16 @@ impl CpuEncoder {
         let width = self.info.hidden_size;
         for (out, span) in embeddings.chunks_exact_mut(width).zip(workspace.starts.windows(2)) {
             let states = &workspace.hidden[span[0] * width..span[1] * width];
+            let states = match &self.final_norm {
+                None => states,
+                Some(norm) => {
+                    let states =
+                        if self.pooling == Pooling::Cls { &states[..width] } else { states };
+                    workspace.normed.resize(states.len(), 0.0);
+                    normalise(self.isa, norm, states, &mut workspace.normed);
+                    &workspace.normed
+                }
+            };
             match self.pooling {
                 Pooling::Mean => mean_rows(self.isa, states, out),
                 Pooling::Cls => out.copy_from_slice(&states[..width]),
@@ -151,19 +163,12 @@ impl CpuEncoder {
         word.resize(width, 0.0);
         let mut rows = hidden.chunks_exact_mut(width);
         let NormWeights { gamma, beta, eps } = &self.embedding_norm;
-        let pad_token_id = self.architecture.pad_token_id;
         for i in range {
-            let mut position = pad_token_id;
-            for (&id, out) in batch.sequence(i).iter().zip(&mut rows) {
-                let id = id as usize;
-                // As in transformers, a padding token has the padding position and counts for none.
-                let row = if id == pad_token_id {
-                    pad_token_id
-                } else {
-                    position += 1;
-                    position
-                };
-                self.words.read_row(id, word);
+            let ids = batch.sequence(i);
+            for ((&id, row), out) in
+                ids.iter().zip(self.architecture.positions.of(ids)).zip(&mut rows)
+            {
+                self.words.read_row(id as usize, word);
                 let position = &self.positions[row * width..][..width];
                 add_layer_norm(self.isa, word, position, gamma, beta, *eps, out);
             }
@@ -195,7 +200,7 @@ impl CpuEncoder {
         if let Some(layers) = &*layers {
             return Ok(Arc::clone(layers));
         }
-        let weights = Weights::open(&self.files)?;
+        let weights = Weights::open(&self.files, &self.architecture)?;
         let packed = Arc::new(pack(&weights, &self.architecture, self.isa, Precision::F32)?);
         Ok(Arc::clone(layers.insert(packed)))
     }
@@ -234,8 +239,10 @@ fn pack(
     isa: Isa,
     precision: Precision,
 ) -> Result<Vec<PackedLayer>> {
-    let layer = |i| PackedLayer::load(isa, precision, weights, config, i);
-    (0..config.num_layers).into_par_iter().map(layer).collect()
+    let angles = |rope: &Rope| rope.angles(config.max_tokens, config.head_size()).into();
+    let angles: Vec<Arc<[f32]>> = config.ropes.iter().map(angles).collect();
+    let layer = |i| PackedLayer::load(isa, precision, weights, config, &angles, i);
+    (0..config.num_layers()).into_par_iter().map(layer).collect()
 }
 
 fn of_kernels(precision: EncoderPrecision) -> Result<Precision> {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::architecture::Architecture;
 use super::encode::EncoderInfo;
+use super::families;
 use super::weights::Blob;
 use crate::config::{DEFAULT_MODEL, EncoderConfig};
 use crate::error::{Error, Result};
@@ -54,9 +55,9 @@ impl ModelFiles {
         EncoderInfo {
             model: self.model.clone(),
             hidden_size: config.width,
-            num_hidden_layers: config.num_layers,
+            num_hidden_layers: config.num_layers(),
             vocab_size: config.vocab_size,
-            max_tokens: config.max_tokens(),
+            max_tokens: config.max_tokens,
             device,
             digest: self.digest.clone(),
         }
@@ -90,8 +91,8 @@ impl ModelFiles {
 /// [`Error::Service`] from the hub; [`Error::Model`] and [`Error::Io`] for unusable files.
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
     let (json, weights, tokenizer) = read(config, hub)?;
-    let architecture = Architecture::parse(json.bytes(), &json.path)?;
-    let limit = architecture.max_tokens();
+    let architecture = families::parse(json.bytes(), &json.path)?;
+    let limit = architecture.max_tokens;
     if config.max_tokens > limit {
         let reason = format!("is {}; `{}` takes at most {limit}", config.max_tokens, config.model);
         return Err(Error::config("encoder.max_tokens", reason));

@@ -27,6 +27,7 @@ mod cpu;
 mod cuda;
 mod device;
 mod encode;
+mod families;
 mod files;
 mod weights;
 

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use super::architecture::Architecture;
+use super::architecture::{Architecture, FeedForward, Positions, TensorsOfMap};
 use crate::error::{Error, Result};
 
 /// The contents of one model file.
@@ -55,11 +55,6 @@ impl Blob {
     }
 }
 
-/// Names that checkpoints put before those of the encoder.
-const PREFIXES: [&str; 2] = ["", "roberta."];
-/// Tensor that tells which of [`PREFIXES`] a checkpoint has.
-const FIRST_TENSOR: &str = "embeddings.word_embeddings.weight";
-
 /// Layer norm's weights, `[H]` each.
 pub(super) struct NormWeights {
     pub(super) gamma: Vec<f32>,
@@ -103,9 +98,11 @@ impl Table {
 pub(super) struct EmbeddingWeights {
     /// `[vocab_size, H]`.
     pub(super) words: Table,
-    /// `[max_position_embeddings, H]`, the embedding of token type 0 added.
+    /// `[rows of Positions, H]`, the embedding of token type 0 added.
     pub(super) positions: Vec<f32>,
     pub(super) norm: NormWeights,
+    /// After the last layer, if the norms stand before.
+    pub(super) final_norm: Option<NormWeights>,
 }
 
 /// The linear maps and the norms of one transformer layer, in any form: as read, packed, on a device.
@@ -113,9 +110,12 @@ pub(super) struct Layer<L, N> {
     /// `H` to `3H`: queries, keys, values.
     pub(super) query_key_value: L,
     pub(super) attention_output: L,
-    pub(super) attention_norm: N,
+    /// After attention and its sum, or before it; `None` where the states are normal already.
+    pub(super) attention_norm: Option<N>,
+    /// `H` to `F`, or to `2F` (activated, then the gate).
     pub(super) intermediate: L,
     pub(super) output: L,
+    /// After the feed-forward part and its sum, or before it.
     pub(super) output_norm: N,
 }
 
@@ -129,7 +129,7 @@ impl<L, N> Layer<L, N> {
         Ok(Layer {
             query_key_value: linear(self.query_key_value)?,
             attention_output: linear(self.attention_output)?,
-            attention_norm: norm(self.attention_norm)?,
+            attention_norm: self.attention_norm.map(&norm).transpose()?,
             intermediate: linear(self.intermediate)?,
             output: linear(self.output)?,
             output_norm: norm(self.output_norm)?,
@@ -140,6 +140,7 @@ impl<L, N> Layer<L, N> {
 /// The tensors of a checkpoint of one or several files.
 pub(super) struct Weights<'a> {
     blobs: &'a Arc<[Blob]>,
+    architecture: &'a Architecture,
     /// Of each blob.
     files: Vec<SafeTensors<'a>>,
     prefix: &'static str,
@@ -147,7 +148,7 @@ pub(super) struct Weights<'a> {
 
 impl<'a> Weights<'a> {
     /// Reads the headers of all files.
-    pub(super) fn open(blobs: &'a Arc<[Blob]>) -> Result<Self> {
+    pub(super) fn open(blobs: &'a Arc<[Blob]>, architecture: &'a Architecture) -> Result<Self> {
         let mut files = Vec::new();
         for blob in blobs.iter() {
             let tensors = SafeTensors::deserialize(blob.bytes()).map_err(|e| {
@@ -155,10 +156,11 @@ impl<'a> Weights<'a> {
             })?;
             files.push(tensors);
         }
-        let mut this = Self { blobs, files, prefix: "" };
-        let known =
-            PREFIXES.into_iter().find(|p| this.find(&format!("{p}{FIRST_TENSOR}")).is_some());
-        this.prefix = known.ok_or_else(|| this.missing(FIRST_TENSOR))?;
+        let mut this = Self { blobs, architecture, files, prefix: "" };
+        let first = format!("{}.weight", architecture.names.words);
+        let mut prefixes = architecture.names.prefixes.iter();
+        let known = prefixes.find(|prefix| this.find(&format!("{prefix}{first}")).is_some());
+        this.prefix = known.ok_or_else(|| this.missing(&first))?;
         Ok(this)
     }
 
@@ -195,57 +197,82 @@ impl<'a> Weights<'a> {
         })
     }
 
-    /// The embedding tables.
-    pub(super) fn embedding(&self, config: &Architecture) -> Result<EmbeddingWeights> {
-        let width = config.width;
-        let words = self.table(FIRST_TENSOR, &[config.vocab_size, width])?;
-        let shape = [config.num_positions, width];
-        let mut positions = self.tensor("embeddings.position_embeddings.weight", &shape)?;
-        let shape = [config.num_token_types, width];
-        let types = self.tensor("embeddings.token_type_embeddings.weight", &shape)?;
-        for row in positions.chunks_exact_mut(width) {
-            for (value, type_value) in row.iter_mut().zip(&types) {
-                *value += type_value;
+    /// The embedding tables, and the norm after the last layer.
+    pub(super) fn embedding(&self) -> Result<EmbeddingWeights> {
+        let Architecture { width, vocab_size, positions, num_token_types, names, .. } =
+            self.architecture;
+        let table = |name: &str, rows| self.table(&format!("{name}.weight"), &[rows, *width]);
+        let words = table(names.words, *vocab_size)?;
+        let mut rows = match positions {
+            Positions::Learned { rows, .. } => table(names.positions, *rows)?.to_vec(),
+            Positions::None => vec![0.0; *width],
+        };
+        if *num_token_types > 0 {
+            let types = table(names.token_types, *num_token_types)?.to_vec();
+            for row in rows.chunks_exact_mut(*width) {
+                for (value, type_value) in row.iter_mut().zip(&types) {
+                    *value += type_value;
+                }
             }
         }
-        let norm = self.norm("embeddings.LayerNorm", config)?;
-        Ok(EmbeddingWeights { words, positions, norm })
+        let norm = self.norm(names.embedding_norm, 0)?;
+        let final_norm = self.architecture.pre_norm.then(|| self.norm(names.final_norm, 0));
+        Ok(EmbeddingWeights { words, positions: rows, norm, final_norm: final_norm.transpose()? })
     }
 
     /// Layer `i`.
-    pub(super) fn layer(
-        &self,
-        i: usize,
-        config: &Architecture,
-    ) -> Result<Layer<LinearWeights, NormWeights>> {
-        let (h, f) = (config.width, config.inner);
-        let name = |part: &str| format!("encoder.layer.{i}.{part}");
-        let heads = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
+    pub(super) fn layer(&self, i: usize) -> Result<Layer<LinearWeights, NormWeights>> {
+        let Architecture { width, inner, layers, names, .. } = self.architecture;
+        let (h, f) = (*width, *inner);
+        let mut intermediate =
+            self.linear(names.intermediate, i, self.architecture.intermediate(), h)?;
+        if self.architecture.feed_forward == (FeedForward::Gated { activated_first: false }) {
+            intermediate.weight.rotate_left(f * h);
+            intermediate.bias.rotate_left(f);
+        }
+        let attention_norm = || self.norm(names.attention_norm, i);
         Ok(Layer {
-            query_key_value: self.linear(&heads, h, h)?,
-            attention_output: self.linear(&[name("attention.output.dense")], h, h)?,
-            attention_norm: self.norm(&name("attention.output.LayerNorm"), config)?,
-            intermediate: self.linear(&[name("intermediate.dense")], f, h)?,
-            output: self.linear(&[name("output.dense")], h, f)?,
-            output_norm: self.norm(&name("output.LayerNorm"), config)?,
+            query_key_value: self.linear(names.query_key_value, i, 3 * h, h)?,
+            attention_output: self.linear(names.attention_output, i, h, h)?,
+            attention_norm: layers[i].first_norm.then(attention_norm).transpose()?,
+            intermediate,
+            output: self.linear(names.output, i, h, f)?,
+            output_norm: self.norm(names.output_norm, i)?,
         })
     }
 
-    fn norm(&self, name: &str, config: &Architecture) -> Result<NormWeights> {
-        let shape = [config.width];
-        Ok(NormWeights {
-            gamma: self.tensor(&format!("{name}.weight"), &shape)?,
-            beta: self.tensor(&format!("{name}.bias"), &shape)?,
-            eps: config.norm_eps,
-        })
+    /// A norm, of layer `i` if it is one of a layer; without a bias in the file it has zeros.
+    fn norm(&self, name: &str, i: usize) -> Result<NormWeights> {
+        let Architecture { width, norm_eps, names, .. } = self.architecture;
+        let name = of_layer(name, i);
+        let beta = if names.norm_bias {
+            self.tensor(&format!("{name}.bias"), &[*width])?
+        } else {
+            vec![0.0; *width]
+        };
+        let gamma = self.tensor(&format!("{name}.weight"), &[*width])?;
+        Ok(NormWeights { gamma, beta, eps: *norm_eps })
     }
 
-    /// `names`, which all have the same input, as one map with their outputs side by side.
-    fn linear(&self, names: &[String], outputs: usize, inputs: usize) -> Result<LinearWeights> {
+    /// The tensors of a map of layer `i`, which all have the same input, as one map with their outputs side
+    /// by side; without biases in the file these are zeros.
+    fn linear(
+        &self,
+        (names, has_bias): TensorsOfMap,
+        i: usize,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<LinearWeights> {
         let (mut weight, mut bias) = (Vec::new(), Vec::new());
+        let outputs = outputs / names.len();
         for name in names {
+            let name = of_layer(name, i);
             weight.extend(self.tensor(&format!("{name}.weight"), &[outputs, inputs])?);
-            bias.extend(self.tensor(&format!("{name}.bias"), &[outputs])?);
+            if has_bias {
+                bias.extend(self.tensor(&format!("{name}.bias"), &[outputs])?);
+            } else {
+                bias.resize(bias.len() + outputs, 0.0);
+            }
         }
         Ok(LinearWeights { weight, bias })
     }
@@ -260,6 +287,11 @@ impl<'a> Weights<'a> {
         let path = self.blobs.first().map_or(Path::new("weights"), |blob| &blob.path);
         Error::model(path, format!("there is no tensor `{name}`"))
     }
+}
+
+/// The name of a tensor in layer `i`.
+fn of_layer(name: &str, i: usize) -> String {
+    name.replace("{i}", &i.to_string())
 }
 
 /// Of the types that are read.

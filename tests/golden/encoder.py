@@ -113,7 +113,7 @@ def write(directory, config, model, sequences, prefix="", dtype=torch.float32, s
     keys = "model_type hidden_act hidden_size num_hidden_layers num_attention_heads"
     keys += " intermediate_size vocab_size max_position_embeddings type_vocab_size"
     keys += " pad_token_id layer_norm_eps"
-    settings = {key: getattr(config, key) for key in keys.split()}
+    settings = {key: getattr(config, key) for key in keys.split() if hasattr(config, key)}
     (directory / "config.json").write_text(json.dumps(settings, indent=1) + "\n")
     (directory / "tokenizer.json").write_text(json.dumps(TOKENIZER) + "\n")
 
@@ -182,4 +182,5 @@ def main():
         write(args.base, config, model, make_sequences(config))
 
 
-main()
+if __name__ == "__main__":
+    main()

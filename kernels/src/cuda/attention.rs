@@ -117,8 +117,8 @@ impl AttentionKernel {
         let cu_seqlens = trial_batch(tokens, max_tokens, sequences);
         let num_tokens = cu_seqlens[cu_seqlens.len() - 1] as usize;
         let mut staged = Staged::new(stream, tokens, limits)?;
-        // Attention sees no token ids; one that is no padding gives every token a position.
-        let any_id = u32::from(limits.pad_token_id == 0);
+        // Attention sees no token ids; one that is not skipped gives every token a position.
+        let any_id = u32::from(limits.skipped_id == Some(0));
         staged.put(stream, &vec![any_id; num_tokens], &cu_seqlens)?;
         let values = num_tokens * heads * head_size;
         randomize(stream, qkv, 3 * values)?;

@@ -43,9 +43,11 @@ pub struct Limits {
     pub vocab_size: usize,
     /// Number of positions.
     pub num_positions: usize,
-    /// Token id that is no text. It has the position of the same number, as in transformers, and
-    /// the others count up from there.
-    pub pad_token_id: usize,
+    /// Position of a sequence's first token; the others count up from there.
+    pub first_position: usize,
+    /// A token id that is no text: it has the position of the same number and counts for none, as
+    /// XLM-RoBERTa's padding in transformers.
+    pub skipped_id: Option<usize>,
 }
 
 /// Where the parts of the block for `tokens` tokens are.
@@ -94,14 +96,13 @@ impl BatchLayout {
         cu_seqlens: &[u32],
     ) -> Result<()> {
         self.check(block, limits, input_ids, cu_seqlens)?;
-        let pad = limits.pad_token_id as i32;
         let ids = &mut block[self.input_ids()];
         for (to, &id) in ids.iter_mut().zip(input_ids) {
             *to = id as i32;
         }
-        ids[input_ids.len()..].fill(pad);
+        ids[input_ids.len()..].fill(0);
         let positions = &mut block[self.position_ids()];
-        positions.fill(pad);
+        positions.fill(0);
         for span in spans(cu_seqlens) {
             number_positions(limits, &input_ids[span.clone()], &mut positions[span])?;
         }
@@ -125,13 +126,13 @@ impl BatchLayout {
         cu_seqlens: &[u32],
     ) -> Result<()> {
         let fail = |reason: String| Err(CudaError::shape("batch", reason));
-        let Limits { vocab_size, num_positions, pad_token_id } = limits;
+        let Limits { vocab_size, num_positions, first_position, skipped_id } = limits;
         if block.len() != self.len() || i32::try_from(self.len().max(vocab_size)).is_err() {
             return fail(format!("{} integers for {} tokens", block.len(), self.tokens));
         }
-        if pad_token_id >= vocab_size || pad_token_id >= num_positions {
+        if first_position >= num_positions || skipped_id.is_some_and(|id| id >= num_positions) {
             return fail(format!(
-                "pad_token_id {pad_token_id}; {vocab_size} token ids, {num_positions} positions"
+                "{num_positions} positions; {first_position} is the first, {skipped_id:?} is skipped"
             ));
         }
         let num_sequences = cu_seqlens.len().saturating_sub(1);
@@ -156,20 +157,22 @@ impl BatchLayout {
     }
 }
 
-/// Numbers the tokens of one sequence: a padding token has the padding position and counts for none.
+/// Numbers the tokens of one sequence.
 fn number_positions(limits: Limits, input_ids: &[u32], positions: &mut [i32]) -> Result<()> {
-    let mut position = limits.pad_token_id;
+    let mut next = limits.first_position;
     for (&id, to) in input_ids.iter().zip(positions) {
-        if id as usize == limits.pad_token_id {
-            continue;
+        match limits.skipped_id {
+            Some(skipped) if skipped == id as usize => *to = skipped as i32,
+            _ => {
+                *to = next as i32;
+                next += 1;
+            }
         }
-        position += 1;
-        *to = position as i32;
     }
-    if position < limits.num_positions {
+    if next <= limits.num_positions {
         return Ok(());
     }
-    let reason = format!("position {position}; there are {}", limits.num_positions);
+    let reason = format!("position {}; there are {}", next - 1, limits.num_positions);
     Err(CudaError::shape("batch", reason))
 }
 
@@ -280,7 +283,8 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { vocab_size: 100, num_positions: 514, pad_token_id: 1 };
+    const LIMITS: Limits =
+        Limits { vocab_size: 100, num_positions: 514, first_position: 2, skipped_id: Some(1) };
 
     fn starts(lengths: &[usize]) -> Vec<u32> {
         let ends = lengths.iter().scan(0, |end, &length| {
@@ -331,13 +335,13 @@ mod tests {
     }
 
     #[test]
-    fn positions_count_what_is_not_padding() -> Result<()> {
+    fn positions_count_what_is_not_skipped() -> Result<()> {
         let block = fill(528, &[0, 5, 1, 6, 2, 0, 2], &[0, 5, 7])?;
         let layout = BatchLayout { tokens: 528 };
         assert_eq!(block[..4], [2, 2, 0, 0]);
-        assert_eq!(block[layout.input_ids()][..9], [0, 5, 1, 6, 2, 0, 2, 1, 1]);
-        assert_eq!(block[layout.position_ids()][..9], [2, 3, 1, 4, 5, 2, 3, 1, 1]);
-        assert!(block[layout.position_ids()][7..].iter().all(|&p| p == 1));
+        assert_eq!(block[layout.input_ids()][..9], [0, 5, 1, 6, 2, 0, 2, 0, 0]);
+        assert_eq!(block[layout.position_ids()][..9], [2, 3, 1, 4, 5, 2, 3, 0, 0]);
+        assert!(block[layout.position_ids()][7..].iter().all(|&p| p == 0));
         assert_eq!(block[layout.cu_seqlens()][..3], [0, 5, 7]);
         assert_eq!(block[layout.tiles()][..8], [0, 5, 0, 0, 5, 2, 0, 0]);
         Ok(())

@@ -156,7 +156,8 @@ fn a_sequence_alone_gives_the_same_bits_as_in_company() -> TestResult {
 fn the_search_is_among_kernels_that_agree() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let device = stream.device();
-    let limits = Limits { vocab_size: 10, num_positions: 600, pad_token_id: 1 };
+    let limits =
+        Limits { vocab_size: 10, num_positions: 600, first_position: 2, skipped_id: Some(1) };
     for head_size in [32, 64] {
         let (tokens, width) = (1_056, 2 * head_size);
         let mut qkv = poisoned(&stream, tokens * 3 * width)?;

@@ -100,7 +100,8 @@ pub(crate) fn starts(lengths: &[usize]) -> Vec<u32> {
 /// A batch of sequences of the given lengths, on the GPU; the token ids do not matter.
 pub(crate) fn staged(stream: &Stream, lengths: &[usize]) -> Result<Staged, CudaError> {
     let tokens: usize = lengths.iter().sum();
-    let limits = Limits { vocab_size: 10, num_positions: 10_000, pad_token_id: 1 };
+    let limits =
+        Limits { vocab_size: 10, num_positions: 10_000, first_position: 2, skipped_id: Some(1) };
     let room = tokens.max(4 * lengths.len()).max(1).next_multiple_of(16) + 16;
     let mut staged = Staged::new(stream, room, limits)?;
     staged.put(stream, &vec![5; tokens], &starts(lengths))?;

@@ -81,7 +81,8 @@ fn a_row_without_numbers_does_not_touch_its_neighbours() -> TestResult {
 #[test]
 fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    let limits = Limits { vocab_size: 50, num_positions: 30, pad_token_id: 1 };
+    let limits =
+        Limits { vocab_size: 50, num_positions: 30, first_position: 2, skipped_id: Some(1) };
     for width in WIDTHS {
         let random = &mut Random(9);
         let words = random.bf16_values(limits.vocab_size * width, 1.0);

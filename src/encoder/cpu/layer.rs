@@ -1,18 +1,23 @@
-//! One transformer layer: attention and feed-forward, each followed by residual and layer norm.
+//! One transformer layer: attention and feed-forward, each with a residual, and a layer norm before it or
+//! after the sum.
+
+use std::sync::Arc;
 
 use polysift_kernels::{
     AttentionScratch, Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision,
-    attention, gemm, layer_norm,
+    attention, geglu, gemm, layer_norm, rotate,
 };
 
-use crate::encoder::architecture::Architecture;
+use crate::encoder::architecture::{Architecture, FeedForward};
 use crate::encoder::weights::{Layer, LinearWeights, NormWeights, Weights};
 use crate::error::Result;
 use crate::progress::Stop;
 
-/// Tokens that go through the feed-forward part at a time: their `F` wide states stay near the
-/// second-level cache.
-const FEED_TOKENS: usize = 168;
+/// Bytes of the states inside the feed-forward part, for the tokens that go through it at a time: they
+/// stay near the second-level cache.
+const FEED_BYTES: usize = 2 << 20;
+/// Tokens at a time are a multiple of it: the rows of the tallest micro-tile.
+const FEED_STEP: usize = 14;
 
 /// A linear map with bias, `[N, inputs]` to `[N, outputs]`.
 struct PackedLinear {
@@ -48,6 +53,12 @@ impl PackedLinear {
 pub(super) struct PackedLayer {
     precision: Precision,
     head_size: usize,
+    pre_norm: bool,
+    window: Option<usize>,
+    /// `[max_tokens, head_size]`, see [`rotate`].
+    angles: Option<Arc<[f32]>>,
+    /// Where the feed-forward part is gated: F.
+    gated: Option<usize>,
     parts: Layer<PackedLinear, NormWeights>,
 }
 
@@ -64,26 +75,41 @@ pub(super) struct Workspace {
     query_key_value: Vec<f32>,
     /// `[N, H]`: result of attention, before its output map.
     context: Vec<f32>,
-    /// `[FEED_TOKENS, H]`: sums that layer norm reads.
+    /// `[N, H]`: states after a norm that stands before.
+    pub(super) normed: Vec<f32>,
+    /// Of some tokens, `[., H]`: sums that layer norm reads.
     sums: Vec<f32>,
-    /// `[FEED_TOKENS, F]`.
+    /// Of some tokens, `[., F]` or `[., 2F]`.
     intermediate: Vec<f32>,
+    /// Of some tokens, `[., F]`: what is left of a gated `intermediate`.
+    gated: Vec<f32>,
     gemm: GemmScratch,
     attention: AttentionScratch,
 }
 
 impl PackedLayer {
-    /// Packs layer `i` for products in `precision`.
+    /// Packs layer `i` for products in `precision`; `angles` are those of the ropes.
     pub(super) fn load(
         isa: Isa,
         precision: Precision,
         weights: &Weights<'_>,
         architecture: &Architecture,
+        angles: &[Arc<[f32]>],
         i: usize,
     ) -> Result<Self> {
         let linear = |weights| Ok(PackedLinear::new(isa, precision, weights));
-        let parts: Result<_> = weights.layer(i, architecture)?.try_map(linear, Ok);
-        Ok(Self { precision, head_size: architecture.head_size(), parts: parts? })
+        let parts: Result<_> = weights.layer(i)?.try_map(linear, Ok);
+        let kind = architecture.layers[i];
+        let is_gated = architecture.feed_forward != FeedForward::Plain;
+        Ok(Self {
+            precision,
+            head_size: architecture.head_size(),
+            pre_norm: architecture.pre_norm,
+            window: kind.window,
+            angles: kind.rope.map(|rope| Arc::clone(&angles[rope])),
+            gated: is_gated.then_some(architecture.inner),
+            parts: parts?,
+        })
     }
 
     /// Bytes that the packed weights take.
@@ -95,32 +121,82 @@ impl PackedLayer {
 
     /// `workspace.hidden` becomes the states after this layer; false if it does not, since `stop` was asked for.
     pub(super) fn forward(&self, isa: Isa, workspace: &mut Workspace, stop: &Stop) -> bool {
-        let Workspace { hidden, query_key_value, context, sums, intermediate, gemm, .. } =
-            workspace;
-        let parts = &self.parts;
-        parts.query_key_value.apply(isa, hidden, Epilogue::Bias, query_key_value, gemm);
+        let Layer { query_key_value: to_heads, attention_norm, .. } = &self.parts;
+        let Workspace { hidden, query_key_value, context, normed, gemm, .. } = workspace;
+        let width = to_heads.weight.k();
+        match attention_norm.as_ref().filter(|_| self.pre_norm) {
+            None => to_heads.apply(isa, hidden, Epilogue::Bias, query_key_value, gemm),
+            Some(norm) => {
+                normed.resize(hidden.len(), 0.0);
+                normalise(isa, norm, hidden, normed);
+                to_heads.apply(isa, normed, Epilogue::Bias, query_key_value, gemm);
+            }
+        }
         context.resize(hidden.len(), 0.0);
         for span in workspace.starts.windows(2) {
             let (start, length) = (span[0], span[1] - span[0]);
+            if let Some(angles) = &self.angles {
+                let rows = &mut query_key_value[start * 3 * width..][..length * 3 * width];
+                // Queries and keys lie side by side.
+                rotate(isa, rows, 3 * width, 2 * width / self.head_size, angles, self.head_size);
+            }
             self.attend(isa, query_key_value, start, length, context, &mut workspace.attention);
         }
-        let width = parts.attention_norm.gamma.len();
-        let blocks =
-            hidden.chunks_mut(FEED_TOKENS * width).zip(context.chunks(FEED_TOKENS * width));
-        for (hidden, context) in blocks {
-            if stop.is_asked() {
-                return false;
+        let tokens = FEED_BYTES / (4 * self.parts.intermediate.bias.len());
+        let tokens = (tokens / FEED_STEP).max(1) * FEED_STEP;
+        (0..workspace.hidden.len() / width).step_by(tokens).all(|first| {
+            let is_on = !stop.is_asked();
+            if is_on {
+                self.feed(isa, workspace, first * width, tokens * width);
             }
-            let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
-            parts.attention_output.apply(isa, context, tail, sums, gemm);
-            normalise(isa, &parts.attention_norm, sums, hidden);
+            is_on
+        })
+    }
 
-            parts.intermediate.apply(isa, hidden, Epilogue::BiasGelu, intermediate, gemm);
-            let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
-            parts.output.apply(isa, intermediate, tail, sums, gemm);
-            normalise(isa, &parts.output_norm, sums, hidden);
+    /// The states of the tokens whose values in `workspace.hidden` start at `first`, at most `most`
+    /// values, from what attention made of them on.
+    fn feed(&self, isa: Isa, workspace: &mut Workspace, first: usize, most: usize) {
+        let Layer { attention_output, attention_norm, intermediate, output, output_norm, .. } =
+            &self.parts;
+        let Workspace { hidden, context, normed, sums, intermediate: inner, gated, gemm, .. } =
+            workspace;
+        let (width, end) = (output_norm.gamma.len(), hidden.len().min(first + most));
+        let (hidden, context) = (&mut hidden[first..end], &context[first..end]);
+
+        let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
+        attention_output.apply(isa, context, tail, sums, gemm);
+        let states: &[f32] = if self.pre_norm {
+            hidden.copy_from_slice(sums);
+            normed.resize(normed.len().max(hidden.len()), 0.0);
+            let normed = &mut normed[..hidden.len()];
+            normalise(isa, output_norm, hidden, normed);
+            normed
+        } else {
+            if let Some(norm) = attention_norm {
+                normalise(isa, norm, sums, hidden);
+            }
+            hidden
+        };
+
+        let inner = match self.gated {
+            None => {
+                intermediate.apply(isa, states, Epilogue::BiasGelu, inner, gemm);
+                inner
+            }
+            Some(width) => {
+                intermediate.apply(isa, states, Epilogue::Bias, inner, gemm);
+                gated.resize(inner.len() / 2, 0.0);
+                geglu(isa, inner, width, gated);
+                gated
+            }
+        };
+        let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
+        output.apply(isa, inner, tail, sums, gemm);
+        if self.pre_norm {
+            hidden.copy_from_slice(sums);
+        } else {
+            normalise(isa, output_norm, sums, hidden);
         }
-        true
     }
 
     /// Self-attention of the `length` tokens from `start` on, head by head: `query_key_value`
@@ -134,8 +210,7 @@ impl PackedLayer {
         context: &mut [f32],
         scratch: &mut AttentionScratch,
     ) {
-        let width = self.parts.attention_norm.gamma.len();
-        let head_size = self.head_size;
+        let (width, head_size) = (self.parts.output_norm.gamma.len(), self.head_size);
         for column in (0..width).step_by(head_size) {
             let parts = [0, 1, 2].map(|part| {
                 let first = start * 3 * width + part * width + column;
@@ -143,12 +218,13 @@ impl PackedLayer {
             });
             let out = &mut context[start * width + column..];
             let mut out = MatrixMut::new(out, length, head_size, width);
-            attention(isa, self.precision, parts, None, &mut out, scratch);
+            attention(isa, self.precision, parts, self.window, &mut out, scratch);
         }
     }
 }
 
-fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
+/// Layer norm of the rows of `x` into `out`.
+pub(super) fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
     layer_norm(isa, x, &norm.gamma, &norm.beta, norm.eps, out);
 }
 

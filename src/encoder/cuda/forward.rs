@@ -35,10 +35,10 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    pub(super) fn new(device: &Device, shape: ModelShape, tokens: usize) -> Result<Self> {
+    pub(super) fn new(device: &Device, shape: &ModelShape, tokens: usize) -> Result<Self> {
         const PURPOSE: &str = "the states of a batch";
         let states = |width: usize| device.alloc(tokens * width, PURPOSE);
-        let ModelShape { architecture: Architecture { width, inner, .. }, precision, .. } = shape;
+        let &ModelShape { architecture: Architecture { width, inner, .. }, precision, .. } = shape;
         let quantised = match precision {
             MatmulPrecision::Bf16 => None,
             MatmulPrecision::Fp8 => {
@@ -122,8 +122,8 @@ impl Product {
     }
 
     fn shape(self, model: &ModelShape, tokens: usize) -> MatmulShape {
-        let ModelShape { architecture, gelu, precision, .. } = *model;
-        let Architecture { width, inner, .. } = architecture;
+        let &ModelShape { ref architecture, gelu, precision, .. } = model;
+        let &Architecture { width, inner, .. } = architecture;
         let (outputs, inputs, epilogue) = match (self, gelu) {
             (Self::QueryKeyValue, _) => (3 * width, width, MatmulEpilogue::Bias),
             (Self::AttentionOutput, _) => (width, width, MatmulEpilogue::Residual),
@@ -197,12 +197,12 @@ pub(super) fn search(
 /// Finds the kernel for attention. Overwrites `arena`.
 pub(super) fn choose_attention(
     stream: &Stream,
-    shape: ModelShape,
+    shape: &ModelShape,
     arena: &mut Arena,
 ) -> Result<AttentionKernel> {
     let Arena { query_key_value, context, .. } = arena;
     let heads = (shape.architecture.num_heads, shape.architecture.head_size());
-    let limits = (shape.limits(), shape.architecture.max_tokens());
+    let limits = (shape.limits(), shape.architecture.max_tokens);
     let trials = AttentionKernel::search(stream, query_key_value, context, heads, limits)?;
     log("attention", &trials);
     Ok(trials[0].candidate)
@@ -233,8 +233,8 @@ pub(super) fn forward(
     staged: &Staged,
     arena: &mut Arena,
 ) -> Result<()> {
-    let ModelShape { architecture, pooling, .. } = model.shape;
-    let Architecture { width, inner, num_heads, .. } = architecture;
+    let &ModelShape { ref architecture, pooling, .. } = &model.shape;
+    let &Architecture { width, inner, num_heads, .. } = architecture;
     let rows = staged.tokens();
     let Arena { hidden, quantised, .. } = &mut *arena;
     embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, quantised.as_mut())?;
@@ -250,7 +250,9 @@ pub(super) fn forward(
         )?;
         arena.quantise(Product::AttentionOutput, stream, (rows, width))?;
         plan.run(Product::AttentionOutput, stream, layer, arena)?;
-        arena.normalise(stream, &layer.attention_norm, rows)?;
+        if let Some(norm) = &layer.attention_norm {
+            arena.normalise(stream, norm, rows)?;
+        }
 
         plan.run(Product::Intermediate, stream, layer, arena)?;
         arena.quantise(Product::Output, stream, (rows, inner))?;

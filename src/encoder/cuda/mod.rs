@@ -32,7 +32,7 @@ use polysift_kernels::cuda::{
 use self::model::ModelShape;
 use self::queue::{BatchJob, Queue};
 use self::worker::{DeviceWorker, thread_ended};
-use super::architecture::Architecture;
+use super::architecture::{Architecture, Positions};
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::Blob;
@@ -71,7 +71,7 @@ impl CudaEncoder {
             EncoderPrecision::Fp8 => MatmulPrecision::Fp8,
             _ => MatmulPrecision::Bf16,
         };
-        let architecture = files.architecture;
+        let architecture = files.architecture.clone();
         if devices.is_empty() {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
         }
@@ -81,7 +81,7 @@ impl CudaEncoder {
         if batch_tokens > most {
             return Err(unsupported(format!("batches of {batch_tokens} tokens; up to {most} are")));
         }
-        let longest = batch_tokens.max(architecture.max_tokens());
+        let longest = batch_tokens.max(architecture.max_tokens);
         let largest = bucket_for(longest, 0).unwrap_or(most);
         let mut this = Self {
             info: files.info(String::new()),
@@ -91,7 +91,7 @@ impl CudaEncoder {
             largest,
         };
         let shape = ModelShape { architecture, gelu, pooling, precision };
-        let infos = this.start(devices, &files.weights, shape)?;
+        let infos = this.start(devices, &files.weights, &shape)?;
         this.info.device = describe(&infos);
         Ok(this)
     }
@@ -101,7 +101,7 @@ impl CudaEncoder {
         &mut self,
         devices: &[Device],
         files: &Arc<[Blob]>,
-        shape: ModelShape,
+        shape: &ModelShape,
     ) -> Result<Vec<DeviceInfo>> {
         let mut starting = Vec::new();
         for device in devices {
@@ -109,7 +109,8 @@ impl CudaEncoder {
             let (send, ready) = crossbeam_channel::bounded(1);
             let (files, queue, largest) =
                 (Arc::clone(files), Arc::clone(&self.queue), self.largest);
-            let work = move || match DeviceWorker::new(device, (&files, shape), largest, queue) {
+            let shape = shape.clone();
+            let work = move || match DeviceWorker::new(device, (&files, &shape), largest, queue) {
                 Ok(worker) => {
                     drop(files);
                     let _ = send.send(Ok(worker.info().clone()));
@@ -190,7 +191,13 @@ impl Encoder for CudaEncoder {
 
 /// Whether there are kernels for the model.
 fn check_shape(architecture: &Architecture, precision: MatmulPrecision) -> Result<()> {
-    let &Architecture { width, inner, num_layers, vocab_size, pad_token_id, .. } = architecture;
+    let &Architecture { width, inner, .. } = architecture;
+    if architecture.pre_norm || architecture.positions == Positions::None {
+        return Err(unsupported(format!(
+            "model_type {}; encoders with learned positions are",
+            architecture.family
+        )));
+    }
     let head = architecture.head_size();
     if !HEAD_SIZES.contains(&head) {
         return Err(unsupported(format!("heads of {head} values; {HEAD_SIZES:?} are")));
@@ -210,9 +217,8 @@ fn check_shape(architecture: &Architecture, precision: MatmulPrecision) -> Resul
             return Err(unsupported(reason));
         }
     }
-    if num_layers == 0 || pad_token_id >= vocab_size {
-        let reason = format!("{num_layers} layers with the pad_token_id {pad_token_id}");
-        return Err(unsupported(reason));
+    if architecture.num_layers() == 0 {
+        return Err(unsupported("0 layers".into()));
     }
     Ok(())
 }

@@ -7,13 +7,13 @@ use polysift_kernels::cuda::{
     AttentionKernel, Embedding, Limits, Linear, MatmulPrecision, Norm, Stream,
 };
 
-use super::super::architecture::Architecture;
+use super::super::architecture::{Architecture, Positions};
 use super::super::weights::{Blob, EmbeddingWeights, Layer, LinearWeights, NormWeights, Weights};
 use crate::config::{Gelu, Pooling};
 use crate::error::Result;
 
 /// What the forward pass depends on beside the weights.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct ModelShape {
     pub(super) architecture: Architecture,
     pub(super) gelu: Gelu,
@@ -25,8 +25,12 @@ pub(super) struct ModelShape {
 impl ModelShape {
     /// What the numbers of a batch may be.
     pub(super) fn limits(&self) -> Limits {
-        let Architecture { vocab_size, num_positions, pad_token_id, .. } = self.architecture;
-        Limits { vocab_size, num_positions, pad_token_id }
+        let Architecture { vocab_size, positions, .. } = self.architecture;
+        let (first_position, skipped_id) = match positions {
+            Positions::Learned { first, skips, .. } => (first, skips),
+            Positions::None => (0, None),
+        };
+        Limits { vocab_size, num_positions: positions.rows(), first_position, skipped_id }
     }
 }
 
@@ -47,25 +51,25 @@ impl DeviceModel {
     /// Reads the weights in `files`, rounds them and copies them to the GPU of `stream`, a layer at a time.
     pub(super) fn load(stream: &Stream, files: &Arc<[Blob]>, shape: ModelShape) -> Result<Self> {
         let ModelShape { architecture, precision, .. } = &shape;
-        let weights = Weights::open(files)?;
+        let weights = Weights::open(files, architecture)?;
         let norm = |read: NormWeights| Norm::new(stream, &read.gamma, &read.beta, read.eps);
         let linear = |read: LinearWeights| {
             Linear::new(stream, &rounded(&read.weight), &rounded(&read.bias), *precision)
         };
-        let EmbeddingWeights { words: table, positions, norm: embedding_norm } =
-            weights.embedding(architecture)?;
+        let EmbeddingWeights { words: table, positions, norm: embedding_norm, .. } =
+            weights.embedding()?;
         let mut words = Vec::with_capacity(architecture.vocab_size * architecture.width);
         let mut row = vec![0.0; architecture.width];
         for i in 0..architecture.vocab_size {
             table.read_row(i, &mut row);
             words.extend(rounded(&row));
         }
-        let layer = |i| Ok(weights.layer(i, architecture)?.try_map(linear, norm)?);
+        let layer = |i| Ok(weights.layer(i)?.try_map(linear, norm)?);
         Ok(Self {
             attention: AttentionKernel::Warp,
             embedding: Embedding::new(stream, &words, &positions, architecture.width)?,
             norm: norm(embedding_norm)?,
-            layers: (0..architecture.num_layers).map(layer).collect::<Result<_>>()?,
+            layers: (0..architecture.num_layers()).map(layer).collect::<Result<_>>()?,
             shape,
         })
     }

@@ -47,11 +47,11 @@ impl DeviceWorker {
     /// all memory there that batches of up to `tokens` rows need.
     pub(super) fn new(
         device: Device,
-        (files, shape): (&Arc<[Blob]>, ModelShape),
+        (files, shape): (&Arc<[Blob]>, &ModelShape),
         tokens: usize,
         queue: Arc<Queue>,
     ) -> crate::Result<Self> {
-        let mut model = DeviceModel::load(&device.stream()?, files, shape)?;
+        let mut model = DeviceModel::load(&device.stream()?, files, shape.clone())?;
         let slots = (0..SLOTS).map(|_| StreamSlot::new(&device, shape, tokens));
         let mut slots = slots.collect::<Result<Vec<_>>>()?;
         let StreamSlot { stream, arena, .. } = &mut slots[0];
@@ -186,7 +186,7 @@ struct Bucket {
 
 impl StreamSlot {
     /// A slot for batches of up to `tokens` rows.
-    fn new(device: &Device, shape: ModelShape, tokens: usize) -> Result<Self> {
+    fn new(device: &Device, shape: &ModelShape, tokens: usize) -> Result<Self> {
         Ok(Self {
             stream: device.stream()?,
             arena: Arena::new(device, shape, tokens)?,
