@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{LockResult, Mutex, MutexGuard, Once, PoisonError};
 
 thread_local! {
-    /// Whether a panic of this thread will be caught and told as an error, so that it is not printed.
+    /// Whether a panic of this thread will be caught and reported as an error, so that it is not printed.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -111,7 +111,7 @@ fn head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 /// Where in the directory `out` the head that was read from `file` goes.
 fn path_in(out: &Path, file: &Path, head: &Head) -> Result<PathBuf> {
     let language = head.card().language.as_deref().ok_or_else(|| {
-        let reason = format!("{}: its name tells no language", file.display());
+        let reason = format!("{}: its name has no language", file.display());
         Error::config("--language", reason)
     })?;
     Ok(out.join(format!("{language}.safetensors")))

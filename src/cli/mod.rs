@@ -179,24 +179,24 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             .map_err(|e| Error::config("--threads", e.to_string()))?;
     }
     let display = Display::new(&cli.global);
-    let job = Job { stop, display: &display, quiet: cli.global.quiet };
+    let context = CommandContext { stop, display: &display, quiet: cli.global.quiet };
     match &cli.command {
-        Command::Run { settings, dry_run: true } => job.plan(settings, true, false)?,
-        Command::Plan { settings, dry_run, json } => job.plan(settings, *dry_run, *json)?,
-        Command::Run { settings, .. } => job.stages(settings, &Stage::ALL)?,
+        Command::Run { settings, dry_run: true } => context.plan(settings, true, false)?,
+        Command::Plan { settings, dry_run, json } => context.plan(settings, *dry_run, *json)?,
+        Command::Run { settings, .. } => context.stages(settings, &Stage::ALL)?,
         Command::Embed(settings) if settings.head.is_empty() => {
-            job.stages(settings, &[Stage::Embed])?;
+            context.stages(settings, &[Stage::Embed])?;
         }
-        Command::Embed(settings) => job.stages(settings, &[Stage::Embed, Stage::Score])?,
-        Command::Train(settings) => job.stages(settings, &[Stage::Train])?,
-        Command::Score(settings) => job.stages(settings, &[Stage::Score])?,
-        Command::Refine(settings) => job.stages(settings, &[Stage::Refine])?,
-        Command::Threshold(settings) => job.stages(settings, &[Stage::Threshold])?,
-        Command::Export(settings) => job.stages(settings, &[Stage::Export])?,
-        Command::Status { run, json } => job.status(run, *json)?,
-        Command::Retry(args) => job.retry(args)?,
-        Command::Verify { run, json } => return job.verify(run, *json),
-        Command::Inspect { paths, json } => job.inspect(paths, *json)?,
+        Command::Embed(settings) => context.stages(settings, &[Stage::Embed, Stage::Score])?,
+        Command::Train(settings) => context.stages(settings, &[Stage::Train])?,
+        Command::Score(settings) => context.stages(settings, &[Stage::Score])?,
+        Command::Refine(settings) => context.stages(settings, &[Stage::Refine])?,
+        Command::Threshold(settings) => context.stages(settings, &[Stage::Threshold])?,
+        Command::Export(settings) => context.stages(settings, &[Stage::Export])?,
+        Command::Status { run, json } => context.status(run, *json)?,
+        Command::Retry(args) => context.retry(args)?,
+        Command::Verify { run, json } => return context.verify(run, *json),
+        Command::Inspect { paths, json } => context.inspect(paths, *json)?,
         Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
         Command::Devices { json } => devices::devices(*json),
         Command::Head(command) => head::run(command, cli.global.quiet)?,
@@ -215,13 +215,13 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
 }
 
 /// What all commands share.
-struct Job<'a> {
+struct CommandContext<'a> {
     stop: &'a Stop,
     display: &'a Display,
     quiet: bool,
 }
 
-impl Job<'_> {
+impl CommandContext<'_> {
     fn stages(&self, args: &SettingsArgs, stages: &[Stage]) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
         let root = run_dir.ok_or_else(no_run_directory)?;
@@ -283,7 +283,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Freezes the plan, unless only asked what it would be, and tells what it costs.
+    /// Freezes the plan, unless only asked what it would be, and prints what it costs.
     fn plan(&self, args: &SettingsArgs, dry_run: bool, json: bool) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
         run_dir.as_deref().map_or(Ok(()), |root| check_input(&config, root))?;

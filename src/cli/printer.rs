@@ -8,7 +8,7 @@ use polysift::Error;
 
 /// Prints an error as the last line of the program.
 pub(crate) fn error(message: &str) {
-    // Nobody is left to be told when stderr is closed.
+    // There is no place for an error when stderr is closed.
     let _ = writeln!(std::io::stderr().lock(), "error: {message}");
 }
 

@@ -20,7 +20,7 @@ const REDRAWS_PER_SEC: u8 = 5;
 
 /// Counts of the running stage.
 #[derive(Default)]
-struct State {
+struct StageProgress {
     stage: String,
     unit: &'static str,
     total: Option<u64>,
@@ -35,7 +35,7 @@ struct State {
     busy: Vec<(&'static str, Duration)>,
 }
 
-impl State {
+impl StageProgress {
     fn secs(&self) -> f64 {
         self.began.map_or(0.0, |t| t.elapsed().as_secs_f64()).max(1e-9)
     }
@@ -51,7 +51,7 @@ impl State {
         Some((1.0 - share) * self.secs() / share)
     }
 
-    /// The share where the number of units does not tell it, in parentheses.
+    /// The share where the number of units does not show it, in parentheses.
     fn share_of_bytes(&self) -> String {
         let share = self.share().filter(|_| self.total.is_none());
         share.map(|share| format!(" ({:.1}%)", 100.0 * share)).unwrap_or_default()
@@ -122,7 +122,7 @@ pub(crate) struct Usage {
 /// Shows the progress of stages, and measures them.
 pub(crate) struct Display {
     form: Form,
-    state: Mutex<State>,
+    state: Mutex<StageProgress>,
     taken: Mutex<Vec<Usage>>,
 }
 
@@ -161,7 +161,8 @@ impl Display {
 impl Progress for Display {
     fn begin(&self, stage: &str, total: Option<u64>, unit: &'static str) {
         let now = Some(Instant::now());
-        let mut state = State { stage: stage.into(), unit, total, ..State::default() };
+        let mut state =
+            StageProgress { stage: stage.into(), unit, total, ..StageProgress::default() };
         (state.began, state.reported) = (now, now);
         state.bar = matches!(self.form, Form::Bar).then(|| bar(stage, total));
         *lock(&self.state) = state;
@@ -259,12 +260,13 @@ mod tests {
     #[test]
     fn the_bytes_of_the_input_tell_the_share_where_the_units_do_not() {
         let began = Instant::now().checked_sub(Duration::from_secs(30));
-        let state = State { done: 7, input: Some((25, 100)), began, ..State::default() };
+        let state =
+            StageProgress { done: 7, input: Some((25, 100)), began, ..StageProgress::default() };
         assert_eq!((state.share(), state.share_of_bytes()), (Some(0.25), " (25.0%)".to_owned()));
         assert!(state.eta_secs().is_some_and(|secs| (secs - 90.0).abs() < 1.0));
-        let state = State { total: Some(14), ..state };
+        let state = StageProgress { total: Some(14), ..state };
         assert_eq!((state.share(), state.share_of_bytes()), (Some(0.5), String::new()));
         assert!(state.eta_secs().is_some_and(|secs| (secs - 30.0).abs() < 1.0));
-        assert_eq!(State::default().eta_secs(), None);
+        assert_eq!(StageProgress::default().eta_secs(), None);
     }
 }

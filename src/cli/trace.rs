@@ -24,12 +24,12 @@ use polysift::{Error, Result};
 
 /// A file of trace events; a layer of the subscriber writes them.
 #[derive(Clone)]
-pub(crate) struct Trace(Arc<Shared>);
+pub(crate) struct Trace(Arc<TraceFile>);
 
 /// Ends the file when it is dropped; the subscriber with its layer never is.
 pub(crate) struct TraceEnd(Trace);
 
-struct Shared {
+struct TraceFile {
     began: Instant,
     /// `None` after the end, and once writing failed: a trace is no reason to end the work.
     file: Mutex<Option<File>>,
@@ -50,7 +50,7 @@ impl Trace {
         });
         let source = |source| Error::Io { path: path.to_owned(), action: "create", source };
         let file = Mutex::new(Some(started.map_err(source)?));
-        Ok(Self(Arc::new(Shared { began: Instant::now(), file })))
+        Ok(Self(Arc::new(TraceFile { began: Instant::now(), file })))
     }
 
     /// What ends the file.

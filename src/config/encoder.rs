@@ -104,7 +104,7 @@ pub struct EncoderConfig {
     pub prompt: String,
     /// What computes.
     pub device: DeviceChoice,
-    /// In what it computes; a run that goes on keeps the type that it was begun with where this is
+    /// In what it computes; a run that is resumed keeps the type that it was begun with where this is
     /// `auto`.
     pub precision: EncoderPrecision,
     /// Form of the GELU.

@@ -128,7 +128,7 @@ pub enum Checkpoint {
     #[default]
     Last,
     /// The one with the best validation accuracy, the earliest of equals (the toxicity head of
-    /// Apertus as its paper tells it).
+    /// Apertus as its paper describes it).
     Best,
     /// The one with the lowest validation loss, the earliest of equals (the toxicity head of Apertus
     /// as its code does it).

@@ -246,7 +246,7 @@ impl RunConfig {
         for head in order {
             known("selection.order".into(), head)?;
         }
-        // `_default` sorts before every language, so that its own mistakes are told as its own.
+        // `_default` sorts before every language, so its own mistakes are reported as its own.
         for language in self.languages.keys() {
             let LanguageThresholds { retention, removal, threshold } = self.thresholds(language);
             for head in retention.keys().chain(removal.keys()).chain(threshold.keys()) {

@@ -82,7 +82,8 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     setup.progress.begin("evaluate", Some(samples.len() as u64), "texts");
     let outcome = heads.languages().iter().try_for_each(|language| {
         let samples = samples.iter().filter(|sample| sample.language == *language).collect();
-        Texts { setup, heads: &heads, language, samples }.evaluate(model.as_ref(), &mut report)
+        LanguageTexts { setup, heads: &heads, language, samples }
+            .evaluate(model.as_ref(), &mut report)
     });
     setup.progress.end();
     outcome?;
@@ -163,14 +164,14 @@ fn load_model(setup: &Setup<'_>, heads: &Heads) -> Result<Option<Model>> {
 }
 
 /// The texts of one language.
-struct Texts<'a> {
+struct LanguageTexts<'a> {
     setup: &'a Setup<'a>,
     heads: &'a Heads,
     language: &'a str,
     samples: Vec<&'a LabelledText>,
 }
 
-impl<'a> Texts<'a> {
+impl<'a> LanguageTexts<'a> {
     /// Adds what every head does, and how far the heads agree.
     fn evaluate(&self, model: Option<&Model>, report: &mut Report) -> Result<()> {
         let &Self { setup, heads, language, .. } = self;

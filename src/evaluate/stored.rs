@@ -16,7 +16,7 @@ use crate::stage::embedded::Embedded;
 /// Documents of a language that are looked at, at most.
 pub const DEFAULT_SAMPLE: usize = 250_000;
 
-/// Tells the hash that draws the sample from the one that breaks ties.
+/// Seed of the hash that draws the sample, another than that of ties.
 const SAMPLE_SEED: u64 = 1;
 
 /// Compares the heads of a run on their stored scores, those of the refine stage where there are

@@ -86,7 +86,7 @@ impl<R: Read> ModelReader<R> {
         if bytes <= u128::from(self.left) {
             return Ok(());
         }
-        broken(format!("ends too early: it tells of {count} {what}, {} bytes are left", self.left))
+        broken(format!("ends too early: it announces {count} {what}, {} bytes are left", self.left))
     }
 
     /// The next `len` bytes.

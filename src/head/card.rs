@@ -109,7 +109,7 @@ pub struct ImportSource {
     pub file: String,
     /// BLAKE3 of its bytes, in hex.
     pub blake3: String,
-    /// Encoder whose embeddings the head is taken to score; nothing in the file tells it, so it is
+    /// Encoder whose embeddings the head is taken to score; nothing in the file says it, so it is
     /// not verified.
     pub assumed_encoder: String,
 }

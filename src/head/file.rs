@@ -42,7 +42,7 @@ const SUFFIXES: [&str; 3] = ["_cls", "_classifier", "_head"];
 
 impl Head {
     /// Reads the head called `name` from a file at `path`: safetensors, or a state dict that
-    /// `torch.save` wrote (PyTorch 1.6 or later), which is told by its content.
+    /// `torch.save` wrote (PyTorch 1.6 or later), recognised by its content.
     ///
     /// The spec is the file's own where polysift wrote it; there, only what `config` sets
     /// explicitly (`activation`, `chunk`, `keep`) overrides it. For other files it comes from
@@ -149,7 +149,7 @@ fn decode(bytes: &[u8]) -> Result<(Option<ModelCard>, Option<ReferenceCounts>, S
         let sizes = scorer.layer_sizes();
         if card.spec.layer_sizes != sizes || card.spec.kind != scorer.kind() {
             return Err(format!(
-                "its card tells of layers {:?}, its tensors are {sizes:?}",
+                "its card says layers {:?}, its tensors are {sizes:?}",
                 card.spec.layer_sizes
             ));
         }
@@ -218,7 +218,7 @@ pub fn import(path: &Path, request: &ImportRequest) -> Result<Head> {
     Head::new(card, scorer)
 }
 
-/// The language code that `file_name` tells: it is a code as `deu_Latn.pt` or begins with one, or
+/// The language code in `file_name`: it is a code as `deu_Latn.pt` or begins with one, or
 /// it is the name of a language as `german_cls.pth` or its two letters as `de.pth`.
 pub fn language_of(file_name: &str) -> Option<String> {
     let stem = file_name.rsplit_once('.').map_or(file_name, |(stem, _)| stem);

@@ -149,7 +149,7 @@ impl FastTextHead {
     }
 
     /// The score of one text. The score is what fastText reports, which is 0.00001 above the
-    /// probability; the logit is the log-odds, which tells documents apart where that is 1. NaN where
+    /// probability; the logit is the log-odds, which still differs between documents where that is 1. NaN where
     /// the model knows no word of the text.
     pub fn score_one(&self, text: &str, scratch: &mut TextScratch) -> DocumentScore {
         let line = document_line(&self.text, text);

@@ -40,7 +40,7 @@ impl CsvReader {
         let reader = decompressed(&file.path, file.format.compression())?;
         let reader = reader.chain(Cursor::new(CSV_END));
         let reader = csv::ReaderBuilder::new()
-            .flexible(true) // so that the end is seen, and lengths are told with their row
+            .flexible(true) // so that the end is seen, and lengths are reported with their row
             .has_headers(false)
             .from_reader(Box::new(reader) as Box<dyn Read + Send>);
         let mut records = Self {

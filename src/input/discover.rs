@@ -296,7 +296,7 @@ impl InputFile {
         Self::of_format(path, name, language, None)
     }
 
-    /// As [`Self::at`]; the extension tells a format that is not given.
+    /// As [`Self::at`]; the extension gives a format that is not set.
     pub(super) fn of_format(
         path: &Path,
         name: String,

@@ -14,7 +14,7 @@ use super::vectors::row_vectors;
 
 /// Column of the token counts, the only one of [`DOCUMENT_COLUMNS`] with nulls.
 pub(crate) const NUM_TOKENS: &str = "num_tokens";
-/// The columns by which part files tell documents, in their order.
+/// The columns that identify a document in part files, in their order.
 pub(crate) const DOCUMENT_COLUMNS: [&str; 5] = ["row", "id", "language", "num_bytes", NUM_TOKENS];
 
 /// Fields of the [`DOCUMENT_COLUMNS`].

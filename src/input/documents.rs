@@ -73,7 +73,7 @@ impl DocumentReader {
         self.reader.num_rows()
     }
 
-    /// Bytes of the file that were read so far, as they lie there; `None` for Parquet, which tells its rows.
+    /// Bytes of the file that were read so far, as they lie there; `None` for Parquet, whose rows are known.
     pub fn bytes_read(&self) -> Option<u64> {
         self.reader.bytes_read()
     }

@@ -64,7 +64,7 @@ impl LineChecker {
         Ok(json)
     }
 
-    /// Whether a required column is missing, as far as the lines up to here tell.
+    /// Whether a required column is missing, as far as the lines up to here show.
     fn missed(&self, at_end: bool) -> Option<&str> {
         let enough = self.objects == OBJECTS_BEFORE_COLUMNS_ARE_MISSED || at_end;
         (enough && self.objects > 0).then(|| self.unseen.first())?.map(String::as_str)

@@ -68,7 +68,7 @@ pub struct LabelledText {
     pub id: String,
     /// Language code; `und` where it is not known.
     pub language: String,
-    /// What it comes from; `None` where that was not asked for or is not told.
+    /// What it comes from; `None` where that was not asked for or is unknown.
     pub source: Option<String>,
     /// The text, not blank.
     pub text: String,

@@ -94,7 +94,7 @@ pub(super) fn too_long(bytes: u64, max_bytes: u64) -> String {
     format!("has {bytes} bytes, more than `input.max_document_bytes` = {max_bytes}")
 }
 
-/// What to tell of a text that begins with `bytes` if it is UTF-16.
+/// What to report of a text that begins with `bytes` if it is UTF-16.
 pub(super) fn utf16(bytes: &[u8]) -> Option<&'static str> {
     let is_utf16 = match *bytes {
         [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => true,

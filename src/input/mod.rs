@@ -73,7 +73,7 @@ const BATCH_ROWS: usize = 1024;
 /// the length of documents (one single longer row still fits).
 const BATCH_BYTES: usize = 16 << 20;
 
-/// Format of an input file, told by its extension.
+/// Format of an input file, by its extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `.parquet`.
@@ -94,7 +94,7 @@ impl Format {
     }
 }
 
-/// Compression around a file, told by the last extension.
+/// Compression of a file, by its last extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// No further extension.
@@ -116,7 +116,7 @@ pub struct InputFile {
     pub language: Option<String>,
     /// Size in bytes, compressed as it lies.
     pub bytes: u64,
-    /// Format told by the extension.
+    /// Format by the extension.
     pub format: Format,
     /// Rows of the file that are read, which are those of whole row groups; `None`: all. Rows keep
     /// the numbers that they have in the file.

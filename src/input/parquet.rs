@@ -40,7 +40,7 @@ use crate::panics::caught;
 pub struct FileFacts {
     /// [`InputFile::fingerprint`].
     pub fingerprint: String,
-    /// Number of rows, where the format tells (Parquet).
+    /// Number of rows, where the format knows it (Parquet).
     pub rows: Option<u64>,
     /// Row groups in the order of the file; none where the format has none.
     pub row_groups: Vec<RowGroup>,

@@ -161,7 +161,7 @@ impl Write for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if !self.renamed {
-            // Nobody is left to tell; a sweep removes what stays.
+            // There is no place for an error; a sweep removes what stays.
             let _ = fs::remove_file(&self.temporary);
         }
     }

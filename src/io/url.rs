@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use crate::error::{Error, Result};
 use crate::panics::lock;
 
-/// Parameters of a query that tell one content from another and open nothing; all others may.
+/// Parameters of a query that identify a content and open nothing; all others may.
 const OPEN_PARAMETERS: [&str; 8] =
     ["download", "generation", "raw", "ref", "revision", "snapshot", "version", "versionId"];
 
@@ -42,7 +42,7 @@ pub(crate) fn is_web(url: &str) -> bool {
 ///
 /// # Errors
 /// [`Error::Config`] where it was given before with other secrets, since the two may be different
-/// files; for a password that cannot be told from the rest; for one in the URL of a bucket.
+/// files; for a password that cannot be separated from the rest; for one in the URL of a bucket.
 pub fn without_secrets(url: &str) -> Result<String> {
     let open = open_part(url);
     if open == url {
@@ -60,7 +60,7 @@ pub fn without_secrets(url: &str) -> Result<String> {
     if known != url {
         return refused(
             "is given twice, with different passwords or queries; these are not kept, so the two \
-             cannot be told apart",
+             cannot be separated",
         );
     }
     Ok(open)

@@ -9,11 +9,11 @@ use crate::panics::lock;
 #[derive(Debug)]
 pub struct Busy {
     activity: &'static str,
-    state: Mutex<State>,
+    state: Mutex<BusyState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BusyState {
     /// Threads at work.
     at_work: usize,
     /// Since when there is one.
@@ -27,7 +27,7 @@ struct State {
 pub struct AtWork<'a>(&'a Busy);
 
 impl Busy {
-    /// Nothing was done yet; `activity` is what people are told ("encoding").
+    /// Nothing was done yet; `activity` is the word in the summary ("encoding").
     pub fn new(activity: &'static str) -> Self {
         Self { activity, state: Mutex::default() }
     }
@@ -52,7 +52,7 @@ impl Busy {
     }
 
     /// What a thread that panicked left is still a time.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BusyState> {
         lock(&self.state)
     }
 }

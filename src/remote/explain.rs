@@ -3,11 +3,11 @@
 use crate::error::Error;
 use crate::io::{is_web, redacted};
 
-/// How the client begins to tell why a request failed; what is above it names the request.
+/// How the client begins to say why a request failed; what is above it names the request.
 const BEGINNINGS: [&str; 4] =
     [ANSWER, "Server returned error response", "HTTP error", "Received redirect"];
 
-/// How it tells that the answer was a refusal; the status and what the server says follow.
+/// How it says that the answer was a refusal; the status and what the server says follow.
 pub(super) const ANSWER: &str = "Server returned non-2xx status code: ";
 
 /// Where credentials come from.
@@ -101,7 +101,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// The client tells the status of a listing in words only.
+    /// The client gives the status of a listing in words only.
     fn of(error: &object_store::Error) -> Option<Self> {
         let causes = causes(error);
         let text = causes.iter().find_map(|text| text.strip_prefix(ANSWER))?;

@@ -1,6 +1,6 @@
 //! The objects below a place.
 //!
-//! A page of a listing tells where the next one begins, so pages come one after another. Folders are
+//! A page of a listing says where the next one begins, so pages come one after another. Folders are
 //! listed side by side, where there are more keys than fit on a page.
 
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ const REQUESTS: usize = 32;
 /// `filter` takes, sorted by key. Keys that end with a slash are folders, and no objects.
 ///
 /// # Errors
-/// [`Error::Config`] for a web server, which cannot tell, and for a wanted key that no request can
+/// [`Error::Config`] for a web server, which has no listing, and for a wanted key that no request can
 /// ask for; [`Error::Service`]; [`Error::Missing`] where there is no such bucket.
 pub(crate) fn list(location: &Location, filter: &dyn ObjectFilter) -> Result<Vec<ListedObject>> {
     let mut found = match location.scheme {

@@ -10,7 +10,7 @@ pub(crate) trait ObjectFilter {
     fn takes(&self, key: &str) -> bool;
 }
 
-/// What tells one content of an object from another.
+/// What identifies one content of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectVersion {
     /// Size in bytes.
@@ -35,7 +35,7 @@ pub(crate) struct Snapshot {
     pub(crate) commit: String,
     /// Where the cache has its files, with the same paths below.
     pub(crate) folder: PathBuf,
-    /// Paths of all files of the repository; `None` offline, when only the folder tells.
+    /// Paths of all files of the repository; `None` offline, when only the folder is known.
     #[cfg_attr(not(feature = "datasets"), allow(dead_code, reason = "data sets need it"))]
     pub(crate) files: Option<Vec<String>>,
 }

@@ -177,7 +177,7 @@ impl Object {
         let length = (range.end - range.start) as usize;
         let mut buffer = Counted::new(length, &self.meter);
         let mut retries = Retries::new();
-        // The client takes up an answer that breaks off, where it can tell the content by its ETag.
+        // The client takes up an answer that breaks off, where the ETag identifies the content.
         while let Some(error) = self.append(&range, &mut buffer.bytes).await? {
             if !retries.allows(&error).await {
                 return Err(explain(&self.url, &error));

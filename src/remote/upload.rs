@@ -225,7 +225,7 @@ impl Drop for Upload {
     fn drop(&mut self) {
         self.on_their_way.iter().for_each(JoinHandle::abort);
         if let Some(id) = &self.id {
-            // Nobody is left to tell; the store's own rule removes what stays.
+            // There is no place for an error; the store's own rule removes what stays.
             let _ = wait(self.target.abort(id));
         }
     }

@@ -76,7 +76,7 @@ impl Wire {
 }
 
 /// Sends `request` to the URL that was given, if one was, and a password of the URL in the header
-/// for it. Tells whether one was given.
+/// for it. Returns whether one was given.
 fn address(request: &mut HttpRequest) -> Result<bool, HttpError> {
     let exact = request.extensions_mut().remove::<Exactly>();
     let is_exact = exact.is_some();

@@ -36,7 +36,7 @@ pub struct Shard {
     pub bytes: u64,
     /// Rows of the file, counted from 0, where it is not all of them.
     pub rows: Option<Range<u64>>,
-    /// Number of rows, where the format tells it.
+    /// Number of rows, where the format knows it.
     pub num_rows: Option<u64>,
     /// Cheap identity of the file's content (size, first and last 64 KiB).
     pub fingerprint: String,
@@ -56,7 +56,7 @@ impl Plan {
     /// between row groups.
     ///
     /// # Errors
-    /// Those of reading what tells a file's rows and identity; [`Error::Config`] if two shards get
+    /// Those of reading a file's rows and identity; [`Error::Config`] if two shards get
     /// one name.
     pub fn new(files: &[InputFile], max_shard_bytes: u64, settings: Value) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(files.len().clamp(1, READERS));
@@ -93,7 +93,7 @@ impl Plan {
         self.shards.iter().map(|s| s.bytes).sum()
     }
 
-    /// Rows of all shards, where all formats tell them.
+    /// Rows of all shards, where all formats know them.
     pub fn num_rows(&self) -> Option<u64> {
         self.shards.iter().map(|shard| shard.num_rows).sum()
     }

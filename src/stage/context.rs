@@ -24,7 +24,7 @@ pub struct Context<'a> {
     pub hub: &'a HubSettings,
     /// Asks for a stop.
     pub stop: &'a Stop,
-    /// Told how far the stage is.
+    /// Receives how far the stage is.
     pub progress: &'a dyn Progress,
     /// Stage whose outputs are to be made again, with those of all later stages.
     pub redo: Option<Stage>,

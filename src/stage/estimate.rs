@@ -75,7 +75,7 @@ struct Sample {
     rows: u64,
     chunks: Vec<Vec<u32>>,
     tokens: u64,
-    /// Rows of sampled files that tell their number, with the bytes of those files.
+    /// Rows of sampled files that know their number, with the bytes of those files.
     counted: (u64, u64),
     /// Rows read and the text bytes they held, for files that do not.
     text: (u64, u64),

@@ -95,7 +95,7 @@ fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
     }
 }
 
-/// Whether the columns of the input leave room for the new ones, as far as footers tell.
+/// Whether the columns of the input leave room for the new ones, as far as footers show.
 pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     let spec = spec(config, &retention_heads(config));
     // A damaged file is the embed stage's to report, with its shard.

@@ -23,7 +23,7 @@ use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
 use crate::train::{Samples, TrainingRequest, check_labels, train_head, train_text_head};
 
 /// A head to train: its name, settings, language and samples.
-struct Job<'a> {
+struct TrainingJob<'a> {
     name: &'a str,
     head: &'a HeadConfig,
     language: String,
@@ -32,7 +32,7 @@ struct Job<'a> {
     digests: Vec<String>,
 }
 
-impl Job<'_> {
+impl TrainingJob<'_> {
     /// Whether the head is trained on the texts themselves.
     fn is_text(&self) -> bool {
         self.head.kind == HeadKind::FastText
@@ -71,14 +71,14 @@ pub fn train(context: Context<'_>) -> Result<()> {
         );
         return Ok(());
     }
-    let model = if jobs.iter().all(Job::is_text) {
+    let model = if jobs.iter().all(TrainingJob::is_text) {
         None // nothing to embed
     } else {
         Some(load_model(context, Stage::Train)?)
     };
     let settings = settings(context, &jobs, model.as_ref());
     freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
-    let keys = jobs.iter().map(Job::key).collect();
+    let keys = jobs.iter().map(TrainingJob::key).collect();
     let work = StageWork::dealt(context, Stage::Train, keys)?;
     if work.is_over() {
         return Ok(());
@@ -97,7 +97,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
 /// Keys of the heads to train.
 pub(crate) fn keys(context: Context<'_>) -> Result<Vec<String>> {
     let languages = corpus_languages(context)?;
-    Ok(jobs(context.config, languages.as_ref())?.iter().map(Job::key).collect())
+    Ok(jobs(context.config, languages.as_ref())?.iter().map(TrainingJob::key).collect())
 }
 
 /// The heads that are trained, not loaded.
@@ -106,14 +106,17 @@ fn to_train(config: &RunConfig) -> impl Iterator<Item = (&String, &HeadConfig)> 
 }
 
 /// What is to be trained for `languages`; `None` stands for all that there are samples of.
-fn jobs<'a>(config: &'a RunConfig, languages: Option<&BTreeSet<String>>) -> Result<Vec<Job<'a>>> {
+fn jobs<'a>(
+    config: &'a RunConfig,
+    languages: Option<&BTreeSet<String>>,
+) -> Result<Vec<TrainingJob<'a>>> {
     let mut jobs = Vec::new();
     for (name, head) in to_train(config) {
         for (language, files) in head_sources(name, head)? {
             if language == ALL_LANGUAGES || languages.is_none_or(|known| known.contains(&language))
             {
                 let digests = files.iter().map(InputFile::fingerprint).collect::<Result<_>>()?;
-                jobs.push(Job { name, head, language, files, digests });
+                jobs.push(TrainingJob { name, head, language, files, digests });
             } else {
                 tracing::info!(head = %name, %language, "samples of a language without documents");
             }
@@ -167,7 +170,7 @@ pub(crate) fn check_samples(
         let reason = format!("the head `{name}` has samples for none of {}", in_words(languages));
         return Err(Error::Missing { path: head.train.join(", "), reason });
     }
-    let check = |job: &Job<'_>| {
+    let check = |job: &TrainingJob<'_>| {
         if run.map_or(Ok(false), |run| run.is_done(Stage::Train, &job.key()))? {
             return Ok(());
         }
@@ -183,7 +186,7 @@ pub(crate) fn check_samples(
     jobs.par_iter().map(check).collect::<Vec<_>>().into_iter().collect()
 }
 
-fn settings(context: Context<'_>, jobs: &[Job<'_>], model: Option<&Model>) -> Value {
+fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model>) -> Value {
     let mut heads: BTreeMap<&str, Value> = BTreeMap::new();
     for job in jobs {
         let head = heads.entry(job.name).or_insert_with(|| {
@@ -209,7 +212,11 @@ fn settings(context: Context<'_>, jobs: &[Job<'_>], model: Option<&Model>) -> Va
 }
 
 /// Trains a head on the texts or on their embeddings, as `model` makes them.
-fn train_one(context: Context<'_>, model: Option<&Model>, job: &Job<'_>) -> Result<ShardMarker> {
+fn train_one(
+    context: Context<'_>,
+    model: Option<&Model>,
+    job: &TrainingJob<'_>,
+) -> Result<ShardMarker> {
     let Context { config, run, stop, .. } = context;
     stop.check()?;
     let samples = samples(context, model, job)?;
@@ -262,7 +269,7 @@ pub fn card(
 
 /// The samples of a head, of both classes: with a `model` the first chunk of each, embedded and rounded as the
 /// corpus is, else their texts.
-fn samples(context: Context<'_>, model: Option<&Model>, job: &Job<'_>) -> Result<Samples> {
+fn samples(context: Context<'_>, model: Option<&Model>, job: &TrainingJob<'_>) -> Result<Samples> {
     let config = context.config;
     let columns = SampleColumns::of_label(job.head.label());
     let labelled = read_samples(&job.files, &config.input, columns)?;

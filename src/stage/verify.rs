@@ -261,12 +261,12 @@ fn wrong_input(shard: &Shard) -> Result<Option<String>> {
     }
 }
 
-/// What is wrong with `file`: its digest, or of an object what its store tells of it; and the rows of
+/// What is wrong with `file`: its digest, or of an object what its store says of it; and the rows of
 /// an exported file.
 fn wrong_file(run: &RunDir, file: &PartFile) -> Result<Option<String>> {
     let is_same = if is_url(&file.path) {
         let version = remote::stat(&file.path)?;
-        // A store that names no content has told its size.
+        // A store that names no content has given its size.
         let is_named_so = file.stamp.etag.is_none() || version.tag == file.stamp.etag;
         version.bytes == file.stamp.bytes && is_named_so
     } else {

@@ -135,7 +135,7 @@ impl Unigram {
 
     /// How much of the best segmentation is the same whatever follows the text that `lattice` is of,
     /// without unknown characters at its end, and the score up to there. `None` if that is nothing, or
-    /// more than the block that is held can tell.
+    /// more than the block that is held can decide.
     ///
     /// Every segmentation of a longer text has a border among the last `longest` bytes; what the
     /// best ways to all of these share is settled.

@@ -122,7 +122,7 @@ pub(super) struct Trained {
 }
 
 /// Checks that samples can be learned from, as far as their classes and the splits that they name for
-/// themselves tell, before anything is embedded.
+/// themselves say, before anything is embedded.
 ///
 /// # Errors
 /// [`Error::Training`] for the head `name` of `language`.

@@ -107,7 +107,7 @@ pub fn split(samples: &Samples, rows: Vec<usize>, seed: u64, with_test: bool) ->
         row,
     });
     let mut ordered: Vec<Keyed<'_>> = keyed.collect();
-    // Samples equal in all of this cannot be told apart, so the row itself never decides anything
+    // Samples equal in all of this are interchangeable, so the row itself never decides anything
     // that shows.
     ordered.sort_unstable_by(|a, b| {
         (a.id, a.digest, a.label, a.row).cmp(&(b.id, b.digest, b.label, b.row))

@@ -56,7 +56,7 @@ pub struct SlurmOptions {
     /// Let the stages that encode share nodes too; say with --cpus-per-task, --mem and --gpus-per-node what one needs
     #[arg(long)]
     pub partial_nodes: bool,
-    /// Seconds before the time limit at which a task is told to save and to requeue itself
+    /// Seconds before the time limit at which a task is signalled to save and to requeue itself
     #[arg(long, value_name = "SECS", default_value_t = 180)]
     pub signal_secs: u32,
     /// Submit the stages without dependencies

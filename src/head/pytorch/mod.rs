@@ -49,7 +49,7 @@ struct StateDict<'a> {
 /// What the pickle says of a tensor.
 #[derive(Debug, PartialEq)]
 struct Description {
-    /// Class of its storage, which tells the type: `FloatStorage`.
+    /// Class of its storage, which names the type: `FloatStorage`.
     storage_class: String,
     /// Name of the storage's entry.
     key: String,

@@ -155,7 +155,7 @@ impl Near {
     }
 
     /// Whether a logit within the margin of that of document `at` could be treated otherwise by a
-    /// threshold; a logit that is not a number tells nothing, so such a document always is near.
+    /// threshold; a logit that is not a number says nothing, so such a document always is near.
     fn is_near(&self, place: u64, heads: &[ScoreRows], at: usize) -> bool {
         let [mut low, mut high] = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
         for (part, margin) in heads.iter().zip(&self.margins) {
