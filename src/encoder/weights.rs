@@ -203,9 +203,10 @@ impl<'a> Weights<'a> {
             self.architecture;
         let table = |name: &str, rows| self.table(&format!("{name}.weight"), &[rows, *width]);
         let words = table(names.words, *vocab_size)?;
-        let mut rows = match positions {
-            Positions::Learned { rows, .. } => table(names.positions, *rows)?.to_vec(),
-            Positions::None => vec![0.0; *width],
+        let mut rows = if *positions == Positions::None {
+            vec![0.0; *width]
+        } else {
+            table(names.positions, positions.rows())?.to_vec()
         };
         if *num_token_types > 0 {
             let types = table(names.token_types, *num_token_types)?.to_vec();
