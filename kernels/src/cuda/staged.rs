@@ -348,6 +348,16 @@ mod tests {
     }
 
     #[test]
+    fn positions_may_count_all_tokens_from_zero() -> Result<()> {
+        let layout = BatchLayout { tokens: 528 };
+        let mut block = vec![-7; layout.len()];
+        let limits = Limits { first_position: 0, skipped_id: None, ..LIMITS };
+        layout.fill(&mut block, limits, &[0, 5, 1, 6, 2], &[0, 3, 5])?;
+        assert_eq!(block[layout.position_ids()][..6], [0, 1, 2, 0, 1, 0]);
+        Ok(())
+    }
+
+    #[test]
     fn an_empty_batch_has_no_sequences_and_no_tiles() -> Result<()> {
         let block = fill(528, &[], &[0])?;
         assert_eq!(block[..4], [0; 4]);

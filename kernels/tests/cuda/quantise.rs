@@ -229,7 +229,7 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         embed_layer_norm(&stream, &staged, &embedding, &norm, &mut both, Some(&mut out))?;
         assert_eq!(download(&stream, &both)?, download(&stream, &plain)?);
         let (bytes, scales) = (download(&stream, &out.values)?, download(&stream, &out.scales)?);
-        let places = [(0, 2), (49, 3), (7, 4), (2, 2)].into_iter().chain([(1, 1); 44]);
+        let places = [(0, 2), (49, 3), (7, 4), (2, 2)].into_iter().chain([(0, 0); 44]);
         let expected: Vec<_> = places
             .map(|(id, position): (usize, usize)| {
                 let position = positions[position * width..][..width].iter();

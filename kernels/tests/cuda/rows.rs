@@ -95,8 +95,8 @@ fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
         staged.put(&stream, &ids, &[0, 5, 7])?;
         let mut hidden = poisoned(&stream, 48 * width)?;
         embed_layer_norm(&stream, &staged, &embedding, &norm, &mut hidden, None)?;
-        // A padding token has the padding position and counts for none; so has all of the tail.
-        let rows = ids.into_iter().zip([2, 3, 1, 4, 5, 2, 3]).chain([(1, 1); 41]);
+        // A skipped token has the position of its number and counts for none; the tail is zeros.
+        let rows = ids.into_iter().zip([2, 3, 1, 4, 5, 2, 3]).chain([(0, 0); 41]);
         let expected = rows.flat_map(|(id, position): (u32, usize)| {
             let word = wide(&words[id as usize * width..][..width]);
             let position = positions[position * width..][..width].iter();
