@@ -161,19 +161,11 @@ impl Config {
         Ok(this)
     }
 
-    /// BERT: learned positions from 0, norms after the sums. Its padding id means nothing.
-    fn bert(&self) -> Result<Architecture, String> {
-        let activation = self.hidden_act.as_deref();
-        supported("hidden_act", activation.unwrap_or("gelu"), &["gelu"])?;
-        let kind = self.position_embedding_type.as_deref();
-        supported("position_embedding_type", kind.unwrap_or("absolute"), &["absolute"])?;
+    /// What all families say alike, and for the rest BERT: learned positions from 0, norms after the sums.
+    fn base(&self) -> Architecture {
         let rows = self.max_position_embeddings;
-        let num_token_types = self.type_vocab_size.unwrap_or(2);
-        if num_token_types == 0 {
-            return Err("type_vocab_size is 0".into());
-        }
         let layer = LayerKind { window: None, rope: None, first_norm: true };
-        Ok(Architecture {
+        Architecture {
             family: self.model_type.clone(),
             width: self.hidden_size,
             inner: self.intermediate_size,
@@ -181,14 +173,27 @@ impl Config {
             vocab_size: self.vocab_size,
             max_tokens: rows,
             positions: Positions::Learned { rows, first: 0, skips: None },
-            num_token_types,
+            num_token_types: self.type_vocab_size.unwrap_or(2),
             norm_eps: self.layer_norm_eps.unwrap_or(1e-12),
             pre_norm: false,
             feed_forward: FeedForward::Plain,
             ropes: Vec::new(),
             layers: vec![layer; self.num_hidden_layers].into(),
             names: BERT,
-        })
+        }
+    }
+
+    /// BERT. Its padding id means nothing.
+    fn bert(&self) -> Result<Architecture, String> {
+        let activation = self.hidden_act.as_deref();
+        supported("hidden_act", activation.unwrap_or("gelu"), &["gelu"])?;
+        let kind = self.position_embedding_type.as_deref();
+        supported("position_embedding_type", kind.unwrap_or("absolute"), &["absolute"])?;
+        let this = self.base();
+        if this.num_token_types == 0 {
+            return Err("type_vocab_size is 0".into());
+        }
+        Ok(this)
     }
 
     /// BERT whose positions start after the padding id, which has the row of its own number.
@@ -219,20 +224,13 @@ impl Config {
         let rope = self.rope(&parameters, theta)?;
         let layer = LayerKind { window: None, rope: Some(0), first_norm: true };
         Ok(Architecture {
-            family: self.model_type.clone(),
-            width: self.hidden_size,
-            inner: self.intermediate_size,
-            num_heads: self.num_attention_heads,
-            vocab_size: self.vocab_size,
-            max_tokens: self.max_position_embeddings,
             positions: Positions::None,
             num_token_types: self.type_vocab_size.unwrap_or(0),
-            norm_eps: self.layer_norm_eps.unwrap_or(1e-12),
-            pre_norm: false,
             feed_forward: FeedForward::Gated { activated_first: false },
             ropes: vec![rope],
             layers: vec![layer; self.num_hidden_layers].into(),
             names: GTE,
+            ..self.base()
         })
     }
 
@@ -266,12 +264,6 @@ impl Config {
         }
         let with = |(names, _): TensorsOfMap, bias| (names, bias);
         Ok(Architecture {
-            family: self.model_type.clone(),
-            width: self.hidden_size,
-            inner: self.intermediate_size,
-            num_heads: self.num_attention_heads,
-            vocab_size: self.vocab_size,
-            max_tokens: self.max_position_embeddings,
             positions: Positions::None,
             num_token_types: 0,
             norm_eps: self.norm_eps.unwrap_or(1e-5),
@@ -287,6 +279,7 @@ impl Config {
                 norm_bias: self.norm_bias,
                 ..MODERN_BERT
             },
+            ..self.base()
         })
     }
 
