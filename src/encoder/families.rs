@@ -220,12 +220,13 @@ impl Config {
             Some(RopeSettings::ByLayer { full_attention, .. }) => full_attention.clone(),
             None => self.rope_scaling.clone().unwrap_or_default(),
         };
-        let theta = parameters.rope_theta.or(self.rope_theta).unwrap_or(10_000.0);
+        let default = if self.model_type == "gte" { 160_000.0 } else { 10_000.0 };
+        let theta = parameters.rope_theta.or(self.rope_theta).unwrap_or(default);
         let rope = self.rope(&parameters, theta)?;
         let layer = LayerKind { window: None, rope: Some(0), first_norm: true };
         Ok(Architecture {
             positions: Positions::None,
-            num_token_types: self.type_vocab_size.unwrap_or(0),
+            num_token_types: self.type_vocab_size.unwrap_or(1),
             feed_forward: FeedForward::Gated { activated_first: false },
             ropes: vec![rope],
             layers: vec![layer; self.num_hidden_layers].into(),
@@ -327,6 +328,8 @@ mod tests {
         let config = parse("{", "{")?;
         assert_eq!(config.positions, Positions::Learned { rows: 514, first: 2, skips: Some(1) });
         assert_eq!((config.max_tokens, config.num_token_types, config.norm_eps), (512, 2, 1e-12));
+        let gte = parse("xlm-roberta", "gte")?;
+        assert_eq!((gte.ropes[0].theta, gte.num_token_types), (160_000., 1));
         let modern = parse("xlm-roberta", "modernbert")?;
         assert_eq!(
             modern.ropes.iter().map(|rope| rope.theta).collect::<Vec<_>>(),
