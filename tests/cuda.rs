@@ -11,6 +11,7 @@ use polysift::config::{DeviceChoice, EncoderConfig, EncoderPrecision, Gelu, Pool
 use polysift::encoder::{CudaEncoder, Encoder, HubSettings, load, open_gpus, resolve};
 use polysift::progress::Stop;
 use polysift_kernels::cuda::{CudaError, DeviceInfo, devices};
+use safetensors::{Dtype, tensor::TensorView};
 
 const MINI: &str = "polysift-mini";
 
@@ -190,6 +191,137 @@ fn as_bert(name: &str) -> Result<tempfile::TempDir> {
     Ok(directory)
 }
 
+/// Sizes of a random model: width, heads, inner width, layers.
+type Sizes = [usize; 4];
+
+/// A random model of a family whose `config.json` has `settings` beside the sizes: the tensors of GTE or
+/// of `ModernBERT`, whose layers but every third have windows.
+///
+/// Queries and keys are large enough that another theta moves embeddings by a tenth, as PyTorch shows,
+/// and the weights small enough that rounding them moves embeddings by less than [`MEAN`].
+fn random_model(
+    [width, heads, inner, layers]: Sizes,
+    settings: &[(&str, serde_json::Value)],
+) -> Result<tempfile::TempDir> {
+    let directory = tempfile::tempdir()?;
+    std::fs::copy(golden("gte/tokenizer.json"), directory.path().join("tokenizer.json"))?;
+    let mut config = serde_json::json!({
+        "hidden_size": width, "num_attention_heads": heads, "intermediate_size": inner,
+        "num_hidden_layers": layers, "vocab_size": 120, "max_position_embeddings": 300,
+    });
+    for (key, value) in settings {
+        config[*key] = value.clone();
+    }
+    std::fs::write(directory.path().join("config.json"), config.to_string())?;
+
+    let mut state = 7u64;
+    let mut normal = || {
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as f32 / (1u64 << 31) as f32
+        };
+        (0..12).map(|_| next()).sum::<f32>() - 6.0
+    };
+    let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+    let mut add = |name: String, shape: &[usize], mean: f32| {
+        let spread = if name.to_lowercase().contains("qkv") { 0.1 } else { 0.05 };
+        let values = (0..shape.iter().product()).map(|_| mean + spread * normal());
+        tensors.push((name, shape.to_vec(), values.flat_map(f32::to_le_bytes).collect()));
+    };
+    let is_modern = config["model_type"] == "modernbert";
+    if is_modern {
+        add("embeddings.tok_embeddings.weight".into(), &[120, width], 0.0);
+        add("embeddings.norm.weight".into(), &[width], 1.0);
+        add("final_norm.weight".into(), &[width], 1.0);
+    } else {
+        add("embeddings.word_embeddings.weight".into(), &[120, width], 0.0);
+        add("embeddings.token_type_embeddings.weight".into(), &[1, width], 0.0);
+        add("embeddings.LayerNorm.weight".into(), &[width], 1.0);
+        add("embeddings.LayerNorm.bias".into(), &[width], 0.0);
+    }
+    for i in 0..layers {
+        let maps = [[3 * width, width], [width, width], [2 * inner, width], [width, inner]];
+        if is_modern {
+            for (name, shape) in ["attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo"].into_iter().zip(maps)
+            {
+                add(format!("layers.{i}.{name}.weight"), &shape, 0.0);
+            }
+            for name in &["mlp_norm", "attn_norm"][..if i > 0 { 2 } else { 1 }] {
+                add(format!("layers.{i}.{name}.weight"), &[width], 1.0);
+            }
+            continue;
+        }
+        let names = ["attention.qkv_proj", "attention.o_proj", "mlp.up_gate_proj", "mlp.down_proj"];
+        for (name, shape) in names.into_iter().zip(maps) {
+            add(format!("encoder.layer.{i}.{name}.weight"), &shape, 0.0);
+            if name != "mlp.up_gate_proj" {
+                add(format!("encoder.layer.{i}.{name}.bias"), &shape[..1], 0.0);
+            }
+        }
+        for name in ["attn_ln", "mlp_ln"] {
+            add(format!("encoder.layer.{i}.{name}.weight"), &[width], 1.0);
+            add(format!("encoder.layer.{i}.{name}.bias"), &[width], 0.0);
+        }
+    }
+    let views = tensors
+        .iter()
+        .map(|(name, shape, bytes)| Ok((name, TensorView::new(Dtype::F32, shape.clone(), bytes)?)));
+    let views = views.collect::<Result<Vec<_>>>()?;
+    std::fs::write(
+        directory.path().join("model.safetensors"),
+        safetensors::serialize(views, None)?,
+    )?;
+    Ok(directory)
+}
+
+fn gte(sizes: Sizes) -> Result<tempfile::TempDir> {
+    random_model(sizes, &[("model_type", "gte".into()), ("rope_theta", 500.0.into())])
+}
+
+/// With windows of `window` places to either side, and two ropes.
+fn modern_bert(sizes: Sizes, window: usize) -> Result<tempfile::TempDir> {
+    let settings = [
+        ("model_type", "modernbert".into()),
+        ("local_attention", (2 * window).into()),
+        ("global_rope_theta", 160_000.0.into()),
+        ("local_rope_theta", 100.0.into()),
+    ];
+    random_model(sizes, &settings)
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "how far off is worth knowing")]
+fn a_gpu_computes_gte_and_modernbert() -> Result<()> {
+    if gpus()?.is_none() {
+        return Ok(());
+    }
+    // Heads of 32 and of 64; widths at the edges of what kernels take.
+    for (name, directory) in [
+        ("gte, 32", gte([96, 3, 72, 2])?),
+        ("gte, 64", gte([128, 2, 96, 2])?),
+        ("modernbert, 32, 8", modern_bert([96, 3, 72, 5], 8)?),
+        ("modernbert, 64, 64", modern_bert([128, 2, 88, 4], 64)?),
+    ] {
+        let model = directory.path().display().to_string();
+        for pooling in [Pooling::Mean, Pooling::Cls] {
+            let config = EncoderConfig { max_tokens: 300, ..config(&model, pooling) };
+            let cpu = load(&config, &offline())?.encoder;
+            let gpu = open(&model, pooling, Gelu::Erf, &[0])?;
+            let mut chunks = chunks(40, 300, 120);
+            for length in [8, 9, 10, 16, 17, 18, 136, 137, 191, 192, 193, 256, 257] {
+                chunks.push((0..length).map(|i| (i * 37 % 113) as u32 + 3).collect());
+            }
+            let expected = embed(cpu.as_ref(), &chunks)?;
+            let figures = check(&embed(&gpu, &chunks)?, &expected, cpu.info().hidden_size, pooling)
+                .with_context(|| format!("{name}, {pooling:?}"))?;
+            eprintln!("{name}, {pooling:?}: worst, mean, cosine {figures:?}");
+        }
+        let refused = open(&model, Pooling::Mean, Gelu::Tanh, &[0]).err().context("accepted")?;
+        ensure!(matches!(refused, Error::Config { .. }), "{refused}");
+    }
+    Ok(())
+}
+
 #[test]
 #[expect(clippy::print_stderr, reason = "how far off is worth knowing")]
 fn a_gpu_computes_the_embeddings_of_the_cpu() -> Result<()> {
@@ -223,7 +355,9 @@ fn a_gpu_computes_the_embeddings_of_the_cpu() -> Result<()> {
 fn a_gpu_computes_in_fp8_what_rounding_to_it_allows() -> Result<()> {
     let Some(gpus) = gpus()? else { return Ok(()) };
     let widths = golden("head64-f16").display().to_string();
-    for (model, longest, count) in [(widths, 130, 60), (MINI.into(), 512, 24)] {
+    let modern = modern_bert([128, 2, 96, 4], 8)?;
+    let modern = modern.path().display().to_string();
+    for (model, longest, count) in [(widths, 130, 60), (modern, 300, 24), (MINI.into(), 512, 24)] {
         let opened = open_in(&model, Pooling::Mean, Gelu::Erf, EncoderPrecision::Fp8, &[0]);
         if gpus[0].compute_capability != (9, 0) {
             ensure!(matches!(opened, Err(Error::Device(CudaError::Unsupported { .. }))));

@@ -259,7 +259,7 @@ impl Bench {
         ] {
             if kernel.is_on(stream.device(), shape.1) {
                 let seconds =
-                    self.time(|s| attention(s, &staged, &qkv, &mut context, shape, kernel))?;
+                    self.time(|s| attention(s, &staged, &qkv, &mut context, shape, None, kernel))?;
                 timings.push(Timing::new(tokens, (name, layers), seconds, Some(operations)));
             }
         }
@@ -318,6 +318,7 @@ impl Bench {
             num_positions: NUM_POSITIONS,
             first_position: 2,
             skipped_id: Some(1),
+            max_tokens: None,
         };
         let mut staged = Staged::new(&self.stream, tokens, limits)?;
         let mut rng = ChaCha8Rng::seed_from_u64(6);

@@ -63,7 +63,8 @@ pub(super) struct LayerKind {
     pub(super) window: Option<usize>,
     /// Which of the ropes.
     pub(super) rope: Option<usize>,
-    /// Whether a norm before attention is there, if norms stand before.
+    /// Whether a norm before attention is there, if norms stand before. The first layer has none: the
+    /// embedding ends with one.
     pub(super) first_norm: bool,
 }
 

@@ -83,16 +83,25 @@ DEVICE void multiply_values(Queries<D> &state,
   }
 }
 
-// Takes the keys and values from number `first_key` of a sequence of `length` into account.
-template <int D>
-DEVICE void step(Queries<D> &state, const bf16 *keys, const bf16 *values, int first_key, int length,
-                 float scale_log2) {
+// Takes the keys and values from number `first_key` on, of which the last is before `end`, into account;
+// `first_query` is the first of the warp.
+template <int D, bool WINDOW>
+DEVICE void step(Queries<D> &state, const bf16 *keys, const bf16 *values, int first_key, int end,
+                 int first_query, int window, float scale_log2) {
+  constexpr int ROWS = 16 * WARP_FRAGMENTS;
+  if (WINDOW && !window_meets_any(first_key, first_query, ROWS, window)) return;
+  const bool at_edge = WINDOW && !window_meets_all(first_key, first_query, ROWS, window);
   float scores[WARP_FRAGMENTS][KEY_FRAGMENTS][4];
   multiply_keys(scores, state, keys);
   unsigned probabilities[WARP_FRAGMENTS][KEYS / 16][4];
 #pragma unroll
   for (int f = 0; f < WARP_FRAGMENTS; ++f) {
-    if (first_key + KEYS > length) mask_keys(scores[f], first_key, length);
+    if (at_edge) {
+      const int lane = threadIdx.x % WARP;
+      mask_window(scores[f], first_key, end, first_query + f * 16 + lane / 4, window);
+    } else if (first_key + KEYS > end) {
+      mask_keys(scores[f], first_key, end);
+    }
     update_softmax(scores[f], state.sums[f], scale_log2);
     pack_probabilities(probabilities[f], scores[f]);
   }
@@ -100,10 +109,10 @@ DEVICE void step(Queries<D> &state, const bf16 *keys, const bf16 *values, int fi
 }
 
 // Any grid; context [tokens, heads * D]; scale_log2 = log2(e) / sqrt(D), as the softmax is taken to
-// base 2.
-template <int D>
+// base 2; `window` counts if WINDOW.
+template <int D, bool WINDOW>
 DEVICE void attention(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
-                      int heads, float scale_log2) {
+                      int heads, float scale_log2, int window) {
   using Tile = WarpTile<D>;
   constexpr int TILE_VALUES = KEYS * Tile::ROW;
   alignas(16) SHARED bf16 keys[2 * TILE_VALUES];
@@ -128,11 +137,12 @@ DEVICE void attention(const bf16 *qkv, bf16 *context, const int *tiles, const in
     begin(state, rows);
     block_barrier();  // the queries are in registers: keys may overwrite them
 
-    const int num_steps = (length + KEYS - 1) / KEYS;
+    const Keys own = keys_of<WINDOW>(item, window);
+    const int num_steps = (own.end - own.first + KEYS - 1) / KEYS;
     const auto copy = [&](int number) {
-      const int at = number % 2 * TILE_VALUES, first = number * KEYS;
-      copy_rows<KEYS, Tile>(keys + at, item.queries + width, row_stride, first, length);
-      copy_rows<KEYS, Tile>(values + at, item.queries + 2 * width, row_stride, first, length);
+      const int at = number % 2 * TILE_VALUES, first = own.first + number * KEYS;
+      copy_rows<KEYS, Tile>(keys + at, item.queries + width, row_stride, first, own.end);
+      copy_rows<KEYS, Tile>(values + at, item.queries + 2 * width, row_stride, first, own.end);
       copy_async_commit();
     };
     copy(0);
@@ -141,7 +151,9 @@ DEVICE void attention(const bf16 *qkv, bf16 *context, const int *tiles, const in
       block_barrier();  // this tile is here for all, and nobody still reads the other buffer
       if (number + 1 < num_steps) copy(number + 1);
       const int at = number % 2 * TILE_VALUES;
-      if (active) step(state, keys + at, values + at, number * KEYS, length, scale_log2);
+      if (active)
+        step<D, WINDOW>(state, keys + at, values + at, own.first + number * KEYS, own.end,
+                        item.first_query + warp_first, window, scale_log2);
     }
     block_barrier();
     if (active) {
@@ -153,11 +165,16 @@ DEVICE void attention(const bf16 *qkv, bf16 *context, const int *tiles, const in
   }
 }
 
-#define ATTENTION_KERNEL(D)                                                                        \
+#define ATTENTION_KERNELS(D)                                                                       \
   KERNEL __launch_bounds__(WarpTile<D>::THREADS)                                                   \
       attention_##D(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,           \
                     int heads, float scale_log2) {                                                 \
-    attention<D>(qkv, context, tiles, counts, heads, scale_log2);                                  \
+    attention<D, false>(qkv, context, tiles, counts, heads, scale_log2, 0);                        \
+  }                                                                                                \
+  KERNEL __launch_bounds__(WarpTile<D>::THREADS)                                                   \
+      attention_window_##D(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,    \
+                           int heads, float scale_log2, int window) {                              \
+    attention<D, true>(qkv, context, tiles, counts, heads, scale_log2, window);                    \
   }
-ATTENTION_KERNEL(32)
-ATTENTION_KERNEL(64)
+ATTENTION_KERNELS(32)
+ATTENTION_KERNELS(64)

@@ -8,6 +8,9 @@
 // Keys past the end of a sequence count as zeros and are masked: what follows in memory belongs to
 // a neighbour, whose values (NaN included) must not reach this sequence.
 //
+// With WINDOW a query meets only the keys at most `window` places before and after it: a tile takes
+// those from `window` before its first query to `window` after its last one, masked at both edges.
+//
 // Here is what the kernels of attention.cu and attention_hopper.cu share.
 #pragma once
 #include "device.cuh"
@@ -33,6 +36,16 @@ DEVICE Item item_at(int index, const bf16 *qkv, const int *tiles, int heads) {
           column};
 }
 
+// The keys that the queries of an item meet, those that each of them misses included.
+struct Keys {
+  int first, end;
+};
+template <bool WINDOW>
+DEVICE Keys keys_of(const Item &item, int window) {
+  if (!WINDOW) return {0, item.length};
+  return {max(0, item.first_query - window), min(item.length, item.first_query + QUERIES + window)};
+}
+
 // Starts copying `ROWS` rows into a tile, from row `first` on; rows from `length` on become zeros.
 // Offsets within one sequence fit 32 bits. `Tile` says where in it they go.
 template <int ROWS, class Tile>
@@ -49,6 +62,9 @@ DEVICE void copy_rows(bf16 *to, const bf16 *from, int row_stride, int first, int
   }
 }
 
+// Below every score, and a number: a query that met no key yet gives the masked ones no weight.
+constexpr float LOWEST = -3e38f;
+
 // What a thread holds of the result for 16 queries of its warp: of the rows lane / 4 and 8 more.
 template <int D>
 struct Sums {
@@ -61,7 +77,7 @@ struct Sums {
 #pragma unroll
       for (int i = 0; i < 4; ++i) values[d][i] = 0.0f;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) largest[h] = -INFINITY, total[h] = 0.0f;
+    for (int h = 0; h < 2; ++h) largest[h] = LOWEST, total[h] = 0.0f;
   }
 };
 
@@ -112,6 +128,33 @@ DEVICE void mask_keys(float (&scores)[KEY_FRAGMENTS][4], int first_key, int leng
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       if (own + n * 8 + i % 2 >= length) scores[n][i] = -INFINITY;
+}
+
+// Keys that a query does not meet get no weight: those further than `window` from it, and those from
+// `end` on. `query` is that of the first of this thread's two rows.
+DEVICE void mask_window(float (&scores)[KEY_FRAGMENTS][4], int first_key, int end, int query,
+                        int window) {
+  const int own = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int from = query + 8 * h - window, to = min(end, query + 8 * h + window + 1);
+#pragma unroll
+    for (int n = 0; n < KEY_FRAGMENTS; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int key = own + n * 8 + i;
+        if (key < from || key >= to) scores[n][2 * h + i] = -INFINITY;
+      }
+  }
+}
+
+// Whether any of the `rows` queries from `query` on meets a key from `first_key` to KEYS more, and
+// whether all of them meet them all.
+DEVICE bool window_meets_any(int first_key, int query, int rows, int window) {
+  return first_key + KEYS > query - window && first_key < query + rows + window;
+}
+DEVICE bool window_meets_all(int first_key, int query, int rows, int window) {
+  return first_key >= query + rows - 1 - window && first_key + KEYS <= query + window + 1;
 }
 
 // Probabilities as the left operand of the product with the values: the layout of a result is, two

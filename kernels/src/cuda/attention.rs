@@ -23,8 +23,9 @@ pub enum AttentionKernel {
 }
 
 impl AttentionKernel {
-    /// Its entry point and the threads of a block, if `device` has it for heads of `head_size`.
-    fn function(self, device: &Device, head_size: usize) -> Option<(Function, u32)> {
+    /// Its entry points without and with a window, and the threads of a block, if `device` has it for heads
+    /// of `head_size`.
+    fn functions(self, device: &Device, head_size: usize) -> Option<([Function; 2], u32)> {
         let kernels = device.kernels();
         let which = HEAD_SIZES.iter().position(|&size| size == head_size)?;
         match self {
@@ -36,12 +37,15 @@ impl AttentionKernel {
 
     /// Whether `device` has it for heads of `head_size` values.
     pub fn is_on(self, device: &Device, head_size: usize) -> bool {
-        self.function(device, head_size).is_some()
+        self.functions(device, head_size).is_some()
     }
 }
 
 /// Blocks that a multiprocessor has room for; the blocks share the work among themselves.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
+
+/// No window is larger for a kernel, so that its sums with places fit 32 bits.
+const MOST_PLACES: usize = 1 << 30;
 
 /// Work items per multiprocessor of the trial: a few rounds of the blocks that are on one at once.
 const ITEMS: usize = 6;
@@ -49,7 +53,8 @@ const ITEMS: usize = 6;
 const TILES: usize = 4;
 
 /// `context` `[T, heads * D]` = softmax(q kᵀ / √D) v for each head and each sequence of `staged`, with
-/// `qkv` `[T, 3 * heads * D]`, rows of q, k, v. Rows that belong to no sequence are left as they are.
+/// `qkv` `[T, 3 * heads * D]`, rows of q, k, v. With a `window` a query meets only the keys at most so many
+/// places before and after it. Rows that belong to no sequence are left as they are.
 ///
 /// # Errors
 /// [`CudaError::Unsupported`] if the GPU does not have `kernel` for heads of D values;
@@ -60,11 +65,12 @@ pub fn attention(
     qkv: &Buffer<bf16>,
     context: &mut Buffer<bf16>,
     (heads, head_size): (usize, usize),
+    window: Option<usize>,
     kernel: AttentionKernel,
 ) -> Result<()> {
     const OP: &str = "attention";
     let device = stream.device();
-    let Some((function, threads)) = kernel.function(device, head_size) else {
+    let Some(([all, windowed], threads)) = kernel.functions(device, head_size) else {
         return Err(CudaError::unsupported(format!(
             "a head size of {head_size}; {HEAD_SIZES:?} are"
         )));
@@ -76,8 +82,14 @@ pub fn attention(
     // The kernel's softmax is to base 2.
     let scale = (std::f64::consts::LOG2_E / (head_size as f64).sqrt()) as f32;
     let (tiles, counts, heads) = (staged.tiles(), staged.counts(), heads as i32);
-    let arguments: [&dyn Argument; 6] = [qkv, &*context, &tiles, &counts, &heads, &scale];
-    // SAFETY: the arguments of attention_D; the tiles that `staged` may hold are inside T rows.
+    let mut arguments: Vec<&dyn Argument> = vec![qkv, &*context, &tiles, &counts, &heads, &scale];
+    let places = window.map(|window| window.min(MOST_PLACES) as i32);
+    let function = places.as_ref().map_or(all, |places| {
+        arguments.push(places);
+        windowed
+    });
+    // SAFETY: the arguments of attention_D or attention_window_D; the tiles that `staged` may hold are
+    // inside T rows.
     unsafe { stream.launch(function, Grid::line(blocks, threads), &arguments) }
 }
 
@@ -93,7 +105,7 @@ fn blocks(max_tiles: usize, heads: usize, multiprocessors: usize) -> Result<u32>
 
 impl AttentionKernel {
     /// The kernels that the GPU has for `heads` heads of `head_size` values, the fastest first and
-    /// wrong ones last, tried on sequences of up to `max_tokens` tokens. Overwrites `qkv`
+    /// wrong ones last, tried with the `window` on sequences of up to `max_tokens` tokens. Overwrites `qkv`
     /// `[T, 3 * heads * D]` and `context` `[T, heads * D]`. Nothing else should run on the GPU meanwhile.
     ///
     /// # Errors
@@ -103,6 +115,7 @@ impl AttentionKernel {
         qkv: &mut Buffer<bf16>,
         context: &mut Buffer<bf16>,
         (heads, head_size): (usize, usize),
+        window: Option<usize>,
         (limits, max_tokens): (Limits, usize),
     ) -> Result<Vec<Trial<Self>>> {
         let kernels = [Self::Warp, Self::Warpgroup].into_iter();
@@ -123,7 +136,7 @@ impl AttentionKernel {
         let values = num_tokens * heads * head_size;
         randomize(stream, qkv, 3 * values)?;
         trials(stream, kernels, context, values, |&kernel, context| {
-            attention(stream, &staged, qkv, context, (heads, head_size), kernel)
+            attention(stream, &staged, qkv, context, (heads, head_size), window, kernel)
         })
     }
 }

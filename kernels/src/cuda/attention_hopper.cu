@@ -29,10 +29,12 @@ struct alignas(1024) AttentionMemory {
   bf16 values[2][STEP_KEYS * 64];
 };
 
-// Takes 64 keys and values, from number `first_key` of a sequence of `length` on, into account for 64
-// queries.
+// Takes 64 keys and values from number `first_key` on, of which the last is before `end`, into account
+// for 64 queries, of which the first is `first_query`.
+template <bool WINDOW>
 DEVICE void group_step(Sums<64> &sums, const bf16 *queries, const bf16 *keys, const bf16 *values,
-                       int first_key, int length, float scale_log2) {
+                       int first_key, int end, int first_query, int window, float scale_log2) {
+  if (WINDOW && !window_meets_any(first_key, first_query, 64, window)) return;
   float scores[KEY_FRAGMENTS][4];
   warpgroup_fence();
 #pragma unroll
@@ -41,7 +43,12 @@ DEVICE void group_step(Sums<64> &sums, const bf16 *queries, const bf16 *keys, co
                        d > 0);
   warpgroup_commit();
   warpgroup_wait<0>();
-  if (first_key + KEYS > length) mask_keys(scores, first_key, length);
+  if (WINDOW && !window_meets_all(first_key, first_query, 64, window)) {
+    const int row = static_cast<int>(threadIdx.x) % (4 * WARP) / WARP * 16 + threadIdx.x % WARP / 4;
+    mask_window(scores, first_key, end, first_query + row, window);
+  } else if (first_key + KEYS > end) {
+    mask_keys(scores, first_key, end);
+  }
   update_softmax(scores, sums, scale_log2);
   unsigned probabilities[KEYS / 16][4];
   pack_probabilities(probabilities, scores);
@@ -54,10 +61,10 @@ DEVICE void group_step(Sums<64> &sums, const bf16 *queries, const bf16 *keys, co
   warpgroup_wait<0>();
 }
 
-// As attention_64.
-KERNEL __launch_bounds__(GroupTile::THREADS, 2)
-    attention_64_hopper(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
-                        int heads, float scale_log2) {
+// As `attention` of attention.cu.
+template <bool WINDOW>
+DEVICE void group_attention(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
+                            int heads, float scale_log2, int window) {
   DYNAMIC_SHARED(attention_memory, sizeof(AttentionMemory));
   auto &memory = *reinterpret_cast<AttentionMemory *>(attention_memory);
   const int group_first = threadIdx.x / (4 * WARP) * 64;
@@ -65,14 +72,14 @@ KERNEL __launch_bounds__(GroupTile::THREADS, 2)
   const int width = heads * 64, row_stride = 3 * width, num_items = counts[1] * heads;
   const auto copy_step = [&](const Item &item, int first_key, int buffer) {
     copy_rows<STEP_KEYS, GroupTile>(memory.keys[buffer], item.queries + width, row_stride, first_key,
-                                    item.length);
+                                    keys_of<WINDOW>(item, window).end);
     copy_rows<STEP_KEYS, GroupTile>(memory.values[buffer], item.queries + 2 * width, row_stride,
-                                    first_key, item.length);
+                                    first_key, keys_of<WINDOW>(item, window).end);
   };
   const auto copy_first = [&](const Item &item, int queries, int buffer) {
     copy_rows<QUERIES, GroupTile>(memory.queries[queries], item.queries, row_stride,
                                   item.first_query, item.length);
-    copy_step(item, 0, buffer);
+    copy_step(item, keys_of<WINDOW>(item, window).first, buffer);
   };
 
   int index = blockIdx.x, buffer = 0, own = 0;
@@ -87,11 +94,12 @@ KERNEL __launch_bounds__(GroupTile::THREADS, 2)
     const bool active = item.first_query + group_first < item.length;
     const int next = index + static_cast<int>(gridDim.x);
     Item next_item = item;
-    for (int first_key = 0; first_key < item.length; first_key += STEP_KEYS, buffer ^= 1) {
+    const Keys keys = keys_of<WINDOW>(item, window);
+    for (int first_key = keys.first; first_key < keys.end; first_key += STEP_KEYS, buffer ^= 1) {
       copy_async_wait<0>();
       shared_memory_fence();
       block_barrier();  // this step is here for all, and nobody still reads the other buffer
-      if (first_key + STEP_KEYS < item.length) {
+      if (first_key + STEP_KEYS < keys.end) {
         copy_step(item, first_key + STEP_KEYS, buffer ^ 1);
       } else if (next < num_items) {
         next_item = item_at<64>(next, qkv, tiles, heads);
@@ -100,9 +108,11 @@ KERNEL __launch_bounds__(GroupTile::THREADS, 2)
       copy_async_commit();
 #pragma unroll 1
       for (int half = 0; half < STEP_KEYS; half += KEYS) {
-        if (!active || first_key + half >= item.length) break;
-        group_step(sums, memory.queries[own] + group_first * 64, memory.keys[buffer] + half * 64,
-                   memory.values[buffer] + half * 64, first_key + half, item.length, scale_log2);
+        if (!active || first_key + half >= keys.end) break;
+        group_step<WINDOW>(sums, memory.queries[own] + group_first * 64,
+                           memory.keys[buffer] + half * 64, memory.values[buffer] + half * 64,
+                           first_key + half, keys.end, item.first_query + group_first, window,
+                           scale_log2);
       }
     }
     if (active) {
@@ -113,5 +123,16 @@ KERNEL __launch_bounds__(GroupTile::THREADS, 2)
     }
     item = next_item;
   }
+}
+
+KERNEL __launch_bounds__(GroupTile::THREADS, 2)
+    attention_64_hopper(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
+                        int heads, float scale_log2) {
+  group_attention<false>(qkv, context, tiles, counts, heads, scale_log2, 0);
+}
+KERNEL __launch_bounds__(GroupTile::THREADS, 2)
+    attention_window_64_hopper(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
+                               int heads, float scale_log2, int window) {
+  group_attention<true>(qkv, context, tiles, counts, heads, scale_log2, window);
 }
 #endif

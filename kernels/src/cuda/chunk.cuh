@@ -34,3 +34,13 @@ DEVICE void store_chunk(bf16 *to, const float (&values)[CHUNK], bool valid) {
                        pack_bf16(values[4], values[5]), pack_bf16(values[6], values[7])};
   store_16(to, words, valid);
 }
+
+// The same as they are.
+DEVICE void store_chunk(float *to, const float (&values)[CHUNK], bool valid) {
+#pragma unroll
+  for (int i = 0; i < CHUNK; i += 4) {
+    const uint4 words = {__float_as_uint(values[i]), __float_as_uint(values[i + 1]),
+                         __float_as_uint(values[i + 2]), __float_as_uint(values[i + 3])};
+    store_16(to + i, words, valid);
+  }
+}

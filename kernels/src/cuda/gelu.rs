@@ -1,4 +1,4 @@
-//! Exact GELU.
+//! Exact GELU, and the gated unit that is made of it.
 
 use half::bf16;
 
@@ -22,6 +22,33 @@ pub fn gelu(stream: &Stream, x: &mut Buffer<bf16>, n: usize) -> Result<()> {
     let grid = grid(n, device.info().multiprocessors as usize)?;
     // SAFETY: the arguments of gelu; `n` values are inside `x`.
     unsafe { stream.launch(device.kernels().gelu, grid, &[&*x, &(n as i64)]) }
+}
+
+/// `out` `[rows, width]` = gelu(a) · b for the rows `[a | b]` of `x` `[rows, 2 · width]`; `width` is a
+/// multiple of 8.
+///
+/// # Errors
+/// As [`gelu`].
+pub fn glu(
+    stream: &Stream,
+    x: &Buffer<bf16>,
+    out: &mut Buffer<bf16>,
+    (rows, width): (usize, usize),
+) -> Result<()> {
+    const OP: &str = "glu";
+    let values = rows.checked_mul(width);
+    check_len(OP, "x", x.len(), values.and_then(|values| values.checked_mul(2)))?;
+    check_len(OP, "the result", out.len(), values)?;
+    let (Ok(kernel_rows), Ok(kernel_width)) = (i32::try_from(rows), i32::try_from(width)) else {
+        return Err(CudaError::shape(OP, format!("{rows} rows of {width} values")));
+    };
+    if !width.is_multiple_of(VALUES) {
+        return Err(CudaError::shape(OP, format!("rows of {width} values")));
+    }
+    let device = stream.device();
+    let grid = grid(rows * width, device.info().multiprocessors as usize)?;
+    // SAFETY: the arguments of glu; every row is inside its buffer.
+    unsafe { stream.launch(device.kernels().glu, grid, &[x, &*out, &kernel_rows, &kernel_width]) }
 }
 
 fn grid(n: usize, multiprocessors: usize) -> Result<Grid> {

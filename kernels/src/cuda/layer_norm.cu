@@ -1,4 +1,5 @@
-// Layer norm of rows: of the sum of embeddings, or of a tensor to which the residual is added already.
+// Layer norm of rows: of the sum of embeddings, of a tensor to which the residual is added already, or of
+// states in f32 to which an update is added.
 #include "layer_norm.cuh"
 
 #define LAYER_NORM_KERNELS(NAME, N, EXACT)                                                         \
@@ -20,6 +21,15 @@
     read_rows(own, x);                                                                             \
     normalise(own, gamma, beta, eps);                                                              \
     write_rows(own, out);                                                                          \
+  }                                                                                                \
+  KERNEL NORM_BOUNDS(N)                                                                            \
+      add_norm_##NAME(const bf16 *update, float *states, int first, const float *gamma,            \
+                      const float *beta, float eps, bf16 *hidden, int rows, int width) {           \
+    Rows<N, EXACT> own;                                                                            \
+    if (!take_rows(own, rows, width)) return;                                                      \
+    add_rows(own, update, states, hidden, first);                                                  \
+    normalise(own, gamma, beta, eps);                                                              \
+    write_rows(own, hidden);                                                                       \
   }
 
 FOR_NORM_WIDTHS(LAYER_NORM_KERNELS)

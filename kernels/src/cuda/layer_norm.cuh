@@ -98,6 +98,35 @@ DEVICE void read_embeddings(Rows<N, EXACT> &own, const int *input_ids, const int
     }
 }
 
+// Adds the rows of `update` to the states in f32 and takes the sums. At `first` the states so far are the
+// rows of `hidden`, and `states` is anything.
+template <int N, bool EXACT>
+DEVICE void add_rows(Rows<N, EXACT> &own, const bf16 *update, float *states, const bf16 *hidden,
+                     bool first) {
+  uint4 updates[NORM_ROWS][N];
+  load_rows(updates, own, own.index, update);
+  if (first) {
+    read_rows(own, hidden);
+  } else {
+    uint4 words[NORM_ROWS][N][2];
+    load_rows(words, own, own.index, static_cast<const float *>(states));
+#pragma unroll
+    for (int r = 0; r < NORM_ROWS; ++r)
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        unpack_chunk(own.values[r][i], words[r][i][0], words[r][i][1]);
+  }
+#pragma unroll
+  for (int r = 0; r < NORM_ROWS; ++r) {
+    float *row = states + static_cast<long long>(own.index[r]) * own.width;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      add_chunk(own.values[r][i], updates[r][i]);
+      store_chunk(row + column_of(i), own.values[r][i], has_chunk(own, i));
+    }
+  }
+}
+
 // The mean of each row's `sums` over the lanes, in a fixed order; every lane gets it.
 DEVICE void warp_means(float (&sums)[NORM_ROWS], float share) {
 #pragma unroll

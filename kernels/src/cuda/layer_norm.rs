@@ -122,6 +122,34 @@ pub fn layer_norm(
     unsafe { launch(OP, stream, kernels, &[x], norm, out, quantised, rows) }
 }
 
+/// `states` `[rows, H]` f32 += `update` `[rows, H]`, and `hidden` `[rows, H]` = layer norm of the sums; and
+/// the same rows in e4m3, where there is room for them. If `is_first`, the states so far are the rows of
+/// `hidden`, whatever is in `states`.
+///
+/// # Errors
+/// As [`embed_layer_norm`].
+pub fn add_norm(
+    stream: &Stream,
+    update: &Buffer<bf16>,
+    (states, is_first): (&mut Buffer<f32>, bool),
+    norm: &Norm,
+    hidden: &mut Buffer<bf16>,
+    quantised: Option<&mut Quantised>,
+    rows: usize,
+) -> Result<()> {
+    const OP: &str = "add_norm";
+    check_len(OP, "the update", update.len(), rows.checked_mul(norm.width()))?;
+    check_len(OP, "the states", states.len(), rows.checked_mul(norm.width()))?;
+    let kernels = stream.device().kernels();
+    let kernels = match quantised {
+        None => &kernels.add_norm,
+        Some(_) => &kernels.hopper()?.add_norm_fp8,
+    };
+    let rows_of: [&dyn Argument; 3] = [update, &*states, &i32::from(is_first)];
+    // SAFETY: the first arguments of add_norm; every row is inside its buffer.
+    unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, quantised, rows) }
+}
+
 /// Launches one of `kernels`, which take `rows_of`, the norm, where they write and how many rows.
 ///
 /// # Safety

@@ -3,7 +3,7 @@
 //! ```text
 //!  devices ─▶ Device ─▶ Stream ─▶ Buffer, Pinned, Staged        what an operation works on
 //!                          │
-//!                          ├─▶ embed_layer_norm, Matmul, attention, layer_norm, pool
+//!                          ├─▶ embed_layer_norm, Matmul, rotate, attention, glu, layer_norm, pool
 //!                          ├─▶ Graph: several of them, recorded once and launched at once
 //!                          └─▶ RowScorer: heads over rows of embeddings
 //! ```
@@ -43,6 +43,7 @@ mod module;
 mod pool;
 mod quantise;
 mod recordings;
+mod rotate;
 mod row_scorer;
 mod score;
 mod search;
@@ -54,15 +55,16 @@ pub use attention::{AttentionKernel, HEAD_SIZES, attention};
 pub use device::Device;
 pub use driver::devices;
 pub use error::{CudaError, Result};
-pub use gelu::gelu;
+pub use gelu::{gelu, glu};
 pub use info::DeviceInfo;
-pub use layer_norm::{Embedding, MAX_WIDTH, Norm, embed_layer_norm, layer_norm};
+pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_norm, embed_layer_norm, layer_norm};
 pub use library::WORKSPACE_BYTES;
 pub use linear::{LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape, Operands};
 pub use matmul::{Algorithm, Matmul, MatmulKernel};
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::pool;
 pub use quantise::{Quantised, quantise_rows};
+pub use rotate::rotate;
 pub use row_scorer::RowScorer;
 pub use score::{linear_f64, linear_relu, max_similarity, prepare_rows};
 pub use search::{Trial, randomize};

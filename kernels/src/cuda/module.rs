@@ -35,11 +35,15 @@ pub(super) struct Kernels {
     pub(super) embed_layer_norm: [Function; 4],
     /// As `embed_layer_norm`.
     pub(super) layer_norm: [Function; 4],
-    /// For the sizes of [`super::HEAD_SIZES`].
-    pub(super) attention: [Function; 2],
+    /// As `embed_layer_norm`.
+    pub(super) add_norm: [Function; 4],
+    /// For the sizes of [`super::HEAD_SIZES`], each without a window and with one.
+    pub(super) attention: [[Function; 2]; 2],
+    pub(super) rotate: Function,
     /// For the variants of [`super::MatmulEpilogue`].
     pub(super) matmul: [Function; 4],
     pub(super) gelu: Function,
+    pub(super) glu: Function,
     pub(super) pool: Function,
     pub(super) prepare_rows: Function,
     pub(super) linear_relu: Function,
@@ -52,8 +56,8 @@ pub(super) struct Kernels {
 /// The kernels with the instructions of compute capability 9.0: in the image for it alone.
 #[derive(Clone)]
 pub(super) struct HopperKernels {
-    /// For a head size of 64.
-    pub(super) attention_64: Function,
+    /// For a head size of 64, without a window and with one.
+    pub(super) attention_64: [Function; 2],
     /// For the variants of [`super::MatmulEpilogue`].
     pub(super) matmul: [Function; 4],
     /// As `matmul`.
@@ -62,6 +66,8 @@ pub(super) struct HopperKernels {
     pub(super) embed_layer_norm_fp8: [Function; 4],
     /// As `embed_layer_norm_fp8`.
     pub(super) layer_norm_fp8: [Function; 4],
+    /// As `embed_layer_norm_fp8`.
+    pub(super) add_norm_fp8: [Function; 4],
     pub(super) quantise_rows: Function,
 }
 
@@ -80,9 +86,15 @@ impl Kernels {
             module,
             embed_layer_norm: module.for_widths("embed_layer_norm")?,
             layer_norm: module.for_widths("layer_norm")?,
-            attention: [module.find("attention_32", 0)?, module.find("attention_64", 0)?],
+            add_norm: module.for_widths("add_norm")?,
+            attention: [
+                [module.find("attention_32", 0)?, module.find("attention_window_32", 0)?],
+                [module.find("attention_64", 0)?, module.find("attention_window_64", 0)?],
+            ],
+            rotate: module.find("rotate", 0)?,
             matmul: module.for_epilogues("matmul", 0)?,
             gelu: module.find("gelu", 0)?,
+            glu: module.find("glu", 0)?,
             pool: module.find("pool", 0)?,
             prepare_rows: module.find("prepare_rows", 0)?,
             linear_relu: module.find("linear_relu", 0)?,
@@ -113,11 +125,15 @@ impl Kernels {
 impl HopperKernels {
     fn find(module: Module) -> Result<Self, DriverError> {
         Ok(Self {
-            attention_64: module.find("attention_64_hopper", ATTENTION_BYTES)?,
+            attention_64: [
+                module.find("attention_64_hopper", ATTENTION_BYTES)?,
+                module.find("attention_window_64_hopper", ATTENTION_BYTES)?,
+            ],
             matmul: module.for_epilogues("matmul_hopper", MATMUL_BYTES)?,
             matmul_fp8: module.for_epilogues("matmul_fp8", MATMUL_BYTES)?,
             embed_layer_norm_fp8: module.for_widths("embed_layer_norm_fp8")?,
             layer_norm_fp8: module.for_widths("layer_norm_fp8")?,
+            add_norm_fp8: module.for_widths("add_norm_fp8")?,
             quantise_rows: module.find("quantise_rows", 0)?,
         })
     }

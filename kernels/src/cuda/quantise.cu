@@ -76,6 +76,17 @@ DEVICE void write_e4m3_rows(const Rows<N, EXACT> &own, unsigned char *out, float
     normalise(own, gamma, beta, eps);                                                              \
     write_rows(own, out);                                                                          \
     write_e4m3_rows(own, quantised, scales);                                                       \
+  }                                                                                                \
+  KERNEL NORM_BOUNDS(N)                                                                            \
+      add_norm_fp8_##NAME(const bf16 *update, float *states, int first, const float *gamma,        \
+                           const float *beta, float eps, bf16 *hidden, unsigned char *quantised,   \
+                           float *scales, int rows, int width) {                                   \
+    Rows<N, EXACT> own;                                                                            \
+    if (!take_rows(own, rows, width)) return;                                                      \
+    add_rows(own, update, states, hidden, first);                                                  \
+    normalise(own, gamma, beta, eps);                                                              \
+    write_rows(own, hidden);                                                                       \
+    write_e4m3_rows(own, quantised, scales);                                                       \
   }
 
 FOR_NORM_WIDTHS(FP8_LAYER_NORM_KERNELS)

@@ -48,6 +48,8 @@ pub struct Limits {
     /// A token id that is no text: it has the position of the same number and counts for none, as
     /// XLM-RoBERTa's padding in transformers.
     pub skipped_id: Option<usize>,
+    /// Where positions are not learned, the most tokens of a sequence: all have the position 0.
+    pub max_tokens: Option<usize>,
 }
 
 /// Where the parts of the block for `tokens` tokens are.
@@ -126,7 +128,7 @@ impl BatchLayout {
         cu_seqlens: &[u32],
     ) -> Result<()> {
         let fail = |reason: String| Err(CudaError::shape("batch", reason));
-        let Limits { vocab_size, num_positions, first_position, skipped_id } = limits;
+        let Limits { vocab_size, num_positions, first_position, skipped_id, .. } = limits;
         if block.len() != self.len() || i32::try_from(self.len().max(vocab_size)).is_err() {
             return fail(format!("{} integers for {} tokens", block.len(), self.tokens));
         }
@@ -157,8 +159,13 @@ impl BatchLayout {
     }
 }
 
-/// Numbers the tokens of one sequence.
+/// Numbers the tokens of one sequence, in `positions` that are 0.
 fn number_positions(limits: Limits, input_ids: &[u32], positions: &mut [i32]) -> Result<()> {
+    if let Some(most) = limits.max_tokens {
+        let reason = || format!("a sequence of {} tokens; at most {most}", input_ids.len());
+        let fits = input_ids.len() <= most;
+        return fits.then_some(()).ok_or_else(|| CudaError::shape("batch", reason()));
+    }
     let mut next = limits.first_position;
     for (&id, to) in input_ids.iter().zip(positions) {
         match limits.skipped_id {
@@ -283,8 +290,13 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { vocab_size: 100, num_positions: 514, first_position: 2, skipped_id: Some(1) };
+    const LIMITS: Limits = Limits {
+        vocab_size: 100,
+        num_positions: 514,
+        first_position: 2,
+        skipped_id: Some(1),
+        max_tokens: None,
+    };
 
     fn starts(lengths: &[usize]) -> Vec<u32> {
         let ends = lengths.iter().scan(0, |end, &length| {
@@ -354,6 +366,19 @@ mod tests {
         let limits = Limits { first_position: 0, skipped_id: None, ..LIMITS };
         layout.fill(&mut block, limits, &[0, 5, 1, 6, 2], &[0, 3, 5])?;
         assert_eq!(block[layout.position_ids()][..6], [0, 1, 2, 0, 1, 0]);
+        Ok(())
+    }
+
+    #[test]
+    fn positions_that_are_not_learned_are_zeros() -> Result<()> {
+        let layout = BatchLayout { tokens: 528 };
+        let mut block = vec![-7; layout.len()];
+        let limits = Limits { num_positions: 1, first_position: 0, skipped_id: None, ..LIMITS };
+        let limits = Limits { max_tokens: Some(3), ..limits };
+        layout.fill(&mut block, limits, &[0, 5, 1, 6, 2], &[0, 3, 5])?;
+        assert_eq!(block[layout.position_ids()][..6], [0; 6]);
+        let error = layout.fill(&mut block, limits, &[5; 4], &[0, 4]).err();
+        assert!(error.is_some_and(|e| e.to_string().contains("4 tokens; at most 3")));
         Ok(())
     }
 

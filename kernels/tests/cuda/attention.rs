@@ -4,8 +4,8 @@ use half::bf16;
 use polysift_kernels::cuda::{AttentionKernel, Limits, Stream, attention};
 
 use crate::common::{
-    BF16, F32, Random, TestResult, check, download, is_simulated, poisoned, staged, starts, stream,
-    wide,
+    BF16, F32, LIMITS, Random, TestResult, check, download, is_simulated, poisoned, staged, starts,
+    stream, wide,
 };
 
 /// What the kernels are for: a kernel and a head size.
@@ -24,6 +24,7 @@ fn run(
     (kernel, head_size): (AttentionKernel, usize),
     heads: usize,
     lengths: &[usize],
+    window: Option<usize>,
     qkv: &[bf16],
 ) -> Result<Vec<bf16>, Box<dyn std::error::Error>> {
     let staged = staged(stream, lengths)?;
@@ -32,7 +33,7 @@ fn run(
     let mut input = poisoned(stream, staged.tokens() * 3 * width)?;
     stream.upload(&mut input, 0, qkv)?;
     let mut context = poisoned(stream, staged.tokens() * width)?;
-    attention(stream, &staged, &input, &mut context, (heads, head_size), kernel)?;
+    attention(stream, &staged, &input, &mut context, (heads, head_size), window, kernel)?;
     Ok(download(stream, &context)?)
 }
 
@@ -40,14 +41,21 @@ fn run(
 ///
 /// The kernel rounds each weight exp(s - max) and the result to bf16; the rest, in f32, is far
 /// below that (the scores are off by D roundings, which the exponential passes on).
-fn oracle(qkv: &[bf16], heads: usize, head_size: usize, length: usize) -> Vec<(f64, f64)> {
+fn oracle(
+    qkv: &[bf16],
+    (heads, head_size): (usize, usize),
+    length: usize,
+    window: Option<usize>,
+) -> Vec<(f64, f64)> {
     let width = heads * head_size;
     let at = |row: usize, part: usize, i: usize| f64::from(qkv[row * 3 * width + part * width + i]);
     let mut out = vec![(0.0, 0.0); length * width];
     for head in 0..heads {
         for row in 0..length {
             let columns = head * head_size..(head + 1) * head_size;
-            let scores: Vec<f64> = (0..length)
+            let keys = window.map_or(0..length, |w| row.saturating_sub(w)..length.min(row + w + 1));
+            let scores: Vec<f64> = keys
+                .clone()
                 .map(|key| columns.clone().map(|i| at(row, 0, i) * at(key, 1, i)).sum::<f64>())
                 .map(|score| score / (head_size as f64).sqrt())
                 .collect();
@@ -58,7 +66,7 @@ fn oracle(qkv: &[bf16], heads: usize, head_size: usize, length: usize) -> Vec<(f
             let magnitude = scores.iter().fold(1.0, |m: f64, score| m.max(score.abs()));
             let weight_error = BF16 + 8.0 * head_size as f64 * F32 * magnitude;
             for i in columns {
-                let values = || weights.iter().enumerate().map(|(key, w)| w * at(key, 2, i));
+                let values = || weights.iter().zip(keys.clone()).map(|(w, key)| w * at(key, 2, i));
                 let value = values().sum::<f64>() / total;
                 let spread = values().map(f64::abs).sum::<f64>() / total;
                 out[row * width + i] = (value, BF16 * value.abs() + weight_error * spread + 1e-30);
@@ -69,6 +77,16 @@ fn oracle(qkv: &[bf16], heads: usize, head_size: usize, length: usize) -> Vec<(f
 }
 
 fn check_lengths(stream: &Stream, lengths: &[usize], heads: usize, scale: f32) -> TestResult {
+    check_window(stream, lengths, heads, None, scale)
+}
+
+fn check_window(
+    stream: &Stream,
+    lengths: &[usize],
+    heads: usize,
+    window: Option<usize>,
+    scale: f32,
+) -> TestResult {
     for (kernel, head_size) in KERNELS {
         if !kernel.is_on(stream.device(), head_size) {
             continue;
@@ -76,11 +94,13 @@ fn check_lengths(stream: &Stream, lengths: &[usize], heads: usize, scale: f32) -
         let width = heads * head_size;
         let tokens: usize = lengths.iter().sum();
         let qkv = Random(3).bf16_values(tokens * 3 * width, scale);
-        let context = run(stream, (kernel, head_size), heads, lengths, &qkv)?;
+        let context = run(stream, (kernel, head_size), heads, lengths, window, &qkv)?;
         for span in starts(lengths).windows(2) {
             let (start, end) = (span[0] as usize, span[1] as usize);
-            let expected = oracle(&qkv[start * 3 * width..], heads, head_size, end - start);
-            let what = format!("{kernel:?} {head_size}, {} tokens, {scale}", end - start);
+            let own = &qkv[start * 3 * width..];
+            let expected = oracle(own, (heads, head_size), end - start, window);
+            let what =
+                format!("{kernel:?} {head_size}, {} tokens, {window:?}, {scale}", end - start);
             check(&what, wide(&context[start * width..end * width]), expected)?;
         }
         assert!(context[tokens * width..].iter().all(|x| x.is_nan()), "rows of no sequence");
@@ -114,6 +134,47 @@ fn attention_is_right_where_one_key_takes_nearly_all() -> TestResult {
 }
 
 #[test]
+fn a_query_meets_the_keys_of_its_window() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    // Windows below, at and above a step of keys; lengths around their edges.
+    for (window, lengths) in [
+        (0, &[1, 2, 65, 130][..]),
+        (1, &[1, 2, 3, 129]),
+        (8, &[8, 9, 10, 17, 18, 64, 136, 137, 200]),
+        (62, &[130, 200]),
+        (63, &[62, 63, 64, 65, 190, 191, 192]),
+        (64, &[63, 64, 65, 66, 128, 129, 130, 192, 193, 257, 400]),
+        (65, &[64, 65, 66, 67, 193, 194, 321]),
+        (126, &[130, 300]),
+        (200, &[199, 200, 201, 202, 329, 457]),
+    ] {
+        check_window(&stream, lengths, 1, Some(window), 1.0)?;
+    }
+    check_window(&stream, &[40, 131, 7, 90], 3, Some(8), 1.0)?;
+    // Scores of some hundreds, of which most are masked.
+    check_window(&stream, &[130, 65], 1, Some(3), 8.0)
+}
+
+#[test]
+fn a_window_that_holds_all_keys_gives_the_bits_of_none() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let lengths = [3, 64, 200, 129];
+    for (kernel, head_size) in KERNELS {
+        if !kernel.is_on(stream.device(), head_size) {
+            continue;
+        }
+        let qkv = Random(8).bf16_values(396 * 3 * head_size, 1.0);
+        let of = |window| run(&stream, (kernel, head_size), 1, &lengths, window, &qkv);
+        let bits = |x: Vec<bf16>| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let all = bits(of(None)?);
+        assert_eq!(all, bits(of(Some(200))?));
+        assert_eq!(all, bits(of(Some(usize::MAX))?));
+        assert_ne!(all, bits(of(Some(100))?));
+    }
+    Ok(())
+}
+
+#[test]
 fn a_sequence_without_numbers_does_not_touch_its_neighbours() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let lengths = [70, 65, 130];
@@ -122,9 +183,9 @@ fn a_sequence_without_numbers_does_not_touch_its_neighbours() -> TestResult {
             continue;
         }
         let mut qkv = Random(5).bf16_values(265 * 3 * head_size, 1.0);
-        let before = run(&stream, (kernel, head_size), 1, &lengths, &qkv)?;
+        let before = run(&stream, (kernel, head_size), 1, &lengths, None, &qkv)?;
         qkv[70 * 3 * head_size..135 * 3 * head_size].fill(bf16::NAN);
-        let after = run(&stream, (kernel, head_size), 1, &lengths, &qkv)?;
+        let after = run(&stream, (kernel, head_size), 1, &lengths, None, &qkv)?;
         let bits = |x: &[bf16]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         for range in [0..70, 135..265] {
             let range = range.start * head_size..range.end * head_size;
@@ -143,9 +204,9 @@ fn a_sequence_alone_gives_the_same_bits_as_in_company() -> TestResult {
             continue;
         }
         let qkv = Random(7).bf16_values(200 * 3 * head_size, 1.0);
-        let company = run(&stream, (kernel, head_size), 1, &[9, 129, 62], &qkv)?;
+        let company = run(&stream, (kernel, head_size), 1, &[9, 129, 62], None, &qkv)?;
         let own = &qkv[9 * 3 * head_size..138 * 3 * head_size];
-        let alone = run(&stream, (kernel, head_size), 1, &[129], own)?;
+        let alone = run(&stream, (kernel, head_size), 1, &[129], None, own)?;
         let own = &company[9 * head_size..138 * head_size];
         assert!(own.iter().zip(&alone).all(|(a, b)| a.to_bits() == b.to_bits()));
     }
@@ -156,19 +217,21 @@ fn a_sequence_alone_gives_the_same_bits_as_in_company() -> TestResult {
 fn the_search_is_among_kernels_that_agree() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let device = stream.device();
-    let limits =
-        Limits { vocab_size: 10, num_positions: 600, first_position: 2, skipped_id: Some(1) };
+    let limits = Limits { vocab_size: 10, num_positions: 600, ..LIMITS };
     for head_size in [32, 64] {
         let (tokens, width) = (1_056, 2 * head_size);
         let mut qkv = poisoned(&stream, tokens * 3 * width)?;
         let mut context = poisoned(&stream, tokens * width)?;
         let heads = (2, head_size);
         let sizes = (limits, 200);
-        let trials = AttentionKernel::search(&stream, &mut qkv, &mut context, heads, sizes)?;
-        assert!(trials.iter().all(|trial| !trial.is_wrong()), "{trials:?}");
-        assert!(trials.is_sorted_by_key(|trial| trial.seconds));
-        let both = AttentionKernel::Warpgroup.is_on(device, head_size);
-        assert_eq!(trials.len(), 1 + usize::from(both));
+        for window in [None, Some(20)] {
+            let trials =
+                AttentionKernel::search(&stream, &mut qkv, &mut context, heads, window, sizes)?;
+            assert!(trials.iter().all(|trial| !trial.is_wrong()), "{trials:?}");
+            assert!(trials.is_sorted_by_key(|trial| trial.seconds));
+            let both = AttentionKernel::Warpgroup.is_on(device, head_size);
+            assert_eq!(trials.len(), 1 + usize::from(both));
+        }
     }
     Ok(())
 }

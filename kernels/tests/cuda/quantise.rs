@@ -2,11 +2,11 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    CudaError, Embedding, Limits, Norm, Quantised, Staged, Stream, embed_layer_norm, layer_norm,
+    CudaError, Embedding, Norm, Quantised, Staged, Stream, add_norm, embed_layer_norm, layer_norm,
     quantise_rows,
 };
 
-use crate::common::{F32, Random, TestResult, download, poisoned, stream, wide};
+use crate::common::{F32, LIMITS, Random, TestResult, download, poisoned, stream, wide};
 use crate::rows::normalised;
 
 /// Relative error of rounding to e4m3, which has 4 significant bits, and half of its smallest step.
@@ -189,8 +189,6 @@ fn check_rows(
 #[test]
 fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
     let Some(stream) = hopper()? else { return Ok(()) };
-    let limits =
-        Limits { vocab_size: 50, num_positions: 30, first_position: 2, skipped_id: Some(1) };
     for (width, rows) in [8, 384, 512, 768, 776, 1024].into_iter().zip([1, 5, 8, 9, 3, 2]) {
         let random = &mut Random(width as u64);
         let (gamma, beta) = (random.values(width, 1.0), random.values(width, 0.5));
@@ -217,10 +215,19 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         check_rows(&format!("{rows} x {width}"), &bytes, &scales, &expected)?;
         assert!(bytes[rows * width..].iter().all(|&byte| byte == 77) && scales[rows].is_nan());
 
-        let words = random.bf16_values(limits.vocab_size * width, 1.0);
-        let positions = random.values(limits.num_positions * width, 1.0);
+        // Added to zeros in f32 they are the rows of `x`.
+        let mut zeros = stream.to_device(&vec![0.0f32; x.len()], "a test")?;
+        let mut sums = Quantised::new(stream.device(), rows + 1, width, "a test")?;
+        let states = (&mut zeros, false);
+        add_norm(&stream, &on_gpu, states, &norm, &mut both, Some(&mut sums), rows)?;
+        assert_eq!(download(&stream, &both)?, download(&stream, &plain)?);
+        assert_eq!(download(&stream, &sums.values)?[..x.len()], bytes[..x.len()]);
+        assert_eq!(download(&stream, &sums.scales)?[..rows], scales[..rows]);
+
+        let words = random.bf16_values(LIMITS.vocab_size * width, 1.0);
+        let positions = random.values(LIMITS.num_positions * width, 1.0);
         let embedding = Embedding::new(&stream, &words, &positions, width)?;
-        let mut staged = Staged::new(&stream, 48, limits)?;
+        let mut staged = Staged::new(&stream, 48, LIMITS)?;
         staged.put(&stream, &[0, 49, 7, 2], &[0, 3, 4])?;
         let (mut plain, mut both) =
             (poisoned(&stream, 48 * width)?, poisoned(&stream, 48 * width)?);

@@ -1,13 +1,13 @@
-//! Layer norm, GELU and pooling against f64.
+//! Layer norm, rotation, GELU and pooling against f64.
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    CudaError, Embedding, Limits, Norm, Staged, embed_layer_norm, gelu, layer_norm, max_sequences,
-    pool,
+    CudaError, Embedding, Limits, Norm, Staged, add_norm, embed_layer_norm, gelu, glu, layer_norm,
+    max_sequences, pool, rotate,
 };
 
 use crate::common::{
-    BF16, F32, Random, TestResult, check, download, poisoned, staged, starts, stream, wide,
+    BF16, F32, LIMITS, Random, TestResult, check, download, poisoned, staged, starts, stream, wide,
 };
 
 /// Widths at the boundaries of a chunk of 8, of a warp's 256, and of the four kernels.
@@ -81,16 +81,14 @@ fn a_row_without_numbers_does_not_touch_its_neighbours() -> TestResult {
 #[test]
 fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    let limits =
-        Limits { vocab_size: 50, num_positions: 30, first_position: 2, skipped_id: Some(1) };
     for width in WIDTHS {
         let random = &mut Random(9);
-        let words = random.bf16_values(limits.vocab_size * width, 1.0);
-        let positions = random.values(limits.num_positions * width, 1.0);
+        let words = random.bf16_values(LIMITS.vocab_size * width, 1.0);
+        let positions = random.values(LIMITS.num_positions * width, 1.0);
         let (gamma, beta) = (random.values(width, 1.0), random.values(width, 0.5));
         let embedding = Embedding::new(&stream, &words, &positions, width)?;
         let norm = Norm::new(&stream, &gamma, &beta, 1e-5)?;
-        let mut staged = Staged::new(&stream, 48, limits)?;
+        let mut staged = Staged::new(&stream, 48, LIMITS)?;
         let ids = [0, 49, 1, 7, 2, 0, 2];
         staged.put(&stream, &ids, &[0, 5, 7])?;
         let mut hidden = poisoned(&stream, 48 * width)?;
@@ -104,6 +102,125 @@ fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
             normalised(&row, &gamma, &beta, 1e-5)
         });
         check(&format!("width {width}"), wide(&download(&stream, &hidden)?), expected)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_states_are_added_up_in_f32_and_normalised() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    for (width, rows) in WIDTHS.into_iter().zip([1, 7, 8, 9, 16, 17, 5, 3, 8, 13]) {
+        let random = &mut Random(width as u64);
+        let (gamma, beta) = (random.values(width, 1.0), random.values(width, 0.5));
+        let embedded = random.bf16_values(rows * width, 1.0);
+        let norm = Norm::new(&stream, &gamma, &beta, 1e-5)?;
+        let mut states = poisoned(&stream, (rows + 1) * width)?;
+        let mut hidden = poisoned(&stream, (rows + 1) * width)?;
+        stream.upload(&mut hidden, 0, &embedded)?;
+        let mut sums: Vec<f32> = embedded.iter().map(|x| x.to_f32()).collect();
+        for is_first in [true, false, false] {
+            let update = random.bf16_values(rows * width, 3.0);
+            let on_gpu = stream.to_device(&update, "a test")?;
+            let both = (&mut states, is_first);
+            add_norm(&stream, &on_gpu, both, &norm, &mut hidden, None, rows)?;
+            for (sum, update) in sums.iter_mut().zip(&update) {
+                *sum += update.to_f32();
+            }
+            let what = format!("width {width}, first {is_first}");
+            let actual = download(&stream, &states)?;
+            // One addition in f32 is the same everywhere.
+            assert_eq!(actual[..rows * width], sums, "{what}");
+            assert!(actual[rows * width..].iter().all(|x| x.is_nan()), "{what}");
+            let expected = sums.chunks(width).flat_map(|row| {
+                let row: Vec<f64> = row.iter().map(|&x| f64::from(x)).collect();
+                normalised(&row, &gamma, &beta, 1e-5)
+            });
+            let actual = download(&stream, &hidden)?;
+            check(&what, wide(&actual), expected)?;
+            assert!(actual[rows * width..].iter().all(|x| x.is_nan()), "{what}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn queries_and_keys_are_turned_by_their_place_in_the_sequence() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    let lengths = [1, 130, 16, 17, 300, 15, 3];
+    let limits = Limits {
+        vocab_size: 10,
+        num_positions: 1,
+        first_position: 0,
+        skipped_id: None,
+        max_tokens: Some(300),
+    };
+    let (tokens, spans) = (lengths.iter().sum::<usize>(), starts(&lengths));
+    let mut staged = Staged::new(&stream, 496, limits)?;
+    staged.put(&stream, &vec![5; tokens], &spans)?;
+    for (heads, head_size) in [(1, 32), (3, 32), (2, 64), (5, 64)] {
+        let (width, half) = (heads * head_size, head_size / 2);
+        let angles = Random(9).values(300 * head_size, 1.0);
+        let x = Random(10).bf16_values(496 * 3 * width, 1.0);
+        let mut qkv = stream.to_device(&x, "a test")?;
+        let on_gpu = stream.to_device(&angles, "a test")?;
+        rotate(&stream, &staged, &on_gpu, &mut qkv, (heads, head_size))?;
+        let actual = download(&stream, &qkv)?;
+        for span in spans.windows(2) {
+            let (start, end) = (span[0] as usize, span[1] as usize);
+            let expected = (start..end).flat_map(|row| {
+                let (x, angles) = (&x[row * 3 * width..], &angles[(row - start) * head_size..]);
+                (0..2 * width).map(move |column| {
+                    let (i, at) = (column % head_size, |i: usize| f64::from(x[i]));
+                    let angle = |i: usize| f64::from(angles[i]);
+                    let (own, other) = if i < half {
+                        (at(column) * angle(i), -at(column + half) * angle(i + half))
+                    } else {
+                        (at(column) * angle(i - half), at(column - half) * angle(i))
+                    };
+                    let value = own + other;
+                    (value, BF16 * value.abs() + 3.0 * F32 * (own.abs() + other.abs()))
+                })
+            });
+            let rows = actual[start * 3 * width..end * 3 * width].chunks(3 * width);
+            let turned = rows.flat_map(|row| wide(&row[..2 * width]));
+            check(&format!("{heads} heads of {head_size}, from {start}"), turned, expected)?;
+        }
+        // Values, and rows of no sequence, stay.
+        for (row, (actual, x)) in actual.chunks(3 * width).zip(x.chunks(3 * width)).enumerate() {
+            let kept = if row < tokens { 2 * width } else { 0 };
+            assert_eq!(actual[kept..], x[kept..], "row {row}");
+        }
+        let short = stream.to_device(&angles[head_size..], "a test")?;
+        assert!(rotate(&stream, &staged, &short, &mut qkv, (heads, head_size)).is_err());
+    }
+    assert!(staged.put(&stream, &[5; 301], &[0, 301]).is_err());
+    let learned = self::staged(&stream, &[3])?;
+    let mut qkv = stream.to_device(&vec![bf16::ONE; learned.tokens() * 96], "a test")?;
+    let angles = stream.to_device(&[1.0f32; 320], "a test")?;
+    assert!(rotate(&stream, &learned, &angles, &mut qkv, (1, 32)).is_err());
+    Ok(())
+}
+
+#[test]
+fn gated_units_are_right() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    for (rows, width) in [(1, 8), (3, 40), (17, 1_152), (5, 3_072)] {
+        let x = Random(width as u64).bf16_values(rows * 2 * width, 2.0);
+        let on_gpu = stream.to_device(&x, "a test")?;
+        let mut out = poisoned(&stream, (rows + 1) * width)?;
+        glu(&stream, &on_gpu, &mut out, (rows, width))?;
+        let actual = download(&stream, &out)?;
+        let expected = x.chunks(2 * width).flat_map(|row| {
+            let (activated, other) = row.split_at(width);
+            activated.iter().zip(other).map(|(&a, &b)| {
+                let ((value, error), b) = (exact_gelu(f64::from(a)), f64::from(b));
+                (value * b, BF16 * (value * b).abs() + error * b.abs())
+            })
+        });
+        check(&format!("{rows} rows of {width}"), wide(&actual), expected)?;
+        assert!(actual[rows * width..].iter().all(|x| x.is_nan()));
+        assert!(glu(&stream, &on_gpu, &mut out, (rows + 1, width)).is_err());
+        assert!(glu(&stream, &on_gpu, &mut out, (rows, width - 4)).is_err());
     }
     Ok(())
 }

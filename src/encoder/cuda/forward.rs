@@ -1,14 +1,17 @@
 //! The forward pass of one batch: which kernels run, in which order, on which memory.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use half::bf16;
 use polysift_kernels::cuda::{
     Algorithm, AttentionKernel, Buffer, Device, LeftOperand, Linear, Matmul, MatmulEpilogue,
     MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Result, Staged, Stream, Trial,
-    WORKSPACE_BYTES, attention, embed_layer_norm, layer_norm, max_sequences, pool, quantise_rows,
-    randomize,
+    WORKSPACE_BYTES, add_norm, attention, embed_layer_norm, glu, layer_norm, max_sequences, pool,
+    quantise_rows, randomize, rotate,
 };
 
-use super::super::architecture::Architecture;
+use super::super::architecture::{Architecture, FeedForward};
 use super::model::{DeviceLayer, DeviceModel, ModelShape};
 use crate::config::{Gelu, Pooling};
 
@@ -17,16 +20,20 @@ const LOGGED: usize = 5;
 
 /// Memory for the states of `T` tokens.
 pub(super) struct Arena {
-    /// `[T, H]`: what goes into a layer and what comes out.
+    /// `[T, H]`: what goes into a layer and what comes out; where norms stand before, after the norm.
     hidden: Buffer<bf16>,
+    /// `[T, H]`, where norms stand before: the states without them.
+    states: Option<Buffer<f32>>,
     /// `[T, 3H]`.
     query_key_value: Buffer<bf16>,
     /// `[T, H]`: result of attention, before its output map.
     context: Buffer<bf16>,
     /// `[T, H]`: `hidden` and what a block adds to it, before its norm.
     update: Buffer<bf16>,
-    /// `[T, F]`.
+    /// `[T, F]`, or `[T, 2F]`.
     intermediate: Buffer<bf16>,
+    /// `[T, F]`: what is left of a gated `intermediate`.
+    gated: Option<Buffer<bf16>>,
     /// In fp8: the input of the next product, `[T, H]` or `[T, F]`.
     quantised: Option<Quantised>,
     workspace: Buffer<u8>,
@@ -38,7 +45,10 @@ impl Arena {
     pub(super) fn new(device: &Device, shape: &ModelShape, tokens: usize) -> Result<Self> {
         const PURPOSE: &str = "the states of a batch";
         let states = |width: usize| device.alloc(tokens * width, PURPOSE);
-        let &ModelShape { architecture: Architecture { width, inner, .. }, precision, .. } = shape;
+        let &ModelShape { ref architecture, precision, .. } = shape;
+        let &Architecture { width, inner, .. } = architecture;
+        let is_gated = architecture.feed_forward != FeedForward::Plain;
+        let sums = architecture.pre_norm.then(|| device.alloc(tokens * width, PURPOSE));
         let quantised = match precision {
             MatmulPrecision::Bf16 => None,
             MatmulPrecision::Fp8 => {
@@ -47,10 +57,12 @@ impl Arena {
         };
         Ok(Self {
             hidden: states(width)?,
+            states: sums.transpose()?,
             query_key_value: states(3 * width)?,
             context: states(width)?,
             update: states(width)?,
-            intermediate: states(inner)?,
+            intermediate: states(architecture.intermediate())?,
+            gated: is_gated.then(|| states(inner)).transpose()?,
             quantised,
             workspace: device.alloc(WORKSPACE_BYTES, "matrix products")?,
             embeddings: device.alloc(max_sequences(tokens) * width, "embeddings")?,
@@ -59,11 +71,14 @@ impl Arena {
 
     /// What a product reads and writes; in fp8 its input must have been quantised.
     fn operands(&mut self, which: Product) -> Operands<'_> {
+        let hidden = self.states.is_none().then_some(&self.hidden);
         let (x, residual, y) = match which {
             Product::QueryKeyValue => (&self.hidden, None, &mut self.query_key_value),
-            Product::AttentionOutput => (&self.context, Some(&self.hidden), &mut self.update),
+            Product::AttentionOutput => (&self.context, hidden, &mut self.update),
             Product::Intermediate => (&self.hidden, None, &mut self.intermediate),
-            Product::Output => (&self.intermediate, Some(&self.hidden), &mut self.update),
+            Product::Output => {
+                (self.gated.as_ref().unwrap_or(&self.intermediate), hidden, &mut self.update)
+            }
         };
         let x = self.quantised.as_ref().map_or(LeftOperand::Bf16(x), LeftOperand::Fp8);
         Operands { x, residual, y, workspace: &mut self.workspace }
@@ -87,14 +102,27 @@ impl Arena {
         match which {
             Product::QueryKeyValue | Product::Intermediate => &mut self.hidden,
             Product::AttentionOutput => &mut self.context,
-            Product::Output => &mut self.intermediate,
+            Product::Output => self.gated.as_mut().unwrap_or(&mut self.intermediate),
         }
     }
 
-    /// `hidden` = the norm of the first `rows` rows of `update`.
-    fn normalise(&mut self, stream: &Stream, norm: &Norm, rows: usize) -> Result<()> {
-        let Self { hidden, update, quantised, .. } = self;
-        layer_norm(stream, update, norm, hidden, quantised.as_mut(), rows)
+    /// `hidden` = the norm of the first `rows` rows of `update`, which first are added to the states where
+    /// norms stand before; to those of the embedding if `is_first`.
+    fn normalise(
+        &mut self,
+        stream: &Stream,
+        norm: &Norm,
+        rows: usize,
+        is_first: bool,
+    ) -> Result<()> {
+        let Self { hidden, states, update, quantised, .. } = self;
+        let quantised = quantised.as_mut();
+        match states {
+            None => layer_norm(stream, update, norm, hidden, quantised, rows),
+            Some(states) => {
+                add_norm(stream, update, (states, is_first), norm, hidden, quantised, rows)
+            }
+        }
     }
 }
 
@@ -123,13 +151,19 @@ impl Product {
 
     fn shape(self, model: &ModelShape, tokens: usize) -> MatmulShape {
         let &ModelShape { ref architecture, gelu, precision, .. } = model;
-        let &Architecture { width, inner, .. } = architecture;
-        let (outputs, inputs, epilogue) = match (self, gelu) {
-            (Self::QueryKeyValue, _) => (3 * width, width, MatmulEpilogue::Bias),
-            (Self::AttentionOutput, _) => (width, width, MatmulEpilogue::Residual),
-            (Self::Intermediate, Gelu::Erf) => (inner, width, MatmulEpilogue::Gelu),
-            (Self::Intermediate, Gelu::Tanh) => (inner, width, MatmulEpilogue::GeluTanh),
-            (Self::Output, _) => (width, inner, MatmulEpilogue::Residual),
+        let &Architecture { width, inner, pre_norm, feed_forward, .. } = architecture;
+        // Where norms stand before, the sums are `add_norm`'s.
+        let sum = if pre_norm { MatmulEpilogue::Bias } else { MatmulEpilogue::Residual };
+        let activation = match (feed_forward, gelu) {
+            (FeedForward::Gated { .. }, _) => MatmulEpilogue::Bias,
+            (FeedForward::Plain, Gelu::Erf) => MatmulEpilogue::Gelu,
+            (FeedForward::Plain, Gelu::Tanh) => MatmulEpilogue::GeluTanh,
+        };
+        let (outputs, inputs, epilogue) = match self {
+            Self::QueryKeyValue => (3 * width, width, MatmulEpilogue::Bias),
+            Self::AttentionOutput => (width, width, sum),
+            Self::Intermediate => (architecture.intermediate(), width, activation),
+            Self::Output => (width, inner, sum),
         };
         MatmulShape { tokens, outputs, inputs, epilogue, precision }
     }
@@ -194,18 +228,37 @@ pub(super) fn search(
     Ok(trials[0].candidate)
 }
 
-/// Finds the kernel for attention. Overwrites `arena`.
+/// Finds the kernel for attention of each layer. Overwrites `arena`.
 pub(super) fn choose_attention(
     stream: &Stream,
     shape: &ModelShape,
     arena: &mut Arena,
-) -> Result<AttentionKernel> {
+) -> Result<Vec<AttentionKernel>> {
     let Arena { query_key_value, context, .. } = arena;
     let heads = (shape.architecture.num_heads, shape.architecture.head_size());
     let limits = (shape.limits(), shape.architecture.max_tokens);
-    let trials = AttentionKernel::search(stream, query_key_value, context, heads, limits)?;
-    log("attention", &trials);
-    Ok(trials[0].candidate)
+    let mut by_window = BTreeMap::new();
+    let layers =
+        shape.architecture.layers.iter().map(|layer| match by_window.entry(layer.window) {
+            Entry::Occupied(chosen) => Ok(*chosen.get()),
+            Entry::Vacant(entry) => {
+                let window = layer.window;
+                let trials = AttentionKernel::search(
+                    stream,
+                    query_key_value,
+                    context,
+                    heads,
+                    window,
+                    limits,
+                )?;
+                log(
+                    &window.map_or("attention".into(), |w| format!("attention within {w}")),
+                    &trials,
+                );
+                Ok(*entry.insert(trials[0].candidate))
+            }
+        });
+    layers.collect()
 }
 
 /// Says which kernels were tried for `what`.
@@ -235,29 +288,31 @@ pub(super) fn forward(
 ) -> Result<()> {
     let &ModelShape { ref architecture, pooling, .. } = &model.shape;
     let &Architecture { width, inner, num_heads, .. } = architecture;
-    let rows = staged.tokens();
+    let (rows, heads) = (staged.tokens(), (num_heads, architecture.head_size()));
     let Arena { hidden, quantised, .. } = &mut *arena;
     embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, quantised.as_mut())?;
-    for layer in &model.layers {
+    let kinds = architecture.layers.iter().zip(&model.attention);
+    for (i, (layer, (kind, &kernel))) in model.layers.iter().zip(kinds).enumerate() {
         plan.run(Product::QueryKeyValue, stream, layer, arena)?;
-        attention(
-            stream,
-            staged,
-            &arena.query_key_value,
-            &mut arena.context,
-            (num_heads, architecture.head_size()),
-            model.attention,
-        )?;
+        let Arena { query_key_value, context, .. } = &mut *arena;
+        if let Some(rope) = kind.rope {
+            rotate(stream, staged, &model.angles[rope], query_key_value, heads)?;
+        }
+        attention(stream, staged, query_key_value, context, heads, kind.window, kernel)?;
         arena.quantise(Product::AttentionOutput, stream, (rows, width))?;
         plan.run(Product::AttentionOutput, stream, layer, arena)?;
         if let Some(norm) = &layer.attention_norm {
-            arena.normalise(stream, norm, rows)?;
+            arena.normalise(stream, norm, rows, i == 0)?;
         }
 
         plan.run(Product::Intermediate, stream, layer, arena)?;
+        let Arena { intermediate, gated, .. } = &mut *arena;
+        if let Some(gated) = gated {
+            glu(stream, intermediate, gated, (rows, inner))?;
+        }
         arena.quantise(Product::Output, stream, (rows, inner))?;
         plan.run(Product::Output, stream, layer, arena)?;
-        arena.normalise(stream, &layer.output_norm, rows)?;
+        arena.normalise(stream, &layer.output_norm, rows, false)?;
     }
     let cls = pooling == Pooling::Cls;
     pool(stream, staged, &arena.hidden, &mut arena.embeddings, width, cls)

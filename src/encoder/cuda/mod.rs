@@ -32,12 +32,12 @@ use polysift_kernels::cuda::{
 use self::model::ModelShape;
 use self::queue::{BatchJob, Queue};
 use self::worker::{DeviceWorker, thread_ended};
-use super::architecture::{Architecture, Positions};
+use super::architecture::{Architecture, FeedForward};
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::Blob;
 use crate::batch::PackedBatch;
-use crate::config::{EncoderConfig, EncoderPrecision};
+use crate::config::{EncoderConfig, EncoderPrecision, Gelu};
 use crate::error::{Error, Result};
 use crate::progress::Stop;
 
@@ -76,6 +76,10 @@ impl CudaEncoder {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
         }
         check_shape(&architecture, precision)?;
+        if gelu == Gelu::Tanh && architecture.feed_forward != FeedForward::Plain {
+            let reason = format!("is tanh, which {} gains nothing from", architecture.family);
+            return Err(Error::config("encoder.gelu", reason));
+        }
         let batch_tokens = batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
         let most = BUCKETS[BUCKETS.len() - 1];
         if batch_tokens > most {
@@ -192,12 +196,6 @@ impl Encoder for CudaEncoder {
 /// Whether there are kernels for the model.
 fn check_shape(architecture: &Architecture, precision: MatmulPrecision) -> Result<()> {
     let &Architecture { width, inner, .. } = architecture;
-    if architecture.pre_norm || architecture.positions == Positions::None {
-        return Err(unsupported(format!(
-            "model_type {}; encoders with learned positions are",
-            architecture.family
-        )));
-    }
     let head = architecture.head_size();
     if !HEAD_SIZES.contains(&head) {
         return Err(unsupported(format!("heads of {head} values; {HEAD_SIZES:?} are")));

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    AttentionKernel, Embedding, Limits, Linear, MatmulPrecision, Norm, Stream,
+    AttentionKernel, Buffer, Embedding, Limits, Linear, MatmulPrecision, Norm, Stream,
 };
 
-use super::super::architecture::{Architecture, Positions};
+use super::super::architecture::{Architecture, Positions, Rope};
 use super::super::weights::{Blob, EmbeddingWeights, Layer, LinearWeights, NormWeights, Weights};
 use crate::config::{Gelu, Pooling};
 use crate::error::Result;
@@ -25,23 +25,27 @@ pub(super) struct ModelShape {
 impl ModelShape {
     /// What the numbers of a batch may be.
     pub(super) fn limits(&self) -> Limits {
-        let Architecture { vocab_size, positions, .. } = self.architecture;
-        let (first_position, skipped_id) = match positions {
-            Positions::Learned { first, skips, .. } => (first, skips),
-            Positions::None => (0, None),
+        let Architecture { vocab_size, positions, max_tokens, .. } = self.architecture;
+        let (first_position, skipped_id, max_tokens) = match positions {
+            Positions::Learned { first, skips, .. } => (first, skips, None),
+            Positions::None => (0, None, Some(max_tokens)),
         };
-        Limits { vocab_size, num_positions: positions.rows(), first_position, skipped_id }
+        let num_positions = positions.rows();
+        Limits { vocab_size, num_positions, first_position, skipped_id, max_tokens }
     }
 }
 
-/// A layer on a GPU.
+/// A layer on a GPU. Its norms are those after the sums: where norms stand before, that of the feed-forward
+/// part and that of the next layer, or the final one.
 pub(super) type DeviceLayer = Layer<Linear, Norm>;
 
 /// The model on a GPU.
 pub(super) struct DeviceModel {
     pub(super) shape: ModelShape,
-    /// What suits the GPU.
-    pub(super) attention: AttentionKernel,
+    /// What suits the GPU, for each layer.
+    pub(super) attention: Vec<AttentionKernel>,
+    /// `[max_tokens, head_size]` of each rope.
+    pub(super) angles: Vec<Buffer<f32>>,
     pub(super) embedding: Embedding,
     pub(super) norm: Norm,
     pub(super) layers: Vec<DeviceLayer>,
@@ -56,7 +60,7 @@ impl DeviceModel {
         let linear = |read: LinearWeights| {
             Linear::new(stream, &rounded(&read.weight), &rounded(&read.bias), *precision)
         };
-        let EmbeddingWeights { words: table, positions, norm: embedding_norm, .. } =
+        let EmbeddingWeights { words: table, positions, norm: embedding_norm, final_norm } =
             weights.embedding()?;
         let mut words = Vec::with_capacity(architecture.vocab_size * architecture.width);
         let mut row = vec![0.0; architecture.width];
@@ -65,11 +69,25 @@ impl DeviceModel {
             words.extend(rounded(&row));
         }
         let layer = |i| Ok(weights.layer(i)?.try_map(linear, norm)?);
+        let mut layers =
+            (0..architecture.num_layers()).map(layer).collect::<Result<Vec<DeviceLayer>>>()?;
+        let mut after = final_norm.map(norm).transpose()?;
+        for layer in layers.iter_mut().rev() {
+            if let Some(next) = after.take() {
+                let inside = std::mem::replace(&mut layer.output_norm, next);
+                after = layer.attention_norm.replace(inside);
+            }
+        }
+        let angles = |rope: &Rope| {
+            let angles = rope.angles(architecture.max_tokens, architecture.head_size());
+            stream.to_device(&angles, "the angles")
+        };
         Ok(Self {
-            attention: AttentionKernel::Warp,
+            attention: vec![AttentionKernel::Warp; layers.len()],
+            angles: architecture.ropes.iter().map(angles).collect::<Result<_, _>>()?,
             embedding: Embedding::new(stream, &words, &positions, architecture.width)?,
             norm: norm(embedding_norm)?,
-            layers: (0..architecture.num_layers()).map(layer).collect::<Result<_>>()?,
+            layers,
             shape,
         })
     }

@@ -1,0 +1,21 @@
+// The gated unit GeGLU: gelu(a) times b of rows [a | b]. CPU twin: geglu in kernels/src/cpu/gelu.rs.
+#include "chunk.cuh"
+#include "gelu.cuh"
+
+// x [rows, 2 * width], out [rows, width]; `width` is a multiple of 8; any grid.
+KERNEL __launch_bounds__(256) glu(const bf16 *x, bf16 *out, int rows, int width) {
+  const int chunks = width / CHUNK;
+  const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
+  const long long end = static_cast<long long>(rows) * chunks;
+  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < end;
+       i += step) {
+    const bf16 *row = x + i / chunks * 2 * width + i % chunks * CHUNK;
+    const uint4 first = load_16(row, true), second = load_16(row + width, true);
+    float activated[CHUNK], other[CHUNK];
+    unpack_chunk(activated, first);
+    unpack_chunk(other, second);
+#pragma unroll
+    for (int j = 0; j < CHUNK; ++j) activated[j] = gelu_of(activated[j]) * other[j];
+    store_chunk(out + i * CHUNK, activated, true);
+  }
+}

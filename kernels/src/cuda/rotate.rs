@@ -1,0 +1,50 @@
+//! Rotary position embedding (`RoPE`).
+
+use half::bf16;
+
+use super::error::{CudaError, Result, check_len};
+use super::memory::Buffer;
+use super::staged::Staged;
+use super::stream::{Argument, Grid, Stream};
+
+const THREADS: u32 = 256;
+/// Work items of a tile.
+const SLICES: usize = 8;
+/// Blocks of 256 threads that a multiprocessor has room for.
+const BLOCKS_PER_MULTIPROCESSOR: usize = 6;
+
+/// Turns queries and keys of `qkv` `[T, 3 * heads * D]`, rows of q, k, v, in place: the token at place i of
+/// its sequence by row i of `angles` `[max_tokens, D]`, whose first half are cosines and whose second half
+/// are the sines. Value i of a head turns with value i + D / 2. D is a multiple of 16, `max_tokens` that
+/// of [`Limits`](super::Limits).
+///
+/// # Errors
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
+pub fn rotate(
+    stream: &Stream,
+    staged: &Staged,
+    angles: &Buffer<f32>,
+    qkv: &mut Buffer<bf16>,
+    (heads, head_size): (usize, usize),
+) -> Result<()> {
+    const OP: &str = "rotate";
+    let width = heads.checked_mul(head_size).and_then(|width| width.checked_mul(3));
+    check_len(OP, "qkv", qkv.len(), width.and_then(|width| width.checked_mul(staged.tokens())))?;
+    // Every place of a sequence must have its angles.
+    let places = staged.limits().max_tokens.unwrap_or(usize::MAX);
+    check_len(OP, "angles", angles.len(), places.checked_mul(head_size))?;
+    if head_size == 0 || !head_size.is_multiple_of(16) || width.is_none_or(|w| w > 1 << 24) {
+        return Err(CudaError::shape(OP, format!("{heads} heads of {head_size} values")));
+    }
+    let device = stream.device();
+    let room = device.info().multiprocessors as usize * BLOCKS_PER_MULTIPROCESSOR;
+    let blocks = staged.max_tiles().saturating_mul(SLICES).clamp(1, room.max(1));
+    let (tiles, counts) = (staged.tiles(), staged.counts());
+    let (heads, head_size) = (heads as i32, head_size as i32);
+    let arguments: [&dyn Argument; 6] = [&*qkv, angles, &tiles, &counts, &heads, &head_size];
+    // SAFETY: the arguments of rotate; the tiles that `staged` may hold are inside T rows, and no sequence
+    // is longer than the angles.
+    unsafe {
+        stream.launch(device.kernels().rotate, Grid::line(blocks as u32, THREADS), &arguments)
+    }
+}
