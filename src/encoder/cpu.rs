@@ -131,16 +131,23 @@ impl CpuEncoder {
         let starts = &batch.cu_seqlens[range.start..=range.end];
         workspace.starts.extend(starts.iter().map(|&start| (start - first) as usize));
         self.embed_tokens(batch, range, &mut workspace);
-        let is_done = layers.iter().all(|layer| layer.forward(self.isa, &mut workspace, stop));
+        // No other token of the last layer has a part in the state of the first one.
+        let only_first = |i: usize| self.pooling == Pooling::Cls && i + 1 == layers.len();
+        let mut numbered = layers.iter().enumerate();
+        let is_done =
+            numbered.all(|(i, layer)| layer.forward(self.isa, &mut workspace, only_first(i), stop));
         let embeddings = if is_done { embeddings } else { &mut [] };
         let width = self.info.hidden_size;
         for (out, span) in embeddings.chunks_exact_mut(width).zip(workspace.starts.windows(2)) {
-            let states = &workspace.hidden[span[0] * width..span[1] * width];
+            let (first, end) = (span[0] * width, span[1] * width);
+            let pooled = match self.pooling {
+                Pooling::Mean => first..end,
+                Pooling::Cls => first..first + width,
+            };
+            let states = &workspace.hidden[pooled];
             let states = match &self.final_norm {
                 None => states,
                 Some(norm) => {
-                    let states =
-                        if self.pooling == Pooling::Cls { &states[..width] } else { states };
                     workspace.normed.resize(states.len(), 0.0);
                     normalise(self.isa, norm, states, &mut workspace.normed);
                     &workspace.normed
@@ -148,7 +155,7 @@ impl CpuEncoder {
             };
             match self.pooling {
                 Pooling::Mean => mean_rows(self.isa, states, out),
-                Pooling::Cls => out.copy_from_slice(&states[..width]),
+                Pooling::Cls => out.copy_from_slice(states),
             }
         }
         lock(&self.workspaces).push(workspace);
@@ -287,6 +294,9 @@ fn split(cu_seqlens: &[u32], threads: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::EncoderConfig;
+    use crate::encoder::files::resolve;
+    use crate::hub::HubSettings;
 
     fn starts(lengths: &[u32]) -> Vec<u32> {
         let sums = lengths.iter().scan(0, |sum, length| {
@@ -294,6 +304,48 @@ mod tests {
             Some(*sum)
         });
         std::iter::once(0).chain(sums).collect()
+    }
+
+    const PRECISIONS: [EncoderPrecision; 4] = [
+        EncoderPrecision::F32,
+        EncoderPrecision::Bf16,
+        EncoderPrecision::F16,
+        EncoderPrecision::Int8,
+    ];
+
+    #[test]
+    fn the_first_tokens_alone_have_the_bits_that_they_have_among_all() -> Result<()> {
+        for name in ["head64-f16", "gte", "modernbert"] {
+            let model = format!("{}/tests/golden/encoder/{name}", env!("CARGO_MANIFEST_DIR"));
+            let pooling = Pooling::Cls;
+            let config = EncoderConfig { model, max_tokens: 130, pooling, ..Default::default() };
+            let files = resolve(&config, &HubSettings::from_env(|_| None))?;
+            let mut batch = PackedBatch::new();
+            for length in [1, 2, 17, 130, 1, 40] {
+                batch.push(&(0..length).map(|i| i * 37 % 113 + 3).collect::<Vec<u32>>());
+            }
+            for precision in PRECISIONS {
+                let encoder = CpuEncoder::load(&files, pooling, precision)?;
+                let (width, stop) = (encoder.info.hidden_size, Stop::default());
+                let mut embeddings = vec![0.0; 6 * width];
+                encoder.encode(&batch, &mut embeddings, &stop)?;
+                let mut workspace = Workspace::default();
+                workspace.starts.extend(batch.cu_seqlens.iter().map(|&start| start as usize));
+                encoder.embed_tokens(&batch, 0..6, &mut workspace);
+                for layer in &encoder.layers {
+                    assert!(layer.forward(encoder.isa, &mut workspace, false, &stop));
+                }
+                for (row, &start) in embeddings.chunks(width).zip(&workspace.starts) {
+                    let mut first = workspace.hidden[start * width..][..width].to_vec();
+                    if let Some(norm) = &encoder.final_norm {
+                        normalise(encoder.isa, norm, &first.clone(), &mut first);
+                    }
+                    let is_same = row.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(is_same, "{name}, {precision}, from {start}");
+                }
+            }
+        }
+        Ok(())
     }
 
     #[test]

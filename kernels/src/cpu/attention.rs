@@ -28,7 +28,8 @@ pub struct AttentionScratch {
     sums: Vec<CacheLine>,
 }
 
-/// `softmax(q · kᵀ / √head_size) · v` into `out`, all `[length, head_size]` f32.
+/// `softmax(q · kᵀ / √head_size) · v` into `out`, all `[length, head_size]` f32; or `q` and `out` have fewer
+/// rows, those of the first queries.
 ///
 /// The products are made in the precision that the CPU has itself: f16 for [`Precision::F16`] and
 /// [`Precision::Int8`] where it multiplies f16, bf16 for [`Precision::Bf16`] likewise, else f32.
@@ -53,10 +54,11 @@ pub fn attention(
     out: &mut MatrixMut<'_>,
     scratch: &mut AttentionScratch,
 ) {
-    let (length, head_size) = (q.rows(), q.columns());
-    let shapes = [(k.rows(), k.columns()), (v.rows(), v.columns()), (out.rows(), out.columns())];
-    assert!(shapes == [(length, head_size); 3], "the shapes differ");
-    if length == 0 || head_size == 0 {
+    let (length, num_queries, head_size) = (k.rows(), q.rows(), q.columns());
+    let fits = [k.columns(), v.columns(), out.columns()] == [head_size; 3]
+        && [v.rows(), out.rows()] == [length, num_queries];
+    assert!(fits && num_queries <= length, "the shapes differ");
+    if num_queries == 0 || head_size == 0 {
         return;
     }
     let precision = own(isa, precision);
@@ -73,9 +75,9 @@ pub fn attention(
     let gap = mr * kernel.nr / WORDS;
     scores.resize(scores.len().max((panels + 1) * gap), CacheLine::ZERO);
     sums.resize(sums.len().max(gap), CacheLine::ZERO);
-    let tiles = length.div_ceil(mr);
+    let tiles = num_queries.div_ceil(mr);
     for tile in 0..tiles {
-        let (first, end) = (length * tile / tiles, length * (tile + 1) / tiles);
+        let (first, end) = (num_queries * tile / tiles, num_queries * (tile + 1) / tiles);
         queries.pack(isa, kernel.variant, q, std::iter::once(first..end));
         let mut softmax = Softmax::new(head_size);
         let panels = window.map_or(0..length.div_ceil(kernel.nr), |window| {

@@ -120,7 +120,15 @@ impl PackedLayer {
     }
 
     /// `workspace.hidden` becomes the states after this layer; false if it does not, since `stop` was asked for.
-    pub(super) fn forward(&self, isa: Isa, workspace: &mut Workspace, stop: &Stop) -> bool {
+    /// With `only_first` those of the first token of each sequence alone, each of which is a sequence
+    /// then: what the others attended to, and what would be made of it, is left out.
+    pub(super) fn forward(
+        &self,
+        isa: Isa,
+        workspace: &mut Workspace,
+        only_first: bool,
+        stop: &Stop,
+    ) -> bool {
         let Layer { query_key_value: to_heads, attention_norm, .. } = &self.parts;
         let Workspace { hidden, query_key_value, context, normed, gemm, .. } = workspace;
         let width = to_heads.weight.k();
@@ -133,14 +141,26 @@ impl PackedLayer {
             }
         }
         context.resize(hidden.len(), 0.0);
-        for span in workspace.starts.windows(2) {
+        for (i, span) in workspace.starts.windows(2).enumerate() {
             let (start, length) = (span[0], span[1] - span[0]);
             if let Some(angles) = &self.angles {
                 let rows = &mut query_key_value[start * 3 * width..][..length * 3 * width];
                 // Queries and keys lie side by side.
                 rotate(isa, rows, 3 * width, 2 * width / self.head_size, angles, self.head_size);
             }
-            self.attend(isa, query_key_value, start, length, context, &mut workspace.attention);
+            let out = if only_first { i..i + 1 } else { span[0]..span[1] };
+            let out = &mut context[out.start * width..out.end * width];
+            self.attend(isa, query_key_value, start, length, out, &mut workspace.attention);
+        }
+        if only_first {
+            let sequences = workspace.starts.len() - 1;
+            for i in 0..sequences {
+                let first = workspace.starts[i] * width;
+                hidden.copy_within(first..first + width, i * width);
+                workspace.starts[i] = i;
+            }
+            workspace.starts[sequences] = sequences;
+            hidden.truncate(sequences * width);
         }
         let tokens = FEED_BYTES / (4 * self.parts.intermediate.bias.len());
         let tokens = (tokens / FEED_STEP).max(1) * FEED_STEP;
@@ -199,8 +219,8 @@ impl PackedLayer {
         }
     }
 
-    /// Self-attention of the `length` tokens from `start` on, head by head: `query_key_value`
-    /// `[N, 3H]` to `context` `[N, H]`.
+    /// Self-attention of the `length` tokens from `start` on of `query_key_value` `[N, 3H]`, head by head,
+    /// to `context`: `[length, H]`, or fewer rows, those of the first tokens.
     fn attend(
         &self,
         isa: Isa,
@@ -211,13 +231,14 @@ impl PackedLayer {
         scratch: &mut AttentionScratch,
     ) {
         let (width, head_size) = (self.parts.output_norm.gamma.len(), self.head_size);
+        let queries = context.len() / width;
         for column in (0..width).step_by(head_size) {
-            let parts = [0, 1, 2].map(|part| {
+            let part = |part: usize, rows: usize| {
                 let first = start * 3 * width + part * width + column;
-                Matrix::new(&query_key_value[first..], length, head_size, 3 * width)
-            });
-            let out = &mut context[start * width + column..];
-            let mut out = MatrixMut::new(out, length, head_size, width);
+                Matrix::new(&query_key_value[first..], rows, head_size, 3 * width)
+            };
+            let parts = [part(0, queries), part(1, length), part(2, length)];
+            let mut out = MatrixMut::new(&mut context[column..], queries, head_size, width);
             attention(isa, self.precision, parts, self.window, &mut out, scratch);
         }
     }

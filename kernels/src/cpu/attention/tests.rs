@@ -188,6 +188,30 @@ fn what_is_not_finite_stays_visible() {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn the_first_queries_alone_give_the_same_bits(
+        head in heads(1..300), window in prop::option::of(0usize..90), share in 0.0f64..1.0,
+    ) {
+        let count = 1 + (share * (head.length - 1) as f64) as usize;
+        let [q, k, v] = head.matrices();
+        let stride = 3 * head.head_size;
+        let q = Matrix::new(&head.values, count, q.columns(), stride);
+        for isa in Isa::available() {
+            for precision in [Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8] {
+                let mut out = vec![f32::NAN; count * head.head_size];
+                let mut view = MatrixMut::new(&mut out, count, head.head_size, head.head_size);
+                let scratch = &mut AttentionScratch::default();
+                attention(isa, precision, [q, k, v], window, &mut view, scratch);
+                let all = head.windowed(isa, precision, window);
+                prop_assert!(out.iter().zip(&all).all(|(a, b)| a.to_bits() == b.to_bits()));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_sequence_without_tokens_is_no_work() {
     let head = Sample { length: 0, head_size: 8, values: vec![0.0; 24] };
