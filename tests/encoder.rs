@@ -190,7 +190,7 @@ fn the_information_is_that_of_the_model() -> Result<()> {
     let directory = golden("head20-sharded");
     let model = open(&directory, Pooling::Mean)?;
     let info = model.encoder.info();
-    assert_eq!((info.hidden_size, info.num_hidden_layers, info.vocab_size), (60, 2, 120));
+    assert_eq!((info.hidden_size, info.windows.len(), info.vocab_size), (60, 2, 120));
     assert_eq!((info.max_tokens, info.device.as_str()), (129, "cpu"));
     assert_eq!(info.digest, resolve(&config(&directory, Pooling::Cls), &offline())?.digest);
     Ok(())

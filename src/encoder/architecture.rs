@@ -149,6 +149,12 @@ impl Architecture {
         self.layers.len()
     }
 
+    /// Floating-point operations of the linear maps for a token, all layers together.
+    pub(super) fn linear_flops(&self) -> u64 {
+        let (h, f) = (self.width, self.inner);
+        (2 * self.num_layers() * h * (4 * h + self.intermediate() + f)) as u64
+    }
+
     /// Rows of the first map of the feed-forward part.
     pub(super) fn intermediate(&self) -> usize {
         match self.feed_forward {

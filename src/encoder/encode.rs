@@ -14,8 +14,10 @@ pub struct EncoderInfo {
     pub model: String,
     /// Width of an embedding.
     pub hidden_size: usize,
-    /// Number of layers.
-    pub num_hidden_layers: usize,
+    /// Floating-point operations of the linear maps for a token, all layers together.
+    pub linear_flops: u64,
+    /// Of each layer: to how many tokens before and after it a token attends; `None`: to all.
+    pub windows: Vec<Option<usize>>,
     /// Number of token ids.
     pub vocab_size: usize,
     /// Longest sequence, special tokens included.
@@ -27,6 +29,19 @@ pub struct EncoderInfo {
 }
 
 impl EncoderInfo {
+    /// Floating-point operations for one of the `length` tokens of a sequence: a multiplication and an
+    /// addition for each weight of the linear maps, and twice for each width and each token it attends to.
+    /// What the CPU leaves out of the last layer with `cls` pooling, less than that layer, is counted too.
+    pub fn flops_per_token(&self, length: f64) -> f64 {
+        let attended = |window: &Option<usize>| match window.map(|w| w as f64) {
+            // 2w + 1, less what is missing at both ends of the sequence.
+            Some(w) if 2.0 * w < length => 2.0 * w + 1.0 - w * (w + 1.0) / length,
+            _ => length,
+        };
+        let keys: f64 = self.windows.iter().map(attended).sum();
+        self.linear_flops as f64 + 4.0 * self.hidden_size as f64 * keys
+    }
+
     /// [`Error::Shape`] unless the encoder takes `batch` and `embeddings` has room for its rows.
     pub(super) fn check(&self, batch: &PackedBatch, embeddings: &[f32]) -> Result<()> {
         let fail = |reason: String| Err(Error::shape("encode", reason));
@@ -206,7 +221,8 @@ pub(crate) mod fake {
             let info = EncoderInfo {
                 model: "fake".into(),
                 hidden_size: 2,
-                num_hidden_layers: 1,
+                linear_flops: 1,
+                windows: vec![None],
                 vocab_size: 1000,
                 max_tokens: 512,
                 device: "fake".into(),

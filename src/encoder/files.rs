@@ -55,7 +55,8 @@ impl ModelFiles {
         EncoderInfo {
             model: self.model.clone(),
             hidden_size: config.width,
-            num_hidden_layers: config.num_layers(),
+            linear_flops: config.linear_flops(),
+            windows: config.layers.iter().map(|layer| layer.window).collect(),
             vocab_size: config.vocab_size,
             max_tokens: config.max_tokens,
             device,
@@ -216,4 +217,45 @@ fn shards(index: &Blob) -> Result<Vec<String>> {
         return Err(Error::model(&index.path, reason));
     }
     Ok(shards)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MFLOP for a token at 512, 2,048 and 8,192, added up from the models' shapes by hand.
+    #[test]
+    fn work_of_a_token_of_known_encoders() -> Result<()> {
+        let of = |family, layers, width, heads, inner: usize| -> Result<[f64; 3]> {
+            let positions = if family == "xlm-roberta" { 8194 } else { 8192 };
+            let config = format!(
+                r#"{{"model_type":"{family}","num_hidden_layers":{layers},"hidden_size":{width},
+                "num_attention_heads":{heads},"intermediate_size":{inner},"vocab_size":99,
+                "max_position_embeddings":{positions},"local_attention":128,"hidden_activation":"gelu"}}"#
+            );
+            let files = ModelFiles {
+                model: String::new(),
+                digest: String::new(),
+                architecture: families::parse(config.as_bytes(), Path::new("m/config.json"))?,
+                weights: Arc::new([]),
+                tokenizer: Blob::bundled(PathBuf::new(), &[]),
+            };
+            let info = files.info(String::new());
+            Ok([512.0, 2048.0, 8192.0].map(|length| info.flops_per_token(length) / 1e6))
+        };
+        for (found, expected) in [
+            (of("bert", 12, 384, 12, 1536)?, [51.9, 80.2, 193.5]),
+            (of("modernbert", 22, 384, 6, 1152)?, [93.2, 112.2, 187.8]),
+            (of("xlm-roberta", 12, 768, 12, 3072)?, [188.7, 245.4, 471.9]),
+            (of("modernbert", 22, 768, 12, 1152)?, [238.4, 276.4, 427.4]),
+            (of("gte", 12, 768, 12, 3072)?, [245.4, 302.0, 528.5]),
+            (of("xlm-roberta", 24, 1024, 16, 4096)?, [654.3, 805.3, 1409.3]),
+            (of("modernbert", 28, 1024, 16, 2624)?, [716.2, 779.5, 1031.3]),
+        ] {
+            for (found, expected) in found.into_iter().zip(expected) {
+                assert!((found - expected).abs() < 0.06, "{found} {expected}");
+            }
+        }
+        Ok(())
+    }
 }

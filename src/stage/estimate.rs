@@ -18,13 +18,11 @@ const SAMPLE_FILES: usize = 8;
 const SAMPLE_ROWS: usize = 128;
 /// Stop encoding the sample after this time.
 const SAMPLE_SECS: f64 = 3.0;
-/// Tokens per second of one GPU with an encoder of the base shape: what an H200 is built to reach
-/// (53% of its bf16 rate), not a measurement.
-const GPU_TOKENS_PER_SEC: f64 = 2.2e6;
+/// Floating-point operations per second of one GPU: what an H200 is built to reach (42% of its bf16 rate,
+/// 2.2 million tokens with an encoder of the base shape), not a measurement.
+const GPU_FLOPS_PER_SEC: f64 = 2.2e6 * 188.7e6;
 /// Bytes on disk of a score: logit and score as they are, ids compressed to about half.
 const SCORE_BYTES: f64 = 40.0;
-/// Layers and width of the base shape.
-const BASE_SHAPE: (f64, f64) = (12.0, 768.0);
 
 /// The plan with its price.
 #[derive(Debug, Clone, Serialize)]
@@ -94,7 +92,7 @@ pub fn estimate(
     let tokens_per_sec = if speed_measured {
         measure(config, &model, &sample, stop)?
     } else {
-        speed_of_gpus(model.encoder.info(), model.placement.gpus.len())
+        speed_of_gpus(model.encoder.info(), sample.mean_length(), model.placement.gpus.len())
     };
     let (rows, rows_counted) = match plan.num_rows() {
         Some(rows) => (rows, true),
@@ -129,7 +127,7 @@ pub fn estimate(
         device: model.placement.to_string(),
         precision: model.placement.precision.name(),
         encode_secs: tokens / tokens_per_sec.max(1e-9),
-        gpu_hours: tokens / speed_of_gpus(info, 1) / 3600.0,
+        gpu_hours: tokens / speed_of_gpus(info, sample.mean_length(), 1) / 3600.0,
         embeddings_bytes,
         scores_bytes: rows as f64 * config.heads.len() as f64 * SCORE_BYTES,
         export_bytes: kept * (plan.bytes() as f64 + with_embeddings),
@@ -140,6 +138,12 @@ pub fn estimate(
 }
 
 impl Sample {
+    /// Tokens of the chunk that a token is in, on average.
+    fn mean_length(&self) -> f64 {
+        let squares: usize = self.chunks.iter().map(|chunk| chunk.len().pow(2)).sum();
+        squares.max(1) as f64 / self.tokens.max(1) as f64
+    }
+
     /// Rows of `plan`, by its size.
     fn scaled_rows(&self, plan: &Plan) -> u64 {
         let (rows, bytes) = if self.counted.1 > 0 { self.counted } else { self.text };
@@ -218,36 +222,7 @@ fn measure(config: &RunConfig, model: &Model, sample: &Sample, stop: &Stop) -> R
     Ok(tokens as f64 / began.elapsed().as_secs_f64().max(1e-9))
 }
 
-/// Tokens per second of `gpus` H200: the work of a token goes with the weights of the layers, but
-/// what is smaller than the base shape does not fill a GPU as well.
-fn speed_of_gpus(info: &EncoderInfo, gpus: usize) -> f64 {
-    let weights = |layers: f64, width: f64| layers * width * width;
-    let own = weights(info.num_hidden_layers as f64, info.hidden_size as f64);
-    let (layers, width) = BASE_SHAPE;
-    let base = weights(layers, width);
-    GPU_TOKENS_PER_SEC * gpus as f64 * base / own.max(base)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_speed_of_gpus_goes_with_their_number_and_the_shape() {
-        let info = |num_hidden_layers, hidden_size| EncoderInfo {
-            model: String::new(),
-            hidden_size,
-            num_hidden_layers,
-            vocab_size: 250_002,
-            max_tokens: 512,
-            device: "cuda:0".into(),
-            digest: String::new(),
-        };
-        let base = speed_of_gpus(&info(12, 768), 1);
-        assert!((base - 2.2e6).abs() < 1.0);
-        assert!((speed_of_gpus(&info(12, 768), 2) - 2.0 * base).abs() < 1.0);
-        assert!((speed_of_gpus(&info(4, 192), 1) - base).abs() < 1.0);
-        // XLM-R large has 24 layers of 1024: 3.56 times the work.
-        assert!((base / speed_of_gpus(&info(24, 1024), 1) - 3.556).abs() < 0.001);
-    }
+/// Tokens per second of `gpus` H200 in sequences of `length` tokens.
+fn speed_of_gpus(info: &EncoderInfo, length: f64, gpus: usize) -> f64 {
+    GPU_FLOPS_PER_SEC * gpus as f64 / info.flops_per_token(length)
 }
