@@ -63,8 +63,13 @@ pub struct Model {
 /// type; [`crate::Error::Device`] if the GPUs that are asked for cannot be used.
 pub fn load(config: &EncoderConfig, hub: &HubSettings) -> Result<Model> {
     let files = resolve(config, hub)?;
-    let tokenizer = files.tokenizer(config)?;
-    let (encoder, placement) = device::load(&files, config)?;
+    // At once, since either takes a quarter of a second and more.
+    let (tokenizer, placed) = std::thread::scope(|scope| {
+        let tokenizer = scope.spawn(|| files.tokenizer(config));
+        let placed = device::load(&files, config);
+        (tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), placed)
+    });
+    let (tokenizer, (encoder, placement)) = (tokenizer?, placed?);
     Ok(Model { tokenizer, encoder, placement })
 }
 

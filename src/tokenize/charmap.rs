@@ -193,6 +193,11 @@ fn kind(c: char) -> u32 {
     }
 }
 
+/// Most of the table, of which the segmenter need not be asked: ideographs, syllables of Hangul, private use.
+fn is_alone(c: char) -> bool {
+    matches!(c, '㐀'..='鿿' | '가'..='힣' | '\u{E000}'..='\u{F8FF}')
+}
+
 /// [`JOINS`] and [`OPENS`] of the characters in the table, by asking the segmenter for pairs.
 ///
 /// Two characters are separate clusters when the first is not open and the second does not join.
@@ -211,5 +216,23 @@ static CLUSTERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
         let opens = joins || c == '\r' || one(c, 'a') || one(c, c);
         (if joins { JOINS } else { 0 }) | (if opens { OPENS } else { 0 })
     };
-    (0..TABLE_LEN).map(|code| char::from_u32(code).map_or(0, &mut flags)).collect()
+    let flags_of = |code| match char::from_u32(code) {
+        Some(c) if !is_alone(c) => flags(c),
+        _ => 0,
+    };
+    (0..TABLE_LEN).map(flags_of).collect()
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_segmenter_joins_nothing_to_the_characters_that_are_alone() {
+        for c in (0..TABLE_LEN).filter_map(char::from_u32).filter(|&c| is_alone(c)) {
+            for (a, b) in [('a', c), ('\u{1161}', c), (c, 'a'), (c, c)] {
+                assert_eq!(String::from_iter([a, b]).graphemes(true).count(), 2, "{a:?} {b:?}");
+            }
+        }
+    }
+}

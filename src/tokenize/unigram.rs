@@ -1,6 +1,8 @@
 //! The best segmentation of a word under a unigram model, as the `tokenizers` crate finds
 //! it: same sums in f64, and among equal scores the piece that starts first wins.
 
+use std::collections::HashMap;
+
 use daachorse::{CharwiseDoubleArrayAhoCorasick, CharwiseDoubleArrayAhoCorasickBuilder};
 
 /// Ids of a path that are kept however few are wanted.
@@ -20,6 +22,9 @@ struct Piece {
 pub(super) struct Unigram {
     /// Finds all pieces that end at a character, the longest first.
     pieces: CharwiseDoubleArrayAhoCorasick<Piece>,
+    /// Pieces of one character that is in no other. Thousands of them at the root of `pieces` would make
+    /// that take several times as long to build.
+    lone: HashMap<char, Piece>,
     unknown: Piece,
     /// Bytes of the longest piece.
     longest: usize,
@@ -28,19 +33,21 @@ pub(super) struct Unigram {
 impl Unigram {
     /// Of `vocabulary`, where ids are places; a later one of two equal pieces counts. `None` if
     /// there are too many.
-    pub(super) fn new(vocabulary: &[(&str, f64)], unknown: u32) -> Option<Self> {
+    pub(super) fn new(vocabulary: &[(impl AsRef<str>, f64)], unknown: u32) -> Option<Self> {
         let mut pieces: Vec<(&str, Piece)> = Vec::with_capacity(vocabulary.len());
-        for (id, (text, score)) in vocabulary.iter().enumerate().filter(|(_, v)| !v.0.is_empty()) {
-            pieces.push((text, Piece { id: id as u32, score: *score }));
+        for (id, (text, score)) in vocabulary.iter().enumerate() {
+            pieces.push((text.as_ref(), Piece { id: id as u32, score: *score }));
         }
-        pieces.sort_by(|a, b| (a.0, b.1.id).cmp(&(b.0, a.1.id)));
+        pieces.retain(|piece| !piece.0.is_empty());
+        pieces.sort_unstable_by(|a, b| (a.0, b.1.id).cmp(&(b.0, a.1.id)));
         pieces.dedup_by_key(|piece| piece.0);
         let lowest = vocabulary.iter().map(|v| v.1).fold(f64::INFINITY, f64::min);
         let longest = pieces.iter().map(|piece| piece.0.len()).max().unwrap_or(0);
+        let lone = take_lone(&mut pieces);
         let pieces = CharwiseDoubleArrayAhoCorasickBuilder::new().build_with_values(pieces).ok()?;
         let unknown = Piece { id: unknown, score: lowest - UNKNOWN_PENALTY };
         // An unknown character is a piece too.
-        Some(Self { pieces, unknown, longest: longest.max(char::MAX.len_utf8()) })
+        Some(Self { pieces, lone, unknown, longest: longest.max(char::MAX.len_utf8()) })
     }
 
     /// Goes on with `lattice` to the end of `text`, which begins with all that was read before.
@@ -82,13 +89,10 @@ impl Unigram {
             // Pieces come longest first: a last one that is not this character says it is none.
             let is_piece = best.is_some() && start == start_of_char;
             if !is_piece {
-                let score = self.unknown.score + nodes[start_of_char].score;
+                let Piece { id, score } = *self.lone.get(&c).unwrap_or(&self.unknown);
+                let score = score + nodes[start_of_char].score;
                 if best.is_none_or(|best| score > best.score) {
-                    best = Some(LatticeNode {
-                        score,
-                        bytes: c.len_utf8() as u32,
-                        id: self.unknown.id,
-                    });
+                    best = Some(LatticeNode { score, bytes: c.len_utf8() as u32, id });
                 }
             }
             nodes[end] = best.unwrap_or_default();
@@ -173,6 +177,27 @@ impl Unigram {
         text.chars().for_each(|c| stepper.consume(c));
         stepper.matches().find(|found| found.start() == 0).map(|found| found.value().id)
     }
+}
+
+/// Takes the pieces of one character of the Basic Multilingual Plane that is in no other.
+fn take_lone(pieces: &mut Vec<(&str, Piece)>) -> HashMap<char, Piece> {
+    let mut occurrences = vec![0u32; 0x1_0000];
+    for c in pieces.iter().flat_map(|piece| piece.0.chars()) {
+        if let Some(count) = occurrences.get_mut(c as usize) {
+            *count += 1;
+        }
+    }
+    let is_lone = |c: &char| occurrences.get(*c as usize) == Some(&1);
+    let mut lone = HashMap::new();
+    pieces.retain(|(text, piece)| {
+        let mut chars = text.chars();
+        let only = chars.next().filter(|c| is_lone(c) && chars.as_str().is_empty());
+        only.is_none_or(|c| {
+            lone.insert(c, *piece);
+            false
+        })
+    });
+    lone
 }
 
 /// Bytes of a block, besides those at its start that it shares with the one before.
