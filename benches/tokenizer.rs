@@ -1,8 +1,8 @@
 //! Our tokenizer and the `tokenizers` crate on the same texts, one thread, in turns.
 //!
 //! `POLYSIFT_TEXTS` is a folder of `.jsonl.zst` files with `text`, of which those named in `SETS`
-//! are read; `POLYSIFT_XLMR_TOKENIZER` a `tokenizer.json` besides the bundled one. Prints medians of
-//! the rounds. For the first chunk the crate is timed as it stops at 510 tokens (its truncation) and
+//! are read; `POLYSIFT_XLMR_TOKENIZER` and `POLYSIFT_GEMMA_TOKENIZER` are `tokenizer.json`s besides the
+//! bundled one. Prints medians of the rounds. For the first chunk the crate is timed as it stops at 510 tokens (its truncation) and
 //! as it does not, which it takes to count the tokens.
 
 use std::io::{BufRead, BufReader};
@@ -43,10 +43,13 @@ fn main() -> Result<()> {
         return Ok(());
     };
     let mini = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/polysift-mini/tokenizer.json");
-    let xlmr = std::env::var_os("POLYSIFT_XLMR_TOKENIZER").map(PathBuf::from);
-    for file in [Some(mini), xlmr].into_iter().flatten() {
-        report(&format!("\n{}\n\n{HEADER}", file.display()));
+    let given = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let given = [given("POLYSIFT_XLMR_TOKENIZER"), given("POLYSIFT_GEMMA_TOKENIZER")];
+    for file in std::iter::once(mini).chain(given.into_iter().flatten()) {
+        let start = Instant::now();
         let tokenizers = Tokenizers::open(&file)?;
+        report(&format!("\n{}: {}", file.display(), tokenizers.all.engine()));
+        report(&format!("opened in {:.2} s\n\n{HEADER}", start.elapsed().as_secs_f64()));
         for set in SETS {
             tokenizers.compare(&folder, set)?;
         }

@@ -54,7 +54,9 @@ fn check(tokenizer: &Path, expected: &Path) -> Result<usize> {
 #[test]
 fn golden_chunks() -> Result<()> {
     let count = check(&golden("tokenizer.json"), &golden("expected.jsonl"))?;
-    assert_eq!(count, 40);
+    assert_eq!(count, 44);
+    let count = check(&golden("gemma.json"), &golden("gemma.jsonl"))?;
+    assert_eq!(count, 44);
     Ok(())
 }
 

@@ -257,6 +257,7 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
     ));
     line(&format!("encoder            {}", estimate.model));
     line(&format!("encoder digest     {}", estimate.encoder_digest));
+    line(&format!("tokenizer          {}", estimate.tokenizer));
     line(&format!("device             {}, in {}", estimate.device, estimate.precision));
     line(&format!(
         "encoding           {:.0} s at {:.0} tokens/s {}",

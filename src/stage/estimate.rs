@@ -61,6 +61,8 @@ pub struct Estimate {
     pub export_bytes: f64,
     /// Name of the encoder.
     pub model: String,
+    /// What makes the token ids: our engine, or the `tokenizers` crate and why.
+    pub tokenizer: String,
     /// Digest of the encoder.
     pub encoder_digest: String,
     /// Fingerprint of every input file.
@@ -132,6 +134,7 @@ pub fn estimate(
         scores_bytes: rows as f64 * config.heads.len() as f64 * SCORE_BYTES,
         export_bytes: kept * (plan.bytes() as f64 + with_embeddings),
         model: info.model.clone(),
+        tokenizer: model.tokenizer.engine(),
         encoder_digest: info.digest.clone(),
         fingerprints: plan.shards.iter().map(|s| (s.name.clone(), s.fingerprint.clone())).collect(),
     })

@@ -5,9 +5,10 @@
 //! That equals `return_overflowing_tokens` with `stride=0`. Truncation and padding that
 //! `tokenizer.json` may ask for do not apply.
 //!
-//! XLM-RoBERTa's pipeline runs on an engine of our own, which gives the ids of the `tokenizers`
-//! crate and reads no more of a text than the ids that are wanted need. Any other goes through the
-//! crate.
+//! The pipelines of XLM-RoBERTa and Gemma run on an engine of our own, which gives the ids of the
+//! `tokenizers` crate and reads no more of a text than the ids that are wanted need. Any other goes
+//! through the crate, which gets a text only up to a place that surely splits it, where that gives
+//! the ids that are wanted.
 //!
 //! ```
 //! use polysift::{config::EncoderConfig, tokenize::Tokenizer};
@@ -20,9 +21,15 @@
 //! ```
 
 mod added_tokens;
+mod bpe;
+mod cache;
 mod charmap;
 mod engine;
+mod file;
 mod pipeline;
+mod prefix;
+mod segments;
+mod stretches;
 mod unigram;
 mod words;
 
@@ -31,14 +38,20 @@ mod tests;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rayon::prelude::*;
 use tokenizers::{Encoding, Token};
 
 use self::engine::Engine;
+use self::file::UnigramFile;
+use self::prefix::SureSplits;
 use crate::config::{Chunks, EncoderConfig};
 use crate::error::{Error, Result};
 use crate::panics::caught;
+
+/// Bytes of a text that the crate gets at first for each token that is wanted.
+const BYTES_PER_TOKEN: usize = if cfg!(test) { 2 } else { 16 };
 
 /// One tokenized document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,10 +80,17 @@ pub struct Tokenizer {
 /// What makes the ids.
 #[derive(Debug)]
 enum Backend {
-    /// Our engine, and the crate where there is a prompt: it knows what of the ids the prompt is.
-    Engine(Box<Engine>, Option<Box<tokenizers::Tokenizer>>),
-    /// The crate, and why.
-    Crate(Box<tokenizers::Tokenizer>, &'static str),
+    /// Our engine, and the crate where there is a prompt.
+    Engine(Box<Engine>, Option<Box<PromptCounter>>),
+    /// The crate, why, and where it may get a text in parts.
+    Crate(Box<tokenizers::Tokenizer>, &'static str, Option<SureSplits>),
+}
+
+/// The crate, which knows how many of the ids a prompt is; read when that is asked first.
+#[derive(Debug)]
+struct PromptCounter {
+    json: Vec<u8>,
+    tokenizer: OnceLock<Result<tokenizers::Tokenizer, String>>,
 }
 
 impl Tokenizer {
@@ -87,12 +107,11 @@ impl Tokenizer {
     }
 
     fn parse(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
-        let mut inner = tokenizers::Tokenizer::from_bytes(json)
-            .map_err(|e| Error::model(origin, format!("is not a tokenizer: {e}")))?;
-        inner
-            .with_truncation(None)
-            .map_err(|e| Error::model(origin, format!("truncation cannot be turned off: {e}")))?
-            .with_padding(None);
+        let whole = || file::open(json).map_err(|reason| Error::model(origin, reason));
+        let (mut inner, unigram) = match UnigramFile::read(json) {
+            Some(UnigramFile { tokenizer, model }) => (tokenizer, Some(model)),
+            None => (whole()?, None),
+        };
         let (before, after) = special_tokens(&inner)
             .map_err(|e| Error::model(origin, format!("its post-processor fails: {e}")))?;
         let content_tokens = config.max_tokens.saturating_sub(before.len() + after.len());
@@ -100,14 +119,23 @@ impl Tokenizer {
             let reason = format!("is {}; the special tokens leave no room", config.max_tokens);
             return Err(Error::config("encoder.max_tokens", reason));
         }
-        let of_vocabulary = inner.get_vocab(true).into_values();
+        let last_piece = unigram.as_ref().map(|model| model.vocabulary.len() as u32 - 1);
+        let of_vocabulary = inner.get_vocab(true).into_values().chain(last_piece);
         let largest_id = of_vocabulary.chain(before.iter().chain(&after).copied()).max();
-        let backend = match Engine::new(&inner) {
-            Ok(engine) => Backend::Engine(
-                Box::new(engine),
-                (!config.prompt.is_empty()).then(|| Box::new(inner)),
-            ),
-            Err(reason) => Backend::Crate(Box::new(inner), reason),
+        let prompt = config.prompt.clone();
+        let backend = match Engine::new(&inner, unigram.as_ref()) {
+            Ok(engine) => {
+                let counter = || PromptCounter { json: json.to_vec(), tokenizer: OnceLock::new() };
+                let counter = (!prompt.is_empty()).then(counter).map(Box::new);
+                Backend::Engine(Box::new(engine), counter)
+            }
+            Err(reason) => {
+                if unigram.is_some() {
+                    inner = whole()?;
+                }
+                let splits = SureSplits::of(&inner);
+                Backend::Crate(Box::new(inner), reason, splits)
+            }
         };
         let tokenizer = Self {
             backend,
@@ -117,10 +145,9 @@ impl Tokenizer {
             largest_id: largest_id.unwrap_or_default(),
             content_tokens,
             chunks: config.chunks,
-            prompt: config.prompt.clone(),
+            prompt,
         };
-        let reason = tokenizer.fallback();
-        tracing::debug!(tokenizer = %origin.display(), fast = reason.is_none(), reason);
+        tracing::debug!(tokenizer = %origin.display(), engine = tokenizer.engine());
         Ok(tokenizer)
     }
 
@@ -129,12 +156,14 @@ impl Tokenizer {
         self.largest_id
     }
 
-    /// Why the `tokenizers` crate makes the ids and not our faster engine; `None` if that does.
-    /// The ids are the same.
-    pub fn fallback(&self) -> Option<&'static str> {
+    /// What makes the ids, for people: our engine, or the crate and why. The ids are the same.
+    pub fn engine(&self) -> String {
         match &self.backend {
-            Backend::Engine(..) => None,
-            Backend::Crate(_, reason) => Some(reason),
+            Backend::Engine(..) => "polysift's engine".into(),
+            Backend::Crate(_, reason, Some(_)) => format!("the tokenizers crate: {reason}"),
+            Backend::Crate(_, reason, None) => {
+                format!("the tokenizers crate: {reason}; first chunks read whole texts")
+            }
         }
     }
 
@@ -148,13 +177,18 @@ impl Tokenizer {
             Backend::Engine(engine, counter) => {
                 let read = |ids: &[u32]| (self.to_chunks(ids), ids.len());
                 let (chunks, num_tokens) = engine.encode(&whole, usize::MAX, read);
-                let of_prompt = counter.as_ref().map_or(Ok(0), |crate_tokenizer| {
-                    let known = &whole[..word_end(&whole, self.prompt.len())];
-                    self.encode(crate_tokenizer, known).map(|e| self.tokens_of_prompt(&e))
+                let of_prompt = counter.as_ref().map_or(Ok(0), |counter| {
+                    let read = || caught(|| file::open(&counter.json)).and_then(|read| read);
+                    let inner = counter.tokenizer.get_or_init(read);
+                    let inner =
+                        inner.as_ref().map_err(|e| Error::model(&self.origin, e.clone()))?;
+                    let from = self.prompt.len();
+                    let end = if engine.splits() { word_end(&whole, from) } else { whole.len() };
+                    self.encode(inner, &whole[..end]).map(|e| self.tokens_of_prompt(&e))
                 })?;
                 (chunks, num_tokens - of_prompt)
             }
-            Backend::Crate(inner, _) => {
+            Backend::Crate(inner, ..) => {
                 let encoding = self.encode(inner, &whole)?;
                 let of_prompt = self.tokens_of_prompt(&encoding);
                 (self.to_chunks(encoding.get_ids()), encoding.len() - of_prompt)
@@ -164,7 +198,8 @@ impl Tokenizer {
     }
 
     /// The chunks of one document, as [`Tokenizer::tokenize`] gives them. Under [`Chunks::First`]
-    /// the text is read only as far as they need, however long it is.
+    /// the text is read only as far as they need, however long it is, unless the crate makes the ids
+    /// and nothing in the text surely splits it.
     ///
     /// # Errors
     /// As [`Tokenizer::tokenize`].
@@ -178,7 +213,20 @@ impl Tokenizer {
             Backend::Engine(engine, _) => {
                 Ok(engine.encode(&whole, limit, |ids| self.to_chunks(ids)))
             }
-            Backend::Crate(inner, _) => Ok(self.to_chunks(self.encode(inner, &whole)?.get_ids())),
+            Backend::Crate(inner, _, splits) => {
+                let mut bytes = match splits {
+                    Some(_) => limit.saturating_mul(BYTES_PER_TOKEN),
+                    None => usize::MAX,
+                };
+                loop {
+                    let end = SureSplits::find(&whole, bytes);
+                    let encoding = self.encode(inner, &whole[..end])?;
+                    if end == whole.len() || encoding.len() >= limit {
+                        return Ok(self.to_chunks(encoding.get_ids()));
+                    }
+                    bytes = end.saturating_mul(2);
+                }
+            }
         }
     }
 

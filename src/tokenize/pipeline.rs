@@ -1,49 +1,94 @@
 //! A `tokenizer.json` in this engine's terms, or what of it the engine does not know. Anything
 //! that is not read below exactly is refused, and the `tokenizers` crate does the work.
 
-use tokenizers::models::unigram::Unigram as CrateUnigram;
+use tokenizers::models::bpe::BPE;
 use tokenizers::normalizers::replace::ReplacePattern;
 use tokenizers::normalizers::{NormalizerWrapper, Precompiled, Replace};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
-use tokenizers::{Model as _, ModelWrapper, NormalizedString, Normalizer as _, Tokenizer};
+use tokenizers::pre_tokenizers::split::SplitPattern;
+use tokenizers::{ModelWrapper, NormalizedString, Normalizer as _, Tokenizer};
 
 use super::added_tokens::{AddedToken, AddedTokens};
+use super::bpe::Bpe;
 use super::charmap::{CharMap, META};
+use super::file::UnigramEntries;
 use super::unigram::Unigram;
 use super::words::{Spacing, WordModel};
 
 /// What the engine runs on.
-pub(super) struct UnigramPipeline {
-    pub(super) map: CharMap,
-    pub(super) model: WordModel,
+pub(super) struct TokenPipeline {
+    pub(super) model: PipelineModel,
     /// Added tokens that are looked for in the text as it is.
     pub(super) added_tokens: Option<AddedTokens>,
+}
+
+/// What makes the ids of a segment.
+pub(super) enum PipelineModel {
+    /// XLM-RoBERTa's.
+    Unigram(Box<CharMap>, Box<WordModel>),
+    /// Gemma's.
+    Bpe(Box<Bpe>),
 }
 
 /// A part of the pipeline, or what is not known about it.
 type Supported<T> = Result<T, &'static str>;
 
-impl UnigramPipeline {
+impl TokenPipeline {
+    /// Of `tokenizer`, with the model `unigram` if there is one.
+    ///
     /// # Errors
-    /// What `tokenizer` has that this engine has not.
-    pub(super) fn of(tokenizer: &Tokenizer) -> Supported<Self> {
+    /// What it has that the engine has not.
+    pub(super) fn of(tokenizer: &Tokenizer, unigram: Option<&UnigramEntries>) -> Supported<Self> {
+        match (unigram, tokenizer.get_model()) {
+            (Some(model), _) => Self::of_unigram(tokenizer, model),
+            (None, ModelWrapper::BPE(model)) => Self::of_bpe(tokenizer, model),
+            _ => Err("its model is neither Unigram nor BPE"),
+        }
+    }
+
+    fn of_unigram(tokenizer: &Tokenizer, model: &UnigramEntries) -> Supported<Self> {
         let (map, strips_end, collapses) = normalizer(tokenizer.get_normalizer())?;
         let splits = splits(tokenizer.get_pre_tokenizer())?;
         if splits && collapses {
             return Err("it replaces spaces and splits at white space");
         }
         let spacing = Spacing { splits, strips_end, collapses };
-        let ModelWrapper::Unigram(model) = tokenizer.get_model() else {
-            return Err("its model is not Unigram");
-        };
         let unigram = unigram(model)?;
         let [added_tokens, normalized] = added_tokens(tokenizer, spacing)?;
-        Ok(Self {
-            map,
-            model: WordModel { spacing, unigram, added_tokens: normalized },
-            added_tokens,
-        })
+        let model = WordModel { spacing, unigram, added_tokens: normalized };
+        let model = PipelineModel::Unigram(Box::new(map), Box::new(model));
+        Ok(Self { model, added_tokens })
+    }
+
+    /// Spaces become `▁`, after which a split at spaces finds none.
+    fn of_bpe(tokenizer: &Tokenizer, model: &BPE) -> Supported<Self> {
+        let space = Replace::new(" ", META.to_string());
+        if !matches!((tokenizer.get_normalizer(), space),
+            (Some(NormalizerWrapper::Replace(replace)), Ok(space)) if *replace == space)
+        {
+            return Err("it is BPE, and its normalizer is not Gemma's");
+        }
+        let finds_nothing = match tokenizer.get_pre_tokenizer() {
+            None => true,
+            Some(PreTokenizerWrapper::Split(split)) => {
+                split.pattern == SplitPattern::String(" ".into()) && !split.invert
+            }
+            Some(_) => false,
+        };
+        if !finds_nothing {
+            return Err("it is BPE, and its pre-tokenizer is not Gemma's");
+        }
+        let mut texts = Vec::new();
+        for (id, token) in tokenizer.get_added_tokens_decoder() {
+            if token.normalized || token.single_word || token.content.is_empty() {
+                return Err("an added token is a single word, empty or of normalized text");
+            }
+            let added = AddedToken { id, lstrip: token.lstrip, rstrip: token.rstrip };
+            texts.push((token.content, added));
+        }
+        let added_tokens = search(texts)?;
+        Ok(Self { model: PipelineModel::Bpe(Box::new(Bpe::of(model)?)), added_tokens })
     }
 }
 
@@ -101,20 +146,12 @@ fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Supported<bool> {
     }
 }
 
-fn unigram(model: &CrateUnigram) -> Supported<Unigram> {
-    if model.byte_fallback() {
+fn unigram(model: &UnigramEntries) -> Supported<Unigram> {
+    if model.byte_fallback {
         return Err("it falls back to bytes");
     }
-    let vocabulary: Vec<(&str, f64)> =
-        model.iter().map(|(text, score)| (&**text, *score)).collect();
-    // The id of the unknown token is not to be had but from the model at work.
-    let unknown = ('\u{E000}'..=char::MAX)
-        .map(String::from)
-        .find(|text| model.token_to_id(text).is_none())
-        .and_then(|text| model.tokenize(&text).ok())
-        .ok_or("it has no unknown token")?;
-    let [unknown] = &unknown[..] else { return Err("it has no unknown token") };
-    Unigram::new(&vocabulary, unknown.id).ok_or("its vocabulary cannot be searched")
+    let unknown = model.unknown.ok_or("it has no unknown token")?;
+    Unigram::new(&model.vocabulary, unknown as u32).ok_or("its vocabulary cannot be searched")
 }
 
 /// Added tokens to be found in the text as it is, and in normalized text.
@@ -137,20 +174,22 @@ fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Supported<[Option<Ad
         let added = AddedToken { id, lstrip: token.lstrip, rstrip: token.rstrip };
         texts[usize::from(token.normalized)].push((text, added));
     }
-    for texts in &mut texts {
-        texts.sort_by(|a, b| a.0.cmp(&b.0));
-        if texts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err("two added tokens have one text");
-        }
-    }
-    let search = |texts: &[(String, AddedToken)]| match texts {
-        [] => Ok(None),
-        texts => AddedTokens::new(texts).map(Some).ok_or("its added tokens cannot be searched"),
-    };
-    Ok([search(&texts[0])?, search(&texts[1])?])
+    let [raw, normalized] = texts;
+    Ok([search(raw)?, search(normalized)?])
 }
 
-fn normalized(tokenizer: &Tokenizer, text: &str) -> Supported<String> {
+fn search(mut texts: Vec<(String, AddedToken)>) -> Supported<Option<AddedTokens>> {
+    texts.sort_by(|a, b| a.0.cmp(&b.0));
+    if texts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        return Err("two added tokens have one text");
+    }
+    match &texts[..] {
+        [] => Ok(None),
+        texts => AddedTokens::new(texts).map(Some).ok_or("its added tokens cannot be searched"),
+    }
+}
+
+pub(super) fn normalized(tokenizer: &Tokenizer, text: &str) -> Supported<String> {
     let mut string = NormalizedString::from(text);
     if let Some(normalizer) = tokenizer.get_normalizer() {
         normalizer.normalize(&mut string).map_err(|_| "an added token cannot be normalized")?;

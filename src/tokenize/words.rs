@@ -4,10 +4,11 @@
 //! as it is normalized; only the word that is being written is kept, so a reader who wants the
 //! first ids stops the work behind them.
 
-use std::ops::ControlFlow;
-
 use super::added_tokens::AddedTokens;
+use super::bpe::Symbols;
+use super::cache::{LONGEST_CACHED, WordCache, key};
 use super::charmap::{META, Normal};
+use super::segments::Flow;
 use super::unigram::{Lattice, Unigram};
 
 /// Bytes at which what is certain of an unfinished word becomes ids: scripts without spaces.
@@ -15,9 +16,6 @@ const LONG_WORD: usize = if cfg!(test) { 24 } else { 1024 };
 
 /// Ids and bytes for which memory is kept from text to text.
 const KEPT: usize = 1 << 18;
-
-/// Goes on, or stops because there are enough ids.
-pub(super) type Flow<T = ()> = ControlFlow<(), T>;
 
 /// What the pipeline does with white space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +60,9 @@ pub(super) struct WordScratch {
     long: usize,
     /// Ways through the word as far as it was looked at.
     lattice: Lattice,
-    cache: WordCache,
+    pub(super) cache: WordCache,
+    /// For the pipelines without words.
+    pub(super) symbols: Symbols,
 }
 
 impl WordScratch {
@@ -75,7 +75,19 @@ impl WordScratch {
             long: LONG_WORD,
             lattice: Lattice::default(),
             cache: WordCache::new(),
+            symbols: Symbols::default(),
         }
+    }
+
+    /// Breaks once there are as many ids as are enough.
+    pub(super) fn enough(&self, limit: usize) -> Flow {
+        if self.ids.len() >= limit { Flow::Break(()) } else { Flow::Continue(()) }
+    }
+
+    /// Adds the id of an added token.
+    pub(super) fn id(&mut self, id: u32, limit: usize) -> Flow {
+        self.ids.push(id);
+        self.enough(limit)
     }
 
     /// Gives back what a text of unusual length took.
@@ -86,6 +98,7 @@ impl WordScratch {
         self.ids.shrink_to(KEPT);
         self.word.shrink_to(KEPT);
         self.pending.shrink_to(KEPT);
+        self.symbols.shrink_to(KEPT);
     }
 }
 
@@ -109,8 +122,7 @@ impl<'a> WordWriter<'a> {
 
     /// An added token between segments.
     pub(super) fn id(&mut self, id: u32) -> Flow {
-        self.scratch.ids.push(id);
-        self.enough()
+        self.scratch.id(id, self.limit)
     }
 
     /// Takes text that is neither white space nor [`META`].
@@ -240,7 +252,7 @@ impl<'a> WordWriter<'a> {
     }
 
     fn enough(&self) -> Flow {
-        if self.scratch.ids.len() >= self.limit { Flow::Break(()) } else { Flow::Continue(()) }
+        self.scratch.enough(self.limit)
     }
 
     fn forget_word(&mut self) {
@@ -326,67 +338,4 @@ impl<'a> WordWriter<'a> {
         }
         true
     }
-}
-
-/// Bytes of the longest word that is kept.
-const LONGEST_CACHED: usize = 31;
-/// Most ids of a word that is kept.
-const MOST_IDS: usize = 7;
-/// log2 of the entries: 1 MiB, half of a usual core's second-level cache.
-const BITS: u32 = 14;
-
-/// A word padded with zeros, its length and one in the last byte; all zeros is no word.
-type WordKey = [u64; 4];
-
-#[derive(Clone, Copy, Default)]
-#[repr(align(64))]
-struct CacheEntry {
-    key: WordKey,
-    ids: [u32; MOST_IDS],
-    len: u32,
-}
-
-/// Ids of the words seen last: a fixed table, one cache line an entry, newer words replace older.
-struct WordCache(Box<[CacheEntry]>);
-
-impl WordCache {
-    fn new() -> Self {
-        Self(vec![CacheEntry::default(); 1 << BITS].into_boxed_slice())
-    }
-
-    /// The ids of a word.
-    #[inline]
-    fn get(&self, key: &WordKey) -> Option<&[u32]> {
-        let entry = &self.0[slot(key)];
-        (entry.key == *key).then(|| &entry.ids[..entry.len as usize])
-    }
-
-    /// Keeps the ids of a word if they fit.
-    fn set(&mut self, key: &WordKey, ids: &[u32]) {
-        if ids.len() <= MOST_IDS {
-            let entry = &mut self.0[slot(key)];
-            entry.key = *key;
-            entry.ids[..ids.len()].copy_from_slice(ids);
-            entry.len = ids.len() as u32;
-        }
-    }
-}
-
-/// The key of a word of at most [`LONGEST_CACHED`] bytes.
-#[inline]
-fn key(word: &[u8]) -> WordKey {
-    let mut bytes = [0u8; 32];
-    bytes[..word.len()].copy_from_slice(word);
-    bytes[LONGEST_CACHED] = word.len() as u8 + 1;
-    let (words, _) = bytes.as_chunks();
-    std::array::from_fn(|i| u64::from_le_bytes(words[i]))
-}
-
-#[inline]
-fn slot(key: &WordKey) -> usize {
-    // Odd constants of splitmix64 and friends; the products mix, the high bits are taken.
-    let a = (key[0] ^ key[2].rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let b = (key[1] ^ key[3].rotate_left(32)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let mixed = (a ^ b.rotate_left(29) ^ (a >> 32)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (mixed >> (u64::BITS - BITS)) as usize
 }

@@ -3,6 +3,10 @@
     tokenizer.py train XLMR_TOKENIZER_JSON OUT_DIR TEXT...
         a small unigram tokenizer with XLM-R's pipeline (its normalizer, pre-tokenizer,
         post-processor, special tokens), trained on TEXT files: OUT_DIR/tokenizer.json
+    tokenizer.py train-gemma OUT_DIR TEXT...
+        a small BPE tokenizer with Gemma-2's pipeline (spaces become ▁, nothing splits the text, bytes
+        for unknown characters, runs of line feeds, tabs and ▁ as added tokens) and mmBERT's special
+        tokens, trained on TEXT files: OUT_DIR/tokenizer.json
     tokenizer.py expect TOKENIZER_JSON OUT_JSONL [JSONL_ZST...]
         chunks of the tricky texts below and of a sample of each JSONL_ZST's `text`;
         lines {"max_tokens", "text", "chunks"}
@@ -33,6 +37,8 @@ TRICKY = [
     "x" * 3000,
     "ab " * 20,
     "https://example.org/a?b=c&d=%20#e foo_bar@example.org 3.14159e-10",
+    "runs:\n\n\n of\t\t tabs,     spaces and ▁▁▁; a \n <mask>\n\t<b>bold</b>  ",
+    "<0x41> <0xE2><unused0> <bos><eos> \U00013000\U00013001 𝒳",
 ]
 LONG = "The quick brown fox jumps over 13 lazy dogs; 狐狸跳过懒狗。 مرحبا بالعالم! "
 MAX_TOKENS = [512, 16]
@@ -69,6 +75,46 @@ def train(source, out, files):
     (Path(out) / "tokenizer.json").write_text(text)
 
 
+def train_gemma(out, files):
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    trainer = trainers.BpeTrainer(vocab_size=2600, limit_alphabet=600, show_progress=False)
+    lines = [line for file in files for line in Path(file).read_text().splitlines()]
+    tokenizer.train_from_iterator(lines, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    runs = [c * n for c in "\n▁\t" for n in range(2, 6)]
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+    added = [*special, "<unused0>", "\n", *runs, "<b>", "</b>", "<strong>"]
+    pieces = [*added, *(f"<0x{b:02X}>" for b in range(256) if b != 9), "\t"]
+    pieces += [p for p in model["vocab"] if p not in pieces]
+    merges = [[r[:i], r[i:]] for r in reversed(runs) for i in range(1, len(r))] + model["merges"]
+    pipeline = {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [
+            {"id": pieces.index(p), "content": p, "single_word": False, "lstrip": p == "<mask>",
+             "rstrip": False, "normalized": False, "special": p in special} for p in added],
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        "pre_tokenizer": {"type": "Split", "pattern": {"String": " "},
+                          "behavior": "MergedWithPrevious", "invert": False},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<bos>", "type_id": 0}},
+                       {"Sequence": {"id": "A", "type_id": 0}},
+                       {"SpecialToken": {"id": "<eos>", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {t: {"id": t, "ids": [pieces.index(t)], "tokens": [t]}
+                               for t in ("<bos>", "<eos>")}},
+        "decoder": None,
+        "model": {**model, "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+                  "vocab": {p: i for i, p in enumerate(pieces)}, "merges": merges},
+    }
+    Path(out).mkdir(parents=True, exist_ok=True)
+    (Path(out) / "tokenizer.json").write_text(json.dumps(pipeline, ensure_ascii=False) + "\n")
+
+
 def sample(file):
     import zstandard
 
@@ -101,5 +147,7 @@ def expect(tokenizer_json, out, files):
 
 if sys.argv[1] == "train":
     train(sys.argv[2], sys.argv[3], sys.argv[4:])
+elif sys.argv[1] == "train-gemma":
+    train_gemma(sys.argv[2], sys.argv[3:])
 else:
     expect(sys.argv[2], sys.argv[3], sys.argv[4:])

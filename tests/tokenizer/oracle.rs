@@ -36,7 +36,7 @@ impl Pair {
         let mut oracle = tokenizers::Tokenizer::from_bytes(json).map_err(anyhow::Error::msg)?;
         oracle.with_truncation(None).map_err(anyhow::Error::msg)?.with_padding(None);
         let all = open(Chunks::All, 512)?;
-        ensure!(all.fallback().is_none(), "{name}: {:?}", all.fallback());
+        ensure!(all.engine().starts_with("polysift"), "{name}: {}", all.engine());
         let first = FIRST.iter().map(|&n| Ok((n, open(Chunks::First, n + 2)?)));
         Ok(Self { name: name.into(), oracle, all, first: first.collect::<Result<_>>()? })
     }
@@ -150,10 +150,34 @@ fn pipelines(json: &[u8]) -> Result<Vec<(&'static str, Vec<u8>)>> {
     ])
 }
 
+/// Pipelines like Gemma's, from one of them.
+fn gemma_pipelines(json: &[u8]) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let whole: Value = serde_json::from_slice(json)?;
+    let mut takes_spaces = whole.clone();
+    for token in takes_spaces["added_tokens"].as_array_mut().into_iter().flatten() {
+        let content = token["content"].as_str().unwrap_or_default();
+        let (takes_before, takes_after) = (content.contains('u'), content.ends_with('>'));
+        token["lstrip"] = takes_before.into();
+        token["rstrip"] = takes_after.into();
+    }
+    let mut bare = whole.clone();
+    bare["pre_tokenizer"] = Value::Null;
+    bare["added_tokens"] = json!([]);
+    bare["post_processor"] =
+        json!({"type": "BertProcessing", "sep": ["<eos>", 1], "cls": ["<bos>", 2]});
+    Ok(vec![
+        ("as it is", json.to_vec()),
+        ("added tokens take spaces", serde_json::to_vec(&takes_spaces)?),
+        ("no added tokens", serde_json::to_vec(&bare)?),
+    ])
+}
+
 #[test]
 fn every_pipeline_gives_the_ids_of_the_crate() -> Result<()> {
     let texts = golden_texts()?;
-    for (name, json) in pipelines(&std::fs::read(golden("tokenizer.json"))?)? {
+    let xlmr = pipelines(&std::fs::read(golden("tokenizer.json"))?)?;
+    let gemma = gemma_pipelines(&std::fs::read(golden("gemma.json"))?)?;
+    for (name, json) in xlmr.into_iter().chain(gemma) {
         let pair = Pair::new(name, &json)?;
         texts.par_iter().try_for_each(|text| pair.check(text))?;
         pair.fuzz(0, QUICK, &texts)?;
@@ -214,8 +238,9 @@ fn awkward() -> Vec<String> {
 
 #[test]
 fn awkward_texts_give_the_ids_of_the_crate() -> Result<()> {
-    let pipelines = pipelines(&std::fs::read(golden("tokenizer.json"))?)?;
-    for (name, json) in pipelines.iter().take(2) {
+    let xlmr = pipelines(&std::fs::read(golden("tokenizer.json"))?)?;
+    let gemma = gemma_pipelines(&std::fs::read(golden("gemma.json"))?)?;
+    for (name, json) in xlmr.iter().take(2).chain(&gemma) {
         let pair = Pair::new(name, json)?;
         awkward().par_iter().try_for_each(|text| pair.check(text))?;
     }
@@ -224,8 +249,14 @@ fn awkward_texts_give_the_ids_of_the_crate() -> Result<()> {
 
 #[test]
 fn the_prompt_is_told_from_the_text_as_the_crate_tells_it() -> Result<()> {
-    let path = golden("tokenizer.json");
-    let json = std::fs::read(&path)?;
+    for file in ["tokenizer.json", "gemma.json"] {
+        prompt_is_told(&golden(file)).context(file)?;
+    }
+    Ok(())
+}
+
+fn prompt_is_told(path: &Path) -> Result<()> {
+    let json = std::fs::read(path)?;
     let mut oracle = tokenizers::Tokenizer::from_bytes(&json).map_err(anyhow::Error::msg)?;
     oracle.with_truncation(None).map_err(anyhow::Error::msg)?.with_padding(None);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
@@ -238,7 +269,7 @@ fn the_prompt_is_told_from_the_text_as_the_crate_tells_it() -> Result<()> {
             max_tokens: usize::MAX,
             ..EncoderConfig::default()
         };
-        let ours = Tokenizer::from_bytes(&json, &path, &config)?;
+        let ours = Tokenizer::from_bytes(&json, path, &config)?;
         for text in &texts {
             let whole = format!("{prompt}{text}");
             let want = oracle.encode(whole, false).map_err(anyhow::Error::msg)?;
@@ -255,7 +286,8 @@ fn the_prompt_is_told_from_the_text_as_the_crate_tells_it() -> Result<()> {
 
 #[test]
 #[ignore = "takes long: POLYSIFT_TEXTS (a folder of .jsonl.zst with `text`), POLYSIFT_FUZZ (texts to \
-            make up for each tokenizer), POLYSIFT_FUZZ_SEED, POLYSIFT_XLMR_TOKENIZER"]
+            make up for each tokenizer), POLYSIFT_FUZZ_SEED, POLYSIFT_XLMR_TOKENIZER, \
+            POLYSIFT_GEMMA_TOKENIZER"]
 #[expect(clippy::print_stderr, reason = "says how far it is")]
 fn many_texts_give_the_ids_of_the_crate() -> Result<()> {
     let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>()).transpose();
@@ -264,11 +296,16 @@ fn many_texts_give_the_ids_of_the_crate() -> Result<()> {
     let texts = std::env::var_os("POLYSIFT_TEXTS").context("POLYSIFT_TEXTS")?;
     let texts = read(Path::new(&texts))?;
     let mini = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/polysift-mini/tokenizer.json");
-    let xlmr = std::env::var_os("POLYSIFT_XLMR_TOKENIZER").map(PathBuf::from);
-    for file in [Some(mini), xlmr].into_iter().flatten() {
-        let pipelines = pipelines(&std::fs::read(&file)?)?;
+    let given = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let xlmr = [Some(mini), given("POLYSIFT_XLMR_TOKENIZER")];
+    let gemma = [Some(golden("gemma.json")), given("POLYSIFT_GEMMA_TOKENIZER")];
+    let xlmr = xlmr.into_iter().flatten().map(|file| (file, false));
+    for (file, is_gemma) in xlmr.chain(gemma.into_iter().flatten().map(|file| (file, true))) {
+        let json = std::fs::read(&file)?;
+        let pipelines = if is_gemma { gemma_pipelines(&json)? } else { pipelines(&json)? };
         // Most for what the file is, the rest for what it could be.
-        let shares = [count / 2, count / 4].into_iter().chain([count / 24; 6]);
+        let rest = count / 4 / (pipelines.len() as u64 - 2);
+        let shares = [count / 2, count / 4].into_iter().chain(std::iter::repeat(rest));
         for ((name, json), share) in pipelines.into_iter().zip(shares) {
             let pair = Pair::new(name, &json)?;
             drop(json);
