@@ -20,7 +20,8 @@ use safetensors::SafeTensors;
 
 use crate::util::root;
 
-const MODELS: [&str; 4] = ["head16-prefixed", "head20-sharded", "head32-bf16", "head64-f16"];
+const MODELS: [&str; 6] =
+    ["head16-prefixed", "head20-sharded", "head32-bf16", "head64-f16", "packed-4", "packed-8"];
 /// Largest relative L2 distance of an embedding from transformers' f32. Both round every
 /// operation to f32 in another order: sqrt(k) · 2^-24 is about 2e-6 for the longest sums here
 /// (k = 3072), and layer norm keeps it from growing with depth by more than a small factor

@@ -68,28 +68,80 @@ pub(super) struct LinearWeights {
     pub(super) bias: Vec<f32>,
 }
 
-/// A matrix that stays in its file, in the file's type: of a large vocabulary only the rows that
-/// occur take memory.
+/// A matrix that stays in its file as it is stored there: of a large vocabulary only the rows that occur
+/// take memory.
 pub(super) struct Table {
     blobs: Arc<[Blob]>,
+    width: usize,
+    values: FileTensor,
+    /// Of integers that are packed into words of 32 bits.
+    packing: Option<Packing>,
+}
+
+/// A tensor in a blob.
+struct FileTensor {
     blob: usize,
     bytes: Range<usize>,
     dtype: Dtype,
-    width: usize,
+}
+
+/// How a row of integers is stored by compressed-tensors (`pack-quantized`, symmetric): `bits` each, the
+/// first in the lowest bits of a word, half of their range added; each `group` of them has a scale.
+struct Packing {
+    bits: usize,
+    group: usize,
+    scales: FileTensor,
+}
+
+impl FileTensor {
+    /// The part of the tensor that is row `i` of `width` values of `bits`.
+    fn row<'a>(&self, blobs: &'a [Blob], i: usize, width: usize, bits: usize) -> &'a [u8] {
+        let row_bytes = width * bits / 8;
+        &blobs[self.blob].bytes()[self.bytes.clone()][i * row_bytes..][..row_bytes]
+    }
 }
 
 impl Table {
     /// Writes row `i` as f32 into `out`, which has as many values.
     pub(super) fn read_row(&self, i: usize, out: &mut [f32]) {
-        let bytes = &self.blobs[self.blob].bytes()[self.bytes.clone()];
-        let row_bytes = bytes_of(self.dtype) * self.width;
-        read(self.dtype, &bytes[i * row_bytes..][..row_bytes], out);
+        let Self { blobs, width, values, packing } = self;
+        let Some(Packing { bits, group, scales }) = packing else {
+            let bits = 8 * bytes_of(values.dtype);
+            return read(values.dtype, values.row(blobs, i, *width, bits), out);
+        };
+        let codes = values.row(blobs, i, *width, *bits);
+        let middle = 1i16 << (bits - 1);
+        let value = |code: u8| f32::from(i16::from(code) - middle);
+        // Words are little-endian, so that the integers are in the order of bytes.
+        if *bits == 4 {
+            for (pair, byte) in out.as_chunks_mut().0.iter_mut().zip(codes) {
+                *pair = [value(byte & 15), value(byte >> 4)];
+            }
+        } else {
+            for (out, code) in out.iter_mut().zip(codes) {
+                *out = value(*code);
+            }
+        }
+        let scale_bytes = bytes_of(scales.dtype);
+        let scales_of_row = scales.row(blobs, i, width / group, 8 * scale_bytes);
+        for (values, bytes) in
+            out.chunks_exact_mut(*group).zip(scales_of_row.chunks_exact(scale_bytes))
+        {
+            let mut scale = [0.0];
+            read(scales.dtype, bytes, &mut scale);
+            for value in values {
+                *value *= scale[0];
+            }
+        }
     }
 
     /// All rows as f32.
     pub(super) fn to_vec(&self) -> Vec<f32> {
-        let mut values = vec![0.0; self.bytes.len() / bytes_of(self.dtype)];
-        read(self.dtype, &self.blobs[self.blob].bytes()[self.bytes.clone()], &mut values);
+        let bits = self.packing.as_ref().map_or(8 * bytes_of(self.values.dtype), |p| p.bits);
+        let mut values = vec![0.0; self.values.bytes.len() * 8 / bits];
+        for (i, row) in values.chunks_exact_mut(self.width).enumerate() {
+            self.read_row(i, row);
+        }
         values
     }
 }
@@ -159,7 +211,10 @@ impl<'a> Weights<'a> {
         let mut this = Self { blobs, architecture, files, prefix: "" };
         let first = format!("{}.weight", architecture.names.words);
         let mut prefixes = architecture.names.prefixes.iter();
-        let known = prefixes.find(|prefix| this.find(&format!("{prefix}{first}")).is_some());
+        let known = prefixes.find(|prefix| {
+            let packed = this.find(&format!("{prefix}{first}_packed"));
+            packed.or_else(|| this.find(&format!("{prefix}{first}"))).is_some()
+        });
         this.prefix = known.ok_or_else(|| this.missing(&first))?;
         Ok(this)
     }
@@ -170,31 +225,62 @@ impl<'a> Weights<'a> {
         Ok(self.table(name, shape)?.to_vec())
     }
 
-    /// As [`Weights::tensor`], in its file.
+    /// As [`Weights::tensor`], in its file: plain, or as packed integers with their scales.
     fn table(&self, name: &str, shape: &[usize]) -> Result<Table> {
         let full_name = format!("{}{name}", self.prefix);
-        let (blob, view) = self.find(&full_name).ok_or_else(|| self.missing(&full_name))?;
+        let width = shape.last().copied().unwrap_or(1);
+        let blobs = Arc::clone(self.blobs);
+        let (&[rows, _], Some((blob, codes))) = (shape, self.find(&format!("{full_name}_packed")))
+        else {
+            return Ok(Table {
+                blobs,
+                width,
+                values: self.floats(&full_name, shape)?,
+                packing: None,
+            });
+        };
         let fail = |reason: String| {
             let path = &self.blobs[blob].path;
-            Err(Error::model(path, format!("tensor `{full_name}` {reason}")))
+            Err(Error::model(path, format!("tensor `{full_name}` is packed, but {reason}")))
         };
-        if view.shape() != shape {
-            return fail(format!("is {:?}, not {shape:?}", view.shape()));
+        for suffix in ["zero_point", "g_idx"] {
+            if self.find(&format!("{full_name}_{suffix}")).is_some() {
+                return fail(format!("with `{suffix}`; integers around 0 in order are read"));
+            }
         }
-        if !matches!(view.dtype(), Dtype::F32 | Dtype::F16 | Dtype::BF16) {
-            return fail(format!("is {:?}; F32, F16 or BF16 is read", view.dtype()));
+        let bits = match *codes.shape() {
+            [r, words] if r == rows && codes.dtype() == Dtype::I32 => 32 * words / width.max(1),
+            _ => 0,
+        };
+        if !(matches!(bits, 4 | 8) && codes.data().len() * 8 == rows * width * bits) {
+            let (dtype, found) = (codes.dtype(), codes.shape());
+            return fail(format!("{dtype:?} {found:?} are no 4 or 8 bits each for {shape:?}"));
         }
-        if !is_finite(view.dtype(), view.data()) {
-            return fail("holds values that are not finite".into());
+        let scale_name = format!("{full_name}_scale");
+        let (_, scales) = self.find(&scale_name).ok_or_else(|| self.missing(&scale_name))?;
+        let [groups] = scales.shape().strip_prefix(&[rows]).unwrap_or_default() else {
+            return fail(format!("its scales are {:?}, not by rows and groups", scales.shape()));
+        };
+        if *groups == 0 || !width.is_multiple_of(*groups) {
+            return fail(format!("a row of {width} has {groups} scales"));
         }
+        let scales = self.floats(&scale_name, &[rows, *groups])?;
+        let packing = Some(Packing { bits, group: width / groups, scales });
+        Ok(Table { blobs, width, values: self.place(blob, &codes), packing })
+    }
+
+    /// A tensor of floats of exactly this shape; see [`check`].
+    fn floats(&self, full_name: &str, shape: &[usize]) -> Result<FileTensor> {
+        let (blob, view) = self.find(full_name).ok_or_else(|| self.missing(full_name))?;
+        let path = &self.blobs[blob].path;
+        check(&view, shape)
+            .map_err(|reason| Error::model(path, format!("tensor `{full_name}` {reason}")))?;
+        Ok(self.place(blob, &view))
+    }
+
+    fn place(&self, blob: usize, view: &TensorView) -> FileTensor {
         let start = view.data().as_ptr().addr() - self.blobs[blob].bytes().as_ptr().addr();
-        Ok(Table {
-            blobs: Arc::clone(self.blobs),
-            blob,
-            bytes: start..start + view.data().len(),
-            dtype: view.dtype(),
-            width: shape.last().copied().unwrap_or(1),
-        })
+        FileTensor { blob, bytes: start..start + view.data().len(), dtype: view.dtype() }
     }
 
     /// The embedding tables, and the norm after the last layer.
@@ -293,6 +379,20 @@ impl<'a> Weights<'a> {
 /// The name of a tensor in layer `i`.
 fn of_layer(name: &str, i: usize) -> String {
     name.replace("{i}", &i.to_string())
+}
+
+/// Says what is wrong with a tensor that is to have exactly `shape`, a type of floats and finite values.
+fn check(view: &TensorView<'_>, shape: &[usize]) -> Result<(), String> {
+    let (dtype, found) = (view.dtype(), view.shape());
+    if found != shape {
+        Err(format!("is {found:?}, not {shape:?}"))
+    } else if !matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+        Err(format!("is {dtype:?}; F32, F16 or BF16 is read"))
+    } else if !is_finite(dtype, view.data()) {
+        Err("holds values that are not finite".to_owned())
+    } else {
+        Ok(())
+    }
 }
 
 /// Of the types that are read.

@@ -80,6 +80,37 @@ fn a_tensor_that_does_not_serve_is_named() -> Result<()> {
 }
 
 #[test]
+fn packed_weights_that_cannot_be_unpacked_are_an_error() -> Result<()> {
+    let directory = copy("packed-4")?;
+    let path = directory.path().join("model.safetensors");
+    let bytes = std::fs::read(&path)?;
+    let file = SafeTensors::deserialize(&bytes)?;
+    let name = "encoder.layer.1.attention.self.key.weight";
+    let zeros = [0u8; 64 * 64];
+    let view =
+        |dtype, shape: [usize; 2], size| TensorView::new(dtype, shape.into(), &zeros[..size]);
+    for (suffix, replacement, expected) in [
+        ("scale", None, "there is no tensor"),
+        ("scale", Some(view(Dtype::F16, [64, 3], 384)?), "a row of 64 has 3 scales"),
+        ("scale", Some(view(Dtype::I16, [64, 2], 256)?), "_scale` is I16"),
+        ("scale", Some(view(Dtype::F16, [32, 2], 128)?), "its scales are [32, 2]"),
+        ("packed", Some(view(Dtype::I32, [64, 4], 1024)?), "I32 [64, 4] are no 4 or 8 bits"),
+        ("packed", Some(view(Dtype::I32, [32, 8], 1024)?), "I32 [32, 8] are no 4 or 8 bits"),
+        ("packed", Some(view(Dtype::F16, [64, 8], 1024)?), "F16 [64, 8] are no 4 or 8 bits"),
+        ("zero_point", Some(view(Dtype::I32, [8, 2], 64)?), "with `zero_point`"),
+    ] {
+        let mut tensors: BTreeMap<_, _> = file.tensors().into_iter().collect();
+        let changed = format!("{name}_{suffix}");
+        tensors.remove(&changed);
+        tensors.extend(replacement.map(|tensor| (changed, tensor)));
+        std::fs::write(&path, safetensors::serialize(tensors, None)?)?;
+        let message = refusal(directory.path())?;
+        assert!(message.contains(expected) && message.contains(name), "{message}");
+    }
+    Ok(())
+}
+
+#[test]
 fn weights_that_are_not_numbers_are_an_error() -> Result<()> {
     let directory = copy("head16-prefixed")?;
     let path = directory.path().join("model.safetensors");
