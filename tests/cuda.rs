@@ -49,7 +49,7 @@ fn config(model: &str, pooling: Pooling) -> EncoderConfig {
     let device = DeviceChoice::Cpu;
     EncoderConfig {
         model: model.into(),
-        pooling,
+        pooling: Some(pooling),
         max_tokens: 100,
         device,
         precision: EncoderPrecision::F32,
@@ -106,7 +106,7 @@ fn encode(encoder: &dyn Encoder, chunks: &[&[u32]]) -> Result<Vec<f32>, Error> {
         batch.push(chunk);
     }
     // Poison: the result must be all there.
-    let mut rows = vec![f32::NAN; chunks.len() * encoder.info().hidden_size];
+    let mut rows = vec![f32::NAN; chunks.len() * encoder.info().embedding_size];
     encoder.encode(&batch, &mut rows, &Stop::default())?;
     Ok(rows)
 }
@@ -125,7 +125,7 @@ fn embed(encoder: &dyn Encoder, chunks: &[Vec<u32>]) -> Result<Vec<f32>, Error> 
             }
         }
     }
-    let width = encoder.info().hidden_size;
+    let width = encoder.info().embedding_size;
     let mut rows = vec![f32::NAN; chunks.len() * width];
     for groups in groups.chunks(encoder.in_flight()) {
         let of_group = |group: &Vec<usize>| {
@@ -312,8 +312,9 @@ fn a_gpu_computes_gte_and_modernbert() -> Result<()> {
                 chunks.push((0..length).map(|i| (i * 37 % 113) as u32 + 3).collect());
             }
             let expected = embed(cpu.as_ref(), &chunks)?;
-            let figures = check(&embed(&gpu, &chunks)?, &expected, cpu.info().hidden_size, pooling)
-                .with_context(|| format!("{name}, {pooling:?}"))?;
+            let figures =
+                check(&embed(&gpu, &chunks)?, &expected, cpu.info().embedding_size, pooling)
+                    .with_context(|| format!("{name}, {pooling:?}"))?;
             eprintln!("{name}, {pooling:?}: worst, mean, cosine {figures:?}");
         }
         let refused = open(&model, Pooling::Mean, Gelu::Tanh, &[0]).err().context("accepted")?;
@@ -342,7 +343,7 @@ fn a_gpu_computes_the_embeddings_of_the_cpu() -> Result<()> {
             let chunks = chunks(count, longest, cpu.info().vocab_size);
             let expected = embed(cpu.as_ref(), &chunks)?;
             let actual = embed(&gpu, &chunks)?;
-            let figures = check(&actual, &expected, cpu.info().hidden_size, pooling)
+            let figures = check(&actual, &expected, cpu.info().embedding_size, pooling)
                 .with_context(|| format!("{model}, {pooling:?}"))?;
             eprintln!("{pooling:?}: worst, mean, cosine {figures:?}");
         }
@@ -364,7 +365,7 @@ fn a_gpu_computes_in_fp8_what_rounding_to_it_allows() -> Result<()> {
             return Ok(());
         }
         let cpu = load(&config(&model, Pooling::Mean), &offline())?.encoder;
-        let (gpu, width) = (opened?, cpu.info().hidden_size);
+        let (gpu, width) = (opened?, cpu.info().embedding_size);
         let chunks = chunks(count, longest, cpu.info().vocab_size);
         let expected = embed(cpu.as_ref(), &chunks)?;
         let all = distances(&embed(&gpu, &chunks)?, &expected, width);
@@ -385,7 +386,7 @@ fn the_company_of_a_batch_changes_an_embedding_by_rounding_at_most() -> Result<(
         return Ok(());
     }
     let gpu = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, Gelu::Erf, &[0])?;
-    let (width, chunks) = (gpu.info().hidden_size, chunks(30, 100, 120));
+    let (width, chunks) = (gpu.info().embedding_size, chunks(30, 100, 120));
     let company = embed(&gpu, &chunks)?;
     let alone: Result<Vec<_>, _> = chunks.iter().map(|chunk| encode(&gpu, &[chunk])).collect();
     let (worst, mean, _) = check(&alone?.concat(), &company, width, Pooling::Mean)?;
@@ -558,7 +559,7 @@ fn encode_one_batch_several_times() -> Result<()> {
     let first = encode(&gpu, &chunks)?;
     for _ in 1..batches {
         // Another algorithm adds in another order.
-        check(&encode(&gpu, &chunks)?, &first, gpu.info().hidden_size, Pooling::Mean)?;
+        check(&encode(&gpu, &chunks)?, &first, gpu.info().embedding_size, Pooling::Mean)?;
     }
     println!("GPU encoded {batches}");
     Ok(())

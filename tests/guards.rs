@@ -54,6 +54,40 @@ fn heads_of_another_prompt_are_refused() -> TestResult {
 }
 
 #[test]
+fn a_head_for_embeddings_made_in_another_way_is_refused_with_the_flags_that_mend_it() -> TestResult
+{
+    let work = Workspace::new()?;
+    work.command("train", "first")
+        .args(["--prompt", "query: ", "--set", "encoder.normalize=true"])
+        .assert()
+        .success();
+    let card = polysift()
+        .args(["inspect", "--json"])
+        .arg(work.path("first/heads/quality/fra_Latn.safetensors"))
+        .output()?;
+    let card: serde_json::Value = serde_json::from_slice(&card.stdout)?;
+    let provenance = &card["card"]["provenance"];
+    assert_eq!(provenance["recipe"]["prompt"], "query: ");
+    assert_eq!(provenance["recipe_digest"].as_str().map(str::len), Some(64));
+    let embed = |flags: &[&str]| {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).args([
+            "run",
+            "corpus/{lang}/*.jsonl",
+            "--run",
+            "second",
+        ]);
+        command.args(["--head", "quality=first/heads/quality/{lang}.safetensors"]).args(flags);
+        command.args(["--retention", "quality=0.5"]).assert()
+    };
+    let mend = "--set 'encoder.normalize=true' --set 'encoder.prompt=\"query: \"'";
+    embed(&[]).code(65).stderr(contains(mend));
+    let flags = ["--set", "encoder.normalize=true", "--set", "encoder.prompt=\"query: \""];
+    embed(&flags).success();
+    Ok(())
+}
+
+#[test]
 fn verify_misses_no_file_of_the_thresholds_and_no_marker() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").assert().success();

@@ -99,7 +99,7 @@ fn the_first_chunk_alone_still_counts_the_whole_text() -> Result<()> {
 
 #[test]
 fn a_prompt_is_tokenized_with_the_text_but_not_counted() -> Result<()> {
-    let prompted = EncoderConfig { prompt: "query: ".into(), ..all(512) };
+    let prompted = EncoderConfig { prompt: Some("query: ".into()), ..all(512) };
     let with = open(&golden("tokenizer.json"), &prompted)?;
     let without = open(&golden("tokenizer.json"), &all(512))?;
     let text = "Hello brave new world";

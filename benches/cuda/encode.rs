@@ -134,7 +134,7 @@ pub(crate) fn embeddings(common: &Common, form: &Form) -> Result<()> {
     let workload = Workload::read(&common.data, "SEL")?;
     let model = open(common, form, DEFAULT_BATCH_TOKENS)?;
     let embeddings = embed(model.encoder.as_ref(), &workload.chunks(), DEFAULT_BATCH_TOKENS)?;
-    write_embeddings(&common.out, &embeddings, model.encoder.info().hidden_size)?;
+    write_embeddings(&common.out, &embeddings, model.encoder.info().embedding_size)?;
     let documents = workload.sequences.len();
     line(&format!("{}: {documents} embeddings from {}", common.out.display(), common.device))
 }

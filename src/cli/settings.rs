@@ -489,7 +489,7 @@ mod tests {
             ..SettingsArgs::default()
         };
         let config = resolve(&args)?.config;
-        assert_eq!((config.encoder.max_tokens, config.encoder.pooling), (128, Pooling::Cls));
+        assert_eq!((config.encoder.max_tokens, config.encoder.pooling), (128, Some(Pooling::Cls)));
         assert_eq!(config.parts.embeddings, EmbeddingDtype::Bf16InF32);
         assert_eq!((config.seed.0, config.input.files.len()), (7, 1));
         assert_eq!(config.input.text, "t");

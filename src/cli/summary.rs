@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use polysift::Result;
+use polysift::encoder::ResolvedSetting;
 use polysift::run::{LiveWorker, Stage};
 use polysift::selection::{ThresholdKind, ThresholdReport};
 use polysift::stage::Context;
@@ -258,6 +259,9 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
     line(&format!("encoder            {}", estimate.model));
     line(&format!("encoder digest     {}", estimate.encoder_digest));
     line(&format!("tokenizer          {}", estimate.tokenizer));
+    for ResolvedSetting { name, value, source } in &estimate.encoder_settings {
+        line(&format!("{name:<18} {value} ({source})"));
+    }
     line(&format!("device             {}, in {}", estimate.device, estimate.precision));
     line(&format!(
         "encoding           {:.0} s at {:.0} tokens/s {}",

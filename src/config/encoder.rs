@@ -12,11 +12,51 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pooling {
-    /// Mean over all real tokens, `<s>` and `</s>` included.
+    /// Mean over all real tokens, special ones included.
     #[default]
     Mean,
-    /// State of `<s>`.
+    /// State of the first token (`<s>`, `[CLS]`).
     Cls,
+    /// State of the last token, which is a special one where the tokenizer ends a text with one.
+    Last,
+}
+
+impl Pooling {
+    /// As settings write it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Cls => "cls",
+            Self::Last => "last",
+        }
+    }
+}
+
+/// A setting that is `"auto"` where it is `None`.
+mod auto {
+    use serde::de::{DeserializeOwned, Error};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use toml::Value;
+
+    #[expect(clippy::ref_option, reason = "serde passes a reference")]
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => value.serialize(serializer),
+            None => serializer.serialize_str("auto"),
+        }
+    }
+
+    pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(text) if text == "auto" => Ok(None),
+            value => value.try_into().map(Some).map_err(|e| Error::custom(e.message())),
+        }
+    }
 }
 
 /// Which chunks of a document are embedded.
@@ -94,14 +134,25 @@ pub struct EncoderConfig {
     pub model: String,
     /// Revision of a hub id: commit, tag or branch.
     pub revision: Option<String>,
-    /// Pooling.
-    pub pooling: Pooling,
+    /// Pooling; `None`: what suits the model.
+    #[serde(with = "auto")]
+    pub pooling: Option<Pooling>,
+    /// Whether embeddings are divided by their L2 norm; `None`: what suits the model.
+    #[serde(with = "auto")]
+    pub normalize: Option<bool>,
+    /// Values that are kept of an embedding, the first ones; `None`: what suits the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dimensions: Option<usize>,
     /// Longest chunk in tokens, `<s>` and `</s>` included.
     pub max_tokens: usize,
     /// Which chunks are embedded.
     pub chunks: Chunks,
-    /// Text put before every document (`query: ` for the E5 models).
-    pub prompt: String,
+    /// Text put before every document (`query: ` for the E5 models); `None`: the model's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// Name of a prompt of the model, in the place of `prompt`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_name: Option<String>,
     /// What computes.
     pub device: DeviceChoice,
     /// In what it computes; a run that is resumed keeps the type that it was begun with where this is
@@ -120,10 +171,13 @@ impl Default for EncoderConfig {
         Self {
             model: DEFAULT_MODEL.into(),
             revision: None,
-            pooling: Pooling::default(),
+            pooling: None,
+            normalize: None,
+            dimensions: None,
             max_tokens: 512, // `xlmr_embeddings.py` of FineWeb2-HQ
             chunks: Chunks::default(),
-            prompt: String::new(),
+            prompt: None,
+            prompt_name: None,
             device: DeviceChoice::default(),
             precision: EncoderPrecision::default(),
             gelu: Gelu::default(),

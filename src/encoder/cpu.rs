@@ -53,11 +53,7 @@ pub(super) struct CpuEncoder {
 impl CpuEncoder {
     /// Reads the model and packs its weights for products in `precision`, which is not
     /// [`EncoderPrecision::Auto`].
-    pub(super) fn load(
-        files: &ModelFiles,
-        pooling: Pooling,
-        precision: EncoderPrecision,
-    ) -> Result<Self> {
+    pub(super) fn load(files: &ModelFiles, precision: EncoderPrecision) -> Result<Self> {
         let (config, isa) = (&files.architecture, Isa::detect());
         tracing::debug!(%precision, instructions = isa.name(), "packing weights");
         let precision = of_kernels(precision)?;
@@ -72,7 +68,7 @@ impl CpuEncoder {
             info: files.info("cpu".into()),
             isa,
             architecture: config.clone(),
-            pooling,
+            pooling: files.output.pooling,
             words,
             positions,
             embedding_norm: norm,
@@ -143,6 +139,7 @@ impl CpuEncoder {
             let pooled = match self.pooling {
                 Pooling::Mean => first..end,
                 Pooling::Cls => first..first + width,
+                Pooling::Last => end - width..end,
             };
             let states = &workspace.hidden[pooled];
             let states = match &self.final_norm {
@@ -155,7 +152,7 @@ impl CpuEncoder {
             };
             match self.pooling {
                 Pooling::Mean => mean_rows(self.isa, states, out),
-                Pooling::Cls => out.copy_from_slice(states),
+                Pooling::Cls | Pooling::Last => out.copy_from_slice(states),
             }
         }
         lock(&self.workspaces).push(workspace);
@@ -317,7 +314,7 @@ mod tests {
     fn the_first_tokens_alone_have_the_bits_that_they_have_among_all() -> Result<()> {
         for name in ["head64-f16", "gte", "modernbert"] {
             let model = format!("{}/tests/golden/encoder/{name}", env!("CARGO_MANIFEST_DIR"));
-            let pooling = Pooling::Cls;
+            let pooling = Some(Pooling::Cls);
             let config = EncoderConfig { model, max_tokens: 130, pooling, ..Default::default() };
             let files = resolve(&config, &HubSettings::from_env(|_| None))?;
             let mut batch = PackedBatch::new();
@@ -325,7 +322,7 @@ mod tests {
                 batch.push(&(0..length).map(|i| i * 37 % 113 + 3).collect::<Vec<u32>>());
             }
             for precision in PRECISIONS {
-                let encoder = CpuEncoder::load(&files, pooling, precision)?;
+                let encoder = CpuEncoder::load(&files, precision)?;
                 let (width, stop) = (encoder.info.hidden_size, Stop::default());
                 let mut embeddings = vec![0.0; 6 * width];
                 encoder.encode(&batch, &mut embeddings, &stop)?;

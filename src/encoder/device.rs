@@ -130,7 +130,7 @@ type Placed = (Box<dyn Encoder>, Placement);
 /// Loads the encoder onto the device that `config` asks for.
 pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     let mut no_gpu = None;
-    let placed = if config.needs_cpu() {
+    let (encoder, placement) = if config.needs_cpu() {
         on_cpu(files, config)?
     } else {
         match on_gpus(files, config) {
@@ -147,9 +147,9 @@ pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed>
         !config.needs_gpu()
     };
     if is_chosen {
-        say(&placed.1, no_gpu.as_ref());
+        say(&placement, no_gpu.as_ref());
     }
-    Ok(placed)
+    Ok((files.output.behind(encoder), placement))
 }
 
 /// Loads onto the GPUs that `config` names, or onto those that can be used.
@@ -180,7 +180,7 @@ fn load_cuda(_: &ModelFiles, _: &EncoderConfig, _: &[Device]) -> Result<Placed> 
 
 fn on_cpu(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     let precision = on_this_cpu(config.precision);
-    let encoder = CpuEncoder::load(files, config.pooling, precision)?;
+    let encoder = CpuEncoder::load(files, precision)?;
     Ok((Box::new(encoder), Placement { gpus: Vec::new(), precision }))
 }
 

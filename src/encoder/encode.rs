@@ -12,8 +12,10 @@ use crate::progress::Stop;
 pub struct EncoderInfo {
     /// Name as the user wrote it.
     pub model: String,
-    /// Width of an embedding.
+    /// Width H of a token's state.
     pub hidden_size: usize,
+    /// Width D of an embedding.
+    pub embedding_size: usize,
     /// Floating-point operations of the linear maps for a token, all layers together.
     pub linear_flops: u64,
     /// Of each layer: to how many tokens before and after it a token attends; `None`: to all.
@@ -45,14 +47,14 @@ impl EncoderInfo {
     /// [`Error::Shape`] unless the encoder takes `batch` and `embeddings` has room for its rows.
     pub(super) fn check(&self, batch: &PackedBatch, embeddings: &[f32]) -> Result<()> {
         let fail = |reason: String| Err(Error::shape("encode", reason));
-        let &Self { hidden_size, max_tokens, vocab_size, .. } = self;
+        let &Self { embedding_size, max_tokens, vocab_size, .. } = self;
         let starts = &batch.cu_seqlens;
         let whole = starts.first() == Some(&0)
             && starts.last().is_some_and(|&end| end as usize == batch.num_tokens());
         if !whole || !starts.is_sorted() {
             return fail("cu_seqlens does not run from 0 to the number of tokens".into());
         }
-        let needed = batch.num_sequences() * hidden_size;
+        let needed = batch.num_sequences() * embedding_size;
         if embeddings.len() != needed {
             return fail(format!("{} values for embeddings, not {needed}", embeddings.len()));
         }
@@ -120,7 +122,7 @@ pub fn embed_chunks(
     stop: &Stop,
     on_batch: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<f32>> {
-    let width = encoder.info().hidden_size;
+    let width = encoder.info().embedding_size;
     let lengths: Vec<usize> = chunks.iter().map(|chunk| chunk.len()).collect();
     let groups = plan_batches(&lengths, batch_tokens, encoder.max_sequences(batch_tokens));
     let mut embeddings = vec![0.0; chunks.len() * width];
@@ -156,7 +158,7 @@ fn encode_group(
     for &i in group {
         batch.push(chunks[i]);
     }
-    rows.resize(group.len() * encoder.info().hidden_size, 0.0);
+    rows.resize(group.len() * encoder.info().embedding_size, 0.0);
     encoder.encode(&batch, rows, stop)
 }
 
@@ -221,6 +223,7 @@ pub(crate) mod fake {
             let info = EncoderInfo {
                 model: "fake".into(),
                 hidden_size: 2,
+                embedding_size: 2,
                 linear_flops: 1,
                 windows: vec![None],
                 vocab_size: 1000,

@@ -8,6 +8,10 @@ use serde::Deserialize;
 use super::architecture::Architecture;
 use super::encode::EncoderInfo;
 use super::families;
+use super::output::Output;
+use super::recipe::Recipe;
+use super::sentence_transformers::SentenceTransformers;
+use super::settings::{ResolvedEncoder, ResolvedSetting};
 use super::weights::Blob;
 use crate::config::{DEFAULT_MODEL, EncoderConfig};
 use crate::error::{Error, Result};
@@ -19,6 +23,7 @@ const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const WEIGHTS_INDEX: &str = "model.safetensors.index.json";
 const TOKENIZER: &str = "tokenizer.json";
+const ADAPTER: &str = "adapter_config.json";
 
 // The model inside the binary.
 const BUNDLED_CONFIG: &[u8] = include_bytes!("../../models/polysift-mini/config.json");
@@ -33,9 +38,16 @@ pub struct ModelFiles {
     /// BLAKE3 in hex over `config.json`, the weights (shards by file name) and `tokenizer.json`:
     /// each file's length (u64, little endian), then its bytes.
     pub digest: String,
+    /// How the model makes embeddings of texts, as the settings and its files say.
+    pub recipe: Recipe,
+    /// The settings behind that, and what says so.
+    pub settings: Vec<ResolvedSetting>,
+    pub(super) output: Output,
     pub(super) architecture: Architecture,
     pub(super) weights: Arc<[Blob]>,
     tokenizer: Blob,
+    /// The file that wants texts in lower case.
+    lower_case: Option<PathBuf>,
 }
 
 impl ModelFiles {
@@ -45,16 +57,17 @@ impl ModelFiles {
     }
 
     /// Width of an embedding.
-    pub fn hidden_size(&self) -> usize {
-        self.architecture.width
+    pub fn embedding_size(&self) -> usize {
+        self.output.embedding_size(self.architecture.width)
     }
 
-    /// What an encoder is that has loaded these files onto `device`.
+    /// What an encoder is that has loaded these files onto `device`, and gives pooled states.
     pub(super) fn info(&self, device: String) -> EncoderInfo {
         let config = &self.architecture;
         EncoderInfo {
             model: self.model.clone(),
             hidden_size: config.width,
+            embedding_size: config.width,
             linear_flops: config.linear_flops(),
             windows: config.layers.iter().map(|layer| layer.window).collect(),
             vocab_size: config.vocab_size,
@@ -70,7 +83,16 @@ impl ModelFiles {
     /// As [`Tokenizer::from_bytes`]; [`Error::Model`] if it has ids that the model has no embedding of.
     pub fn tokenizer(&self, config: &EncoderConfig) -> Result<Tokenizer> {
         let path = &self.tokenizer.path;
-        let tokenizer = Tokenizer::from_bytes(self.tokenizer.bytes(), path, config)?;
+        let Recipe { prompt, max_tokens, .. } = &self.recipe;
+        let prompt = Some(prompt.clone());
+        let config = EncoderConfig { prompt, max_tokens: *max_tokens, ..config.clone() };
+        let tokenizer = Tokenizer::from_bytes(self.tokenizer.bytes(), path, &config)?;
+        if let Some(file) = &self.lower_case
+            && tokenizer.tokenize(LETTERS)? != tokenizer.tokenize(&LETTERS.to_lowercase())?
+        {
+            let reason = "do_lower_case is true, but tokenizer.json does not lower case";
+            return Err(Error::model(file, reason));
+        }
         let (largest, vocab_size) = (tokenizer.largest_id(), self.architecture.vocab_size);
         if largest as usize >= vocab_size {
             let reason = format!(
@@ -84,32 +106,47 @@ impl ModelFiles {
     }
 }
 
+/// Which a tokenizer that lower cases does not tell from small ones.
+const LETTERS: &str = "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z";
+
 /// Finds the files of the model that `config` names, from the hub if need be, and checks them as
 /// far as possible without reading weights.
 ///
 /// # Errors
-/// [`Error::Config`] if the name is no model or `max_tokens` is more than the model takes;
+/// [`Error::Config`] if the name is no model or the model does not allow a setting;
 /// [`Error::Service`] from the hub; [`Error::Model`] and [`Error::Io`] for unusable files.
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
-    let (json, weights, tokenizer) = read(config, hub)?;
+    let (json, weights, tokenizer, said) = read(config, hub)?;
     let architecture = families::parse(json.bytes(), &json.path)?;
-    let limit = architecture.max_tokens;
-    if config.max_tokens > limit {
-        let reason = format!("is {}; `{}` takes at most {limit}", config.max_tokens, config.model);
-        return Err(Error::config("encoder.max_tokens", reason));
-    }
     let mut hasher = blake3::Hasher::new();
     for blob in [&json].into_iter().chain(&weights).chain([&tokenizer]) {
         hasher.update(&(blob.bytes().len() as u64).to_le_bytes());
         hasher.update(blob.bytes());
     }
     let digest = hasher.finalize().to_hex().to_string();
-    let weights = weights.into();
-    Ok(ModelFiles { model: config.model.clone(), digest, architecture, weights, tokenizer })
+    let lower_case = said.lower_case.clone();
+    let resolved = ResolvedEncoder::new(config, said, &digest, architecture.width)?;
+    let ResolvedEncoder { output, recipe, settings } = resolved;
+    let (wanted, limit) = (recipe.max_tokens, architecture.max_tokens);
+    if wanted > limit {
+        let reason = format!("is {wanted}; `{}` takes at most {limit}", config.model);
+        return Err(Error::config("encoder.max_tokens", reason));
+    }
+    Ok(ModelFiles {
+        model: config.model.clone(),
+        digest,
+        recipe,
+        settings,
+        output,
+        architecture,
+        weights: weights.into(),
+        tokenizer,
+        lower_case,
+    })
 }
 
-/// Configuration, weights and tokenizer of a model.
-type Blobs = (Blob, Vec<Blob>, Blob);
+/// Configuration, weights and tokenizer of a model, and what sentence-transformers says of it.
+type Blobs = (Blob, Vec<Blob>, Blob, SentenceTransformers);
 
 /// Reads the files of the model that `config` names.
 fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
@@ -120,6 +157,7 @@ fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
             blob(CONFIG, BUNDLED_CONFIG),
             vec![blob(WEIGHTS, BUNDLED_WEIGHTS)],
             blob(TOKENIZER, BUNDLED_TOKENIZER),
+            SentenceTransformers::default(),
         ));
     }
     let directory = Path::new(name);
@@ -145,9 +183,10 @@ fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
     if is_one_snapshot(&blobs) { Ok(blobs) } else { source.read() }
 }
 
-fn is_one_snapshot((config, weights, tokenizer): &Blobs) -> bool {
+fn is_one_snapshot((config, weights, tokenizer, said): &Blobs) -> bool {
     let directory = config.path.parent();
-    weights.iter().chain([tokenizer]).all(|blob| blob.path.parent() == directory)
+    let paths = weights.iter().chain([tokenizer]).map(|blob| &blob.path);
+    paths.chain(&said.modules).all(|path| path.parent() == directory)
 }
 
 /// Where the files of a model that is not bundled are.
@@ -186,7 +225,12 @@ impl ModelSource<'_> {
 
     fn read(&self) -> Result<Blobs> {
         let required = |file: &str| self.find(file)?.ok_or_else(|| self.missing(file));
-        let config = Blob::read(required(CONFIG)?)?;
+        let config = self.find(CONFIG)?;
+        if let Some(path) = self.find(ADAPTER)? {
+            let reason = "is that of an adapter; merge the adapter into its model first";
+            return Err(Error::model(&path, reason));
+        }
+        let config = Blob::read(config.ok_or_else(|| self.missing(CONFIG))?)?;
         let tokenizer = Blob::read(required(TOKENIZER)?)?;
         let weights = if let Some(path) = self.find(WEIGHTS)? {
             vec![Blob::map(path)?]
@@ -195,7 +239,9 @@ impl ModelSource<'_> {
             let shards = shards(&Blob::read(index)?)?;
             shards.iter().map(|shard| Blob::map(required(shard)?)).collect::<Result<_>>()?
         };
-        Ok((config, weights, tokenizer))
+        let said =
+            SentenceTransformers::read(&|file| self.find(file)?.map(Blob::read).transpose())?;
+        Ok((config, weights, tokenizer, said))
     }
 }
 
@@ -239,6 +285,10 @@ mod tests {
                 architecture: families::parse(config.as_bytes(), Path::new("m/config.json"))?,
                 weights: Arc::new([]),
                 tokenizer: Blob::bundled(PathBuf::new(), &[]),
+                recipe: Recipe::default(),
+                settings: Vec::new(),
+                output: Output::default(),
+                lower_case: None,
             };
             let info = files.info(String::new());
             Ok([512.0, 2048.0, 8192.0].map(|length| info.flops_per_token(length) / 1e6))

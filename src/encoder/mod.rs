@@ -17,7 +17,7 @@
 //!
 //! let config = EncoderConfig::default(); // the bundled model
 //! let model = load(&config, &HubSettings::from_env(|_| None))?;
-//! assert_eq!(model.encoder.info().hidden_size, 192);
+//! assert_eq!(model.encoder.info().embedding_size, 192);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -29,6 +29,10 @@ mod device;
 mod encode;
 mod families;
 mod files;
+mod output;
+mod recipe;
+mod sentence_transformers;
+mod settings;
 mod weights;
 
 #[cfg(feature = "cuda")]
@@ -39,6 +43,8 @@ pub use device::{Gpu, Placement, gpus, open_gpus, usable};
 pub(crate) use encode::fake;
 pub use encode::{Encoder, EncoderInfo, batch_tokens, embed_chunks};
 pub use files::{ModelFiles, resolve};
+pub use recipe::Recipe;
+pub use settings::ResolvedSetting;
 
 use crate::config::{Chunks, EncoderConfig};
 use crate::error::Result;
@@ -48,6 +54,10 @@ use crate::tokenize::Tokenizer;
 
 /// A model that is ready to embed text.
 pub struct Model {
+    /// How it makes embeddings of texts.
+    pub recipe: Recipe,
+    /// The settings behind that, and what says so.
+    pub settings: Vec<ResolvedSetting>,
     /// Its tokenizer.
     pub tokenizer: Tokenizer,
     /// Its encoder.
@@ -70,7 +80,8 @@ pub fn load(config: &EncoderConfig, hub: &HubSettings) -> Result<Model> {
         (tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), placed)
     });
     let (tokenizer, (encoder, placement)) = (tokenizer?, placed?);
-    Ok(Model { tokenizer, encoder, placement })
+    let ModelFiles { recipe, settings, .. } = files;
+    Ok(Model { recipe, settings, tokenizer, encoder, placement })
 }
 
 /// The embeddings of some texts.

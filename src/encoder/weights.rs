@@ -381,6 +381,14 @@ fn of_layer(name: &str, i: usize) -> String {
     name.replace("{i}", &i.to_string())
 }
 
+/// The values of a tensor of floats of exactly `shape`; see [`check`].
+pub(super) fn floats(view: &TensorView<'_>, shape: &[usize]) -> Result<Vec<f32>, String> {
+    check(view, shape)?;
+    let mut values = vec![0.0; shape.iter().product()];
+    read(view.dtype(), view.data(), &mut values);
+    Ok(values)
+}
+
 /// Says what is wrong with a tensor that is to have exactly `shape`, a type of floats and finite values.
 fn check(view: &TensorView<'_>, shape: &[usize]) -> Result<(), String> {
     let (dtype, found) = (view.dtype(), view.shape());

@@ -159,7 +159,7 @@ fn load_model(setup: &Setup<'_>, heads: &Heads) -> Result<Option<Model>> {
             model::load_model(context, Stage::Score)?
         }
     };
-    heads.check_encoder(&model.encoder.info().digest)?;
+    heads.check_recipe(&model.recipe)?;
     Ok(Some(model))
 }
 
@@ -228,7 +228,7 @@ impl<'a> LanguageTexts<'a> {
                 let encoder = &setup.config.encoder;
                 embedded = model.embed_texts(&texts, Chunks::All, encoder, setup.stop, on_batch)?;
                 round_to(&mut embedded.values, setup.config.parts.embeddings);
-                width = model.encoder.info().hidden_size;
+                width = model.encoder.info().embedding_size;
             }
             for name in setup.heads.keys() {
                 let scored = match heads.get(name, language).zip(heads.path(name, language)) {

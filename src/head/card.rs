@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{
     Activation, ChunkRule, FastTextConfig, HeadConfig, HeadKind, Keep, TextSpec, TrainingConfig,
 };
+use crate::encoder::Recipe;
 use crate::metrics::Metrics;
 
 /// What a head computes; stored in its file as part of the [`ModelCard`].
@@ -117,9 +118,15 @@ pub struct ImportSource {
 /// What a head was trained from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Provenance {
-    /// Digest of the encoder that made the embeddings; empty where none were needed.
+    /// Digest of the encoder that made the embeddings; empty where none were needed, or it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub encoder_digest: String,
+    /// How it made them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<Recipe>,
+    /// [`Recipe::digest`]; empty where files of the encoder are not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub recipe_digest: String,
     /// Name of that encoder.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,

@@ -58,15 +58,31 @@ impl<'a> Repository<'a> {
         if let Some(path) = self.cached(file) {
             return Ok(Some(path));
         }
-        let Some(api) = &self.api else {
+        let is_absent = self.absent(file).is_some_and(|note| note.exists());
+        let Some(api) = self.api.as_ref().filter(|_| !is_absent) else {
             return Ok(None);
         };
         tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
         match api.download(file) {
             Ok(path) => Ok(Some(path)),
-            Err(error) if status(&error) == Some(404) => Ok(None),
+            Err(error) if status(&error) == Some(404) => {
+                if let Some(path) = self.absent(file) {
+                    // Without the note the hub is asked again.
+                    let folder = path.parent().unwrap_or(&path);
+                    let _ =
+                        std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, ""));
+                }
+                Ok(None)
+            }
             Err(error) => Err(self.explain(&error)),
         }
+    }
+
+    /// The note in the cache that the snapshot has no `file`, where huggingface_hub has it too.
+    fn absent(&self, file: &str) -> Option<PathBuf> {
+        let snapshot = self.cached("")?;
+        let repo = snapshot.parent()?.parent()?;
+        Some(repo.join(".no_exist").join(snapshot.file_name()?).join(file))
     }
 
     /// The error for a required `file` that [`Repository::get`] did not find.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::config::{DEFAULT_LANGUAGE, EmbeddingDtype, Rate, RunConfig};
-use crate::encoder::{self, EncoderInfo, HubSettings, Model};
+use crate::encoder::{self, EncoderInfo, HubSettings, Model, ResolvedSetting};
 use crate::error::Result;
 use crate::input::DocumentReader;
 use crate::progress::Stop;
@@ -63,6 +63,8 @@ pub struct Estimate {
     pub model: String,
     /// What makes the token ids: our engine, or the `tokenizers` crate and why.
     pub tokenizer: String,
+    /// The settings of the encoder as they count.
+    pub encoder_settings: Vec<ResolvedSetting>,
     /// Digest of the encoder.
     pub encoder_digest: String,
     /// Fingerprint of every input file.
@@ -104,7 +106,7 @@ pub fn estimate(
     let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
     let tokens = per_document * rows as f64;
     let info = model.encoder.info();
-    let values = rows as f64 * chunks_per_document * info.hidden_size as f64;
+    let values = rows as f64 * chunks_per_document * info.embedding_size as f64;
     let embeddings_bytes = values * stored_bytes(config.parts.embeddings);
     let kept = largest_retention(config);
     let with_embeddings = if config.export.with_embeddings { embeddings_bytes } else { 0.0 };
@@ -135,6 +137,7 @@ pub fn estimate(
         export_bytes: kept * (plan.bytes() as f64 + with_embeddings),
         model: info.model.clone(),
         tokenizer: model.tokenizer.engine(),
+        encoder_settings: model.settings.clone(),
         encoder_digest: info.digest.clone(),
         fingerprints: plan.shards.iter().map(|s| (s.name.clone(), s.fingerprint.clone())).collect(),
     })

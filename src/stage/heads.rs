@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::Embedded;
 use crate::config::{HeadConfig, HeadKind, RunConfig};
+use crate::encoder::Recipe;
 use crate::error::{Error, Result};
 use crate::fasttext::TextScratch;
 use crate::head::{AnyHead, DocumentScore, Head, ScoreScratch};
@@ -34,19 +35,20 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// [`Error::Model`] if it was trained on embeddings of another encoder than that of `digest`.
-    pub(super) fn check_encoder(&self, digest: &str) -> Result<()> {
+    /// [`Error::Model`] if it is for embeddings of another encoder, or made in another way, than those of
+    /// `recipe`.
+    pub(super) fn check_recipe(&self, recipe: &Recipe) -> Result<()> {
         let Some(head) = self.head.as_embedding() else { return Ok(()) };
-        match &head.card().provenance {
-            Some(provenance) if provenance.encoder_digest != digest => {
-                let trained = &provenance.encoder_digest;
-                let reason = format!(
-                    "was trained on embeddings of the encoder {trained}, these are of {digest}"
-                );
-                Err(Error::model(&self.path, reason))
-            }
-            _ => Ok(()),
+        let Some(provenance) = &head.card().provenance else { return Ok(()) };
+        let (trained, digest) = (&provenance.encoder_digest, &recipe.model_digest);
+        if !trained.is_empty() && trained != digest {
+            let reason = format!(
+                "was trained on embeddings of the encoder {trained}, these are of {digest}"
+            );
+            return Err(Error::model(&self.path, reason));
         }
+        let difference = provenance.recipe.as_ref().and_then(|wanted| wanted.difference(recipe));
+        difference.map_or(Ok(()), |reason| Err(Error::model(&self.path, reason)))
     }
 
     /// [`Error::Model`] if it scores embeddings of another width than `hidden_size`.
@@ -101,10 +103,10 @@ impl Heads {
         self.loaded(name, language).map(|loaded| loaded.path.as_path())
     }
 
-    /// As [`Loaded::check_encoder`], of all of them.
-    pub(crate) fn check_encoder(&self, digest: &str) -> Result<()> {
+    /// As [`Loaded::check_recipe`], of all of them.
+    pub(crate) fn check_recipe(&self, recipe: &Recipe) -> Result<()> {
         let mut all = self.by_name.values().flat_map(ByLanguage::values);
-        all.try_for_each(|loaded| loaded.check_encoder(digest))
+        all.try_for_each(|loaded| loaded.check_recipe(recipe))
     }
 
     /// Names of heads with the languages of the run that they do not serve.

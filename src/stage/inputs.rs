@@ -8,7 +8,7 @@ use super::heads::for_each_head;
 use super::plan::planned_languages;
 use super::train::check_samples;
 use crate::config::{HeadConfig, RunConfig};
-use crate::encoder::{HubSettings, resolve};
+use crate::encoder::{HubSettings, Recipe, resolve};
 use crate::error::Result;
 use crate::input::{DocumentReader, LANG, languages_of};
 use crate::progress::Stop;
@@ -66,30 +66,30 @@ fn check_loaded(
             if loaded.head.as_embedding().is_none() {
                 return Ok(());
             }
-            let (digest, width) = match &mut embeddings {
+            let (recipe, width) = match &mut embeddings {
                 Some(embeddings) => embeddings,
                 none => none.insert(embeddings_of(config, plan, hub)?),
             };
             width.map_or(Ok(()), |width| loaded.check_width(width))?;
-            digest.as_deref().map_or(Ok(()), |digest| loaded.check_encoder(digest))
+            recipe.as_ref().map_or(Ok(()), |recipe| loaded.check_recipe(recipe))
         })?;
         warn_of_others(name, head, &served, languages);
     }
     Ok(())
 }
 
-/// Digest of the encoder and width of the embeddings that heads will score. Where the input brings them, the
+/// Recipe and width of the embeddings that heads will score. Where the input brings them, the
 /// width is that in its first rows, if they have any; what is wrong with them the embed stage says, of each
 /// shard alone.
 fn embeddings_of(
     config: &RunConfig,
     plan: &Plan,
     hub: &HubSettings,
-) -> Result<(Option<String>, Option<usize>)> {
+) -> Result<(Option<Recipe>, Option<usize>)> {
     if config.input.embeddings.is_none() {
         let files = resolve(&config.encoder, hub)?;
-        let width = files.hidden_size();
-        return Ok((Some(files.digest), Some(width)));
+        let width = files.embedding_size();
+        return Ok((Some(files.recipe), Some(width)));
     }
     let width = || {
         let file = plan.shards.first()?.input().ok()?;

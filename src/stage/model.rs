@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use crate::config::{DeviceChoice, EncoderConfig, EncoderPrecision, Gelu, RunConfig};
-use crate::encoder::{self, Model, Placement};
+use crate::encoder::{self, Model, Placement, Recipe};
 use crate::error::{Error, Result};
 use crate::run::{RunDir, Stage};
 
@@ -61,17 +61,11 @@ pub(crate) fn is_precise(run: &RunDir) -> Result<bool> {
 /// What an embedding depends on besides its text; samples and corpus have to agree on it. The type
 /// that the device computes in is part of it, which device that is is not.
 pub(crate) fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Value {
-    let encoder = &config.encoder;
-    let digest = model.map_or(FOREIGN_ENCODER, |m| m.encoder.info().digest.as_str());
-    let mut settings = json!({
-        "digest": digest, "pooling": encoder.pooling,
-        "max_tokens": encoder.max_tokens, "prompt": encoder.prompt,
-    });
-    if let Some(model) = model {
-        settings["precision"] = model.placement.precision.name().into();
-        if encoder.gelu != Gelu::Erf {
-            settings["gelu"] = json!(encoder.gelu);
-        }
+    let Some(model) = model else { return json!({"digest": FOREIGN_ENCODER}) };
+    let mut settings = json!(model.recipe);
+    settings["precision"] = model.placement.precision.name().into();
+    if config.encoder.gelu != Gelu::Erf {
+        settings["gelu"] = json!(config.encoder.gelu);
     }
     settings
 }
@@ -112,6 +106,14 @@ pub(crate) fn freeze_encoded(
 pub(crate) fn encoder_digest(run: &RunDir) -> Result<String> {
     let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
     Ok(frozen["encoder"]["digest"].as_str().unwrap_or_default().to_owned())
+}
+
+/// How the embeddings of `run` were made, but for those that the input brought.
+pub(crate) fn recipe(run: &RunDir) -> Result<Recipe> {
+    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    serde_json::from_value(frozen["encoder"].clone()).map_err(|e| {
+        Error::corrupt(run.root(), format!("frozen/embed.json has no recipe of embeddings: {e}"))
+    })
 }
 
 /// Digest that stands for the encoder where the input brings its own embeddings.

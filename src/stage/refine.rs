@@ -52,7 +52,7 @@ use rayon::prelude::*;
 
 use super::context::{ALL_LANGUAGES, Context};
 use super::corpus::{refine_settings, scored_run};
-use super::model::{encoder_digest, is_precise, load_precise};
+use super::model::{encoder_digest, is_precise, load_precise, recipe};
 use super::texts::Texts;
 use super::work::score_keys;
 use crate::encoder::{EmbeddedTexts, Model};
@@ -256,7 +256,7 @@ impl Refining<'_> {
         if heads.is_text(name) {
             return Ok(heads.score_texts(name, languages, texts));
         }
-        let width = self.model()?.encoder.info().hidden_size;
+        let width = self.model()?.encoder.info().embedding_size;
         let chunks = (embedded.values.as_slice(), embedded.chunk_offsets.as_slice());
         heads.score_chunks(name, languages, width, chunks, &mut ScoreScratch::default())
     }
@@ -271,6 +271,9 @@ impl Refining<'_> {
         if *found != digest {
             let reason = format!("is not the model of this run: {found} instead of {digest}");
             return Err(Error::model(self.scores.context.config.encoder.model.as_ref(), reason));
+        }
+        if let Some(reason) = recipe(self.scores.context.run)?.difference(&model.recipe) {
+            return Err(Error::model(self.scores.context.run.root(), reason));
         }
         Ok(self.model.get_or_init(|| model))
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::context::Context;
 use super::embedded::Embedded;
 use super::heads::Heads;
-use super::model::{FOREIGN_ENCODER, refined_precision};
+use super::model::{FOREIGN_ENCODER, recipe, refined_precision};
 use super::texts::Texts;
 use crate::encoder::scoring_gpus;
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ pub fn score(context: Context<'_>) -> Result<()> {
     })
 }
 
-/// Refuses heads that were trained on the embeddings of another encoder than the corpus's.
+/// Refuses heads that are for embeddings of another encoder, or made in another way, than the corpus's.
 fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let run = context.run;
     let embed = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
@@ -55,19 +55,19 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     if digest == FOREIGN_ENCODER {
         return Ok(()); // the input says nothing about what made its embeddings
     }
-    heads.check_encoder(digest)?;
+    let checked = heads.check_recipe(&recipe(run)?);
     let corpus = json!({"encoder": embed["encoder"], "embeddings": embed["parts"]["embeddings"]});
     let train = run.frozen_settings(Stage::Train)?.unwrap_or_default();
     let samples = json!({"encoder": train["encoder"], "embeddings": train["embeddings"]});
     // Nothing is embedded to train fastText heads.
-    if train["encoder"].is_null() || samples == corpus {
-        return Ok(());
+    if train["encoder"].is_null() || samples == corpus || train["encoder"]["digest"] != digest {
+        return checked;
     }
     let mut precise = corpus.clone();
     let begun = serde_json::from_value(corpus["encoder"]["precision"].clone()).unwrap_or_default();
     precise["encoder"]["precision"] = refined_precision(begun).name().into();
     if context.config.selection.refine && samples == precise {
-        return Ok(());
+        return checked;
     }
     Err(Error::Mismatch {
         path: run.root().to_owned(),

@@ -229,6 +229,8 @@ fn train_one(
         seed: config.seed.0,
         provenance: Provenance {
             model: info.map_or_else(String::new, |info| info.model.clone()),
+            recipe: model.map(|model| model.recipe.clone()),
+            recipe_digest: model.map_or_else(String::new, |model| model.recipe.digest()),
             encoder_digest: info.map_or_else(String::new, |info| info.digest.clone()),
             data_digests: job.digests.clone(),
         },
@@ -292,7 +294,7 @@ fn samples(context: Context<'_>, model: Option<&Model>, job: &TrainingJob<'_>) -
         let embedded = model.embed_texts(&texts, Chunks::First, encoder, stop, &mut |_, _| {})?;
         samples.embeddings = embedded.values;
         round_to(&mut samples.embeddings, config.parts.embeddings);
-        samples.hidden_size = model.encoder.info().hidden_size;
+        samples.hidden_size = model.encoder.info().embedding_size;
     }
     Ok(samples)
 }

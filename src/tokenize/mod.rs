@@ -122,7 +122,7 @@ impl Tokenizer {
         let last_piece = unigram.as_ref().map(|model| model.vocabulary.len() as u32 - 1);
         let of_vocabulary = inner.get_vocab(true).into_values().chain(last_piece);
         let largest_id = of_vocabulary.chain(before.iter().chain(&after).copied()).max();
-        let prompt = config.prompt.clone();
+        let prompt = config.prompt.clone().unwrap_or_default();
         let backend = match Engine::new(&inner, unigram.as_ref()) {
             Ok(engine) => {
                 let counter = || PromptCounter { json: json.to_vec(), tokenizer: OnceLock::new() };

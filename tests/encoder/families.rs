@@ -27,7 +27,7 @@ fn embedded(directory: &Path, pooling: Pooling, chunks: &[Vec<u32>]) -> Result<(
     let config = EncoderConfig { max_tokens: most, ..config(directory, pooling) };
     let model = load(&config, &offline())?;
     let embeddings = embed(model.encoder.as_ref(), chunks, most.max(700))?;
-    Ok((embeddings, model.encoder.info().hidden_size))
+    Ok((embeddings, model.encoder.info().embedding_size))
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn families_run_in_two_bytes() -> Result<()> {
         for (precision, unit) in [(EncoderPrecision::Bf16, 9), (EncoderPrecision::F16, 12)] {
             let settings = EncoderConfig { precision, ..config(&golden(name), Pooling::Mean) };
             let model = load(&settings, &offline())?;
-            let width = model.encoder.info().hidden_size;
+            let width = model.encoder.info().embedding_size;
             let embeddings = embed(model.encoder.as_ref(), &expected.chunks, 700)?;
             let distance = worst_distance(&embeddings, &expected.mean, width);
             // As in `precisions`, with half as many products more for a gated unit, whose two factors

@@ -17,7 +17,7 @@ fn the_default_model_needs_no_files() -> Result<()> {
     assert!(info.max_tokens >= EncoderConfig::default().max_tokens);
     let tokenized = model.tokenizer.tokenize("What is inside the binary works.")?;
     let embedding = embed(model.encoder.as_ref(), &tokenized.chunks, 512)?;
-    assert_eq!(embedding.len(), info.hidden_size);
+    assert_eq!(embedding.len(), info.embedding_size);
     Ok(())
 }
 

@@ -44,7 +44,7 @@ fn golden_embeddings_of_every_precision() -> Result<()> {
             PRECISIONS.iter().flat_map(|&d| [(d, Pooling::Mean), (d, Pooling::Cls)])
         {
             let model = open(&directory, pooling, precision)?;
-            let width = model.encoder.info().hidden_size;
+            let width = model.encoder.info().embedding_size;
             let embeddings = embed(model.encoder.as_ref(), &expected.chunks, 700)?;
             let distance = worst_distance(&embeddings, expected.of(pooling), width);
             ensure!(
@@ -71,7 +71,7 @@ fn threads_batches_and_order_change_no_bit_in_any_precision() -> Result<()> {
     for precision in PRECISIONS {
         let model = open(&golden("head16-prefixed"), Pooling::Mean, precision)?;
         let encoder = model.encoder.as_ref();
-        let width = encoder.info().hidden_size;
+        let width = encoder.info().embedding_size;
         let expected = pools[1].install(|| embed(encoder, &chunks, 16_384))?;
         let actual = pools[0].install(|| embed(encoder, &reversed, 300))?;
         for (row, other) in expected.chunks(width).zip(actual.chunks(width).rev()) {

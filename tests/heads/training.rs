@@ -68,6 +68,7 @@ pub(super) fn train(
         encoder_digest: "e".into(),
         model: "m".into(),
         data_digests: vec!["b".into(), "a".into()],
+        ..Provenance::default()
     };
     let request = TrainingRequest { name, language: "deu_Latn", config, samples, seed, provenance };
     train_head(&request, &Stop::default())

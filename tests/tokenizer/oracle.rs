@@ -264,7 +264,7 @@ fn prompt_is_told(path: &Path) -> Result<()> {
     texts.extend((0..QUICK).map(|_| texts::made_up(&mut rng)));
     for prompt in ["query: ", "passage:", "\u{200B}▁ <mask>", "指示 "] {
         let config = EncoderConfig {
-            prompt: prompt.into(),
+            prompt: Some(prompt.into()),
             chunks: Chunks::All,
             max_tokens: usize::MAX,
             ..EncoderConfig::default()

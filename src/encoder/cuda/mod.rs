@@ -37,7 +37,7 @@ use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::Blob;
 use crate::batch::PackedBatch;
-use crate::config::{EncoderConfig, EncoderPrecision, Gelu};
+use crate::config::{EncoderConfig, EncoderPrecision, Gelu, Pooling};
 use crate::error::{Error, Result};
 use crate::progress::Stop;
 
@@ -66,7 +66,7 @@ impl CudaEncoder {
     /// [`Error::Device`] if a GPU fails, has not enough memory, or does not cover the model's
     /// shape.
     pub fn load(files: &ModelFiles, settings: &EncoderConfig, devices: &[Device]) -> Result<Self> {
-        let EncoderConfig { pooling, gelu, batch_tokens, .. } = *settings;
+        let EncoderConfig { gelu, batch_tokens, .. } = *settings;
         let precision = match settings.precision {
             EncoderPrecision::Fp8 => MatmulPrecision::Fp8,
             _ => MatmulPrecision::Bf16,
@@ -79,6 +79,10 @@ impl CudaEncoder {
         if gelu == Gelu::Tanh && architecture.feed_forward != FeedForward::Plain {
             let reason = format!("is tanh, which {} gains nothing from", architecture.family);
             return Err(Error::config("encoder.gelu", reason));
+        }
+        let pooling = files.output.pooling;
+        if pooling == Pooling::Last {
+            return Err(unsupported("pooling of the last token; mean and cls are".into()));
         }
         let batch_tokens = batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
         let most = BUCKETS[BUCKETS.len() - 1];

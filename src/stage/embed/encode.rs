@@ -202,7 +202,7 @@ impl<'a> Encoding<'a> {
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             let mut tokens = batch.num_tokens();
-            let width = self.encoder.info().hidden_size;
+            let width = self.encoder.info().embedding_size;
             let mut embeddings = vec![f32::NAN; places.len() * width];
             let encoded = {
                 let _busy = self.busy.work();
@@ -230,7 +230,7 @@ impl<'a> Encoding<'a> {
         events: &channel::Receiver<Event>,
         to_write: &Sender<Step<ChunkBatch>>,
     ) -> Result<()> {
-        let width = self.encoder.info().hidden_size;
+        let width = self.encoder.info().embedding_size;
         let stop = self.context.stop;
         let mut open: VecDeque<Open> = VecDeque::new();
         let (mut passed, mut in_flight) = (0, self.in_flight);

@@ -1,0 +1,198 @@
+//! From pooled states to embeddings: the linear maps, the cut and the norm behind the pooling of a device,
+//! in f32 on the CPU. A row depends on its own states alone.
+
+use polysift_kernels::{
+    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, gemm,
+};
+use rayon::prelude::*;
+
+use super::encode::{Encoder, EncoderInfo};
+use crate::batch::PackedBatch;
+use crate::config::Pooling;
+use crate::error::{Error, Result};
+use crate::progress::Stop;
+
+/// Rows that go through the linear maps at once: whole tiles of every instruction set.
+const BLOCK_ROWS: usize = 126;
+
+/// From the states of a sequence to its embedding, in the order of the fields.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Output {
+    /// Done by the device, where the states are.
+    pub(super) pooling: Pooling,
+    pub(super) dense: Vec<Dense>,
+    /// Values that are kept, the first ones; `None`: all.
+    pub(super) dimensions: Option<usize>,
+    /// Whether embeddings are divided by their L2 norm, those of norm 0 apart.
+    pub(super) normalize: bool,
+}
+
+/// A linear map of pooled states, `[B, inputs]` to `[B, outputs]`.
+#[derive(Debug, Clone)]
+pub(super) struct Dense {
+    /// BLAKE3 of its files, in hex.
+    pub(super) digest: String,
+    weight: PackedMatrix,
+    bias: Vec<f32>,
+    /// Whether tanh follows.
+    tanh: bool,
+}
+
+impl Dense {
+    /// A map with `weight` `[outputs, inputs]`, `bias` `[outputs]` and tanh, if `tanh`.
+    pub(super) fn new(digest: String, weight: &[f32], bias: Vec<f32>, tanh: bool) -> Self {
+        let inputs = weight.len() / bias.len().max(1);
+        let weight = Matrix::new(weight, bias.len(), inputs, inputs);
+        let weight = PackedMatrix::new(Isa::detect(), Precision::F32, weight);
+        Self { digest, weight, bias, tanh }
+    }
+
+    pub(super) fn inputs(&self) -> usize {
+        self.weight.k()
+    }
+
+    pub(super) fn outputs(&self) -> usize {
+        self.bias.len()
+    }
+
+    fn apply(&self, x: &[f32]) -> Vec<f32> {
+        let (inputs, outputs) = (self.inputs(), self.outputs());
+        let rows = x.len() / inputs;
+        let mut values = vec![0.0; rows * outputs];
+        let x = Matrix::new(x, rows, inputs, inputs);
+        let mut y = MatrixMut::new(&mut values, rows, outputs, outputs);
+        let (bias, mut scratch) = (Epilogue::Bias(&self.bias), GemmScratch::default());
+        gemm(Isa::detect(), x, &self.weight, bias, &mut y, &mut scratch);
+        if self.tanh {
+            // That of `libm`, so that all machines agree.
+            for value in &mut values {
+                *value = libm::tanh(f64::from(*value)) as f32;
+            }
+        }
+        values
+    }
+}
+
+impl Output {
+    /// Width of what the linear maps make of states of width `hidden_size`.
+    pub(super) fn dense_size(&self, hidden_size: usize) -> usize {
+        self.dense.last().map_or(hidden_size, Dense::outputs)
+    }
+
+    /// Width of an embedding of states of width `hidden_size`.
+    pub(super) fn embedding_size(&self, hidden_size: usize) -> usize {
+        self.dimensions.unwrap_or_else(|| self.dense_size(hidden_size))
+    }
+
+    /// An encoder whose embeddings are those of `pooled` with all that follows the pooling.
+    pub(super) fn behind(&self, pooled: Box<dyn Encoder>) -> Box<dyn Encoder> {
+        if self.dense.is_empty() && self.dimensions.is_none() && !self.normalize {
+            return pooled;
+        }
+        let embedding_size = self.embedding_size(pooled.info().hidden_size);
+        let info = EncoderInfo { embedding_size, ..pooled.info().clone() };
+        Box::new(OutputEncoder { info, pooled, output: self.clone() })
+    }
+
+    /// The embeddings `[B, D]` of pooled states `[B, width]`.
+    fn apply(&self, states: &[f32], width: usize) -> Vec<f32> {
+        let mut values = states.to_vec();
+        for dense in &self.dense {
+            values = dense.apply(&values);
+        }
+        if let Some(dimensions) = self.dimensions {
+            let rows = values.chunks_exact(self.dense_size(width));
+            values = rows.flat_map(|row| &row[..dimensions]).copied().collect();
+        }
+        if self.normalize {
+            for row in values.chunks_exact_mut(self.embedding_size(width)) {
+                let norm = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+                if norm != 0.0 {
+                    for value in row {
+                        *value = (f64::from(*value) / norm) as f32;
+                    }
+                }
+            }
+        }
+        values
+    }
+}
+
+/// A device's encoder with what follows its pooling.
+struct OutputEncoder {
+    info: EncoderInfo,
+    pooled: Box<dyn Encoder>,
+    output: Output,
+}
+
+impl Encoder for OutputEncoder {
+    fn info(&self) -> &EncoderInfo {
+        &self.info
+    }
+
+    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()> {
+        self.info.check(batch, embeddings)?;
+        let (width, size) = (self.info.hidden_size, self.info.embedding_size);
+        let mut states = vec![f32::NAN; batch.num_sequences() * width];
+        let outcome = self.pooled.encode(batch, &mut states, stop);
+        let is_stopped = matches!(outcome, Err(Error::Stopped));
+        if !is_stopped {
+            outcome?;
+        }
+        let blocks = states.par_chunks(BLOCK_ROWS * width);
+        blocks.zip(embeddings.par_chunks_mut(BLOCK_ROWS * size)).for_each(|(states, out)| {
+            let applied = self.output.apply(states, width);
+            let rows = states.chunks_exact(width).zip(applied.chunks_exact(size));
+            for ((states, row), out) in rows.zip(out.chunks_exact_mut(size)) {
+                // After a stop those that were not done are left as they were.
+                if !is_stopped || states.iter().all(|value| value.is_finite()) {
+                    out.copy_from_slice(row);
+                }
+            }
+        });
+        if is_stopped { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.pooled.in_flight()
+    }
+
+    fn preferred_batch_tokens(&self) -> Option<usize> {
+        self.pooled.preferred_batch_tokens()
+    }
+
+    fn max_sequences(&self, batch_tokens: usize) -> usize {
+        self.pooled.max_sequences(batch_tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_pass_the_maps_the_cut_and_the_norm_in_this_order() {
+        // [x, y] to [x + 2y + 1, 3x, 0], then to twice that without the last, tanh of it.
+        let dense = vec![
+            Dense::new("a".into(), &[1., 2., 3., 0., 0., 0.], vec![1., 0., 0.], false),
+            Dense::new("b".into(), &[2., 0., 0., 0., 2., 0., 0., 0., 1.], vec![0.; 3], true),
+        ];
+        let output = Output { dense, dimensions: Some(2), normalize: true, ..Output::default() };
+        let embeddings = output.apply(&[0.1, 0.2, -0.5, -0.25], 2);
+        let (x, y) = ((2.0 * 1.5f64).tanh(), (2.0 * 0.3f64).tanh());
+        let norm = x.hypot(y);
+        for (value, expected) in embeddings.iter().zip([x / norm, y / norm, 0.0, -1.0]) {
+            assert!((f64::from(*value) - expected).abs() < 1e-6, "{embeddings:?}");
+        }
+        assert_eq!((embeddings.len(), output.embedding_size(2)), (4, 2));
+    }
+
+    #[test]
+    fn a_zero_vector_stays_and_what_is_not_finite_stays_so() {
+        let output = Output { normalize: true, ..Output::default() };
+        let embeddings = output.apply(&[0., 0., 1., f32::NAN, f32::INFINITY, 1., 3e38, 3e38], 2);
+        assert_eq!(embeddings[..2], [0., 0.]);
+        assert!(embeddings[2..6].chunks(2).all(|row| !row.iter().all(|x| x.is_finite())));
+        assert!(embeddings[6..].iter().all(|x| (x - 0.5f32.sqrt()).abs() < 1e-6));
+    }
+}

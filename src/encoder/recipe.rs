@@ -1,0 +1,115 @@
+//! How texts become embeddings, as far as a head has to know.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::config::Pooling;
+
+/// How texts become the embeddings that a head scores: all that the settings and the files of a model say of
+/// it, resolved. What is computed in which type on which device is not part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Recipe {
+    /// [`ModelFiles::digest`](super::ModelFiles::digest).
+    /// Empty where that is not known.
+    #[serde(rename = "digest", default, skip_serializing_if = "String::is_empty")]
+    pub model_digest: String,
+    /// How token states become one vector.
+    pub pooling: Pooling,
+    /// Digests of the linear maps of that vector.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dense: Vec<String>,
+    /// Values of an embedding; `None` where they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dimensions: Option<usize>,
+    /// Whether it is divided by its L2 norm.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub normalize: bool,
+    /// What stands before each text.
+    pub prompt: String,
+    /// Tokens of a chunk.
+    pub max_tokens: usize,
+}
+
+impl Recipe {
+    /// BLAKE3, in hex, of all of it as compact JSON.
+    pub fn digest(&self) -> String {
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        blake3::hash(&json).to_hex().to_string()
+    }
+
+    /// In what `other`, by which embeddings were made, differs from this recipe, as far as this is known, and
+    /// the flags that mend it; `None` if it does not.
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+        let (mut differences, mut flags) = (Vec::new(), String::new());
+        let mut hold = |key: &str, [wanted, found]: [String; 2]| {
+            if wanted != found {
+                differences.push(format!("{key} {wanted}, not {found}"));
+                // In single quotes for a shell.
+                let value = wanted.replace('\'', "'\\''");
+                let _ = write!(flags, " --set 'encoder.{key}={value}'");
+            }
+        };
+        hold("pooling", [self, other].map(|recipe| recipe.pooling.name().to_owned()));
+        hold("normalize", [self, other].map(|recipe| recipe.normalize.to_string()));
+        hold("prompt", [self, other].map(|recipe| json!(recipe.prompt).to_string()));
+        hold("max_tokens", [self, other].map(|recipe| recipe.max_tokens.to_string()));
+        if let (Some(wanted), Some(found)) = (self.dimensions, other.dimensions) {
+            hold("dimensions", [wanted, found].map(|values| values.to_string()));
+        }
+        if self.dense != other.dense {
+            differences.push(format!("the linear maps {:?}, not {:?}", self.dense, other.dense));
+        }
+        if differences.is_empty() {
+            return None;
+        }
+        let mend = if flags.is_empty() { String::new() } else { format!("; give{flags}") };
+        Some(format!(
+            "is for embeddings made in another way than these: {}{mend}",
+            differences.join("; ")
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_difference_of_recipes_says_how_to_mend_it() {
+        let head = Recipe {
+            pooling: Pooling::Cls,
+            normalize: true,
+            prompt: "it's: ".into(),
+            max_tokens: 8192,
+            ..Recipe::default()
+        };
+        let run = Recipe { max_tokens: 512, dimensions: Some(768), ..Recipe::default() };
+        assert_eq!(head.difference(&Recipe { dimensions: Some(9), ..head.clone() }), None);
+        let difference = head.difference(&run).unwrap_or_default();
+        let flags = "; give --set 'encoder.pooling=cls' --set 'encoder.normalize=true' \
+                     --set 'encoder.prompt=\"it'\\''s: \"' --set 'encoder.max_tokens=8192'";
+        assert!(difference.contains("pooling cls, not mean; normalize true, not false"));
+        assert!(difference.ends_with(flags), "{difference}");
+        let cut = Recipe { dimensions: Some(256), ..run.clone() };
+        let difference = cut.difference(&run).unwrap_or_default();
+        assert!(difference.ends_with("--set 'encoder.dimensions=256'"), "{difference}");
+    }
+
+    #[test]
+    fn every_part_of_a_recipe_is_in_its_digest() {
+        let recipe = Recipe { model_digest: "m".into(), max_tokens: 512, ..Recipe::default() };
+        let others = [
+            Recipe { model_digest: "n".into(), ..recipe.clone() },
+            Recipe { pooling: Pooling::Last, ..recipe.clone() },
+            Recipe { dense: vec!["d".into()], ..recipe.clone() },
+            Recipe { dimensions: Some(256), ..recipe.clone() },
+            Recipe { normalize: true, ..recipe.clone() },
+            Recipe { prompt: "query: ".into(), ..recipe.clone() },
+            Recipe { max_tokens: 256, ..recipe.clone() },
+        ];
+        assert!(others.iter().all(|other| other.digest() != recipe.digest()));
+        assert_eq!(recipe.clone().digest(), recipe.digest());
+    }
+}

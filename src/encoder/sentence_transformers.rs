@@ -1,0 +1,321 @@
+//! What sentence-transformers says of a model beside its encoder: which pooling and what follows it, prompts,
+//! the longest text. The files are read where there is a `modules.json`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use safetensors::SafeTensors;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::output::Dense;
+use super::weights::{Blob, floats};
+use crate::config::Pooling;
+use crate::error::{Error, Result};
+
+pub(super) const MODULES: &str = "modules.json";
+const PROMPTS: &str = "config_sentence_transformers.json";
+const WEIGHTS: &str = "model.safetensors";
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+/// Names that the configuration of the Transformer has, or had.
+const LIMITS: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
+
+/// A value, and the file that says so.
+pub(super) type Said<T> = Option<(T, PathBuf)>;
+
+/// What the files say; nothing of what they leave open.
+#[derive(Debug, Default)]
+pub(super) struct SentenceTransformers {
+    /// `modules.json`, if there is one.
+    pub(super) modules: Option<PathBuf>,
+    pooling: Said<PoolingConfig>,
+    pub(super) dense: Vec<(Dense, PathBuf)>,
+    pub(super) normalize: bool,
+    prompts: Said<PromptConfig>,
+    pub(super) max_seq_length: Said<usize>,
+    /// The file that wants texts in lower case.
+    pub(super) lower_case: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Module {
+    path: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct PoolingConfig {
+    pooling_mode: Option<Modes>,
+    include_prompt: Option<bool>,
+    /// Older versions have a key for each mode.
+    #[serde(flatten)]
+    others: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Modes {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Deserialize)]
+struct DenseConfig {
+    in_features: usize,
+    out_features: usize,
+    bias: Option<bool>,
+    activation_function: Option<String>,
+    module_input_name: Option<String>,
+    module_output_name: Option<String>,
+    #[serde(default)]
+    use_residual: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct PromptConfig {
+    #[serde(default)]
+    prompts: BTreeMap<String, Option<String>>,
+    default_prompt_name: Option<String>,
+    truncate_dim: Option<usize>,
+}
+
+#[derive(Deserialize)]
+struct Limits {
+    max_seq_length: Option<usize>,
+    #[serde(default)]
+    do_lower_case: bool,
+}
+
+/// Where newer versions keep `max_seq_length`.
+#[derive(Deserialize)]
+struct TokenizerConfig {
+    /// 1e30 for none.
+    model_max_length: Option<f64>,
+}
+
+/// Names of the poolings in files.
+const POOLINGS: [(&str, Pooling); 3] =
+    [("mean", Pooling::Mean), ("cls", Pooling::Cls), ("lasttoken", Pooling::Last)];
+
+impl SentenceTransformers {
+    /// Reads what `find` finds by its name below the directory of the model.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for modules that we do not run, and for files that are damaged or missing.
+    pub(super) fn read(find: &dyn Fn(&str) -> Result<Option<Blob>>) -> Result<Self> {
+        let mut this = Self::default();
+        let Some(modules) = find(MODULES)? else { return Ok(this) };
+        let mut before = "";
+        let listed: Vec<Module> = parse(&modules)?;
+        for (i, module) in listed.iter().enumerate() {
+            let fail =
+                |reason: String| Err(Error::model(&modules.path, format!("module {i} {reason}")));
+            let kind = module.kind.rsplit('.').next().unwrap_or_default();
+            let part = |name| part(find, &modules, &module.path, name);
+            match (before, kind) {
+                (_, "Dropout") => continue,
+                ("", "Transformer") if module.path.is_empty() => {}
+                ("", "Transformer") => {
+                    let reason = "is in a folder of its own; save the model again with \
+                                  sentence-transformers";
+                    return fail(reason.into());
+                }
+                ("Transformer", "Pooling") => {
+                    let config = part("config.json")?;
+                    this.pooling = Some((parse(&config)?, config.path));
+                }
+                ("Pooling" | "Dense", "Dense") => {
+                    let config = part("config.json")?;
+                    this.dense.push((read_dense(&config, &part(WEIGHTS)?)?, config.path));
+                }
+                ("Pooling" | "Dense", "Normalize") => this.normalize = true,
+                (_, "Transformer" | "Pooling" | "Dense" | "Normalize") => {
+                    let order =
+                        "Transformer, Pooling, any Dense, Normalize is the order that is run";
+                    return fail(format!("is `{kind}`; {order}"));
+                }
+                _ => {
+                    let run = "Transformer, Pooling, Dense and Normalize are run";
+                    return fail(format!("is `{kind}`; {run}"));
+                }
+            }
+            before = kind;
+        }
+        if this.pooling.is_none() {
+            return Err(Error::model(&modules.path, "has no Pooling"));
+        }
+        if let Some(file) = find(PROMPTS)? {
+            this.prompts = Some((parse(&file)?, file.path));
+        }
+        this.modules = Some(modules.path);
+        if let Some(file) = LIMITS.iter().find_map(|name| find(name).transpose()).transpose()? {
+            let Limits { max_seq_length, do_lower_case } = parse(&file)?;
+            this.lower_case = do_lower_case.then(|| file.path.clone());
+            this.max_seq_length = max_seq_length.map(|length| (length, file.path));
+        }
+        if this.max_seq_length.is_none()
+            && let Some(file) = find(TOKENIZER_CONFIG)?
+        {
+            let TokenizerConfig { model_max_length } = parse(&file)?;
+            let length = model_max_length.filter(|&length| length < 1e9);
+            this.max_seq_length = length.map(|length| (length as usize, file.path));
+        }
+        Ok(this)
+    }
+
+    /// How states are pooled.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for a pooling that we do not do.
+    pub(super) fn pooling(&self) -> Result<Said<Pooling>> {
+        let Some((config, path)) = &self.pooling else { return Ok(None) };
+        let modes = match &config.pooling_mode {
+            Some(Modes::One(mode)) => vec![mode.as_str()],
+            Some(Modes::Several(modes)) => modes.iter().map(String::as_str).collect(),
+            None => {
+                let on = config.others.iter().filter(|(_, value)| **value == true);
+                on.filter_map(|(key, _)| mode_of(key)).collect()
+            }
+        };
+        let pooling = match modes[..] {
+            [] => Pooling::Mean,
+            [mode] => {
+                let known = POOLINGS.iter().find(|(name, _)| *name == mode);
+                let reason = || format!("pooling is `{mode}`; supported: mean, cls, lasttoken");
+                known.ok_or_else(|| Error::model(path, reason()))?.1
+            }
+            _ => {
+                let number = if modes.len() == 2 { "two".into() } else { modes.len().to_string() };
+                let reason = format!(
+                    "{number} poolings ({}) side by side are not supported",
+                    modes.join(", ")
+                );
+                return Err(Error::model(path, reason));
+            }
+        };
+        Ok(Some((pooling, path.clone())))
+    }
+
+    /// [`Error::Model`] if the tokens of the prompt are not to be pooled.
+    pub(super) fn check_prompt(&self, prompt: &str) -> Result<()> {
+        match &self.pooling {
+            Some((config, path)) if config.include_prompt == Some(false) && !prompt.is_empty() => {
+                let reason = "include_prompt is false: prompt tokens would be pooled; set \
+                              encoder.prompt = \"\"";
+                Err(Error::model(path, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The prompt `name`, or the default one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if there is no prompt `name`; [`Error::Model`] if there is no default of the name that
+    /// the file says.
+    pub(super) fn prompt(&self, name: Option<&str>) -> Result<Said<String>> {
+        let none = BTreeMap::new();
+        let prompts = self.prompts.as_ref().map_or(&none, |(said, _)| &said.prompts);
+        let unknown = |name: &str| match prompts.keys().map(String::as_str).collect::<Vec<_>>() {
+            none if none.is_empty() => format!("`{name}` is no prompt of this model; it has none"),
+            names => format!("`{name}` is no prompt of this model; it has: {}", names.join(", ")),
+        };
+        let Some((said, path)) = &self.prompts else {
+            return match name {
+                Some(name) => Err(Error::config("encoder.prompt_name", unknown(name))),
+                None => Ok(None),
+            };
+        };
+        let Some(wanted) = name.or(said.default_prompt_name.as_deref()) else { return Ok(None) };
+        match said.prompts.get(wanted) {
+            Some(prompt) => Ok(Some((prompt.clone().unwrap_or_default(), path.clone()))),
+            None if name.is_some() => Err(Error::config("encoder.prompt_name", unknown(wanted))),
+            None => Err(Error::model(path, format!("default_prompt_name: {}", unknown(wanted)))),
+        }
+    }
+
+    /// Values that are kept of an embedding.
+    pub(super) fn truncate_dim(&self) -> Said<usize> {
+        let (said, path) = self.prompts.as_ref()?;
+        Some((said.truncate_dim?, path.clone()))
+    }
+}
+
+/// The mode that an older key of a Pooling turns on.
+fn mode_of(key: &str) -> Option<&str> {
+    let mode = key.strip_prefix("pooling_mode_")?;
+    Some(mode.strip_suffix("_tokens").or(mode.strip_suffix("_token")).unwrap_or(mode))
+}
+
+/// The file `name` of a module in the folder `folder`.
+fn part(
+    find: &dyn Fn(&str) -> Result<Option<Blob>>,
+    modules: &Blob,
+    folder: &str,
+    name: &str,
+) -> Result<Blob> {
+    if folder.is_empty() || folder.contains(['/', '\\']) || folder.starts_with('.') {
+        let reason = format!("names the folder `{folder}`, which is no plain name");
+        return Err(Error::model(&modules.path, reason));
+    }
+    find(&format!("{folder}/{name}"))?.ok_or_else(|| {
+        let hint = match name {
+            WEIGHTS => "; a .bin checkpoint must be saved again as safetensors first",
+            _ => "",
+        };
+        let reason = format!("names the folder {folder}, which has no {name}{hint}");
+        Error::model(&modules.path, reason)
+    })
+}
+
+fn parse<T: DeserializeOwned>(file: &Blob) -> Result<T> {
+    let wrong = |e| format!("is not what sentence-transformers writes: {e}");
+    serde_json::from_slice(file.bytes()).map_err(|e| Error::model(&file.path, wrong(e)))
+}
+
+fn read_dense(config: &Blob, weights: &Blob) -> Result<Dense> {
+    let parsed: DenseConfig = parse(config)?;
+    let fail = |reason: String| Err(Error::model(&config.path, reason));
+    let function = parsed.activation_function.as_deref().unwrap_or("Tanh");
+    let tanh = match function.rsplit('.').next() {
+        Some("Identity") => false,
+        Some("Tanh") => true,
+        _ => return fail(format!("activation `{function}` after pooling is not supported")),
+    };
+    if parsed.use_residual {
+        return fail("use_residual is true, which is not supported".into());
+    }
+    let names = [&parsed.module_input_name, &parsed.module_output_name];
+    if let Some(name) = names.into_iter().flatten().find(|name| *name != "sentence_embedding") {
+        return fail(format!("is of `{name}`; a Dense of `sentence_embedding` is run"));
+    }
+    let (inputs, outputs) = (parsed.in_features, parsed.out_features);
+    if inputs == 0 || outputs == 0 {
+        return fail(format!("is a map of {inputs} values to {outputs}"));
+    }
+    let read = || -> Result<_, String> {
+        let file = SafeTensors::deserialize(weights.bytes())
+            .map_err(|e| format!("is not a whole safetensors file: {e}"))?;
+        let tensor = |name: &str, shape: &[usize]| {
+            let view = file.tensor(name).map_err(|_| format!("there is no tensor `{name}`"))?;
+            floats(&view, shape).map_err(|reason| format!("tensor `{name}` {reason}"))
+        };
+        let weight = tensor("linear.weight", &[outputs, inputs])?;
+        let has_bias = parsed.bias.unwrap_or(true);
+        let bias = if has_bias { tensor("linear.bias", &[outputs])? } else { vec![0.0; outputs] };
+        Ok((weight, bias))
+    };
+    let (weight, bias) = read().map_err(|reason| Error::model(&weights.path, reason))?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(weights.bytes()).update(&[u8::from(tanh)]);
+    Ok(Dense::new(hasher.finalize().to_hex().to_string(), &weight, bias, tanh))
+}

@@ -1,0 +1,183 @@
+//! The settings of an encoder as they count: what is set, else what the files of sentence-transformers say, else
+//! what is usual.
+
+use std::ops::RangeInclusive;
+use std::sync::Once;
+
+use serde::Serialize;
+
+use super::output::{Dense, Output};
+use super::recipe::Recipe;
+use super::sentence_transformers::{Said, SentenceTransformers};
+use crate::config::{EncoderConfig, Pooling};
+use crate::error::{Error, Result};
+
+/// A setting as it counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResolvedSetting {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value, as a settings file has it.
+    pub value: String,
+    /// What says so: `settings`, a file, or `default`.
+    pub source: String,
+}
+
+/// What the settings and the files of a model say together.
+#[derive(Debug)]
+pub(super) struct ResolvedEncoder {
+    pub(super) output: Output,
+    pub(super) recipe: Recipe,
+    pub(super) settings: Vec<ResolvedSetting>,
+}
+
+/// Models that say on their cards that their embeddings may be cut, by the end of their names, and to how many
+/// values.
+const CUT: [(&str, RangeInclusive<usize>); 3] = [
+    ("arctic-embed-m-v2.0", 256..=256),
+    ("arctic-embed-l-v2.0", 256..=256),
+    ("gte-multilingual-base", 128..=768),
+];
+
+const SET: &str = "settings";
+
+/// What is `set`, else what a file `said`, else the `default`; with what says so.
+fn pick<T>(set: Option<T>, said: Said<T>, default: T) -> (T, String) {
+    match (set, said) {
+        (Some(value), _) => (value, SET.to_owned()),
+        (None, Some((value, path))) => (value, path.display().to_string()),
+        (None, None) => (default, "default".to_owned()),
+    }
+}
+
+impl ResolvedEncoder {
+    /// What `config` and `files` say of the model of `model_digest`, whose states have `hidden_size` values.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that the model does not allow; [`Error::Model`] for what its files say and
+    /// we cannot do.
+    pub(super) fn new(
+        config: &EncoderConfig,
+        files: SentenceTransformers,
+        model_digest: &str,
+        hidden_size: usize,
+    ) -> Result<Self> {
+        let said = if config.pooling.is_none() { files.pooling()? } else { None };
+        let (pooling, pooling_source) = pick(config.pooling, said, Pooling::Mean);
+
+        let by_modules = files.modules.clone().map(|path| (files.normalize, path));
+        let (normalize, normalize_source) = pick(config.normalize, by_modules, false);
+
+        if config.prompt.is_some() && config.prompt_name.is_some() {
+            let reason = "is set beside encoder.prompt; one of them is the prompt";
+            return Err(Error::config("encoder.prompt_name", reason));
+        }
+        let prompts = if config.prompt.is_none() {
+            files.prompt(config.prompt_name.as_deref())?
+        } else {
+            None
+        };
+        let (prompt, prompt_source) = pick(config.prompt.clone(), prompts, String::new());
+        files.check_prompt(&prompt)?;
+
+        let (mut max_tokens, mut max_source) = (config.max_tokens, SET.to_owned());
+        if let Some((most, path)) = &files.max_seq_length
+            && *most < max_tokens
+        {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                tracing::warn!(
+                    "encoder.max_tokens is {max_tokens}, but {} says that the model takes {most}; chunks \
+                     are cut there",
+                    path.display()
+                );
+            });
+            (max_tokens, max_source) = (*most, path.display().to_string());
+        }
+
+        let mut size = hidden_size;
+        let truncate_dim = files.truncate_dim();
+        let mut dense = Vec::new();
+        let mut dense_sources = Vec::new();
+        for (map, path) in files.dense {
+            if map.inputs() != size {
+                let inputs = map.inputs();
+                let reason = format!("in_features is {inputs}, but {size} values come to it");
+                return Err(Error::model(&path, reason));
+            }
+            size = map.outputs();
+            dense.push(map);
+            dense_sources.push(path.display().to_string());
+        }
+        if let Some(wanted) = config.dimensions {
+            check_cut(&config.model, wanted, size, truncate_dim.as_ref().map(|said| said.0))?;
+        }
+        let truncate_dim = truncate_dim.filter(|(kept, _)| (1..=size).contains(kept));
+        let (kept, kept_source) = pick(config.dimensions, truncate_dim, size);
+
+        let dense_source = match dense_sources.join(", ") {
+            none if none.is_empty() => "default".to_owned(),
+            files => files,
+        };
+        let dense_widths: Vec<usize> = dense.iter().map(Dense::outputs).collect();
+        let output =
+            Output { pooling, dense, dimensions: (kept < size).then_some(kept), normalize };
+        let recipe = Recipe {
+            model_digest: model_digest.to_owned(),
+            pooling,
+            dense: output.dense.iter().map(|map| map.digest.clone()).collect(),
+            dimensions: Some(kept),
+            normalize,
+            prompt,
+            max_tokens,
+        };
+        let setting = |name, value: String, source| ResolvedSetting { name, value, source };
+        let settings = vec![
+            setting("pooling", pooling.name().to_owned(), pooling_source),
+            setting("dense", format!("{dense_widths:?}"), dense_source),
+            setting("dimensions", kept.to_string(), kept_source),
+            setting("normalize", normalize.to_string(), normalize_source),
+            setting("prompt", format!("{:?}", recipe.prompt), prompt_source),
+            setting("max_tokens", max_tokens.to_string(), max_source),
+        ];
+        Ok(Self { output, recipe, settings })
+    }
+}
+
+/// [`Error::Config`] unless `model` was trained to be cut from `size` to `wanted` values, of which its files say
+/// `truncate_dim`.
+fn check_cut(model: &str, wanted: usize, size: usize, truncate_dim: Option<usize>) -> Result<()> {
+    let refuse = |reason| Err(Error::config("encoder.dimensions", reason));
+    if wanted == 0 || wanted > size {
+        return refuse(format!("is {wanted}; the embeddings of this model have {size} values"));
+    }
+    let name = model.trim_end_matches('/');
+    let is_known = CUT.iter().any(|(end, sizes)| name.ends_with(end) && sizes.contains(&wanted));
+    if wanted == size || truncate_dim == Some(wanted) || is_known {
+        return Ok(());
+    }
+    refuse(format!("is {wanted}; this model was not trained to be cut to {wanted} values"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_models_that_were_trained_for_it_are_cut() {
+        for (model, wanted, truncate_dim, is_allowed) in [
+            ("Snowflake/snowflake-arctic-embed-m-v2.0", 256, None, true),
+            ("models/snowflake-arctic-embed-m-v2.0/", 256, None, true),
+            ("Snowflake/snowflake-arctic-embed-m-v2.0", 255, None, false),
+            ("x/y", 256, None, false),
+            ("x/y", 256, Some(256), true),
+            ("x/y", 128, Some(256), false),
+            ("x/y", 768, Some(256), true),
+            ("x/y", 769, None, false),
+            ("x/y", 0, None, false),
+        ] {
+            let outcome = check_cut(model, wanted, 768, truncate_dim).map_err(|e| e.exit_code());
+            assert_eq!(outcome, if is_allowed { Ok(()) } else { Err(2) }, "{model} {wanted}");
+        }
+    }
+}
