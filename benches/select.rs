@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use criterion::{Criterion, Throughput};
 use polysift::Result;
-use polysift::config::{Activation, Keep, Mode, Rate};
+use polysift::config::{HeadOutput, Keep, Mode, Rate};
 use polysift::selection::{
     Corpus, HeadColumn, ScanRequest, ScoreBatch, Threshold, ThresholdKind, select,
 };
@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         head_name: "quality".into(),
         keep: Keep::Above,
         kind: ThresholdKind::Retain(rates.clone()),
-        activation: Activation::Sigmoid,
+        output: HeadOutput::Sigmoid,
     };
     let select = || select(&corpus, std::slice::from_ref(&threshold), Mode::Default);
 

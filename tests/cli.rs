@@ -191,7 +191,7 @@ fn published_heads_are_imported_by_their_names_and_exported_again() -> TestResul
     head(&["import", "published", "--out", "heads"])
         .assert()
         .success()
-        .stdout(contains("softmax:1").and(contains("heads/fra_Latn.safetensors")));
+        .stdout(contains("class:1").and(contains("heads/fra_Latn.safetensors")));
     polysift()
         .current_dir(work.dir.path())
         .args(["inspect", "heads/deu_Latn.safetensors"])
@@ -201,7 +201,7 @@ fn published_heads_are_imported_by_their_names_and_exported_again() -> TestResul
     head(&["export", "heads/deu_Latn.safetensors", "--out", "x.pt", "--keys", "plain"])
         .assert()
         .success()
-        .stdout(contains("softmax:1"));
+        .stdout(contains("class:1"));
     head(&["import", "x.pt", "--out", "y.safetensors"]).assert().success();
     head(&["export", "y.safetensors", "--out", "y.pt", "--keys", "plain"]).assert().success();
     assert!(std::fs::read(work.path("x.pt"))? == std::fs::read(work.path("y.pt"))?);

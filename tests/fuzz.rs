@@ -1,6 +1,7 @@
 //! The fuzz targets of `tests/fuzz` on files that are right, and on the same files damaged.
 
 use std::io::Result;
+use std::path::Path;
 
 use crate::util::{TestResult, Workspace, root};
 
@@ -63,7 +64,7 @@ fn exercise(target: fn(&[u8]) -> Result<bool>, seeds: &[Vec<u8>]) -> TestResult 
     Ok(())
 }
 
-fn golden(names: &[&str]) -> Result<Vec<Vec<u8>>> {
+fn golden(names: &[impl AsRef<Path>]) -> Result<Vec<Vec<u8>>> {
     names.iter().map(|name| std::fs::read(root().join("tests/golden").join(name))).collect()
 }
 
@@ -88,15 +89,16 @@ fn safetensors() -> TestResult {
 
 #[test]
 fn pytorch() -> TestResult {
-    let names =
-        ["deu_Latn.pt", "parameters.pt", "head_f16.pt"].map(|n| format!("heads_import/{n}"));
-    exercise(targets::pytorch, &golden(&names.each_ref().map(String::as_str))?)
+    let names = ["deu_Latn.pt", "parameters.pt", "head_f16.pt"];
+    let published = ["tanh.pt", "edu-llama-balanced.ckpt"].map(|n| format!("heads_published/{n}"));
+    let names = names.map(|n| format!("heads_import/{n}")).into_iter().chain(published);
+    exercise(targets::pytorch, &golden(&names.collect::<Vec<_>>())?)
 }
 
 #[test]
 fn fasttext() -> TestResult {
     let names = ["words.bin", "quantised.ftz", "pruned.ftz"].map(|n| format!("fasttext/{n}"));
-    exercise(targets::fasttext, &golden(&names.each_ref().map(String::as_str))?)
+    exercise(targets::fasttext, &golden(&names)?)
 }
 
 #[test]

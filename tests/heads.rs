@@ -5,15 +5,17 @@ mod comparison;
 mod files;
 mod hostile;
 mod import;
+mod published;
 mod training;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
-use polysift::config::{Activation, ChunkRule, HeadConfig, Keep};
-use polysift::head::Head;
+use polysift::config::{ChunkRule, HeadConfig, HeadOutput, Keep};
+use polysift::encoder::HubSettings;
+use polysift::head::{Head, ImportRequest};
 use polysift::metrics::{Confusion, binary_cross_entropy, roc_auc};
 
 use crate::util::root;
@@ -33,9 +35,19 @@ fn values<T: candle_core::WithDType>(tensor: &Tensor) -> Result<Vec<T>> {
     Ok(tensor.to_dtype(T::DTYPE)?.flatten_all()?.to_vec1()?)
 }
 
-/// A config that sets nothing but the activation.
-fn with_activation(activation: Activation) -> HeadConfig {
-    HeadConfig { activation: Some(activation), ..HeadConfig::default() }
+fn offline() -> HubSettings {
+    let cache = PathBuf::from("no-such-cache");
+    HubSettings { cache, token: None, endpoint: String::new(), offline: true }
+}
+
+/// Imports a head without a network.
+fn import(path: &Path, request: &ImportRequest) -> polysift::Result<Head> {
+    polysift::head::import(path, request, &offline())
+}
+
+/// A config that sets nothing but the output.
+fn with_output(output: HeadOutput) -> HeadConfig {
+    HeadConfig { output: Some(output), ..HeadConfig::default() }
 }
 
 /// Tolerance 1e-6 absolute on scores (contract): sums of 768 products of f32 numbers near 1 and
@@ -46,8 +58,8 @@ fn scores_agree_with_pytorch() -> Result<()> {
     for (case, name, config) in [
         ("quality", "quality", HeadConfig::default()),
         ("toxicity", "toxicity", HeadConfig::default()),
-        ("raw_bf16", "fluency", with_activation(Activation::Raw)),
-        ("raw_f64", "fluency", with_activation(Activation::Raw)),
+        ("raw_bf16", "fluency", with_output(HeadOutput::Raw)),
+        ("raw_f64", "fluency", with_output(HeadOutput::Raw)),
         ("cosine", "likeness", HeadConfig::default()),
     ] {
         let head = Head::load(&golden(&format!("{case}.safetensors")), name, &config)?;

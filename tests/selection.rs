@@ -8,7 +8,7 @@ mod rules;
 mod sort;
 
 use polysift::Result;
-use polysift::config::{Activation, Keep, Rate};
+use polysift::config::{HeadOutput, Keep, Rate};
 use polysift::selection::{
     Corpus, Decision, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument, Selection, Threshold,
     ThresholdKind,
@@ -114,7 +114,7 @@ fn rate(text: &str) -> Rate {
 
 fn threshold(head: usize, keep: Keep, kind: ThresholdKind) -> Threshold {
     let head_name = format!("head{head}");
-    Threshold { head: Some(head), head_name, keep, kind, activation: Activation::Sigmoid }
+    Threshold { head: Some(head), head_name, keep, kind, output: HeadOutput::Sigmoid }
 }
 
 /// Documents with one head, whose score is the sigmoid of the logit.

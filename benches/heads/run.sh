@@ -48,7 +48,7 @@ training = { epochs = $5, batch_size = 64 }
 [heads.cosine]
 preset = "$2"
 kind = "cosine"
-activation = "raw"
+output = "raw"
 train = [$3]
 [heads.fasttext]
 preset = "$2"

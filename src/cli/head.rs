@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use polysift::head::{HEAD_EXTENSIONS, Head, ImportRequest, Keys, import};
+use polysift::head::{HEAD_EXTENSIONS, Head, ImportRequest, Keys, import, is_classifier};
 use polysift::io::write_atomic;
 use polysift::{Error, Result};
 
 use super::printer;
+use super::settings::hub;
 
 /// What is done with heads.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HeadCommand {
-    /// Turn published heads (PyTorch .pt and .pth, safetensors) into head files with a card
+    /// Turn published heads (PyTorch .pt, .pth and .ckpt, safetensors, models for classification) into head files with a card
     Import(ImportArgs),
     /// Write the tensors of a head as a state dict for PyTorch
     Export(ExportArgs),
@@ -21,7 +22,8 @@ pub(crate) enum HeadCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// Files, or a directory of them (.pt, .pth, .safetensors)
+    /// Files (.pt, .pth, .ckpt, .safetensors), directories of them, and models for sequence classification
+    /// (directories with a config.json, hub ids)
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// A .safetensors file for one head, else a directory that gets {lang}.safetensors of each
@@ -53,7 +55,7 @@ pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
 
 /// Imports all files, then writes all heads: one bad file leaves nothing behind.
 fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
-    let files = head_files(&args.files)?;
+    let (files, hub) = (head_files(&args.files)?, hub(false));
     let one_file = args.out.extension().is_some_and(|e| e == "safetensors");
     if files.len() > 1 && (one_file || args.request.language.is_some()) {
         let (name, reason) = if one_file {
@@ -65,7 +67,7 @@ fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
     }
     let mut heads: BTreeMap<PathBuf, (&Path, Head)> = BTreeMap::new();
     for file in &files {
-        let head = import(file, &args.request)?;
+        let head = import(file, &args.request, &hub)?;
         let path = if one_file { args.out.clone() } else { path_in(&args.out, file, &head)? };
         if let Some((other, _)) = heads.get(&path) {
             let reason = format!("{} and {} are of one language", other.display(), file.display());
@@ -86,7 +88,7 @@ fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
 fn head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
-        if !path.is_dir() {
+        if !path.is_dir() || is_classifier(path) {
             files.push(path.clone());
             continue;
         }
@@ -118,16 +120,15 @@ fn path_in(out: &Path, file: &Path, head: &Head) -> Result<PathBuf> {
 }
 
 fn print_imported(heads: &BTreeMap<PathBuf, (&Path, Head)>) {
-    let titles = ["file", "head", "language", "layers", "activation", "chunk", "written"];
+    let titles = ["file", "head", "language", "layers", "output", "chunk", "written"];
     let rows = heads.iter().map(|(path, (file, head))| {
         let spec = head.spec();
-        let layers: Vec<String> = spec.layer_sizes.iter().map(ToString::to_string).collect();
         vec![
             file.display().to_string(),
             head.card().head.clone(),
             head.card().language.clone().unwrap_or_else(|| "-".to_owned()),
-            layers.join("-"),
-            spec.activation.to_string(),
+            spec.layers_in_words(),
+            spec.output.to_string(),
             format!("{:?}", spec.chunk).to_lowercase(),
             path.display().to_string(),
         ]
@@ -147,9 +148,10 @@ fn export_head(args: &ExportArgs, quiet: bool) -> Result<()> {
         let spec = head.spec();
         let rules = format!("chunk {:?}, keep {:?}", spec.chunk, spec.keep).to_lowercase();
         printer::line(&format!(
-            "{}: the tensors alone; for its scores: activation {}, {rules}",
+            "{}: the tensors alone; for its scores: layers {}, output {}, {rules}",
             args.out.display(),
-            spec.activation
+            spec.layers_in_words(),
+            spec.output
         ));
     }
     Ok(())

@@ -24,55 +24,98 @@ pub enum HeadKind {
     FastText,
 }
 
-/// What turns the outputs of a head into a score.
+/// What makes one score of the outputs of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Activation {
-    /// 1 / (1 + exp(-logit)) of the single output.
+pub enum HeadOutput {
+    /// `sigmoid`: 1 / (1 + exp(-x)) of the only output.
     #[default]
     Sigmoid,
-    /// Probability of one class among the outputs; its logit is the log-odds of that class.
-    Softmax {
-        /// Index of the class.
-        class: usize,
-    },
-    /// The single output itself.
+    /// `sigmoid:K`: the same of output K, for labels that do not exclude each other.
+    SigmoidOf(usize),
+    /// `class:K`: probability of class K among the outputs, by softmax; its logit is the log-odds of that
+    /// class.
+    Class(usize),
+    /// `expected`: the mean class, Σ k · p_k of the probabilities of all classes.
+    Expected,
+    /// `raw`: the only output itself.
     Raw,
 }
 
-impl FromStr for Activation {
-    type Err = String;
+impl HeadOutput {
+    /// Whether scores are probabilities.
+    pub fn is_probability(self) -> bool {
+        matches!(self, Self::Sigmoid | Self::SigmoidOf(_) | Self::Class(_))
+    }
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "sigmoid" => Ok(Self::Sigmoid),
-            None if text == "raw" => Ok(Self::Raw),
-            Some(("softmax", class)) if class.parse::<usize>().is_ok() => {
-                Ok(Self::Softmax { class: class.parse().unwrap_or_default() })
-            }
-            _ => Err(format!("`{text}` is not one of sigmoid, softmax:CLASS, raw")),
+    /// Whether a head of so many outputs can give it.
+    pub(crate) fn fits(self, outputs: usize) -> bool {
+        match self {
+            Self::Sigmoid | Self::Raw => outputs == 1,
+            Self::SigmoidOf(output) => output < outputs,
+            Self::Class(class) => outputs > class.max(1),
+            Self::Expected => outputs > 1,
         }
     }
 }
 
-impl fmt::Display for Activation {
+impl FromStr for HeadOutput {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.split_once(':').map(|(kind, number)| (kind, number.parse()));
+        match (text, number) {
+            ("sigmoid", _) => Ok(Self::Sigmoid),
+            ("expected", _) => Ok(Self::Expected),
+            ("raw", _) => Ok(Self::Raw),
+            (_, Some(("sigmoid", Ok(output)))) => Ok(Self::SigmoidOf(output)),
+            (_, Some(("class", Ok(class)))) => Ok(Self::Class(class)),
+            _ => Err(format!("`{text}` is not one of sigmoid, sigmoid:K, class:K, expected, raw")),
+        }
+    }
+}
+
+impl fmt::Display for HeadOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sigmoid => f.write_str("sigmoid"),
-            Self::Softmax { class } => write!(f, "softmax:{class}"),
+            Self::SigmoidOf(output) => write!(f, "sigmoid:{output}"),
+            Self::Class(class) => write!(f, "class:{class}"),
+            Self::Expected => f.write_str("expected"),
             Self::Raw => f.write_str("raw"),
         }
     }
 }
 
-impl Serialize for Activation {
+impl Serialize for HeadOutput {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Activation {
+impl<'de> Deserialize<'de> for HeadOutput {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What stands between the linear layers of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activation {
+    /// max(0, x).
+    #[default]
+    Relu,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// x · Φ(x), by the error function.
+    Gelu,
+}
+
+impl Activation {
+    /// Whether it is the default, which is not written into model cards.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(crate) fn is_relu(&self) -> bool {
+        *self == Self::Relu
     }
 }
 
@@ -210,9 +253,9 @@ pub struct HeadConfig {
     /// Widths of the hidden layers; 0 stands for the encoder's hidden size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<usize>>,
-    /// Output activation.
+    /// What makes one score of its outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub activation: Option<Activation>,
+    pub output: Option<HeadOutput>,
     /// Rule over the chunks of a document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunk: Option<ChunkRule>,
@@ -238,15 +281,13 @@ impl HeadConfig {
         self.preset.unwrap_or(if name == "toxicity" { Preset::Toxicity } else { Preset::Quality })
     }
 
-    /// Output activation, from the preset when unset; cosine similarity is taken raw, and the class of
+    /// What makes the score, from the preset when unset; cosine similarity is taken raw, and the class of
     /// a fastText head is that of its positive label.
-    pub fn activation(&self, name: &str) -> Activation {
-        self.activation.unwrap_or(match (self.kind, self.preset(name)) {
-            (HeadKind::Cosine, _) => Activation::Raw,
-            (HeadKind::Mlp, Preset::Quality) => Activation::Sigmoid,
-            (HeadKind::Mlp, Preset::Toxicity) | (HeadKind::FastText, _) => {
-                Activation::Softmax { class: 1 }
-            }
+    pub fn output(&self, name: &str) -> HeadOutput {
+        self.output.unwrap_or(match (self.kind, self.preset(name)) {
+            (HeadKind::Cosine, _) => HeadOutput::Raw,
+            (HeadKind::Mlp, Preset::Quality) => HeadOutput::Sigmoid,
+            (HeadKind::Mlp, Preset::Toxicity) | (HeadKind::FastText, _) => HeadOutput::Class(1),
         })
     }
 
@@ -291,9 +332,9 @@ impl HeadConfig {
             Preset::Toxicity => vec![hidden_size],
         };
         let hidden = self.hidden.clone().unwrap_or(default);
-        let outputs = match self.activation(name) {
-            Activation::Softmax { class } => (class + 1).max(2),
-            Activation::Sigmoid | Activation::Raw => 1,
+        let outputs = match self.output(name) {
+            HeadOutput::Class(class) => (class + 1).max(2),
+            _ => 1,
         };
         let width = |w| if w == 0 { hidden_size } else { w };
         [hidden_size].into_iter().chain(hidden.into_iter().map(width)).chain([outputs]).collect()
@@ -337,13 +378,20 @@ impl HeadConfig {
         if self.path.as_deref().is_some_and(is_url) {
             return fail(".path", "is a URL; heads are loaded from files, so download it first");
         }
-        if self.kind == HeadKind::Cosine && self.activation(name) != Activation::Raw {
-            return fail(".activation", "a cosine head's score is the similarity itself: `raw`");
+        if self.kind == HeadKind::Cosine && self.output(name) != HeadOutput::Raw {
+            return fail(".output", "a cosine head's score is the similarity itself: `raw`");
         }
         if self.references == Some(0) {
             return fail(".references", "is 0; at least 1 is needed");
         }
         self.check_fasttext(name)?;
+        let several = matches!(self.output, Some(HeadOutput::SigmoidOf(_) | HeadOutput::Expected));
+        if several && self.path.is_none() {
+            return fail(
+                ".output",
+                "is for heads that are loaded; train `sigmoid`, `class:K` or `raw`",
+            );
+        }
         let t = &self.training;
         if t.epochs == 0 || t.batch_size() == 0 {
             return fail(".training", "`epochs` and `batch_size` are at least 1");
@@ -354,11 +402,11 @@ impl HeadConfig {
                 "needs learning_rate > 0, weight_decay >= 0 and 0 <= dropout < 1",
             );
         }
-        let two_outputs = matches!(self.activation(name), Activation::Softmax { class: 0 | 1 });
+        let two_outputs = matches!(self.output(name), HeadOutput::Class(0 | 1));
         if t.mode == Mode::Published && !(self.kind == HeadKind::Mlp && two_outputs) {
             return fail(
                 ".training.mode",
-                "`published` trains a toxicity head: an MLP with `softmax:1` (or `softmax:0`)",
+                "`published` trains a toxicity head: an MLP with `class:1` (or `class:0`)",
             );
         }
         Ok(())
@@ -373,7 +421,7 @@ impl HeadConfig {
             }
             return fail("has a table `fasttext` but is not of `kind = \"fasttext\"`");
         }
-        let of_embeddings = self.activation.is_some()
+        let of_embeddings = self.output.is_some()
             || self.chunk.is_some()
             || self.hidden.is_some()
             || self.references.is_some()
@@ -381,7 +429,7 @@ impl HeadConfig {
         if of_embeddings {
             return fail(
                 "is a fastText head: it scores whole texts and is set up by its table `fasttext`; \
-                 `activation`, `chunk`, `hidden`, `references` and `training` are for other heads",
+                 `output`, `chunk`, `hidden`, `references` and `training` are for other heads",
             );
         }
         self.fasttext.check(&format!("heads.{name}.fasttext"))
@@ -397,7 +445,7 @@ mod tests {
         let head = HeadConfig::default();
         assert_eq!(head.layer_sizes("quality", 768), [768, 256, 1]);
         assert_eq!(head.layer_sizes("toxicity", 768), [768, 768, 2]);
-        assert_eq!(head.activation("toxicity"), Activation::Softmax { class: 1 });
+        assert_eq!(head.output("toxicity"), HeadOutput::Class(1));
         assert_eq!((head.keep("quality"), head.keep("toxicity")), (Keep::Above, Keep::Below));
     }
 
@@ -410,7 +458,7 @@ mod tests {
         for other in [
             head.clone(),
             HeadConfig { kind: HeadKind::Cosine, ..head.clone() },
-            HeadConfig { activation: Some(Activation::Softmax { class: 2 }), ..head },
+            HeadConfig { output: Some(HeadOutput::Class(2)), ..head },
         ] {
             let refused = other.check("quality").map_err(|e| e.to_string());
             assert!(refused.is_err_and(|e| e.contains("training.mode")), "{other:?}");
@@ -418,11 +466,13 @@ mod tests {
     }
 
     #[test]
-    fn activations_read_as_they_print() -> Result<(), String> {
-        for text in ["sigmoid", "softmax:1", "raw"] {
-            assert_eq!(text.parse::<Activation>()?.to_string(), text);
+    fn outputs_read_as_they_print() -> Result<(), String> {
+        for text in ["sigmoid", "sigmoid:24", "class:1", "expected", "raw"] {
+            assert_eq!(text.parse::<HeadOutput>()?.to_string(), text);
         }
-        assert!("softmax".parse::<Activation>().is_err());
+        for text in ["softmax", "class", "class:-1", "raw:0", "sigmoid:"] {
+            assert!(text.parse::<HeadOutput>().is_err(), "{text}");
+        }
         Ok(())
     }
 }

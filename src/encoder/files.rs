@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::architecture::Architecture;
+use super::classifier::Classifier;
 use super::encode::EncoderInfo;
 use super::families;
 use super::output::Output;
@@ -44,6 +45,8 @@ pub struct ModelFiles {
     pub settings: Vec<ResolvedSetting>,
     pub(super) output: Output,
     pub(super) architecture: Architecture,
+    /// Its head, if it is a model for sequence classification.
+    pub classifier: Option<Classifier>,
     pub(super) weights: Arc<[Blob]>,
     tokenizer: Blob,
     /// The file that wants texts in lower case.
@@ -54,6 +57,11 @@ impl ModelFiles {
     /// Where the files are: weights, then the tokenizer.
     pub fn paths(&self) -> Vec<&Path> {
         self.weights.iter().chain([&self.tokenizer]).map(|blob| blob.path.as_path()).collect()
+    }
+
+    /// The contents of the files of weights.
+    pub(crate) fn weights(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+        self.weights.iter().map(|blob| (blob.path.as_path(), blob.bytes()))
     }
 
     /// Width of an embedding.
@@ -124,8 +132,11 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
         hasher.update(blob.bytes());
     }
     let digest = hasher.finalize().to_hex().to_string();
+    let classifier = Classifier::parse(json.bytes());
+    let classifier = classifier.map_err(|reason| Error::model(&json.path, reason))?;
     let lower_case = said.lower_case.clone();
-    let resolved = ResolvedEncoder::new(config, said, &digest, architecture.width)?;
+    let of_head = classifier.as_ref().map(|classifier| (classifier.pooling, json.path.clone()));
+    let resolved = ResolvedEncoder::new(config, (said, of_head), &digest, architecture.width)?;
     let ResolvedEncoder { output, recipe, settings } = resolved;
     let (wanted, limit) = (recipe.max_tokens, architecture.max_tokens);
     if wanted > limit {
@@ -139,6 +150,7 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
         settings,
         output,
         architecture,
+        classifier,
         weights: weights.into(),
         tokenizer,
         lower_case,
@@ -284,6 +296,7 @@ mod tests {
                 digest: String::new(),
                 architecture: families::parse(config.as_bytes(), Path::new("m/config.json"))?,
                 weights: Arc::new([]),
+                classifier: None,
                 tokenizer: Blob::bundled(PathBuf::new(), &[]),
                 recipe: Recipe::default(),
                 settings: Vec::new(),

@@ -22,6 +22,7 @@
 //! ```
 
 mod architecture;
+mod classifier;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -35,6 +36,7 @@ mod sentence_transformers;
 mod settings;
 mod weights;
 
+pub use classifier::Classifier;
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEncoder;
 pub(crate) use device::scoring_gpus;

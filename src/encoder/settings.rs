@@ -51,18 +51,22 @@ fn pick<T>(set: Option<T>, said: Said<T>, default: T) -> (T, String) {
 }
 
 impl ResolvedEncoder {
-    /// What `config` and `files` say of the model of `model_digest`, whose states have `hidden_size` values.
+    /// What `config` and `files` say of the model of `model_digest`, whose states have `hidden_size` values,
+    /// and whose head for classification takes those of the pooling `of_head`, if it has one.
     ///
     /// # Errors
     /// [`Error::Config`] for settings that the model does not allow; [`Error::Model`] for what its files say and
     /// we cannot do.
     pub(super) fn new(
         config: &EncoderConfig,
-        files: SentenceTransformers,
+        (files, of_head): (SentenceTransformers, Said<Pooling>),
         model_digest: &str,
         hidden_size: usize,
     ) -> Result<Self> {
-        let said = if config.pooling.is_none() { files.pooling()? } else { None };
+        let said = match of_head {
+            None if config.pooling.is_none() => files.pooling()?,
+            of_head => of_head,
+        };
         let (pooling, pooling_source) = pick(config.pooling, said, Pooling::Mean);
 
         let by_modules = files.modules.clone().map(|path| (files.normalize, path));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::agreement::{HeadLogits, pairs};
 use super::report::{DataFile, EncoderUsed, HeadUsed, Judged, Report};
-use super::rules::{DecisionRule, Ranked, gives_probabilities};
+use super::rules::{DecisionRule, Ranked};
 use crate::config::{ChunkRule, Chunks, HeadConfig, Keep, Rate, RunConfig};
 use crate::encoder::{self, EmbeddedTexts, HubSettings, Model};
 use crate::error::{Error, Result};
@@ -100,7 +100,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
 fn summarise(name: &str, languages: &BTreeSet<String>, report: &mut Report) {
     let used: Vec<&HeadUsed> = report.heads.iter().filter(|used| used.head == name).collect();
     let nan: usize = used.iter().map(|used| used.nan).sum();
-    let gives_probabilities = used.iter().all(|used| gives_probabilities(used.spec.activation));
+    let gives_probabilities = used.iter().all(|used| used.spec.output.is_probability());
     let is_served = |language: &&str| used.iter().any(|used| used.language == *language);
     let languages = languages.iter().map(String::as_str);
     let without: Vec<&str> = languages.filter(|language| !is_served(language)).collect();
@@ -186,7 +186,7 @@ impl<'a> LanguageTexts<'a> {
                 continue;
             };
             let judged = self.judged(name, head, scores, selection.as_ref());
-            let is_probability = gives_probabilities(head.spec().activation);
+            let is_probability = head.spec().output.is_probability();
             judged.tabulate((name, language), is_probability, report);
             let provenance = head.card().provenance.as_ref();
             let digests = provenance.map_or(&[][..], |provenance| &provenance.data_digests);

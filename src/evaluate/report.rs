@@ -253,7 +253,7 @@ impl Judged<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Activation;
+    use crate::config::HeadOutput;
 
     fn tables(judged: &Judged<'_>) -> Report {
         let mut report = Report::default();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn judged(logits: &[f32], rule: &str, threshold: f64) -> Judged<'static> {
-        let score = |&logit: &f32| DocumentScore::new(logit, Activation::Raw);
+        let score = |&logit: &f32| DocumentScore::new(logit, HeadOutput::Raw);
         Judged {
             scores: logits.iter().map(score).collect(),
             labels: logits.iter().map(|&logit| logit > 0.0).collect(),

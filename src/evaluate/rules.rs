@@ -1,6 +1,6 @@
 //! Rules that call documents positive: fixed thresholds, rates, and the thresholds of a run.
 
-use crate::config::{Activation, Keep, Rate};
+use crate::config::{Keep, Rate};
 use crate::head::{DocumentScore, HeadSpec};
 use crate::metrics::DECISION;
 use crate::selection::{Bound, RankKey, Selection, ThresholdKind};
@@ -25,14 +25,6 @@ pub(super) struct Calls {
     pub(super) positive: Vec<bool>,
 }
 
-/// Whether the scores of a head are probabilities.
-pub(super) fn gives_probabilities(activation: Activation) -> bool {
-    match activation {
-        Activation::Sigmoid | Activation::Softmax { .. } => true,
-        Activation::Raw => false,
-    }
-}
-
 /// The scores of one head on the documents of one language, with the keys that order them.
 pub(super) struct Ranked<'a> {
     pub(super) head: &'a str,
@@ -50,7 +42,7 @@ impl Ranked<'_> {
         selection: Option<&Selection>,
     ) -> Vec<Calls> {
         let mut calls = Vec::new();
-        if gives_probabilities(self.spec.activation) {
+        if self.spec.output.is_probability() {
             calls.push(self.above(f64::from(DECISION)));
         }
         let applies = |rule: &&DecisionRule| rule.head.as_ref().is_none_or(|h| h == self.head);
@@ -163,23 +155,21 @@ fn is_kept(bound: Bound, score: DocumentScore, key: &RankKey) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ChunkRule, HeadKind};
+    use crate::config::{Activation, ChunkRule, HeadKind, HeadOutput};
 
     const LOGITS: [f32; 5] = [0.5, -1.0, 2.0, 0.0, 2.0];
 
-    fn called(
-        keep: Keep,
-        activation: Activation,
-        rules: &[DecisionRule],
-    ) -> Vec<(String, Vec<usize>)> {
+    fn called(keep: Keep, output: HeadOutput, rules: &[DecisionRule]) -> Vec<(String, Vec<usize>)> {
         let spec = HeadSpec {
             kind: HeadKind::Mlp,
             layer_sizes: vec![1, 1],
-            activation,
+            activation: Activation::Relu,
+            norm_eps: None,
+            output,
             chunk: ChunkRule::First,
             keep,
         };
-        let scores = LOGITS.map(|logit| DocumentScore::new(logit, activation));
+        let scores = LOGITS.map(|logit| DocumentScore::new(logit, output));
         let key =
             |(i, &logit): (usize, &f32)| RankKey::of_logit(logit, keep).with_id("same", i as u64);
         let keys: Vec<RankKey> = LOGITS.iter().enumerate().map(key).collect();
@@ -203,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_a_head_keeps_is_positive() -> Result<(), String> {
-        let found = called(Keep::Above, Activation::Raw, &rules()?);
+        let found = called(Keep::Above, HeadOutput::Raw, &rules()?);
         let expected = [
             ("score above 0", vec![0, 2, 4]),
             ("retention 0.2", vec![2]),
@@ -215,7 +205,7 @@ mod tests {
 
     #[test]
     fn what_a_head_that_keeps_low_scores_removes_is_positive() -> Result<(), String> {
-        let found = called(Keep::Below, Activation::Softmax { class: 1 }, &rules()?);
+        let found = called(Keep::Below, HeadOutput::Class(1), &rules()?);
         let expected = [
             ("score above 0.5", vec![0, 2, 4]),
             ("score above 0", vec![0, 1, 2, 3, 4]),

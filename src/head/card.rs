@@ -6,22 +6,29 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    Activation, ChunkRule, FastTextConfig, HeadConfig, HeadKind, Keep, TextSpec, TrainingConfig,
+    Activation, ChunkRule, FastTextConfig, HeadConfig, HeadKind, HeadOutput, Keep, TextSpec,
+    TrainingConfig,
 };
 use crate::encoder::Recipe;
 use crate::metrics::Metrics;
 
 /// What a head computes; stored in its file as part of the [`ModelCard`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct HeadSpec {
     /// What computes the score.
     pub kind: HeadKind,
     /// Widths of all layers: input `D`, hidden..., outputs; of a cosine head `[D, K]`, `K` references;
     /// of a fastText head `[dim, labels]`.
     pub layer_sizes: Vec<usize>,
-    /// What turns the outputs into a score.
+    /// What stands between the linear layers of an MLP; where norms do, the tensors and their places tell.
+    #[serde(default, skip_serializing_if = "Activation::is_relu")]
     pub activation: Activation,
-    /// Which chunks count; decided on logits, the activation is applied to the resulting logit.
+    /// What these norms add to the variance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub norm_eps: Option<f64>,
+    /// What makes the score of the outputs.
+    pub output: HeadOutput,
+    /// Which chunks count; decided on logits, `output` is applied to the resulting logit.
     pub chunk: ChunkRule,
     /// Which side of a threshold is kept.
     pub keep: Keep,
@@ -33,26 +40,39 @@ impl HeadSpec {
         Self {
             kind: config.kind,
             layer_sizes,
-            activation: config.activation(name),
+            activation: Activation::Relu,
+            norm_eps: None,
+            output: config.output(name),
             chunk: config.chunk(name),
             keep: config.keep(name),
         }
     }
 
-    /// Checks that the activation fits the number of outputs; the text says what is wrong.
+    /// Its layers for people: their widths, and what stands between them if that is not ReLU.
+    pub fn layers_in_words(&self) -> String {
+        let sizes: Vec<String> = self.layer_sizes.iter().map(ToString::to_string).collect();
+        let activation = match self.activation {
+            Activation::Relu => "",
+            Activation::Tanh => " tanh",
+            Activation::Gelu => " gelu",
+        };
+        let norm = if self.norm_eps.is_some() { " norm" } else { "" };
+        format!("{}{activation}{norm}", sizes.join("-"))
+    }
+
+    /// Checks that `output` fits the number of outputs; the text says what is wrong.
     pub(super) fn check(&self) -> Result<(), String> {
         let outputs = self.layer_sizes.last().copied().unwrap_or_default();
-        match (self.kind, self.activation) {
-            (HeadKind::Cosine, Activation::Raw) => Ok(()),
+        match (self.kind, self.output) {
+            (HeadKind::Cosine, HeadOutput::Raw) => Ok(()),
             (HeadKind::Cosine, other) => Err(format!(
                 "a cosine head's score is the similarity itself (`raw`), not `{other}`"
             )),
-            (HeadKind::Mlp, Activation::Softmax { class }) if outputs > class.max(1) => Ok(()),
-            (HeadKind::Mlp, Activation::Sigmoid | Activation::Raw) if outputs == 1 => Ok(()),
+            (HeadKind::Mlp, output) if output.fits(outputs) => Ok(()),
             (HeadKind::FastText, _) => Err("scores texts, not embeddings".to_owned()),
-            (HeadKind::Mlp, activation) => Err(format!(
-                "the activation `{activation}` does not fit {outputs} output(s): `sigmoid` and `raw` \
-                 need 1, `softmax:C` at least 2 and more than C"
+            (HeadKind::Mlp, output) => Err(format!(
+                "`{output}` does not fit {outputs} output(s): `sigmoid` and `raw` need 1, `sigmoid:K` \
+                 more than K, `class:K` and `expected` at least 2"
             )),
         }
     }
@@ -66,6 +86,9 @@ pub struct ModelCard {
     pub head: String,
     /// What it computes.
     pub spec: HeadSpec,
+    /// Names of the outputs, where the file that it was imported from has any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
     /// How texts become the words of a fastText head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<TextCard>,
@@ -106,12 +129,12 @@ pub struct TextCard {
 /// The file that a head was imported from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportSource {
-    /// Name of the file, without its folder.
+    /// Name of the file or model, without its folder.
     pub file: String,
-    /// BLAKE3 of its bytes, in hex.
+    /// BLAKE3 of its bytes, in hex; of a model its digest.
     pub blake3: String,
-    /// Encoder whose embeddings the head is taken to score; nothing in the file says it, so it is
-    /// not verified.
+    /// Encoder and pooling whose embeddings the head is taken to score; only a model says it, and its
+    /// pooling is not verified.
     pub assumed_encoder: String,
 }
 

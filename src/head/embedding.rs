@@ -12,7 +12,7 @@ use safetensors::tensor::TensorView;
 use super::card::{HeadSpec, ModelCard};
 use super::scorer::{BLOCK_ROWS, DocumentScore, OnGpus, ScoreScratch, Scorer};
 use super::{pytorch, weights};
-use crate::config::{Activation, ChunkRule};
+use crate::config::{ChunkRule, HeadOutput};
 use crate::error::{Error, Result};
 
 /// Key of the card in the metadata. It is the only key: safetensors writes metadata in the order
@@ -67,10 +67,17 @@ impl Head {
         Self { card, scorer, digest, gpus: None }
     }
 
-    /// Lets the head score on `devices` from now on; where there are none, on the CPU.
+    /// Whether GPUs compute it: linear layers with ReLU between them, and similarities.
+    pub(crate) fn runs_on_gpus(&self) -> bool {
+        self.scorer.runs_on_gpus()
+    }
+
+    /// Lets the head score on `devices` from now on; where there are none, or where they do not compute
+    /// it, on the CPU.
     pub(crate) fn score_on(&mut self, devices: &[Device]) -> Result<()> {
         self.gpus = match devices {
             [] => None,
+            _ if !self.runs_on_gpus() => None,
             devices => Some(Arc::new(OnGpus::new(&self.scorer, devices)?)),
         };
         Ok(())
@@ -102,7 +109,7 @@ impl Head {
     /// documents. A document without chunks scores `None`.
     ///
     /// [`ChunkRule`] picks or combines the logits of the chunks (the mean is taken in f64), then
-    /// the activation turns that logit into the score. A chunk that is not finite, an output that
+    /// the output turns that logit into the score. A chunk that is not finite, an output that
     /// is not finite, or a zero vector before a cosine head gives NaN, and a NaN chunk that counts
     /// makes the document NaN.
     ///
@@ -121,8 +128,8 @@ impl Head {
         chunks: &[f32],
         chunk_offsets: &[usize],
     ) -> Result<Vec<Option<DocumentScore>>> {
-        self.score_by(chunks, chunk_offsets, |rows, activation| {
-            self.scorer.logits(chunks, rows, activation)
+        self.score_by(chunks, chunk_offsets, |rows, output| {
+            self.scorer.logits(chunks, rows, output)
         })
     }
 
@@ -134,8 +141,8 @@ impl Head {
         chunk_offsets: &[usize],
         scratch: &mut ScoreScratch,
     ) -> Result<Vec<Option<DocumentScore>>> {
-        self.score_by(chunks, chunk_offsets, |rows, activation| {
-            self.scorer.logits_here(chunks, rows, activation, scratch)
+        self.score_by(chunks, chunk_offsets, |rows, output| {
+            self.scorer.logits_here(chunks, rows, output, scratch)
         })
     }
 
@@ -149,22 +156,22 @@ impl Head {
         &self,
         chunks: &[f32],
         chunk_offsets: &[usize],
-        on_cpu: impl FnOnce(&[usize], Activation) -> Vec<f32>,
+        on_cpu: impl FnOnce(&[usize], HeadOutput) -> Vec<f32>,
     ) -> Result<Vec<Option<DocumentScore>>> {
         self.check_shapes(chunks, chunk_offsets)?;
-        let HeadSpec { chunk, activation, .. } = self.card.spec;
+        let HeadSpec { chunk, output, .. } = self.card.spec;
         let documents = || chunk_offsets.windows(2).map(|pair| pair[0]..pair[1]);
         let rows: Vec<usize> = match chunk {
             ChunkRule::First => documents().filter(|d| !d.is_empty()).map(|d| d.start).collect(),
             ChunkRule::Max | ChunkRule::Mean => documents().flatten().collect(),
         };
         let logits = match &self.gpus {
-            None => on_cpu(&rows, activation),
+            None => on_cpu(&rows, output),
             Some(gpus) => {
                 let width = self.hidden_size();
                 let row = |&row: &usize| &chunks[row * width..(row + 1) * width];
                 let gathered: Vec<f32> = rows.iter().flat_map(row).copied().collect();
-                self.scorer.to_logits(&gpus.outputs(&gathered)?, activation)
+                self.scorer.to_logits(&gpus.outputs(&gathered)?, output)
             }
         };
         let mut rest = logits.as_slice();
@@ -173,7 +180,7 @@ impl Head {
                 if chunk == ChunkRule::First { document.len().min(1) } else { document.len() };
             let (own, others) = rest.split_at(used);
             rest = others;
-            (!own.is_empty()).then(|| DocumentScore::new(combine(own, chunk), activation))
+            (!own.is_empty()).then(|| DocumentScore::new(combine(own, chunk), output))
         });
         Ok(scores.collect())
     }
@@ -199,7 +206,7 @@ impl Head {
     }
 
     /// The bytes of a state dict of this head's tensors (f32) that `torch.load(weights_only=True)`
-    /// reads; activation, chunk rule and kept side are not in it. The same head gives the same
+    /// reads; output, chunk rule and kept side are not in it. The same head gives the same
     /// bytes. A cosine head has one tensor, `references`, whatever `keys` are.
     ///
     /// # Errors

@@ -24,6 +24,7 @@
 mod card;
 mod embedding;
 mod file;
+mod published;
 #[cfg(feature = "train")]
 mod pytorch;
 #[cfg(not(feature = "train"))]
@@ -40,7 +41,8 @@ pub use card::{
     Schedule, TextCard, TrainingRecord,
 };
 pub use embedding::{Head, Keys};
-pub use file::{HEAD_EXTENSIONS, ImportRequest, import, language_of};
+pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};
+pub use published::PublishedRecipe;
 pub use scorer::DocumentScore;
 #[cfg(feature = "train")]
 pub(crate) use scorer::LinearLayer;

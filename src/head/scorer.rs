@@ -9,12 +9,12 @@ use std::sync::Mutex;
 
 use polysift_kernels::cuda::{Device, RowScorer};
 use polysift_kernels::{
-    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, finite_rows, gemm,
-    linear_f64, raise_to_row_max, relu,
+    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, finite_rows, gelu,
+    gemm, layer_norm, linear_f64, raise_to_row_max, relu,
 };
 use rayon::prelude::*;
 
-use crate::config::{Activation, HeadKind};
+use crate::config::{Activation, HeadKind, HeadOutput};
 use crate::error::Result;
 use crate::metrics::sigmoid;
 use crate::panics::lock;
@@ -29,21 +29,18 @@ const REFERENCE_BLOCK: usize = 1024;
 /// Result of one document.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DocumentScore {
-    /// What selection orders by: the output (sigmoid, raw), the log-odds of the class (softmax) or
+    /// What selection orders by: the output (sigmoid, raw), the log-odds of the class, the mean class or
     /// the cosine similarity. NaN where an embedding or an output is not finite.
     pub logit: f32,
-    /// What is exported: a probability in [0, 1], or the logit itself for raw and cosine heads.
+    /// What is exported: a probability in [0, 1], or the logit itself.
     pub score: f32,
 }
 
 impl DocumentScore {
-    /// The score that `activation` gives to `logit`: a probability is [`sigmoid`] of it, and that of a
+    /// The score that `output` gives to `logit`: a probability is [`sigmoid`] of it, and that of a
     /// class is the same function of its log-odds.
-    pub(crate) fn new(logit: f32, activation: Activation) -> Self {
-        let score = match activation {
-            Activation::Sigmoid | Activation::Softmax { .. } => sigmoid(logit),
-            Activation::Raw => logit,
-        };
+    pub(crate) fn new(logit: f32, output: HeadOutput) -> Self {
+        let score = if output.is_probability() { sigmoid(logit) } else { logit };
         Self { logit, score }
     }
 
@@ -81,6 +78,30 @@ impl LinearLayer {
     /// Width of the output.
     pub(crate) fn outputs(&self) -> usize {
         self.bias.len()
+    }
+}
+
+/// One layer of an MLP head.
+#[derive(Debug, Clone)]
+pub(crate) enum HeadLayer {
+    Linear(LinearLayer),
+    Activation(Activation),
+    /// Of the width of `gamma`.
+    LayerNorm {
+        gamma: Vec<f32>,
+        beta: Vec<f32>,
+        eps: f64,
+    },
+}
+
+impl HeadLayer {
+    /// Widths of input and output; `None`: any.
+    pub(super) fn widths(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Linear(layer) => Some((layer.inputs(), layer.outputs())),
+            Self::LayerNorm { gamma, .. } => Some((gamma.len(), gamma.len())),
+            Self::Activation(_) => None,
+        }
     }
 }
 
@@ -124,13 +145,52 @@ pub(crate) fn normalised(row: &[f32]) -> Option<Vec<f32>> {
 /// What a head computes with.
 #[derive(Debug, Clone)]
 pub(crate) enum Scorer {
-    /// At least one layer; ReLU between them.
-    Mlp(Vec<LinearLayer>),
+    /// At least one linear layer, which is the last; an activation, of one kind, between any two.
+    Mlp(Vec<HeadLayer>),
     /// Largest cosine similarity.
     Cosine(References),
 }
 
 impl Scorer {
+    /// Linear layers with ReLU between them.
+    #[cfg(any(test, feature = "train"))]
+    pub(crate) fn mlp(layers: Vec<LinearLayer>) -> Self {
+        let relu = HeadLayer::Activation(Activation::Relu);
+        let with_relu = layers.into_iter().flat_map(|l| [relu.clone(), HeadLayer::Linear(l)]);
+        Self::Mlp(with_relu.skip(1).collect())
+    }
+
+    /// The layers of an MLP.
+    fn layers(&self) -> &[HeadLayer] {
+        if let Self::Mlp(layers) = self { layers } else { &[] }
+    }
+
+    /// The linear layers of an MLP.
+    fn linear_layers(&self) -> impl Iterator<Item = &LinearLayer> {
+        self.layers().iter().filter_map(|layer| match layer {
+            HeadLayer::Linear(layer) => Some(layer),
+            _ => None,
+        })
+    }
+
+    /// What stands between its linear layers, and the eps of its norms; see `HeadSpec`.
+    pub(super) fn between(&self) -> (Activation, Option<f64>) {
+        let (mut activation, mut norm_eps) = (Activation::Relu, None);
+        for layer in self.layers() {
+            match layer {
+                HeadLayer::Linear(_) => {}
+                HeadLayer::Activation(one) => activation = *one,
+                HeadLayer::LayerNorm { eps, .. } => norm_eps = Some(*eps),
+            }
+        }
+        (activation, norm_eps)
+    }
+
+    /// Whether GPUs compute it.
+    pub(super) fn runs_on_gpus(&self) -> bool {
+        self.between() == (Activation::Relu, None)
+    }
+
     /// Which kind of head computes with it.
     pub(super) fn kind(&self) -> HeadKind {
         match self {
@@ -142,7 +202,7 @@ impl Scorer {
     /// Width `D` of the embeddings.
     pub(crate) fn hidden_size(&self) -> usize {
         match self {
-            Self::Mlp(layers) => layers.first().map_or(0, LinearLayer::inputs),
+            Self::Mlp(layers) => layers.iter().find_map(HeadLayer::widths).unwrap_or((0, 0)).0,
             Self::Cosine(references) => references.hidden_size,
         }
     }
@@ -150,9 +210,9 @@ impl Scorer {
     /// Widths of all layers, as in `HeadSpec::layer_sizes`.
     pub(crate) fn layer_sizes(&self) -> Vec<usize> {
         match self {
-            Self::Mlp(layers) => [self.hidden_size()]
+            Self::Mlp(_) => [self.hidden_size()]
                 .into_iter()
-                .chain(layers.iter().map(LinearLayer::outputs))
+                .chain(self.linear_layers().map(LinearLayer::outputs))
                 .collect(),
             Self::Cosine(references) => vec![references.hidden_size, references.len()],
         }
@@ -161,22 +221,17 @@ impl Scorer {
     /// Values that a row gives: those of the last layer, or the one similarity.
     fn num_outputs(&self) -> usize {
         match self {
-            Self::Mlp(layers) => layers.last().map_or(1, LinearLayer::outputs),
+            Self::Mlp(layers) => layers.last().and_then(HeadLayer::widths).unwrap_or((0, 1)).1,
             Self::Cosine(_) => 1,
         }
     }
 
     /// Logits of the given `rows` of `matrix` `[_, D]` f32, in that order; NaN where the row or its
     /// logit is not finite. Every row must lie inside the matrix. Computed on the current rayon pool.
-    pub(crate) fn logits(
-        &self,
-        matrix: &[f32],
-        rows: &[usize],
-        activation: Activation,
-    ) -> Vec<f32> {
+    pub(crate) fn logits(&self, matrix: &[f32], rows: &[usize], output: HeadOutput) -> Vec<f32> {
         let blocks =
             rows.par_chunks(BLOCK_ROWS).map_init(ScoreScratch::default, |scratch, rows| {
-                self.logits_here(matrix, rows, activation, scratch)
+                self.logits_here(matrix, rows, output, scratch)
             });
         blocks.collect::<Vec<_>>().concat()
     }
@@ -186,25 +241,25 @@ impl Scorer {
         &self,
         matrix: &[f32],
         rows: &[usize],
-        activation: Activation,
+        output: HeadOutput,
         scratch: &mut ScoreScratch,
     ) -> Vec<f32> {
         let mut outputs = Vec::with_capacity(rows.len() * self.num_outputs());
         for rows in rows.chunks(BLOCK_ROWS) {
             self.block_outputs(matrix, rows, scratch, &mut outputs);
         }
-        self.to_logits(&outputs, activation)
+        self.to_logits(&outputs, output)
     }
 
     /// The logits of rows whose `outputs` `[n, num_outputs]` a device computed.
-    pub(super) fn to_logits(&self, outputs: &[f64], activation: Activation) -> Vec<f32> {
-        let activation = match self {
-            Self::Mlp(_) => activation,
-            Self::Cosine(_) => Activation::Raw,
+    pub(super) fn to_logits(&self, outputs: &[f64], output: HeadOutput) -> Vec<f32> {
+        let output = match self {
+            Self::Mlp(_) => output,
+            Self::Cosine(_) => HeadOutput::Raw,
         };
         let finite = |logit: f32| if logit.is_finite() { logit } else { f32::NAN };
         let rows = outputs.chunks_exact(self.num_outputs());
-        rows.map(|row| finite(logit(row, activation) as f32)).collect()
+        rows.map(|row| finite(logit(row, output) as f32)).collect()
     }
 
     /// Appends the outputs `[rows.len(), num_outputs]` f64 of at most [`BLOCK_ROWS`] `rows` of
@@ -293,22 +348,44 @@ fn product(
 
 /// Outputs of the `count` rows of `block` `[count, D]`; `states` holds those of the hidden layers.
 fn mlp_outputs(
-    layers: &[LinearLayer],
+    layers: &[HeadLayer],
     block: &[f32],
     count: usize,
     (states, scratch): (&mut [Vec<f32>; 2], &mut GemmScratch),
     outputs: &mut [f64],
 ) {
-    let Some((last, hidden)) = layers.split_last() else { return };
-    let [previous, next] = states;
+    let Some((HeadLayer::Linear(last), hidden)) = layers.split_last() else { return };
+    let (isa, [previous, next]) = (Isa::detect(), states);
     for (i, layer) in hidden.iter().enumerate() {
         let input = if i == 0 { block } else { previous.as_slice() };
-        product(input, count, &layer.packed, Epilogue::Bias(&layer.bias), next, scratch);
-        relu(Isa::detect(), next);
+        match layer {
+            HeadLayer::Linear(layer) => {
+                let bias = Epilogue::Bias(&layer.bias);
+                product(input, count, &layer.packed, bias, next, scratch);
+            }
+            HeadLayer::LayerNorm { gamma, beta, eps } => {
+                next.resize(input.len(), 0.0);
+                layer_norm(isa, input, gamma, beta, *eps, next);
+            }
+            HeadLayer::Activation(activation) => {
+                next.clear();
+                next.extend_from_slice(input);
+                match activation {
+                    Activation::Relu => relu(isa, next),
+                    Activation::Gelu => gelu(isa, next),
+                    // Not the platform's, so that all machines agree.
+                    Activation::Tanh => {
+                        for x in next.iter_mut() {
+                            *x = libm::tanh(f64::from(*x)) as f32;
+                        }
+                    }
+                }
+            }
+        }
         std::mem::swap(previous, next);
     }
     let input = if hidden.is_empty() { block } else { previous.as_slice() };
-    linear_f64(Isa::detect(), input, &last.weight, &last.bias, outputs);
+    linear_f64(isa, input, &last.weight, &last.bias, outputs);
 }
 
 impl References {
@@ -339,12 +416,13 @@ impl References {
 pub(super) struct OnGpus(Vec<Mutex<RowScorer>>);
 
 impl OnGpus {
-    /// Takes the weights of `scorer` to `devices`, of which there is at least one.
+    /// Takes the weights of `scorer`, which GPUs compute, to `devices`, of which there is at least one.
     pub(super) fn new(scorer: &Scorer, devices: &[Device]) -> Result<Self> {
         let on_gpu = |device| match scorer {
-            Scorer::Mlp(layers) => {
+            Scorer::Mlp(_) => {
+                let layers = scorer.linear_layers();
                 let layers: Vec<(&[f32], &[f32])> =
-                    layers.iter().map(|l| (l.weight.as_slice(), l.bias.as_slice())).collect();
+                    layers.map(|l| (l.weight.as_slice(), l.bias.as_slice())).collect();
                 RowScorer::mlp(device, &layers)
             }
             Scorer::Cosine(references) => {
@@ -364,17 +442,24 @@ impl OnGpus {
     }
 }
 
-/// The logit of `outputs`: the first of them, or for softmax the log-odds of the class,
-/// z_c - log(sum over the others of exp(z)).
-fn logit(outputs: &[f64], activation: Activation) -> f64 {
-    match activation {
-        Activation::Sigmoid | Activation::Raw => outputs[0],
-        Activation::Softmax { class } => {
+/// The logit of `outputs`: one of them, for a class its log-odds, z_c - log(sum over the others of exp(z)),
+/// or the mean class.
+fn logit(outputs: &[f64], output: HeadOutput) -> f64 {
+    match output {
+        HeadOutput::Sigmoid | HeadOutput::Raw => outputs[0],
+        HeadOutput::SigmoidOf(output) => outputs[output],
+        HeadOutput::Class(class) => {
             let others =
                 || outputs.iter().enumerate().filter(|&(i, _)| i != class).map(|(_, &z)| z);
             let largest = others().fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = others().map(|z| (z - largest).exp()).sum();
             outputs[class] - largest - sum.ln()
+        }
+        HeadOutput::Expected => {
+            let largest = outputs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let weights = || outputs.iter().map(|z| (z - largest).exp());
+            let sum: f64 = weights().zip(0u32..).map(|(weight, k)| weight * f64::from(k)).sum();
+            sum / weights().sum::<f64>()
         }
     }
 }

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::card::{HeadSpec, ModelCard, TextCard};
 use super::scorer::DocumentScore;
-use crate::config::{Activation, ChunkRule, HeadConfig, HeadKind, Mode, TextSpec};
+use crate::config::{Activation, ChunkRule, HeadConfig, HeadKind, HeadOutput, Mode, TextSpec};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastTextModel, TextScratch, document_line};
 use crate::metrics::Metrics;
@@ -106,7 +106,9 @@ impl FastTextHead {
         card.spec = HeadSpec {
             kind: HeadKind::FastText,
             layer_sizes: vec![model.dim(), labels.len()],
-            activation: Activation::Softmax { class: label },
+            activation: Activation::Relu,
+            norm_eps: None,
+            output: HeadOutput::Class(label),
             chunk: ChunkRule::First,
             keep: card.spec.keep,
         };

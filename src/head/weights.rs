@@ -1,9 +1,11 @@
 //! Tensors of a head file, of either kind, to and from a [`Scorer`].
 //!
 //! Written names are those of the published quality head: `classifier.0.weight`,
-//! `classifier.3.weight`... (Linear, ReLU and Dropout count), and `references` for a cosine head.
-//! Read are all names `<prefix><index>.weight` and `.bias` of one prefix, in the order of index; a
-//! file of a whole model (encoder and head) may hold other tensors besides.
+//! `classifier.3.weight`... (each layer counts, and a Dropout after each activation), and `references`
+//! for a cosine head. Read are all
+//! names `<prefix><index>.weight` and `.bias` of one prefix, in the order of index, and those of
+//! transformers' classes for sequence classification; a file of a whole model (encoder and head) may hold
+//! other tensors besides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +13,37 @@ use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
 use super::card::ReferenceCounts;
-use super::scorer::{LinearLayer, References, Scorer, normalised};
+use super::scorer::{HeadLayer, LinearLayer, References, Scorer, normalised};
+use crate::config::Activation;
 
 /// Prefix of the layers' names in our own files.
 pub(super) const PREFIX: &str = "classifier.";
-/// A layer counts for three modules: Linear, ReLU, Dropout.
-const INDEX_STEP: usize = 3;
 /// Name of the matrix of a cosine head.
 const REFERENCES: &str = "references";
 
-/// Tensor that every XLM-RoBERTa encoder has: a file that has it too is one of a whole model.
-const WORD_EMBEDDINGS: &str = "embeddings.word_embeddings.weight";
+/// Tensors of which every encoder has one: a file that has it too is one of a whole model.
+const WORD_EMBEDDINGS: [&str; 2] =
+    ["embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight"];
+/// The layers of transformers' classes for sequence classification, and what stands behind the first:
+/// BERT and GTE; XLM-RoBERTa; `ModernBERT`.
+const CLASSIFIERS: [(&[&str], Activation); 3] = [
+    (&["pooler.dense", "classifier"], Activation::Tanh),
+    (&["classifier.dense", "classifier.out_proj"], Activation::Tanh),
+    (&["head.dense", "head.norm", "classifier"], Activation::Gelu),
+];
+/// PyTorch's for layer norm.
+const DEFAULT_EPS: f64 = 1e-5;
+
+/// What is known of a file besides its tensors.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct KnownLayers {
+    /// Whether polysift wrote it.
+    pub(super) is_own: bool,
+    /// What stands between linear layers, if it is not what the names say, else ReLU.
+    pub(super) activation: Option<Activation>,
+    /// Of norms, if it is not PyTorch's.
+    pub(super) norm_eps: Option<f64>,
+}
 
 /// A tensor to be written: name, shape, values.
 pub(super) type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
@@ -30,18 +52,24 @@ pub(super) type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
 pub(super) fn named<'a>(scorer: &'a Scorer, prefix: &str) -> Vec<NamedTensor<'a>> {
     match scorer {
         Scorer::Mlp(layers) => {
-            let tensors = layers.iter().enumerate().flat_map(|(i, layer)| {
-                let name = format!("{prefix}{}", i * INDEX_STEP);
-                [
-                    (
-                        format!("{name}.weight"),
-                        vec![layer.outputs(), layer.inputs()],
-                        layer.weight.as_slice(),
-                    ),
-                    (format!("{name}.bias"), vec![layer.outputs()], layer.bias.as_slice()),
-                ]
-            });
-            tensors.collect()
+            let (mut tensors, mut index) = (Vec::new(), 0);
+            for layer in layers {
+                let (shape, weight, bias) = match layer {
+                    HeadLayer::Linear(layer) => {
+                        (vec![layer.outputs(), layer.inputs()], &layer.weight, &layer.bias)
+                    }
+                    HeadLayer::LayerNorm { gamma, beta, .. } => (vec![gamma.len()], gamma, beta),
+                    HeadLayer::Activation(_) => {
+                        index += 2;
+                        continue;
+                    }
+                };
+                let name = |part| format!("{prefix}{index}.{part}");
+                tensors.push((name("weight"), shape, weight.as_slice()));
+                tensors.push((name("bias"), vec![bias.len()], bias.as_slice()));
+                index += 1;
+            }
+            tensors
         }
         Scorer::Cosine(references) => vec![(
             REFERENCES.to_owned(),
@@ -57,28 +85,42 @@ pub(super) type HeadWeights = (Scorer, Option<ReferenceCounts>);
 /// Gives a tensor of a file by name; the error text names it.
 pub(super) type Read<'r, 'a> = &'r mut dyn FnMut(&str) -> Result<Stored<'a>, String>;
 
-/// The scorer that the tensors `names` describe. `ours` says that polysift wrote them, so that
-/// references are taken as they are; others are normalised, and those of zero norm dropped and
-/// counted. The error text names the tensor.
+/// The scorer that the tensors `names` describe. References that polysift wrote are taken as they are;
+/// others are normalised, and those of zero norm dropped and counted. The error text names the tensor.
 pub(super) fn parse(
     names: &[String],
     read: Read<'_, '_>,
-    ours: bool,
+    known: KnownLayers,
 ) -> Result<HeadWeights, String> {
     if names.iter().any(|name| name == REFERENCES) {
         if names.len() != 1 {
             return Err(format!("holds other tensors besides `{REFERENCES}`"));
         }
-        let (scorer, counts) = references(read, ours)?;
+        let (scorer, counts) = references(read, known.is_own)?;
         return Ok((scorer, Some(counts)));
     }
-    let (prefix, indices) = layers(names)?;
-    let mut layers: Vec<LinearLayer> = Vec::new();
-    for index in indices {
-        let width = layers.last().map(LinearLayer::outputs);
-        layers.push(layer(read, &format!("{prefix}{index}"), width)?);
+    let (modules, activation) = modules(names)?;
+    let activation = HeadLayer::Activation(known.activation.unwrap_or(activation));
+    let mut layers = Vec::new();
+    // Place and output of the layer before, and whether an activation is due since the last linear one.
+    let (mut before, mut width, mut is_due) = (None, None, false);
+    for (name, place) in modules {
+        let layer = layer(names, read, &name, (width, known.norm_eps))?;
+        let is_linear = matches!(layer, HeadLayer::Linear(_));
+        let has_room = place.zip(before).is_none_or(|(place, before)| place > before + 1);
+        // Before a norm where the places leave room for it there, else after it.
+        if is_due && (is_linear || has_room) {
+            layers.push(activation.clone());
+            is_due = false;
+        }
+        is_due |= is_linear;
+        (before, width) = (place, layer.widths().map(|(_, outputs)| outputs));
+        layers.push(layer);
     }
-    Ok((Scorer::Mlp(layers), None))
+    match layers.last() {
+        Some(HeadLayer::Linear(_)) => Ok((Scorer::Mlp(layers), None)),
+        _ => Err("its last layer is not linear".into()),
+    }
 }
 
 /// A cosine head.
@@ -98,10 +140,27 @@ fn references(read: Read<'_, '_>, ours: bool) -> Result<(Scorer, ReferenceCounts
     Ok((Scorer::Cosine(references), counts))
 }
 
-/// Prefix and indices of the one sequence of layers of a file, which may hold nothing besides but an
-/// encoder, whose own names end in the name of a module, not in an index.
-fn layers(names: &[String]) -> Result<(&str, BTreeSet<usize>), String> {
-    let has_encoder = names.iter().any(|name| name.ends_with(WORD_EMBEDDINGS));
+/// Name of a layer, and its place in a `Sequential` where it is in one.
+type Module = (String, Option<usize>);
+
+/// Names of the layers of a file, without `.weight` and `.bias`, and their places in a `Sequential`; and
+/// what stands between linear ones. The file may hold nothing besides but an encoder, whose own names end
+/// in the name of a module, not in an index.
+fn modules(names: &[String]) -> Result<(Vec<Module>, Activation), String> {
+    let has_encoder =
+        names.iter().any(|name| WORD_EMBEDDINGS.iter().any(|words| name.ends_with(words)));
+    for (known, activation) in CLASSIFIERS {
+        let found: Option<Vec<&str>> = known.iter().map(|known| module(names, known)).collect();
+        let Some(found) = found else { continue };
+        let of_head = |name: &String| {
+            let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
+            found.contains(&layer)
+        };
+        if has_encoder || names.iter().all(of_head) {
+            let modules = found.into_iter().map(|name| (name.to_owned(), None));
+            return Ok((modules.collect(), activation));
+        }
+    }
     let mut by_prefix: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for name in names {
         match layer_index(name) {
@@ -119,11 +178,25 @@ fn layers(names: &[String]) -> Result<(&str, BTreeSet<usize>), String> {
     }
     let prefixes: Vec<String> = by_prefix.keys().map(|prefix| format!("`{prefix}`")).collect();
     match (by_prefix.pop_first(), prefixes.len()) {
-        (Some(layers), 1) => Ok(layers),
+        (Some((prefix, indices)), 1) => {
+            let modules =
+                indices.into_iter().map(|index| (format!("{prefix}{index}"), Some(index)));
+            Ok((modules.collect(), Activation::Relu))
+        }
         (None, _) if has_encoder => Err("holds an encoder, but no head beside it".to_owned()),
         (None, _) => Err("holds no tensors".to_owned()),
         _ => Err(format!("holds layers of different prefixes: {}", prefixes.join(", "))),
     }
+}
+
+/// The one layer among those of `names` whose name is `known`, after whatever prefix.
+fn module<'a>(names: &'a [String], known: &str) -> Option<&'a str> {
+    let is_known = |name: &str| {
+        name.strip_suffix(known).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
+    };
+    let layers = names.iter().filter_map(|name| name.strip_suffix(".weight"));
+    let mut found = layers.filter(|name| is_known(name));
+    found.next().filter(|_| found.next().is_none())
 }
 
 /// Splits `classifier.3.weight` into `classifier.` and 3.
@@ -136,24 +209,44 @@ fn layer_index(name: &str) -> Option<(&str, usize)> {
     Some((prefix, index))
 }
 
-/// The layer called `name`, whose input must have the `width` of the output before it.
-fn layer(read: Read<'_, '_>, name: &str, width: Option<usize>) -> Result<LinearLayer, String> {
+/// The layer called `name`, whose input must have the `width` of the output before it; without a bias it
+/// has zeros. A weight that is a vector is one of a norm.
+fn layer(
+    names: &[String],
+    read: Read<'_, '_>,
+    name: &str,
+    (width, norm_eps): (Option<usize>, Option<f64>),
+) -> Result<HeadLayer, String> {
     let (weight_name, bias_name) = (format!("{name}.weight"), format!("{name}.bias"));
-    let (weight, bias) = (read(&weight_name)?, read(&bias_name)?);
-    let (outputs, inputs) = matrix_shape(&weight_name, &weight)?;
+    let weight = read(&weight_name)?;
+    let is_norm = weight.shape.len() == 1;
+    let (outputs, inputs) = match *weight.shape {
+        [width] if width > 0 => (width, width),
+        _ => matrix_shape(&weight_name, &weight)?,
+    };
     if width.is_some_and(|width| width != inputs) {
         return Err(format!(
             "tensor `{weight_name}` takes {inputs} inputs, the layer before gives {}",
             width.unwrap_or_default()
         ));
     }
-    if bias.shape != [outputs] {
-        return Err(format!(
-            "tensor `{bias_name}` has the shape {:?}; expected [{outputs}]",
-            bias.shape
-        ));
+    let weight = weight.values(&weight_name)?;
+    let mut beta = vec![0.0; outputs];
+    if names.contains(&bias_name) {
+        let bias = read(&bias_name)?;
+        if bias.shape != [outputs] {
+            return Err(format!(
+                "tensor `{bias_name}` has the shape {:?}; expected [{outputs}]",
+                bias.shape
+            ));
+        }
+        beta = bias.values(&bias_name)?;
     }
-    Ok(LinearLayer::new(weight.values(&weight_name)?, bias.values(&bias_name)?))
+    if is_norm {
+        let eps = norm_eps.unwrap_or(DEFAULT_EPS);
+        return Ok(HeadLayer::LayerNorm { gamma: weight, beta, eps });
+    }
+    Ok(HeadLayer::Linear(LinearLayer::new(weight, beta)))
 }
 
 /// Rows and columns of a tensor that must be a matrix with at least one value.
@@ -164,17 +257,20 @@ fn matrix_shape(name: &str, stored: &Stored<'_>) -> Result<(usize, usize), Strin
     }
 }
 
-/// The tensors of a safetensors file; see [`parse`].
-pub(super) fn parse_safetensors(file: &SafeTensors<'_>, ours: bool) -> Result<HeadWeights, String> {
-    let names: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
+/// The tensors of safetensors files; see [`parse`].
+pub(super) fn parse_safetensors(
+    files: &[SafeTensors<'_>],
+    known: KnownLayers,
+) -> Result<HeadWeights, String> {
+    let names: Vec<String> = files.iter().flat_map(SafeTensors::names).map(str::to_owned).collect();
     let mut read = |name: &str| {
-        let view = file.tensor(name).map_err(|_| missing(name));
-        view.map(|view| {
+        let view = files.iter().find_map(|file| file.tensor(name).ok());
+        view.ok_or_else(|| missing(name)).map(|view| {
             let (shape, strides) = (view.shape().to_vec(), contiguous_strides(view.shape()));
             Stored { dtype: view.dtype(), shape, strides, offset: 0, data: view.data() }
         })
     };
-    parse(&names, &mut read, ours)
+    parse(&names, &mut read, known)
 }
 
 /// The message about a tensor that is not there.

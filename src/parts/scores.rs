@@ -32,7 +32,7 @@ const BATCH_ROWS: usize = 16_384;
 pub struct ScoreRows {
     /// Which documents they are.
     pub documents: DocumentBatch,
-    /// What the head gave before its activation; `None` without text.
+    /// What selection orders by; `None` without text.
     pub logits: Vec<Option<f32>>,
     /// What the head gave; `None` without text.
     pub scores: Vec<Option<f32>>,

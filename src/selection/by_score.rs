@@ -15,7 +15,7 @@ use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
 use super::report::{Bound, ThresholdReport};
 use super::scan::View;
-use crate::config::{Activation, Keep, Rate};
+use crate::config::{Keep, Rate};
 use crate::error::{Error, Result};
 
 /// Rows sampled over all files (`mlp.py`).
@@ -109,10 +109,7 @@ impl QuantileSample {
         let from_top = is_removal == (threshold.keep == Keep::Below);
         let q = if from_top { 1.0 - rate.as_f64() } else { rate.as_f64() };
         let score = quantile(&self.scores, q);
-        let score = match threshold.activation {
-            Activation::Sigmoid | Activation::Softmax { .. } => f64::from(score as f32),
-            Activation::Raw => score,
-        };
+        let score = if threshold.output.is_probability() { f64::from(score as f32) } else { score };
         if !score.is_finite() {
             let reason = format!(
                 "`published`: the quantile {q} of the scores of head `{}` is {score}, \

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Activation, Keep, LanguageThresholds, Rate};
+use crate::config::{HeadOutput, Keep, LanguageThresholds, Rate};
 use crate::error::{Error, Result};
 use crate::head::HeadSpec;
 
@@ -23,9 +23,9 @@ pub struct Threshold {
     pub keep: Keep,
     /// What is kept or removed.
     pub kind: ThresholdKind,
-    /// Output activation of the head. The published code rounds the quantile of a probability to f32
+    /// What the head's score is. The published code rounds the quantile of a probability to f32
     /// before it compares, that of a raw score not.
-    pub activation: Activation,
+    pub output: HeadOutput,
 }
 
 /// What a [`Threshold`] keeps or removes.
@@ -120,7 +120,7 @@ fn new_threshold(
         head_name: name.to_owned(),
         keep: spec.map_or(Keep::default(), |spec| spec.keep),
         kind,
-        activation: spec.map_or(Activation::default(), |spec| spec.activation),
+        output: spec.map_or(HeadOutput::default(), |spec| spec.output),
     }
 }
 
@@ -165,12 +165,11 @@ mod tests {
         order: &[String],
     ) -> Result<Vec<Threshold>> {
         let heads = [
-            ("quality", Keep::Above, Activation::Sigmoid),
-            ("toxicity", Keep::Below, Activation::Softmax { class: 1 }),
-            ("nearness", Keep::Above, Activation::Raw),
+            ("quality", Keep::Above, HeadOutput::Sigmoid),
+            ("toxicity", Keep::Below, HeadOutput::Class(1)),
+            ("nearness", Keep::Above, HeadOutput::Raw),
         ];
-        let specs =
-            heads.map(|(_, keep, activation)| HeadSpec { activation, keep, ..HeadSpec::default() });
+        let specs = heads.map(|(_, keep, output)| HeadSpec { output, keep, ..HeadSpec::default() });
         let heads: Vec<(&str, Option<&HeadSpec>)> = (heads.iter().zip(&specs).enumerate())
             .map(|(i, ((name, ..), spec))| (*name, Some(spec).filter(|_| i < num_served)))
             .collect();
@@ -199,8 +198,8 @@ mod tests {
         );
         assert_eq!(thresholds[0].keep, Keep::Below);
         assert_eq!(
-            (thresholds[0].activation, thresholds[1].activation),
-            (Activation::Softmax { class: 1 }, Activation::Raw)
+            (thresholds[0].output, thresholds[1].output),
+            (HeadOutput::Class(1), HeadOutput::Raw)
         );
         assert_eq!(
             thresholds[2].kind,

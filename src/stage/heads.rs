@@ -201,7 +201,9 @@ impl Heads {
             let mut described = json!({"digest": head.digest(), "spec": head.spec()});
             match head {
                 AnyHead::Text(head) => described["text"] = json!(head.text_spec()),
-                AnyHead::Embedding(_) if on_gpus => described["device"] = ON_GPUS.into(),
+                AnyHead::Embedding(head) if on_gpus && head.runs_on_gpus() => {
+                    described["device"] = ON_GPUS.into();
+                }
                 AnyHead::Embedding(_) => {}
             }
             described
@@ -221,8 +223,20 @@ impl Heads {
         Ok(self.settings(heads.any(|head| head["device"] == ON_GPUS)))
     }
 
-    /// Lets all of them score on `devices`; where there are none, on the CPU.
+    /// Lets all of them score on `devices`; where there are none, on the CPU. Those that GPUs do not
+    /// compute are named in one warning.
     pub(super) fn score_on(&mut self, devices: &[Device]) -> Result<()> {
+        let on_cpu = self.by_name.iter().filter(|(_, heads)| {
+            let mut heads = heads.values().filter_map(|loaded| loaded.head.as_embedding());
+            !devices.is_empty() && heads.any(|head| !head.runs_on_gpus())
+        });
+        let names: Vec<&str> = on_cpu.map(|(name, _)| name.as_str()).collect();
+        if !names.is_empty() {
+            tracing::warn!(
+                heads = names.join(", "),
+                "scored on the CPU: GPUs compute linear layers with ReLU between them, and similarities"
+            );
+        }
         let mut heads = self.by_name.values_mut().flat_map(ByLanguage::values_mut);
         heads.try_for_each(|loaded| match &mut loaded.head {
             AnyHead::Embedding(head) => head.score_on(devices),

@@ -197,7 +197,7 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
             }
             json!({"training": job.head.training(job.name),
                    "hidden": job.head.hidden, "kind": job.head.kind,
-                   "activation": job.head.activation(job.name), "label": job.head.label(),
+                   "output": job.head.output(job.name), "label": job.head.label(),
                    "references": job.head.references(), "samples": {}})
         });
         head["samples"][&job.language] = json!(job.digests);

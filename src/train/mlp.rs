@@ -9,7 +9,7 @@ use rand::seq::SliceRandom;
 use super::loss::{self, HeadLoss};
 use super::request::{Trained, TrainingRequest};
 use super::samples::Splits;
-use crate::config::{Activation, Checkpoint, Mode, TrainingConfig};
+use crate::config::{Checkpoint, HeadOutput, Mode, TrainingConfig};
 use crate::error::{Error, Result};
 use crate::head::{EpochMetrics, LinearLayer, Schedule, Scorer, TrainingRecord};
 use crate::metrics::{Metrics, rounded};
@@ -155,10 +155,10 @@ impl<'a> Trainer<'a> {
             eps: 1e-8,
             weight_decay: settings.weight_decay,
         };
-        let loss = match (request.config.activation(request.name), settings.mode) {
-            (Activation::Softmax { class }, Mode::Default) => HeadLoss::Softmax { class },
-            (Activation::Softmax { class }, Mode::Published) => HeadLoss::DoubleSoftmax { class },
-            (Activation::Sigmoid | Activation::Raw, _) => HeadLoss::Binary,
+        let loss = match (request.config.output(request.name), settings.mode) {
+            (HeadOutput::Class(class), Mode::Default) => HeadLoss::Softmax { class },
+            (HeadOutput::Class(class), Mode::Published) => HeadLoss::DoubleSoftmax { class },
+            _ => HeadLoss::Binary,
         };
         Ok(Self {
             request,
@@ -232,7 +232,7 @@ impl<'a> Trainer<'a> {
             }
             layers.push(LinearLayer::new(weight, bias));
         }
-        Ok(Some(Scorer::Mlp(layers)))
+        Ok(Some(Scorer::mlp(layers)))
     }
 }
 

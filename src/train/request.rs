@@ -93,8 +93,8 @@ impl TrainingRequest<'_> {
 
     /// Logits and labels of the samples of `rows`.
     pub(super) fn logits(&self, scorer: &Scorer, rows: &[usize]) -> (Vec<f32>, Vec<bool>) {
-        let activation = self.config.activation(self.name);
-        let logits = scorer.logits(&self.samples.embeddings, rows, activation);
+        let output = self.config.output(self.name);
+        let logits = scorer.logits(&self.samples.embeddings, rows, output);
         (logits, rows.iter().map(|&row| self.samples.labels[row]).collect())
     }
 

@@ -155,7 +155,7 @@ fn scores_that_are_not_finite_are_counted_and_left_out() -> TestResult {
     let bias = Tensor::full(2e38f32, 1, &Device::Cpu)?;
     let tensors = [("0.weight".to_owned(), weight), ("0.bias".to_owned(), bias)];
     candle_core::safetensors::save(&tensors.into(), work.path("wild.safetensors"))?;
-    let arguments = ["wild.safetensors", "--set", "heads.wild.activation=raw", HELD[0], HELD[1]];
+    let arguments = ["wild.safetensors", "--set", "heads.wild.output=raw", HELD[0], HELD[1]];
     let report = evaluated(&work, &arguments)?;
     let scored = measures(&report, "wild", "mean")["scored"].as_u64();
     let heads = report["heads"].as_array().ok_or("no heads")?;

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use polysift::Error;
-use polysift::config::{Activation, ChunkRule, HeadConfig, HeadKind, Keep};
+use polysift::config::{ChunkRule, HeadConfig, HeadKind, HeadOutput, Keep};
 use polysift::head::Head;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use tempfile::TempDir;
 
-use super::{golden, training, with_activation};
+use super::{golden, training, with_output};
 
 /// Name, shape and values of a tensor.
 type Named<'a> = (&'a str, &'a [usize], Vec<f32>);
@@ -87,10 +87,10 @@ fn only_explicit_settings_override_the_card() -> Result<()> {
     let config = HeadConfig {
         chunk: Some(ChunkRule::Mean),
         keep: Some(Keep::Below),
-        ..with_activation(Activation::Raw)
+        ..with_output(HeadOutput::Raw)
     };
     let other = Head::load(&path, "toxicity", &config)?;
-    assert_eq!(other.spec().activation, Activation::Raw);
+    assert_eq!(other.spec().output, HeadOutput::Raw);
     assert_eq!((other.spec().chunk, other.spec().keep), (ChunkRule::Mean, Keep::Below));
     assert_eq!(other.digest(), head.digest());
     Ok(())
@@ -121,11 +121,14 @@ fn tensors_that_make_no_head_are_named() -> Result<()> {
     let weight = || ("0.weight", &[2, 3][..], vec![0.5; 6]);
     let bias = || ("0.bias", &[2][..], vec![0.5; 2]);
     let outputs = || ("3.weight", &[1, 2][..], vec![0.5; 2]);
-    let cases: [(Vec<Named<'_>>, &str); 11] = [
+    let norm = |name: &'static str| -> Named<'static> { (name, &[5], vec![0.5; 5]) };
+    let cases: [(Vec<Named<'_>>, &str); 13] = [
         (vec![], "no tensors"),
-        (vec![weight()], "`0.bias` is missing"),
+        (vec![norm("0.weight")], "last layer is not linear"),
+        (vec![weight(), norm("1.weight")], "`1.weight` takes 5 inputs, the layer before gives 2"),
+        (vec![("0.weight", &[], vec![0.5])], "`0.weight` has the shape []"),
         (vec![bias()], "`0.weight` is missing"),
-        (vec![("0.weight", &[6], vec![0.5; 6]), bias()], "`0.weight` has the shape [6]"),
+        (vec![("0.weight", &[6], vec![0.5; 6]), bias()], "`0.bias` has the shape [2]"),
         (vec![weight(), ("0.bias", &[3], vec![0.5; 3])], "`0.bias` has the shape [3]"),
         (vec![("0.weight", &[2, 3], vec![f32::NAN; 6]), bias()], "`0.weight`: value 0 is NaN"),
         (

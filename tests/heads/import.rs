@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
 use polysift::Error;
-use polysift::config::{ChunkRule, HeadConfig, HeadKind, Keep, Preset};
-use polysift::head::{Head, ImportRequest, Keys, import};
+use polysift::config::{ChunkRule, HeadConfig, HeadKind, HeadOutput, Keep, Pooling, Preset};
+use polysift::head::{Head, ImportRequest, Keys, PublishedRecipe};
 use tempfile::TempDir;
 
-use super::{training, values};
+use super::{import, training, values};
 use crate::util::root;
 
 /// Files that hold a head, with its preset.
@@ -116,6 +116,26 @@ fn the_card_of_an_import_tells_where_it_is_from() -> Result<()> {
     let head = import(&golden("german_cls.pth"), &request)?;
     assert_eq!((head.card().head.as_str(), head.spec().keep), ("insult", Keep::Above));
     assert_eq!(head.card().language.as_deref(), Some("gsw_Latn"));
+    Ok(())
+}
+
+#[test]
+fn the_recipe_of_published_heads_is_on_their_cards() -> Result<()> {
+    let import = |name: &str, recipe: PublishedRecipe| {
+        import(&golden(name), &ImportRequest { recipe: Some(recipe), ..ImportRequest::default() })
+    };
+    let head = import("deu_Latn.pt", PublishedRecipe::Jql)?;
+    let provenance = head.card().provenance.clone().context("no provenance")?;
+    let recipe = provenance.recipe.context("no recipe")?;
+    assert_eq!((recipe.pooling, recipe.normalize, recipe.max_tokens), (Pooling::Cls, true, 8192));
+    assert_eq!(recipe.dimensions, Some(head.hidden_size()));
+    assert_eq!((recipe.model_digest.as_str(), provenance.recipe_digest.as_str()), ("", ""));
+    assert_eq!((head.spec().output, head.spec().chunk), (HeadOutput::Raw, ChunkRule::First));
+    let source = head.card().source.as_ref().context("no source")?;
+    assert_eq!(source.assumed_encoder, "Snowflake/snowflake-arctic-embed-m-v2.0");
+
+    let head = import("german_cls.pth", PublishedRecipe::Apertus)?;
+    assert_eq!((head.spec().output, head.spec().chunk), (HeadOutput::Class(1), ChunkRule::Max));
     Ok(())
 }
 

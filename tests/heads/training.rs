@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use polysift::Error;
-use polysift::config::{Activation, Checkpoint, HeadConfig, HeadKind, Mode, TrainingConfig};
+use polysift::config::{Checkpoint, HeadConfig, HeadKind, HeadOutput, Mode, TrainingConfig};
 use polysift::head::{Head, Provenance};
 use polysift::metrics::Metrics;
 use polysift::progress::Stop;
@@ -255,7 +255,7 @@ fn a_softmax_head_learns_the_class_it_scores() -> Result<()> {
     let samples = mixture(1000, 24, 5.0);
     for class in [0, 1, 2] {
         let mut config = small_config(HeadKind::Mlp);
-        config.activation = Some(Activation::Softmax { class });
+        config.output = Some(HeadOutput::Class(class));
         config.training.learning_rate = 1e-2;
         let head = train(&samples, "toxicity", &config, 1)?;
         let test = head.card().training.as_ref().and_then(|t| t.test).context("no test")?;

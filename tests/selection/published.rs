@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use polysift::Result;
-use polysift::config::{Activation, Keep, Mode};
+use polysift::config::{HeadOutput, Keep, Mode};
 use polysift::selection::{
     Bound, Corpus, HeadColumn, ScanRequest, ScoreBatch, Threshold, ThresholdKind, select,
 };
@@ -49,8 +49,8 @@ fn golden_quantiles_are_numpys_to_the_bit() -> anyhow::Result<()> {
             document.logits = document.scores.clone();
         }
         let corpus = InMemory(vec![documents]);
-        let outcome = |keep, kind, activation| -> Result<(Bound, u64)> {
-            let threshold = Threshold { activation, ..threshold(0, keep, kind) };
+        let outcome = |keep, kind, output| -> Result<(Bound, u64)> {
+            let threshold = Threshold { output, ..threshold(0, keep, kind) };
             let selection = select(&corpus, &[threshold], Mode::Published)?;
             let outcome = &selection.thresholds[0].outcomes[0];
             Ok((outcome.bound, outcome.kept.num_documents))
@@ -61,22 +61,22 @@ fn golden_quantiles_are_numpys_to_the_bit() -> anyhow::Result<()> {
         let upper_f32 = f64::from(f32::from_bits(case.upper_f32));
         let name = format!("{} at {}", case.name, case.rate);
         assert_eq!(
-            outcome(Keep::Above, retain.clone(), Activation::Raw)?,
+            outcome(Keep::Above, retain.clone(), HeadOutput::Raw)?,
             (Bound::Above(upper), case.num_above_upper),
             "{name}"
         );
         assert_eq!(
-            outcome(Keep::Above, retain.clone(), Activation::Sigmoid)?,
+            outcome(Keep::Above, retain.clone(), HeadOutput::Sigmoid)?,
             (Bound::Above(upper_f32), case.num_above_upper_f32),
             "{name}"
         );
         assert_eq!(
-            outcome(Keep::Below, ThresholdKind::Remove(listed), Activation::Sigmoid)?,
+            outcome(Keep::Below, ThresholdKind::Remove(listed), HeadOutput::Sigmoid)?,
             (Bound::Below(upper_f32), case.num_below_upper_f32),
             "{name}"
         );
         assert_eq!(
-            outcome(Keep::Below, retain, Activation::Raw)?,
+            outcome(Keep::Below, retain, HeadOutput::Raw)?,
             (Bound::Below(f64::from_bits(case.lower)), case.num_below_lower),
             "{name}"
         );

@@ -5,8 +5,8 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::config::Keep;
-use crate::head::scorer::{LinearLayer, References, normalised};
+use crate::config::{Activation, Keep};
+use crate::head::scorer::{HeadLayer, LinearLayer, References, normalised};
 
 /// Uniform values in [-1, 1).
 fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -15,9 +15,11 @@ fn noise(count: usize, seed: u64) -> Vec<f32> {
 }
 
 /// A head of `scorer`.
-fn head(scorer: Scorer, activation: Activation, chunk: ChunkRule) -> Result<Head> {
+fn head(scorer: Scorer, output: HeadOutput, chunk: ChunkRule) -> Result<Head> {
     let (kind, layer_sizes) = (scorer.kind(), scorer.layer_sizes());
-    let spec = HeadSpec { kind, layer_sizes, activation, chunk, keep: Keep::Above };
+    let (activation, norm_eps) = scorer.between();
+    let keep = Keep::Above;
+    let spec = HeadSpec { kind, layer_sizes, activation, norm_eps, output, chunk, keep };
     Head::new(ModelCard { head: "h".to_owned(), spec, ..ModelCard::default() }, scorer)
 }
 
@@ -26,7 +28,7 @@ fn mlp(sizes: &[usize]) -> Scorer {
     let layer = |pair: &[usize]| {
         LinearLayer::new(noise(pair[0] * pair[1], pair[0] as u64), noise(pair[1], pair[1] as u64))
     };
-    Scorer::Mlp(sizes.windows(2).map(layer).collect())
+    Scorer::mlp(sizes.windows(2).map(layer).collect())
 }
 
 /// References of random values.
@@ -45,7 +47,7 @@ fn bits(head: &Head, chunks: &[f32]) -> Result<Vec<Option<u32>>> {
 
 /// The identity on one value: logits are the chunks themselves.
 fn identity(chunk: ChunkRule) -> Result<Head> {
-    head(Scorer::Mlp(vec![LinearLayer::new(vec![1.0], vec![0.0])]), Activation::Raw, chunk)
+    head(Scorer::mlp(vec![LinearLayer::new(vec![1.0], vec![0.0])]), HeadOutput::Raw, chunk)
 }
 
 #[test]
@@ -67,7 +69,7 @@ fn chunk_rules_work_on_logits() -> Result<()> {
 fn what_is_not_finite_scores_nan_and_harms_no_other_document() -> Result<()> {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for scorer in [mlp(&[3, 4, 1]), references(2, 3)] {
-            let head = head(scorer, Activation::Raw, ChunkRule::Max)?;
+            let head = head(scorer, HeadOutput::Raw, ChunkRule::Max)?;
             let chunks = [1.0, 2.0, 3.0, 1.0, bad, 2.0, 0.5, 0.5, 0.5];
             let scores = head.score(&chunks, &[0, 2, 3])?;
             assert!(scores[0].is_some_and(|s| s.logit.is_nan() && s.score.is_nan()), "{bad}");
@@ -80,7 +82,7 @@ fn what_is_not_finite_scores_nan_and_harms_no_other_document() -> Result<()> {
 #[test]
 fn an_overflow_scores_nan() -> Result<()> {
     let layers = vec![LinearLayer::new(vec![3e38, 3e38], vec![0.0])];
-    let head = head(Scorer::Mlp(layers), Activation::Sigmoid, ChunkRule::First)?;
+    let head = head(Scorer::mlp(layers), HeadOutput::Sigmoid, ChunkRule::First)?;
     let scores = head.score(&[3e38, 3e38], &[0, 1])?;
     assert!(scores[0].is_some_and(|s| s.score.is_nan()));
     Ok(())
@@ -88,14 +90,14 @@ fn an_overflow_scores_nan() -> Result<()> {
 
 #[test]
 fn a_zero_vector_has_no_similarity() -> Result<()> {
-    let head = head(references(4, 3), Activation::Raw, ChunkRule::First)?;
+    let head = head(references(4, 3), HeadOutput::Raw, ChunkRule::First)?;
     assert!(head.score(&[0.0; 3], &[0, 1])?[0].is_some_and(|s| s.score.is_nan()));
     Ok(())
 }
 
 #[test]
 fn arrays_that_do_not_fit_are_an_error_that_names_the_widths() -> Result<()> {
-    let head = head(mlp(&[3, 1]), Activation::Raw, ChunkRule::First)?;
+    let head = head(mlp(&[3, 1]), HeadOutput::Raw, ChunkRule::First)?;
     for (len, offsets) in
         [(4, vec![0, 1]), (3, vec![]), (3, vec![1, 1]), (6, vec![0, 2, 1]), (3, vec![0])]
     {
@@ -108,26 +110,40 @@ fn arrays_that_do_not_fit_are_an_error_that_names_the_widths() -> Result<()> {
 
 #[test]
 fn an_activation_that_does_not_fit_the_outputs_is_refused() {
-    for (sizes, activation) in [
-        ([3, 2], Activation::Sigmoid),
-        ([3, 2], Activation::Raw),
-        ([3, 2], Activation::Softmax { class: 2 }),
-        ([3, 1], Activation::Softmax { class: 0 }),
+    for (sizes, output) in [
+        ([3, 2], HeadOutput::Sigmoid),
+        ([3, 2], HeadOutput::Raw),
+        ([3, 2], HeadOutput::Class(2)),
+        ([3, 1], HeadOutput::Class(0)),
     ] {
-        assert!(head(mlp(&sizes), activation, ChunkRule::First).is_err(), "{activation}");
+        assert!(head(mlp(&sizes), output, ChunkRule::First).is_err(), "{output}");
     }
-    assert!(head(references(1, 3), Activation::Sigmoid, ChunkRule::First).is_err());
+    assert!(head(references(1, 3), HeadOutput::Sigmoid, ChunkRule::First).is_err());
+}
+
+#[test]
+fn gpus_compute_relu_and_similarities_alone() {
+    let with = |between: &[HeadLayer]| {
+        let layer = || HeadLayer::Linear(LinearLayer::new(noise(9, 1), noise(3, 2)));
+        Scorer::Mlp([&[layer()][..], between, &[layer()]].concat())
+    };
+    let norm = HeadLayer::LayerNorm { gamma: vec![1.0; 3], beta: vec![0.0; 3], eps: 1e-5 };
+    let [relu, tanh] = [Activation::Relu, Activation::Tanh].map(HeadLayer::Activation);
+    assert!(with(std::slice::from_ref(&relu)).runs_on_gpus() && references(2, 3).runs_on_gpus());
+    for between in [&[tanh][..], &[norm.clone(), relu.clone()], &[relu, norm]] {
+        assert!(!with(between).runs_on_gpus());
+    }
 }
 
 #[test]
 fn published_shapes_do_not_depend_on_the_block() -> Result<()> {
     let chunks = noise(300 * 768, 1);
     for scorer in [mlp(&[768, 256, 1]), mlp(&[768, 768, 2]), references(1000, 768)] {
-        let activation = match scorer.layer_sizes()[..] {
-            [_, _, 2] => Activation::Softmax { class: 1 },
-            _ => Activation::Raw,
+        let output = match scorer.layer_sizes()[..] {
+            [_, _, 2] => HeadOutput::Class(1),
+            _ => HeadOutput::Raw,
         };
-        let head = head(scorer, activation, ChunkRule::First)?;
+        let head = head(scorer, output, ChunkRule::First)?;
         let together = bits(&head, &chunks)?;
         for document in [0, 1, 2, 63, 64, 127, 254, 255, 256, 299] {
             let alone = bits(&head, &chunks[document * 768..(document + 1) * 768])?;
@@ -155,7 +171,7 @@ proptest! {
             } else {
                 mlp(&[sizes.as_slice(), &[1]].concat())
             };
-            let head = head(scorer, Activation::Raw, ChunkRule::First)?;
+            let head = head(scorer, HeadOutput::Raw, ChunkRule::First)?;
             let width = head.hidden_size();
             let chunks = noise(rows * width, seed);
             let whole = bits(&head, &chunks)?;

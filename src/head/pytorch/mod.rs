@@ -1,6 +1,6 @@
 //! State dicts of PyTorch: zip files of one pickle and the bytes of every storage.
 //!
-//! Owns reading (`.pt`, `.pth`) and writing them. Nothing in such a file is executed, and no size
+//! Owns reading (`.pt`, `.pth`, Lightning's `.ckpt`) and writing them. Nothing in such a file is executed, and no size
 //! that it claims is believed: entries are stored uncompressed and lie within the file.
 
 mod pickle;
@@ -15,7 +15,7 @@ use safetensors::Dtype;
 use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
-use super::weights::{HeadWeights, Stored, missing, not_a_float, parse};
+use super::weights::{HeadWeights, KnownLayers, Stored, missing, not_a_float, parse};
 pub(super) use write::to_bytes;
 
 /// Name of the entry that describes the others.
@@ -26,10 +26,10 @@ const MAX_PICKLE_BYTES: usize = 8 << 20;
 const WRAPPERS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 
 /// The weights of the head in the zip file `bytes`; the error text says what is wrong.
-pub(super) fn read(bytes: &[u8]) -> Result<HeadWeights, String> {
+pub(super) fn read(bytes: &[u8], known: KnownLayers) -> Result<HeadWeights, String> {
     let mut file = StateDict::open(bytes)?;
     let names: Vec<String> = file.tensors.keys().cloned().collect();
-    parse(&names, &mut |name| file.stored(name), false)
+    parse(&names, &mut |name| file.stored(name), known)
 }
 
 /// The tensors of a PyTorch file.

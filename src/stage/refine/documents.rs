@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use twox_hash::XxHash3_64;
 
 use crate::config::{
-    Activation, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
+    HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
 };
 use crate::error::{Error, Result};
 use crate::head::DocumentScore;
@@ -123,9 +123,9 @@ impl<'a> RoundDocuments<'a> {
 /// The thresholds of a language over the scores so far, and how far a document has to be from them.
 struct Near {
     selection: Selection,
-    /// One per head of the run, in logits, with its activation; `None` for heads that make no threshold or do
+    /// One per head of the run, in logits, with its output; `None` for heads that make no threshold or do
     /// not serve the language.
-    margins: Vec<Option<(f64, Activation)>>,
+    margins: Vec<Option<(f64, HeadOutput)>>,
 }
 
 impl Near {
@@ -144,12 +144,12 @@ impl Near {
         let corpus = ScoredCorpus::open(context, embedded, language, files, Some(&rescored));
         let selection = select(&corpus, thresholds, context.config.selection.mode)?;
         let margin = |(head, name): (usize, &&str)| {
-            let activation = scores.heads.get(name, language)?.spec().activation;
+            let output = scores.heads.get(name, language)?.spec().output;
             thresholds.iter().find(|threshold| threshold.head == Some(head))?;
             let seen = seen.map(|heads| heads[head]).unwrap_or_default();
             // The encoder has no part in the scores of texts.
             let width = if scores.heads.is_text(name) { 0.0 } else { seen.margin() };
-            Some((width, activation))
+            Some((width, output))
         };
         Ok(Self { selection, margins: scores.names.iter().enumerate().map(margin).collect() })
     }
@@ -164,11 +164,11 @@ impl Near {
                 return true;
             }
             for (end, sign) in [(&mut low, -1.0), (&mut high, 1.0)] {
-                let score = scores.map(|((logit, score), (width, activation))| {
+                let score = scores.map(|((logit, score), (width, output))| {
                     if width == 0.0 {
                         return DocumentScore { logit, score };
                     }
-                    DocumentScore::new((f64::from(logit) + sign * width) as f32, activation)
+                    DocumentScore::new((f64::from(logit) + sign * width) as f32, output)
                 });
                 end.0.push(score.map(|s| s.logit));
                 end.1.push(score.map(|s| s.score));

@@ -158,9 +158,9 @@ impl Noisy {
                     let mut rows = read_scores(&path)?;
                     for (at, row) in rows.documents.rows().iter().enumerate() {
                         let logit = rows.logits[at].map(|x| moved(name, ordinal(place, *row), x));
-                        let activation = head.spec().activation;
+                        let output = head.spec().output;
                         rows.logits[at] = logit;
-                        rows.scores[at] = logit.map(|x| DocumentScore::new(x, activation).score);
+                        rows.scores[at] = logit.map(|x| DocumentScore::new(x, output).score);
                     }
                     let stamp = write_scores(&path, &rows, 1)?;
                     marker.files[index] = PartFile { stamp, ..marker.files[index].clone() };

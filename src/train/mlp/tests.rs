@@ -28,11 +28,9 @@ fn difference(a: &Tensor, b: &Tensor) -> Result<f32> {
 fn golden_optimisation_f32() -> Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/heads/optimisation.safetensors");
     let golden = candle_core::safetensors::load(path, &Device::Cpu)?;
-    for (outputs, activation) in [
-        (1, Activation::Sigmoid),
-        (2, Activation::Softmax { class: 1 }),
-        (3, Activation::Softmax { class: 2 }),
-    ] {
+    for (outputs, output) in
+        [(1, HeadOutput::Sigmoid), (2, HeadOutput::Class(1)), (3, HeadOutput::Class(2))]
+    {
         let get = |name: &str| &golden[&format!("{outputs}.{name}")];
         let labels = get("labels").to_dtype(DType::U8)?.to_vec1::<u8>()?;
         let samples = Samples {
@@ -53,7 +51,7 @@ fn golden_optimisation_f32() -> Result<()> {
         };
         let config = HeadConfig {
             hidden: Some(vec![5]),
-            activation: Some(activation),
+            output: Some(output),
             training: training.clone(),
             ..HeadConfig::default()
         };
