@@ -145,6 +145,16 @@ fn a_dry_run_prints_the_plan_and_writes_nothing() -> TestResult {
         .assert()
         .success()
         .stdout(contains("encoder digest").and(contains("fra_Latn/a")));
+    work.command("run", "out")
+        .args(["--dry-run", "--set", "encoder.max_chars=10000"])
+        .assert()
+        .success()
+        .stdout(contains("max_chars          10000 (settings)"));
+    work.command("run", "out")
+        .args(["--dry-run", "--set", "encoder.max_chars=0"])
+        .assert()
+        .code(2)
+        .stderr(contains("encoder.max_chars").and(contains("at least 1")));
     assert!(!work.path("out").exists());
     Ok(())
 }

@@ -110,6 +110,32 @@ fn a_prompt_is_tokenized_with_the_text_but_not_counted() -> Result<()> {
 }
 
 #[test]
+fn the_first_characters_alone_are_in_the_chunks_and_all_are_counted() -> Result<()> {
+    let text = "Füchse 狐狸跳过懒狗。 e\u{301} 😀 and more ".repeat(4);
+    for file in ["tokenizer.json", "gemma.json"] {
+        for chunks in [Chunks::First, Chunks::All] {
+            let whole = EncoderConfig {
+                chunks,
+                max_tokens: 16,
+                prompt: Some("query: ".into()),
+                ..EncoderConfig::default()
+            };
+            let without = open(&golden(file), &whole)?;
+            for max_chars in [1, 9, 20, 41, text.chars().count(), 1000] {
+                let cut = EncoderConfig { max_chars: Some(max_chars), ..whole.clone() };
+                let cut = open(&golden(file), &cut)?;
+                let first: String = text.chars().take(max_chars).collect();
+                assert_eq!(cut.chunks(&text)?, without.chunks(&first)?, "{file} {max_chars}");
+                let tokenized = cut.tokenize(&text)?;
+                assert_eq!(tokenized.chunks, without.chunks(&first)?, "{file} {max_chars}");
+                assert_eq!(tokenized.num_tokens, without.tokenize(&text)?.num_tokens);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_file_that_is_no_tokenizer_and_a_length_without_room_are_errors() -> Result<()> {
     let error = Tokenizer::from_bytes(b"{}", Path::new("t.json"), &all(512)).err();
     assert!(error.context("accepted")?.to_string().starts_with("t.json: is not a tokenizer"));

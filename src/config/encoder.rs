@@ -145,6 +145,9 @@ pub struct EncoderConfig {
     pub dimensions: Option<usize>,
     /// Longest chunk in tokens, `<s>` and `</s>` included.
     pub max_tokens: usize,
+    /// How many characters (code points) of a document are tokenized, its first ones; `None`: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_chars: Option<usize>,
     /// Which chunks are embedded.
     pub chunks: Chunks,
     /// Text put before every document (`query: ` for the E5 models); `None`: the model's default.
@@ -175,6 +178,7 @@ impl Default for EncoderConfig {
             normalize: None,
             dimensions: None,
             max_tokens: 512, // `xlmr_embeddings.py` of FineWeb2-HQ
+            max_chars: None,
             chunks: Chunks::default(),
             prompt: None,
             prompt_name: None,

@@ -169,6 +169,9 @@ impl RunConfig {
         if let Some(tokens) = self.encoder.batch_tokens {
             positive("encoder.batch_tokens", tokens, self.encoder.max_tokens)?;
         }
+        if let Some(chars) = self.encoder.max_chars {
+            positive("encoder.max_chars", chars, 1)?;
+        }
         self.encoder.check_device()?;
         if is_url(&self.encoder.model) {
             let reason = "is a URL; a model is a directory or a hub id (OWNER/NAME)";

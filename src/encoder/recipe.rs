@@ -30,6 +30,9 @@ pub struct Recipe {
     pub prompt: String,
     /// Tokens of a chunk.
     pub max_tokens: usize,
+    /// Characters of a document that are tokenized; `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_chars: Option<usize>,
 }
 
 impl Recipe {
@@ -55,8 +58,16 @@ impl Recipe {
         hold("normalize", [self, other].map(|recipe| recipe.normalize.to_string()));
         hold("prompt", [self, other].map(|recipe| json!(recipe.prompt).to_string()));
         hold("max_tokens", [self, other].map(|recipe| recipe.max_tokens.to_string()));
+        if let Some(wanted) = self.max_chars {
+            let found = other.max_chars.map_or("all".to_owned(), |found| found.to_string());
+            hold("max_chars", [wanted.to_string(), found]);
+        }
         if let (Some(wanted), Some(found)) = (self.dimensions, other.dimensions) {
             hold("dimensions", [wanted, found].map(|values| values.to_string()));
+        }
+        // No flag takes a setting away.
+        if let (None, Some(found)) = (self.max_chars, other.max_chars) {
+            differences.push(format!("max_chars not set, not {found}"));
         }
         if self.dense != other.dense {
             differences.push(format!("the linear maps {:?}, not {:?}", self.dense, other.dense));
@@ -92,6 +103,12 @@ mod tests {
                      --set 'encoder.prompt=\"it'\\''s: \"' --set 'encoder.max_tokens=8192'";
         assert!(difference.contains("pooling cls, not mean; normalize true, not false"));
         assert!(difference.ends_with(flags), "{difference}");
+        let short = Recipe { max_chars: Some(10_000), ..run.clone() };
+        let difference = short.difference(&run).unwrap_or_default();
+        let mend = "max_chars 10000, not all; give --set 'encoder.max_chars=10000'";
+        assert!(difference.ends_with(mend), "{difference}");
+        let difference = run.difference(&short).unwrap_or_default();
+        assert!(difference.ends_with("max_chars not set, not 10000"), "{difference}");
         let cut = Recipe { dimensions: Some(256), ..run.clone() };
         let difference = cut.difference(&run).unwrap_or_default();
         assert!(difference.ends_with("--set 'encoder.dimensions=256'"), "{difference}");
@@ -108,6 +125,7 @@ mod tests {
             Recipe { normalize: true, ..recipe.clone() },
             Recipe { prompt: "query: ".into(), ..recipe.clone() },
             Recipe { max_tokens: 256, ..recipe.clone() },
+            Recipe { max_chars: Some(256), ..recipe.clone() },
         ];
         assert!(others.iter().all(|other| other.digest() != recipe.digest()));
         assert_eq!(recipe.clone().digest(), recipe.digest());

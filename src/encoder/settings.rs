@@ -134,9 +134,10 @@ impl ResolvedEncoder {
             normalize,
             prompt,
             max_tokens,
+            max_chars: config.max_chars,
         };
         let setting = |name, value: String, source| ResolvedSetting { name, value, source };
-        let settings = vec![
+        let mut settings = vec![
             setting("pooling", pooling.name().to_owned(), pooling_source),
             setting("dense", format!("{dense_widths:?}"), dense_source),
             setting("dimensions", kept.to_string(), kept_source),
@@ -144,6 +145,8 @@ impl ResolvedEncoder {
             setting("prompt", format!("{:?}", recipe.prompt), prompt_source),
             setting("max_tokens", max_tokens.to_string(), max_source),
         ];
+        let max_chars = config.max_chars.map(|chars| chars.to_string());
+        settings.extend(max_chars.map(|chars| setting("max_chars", chars, SET.to_owned())));
         Ok(Self { output, recipe, settings })
     }
 }

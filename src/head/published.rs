@@ -16,7 +16,7 @@ pub enum PublishedRecipe {
     Jql,
     /// FineWeb-Edu: arctic-embed-m, first token
     FinewebEdu,
-    /// FinePDFs: the encoder in the model itself, mean, 2,048 tokens
+    /// FinePDFs: the encoder in the model itself, mean, 2,048 tokens of the first 10,000 characters
     Finepdfs,
     /// Registers of HPLT: the encoder in the model itself, first token
     HpltRegisters,
@@ -52,7 +52,8 @@ impl PublishedRecipe {
         };
         let preset = if self == Self::Apertus { Preset::Toxicity } else { Preset::Quality };
         let normalize = self == Self::Jql;
-        let recipe = Recipe { pooling, normalize, max_tokens, ..Recipe::default() };
+        let max_chars = (self == Self::Finepdfs).then_some(10_000);
+        let recipe = Recipe { pooling, normalize, max_tokens, max_chars, ..Recipe::default() };
         Published { encoder, preset, output, recipe }
     }
 }

@@ -1,6 +1,6 @@
 //! Text to chunks of token ids, as transformers' fast tokenizers split them.
 //!
-//! A document is tokenized with the prompt before it; the ids are then split into consecutive chunks
+//! A document, or its first characters, is tokenized with the prompt before it; the ids are then split into consecutive chunks
 //! without overlap, and every chunk gets the special tokens of the tokenizer's own post-processor.
 //! That equals `return_overflowing_tokens` with `stride=0`. Truncation and padding that
 //! `tokenizer.json` may ask for do not apply.
@@ -75,6 +75,7 @@ pub struct Tokenizer {
     content_tokens: usize,
     chunks: Chunks,
     prompt: String,
+    max_chars: Option<usize>,
 }
 
 /// What makes the ids.
@@ -146,6 +147,7 @@ impl Tokenizer {
             content_tokens,
             chunks: config.chunks,
             prompt,
+            max_chars: config.max_chars,
         };
         tracing::debug!(tokenizer = %origin.display(), engine = tokenizer.engine());
         Ok(tokenizer)
@@ -167,7 +169,7 @@ impl Tokenizer {
         }
     }
 
-    /// Tokenizes one document, all of it.
+    /// Tokenizes one document, all of it: what the chunks leave out counts too.
     ///
     /// # Errors
     /// [`Error::Model`] if the tokenizer refuses the text (no unknown token, for example).
@@ -194,6 +196,8 @@ impl Tokenizer {
                 (self.to_chunks(encoding.get_ids()), encoding.len() - of_prompt)
             }
         };
+        let chunks =
+            if self.first_chars(text).len() == text.len() { chunks } else { self.chunks(text)? };
         Ok(Tokenized { chunks, num_tokens: num_tokens as u64 })
     }
 
@@ -204,7 +208,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::tokenize`].
     pub fn chunks(&self, text: &str) -> Result<Vec<Vec<u32>>> {
-        let whole = self.with_prompt(text);
+        let whole = self.with_prompt(self.first_chars(text));
         let limit = match self.chunks {
             Chunks::First => self.content_tokens,
             Chunks::All => usize::MAX,
@@ -236,6 +240,12 @@ impl Tokenizer {
     /// As [`Tokenizer::tokenize`].
     pub fn chunks_all(&self, texts: &[&str]) -> Result<Vec<Vec<Vec<u32>>>> {
         texts.par_iter().map(|text| self.chunks(text)).collect()
+    }
+
+    /// What of a document the chunks are made of.
+    fn first_chars<'a>(&self, text: &'a str) -> &'a str {
+        let cut = self.max_chars.and_then(|chars| text.char_indices().nth(chars));
+        cut.map_or(text, |(end, _)| &text[..end])
     }
 
     fn with_prompt<'a>(&self, text: &'a str) -> Cow<'a, str> {

@@ -134,6 +134,13 @@ fn the_recipe_of_published_heads_is_on_their_cards() -> Result<()> {
     let source = head.card().source.as_ref().context("no source")?;
     assert_eq!(source.assumed_encoder, "Snowflake/snowflake-arctic-embed-m-v2.0");
 
+    assert_eq!(recipe.max_chars, None);
+
+    let head = import("deu_Latn.pt", PublishedRecipe::Finepdfs)?;
+    let provenance = head.card().provenance.clone().context("no provenance")?;
+    let recipe = provenance.recipe.context("no recipe")?;
+    assert_eq!((recipe.max_tokens, recipe.max_chars), (2048, Some(10_000)));
+
     let head = import("german_cls.pth", PublishedRecipe::Apertus)?;
     assert_eq!((head.spec().output, head.spec().chunk), (HeadOutput::Class(1), ChunkRule::Max));
     Ok(())
