@@ -171,7 +171,7 @@ fn blank_text_is_not_selected_even_if_it_has_embeddings() -> TestResult {
     work.command("run", "out").args(["--retention", "quality=1"]).assert().success();
     let rows = (0..6).map(|i| {
         let text = if i == 3 { "   ".to_owned() } else { text(i) };
-        let values: Vec<f64> = (0..192).map(|j| f64::from((i * 31 + j) as u8) / 64.0).collect();
+        let values: Vec<f64> = (0..384).map(|j| f64::from((i * 31 + j) as u8) / 64.0).collect();
         json!({"id": i.to_string(), "text": text, "embeddings": [values]})
     });
     work.write_lines("stored/a.jsonl", rows)?;

@@ -122,6 +122,9 @@ fn the_summary_tells_time_memory_and_what_was_busy() -> TestResult {
 #[test]
 fn a_trace_holds_the_spans_of_all_threads_and_changes_no_result() -> TestResult {
     let work = Workspace::new()?;
+    let long = "knowledge of rivers and empires ".repeat(300);
+    let row = json!({"id": 0, "text": long});
+    work.write_lines("corpus/fra_Latn/long.jsonl", std::iter::once(row))?;
     work.command("run", "plain").assert().success();
     work.command("run", "traced").args(["--trace-out", "trace.json"]).assert().success();
     assert_eq!(digests(&work.path("plain"))?, digests(&work.path("traced"))?);

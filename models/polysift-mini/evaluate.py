@@ -6,7 +6,8 @@ Three questions, per language, on rows that are held out from the encoder's trai
 does a small head on the frozen mean-pooled embedding tell knowledge-rich text from web-like text of
 the same length; does it still when the knowledge-rich text comes from a set that the head has not
 seen; and does it tell toxic from non-toxic text of the same sets? Heads are trained and tested on
-different groups. Results go to MODEL_DIR/evaluation.json and, as tables, to standard output.
+different groups. Results go to a JSON file and, as tables, to standard output. The encoder computes in bf16 where
+PyTorch does.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import StandardScaler
-from transformers import XLMRobertaModel
 
 from corpora import SETS, WEB_ROLES, Row, held_out, matched_pairs, read_all, sections, unit_hash, \
     with_text
+from packed import load_model
 from vocabulary import MAX_LENGTH, PAD, load_tokenizer
 
 SEED = 5
@@ -75,9 +76,8 @@ class Embedder:
     """Mean over all tokens of the last hidden state, for the first 512 tokens of a text."""
 
     def __init__(self, model_dir: Path) -> None:
-        self.model = XLMRobertaModel.from_pretrained(
-            model_dir, add_pooling_layer=False, dtype=torch.float32).eval()
-        self.tokenizer = load_tokenizer(model_dir)
+        self.model = load_model(model_dir)
+        self.tokenizer = load_tokenizer(model_dir / "tokenizer.json")
         self.tokenizer.enable_truncation(MAX_LENGTH)
 
     @torch.no_grad()
@@ -95,7 +95,8 @@ class Embedder:
         width = max(map(len, token_ids))
         ids = torch.tensor([row + [PAD] * (width - len(row)) for row in token_ids])
         mask = (ids != PAD).long()
-        hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
         return ((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)).numpy()
 
 
@@ -266,6 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data_dir", type=Path, help="directory of SET.LANG.jsonl.zst files")
     parser.add_argument("model_dir", type=Path, help="directory of the model to evaluate")
+    parser.add_argument("--out", type=Path, help="results (default: MODEL_DIR/evaluation.json)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -283,7 +285,8 @@ def main() -> None:
     for task, of_task in found.items():
         print(f"{task}\n\n{table(of_task)}\n")
     content = {task: [asdict(result) for result in of_task] for task, of_task in found.items()}
-    (args.model_dir / "evaluation.json").write_text(json.dumps(content, indent=1) + "\n")
+    out = args.out or args.model_dir / "evaluation.json"
+    out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,100 +1,98 @@
-"""A unigram vocabulary in XLM-RoBERTa's tokenizer pipeline.
+"""Prune XLM-RoBERTa's vocabulary to the languages of the data, each by its own counts.
 
-The pieces are learned by sentencepiece with its ``nmt_nfkc`` character map; the result is written
-as a ``tokenizer.json`` of the same structure as XLM-RoBERTa's, with the fairseq order of ids:
-``<s>`` 0, ``<pad>`` 1, ``</s>`` 2, ``<unk>`` 3, the pieces, ``<mask>`` last.
+Every single character stays. Beyond them each language takes its most frequent pieces until their
+share of its tokens reaches one common coverage, the highest for which the union has the wanted size.
+A language's counts are the mean of two: its training text, and the words of the PyPI package
+wordfreq with their frequencies, since for some languages there is little text.
 """
 
 from __future__ import annotations
 
-import base64
-import io
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
-import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
+import numpy as np
+import wordfreq
 from tokenizers import Tokenizer
 
+from corpora import Row
+
 BOS, PAD, EOS, UNK = range(4)
-SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
-MASK = "<mask>"
-CONTROL_PIECES = 3
 MAX_LENGTH = 512
+WORDS = 300_000
+WORDFREQ_CODES = {
+    "arb_Arab": "ar", "ces_Latn": "cs", "cmn_Hani": "zh", "dan_Latn": "da", "deu_Latn": "de",
+    "ell_Grek": "el", "eng_Latn": "en", "fas_Arab": "fa", "fra_Latn": "fr", "hun_Latn": "hu",
+    "ind_Latn": "id", "ita_Latn": "it", "jpn_Jpan": "ja", "nld_Latn": "nl", "pol_Latn": "pl",
+    "por_Latn": "pt", "rus_Cyrl": "ru", "spa_Latn": "es", "swe_Latn": "sv", "tur_Latn": "tr",
+    "vie_Latn": "vi",
+}
 
 
-def learn_pieces(lines: Iterable[str], vocab_size: int, threads: int) -> tuple[list, bytes]:
-    """Pieces with scores, and the compiled character map, for ``vocab_size`` ids in all."""
-    buffer = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=buffer, model_type="unigram",
-        vocab_size=vocab_size - len(SPECIALS) - 1 + CONTROL_PIECES, character_coverage=0.9998,
-        normalization_rule_name="nmt_nfkc", num_threads=threads, max_sentence_length=1_000_000,
-        minloglevel=2,
-    )
-    proto = sentencepiece_model_pb2.ModelProto()
-    proto.ParseFromString(buffer.getvalue())
-    pieces = [[p.piece, float(f"{p.score:.6g}")] for p in proto.pieces[CONTROL_PIECES:]]
-    return pieces, proto.normalizer_spec.precompiled_charsmap
+def load_tokenizer(path: Path) -> Tokenizer:
+    """A ``tokenizer.json`` that neither truncates nor pads."""
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
-def _added_token(token_id: int, content: str) -> dict:
-    return {"id": token_id, "content": content, "single_word": False, "lstrip": content == MASK,
-            "rstrip": False, "normalized": False, "special": True}
+def piece_counts(tokenizer: Tokenizer, texts: list[str],
+                 weights: list[float] | None = None) -> np.ndarray:
+    """How often each id occurs, each text counted with its weight."""
+    counts = np.zeros(tokenizer.get_vocab_size())
+    for i, encoding in enumerate(tokenizer.encode_batch(texts, add_special_tokens=False)):
+        np.add.at(counts, encoding.ids, weights[i] if weights else 1.0)
+    return counts
 
 
-def _template(*parts: str) -> list[dict]:
-    return [{"Sequence" if part in "AB" else "SpecialToken": {"id": part, "type_id": 0}}
-            for part in parts]
+def shares(tokenizer: Tokenizer, language: str, rows: list[Row]) -> np.ndarray:
+    """Each id's share of a language's tokens: the mean over training text and word list."""
+    text = piece_counts(tokenizer, [row.text for row in rows])
+    frequencies = wordfreq.get_frequency_dict(WORDFREQ_CODES[language], "best")
+    words = sorted(frequencies, key=lambda word: (-frequencies[word], word))[:WORDS]
+    listed = piece_counts(tokenizer, words, [frequencies[word] for word in words])
+    return (text / text.sum() + listed / listed.sum()) / 2
 
 
-def tokenizer_json(pieces: list, charsmap: bytes) -> dict:
-    """The ``tokenizer.json`` content for the given pieces."""
-    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always",
-                 "split": True}
-    vocab = [[token, 0.0] for token in SPECIALS] + pieces + [[MASK, 0.0]]
-    return {
-        "version": "1.0", "truncation": None, "padding": None,
-        "added_tokens": [_added_token(i, token) for i, token in enumerate(SPECIALS)]
-        + [_added_token(len(vocab) - 1, MASK)],
-        "normalizer": {"type": "Sequence", "normalizers": [
-            {"type": "Precompiled",
-             "precompiled_charsmap": base64.b64encode(charsmap).decode("ascii")},
-            {"type": "Strip", "strip_left": False, "strip_right": True},
-            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"},
-        ]},
-        "pre_tokenizer": metaspace,
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": _template("<s>", "A", "</s>"),
-            "pair": _template("<s>", "A", "</s>", "</s>", "B", "</s>"),
-            "special_tokens": {
-                token: {"id": token, "ids": [token_id], "tokens": [token]}
-                for token, token_id in (("</s>", EOS), ("<s>", BOS))
-            },
-        },
-        "decoder": metaspace,
-        "model": {"type": "Unigram", "unk_id": UNK, "vocab": vocab, "byte_fallback": False},
-    }
+def choose_pieces(pieces: list[str], by_language: dict[str, np.ndarray],
+                  size: int) -> tuple[np.ndarray, float]:
+    """The ids to keep, ascending, at most ``size``; and the coverage that all languages reach."""
+    always = np.array([len(piece.removeprefix("▁")) <= 1 for piece in pieces])
+    always[[BOS, PAD, EOS, UNK, -1]] = True
+    ranked = []
+    for share in by_language.values():
+        order = np.argsort(-share, kind="stable")
+        ranked.append((order, np.cumsum(share[order])))
+
+    def kept(coverage: float) -> np.ndarray:
+        keep = always.copy()
+        for order, reached in ranked:
+            keep[order[:np.searchsorted(reached, coverage) + 1]] = True
+        return keep
+
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if kept(middle).sum() > size else (middle, high)
+    return np.flatnonzero(kept(low)), low
 
 
-def write_tokenizer(out_dir: Path, pieces: list, charsmap: bytes) -> None:
-    """``tokenizer.json`` and the two small files that transformers reads beside it."""
-    names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>",
-             "sep_token": "</s>", "unk_token": "<unk>"}
-    mask = {key: value for key, value in _added_token(0, MASK).items()
-            if key not in ("id", "special")}
-    config = {**names, "mask_token": MASK, "clean_up_tokenization_spaces": False,
-              "model_max_length": MAX_LENGTH, "tokenizer_class": "XLMRobertaTokenizer"}
-    compact = json.dumps(tokenizer_json(pieces, charsmap), ensure_ascii=False,
-                         separators=(",", ":"))
-    (out_dir / "tokenizer.json").write_text(compact, encoding="utf-8")
-    for name, content in (("tokenizer_config.json", config),
-                          ("special_tokens_map.json", {**names, "mask_token": mask})):
-        (out_dir / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def load_tokenizer(directory: Path) -> Tokenizer:
-    """The tokenizer of a model directory."""
-    return Tokenizer.from_file(str(directory / "tokenizer.json"))
+def prune(source: Path, kept: np.ndarray, out_dir: Path) -> None:
+    """Write the tokenizer with the kept pieces only, and the two small files beside it."""
+    content = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    new_ids = {int(old): new for new, old in enumerate(kept)}
+    vocab = content["model"]["vocab"]
+    content["model"]["vocab"] = [[vocab[i][0], float(f"{vocab[i][1]:.6g}")] for i in kept]
+    for token in content["added_tokens"]:
+        token["id"] = new_ids[token["id"]]
+    for token in content["post_processor"]["special_tokens"].values():
+        token["ids"] = [new_ids[i] for i in token["ids"]]
+    content["truncation"] = content["padding"] = None
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    (out_dir / "tokenizer.json").write_text(text, encoding="utf-8")
+    config = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>",
+              "sep_token": "</s>", "unk_token": "<unk>", "mask_token": "<mask>",
+              "clean_up_tokenization_spaces": False, "model_max_length": MAX_LENGTH,
+              "tokenizer_class": "XLMRobertaTokenizer"}
+    (out_dir / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -17,7 +17,7 @@
 //!
 //! let config = EncoderConfig::default(); // the bundled model
 //! let model = load(&config, &HubSettings::from_env(|_| None))?;
-//! assert_eq!(model.encoder.info().embedding_size, 192);
+//! assert_eq!(model.encoder.info().embedding_size, 384);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -148,7 +148,7 @@ fn export(work: &Workspace) -> assert_cmd::Command {
 #[test]
 fn a_large_object_is_sent_in_parts_over_a_line_that_breaks() -> TestResult {
     let (work, s3) = large()?;
-    let line = Line::to(s3.address(), Faults { cut_after: 600, busy_every: 3 })?;
+    let line = Line::to(s3.address(), Faults { cut_after: 600, busy_every: 2 })?;
     with_s3(&mut export(&work), line.address()).assert().success();
     let (cut, busy) = line.faults();
     assert!(cut + busy > 2, "{cut} {busy}");
