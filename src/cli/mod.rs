@@ -9,6 +9,7 @@ mod devices;
 mod evaluate;
 mod head;
 mod logging;
+mod models;
 pub(crate) mod printer;
 mod progress;
 mod settings;
@@ -135,6 +136,12 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// List encoders to choose from: licence, size, speed, the heads that fit, a command for each
+    Models {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the input_ids of every chunk as JSON lines
     Tokenize(#[command(flatten)] Box<SettingsArgs>),
     /// Build labelled samples from published sources
@@ -199,6 +206,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Inspect { paths, json } => context.inspect(paths, *json)?,
         Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
         Command::Devices { json } => devices::devices(*json),
+        Command::Models { json } => models::models(*json)?,
         Command::Head(command) => head::run(command, cli.global.quiet)?,
         Command::Tokenize(settings) => {
             tokenize::tokenize(&resolve(settings)?.config, &hub(settings.encoder.offline), stop)?;

@@ -1,0 +1,61 @@
+//! `polysift models`: encoders that people select data with, from `models/encoders.toml`.
+
+use serde::{Deserialize, Serialize};
+
+use super::printer;
+use polysift::{Error, Result};
+
+/// The table inside the binary.
+const TABLE: &str = include_str!("../../models/encoders.toml");
+
+#[derive(Deserialize, Serialize)]
+struct Table {
+    encoder: Vec<Row>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    /// What `--model` takes.
+    name: String,
+    licence: String,
+    languages: String,
+    /// Of weights and tokenizer.
+    megabytes: u64,
+    /// Of 512 tokens, reckoned for an H200.
+    gpu_documents_per_sec: u64,
+    /// Mean area under the ROC curve of a linear head, where it was measured.
+    auc: Option<f64>,
+    /// Published heads for its embeddings.
+    heads: String,
+    command: String,
+}
+
+/// Prints the table, and below it the heads and the command of each.
+pub(crate) fn models(as_json: bool) -> Result<()> {
+    let table: Table =
+        toml::from_str(TABLE).map_err(|e| Error::config("models/encoders.toml", e.to_string()))?;
+    printer::show(as_json, &table.encoder, |encoders| print(encoders));
+    Ok(())
+}
+
+fn print(encoders: &[Row]) {
+    let titles = ["encoder", "licence", "languages", "MB", "docs/s*", "AUC"];
+    printer::titled_table(
+        titles,
+        encoders.iter().map(|row| {
+            vec![
+                row.name.clone(),
+                row.licence.clone(),
+                row.languages.clone(),
+                row.megabytes.to_string(),
+                row.gpu_documents_per_sec.to_string(),
+                row.auc.map_or_else(|| "-".into(), |auc| format!("{auc:.3}")),
+            ]
+        }),
+    );
+    printer::line("* documents of 512 tokens on an H200: reckoned, not measured");
+    for row in encoders {
+        printer::line(&format!("\n{}\n  heads: {}\n  {}", row.name, row.heads, row.command));
+    }
+}
