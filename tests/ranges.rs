@@ -53,7 +53,8 @@ fn workspace(rate: f64, with_blanks: bool) -> Result<(Workspace, RunConfig), Fai
              [encoder]\ndevice = 'cpu'\nprecision = 'f32'\n[parts]\nrows = 16\n\
              [heads.ft]\nkind = 'fasttext'\ntrain = ['{samples}']\n\
              [heads.ft.fasttext]\ndim = 8\nbuckets = 1000\nepochs = 5\n\
-             [heads.quality]\ntrain = ['{samples}']\ntraining.batch_size = 16\n\
+             [heads.quality]\ntrain = ['{samples}']\n\
+             training = {{ batch_size = 16, epochs = 6, weight_decay = 0.01 }}\n\
              [languages._default]\nretention = {{ quality = [{rate}] }}\n[export]\nkeep_removed = true\n"
         ),
         "test",

@@ -93,7 +93,7 @@ impl Workspace {
             "[input]\nfiles = ['corpus/{lang}/*.jsonl']\n\
              [parts]\nrows = 16\n\
              [heads.quality]\ntrain = ['samples/{lang}.jsonl']\n\
-             [heads.quality.training]\nbatch_size = 16\n\
+             [heads.quality.training]\nbatch_size = 16\nepochs = 6\nweight_decay = 0.01\n\
              [languages._default]\nretention = { quality = [0.1, 0.33] }\n",
         )?;
         Ok(workspace)

@@ -34,7 +34,7 @@ toxicity pol_Latn mhc
 toxicity por_Latn mhc told-br
 toxicity spa_Latn mhc
 
-# compare TASK PRESET TRAIN TEST EPOCHS: trains heads of each kind on TRAIN and evaluates them on TEST.
+# compare TASK PRESET TRAIN TEST: trains heads of each kind on TRAIN and evaluates them on TEST.
 compare() {
     cat > "$out/$1.toml" <<EOF
 [encoder]
@@ -44,7 +44,6 @@ precision = "f32"
 [heads.mlp]
 preset = "$2"
 train = [$3]
-training = { epochs = $5, batch_size = 64 }
 [heads.cosine]
 preset = "$2"
 kind = "cosine"
@@ -62,7 +61,7 @@ EOF
         --data "$4" --out "$out/$1.json" > "$out/$1.txt"
 }
 samples=$out/samples
-compare quality quality "\"$samples/quality/{lang}/train.jsonl\"" "$samples/quality/{lang}/test.jsonl" 60
+compare quality quality "\"$samples/quality/{lang}/train.jsonl\"" "$samples/quality/{lang}/test.jsonl"
 compare toxicity toxicity \
     "\"$samples/toxicity/{lang}/train_80.jsonl\", \"$samples/toxicity/{lang}/valid_10.jsonl\"" \
-    "$samples/toxicity/{lang}/test_10.jsonl" 30
+    "$samples/toxicity/{lang}/test_10.jsonl"

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use polysift::Result;
 use polysift::encoder::ResolvedSetting;
+use polysift::metrics::Metrics;
 use polysift::run::{LiveWorker, Stage};
 use polysift::selection::{ThresholdKind, ThresholdReport};
 use polysift::stage::Context;
@@ -96,8 +97,8 @@ pub(crate) fn print_usages(usages: &[Usage]) {
     titled_table(["stage", "seconds", "peak MB", "busy"], rows);
 }
 
-fn number(value: &Value) -> String {
-    value.as_f64().map_or("-".to_owned(), |number| format!("{number:.4}"))
+fn number(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |number| format!("{number:.4}"))
 }
 
 /// Held-out figures of the trained heads.
@@ -111,18 +112,29 @@ fn print_heads(context: Context<'_>) -> Result<()> {
             };
             let Some(training) = &card.training else { continue };
             let samples: usize = training.samples.values().map(|s| s.positive + s.negative).sum();
-            let test = serde_json::json!(training.test);
+            let half = training.learning_curve.iter().rev().nth(1).map(|half| half.test);
+            let roc_auc = |test: Option<Metrics>| number(test.and_then(|test| test.roc_auc));
             rows.push(vec![
                 name.clone(),
                 language,
                 samples.to_string(),
-                number(&test["accuracy"]),
-                number(&test["roc_auc"]),
+                number(training.test.and_then(|test| test.accuracy)),
+                roc_auc(training.test),
+                roc_auc(half),
+                roc_auc(training.logistic_test),
             ]);
         }
     }
     if !rows.is_empty() {
-        let titles = ["head", "language", "samples", "test accuracy", "test ROC-AUC"];
+        let titles = [
+            "head",
+            "language",
+            "samples",
+            "test accuracy",
+            "test ROC-AUC",
+            "with half",
+            "logistic",
+        ];
         titled_table(titles, rows.into_iter());
         line("");
     }

@@ -17,6 +17,9 @@ pub enum HeadKind {
     /// Linear layers with ReLU between them, on the embedding.
     #[default]
     Mlp,
+    /// One linear layer, trained to the optimum of logistic regression; its file is that of an MLP without
+    /// hidden layers.
+    Logistic,
     /// Largest cosine similarity to a set of reference embeddings.
     Cosine,
     /// A fastText classifier of the text itself; needs no embedding.
@@ -168,67 +171,86 @@ impl Preset {
 #[serde(rename_all = "kebab-case")]
 pub enum Checkpoint {
     /// The last (the quality head of FineWeb2-HQ).
-    #[default]
     Last,
     /// The one with the best validation accuracy, the earliest of equals (the toxicity head of
     /// Apertus as its paper describes it).
     Best,
     /// The one with the lowest validation loss, the earliest of equals (the toxicity head of Apertus
     /// as its code does it).
+    #[default]
     LowestLoss,
 }
 
-/// `[heads.<name>.training]`; the defaults are those of FineWeb2-HQ `train_mlp.py`, in published
-/// mode those of Apertus's toxicity head.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[heads.<name>.training]`. What is unset fits the set of samples, or is what was published.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingConfig {
-    /// Cross-entropy of the outputs, constant learning rate, a test split that nothing is chosen by; or
-    /// as the published code trains the toxicity head: cross-entropy of the softmax of the
-    /// probabilities (softmax twice), learning rate rising over [`TrainingConfig::WARM_UP_STEPS`]
-    /// steps and falling to 0, the epoch of the lowest such loss, no test split.
+    /// Standardised inputs, steps enough for the set, the epoch of the lowest validation loss, a weight decay
+    /// chosen by it; or what was published: of a head of one output FineWeb2-HQ's `train_mlp.py`, of one of
+    /// classes Apertus's toxicity head, that is cross-entropy of the softmax of the probabilities (softmax
+    /// twice), a learning rate rising over [`TrainingConfig::WARM_UP_STEPS`] steps and falling to 0, no test
+    /// split.
     #[serde(skip_serializing_if = "Mode::is_default")]
     pub mode: Mode,
-    /// Passes over the training split.
-    pub epochs: usize,
-    /// Samples per step, the last partial batch is kept; 256 when unset, 64 in published mode.
+    /// Passes over the training split, at most; when unset [`TrainingConfig::MIN_STEPS`] steps and 6 passes at
+    /// least, in published mode 6. Training ends before where a fourth of them did not lower the validation loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<usize>,
+    /// Samples per step, the last partial batch is kept; when unset an eighth of the training split, but 32 to
+    /// 256; in published mode 256, of a head of classes 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_size: Option<usize>,
-    /// AdamW learning rate: constant, in published mode the highest.
-    pub learning_rate: f64,
-    /// AdamW weight decay.
-    pub weight_decay: f64,
-    /// Dropout between hidden layers.
-    pub dropout: f64,
-    /// Which epoch's weights are kept; the preset and the mode decide when unset.
+    /// AdamW learning rate: constant; of a published head of classes the highest. When unset 1e-3,
+    /// in published mode 3e-4.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<f64>,
+    /// AdamW weight decay; when unset the one of [`TrainingConfig::WEIGHT_DECAYS`] with the lowest
+    /// validation loss, in published mode 0.01.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_decay: Option<f64>,
+    /// Dropout between hidden layers; 0.2 when unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropout: Option<f64>,
+    /// Which epoch's weights are kept; when unset that of the lowest validation loss, in published mode
+    /// the last of a head of one output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
 }
 
-impl Default for TrainingConfig {
-    fn default() -> Self {
-        Self {
-            mode: Mode::Default,
-            epochs: 6,
-            batch_size: None,
-            learning_rate: 3e-4,
-            weight_decay: 0.01,
-            dropout: 0.2,
-            checkpoint: None,
-        }
-    }
-}
-
 impl TrainingConfig {
-    /// Steps in which published mode raises the learning rate from 0.
+    /// Steps in which a published head of classes raises the learning rate from 0.
     pub const WARM_UP_STEPS: usize = 200;
+    /// Steps that a set is given at least.
+    pub const MIN_STEPS: usize = 600;
+    /// Weight decays that are tried.
+    pub const WEIGHT_DECAYS: [f64; 3] = [0.01, 1.0, 10.0];
+    /// Passes that a set is given at least, and in published mode.
+    const MIN_EPOCHS: usize = 6;
 
-    /// Samples per step, from the mode when unset.
-    pub fn batch_size(&self) -> usize {
-        self.batch_size.unwrap_or(match self.mode {
-            Mode::Default => 256,
-            Mode::Published => 64,
-        })
+    /// With nothing left open but the weight decay, for a training split of `num_samples` and a head of
+    /// classes or not.
+    fn resolved(&self, num_samples: usize, is_class: bool) -> Self {
+        let is_published = self.mode == Mode::Published;
+        let batch_size = self.batch_size.unwrap_or(match (is_published, is_class) {
+            (true, true) => 64,
+            (true, false) => 256,
+            (false, _) => (num_samples / 8).clamp(32, 256),
+        });
+        let steps_per_epoch = num_samples.div_ceil(batch_size.max(1)).max(1);
+        let enough = Self::MIN_STEPS.div_ceil(steps_per_epoch).max(Self::MIN_EPOCHS);
+        let checkpoint = match (is_published, is_class) {
+            (true, false) => Checkpoint::Last,
+            _ => Checkpoint::LowestLoss,
+        };
+        Self {
+            mode: self.mode,
+            epochs: self.epochs.or(Some(if is_published { Self::MIN_EPOCHS } else { enough })),
+            batch_size: Some(batch_size),
+            learning_rate: self.learning_rate.or(Some(if is_published { 3e-4 } else { 1e-3 })),
+            weight_decay: self.weight_decay.or(is_published.then_some(0.01)),
+            dropout: self.dropout.or(Some(0.2)),
+            checkpoint: self.checkpoint.or(Some(checkpoint)),
+        }
     }
 }
 
@@ -286,7 +308,7 @@ impl HeadConfig {
     pub fn output(&self, name: &str) -> HeadOutput {
         self.output.unwrap_or(match (self.kind, self.preset(name)) {
             (HeadKind::Cosine, _) => HeadOutput::Raw,
-            (HeadKind::Mlp, Preset::Quality) => HeadOutput::Sigmoid,
+            (HeadKind::Logistic, _) | (HeadKind::Mlp, Preset::Quality) => HeadOutput::Sigmoid,
             (HeadKind::Mlp, Preset::Toxicity) | (HeadKind::FastText, _) => HeadOutput::Class(1),
         })
     }
@@ -307,22 +329,14 @@ impl HeadConfig {
         })
     }
 
-    /// Kept epoch, from the preset when unset.
-    pub fn checkpoint(&self, name: &str) -> Checkpoint {
-        self.training.checkpoint.unwrap_or(match (self.training.mode, self.preset(name)) {
-            (Mode::Published, _) => Checkpoint::LowestLoss,
-            (Mode::Default, Preset::Quality) => Checkpoint::Last,
-            (Mode::Default, Preset::Toxicity) => Checkpoint::Best,
-        })
+    /// Whether its outputs are those of classes, of which one is scored.
+    pub(crate) fn is_class(&self, name: &str) -> bool {
+        matches!(self.output(name), HeadOutput::Class(_))
     }
 
-    /// Constants of training with nothing left open.
-    pub fn training(&self, name: &str) -> TrainingConfig {
-        TrainingConfig {
-            checkpoint: Some(self.checkpoint(name)),
-            batch_size: Some(self.training.batch_size()),
-            ..self.training.clone()
-        }
+    /// Constants of training on `num_samples`, see [`TrainingConfig`]; open is at most the weight decay.
+    pub fn training(&self, name: &str, num_samples: usize) -> TrainingConfig {
+        self.training.resolved(num_samples, self.is_class(name))
     }
 
     /// Widths of all layers for embeddings of `hidden_size`: input, hidden..., outputs.
@@ -381,6 +395,10 @@ impl HeadConfig {
         if self.kind == HeadKind::Cosine && self.output(name) != HeadOutput::Raw {
             return fail(".output", "a cosine head's score is the similarity itself: `raw`");
         }
+        let one_output = matches!(self.output(name), HeadOutput::Sigmoid | HeadOutput::Raw);
+        if self.kind == HeadKind::Logistic && (!one_output || self.hidden.is_some()) {
+            return fail("", "a logistic head has one output (`sigmoid` or `raw`) and no `hidden`");
+        }
         if self.references == Some(0) {
             return fail(".references", "is 0; at least 1 is needed");
         }
@@ -393,20 +411,23 @@ impl HeadConfig {
             );
         }
         let t = &self.training;
-        if t.epochs == 0 || t.batch_size() == 0 {
+        if t.epochs == Some(0) || t.batch_size == Some(0) {
             return fail(".training", "`epochs` and `batch_size` are at least 1");
         }
-        if !(t.learning_rate > 0.0 && t.weight_decay >= 0.0 && (0.0..1.0).contains(&t.dropout)) {
+        let is_rate = t.learning_rate.is_none_or(|rate| rate > 0.0);
+        let is_decay = t.weight_decay.is_none_or(|decay| decay >= 0.0);
+        if !(is_rate && is_decay && t.dropout.is_none_or(|rate| (0.0..1.0).contains(&rate))) {
             return fail(
                 ".training",
                 "needs learning_rate > 0, weight_decay >= 0 and 0 <= dropout < 1",
             );
         }
         let two_outputs = matches!(self.output(name), HeadOutput::Class(0 | 1));
-        if t.mode == Mode::Published && !(self.kind == HeadKind::Mlp && two_outputs) {
+        if t.mode == Mode::Published && !(self.kind == HeadKind::Mlp && (two_outputs || one_output))
+        {
             return fail(
                 ".training.mode",
-                "`published` trains a toxicity head: an MLP with `class:1` (or `class:0`)",
+                "`published` trains MLPs of one output, or of two classes (`class:1`, `class:0`)",
             );
         }
         Ok(())
@@ -450,18 +471,37 @@ mod tests {
     }
 
     #[test]
-    fn published_mode_is_for_heads_with_two_outputs() {
+    fn published_mode_is_for_the_heads_that_were_published() {
         let training = TrainingConfig { mode: Mode::Published, ..TrainingConfig::default() };
         let head = HeadConfig { train: vec!["a".into()], training, ..HeadConfig::default() };
-        assert!(head.check("toxicity").is_ok());
-        assert_eq!(head.checkpoint("toxicity"), Checkpoint::LowestLoss);
+        for (name, batch_size, checkpoint) in
+            [("toxicity", 64, Checkpoint::LowestLoss), ("quality", 256, Checkpoint::Last)]
+        {
+            assert!(head.check(name).is_ok());
+            let constants = head.training(name, 1000);
+            assert_eq!((constants.epochs, constants.weight_decay), (Some(6), Some(0.01)));
+            assert_eq!(constants.batch_size, Some(batch_size));
+            assert_eq!(constants.checkpoint, Some(checkpoint));
+        }
         for other in [
-            head.clone(),
             HeadConfig { kind: HeadKind::Cosine, ..head.clone() },
+            HeadConfig { kind: HeadKind::Logistic, ..head.clone() },
             HeadConfig { output: Some(HeadOutput::Class(2)), ..head },
         ] {
             let refused = other.check("quality").map_err(|e| e.to_string());
             assert!(refused.is_err_and(|e| e.contains("training.mode")), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn small_sets_are_given_more_passes() {
+        for (num_samples, batch_size, epochs) in
+            [(10, 32, 600), (240, 32, 75), (1600, 200, 75), (6400, 256, 24), (130_000, 256, 6)]
+        {
+            let constants = HeadConfig::default().training("quality", num_samples);
+            assert_eq!(constants.batch_size, Some(batch_size));
+            assert_eq!(constants.epochs, Some(epochs));
+            assert_eq!(constants.weight_decay, None);
         }
     }
 

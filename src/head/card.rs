@@ -68,9 +68,9 @@ impl HeadSpec {
             (HeadKind::Cosine, other) => Err(format!(
                 "a cosine head's score is the similarity itself (`raw`), not `{other}`"
             )),
-            (HeadKind::Mlp, output) if output.fits(outputs) => Ok(()),
+            (HeadKind::Mlp | HeadKind::Logistic, output) if output.fits(outputs) => Ok(()),
             (HeadKind::FastText, _) => Err("scores texts, not embeddings".to_owned()),
-            (HeadKind::Mlp, output) => Err(format!(
+            (HeadKind::Mlp | HeadKind::Logistic, output) => Err(format!(
                 "`{output}` does not fit {outputs} output(s): `sigmoid` and `raw` need 1, `sigmoid:K` \
                  more than K, `class:K` and `expected` at least 2"
             )),
@@ -165,6 +165,9 @@ pub struct TrainingRecord {
     /// Constants of training, checkpoint rule included; `None` for a cosine head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hyperparameters: Option<TrainingConfig>,
+    /// scikit-learn's C of a logistic head, chosen by the validation loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inverse_penalty: Option<f64>,
     /// How the learning rate changed; `None` where it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
@@ -172,20 +175,28 @@ pub struct TrainingRecord {
     pub samples: BTreeMap<String, ClassCounts>,
     /// Samples left out because their embedding is not finite.
     pub excluded_samples: usize,
-    /// Metrics after each epoch; empty for a cosine head.
+    /// Metrics after each epoch, of many epochs after some; empty for a logistic and a cosine head.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<EpochMetrics>,
     /// The epoch whose weights were kept, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_epoch: Option<usize>,
-    /// Its loss on the validation split, not rounded, where that is what it was chosen by: in published
-    /// mode the one that counts softmax twice.
+    /// Its loss on the validation split, not rounded; of a published head of classes the one that counts
+    /// softmax twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_loss: Option<f64>,
     /// The finished head on the validation split; `None` if that is empty.
     pub validation: Option<Metrics>,
     /// The finished head on the test split; `None` if that is empty.
     pub test: Option<Metrics>,
+    /// A logistic head that was trained on the same split, on the test split: what an MLP is measured
+    /// against. `None` in published mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logistic_test: Option<Metrics>,
+    /// The same training with a fourth and a half of the training split, then with all of it; empty in
+    /// published mode, without a test split, and for a cosine head.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learning_curve: Vec<LearningPoint>,
 }
 
 /// Samples by label.
@@ -206,6 +217,15 @@ pub struct ReferenceCounts {
     pub available: usize,
     /// Those left out because their norm is zero.
     pub zero_norm: usize,
+}
+
+/// What a part of the training split would have given.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LearningPoint {
+    /// Samples that were learned from.
+    pub num_samples: usize,
+    /// On the test split.
+    pub test: Metrics,
 }
 
 /// Metrics after one epoch.

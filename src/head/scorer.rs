@@ -192,7 +192,7 @@ impl Scorer {
     }
 
     /// Which kind of head computes with it.
-    pub(super) fn kind(&self) -> HeadKind {
+    pub(crate) fn kind(&self) -> HeadKind {
         match self {
             Self::Mlp(_) => HeadKind::Mlp,
             Self::Cosine(_) => HeadKind::Cosine,

@@ -195,7 +195,7 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
                               "keep": job.head.keep(job.name), "label": job.head.label(),
                               "samples": {}});
             }
-            json!({"training": job.head.training(job.name),
+            json!({"training": job.head.training,
                    "hidden": job.head.hidden, "kind": job.head.kind,
                    "output": job.head.output(job.name), "label": job.head.label(),
                    "references": job.head.references(), "samples": {}})

@@ -5,10 +5,12 @@ use candle_nn::{AdamW, Optimizer, ParamsAdamW};
 use rand::RngExt;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
+use rayon::prelude::*;
 
 use super::loss::{self, HeadLoss};
 use super::request::{Trained, TrainingRequest};
 use super::samples::Splits;
+use super::standardisation::Standardisation;
 use crate::config::{Checkpoint, HeadOutput, Mode, TrainingConfig};
 use crate::error::{Error, Result};
 use crate::head::{EpochMetrics, LinearLayer, Schedule, Scorer, TrainingRecord};
@@ -21,47 +23,82 @@ impl From<candle_core::Error> for Error {
     }
 }
 
-/// Trains for the configured epochs and keeps the one that the checkpoint rule names.
+/// Most times that a training looks at its metrics.
+const MAX_CHECKS: usize = 32;
+
+/// Trains with every weight decay that the settings leave open, and keeps the head of the lowest validation
+/// loss.
 pub(super) fn train(
     request: &TrainingRequest<'_>,
     splits: &Splits,
     stop: &Stop,
 ) -> Result<Trained> {
-    let settings = request.config.training(request.name);
-    let schedule = match settings.mode {
-        Mode::Default => None,
-        Mode::Published => Some(Schedule {
-            warm_up_steps: TrainingConfig::WARM_UP_STEPS,
-            steps: splits.train.len().div_ceil(settings.batch_size()) * settings.epochs,
-        }),
+    let settings = request.config.training(request.name, splits.train.len());
+    let tried = match settings.weight_decay {
+        Some(one) => vec![one],
+        None if splits.validation.is_empty() => TrainingConfig::WEIGHT_DECAYS[1..2].to_vec(),
+        None => TrainingConfig::WEIGHT_DECAYS.to_vec(),
     };
-    let mut trainer = Trainer::new(request, settings.clone(), schedule)?;
+    let with = |weight_decay| {
+        let settings = TrainingConfig { weight_decay: Some(weight_decay), ..settings.clone() };
+        fit(request, splits, settings, stop)
+    };
+    let trained: Vec<Trained> = tried.into_par_iter().map(with).collect::<Result<_>>()?;
+    let loss = |trained: &Trained| trained.record.kept_loss.unwrap_or(f64::INFINITY);
+    // The first of equals.
+    let best = trained.into_iter().reduce(|a, b| if loss(&b) < loss(&a) { b } else { a });
+    best.ok_or_else(|| request.error("no weight decay is to be tried"))
+}
+
+/// Trains with these settings and keeps the epoch that the checkpoint rule names.
+fn fit(
+    request: &TrainingRequest<'_>,
+    splits: &Splits,
+    settings: TrainingConfig,
+    stop: &Stop,
+) -> Result<Trained> {
+    let (epochs, batch_size) = (settings.epochs.unwrap_or(1), settings.batch_size.unwrap_or(1));
+    let is_default = settings.mode == Mode::Default;
+    let schedule = (!is_default && request.config.is_class(request.name)).then(|| Schedule {
+        warm_up_steps: TrainingConfig::WARM_UP_STEPS,
+        steps: splits.train.len().div_ceil(batch_size) * epochs,
+    });
+    let standardisation = if is_default {
+        Standardisation::of(request.samples, &splits.train)
+    } else {
+        Standardisation::none(request.samples.hidden_size)
+    };
+    let mut trainer = Trainer::new(request, settings.clone(), schedule, standardisation)?;
     let mut order = splits.train.clone();
-    let mut epochs: Vec<EpochMetrics> = Vec::new();
+    let mut examined: Vec<EpochMetrics> = Vec::new();
     let mut kept: Option<Kept> = None;
-    for epoch in 1..=settings.epochs {
+    for epoch in 1..=epochs {
         trainer.epoch(&mut order, stop)?;
+        if epoch % epochs.div_ceil(MAX_CHECKS) != 0 && epoch < epochs {
+            continue;
+        }
         let Some(scorer) = trainer.scorer()? else {
             return Err(request.error(format!(
                 "the weights are not finite after epoch {epoch}; try a smaller learning_rate than {}",
-                settings.learning_rate
+                settings.learning_rate.unwrap_or_default()
             )));
         };
-        let (metrics, merit) = examine(request, splits, epoch, &scorer);
-        epochs.push(metrics);
+        let (metrics, loss, merit) = examine(request, splits, epoch, &scorer, &settings);
+        examined.push(metrics);
         if kept.as_ref().is_none_or(|kept| merit.is_none() || merit > kept.merit) {
-            kept = Some(Kept { epoch, merit, scorer });
+            kept = Some(Kept { epoch, merit, loss, scorer });
+        }
+        let best = kept.as_ref().map_or(epoch, |kept| kept.epoch);
+        if is_default && epoch - best >= epochs.div_ceil(4).max(2) {
+            break;
         }
     }
-    let Some(kept) = kept else {
-        return Err(request.error("`epochs` is 0; at least 1 is needed"));
-    };
-    let by_loss = settings.checkpoint == Some(Checkpoint::LowestLoss);
+    let kept = kept.ok_or_else(|| request.error("`epochs` is 0; at least 1 is needed"))?;
     let record = TrainingRecord {
-        kept_loss: kept.merit.filter(|_| by_loss).map(|merit| -merit),
+        kept_loss: kept.loss,
         hyperparameters: Some(settings),
         schedule,
-        epochs,
+        epochs: examined,
         kept_epoch: Some(kept.epoch),
         seed: request.seed,
         ..TrainingRecord::default()
@@ -69,26 +106,26 @@ pub(super) fn train(
     Ok(Trained { scorer: kept.scorer, record, references: None })
 }
 
-/// Metrics of the weights after `epoch`, and their merit by the checkpoint rule.
+/// Metrics of the weights after `epoch`, their validation loss, and their merit by the checkpoint rule.
 fn examine(
     request: &TrainingRequest<'_>,
     splits: &Splits,
     epoch: usize,
     scorer: &Scorer,
-) -> (EpochMetrics, Option<f64>) {
+    settings: &TrainingConfig,
+) -> (EpochMetrics, Option<f64>, Option<f64>) {
     let train = request.metrics(scorer, &splits.train);
     let validation = request.metrics(scorer, &splits.validation);
-    let published_loss = match request.config.training.mode {
-        Mode::Default => None,
-        Mode::Published => {
-            let (logits, labels) = request.logits(scorer, &splits.validation);
-            loss::double_softmax(&logits, &labels)
-        }
-    };
+    let is_double = settings.mode == Mode::Published && request.config.is_class(request.name);
+    let published_loss = is_double.then(|| {
+        let (logits, labels) = request.logits(scorer, &splits.validation);
+        loss::double_softmax(&logits, &labels)
+    });
+    let published_loss = published_loss.flatten();
     let accuracy = validation.and_then(|metrics| metrics.accuracy);
     let loss = published_loss.or(validation.and_then(|metrics| metrics.loss));
-    tracing::info!(head = request.name, language = request.language, epoch, accuracy, "trained");
-    let merit = match request.config.checkpoint(request.name) {
+    tracing::debug!(head = request.name, language = request.language, epoch, accuracy, loss);
+    let merit = match settings.checkpoint.unwrap_or_default() {
         Checkpoint::Last => Some(epoch as f64),
         Checkpoint::Best => accuracy,
         Checkpoint::LowestLoss => loss.map(|loss| -loss),
@@ -99,7 +136,7 @@ fn examine(
         validation: validation.map(Metrics::rounded),
         published_loss: published_loss.map(rounded),
     };
-    (metrics, merit)
+    (metrics, loss, merit)
 }
 
 /// The weights that are the head unless a later epoch has more merit. Without a validation split
@@ -108,6 +145,8 @@ struct Kept {
     epoch: usize,
     /// What the checkpoint rule goes by, the more the better.
     merit: Option<f64>,
+    /// On the validation split.
+    loss: Option<f64>,
     scorer: Scorer,
 }
 
@@ -118,6 +157,7 @@ struct Trainer<'a> {
     loss: HeadLoss,
     /// How the learning rate changes; `None` where it does not.
     schedule: Option<Schedule>,
+    standardisation: Standardisation,
     /// Steps done.
     steps: usize,
     /// Weight `[outputs, inputs]` and bias `[outputs]` of each layer.
@@ -133,6 +173,7 @@ impl<'a> Trainer<'a> {
         request: &'a TrainingRequest<'a>,
         settings: TrainingConfig,
         schedule: Option<Schedule>,
+        standardisation: Standardisation,
     ) -> Result<Self> {
         let sizes = request.config.layer_sizes(request.name, request.samples.hidden_size);
         let mut rng = request.stream("initialisation");
@@ -149,11 +190,11 @@ impl<'a> Trainer<'a> {
         }
         let vars = layers.iter().flat_map(|(w, b)| [w.clone(), b.clone()]).collect();
         let params = ParamsAdamW {
-            lr: settings.learning_rate,
+            lr: settings.learning_rate.unwrap_or_default(),
             beta1: 0.9,
             beta2: 0.999,
             eps: 1e-8,
-            weight_decay: settings.weight_decay,
+            weight_decay: settings.weight_decay.unwrap_or_default(),
         };
         let loss = match (request.config.output(request.name), settings.mode) {
             (HeadOutput::Class(class), Mode::Default) => HeadLoss::Softmax { class },
@@ -165,6 +206,7 @@ impl<'a> Trainer<'a> {
             settings,
             loss,
             schedule,
+            standardisation,
             steps: 0,
             layers,
             optimizer: AdamW::new(vars, params)?,
@@ -176,7 +218,7 @@ impl<'a> Trainer<'a> {
     /// One pass over the samples of `order`, which is shuffled first.
     fn epoch(&mut self, order: &mut [usize], stop: &Stop) -> Result<()> {
         order.shuffle(&mut self.shuffling);
-        for rows in order.chunks(self.settings.batch_size()) {
+        for rows in order.chunks(self.settings.batch_size.unwrap_or(1)) {
             stop.check()?;
             self.step(rows)?;
         }
@@ -186,8 +228,10 @@ impl<'a> Trainer<'a> {
     /// One step of AdamW on a batch.
     fn step(&mut self, rows: &[usize]) -> Result<()> {
         let samples = self.request.samples;
-        let batch: Vec<f32> =
-            rows.iter().flat_map(|&row| samples.embedding(row).iter().copied()).collect();
+        let mut batch = Vec::with_capacity(rows.len() * samples.hidden_size);
+        for &row in rows {
+            self.standardisation.apply(samples.embedding(row), &mut batch);
+        }
         let batch = Tensor::from_vec(batch, (rows.len(), samples.hidden_size), &Device::Cpu)?;
         let outputs = self.forward(batch)?;
         let labels = rows.iter().map(|&row| samples.labels[row]);
@@ -198,7 +242,8 @@ impl<'a> Trainer<'a> {
         let surrogate = (outputs * gradient)?.sum_all()?;
         if let Some(schedule) = self.schedule {
             let factor = loss::factor(schedule, self.steps);
-            self.optimizer.set_learning_rate(self.settings.learning_rate * factor);
+            let highest = self.settings.learning_rate.unwrap_or_default();
+            self.optimizer.set_learning_rate(highest * factor);
         }
         self.optimizer.step(&surrogate.backward()?)?;
         self.steps += 1;
@@ -212,8 +257,8 @@ impl<'a> Trainer<'a> {
         for (i, (weight, bias)) in self.layers.iter().enumerate() {
             states = states.matmul(&weight.t()?)?.broadcast_add(bias)?;
             if i < last {
-                let mask =
-                    dropout_mask(&mut self.dropout, states.elem_count(), self.settings.dropout);
+                let rate = self.settings.dropout.unwrap_or_default();
+                let mask = dropout_mask(&mut self.dropout, states.elem_count(), rate);
                 let mask = Tensor::from_vec(mask, states.dims(), &Device::Cpu)?;
                 states = (states.relu()? * mask)?;
             }
@@ -221,16 +266,20 @@ impl<'a> Trainer<'a> {
         Ok(states)
     }
 
-    /// A copy of the weights; `None` if one is not finite.
+    /// A copy of the weights, for embeddings as they are; `None` if one is not finite.
     fn scorer(&self) -> Result<Option<Scorer>> {
         let mut layers = Vec::new();
-        for (weight, bias) in &self.layers {
+        for (i, (weight, bias)) in self.layers.iter().enumerate() {
             let weight = weight.flatten_all()?.to_vec1::<f32>()?;
             let bias = bias.to_vec1::<f32>()?;
             if !weight.iter().chain(&bias).all(|x| x.is_finite()) {
                 return Ok(None);
             }
-            layers.push(LinearLayer::new(weight, bias));
+            let in_f64 = |values: &[f32]| values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+            layers.push(match i {
+                0 => self.standardisation.fold(&in_f64(&weight), &in_f64(&bias)),
+                _ => LinearLayer::new(weight, bias),
+            });
         }
         Ok(Some(Scorer::mlp(layers)))
     }

@@ -13,25 +13,32 @@
 //! ```
 
 #[cfg(feature = "train")]
+mod logistic;
+#[cfg(feature = "train")]
 mod loss;
 #[cfg(feature = "train")]
 mod mlp;
 #[cfg(not(feature = "train"))]
-#[path = "no_mlp.rs"]
-mod mlp;
+mod no_training;
 mod request;
 mod samples;
+#[cfg(feature = "train")]
+mod standardisation;
 mod text;
 
 use rand::seq::SliceRandom;
 
-use crate::config::{HeadKind, Mode};
+use crate::config::{HeadConfig, HeadKind, Mode};
 use crate::error::Result;
 use crate::head::{
-    Head, HeadSpec, ReferenceCounts, References, Scorer, TrainingRecord, normalised,
+    Head, HeadSpec, LearningPoint, ReferenceCounts, References, Scorer, TrainingRecord, normalised,
 };
 use crate::metrics::Metrics;
 use crate::progress::Stop;
+#[cfg(not(feature = "train"))]
+use no_training as logistic;
+#[cfg(not(feature = "train"))]
+use no_training as mlp;
 use request::Trained;
 pub use request::{MIN_SAMPLES, TrainingRequest, check_labels};
 pub use samples::{Samples, Splits, split};
@@ -39,44 +46,104 @@ pub use samples::{Samples, Splits, split};
 pub(crate) use samples::{hold_out, tenth};
 pub use text::train_text_head;
 
-/// Trains a head on 80% of the samples; 10% each are kept for validation and test, in published mode
-/// 10% for validation alone, unless the samples name their splits.
+/// Trains a head on 80% of the samples; 10% each are kept for validation and test, of a head of classes in
+/// published mode 10% for validation alone, unless the samples name their splits.
 ///
 /// An MLP starts from PyTorch's default initialisation (weights and biases uniform within
 /// ±1/sqrt(inputs)) and is trained by AdamW (betas 0.9 and 0.999, eps 1e-8) on the mean binary
 /// cross-entropy of one output or the cross-entropy of several; the label's class is the `softmax`
-/// class, the other samples' class is 0 (1 if that is the class itself). In
-/// [`Mode::Published`] the cross-entropy is taken of the probabilities and the learning rate
-/// follows a [`Schedule`](crate::head::Schedule). A cosine head takes K
-/// positives of the training split. Samples whose embedding is not finite are left out and counted
-/// in the card.
+/// class, the other samples' class is 0 (1 if that is the class itself). Inputs are standardised by means
+/// and deviations of the training split, which the first layer of the file takes back. What
+/// [`TrainingConfig`](crate::config::TrainingConfig) leaves open is chosen by the size of the set and the
+/// validation loss. In [`Mode::Published`] nothing is standardised or chosen; for a head of classes the
+/// cross-entropy is taken of the probabilities and the learning rate follows a
+/// [`Schedule`](crate::head::Schedule). A logistic head is the optimum of logistic regression on standardised
+/// inputs with a penalty chosen by the validation loss. A cosine head takes K positives of the training split.
+/// Samples whose embedding is not finite are left out and counted in the card.
 ///
 /// # Errors
 /// [`crate::Error::Training`] for fewer than [`MIN_SAMPLES`] samples, for one class only, or if the
 /// weights diverge; [`crate::Error::Shape`] if the samples do not fit together; [`crate::Error::Stopped`].
 ///
 /// # Source
-/// FineWeb2-HQ `train_mlp.py`, `cs.py`; validation accuracy is compared with PyTorch's in
+/// Published mode: FineWeb2-HQ `train_mlp.py`, `cs.py`; validation accuracy is compared with PyTorch's in
 /// `validation_accuracy_lies_in_the_spread_of_pytorch`.
 pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
-    let config = request.config;
-    let with_test = config.training.mode != Mode::Published;
-    let (splits, excluded_samples) = request.split(with_test)?;
+    let (config, name) = (request.config, request.name);
+    let is_default = config.training.mode == Mode::Default;
+    let (splits, excluded_samples) = request.split(is_default || !config.is_class(name))?;
     let Trained { scorer, record, references } = match config.kind {
         HeadKind::Mlp => mlp::train(request, &splits, stop)?,
+        HeadKind::Logistic => logistic::train(request, &splits, stop)?,
         HeadKind::Cosine => sample_references(request, &splits)?,
         HeadKind::FastText => return Err(request.error("a fastText head is trained on texts")),
     };
-    let spec = HeadSpec::of_config(config, request.name, scorer.layer_sizes());
-    let record = TrainingRecord {
+    let spec =
+        HeadSpec { kind: scorer.kind(), ..HeadSpec::of_config(config, name, scorer.layer_sizes()) };
+    let test = request.metrics(&scorer, &splits.test).map(Metrics::rounded);
+    let mut record = TrainingRecord {
         excluded_samples,
         validation: request.metrics(&scorer, &splits.validation).map(Metrics::rounded),
-        test: request.metrics(&scorer, &splits.test).map(Metrics::rounded),
+        test,
         ..record
     };
+    if let (true, Some(test), false) = (is_default, test, config.kind == HeadKind::Cosine) {
+        let logistic = HeadConfig { kind: HeadKind::Logistic, output: None, ..config.clone() };
+        let baseline = TrainingRequest { config: &logistic, ..request.clone() };
+        let scorer = logistic::train(&baseline, &splits, stop)?.scorer;
+        record.logistic_test = baseline.metrics(&scorer, &splits.test).map(Metrics::rounded);
+        record.learning_curve = learning_curve(request, &splits, &record, stop)?;
+        record.learning_curve.push(LearningPoint { num_samples: splits.train.len(), test });
+    }
+    tracing::info!(
+        head = name,
+        language = request.language,
+        roc_auc = test.and_then(|test| test.roc_auc),
+        logistic = record.logistic_test.and_then(|test| test.roc_auc),
+        "trained"
+    );
     let mut card = request.card(spec, record, &splits);
     card.references = references;
     Head::new(card, scorer)
+}
+
+/// The same training with a fourth and a half of each class of the training split, where that is enough.
+fn learning_curve(
+    request: &TrainingRequest<'_>,
+    splits: &Splits,
+    record: &TrainingRecord,
+    stop: &Stop,
+) -> Result<Vec<LearningPoint>> {
+    let mut config = request.config.clone();
+    if let Some(hyperparameters) = &record.hyperparameters {
+        config.training.weight_decay = hyperparameters.weight_decay;
+    }
+    let mut order = splits.train.clone();
+    order.shuffle(&mut request.stream("learning curve"));
+    let (positive, negative): (Vec<usize>, Vec<usize>) =
+        order.into_iter().partition(|&row| request.samples.labels[row]);
+    let mut points = Vec::new();
+    for part in [4, 2] {
+        let train: Vec<usize> = [&positive, &negative]
+            .iter()
+            .flat_map(|rows| &rows[..rows.len() / part])
+            .copied()
+            .collect();
+        let counts = request.samples.count(&train);
+        if train.len() < MIN_SAMPLES || counts.positive == 0 || counts.negative == 0 {
+            continue;
+        }
+        let part = Splits { train, ..splits.clone() };
+        let request = TrainingRequest { config: &config, ..request.clone() };
+        let Trained { scorer, .. } = match config.kind {
+            HeadKind::Logistic => logistic::train(&request, &part, stop)?,
+            _ => mlp::train(&request, &part, stop)?,
+        };
+        if let Some(test) = request.metrics(&scorer, &splits.test) {
+            points.push(LearningPoint { num_samples: part.train.len(), test: test.rounded() });
+        }
+    }
+    Ok(points)
 }
 
 /// Samples K references of a cosine head from the positives of the training split, without

@@ -102,7 +102,9 @@ impl TrainingRequest<'_> {
     pub(super) fn metrics(&self, scorer: &Scorer, rows: &[usize]) -> Option<Metrics> {
         let (logits, labels) = self.logits(scorer, rows);
         match self.config.kind {
-            HeadKind::Mlp | HeadKind::FastText => Metrics::of_logits(&logits, &labels),
+            HeadKind::Mlp | HeadKind::Logistic | HeadKind::FastText => {
+                Metrics::of_logits(&logits, &labels)
+            }
             HeadKind::Cosine => Metrics::of_scores(&logits, &labels),
         }
     }

@@ -15,6 +15,8 @@ import numpy as np
 import sklearn.metrics as metrics
 import torch
 from safetensors.torch import load_file, save_file
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 
@@ -108,6 +110,23 @@ def optimisation(out):
     save_file(cases, out / "optimisation.safetensors")
 
 
+def logistic(out):
+    """Optima of logistic regression on standardised inputs, as weights and bias for inputs as they are."""
+    rng = np.random.default_rng(4)
+    x = (rng.normal(size=(60, 8)) * rng.uniform(0.01, 10, 8) + rng.normal(size=8) * 5).astype(np.float32)
+    x[:, 7] = 3  # does not vary
+    y = rng.random(60) < 0.3 + 0.4 * (x[:, 0] > x[:, 0].mean())
+    scaler = StandardScaler().fit(x.astype(np.float64))
+    cases = {"embeddings": torch.from_numpy(x), "labels": torch.from_numpy(y).to(torch.uint8)}
+    for c in (0.1, 10.0):
+        model = LogisticRegression(C=c, tol=1e-12, max_iter=100_000)
+        model.fit(scaler.transform(x.astype(np.float64)), y)
+        weight = model.coef_[0] / scaler.scale_
+        cases[f"{c}.weight"] = torch.from_numpy(weight)
+        cases[f"{c}.bias"] = torch.from_numpy(model.intercept_ - weight @ scaler.mean_)
+    save_file(cases, out / "logistic.safetensors")
+
+
 def measured(logits, labels):
     """All metrics by scikit-learn; what it cannot define is null."""
     z, y = np.array(logits, dtype=np.float32), np.array(labels, dtype=bool)
@@ -185,6 +204,7 @@ if __name__ == "__main__":
             directory.mkdir(parents=True, exist_ok=True)
             scores(directory)
             optimisation(directory)
+            logistic(directory)
             measures(directory)
         case ["compare", dump, result]:
             compare(dump, result)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
-use polysift::config::HeadConfig;
+use polysift::config::{HeadConfig, Mode, TrainingConfig};
 use polysift::train::{Samples, split};
 
 use super::golden;
@@ -55,9 +55,11 @@ fn validation_accuracy_lies_in_the_spread_of_pytorch() -> Result<()> {
     let text = std::fs::read_to_string(golden("compare.json"))?;
     let torch: HashMap<String, f64> = serde_json::from_str(&text)?;
     let samples = comparison_samples();
+    let training = TrainingConfig { mode: Mode::Published, ..TrainingConfig::default() };
+    let config = HeadConfig { training, ..HeadConfig::default() };
     let mut accuracies = Vec::new();
     for seed in SEEDS {
-        let head = train(&samples, "quality", &HeadConfig::default(), seed)?;
+        let head = train(&samples, "quality", &config, seed)?;
         let validation = head.card().training.as_ref().and_then(|t| t.validation);
         accuracies.push(validation.and_then(|m| m.accuracy).context("no accuracy")?);
     }

@@ -29,9 +29,11 @@ const SETTINGS: &str = "
     [heads.quality.training]
     batch_size = 16
     epochs = 12
+    weight_decay = 0.01
     [heads.toxicity.training]
     batch_size = 16
     epochs = 12
+    weight_decay = 0.01
     [languages._default]
     removal = { toxicity = 0.05 }
     retention = { quality = [0.1, 0.33] }
@@ -276,7 +278,7 @@ fn the_selection_is_that_of_f32_though_few_documents_are_scored_again() -> Resul
 #[test]
 fn a_difference_larger_than_those_sampled_widens_the_margin() -> Result<()> {
     let mut noisy = Noisy::new(
-        "[heads.quality.training]\nbatch_size = 16\nepochs = 12\n\
+        "[heads.quality.training]\nbatch_size = 16\nepochs = 12\nweight_decay = 0.01\n\
          [languages._default]\nretention = { quality = [0.1] }",
     )?;
     let ThresholdKind::Retain(_) = noisy.thresholds.thresholds[0].threshold.kind else {

@@ -42,11 +42,11 @@ fn golden_optimisation_f32() -> Result<()> {
         };
         let training = TrainingConfig {
             mode: Mode::Default,
-            epochs: 5,
+            epochs: Some(5),
             batch_size: Some(labels.len()),
-            learning_rate: 3e-2,
-            weight_decay: 0.1,
-            dropout: 0.0,
+            learning_rate: Some(3e-2),
+            weight_decay: Some(0.1),
+            dropout: Some(0.0),
             checkpoint: None,
         };
         let config = HeadConfig {
@@ -56,7 +56,7 @@ fn golden_optimisation_f32() -> Result<()> {
             ..HeadConfig::default()
         };
         let request = request(&samples, &config);
-        let mut trainer = Trainer::new(&request, training, None)?;
+        let mut trainer = Trainer::new(&request, training, None, Standardisation::none(6))?;
         for (index, (weight, bias)) in trainer.layers.iter().enumerate() {
             weight.set(get(&format!("before.{}.weight", index * 3)))?;
             bias.set(get(&format!("before.{}.bias", index * 3)))?;
@@ -93,8 +93,9 @@ fn golden_published_mode_f32() -> Result<()> {
     let training = TrainingConfig {
         mode: Mode::Published,
         batch_size: Some(labels.len()),
-        learning_rate: 3e-2,
-        dropout: 0.0,
+        learning_rate: Some(3e-2),
+        weight_decay: Some(0.01),
+        dropout: Some(0.0),
         ..TrainingConfig::default()
     };
     let config = HeadConfig {
@@ -104,7 +105,7 @@ fn golden_published_mode_f32() -> Result<()> {
     };
     let request = request(&samples, &config);
     let schedule = Schedule { warm_up_steps: 3, steps: 8 };
-    let mut trainer = Trainer::new(&request, training, Some(schedule))?;
+    let mut trainer = Trainer::new(&request, training, Some(schedule), Standardisation::none(6))?;
     for (index, (weight, bias)) in trainer.layers.iter().enumerate() {
         weight.set(&golden[&format!("before.{}.weight", index * 3)])?;
         bias.set(&golden[&format!("before.{}.bias", index * 3)])?;
@@ -136,7 +137,8 @@ fn initial_weights_fill_their_range_and_dropout_its_rate() -> Result<()> {
     let samples = Samples { hidden_size: 400, ..Samples::default() };
     let config = HeadConfig::default();
     let request = request(&samples, &config);
-    let mut trainer = Trainer::new(&request, config.training.clone(), None)?;
+    let settings = config.training("quality", 1);
+    let mut trainer = Trainer::new(&request, settings, None, Standardisation::none(400))?;
     for ((weight, bias), bound) in trainer.layers.iter().zip([0.05f32, 0.0625]) {
         for var in [weight, bias] {
             let values = var.flatten_all()?.to_vec1::<f32>()?;

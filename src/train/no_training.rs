@@ -1,4 +1,4 @@
-//! Training of MLP heads in a build without the feature `train`: an error that names it.
+//! Training of heads on embeddings in a build without the feature `train`: an error that names it.
 
 use super::request::{Trained, TrainingRequest};
 use super::samples::Splits;
