@@ -30,6 +30,7 @@ mod refine;
 mod remote;
 mod resume;
 mod run;
+mod samples;
 mod selection;
 mod tokenizer;
 mod variants;

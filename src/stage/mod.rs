@@ -5,7 +5,7 @@
 //!
 //! Stages (`embed`, `train`, `score`, `refine`, `threshold`, `export`) and commands (`plan`, `status`,
 //! `estimate`, `inspect`, `verify`) stand on what they share: `context`, the `model`, the
-//! `embedded` corpus, the `heads`, the scores of the `corpus`, the items of `work` and the
+//! `embedded` corpus, the embeddings of `samples`, the `heads`, the scores of the `corpus`, the items of `work` and the
 //! `texts` of the input. No stage uses another.
 //!
 //! ```
@@ -43,6 +43,7 @@ pub mod inspect;
 pub(crate) mod model;
 pub mod plan;
 pub mod refine;
+mod samples;
 pub mod score;
 pub mod status;
 mod texts;

@@ -11,13 +11,13 @@ use super::embedded::Embedded;
 use super::heads::in_words;
 use super::model::{encoder_settings, freeze_encoded, load_model};
 use super::plan::{self, planned_languages};
-use crate::config::{Chunks, HeadConfig, HeadKind, RunConfig};
+use super::samples::embed_samples;
+use crate::config::{HeadConfig, HeadKind, RunConfig};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
 use crate::head::{FastTextHead, Head, ModelCard, Provenance};
 use crate::input::{InputFile, SampleColumns, Split, discover, for_each_sample, read_samples};
 use crate::io::{FileStamp, write_atomic};
-use crate::parts::round_to;
 use crate::progress::Stop;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
 use crate::train::{Samples, TrainingRequest, check_labels, train_head, train_text_head};
@@ -290,10 +290,7 @@ fn samples(context: Context<'_>, model: Option<&Model>, job: &TrainingJob<'_>) -
     if let Some(model) = model {
         let texts = std::mem::take(&mut samples.texts);
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let (stop, encoder) = (context.stop, &config.encoder);
-        let embedded = model.embed_texts(&texts, Chunks::First, encoder, stop, &mut |_, _| {})?;
-        samples.embeddings = embedded.values;
-        round_to(&mut samples.embeddings, config.parts.embeddings);
+        samples.embeddings = embed_samples(context, model, &texts)?;
         samples.hidden_size = model.encoder.info().embedding_size;
     }
     Ok(samples)
