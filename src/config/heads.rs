@@ -146,6 +146,21 @@ pub enum Keep {
     Below,
 }
 
+/// What is done to embeddings before a cosine head compares them. Those of an encoder lie in a narrow cone:
+/// as they are, the largest similarity follows the topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Centering {
+    /// The mean of the negatives is subtracted.
+    #[default]
+    Mean,
+    /// That, and what is left is whitened: the covariance of the negatives, shrunk as Ledoit and Wolf do,
+    /// becomes the identity.
+    Whiten,
+    /// Nothing, as FineWeb2-HQ.
+    None,
+}
+
 /// Named sets of defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -290,6 +305,9 @@ pub struct HeadConfig {
     /// Number K of reference embeddings of a cosine head, sampled from the positives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub references: Option<usize>,
+    /// What a cosine head does to embeddings before it compares them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub center: Option<Centering>,
     /// Constants of training.
     pub training: TrainingConfig,
     /// Settings of a fastText head.
@@ -401,6 +419,9 @@ impl HeadConfig {
         }
         if self.references == Some(0) {
             return fail(".references", "is 0; at least 1 is needed");
+        }
+        if self.center.is_some() && (self.kind != HeadKind::Cosine || self.train.is_empty()) {
+            return fail(".center", "is for cosine heads that are trained");
         }
         self.check_fasttext(name)?;
         let several = matches!(self.output, Some(HeadOutput::SigmoidOf(_) | HeadOutput::Expected));

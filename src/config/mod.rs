@@ -34,7 +34,7 @@ pub use encoder::{
 pub use export::{ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use heads::{
-    Activation, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadOutput, Keep, Preset,
+    Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadOutput, Keep, Preset,
     TrainingConfig,
 };
 pub(crate) use input::LARGEST_DOCUMENT_BYTES;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    Activation, ChunkRule, FastTextConfig, HeadConfig, HeadKind, HeadOutput, Keep, TextSpec,
-    TrainingConfig,
+    Activation, Centering, ChunkRule, FastTextConfig, HeadConfig, HeadKind, HeadOutput, Keep,
+    TextSpec, TrainingConfig,
 };
 use crate::encoder::Recipe;
 use crate::metrics::Metrics;
@@ -217,6 +217,12 @@ pub struct ReferenceCounts {
     pub available: usize,
     /// Those left out because their norm is zero.
     pub zero_norm: usize,
+    /// What is done to embeddings before they are compared, and was to the references.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub center: Option<Centering>,
+    /// Negatives of the training split whose mean, and covariance, that takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub center_rows: Option<usize>,
 }
 
 /// What a part of the training split would have given.

@@ -67,7 +67,7 @@ impl Head {
         Self { card, scorer, digest, gpus: None }
     }
 
-    /// Whether GPUs compute it: linear layers with ReLU between them, and similarities.
+    /// Whether GPUs compute it: linear layers with ReLU between them, and similarities without whitening.
     pub(crate) fn runs_on_gpus(&self) -> bool {
         self.scorer.runs_on_gpus()
     }
@@ -110,7 +110,7 @@ impl Head {
     ///
     /// [`ChunkRule`] picks or combines the logits of the chunks (the mean is taken in f64), then
     /// the output turns that logit into the score. A chunk that is not finite, an output that
-    /// is not finite, or a zero vector before a cosine head gives NaN, and a NaN chunk that counts
+    /// is not finite, or before references a vector without direction gives NaN, and a NaN chunk that counts
     /// makes the document NaN.
     ///
     /// Blocks of documents are scored in parallel on the current rayon pool, or one after another on
@@ -170,7 +170,8 @@ impl Head {
             Some(gpus) => {
                 let width = self.hidden_size();
                 let row = |&row: &usize| &chunks[row * width..(row + 1) * width];
-                let gathered: Vec<f32> = rows.iter().flat_map(row).copied().collect();
+                let gathered = rows.iter().flat_map(row).copied().collect();
+                let gathered = self.scorer.centred(gathered);
                 self.scorer.to_logits(&gpus.outputs(&gathered)?, output)
             }
         };
@@ -207,7 +208,7 @@ impl Head {
 
     /// The bytes of a state dict of this head's tensors (f32) that `torch.load(weights_only=True)`
     /// reads; output, chunk rule and kept side are not in it. The same head gives the same
-    /// bytes. A cosine head has one tensor, `references`, whatever `keys` are.
+    /// bytes. A cosine head has `references`, and of a centred one `mean` and `whitening`, whatever `keys` are.
     ///
     /// # Errors
     /// [`Error::Shape`] where the format cannot hold a tensor (2^31 values or more).

@@ -226,7 +226,12 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
     let (scorer, references) = weights::parse_safetensors(&[tensors], known)?;
     if let Some(card) = card {
         let sizes = scorer.layer_sizes();
+        let center = card.references.and_then(|references| references.center);
         let is_sound = card.spec.norm_eps.is_none_or(|eps| eps >= 0.0);
+        if center != scorer.centering() {
+            let found = scorer.centering();
+            return Err(format!("its card says centering {center:?}, its tensors are {found:?}"));
+        }
         if card.spec.layer_sizes != sizes || card.spec.kind != scorer.kind() || !is_sound {
             return Err(format!(
                 "its card says layers {:?}, its tensors are {sizes:?}",

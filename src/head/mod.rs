@@ -46,7 +46,7 @@ pub use published::PublishedRecipe;
 pub use scorer::DocumentScore;
 #[cfg(feature = "train")]
 pub(crate) use scorer::LinearLayer;
-pub(crate) use scorer::{References, ScoreScratch, Scorer, normalised};
+pub(crate) use scorer::{Center, References, ScoreScratch, Scorer, normalised};
 pub use text::FastTextHead;
 
 use crate::config::{HeadConfig, HeadKind};

@@ -14,7 +14,7 @@ use polysift_kernels::{
 };
 use rayon::prelude::*;
 
-use crate::config::{Activation, HeadKind, HeadOutput};
+use crate::config::{Activation, Centering, HeadKind, HeadOutput};
 use crate::error::Result;
 use crate::metrics::sigmoid;
 use crate::panics::lock;
@@ -105,6 +105,28 @@ impl HeadLayer {
     }
 }
 
+/// What embeddings go through before they are compared: `whitening` · (x - `mean`).
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Center {
+    /// `[D]` f32.
+    pub(crate) mean: Vec<f32>,
+    /// `[D, D]` f32, row-major; `None`: the identity.
+    pub(crate) whitening: Option<Vec<f32>>,
+}
+
+impl Center {
+    /// What becomes of `rows` `[n, D]`. Differences in f32, whitening in f64; rounded to f32.
+    pub(crate) fn apply(&self, rows: &[f32]) -> Vec<f32> {
+        let mean = self.mean.iter().cycle();
+        let centred: Vec<f32> = rows.iter().zip(mean).map(|(x, mean)| x - mean).collect();
+        let Some(whitening) = &self.whitening else { return centred };
+        let mut whitened = vec![0.0; centred.len()];
+        let bias = vec![0.0; self.mean.len()];
+        linear_f64(Isa::detect(), &centred, whitening, &bias, &mut whitened);
+        whitened.into_iter().map(|x| x as f32).collect()
+    }
+}
+
 /// The references of a cosine head, of unit norm.
 #[derive(Debug, Clone)]
 pub(crate) struct References {
@@ -112,13 +134,19 @@ pub(crate) struct References {
     pub(crate) values: Vec<f32>,
     /// Width `D`.
     pub(crate) hidden_size: usize,
+    /// What embeddings go through first; the references have.
+    pub(crate) center: Option<Center>,
     /// `values` in the layout of the products, at most [`REFERENCE_BLOCK`] rows each.
     packed: Vec<PackedMatrix>,
 }
 
 impl References {
-    /// References whose rows already have unit norm.
-    pub(crate) fn from_normalised(values: Vec<f32>, hidden_size: usize) -> Self {
+    /// References whose rows already have gone through `center` and have unit norm.
+    pub(crate) fn from_normalised(
+        values: Vec<f32>,
+        hidden_size: usize,
+        center: Option<Center>,
+    ) -> Self {
         let width = hidden_size.max(1);
         let blocks = values.chunks(REFERENCE_BLOCK * width);
         let pack = |block: &[f32]| {
@@ -126,12 +154,20 @@ impl References {
             PackedMatrix::new(Isa::detect(), Precision::F32, matrix)
         };
         let packed = blocks.map(pack).collect();
-        Self { values, hidden_size, packed }
+        Self { values, hidden_size, center, packed }
     }
 
     /// Number K.
     pub(crate) fn len(&self) -> usize {
         self.values.len() / self.hidden_size.max(1)
+    }
+
+    /// What is done to embeddings first.
+    pub(super) fn centering(&self) -> Option<Centering> {
+        self.center.as_ref().map(|center| match center.whitening {
+            Some(_) => Centering::Whiten,
+            None => Centering::Mean,
+        })
     }
 }
 
@@ -186,9 +222,22 @@ impl Scorer {
         (activation, norm_eps)
     }
 
-    /// Whether GPUs compute it.
+    /// Whether GPUs compute it, of what [`Scorer::centred`] gives.
     pub(super) fn runs_on_gpus(&self) -> bool {
-        self.between() == (Activation::Relu, None)
+        self.between() == (Activation::Relu, None) && self.centering() != Some(Centering::Whiten)
+    }
+
+    /// What is done to embeddings before they are compared.
+    pub(super) fn centering(&self) -> Option<Centering> {
+        if let Self::Cosine(references) = self { references.centering() } else { None }
+    }
+
+    /// What becomes of `rows` `[n, D]` before they are compared, of a cosine head.
+    pub(super) fn centred(&self, rows: Vec<f32>) -> Vec<f32> {
+        match self {
+            Self::Cosine(References { center: Some(center), .. }) => center.apply(&rows),
+            _ => rows,
+        }
     }
 
     /// Which kind of head computes with it.
@@ -285,9 +334,12 @@ impl Scorer {
                 mlp_outputs(layers, block, count, (states, gemm), outputs);
             }
             Self::Cosine(references) => {
+                let rows = contiguous(matrix, rows, width, &mut states[0]);
+                let centred = references.center.as_ref().map(|center| center.apply(rows));
                 block.clear();
-                for (usable, &row) in usable.iter_mut().zip(rows) {
-                    let unit = normalised(&matrix[row * width..(row + 1) * width]);
+                let rows = centred.as_deref().unwrap_or(rows).chunks_exact(width);
+                for (usable, row) in usable.iter_mut().zip(rows) {
+                    let unit = normalised(row);
                     *usable = unit.is_some();
                     // A row without direction is left out of the product as zeros.
                     block.extend(unit.unwrap_or_else(|| vec![0.0; width]));

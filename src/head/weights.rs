@@ -2,7 +2,8 @@
 //!
 //! Written names are those of the published quality head: `classifier.0.weight`,
 //! `classifier.3.weight`... (each layer counts, and a Dropout after each activation), and `references`
-//! for a cosine head. Read are all
+//! for a cosine head, with the `mean` `[D]` that is subtracted from embeddings and the `whitening` `[D, D]`
+//! that multiplies the difference where there are any; the references have been through both. Read are all
 //! names `<prefix><index>.weight` and `.bias` of one prefix, in the order of index, and those of
 //! transformers' classes for sequence classification; a file of a whole model (encoder and head) may hold
 //! other tensors besides.
@@ -13,13 +14,17 @@ use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
 use super::card::ReferenceCounts;
-use super::scorer::{HeadLayer, LinearLayer, References, Scorer, normalised};
+use super::scorer::{Center, HeadLayer, LinearLayer, References, Scorer, normalised};
 use crate::config::Activation;
 
 /// Prefix of the layers' names in our own files.
 pub(super) const PREFIX: &str = "classifier.";
 /// Name of the matrix of a cosine head.
 const REFERENCES: &str = "references";
+/// Name of what a centred one subtracts from embeddings.
+const MEAN: &str = "mean";
+/// Name of what it multiplies the difference by.
+const WHITENING: &str = "whitening";
 
 /// Tensors of which every encoder has one: a file that has it too is one of a whole model.
 const WORD_EMBEDDINGS: [&str; 2] =
@@ -71,11 +76,17 @@ pub(super) fn named<'a>(scorer: &'a Scorer, prefix: &str) -> Vec<NamedTensor<'a>
             }
             tensors
         }
-        Scorer::Cosine(references) => vec![(
-            REFERENCES.to_owned(),
-            vec![references.len(), references.hidden_size],
-            references.values.as_slice(),
-        )],
+        Scorer::Cosine(References { values, hidden_size: width, center, .. }) => {
+            let height = values.len() / (*width).max(1);
+            let mut tensors =
+                vec![(REFERENCES.to_owned(), vec![height, *width], values.as_slice())];
+            if let Some(Center { mean, whitening }) = center {
+                tensors.push((MEAN.to_owned(), vec![*width], mean));
+                let matrix = |values| (WHITENING.to_owned(), vec![*width, *width], values);
+                tensors.extend(whitening.as_deref().map(matrix));
+            }
+            tensors
+        }
     }
 }
 
@@ -93,10 +104,11 @@ pub(super) fn parse(
     known: KnownLayers,
 ) -> Result<HeadWeights, String> {
     if names.iter().any(|name| name == REFERENCES) {
-        if names.len() != 1 {
+        let is_known = |name: &String| [REFERENCES, MEAN, WHITENING].contains(&name.as_str());
+        if !names.iter().all(is_known) {
             return Err(format!("holds other tensors besides `{REFERENCES}`"));
         }
-        let (scorer, counts) = references(read, known.is_own)?;
+        let (scorer, counts) = references(names, read, known.is_own)?;
         return Ok((scorer, Some(counts)));
     }
     let (modules, activation) = modules(names)?;
@@ -124,7 +136,11 @@ pub(super) fn parse(
 }
 
 /// A cosine head.
-fn references(read: Read<'_, '_>, ours: bool) -> Result<(Scorer, ReferenceCounts), String> {
+fn references(
+    names: &[String],
+    read: Read<'_, '_>,
+    ours: bool,
+) -> Result<(Scorer, ReferenceCounts), String> {
     let stored = read(REFERENCES)?;
     let (requested, width) = matrix_shape(REFERENCES, &stored)?;
     let mut values = stored.values(REFERENCES)?;
@@ -134,9 +150,26 @@ fn references(read: Read<'_, '_>, ours: bool) -> Result<(Scorer, ReferenceCounts
     if values.is_empty() {
         return Err(format!("tensor `{REFERENCES}`: all references are zero"));
     }
-    let references = References::from_normalised(values, width);
-    let available = references.len();
-    let counts = ReferenceCounts { requested, available, zero_norm: requested - available };
+    let mut of_shape = |name: &str, shape: &[usize]| {
+        if !names.iter().any(|known| known == name) {
+            return Ok(None);
+        }
+        let stored = read(name)?;
+        if stored.shape != shape {
+            let found = &stored.shape;
+            return Err(format!("tensor `{name}` has the shape {found:?}; expected {shape:?}"));
+        }
+        stored.values(name).map(Some)
+    };
+    let center = match (of_shape(MEAN, &[width])?, of_shape(WHITENING, &[width, width])?) {
+        (Some(mean), whitening) => Some(Center { mean, whitening }),
+        (None, None) => None,
+        (None, Some(_)) => return Err(format!("{}, but not `{WHITENING}`", missing(MEAN))),
+    };
+    let references = References::from_normalised(values, width, center);
+    let (available, center) = (references.len(), references.centering());
+    let zero_norm = requested - available;
+    let counts = ReferenceCounts { requested, available, zero_norm, center, center_rows: None };
     Ok((Scorer::Cosine(references), counts))
 }
 

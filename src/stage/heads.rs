@@ -234,7 +234,7 @@ impl Heads {
         if !names.is_empty() {
             tracing::warn!(
                 heads = names.join(", "),
-                "scored on the CPU: GPUs compute linear layers with ReLU between them, and similarities"
+                "scored on the CPU: GPUs compute linear layers with ReLU between them, and similarities that are not whitened"
             );
         }
         let mut heads = self.by_name.values_mut().flat_map(ByLanguage::values_mut);

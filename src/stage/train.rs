@@ -198,7 +198,8 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
             json!({"training": job.head.training,
                    "hidden": job.head.hidden, "kind": job.head.kind,
                    "output": job.head.output(job.name), "label": job.head.label(),
-                   "references": job.head.references(), "samples": {}})
+                   "references": job.head.references(),
+                   "center": job.head.center.unwrap_or_default(), "samples": {}})
         });
         head["samples"][&job.language] = json!(job.digests);
     }

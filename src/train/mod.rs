@@ -12,6 +12,7 @@
 //! assert!(error.to_string().contains("20 positive and 0 negative"));
 //! ```
 
+mod center;
 #[cfg(feature = "train")]
 mod logistic;
 #[cfg(feature = "train")]
@@ -27,8 +28,9 @@ mod standardisation;
 mod text;
 
 use rand::seq::SliceRandom;
+use rayon::prelude::*;
 
-use crate::config::{HeadConfig, HeadKind, Mode};
+use crate::config::{Centering, HeadConfig, HeadKind, Mode};
 use crate::error::Result;
 use crate::head::{
     Head, HeadSpec, LearningPoint, ReferenceCounts, References, Scorer, TrainingRecord, normalised,
@@ -147,23 +149,37 @@ fn learning_curve(
 }
 
 /// Samples K references of a cosine head from the positives of the training split, without
-/// replacement; all positives are taken if there are no more than K.
+/// replacement; all positives are taken if there are no more than K. They are centred with statistics of
+/// its negatives, the sample of the corpus.
 fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<Trained> {
     let samples = request.samples;
-    let positives: Vec<usize> =
-        splits.train.iter().copied().filter(|&row| samples.labels[row]).collect();
-    let units: Vec<Vec<f32>> =
-        positives.iter().filter_map(|&row| normalised(samples.embedding(row))).collect();
+    let (positives, negatives): (Vec<usize>, Vec<usize>) =
+        splits.train.iter().partition(|&&row| samples.labels[row]);
+    let centering = request.config.center.unwrap_or_default();
+    let whitens = centering == Centering::Whiten;
+    let no_spread = "`center` whitens, but the negatives of the training split are all equal";
+    let center = (centering != Centering::None)
+        .then(|| {
+            center::of_rows(samples, &negatives, whitens).ok_or_else(|| request.error(no_spread))
+        })
+        .transpose()?;
+    let unit = |&row: &usize| match &center {
+        Some(center) => normalised(&center.apply(samples.embedding(row))),
+        None => normalised(samples.embedding(row)),
+    };
+    let units: Vec<Vec<f32>> = positives.par_iter().filter_map(unit).collect();
     let requested = request.config.references();
     let counts = ReferenceCounts {
         requested,
         available: units.len(),
         zero_norm: positives.len() - units.len(),
+        center: center.is_some().then_some(centering),
+        center_rows: center.is_some().then_some(negatives.len()),
     };
     if units.is_empty() {
+        let (count, once) = (positives.len(), if center.is_some() { " once centred" } else { "" });
         return Err(request.error(format!(
-            "the {} positive sample(s) of the training split are zero vectors",
-            positives.len()
+            "the {count} positive sample(s) of the training split are zero vectors{once}"
         )));
     }
     let mut chosen: Vec<usize> = (0..units.len()).collect();
@@ -171,7 +187,7 @@ fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<T
     chosen.truncate(requested);
     chosen.sort_unstable();
     let values = chosen.into_iter().flat_map(|at| units[at].iter().copied()).collect();
-    let references = References::from_normalised(values, samples.hidden_size);
+    let references = References::from_normalised(values, samples.hidden_size, center);
     let record = TrainingRecord { seed: request.seed, ..TrainingRecord::default() };
     Ok(Trained { scorer: Scorer::Cosine(references), record, references: Some(counts) })
 }

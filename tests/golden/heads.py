@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import sklearn.covariance as covariance
 import sklearn.metrics as metrics
 import torch
 from safetensors.torch import load_file, save_file
@@ -83,6 +84,29 @@ def scores(out):
     save_file({"references": references}, out / "cosine.safetensors")
 
     save_file(cases, out / "scores.safetensors")
+
+
+def centred(out):
+    """Samples in a narrow cone, and similarities after their centring and their ZCA whitening."""
+    rng = np.random.default_rng(5)
+    width = 12
+    spread = rng.normal(size=(width, width)) * np.linspace(0.1, 0.5, width)
+    draw = lambda count, shift: (rng.normal(size=(count, width)) @ spread + 1.5 + shift).astype(np.float32)
+    negatives, positives, queries = draw(30, 0), draw(20, 0.2), draw(25, 0.1)
+    cases = {
+        "embeddings": np.concatenate([negatives, positives]),
+        "labels": np.repeat([0, 1], [30, 20]).astype(np.uint8),
+        "queries": queries,
+    }
+    estimate = covariance.LedoitWolf().fit(negatives.astype(np.float64))
+    values, vectors = np.linalg.eigh(estimate.covariance_)
+    print("shrinkage", estimate.shrinkage_, "condition", values[-1] / values[0])
+    zca = vectors @ np.diag(values**-0.5) @ vectors.T
+    for form, turn in [("mean", np.eye(width)), ("whiten", zca)]:
+        r, d = ((x.astype(np.float64) - estimate.location_) @ turn for x in (positives, queries))
+        r, d = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (r, d))
+        cases[form] = (d @ r.T).max(axis=1)
+    save_file({key: torch.from_numpy(value) for key, value in cases.items()}, out / "centred.safetensors")
 
 
 def optimisation(out):
@@ -203,6 +227,7 @@ if __name__ == "__main__":
             directory = Path(directory)
             directory.mkdir(parents=True, exist_ok=True)
             scores(directory)
+            centred(directory)
             optimisation(directory)
             logistic(directory)
             measures(directory)

@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::config::{Activation, Keep};
-use crate::head::scorer::{HeadLayer, LinearLayer, References, normalised};
+use crate::head::scorer::{Center, HeadLayer, LinearLayer, References, normalised};
 
 /// Uniform values in [-1, 1).
 fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -31,11 +31,22 @@ fn mlp(sizes: &[usize]) -> Scorer {
     Scorer::mlp(sizes.windows(2).map(layer).collect())
 }
 
-/// References of random values.
-fn references(count: usize, width: usize) -> Scorer {
+/// References of random values, which embeddings go through `center` before.
+fn references_behind(center: Option<Center>, count: usize, width: usize) -> Scorer {
     let values = noise(count * width, 5);
     let values = values.chunks_exact(width).filter_map(normalised).flatten().collect();
-    Scorer::Cosine(References::from_normalised(values, width))
+    Scorer::Cosine(References::from_normalised(values, width, center))
+}
+
+/// References of random values.
+fn references(count: usize, width: usize) -> Scorer {
+    references_behind(None, count, width)
+}
+
+/// The same, centred, and whitened where `whitens`.
+fn centred(count: usize, width: usize, whitens: bool) -> Scorer {
+    let whitening = whitens.then(|| noise(width * width, 6));
+    references_behind(Some(Center { mean: noise(width, 7), whitening }), count, width)
 }
 
 /// Bits of the logits of documents of one chunk each.
@@ -68,7 +79,8 @@ fn chunk_rules_work_on_logits() -> Result<()> {
 #[test]
 fn what_is_not_finite_scores_nan_and_harms_no_other_document() -> Result<()> {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        for scorer in [mlp(&[3, 4, 1]), references(2, 3)] {
+        for scorer in [mlp(&[3, 4, 1]), references(2, 3), centred(2, 3, false), centred(2, 3, true)]
+        {
             let head = head(scorer, HeadOutput::Raw, ChunkRule::Max)?;
             let chunks = [1.0, 2.0, 3.0, 1.0, bad, 2.0, 0.5, 0.5, 0.5];
             let scores = head.score(&chunks, &[0, 2, 3])?;
@@ -130,6 +142,7 @@ fn gpus_compute_relu_and_similarities_alone() {
     let norm = HeadLayer::LayerNorm { gamma: vec![1.0; 3], beta: vec![0.0; 3], eps: 1e-5 };
     let [relu, tanh] = [Activation::Relu, Activation::Tanh].map(HeadLayer::Activation);
     assert!(with(std::slice::from_ref(&relu)).runs_on_gpus() && references(2, 3).runs_on_gpus());
+    assert!(centred(2, 3, false).runs_on_gpus() && !centred(2, 3, true).runs_on_gpus());
     for between in [&[tanh][..], &[norm.clone(), relu.clone()], &[relu, norm]] {
         assert!(!with(between).runs_on_gpus());
     }
@@ -138,7 +151,8 @@ fn gpus_compute_relu_and_similarities_alone() {
 #[test]
 fn published_shapes_do_not_depend_on_the_block() -> Result<()> {
     let chunks = noise(300 * 768, 1);
-    for scorer in [mlp(&[768, 256, 1]), mlp(&[768, 768, 2]), references(1000, 768)] {
+    let cosine = [references(1000, 768), centred(100, 768, false), centred(100, 768, true)];
+    for scorer in [mlp(&[768, 256, 1]), mlp(&[768, 768, 2])].into_iter().chain(cosine) {
         let output = match scorer.layer_sizes()[..] {
             [_, _, 2] => HeadOutput::Class(1),
             _ => HeadOutput::Raw,
@@ -159,17 +173,18 @@ proptest! {
     #[test]
     fn a_score_depends_on_the_document_alone(
         sizes in prop::collection::vec(1..40usize, 1..4),
-        cosine in any::<bool>(),
+        kind in 0..4usize,
         rows in 1..600usize,
         cut in 0.0..1.0f64,
         threads in 1..4usize,
         seed in any::<u64>(),
     ) {
         let check = || -> Result<bool> {
-            let scorer = if cosine {
-                references(sizes.last().copied().unwrap_or(1), sizes[0])
-            } else {
-                mlp(&[sizes.as_slice(), &[1]].concat())
+            let count = sizes.last().copied().unwrap_or(1);
+            let scorer = match kind {
+                0 => mlp(&[sizes.as_slice(), &[1]].concat()),
+                1 => references(count, sizes[0]),
+                _ => centred(count, sizes[0], kind == 3),
             };
             let head = head(scorer, HeadOutput::Raw, ChunkRule::First)?;
             let width = head.hidden_size();
