@@ -7,11 +7,11 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
-use polysift::config::{HeadConfig, LanguageSource, Rate, RunConfig, is_language_code};
+use polysift::config::{HeadConfig, LabelKind, LanguageSource, Rate, RunConfig, is_language_code};
 use polysift::evaluate::{
     DEFAULT_SAMPLE, DecisionRule, EVERYTHING, Report, Setup, evaluate, evaluate_run,
 };
-use polysift::input::{InputFile, SampleColumns, discover};
+use polysift::input::{InputFile, SampleColumns, SkippedRows, discover};
 use polysift::io::write_atomic;
 use polysift::progress::{Progress, Stop};
 use polysift::run::{RunDir, Worker};
@@ -40,9 +40,18 @@ pub(crate) struct EvaluateArgs {
     /// Labelled texts: files, directories or globs; {lang} stands for the language code
     #[arg(long, value_name = "FILES", num_args = 1.., help_heading = "Texts")]
     data: Vec<String>,
-    /// Column of the class
+    /// Column of the label: a class or a grade; of several columns of grades the mean counts
     #[arg(long, value_name = "COLUMN", default_value = "label", help_heading = "Texts")]
-    label_column: String,
+    label_column: Vec<String>,
+    /// Of grades: what lies above is positive [default: 0.5, 1.5 and so on, between whole grades]
+    #[arg(
+        long,
+        value_name = "GRADES",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        help_heading = "Texts"
+    )]
+    cut: Vec<f64>,
     /// Column of the source [default: `source` where there is one]
     #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
     source_column: Option<String>,
@@ -122,10 +131,13 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         run: run.as_ref(),
         files: &files(&args.data)?,
         columns: SampleColumns {
-            label: &args.label_column,
+            labels: args.label_column.iter().map(String::as_str).collect(),
+            kind: LabelKind::Any,
+            weight: None,
             source: Some(args.source_column.as_deref().unwrap_or(SOURCE)),
             language: args.language_column.as_deref(),
         },
+        cuts: &args.cut,
         chunks_of_heads: args.encoder.chunks.is_none()
             && run.is_none()
             && args.base.config.is_none(),
@@ -154,7 +166,11 @@ fn put_out(args: &EvaluateArgs, report: &Report) -> Result<()> {
 /// Prints the report in tables; sources only where the texts are of one language.
 fn print_report(report: &Report) {
     if report.texts > 0 {
-        line(&format!("{} labelled texts, {} rows without text", report.texts, report.skipped));
+        let SkippedRows { without_text, without_label } = report.skipped;
+        line(&format!(
+            "{} labelled texts; left out: {without_text} rows without text, {without_label} without a label",
+            report.texts
+        ));
     }
     if let Some(encoder) = &report.encoder {
         let (model, device, precision) = (&encoder.model, &encoder.device, &encoder.precision);
@@ -164,6 +180,8 @@ fn print_report(report: &Report) {
     let measures = report.measures.iter();
     let shown = measures.filter(|row| has_one_language || row.group.texts == EVERYTHING);
     section("Separation of the classes", shown);
+    let grades = report.grades.iter();
+    section("Grades", grades.filter(|row| has_one_language || row.group.texts == EVERYTHING));
     let decisions = report.decisions.iter();
     section("Decisions", decisions.filter(|row| row.group.texts == EVERYTHING));
     section("Agreement of the heads", report.agreement.iter());
@@ -176,7 +194,10 @@ fn print_report(report: &Report) {
 fn section<T: Serialize>(title: &str, rows: impl Iterator<Item = T>) {
     let objects: Vec<_> = rows
         .filter_map(|row| match serde_json::to_value(row) {
-            Ok(Value::Object(fields)) => Some(fields),
+            Ok(Value::Object(mut fields)) => {
+                fields.retain(|_, value| !value.is_array()); // tables of their own, in the JSON alone
+                Some(fields)
+            }
             _ => None,
         })
         .collect();

@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use polysift::Result;
+use polysift::config::LabelKind;
 use polysift::encoder::ResolvedSetting;
+use polysift::head::LabelCounts;
 use polysift::metrics::Metrics;
 use polysift::run::{LiveWorker, Stage};
 use polysift::selection::{ThresholdKind, ThresholdReport};
@@ -101,42 +103,43 @@ fn number(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |number| format!("{number:.4}"))
 }
 
-/// Held-out figures of the trained heads.
+/// Held-out figures of the trained heads: accuracy and order of classes, error and order of grades.
 fn print_heads(context: Context<'_>) -> Result<()> {
-    let mut rows = Vec::new();
+    let (mut of_classes, mut of_grades) = (Vec::new(), Vec::new());
     for (name, head) in context.config.heads.iter().filter(|(_, h)| !h.train.is_empty()) {
+        let is_graded = head.label_kind() == LabelKind::Grades;
         for language in polysift::stage::train::head_sources(name, head)?.into_keys() {
             let Some(card) = polysift::stage::train::card(context.run, name, head, &language)?
             else {
                 continue;
             };
             let Some(training) = &card.training else { continue };
-            let samples: usize = training.samples.values().map(|s| s.positive + s.negative).sum();
+            let samples: usize = training.samples.values().map(LabelCounts::num_samples).sum();
             let half = training.learning_curve.iter().rev().nth(1).map(|half| half.test);
-            let roc_auc = |test: Option<Metrics>| number(test.and_then(|test| test.roc_auc));
-            rows.push(vec![
+            let distance =
+                |test: Metrics| if is_graded { test.mean_absolute_error } else { test.accuracy };
+            let order = |test: Metrics| if is_graded { test.spearman } else { test.roc_auc };
+            let table = if is_graded { &mut of_grades } else { &mut of_classes };
+            table.push(vec![
                 name.clone(),
                 language,
                 samples.to_string(),
-                number(training.test.and_then(|test| test.accuracy)),
-                roc_auc(training.test),
-                roc_auc(half),
-                roc_auc(training.logistic_test),
+                number(training.test.and_then(distance)),
+                number(training.test.and_then(order)),
+                number(half.and_then(order)),
+                number(training.linear_test.and_then(order)),
             ]);
         }
     }
-    if !rows.is_empty() {
-        let titles = [
-            "head",
-            "language",
-            "samples",
-            "test accuracy",
-            "test ROC-AUC",
-            "with half",
-            "logistic",
-        ];
-        titled_table(titles, rows.into_iter());
-        line("");
+    for (rows, distance, order) in [
+        (of_classes, "test accuracy", "test ROC-AUC"),
+        (of_grades, "test mean error", "test Spearman"),
+    ] {
+        if !rows.is_empty() {
+            let titles = ["head", "language", "samples", distance, order, "with half", "linear"];
+            titled_table(titles, rows.into_iter());
+            line("");
+        }
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{FastTextConfig, Mode};
 use crate::error::{Error, Result};
@@ -20,6 +20,8 @@ pub enum HeadKind {
     /// One linear layer, trained to the optimum of logistic regression; its file is that of an MLP without
     /// hidden layers.
     Logistic,
+    /// The same of ridge regression, for grades.
+    Ridge,
     /// Largest cosine similarity to a set of reference embeddings.
     Cosine,
     /// A fastText classifier of the text itself; needs no embedding.
@@ -181,6 +183,34 @@ impl Preset {
     }
 }
 
+/// What the training of an MLP minimises, and so what the labels are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Loss {
+    /// Cross-entropy of two classes.
+    #[default]
+    CrossEntropy,
+    /// Squared error of grades.
+    SquaredError,
+    /// That, but absolute error beyond one deviation of the grades: outliers among them count less.
+    Huber,
+    /// Ranked probability score of the grades 0 to K, each an output: the squared differences of the
+    /// cumulative probabilities, so that a neighbouring grade is a smaller mistake than a far one.
+    Ordinal,
+}
+
+/// What the labels of samples are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LabelKind {
+    /// Of two classes, the positive (toxic...) and the other.
+    #[default]
+    Classes,
+    /// Numbers, the more the better.
+    Grades,
+    /// Numbers, and classes as 1 and 0.
+    Any,
+}
+
 /// Which epoch's weights become the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -207,6 +237,9 @@ pub struct TrainingConfig {
     /// split.
     #[serde(skip_serializing_if = "Mode::is_default")]
     pub mode: Mode,
+    /// What is minimised; cross-entropy when unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
     /// Passes over the training split, at most; when unset [`TrainingConfig::MIN_STEPS`] steps and 6 passes at
     /// least, in published mode 6. Training ends before where a fourth of them did not lower the validation loss.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -259,6 +292,7 @@ impl TrainingConfig {
         };
         Self {
             mode: self.mode,
+            loss: self.loss,
             epochs: self.epochs.or(Some(if is_published { Self::MIN_EPOCHS } else { enough })),
             batch_size: Some(batch_size),
             learning_rate: self.learning_rate.or(Some(if is_published { 3e-4 } else { 1e-3 })),
@@ -284,9 +318,14 @@ pub struct HeadConfig {
     /// Labelled samples to train on (files, directories, globs, `{lang}`), columns `text` and `label`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub train: Vec<String>,
-    /// Column of the label in the samples: `positive`/`negative`, `toxic`/`nontoxic`, 1/0 or a boolean.
+    /// Column of the label in the samples: `positive`/`negative`, `toxic`/`nontoxic`, 1/0 or a boolean; a grade
+    /// where the loss is one of grades. Of several columns of grades (annotators) the mean of those that are not
+    /// null is taken. Samples without a label are left out.
+    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
+    pub label: Vec<String>,
+    /// Column of how much a sample counts in training, a number not below 0; null counts 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub label: Option<String>,
+    pub weight: Option<String>,
     /// Widths of the hidden layers; 0 stands for the encoder's hidden size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<usize>>,
@@ -325,7 +364,11 @@ impl HeadConfig {
     /// a fastText head is that of its positive label.
     pub fn output(&self, name: &str) -> HeadOutput {
         self.output.unwrap_or(match (self.kind, self.preset(name)) {
-            (HeadKind::Cosine, _) => HeadOutput::Raw,
+            (HeadKind::Cosine | HeadKind::Ridge, _) => HeadOutput::Raw,
+            (HeadKind::Mlp, _) if self.label_kind() == LabelKind::Grades => match self.loss() {
+                Loss::Ordinal => HeadOutput::Expected,
+                _ => HeadOutput::Raw,
+            },
             (HeadKind::Logistic, _) | (HeadKind::Mlp, Preset::Quality) => HeadOutput::Sigmoid,
             (HeadKind::Mlp, Preset::Toxicity) | (HeadKind::FastText, _) => HeadOutput::Class(1),
         })
@@ -352,13 +395,26 @@ impl HeadConfig {
         matches!(self.output(name), HeadOutput::Class(_))
     }
 
+    /// What its training minimises.
+    pub fn loss(&self) -> Loss {
+        let default =
+            if self.kind == HeadKind::Ridge { Loss::SquaredError } else { Loss::CrossEntropy };
+        self.training.loss.unwrap_or(default)
+    }
+
+    /// What the labels of its samples are.
+    pub fn label_kind(&self) -> LabelKind {
+        if self.loss() == Loss::CrossEntropy { LabelKind::Classes } else { LabelKind::Grades }
+    }
+
     /// Constants of training on `num_samples`, see [`TrainingConfig`]; open is at most the weight decay.
     pub fn training(&self, name: &str, num_samples: usize) -> TrainingConfig {
         self.training.resolved(num_samples, self.is_class(name))
     }
 
-    /// Widths of all layers for embeddings of `hidden_size`: input, hidden..., outputs.
-    pub fn layer_sizes(&self, name: &str, hidden_size: usize) -> Vec<usize> {
+    /// Widths of all layers for embeddings of `hidden_size`: input, hidden..., outputs. An ordinal head has one
+    /// output for each of the grades 0 to `highest_grade`.
+    pub fn layer_sizes(&self, name: &str, hidden_size: usize, highest_grade: usize) -> Vec<usize> {
         let default = match self.preset(name) {
             Preset::Quality => vec![256],
             Preset::Toxicity => vec![hidden_size],
@@ -366,6 +422,7 @@ impl HeadConfig {
         let hidden = self.hidden.clone().unwrap_or(default);
         let outputs = match self.output(name) {
             HeadOutput::Class(class) => (class + 1).max(2),
+            HeadOutput::Expected => highest_grade + 1,
             _ => 1,
         };
         let width = |w| if w == 0 { hidden_size } else { w };
@@ -377,9 +434,12 @@ impl HeadConfig {
         self.column.clone().unwrap_or_else(|| format!("{name}_score"))
     }
 
-    /// Column of the label in the samples.
-    pub fn label(&self) -> &str {
-        self.label.as_deref().unwrap_or("label")
+    /// Columns of the label in the samples.
+    pub fn labels(&self) -> Vec<&str> {
+        match self.label.as_slice() {
+            [] => vec!["label"],
+            columns => columns.iter().map(String::as_str).collect(),
+        }
     }
 
     /// Exported column of the rate at which a document is kept: `quality_retention` beside
@@ -414,9 +474,13 @@ impl HeadConfig {
             return fail(".output", "a cosine head's score is the similarity itself: `raw`");
         }
         let one_output = matches!(self.output(name), HeadOutput::Sigmoid | HeadOutput::Raw);
-        if self.kind == HeadKind::Logistic && (!one_output || self.hidden.is_some()) {
-            return fail("", "a logistic head has one output (`sigmoid` or `raw`) and no `hidden`");
+        let is_linear = matches!(self.kind, HeadKind::Logistic | HeadKind::Ridge);
+        if is_linear && (!one_output || self.hidden.is_some()) {
+            let reason =
+                "a logistic or ridge head has one output (`sigmoid` or `raw`) and no `hidden`";
+            return fail("", reason);
         }
+        self.check_labels(name)?;
         if self.references == Some(0) {
             return fail(".references", "is 0; at least 1 is needed");
         }
@@ -425,10 +489,11 @@ impl HeadConfig {
         }
         self.check_fasttext(name)?;
         let several = matches!(self.output, Some(HeadOutput::SigmoidOf(_) | HeadOutput::Expected));
-        if several && self.path.is_none() {
+        if several && self.path.is_none() && self.loss() != Loss::Ordinal {
             return fail(
                 ".output",
-                "is for heads that are loaded; train `sigmoid`, `class:K` or `raw`",
+                "is for heads that are loaded, and `expected` for `training.loss = \"ordinal\"`; train `sigmoid`, \
+                 `class:K` or `raw`",
             );
         }
         let t = &self.training;
@@ -444,12 +509,43 @@ impl HeadConfig {
             );
         }
         let two_outputs = matches!(self.output(name), HeadOutput::Class(0 | 1));
-        if t.mode == Mode::Published && !(self.kind == HeadKind::Mlp && (two_outputs || one_output))
-        {
+        let is_graded = self.label_kind() == LabelKind::Grades;
+        let was_published = self.kind == HeadKind::Mlp && (two_outputs || one_output) && !is_graded;
+        if t.mode == Mode::Published && !was_published {
             return fail(
                 ".training.mode",
                 "`published` trains MLPs of one output, or of two classes (`class:1`, `class:0`)",
             );
+        }
+        Ok(())
+    }
+
+    /// Checks that labels, loss and output go together.
+    fn check_labels(&self, name: &str) -> Result<()> {
+        let fail =
+            |key: &str, reason: &str| Err(Error::config(format!("heads.{name}.{key}"), reason));
+        let is_graded = self.label_kind() == LabelKind::Grades;
+        if self.training.loss.is_some() && self.kind != HeadKind::Mlp {
+            return fail(
+                "training.loss",
+                "is for MLPs; the kinds `logistic` and `ridge` have theirs",
+            );
+        }
+        let expected =
+            if self.loss() == Loss::Ordinal { HeadOutput::Expected } else { HeadOutput::Raw };
+        if is_graded && self.output(name) != expected {
+            let reason =
+                format!("is `{}`; a head that gives grades has `{expected}`", self.output(name));
+            return fail("output", &reason);
+        }
+        if self.label.len() > 1 && !is_graded {
+            return fail(
+                "label",
+                "names several columns, which are for grades (`training.loss`, `kind = \"ridge\"`)",
+            );
+        }
+        if self.weight.is_some() && matches!(self.kind, HeadKind::Cosine | HeadKind::FastText) {
+            return fail("weight", "is for heads of `kind` `mlp`, `logistic` and `ridge`");
         }
         Ok(())
     }
@@ -478,6 +574,20 @@ impl HeadConfig {
     }
 }
 
+/// A text or a list of texts.
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "the name of a column or a list of names is needed")]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(name) => vec![name],
+        OneOrMany::Many(names) => names,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -485,8 +595,8 @@ mod tests {
     #[test]
     fn the_published_heads_are_two_presets() {
         let head = HeadConfig::default();
-        assert_eq!(head.layer_sizes("quality", 768), [768, 256, 1]);
-        assert_eq!(head.layer_sizes("toxicity", 768), [768, 768, 2]);
+        assert_eq!(head.layer_sizes("quality", 768, 0), [768, 256, 1]);
+        assert_eq!(head.layer_sizes("toxicity", 768, 0), [768, 768, 2]);
         assert_eq!(head.output("toxicity"), HeadOutput::Class(1));
         assert_eq!((head.keep("quality"), head.keep("toxicity")), (Keep::Above, Keep::Below));
     }
@@ -523,6 +633,35 @@ mod tests {
             assert_eq!(constants.batch_size, Some(batch_size));
             assert_eq!(constants.epochs, Some(epochs));
             assert_eq!(constants.weight_decay, None);
+        }
+    }
+
+    #[test]
+    fn labels_loss_and_output_go_together() {
+        let parsed = |settings: &str| {
+            let text = format!("[heads.edu]\ntrain=['a']\n{settings}");
+            crate::config::RunConfig::from_toml(&text, "run.toml").map_err(|e| e.to_string())
+        };
+        for (settings, output) in [
+            ("kind='ridge'\nlabel=['a','b']\nweight='w'", HeadOutput::Raw),
+            ("training.loss='huber'", HeadOutput::Raw),
+            ("training.loss='ordinal'", HeadOutput::Expected),
+            ("label='a'", HeadOutput::Sigmoid),
+        ] {
+            let config = parsed(settings);
+            assert!(config.is_ok_and(|c| c.heads["edu"].output("edu") == output), "{settings}");
+        }
+        for (settings, wrong) in [
+            ("label=['a','b']", "heads.edu.label"),
+            ("label=3", "the name of a column or a list of names"),
+            ("kind='logistic'\ntraining.loss='huber'", "heads.edu.training.loss"),
+            ("training.loss='huber'\noutput='sigmoid'", "heads.edu.output: is `sigmoid`"),
+            ("training.loss='ordinal'\ntraining.mode='published'", "heads.edu.training.mode"),
+            ("kind='ridge'\nhidden=[3]", "heads.edu"),
+            ("kind='cosine'\nweight='w'", "heads.edu.weight"),
+        ] {
+            let error = parsed(settings).err().unwrap_or_default();
+            assert!(error.contains(wrong), "{settings}: {error}");
         }
     }
 

@@ -34,8 +34,8 @@ pub use encoder::{
 pub use export::{ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use heads::{
-    Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadOutput, Keep, Preset,
-    TrainingConfig,
+    Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadOutput, Keep,
+    LabelKind, Loss, Preset, TrainingConfig,
 };
 pub(crate) use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};

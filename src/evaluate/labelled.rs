@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::agreement::{HeadLogits, pairs};
 use super::report::{DataFile, EncoderUsed, HeadUsed, Judged, Report};
-use super::rules::{DecisionRule, Ranked};
+use super::rules::{DecisionRule, Ranked, ScoreMeaning};
 use crate::config::{ChunkRule, Chunks, HeadConfig, Keep, Rate, RunConfig};
 use crate::encoder::{self, EmbeddedTexts, HubSettings, Model};
 use crate::error::{Error, Result};
@@ -21,8 +21,11 @@ use crate::stage::model;
 /// Texts embedded and scored at once.
 const BLOCK_TEXTS: usize = 1024;
 
+/// Most cuts that grades are given where none is named.
+const MAX_CUTS: usize = 20;
+
 /// What is to be evaluated on what.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Setup<'a> {
     /// Settings of the encoder and of the input.
     pub config: &'a RunConfig,
@@ -34,6 +37,9 @@ pub struct Setup<'a> {
     pub files: &'a [InputFile],
     /// Their columns.
     pub columns: SampleColumns<'a>,
+    /// Where the labels are grades: a text is positive above each of them in turn. Without any, halfway between
+    /// whole grades.
+    pub cuts: &'a [f64],
     /// Whether as many chunks are embedded as the heads' rules look at, whatever `config` says.
     pub chunks_of_heads: bool,
     /// Rules to judge decisions by, besides 0.5 and those of the run.
@@ -58,7 +64,7 @@ pub struct Setup<'a> {
 /// As [`read_samples`]; [`Error::Missing`] without a text, or without a file of a head;
 /// [`Error::Model`] for a head of another encoder or width; [`Error::Stopped`].
 pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
-    let read = read_samples(setup.files, &setup.config.input, setup.columns)?;
+    let read = read_samples(setup.files, &setup.config.input, &setup.columns)?;
     let samples = read.samples;
     if samples.is_empty() {
         let paths: Vec<String> = setup.files.iter().map(|f| f.path.display().to_string()).collect();
@@ -66,6 +72,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         return Err(Error::Missing { path: paths.join(", "), reason });
     }
     let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
+    let cuts = cuts(setup, &samples)?;
     let heads = Heads::find(setup.heads, setup.run, languages)?;
     let model = load_model(setup, &heads)?;
     let data = setup.files.iter().map(|file| {
@@ -82,7 +89,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     setup.progress.begin("evaluate", Some(samples.len() as u64), "texts");
     let outcome = heads.languages().iter().try_for_each(|language| {
         let samples = samples.iter().filter(|sample| sample.language == *language).collect();
-        LanguageTexts { setup, heads: &heads, language, samples }
+        LanguageTexts { setup, heads: &heads, cuts: &cuts, language, samples }
             .evaluate(model.as_ref(), &mut report)
     });
     setup.progress.end();
@@ -91,9 +98,31 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         summarise(name, heads.languages(), &mut report);
     }
     report.heads.sort_by(|a, b| a.head.cmp(&b.head));
+    report.grades.sort_by(|a, b| a.group.head.cmp(&b.group.head));
     report.measures.sort_by(|a, b| a.group.head.cmp(&b.group.head));
     report.decisions.sort_by(|a, b| a.group.head.cmp(&b.group.head));
     Ok(report)
+}
+
+/// The cuts of grades; none where all labels are classes.
+fn cuts(setup: &Setup<'_>, samples: &[LabelledText]) -> Result<Vec<f64>> {
+    let is_class = |sample: &LabelledText| {
+        sample.label.abs() < f32::EPSILON || (sample.label - 1.0).abs() < f32::EPSILON
+    };
+    if !setup.cuts.is_empty() || samples.iter().all(is_class) {
+        return Ok(setup.cuts.to_vec());
+    }
+    let grades = || samples.iter().map(|sample| f64::from(sample.label));
+    let lowest = grades().fold(f64::INFINITY, f64::min).round();
+    let highest = grades().fold(f64::NEG_INFINITY, f64::max).round();
+    let count = (highest - lowest).max(1.0);
+    if count > MAX_CUTS as f64 {
+        let reason = format!(
+            "is missing: the labels are grades from {lowest} to {highest}, say above which a text is positive"
+        );
+        return Err(Error::config("--cut", reason));
+    }
+    Ok((0..count as u32).map(|k| lowest + f64::from(k) + 0.5).collect())
 }
 
 /// Adds the means of the head `name` over the languages, and what else is to be known of it.
@@ -167,6 +196,7 @@ fn load_model(setup: &Setup<'_>, heads: &Heads) -> Result<Option<Model>> {
 struct LanguageTexts<'a> {
     setup: &'a Setup<'a>,
     heads: &'a Heads,
+    cuts: &'a [f64],
     language: &'a str,
     samples: Vec<&'a LabelledText>,
 }
@@ -186,8 +216,8 @@ impl<'a> LanguageTexts<'a> {
                 continue;
             };
             let judged = self.judged(name, head, scores, selection.as_ref());
-            let is_probability = head.spec().output.is_probability();
-            judged.tabulate((name, language), is_probability, report);
+            let output = ScoreMeaning::of(head.spec());
+            judged.tabulate((name, language), output, self.cuts, report);
             let provenance = head.card().provenance.as_ref();
             let digests = provenance.map_or(&[][..], |provenance| &provenance.data_digests);
             let mut files = report.data.iter();
@@ -277,7 +307,7 @@ impl<'a> LanguageTexts<'a> {
             }
         }
         let ranked = Ranked { head: name, spec: head.spec(), scores: &judged.scores, keys: &keys };
-        judged.calls = ranked.calls(self.setup.rules, selection);
+        judged.calls = ranked.calls(self.setup.rules, self.cuts, selection);
         judged
     }
 }

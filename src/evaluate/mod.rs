@@ -30,7 +30,8 @@
 //!     heads: &config.heads,
 //!     run: None,
 //!     files: &[InputFile::at(&file, "held".into(), Some("eng_Latn".into()))?],
-//!     columns: SampleColumns { label: "label", source: None, language: None },
+//!     columns: SampleColumns::of_label("label"),
+//!     cuts: &[],
 //!     chunks_of_heads: true,
 //!     rules: &[],
 //!     top: "0.1".parse()?,
@@ -51,7 +52,8 @@ mod stored;
 pub use agreement::Pair;
 pub use labelled::{Setup, evaluate};
 pub use report::{
-    DataFile, EVERYTHING, EncoderUsed, HeadUsed, Measures, Report, RuleOutcome, TextGroup,
+    DataFile, EVERYTHING, EncoderUsed, GradeMeasures, HeadUsed, Measures, Report, RuleOutcome,
+    TextGroup,
 };
 pub use rules::DecisionRule;
 pub use stored::{DEFAULT_SAMPLE, evaluate_run};

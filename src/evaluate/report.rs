@@ -1,14 +1,17 @@
 //! The rows of a report on one head: what it does on all texts of a language, and by source.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::agreement::Pair;
-use super::rules::Calls;
+use super::rules::{Calls, ScoreMeaning};
 use crate::head::{DocumentScore, HeadSpec};
+use crate::input::SkippedRows;
 use crate::metrics::{
-    Confusion, average_precision, binary_cross_entropy, roc_auc, roc_auc_interval,
+    CalibrationBin, Confusion, DECISION, average_precision, binary_cross_entropy, calibration,
+    calibration_error, kendall, proportion_interval, roc_auc, roc_auc_interval, spearman,
 };
 
 /// The group of all texts.
@@ -27,8 +30,8 @@ pub struct Report {
     pub data: Vec<DataFile>,
     /// Labelled texts that were read.
     pub texts: usize,
-    /// Rows left out because their text is null or blank.
-    pub skipped: u64,
+    /// Rows left out.
+    pub skipped: SkippedRows,
     /// What made the embeddings; `None` where no head needed any.
     pub encoder: Option<EncoderUsed>,
     /// The heads of each language.
@@ -37,6 +40,8 @@ pub struct Report {
     pub measures: Vec<Measures>,
     /// What each rule calls right and wrong.
     pub decisions: Vec<RuleOutcome>,
+    /// How well they give grades, where the labels are grades.
+    pub grades: Vec<GradeMeasures>,
     /// How far the heads agree.
     pub agreement: Vec<Pair>,
     /// What else a reader should know, in words.
@@ -90,7 +95,7 @@ pub struct HeadUsed {
 }
 
 /// Which texts a row is about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TextGroup {
     /// Name of the head.
     pub head: String,
@@ -98,6 +103,9 @@ pub struct TextGroup {
     pub language: String,
     /// `all`, or `source: NAME`.
     pub texts: String,
+    /// The grade above which a text is positive; `None` where labels are classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<f64>,
 }
 
 /// How well a head separates the classes.
@@ -118,8 +126,31 @@ pub struct Measures {
     pub roc_auc_high: Option<f64>,
     /// Area under the precision-recall curve, as average precision.
     pub average_precision: Option<f64>,
-    /// Mean cross-entropy, in nats, of the log-odds; `None` where the scores are not probabilities.
+    /// Mean cross-entropy, in nats, of the log-odds; `None` where the scores are not probabilities of the
+    /// labels.
     pub log_loss: Option<f64>,
+    /// Mean distance of probabilities from shares, see [`calibration_error`]; `None` as above.
+    pub calibration_error: Option<f64>,
+}
+
+/// How well a head gives grades.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GradeMeasures {
+    /// The texts.
+    #[serde(flatten)]
+    pub group: TextGroup,
+    /// Texts with a score.
+    pub scored: usize,
+    /// Rank correlation of scores and grades.
+    pub spearman: Option<f64>,
+    /// Kendall's tau-b of the same.
+    pub kendall: Option<f64>,
+    /// Mean distance of scores from grades; `None` of a head whose scores are not grades.
+    pub mean_absolute_error: Option<f64>,
+    /// Mean distance of mean scores from mean grades, see [`calibration_error`]; `None` as above.
+    pub calibration_error: Option<f64>,
+    /// Mean score and mean grade of ten groups by score; empty as above.
+    pub calibration: Vec<CalibrationBin>,
 }
 
 /// What a rule calls right and wrong.
@@ -141,6 +172,10 @@ pub struct RuleOutcome {
     pub accuracy: Option<f64>,
     /// Share of positives among those called positive.
     pub precision: Option<f64>,
+    /// Lower end of its 95% confidence interval (Wilson).
+    pub precision_low: Option<f64>,
+    /// Upper end.
+    pub precision_high: Option<f64>,
     /// Share of those called positive among the positives.
     pub recall: Option<f64>,
     /// Harmonic mean of precision and recall.
@@ -150,34 +185,64 @@ pub struct RuleOutcome {
 impl Report {
     /// Appends the means over the languages of what the head `name` does on all texts.
     pub(super) fn add_means(&mut self, name: &str) {
-        let is_one = |m: &&Measures| m.group.head == name && m.group.texts == EVERYTHING;
-        let rows: Vec<&Measures> = self.measures.iter().filter(is_one).collect();
-        let mean = |value: fn(&Measures) -> Option<f64>| {
-            let values: Vec<f64> = rows.iter().filter_map(|measures| value(measures)).collect();
-            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-        };
-        self.measures.push(Measures {
-            group: group(name, MEAN, EVERYTHING),
-            scored: rows.iter().map(|m| m.scored).sum(),
-            positive: rows.iter().map(|m| m.positive).sum(),
-            roc_auc: mean(|m| m.roc_auc),
-            roc_auc_low: None,
-            roc_auc_high: None,
-            average_precision: mean(|m| m.average_precision),
-            log_loss: mean(|m| m.log_loss),
-        });
+        let is_one = |group: &TextGroup| group.head == name && group.texts == EVERYTHING;
+        let rows: Vec<Measures> =
+            self.measures.iter().filter(|m| is_one(&m.group)).cloned().collect();
+        let mut cuts: Vec<Option<f64>> = rows.iter().map(|m| m.group.cut).collect();
+        cuts.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+        cuts.dedup();
+        for cut in cuts {
+            let rows: Vec<&Measures> = rows.iter().filter(|m| m.group.cut == cut).collect();
+            let mean_of =
+                |value: fn(&Measures) -> Option<f64>| mean(rows.iter().filter_map(|m| value(m)));
+            self.measures.push(Measures {
+                group: TextGroup { cut, ..group(name, MEAN, EVERYTHING) },
+                scored: rows.iter().map(|m| m.scored).sum(),
+                positive: rows.iter().map(|m| m.positive).sum(),
+                roc_auc: mean_of(|m| m.roc_auc),
+                roc_auc_low: None,
+                roc_auc_high: None,
+                average_precision: mean_of(|m| m.average_precision),
+                log_loss: mean_of(|m| m.log_loss),
+                calibration_error: mean_of(|m| m.calibration_error),
+            });
+        }
+        let rows: Vec<&GradeMeasures> = self.grades.iter().filter(|m| is_one(&m.group)).collect();
+        if !rows.is_empty() {
+            let mean_of = |value: fn(&GradeMeasures) -> Option<f64>| {
+                mean(rows.iter().filter_map(|m| value(m)))
+            };
+            let means = GradeMeasures {
+                group: group(name, MEAN, EVERYTHING),
+                scored: rows.iter().map(|m| m.scored).sum(),
+                spearman: mean_of(|m| m.spearman),
+                kendall: mean_of(|m| m.kendall),
+                mean_absolute_error: mean_of(|m| m.mean_absolute_error),
+                calibration_error: mean_of(|m| m.calibration_error),
+                calibration: Vec::new(),
+            };
+            self.grades.push(means);
+        }
     }
 }
 
+/// Mean of `values`; `None` without one.
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
 fn group(head: &str, language: &str, texts: &str) -> TextGroup {
-    TextGroup { head: head.to_owned(), language: language.to_owned(), texts: texts.to_owned() }
+    let (head, language, texts) = (head.to_owned(), language.to_owned(), texts.to_owned());
+    TextGroup { head, language, texts, cut: None }
 }
 
 /// Documents of a language with a score, column by column.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Judged<'a> {
     pub(super) scores: Vec<DocumentScore>,
-    pub(super) labels: Vec<bool>,
+    /// 1 and 0 of classes, or grades.
+    pub(super) labels: Vec<f32>,
     pub(super) sources: Vec<Option<&'a str>>,
     pub(super) calls: Vec<Calls>,
     /// Documents that are not here because their score is NaN.
@@ -187,19 +252,27 @@ pub(super) struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// Appends the rows of the `head` on these texts, which are in `language`.
+    /// Appends the rows of the `head` on these texts, which are in `language`: of classes, or of what lies
+    /// above each of the `cuts` of grades.
     pub(super) fn tabulate(
         &self,
         (head, language): (&str, &str),
-        is_probability: bool,
+        output: ScoreMeaning,
+        cuts: &[f64],
         report: &mut Report,
     ) {
         for (texts, rows) in self.groups() {
             let group = group(head, language, &texts);
-            report.measures.push(self.measures(&group, &rows, is_probability));
-            if !rows.is_empty() {
-                let outcomes = self.calls.iter().map(|calls| self.outcome(&group, calls, &rows));
-                report.decisions.extend(outcomes);
+            if cuts.is_empty() {
+                report.measures.push(self.measures(&group, &rows, output));
+                report.decisions.extend(self.outcomes(&group, &rows));
+                continue;
+            }
+            report.grades.push(self.grades(&group, &rows, output));
+            for &cut in cuts {
+                let group = TextGroup { cut: Some(cut), ..group.clone() };
+                report.measures.push(self.measures(&group, &rows, output));
+                report.decisions.extend(self.outcomes(&group, &rows));
             }
         }
     }
@@ -217,10 +290,16 @@ impl Judged<'_> {
         [all].into_iter().chain(sources).collect()
     }
 
-    fn measures(&self, group: &TextGroup, rows: &[usize], is_probability: bool) -> Measures {
+    /// Whether the document `row` is positive.
+    fn is_positive(&self, row: usize, group: &TextGroup) -> bool {
+        f64::from(self.labels[row]) > group.cut.unwrap_or(f64::from(DECISION))
+    }
+
+    fn measures(&self, group: &TextGroup, rows: &[usize], output: ScoreMeaning) -> Measures {
         let logits: Vec<f32> = rows.iter().map(|&row| self.scores[row].logit).collect();
-        let labels: Vec<bool> = rows.iter().map(|&row| self.labels[row]).collect();
+        let labels: Vec<bool> = rows.iter().map(|&row| self.is_positive(row, group)).collect();
         let interval = roc_auc_interval(&logits, &labels);
+        let is_probability = output == ScoreMeaning::Probability && group.cut.is_none();
         Measures {
             group: group.clone(),
             scored: rows.len(),
@@ -230,12 +309,46 @@ impl Judged<'_> {
             roc_auc_high: interval.map(|[_, high]| high),
             average_precision: average_precision(&logits, &labels),
             log_loss: binary_cross_entropy(&logits, &labels).filter(|_| is_probability),
+            calibration_error: calibration_error(&self.calibration(rows))
+                .filter(|_| is_probability),
         }
     }
 
+    /// Scores beside labels.
+    fn calibration(&self, rows: &[usize]) -> Vec<CalibrationBin> {
+        let scores: Vec<f32> = rows.iter().map(|&row| self.scores[row].score).collect();
+        let labels: Vec<f32> = rows.iter().map(|&row| self.labels[row]).collect();
+        calibration(&scores, &labels)
+    }
+
+    fn grades(&self, group: &TextGroup, rows: &[usize], output: ScoreMeaning) -> GradeMeasures {
+        let scores: Vec<f32> = rows.iter().map(|&row| self.scores[row].logit).collect();
+        let grades: Vec<f32> = rows.iter().map(|&row| self.labels[row]).collect();
+        let errors = scores.iter().zip(&grades).map(|(&s, &g)| (f64::from(s) - f64::from(g)).abs());
+        let gives_grades = output == ScoreMeaning::Grade;
+        let calibration = if gives_grades { self.calibration(rows) } else { Vec::new() };
+        GradeMeasures {
+            group: group.clone(),
+            scored: rows.len(),
+            spearman: spearman(&scores, &grades),
+            kendall: kendall(&scores, &grades),
+            mean_absolute_error: mean(errors).filter(|_| gives_grades),
+            calibration_error: calibration_error(&calibration),
+            calibration,
+        }
+    }
+
+    /// What the rules that are made for the cut of the group call right and wrong; nothing without documents.
+    fn outcomes(&self, group: &TextGroup, rows: &[usize]) -> Vec<RuleOutcome> {
+        let applies = |calls: &&Calls| calls.cut.is_none_or(|cut| Some(cut) == group.cut);
+        let calls = self.calls.iter().filter(applies).filter(|_| !rows.is_empty());
+        calls.map(|calls| self.outcome(group, calls, rows)).collect()
+    }
+
     fn outcome(&self, group: &TextGroup, calls: &Calls, rows: &[usize]) -> RuleOutcome {
-        let called = rows.iter().map(|&row| (calls.positive[row], self.labels[row]));
+        let called = rows.iter().map(|&row| (calls.positive[row], self.is_positive(row, group)));
         let confusion = Confusion::of_calls(called);
+        let interval = proportion_interval(confusion.true_positives, confusion.called_positive());
         RuleOutcome {
             group: group.clone(),
             rule: calls.rule.clone(),
@@ -244,6 +357,8 @@ impl Judged<'_> {
             confusion,
             accuracy: confusion.accuracy(),
             precision: confusion.precision(),
+            precision_low: interval.map(|[low, _]| low),
+            precision_high: interval.map(|[_, high]| high),
             recall: confusion.recall(),
             f1: confusion.f1(),
         }
@@ -257,7 +372,7 @@ mod tests {
 
     fn tables(judged: &Judged<'_>) -> Report {
         let mut report = Report::default();
-        judged.tabulate(("h", "und"), false, &mut report);
+        judged.tabulate(("h", "und"), ScoreMeaning::Other, &[], &mut report);
         report
     }
 
@@ -265,11 +380,12 @@ mod tests {
         let score = |&logit: &f32| DocumentScore::new(logit, HeadOutput::Raw);
         Judged {
             scores: logits.iter().map(score).collect(),
-            labels: logits.iter().map(|&logit| logit > 0.0).collect(),
+            labels: logits.iter().map(|&logit| f32::from(u8::from(logit > 0.0))).collect(),
             sources: vec![None; logits.len()],
             calls: vec![Calls {
                 rule: rule.to_owned(),
                 threshold: Some(threshold),
+                cut: None,
                 positive: logits.iter().map(|&l| f64::from(l) > threshold).collect(),
             }],
             ..Judged::default()
@@ -295,7 +411,12 @@ mod tests {
     fn means_are_those_of_the_languages_that_have_a_value() {
         let mut report = Report::default();
         for (language, logits) in [("a", [1.0, -1.0]), ("b", [2.0, 1.0])] {
-            judged(&logits, "r", 0.0).tabulate(("h", language), true, &mut report);
+            judged(&logits, "r", 0.0).tabulate(
+                ("h", language),
+                ScoreMeaning::Probability,
+                &[],
+                &mut report,
+            );
         }
         report.add_means("h");
         let mean = &report.measures[2];

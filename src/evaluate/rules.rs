@@ -1,6 +1,6 @@
 //! Rules that call documents positive: fixed thresholds, rates, and the thresholds of a run.
 
-use crate::config::{Keep, Rate};
+use crate::config::{HeadKind, Keep, Rate};
 use crate::head::{DocumentScore, HeadSpec};
 use crate::metrics::DECISION;
 use crate::selection::{Bound, RankKey, Selection, ThresholdKind};
@@ -21,8 +21,32 @@ pub(super) struct Calls {
     pub(super) rule: String,
     /// The score at the boundary, where there is one.
     pub(super) threshold: Option<f64>,
+    /// The cut of grades that it is made for; `None`: all of them.
+    pub(super) cut: Option<f64>,
     /// By document.
     pub(super) positive: Vec<bool>,
+}
+
+/// What the scores of a head say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScoreMeaning {
+    /// How probable the positive class is.
+    Probability,
+    /// The grade.
+    Grade,
+    /// No more than an order.
+    Other,
+}
+
+impl ScoreMeaning {
+    /// That of heads of `spec`.
+    pub(super) fn of(spec: &HeadSpec) -> Self {
+        match spec.output {
+            output if output.is_probability() => Self::Probability,
+            _ if spec.kind == HeadKind::Cosine => Self::Other,
+            _ => Self::Grade,
+        }
+    }
 }
 
 /// The scores of one head on the documents of one language, with the keys that order them.
@@ -35,15 +59,22 @@ pub(super) struct Ranked<'a> {
 }
 
 impl Ranked<'_> {
-    /// The calls of all rules: 0.5 for a probability, then `rules`, then those of `selection`.
+    /// The calls of all rules: 0.5 for a probability, each of the `cuts` of grades for a grade, then `rules`,
+    /// then those of `selection`.
     pub(super) fn calls(
         &self,
         rules: &[DecisionRule],
+        cuts: &[f64],
         selection: Option<&Selection>,
     ) -> Vec<Calls> {
         let mut calls = Vec::new();
-        if self.spec.output.is_probability() {
-            calls.push(self.above(f64::from(DECISION)));
+        match ScoreMeaning::of(self.spec) {
+            ScoreMeaning::Probability => calls.push(self.above(f64::from(DECISION))),
+            ScoreMeaning::Grade => {
+                let of_cut = |&cut: &f64| Calls { cut: Some(cut), ..self.above(cut) };
+                calls.extend(cuts.iter().map(of_cut));
+            }
+            ScoreMeaning::Other => {}
         }
         let applies = |rule: &&DecisionRule| rule.head.as_ref().is_none_or(|h| h == self.head);
         for rule in rules.iter().filter(applies) {
@@ -68,6 +99,7 @@ impl Ranked<'_> {
         Calls {
             rule: format!("score above {threshold}"),
             threshold: Some(threshold),
+            cut: None,
             positive: self.scores.iter().map(positive).collect(),
         }
     }
@@ -103,7 +135,7 @@ impl Ranked<'_> {
             positive[row] = self.positive(true);
         }
         let threshold = boundary.map(|&row| f64::from(self.scores[row].score));
-        Calls { rule, threshold, positive }
+        Calls { rule, threshold, cut: None, positive }
     }
 
     /// The thresholds of this head in `selection`, each taken alone. A document with the logit of the
@@ -133,6 +165,7 @@ impl Ranked<'_> {
                 calls.push(Calls {
                     rule: format!("run: {rule}{after}"),
                     threshold: outcome.threshold_score,
+                    cut: None,
                     positive: self.scores.iter().zip(self.keys).map(kept).collect(),
                 });
             }
@@ -178,7 +211,7 @@ mod tests {
             let rows = calls.positive.iter().enumerate();
             (calls.rule, rows.filter(|(_, p)| **p).map(|(i, _)| i).collect())
         };
-        ranked.calls(rules, None).into_iter().map(rows).collect()
+        ranked.calls(rules, &[], None).into_iter().map(rows).collect()
     }
 
     fn rules() -> Result<Vec<DecisionRule>, String> {

@@ -68,9 +68,9 @@ impl HeadSpec {
             (HeadKind::Cosine, other) => Err(format!(
                 "a cosine head's score is the similarity itself (`raw`), not `{other}`"
             )),
-            (HeadKind::Mlp | HeadKind::Logistic, output) if output.fits(outputs) => Ok(()),
             (HeadKind::FastText, _) => Err("scores texts, not embeddings".to_owned()),
-            (HeadKind::Mlp | HeadKind::Logistic, output) => Err(format!(
+            (_, output) if output.fits(outputs) => Ok(()),
+            (_, output) => Err(format!(
                 "`{output}` does not fit {outputs} output(s): `sigmoid` and `raw` need 1, `sigmoid:K` \
                  more than K, `class:K` and `expected` at least 2"
             )),
@@ -165,14 +165,14 @@ pub struct TrainingRecord {
     /// Constants of training, checkpoint rule included; `None` for a cosine head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hyperparameters: Option<TrainingConfig>,
-    /// scikit-learn's C of a logistic head, chosen by the validation loss.
+    /// scikit-learn's C of a logistic head and 1 / alpha of a ridge head, chosen by the validation loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inverse_penalty: Option<f64>,
     /// How the learning rate changed; `None` where it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
     /// Samples by split (`train`, `validation`, `test`).
-    pub samples: BTreeMap<String, ClassCounts>,
+    pub samples: BTreeMap<String, LabelCounts>,
     /// Samples left out because their embedding is not finite.
     pub excluded_samples: usize,
     /// Metrics after each epoch, of many epochs after some; empty for a logistic and a cosine head.
@@ -189,17 +189,53 @@ pub struct TrainingRecord {
     pub validation: Option<Metrics>,
     /// The finished head on the test split; `None` if that is empty.
     pub test: Option<Metrics>,
-    /// A logistic head that was trained on the same split, on the test split: what an MLP is measured
-    /// against. `None` in published mode.
+    /// A logistic head, for grades a ridge head, that was trained on the same split, on the test split: what an
+    /// MLP is measured against. `None` in published mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub logistic_test: Option<Metrics>,
+    pub linear_test: Option<Metrics>,
     /// The same training with a fourth and a half of the training split, then with all of it; empty in
     /// published mode, without a test split, and for a cosine head.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learning_curve: Vec<LearningPoint>,
 }
 
-/// Samples by label.
+/// The labels of some samples.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum LabelCounts {
+    /// Of classes.
+    Classes(ClassCounts),
+    /// Grades.
+    Grades(GradeCounts),
+}
+
+impl LabelCounts {
+    /// Their number.
+    pub fn num_samples(&self) -> usize {
+        match self {
+            Self::Classes(counts) => counts.positive + counts.negative,
+            Self::Grades(counts) => counts.num_samples,
+        }
+    }
+}
+
+/// Samples with grades.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GradeCounts {
+    /// Their number.
+    pub num_samples: usize,
+    /// Mean grade.
+    pub mean: f64,
+    /// Standard deviation of the grades.
+    pub deviation: f64,
+    /// Lowest grade.
+    pub lowest: f64,
+    /// Highest grade.
+    pub highest: f64,
+}
+
+/// Samples by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ClassCounts {
     /// Samples of the positive (toxic...) class.

@@ -37,8 +37,8 @@ mod weights;
 use std::path::Path;
 
 pub use card::{
-    ClassCounts, EpochMetrics, HeadSpec, ImportSource, LearningPoint, ModelCard, Provenance,
-    ReferenceCounts, Schedule, TextCard, TrainingRecord,
+    ClassCounts, EpochMetrics, GradeCounts, HeadSpec, ImportSource, LabelCounts, LearningPoint,
+    ModelCard, Provenance, ReferenceCounts, Schedule, TextCard, TrainingRecord,
 };
 pub use embedding::{Head, Keys};
 pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};
@@ -82,7 +82,7 @@ impl AnyHead {
             (_, true) | (HeadKind::FastText, false) => {
                 FastTextHead::load(path, name, config, language).map(|h| Self::Text(Box::new(h)))
             }
-            (HeadKind::Mlp | HeadKind::Logistic | HeadKind::Cosine, false) => {
+            (_, false) => {
                 Head::load(path, name, config).map(|head| Self::Embedding(Box::new(head)))
             }
         }

@@ -7,7 +7,7 @@ use arrow_array::cast::AsArray;
 use super::columns::{ColumnKind, string};
 use super::documents::DocumentRequest;
 use super::{BATCH_ROWS, InputFile, UNDETERMINED_LANGUAGE};
-use crate::config::{InputConfig, LanguageSource};
+use crate::config::{HeadConfig, InputConfig, LabelKind, LanguageSource};
 use crate::error::{Error, Result};
 
 /// Labels of the positive class: what a quality head keeps, what a toxicity head removes.
@@ -20,10 +20,14 @@ const SPLIT_COLUMN: &str = "split";
 const NEGATIVE: [&str; 5] = ["negative", "nontoxic", "non-toxic", "0", "false"];
 
 /// Columns of labelled texts, besides the text and the id that the settings name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SampleColumns<'a> {
-    /// Column of the class.
-    pub label: &'a str,
+    /// Columns of the label, at least one.
+    pub labels: Vec<&'a str>,
+    /// What they hold.
+    pub kind: LabelKind,
+    /// Column of the weight.
+    pub weight: Option<&'a str>,
     /// Column of what a text comes from, taken where there is one.
     pub source: Option<&'a str>,
     /// Column of the language; without one it is that of the file.
@@ -33,7 +37,13 @@ pub struct SampleColumns<'a> {
 impl<'a> SampleColumns<'a> {
     /// The column `label` of the class alone.
     pub fn of_label(label: &'a str) -> Self {
-        Self { label, source: None, language: None }
+        Self { labels: vec![label], ..Self::default() }
+    }
+
+    /// The columns that a head is trained on.
+    pub fn of_head(head: &'a HeadConfig) -> Self {
+        let (labels, kind) = (head.labels(), head.label_kind());
+        Self { labels, kind, weight: head.weight.as_deref(), ..Self::default() }
     }
 }
 
@@ -62,7 +72,7 @@ impl Split {
 }
 
 /// One sample.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LabelledText {
     /// As [`super::DocumentInfo::id`].
     pub id: String,
@@ -72,34 +82,46 @@ pub struct LabelledText {
     pub source: Option<String>,
     /// The text, not blank.
     pub text: String,
-    /// Whether it is of the positive (or toxic) class.
-    pub label: bool,
+    /// 1 of the positive (or toxic) class and 0 of the other, or the grade.
+    pub label: f32,
+    /// How much it counts; 1 where no column says it.
+    pub weight: f32,
     /// Split that the sample's own column names.
     pub split: Option<Split>,
 }
 
 /// The samples of some files.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct LabelledTexts {
     /// In the order of files and rows.
     pub samples: Vec<LabelledText>,
-    /// Rows left out because their text is null or blank.
-    pub skipped: u64,
+    /// Rows that were left out.
+    pub skipped: SkippedRows,
 }
 
-/// Reads text and class of every row of `files`, and what else `columns` names.
+/// Rows that are no samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct SkippedRows {
+    /// Their text is null or blank.
+    pub without_text: u64,
+    /// All their labels are null.
+    pub without_label: u64,
+}
+
+/// Reads text and label of every row of `files`, and what else `columns` names.
 ///
-/// A label is a string (`positive` or `toxic`, `negative`, `nontoxic` or `non-toxic`, `1`, `0`,
-/// `true`, `false`), a boolean, or a number that is 0 or 1. Where there is a column `split`, its
-/// value is `train`, `validation` (or `valid`, `val`, `dev`), `test` or null.
+/// The label of a class is a string (`positive` or `toxic`, `negative`, `nontoxic` or `non-toxic`, `1`, `0`,
+/// `true`, `false`), a boolean, or a number that is 0 or 1; a grade is a finite number, the mean of those
+/// columns that are not null. Where there is a column `split`, its value is `train`, `validation` (or
+/// `valid`, `val`, `dev`), `test` or null.
 ///
 /// # Errors
-/// [`Error::Row`] when a row has another label, none, or another split, counted over its file;
+/// [`Error::Row`] when a row has another label, weight or split, counted over its file;
 /// [`Error::Schema`] when there is no such column; otherwise as [`super::DocumentReader`].
 pub fn read_samples(
     files: &[InputFile],
     config: &InputConfig,
-    columns: SampleColumns<'_>,
+    columns: &SampleColumns<'_>,
 ) -> Result<LabelledTexts> {
     let mut samples = Vec::new();
     let each = &mut |sample| {
@@ -111,14 +133,13 @@ pub fn read_samples(
 }
 
 /// Hands the samples to `each` one after another, in the order of files and rows, and says how many
-/// rows were left out because their text is null or blank; errors as of [`read_samples`], and those
-/// of `each`.
+/// rows were left out; errors as of [`read_samples`], and those of `each`.
 pub(crate) fn for_each_sample(
     files: &[InputFile],
     config: &InputConfig,
-    columns: SampleColumns<'_>,
+    columns: &SampleColumns<'_>,
     each: &mut dyn FnMut(LabelledText) -> Result<()>,
-) -> Result<u64> {
+) -> Result<SkippedRows> {
     let language = match (columns.language, &config.language) {
         (Some(column), _) => {
             LanguageSource::Column { column: column.to_owned(), script_column: None }
@@ -130,41 +151,53 @@ pub(crate) fn for_each_sample(
     };
     // Samples need not have the columns of language and embeddings that the corpus has.
     let config = InputConfig { language, embeddings: None, ..config.clone() };
-    files.iter().map(|file| samples_of(file, &config, columns, each)).sum()
+    let mut skipped = SkippedRows::default();
+    for file in files {
+        samples_of(file, &config, columns, each, &mut skipped)?;
+    }
+    Ok(skipped)
 }
 
 /// [`for_each_sample`] of one file.
 fn samples_of(
     file: &InputFile,
     config: &InputConfig,
-    columns: SampleColumns<'_>,
+    columns: &SampleColumns<'_>,
     each: &mut dyn FnMut(LabelledText) -> Result<()>,
-) -> Result<u64> {
+    skipped: &mut SkippedRows,
+) -> Result<()> {
     let mut layout = DocumentRequest::new(file, config);
-    layout.request(columns.label, ColumnKind::Scalar, true);
+    let names = columns.labels.iter().copied().chain(columns.weight);
+    names.for_each(|name| layout.request(name, ColumnKind::Scalar, true));
     layout.request(SPLIT_COLUMN, ColumnKind::Text, false);
     if let Some(source) = columns.source {
         layout.request(source, ColumnKind::Scalar, false);
     }
     let mut reader = layout.open(file, config)?;
-    let (mut skipped, mut first_bad, mut count) = (0, None, 0);
+    let (mut first_bad, mut count) = (None, 0);
     while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
         let (documents, others) = layout.batch(batch);
         let value = |column: usize, i| string(others.get(column)?.as_string_view_opt()?, i);
         for i in 0..documents.len() {
             let Some(text) = documents.text(i) else {
-                skipped += 1;
+                skipped.without_text += 1;
                 continue;
             };
-            match sample(columns.label, value(0, i), value(1, i)) {
-                Ok((label, split)) => each(LabelledText {
+            let row = |column| value(column, i);
+            let others = columns.labels.len() + usize::from(columns.weight.is_some());
+            let sample = label(columns, row)
+                .and_then(|label| Ok((label, weight(columns, row)?, split(row(others))?)));
+            match sample {
+                Ok((Some(label), weight, split)) => each(LabelledText {
                     id: documents.id(i).to_owned(),
                     language: documents.language(i).to_owned(),
-                    source: value(2, i).map(ToOwned::to_owned),
+                    source: row(others + 1).map(ToOwned::to_owned),
                     text: text.to_owned(),
                     label,
+                    weight,
                     split,
                 })?,
+                Ok((None, ..)) => skipped.without_label += 1,
                 Err(reason) => {
                     count += 1;
                     first_bad.get_or_insert((documents.rows()[i] + 1, reason));
@@ -174,28 +207,67 @@ fn samples_of(
     }
     match first_bad {
         Some((row, reason)) => Err(Error::Row { path: file.path.clone(), row, reason, count }),
-        None => Ok(skipped),
+        None => Ok(()),
     }
 }
 
-/// Class and split of a sample, or why it has none; `column` is that of the label.
-fn sample(
-    column: &str,
-    label: Option<&str>,
-    split: Option<&str>,
-) -> Result<(bool, Option<Split>), String> {
-    let shown =
-        |value: Option<&str>| value.map_or("null".to_owned(), |text| format!("{text:.40?}"));
-    let class = label.and_then(class).ok_or_else(|| {
-        let known = [POSITIVE.join(", "), NEGATIVE.join(", ")].join(" and ");
-        format!("`{column}` is {}; known are {known}", shown(label))
+/// Label of the row whose columns are `value`, or why it cannot be read; `None` where all are null.
+fn label<'a>(
+    columns: &SampleColumns<'_>,
+    value: impl Fn(usize) -> Option<&'a str>,
+) -> Result<Option<f32>, String> {
+    let (mut sum, mut count) = (0.0, 0);
+    for (column, name) in columns.labels.iter().enumerate() {
+        let Some(text) = value(column) else { continue };
+        let class = || class(text).map(f64::from);
+        let read = match columns.kind {
+            LabelKind::Classes => class(),
+            LabelKind::Grades => number(text),
+            LabelKind::Any => class().or_else(|| number(text)),
+        };
+        sum += read.ok_or_else(|| {
+            let known = match columns.kind {
+                LabelKind::Grades => "needed is a number".to_owned(),
+                _ => format!("known are {} and {}", POSITIVE.join(", "), NEGATIVE.join(", ")),
+            };
+            format!("`{name}` is {}; {known}", shown(text))
+        })?;
+        count += 1;
+    }
+    Ok((count > 0).then(|| (sum / f64::from(count)) as f32))
+}
+
+/// Weight of the row whose columns are `value`; it follows the labels.
+fn weight<'a>(
+    columns: &SampleColumns<'_>,
+    value: impl Fn(usize) -> Option<&'a str>,
+) -> Result<f32, String> {
+    let Some((name, text)) = columns.weight.zip(value(columns.labels.len())) else {
+        return Ok(1.0);
+    };
+    let weight = number(text).filter(|weight| *weight >= 0.0);
+    let weight = weight.ok_or_else(|| {
+        format!("`{name}` is {}; needed is a number that is not below 0", shown(text))
     })?;
-    let named = split.map(|name| Split::named(name).ok_or(name)).transpose();
-    let split = named.map_err(|name| {
-        let known = "train, validation and test";
-        format!("`{SPLIT_COLUMN}` is {}; known are {known}", shown(Some(name)))
-    })?;
-    Ok((class, split))
+    Ok(weight as f32)
+}
+
+/// The split that a sample names.
+fn split(name: Option<&str>) -> Result<Option<Split>, String> {
+    let named = name.map(|name| Split::named(name).ok_or(name)).transpose();
+    named.map_err(|name| {
+        format!("`{SPLIT_COLUMN}` is {}; known are train, validation and test", shown(name))
+    })
+}
+
+/// The beginning of a value, for a message.
+fn shown(text: &str) -> String {
+    format!("{text:.40?}")
+}
+
+/// A finite number that an f32 holds.
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| (*number as f32).is_finite())
 }
 
 /// The class that a label means. Numbers come as they are written (`1`, `1.0`).

@@ -54,7 +54,7 @@ pub use documents::DocumentReader;
 #[cfg(feature = "datasets")]
 pub(crate) use labelled::class as label_class;
 pub(crate) use labelled::for_each_sample;
-pub use labelled::{LabelledText, LabelledTexts, SampleColumns, Split, read_samples};
+pub use labelled::{LabelledText, LabelledTexts, SampleColumns, SkippedRows, Split, read_samples};
 pub use parquet::{FileFacts, RowGroup};
 pub(crate) use pattern::{LANG, languages_of};
 pub use rows::{RowBatch, RowReader};

@@ -12,11 +12,13 @@
 //! assert_eq!(Confusion::new(&scores, &labels).precision(), Some(0.5));
 //! ```
 
+mod calibration;
 mod ranking;
 
 use serde::{Deserialize, Serialize};
 
-pub use ranking::{average_precision, roc_auc, roc_auc_interval, spearman};
+pub use calibration::{CalibrationBin, calibration, calibration_error, proportion_interval};
+pub use ranking::{average_precision, kendall, roc_auc, roc_auc_interval, spearman};
 
 /// A document is called positive if its probability is above this.
 pub const DECISION: f32 = 0.5;
@@ -93,7 +95,8 @@ impl Confusion {
 pub struct Metrics {
     /// Documents with a score.
     pub num_samples: usize,
-    /// Mean binary cross-entropy of the logits; `None` for a cosine head.
+    /// Mean binary cross-entropy of the logits; of grades the squared error, or the absolute error of a head whose
+    /// training counts outliers less. `None` for a cosine head.
     pub loss: Option<f64>,
     /// Share of documents called right.
     pub accuracy: Option<f64>,
@@ -105,9 +108,28 @@ pub struct Metrics {
     pub f1: Option<f64>,
     /// Probability that a positive scores above a negative, a tie counting one half.
     pub roc_auc: Option<f64>,
+    /// Rank correlation with the grades; `None` for classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spearman: Option<f64>,
+    /// Mean distance from the grades; `None` for classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_absolute_error: Option<f64>,
 }
 
 impl Metrics {
+    /// Those of predicted grades, none of which is NaN. `None` without one.
+    pub fn of_grades(predicted: &[f32], grades: &[f32]) -> Option<Self> {
+        let errors = || predicted.iter().zip(grades).map(|(&p, &g)| f64::from(p) - f64::from(g));
+        let mean = |sum: f64| Some(sum / predicted.len() as f64);
+        (!predicted.is_empty()).then(|| Self {
+            num_samples: predicted.len(),
+            loss: mean(errors().map(|error| error * error).sum()),
+            spearman: spearman(predicted, grades),
+            mean_absolute_error: mean(errors().map(f64::abs).sum()),
+            ..Self::default()
+        })
+    }
+
     /// Those of `scores`, without a loss; scores that are NaN do not count. `None` without a score.
     pub fn of_scores(scores: &[f32], labels: &[bool]) -> Option<Self> {
         let defined = scores.iter().zip(labels).filter(|(score, _)| !score.is_nan());
@@ -121,6 +143,7 @@ impl Metrics {
             recall: confusion.recall(),
             f1: confusion.f1(),
             roc_auc: roc_auc(&scores, &labels),
+            ..Self::default()
         })
     }
 
@@ -144,6 +167,8 @@ impl Metrics {
             recall: round(self.recall),
             f1: round(self.f1),
             roc_auc: round(self.roc_auc),
+            spearman: round(self.spearman),
+            mean_absolute_error: round(self.mean_absolute_error),
         }
     }
 }
@@ -151,11 +176,14 @@ impl Metrics {
 /// Mean binary cross-entropy (log loss, in nats) of `logits` (log-odds of the positive class), in
 /// f64, without overflow: max(z, 0) - z y + log(1 + exp(-|z|)). `None` without samples.
 pub fn binary_cross_entropy(logits: &[f32], labels: &[bool]) -> Option<f64> {
-    let losses = logits.iter().zip(labels).map(|(&logit, &label)| {
-        let z = f64::from(logit);
-        z.max(0.0) - if label { z } else { 0.0 } + (-z.abs()).exp().ln_1p()
-    });
+    let losses = logits.iter().zip(labels).map(|(&logit, &label)| log_loss(logit, label));
     (!logits.is_empty()).then(|| losses.sum::<f64>() / logits.len() as f64)
+}
+
+/// Binary cross-entropy of one sample, see [`binary_cross_entropy`].
+pub(crate) fn log_loss(logit: f32, label: bool) -> f64 {
+    let z = f64::from(logit);
+    z.max(0.0) - if label { z } else { 0.0 } + (-z.abs()).exp().ln_1p()
 }
 
 /// `value` with six decimals.

@@ -1,7 +1,7 @@
 //! How well an order separates two classes, and how alike two orders are.
 
 /// Half the width of a 95% interval of a normal distribution, in standard deviations.
-const Z_95: f64 = 1.959_963_984_540_054;
+pub(super) const Z_95: f64 = 1.959_963_984_540_054;
 
 /// Documents of one score by class.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +108,54 @@ pub fn spearman(a: &[f32], b: &[f32]) -> Option<f64> {
     (aa > 0 && bb > 0).then(|| dot(&a, &b) as f64 / (aa as f64 * bb as f64).sqrt())
 }
 
+/// Rank correlation of Kendall, tau-b, which takes ties into account: -1 to 1. `None` unless both lists are of
+/// one length and hold two different values. O(n log n).
+///
+/// # Source
+/// W. R. Knight: A computer method for calculating Kendall's tau with ungrouped data, 1966.
+pub fn kendall(a: &[f32], b: &[f32]) -> Option<f64> {
+    if a.len() != b.len() {
+        return None;
+    }
+    // -0 and 0 are one value.
+    let mut pairs: Vec<(f32, f32)> = a.iter().zip(b).map(|(a, b)| (a + 0.0, b + 0.0)).collect();
+    pairs.sort_unstable_by(|x, y| x.0.total_cmp(&y.0).then(x.1.total_cmp(&y.1)));
+    let pairs_in = |n: usize| n as i128 * (n as i128 - 1) / 2;
+    let tied = |values: &mut dyn Iterator<Item = usize>| values.map(pairs_in).sum::<i128>();
+    let equal = |x: f32, y: f32| x.total_cmp(&y).is_eq();
+    let in_a = tied(&mut pairs.chunk_by(|x, y| equal(x.0, y.0)).map(<[_]>::len));
+    let both = |x: &(f32, f32), y: &(f32, f32)| equal(x.0, y.0) && equal(x.1, y.1);
+    let in_both = tied(&mut pairs.chunk_by(both).map(<[_]>::len));
+    let mut second: Vec<f32> = pairs.into_iter().map(|pair| pair.1).collect();
+    let discordant = inversions(&mut second);
+    let in_b = tied(&mut second.chunk_by(|x, y| equal(*x, *y)).map(<[_]>::len));
+    let all = pairs_in(a.len());
+    let difference = all - in_a - in_b + in_both - 2 * discordant;
+    let (of_a, of_b) = (all - in_a, all - in_b);
+    (of_a > 0 && of_b > 0).then(|| difference as f64 / (of_a as f64 * of_b as f64).sqrt())
+}
+
+/// Number of pairs of `values` whose first is the larger; sorts them.
+fn inversions(values: &mut [f32]) -> i128 {
+    if values.len() < 2 {
+        return 0;
+    }
+    let (left, right) = values.split_at_mut(values.len() / 2);
+    let mut count = inversions(left) + inversions(right);
+    let (mut merged, mut at) = (Vec::with_capacity(left.len() + right.len()), 0);
+    for &value in right.iter() {
+        while at < left.len() && left[at].total_cmp(&value).is_le() {
+            merged.push(left[at]);
+            at += 1;
+        }
+        count += (left.len() - at) as i128;
+        merged.push(value);
+    }
+    merged.extend_from_slice(&left[at..]);
+    values.copy_from_slice(&merged);
+    count
+}
+
 /// Twice the rank of every value less the mean rank: integers, whose sums are exact.
 fn centred_ranks(values: &[f32]) -> Vec<isize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -164,6 +212,7 @@ mod tests {
             prop_assert_eq!(roc_auc_interval(&a, &y), roc_auc_interval(&c, &z));
             prop_assert_eq!(average_precision(&a, &y), average_precision(&c, &z));
             prop_assert_eq!(spearman(&a, &b), spearman(&c, &d));
+            prop_assert_eq!(kendall(&a, &b), kendall(&c, &d));
         }
 
         #[test]
@@ -189,6 +238,22 @@ mod tests {
         }
 
         #[test]
+        fn kendall_counts_all_pairs(rows in scored()) {
+            let (a, b, _) = columns(&rows);
+            let (mut sum, mut of_a, mut of_b) = (0i32, 0i32, 0i32);
+            for i in 0..a.len() {
+                for j in 0..i {
+                    let sign = |x: f32| i32::from(x > 0.0) - i32::from(x < 0.0);
+                    let (x, y) = (sign(a[i] - a[j]), sign(b[i] - b[j]));
+                    (sum, of_a, of_b) = (sum + x * y, of_a + x * x, of_b + y * y);
+                }
+            }
+            let product = f64::from(of_a) * f64::from(of_b);
+            let expected = (product > 0.0).then(|| f64::from(sum) / product.sqrt());
+            prop_assert_eq!(kendall(&a, &b), expected);
+        }
+
+        #[test]
         fn the_interval_holds_the_area(rows in scored()) {
             let (a, _, y) = columns(&rows);
             if let (Some(area), Some([low, high])) = (roc_auc(&a, &y), roc_auc_interval(&a, &y)) {
@@ -204,6 +269,7 @@ mod tests {
         assert_eq!(average_precision(&[1.0], &[false]), None);
         assert_eq!(average_precision(&[1.0], &[true]), Some(1.0));
         assert_eq!(spearman(&[1.0, 1.0], &[1.0, 2.0]), None);
+        assert_eq!(kendall(&[1.0, 1.0], &[1.0, 2.0]), None);
         assert_eq!(spearman(&[], &[]), None);
         assert_eq!(spearman(&[1.0, 2.0], &[1.0]), None);
     }

@@ -16,7 +16,9 @@ use crate::config::{HeadConfig, HeadKind, RunConfig};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
 use crate::head::{FastTextHead, Head, ModelCard, Provenance};
-use crate::input::{InputFile, SampleColumns, Split, discover, for_each_sample, read_samples};
+use crate::input::{
+    InputFile, SampleColumns, SkippedRows, Split, discover, for_each_sample, read_samples,
+};
 use crate::io::{FileStamp, write_atomic};
 use crate::progress::Stop;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
@@ -43,8 +45,8 @@ impl TrainingJob<'_> {
     }
 
     /// As [`check_labels`]; the error says where the samples come from.
-    fn check(&self, labels: &[(bool, Option<Split>)]) -> Result<()> {
-        check_labels(self.name, &self.language, labels).map_err(|error| match error {
+    fn check(&self, labels: &[(f32, Option<Split>)]) -> Result<()> {
+        check_labels(self.name, &self.language, self.head, labels).map_err(|error| match error {
             Error::Training { head, language, reason } => {
                 let files: Vec<String> =
                     self.files.iter().map(|file| file.path.display().to_string()).collect();
@@ -174,9 +176,9 @@ pub(crate) fn check_samples(
         if run.map_or(Ok(false), |run| run.is_done(Stage::Train, &job.key()))? {
             return Ok(());
         }
-        let columns = SampleColumns::of_label(job.head.label());
+        let columns = SampleColumns::of_head(job.head);
         let mut labels = Vec::new();
-        for_each_sample(&job.files, &config.input, columns, &mut |sample| {
+        for_each_sample(&job.files, &config.input, &columns, &mut |sample| {
             labels.push((sample.label, sample.split));
             stop.check()
         })?;
@@ -192,12 +194,13 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
         let head = heads.entry(job.name).or_insert_with(|| {
             if job.is_text() {
                 return json!({"fasttext": job.head.fasttext, "kind": job.head.kind,
-                              "keep": job.head.keep(job.name), "label": job.head.label(),
+                              "keep": job.head.keep(job.name), "label": job.head.labels(),
                               "samples": {}});
             }
             json!({"training": job.head.training,
                    "hidden": job.head.hidden, "kind": job.head.kind,
-                   "output": job.head.output(job.name), "label": job.head.label(),
+                   "output": job.head.output(job.name), "label": job.head.labels(),
+                   "weight": job.head.weight,
                    "references": job.head.references(),
                    "center": job.head.center.unwrap_or_default(), "samples": {}})
         });
@@ -274,10 +277,11 @@ pub fn card(
 /// corpus is, else their texts.
 fn samples(context: Context<'_>, model: Option<&Model>, job: &TrainingJob<'_>) -> Result<Samples> {
     let config = context.config;
-    let columns = SampleColumns::of_label(job.head.label());
-    let labelled = read_samples(&job.files, &config.input, columns)?;
-    if labelled.skipped > 0 {
-        tracing::warn!(head = job.name, skipped = labelled.skipped, "samples without text");
+    let columns = SampleColumns::of_head(job.head);
+    let labelled = read_samples(&job.files, &config.input, &columns)?;
+    let SkippedRows { without_text, without_label } = labelled.skipped;
+    if without_text + without_label > 0 {
+        tracing::warn!(head = job.name, without_text, without_label, "rows are left out");
     }
     let labels: Vec<_> = labelled.samples.iter().map(|s| (s.label, s.split)).collect();
     job.check(&labels)?;
@@ -285,6 +289,9 @@ fn samples(context: Context<'_>, model: Option<&Model>, job: &TrainingJob<'_>) -
     for sample in labelled.samples {
         samples.ids.push(sample.id);
         samples.labels.push(sample.label);
+        if columns.weight.is_some() {
+            samples.weights.push(sample.weight);
+        }
         samples.texts.push(sample.text);
         samples.splits.push(sample.split);
     }

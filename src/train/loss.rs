@@ -20,40 +20,78 @@ pub(super) enum HeadLoss {
         /// Class of the positive samples.
         class: usize,
     },
+    /// Squared error of the one output.
+    Squared,
+    /// Half the squared error of the one output, beyond an error of 1 the absolute error less one half.
+    Huber,
+    /// Ranked probability score: with the softmax of the outputs 0 to K summed up to F, the sum over k < K of
+    /// (F_k - T_k)², where T_k is 0 below the grade and 1 from it on, and of a grade between two what each of
+    /// them gives by its share.
+    ///
+    /// # Source
+    /// E. S. Epstein: A scoring system for probability forecasts of ranked categories, 1969.
+    RankedProbability,
 }
 
 impl HeadLoss {
-    /// Gradient of the mean loss by `outputs` `[B, outputs]`, row-major.
+    /// Gradient by `outputs` `[B, outputs]`, row-major, of the mean of the losses, each times its weight;
+    /// `targets` are the labels with their weights.
     pub(super) fn gradient(
         self,
         outputs: &[Vec<f32>],
-        labels: impl Iterator<Item = bool>,
+        targets: impl Iterator<Item = (f64, f64)>,
     ) -> Vec<f32> {
         let scale = 1.0 / outputs.len() as f64;
-        let rows = outputs.iter().zip(labels).flat_map(|(row, label)| {
+        let rows = outputs.iter().zip(targets).flat_map(|(row, (label, weight))| {
             let row: Vec<f64> = row.iter().map(|&z| f64::from(z)).collect();
-            self.row_gradient(&row, label).into_iter().map(move |g| (g * scale) as f32)
+            let gradient = self.row_gradient(&row, label).into_iter();
+            gradient.map(move |g| (g * weight * scale) as f32)
         });
         rows.collect()
     }
 
     /// Gradient of the loss of one sample. That of cross-entropy, with sigmoid or softmax, is
     /// probability - target.
-    fn row_gradient(self, row: &[f64], label: bool) -> Vec<f64> {
+    fn row_gradient(self, row: &[f64], label: f64) -> Vec<f64> {
+        let is_positive = label > 0.5;
         match self {
-            Self::Binary => {
-                vec![1.0 / (1.0 + (-row[0]).exp()) - if label { 1.0 } else { 0.0 }]
-            }
-            Self::Softmax { class } => less_target(softmax(row), target(class, label)),
+            Self::Binary => vec![1.0 / (1.0 + (-row[0]).exp()) - label],
+            Self::Softmax { class } => less_target(softmax(row), target(class, is_positive)),
             Self::DoubleSoftmax { class } => {
                 let inner = softmax(row);
-                // By the probabilities, then through the inner softmax: p (g - Σ g p).
-                let outer = less_target(softmax(&inner), target(class, label));
-                let mean: f64 = outer.iter().zip(&inner).map(|(g, p)| g * p).sum();
-                outer.iter().zip(&inner).map(|(g, p)| p * (g - mean)).collect()
+                let outer = less_target(softmax(&inner), target(class, is_positive));
+                through_softmax(&outer, &inner)
+            }
+            Self::Squared => vec![2.0 * (row[0] - label)],
+            Self::Huber => vec![(row[0] - label).clamp(-1.0, 1.0)],
+            Self::RankedProbability => {
+                let probabilities = softmax(row);
+                let mut sum = 0.0;
+                let mut gradient: Vec<f64> = (probabilities.iter().enumerate())
+                    .map(|(k, p)| {
+                        sum += p;
+                        let is_reached = (k as f64 + 1.0 - label).clamp(0.0, 1.0);
+                        2.0 * (sum - is_reached)
+                    })
+                    .collect();
+                // The last sum is 1 whatever the outputs are; a probability is part of all sums from its own.
+                let mut later = 0.0;
+                for (k, value) in gradient.iter_mut().enumerate().rev() {
+                    if k + 1 < probabilities.len() {
+                        later += *value;
+                    }
+                    *value = later;
+                }
+                through_softmax(&gradient, &probabilities)
             }
         }
     }
+}
+
+/// The gradient by the outputs of a softmax from that by its `probabilities`: p (g - Σ g p).
+fn through_softmax(gradient: &[f64], probabilities: &[f64]) -> Vec<f64> {
+    let mean: f64 = gradient.iter().zip(probabilities).map(|(g, p)| g * p).sum();
+    gradient.iter().zip(probabilities).map(|(g, p)| p * (g - mean)).collect()
 }
 
 /// Mean of [`HeadLoss::DoubleSoftmax`] over samples of two classes, from `logits`, the log-odds of the

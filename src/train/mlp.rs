@@ -11,7 +11,7 @@ use super::loss::{self, HeadLoss};
 use super::request::{Trained, TrainingRequest};
 use super::samples::Splits;
 use super::standardisation::Standardisation;
-use crate::config::{Checkpoint, HeadOutput, Mode, TrainingConfig};
+use crate::config::{Checkpoint, HeadOutput, Loss, Mode, TrainingConfig};
 use crate::error::{Error, Result};
 use crate::head::{EpochMetrics, LinearLayer, Schedule, Scorer, TrainingRecord};
 use crate::metrics::{Metrics, rounded};
@@ -69,6 +69,7 @@ fn fit(
         Standardisation::none(request.samples.hidden_size)
     };
     let mut trainer = Trainer::new(request, settings.clone(), schedule, standardisation)?;
+    trainer.fit_labels(&splits.train);
     let mut order = splits.train.clone();
     let mut examined: Vec<EpochMetrics> = Vec::new();
     let mut kept: Option<Kept> = None;
@@ -118,8 +119,8 @@ fn examine(
     let validation = request.metrics(scorer, &splits.validation);
     let is_double = settings.mode == Mode::Published && request.config.is_class(request.name);
     let published_loss = is_double.then(|| {
-        let (logits, labels) = request.logits(scorer, &splits.validation);
-        loss::double_softmax(&logits, &labels)
+        let logits = request.logits(scorer, &splits.validation);
+        loss::double_softmax(&logits, &request.samples.classes(&splits.validation))
     });
     let published_loss = published_loss.flatten();
     let accuracy = validation.and_then(|metrics| metrics.accuracy);
@@ -158,6 +159,10 @@ struct Trainer<'a> {
     /// How the learning rate changes; `None` where it does not.
     schedule: Option<Schedule>,
     standardisation: Standardisation,
+    /// Mean and deviation of the grades; outputs are learned as if they had mean 0 and deviation 1.
+    grades: (f64, f64),
+    /// Mean weight of the training split.
+    mean_weight: f64,
     /// Steps done.
     steps: usize,
     /// Weight `[outputs, inputs]` and bias `[outputs]` of each layer.
@@ -175,7 +180,9 @@ impl<'a> Trainer<'a> {
         schedule: Option<Schedule>,
         standardisation: Standardisation,
     ) -> Result<Self> {
-        let sizes = request.config.layer_sizes(request.name, request.samples.hidden_size);
+        let (samples, config) = (request.samples, request.config);
+        let highest = samples.labels.iter().fold(0.0f32, |highest, grade| highest.max(*grade));
+        let sizes = config.layer_sizes(request.name, samples.hidden_size, highest.ceil() as usize);
         let mut rng = request.stream("initialisation");
         let mut layers = Vec::new();
         for (&inputs, &outputs) in sizes.iter().zip(&sizes[1..]) {
@@ -196,9 +203,12 @@ impl<'a> Trainer<'a> {
             eps: 1e-8,
             weight_decay: settings.weight_decay.unwrap_or_default(),
         };
-        let loss = match (request.config.output(request.name), settings.mode) {
-            (HeadOutput::Class(class), Mode::Default) => HeadLoss::Softmax { class },
-            (HeadOutput::Class(class), Mode::Published) => HeadLoss::DoubleSoftmax { class },
+        let loss = match (config.loss(), config.output(request.name), settings.mode) {
+            (Loss::SquaredError, ..) => HeadLoss::Squared,
+            (Loss::Huber, ..) => HeadLoss::Huber,
+            (Loss::Ordinal, ..) => HeadLoss::RankedProbability,
+            (_, HeadOutput::Class(class), Mode::Default) => HeadLoss::Softmax { class },
+            (_, HeadOutput::Class(class), Mode::Published) => HeadLoss::DoubleSoftmax { class },
             _ => HeadLoss::Binary,
         };
         Ok(Self {
@@ -207,12 +217,27 @@ impl<'a> Trainer<'a> {
             loss,
             schedule,
             standardisation,
+            grades: (0.0, 1.0),
+            mean_weight: 1.0,
             steps: 0,
             layers,
             optimizer: AdamW::new(vars, params)?,
             shuffling: request.stream("shuffling"),
             dropout: request.stream("dropout"),
         })
+    }
+
+    /// Takes mean and deviation of the grades, and the mean weight, from the samples of `rows`.
+    fn fit_labels(&mut self, rows: &[usize]) {
+        let samples = self.request.samples;
+        let count = rows.len().max(1) as f64;
+        if matches!(self.loss, HeadLoss::Squared | HeadLoss::Huber) {
+            let grades = || rows.iter().map(|&row| f64::from(samples.labels[row]));
+            let mean = grades().sum::<f64>() / count;
+            let variance = grades().map(|grade| (grade - mean).powi(2)).sum::<f64>() / count;
+            self.grades = (mean, if variance > 0.0 { variance.sqrt() } else { 1.0 });
+        }
+        self.mean_weight = samples.total_weight(rows) / count;
     }
 
     /// One pass over the samples of `order`, which is shuffled first.
@@ -234,8 +259,12 @@ impl<'a> Trainer<'a> {
         }
         let batch = Tensor::from_vec(batch, (rows.len(), samples.hidden_size), &Device::Cpu)?;
         let outputs = self.forward(batch)?;
-        let labels = rows.iter().map(|&row| samples.labels[row]);
-        let gradient = self.loss.gradient(&outputs.to_vec2::<f32>()?, labels);
+        let (mean, deviation) = self.grades;
+        let targets = rows.iter().map(|&row| {
+            let label = (f64::from(samples.labels[row]) - mean) / deviation;
+            (label, samples.weight(row) / self.mean_weight)
+        });
+        let gradient = self.loss.gradient(&outputs.to_vec2::<f32>()?, targets);
         let gradient = Tensor::from_vec(gradient, outputs.dims(), &Device::Cpu)?;
         // Its derivative by the outputs is `gradient`, so the backward pass gives the gradients of
         // the loss, and the loss itself, which overflows, is never computed here.
@@ -269,16 +298,21 @@ impl<'a> Trainer<'a> {
     /// A copy of the weights, for embeddings as they are; `None` if one is not finite.
     fn scorer(&self) -> Result<Option<Scorer>> {
         let mut layers = Vec::new();
+        let (mean, deviation) = self.grades;
         for (i, (weight, bias)) in self.layers.iter().enumerate() {
             let weight = weight.flatten_all()?.to_vec1::<f32>()?;
             let bias = bias.to_vec1::<f32>()?;
             if !weight.iter().chain(&bias).all(|x| x.is_finite()) {
                 return Ok(None);
             }
-            let in_f64 = |values: &[f32]| values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+            let (scale, shift) =
+                if i + 1 == self.layers.len() { (deviation, mean) } else { (1.0, 0.0) };
+            let weight: Vec<f64> = weight.into_iter().map(|x| f64::from(x) * scale).collect();
+            let bias: Vec<f64> = bias.into_iter().map(|x| f64::from(x) * scale + shift).collect();
+            let in_f32 = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect();
             layers.push(match i {
-                0 => self.standardisation.fold(&in_f64(&weight), &in_f64(&bias)),
-                _ => LinearLayer::new(weight, bias),
+                0 => self.standardisation.fold(&weight, &bias),
+                _ => LinearLayer::new(in_f32(weight), in_f32(bias)),
             });
         }
         Ok(Some(Scorer::mlp(layers)))

@@ -8,13 +8,14 @@
 //! ```
 //! use polysift::train::check_labels;
 //!
-//! let error = check_labels("quality", "deu_Latn", &[(true, None); 20]).unwrap_err();
+//! let head = polysift::config::HeadConfig::default();
+//! let error = check_labels("quality", "deu_Latn", &head, &[(1.0, None); 20]).unwrap_err();
 //! assert!(error.to_string().contains("20 positive and 0 negative"));
 //! ```
 
 mod center;
 #[cfg(feature = "train")]
-mod logistic;
+mod linear;
 #[cfg(feature = "train")]
 mod loss;
 #[cfg(feature = "train")]
@@ -30,7 +31,7 @@ mod text;
 use rand::seq::SliceRandom;
 use rayon::prelude::*;
 
-use crate::config::{Centering, HeadConfig, HeadKind, Mode};
+use crate::config::{Centering, HeadConfig, HeadKind, LabelKind, Mode, TrainingConfig};
 use crate::error::Result;
 use crate::head::{
     Head, HeadSpec, LearningPoint, ReferenceCounts, References, Scorer, TrainingRecord, normalised,
@@ -38,7 +39,7 @@ use crate::head::{
 use crate::metrics::Metrics;
 use crate::progress::Stop;
 #[cfg(not(feature = "train"))]
-use no_training as logistic;
+use no_training as linear;
 #[cfg(not(feature = "train"))]
 use no_training as mlp;
 use request::Trained;
@@ -54,13 +55,14 @@ pub use text::train_text_head;
 /// An MLP starts from PyTorch's default initialisation (weights and biases uniform within
 /// ±1/sqrt(inputs)) and is trained by AdamW (betas 0.9 and 0.999, eps 1e-8) on the mean binary
 /// cross-entropy of one output or the cross-entropy of several; the label's class is the `softmax`
-/// class, the other samples' class is 0 (1 if that is the class itself). Inputs are standardised by means
+/// class, the other samples' class is 0 (1 if that is the class itself). Of grades it is the [`Loss`](crate::config::Loss) of the
+/// settings, and grades are standardised too. Weights multiply losses. Inputs are standardised by means
 /// and deviations of the training split, which the first layer of the file takes back. What
-/// [`TrainingConfig`](crate::config::TrainingConfig) leaves open is chosen by the size of the set and the
+/// [`TrainingConfig`] leaves open is chosen by the size of the set and the
 /// validation loss. In [`Mode::Published`] nothing is standardised or chosen; for a head of classes the
 /// cross-entropy is taken of the probabilities and the learning rate follows a
 /// [`Schedule`](crate::head::Schedule). A logistic head is the optimum of logistic regression on standardised
-/// inputs with a penalty chosen by the validation loss. A cosine head takes K positives of the training split.
+/// inputs with a penalty chosen by the validation loss, a ridge head that of least squares. A cosine head takes K positives of the training split.
 /// Samples whose embedding is not finite are left out and counted in the card.
 ///
 /// # Errors
@@ -76,7 +78,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     let (splits, excluded_samples) = request.split(is_default || !config.is_class(name))?;
     let Trained { scorer, record, references } = match config.kind {
         HeadKind::Mlp => mlp::train(request, &splits, stop)?,
-        HeadKind::Logistic => logistic::train(request, &splits, stop)?,
+        HeadKind::Logistic | HeadKind::Ridge => linear::train(request, &splits, stop)?,
         HeadKind::Cosine => sample_references(request, &splits)?,
         HeadKind::FastText => return Err(request.error("a fastText head is trained on texts")),
     };
@@ -90,10 +92,13 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
         ..record
     };
     if let (true, Some(test), false) = (is_default, test, config.kind == HeadKind::Cosine) {
-        let logistic = HeadConfig { kind: HeadKind::Logistic, output: None, ..config.clone() };
-        let baseline = TrainingRequest { config: &logistic, ..request.clone() };
-        let scorer = logistic::train(&baseline, &splits, stop)?.scorer;
-        record.logistic_test = baseline.metrics(&scorer, &splits.test).map(Metrics::rounded);
+        let is_graded = config.label_kind() == LabelKind::Grades;
+        let kind = if is_graded { HeadKind::Ridge } else { HeadKind::Logistic };
+        let training = TrainingConfig { loss: None, ..config.training.clone() };
+        let linear = HeadConfig { kind, output: None, training, ..config.clone() };
+        let baseline = TrainingRequest { config: &linear, ..request.clone() };
+        let scorer = linear::train(&baseline, &splits, stop)?.scorer;
+        record.linear_test = baseline.metrics(&scorer, &splits.test).map(Metrics::rounded);
         record.learning_curve = learning_curve(request, &splits, &record, stop)?;
         record.learning_curve.push(LearningPoint { num_samples: splits.train.len(), test });
     }
@@ -101,7 +106,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
         head = name,
         language = request.language,
         roc_auc = test.and_then(|test| test.roc_auc),
-        logistic = record.logistic_test.and_then(|test| test.roc_auc),
+        spearman = test.and_then(|test| test.spearman),
         "trained"
     );
     let mut card = request.card(spec, record, &splits);
@@ -122,8 +127,9 @@ fn learning_curve(
     }
     let mut order = splits.train.clone();
     order.shuffle(&mut request.stream("learning curve"));
+    let is_graded = request.config.label_kind() == LabelKind::Grades;
     let (positive, negative): (Vec<usize>, Vec<usize>) =
-        order.into_iter().partition(|&row| request.samples.labels[row]);
+        order.into_iter().partition(|&row| !is_graded && request.samples.is_positive(row));
     let mut points = Vec::new();
     for part in [4, 2] {
         let train: Vec<usize> = [&positive, &negative]
@@ -131,14 +137,15 @@ fn learning_curve(
             .flat_map(|rows| &rows[..rows.len() / part])
             .copied()
             .collect();
-        let counts = request.samples.count(&train);
-        if train.len() < MIN_SAMPLES || counts.positive == 0 || counts.negative == 0 {
+        let labels = request.samples.grades(&train);
+        let is_of_one = labels.iter().all(|label| label.total_cmp(&labels[0]).is_eq());
+        if train.len() < MIN_SAMPLES || is_of_one {
             continue;
         }
         let part = Splits { train, ..splits.clone() };
         let request = TrainingRequest { config: &config, ..request.clone() };
         let Trained { scorer, .. } = match config.kind {
-            HeadKind::Logistic => logistic::train(&request, &part, stop)?,
+            HeadKind::Logistic | HeadKind::Ridge => linear::train(&request, &part, stop)?,
             _ => mlp::train(&request, &part, stop)?,
         };
         if let Some(test) = request.metrics(&scorer, &splits.test) {
@@ -154,7 +161,7 @@ fn learning_curve(
 fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<Trained> {
     let samples = request.samples;
     let (positives, negatives): (Vec<usize>, Vec<usize>) =
-        splits.train.iter().partition(|&&row| samples.labels[row]);
+        splits.train.iter().partition(|&&row| samples.is_positive(row));
     let centering = request.config.center.unwrap_or_default();
     let whitens = centering == Centering::Whiten;
     let no_spread = "`center` whitens, but the negatives of the training split are all equal";

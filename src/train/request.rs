@@ -4,16 +4,16 @@ use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 
 use super::samples::{Samples, Splits, split};
-use crate::config::{HeadConfig, HeadKind};
+use crate::config::{HeadConfig, HeadKind, LabelKind, Loss};
 use crate::error::{Error, Result};
-use crate::head::{
-    ClassCounts, HeadSpec, ModelCard, Provenance, ReferenceCounts, Scorer, TrainingRecord,
-};
+use crate::head::{HeadSpec, ModelCard, Provenance, ReferenceCounts, Scorer, TrainingRecord};
 use crate::input::Split;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, log_loss};
 
 /// Fewest samples that a head is trained on.
 pub const MIN_SAMPLES: usize = 10;
+/// Highest grade of an ordinal head, which has an output for each.
+const HIGHEST_GRADE: f32 = 100.0;
 
 /// What a head is trained from.
 #[derive(Debug, Clone)]
@@ -60,11 +60,18 @@ impl TrainingRequest<'_> {
             .filter(|&row| samples.embedding(row).iter().all(|x| x.is_finite()))
             .collect();
         let excluded = samples.ids.len() - usable.len();
-        let error = |reason: String| self.error(reason);
-        check_classes(error, "", samples.count(&usable), usable.len(), excluded)?;
-        let splits = split(samples, usable, self.seed, with_test);
-        let counts = samples.count(&splits.train);
-        check_classes(error, "of the training split ", counts, MIN_SAMPLES, excluded)?;
+        let kind = self.config.label_kind();
+        let labels =
+            |rows: &[usize]| rows.iter().map(|&row| samples.labels[row]).collect::<Vec<_>>();
+        let check = |which, labels: Vec<f32>, least| {
+            check(self.config, which, &labels, least, excluded).map_err(|reason| self.error(reason))
+        };
+        check("", labels(&usable), MIN_SAMPLES)?;
+        let splits = split(samples, usable, kind, self.seed, with_test);
+        check("of the training split ", labels(&splits.train), 0)?;
+        if samples.total_weight(&splits.train) <= 0.0 {
+            return Err(self.error("all weights of the training split are 0"));
+        }
         Ok((splits, excluded))
     }
 
@@ -79,7 +86,9 @@ impl TrainingRequest<'_> {
         provenance.data_digests.sort_unstable();
         let samples =
             [("train", &splits.train), ("validation", &splits.validation), ("test", &splits.test)]
-                .map(|(name, rows)| (name.to_owned(), self.samples.count(rows)));
+                .map(|(name, rows)| {
+                    (name.to_owned(), self.samples.counts(rows, self.config.label_kind()))
+                });
         ModelCard {
             language: Some(self.language.to_owned()),
             polysift_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
@@ -91,22 +100,36 @@ impl TrainingRequest<'_> {
         }
     }
 
-    /// Logits and labels of the samples of `rows`.
-    pub(super) fn logits(&self, scorer: &Scorer, rows: &[usize]) -> (Vec<f32>, Vec<bool>) {
-        let output = self.config.output(self.name);
-        let logits = scorer.logits(&self.samples.embeddings, rows, output);
-        (logits, rows.iter().map(|&row| self.samples.labels[row]).collect())
+    /// Logits of the samples of `rows`.
+    pub(super) fn logits(&self, scorer: &Scorer, rows: &[usize]) -> Vec<f32> {
+        scorer.logits(&self.samples.embeddings, rows, self.config.output(self.name))
     }
 
-    /// Metrics of `scorer` on the samples of `rows`; `None` where none of them has a score.
+    /// Metrics of `scorer` on the samples of `rows`; `None` where none of them has a score. The loss is weighted;
+    /// for grades it is the squared error, of losses that count outliers less the absolute error.
     pub(super) fn metrics(&self, scorer: &Scorer, rows: &[usize]) -> Option<Metrics> {
-        let (logits, labels) = self.logits(scorer, rows);
-        match self.config.kind {
-            HeadKind::Mlp | HeadKind::Logistic | HeadKind::FastText => {
-                Metrics::of_logits(&logits, &labels)
+        let (samples, logits) = (self.samples, self.logits(scorer, rows));
+        let metrics = match (self.config.kind, self.config.label_kind()) {
+            (HeadKind::Cosine, _) => {
+                return Metrics::of_scores(&logits, &samples.classes(rows));
             }
-            HeadKind::Cosine => Metrics::of_scores(&logits, &labels),
-        }
+            (_, LabelKind::Grades) => Metrics::of_grades(&logits, &samples.grades(rows)),
+            _ => Metrics::of_logits(&logits, &samples.classes(rows)),
+        };
+        let loss = |logit: f32, label: f32| {
+            let error = f64::from(logit) - f64::from(label);
+            match self.config.loss() {
+                Loss::CrossEntropy => log_loss(logit, label > 0.5),
+                Loss::SquaredError => error * error,
+                Loss::Huber | Loss::Ordinal => error.abs(),
+            }
+        };
+        let losses = logits
+            .iter()
+            .zip(rows)
+            .map(|(&logit, &row)| samples.weight(row) * loss(logit, samples.labels[row]));
+        let mean = losses.sum::<f64>() / samples.total_weight(rows);
+        metrics.map(|metrics| Metrics { loss: mean.is_finite().then_some(mean), ..metrics })
     }
 }
 
@@ -123,40 +146,69 @@ pub(super) struct Trained {
     pub(super) references: Option<ReferenceCounts>,
 }
 
-/// Checks that samples can be learned from, as far as their classes and the splits that they name for
+/// Checks that samples can be learned from, as far as their labels and the splits that they name for
 /// themselves say, before anything is embedded.
 ///
 /// # Errors
 /// [`Error::Training`] for the head `name` of `language`.
-pub fn check_labels(name: &str, language: &str, labels: &[(bool, Option<Split>)]) -> Result<()> {
-    let error = |reason: String| untrainable(name, language, reason);
-    let count = |includes: &dyn Fn(Option<Split>) -> bool| {
-        let of = |class| labels.iter().filter(|(l, split)| *l == class && includes(*split)).count();
-        ClassCounts { positive: of(true), negative: of(false) }
+pub fn check_labels(
+    name: &str,
+    language: &str,
+    config: &HeadConfig,
+    labels: &[(f32, Option<Split>)],
+) -> Result<()> {
+    let check = |which, least, includes: &dyn Fn(Option<Split>) -> bool| {
+        let included = labels.iter().filter(|(_, split)| includes(*split));
+        let included: Vec<f32> = included.map(|(label, _)| *label).collect();
+        let checked = check(config, which, &included, least, 0);
+        checked.map_err(|reason| untrainable(name, language, reason))
     };
-    check_classes(error, "", count(&|_| true), labels.len(), 0)?;
-    let learned = count(&|split| split.is_none_or(|split| split == Split::Train));
-    check_classes(error, "of the training split ", learned, MIN_SAMPLES, 0)
+    check("", MIN_SAMPLES, &|_| true)?;
+    let is_learned = |split: Option<Split>| split.is_none_or(|split| split == Split::Train);
+    check("of the training split ", 0, &is_learned)
 }
 
-/// [`Error::Training`] with the counts unless there are enough samples of both classes.
-fn check_classes(
-    error: impl Fn(String) -> Error,
+/// Why a head of these settings cannot be trained on samples of these `labels`: there have to be at least
+/// `least`, of two classes or grades; `excluded` more are not finite.
+fn check(
+    config: &HeadConfig,
     which: &str,
-    counts: ClassCounts,
-    num_samples: usize,
+    labels: &[f32],
+    least: usize,
     excluded: usize,
-) -> Result<()> {
-    let ClassCounts { positive, negative } = counts;
-    if num_samples >= MIN_SAMPLES && positive > 0 && negative > 0 {
-        return Ok(());
-    }
+) -> Result<(), String> {
     let excluded = match excluded {
         0 => String::new(),
         more => format!(" ({more} more are not finite)"),
     };
-    Err(error(format!(
-        "{positive} positive and {negative} negative sample(s) {which}can be used{excluded}; needed \
-         are samples of both classes, at least {MIN_SAMPLES} in all"
-    )))
+    let has_several = labels.iter().any(|label| label.total_cmp(&labels[0]).is_ne());
+    let is_enough = labels.len() >= least && has_several;
+    if config.label_kind() != LabelKind::Grades {
+        let positive = labels.iter().filter(|label| **label > 0.5).count();
+        let negative = labels.len() - positive;
+        return if is_enough {
+            Ok(())
+        } else {
+            Err(format!(
+                "{positive} positive and {negative} negative sample(s) {which}can be used{excluded}; \
+                 needed are samples of both classes, at least {MIN_SAMPLES} in all"
+            ))
+        };
+    }
+    if !is_enough {
+        return Err(format!(
+            "{} sample(s) {which}can be used{excluded}{}; needed are at least {MIN_SAMPLES} in all, not \
+             all of one grade",
+            labels.len(),
+            if has_several || labels.is_empty() { "" } else { ", all of one grade" },
+        ));
+    }
+    let is_possible = |grade: &f32| (0.0..=HIGHEST_GRADE).contains(grade);
+    match labels.iter().find(|grade| !is_possible(grade)) {
+        Some(grade) if config.loss() == Loss::Ordinal => Err(format!(
+            "a grade is {grade}; `training.loss = \"ordinal\"` needs grades from 0 to {HIGHEST_GRADE}, the \
+             other losses take any"
+        )),
+        _ => Ok(()),
+    }
 }

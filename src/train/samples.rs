@@ -7,9 +7,11 @@
 
 use std::collections::HashMap;
 
+use crate::config::LabelKind;
 use crate::error::{Error, Result};
-use crate::head::ClassCounts;
+use crate::head::{ClassCounts, GradeCounts, LabelCounts};
 use crate::input::Split;
+use crate::metrics::rounded;
 
 /// A validation and a test sample of this many.
 const HOLD_OUT: usize = 10;
@@ -19,8 +21,10 @@ const HOLD_OUT: usize = 10;
 pub struct Samples {
     /// Ids; samples of the same id are taken for duplicates and never separated by the split.
     pub ids: Vec<String>,
-    /// True for the positive (toxic...) class.
-    pub labels: Vec<bool>,
+    /// 1 of the positive (toxic...) class and 0 of the other, or grades.
+    pub labels: Vec<f32>,
+    /// How much each counts, not below 0; empty where all count the same.
+    pub weights: Vec<f32>,
     /// `[num_samples, D]` f32, row-major: one vector per sample; none for a fastText head.
     pub embeddings: Vec<f32>,
     /// Width `D`.
@@ -37,10 +41,49 @@ impl Samples {
         &self.embeddings[row * self.hidden_size..(row + 1) * self.hidden_size]
     }
 
+    /// Whether sample `row` is of the positive class.
+    pub(super) fn is_positive(&self, row: usize) -> bool {
+        self.labels[row] > 0.5
+    }
+
+    /// Whether each sample of `rows` is of the positive class.
+    pub(super) fn classes(&self, rows: &[usize]) -> Vec<bool> {
+        rows.iter().map(|&row| self.is_positive(row)).collect()
+    }
+
+    /// Grades of the samples of `rows`.
+    pub(super) fn grades(&self, rows: &[usize]) -> Vec<f32> {
+        rows.iter().map(|&row| self.labels[row]).collect()
+    }
+
+    /// How much sample `row` counts.
+    pub(super) fn weight(&self, row: usize) -> f64 {
+        self.weights.get(row).map_or(1.0, |&weight| f64::from(weight))
+    }
+
+    /// How much the samples of `rows` count together.
+    pub(super) fn total_weight(&self, rows: &[usize]) -> f64 {
+        rows.iter().map(|&row| self.weight(row)).sum()
+    }
+
     /// The samples of `rows` by label.
-    pub(super) fn count(&self, rows: &[usize]) -> ClassCounts {
-        let positive = rows.iter().filter(|&&row| self.labels[row]).count();
-        ClassCounts { positive, negative: rows.len() - positive }
+    pub(super) fn counts(&self, rows: &[usize], kind: LabelKind) -> LabelCounts {
+        if kind != LabelKind::Grades {
+            let positive =
+                self.classes(rows).into_iter().filter(|is_positive| *is_positive).count();
+            return LabelCounts::Classes(ClassCounts { positive, negative: rows.len() - positive });
+        }
+        let grades: Vec<f64> = self.grades(rows).into_iter().map(f64::from).collect();
+        let count = grades.len().max(1) as f64;
+        let mean = grades.iter().sum::<f64>() / count;
+        let variance = grades.iter().map(|grade| (grade - mean).powi(2)).sum::<f64>() / count;
+        LabelCounts::Grades(GradeCounts {
+            num_samples: grades.len(),
+            mean: rounded(mean),
+            deviation: rounded(variance.sqrt()),
+            lowest: grades.iter().copied().reduce(f64::min).unwrap_or_default(),
+            highest: grades.iter().copied().reduce(f64::max).unwrap_or_default(),
+        })
     }
 
     /// BLAKE3 of the text or the embedding of sample `row`.
@@ -55,10 +98,11 @@ impl Samples {
 
     /// [`Error::Shape`] unless the lists describe the same samples, of texts where `of_texts`.
     pub(super) fn check(&self, of_texts: bool) -> Result<()> {
-        let Self { ids, labels, embeddings, hidden_size, texts, splits } = self;
+        let Self { ids, labels, weights, embeddings, hidden_size, texts, splits } = self;
         let (values, num_texts) =
             if of_texts { (Some(0), ids.len()) } else { (ids.len().checked_mul(*hidden_size), 0) };
         if labels.len() == ids.len()
+            && (weights.is_empty() || weights.len() == ids.len())
             && (splits.is_empty() || splits.len() == ids.len())
             && values == Some(embeddings.len())
             && num_texts == texts.len()
@@ -69,10 +113,11 @@ impl Samples {
         Err(Error::shape(
             "train",
             format!(
-                "{} id(s), {} label(s), {} split(s), {} text(s) and {} values of embeddings \
+                "{} id(s), {} label(s), {} weight(s), {} split(s), {} text(s) and {} values of embeddings \
                  [_, {hidden_size}] do not fit together",
                 ids.len(),
                 labels.len(),
+                weights.len(),
                 splits.len(),
                 texts.len(),
                 embeddings.len()
@@ -95,14 +140,21 @@ pub struct Splits {
 /// Splits the given `rows` of `samples`.
 ///
 /// A sample that names its split is in it. Of the others, within each class (of a group: that of
-/// its first sample) one tenth, rounded to nearest, goes to validation and, if `with_test`, as much
+/// its first sample; grades are one class) one tenth, rounded to nearest, goes to validation and, if `with_test`, as much
 /// to test, less what groups too large for the rest of it leave open; such groups go to train. A
 /// group in which some samples name a split goes where the first of them is.
-pub fn split(samples: &Samples, rows: Vec<usize>, seed: u64, with_test: bool) -> Splits {
+pub fn split(
+    samples: &Samples,
+    rows: Vec<usize>,
+    kind: LabelKind,
+    seed: u64,
+    with_test: bool,
+) -> Splits {
     let keyed = rows.into_iter().map(|row| Keyed {
         id: &samples.ids[row],
         digest: samples.digest(row),
         label: samples.labels[row],
+        is_positive: kind != LabelKind::Grades && samples.is_positive(row),
         named: samples.splits.get(row).copied().flatten(),
         row,
     });
@@ -110,7 +162,8 @@ pub fn split(samples: &Samples, rows: Vec<usize>, seed: u64, with_test: bool) ->
     // Samples equal in all of this are interchangeable, so the row itself never decides anything
     // that shows.
     ordered.sort_unstable_by(|a, b| {
-        (a.id, a.digest, a.label, a.row).cmp(&(b.id, b.digest, b.label, b.row))
+        let content = (a.id, a.digest).cmp(&(b.id, b.digest));
+        content.then(a.label.total_cmp(&b.label)).then(a.row.cmp(&b.row))
     });
 
     let mut splits = vec![Split::Train; ordered.len()];
@@ -125,8 +178,8 @@ pub fn split(samples: &Samples, rows: Vec<usize>, seed: u64, with_test: bool) ->
             }
         }
     }
-    for label in [true, false] {
-        assign(&ordered, &open, label, seed, with_test, &mut splits);
+    for is_positive in [true, false] {
+        assign(&ordered, &open, is_positive, seed, with_test, &mut splits);
     }
     let rows_of = |part: Split| {
         ordered.iter().zip(&splits).filter(|(_, own)| **own == part).map(|(s, _)| s.row).collect()
@@ -143,17 +196,18 @@ struct Keyed<'a> {
     id: &'a str,
     /// Of the content.
     digest: [u8; 32],
-    label: bool,
+    label: f32,
+    is_positive: bool,
     /// Split that it names for itself.
     named: Option<Split>,
     row: usize,
 }
 
-/// Assigns those of `groups` whose first sample has this `label`.
+/// Assigns those of `groups` whose first sample is of this class.
 fn assign(
     ordered: &[Keyed<'_>],
     groups: &[Vec<usize>],
-    label: bool,
+    is_positive: bool,
     seed: u64,
     with_test: bool,
     splits: &mut [Split],
@@ -161,7 +215,7 @@ fn assign(
     let key = *blake3::hash(&seed.to_le_bytes()).as_bytes();
     let mut groups: Vec<([u8; 32], &Vec<usize>)> = groups
         .iter()
-        .filter(|group| ordered[group[0]].label == label)
+        .filter(|group| ordered[group[0]].is_positive == is_positive)
         .map(|group| {
             let first = &ordered[group[0]];
             let mut hasher = blake3::Hasher::new_keyed(&key);
@@ -248,7 +302,7 @@ mod tests {
     fn samples(rows: &[(u8, bool, u8)]) -> Samples {
         Samples {
             ids: rows.iter().map(|(id, ..)| format!("d{id}")).collect(),
-            labels: rows.iter().map(|&(_, label, _)| label).collect(),
+            labels: rows.iter().map(|&(_, label, _)| f32::from(u8::from(label))).collect(),
             embeddings: rows.iter().map(|&(.., value)| f32::from(value)).collect(),
             hidden_size: 1,
             ..Samples::default()
@@ -260,7 +314,11 @@ mod tests {
         let of = |rows: &Vec<usize>| {
             rows.iter()
                 .map(|&r| {
-                    (samples.ids[r].clone(), samples.labels[r], samples.embeddings[r].to_bits())
+                    (
+                        samples.ids[r].clone(),
+                        samples.is_positive(r),
+                        samples.embeddings[r].to_bits(),
+                    )
                 })
                 .collect()
         };
@@ -271,12 +329,12 @@ mod tests {
     fn each_class_gives_a_tenth_to_validation_and_to_test() {
         let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
         let samples = samples(&rows);
-        let splits = split(&samples, (0..100).collect(), 7, true);
+        let splits = split(&samples, (0..100).collect(), LabelKind::Classes, 7, true);
         for (rows, positive, negative) in
             [(&splits.train, 32, 48), (&splits.validation, 4, 6), (&splits.test, 4, 6)]
         {
-            let counts = samples.count(rows);
-            assert_eq!((counts.positive, counts.negative), (positive, negative));
+            let counts = LabelCounts::Classes(ClassCounts { positive, negative });
+            assert_eq!(samples.counts(rows, LabelKind::Classes), counts);
         }
     }
 
@@ -285,8 +343,8 @@ mod tests {
         let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
         let samples = samples(&rows);
         let (two, three) = (
-            split(&samples, (0..100).collect(), 7, false),
-            split(&samples, (0..100).collect(), 7, true),
+            split(&samples, (0..100).collect(), LabelKind::Classes, 7, false),
+            split(&samples, (0..100).collect(), LabelKind::Classes, 7, true),
         );
         assert_eq!(two.validation, three.validation);
         assert_eq!((two.train.len(), two.test.len()), (90, 0));
@@ -296,7 +354,7 @@ mod tests {
     fn another_seed_gives_another_split() {
         let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
         let samples = samples(&rows);
-        let by = |seed| split(&samples, (0..100).collect(), seed, true);
+        let by = |seed| split(&samples, (0..100).collect(), LabelKind::Classes, seed, true);
         assert_ne!(by(1), by(2));
     }
 
@@ -312,7 +370,7 @@ mod tests {
         samples.splits = (0..100).map(named).collect();
         // A twin of a test sample that names no split.
         samples.ids[2] = samples.ids[0].clone();
-        let splits = split(&samples, (0..100).collect(), 7, true);
+        let splits = split(&samples, (0..100).collect(), LabelKind::Classes, 7, true);
         assert!((0..100).step_by(4).all(|row| splits.test.contains(&row)));
         assert!((1..100).step_by(4).all(|row| splits.train.contains(&row)));
         assert!(splits.test.contains(&2));
@@ -329,11 +387,11 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let (one, two) = (samples(&rows), samples(&shuffled));
-            let splits = split(&one, (0..rows.len()).collect(), seed, true);
+            let splits = split(&one, (0..rows.len()).collect(), LabelKind::Classes, seed, true);
             let parts = content(&one, &splits);
             prop_assert_eq!(
                 &parts,
-                &content(&two, &split(&two, (0..rows.len()).collect(), seed, true))
+                &content(&two, &split(&two, (0..rows.len()).collect(), LabelKind::Classes, seed, true))
             );
             prop_assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), rows.len());
             for (a, b) in [(0, 1), (0, 2), (1, 2)] {

@@ -61,7 +61,7 @@ fn fit(
 ) -> Result<FastTextModel> {
     let samples = request.samples;
     let config = &request.config.fasttext;
-    let line = |&row: &usize| (sample_line(spec, &samples.texts[row]), samples.labels[row]);
+    let line = |&row: &usize| (sample_line(spec, &samples.texts[row]), samples.is_positive(row));
     let lines: Vec<(String, bool)> = splits.train.iter().map(line).collect();
     let fit = Fit {
         config,
@@ -84,7 +84,7 @@ fn metrics(request: &TrainingRequest<'_>, head: &FastTextHead, rows: &[usize]) -
     let samples = request.samples;
     let texts: Vec<Option<&str>> = rows.iter().map(|&row| Some(&*samples.texts[row])).collect();
     let (logits, labels): (Vec<f32>, Vec<bool>) = (head.score(&texts).into_iter().zip(rows))
-        .filter_map(|(score, &row)| Some((score?.logit, samples.labels[row])))
+        .filter_map(|(score, &row)| Some((score?.logit, samples.is_positive(row))))
         .filter(|(logit, _)| !logit.is_nan())
         .unzip();
     Metrics::of_logits(&logits, &labels).map(Metrics::rounded)

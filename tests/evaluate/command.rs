@@ -66,7 +66,10 @@ fn heads_are_measured_by_language_and_source() -> TestResult {
         &work,
         &[&[QUALITY, "out/heads/likeness/{lang}.safetensors"][..], &HELD].concat(),
     )?;
-    assert_eq!((&report["texts"], &report["skipped"]), (&json!(120), &json!(0)));
+    assert_eq!(
+        (&report["texts"], &report["skipped"]),
+        (&json!(120), &json!({"without_text": 0, "without_label": 0}))
+    );
     for (language, texts) in [("fra_Latn", 60), ("deu_Latn", 60)] {
         let all = rows_of(&report, "measures", "quality", language);
         let measures = all[0];
@@ -369,7 +372,7 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() -> TestResult {
     let work = trained()?;
     work.write(
         "bad/fra_Latn.jsonl",
-        "{\"text\":\"a\",\"label\":1}\n{\"text\":\"b\",\"label\":7}\n",
+        "{\"text\":\"a\",\"label\":1}\n{\"text\":\"b\",\"label\":\"good\"}\n",
     )?;
     work.write("blank/fra_Latn.jsonl", "{\"text\":\" \",\"label\":1}\n")?;
     work.write("rejects/fra_Latn.jsonl", "{\"text\":\"a\",\"label\":1}\n{\"text\":\n")?;
@@ -388,7 +391,7 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() -> TestResult {
         (&["nowhere.safetensors", HELD[0], HELD[1]], 66, "nowhere.safetensors"),
         (&[QUALITY, "--data", "nothing/{lang}.jsonl"], 66, "nothing/"),
         (&[QUALITY, "--data", "blank/{lang}.jsonl"], 66, "no labelled text"),
-        (&[QUALITY, "--data", "bad/{lang}.jsonl"], 65, "row 2: `label` is \"7\""),
+        (&[QUALITY, "--data", "bad/{lang}.jsonl"], 65, "row 2: `label` is \"good\""),
         (&[QUALITY, "--data", "rejects/{lang}.jsonl"], 65, "rejects/fra_Latn.jsonl"),
         (&[QUALITY, HELD[0], HELD[1], "--label-column", "class"], 65, "column `class`"),
         (&[QUALITY, HELD[0], HELD[1], "--source-column", "origin"], 2, "no text has a `origin`"),
@@ -410,5 +413,57 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() -> TestResult {
             .code(code)
             .stderr(contains(message));
     }
+    Ok(())
+}
+
+/// Grades in several columns from training to the tables: trained, judged above each cut, with what heads of
+/// classes say about them beside it.
+#[test]
+fn grades_are_trained_on_and_evaluated() -> TestResult {
+    let work = trained()?;
+    let rows = |range: std::ops::Range<usize>| {
+        range.map(|i| {
+            let grade = if i % 3 == 0 { 4 - i % 2 } else { i % 2 };
+            json!({"id": format!("g{i}"), "text": text(i), "ann": grade, "ben": (i % 5 > 0).then_some(grade)})
+        })
+    };
+    work.write_lines("graded/fra_Latn.jsonl", rows(0..150))?;
+    work.write_lines("unseen/fra_Latn.jsonl", rows(200..260))?;
+    let files =
+        ["--train-on", "edu=graded/fra_Latn.jsonl", "--train-on", "ridge=graded/{lang}.jsonl"];
+    let settings = [
+        r#"heads.edu.label=["ann", "ben"]"#,
+        r#"heads.edu.training.loss="ordinal""#,
+        r#"heads.ridge.kind="ridge""#,
+        r#"heads.ridge.label="ann""#,
+    ];
+    let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+    let mut command = work.command("run", "graded_run");
+    command.args(files).args(settings).assert().success().stdout(contains("test mean error"));
+    let data = ["--data", "unseen/{lang}.jsonl", "--label-column", "ann", "--label-column", "ben"];
+    let report = evaluated(&work, &[&["--run", "graded_run"][..], &data].concat())?;
+    for head in ["edu", "ridge"] {
+        let grades = rows_of(&report, "grades", head, "fra_Latn")[0];
+        assert!(grades["spearman"].as_f64() > Some(0.6), "{grades}");
+        assert!(grades["mean_absolute_error"].as_f64() < Some(1.0), "{grades}");
+        assert_eq!(grades["calibration"].as_array().map(Vec::len), Some(10));
+        let cuts: Vec<f64> = rows_of(&report, "measures", head, "fra_Latn")
+            .iter()
+            .filter_map(|row| row["cut"].as_f64())
+            .collect();
+        assert_eq!(cuts, [0.5, 1.5, 2.5, 3.5]);
+        let decisions = rows_of(&report, "decisions", head, "fra_Latn");
+        let at = |cut: f64| decisions.iter().find(move |row| row["cut"] == cut).copied();
+        let decision = at(2.5).ok_or("no decision")?;
+        assert_eq!(decision["rule"], "score above 2.5");
+        assert!(decision["f1"].as_f64() > Some(0.8), "{decision}");
+        assert!(decision["precision_low"].as_f64() < decision["precision"].as_f64());
+    }
+    // A head of classes puts them in order, and does not give grades.
+    let quality = rows_of(&report, "grades", "quality", "fra_Latn")[0];
+    assert!(quality["spearman"].as_f64() > Some(0.5), "{quality}");
+    assert_eq!(quality["mean_absolute_error"], Value::Null);
+    let one = evaluated(&work, &[&["--run", "graded_run", "--cut", "2"][..], &data].concat())?;
+    assert_eq!(rows_of(&one, "measures", "edu", "fra_Latn").len(), 1);
     Ok(())
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use polysift::metrics::{
-    Confusion, average_precision, binary_cross_entropy, roc_auc, roc_auc_interval, spearman,
+    Confusion, average_precision, binary_cross_entropy, calibration, calibration_error, kendall,
+    proportion_interval, roc_auc, roc_auc_interval, spearman,
 };
 use serde::Deserialize;
 
@@ -69,6 +70,46 @@ fn measures_agree_with_scikit_learn_and_scipy() -> Result<()> {
         for (a, b) in interval.iter().flatten().zip(expected.roc_auc_interval.iter().flatten()) {
             check(&name, "interval", Some(*a), Some(*b))?;
         }
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Graded {
+    cases: BTreeMap<String, GradedCase>,
+    intervals: Vec<(usize, usize, f64, f64)>,
+}
+
+#[derive(Deserialize)]
+struct GradedCase {
+    scores: Vec<f32>,
+    grades: Vec<f32>,
+    kendall: Option<f64>,
+    groups: Vec<(usize, f64, f64)>,
+    calibration_error: f64,
+}
+
+/// Against SciPy and NumPy.
+#[test]
+fn grades_and_intervals_agree_with_scipy() -> Result<()> {
+    let text = std::fs::read_to_string(root().join("tests/golden/evaluate/grades.json"))?;
+    let golden: Graded = serde_json::from_str(&text)?;
+    ensure!(golden.cases.len() == 5 && golden.intervals.len() == 6);
+    for (name, case) in golden.cases {
+        check(&name, "Kendall", kendall(&case.scores, &case.grades), case.kendall)?;
+        let bins = calibration(&case.scores, &case.grades);
+        ensure!(bins.len() == case.groups.len(), "{name}");
+        for (bin, (documents, mean_score, mean_label)) in bins.iter().zip(case.groups) {
+            ensure!(bin.documents == documents, "{name}");
+            check(&name, "mean score", Some(bin.mean_score), Some(mean_score))?;
+            check(&name, "mean grade", Some(bin.mean_label), Some(mean_label))?;
+        }
+        check(&name, "calibration", calibration_error(&bins), Some(case.calibration_error))?;
+    }
+    for (successes, trials, low, high) in golden.intervals {
+        let ours = proportion_interval(successes, trials);
+        check("interval", "low", ours.map(|[low, _]| low), Some(low))?;
+        check("interval", "high", ours.map(|[_, high]| high), Some(high))?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.special import expit
-from scipy.stats import norm, spearmanr
+from scipy.stats import binomtest, kendalltau, norm, spearmanr
 from sklearn import metrics
 
 
@@ -55,6 +55,22 @@ def case(logits, labels, other):
     }
 
 
+def graded(scores, grades):
+    """Scores beside grades: rank correlation, and ten groups by score."""
+    scores, grades = np.float32(scores), np.float32(grades)
+    order = np.lexsort((grades, scores))
+    groups = min(10, len(scores))
+    ends = [i * len(scores) // groups for i in range(1, groups)]
+    groups = [(len(part), np.float64(scores[part]).mean(), np.float64(grades[part]).mean()) for part in np.split(order, ends)]
+    return {
+        "scores": [float(x) for x in scores],
+        "grades": [float(x) for x in grades],
+        "kendall": defined(kendalltau(scores, grades, variant="b").statistic),
+        "groups": groups,
+        "calibration_error": sum(n * abs(s - g) for n, s, g in groups) / len(scores),
+    }
+
+
 def main(out):
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(5)
@@ -77,6 +93,17 @@ def main(out):
     out.mkdir(parents=True, exist_ok=True)
     lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in cases.items()]
     (out / "metrics.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    grades = rng.integers(0, 6, size=83)
+    table = {
+        "noisy": graded(grades + rng.normal(size=83), grades),
+        "ties": graded(np.round(grades + rng.normal(size=83)), grades),
+        "means of annotators": graded(grades * 0.7 + 0.4, grades + rng.integers(-1, 2, size=83) / 3),
+        "constant": graded(np.full(12, 2.5), np.arange(12) % 3),
+        "few": graded([2.0, 0.5, 1.0], [1, 0, 2]),
+    }
+    counts = [(0, 1), (1, 1), (0, 30), (7, 30), (30, 30), (450, 1000)]
+    intervals = [(k, n, *binomtest(k, n).proportion_ci(0.95, method="wilson")) for k, n in counts]
+    (out / "grades.json").write_text(json.dumps({"cases": table, "intervals": intervals}) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sklearn.covariance as covariance
 import sklearn.metrics as metrics
 import torch
 from safetensors.torch import load_file, save_file
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
@@ -151,6 +151,41 @@ def logistic(out):
     save_file(cases, out / "logistic.safetensors")
 
 
+def graded(out):
+    """Optima of weighted ridge regression, and gradients of the losses of grades."""
+    rng = np.random.default_rng(6)
+    x = (rng.normal(size=(60, 8)) * rng.uniform(0.1, 3, 8) + rng.normal(size=8)).astype(np.float32)
+    y = np.round(2.5 + x @ rng.normal(size=8) * 0.3 + rng.normal(size=60), 1).astype(np.float32)
+    weights = rng.integers(0, 4, size=60).astype(np.float32)
+    scaler = StandardScaler().fit(x.astype(np.float64))
+    cases = {"embeddings": x, "grades": y, "weights": weights}
+    for c in (0.1, 10.0):
+        model = Ridge(alpha=1 / c, solver="cholesky")
+        model.fit(scaler.transform(x.astype(np.float64)), y.astype(np.float64), weights.astype(np.float64) / weights.mean())
+        weight = model.coef_ / scaler.scale_
+        cases[f"{c}.weight"] = weight
+        cases[f"{c}.bias"] = np.array([model.intercept_ - weight @ scaler.mean_])
+    cases = {key: torch.from_numpy(np.ascontiguousarray(value)) for key, value in cases.items()}
+    torch.manual_seed(6)
+    outputs = torch.randn(9, 5) * 2
+    grades = torch.tensor([0, 4, 1, 2.5, 3, 3.75, 0.5, 4, 2], dtype=torch.float64)
+    shares = torch.tensor([1, 1, 2, 0, 0.5, 1, 1, 3, 1], dtype=torch.float64)
+    steps = torch.arange(4)
+    losses = {
+        "squared": lambda z: (z[:, 0] - grades) ** 2,
+        "huber": lambda z: nn.functional.huber_loss(z[:, 0], grades, reduction="none", delta=1.0),
+        "ranked_probability": lambda z: (
+            (torch.softmax(z, 1).cumsum(1)[:, :4] - (steps + 1 - grades[:, None]).clamp(0, 1)) ** 2
+        ).sum(1),
+    }
+    cases |= {"outputs": outputs, "output_grades": grades.float(), "output_weights": shares.float()}
+    for name, loss in losses.items():
+        z = outputs.double().requires_grad_()
+        (loss(z) * shares).mean().backward()
+        cases[f"gradient.{name}"] = z.grad if name == "ranked_probability" else z.grad[:, :1].clone()
+    save_file(cases, out / "graded.safetensors")
+
+
 def measured(logits, labels):
     """All metrics by scikit-learn; what it cannot define is null."""
     z, y = np.array(logits, dtype=np.float32), np.array(labels, dtype=bool)
@@ -230,6 +265,7 @@ if __name__ == "__main__":
             centred(directory)
             optimisation(directory)
             logistic(directory)
+            graded(directory)
             measures(directory)
         case ["compare", dump, result]:
             compare(dump, result)

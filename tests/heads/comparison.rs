@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
-use polysift::config::{HeadConfig, Mode, TrainingConfig};
+use polysift::config::{HeadConfig, LabelKind, Mode, TrainingConfig};
 use polysift::train::{Samples, split};
 
 use super::golden;
@@ -29,7 +29,7 @@ fn dump_comparison() -> Result<()> {
     };
     let samples = comparison_samples();
     let n = samples.ids.len();
-    let bytes: Vec<u8> = samples.labels.iter().map(|&label| u8::from(label)).collect();
+    let bytes: Vec<u8> = samples.labels.iter().map(|&label| u8::from(label > 0.5)).collect();
     let embeddings =
         Tensor::from_slice(&samples.embeddings, (n, samples.hidden_size), &Device::Cpu)?;
     let mut tensors = HashMap::from([
@@ -37,7 +37,7 @@ fn dump_comparison() -> Result<()> {
         ("labels".to_owned(), Tensor::from_vec(bytes, n, &Device::Cpu)?),
     ]);
     for seed in SEEDS {
-        let splits = split(&samples, (0..n).collect(), seed, true);
+        let splits = split(&samples, (0..n).collect(), LabelKind::Classes, seed, true);
         for (name, rows) in [("train", splits.train), ("validation", splits.validation)] {
             let rows: Vec<u32> = rows.into_iter().map(|row| row as u32).collect();
             let len = rows.len();

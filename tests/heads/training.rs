@@ -4,8 +4,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use polysift::Error;
-use polysift::config::{Checkpoint, HeadConfig, HeadKind, HeadOutput, Mode, TrainingConfig};
-use polysift::head::{Head, Provenance};
+use polysift::config::{Checkpoint, HeadConfig, HeadKind, HeadOutput, Loss, Mode, TrainingConfig};
+use polysift::head::{Head, LabelCounts, Provenance};
 use polysift::input::Split;
 use polysift::metrics::Metrics;
 use polysift::progress::Stop;
@@ -32,7 +32,7 @@ pub(super) fn mixture(num_samples: usize, hidden_size: usize, distance: f64) -> 
     for sample in 0..num_samples as u64 {
         let (label, component) = (sample % 2, sample / 2 % 4);
         samples.ids.push(format!("<urn:{sample}>"));
-        samples.labels.push(label == 1);
+        samples.labels.push(label as f32);
         for axis in 0..hidden_size as u64 {
             let centre =
                 normal(1 + label * 4 + component, axis) * distance / (hidden_size as f64).sqrt();
@@ -165,7 +165,7 @@ fn the_card_tells_how_the_head_was_made() -> Result<()> {
     assert_eq!(card.language.as_deref(), Some("deu_Latn"));
     let record = card.training.as_ref().context("no record")?;
     assert_eq!((record.seed, record.excluded_samples), (1, 1));
-    let total: usize = record.samples.values().map(|c| c.positive + c.negative).sum();
+    let total: usize = record.samples.values().map(LabelCounts::num_samples).sum();
     assert_eq!(total, 202);
     assert_eq!(record.epochs.len(), 2);
     let complete = |m: &Metrics| m.loss.is_some() && m.accuracy.is_some() && m.roc_auc.is_some();
@@ -175,7 +175,7 @@ fn the_card_tells_how_the_head_was_made() -> Result<()> {
     }
     let kept = record.kept_epoch.context("no epoch")?;
     assert_eq!(record.validation, record.epochs[kept - 1].validation);
-    assert!(record.logistic_test.as_ref().is_some_and(complete));
+    assert!(record.linear_test.as_ref().is_some_and(complete));
     let curve: Vec<usize> = record.learning_curve.iter().map(|point| point.num_samples).collect();
     // A fourth and a half of either class, rounded down.
     assert_eq!(curve, [40, 80, 162]);
@@ -208,7 +208,7 @@ fn centred_similarities_agree_with_numpy() -> Result<()> {
     let labels: Vec<u8> = super::values(get("labels")?)?;
     let samples = Samples {
         ids: (0..labels.len()).map(|i| format!("s{i}")).collect(),
-        labels: labels.iter().map(|&label| label == 1).collect(),
+        labels: labels.iter().map(|&label| f32::from(label)).collect(),
         embeddings: super::values(get("embeddings")?)?,
         hidden_size: 12,
         splits: vec![Some(Split::Train); labels.len()],
@@ -309,7 +309,7 @@ fn the_best_epoch_is_the_earliest_of_equals() -> Result<()> {
 fn what_cannot_be_trained_on_is_an_error_with_counts() -> Result<()> {
     let config = small_config(HeadKind::Mlp);
     let good = mixture(20, 4, 3.0);
-    let one_class = Samples { labels: vec![true; 20], ..good.clone() };
+    let one_class = Samples { labels: vec![1.0; 20], ..good.clone() };
     let few = mixture(9, 4, 3.0);
     let mut not_finite = mixture(12, 4, 3.0);
     not_finite.embeddings[..12].fill(f32::INFINITY);
@@ -326,7 +326,7 @@ fn what_cannot_be_trained_on_is_an_error_with_counts() -> Result<()> {
         assert!(matches!(error, Error::Training { .. }), "{error:?}");
         assert!(error.to_string().contains(expected), "{error}");
     }
-    let cut = Samples { labels: vec![true], ..good };
+    let cut = Samples { labels: vec![1.0], ..good };
     assert!(matches!(train(&cut, "quality", &config, 1), Err(Error::Shape { .. })));
     Ok(())
 }
@@ -383,7 +383,7 @@ fn published_mode_trains_as_the_published_code_and_says_so() -> Result<()> {
     let constants = record.hyperparameters.context("no constants")?;
     assert_eq!((constants.mode, constants.batch_size), (Mode::Published, Some(64)));
     assert_eq!(constants.checkpoint, Some(Checkpoint::LowestLoss));
-    let counts = |split: &str| record.samples[split].positive + record.samples[split].negative;
+    let counts = |split: &str| record.samples[split].num_samples();
     assert_eq!((counts("train"), counts("validation"), counts("test")), (900, 100, 0));
     assert_eq!(record.test, None);
     // 15 batches of at most 64 make 900, six times.
@@ -440,13 +440,13 @@ fn a_small_set_is_learned_where_the_published_constants_starve() -> Result<()> {
     assert!(auc > starved + 0.02, "{auc} {starved}");
     let record = fitting.card().training.clone().context("no record")?;
     // Each component is on its own side of a plane only for an MLP.
-    let logistic = record.logistic_test.and_then(|test| test.roc_auc).context("no baseline")?;
+    let logistic = record.linear_test.and_then(|test| test.roc_auc).context("no baseline")?;
     assert!(auc > logistic, "{auc} {logistic}");
     let constants = record.hyperparameters.context("no constants")?;
     let decay = constants.weight_decay.context("no decay")?;
     assert!(TrainingConfig::WEIGHT_DECAYS.contains(&decay), "{decay}");
     let published = published.card().training.clone().context("no record")?;
-    assert!(published.learning_curve.is_empty() && published.logistic_test.is_none());
+    assert!(published.learning_curve.is_empty() && published.linear_test.is_none());
     Ok(())
 }
 
@@ -491,9 +491,123 @@ fn a_logistic_head_is_a_linear_layer_with_a_penalty_that_was_chosen() -> Result<
     let record = head.card().training.clone().context("no record")?;
     assert!(record.inverse_penalty.is_some_and(|c| (1e-4..=10.0).contains(&c)));
     // It is its own baseline.
-    assert_eq!(record.logistic_test, record.test);
+    assert_eq!(record.linear_test, record.test);
     assert_eq!(record.learning_curve.len(), 3);
     let again = train(&reordered(&samples), "toxicity", &config, 1)?;
     assert!(again.to_bytes()? == head.to_bytes()?);
+    Ok(())
+}
+
+/// Grades around `middle` with steps of `step`, from the place along the first axis.
+fn graded(num_samples: usize, middle: f32, step: f32) -> Samples {
+    let mut samples = mixture(num_samples, 12, 0.0);
+    let grade =
+        |row: usize| (samples.embeddings[row * 12] * 1.2).round().clamp(-2.0, 2.0) * step + middle;
+    samples.labels = (0..num_samples).map(grade).collect();
+    samples
+}
+
+/// Settings of a head that gives grades.
+fn of_loss(kind: HeadKind, loss: Option<Loss>) -> HeadConfig {
+    let training = TrainingConfig { loss, epochs: Some(60), ..TrainingConfig::default() };
+    HeadConfig {
+        kind,
+        hidden: (kind == HeadKind::Mlp).then(|| vec![16]),
+        training,
+        ..HeadConfig::default()
+    }
+}
+
+#[test]
+fn grades_of_any_range_are_learned_by_every_loss() -> Result<()> {
+    for (kind, loss, middle, step) in [
+        (HeadKind::Ridge, None, 2.0, 1.0),
+        (HeadKind::Ridge, None, -400.0, 50.0),
+        (HeadKind::Mlp, Some(Loss::SquaredError), 2.0, 1.0),
+        (HeadKind::Mlp, Some(Loss::SquaredError), -400.0, 50.0),
+        (HeadKind::Mlp, Some(Loss::Huber), 0.0, 0.01),
+        (HeadKind::Mlp, Some(Loss::Ordinal), 2.0, 1.0),
+    ] {
+        let samples = graded(400, middle, step);
+        let head = train(&samples, "edu", &of_loss(kind, loss), 1)?;
+        let record = head.card().training.clone().context("no record")?;
+        let test = record.test.context("no test")?;
+        // Five grades of which the embedding says all but the rounding: a step off is far.
+        assert!(test.spearman > Some(0.85), "{loss:?} {middle}: {test:?}");
+        let error = test.mean_absolute_error.context("no error")?;
+        assert!(error < 0.45 * f64::from(step), "{loss:?} {middle}: {error}");
+        assert_eq!((test.roc_auc, test.accuracy), (None, None));
+        assert!(record.linear_test.is_some_and(|test| test.spearman > Some(0.8)));
+        assert_eq!(record.learning_curve.len(), 3);
+        let LabelCounts::Grades(counts) = record.samples["train"] else {
+            anyhow::bail!("no grades: {:?}", record.samples);
+        };
+        assert_eq!(counts.num_samples, 320);
+        assert_eq!(
+            (counts.lowest, counts.highest),
+            (f64::from(middle - 2.0 * step), f64::from(middle + 2.0 * step))
+        );
+        let (output, sizes) = match loss {
+            Some(Loss::Ordinal) => (HeadOutput::Expected, vec![12, 16, 5]),
+            Some(_) => (HeadOutput::Raw, vec![12, 16, 1]),
+            None => (HeadOutput::Raw, vec![12, 1]),
+        };
+        assert_eq!((head.spec().output, head.spec().layer_sizes.clone()), (output, sizes));
+        let again = train(&reordered(&samples), "edu", &of_loss(kind, loss), 1)?;
+        assert!(again.to_bytes()? == head.to_bytes()?);
+    }
+    Ok(())
+}
+
+/// Samples of weight 0 are as good as none, whatever their grades are.
+#[test]
+fn weights_say_how_much_a_sample_counts() -> Result<()> {
+    for (kind, loss) in [(HeadKind::Ridge, None), (HeadKind::Mlp, Some(Loss::SquaredError))] {
+        let mut samples = graded(400, 2.0, 1.0);
+        samples.splits = splits(400);
+        let config = of_loss(kind, loss);
+        let clean = train(&samples, "edu", &config, 1)?;
+        for row in (0..400).step_by(3) {
+            samples.labels[row] = 4.0 - samples.labels[row];
+        }
+        let spearman = |head: &Head, samples: &Samples| -> Result<f64> {
+            let offsets: Vec<usize> = (0..=400).collect();
+            let scores = head.score(&samples.embeddings, &offsets)?;
+            let (found, grades): (Vec<f32>, Vec<f32>) = (scores.into_iter().enumerate())
+                .filter(|(row, _)| row % 3 != 0)
+                .filter_map(|(row, score)| Some((score?.score, samples.labels[row])))
+                .unzip();
+            polysift::metrics::spearman(&found, &grades).context("no order")
+        };
+        let blind = spearman(&train(&samples, "edu", &config, 1)?, &samples)?;
+        samples.weights = (0..400).map(|row| if row % 3 == 0 { 0.0 } else { 2.5 }).collect();
+        let weighted = spearman(&train(&samples, "edu", &config, 1)?, &samples)?;
+        let clean = spearman(&clean, &samples)?;
+        assert!(
+            weighted > blind + 0.05 && (weighted - clean).abs() < 0.03,
+            "{blind} {weighted} {clean}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn grades_that_cannot_be_trained_on_are_an_error() -> Result<()> {
+    let mut one = graded(20, 2.0, 1.0);
+    one.labels.fill(3.0);
+    let mut unweighted = graded(20, 2.0, 1.0);
+    unweighted.weights = vec![0.0; 20];
+    let ordinal = of_loss(HeadKind::Mlp, Some(Loss::Ordinal));
+    let ridge = of_loss(HeadKind::Ridge, None);
+    for (samples, config, expected) in [
+        (&one, &ridge, "20 sample(s) can be used, all of one grade"),
+        (&graded(9, 2.0, 1.0), &ridge, "9 sample(s) can be used; needed are at least 10"),
+        (&unweighted, &ridge, "all weights of the training split are 0"),
+        (&graded(50, 0.0, 1.0), &ordinal, "needs grades from 0 to 100"),
+        (&graded(50, 2.0, 100.0), &ordinal, "needs grades from 0 to 100"),
+    ] {
+        let error = train(samples, "edu", config, 1).err().context(expected)?.to_string();
+        assert!(error.contains(expected), "{error}");
+    }
     Ok(())
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use polysift::Result;
-use polysift::config::{InputConfig, LanguageSource};
+use polysift::config::{InputConfig, LabelKind, LanguageSource};
 use polysift::input::{LabelledTexts, SampleColumns, read_samples};
 
 use super::{TestResult, chain, file, golden};
 
 fn read(bytes: &[u8]) -> Result<LabelledTexts> {
     let (_directory, input) = file("f.jsonl", bytes)?;
-    read_samples(&[input], &InputConfig::default(), SampleColumns::of_label("label"))
+    read_samples(&[input], &InputConfig::default(), &SampleColumns::of_label("label"))
 }
 
 #[test]
@@ -31,14 +31,14 @@ fn samples_come_in_order_and_blank_texts_are_counted() -> TestResult {
     assert_eq!(
         samples,
         [
-            ("f/0", "a", true),
-            ("x", "b", false),
-            ("f/3", "c", true),
-            ("f/4", "d", false),
-            ("f/5", "e", true)
+            ("f/0", "a", 1.0),
+            ("x", "b", 0.0),
+            ("f/3", "c", 1.0),
+            ("f/4", "d", 0.0),
+            ("f/5", "e", 1.0)
         ]
     );
-    assert_eq!(found.skipped, 2);
+    assert_eq!(found.skipped.without_text, 2);
     Ok(())
 }
 
@@ -48,7 +48,10 @@ fn samples_need_no_language_and_no_embeddings() -> TestResult {
     let embeddings = Some("embeddings".into());
     let config = InputConfig { language, embeddings, ..InputConfig::default() };
     let (_directory, input) = file("f.jsonl", b"{\"label\":0,\"text\":\"a\"}")?;
-    assert_eq!(read_samples(&[input], &config, SampleColumns::of_label("label"))?.samples.len(), 1);
+    assert_eq!(
+        read_samples(&[input], &config, &SampleColumns::of_label("label"))?.samples.len(),
+        1
+    );
     Ok(())
 }
 
@@ -59,9 +62,9 @@ fn the_source_and_the_language_of_a_row_are_taken_where_there_are_any() -> TestR
 {\"label\":0,\"text\":\"c\"}";
     let (_directory, input) = file("f.jsonl", lines)?;
     let found = |source, language| -> Result<Vec<(Option<String>, String)>> {
-        let columns = SampleColumns { label: "label", source, language };
+        let columns = SampleColumns { source, language, ..SampleColumns::of_label("label") };
         let config = InputConfig { language: fixed(), ..InputConfig::default() };
-        let samples = read_samples(std::slice::from_ref(&input), &config, columns)?.samples;
+        let samples = read_samples(std::slice::from_ref(&input), &config, &columns)?.samples;
         Ok(samples.into_iter().map(|sample| (sample.source, sample.language)).collect())
     };
     let expected = |rows: [(Option<&str>, &str); 3]| {
@@ -81,7 +84,7 @@ fn fixed() -> LanguageSource {
 
 #[test]
 fn the_source_is_taken_from_parquet() -> TestResult {
-    let columns = SampleColumns { label: "flag", source: Some("n"), language: None };
+    let columns = SampleColumns { source: Some("n"), ..SampleColumns::of_label("flag") };
     let batch = RecordBatch::try_from_iter([
         ("text", Arc::new(StringArray::from(vec!["a", "b"])) as ArrayRef),
         ("flag", Arc::new(BooleanArray::from(vec![true, false])) as _),
@@ -92,7 +95,7 @@ fn the_source_is_taken_from_parquet() -> TestResult {
     writer.write(&batch)?;
     writer.close()?;
     let (_directory, input) = file("f.parquet", &bytes)?;
-    let samples = read_samples(&[input], &InputConfig::default(), columns)?.samples;
+    let samples = read_samples(&[input], &InputConfig::default(), &columns)?.samples;
     let sources: Vec<_> = samples.iter().map(|sample| sample.source.as_deref()).collect();
     assert_eq!(sources, [Some("3"), None]);
     Ok(())
@@ -100,7 +103,7 @@ fn the_source_is_taken_from_parquet() -> TestResult {
 
 #[test]
 fn other_labels_are_counted_over_the_file() {
-    let lines = b"{\"label\":\"positive\",\"text\":\"a\"}\n{\"label\":\"maybe\",\"text\":\"a\"}\n\n{\"text\":\"a\"}";
+    let lines = b"{\"label\":\"positive\",\"text\":\"a\"}\n{\"label\":\"maybe\",\"text\":\"a\"}\n\n{\"label\":2,\"text\":\"a\"}";
     let message = read(lines).err().map_or_else(|| "no error".into(), |e| chain(&e));
     assert!(message.contains("row 2: `label` is \"maybe\""), "{message}");
     assert!(message.contains("(2 such"), "{message}");
@@ -113,11 +116,44 @@ fn booleans_of_parquet_are_labels() -> TestResult {
     let found = read_samples(
         &[golden("codec_gzip.parquet")?],
         &InputConfig::default(),
-        SampleColumns::of_label("label"),
+        &SampleColumns::of_label("label"),
     )?;
     let labels: Vec<_> = found.samples.iter().map(|s| (s.id.as_str(), s.label)).collect();
-    assert_eq!(found.skipped, 3);
-    assert_eq!(labels[..2], [("codec_gzip/0", true), ("codec_gzip/4", true)]);
-    assert_eq!(labels[2], ("codec_gzip/5", false));
+    assert_eq!((found.skipped.without_text, found.skipped.without_label), (3, 0));
+    assert_eq!(labels[..2], [("codec_gzip/0", 1.0), ("codec_gzip/4", 1.0)]);
+    assert_eq!(labels[2], ("codec_gzip/5", 0.0));
+    Ok(())
+}
+
+#[test]
+fn grades_are_the_mean_of_the_annotators_that_gave_one() -> TestResult {
+    let lines = br#"{"a":3,"b":4,"text":"both","w":2}
+{"a":null,"b":"2.5","text":"one","w":null}
+{"a":null,"b":null,"text":"none","w":1}
+{"a":-7,"b":null,"text":"negative","w":0}"#;
+    let (_directory, input) = file("f.jsonl", lines)?;
+    let columns = SampleColumns {
+        labels: vec!["a", "b"],
+        kind: LabelKind::Grades,
+        weight: Some("w"),
+        ..SampleColumns::default()
+    };
+    let found = read_samples(&[input], &InputConfig::default(), &columns)?;
+    let read: Vec<_> = found.samples.iter().map(|s| (s.text.as_str(), s.label, s.weight)).collect();
+    assert_eq!(read, [("both", 3.5, 2.0), ("one", 2.5, 1.0), ("negative", -7.0, 0.0)]);
+    assert_eq!((found.skipped.without_text, found.skipped.without_label), (0, 1));
+    for (line, wrong) in [
+        ("{\"a\":\"good\",\"b\":1,\"w\":1,\"text\":\"x\"}", "`a` is \"good\"; needed is a number"),
+        ("{\"a\":\"inf\",\"b\":1,\"w\":1,\"text\":\"x\"}", "`a` is \"inf\""),
+        (
+            "{\"a\":1,\"b\":1,\"w\":-1,\"text\":\"x\"}",
+            "`w` is \"-1\"; needed is a number that is not below 0",
+        ),
+    ] {
+        let (_directory, input) = file("f.jsonl", line.as_bytes())?;
+        let error = read_samples(&[input], &InputConfig::default(), &columns);
+        let message = error.err().map_or_else(|| "no error".into(), |e| chain(&e));
+        assert!(message.contains(wrong), "{message}");
+    }
     Ok(())
 }

@@ -35,13 +35,14 @@ fn golden_optimisation_f32() -> Result<()> {
         let labels = get("labels").to_dtype(DType::U8)?.to_vec1::<u8>()?;
         let samples = Samples {
             ids: (0..labels.len()).map(|i| i.to_string()).collect(),
-            labels: labels.iter().map(|&label| label == 1).collect(),
+            labels: labels.iter().map(|&label| f32::from(label)).collect(),
             embeddings: get("embeddings").flatten_all()?.to_vec1()?,
             hidden_size: 6,
             ..Samples::default()
         };
         let training = TrainingConfig {
             mode: Mode::Default,
+            loss: None,
             epochs: Some(5),
             batch_size: Some(labels.len()),
             learning_rate: Some(3e-2),
@@ -85,7 +86,7 @@ fn golden_published_mode_f32() -> Result<()> {
     let labels = golden["labels"].to_vec1::<u8>()?;
     let samples = Samples {
         ids: (0..labels.len()).map(|i| i.to_string()).collect(),
-        labels: labels.iter().map(|&label| label == 1).collect(),
+        labels: labels.iter().map(|&label| f32::from(label)).collect(),
         embeddings: golden["embeddings"].flatten_all()?.to_vec1()?,
         hidden_size: 6,
         ..Samples::default()
@@ -124,8 +125,8 @@ fn golden_published_mode_f32() -> Result<()> {
     let Some(scorer) = trainer.scorer()? else {
         return Err(request.error("not finite"));
     };
-    let (logits, labels) = request.logits(&scorer, &rows);
-    let loss = loss::double_softmax(&logits, &labels).unwrap_or_default();
+    let logits = request.logits(&scorer, &rows);
+    let loss = loss::double_softmax(&logits, &samples.classes(&rows)).unwrap_or_default();
     // Weights off by 1.5e-6 in sums of a dozen products move a loss of slope < 1/2 by less.
     let expected = f64::from(golden["loss"].to_scalar::<f32>()?);
     assert!((loss - expected).abs() < 1e-5, "{loss} {expected}");
@@ -153,5 +154,34 @@ fn initial_weights_fill_their_range_and_dropout_its_rate() -> Result<()> {
     // Six standard deviations of a binomial: 6 sqrt(100000 * 0.2 * 0.8) = 759.
     assert!((19_241..=20_759).contains(&dropped), "{dropped}");
     assert!(mask.iter().all(|&factor| factor == 0.0 || (factor - 1.25).abs() < 1e-6));
+    Ok(())
+}
+
+/// The gradients of the losses of grades are PyTorch's; both compute them in f64 from f32, ours end as f32.
+#[test]
+fn golden_gradients_of_grades() -> anyhow::Result<()> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/heads/graded.safetensors");
+    let golden = candle_core::safetensors::load(path, &Device::Cpu)?;
+    let outputs = golden["outputs"].to_vec2::<f32>()?;
+    let (grades, weights) =
+        (golden["output_grades"].to_vec1::<f32>()?, golden["output_weights"].to_vec1::<f32>()?);
+    for (name, loss, width) in [
+        ("squared", HeadLoss::Squared, 1),
+        ("huber", HeadLoss::Huber, 1),
+        ("ranked_probability", HeadLoss::RankedProbability, 5),
+    ] {
+        let outputs: Vec<Vec<f32>> = outputs.iter().map(|row| row[..width].to_vec()).collect();
+        let targets = grades.iter().zip(&weights).map(|(&g, &w)| (f64::from(g), f64::from(w)));
+        let found = loss.gradient(&outputs, targets);
+        let expected = golden[&format!("gradient.{name}")]
+            .to_dtype(DType::F64)?
+            .flatten_all()?
+            .to_vec1::<f64>()?;
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.into_iter().zip(expected) {
+            // No gradient is above 4: half a unit of f32 there, and some in f64.
+            assert!((f64::from(found) - expected).abs() < 4.0 * 2f64.powi(-24), "{name}");
+        }
+    }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Logistic regression: a kind of head, and the baseline of the others.
+//! Logistic regression of classes and ridge regression of grades: two kinds of heads, and the baseline of the others.
 
 use argmin::core::{CostFunction, Error as ArgminError, Executor, Gradient, State};
 use argmin::solver::linesearch::MoreThuenteLineSearch;
@@ -8,13 +8,14 @@ use rayon::prelude::*;
 use super::request::{Trained, TrainingRequest};
 use super::samples::{Samples, Splits};
 use super::standardisation::Standardisation;
+use crate::config::LabelKind;
 use crate::error::Result;
 use crate::head::{Scorer, TrainingRecord};
 use crate::metrics::rounded;
 use crate::progress::Stop;
 
-/// Strengths of the penalty that are tried: scikit-learn's C, the penalty is |w|² / 2C beside the sum of the
-/// losses.
+/// Strengths of the penalty that are tried: scikit-learn's C, of ridge regression 1 / alpha; the penalty is
+/// |w|² / 2C beside the sum of the losses.
 const INVERSE_PENALTIES: [f64; 6] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
 /// The one that is taken without a validation split.
 const DEFAULT_INVERSE_PENALTY: f64 = 0.1;
@@ -32,7 +33,8 @@ pub(super) fn train(
     splits: &Splits,
     stop: &Stop,
 ) -> Result<Trained> {
-    let mut objective = Objective::new(request.samples, &splits.train);
+    let kind = request.config.label_kind();
+    let mut objective = Objective::new(request.samples, &splits.train, kind);
     let tried = if splits.validation.is_empty() {
         &[DEFAULT_INVERSE_PENALTY][..]
     } else {
@@ -63,19 +65,24 @@ pub(super) fn train(
     Ok(Trained { scorer, record, references: None })
 }
 
-/// Mean loss of standardised samples and penalty, by the `D` weights and the bias.
+/// Weighted mean loss of standardised samples and penalty, by the `D` weights and the bias.
 struct Objective<'a> {
     samples: &'a Samples,
     rows: &'a [usize],
     standardisation: Standardisation,
+    /// Of grades half the squared error is summed, of classes the cross-entropy.
+    kind: LabelKind,
+    /// Of all rows.
+    mean_weight: f64,
     /// Of half the sum of the squared weights, beside the mean of the losses.
     penalty: f64,
 }
 
 impl<'a> Objective<'a> {
-    fn new(samples: &'a Samples, rows: &'a [usize]) -> Self {
+    fn new(samples: &'a Samples, rows: &'a [usize], kind: LabelKind) -> Self {
         let standardisation = Standardisation::of(samples, rows);
-        Self { samples, rows, standardisation, penalty: 0.0 }
+        let mean_weight = samples.total_weight(rows) / rows.len().max(1) as f64;
+        Self { samples, rows, standardisation, kind, mean_weight, penalty: 0.0 }
     }
 
     /// The parameters of the lowest value, found from `start`.
@@ -112,9 +119,16 @@ impl<'a> Objective<'a> {
                 let inputs = self.samples.embedding(row);
                 let products = inputs.iter().zip(&weight).map(|(&x, w)| f64::from(x) * w);
                 let logit = products.sum::<f64>() + bias;
-                let target = if self.samples.labels[row] { 1.0 } else { 0.0 };
-                loss += logit.max(0.0) - target * logit + (-logit.abs()).exp().ln_1p();
-                let residual = 1.0 / (1.0 + (-logit).exp()) - target;
+                let target = f64::from(self.samples.labels[row]);
+                let share = self.samples.weight(row) / self.mean_weight;
+                let (own, residual) = if self.kind == LabelKind::Grades {
+                    ((logit - target).powi(2) / 2.0, logit - target)
+                } else {
+                    let own = logit.max(0.0) - target * logit + (-logit.abs()).exp().ln_1p();
+                    (own, 1.0 / (1.0 + (-logit).exp()) - target)
+                };
+                loss += share * own;
+                let residual = share * residual;
                 for (sum, &x) in gradient.iter_mut().zip(inputs) {
                     *sum += residual * f64::from(x);
                 }

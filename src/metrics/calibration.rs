@@ -1,0 +1,60 @@
+//! How far scores mean what they say, and how sure a share is.
+
+use serde::Serialize;
+
+use super::ranking::Z_95;
+
+/// Groups of documents by score.
+const BINS: usize = 10;
+
+/// Documents of neighbouring scores.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CalibrationBin {
+    /// Their number.
+    pub documents: usize,
+    /// Mean score.
+    pub mean_score: f64,
+    /// Mean label: the share of positives, or the mean grade.
+    pub mean_label: f64,
+}
+
+/// `scores` beside `labels` in ten groups by score, ascending, whose sizes differ by at most one; fewer where
+/// there are fewer documents. Documents of equal score are ordered by their label.
+pub fn calibration(scores: &[f32], labels: &[f32]) -> Vec<CalibrationBin> {
+    let mut pairs: Vec<(f32, f32)> = scores.iter().copied().zip(labels.iter().copied()).collect();
+    pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let bins = BINS.min(pairs.len());
+    let bin = |i: usize| {
+        let own = &pairs[i * pairs.len() / bins..(i + 1) * pairs.len() / bins];
+        let mean = |value: fn(&(f32, f32)) -> f32| {
+            own.iter().map(|pair| f64::from(value(pair))).sum::<f64>() / own.len() as f64
+        };
+        let (mean_score, mean_label) = (mean(|pair| pair.0), mean(|pair| pair.1));
+        CalibrationBin { documents: own.len(), mean_score, mean_label }
+    };
+    (0..bins).map(bin).collect()
+}
+
+/// Expected calibration error: mean distance of mean score and mean label over `bins`, by their documents;
+/// `None` without documents.
+///
+/// # Source
+/// M. P. Naeini, G. F. Cooper, M. Hauskrecht: Obtaining well calibrated probabilities using Bayesian binning, 2015.
+pub fn calibration_error(bins: &[CalibrationBin]) -> Option<f64> {
+    let documents: usize = bins.iter().map(|bin| bin.documents).sum();
+    let distance =
+        |bin: &CalibrationBin| bin.documents as f64 * (bin.mean_score - bin.mean_label).abs();
+    (documents > 0).then(|| bins.iter().map(distance).sum::<f64>() / documents as f64)
+}
+
+/// 95% confidence interval of a share of which `successes` of `trials` were seen; `None` without a trial.
+///
+/// # Source
+/// E. B. Wilson: Probable inference, the law of succession, and statistical inference, 1927.
+pub fn proportion_interval(successes: usize, trials: usize) -> Option<[f64; 2]> {
+    let (n, share) = (trials as f64, successes as f64 / trials as f64);
+    let square = Z_95 * Z_95 / n;
+    let center = (share + square / 2.0) / (1.0 + square);
+    let half = (Z_95 / (1.0 + square)) * (share * (1.0 - share) / n + square / (4.0 * n)).sqrt();
+    (trials > 0).then(|| [(center - half).max(0.0), (center + half).min(1.0)])
+}
