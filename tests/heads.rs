@@ -5,6 +5,7 @@ mod comparison;
 mod files;
 mod hostile;
 mod import;
+mod languages;
 mod published;
 mod training;
 

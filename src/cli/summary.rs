@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use polysift::Result;
-use polysift::config::LabelKind;
 use polysift::encoder::ResolvedSetting;
 use polysift::head::LabelCounts;
 use polysift::metrics::Metrics;
@@ -106,30 +105,24 @@ fn number(value: Option<f64>) -> String {
 /// Held-out figures of the trained heads: accuracy and order of classes, error and order of grades.
 fn print_heads(context: Context<'_>) -> Result<()> {
     let (mut of_classes, mut of_grades) = (Vec::new(), Vec::new());
-    for (name, head) in context.config.heads.iter().filter(|(_, h)| !h.train.is_empty()) {
-        let is_graded = head.label_kind() == LabelKind::Grades;
-        for language in polysift::stage::train::head_sources(name, head)?.into_keys() {
-            let Some(card) = polysift::stage::train::card(context.run, name, head, &language)?
-            else {
-                continue;
-            };
-            let Some(training) = &card.training else { continue };
-            let samples: usize = training.samples.values().map(LabelCounts::num_samples).sum();
-            let half = training.learning_curve.iter().rev().nth(1).map(|half| half.test);
-            let distance =
-                |test: Metrics| if is_graded { test.mean_absolute_error } else { test.accuracy };
-            let order = |test: Metrics| if is_graded { test.spearman } else { test.roc_auc };
-            let table = if is_graded { &mut of_grades } else { &mut of_classes };
-            table.push(vec![
-                name.clone(),
-                language,
-                samples.to_string(),
-                number(training.test.and_then(distance)),
-                number(training.test.and_then(order)),
-                number(half.and_then(order)),
-                number(training.linear_test.and_then(order)),
-            ]);
-        }
+    for (name, card) in polysift::stage::train::cards(context)? {
+        let Some(training) = &card.training else { continue };
+        let is_graded = training.test.is_some_and(|test| test.mean_absolute_error.is_some());
+        let samples: usize = training.samples.values().map(LabelCounts::num_samples).sum();
+        let half = training.learning_curve.iter().rev().nth(1).map(|half| half.test);
+        let distance =
+            |test: Metrics| if is_graded { test.mean_absolute_error } else { test.accuracy };
+        let order = |test: Metrics| if is_graded { test.spearman } else { test.roc_auc };
+        let table = if is_graded { &mut of_grades } else { &mut of_classes };
+        table.push(vec![
+            name,
+            card.language.clone().unwrap_or_default(),
+            samples.to_string(),
+            number(training.test.and_then(distance)),
+            number(training.test.and_then(order)),
+            number(half.and_then(order)),
+            number(training.linear_test.and_then(order)),
+        ]);
     }
     for (rows, distance, order) in [
         (of_classes, "test accuracy", "test ROC-AUC"),

@@ -1,5 +1,6 @@
 //! `[heads.<name>]` and `[heads.<name>.training]`: a head is a specification, not a hard-wired shape.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -211,6 +212,70 @@ pub enum LabelKind {
     Any,
 }
 
+/// Which languages a trained head learns from and serves.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum HeadLanguages {
+    /// `each`: a head for each language, of its own samples.
+    #[default]
+    Each,
+    /// `all`: one head for all languages, of all samples.
+    All,
+    /// `others`: for each language a head of the samples of all other languages, which says what they are worth
+    /// to a language without samples.
+    Others,
+    /// Lists of languages: one head for each list.
+    Groups(Vec<Vec<String>>),
+}
+
+/// [`HeadLanguages`] as written.
+#[derive(Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "`each`, `all`, `others` or lists of languages are needed, as in [[\"deu_Latn\", \"nld_Latn\"]]"
+)]
+enum WrittenLanguages {
+    Named(NamedLanguages),
+    Groups(Vec<Vec<String>>),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum NamedLanguages {
+    Each,
+    All,
+    Others,
+}
+
+impl HeadLanguages {
+    /// Whether it is the default, which is not written.
+    fn is_each(&self) -> bool {
+        *self == Self::Each
+    }
+}
+
+impl Serialize for HeadLanguages {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let written = match self {
+            Self::Each => WrittenLanguages::Named(NamedLanguages::Each),
+            Self::All => WrittenLanguages::Named(NamedLanguages::All),
+            Self::Others => WrittenLanguages::Named(NamedLanguages::Others),
+            Self::Groups(groups) => WrittenLanguages::Groups(groups.clone()),
+        };
+        written.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for HeadLanguages {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match WrittenLanguages::deserialize(deserializer)? {
+            WrittenLanguages::Named(NamedLanguages::Each) => Self::Each,
+            WrittenLanguages::Named(NamedLanguages::All) => Self::All,
+            WrittenLanguages::Named(NamedLanguages::Others) => Self::Others,
+            WrittenLanguages::Groups(groups) => Self::Groups(groups),
+        })
+    }
+}
+
 /// Which epoch's weights become the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -318,6 +383,12 @@ pub struct HeadConfig {
     /// Labelled samples to train on (files, directories, globs, `{lang}`), columns `text` and `label`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub train: Vec<String>,
+    /// The languages that one head learns from and serves; where there are several, each counts the same.
+    #[serde(skip_serializing_if = "HeadLanguages::is_each")]
+    pub languages: HeadLanguages,
+    /// Another head, which scores the languages that this one has no file for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
     /// Column of the label in the samples: `positive`/`negative`, `toxic`/`nontoxic`, 1/0 or a boolean; a grade
     /// where the loss is one of grades. Of several columns of grades (annotators) the mean of those that are not
     /// null is taken. Samples without a label are left out.
@@ -544,8 +615,23 @@ impl HeadConfig {
                 "names several columns, which are for grades (`training.loss`, `kind = \"ridge\"`)",
             );
         }
-        if self.weight.is_some() && matches!(self.kind, HeadKind::Cosine | HeadKind::FastText) {
+        let is_weighted = !matches!(self.kind, HeadKind::Cosine | HeadKind::FastText);
+        if self.weight.is_some() && !is_weighted {
             return fail("weight", "is for heads of `kind` `mlp`, `logistic` and `ridge`");
+        }
+        if self.languages == HeadLanguages::Each {
+            return Ok(());
+        }
+        if !is_weighted || self.train.is_empty() {
+            let reason = "is for heads of `kind` `mlp`, `logistic` and `ridge` that are trained";
+            return fail("languages", reason);
+        }
+        if let HeadLanguages::Groups(groups) = &self.languages {
+            let mut seen = BTreeSet::new();
+            let mut all = groups.iter().flatten();
+            if groups.iter().any(Vec::is_empty) || !all.all(|language| seen.insert(language)) {
+                return fail("languages", "has an empty list, or a language twice");
+            }
         }
         Ok(())
     }
@@ -647,6 +733,7 @@ mod tests {
             ("training.loss='huber'", HeadOutput::Raw),
             ("training.loss='ordinal'", HeadOutput::Expected),
             ("label='a'", HeadOutput::Sigmoid),
+            ("languages=[['a','b'],['c']]\nfallback='q'\n[heads.q]\npath='q'", HeadOutput::Sigmoid),
         ] {
             let config = parsed(settings);
             assert!(config.is_ok_and(|c| c.heads["edu"].output("edu") == output), "{settings}");
@@ -659,6 +746,11 @@ mod tests {
             ("training.loss='ordinal'\ntraining.mode='published'", "heads.edu.training.mode"),
             ("kind='ridge'\nhidden=[3]", "heads.edu"),
             ("kind='cosine'\nweight='w'", "heads.edu.weight"),
+            ("kind='cosine'\nlanguages='all'", "heads.edu.languages"),
+            ("languages='some'", "`each`, `all`, `others` or lists of languages"),
+            ("languages=[['a'],['b','a']]", "a language twice"),
+            ("fallback='none'", "heads.edu.fallback: names the head `none`"),
+            ("fallback='edu'", "heads.edu.fallback"),
         ] {
             let error = parsed(settings).err().unwrap_or_default();
             assert!(error.contains(wrong), "{settings}: {error}");

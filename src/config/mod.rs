@@ -34,8 +34,8 @@ pub use encoder::{
 pub use export::{ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use heads::{
-    Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadOutput, Keep,
-    LabelKind, Loss, Preset, TrainingConfig,
+    Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput,
+    Keep, LabelKind, Loss, Preset, TrainingConfig,
 };
 pub(crate) use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
@@ -203,9 +203,29 @@ impl RunConfig {
         }
         for (name, head) in &self.heads {
             head.check(name)?;
+            self.check_fallback(name, head)?;
         }
         self.check_refinement()?;
         self.check_thresholds()
+    }
+
+    /// Checks that the fallback of the head `name` is another head that scores embeddings too, without one of
+    /// its own.
+    fn check_fallback(&self, name: &str, head: &HeadConfig) -> Result<()> {
+        let Some(fallback) = &head.fallback else { return Ok(()) };
+        let reason = match self.heads.get(fallback) {
+            None => format!("names the head `{fallback}`, which is not defined"),
+            Some(other) if other.fallback.is_some() || fallback == name => {
+                "names a head with a fallback of its own".to_owned()
+            }
+            Some(other)
+                if (other.kind == HeadKind::FastText) != (head.kind == HeadKind::FastText) =>
+            {
+                "names a head of texts for one of embeddings, or the other way round".to_owned()
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(Error::config(format!("heads.{name}.fallback"), reason))
     }
 
     /// Checks that what is to be refined can be: f32 has to be another way to the same scores.

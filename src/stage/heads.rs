@@ -65,7 +65,7 @@ impl Heads {
     }
 
     /// Loads every one of `heads` that serves one of `languages`; those without a path were trained
-    /// in `run`.
+    /// in `run`. The fallback of a head is taken for the languages that it has no file for.
     pub(crate) fn find(
         heads: &BTreeMap<String, HeadConfig>,
         run: Option<&RunDir>,
@@ -73,11 +73,26 @@ impl Heads {
     ) -> Result<Self> {
         let mut by_name = BTreeMap::new();
         for (name, config) in heads {
-            let mut heads = ByLanguage::new();
-            for_each_head(run, name, config, &languages, &mut |language, loaded| {
-                heads.insert(language.to_owned(), loaded);
+            let mut found = ByLanguage::new();
+            let mut take = |language: &str, loaded| {
+                found.entry(language.to_owned()).or_insert(loaded);
                 Ok(())
-            })?;
+            };
+            let fallback = config.fallback.as_ref().and_then(|name| heads.get_key_value(name));
+            match for_each_head(run, name, config, &languages, &mut take) {
+                Err(Error::Missing { .. }) if fallback.is_some() => {}
+                outcome => outcome?,
+            }
+            if let Some((name, config)) = fallback
+                && !found.contains_key(ALL_LANGUAGES)
+            {
+                let mut take = |language: &str, loaded| {
+                    found.entry(language.to_owned()).or_insert(loaded);
+                    Ok(())
+                };
+                for_each_head(run, name, config, &languages, &mut take)?;
+            }
+            let heads = found;
             by_name.insert(name.clone(), heads);
         }
         Ok(Self { languages, by_name })

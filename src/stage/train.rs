@@ -12,7 +12,7 @@ use super::heads::in_words;
 use super::model::{encoder_settings, freeze_encoded, load_model};
 use super::plan::{self, planned_languages};
 use super::samples::embed_samples;
-use crate::config::{HeadConfig, HeadKind, RunConfig};
+use crate::config::{HeadConfig, HeadKind, HeadLanguages, RunConfig};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
 use crate::head::{FastTextHead, Head, ModelCard, Provenance};
@@ -24,11 +24,14 @@ use crate::progress::Stop;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
 use crate::train::{Samples, TrainingRequest, check_labels, train_head, train_text_head};
 
-/// A head to train: its name, settings, language and samples.
+/// A head to train: its name, settings, languages and samples.
 struct TrainingJob<'a> {
     name: &'a str,
     head: &'a HeadConfig,
+    /// What the head is called after.
     language: String,
+    /// The languages that it serves, or [`ALL_LANGUAGES`].
+    serves: Vec<String>,
     files: Vec<InputFile>,
     /// Fingerprints of the files.
     digests: Vec<String>,
@@ -114,22 +117,72 @@ fn jobs<'a>(
 ) -> Result<Vec<TrainingJob<'a>>> {
     let mut jobs = Vec::new();
     for (name, head) in to_train(config) {
-        for (language, files) in head_sources(name, head)? {
-            if language == ALL_LANGUAGES || languages.is_none_or(|known| known.contains(&language))
-            {
-                let digests = files.iter().map(InputFile::fingerprint).collect::<Result<_>>()?;
-                jobs.push(TrainingJob { name, head, language, files, digests });
-            } else {
-                tracing::info!(head = %name, %language, "samples of a language without documents");
-            }
+        let sources = head_sources(name, head)?;
+        for (serves, files) in deal(name, head, &sources, languages)? {
+            let language = serves.join("+");
+            let digests = files.iter().map(InputFile::fingerprint).collect::<Result<_>>()?;
+            jobs.push(TrainingJob { name, head, language, serves, files, digests });
         }
     }
     Ok(jobs)
 }
 
+/// The languages that each head called `name` serves and the files it learns from, of `sources` by language, for
+/// `languages` of the corpus (`None`: all).
+fn deal(
+    name: &str,
+    head: &HeadConfig,
+    sources: &Sources,
+    languages: Option<&BTreeSet<String>>,
+) -> Result<Vec<(Vec<String>, Vec<InputFile>)>> {
+    let is_wanted = |language: &String| languages.is_none_or(|known| known.contains(language));
+    let of = |is_source: &dyn Fn(&String) -> bool| -> Vec<InputFile> {
+        let files = sources.iter().filter(|(language, _)| is_source(language));
+        files.flat_map(|(_, files)| files.clone()).collect()
+    };
+    let has_languages = !sources.contains_key(ALL_LANGUAGES);
+    let mut dealt = Vec::new();
+    match &head.languages {
+        HeadLanguages::Each => {
+            for (language, files) in sources {
+                if language == ALL_LANGUAGES || is_wanted(language) {
+                    dealt.push((vec![language.clone()], files.clone()));
+                } else {
+                    tracing::info!(head = %name, %language, "samples of a language without documents");
+                }
+            }
+        }
+        HeadLanguages::All => dealt.push((vec![ALL_LANGUAGES.to_owned()], of(&|_| true))),
+        _ if !has_languages => {
+            let reason = "are by language, but `train` has files without `{lang}`";
+            return Err(Error::config(format!("heads.{name}.languages"), reason));
+        }
+        HeadLanguages::Others => {
+            let served = languages.cloned().unwrap_or_else(|| sources.keys().cloned().collect());
+            for language in served {
+                let files = of(&|source| *source != language);
+                dealt.push((vec![language], files));
+            }
+        }
+        HeadLanguages::Groups(groups) => {
+            for group in groups {
+                let served: Vec<String> = group.iter().filter(|l| is_wanted(l)).cloned().collect();
+                if !served.is_empty() {
+                    dealt.push((served, of(&|source| group.contains(source))));
+                }
+            }
+        }
+    }
+    dealt.retain(|(_, files)| !files.is_empty());
+    Ok(dealt)
+}
+
+/// Files of labelled samples by language.
+type Sources = BTreeMap<String, Vec<InputFile>>;
+
 /// Files of labelled samples by language (`_all` for patterns without `{lang}`).
-pub fn head_sources(name: &str, head: &HeadConfig) -> Result<BTreeMap<String, Vec<InputFile>>> {
-    let mut sources: BTreeMap<String, Vec<InputFile>> = BTreeMap::new();
+fn head_sources(name: &str, head: &HeadConfig) -> Result<Sources> {
+    let mut sources = Sources::new();
     for file in discover(&head.train, Path::new("."))? {
         let language = file.language.clone().unwrap_or_else(|| ALL_LANGUAGES.to_owned());
         sources.entry(language).or_default().push(file);
@@ -168,7 +221,8 @@ pub(crate) fn check_samples(
 ) -> Result<()> {
     let jobs = jobs(config, languages)?;
     let mut without = to_train(config).filter(|(name, _)| jobs.iter().all(|job| job.name != *name));
-    if let (Some((name, head)), Some(languages)) = (without.next(), languages) {
+    let without = without.find(|(_, head)| head.fallback.is_none());
+    if let (Some((name, head)), Some(languages)) = (without, languages) {
         let reason = format!("the head `{name}` has samples for none of {}", in_words(languages));
         return Err(Error::Missing { path: head.train.join(", "), reason });
     }
@@ -200,7 +254,7 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
             json!({"training": job.head.training,
                    "hidden": job.head.hidden, "kind": job.head.kind,
                    "output": job.head.output(job.name), "label": job.head.labels(),
-                   "weight": job.head.weight,
+                   "weight": job.head.weight, "languages": job.head.languages,
                    "references": job.head.references(),
                    "center": job.head.center.unwrap_or_default(), "samples": {}})
         });
@@ -249,28 +303,32 @@ fn train_one(
         wrote(&path, model);
         wrote(&FastTextHead::card_path(&path), card);
     } else {
-        let path = run.head_file(job.name, &job.language);
         let head: Head = train_head(&request, stop)?;
-        wrote(&path, write_atomic(&path, &head.to_bytes()?)?);
+        for language in &job.serves {
+            let path = run.head_file(job.name, language);
+            wrote(&path, write_atomic(&path, &head.to_bytes()?)?);
+        }
     }
     Ok(marker)
 }
 
-/// The card of the head `name` of `run` that was trained for `language`, if it was.
-pub fn card(
-    run: &RunDir,
-    name: &str,
-    head: &HeadConfig,
-    language: &str,
-) -> Result<Option<ModelCard>> {
-    if head.kind == HeadKind::FastText {
-        return FastTextHead::read_card(&run.text_head_file(name, language));
+/// The cards of the heads of the run that are trained, with their names, in the order of their training.
+pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
+    let (languages, run) = (corpus_languages(context)?, context.run);
+    let mut cards = Vec::new();
+    for job in jobs(context.config, languages.as_ref())? {
+        if job.is_text() {
+            let card = FastTextHead::read_card(&run.text_head_file(job.name, &job.language))?;
+            cards.extend(card.map(|card| (job.name.to_owned(), card)));
+            continue;
+        }
+        let path = run.head_file(job.name, &job.serves[0]);
+        if path.is_file() {
+            let head = Head::load(&path, job.name, job.head)?;
+            cards.push((job.name.to_owned(), head.card().clone()));
+        }
     }
-    let path = run.head_file(name, language);
-    if !path.is_file() {
-        return Ok(None);
-    }
-    Head::load(&path, name, head).map(|head| Some(head.card().clone()))
+    Ok(cards)
 }
 
 /// The samples of a head, of both classes: with a `model` the first chunk of each, embedded and rounded as the
@@ -286,11 +344,19 @@ fn samples(context: Context<'_>, model: Option<&Model>, job: &TrainingJob<'_>) -
     let labels: Vec<_> = labelled.samples.iter().map(|s| (s.label, s.split)).collect();
     job.check(&labels)?;
     let mut samples = Samples::default();
+    let mut in_language: BTreeMap<String, usize> = BTreeMap::new();
+    for sample in &labelled.samples {
+        *in_language.entry(sample.language.clone()).or_default() += 1;
+    }
+    let (mean, is_balanced) =
+        (labels.len() as f64 / in_language.len().max(1) as f64, in_language.len() > 1);
     for sample in labelled.samples {
         samples.ids.push(sample.id);
         samples.labels.push(sample.label);
-        if columns.weight.is_some() {
-            samples.weights.push(sample.weight);
+        if is_balanced || columns.weight.is_some() {
+            // Languages count the same together.
+            let balance = mean / in_language[&sample.language] as f64;
+            samples.weights.push((f64::from(sample.weight) * balance) as f32);
         }
         samples.texts.push(sample.text);
         samples.splits.push(sample.split);
