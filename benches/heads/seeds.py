@@ -73,7 +73,8 @@ def main():
             result = {"mlp": training["test"]["roc_auc"], "logistic": training["linear_test"]["roc_auc"], "texts": int((~test).sum())}
             for name, fitted in [
                 ("sklearn", LogisticRegression(max_iter=5000)),
-                ("sklearn_cv", LogisticRegressionCV(Cs=np.logspace(-4, 1, 6), cv=5, scoring="neg_log_loss", max_iter=5000)),
+                ("sklearn_cv", LogisticRegressionCV(Cs=np.logspace(-4, 1, 6), cv=5, scoring="neg_log_loss", max_iter=5000,
+                                                     l1_ratios=(0,), use_legacy_attributes=False)),
             ]:
                 if seed > seeds[0]:  # the same rows for all seeds
                     result[name] = table[str(seeds[0])][language][name]

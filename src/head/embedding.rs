@@ -4,40 +4,20 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use polysift_kernels::cuda::Device;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
 use super::card::{HeadSpec, ModelCard};
+use super::pytorch;
 use super::scorer::{BLOCK_ROWS, DocumentScore, OnGpus, ScoreScratch, Scorer};
-use super::{pytorch, weights};
+use super::weights::{self, Keys};
 use crate::config::{ChunkRule, HeadOutput};
 use crate::error::{Error, Result};
 
 /// Key of the card in the metadata. It is the only key: safetensors writes metadata in the order
 /// of a hash map, and the bytes must not depend on that.
 pub(super) const CARD_KEY: &str = "polysift.card";
-
-/// Names of the tensors of a head that is exported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Keys {
-    /// `classifier.0.weight`...: the quality head of FineWeb2-HQ.
-    #[default]
-    Classifier,
-    /// `0.weight`...: the toxicity head of Apertus.
-    Plain,
-}
-
-impl Keys {
-    /// What the names of layers begin with.
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::Classifier => weights::PREFIX,
-            Self::Plain => "",
-        }
-    }
-}
 
 /// Documents that a GPU is given at once.
 const GPU_BLOCK: usize = 8192;
@@ -192,7 +172,7 @@ impl Head {
         let card = serde_json::to_string(&self.card).map_err(|e| invalid(&e))?;
         let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
         let tensors: Vec<(String, Vec<usize>, Vec<u8>)> =
-            weights::named(&self.scorer, weights::PREFIX)
+            weights::named(&self.scorer, Keys::Classifier)
                 .into_iter()
                 .map(|(name, shape, values)| (name, shape, bytes(values)))
                 .collect();
@@ -211,9 +191,11 @@ impl Head {
     /// bytes. A cosine head has `references`, and of a centred one `mean` and `whitening`, whatever `keys` are.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the format cannot hold a tensor (2^31 values or more).
+    /// [`Error::Config`] where `keys` do not fit the layers; [`Error::Shape`] where the format cannot hold a tensor
+    /// (2^31 values or more).
     pub fn to_pytorch(&self, keys: Keys) -> Result<Vec<u8>> {
-        pytorch::to_bytes(&weights::named(&self.scorer, keys.prefix()))
+        keys.check(self.spec()).map_err(|reason| Error::config("--keys", reason))?;
+        pytorch::to_bytes(&weights::named(&self.scorer, keys))
             .map_err(|reason| Error::shape("head export", reason))
     }
 

@@ -40,7 +40,7 @@ pub use card::{
     ClassCounts, EpochMetrics, GradeCounts, HeadSpec, ImportSource, LabelCounts, LearningPoint,
     ModelCard, Provenance, ReferenceCounts, Schedule, TextCard, TrainingRecord,
 };
-pub use embedding::{Head, Keys};
+pub use embedding::Head;
 pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};
 pub use published::PublishedRecipe;
 pub use scorer::DocumentScore;
@@ -48,6 +48,7 @@ pub use scorer::DocumentScore;
 pub(crate) use scorer::LinearLayer;
 pub(crate) use scorer::{Center, References, ScoreScratch, Scorer, normalised};
 pub use text::FastTextHead;
+pub use weights::Keys;
 
 use crate::config::{HeadConfig, HeadKind};
 use crate::error::{Error, Result};

@@ -10,15 +10,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clap::ValueEnum;
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
-use super::card::ReferenceCounts;
+use super::card::{HeadSpec, ReferenceCounts};
 use super::scorer::{Center, HeadLayer, LinearLayer, References, Scorer, normalised};
-use crate::config::Activation;
+use crate::config::{Activation, HeadKind};
 
-/// Prefix of the layers' names in our own files.
-pub(super) const PREFIX: &str = "classifier.";
 /// Name of the matrix of a cosine head.
 const REFERENCES: &str = "references";
 /// Name of what a centred one subtracts from embeddings.
@@ -50,11 +49,55 @@ pub(super) struct KnownLayers {
     pub(super) norm_eps: Option<f64>,
 }
 
+/// Names of the tensors of a head that is exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Keys {
+    /// `classifier.0.weight`...: the quality head of FineWeb2-HQ.
+    #[default]
+    Classifier,
+    /// `0.weight`...: the toxicity head of Apertus.
+    Plain,
+    /// `layer1.weight`, `layer2.weight`...: the heads of JQL, of two linear layers.
+    Jql,
+    /// `classifier.weight`...: the last layer of FineWeb-Edu's model, one linear layer.
+    FinewebEdu,
+}
+
+impl Keys {
+    /// Name of the layer at `index` of a `Sequential`, the `number`th with weights, counted from 1.
+    fn layer(self, index: usize, number: usize) -> String {
+        match self {
+            Self::Classifier => format!("classifier.{index}"),
+            Self::Plain => index.to_string(),
+            Self::Jql => format!("layer{number}"),
+            Self::FinewebEdu => "classifier".to_owned(),
+        }
+    }
+
+    /// Why the names do not fit a head of these layers.
+    pub(super) fn check(self, spec: &HeadSpec) -> Result<(), String> {
+        let (name, wanted) = match self {
+            Self::Classifier | Self::Plain => return Ok(()),
+            Self::Jql => ("jql", 2),
+            Self::FinewebEdu => ("fineweb-edu", 1),
+        };
+        let num_layers = spec.layer_sizes.len() - 1;
+        let is_plain = spec.norm_eps.is_none() && spec.activation == Activation::Relu;
+        if spec.kind == HeadKind::Mlp && num_layers == wanted && is_plain {
+            return Ok(());
+        }
+        let layers = spec.layers_in_words();
+        Err(format!(
+            "the names `{name}` are for {wanted} linear layer(s) with ReLU between them; the head is {layers}"
+        ))
+    }
+}
+
 /// A tensor to be written: name, shape, values.
 pub(super) type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
 
-/// The tensors of `scorer` with their names, of which those of layers begin with `prefix`.
-pub(super) fn named<'a>(scorer: &'a Scorer, prefix: &str) -> Vec<NamedTensor<'a>> {
+/// The tensors of `scorer` with their names, of which those of layers are as `keys` say.
+pub(super) fn named(scorer: &Scorer, keys: Keys) -> Vec<NamedTensor<'_>> {
     match scorer {
         Scorer::Mlp(layers) => {
             let (mut tensors, mut index) = (Vec::new(), 0);
@@ -69,7 +112,8 @@ pub(super) fn named<'a>(scorer: &'a Scorer, prefix: &str) -> Vec<NamedTensor<'a>
                         continue;
                     }
                 };
-                let name = |part| format!("{prefix}{index}.{part}");
+                let layer = keys.layer(index, tensors.len() / 2 + 1);
+                let name = |part| format!("{layer}.{part}");
                 tensors.push((name("weight"), shape, weight.as_slice()));
                 tensors.push((name("bias"), vec![bias.len()], bias.as_slice()));
                 index += 1;
@@ -193,6 +237,13 @@ fn modules(names: &[String]) -> Result<(Vec<Module>, Activation), String> {
             let modules = found.into_iter().map(|name| (name.to_owned(), None));
             return Ok((modules.collect(), activation));
         }
+    }
+    let layer = |name: &String| name.rsplit_once('.').map(|(layer, _)| layer.to_owned());
+    let layers: BTreeSet<Option<String>> = names.iter().map(layer).collect();
+    if let ([Some(only)], false) = (layers.iter().collect::<Vec<_>>().as_slice(), has_encoder)
+        && layer_index(&format!("{only}.weight")).is_none()
+    {
+        return Ok((vec![(only.clone(), None)], Activation::Relu)); // one linear layer
     }
     let mut by_prefix: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for name in names {

@@ -420,7 +420,7 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() -> TestResult {
 /// classes say about them beside it.
 #[test]
 fn grades_are_trained_on_and_evaluated() -> TestResult {
-    let work = trained()?;
+    let work = Workspace::new()?;
     let rows = |range: std::ops::Range<usize>| {
         range.map(|i| {
             let grade = if i % 3 == 0 { 4 - i % 2 } else { i % 2 };
@@ -433,7 +433,7 @@ fn grades_are_trained_on_and_evaluated() -> TestResult {
         ["--train-on", "edu=graded/fra_Latn.jsonl", "--train-on", "ridge=graded/{lang}.jsonl"];
     let settings = [
         r#"heads.edu.label=["ann", "ben"]"#,
-        r#"heads.edu.training.loss="ordinal""#,
+        r#"heads.edu.training={loss="ordinal", epochs=20, weight_decay=0.01}"#,
         r#"heads.ridge.kind="ridge""#,
         r#"heads.ridge.label="ann""#,
     ];

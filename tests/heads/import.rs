@@ -185,6 +185,32 @@ fn what_is_exported_reads_back_as_it_was() -> Result<()> {
     Ok(())
 }
 
+/// The names of the heads of JQL and of FineWeb-Edu, for heads of their shape.
+#[test]
+fn heads_are_exported_as_those_of_jql_and_fineweb_edu() -> Result<()> {
+    let dir = TempDir::new()?;
+    let path = dir.path().join("x.pt");
+    let mlp = training::small_head(HeadKind::Mlp)?;
+    let linear = training::small_head(HeadKind::Logistic)?;
+    for (head, keys, name) in
+        [(&mlp, Keys::Jql, "layer2.weight"), (&linear, Keys::FinewebEdu, "classifier.weight")]
+    {
+        let bytes = head.to_pytorch(keys)?;
+        let pickle = entries(&bytes)?.remove("data.pkl").context("no pickle")?;
+        assert!(pickle.windows(name.len()).any(|part| part == name.as_bytes()), "{name}");
+        std::fs::write(&path, &bytes)?;
+        let read = Head::open(&path)?;
+        assert!(
+            read.to_pytorch(keys)? == bytes && read.spec().layer_sizes == head.spec().layer_sizes
+        );
+    }
+    for (head, keys) in [(&mlp, Keys::FinewebEdu), (&linear, Keys::Jql)] {
+        let error = head.to_pytorch(keys).err().context("exported")?;
+        assert_eq!(error.exit_code(), 2, "{error}");
+    }
+    Ok(())
+}
+
 /// Entries of a zip file by name without its folder.
 fn entries(bytes: &[u8]) -> Result<HashMap<String, Vec<u8>>> {
     let mut archive = zip::ZipArchive::new(std::io::Cursor::new(bytes))?;
