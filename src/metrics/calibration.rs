@@ -52,9 +52,13 @@ pub fn calibration_error(bins: &[CalibrationBin]) -> Option<f64> {
 /// # Source
 /// E. B. Wilson: Probable inference, the law of succession, and statistical inference, 1927.
 pub fn proportion_interval(successes: usize, trials: usize) -> Option<[f64; 2]> {
-    let (n, share) = (trials as f64, successes as f64 / trials as f64);
+    (trials > 0).then(|| wilson_interval(successes as f64 / trials as f64, trials as f64))
+}
+
+/// [`proportion_interval`] of a `share` that was seen in `n` trials, which need not be a whole number.
+pub(super) fn wilson_interval(share: f64, n: f64) -> [f64; 2] {
     let square = Z_95 * Z_95 / n;
     let center = (share + square / 2.0) / (1.0 + square);
     let half = (Z_95 / (1.0 + square)) * (share * (1.0 - share) / n + square / (4.0 * n)).sqrt();
-    (trials > 0).then(|| [(center - half).max(0.0), (center + half).min(1.0)])
+    [(center - half).max(0.0), (center + half).min(1.0)]
 }

@@ -14,11 +14,13 @@
 
 mod calibration;
 mod ranking;
+mod weighted;
 
 use serde::{Deserialize, Serialize};
 
 pub use calibration::{CalibrationBin, calibration, calibration_error, proportion_interval};
 pub use ranking::{average_precision, kendall, roc_auc, roc_auc_interval, spearman};
+pub use weighted::{WeightedDocument, WeightedShare, effective_size, weighted_share};
 
 /// A document is called positive if its probability is above this.
 pub const DECISION: f32 = 0.5;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use polysift::metrics::{
-    Confusion, average_precision, binary_cross_entropy, calibration, calibration_error, kendall,
-    proportion_interval, roc_auc, roc_auc_interval, spearman,
+    Confusion, WeightedDocument, average_precision, binary_cross_entropy, calibration,
+    calibration_error, kendall, proportion_interval, roc_auc, roc_auc_interval, spearman,
+    weighted_share,
 };
 use serde::Deserialize;
 
@@ -110,6 +111,49 @@ fn grades_and_intervals_agree_with_scipy() -> Result<()> {
         let ours = proportion_interval(successes, trials);
         check("interval", "low", ours.map(|[low, _]| low), Some(low))?;
         check("interval", "high", ours.map(|[_, high]| high), Some(high))?;
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct WeightedCase {
+    /// Weights and probabilities.
+    columns: [Vec<f64>; 2],
+    /// Domain and hits.
+    flags: [Vec<bool>; 2],
+    expected: Option<BTreeMap<String, f64>>,
+}
+
+/// Against derivatives by a complex step, a quadratic form and the roots of Wilson's equation, in NumPy. The roots of a
+/// share of 1 are those of a double root to within the root of a rounding, 1.5e-8 at most.
+#[test]
+fn shares_of_weighted_samples_agree_with_numpy() -> Result<()> {
+    let text = std::fs::read_to_string(root().join("tests/golden/evaluate/shares.json"))?;
+    let cases: BTreeMap<String, WeightedCase> = serde_json::from_str(&text)?;
+    ensure!(cases.len() == 10);
+    for (name, WeightedCase { columns: [weights, probabilities], flags, expected }) in cases {
+        let document = |i: usize| WeightedDocument {
+            weight: weights[i],
+            probability: probabilities[i],
+            is_in_domain: flags[0][i],
+            is_hit: flags[1][i],
+        };
+        let documents: Vec<WeightedDocument> = (0..weights.len()).map(document).collect();
+        let found = weighted_share(&documents);
+        ensure!(found.is_some() == expected.is_some(), "{name}: {found:?}");
+        let Some((found, expected)) = found.zip(expected) else { continue };
+        for (key, ours) in [
+            ("share", found.share),
+            ("low", found.low),
+            ("high", found.high),
+            ("effective_size", found.effective_size),
+        ] {
+            let tolerance = if key == "share" { 1e-13 } else { 1e-7 };
+            ensure!(
+                (ours - expected[key]).abs() <= tolerance,
+                "{name}, {key}: {ours} {expected:?}"
+            );
+        }
     }
     Ok(())
 }

@@ -71,6 +71,36 @@ def graded(scores, grades):
     }
 
 
+def share(weights, probabilities, domain, hits):
+    """A ratio of two weighted sums and its interval, with matrices: derivatives by a complex step instead of residuals,
+    the variance as a quadratic form, the interval from the roots of Wilson's equation."""
+    w, p = np.float64(weights), np.float64(probabilities)
+    domain, hits, n = np.asarray(domain, dtype=bool), np.asarray(hits, dtype=bool), len(w)
+    if not (domain * w).sum() > 0:
+        return None
+    ratio = lambda w: (w * (domain & hits)).sum() / (w * domain).sum()
+    steps = w[None, :] + 1e-30j * np.eye(n)
+    parts = w * np.array([ratio(step).imag / 1e-30 for step in steps])
+    c = (1 - p) * n / max(n - 1, 1)
+    form = np.diag(c) - np.outer(c, c) / c.sum() if c.sum() > 0 else np.zeros((n, n))
+    variance, value = parts @ form @ parts, ratio(w)
+    effective = w[domain].sum() ** 2 / (w[domain] ** 2).sum()
+    if c.sum() <= 0:
+        low, high = value, value
+    else:
+        # Rounding leaves less than 1e-20 of what is zero.
+        draws = value * (1 - value) / variance if variance > 1e-20 else effective
+        z = norm.ppf(0.975) ** 2 / draws  # (value - x)² = z x (1 - x)
+        low, high = sorted(np.roots([1 + z, -2 * value - z, value**2]).real)
+    return {"share": value, "low": low, "high": high, "effective_size": effective}
+
+
+def weighted(weights, probabilities, domain, hits):
+    columns = [np.float64(weights).tolist(), np.float64(probabilities).tolist()]
+    flags = [np.asarray(x, dtype=bool).tolist() for x in (domain, hits)]
+    return {"columns": columns, "flags": flags, "expected": share(weights, probabilities, domain, hits)}
+
+
 def main(out):
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(5)
@@ -104,6 +134,21 @@ def main(out):
     counts = [(0, 1), (1, 1), (0, 30), (7, 30), (30, 30), (450, 1000)]
     intervals = [(k, n, *binomtest(k, n).proportion_ci(0.95, method="wilson")) for k, n in counts]
     (out / "grades.json").write_text(json.dumps({"cases": table, "intervals": intervals}) + "\n")
+    p = rng.uniform(0.02, 1, size=60)
+    domain, hits = rng.random(60) < 0.4, rng.random(60) < 0.3
+    shares = {
+        "unequal": weighted(1 / p, p, domain, hits),
+        "everything": weighted(1 / p, p, np.ones(60), hits),
+        "unknown probabilities": weighted(1 / p, np.zeros(60), domain, hits),
+        "equal": weighted(np.full(60, 3), np.full(60, 1 / 3), domain, hits),
+        "some certain": weighted(1 / np.where(domain, 1, p), np.where(domain, 1, p), rng.random(60) < 0.5, hits),
+        "all certain": weighted(np.ones(60), np.ones(60), domain, hits),
+        "only hits": weighted(1 / p, p, domain, domain),
+        "no hits": weighted(1 / p, p, domain, np.zeros(60)),
+        "one": weighted([4], [0.25], [1], [1]),
+        "no domain": weighted(1 / p, p, np.zeros(60), hits),
+    }
+    (out / "shares.json").write_text(json.dumps(shares) + "\n")
 
 
 if __name__ == "__main__":
