@@ -24,6 +24,7 @@ fn every_command_explains_itself() {
         "verify",
         "inspect",
         "evaluate",
+        "sample",
         "head",
         "tokenize",
         "devices",

@@ -31,6 +31,7 @@ mod remote;
 mod resume;
 mod run;
 mod samples;
+mod sampling;
 mod selection;
 mod tokenizer;
 mod variants;

@@ -12,6 +12,7 @@ mod logging;
 mod models;
 pub(crate) mod printer;
 mod progress;
+mod sample;
 mod settings;
 pub(crate) mod signals;
 mod slurm;
@@ -37,6 +38,7 @@ use evaluate::EvaluateArgs;
 use head::HeadCommand;
 use logging::GlobalArgs;
 use progress::Display;
+use sample::SampleArgs;
 use settings::{Resolved, SettingsArgs, hub, resolve, settings_of, stage_names};
 use slurm::SlurmCommand;
 
@@ -127,6 +129,8 @@ pub(crate) enum Command {
     },
     /// Measure heads on labelled texts, or compare the heads of a run on its stored scores
     Evaluate(#[command(flatten)] Box<EvaluateArgs>),
+    /// Choose documents of a run to annotate, with the probability with which each was drawn
+    Sample(#[command(flatten)] Box<SampleArgs>),
     /// Import heads that others have published, export heads for other programs
     #[command(subcommand)]
     Head(HeadCommand),
@@ -205,6 +209,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Verify { run, json } => return context.verify(run, *json),
         Command::Inspect { paths, json } => context.inspect(paths, *json)?,
         Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
+        Command::Sample(args) => context.sample(args)?,
         Command::Devices { json } => devices::devices(*json),
         Command::Models { json } => models::models(*json)?,
         Command::Head(command) => head::run(command, cli.global.quiet)?,
@@ -362,6 +367,14 @@ impl CommandContext<'_> {
         let wrong = Error::corrupt(root, "does not hold together");
         let code = if verified.problems.is_empty() { 0 } else { wrong.exit_code() };
         Ok(ExitCode::from(code))
+    }
+
+    fn sample(&self, args: &SampleArgs) -> Result<()> {
+        let samples = self.with_run(&args.run, |context| args.sample(context))?;
+        if !self.quiet || args.json {
+            printer::show(args.json, &samples, |samples| sample::print(samples));
+        }
+        Ok(())
     }
 
     fn inspect(&self, paths: &[PathBuf], json: bool) -> Result<()> {

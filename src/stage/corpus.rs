@@ -80,6 +80,11 @@ pub(crate) fn ordinal(shard: u64, row: u64) -> u64 {
     (shard << ROW_BITS) | row
 }
 
+/// Place in the plan of the shard of an [`ordinal`], and the row in it.
+pub(crate) fn place_of(ordinal: u64) -> (u64, u64) {
+    (ordinal >> ROW_BITS, ordinal & ((1 << ROW_BITS) - 1))
+}
+
 fn not_counted() -> Error {
     let reason = "is `tokens`, which were not counted when the corpus was embedded; embed it again \
                   with this setting (`--weight tokens --redo embed`)";

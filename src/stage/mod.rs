@@ -4,7 +4,7 @@
 //! process holds. An item whose data is bad is reported and skipped; the others are done.
 //!
 //! Stages (`embed`, `train`, `score`, `refine`, `threshold`, `export`) and commands (`plan`, `status`,
-//! `estimate`, `inspect`, `verify`) stand on what they share: `context`, the `model`, the
+//! `estimate`, `inspect`, `sampling`, `verify`) stand on what they share: `context`, the `model`, the
 //! `embedded` corpus, the embeddings of `samples`, the `heads`, the scores of the `corpus`, the items of `work` and the
 //! `texts` of the input. No stage uses another.
 //!
@@ -44,6 +44,7 @@ pub(crate) mod model;
 pub mod plan;
 pub mod refine;
 mod samples;
+pub mod sampling;
 pub mod score;
 pub mod status;
 mod texts;
