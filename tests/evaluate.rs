@@ -2,4 +2,5 @@
 
 mod command;
 mod measures;
+mod selections;
 mod stored;

@@ -26,6 +26,8 @@ use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, Resolved, SettingsArgs,
 const RETENTION: &str = "0.1";
 /// Column of the source, taken where there is one.
 const SOURCE: &str = "source";
+/// Column of the probability with which a text was drawn, taken where there is one.
+const INCLUSION_PROBABILITY: &str = "inclusion_probability";
 
 /// Heads, texts, rules.
 #[derive(Debug, Args)]
@@ -52,6 +54,10 @@ pub(crate) struct EvaluateArgs {
         help_heading = "Texts"
     )]
     cut: Vec<f64>,
+    /// Column of the weights of texts that were drawn from the documents of --run [default: 1 divided by
+    /// `inclusion_probability` where there is such a column]
+    #[arg(long, value_name = "COLUMN", requires = "run", help_heading = "Texts")]
+    weight_column: Option<String>,
     /// Column of the source [default: `source` where there is one]
     #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
     source_column: Option<String>,
@@ -76,6 +82,15 @@ pub(crate) struct EvaluateArgs {
     /// Judge by removing these shares, worst first
     #[arg(long, value_name = "[NAME=]RATES", help_heading = "Rules")]
     removal: Vec<String>,
+    /// Rates at which it is estimated what a selection of --run would hold, where the texts have weights
+    #[arg(
+        long,
+        value_name = "RATES",
+        value_delimiter = ',',
+        default_value = "0.5,0.33,0.2,0.1,0.05,0.02",
+        help_heading = "Rules"
+    )]
+    rates: Vec<Rate>,
     /// Share of the documents that is the top of a head, for the overlap of two
     #[arg(long, value_name = "RATE", default_value = "0.1", help_heading = "Rules")]
     top: Rate,
@@ -133,7 +148,8 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         columns: SampleColumns {
             labels: args.label_column.iter().map(String::as_str).collect(),
             kind: LabelKind::Any,
-            weight: None,
+            weight: args.weight_column.as_deref(),
+            inclusion_probability: Some(INCLUSION_PROBABILITY),
             source: Some(args.source_column.as_deref().unwrap_or(SOURCE)),
             language: args.language_column.as_deref(),
         },
@@ -142,6 +158,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
             && run.is_none()
             && args.base.config.is_none(),
         rules: &rules(args, &chosen)?,
+        rates: &args.rates,
         top: args.top,
         hub: &hub,
         stop,
@@ -184,6 +201,7 @@ fn print_report(report: &Report) {
     section("Grades", grades.filter(|row| has_one_language || row.group.texts == EVERYTHING));
     let decisions = report.decisions.iter();
     section("Decisions", decisions.filter(|row| row.group.texts == EVERYTHING));
+    section("Selections, estimated for the documents of the run", report.selections.iter());
     section("Agreement of the heads", report.agreement.iter());
     for note in &report.notes {
         line(&format!("\nnote: {note}"));

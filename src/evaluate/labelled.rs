@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::agreement::{HeadLogits, pairs};
 use super::report::{DataFile, EncoderUsed, HeadUsed, Judged, Report};
 use super::rules::{DecisionRule, Ranked, ScoreMeaning};
+use super::selections::{DrawnText, EstimatedRun, ScoredTexts};
 use crate::config::{ChunkRule, Chunks, HeadConfig, Keep, Rate, RunConfig};
 use crate::encoder::{self, EmbeddedTexts, HubSettings, Model};
 use crate::error::{Error, Result};
@@ -44,6 +45,8 @@ pub struct Setup<'a> {
     pub chunks_of_heads: bool,
     /// Rules to judge decisions by, besides 0.5 and those of the run.
     pub rules: &'a [DecisionRule],
+    /// Rates at which it is estimated what a selection would hold, of texts that were drawn from the run.
+    pub rates: &'a [Rate],
     /// Rate of the documents that are the top of a head.
     pub top: Rate,
     /// How models are fetched.
@@ -71,6 +74,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         let reason = "holds no labelled text".to_owned();
         return Err(Error::Missing { path: paths.join(", "), reason });
     }
+    let drawn = DrawnText::of(&samples, setup.columns.weight.is_some())?;
     let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
     let cuts = cuts(setup, &samples)?;
     let heads = Heads::find(setup.heads, setup.run, languages)?;
@@ -86,10 +90,25 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         encoder: model.as_ref().map(encoder_used),
         ..Report::default()
     };
+    let worker = setup.run.map(Worker::observer);
+    let mut estimated = None;
+    if let (Some(run), Some(worker), Some(drawn)) = (setup.run, &worker, &drawn) {
+        let &Setup { config, hub, stop, progress, .. } = setup;
+        let context = Context::observing(config, run, hub, stop, progress, worker);
+        match EstimatedRun::open(context, setup.heads, setup.rates)? {
+            Ok(run) => estimated = Some((run, drawn.as_slice())),
+            Err(reason) => report.notes.push(format!("the selection is not estimated: {reason}")),
+        }
+    }
     setup.progress.begin("evaluate", Some(samples.len() as u64), "texts");
     let outcome = heads.languages().iter().try_for_each(|language| {
-        let samples = samples.iter().filter(|sample| sample.language == *language).collect();
-        LanguageTexts { setup, heads: &heads, cuts: &cuts, language, samples }
+        let is_own = |at: &usize| samples[*at].language == *language;
+        let places: Vec<usize> = (0..samples.len()).filter(is_own).collect();
+        let samples = places.iter().map(|at| &samples[*at]).collect();
+        let drawn = estimated.as_ref().map(|(run, drawn)| {
+            (run, places.iter().map(|at| drawn[*at]).collect::<Vec<DrawnText>>())
+        });
+        LanguageTexts { setup, heads: &heads, cuts: &cuts, language, samples, drawn }
             .evaluate(model.as_ref(), &mut report)
     });
     setup.progress.end();
@@ -100,6 +119,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     report.heads.sort_by(|a, b| a.head.cmp(&b.head));
     report.grades.sort_by(|a, b| a.group.head.cmp(&b.group.head));
     report.measures.sort_by(|a, b| a.group.head.cmp(&b.group.head));
+    report.selections.sort_by(|a, b| a.group.head.cmp(&b.group.head));
     report.decisions.sort_by(|a, b| a.group.head.cmp(&b.group.head));
     Ok(report)
 }
@@ -199,6 +219,8 @@ struct LanguageTexts<'a> {
     cuts: &'a [f64],
     language: &'a str,
     samples: Vec<&'a LabelledText>,
+    /// The run that they were drawn from, and how.
+    drawn: Option<(&'a EstimatedRun<'a>, Vec<DrawnText>)>,
 }
 
 impl<'a> LanguageTexts<'a> {
@@ -209,13 +231,14 @@ impl<'a> LanguageTexts<'a> {
             None => None,
             Some(run) => run.read_json(&run.selection_file(language))?,
         };
-        let scores = self.score(model)?;
-        for (&name, scores) in &scores {
+        let all_scores = self.score(model)?;
+        for (&name, scores) in &all_scores {
             let Some((head, path)) = heads.get(name, language).zip(heads.path(name, language))
             else {
                 continue;
             };
-            let judged = self.judged(name, head, scores, selection.as_ref());
+            let mut judged = self.judged(name, head, scores, selection.as_ref());
+            self.estimate(name, head, &all_scores, selection.as_ref(), &mut judged)?;
             let output = ScoreMeaning::of(head.spec());
             judged.tabulate((name, language), output, self.cuts, report);
             let provenance = head.card().provenance.as_ref();
@@ -235,10 +258,33 @@ impl<'a> LanguageTexts<'a> {
         let logits = |(&name, scores): (&&'a str, &Vec<Option<DocumentScore>>)| -> HeadLogits<'a> {
             (name, scores.iter().map(|score| score.map_or(f32::NAN, |s| s.logit)).collect())
         };
-        let columns: Vec<HeadLogits<'a>> = scores.iter().map(logits).collect();
+        let columns: Vec<HeadLogits<'a>> = all_scores.iter().map(logits).collect();
         let rows = 0..self.samples.len();
         let ties: Vec<RankKey> = rows.map(|row| self.key(row, 0.0, Keep::Above)).collect();
         report.agreement.extend(pairs(language, &columns, &ties, setup.top));
+        Ok(())
+    }
+
+    /// Adds what is selected of the texts that the head gave a score, where the run that they were drawn from is
+    /// known.
+    fn estimate(
+        &self,
+        name: &str,
+        head: &AnyHead,
+        scores: &BTreeMap<&'a str, Vec<Option<DocumentScore>>>,
+        selection: Option<&Selection>,
+        judged: &mut Judged<'a>,
+    ) -> Result<()> {
+        let Some((run, drawn)) = &self.drawn else { return Ok(()) };
+        let own = &scores[name];
+        let is_judged = |row: &usize| own[*row].is_some_and(|score| !score.is_nan());
+        let rows: Vec<usize> = (0..self.samples.len()).filter(is_judged).collect();
+        let texts = ScoredTexts {
+            ids: rows.iter().map(|&row| self.samples[row].id.as_str()).collect(),
+            scores: rows.iter().map(|&row| scores.values().map(|s| s[row]).collect()).collect(),
+        };
+        judged.drawn = rows.iter().map(|&row| drawn[row]).collect();
+        judged.selected = run.calls(self.language, (name, head.spec()), selection, &texts)?;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  labelled texts ──(tokenizer, encoder)──▶ embeddings ──each head──▶ scores ──▶ [`Report`]
 //!  scores stored in a run ─────────────────sample──────────────────────────────▶ [`Pair`]s
+//!                 └──────selections, weights of the texts──▶ [`SelectionShares`]
 //! ```
 //!
 //! A report is a few tables: lists of rows whose fields are the columns in print and the keys in
@@ -34,6 +35,7 @@
 //!     cuts: &[],
 //!     chunks_of_heads: true,
 //!     rules: &[],
+//!     rates: &[],
 //!     top: "0.1".parse()?,
 //!     hub: &HubSettings::from_env(|_| None),
 //!     stop: &Stop::default(),
@@ -44,16 +46,19 @@
 //! ```
 
 mod agreement;
+mod group;
 mod labelled;
 mod report;
 mod rules;
+mod selections;
 mod stored;
 
 pub use agreement::Pair;
+pub use group::TextGroup;
 pub use labelled::{Setup, evaluate};
 pub use report::{
     DataFile, EVERYTHING, EncoderUsed, GradeMeasures, HeadUsed, Measures, Report, RuleOutcome,
-    TextGroup,
 };
 pub use rules::DecisionRule;
+pub use selections::SelectionShares;
 pub use stored::{DEFAULT_SAMPLE, evaluate_run};

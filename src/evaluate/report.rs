@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::agreement::Pair;
+use super::group::TextGroup;
 use super::rules::{Calls, ScoreMeaning};
+use super::selections::{DrawnText, SelectionShares};
 use crate::head::{DocumentScore, HeadSpec};
 use crate::input::SkippedRows;
 use crate::metrics::{
@@ -42,6 +44,8 @@ pub struct Report {
     pub decisions: Vec<RuleOutcome>,
     /// How well they give grades, where the labels are grades.
     pub grades: Vec<GradeMeasures>,
+    /// What the selection of a run holds, and what others would, where the texts were drawn from it.
+    pub selections: Vec<SelectionShares>,
     /// How far the heads agree.
     pub agreement: Vec<Pair>,
     /// What else a reader should know, in words.
@@ -92,20 +96,6 @@ pub struct HeadUsed {
     pub nan: usize,
     /// Texts left out because the head gave no score.
     pub unscored: usize,
-}
-
-/// Which texts a row is about.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TextGroup {
-    /// Name of the head.
-    pub head: String,
-    /// The language, or `mean` for the mean over them.
-    pub language: String,
-    /// `all`, or `source: NAME`.
-    pub texts: String,
-    /// The grade above which a text is positive; `None` where labels are classes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cut: Option<f64>,
 }
 
 /// How well a head separates the classes.
@@ -245,6 +235,10 @@ pub(super) struct Judged<'a> {
     pub(super) labels: Vec<f32>,
     pub(super) sources: Vec<Option<&'a str>>,
     pub(super) calls: Vec<Calls>,
+    /// What the run of the documents selects, and what the head would at other rates.
+    pub(super) selected: Vec<Calls>,
+    /// How each was drawn; empty where that is not known.
+    pub(super) drawn: Vec<DrawnText>,
     /// Documents that are not here because their score is NaN.
     pub(super) nan: usize,
     /// Documents that are not here because they have no score.
@@ -266,6 +260,7 @@ impl Judged<'_> {
             if cuts.is_empty() {
                 report.measures.push(self.measures(&group, &rows, output));
                 report.decisions.extend(self.outcomes(&group, &rows));
+                report.selections.extend(self.selections(&group));
                 continue;
             }
             report.grades.push(self.grades(&group, &rows, output));
@@ -273,6 +268,7 @@ impl Judged<'_> {
                 let group = TextGroup { cut: Some(cut), ..group.clone() };
                 report.measures.push(self.measures(&group, &rows, output));
                 report.decisions.extend(self.outcomes(&group, &rows));
+                report.selections.extend(self.selections(&group));
             }
         }
     }
@@ -343,6 +339,14 @@ impl Judged<'_> {
         let applies = |calls: &&Calls| calls.cut.is_none_or(|cut| Some(cut) == group.cut);
         let calls = self.calls.iter().filter(applies).filter(|_| !rows.is_empty());
         calls.map(|calls| self.outcome(group, calls, rows)).collect()
+    }
+
+    /// What is selected of all documents, estimated; nothing of a group of them.
+    fn selections(&self, group: &TextGroup) -> Vec<SelectionShares> {
+        let all = 0..self.labels.len();
+        let positive: Vec<bool> = all.map(|row| self.is_positive(row, group)).collect();
+        let calls = self.selected.iter().filter(|_| group.texts == EVERYTHING);
+        calls.map(|calls| SelectionShares::new(group, calls, &self.drawn, &positive)).collect()
     }
 
     fn outcome(&self, group: &TextGroup, calls: &Calls, rows: &[usize]) -> RuleOutcome {

@@ -16,6 +16,9 @@ const POSITIVE: [&str; 4] = ["positive", "toxic", "1", "true"];
 /// Column in which a sample can name the split it is of.
 const SPLIT_COLUMN: &str = "split";
 
+/// Column of how many drawn documents have the text of a sample, beside their probability.
+const COPIES_COLUMN: &str = "copies";
+
 /// Labels of the other class.
 const NEGATIVE: [&str; 5] = ["negative", "nontoxic", "non-toxic", "0", "false"];
 
@@ -28,6 +31,8 @@ pub struct SampleColumns<'a> {
     pub kind: LabelKind,
     /// Column of the weight.
     pub weight: Option<&'a str>,
+    /// Column of the probability with which a text was drawn, taken where there is one.
+    pub inclusion_probability: Option<&'a str>,
     /// Column of what a text comes from, taken where there is one.
     pub source: Option<&'a str>,
     /// Column of the language; without one it is that of the file.
@@ -86,6 +91,10 @@ pub struct LabelledText {
     pub label: f32,
     /// How much it counts; 1 where no column says it.
     pub weight: f32,
+    /// Above 0 and at most 1; `None` where no column says it.
+    pub inclusion_probability: Option<f64>,
+    /// Documents that were drawn with this text, each with that probability; 1 where no column says it.
+    pub copies: u32,
     /// Split that the sample's own column names.
     pub split: Option<Split>,
 }
@@ -116,7 +125,7 @@ pub struct SkippedRows {
 /// `valid`, `val`, `dev`), `test` or null.
 ///
 /// # Errors
-/// [`Error::Row`] when a row has another label, weight or split, counted over its file;
+/// [`Error::Row`] when a row has another label, weight, probability or split, counted over its file;
 /// [`Error::Schema`] when there is no such column; otherwise as [`super::DocumentReader`].
 pub fn read_samples(
     files: &[InputFile],
@@ -170,9 +179,9 @@ fn samples_of(
     let names = columns.labels.iter().copied().chain(columns.weight);
     names.for_each(|name| layout.request(name, ColumnKind::Scalar, true));
     layout.request(SPLIT_COLUMN, ColumnKind::Text, false);
-    if let Some(source) = columns.source {
-        layout.request(source, ColumnKind::Scalar, false);
-    }
+    let drawn = columns.inclusion_probability.into_iter().flat_map(|name| [name, COPIES_COLUMN]);
+    let optional = columns.source.into_iter().chain(drawn);
+    optional.for_each(|name| layout.request(name, ColumnKind::Scalar, false));
     let mut reader = layout.open(file, config)?;
     let (mut first_bad, mut count) = (None, 0);
     while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
@@ -185,18 +194,27 @@ fn samples_of(
             };
             let row = |column| value(column, i);
             let others = columns.labels.len() + usize::from(columns.weight.is_some());
-            let sample = label(columns, row)
-                .and_then(|label| Ok((label, weight(columns, row)?, split(row(others))?)));
+            let of_source = others + 1;
+            let of_probability = of_source + usize::from(columns.source.is_some());
+            let sample = label(columns, row).and_then(|label| {
+                let drawn = [row(of_probability), row(of_probability + 1)];
+                let (probability, copies) = drawn_as(columns, drawn)?;
+                Ok((label, weight(columns, row)?, probability, copies, split(row(others))?))
+            });
             match sample {
-                Ok((Some(label), weight, split)) => each(LabelledText {
-                    id: documents.id(i).to_owned(),
-                    language: documents.language(i).to_owned(),
-                    source: row(others + 1).map(ToOwned::to_owned),
-                    text: text.to_owned(),
-                    label,
-                    weight,
-                    split,
-                })?,
+                Ok((Some(label), weight, inclusion_probability, copies, split)) => {
+                    each(LabelledText {
+                        id: documents.id(i).to_owned(),
+                        language: documents.language(i).to_owned(),
+                        source: columns.source.and_then(|_| row(of_source)).map(ToOwned::to_owned),
+                        text: text.to_owned(),
+                        label,
+                        weight,
+                        inclusion_probability,
+                        copies,
+                        split,
+                    })?;
+                }
                 Ok((None, ..)) => skipped.without_label += 1,
                 Err(reason) => {
                     count += 1;
@@ -250,6 +268,26 @@ fn weight<'a>(
         format!("`{name}` is {}; needed is a number that is not below 0", shown(text))
     })?;
     Ok(weight as f32)
+}
+
+/// The probability with which a sample was drawn, and how often, as the texts of their columns say.
+fn drawn_as(
+    columns: &SampleColumns<'_>,
+    [probability, copies]: [Option<&str>; 2],
+) -> Result<(Option<f64>, u32), String> {
+    let Some((name, text)) = columns.inclusion_probability.zip(probability) else {
+        return Ok((None, 1));
+    };
+    let probability = number(text).filter(|probability| *probability > 0.0 && *probability <= 1.0);
+    let wrong = || format!("`{name}` is {}; needed is a number above 0, at most 1", shown(text));
+    let probability = probability.ok_or_else(wrong)?;
+    let copies = copies.map_or(Ok(1), |text| {
+        let copies = text.parse().ok().filter(|copies| *copies > 0);
+        copies.ok_or_else(|| {
+            format!("`{COPIES_COLUMN}` is {}; needed is a whole number above 0", shown(text))
+        })
+    });
+    Ok((Some(probability), copies?))
 }
 
 /// The split that a sample names.

@@ -1,0 +1,179 @@
+//! Selections estimated from labelled texts that were drawn from the documents of a run; what the run exports is the
+//! oracle of what it selects.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Float64Type;
+use predicates::str::contains;
+use serde_json::{Value, json};
+
+use super::command::evaluated;
+use crate::util::{TestResult, Workspace, polysift, read_parquet};
+
+/// A run that removes by one head and retains by another.
+fn selected() -> Result<Workspace, Box<dyn Error>> {
+    let work = Workspace::new()?;
+    work.write_toxicity_samples()?;
+    work.command("run", "out")
+        .args(["--train-on", "toxicity=toxic/{lang}.jsonl", "--removal", "toxicity=0.2"])
+        .assert()
+        .success();
+    Ok(work)
+}
+
+/// Draws `count` documents of each language into `drawn/{lang}.jsonl`, and labels every third document positive, but
+/// those that the head is wrong about.
+fn draw(work: &Workspace, count: &str, strategy: &str) -> Result<Vec<Value>, Box<dyn Error>> {
+    polysift()
+        .current_dir(work.dir.path())
+        .args(["sample", "out", "--out", "drawn/{lang}.jsonl", "--head", "quality"])
+        .args(["--count", count, "--strategy", strategy])
+        .assert()
+        .success();
+    let path = "drawn/fra_Latn.jsonl";
+    let text = std::fs::read_to_string(work.path(path))?;
+    let mut rows: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    for row in &mut rows {
+        let place = row["row"].as_u64().unwrap_or_default();
+        row["label"] = json!((place % 3 == 0) != (place % 7 == 0));
+    }
+    work.write_lines(path, rows.iter().cloned())?;
+    Ok(rows)
+}
+
+/// The smallest rate that exports each document of `out` in French.
+fn exported(work: &Workspace) -> Result<BTreeMap<String, f64>, Box<dyn Error>> {
+    let rows = read_parquet(&work.path("out/export/fra_Latn/a.parquet"))?;
+    let column = |name: &str| rows.column_by_name(name).ok_or("no such column").cloned();
+    let (ids, rates) = (column("id")?, column("quality_retention")?);
+    let (ids, rates) =
+        (ids.as_string::<i32>().clone(), rates.as_primitive::<Float64Type>().clone());
+    Ok(ids.iter().flatten().map(str::to_owned).zip(rates.values().iter().copied()).collect())
+}
+
+/// The estimates of `head` by rule.
+fn selections(report: &Value, head: &str) -> BTreeMap<String, Value> {
+    let rows = report["selections"].as_array().into_iter().flatten();
+    let rows = rows.filter(|row| row["head"] == head && row["language"] == "fra_Latn");
+    rows.map(|row| (row["rule"].as_str().unwrap_or_default().to_owned(), row.clone())).collect()
+}
+
+const DRAWN: [&str; 4] = ["--run", "out", "--data", "drawn/fra_Latn.jsonl"];
+
+fn evaluate_drawn(work: &Workspace, more: &[&str]) -> Result<Value, Box<dyn Error>> {
+    evaluated(work, &[&DRAWN[..], &["--language", "fra_Latn"], more].concat())
+}
+
+#[test]
+fn shares_are_those_of_what_is_exported_by_weight() -> TestResult {
+    let work = selected()?;
+    let exported = exported(&work)?;
+    for (count, strategy) in [("1000", "uniform"), ("20", "uniform=0.5,near=0.5")] {
+        let mut rows = draw(&work, count, strategy)?;
+        if count == "20" {
+            // As if some texts had been drawn two or three times.
+            for (row, copies) in rows.iter_mut().zip((1..=3).cycle()) {
+                let weight = row["weight"].as_f64().ok_or("no weight")?;
+                (row["copies"], row["weight"]) = (json!(copies), json!(weight * f64::from(copies)));
+            }
+            work.write_lines("drawn/fra_Latn.jsonl", rows.iter().cloned())?;
+        }
+        let report = evaluate_drawn(&work, &[])?;
+        let found = selections(&report, "quality");
+        for rate in [0.1, 0.33] {
+            let is_selected = |row: &Value| {
+                row["id"].as_str().and_then(|id| exported.get(id)).is_some_and(|r| *r <= rate)
+            };
+            let sum = |takes: &dyn Fn(&Value) -> bool| -> f64 {
+                rows.iter().filter(|row| takes(row)).filter_map(|row| row["weight"].as_f64()).sum()
+            };
+            let both = sum(&|row| is_selected(row) && row["label"] == true);
+            let row = &found[&format!("run: selection at {rate}")];
+            let close = |key: &str, expected: f64| {
+                let found = row[key].as_f64().unwrap_or(f64::NAN);
+                assert!((found - expected).abs() < 1e-9, "{key}: {found} {expected}");
+            };
+            close("precision", both / sum(&is_selected));
+            close("recall", both / sum(&|row| row["label"] == true));
+            assert_eq!(row["selected"], rows.iter().filter(|row| is_selected(row)).count());
+            let width = |share: &str| {
+                let end = |end: &str| row[format!("{share}_{end}")].as_f64().unwrap_or(f64::NAN);
+                (end("low") <= row[share].as_f64().unwrap_or_default(), end("high") - end("low"))
+            };
+            for share in ["precision", "recall"] {
+                let (is_below, width) = width(share);
+                // All documents say exactly what there is.
+                assert!(is_below && (width > 0.01) == (count == "20"), "{share}: {row}");
+            }
+        }
+        assert_eq!(found.len(), 2 + 6);
+        std::fs::remove_dir_all(work.path("drawn"))?;
+    }
+    Ok(())
+}
+
+/// Rates are those of the documents of the run, not of the texts that were drawn from them.
+#[test]
+fn other_rates_are_those_of_the_documents() -> TestResult {
+    let work = selected()?;
+    draw(&work, "1000", "uniform")?;
+    let report = evaluate_drawn(&work, &["--rates", "0.5,0.1"])?;
+    for head in ["quality", "toxicity"] {
+        let found = selections(&report, head);
+        assert_eq!(
+            (&found["rate 0.5"]["selected"], &found["rate 0.1"]["selected"]),
+            (&json!(19), &json!(4))
+        );
+        assert!(found["rate 0.5"]["threshold"].as_f64() < found["rate 0.1"]["threshold"].as_f64());
+        assert!(found["rate 0.5"]["recall"].as_f64() >= found["rate 0.1"]["recall"].as_f64());
+    }
+    // ⌈0.2 · 38⌉ are removed.
+    assert_eq!(selections(&report, "toxicity")["run: removal 0.2"]["selected"], 8);
+    std::fs::remove_dir_all(work.path("drawn"))?;
+    // Half of the documents, of which more lie near the cut, and still a tenth of all lies before it.
+    draw(&work, "19", "near")?;
+    let near = evaluate_drawn(&work, &["--rates", "0.1"])?;
+    let (near, all) = (selections(&near, "quality"), selections(&report, "quality"));
+    assert_eq!(near["rate 0.1"]["threshold"], all["rate 0.1"]["threshold"]);
+    Ok(())
+}
+
+#[test]
+fn what_was_not_drawn_or_not_selected_is_not_estimated() -> TestResult {
+    let work = selected()?;
+    let rows = draw(&work, "10", "uniform")?;
+    let write = |change: &dyn Fn(usize, &mut Value)| {
+        let rows = rows.iter().cloned().enumerate().map(|(i, mut row)| {
+            change(i, &mut row);
+            row
+        });
+        work.write_lines("drawn/fra_Latn.jsonl", rows)
+    };
+    let evaluate = || {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).arg("evaluate").args(DRAWN);
+        command.args(["--language", "fra_Latn"]);
+        command
+    };
+    write(&|_, row| row["inclusion_probability"] = Value::Null)?;
+    assert_eq!(evaluate_drawn(&work, &[])?["selections"], json!([]));
+    let weighted = evaluate_drawn(&work, &["--weight-column", "weight"])?;
+    assert_eq!(selections(&weighted, "quality").len(), 2 + 6);
+    write(&|i, row| row["inclusion_probability"] = if i == 0 { Value::Null } else { json!(0.5) })?;
+    evaluate().assert().code(2).stderr(contains("1 of 10 texts have no inclusion probability"));
+    write(&|i, row| row["inclusion_probability"] = json!(i + 1))?;
+    evaluate().assert().code(65).stderr(contains("`inclusion_probability` is \"2\""));
+    write(&|_, row| row["copies"] = json!(0))?;
+    evaluate().assert().code(65).stderr(contains("`copies` is \"0\""));
+    write(&|_, _| ())?;
+    evaluate().assert().success().stdout(contains("Selections, estimated"));
+    let part = evaluate_drawn(&work, &["quality=out/heads/quality/fra_Latn.safetensors"])?;
+    let told = part["notes"].to_string();
+    assert!(part["selections"] == json!([]) && told.contains("all heads of the run"), "{told}");
+    std::fs::remove_dir_all(work.path("out/state/threshold"))?;
+    let unselected = evaluate_drawn(&work, &[])?;
+    assert!(unselected["notes"].to_string().contains("polysift threshold"));
+    Ok(())
+}
