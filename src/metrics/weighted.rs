@@ -47,7 +47,7 @@ pub fn weighted_share(documents: &[WeightedDocument]) -> Option<WeightedShare> {
     let domain = || documents.iter().filter(|document| document.is_in_domain);
     let total: f64 = domain().map(|document| document.weight).sum();
     let hits: f64 = domain().filter(|document| document.is_hit).map(|d| d.weight).sum();
-    let share = hits / total;
+    let share = (hits + 0.0) / total; // the sum of nothing is -0.0
     // By document: what is left to chance, and its part in the error of the ratio.
     let n = documents.len() as f64;
     let terms = documents.iter().map(|document| {
