@@ -106,7 +106,7 @@ was_restarted() { [ "$(job_field "$1" Restarts)" -ge 1 ]; }
 # ---------------------------------------------------------------- tests
 
 smoke() {
-  prepare 2 48
+  prepare 2 16
   local run="$FOLDER/a run" job pid_0 pid_1 later
   check "planned" plan "$run"
   reference run &
@@ -120,13 +120,13 @@ smoke() {
     fail "no urgent job"
   wait_until 20 "task 0 failed" job_is "${job}_0" FAILED || fail "it is $(job_field "${job}_0" JobState)"
   check "task 0 is requeued" scontrol requeue "${job}_0"
-  wait_until 60 "embed is over" jobs_are_over || fail "embed hangs"
+  wait_until 180 "embed is over" jobs_are_over || fail "embed hangs"
   check "all tasks ended well" all_complete "$job"
   check "the killed task came back" was_restarted "${job}_0"
   check "the pre-empted task came back" was_restarted "${job}_1"
   check "it had saved its work" grep -q "stopped by a signal" "$run/logs/polysift-embed_${job}_1.log"
   later=$(submit "$run" --stage train,score,threshold,export --num-tasks 3) || fail "no later stages"
-  wait_until 60 "the later stages are over" jobs_are_over || fail "the chain hangs"
+  wait_until 300 "the later stages are over" jobs_are_over || fail "the chain hangs"
   # shellcheck disable=SC2086
   check "all later stages ended well" all_complete $later
   wait "$reference_pid" || fail "the reference run"
@@ -249,7 +249,7 @@ test_time_limit() {
 full() { # TEST...
   local test tests=("$@")
   [ $# -gt 0 ] || tests=(chain script resize bad_shard node_death time_limit)
-  prepare 4 48
+  prepare 4 16
   check "the run of one process" reference run
   for test in "${tests[@]}"; do
     say "--- $test"
