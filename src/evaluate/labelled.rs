@@ -126,9 +126,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
 
 /// The cuts of grades; none where all labels are classes.
 fn cuts(setup: &Setup<'_>, samples: &[LabelledText]) -> Result<Vec<f64>> {
-    let is_class = |sample: &LabelledText| {
-        sample.label.abs() < f32::EPSILON || (sample.label - 1.0).abs() < f32::EPSILON
-    };
+    let is_class = |sample: &LabelledText| [0.0, 1.0].contains(&sample.label);
     if !setup.cuts.is_empty() || samples.iter().all(is_class) {
         return Ok(setup.cuts.to_vec());
     }

@@ -13,7 +13,8 @@ use crate::head::{DocumentScore, HeadSpec};
 use crate::input::SkippedRows;
 use crate::metrics::{
     CalibrationBin, Confusion, DECISION, average_precision, binary_cross_entropy, calibration,
-    calibration_error, kendall, proportion_interval, roc_auc, roc_auc_interval, spearman,
+    calibration_error, kendall, mean_absolute_error, proportion_interval, roc_auc,
+    roc_auc_interval, spearman,
 };
 
 /// The group of all texts.
@@ -255,17 +256,15 @@ impl Judged<'_> {
         cuts: &[f64],
         report: &mut Report,
     ) {
+        let of_classes = cuts.is_empty().then_some(None);
+        let cuts: Vec<Option<f64>> = cuts.iter().copied().map(Some).chain(of_classes).collect();
         for (texts, rows) in self.groups() {
             let group = group(head, language, &texts);
-            if cuts.is_empty() {
-                report.measures.push(self.measures(&group, &rows, output));
-                report.decisions.extend(self.outcomes(&group, &rows));
-                report.selections.extend(self.selections(&group));
-                continue;
+            if of_classes.is_none() {
+                report.grades.push(self.grades(&group, &rows, output));
             }
-            report.grades.push(self.grades(&group, &rows, output));
-            for &cut in cuts {
-                let group = TextGroup { cut: Some(cut), ..group.clone() };
+            for &cut in &cuts {
+                let group = TextGroup { cut, ..group.clone() };
                 report.measures.push(self.measures(&group, &rows, output));
                 report.decisions.extend(self.outcomes(&group, &rows));
                 report.selections.extend(self.selections(&group));
@@ -320,7 +319,6 @@ impl Judged<'_> {
     fn grades(&self, group: &TextGroup, rows: &[usize], output: ScoreMeaning) -> GradeMeasures {
         let scores: Vec<f32> = rows.iter().map(|&row| self.scores[row].logit).collect();
         let grades: Vec<f32> = rows.iter().map(|&row| self.labels[row]).collect();
-        let errors = scores.iter().zip(&grades).map(|(&s, &g)| (f64::from(s) - f64::from(g)).abs());
         let gives_grades = output == ScoreMeaning::Grade;
         let calibration = if gives_grades { self.calibration(rows) } else { Vec::new() };
         GradeMeasures {
@@ -328,7 +326,7 @@ impl Judged<'_> {
             scored: rows.len(),
             spearman: spearman(&scores, &grades),
             kendall: kendall(&scores, &grades),
-            mean_absolute_error: mean(errors).filter(|_| gives_grades),
+            mean_absolute_error: mean_absolute_error(&scores, &grades).filter(|_| gives_grades),
             calibration_error: calibration_error(&calibration),
             calibration,
         }

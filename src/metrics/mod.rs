@@ -119,15 +119,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Those of predicted grades, none of which is NaN. `None` without one.
+    /// Those of predicted grades, none of which is NaN, without a loss, which is that of the training. `None`
+    /// without a grade.
     pub fn of_grades(predicted: &[f32], grades: &[f32]) -> Option<Self> {
-        let errors = || predicted.iter().zip(grades).map(|(&p, &g)| f64::from(p) - f64::from(g));
-        let mean = |sum: f64| Some(sum / predicted.len() as f64);
         (!predicted.is_empty()).then(|| Self {
             num_samples: predicted.len(),
-            loss: mean(errors().map(|error| error * error).sum()),
             spearman: spearman(predicted, grades),
-            mean_absolute_error: mean(errors().map(f64::abs).sum()),
+            mean_absolute_error: mean_absolute_error(predicted, grades),
             ..Self::default()
         })
     }
@@ -186,6 +184,12 @@ pub fn binary_cross_entropy(logits: &[f32], labels: &[bool]) -> Option<f64> {
 pub(crate) fn log_loss(logit: f32, label: bool) -> f64 {
     let z = f64::from(logit);
     z.max(0.0) - if label { z } else { 0.0 } + (-z.abs()).exp().ln_1p()
+}
+
+/// Mean distance of `predicted` from `grades`; `None` without samples.
+pub(crate) fn mean_absolute_error(predicted: &[f32], grades: &[f32]) -> Option<f64> {
+    let errors = predicted.iter().zip(grades).map(|(&p, &g)| (f64::from(p) - f64::from(g)).abs());
+    (!predicted.is_empty()).then(|| errors.sum::<f64>() / predicted.len() as f64)
 }
 
 /// `value` with six decimals.
