@@ -68,9 +68,8 @@ fn fit(
     } else {
         Standardisation::none(request.samples.hidden_size)
     };
-    let mut trainer = Trainer::new(request, settings.clone(), schedule, standardisation)?;
-    trainer.fit_labels(&splits.train);
     let mut order = splits.train.clone();
+    let mut trainer = Trainer::new(request, settings.clone(), schedule, standardisation, &order)?;
     let mut examined: Vec<EpochMetrics> = Vec::new();
     let mut kept: Option<Kept> = None;
     for epoch in 1..=epochs {
@@ -173,12 +172,14 @@ struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Initial weights: uniform within ±1/sqrt(inputs), biases too, as PyTorch's `LinearLayer`.
+    /// For the training split `rows`. Initial weights: uniform within ±1/sqrt(inputs), biases too, as
+    /// PyTorch's `Linear`.
     fn new(
         request: &'a TrainingRequest<'a>,
         settings: TrainingConfig,
         schedule: Option<Schedule>,
         standardisation: Standardisation,
+        rows: &[usize],
     ) -> Result<Self> {
         let (samples, config) = (request.samples, request.config);
         let highest = samples.labels.iter().fold(0.0f32, |highest, grade| highest.max(*grade));
@@ -211,33 +212,25 @@ impl<'a> Trainer<'a> {
             (_, HeadOutput::Class(class), Mode::Published) => HeadLoss::DoubleSoftmax { class },
             _ => HeadLoss::Binary,
         };
+        let grades = match (loss, samples.mean_and_deviation(rows)) {
+            (HeadLoss::Squared | HeadLoss::Huber, (mean, 0.0)) => (mean, 1.0),
+            (HeadLoss::Squared | HeadLoss::Huber, of_rows) => of_rows,
+            _ => (0.0, 1.0),
+        };
         Ok(Self {
             request,
             settings,
             loss,
             schedule,
             standardisation,
-            grades: (0.0, 1.0),
-            mean_weight: 1.0,
+            grades,
+            mean_weight: samples.total_weight(rows) / rows.len().max(1) as f64,
             steps: 0,
             layers,
             optimizer: AdamW::new(vars, params)?,
             shuffling: request.stream("shuffling"),
             dropout: request.stream("dropout"),
         })
-    }
-
-    /// Takes mean and deviation of the grades, and the mean weight, from the samples of `rows`.
-    fn fit_labels(&mut self, rows: &[usize]) {
-        let samples = self.request.samples;
-        let count = rows.len().max(1) as f64;
-        if matches!(self.loss, HeadLoss::Squared | HeadLoss::Huber) {
-            let grades = || rows.iter().map(|&row| f64::from(samples.labels[row]));
-            let mean = grades().sum::<f64>() / count;
-            let variance = grades().map(|grade| (grade - mean).powi(2)).sum::<f64>() / count;
-            self.grades = (mean, if variance > 0.0 { variance.sqrt() } else { 1.0 });
-        }
-        self.mean_weight = samples.total_weight(rows) / count;
     }
 
     /// One pass over the samples of `order`, which is shuffled first.

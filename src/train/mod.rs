@@ -42,8 +42,8 @@ use crate::progress::Stop;
 use no_training as linear;
 #[cfg(not(feature = "train"))]
 use no_training as mlp;
-use request::Trained;
 pub use request::{MIN_SAMPLES, TrainingRequest, check_labels};
+use request::{Trained, has_several};
 pub use samples::{Samples, Splits, split};
 #[cfg(feature = "datasets")]
 pub(crate) use samples::{hold_out, tenth};
@@ -66,8 +66,9 @@ pub use text::train_text_head;
 /// Samples whose embedding is not finite are left out and counted in the card.
 ///
 /// # Errors
-/// [`crate::Error::Training`] for fewer than [`MIN_SAMPLES`] samples, for one class only, or if the
-/// weights diverge; [`crate::Error::Shape`] if the samples do not fit together; [`crate::Error::Stopped`].
+/// [`crate::Error::Training`] for fewer than [`MIN_SAMPLES`] samples, for one class or grade only, without
+/// weight, or if the weights diverge; [`crate::Error::Shape`] if the samples do not fit together;
+/// [`crate::Error::Stopped`].
 ///
 /// # Source
 /// Published mode: FineWeb2-HQ `train_mlp.py`, `cs.py`; validation accuracy is compared with PyTorch's in
@@ -137,9 +138,7 @@ fn learning_curve(
             .flat_map(|rows| &rows[..rows.len() / part])
             .copied()
             .collect();
-        let labels = request.samples.grades(&train);
-        let is_of_one = labels.iter().all(|label| label.total_cmp(&labels[0]).is_eq());
-        if train.len() < MIN_SAMPLES || is_of_one {
+        if train.len() < MIN_SAMPLES || !has_several(&request.samples.grades(&train)) {
             continue;
         }
         let part = Splits { train, ..splits.clone() };

@@ -61,14 +61,13 @@ impl TrainingRequest<'_> {
             .collect();
         let excluded = samples.ids.len() - usable.len();
         let kind = self.config.label_kind();
-        let labels =
-            |rows: &[usize]| rows.iter().map(|&row| samples.labels[row]).collect::<Vec<_>>();
-        let check = |which, labels: Vec<f32>, least| {
-            check(self.config, which, &labels, least, excluded).map_err(|reason| self.error(reason))
+        let check = |which, rows: &[usize], least| {
+            check(self.config, which, &samples.grades(rows), least, excluded)
+                .map_err(|reason| self.error(reason))
         };
-        check("", labels(&usable), MIN_SAMPLES)?;
+        check("", &usable, MIN_SAMPLES)?;
         let splits = split(samples, usable, kind, self.seed, with_test);
-        check("of the training split ", labels(&splits.train), 0)?;
+        check("of the training split ", &splits.train, 0)?;
         if samples.total_weight(&splits.train) <= 0.0 {
             return Err(self.error("all weights of the training split are 0"));
         }
@@ -168,6 +167,11 @@ pub fn check_labels(
     check("of the training split ", 0, &is_learned)
 }
 
+/// Whether `labels` are of two classes or grades at least.
+pub(super) fn has_several(labels: &[f32]) -> bool {
+    labels.iter().any(|label| label.total_cmp(&labels[0]).is_ne())
+}
+
 /// Why a head of these settings cannot be trained on samples of these `labels`: there have to be at least
 /// `least`, of two classes or grades; `excluded` more are not finite.
 fn check(
@@ -181,7 +185,7 @@ fn check(
         0 => String::new(),
         more => format!(" ({more} more are not finite)"),
     };
-    let has_several = labels.iter().any(|label| label.total_cmp(&labels[0]).is_ne());
+    let has_several = has_several(labels);
     let is_enough = labels.len() >= least && has_several;
     if config.label_kind() != LabelKind::Grades {
         let positive = labels.iter().filter(|label| **label > 0.5).count();

@@ -66,6 +66,15 @@ impl Samples {
         rows.iter().map(|&row| self.weight(row)).sum()
     }
 
+    /// Mean and standard deviation of the grades of `rows`.
+    pub(super) fn mean_and_deviation(&self, rows: &[usize]) -> (f64, f64) {
+        let grades = || rows.iter().map(|&row| f64::from(self.labels[row]));
+        let count = rows.len().max(1) as f64;
+        let mean = grades().sum::<f64>() / count;
+        let variance = grades().map(|grade| (grade - mean).powi(2)).sum::<f64>() / count;
+        (mean, variance.sqrt())
+    }
+
     /// The samples of `rows` by label.
     pub(super) fn counts(&self, rows: &[usize], kind: LabelKind) -> LabelCounts {
         if kind != LabelKind::Grades {
@@ -73,16 +82,14 @@ impl Samples {
                 self.classes(rows).into_iter().filter(|is_positive| *is_positive).count();
             return LabelCounts::Classes(ClassCounts { positive, negative: rows.len() - positive });
         }
-        let grades: Vec<f64> = self.grades(rows).into_iter().map(f64::from).collect();
-        let count = grades.len().max(1) as f64;
-        let mean = grades.iter().sum::<f64>() / count;
-        let variance = grades.iter().map(|grade| (grade - mean).powi(2)).sum::<f64>() / count;
+        let grades = || rows.iter().map(|&row| f64::from(self.labels[row]));
+        let (mean, deviation) = self.mean_and_deviation(rows);
         LabelCounts::Grades(GradeCounts {
-            num_samples: grades.len(),
+            num_samples: rows.len(),
             mean: rounded(mean),
-            deviation: rounded(variance.sqrt()),
-            lowest: grades.iter().copied().reduce(f64::min).unwrap_or_default(),
-            highest: grades.iter().copied().reduce(f64::max).unwrap_or_default(),
+            deviation: rounded(deviation),
+            lowest: grades().reduce(f64::min).unwrap_or_default(),
+            highest: grades().reduce(f64::max).unwrap_or_default(),
         })
     }
 

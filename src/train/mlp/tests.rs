@@ -57,12 +57,12 @@ fn golden_optimisation_f32() -> Result<()> {
             ..HeadConfig::default()
         };
         let request = request(&samples, &config);
-        let mut trainer = Trainer::new(&request, training, None, Standardisation::none(6))?;
+        let mut order: Vec<usize> = (0..labels.len()).collect();
+        let mut trainer = Trainer::new(&request, training, None, Standardisation::none(6), &order)?;
         for (index, (weight, bias)) in trainer.layers.iter().enumerate() {
             weight.set(get(&format!("before.{}.weight", index * 3)))?;
             bias.set(get(&format!("before.{}.bias", index * 3)))?;
         }
-        let mut order: Vec<usize> = (0..labels.len()).collect();
         for _ in 0..5 {
             trainer.epoch(&mut order, &Stop::default())?;
         }
@@ -106,12 +106,13 @@ fn golden_published_mode_f32() -> Result<()> {
     };
     let request = request(&samples, &config);
     let schedule = Schedule { warm_up_steps: 3, steps: 8 };
-    let mut trainer = Trainer::new(&request, training, Some(schedule), Standardisation::none(6))?;
+    let mut order: Vec<usize> = (0..labels.len()).collect();
+    let mut trainer =
+        Trainer::new(&request, training, Some(schedule), Standardisation::none(6), &order)?;
     for (index, (weight, bias)) in trainer.layers.iter().enumerate() {
         weight.set(&golden[&format!("before.{}.weight", index * 3)])?;
         bias.set(&golden[&format!("before.{}.bias", index * 3)])?;
     }
-    let mut order: Vec<usize> = (0..labels.len()).collect();
     for _ in 0..8 {
         trainer.epoch(&mut order, &Stop::default())?;
     }
@@ -139,7 +140,7 @@ fn initial_weights_fill_their_range_and_dropout_its_rate() -> Result<()> {
     let config = HeadConfig::default();
     let request = request(&samples, &config);
     let settings = config.training("quality", 1);
-    let mut trainer = Trainer::new(&request, settings, None, Standardisation::none(400))?;
+    let mut trainer = Trainer::new(&request, settings, None, Standardisation::none(400), &[])?;
     for ((weight, bias), bound) in trainer.layers.iter().zip([0.05f32, 0.0625]) {
         for var in [weight, bias] {
             let values = var.flatten_all()?.to_vec1::<f32>()?;
