@@ -107,7 +107,7 @@ fn print_heads(context: Context<'_>) -> Result<()> {
     let (mut of_classes, mut of_grades) = (Vec::new(), Vec::new());
     for (name, card) in polysift::stage::train::cards(context)? {
         let Some(training) = &card.training else { continue };
-        let is_graded = training.test.is_some_and(|test| test.mean_absolute_error.is_some());
+        let is_graded = training.samples.values().any(|s| matches!(s, LabelCounts::Grades(_)));
         let samples: usize = training.samples.values().map(LabelCounts::num_samples).sum();
         let half = training.learning_curve.iter().rev().nth(1).map(|half| half.test);
         let distance =

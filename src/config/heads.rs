@@ -213,66 +213,29 @@ pub enum LabelKind {
 }
 
 /// Which languages a trained head learns from and serves.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum HeadLanguages {
-    /// `each`: a head for each language, of its own samples.
-    #[default]
-    Each,
-    /// `all`: one head for all languages, of all samples.
-    All,
-    /// `others`: for each language a head of the samples of all other languages, which says what they are worth
-    /// to a language without samples.
-    Others,
-    /// Lists of languages: one head for each list.
-    Groups(Vec<Vec<String>>),
-}
-
-/// [`HeadLanguages`] as written.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(
-    untagged,
+    rename_all = "kebab-case",
     expecting = "`each`, `all`, `others` or lists of languages are needed, as in [[\"deu_Latn\", \"nld_Latn\"]]"
 )]
-enum WrittenLanguages {
-    Named(NamedLanguages),
-    Groups(Vec<Vec<String>>),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum NamedLanguages {
+pub enum HeadLanguages {
+    /// A head for each language, of its own samples.
+    #[default]
     Each,
+    /// One head for all languages, of all samples.
     All,
+    /// For each language a head of the samples of all other languages, which says what they are worth
+    /// to a language without samples.
     Others,
+    /// One head for each list of languages.
+    #[serde(untagged)]
+    Groups(Vec<Vec<String>>),
 }
 
 impl HeadLanguages {
     /// Whether it is the default, which is not written.
     fn is_each(&self) -> bool {
         *self == Self::Each
-    }
-}
-
-impl Serialize for HeadLanguages {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let written = match self {
-            Self::Each => WrittenLanguages::Named(NamedLanguages::Each),
-            Self::All => WrittenLanguages::Named(NamedLanguages::All),
-            Self::Others => WrittenLanguages::Named(NamedLanguages::Others),
-            Self::Groups(groups) => WrittenLanguages::Groups(groups.clone()),
-        };
-        written.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for HeadLanguages {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match WrittenLanguages::deserialize(deserializer)? {
-            WrittenLanguages::Named(NamedLanguages::Each) => Self::Each,
-            WrittenLanguages::Named(NamedLanguages::All) => Self::All,
-            WrittenLanguages::Named(NamedLanguages::Others) => Self::Others,
-            WrittenLanguages::Groups(groups) => Self::Groups(groups),
-        })
     }
 }
 

@@ -74,26 +74,32 @@ impl Heads {
         let mut by_name = BTreeMap::new();
         for (name, config) in heads {
             let mut found = ByLanguage::new();
-            let mut take = |language: &str, loaded| {
-                found.entry(language.to_owned()).or_insert(loaded);
-                Ok(())
+            let find = |name: &str,
+                        config: &HeadConfig,
+                        languages: &BTreeSet<String>,
+                        found: &mut ByLanguage| {
+                for_each_head(run, name, config, languages, &mut |language, loaded| {
+                    found.insert(language.to_owned(), loaded);
+                    Ok(())
+                })
             };
             let fallback = config.fallback.as_ref().and_then(|name| heads.get_key_value(name));
-            match for_each_head(run, name, config, &languages, &mut take) {
+            match find(name, config, &languages, &mut found) {
                 Err(Error::Missing { .. }) if fallback.is_some() => {}
                 outcome => outcome?,
             }
+            let unserved: BTreeSet<String> = languages
+                .iter()
+                .filter(|language| !found.contains_key(*language))
+                .cloned()
+                .collect();
             if let Some((name, config)) = fallback
+                && !unserved.is_empty()
                 && !found.contains_key(ALL_LANGUAGES)
             {
-                let mut take = |language: &str, loaded| {
-                    found.entry(language.to_owned()).or_insert(loaded);
-                    Ok(())
-                };
-                for_each_head(run, name, config, &languages, &mut take)?;
+                find(name, config, &unserved, &mut found)?;
             }
-            let heads = found;
-            by_name.insert(name.clone(), heads);
+            by_name.insert(name.clone(), found);
         }
         Ok(Self { languages, by_name })
     }

@@ -28,8 +28,6 @@ use crate::train::{Samples, TrainingRequest, check_labels, train_head, train_tex
 struct TrainingJob<'a> {
     name: &'a str,
     head: &'a HeadConfig,
-    /// What the head is called after.
-    language: String,
     /// The languages that it serves, or [`ALL_LANGUAGES`].
     serves: Vec<String>,
     files: Vec<InputFile>,
@@ -44,12 +42,17 @@ impl TrainingJob<'_> {
     }
 
     fn key(&self) -> String {
-        format!("{}/{}", self.name, self.language)
+        format!("{}/{}", self.name, self.language())
+    }
+
+    /// What the head is called after.
+    fn language(&self) -> String {
+        self.serves.join("+")
     }
 
     /// As [`check_labels`]; the error says where the samples come from.
     fn check(&self, labels: &[(f32, Option<Split>)]) -> Result<()> {
-        check_labels(self.name, &self.language, self.head, labels).map_err(|error| match error {
+        check_labels(self.name, &self.language(), self.head, labels).map_err(|error| match error {
             Error::Training { head, language, reason } => {
                 let files: Vec<String> =
                     self.files.iter().map(|file| file.path.display().to_string()).collect();
@@ -119,9 +122,8 @@ fn jobs<'a>(
     for (name, head) in to_train(config) {
         let sources = head_sources(name, head)?;
         for (serves, files) in deal(name, head, &sources, languages)? {
-            let language = serves.join("+");
             let digests = files.iter().map(InputFile::fingerprint).collect::<Result<_>>()?;
-            jobs.push(TrainingJob { name, head, language, serves, files, digests });
+            jobs.push(TrainingJob { name, head, serves, files, digests });
         }
     }
     Ok(jobs)
@@ -258,7 +260,7 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
                    "references": job.head.references(),
                    "center": job.head.center.unwrap_or_default(), "samples": {}})
         });
-        head["samples"][&job.language] = json!(job.digests);
+        head["samples"][&job.language()] = json!(job.digests);
     }
     let mut settings = json!({"seed": context.config.seed});
     if model.is_some() {
@@ -279,9 +281,10 @@ fn train_one(
     stop.check()?;
     let samples = samples(context, model, job)?;
     let info = model.map(|model| model.encoder.info());
+    let language = job.language();
     let request = TrainingRequest {
         name: job.name,
-        language: &job.language,
+        language: &language,
         config: job.head,
         samples: &samples,
         seed: config.seed.0,
@@ -298,7 +301,7 @@ fn train_one(
         marker.files.push(PartFile { path: run.relative(path), rows: marker.rows, stamp });
     };
     if job.is_text() {
-        let path = run.text_head_file(job.name, &job.language);
+        let path = run.text_head_file(job.name, &language);
         let (_, [model, card]) = train_text_head(&request, &path, stop)?;
         wrote(&path, model);
         wrote(&FastTextHead::card_path(&path), card);
@@ -318,7 +321,7 @@ pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
     let mut cards = Vec::new();
     for job in jobs(context.config, languages.as_ref())? {
         if job.is_text() {
-            let card = FastTextHead::read_card(&run.text_head_file(job.name, &job.language))?;
+            let card = FastTextHead::read_card(&run.text_head_file(job.name, &job.language()))?;
             cards.extend(card.map(|card| (job.name.to_owned(), card)));
             continue;
         }
