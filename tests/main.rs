@@ -29,6 +29,7 @@ mod ranges;
 mod refine;
 mod remote;
 mod resume;
+mod rows;
 mod run;
 mod samples;
 mod sampling;

@@ -28,6 +28,17 @@ pub enum HeadKind {
     /// A fastText classifier of the text itself; needs no embedding.
     #[serde(rename = "fasttext")]
     FastText,
+    /// A column of the input: what another program found.
+    Column,
+    /// A random number, the same for an id whatever the corpus: to keep a share of any documents.
+    Random,
+}
+
+impl HeadKind {
+    /// Whether the score is known without looking at the text: such a head has no file.
+    pub fn is_of_rows(self) -> bool {
+        matches!(self, Self::Column | Self::Random)
+    }
 }
 
 /// What makes one score of the outputs of a head.
@@ -372,6 +383,9 @@ pub struct HeadConfig {
     /// Side of the threshold that is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep: Option<Keep>,
+    /// Column of the input that a head of `kind = "column"` takes its score from, of numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<String>,
     /// Exported column; `<name>_score` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
@@ -394,11 +408,13 @@ impl HeadConfig {
         self.preset.unwrap_or(if name == "toxicity" { Preset::Toxicity } else { Preset::Quality })
     }
 
-    /// What makes the score, from the preset when unset; cosine similarity is taken raw, and the class of
-    /// a fastText head is that of its positive label.
+    /// What makes the score, from the preset when unset; cosine similarity and the scores of rows are taken raw,
+    /// and the class of a fastText head is that of its positive label.
     pub fn output(&self, name: &str) -> HeadOutput {
         self.output.unwrap_or(match (self.kind, self.preset(name)) {
-            (HeadKind::Cosine | HeadKind::Ridge, _) => HeadOutput::Raw,
+            (HeadKind::Cosine | HeadKind::Ridge | HeadKind::Column | HeadKind::Random, _) => {
+                HeadOutput::Raw
+            }
             (HeadKind::Mlp, _) if self.label_kind() == LabelKind::Grades => match self.loss() {
                 Loss::Ordinal => HeadOutput::Expected,
                 _ => HeadOutput::Raw,
@@ -416,11 +432,11 @@ impl HeadConfig {
         })
     }
 
-    /// Kept side, from the preset when unset.
+    /// Kept side, from the preset when unset; of random numbers the low ones.
     pub fn keep(&self, name: &str) -> Keep {
-        self.keep.unwrap_or(match self.preset(name) {
-            Preset::Quality => Keep::Above,
-            Preset::Toxicity => Keep::Below,
+        self.keep.unwrap_or(match (self.kind, self.preset(name)) {
+            (HeadKind::Random, _) | (_, Preset::Toxicity) => Keep::Below,
+            (_, Preset::Quality) => Keep::Above,
         })
     }
 
@@ -495,6 +511,9 @@ impl HeadConfig {
         if !super::is_language_code(name) {
             return fail("", "a head's name is made of ASCII letters, digits, `_` and `-`");
         }
+        if self.kind.is_of_rows() || self.score.is_some() {
+            return self.check_of_rows(name);
+        }
         if self.path.is_some() != self.train.is_empty() {
             return fail(
                 "",
@@ -552,6 +571,40 @@ impl HeadConfig {
             );
         }
         Ok(())
+    }
+
+    /// Checks that a head of rows has its column, and nothing that is for heads with a file.
+    fn check_of_rows(&self, name: &str) -> Result<()> {
+        let fail = |reason: &str| Err(Error::config(format!("heads.{name}"), reason));
+        match (self.kind, &self.score) {
+            (HeadKind::Column, None) => {
+                return fail(
+                    "is of `kind = \"column\"`; `score` has to name the column of the input",
+                );
+            }
+            (kind, Some(_)) if kind != HeadKind::Column => {
+                return fail(
+                    "has `score`, which names the column of a head of `kind = \"column\"`",
+                );
+            }
+            (HeadKind::Random, _) if self.keep.is_some() => {
+                return fail("is random; `keep` says nothing of such scores");
+            }
+            _ => {}
+        }
+        let known = Self {
+            kind: self.kind,
+            keep: self.keep,
+            score: self.score.clone(),
+            column: self.column.clone(),
+            ..Self::default()
+        };
+        if *self == known {
+            return Ok(());
+        }
+        fail(
+            "has no file and is not trained: of the settings of heads it takes `score`, `keep` and `column`",
+        )
     }
 
     /// Checks that labels, loss and output go together.
@@ -713,6 +766,8 @@ mod tests {
             ("languages='some'", "`each`, `all`, `others` or lists of languages"),
             ("languages=[['a'],['b','a']]", "a language twice"),
             ("fallback='none'", "heads.edu.fallback: names the head `none`"),
+            ("kind='random'", "heads.edu: has no file"),
+            ("score='a'", "heads.edu: has `score`"),
             ("fallback='edu'", "heads.edu.fallback"),
         ] {
             let error = parsed(settings).err().unwrap_or_default();

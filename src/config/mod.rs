@@ -59,6 +59,8 @@ pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
 pub const DEFAULT_SEED: u64 = 42;
 /// Key of [`RunConfig::languages`] whose values apply to every language that does not set its own.
 pub const DEFAULT_LANGUAGE: &str = "_default";
+/// Key of [`RunConfig::languages`] that takes the place of [`DEFAULT_LANGUAGE`] in languages without a head.
+pub const UNSCORED_LANGUAGE: &str = "_unscored";
 
 /// All settings of a run. The parts are frozen stage by stage in the run directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -75,7 +77,8 @@ pub struct RunConfig {
     pub parts: PartsConfig,
     /// Heads by name; the name is used in flags, paths and reports.
     pub heads: BTreeMap<String, HeadConfig>,
-    /// What is kept and removed, by language code; `_default` applies where a language is silent.
+    /// What is kept and removed, by language code; `_default` applies where a language is silent, or
+    /// `_unscored` where it has no head to be selected by.
     pub languages: BTreeMap<String, LanguageConfig>,
     /// How the thresholds are made.
     pub selection: SelectionConfig,
@@ -142,7 +145,27 @@ impl RunConfig {
 
     /// The thresholds that apply to `language`: its own table key by key, else `_default`'s.
     pub fn thresholds(&self, language: &str) -> LanguageThresholds {
-        let tables = [self.languages.get(language), self.languages.get(DEFAULT_LANGUAGE)];
+        self.thresholds_or(language, DEFAULT_LANGUAGE)
+    }
+
+    /// Those that apply to `language` where `has_head` says which heads it has: where none of those that
+    /// would keep documents is among them, `_unscored` takes the place of `_default`, if there is such a table.
+    pub fn thresholds_with(
+        &self,
+        language: &str,
+        has_head: impl Fn(&str) -> bool,
+    ) -> LanguageThresholds {
+        let usual = self.thresholds(language);
+        let mut keeping = usual.retention.keys().chain(usual.threshold.keys());
+        if keeping.any(|head| has_head(head)) || !self.languages.contains_key(UNSCORED_LANGUAGE) {
+            return usual;
+        }
+        self.thresholds_or(language, UNSCORED_LANGUAGE)
+    }
+
+    /// The thresholds of the table `language` key by key, else those of the table `other`.
+    fn thresholds_or(&self, language: &str, other: &str) -> LanguageThresholds {
+        let tables = [self.languages.get(language), self.languages.get(other)];
         let tables = || tables.into_iter().flatten();
         let mut retention = tables().find_map(|c| c.retention.clone()).unwrap_or_default();
         for rates in retention.values_mut() {
@@ -218,6 +241,9 @@ impl RunConfig {
             Some(other) if other.fallback.is_some() || fallback == name => {
                 "names a head with a fallback of its own".to_owned()
             }
+            Some(other) if other.kind.is_of_rows() => {
+                format!("names the head `{fallback}`, which has no file to load")
+            }
             Some(other)
                 if (other.kind == HeadKind::FastText) != (head.kind == HeadKind::FastText) =>
             {
@@ -270,7 +296,7 @@ impl RunConfig {
         for head in order {
             known("selection.order".into(), head)?;
         }
-        // `_default` sorts before every language, so its own mistakes are reported as its own.
+        // `_default` comes before every language, so its own mistakes are reported as its own.
         for language in self.languages.keys() {
             let LanguageThresholds { retention, removal, threshold } = self.thresholds(language);
             for head in retention.keys().chain(removal.keys()).chain(threshold.keys()) {
@@ -351,6 +377,28 @@ mod tests {
             thresholds.retention["q"].iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["0.1", "0.33"]
         );
+        Ok(())
+    }
+
+    #[test]
+    fn a_language_without_a_head_takes_another_table() -> Result<()> {
+        let config = RunConfig::from_toml(
+            "[heads.q]\npath='q'\n[heads.t]\npath='t'\n[heads.chance]\nkind='random'\n\
+             [languages._default]\nretention={q=0.1}\nremoval={t=0.05}\n\
+             [languages._unscored]\nretention={chance=0.095}\n\
+             [languages.isl_Latn]\nretention={}\n[languages.mlt_Latn]\nremoval={chance=0.5}",
+            "run.toml",
+        )?;
+        let heads = |language: &str, has: &[&str]| {
+            let LanguageThresholds { retention, removal, .. } =
+                config.thresholds_with(language, |head| has.contains(&head));
+            let names: Vec<String> = retention.into_keys().chain(removal.into_keys()).collect();
+            names.join(" ")
+        };
+        assert_eq!(heads("deu_Latn", &["q", "t", "chance"]), "q t");
+        assert_eq!(heads("fao_Latn", &["t", "chance"]), "chance");
+        assert_eq!(heads("isl_Latn", &["t", "chance"]), "");
+        assert_eq!(heads("mlt_Latn", &["chance"]), "chance chance");
         Ok(())
     }
 

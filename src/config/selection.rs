@@ -50,7 +50,7 @@ pub enum Weight {
 #[serde(deny_unknown_fields, default)]
 pub struct SelectionConfig {
     /// Heads in the order of their thresholds, each made among the survivors of those before it;
-    /// empty: removals first, then fixed thresholds, then retentions. A retention's rate is
+    /// empty: removals first, then fixed thresholds, then retentions, random heads last. A retention's rate is
     /// always of all scored documents of the language, so that the rate asked for is the rate got.
     pub order: Vec<String>,
     /// What the rates count.
@@ -63,7 +63,7 @@ pub struct SelectionConfig {
     pub refine: bool,
 }
 
-/// The thresholds of one language after `_default` was applied.
+/// The thresholds of one language after `_default` or `_unscored` was applied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct LanguageThresholds {
     /// See [`LanguageConfig::retention`]; rates ascending.

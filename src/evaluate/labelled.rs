@@ -77,7 +77,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let drawn = DrawnText::of(&samples, setup.columns.weight.is_some())?;
     let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
     let cuts = cuts(setup, &samples)?;
-    let heads = Heads::find(setup.heads, setup.run, languages)?;
+    let heads = Heads::find(setup.heads, setup.run, languages, setup.config.seed.0)?;
     let model = load_model(setup, &heads)?;
     let data = setup.files.iter().map(|file| {
         let (path, language) = (file.path.display().to_string(), file.language.clone());
@@ -310,6 +310,10 @@ impl<'a> LanguageTexts<'a> {
                     Some((AnyHead::Text(head), _)) => {
                         let texts: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
                         head.score(&texts)
+                    }
+                    // Labelled texts do not have the columns of the corpus.
+                    Some((AnyHead::Row(head), _)) => {
+                        samples.iter().map(|sample| head.score(&sample.id, None)).collect()
                     }
                     Some((AnyHead::Embedding(head), path)) => {
                         head.check_hidden_size(path, width)?;

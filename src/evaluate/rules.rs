@@ -43,7 +43,7 @@ impl ScoreMeaning {
     pub(super) fn of(spec: &HeadSpec) -> Self {
         match spec.output {
             output if output.is_probability() => Self::Probability,
-            _ if spec.kind == HeadKind::Cosine => Self::Other,
+            _ if matches!(spec.kind, HeadKind::Cosine | HeadKind::Random) => Self::Other,
             _ => Self::Grade,
         }
     }

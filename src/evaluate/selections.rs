@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::group::TextGroup;
 use super::rules::Calls;
-use crate::config::{HeadConfig, Keep, Mode, Rate};
+use crate::config::{HeadConfig, HeadKind, Keep, Mode, Rate};
 use crate::error::{Error, Result};
 use crate::head::{DocumentScore, HeadSpec};
 use crate::input::LabelledText;
@@ -105,6 +105,11 @@ impl<'a> EstimatedRun<'a> {
     ) -> Result<std::result::Result<Self, String>> {
         if !heads.keys().eq(context.config.heads.keys()) {
             return Ok(Err("that takes all heads of the run".to_owned()));
+        }
+        if let Some((name, _)) = heads.iter().find(|(_, head)| head.kind == HeadKind::Column) {
+            return Ok(Err(format!(
+                "the texts have no score of the head `{name}`, which is a column"
+            )));
         }
         let opened = || {
             let (embedded, _) = scored_run(context)?;

@@ -18,7 +18,7 @@ pub struct HeadSpec {
     /// What computes the score.
     pub kind: HeadKind,
     /// Widths of all layers: input `D`, hidden..., outputs; of a cosine head `[D, K]`, `K` references;
-    /// of a fastText head `[dim, labels]`.
+    /// of a fastText head `[dim, labels]`; none of a head of rows.
     pub layer_sizes: Vec<usize>,
     /// What stands between the linear layers of an MLP; where norms do, the tensors and their places tell.
     #[serde(default, skip_serializing_if = "Activation::is_relu")]
@@ -69,6 +69,7 @@ impl HeadSpec {
                 "a cosine head's score is the similarity itself (`raw`), not `{other}`"
             )),
             (HeadKind::FastText, _) => Err("scores texts, not embeddings".to_owned()),
+            (HeadKind::Column | HeadKind::Random, _) => Err("has no file".to_owned()),
             (_, output) if output.fits(outputs) => Ok(()),
             (_, output) => Err(format!(
                 "`{output}` does not fit {outputs} output(s): `sigmoid` and `raw` need 1, `sigmoid:K` \

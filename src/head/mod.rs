@@ -2,7 +2,7 @@
 //!
 //! Owns the head file (safetensors with a [`ModelCard`]), the files of others (safetensors, PyTorch)
 //! and scoring; [`Head`] scores embeddings, [`FastTextHead`] texts by a model of [`crate::fasttext`],
-//! and [`AnyHead`] is either. Does not train (that is `crate::train`), does not read embeddings and
+//! [`RowHead`] rows by a column or at random, and [`AnyHead`] is any of them. Does not train (that is `crate::train`), does not read embeddings and
 //! does not know thresholds.
 //!
 //! Invariants: a document's score depends on its own chunks alone, bit by bit, whatever the other
@@ -30,6 +30,7 @@ mod pytorch;
 #[cfg(not(feature = "train"))]
 #[path = "no_pytorch.rs"]
 mod pytorch;
+mod row;
 mod scorer;
 mod text;
 mod weights;
@@ -43,6 +44,7 @@ pub use card::{
 pub use embedding::Head;
 pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};
 pub use published::PublishedRecipe;
+pub use row::{RowHead, ScoreSource};
 pub use scorer::DocumentScore;
 #[cfg(feature = "train")]
 pub(crate) use scorer::LinearLayer;
@@ -61,6 +63,8 @@ pub enum AnyHead {
     Embedding(Box<Head>),
     /// Scores texts.
     Text(Box<FastTextHead>),
+    /// Scores rows, whatever their texts are.
+    Row(Box<RowHead>),
 }
 
 impl AnyHead {
@@ -99,6 +103,7 @@ impl AnyHead {
         match self {
             Self::Embedding(head) => head.card(),
             Self::Text(head) => head.card(),
+            Self::Row(head) => head.card(),
         }
     }
 
@@ -107,6 +112,7 @@ impl AnyHead {
         match self {
             Self::Embedding(head) => head.digest(),
             Self::Text(head) => head.digest(),
+            Self::Row(head) => head.digest(),
         }
     }
 
@@ -114,15 +120,23 @@ impl AnyHead {
     pub fn as_embedding(&self) -> Option<&Head> {
         match self {
             Self::Embedding(head) => Some(head),
-            Self::Text(_) => None,
+            Self::Text(_) | Self::Row(_) => None,
         }
     }
 
     /// The head, if it scores texts.
     pub fn as_text(&self) -> Option<&FastTextHead> {
         match self {
-            Self::Embedding(_) => None,
             Self::Text(head) => Some(head),
+            Self::Embedding(_) | Self::Row(_) => None,
+        }
+    }
+
+    /// The head, if it scores rows.
+    pub fn as_row(&self) -> Option<&RowHead> {
+        match self {
+            Self::Row(head) => Some(head),
+            Self::Embedding(_) | Self::Text(_) => None,
         }
     }
 }

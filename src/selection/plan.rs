@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{HeadOutput, Keep, LanguageThresholds, Rate};
+use crate::config::{HeadKind, HeadOutput, Keep, LanguageThresholds, Rate};
 use crate::error::{Error, Result};
 use crate::head::HeadSpec;
 
@@ -63,7 +63,7 @@ impl Threshold {
 /// `None` where the language has no such head.
 /// `order`: names of heads; every head with a threshold has to be named once (other names are ignored),
 /// and a head's own thresholds come as removal, threshold, retention. Empty: all removals, then all
-/// thresholds, then all retentions, each by name of the head.
+/// thresholds, then all retentions, each by name of the head, and after them those of random heads.
 ///
 /// A threshold by a head that the language lacks has [`Threshold::head`] `None`: a removal or a threshold is then
 /// skipped and listed in [`Selection::skipped`](super::Selection::skipped), a retention selects
@@ -89,7 +89,12 @@ pub fn plan_thresholds(
     let mut planned: Vec<Threshold> = (removals.chain(thresholds).chain(retentions))
         .map(|(name, kind)| new_threshold(name, kind, heads))
         .collect();
-    if !order.is_empty() {
+    if order.is_empty() {
+        // A share of what the others keep.
+        let spec = |threshold: &Threshold| threshold.head.and_then(|head| heads[head].1);
+        let is_random = |spec: &HeadSpec| spec.kind == HeadKind::Random;
+        planned.sort_by_key(|threshold| spec(threshold).is_some_and(is_random));
+    } else {
         let config = |reason| Err(Error::config("selection.order", reason));
         if let Some(twice) = order.iter().enumerate().find(|(i, head)| order[..*i].contains(head)) {
             return config(format!("names the head `{}` twice", twice.1));

@@ -10,7 +10,8 @@ use super::embedded::Embedded;
 use super::heads::Heads;
 use super::model::is_precise;
 use crate::config::{
-    REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY, RunConfig, Weight,
+    LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
+    RunConfig, Weight,
 };
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, DocumentScore};
@@ -279,17 +280,23 @@ impl ScannedPart<'_> {
     }
 }
 
+/// What applies to `language`.
+fn thresholds(config: &RunConfig, language: &str, heads: &Heads) -> LanguageThresholds {
+    config.thresholds_with(language, |name| heads.get(name, language).is_some())
+}
+
 /// Settings that the thresholds depend on: for every language of the run what applies to it.
-pub(crate) fn threshold_settings(config: &RunConfig, languages: &BTreeSet<String>) -> Value {
+pub(crate) fn threshold_settings(config: &RunConfig, heads: &Heads) -> Value {
+    let languages = heads.languages().iter();
     let thresholds: BTreeMap<&String, Value> =
-        languages.iter().map(|l| (l, json!(config.thresholds(l)))).collect();
+        languages.map(|l| (l, json!(thresholds(config, l, heads)))).collect();
     json!({"thresholds": thresholds, "selection": config.selection})
 }
 
 /// Settings that the refined scores depend on besides the scores.
 pub(crate) fn refine_settings(context: Context<'_>, heads: &Heads) -> Value {
     json!({
-        "thresholds": threshold_settings(context.config, heads.languages()),
+        "thresholds": threshold_settings(context.config, heads),
         "safety": REFINE_SAFETY,
         "sample": {"every": REFINE_SAMPLE_EVERY, "least": REFINE_MIN_SAMPLE, "most": REFINE_MAX_SAMPLE},
         "seed": context.config.seed,
@@ -306,7 +313,7 @@ pub(crate) fn thresholds_of(
     let available: Vec<_> = (config.heads.keys())
         .map(|name| (name.as_str(), heads.get(name, language).map(AnyHead::spec)))
         .collect();
-    plan_thresholds(&config.thresholds(language), &available, &config.selection.order)
+    plan_thresholds(&thresholds(config, language, heads), &available, &config.selection.order)
 }
 
 /// A run of which all shards are scored, and the heads that scored them; their thresholds are possible.

@@ -13,7 +13,7 @@ use crate::config::{HeadConfig, HeadKind, RunConfig};
 use crate::encoder::Recipe;
 use crate::error::{Error, Result};
 use crate::fasttext::TextScratch;
-use crate::head::{AnyHead, DocumentScore, Head, ScoreScratch};
+use crate::head::{AnyHead, DocumentScore, Head, RowHead, ScoreScratch};
 use crate::input::LANG;
 use crate::run::{RunDir, Stage};
 
@@ -28,7 +28,7 @@ const ON_GPUS: &str = "cuda";
 
 type ByLanguage = BTreeMap<String, Loaded>;
 
-/// A head and the file it came from.
+/// A head and the file it came from; that of rows has none.
 pub(super) struct Loaded {
     pub(super) path: PathBuf,
     pub(super) head: AnyHead,
@@ -61,19 +61,28 @@ impl Loaded {
 impl Heads {
     /// Loads every head that serves one of the run's languages.
     pub(crate) fn load(context: Context<'_>, embedded: &Embedded) -> Result<Self> {
-        Self::find(&context.config.heads, Some(context.run), embedded.languages())
+        let config = context.config;
+        Self::find(&config.heads, Some(context.run), embedded.languages(), config.seed.0)
     }
 
     /// Loads every one of `heads` that serves one of `languages`; those without a path were trained
-    /// in `run`. The fallback of a head is taken for the languages that it has no file for.
+    /// in `run`. The fallback of a head is taken for the languages that it has no file for. `seed` is that of
+    /// random scores.
     pub(crate) fn find(
         heads: &BTreeMap<String, HeadConfig>,
         run: Option<&RunDir>,
         languages: BTreeSet<String>,
+        seed: u64,
     ) -> Result<Self> {
         let mut by_name = BTreeMap::new();
         for (name, config) in heads {
             let mut found = ByLanguage::new();
+            if config.kind.is_of_rows() {
+                let head = AnyHead::Row(Box::new(RowHead::new(name, config, seed)));
+                let loaded = Loaded { path: PathBuf::new(), head };
+                by_name.insert(name.clone(), [(ALL_LANGUAGES.to_owned(), loaded)].into());
+                continue;
+            }
             let find = |name: &str,
                         config: &HeadConfig,
                         languages: &BTreeSet<String>,
@@ -130,23 +139,38 @@ impl Heads {
         all.try_for_each(|loaded| loaded.check_recipe(recipe))
     }
 
-    /// Names of heads with the languages of the run that they do not serve.
-    pub(super) fn unserved(&self) -> Vec<(&str, &str)> {
-        let languages = |name| self.languages.iter().map(move |language| (name, language.as_str()));
-        let pairs = self.by_name.keys().flat_map(|name| languages(name.as_str()));
-        pairs.filter(|(name, language)| self.get(name, language).is_none()).collect()
+    /// Says which languages of the run a head does not serve.
+    pub(super) fn warn_of_unserved(&self) {
+        for name in self.by_name.keys() {
+            let unserved =
+                self.languages.iter().filter(|language| self.get(name, language).is_none());
+            warn_of_unserved(name, &unserved.cloned().collect());
+        }
     }
 
     /// Whether the heads `name` score texts.
     pub fn is_text(&self, name: &str) -> bool {
-        let mut heads = self.by_name.get(name).into_iter().flat_map(ByLanguage::values);
-        heads.any(|loaded| loaded.head.as_text().is_some())
+        self.named(name).any(|head| head.as_text().is_some())
+    }
+
+    /// The head `name`, if it scores rows: then it is the one of all languages.
+    pub(super) fn of_rows(&self, name: &str) -> Option<&RowHead> {
+        self.named(name).find_map(AnyHead::as_row)
+    }
+
+    /// Whether the scores of the heads `name` depend on the encoder.
+    pub(super) fn is_encoded(&self, name: &str) -> bool {
+        self.named(name).any(|head| head.as_embedding().is_some())
+    }
+
+    fn named(&self, name: &str) -> impl Iterator<Item = &AnyHead> {
+        let heads = self.by_name.get(name).into_iter().flat_map(ByLanguage::values);
+        heads.map(|loaded| &loaded.head)
     }
 
     /// Documents that the heads `name` are best given at once.
     pub(super) fn block_documents(&self, name: &str) -> usize {
-        let heads = self.by_name.get(name).into_iter().flat_map(ByLanguage::values);
-        let of_embeddings = heads.filter_map(|loaded| loaded.head.as_embedding());
+        let of_embeddings = self.named(name).filter_map(AnyHead::as_embedding);
         of_embeddings.map(Head::block_documents).max().unwrap_or(1)
     }
 
@@ -222,6 +246,7 @@ impl Heads {
             let mut described = json!({"digest": head.digest(), "spec": head.spec()});
             match head {
                 AnyHead::Text(head) => described["text"] = json!(head.text_spec()),
+                AnyHead::Row(head) => described["source"] = json!(head.source()),
                 AnyHead::Embedding(head) if on_gpus && head.runs_on_gpus() => {
                     described["device"] = ON_GPUS.into();
                 }
@@ -261,7 +286,7 @@ impl Heads {
         let mut heads = self.by_name.values_mut().flat_map(ByLanguage::values_mut);
         heads.try_for_each(|loaded| match &mut loaded.head {
             AnyHead::Embedding(head) => head.score_on(devices),
-            AnyHead::Text(_) => Ok(()),
+            AnyHead::Text(_) | AnyHead::Row(_) => Ok(()),
         })
     }
 }
@@ -271,7 +296,8 @@ impl Heads {
 /// # Errors
 /// [`Error::Config`] for a head that is to be trained; [`Error::Missing`] for a file.
 pub fn check_files(config: &RunConfig) -> Result<()> {
-    if let Some((name, _)) = config.heads.iter().find(|(_, head)| head.path.is_none()) {
+    let mut with_file = config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows());
+    if let Some((name, _)) = with_file.find(|(_, head)| head.path.is_none()) {
         let reason = format!(
             "`embed` scores only where every head is loaded from a file, and `{name}` is not; use \
              `run`, or `embed` without --head"
@@ -279,7 +305,7 @@ pub fn check_files(config: &RunConfig) -> Result<()> {
         return Err(Error::config("--head", reason));
     }
     for (name, head) in &config.heads {
-        let path = head.path.as_deref().unwrap_or_default();
+        let Some(path) = head.path.as_deref() else { continue };
         // Which languages there are is known when all is embedded.
         if !path.contains(LANG) && !Path::new(path).is_file() {
             return Err(no_head(name, head, &BTreeSet::new()));
@@ -303,7 +329,7 @@ pub(super) fn for_each_head(
         let head = AnyHead::load(&path, name, config, language)?;
         match &head {
             AnyHead::Text(_) => of_texts += 1,
-            AnyHead::Embedding(_) => of_embeddings += 1,
+            AnyHead::Embedding(_) | AnyHead::Row(_) => of_embeddings += 1,
         }
         take(language, Loaded { path, head })?;
     }
@@ -325,6 +351,17 @@ fn no_head(name: &str, config: &HeadConfig, languages: &BTreeSet<String>) -> Err
         Some(path) => (path.clone(), format!("the file of the head `{name}` does not exist")),
     };
     Error::Missing { path, reason }
+}
+
+/// Says that there is no head `name` for `languages`, if there are any.
+pub(super) fn warn_of_unserved(name: &str, languages: &BTreeSet<String>) {
+    if !languages.is_empty() {
+        let languages = in_words(languages);
+        tracing::warn!(
+            head = name,
+            "no head for {languages}; their documents are not scored by it"
+        );
+    }
 }
 
 /// Languages that a message names.

@@ -4,17 +4,19 @@
 use std::collections::BTreeSet;
 
 use super::context::ALL_LANGUAGES;
-use super::heads::for_each_head;
+use super::heads::{for_each_head, warn_of_unserved};
 use super::plan::planned_languages;
 use super::train::check_samples;
 use crate::config::{HeadConfig, RunConfig};
 use crate::encoder::{HubSettings, Recipe, resolve};
-use crate::error::Result;
-use crate::input::{DocumentReader, LANG, languages_of};
+use crate::error::{Error, Result};
+use crate::input::{DocumentReader, LANG, NumberColumn, languages_of};
 use crate::progress::Stop;
 use crate::run::{Plan, RunDir};
 use crate::selection::plan_thresholds;
 
+/// Files of the input in which columns are looked for.
+const FIRST_FILES: usize = 16;
 /// Rows of the input in which an embedding is looked for.
 const FIRST_ROWS: usize = 16;
 
@@ -36,6 +38,7 @@ pub fn check_inputs(
     }
     let languages = planned_languages(config, plan);
     check_loaded(config, plan, languages.as_ref(), hub, stop)?;
+    check_columns(config, plan)?;
     check_samples(config, languages.as_ref(), run, stop)?;
     if let Some(to) = &config.export.to {
         super::export::warn_of_place(to);
@@ -78,6 +81,21 @@ fn check_loaded(
     Ok(())
 }
 
+/// Checks that the first files that can be opened have the columns that heads take their scores from; where
+/// some have them and others have not, the score stage says it of each shard.
+fn check_columns(config: &RunConfig, plan: &Plan) -> Result<()> {
+    for column in config.heads.values().filter_map(|head| head.score.as_deref()) {
+        let files = plan.shards.iter().take(FIRST_FILES).filter_map(|shard| shard.input().ok());
+        let found: Vec<Result<()>> =
+            files.map(|file| NumberColumn::open(&file, &config.input, column).map(drop)).collect();
+        let is_missing = |found: &Result<()>| matches!(found, Err(Error::Schema { .. }));
+        if found.iter().all(is_missing) {
+            found.into_iter().next().unwrap_or(Ok(()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Recipe and width of the embeddings that heads will score. Where the input brings them, the
 /// width is that in its first rows, if they have any; what is wrong with them the embed stage says, of each
 /// shard alone.
@@ -110,9 +128,7 @@ fn warn_of_others(
 ) {
     let serves_all = head.path.as_ref().is_none_or(|path| !path.contains(LANG))
         || served.contains(ALL_LANGUAGES);
-    for language in languages.into_iter().flatten() {
-        if !serves_all && !served.contains(language) {
-            tracing::warn!(head = %name, %language, "no head for this language; it is not scored");
-        }
+    if let (Some(languages), false) = (languages, serves_all) {
+        warn_of_unserved(name, &(languages - served));
     }
 }

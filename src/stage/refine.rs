@@ -210,9 +210,16 @@ impl Refining<'_> {
             let languages: Vec<&str> =
                 batch.clone().map(|at| documents.documents.language(at)).collect();
             for (name, all) in self.scores.names.iter().zip(&mut scored) {
-                all.extend(self.score(name, &languages, &texts, &embedded)?);
+                if self.scores.heads.of_rows(name).is_none() {
+                    all.extend(self.score(name, &languages, &texts, &embedded)?);
+                }
             }
             self.scores.context.progress.advance(batch.len() as u64, 0);
+        }
+        for (head, name) in self.scores.names.iter().enumerate() {
+            if self.scores.heads.of_rows(name).is_some() {
+                scored[head] = self.scores.stored(shard, head, documents.documents.rows())?;
+            }
         }
         let mut marker = ShardMarker { rows: num_rows as u64, ..ShardMarker::default() };
         marker.counts = [("refined".to_owned(), marker.rows), (TOKENS.to_owned(), tokens)].into();
@@ -229,7 +236,7 @@ impl Refining<'_> {
     /// Embeds `texts` as the embed stage would in f32, if any head needs that; adds what it encoded to
     /// `tokens`.
     fn embed(&self, texts: &[Option<String>], tokens: &mut u64) -> Result<EmbeddedTexts> {
-        if self.scores.names.iter().all(|name| self.scores.heads.is_text(name)) {
+        if !self.scores.names.iter().any(|name| self.scores.heads.is_encoded(name)) {
             return Ok(EmbeddedTexts::default());
         }
         let Context { config, stop, progress, .. } = self.scores.context;
@@ -244,7 +251,7 @@ impl Refining<'_> {
         Ok(embedded)
     }
 
-    /// Scores documents with the heads `name` of their `languages`.
+    /// Scores documents with the heads `name`, which are not of rows, of their `languages`.
     fn score(
         &self,
         name: &str,

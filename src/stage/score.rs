@@ -13,8 +13,8 @@ use super::model::{FOREIGN_ENCODER, recipe, refined_precision};
 use super::texts::Texts;
 use crate::encoder::scoring_gpus;
 use crate::error::{Error, Result};
-use crate::head::{DocumentScore, ScoreScratch};
-use crate::input::{DocumentBatch, DocumentInfo};
+use crate::head::{DocumentScore, RowHead, ScoreScratch};
+use crate::input::{DocumentBatch, DocumentInfo, NumberColumn};
 use crate::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
 use crate::run::{PartFile, Shard, ShardMarker, Stage, StageWork};
 
@@ -36,9 +36,7 @@ pub fn score(context: Context<'_>) -> Result<()> {
     if work.is_over() {
         return work.finish(run);
     }
-    for (name, language) in heads.unserved() {
-        tracing::warn!(head = %name, %language, "no head for this language; not scored");
-    }
+    heads.warn_of_unserved();
     heads.score_on(&gpus)?;
     let rows = |item: usize| embedded.summaries[item % shards.len()].rows;
     work.for_all(context, "documents", rows, |item| {
@@ -94,7 +92,18 @@ fn score_shard(
         Ok((PartFile { path: run.relative(&path), rows, stamp }, counts(scored)))
     };
     let path = |part: &PartFile| run.path(&part.path);
-    let parts: Vec<Result<(PartFile, Counts)>> = if heads.is_text(name) {
+    let parts: Vec<Result<(PartFile, Counts)>> = if let Some(head) = heads.of_rows(name) {
+        let file = shard.input()?;
+        let open = |column| NumberColumn::open(&file, &context.config.input, column);
+        let mut column = head.column().map(open).transpose()?;
+        let parts = embedded.files.iter().enumerate().map(|(index, part)| {
+            context.stop.check()?;
+            write(index, &score_documents(head, column.as_mut(), &path(part))?)
+        });
+        let parts = parts.collect();
+        column.map_or(Ok(()), NumberColumn::finish)?;
+        parts
+    } else if heads.is_text(name) {
         let mut texts = Texts::open(context, shard)?;
         let parts = embedded.files.iter().enumerate().map(|(index, part)| {
             write(index, &score_texts(context, heads, name, &mut texts, &path(part))?)
@@ -153,6 +162,25 @@ fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows>
         let (width, chunks) = (scan.hidden_size(), (&values[..], &chunk_offsets[..]));
         scored.extend(heads.score_chunks(name, &languages, width, chunks, &mut scratch)?);
     }
+    Ok(score_rows(documents, &scored))
+}
+
+/// Scores the documents with text of the part of embeddings `path` by `head` and its `column`, which stands
+/// before the first of them.
+fn score_documents(
+    head: &RowHead,
+    mut column: Option<&mut NumberColumn<'_>>,
+    path: &Path,
+) -> Result<ScoreRows> {
+    let documents = read_documents(path)?;
+    let mut score = |document: DocumentInfo<'_>| -> Result<Option<DocumentScore>> {
+        if document.num_bytes == 0 {
+            return Ok(None);
+        }
+        let value = column.as_mut().map_or(Ok(None), |column| column.value(document.row))?;
+        Ok(head.score(document.id, value))
+    };
+    let scored: Vec<_> = documents.iter().map(&mut score).collect::<Result<_>>()?;
     Ok(score_rows(documents, &scored))
 }
 

@@ -19,7 +19,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     if scores == ScoreFiles::Refined {
         run.check_frozen(Stage::Refine, &refine_settings(context, &heads))?;
     }
-    context.freeze(Stage::Threshold, &threshold_settings(config, heads.languages()))?;
+    context.freeze(Stage::Threshold, &threshold_settings(config, &heads))?;
     let languages = heads.languages().iter().cloned().collect();
     let work = StageWork::dealt(context, Stage::Threshold, languages)?;
     work.for_all(

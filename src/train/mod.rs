@@ -82,6 +82,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
         HeadKind::Logistic | HeadKind::Ridge => linear::train(request, &splits, stop)?,
         HeadKind::Cosine => sample_references(request, &splits)?,
         HeadKind::FastText => return Err(request.error("a fastText head is trained on texts")),
+        HeadKind::Column | HeadKind::Random => return Err(request.error("it is not trained")),
     };
     let spec =
         HeadSpec { kind: scorer.kind(), ..HeadSpec::of_config(config, name, scorer.layer_sizes()) };

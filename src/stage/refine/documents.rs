@@ -41,6 +41,33 @@ impl<'a> RunScores<'a> {
         &self.embedded.plan.shards
     }
 
+    /// Whether the encoder has a part in where one of `thresholds` lies.
+    fn depend_on_encoder(&self, thresholds: &[Threshold]) -> bool {
+        let mut heads = thresholds.iter().filter_map(|threshold| threshold.head);
+        heads.any(|head| self.heads.is_encoded(self.names[head]))
+    }
+
+    /// The stored scores of `rows` of `shard`, ascending, by the head at `head`.
+    pub(super) fn stored(
+        &self,
+        shard: &Shard,
+        head: usize,
+        rows: &[u64],
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        let mut stored = Vec::with_capacity(rows.len());
+        self.for_each_part(shard, |heads| {
+            let part = &heads[head];
+            for (at, row) in part.documents.rows().iter().enumerate() {
+                if rows.get(stored.len()) == Some(row) {
+                    let score = part.logits[at].zip(part.scores[at]);
+                    stored.push(score.map(|(logit, score)| DocumentScore { logit, score }));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(stored)
+    }
+
     /// Calls `visit` with every part of the scores of `shard`, one entry per head of the run.
     fn for_each_part(
         &self,
@@ -75,7 +102,7 @@ impl<'a> RoundDocuments<'a> {
         let mut thresholds = BTreeMap::new();
         for language in scores.heads.languages() {
             let of_language = thresholds_of(scores.context, language, scores.heads)?;
-            if of_language.iter().any(|threshold| threshold.head.is_some()) {
+            if scores.depend_on_encoder(&of_language) {
                 thresholds.insert(language.clone(), of_language);
             }
         }
@@ -147,8 +174,7 @@ impl Near {
             let output = scores.heads.get(name, language)?.spec().output;
             thresholds.iter().find(|threshold| threshold.head == Some(head))?;
             let seen = seen.map(|heads| heads[head]).unwrap_or_default();
-            // The encoder has no part in the scores of texts.
-            let width = if scores.heads.is_text(name) { 0.0 } else { seen.margin() };
+            let width = if scores.heads.is_encoded(name) { seen.margin() } else { 0.0 };
             Some((width, output))
         };
         Ok(Self { selection, margins: scores.names.iter().enumerate().map(margin).collect() })

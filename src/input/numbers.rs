@@ -1,0 +1,68 @@
+//! The numbers of one column, by row.
+
+use arrow_array::StringViewArray;
+use arrow_array::cast::AsArray;
+
+use super::columns::{ColumnKind, ColumnReader, ColumnRequest, Rejects, string};
+use super::{BATCH_ROWS, InputFile, documents};
+use crate::config::InputConfig;
+use crate::error::{Error, Result};
+
+/// Reads the numbers of a column of a file, forwards.
+pub(crate) struct NumberColumn<'a> {
+    file: &'a InputFile,
+    name: &'a str,
+    reader: Box<dyn ColumnReader>,
+    rows: Vec<u64>,
+    values: StringViewArray,
+    /// The first row whose value is none, with why, and how many there are.
+    first_bad: Option<(u64, String)>,
+    num_bad: u64,
+}
+
+impl<'a> NumberColumn<'a> {
+    /// Opens `file` and finds the column `name`, as [`super::DocumentReader::open`] finds columns.
+    pub(crate) fn open(file: &'a InputFile, config: &InputConfig, name: &'a str) -> Result<Self> {
+        let columns = vec![ColumnRequest::new(name, ColumnKind::Scalar, true)];
+        let reader = documents::open(file, columns, config.max_document_bytes, Rejects::counted())?;
+        let (rows, values) = (Vec::new(), StringViewArray::from(Vec::<&str>::new()));
+        Ok(Self { file, name, reader, rows, values, first_bad: None, num_bad: 0 })
+    }
+
+    /// The value in `row`, where rows ascend from call to call; `None` where it is null or, which
+    /// [`NumberColumn::finish`] tells, no number.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there is no such row; those of reading.
+    pub(crate) fn value(&mut self, row: u64) -> Result<Option<f32>> {
+        while self.rows.last().is_none_or(|&last| last < row) {
+            let batch = self.reader.next_batch(BATCH_ROWS)?;
+            let batch = batch.ok_or_else(|| self.lost(row))?;
+            let values = batch.columns.first().and_then(|column| column.as_string_view_opt());
+            self.values = values.cloned().ok_or_else(|| self.lost(row))?;
+            self.rows = batch.rows;
+        }
+        let at = self.rows.binary_search(&row).map_err(|_| self.lost(row))?;
+        let Some(text) = string(&self.values, at) else { return Ok(None) };
+        let number = text.trim().parse().ok();
+        if number.is_none() {
+            self.num_bad += 1;
+            let name = self.name;
+            let reason = || (row, format!("`{name}` is {text:.40?}; needed is a number"));
+            self.first_bad.get_or_insert_with(reason);
+        }
+        Ok(number)
+    }
+
+    /// [`Error::Row`] if a value was no number.
+    pub(crate) fn finish(self) -> Result<()> {
+        let path = self.file.path.clone();
+        self.first_bad.map_or(Ok(()), |(row, reason)| {
+            Err(Error::Row { path, row: row + 1, reason, count: self.num_bad })
+        })
+    }
+
+    fn lost(&self, row: u64) -> Error {
+        Error::corrupt(&self.file.path, format!("row {row} is gone"))
+    }
+}

@@ -1,0 +1,183 @@
+//! Heads without a file: random scores and columns of the input.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow::array::AsArray;
+use arrow::datatypes::{Float32Type, Float64Type, UInt64Type};
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::util::{TestResult, Workspace, digests, polysift, read_parquet, text};
+
+/// Ids of the selected documents of a language.
+fn kept(
+    work: &Workspace,
+    run: &str,
+    language: &str,
+) -> Result<BTreeSet<String>, Box<dyn std::error::Error>> {
+    let rows = read_parquet(&work.path(&format!("{run}/export/{language}/a.parquet")))?;
+    let ids = rows.column_by_name("id").ok_or("no id")?.as_string::<i32>();
+    Ok(ids.iter().flatten().map(str::to_owned).collect())
+}
+
+/// The `count` of the documents `ids` of `language` with the least hashes by the head `name`, by another
+/// implementation of the hash.
+fn least(
+    language: &str,
+    ids: impl Iterator<Item = usize>,
+    name: &str,
+    count: usize,
+) -> BTreeSet<String> {
+    let seed = xxh3_64(&[name.as_bytes(), &42u64.to_le_bytes()].concat());
+    let ids = ids.filter(|i| ![7, 8].contains(i)).map(|i| format!("{language}-{i}"));
+    let mut ids: Vec<String> = ids.collect();
+    ids.sort_by_key(|id| xxh3_64_with_seed(id.as_bytes(), seed));
+    ids.into_iter().take(count).collect()
+}
+
+/// The workspace's corpus with a column `edu` of `value`.
+fn with_column(work: &Workspace, value: impl Fn(usize) -> Value) -> TestResult {
+    for (language, documents) in [("fra_Latn", 40), ("deu_Latn", 25)] {
+        let rows = (0..documents).map(|i| {
+            let text = if i == 7 { Value::Null } else { text(i).into() };
+            json!({"id": format!("{language}-{i}"), "text": text, "edu": value(i)})
+        });
+        work.write_lines(&format!("corpus/{language}/a.jsonl"), rows)?;
+    }
+    Ok(())
+}
+
+fn with_settings(work: &Workspace, settings: &str) -> TestResult {
+    let input = "[input]\nfiles = ['corpus/{lang}/*.jsonl']\n[parts]\nrows = 16\n";
+    work.write("run.toml", format!("{input}{settings}"))
+}
+
+#[test]
+fn languages_without_a_head_keep_a_random_share_of_their_documents() -> TestResult {
+    let work = Workspace::new()?;
+    std::fs::remove_file(work.path("samples/deu_Latn.jsonl"))?;
+    with_settings(
+        &work,
+        "[heads.quality]\ntrain = ['samples/{lang}.jsonl']\n\
+         [heads.chance]\nkind = 'random'\n\
+         [languages._default]\nretention = { quality = 0.5 }\nremoval = { chance = 0.05 }\n\
+         [languages._unscored]\nretention = { chance = [0.095, 0.3135] }\n",
+    )?;
+    work.command("run", "out").assert().success();
+    // German has no samples: ceil(0.3135 · 23) of the 23 documents with text, of which ceil(0.095 · 23) would be
+    // kept at the smaller rate.
+    assert_eq!(kept(&work, "out", "deu_Latn")?, least("deu_Latn", 0..25, "chance", 8));
+    let rows = read_parquet(&work.path("out/export/deu_Latn/a.parquet"))?;
+    let rates = rows.column_by_name("chance_retention").ok_or("no rates")?;
+    let at_smaller = rates.as_primitive::<Float64Type>();
+    assert_eq!(at_smaller.iter().flatten().filter(|rate| *rate < 0.1).count(), 3);
+    // Of the French half of 38, all but the 1 in 20 with the largest hashes, rounded up.
+    let selection = work.json("out/selection/fra_Latn.json")?;
+    let [quality, chance] = &selection["thresholds"].as_array().ok_or("no thresholds")?[..] else {
+        return Err("not two thresholds".into());
+    };
+    assert_eq!(quality["threshold"]["head_name"], "quality");
+    assert_eq!(quality["outcomes"][0]["kept"]["num_documents"], 19);
+    assert_eq!(chance["outcomes"][0]["kept"]["num_documents"], 18);
+    let french = kept(&work, "out", "fra_Latn")?;
+    assert_eq!(french.len(), 18);
+
+    // The same in several shards at once, and another choice by another seed.
+    let outputs = || digests(&work.path("out/selection"));
+    let first = outputs()?;
+    work.command("run", "out").args(["--redo", "embed", "--threads", "3"]).assert().success();
+    assert_eq!(outputs()?, first);
+    work.command("run", "other").args(["--set", "seed=43"]).assert().success();
+    assert_ne!(kept(&work, "other", "deu_Latn")?, kept(&work, "out", "deu_Latn")?);
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    Ok(())
+}
+
+#[test]
+fn a_column_of_the_input_is_a_score() -> TestResult {
+    let work = Workspace::new()?;
+    // 0 to 4, as a number or its text, and null.
+    with_column(&work, |i| match i % 6 {
+        5 => Value::Null,
+        3 => json!("3"),
+        score => json!(score),
+    })?;
+    with_settings(
+        &work,
+        "[heads.edu]\nkind = 'column'\nscore = 'edu'\n\
+         [languages._default]\nretention = { edu = 0.2 }\n\
+         [languages.deu_Latn]\nthreshold = { edu = 2.5 }\nretention = {}\n",
+    )?;
+    work.command("run", "out").assert().success();
+    let german = (0..25).filter(|i| [3, 4].contains(&(i % 6)) && *i != 7);
+    let german: BTreeSet<String> = german.map(|i| format!("deu_Latn-{i}")).collect();
+    assert_eq!(kept(&work, "out", "deu_Latn")?, german);
+    // Null in 6 of 40, and one document has no text: ceil(0.2 · 33), the 6 of score 4 first.
+    let french = kept(&work, "out", "fra_Latn")?;
+    assert_eq!(french.len(), 7);
+    assert!((0..40).filter(|i| i % 6 == 4).all(|i| french.contains(&format!("fra_Latn-{i}"))));
+    let selection = work.json("out/selection/fra_Latn.json")?;
+    assert_eq!(selection["thresholds"][0]["num_unscored"], 7);
+    let rows = read_parquet(&work.path("out/export/fra_Latn/a.parquet"))?;
+    let scores = rows.column_by_name("edu_score").ok_or("no score")?;
+    let scores: Vec<f64> = scores.as_primitive::<Float64Type>().iter().flatten().collect();
+    assert_eq!(scores.iter().filter(|score| **score > 3.5).count(), 6, "{scores:?}");
+    Ok(())
+}
+
+#[test]
+fn a_value_that_is_no_number_fails_its_file_with_row_and_count() -> TestResult {
+    let work = Workspace::new()?;
+    let settings = "[heads.edu]\nkind = 'column'\nscore = 'edu'\n\
+                    [languages._default]\nretention = { edu = 0.2 }\n";
+    with_settings(&work, settings)?;
+    with_column(&work, |i| if i >= 30 { json!("good") } else { json!(i) })?;
+    let told = contains(r#"fra_Latn/a.jsonl: row 31: `edu` is "good"; needed is a number"#)
+        .and(contains("10 such row(s)"));
+    work.command("run", "out").assert().code(3).stderr(told);
+    // The corpus has no such column.
+    work.write(
+        "run.toml",
+        std::fs::read_to_string(work.path("run.toml"))?.replace("'edu'\n[", "'x'\n["),
+    )?;
+    work.command("run", "other").assert().failure().stderr(contains("column `x`"));
+    Ok(())
+}
+
+#[test]
+fn refining_leaves_the_scores_of_rows_as_they_are() -> TestResult {
+    let work = Workspace::new()?;
+    with_column(&work, |i| json!(i % 5))?;
+    with_settings(
+        &work,
+        "[heads.quality]\ntrain = ['samples/{lang}.jsonl']\n\
+         [heads.chance]\nkind = 'random'\n\
+         [heads.edu]\nkind = 'column'\nscore = 'edu'\n\
+         [languages._default]\nretention = { quality = 0.5 }\nremoval = { chance = 0.1, edu = 0.1 }\n",
+    )?;
+    let precision = ["--precision", "int8", "--refine"];
+    work.command("run", "out").args(precision).assert().success();
+    let scores = |folder: &str,
+                  head: &str|
+     -> Result<BTreeMap<u64, Option<f32>>, Box<dyn std::error::Error>> {
+        let mut scores = BTreeMap::new();
+        for part in 0..3 {
+            let path = format!("out/{folder}/{head}/fra_Latn/a/part-{part:05}.parquet");
+            let rows = read_parquet(&work.path(&path))?;
+            let numbers = rows.column_by_name("row").ok_or("no row")?;
+            let numbers = numbers.as_primitive::<UInt64Type>().values().to_vec();
+            let logits = rows.column_by_name("logit").ok_or("no logit")?;
+            scores.extend(numbers.into_iter().zip(logits.as_primitive::<Float32Type>()));
+        }
+        Ok(scores)
+    };
+    for head in ["chance", "edu"] {
+        let scored = scores("scores", head)?;
+        assert_eq!(scored.values().flatten().count(), 39);
+        assert_eq!(scores("refined", head)?, scored, "{head}");
+    }
+    assert_ne!(scores("refined", "quality")?, scores("scores", "quality")?);
+    Ok(())
+}
