@@ -61,6 +61,7 @@ fn languages_without_a_head_keep_a_random_share_of_their_documents() -> TestResu
     with_settings(
         &work,
         "[heads.quality]\ntrain = ['samples/{lang}.jsonl']\n\
+         training = { epochs = 6, batch_size = 16, weight_decay = 0.01 }\n\
          [heads.chance]\nkind = 'random'\n\
          [languages._default]\nretention = { quality = 0.5 }\nremoval = { chance = 0.05 }\n\
          [languages._unscored]\nretention = { chance = [0.095, 0.3135] }\n",
@@ -153,6 +154,7 @@ fn refining_leaves_the_scores_of_rows_as_they_are() -> TestResult {
     with_settings(
         &work,
         "[heads.quality]\ntrain = ['samples/{lang}.jsonl']\n\
+         training = { epochs = 6, batch_size = 16, weight_decay = 0.01 }\n\
          [heads.chance]\nkind = 'random'\n\
          [heads.edu]\nkind = 'column'\nscore = 'edu'\n\
          [languages._default]\nretention = { quality = 0.5 }\nremoval = { chance = 0.1, edu = 0.1 }\n",
@@ -179,5 +181,51 @@ fn refining_leaves_the_scores_of_rows_as_they_are() -> TestResult {
         assert_eq!(scores("refined", head)?, scored, "{head}");
     }
     assert_ne!(scores("refined", "quality")?, scores("scores", "quality")?);
+    Ok(())
+}
+
+#[test]
+fn a_run_without_an_encoder_selects_what_one_with_an_encoder_does() -> TestResult {
+    let work = Workspace::new()?;
+    with_column(&work, |i| json!(i % 5))?;
+    let heads = "[heads.chance]\nkind = 'random'\n\
+                 [heads.edu]\nkind = 'column'\nscore = 'edu'\n\
+                 [heads.words]\nkind = 'fasttext'\ntrain = ['samples/{lang}.jsonl']\n\
+                 [languages._default]\nretention = { edu = 0.3 }\n\
+                 removal = { chance = 0.1, words = 0.2 }\n";
+    with_settings(&work, heads)?;
+    work.command("run", "with").assert().success();
+    let encoder = format!("[encoder]\nmodel = 'none'\n{heads}");
+    with_settings(&work, &encoder)?;
+    work.command("plan", "none").assert().success().stdout(contains("2 shards"));
+    work.command("run", "none").assert().success().stdout(contains("63 with text"));
+    for language in ["fra_Latn", "deu_Latn"] {
+        assert_eq!(kept(&work, "none", language)?, kept(&work, "with", language)?);
+    }
+    let columns = |run: &str| -> Result<BTreeSet<String>, Box<dyn std::error::Error>> {
+        let rows = read_parquet(&work.path(&format!("{run}/export/fra_Latn/a.parquet")))?;
+        Ok(rows.schema().fields().iter().map(|field| field.name().clone()).collect())
+    };
+    let missing: Vec<String> = columns("with")?.difference(&columns("none")?).cloned().collect();
+    assert_eq!(missing, ["embeddings"]);
+    polysift().arg("verify").arg(work.path("none")).assert().success();
+
+    // What needs embeddings says so before anything is read.
+    let head = "[heads.quality]\ntrain = ['samples/{lang}.jsonl']\n";
+    with_settings(&work, &format!("{encoder}{head}"))?;
+    let told =
+        contains("encoder.model: is `none`, and the head `quality` is trained on embeddings");
+    work.command("run", "other").assert().code(2).stderr(told);
+    with_settings(&work, head)?;
+    work.command("train", "trained").assert().success();
+    let head = "[heads.quality]\npath = 'trained/heads/quality/{lang}.safetensors'\n";
+    with_settings(&work, &format!("{encoder}{head}"))?;
+    let told = contains("encoder.model: is `none`, and the head `quality` scores embeddings");
+    work.command("run", "other").assert().code(2).stderr(told.clone());
+    work.command("score", "none").args(["--redo", "score"]).assert().code(2).stderr(told);
+    let sample = ["--count", "3", "--strategy", "diverse", "--out", "sample.jsonl"];
+    let mut command = polysift();
+    command.current_dir(work.dir.path()).arg("sample").arg("none").args(sample);
+    command.assert().code(2).stderr(contains("`diverse` looks at embeddings"));
     Ok(())
 }

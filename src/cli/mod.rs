@@ -326,6 +326,15 @@ impl CommandContext<'_> {
         if self.quiet {
             return Ok(());
         }
+        if !config.has_embeddings() {
+            let totals = json!({"shards": plan.shards.len(), "input_bytes": plan.bytes()});
+            printer::show(json, &totals, |_| {
+                let (shards, bytes) = (plan.shards.len(), plan.bytes());
+                printer::line(&format!("input              {shards} shards, {bytes} bytes"));
+                printer::line("encoder            none");
+            });
+            return Ok(());
+        }
         let estimate = stage::estimate::estimate(&config, &plan, &hub, self.stop)?;
         printer::show(json, &estimate, |estimate| {
             summary::print_estimate(estimate, run_dir.as_deref());

@@ -9,8 +9,8 @@ use toml::{Table, Value};
 
 use polysift::cluster::Task;
 use polysift::config::{
-    Chunks, DeviceChoice, EmbeddingDtype, EncoderPrecision, Gelu, Layout, Mode, Pooling, Rate,
-    RunConfig, Weight,
+    Chunks, DEFAULT_MODEL, DeviceChoice, EmbeddingDtype, EncoderPrecision, Gelu, Layout, Mode,
+    NO_MODEL, Pooling, Rate, RunConfig, Weight,
 };
 use polysift::encoder::HubSettings;
 use polysift::io::{is_url, without_secrets};
@@ -59,7 +59,7 @@ pub(crate) struct BaseArgs {
 /// Flags that set the keys of `[encoder]` of their names.
 #[derive(Debug, Clone, Args, Default, Serialize)]
 pub(crate) struct EncoderArgs {
-    /// polysift-mini (built in), a Hugging Face directory or hub id [encoder.model]
+    /// polysift-mini (built in), a Hugging Face directory or hub id, or none [encoder.model]
     #[arg(long, help_heading = "Encoder")]
     pub(crate) model: Option<String>,
     /// Revision of a hub id [encoder.revision]
@@ -293,7 +293,8 @@ fn make_absolute(table: &mut Table, base: &Path) {
     }
     if let Some(model) = table.get_mut("encoder").and_then(|t| t.get_mut("model")) {
         // A model is a path only if there is such a directory; else it is a name or a hub id.
-        if model.as_str().is_some_and(|name| base.join(name).is_dir()) {
+        let is_name = |name: &str| [DEFAULT_MODEL, NO_MODEL].contains(&name);
+        if model.as_str().is_some_and(|name| !is_name(name) && base.join(name).is_dir()) {
             absolute_value(model, base);
         }
     }

@@ -66,7 +66,7 @@ impl Needs {
         let encodes_samples =
             || config.heads.values().any(|head| !head.train.is_empty() && is_encoded(head.kind));
         match stage {
-            Stage::Embed if config.input.embeddings.is_none() => encoder,
+            Stage::Embed if config.embeds_texts() => encoder,
             // What is refined is encoded in f32, which is for the CPU, or for fp8 in bf16; so are the
             // heads' samples then.
             Stage::Refine if config.encoder.precision == EncoderPrecision::Fp8 => Self::Gpus,

@@ -130,7 +130,8 @@ pub enum Gelu {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EncoderConfig {
-    /// `polysift-mini` (bundled), a Hugging Face directory, or a hub id (`FacebookAI/xlm-roberta-base`).
+    /// `polysift-mini` (bundled), a Hugging Face directory, or a hub id (`FacebookAI/xlm-roberta-base`);
+    /// `none` where no head scores embeddings.
     pub model: String,
     /// Revision of a hub id: commit, tag or branch.
     pub revision: Option<String>,

@@ -51,6 +51,8 @@ use crate::remote;
 
 /// [`EncoderConfig::model`]: the encoder inside the binary.
 pub const DEFAULT_MODEL: &str = "polysift-mini";
+/// [`EncoderConfig::model`] of a run without embeddings.
+pub const NO_MODEL: &str = "none";
 /// [`EncoderConfig::batch_tokens`] of an encoder that does not say what suits it.
 pub const DEFAULT_BATCH_TOKENS: usize = 16_384;
 /// [`PartsConfig::zstd`] and [`ExportConfig::zstd`].
@@ -143,6 +145,21 @@ impl RunConfig {
         table.try_into().map_err(|e: toml::de::Error| words::of_value(e.message()))
     }
 
+    /// Whether texts are embedded.
+    pub fn embeds_texts(&self) -> bool {
+        self.input.embeddings.is_none() && self.encoder.model != NO_MODEL
+    }
+
+    /// Whether there are embeddings, made or brought by the input.
+    pub fn has_embeddings(&self) -> bool {
+        self.input.embeddings.is_some() || self.encoder.model != NO_MODEL
+    }
+
+    /// [`Error::Config`]: there is no encoder, and `what` needs one.
+    pub(crate) fn no_encoder(what: impl std::fmt::Display) -> Error {
+        Error::config("encoder.model", format!("is `{NO_MODEL}`, and {what}"))
+    }
+
     /// The thresholds that apply to `language`: its own table key by key, else `_default`'s.
     pub fn thresholds(&self, language: &str) -> LanguageThresholds {
         self.thresholds_or(language, DEFAULT_LANGUAGE)
@@ -227,6 +244,12 @@ impl RunConfig {
         for (name, head) in &self.heads {
             head.check(name)?;
             self.check_fallback(name, head)?;
+            let is_trained = !head.train.is_empty() && head.kind != HeadKind::FastText;
+            if is_trained && self.encoder.model == NO_MODEL {
+                return Err(Self::no_encoder(format!(
+                    "the head `{name}` is trained on embeddings"
+                )));
+            }
         }
         self.check_refinement()?;
         self.check_thresholds()
@@ -264,6 +287,7 @@ impl RunConfig {
             Self { input, .. } if input.embeddings.is_some() => {
                 "needs an encoder; the input brings its own embeddings"
             }
+            Self { encoder, .. } if encoder.model == NO_MODEL => "needs an encoder; there is none",
             Self { encoder, .. } if encoder.gelu == Gelu::Tanh => {
                 "does not go with the GELU `tanh`; f32 computes `erf`"
             }
@@ -274,10 +298,10 @@ impl RunConfig {
 
     /// Checks that every head with a threshold is defined, and named by an order that names any.
     fn check_thresholds(&self) -> Result<()> {
-        if self.selection.weight == Weight::Tokens && self.input.embeddings.is_some() {
+        if self.selection.weight == Weight::Tokens && !self.embeds_texts() {
             return Err(Error::config(
                 "selection.weight",
-                "tokens are not counted where the input brings its embeddings; use documents or bytes",
+                "tokens are not counted where no text is embedded; use documents or bytes",
             ));
         }
         let known = |key: String, head: &String| {
@@ -407,6 +431,7 @@ mod tests {
         for (settings, wrong) in [
             ("[selection]\nrefine=true\nmode='published'", "`published`"),
             ("[selection]\nrefine=true\n[input]\nembeddings='e'", "its own embeddings"),
+            ("[selection]\nrefine=true\n[encoder]\nmodel='none'", "there is none"),
             ("[selection]\nrefine=true\n[encoder]\ngelu='tanh'", "`tanh`"),
         ] {
             let error = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());

@@ -85,8 +85,7 @@ fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
         .filter_map(|name| Some(config.heads.get(name)?.retention_column(name)));
     ExportSpec {
         layout: export.layout,
-        embeddings: export
-            .with_embeddings
+        embeddings: (export.with_embeddings && config.has_embeddings())
             .then(|| export.embeddings.unwrap_or(config.parts.embeddings)),
         text: config.input.text.clone(),
         id: config.input.id.clone(),

@@ -139,6 +139,12 @@ impl Heads {
         all.try_for_each(|loaded| loaded.check_recipe(recipe))
     }
 
+    /// [`Error::Config`] if one of them scores embeddings.
+    pub(super) fn check_without_encoder(&self) -> Result<()> {
+        let of_embeddings = self.by_name.keys().find(|name| self.is_encoded(name));
+        of_embeddings.map_or(Ok(()), |name| Err(scores_embeddings(name)))
+    }
+
     /// Says which languages of the run a head does not serve.
     pub(super) fn warn_of_unserved(&self) {
         for name in self.by_name.keys() {
@@ -351,6 +357,11 @@ fn no_head(name: &str, config: &HeadConfig, languages: &BTreeSet<String>) -> Err
         Some(path) => (path.clone(), format!("the file of the head `{name}` does not exist")),
     };
     Error::Missing { path, reason }
+}
+
+/// [`Error::Config`]: the head `name` needs an encoder, and there is none.
+pub(super) fn scores_embeddings(name: &str) -> Error {
+    RunConfig::no_encoder(format!("the head `{name}` scores embeddings"))
 }
 
 /// Says that there is no head `name` for `languages`, if there are any.

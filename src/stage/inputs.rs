@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::context::ALL_LANGUAGES;
-use super::heads::{for_each_head, warn_of_unserved};
+use super::heads::{for_each_head, scores_embeddings, warn_of_unserved};
 use super::plan::planned_languages;
 use super::train::check_samples;
 use crate::config::{HeadConfig, RunConfig};
@@ -68,6 +68,9 @@ fn check_loaded(
             served.insert(language.to_owned());
             if loaded.head.as_embedding().is_none() {
                 return Ok(());
+            }
+            if !config.has_embeddings() {
+                return Err(scores_embeddings(name));
             }
             let (recipe, width) = match &mut embeddings {
                 Some(embeddings) => embeddings,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::context::Context;
-use crate::config::{DeviceChoice, EncoderConfig, EncoderPrecision, Gelu, RunConfig};
+use crate::config::{DeviceChoice, EncoderConfig, EncoderPrecision, Gelu, NO_MODEL, RunConfig};
 use crate::encoder::{self, Model, Placement, Recipe};
 use crate::error::{Error, Result};
 use crate::run::{RunDir, Stage};
@@ -61,7 +61,10 @@ pub(crate) fn is_precise(run: &RunDir) -> Result<bool> {
 /// What an embedding depends on besides its text; samples and corpus have to agree on it. The type
 /// that the device computes in is part of it, which device that is is not.
 pub(crate) fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Value {
-    let Some(model) = model else { return json!({"digest": FOREIGN_ENCODER}) };
+    let Some(model) = model else {
+        let digest = if config.has_embeddings() { FOREIGN_ENCODER } else { NO_MODEL };
+        return json!({"digest": digest});
+    };
     let mut settings = json!(model.recipe);
     settings["precision"] = model.placement.precision.name().into();
     if config.encoder.gelu != Gelu::Erf {

@@ -32,7 +32,7 @@ use super::context::Context;
 use super::corpus::{ScoreFiles, scored_run};
 use super::embedded::Embedded;
 use super::heads::{Heads, in_words};
-use crate::config::{Keep, Rate};
+use crate::config::{Keep, Rate, RunConfig};
 use crate::error::{Error, Result};
 use crate::head::AnyHead;
 use crate::input::{InputFile, LANG};
@@ -102,7 +102,7 @@ pub struct LanguageSample {
 /// needs another head or a cut, and a file that exists; [`Error::Corrupt`] where the input changed.
 pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<LanguageSample>> {
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-    let places = head_places(request, &names)?;
+    let places = head_places(context.config, request, &names)?;
     let (embedded, heads, scores) = open(context, request, &names)?;
     let languages = languages(request, &embedded)?;
     let mut files: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
@@ -139,7 +139,11 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
 }
 
 /// Places among `names` of the heads that strategies look at.
-fn head_places(request: &SampleRequest<'_>, names: &[&str]) -> Result<Vec<usize>> {
+fn head_places(
+    config: &RunConfig,
+    request: &SampleRequest<'_>,
+    names: &[&str],
+) -> Result<Vec<usize>> {
     let known = names.join(", ");
     let place = |head: &String| {
         let unknown = || format!("there is no head `{head}`; the heads are {known}");
@@ -154,6 +158,9 @@ fn head_places(request: &SampleRequest<'_>, names: &[&str]) -> Result<Vec<usize>
     if has(Strategy::Disagreement) && places.len() < 2 {
         let reason = format!("`disagreement` needs two heads; the heads are {known}");
         return Err(Error::config("--strategy", reason));
+    }
+    if has(Strategy::Diverse) && !config.has_embeddings() {
+        return Err(RunConfig::no_encoder("`diverse` looks at embeddings"));
     }
     let looks_at_one = has(Strategy::Scores) || has(Strategy::Near);
     if looks_at_one && places.len() != 1 && request.heads.is_empty() {

@@ -11,6 +11,7 @@ use super::embedded::Embedded;
 use super::heads::Heads;
 use super::model::{FOREIGN_ENCODER, recipe, refined_precision};
 use super::texts::Texts;
+use crate::config::NO_MODEL;
 use crate::encoder::scoring_gpus;
 use crate::error::{Error, Result};
 use crate::head::{DocumentScore, RowHead, ScoreScratch};
@@ -52,6 +53,9 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let digest = embed["encoder"]["digest"].as_str().unwrap_or_default();
     if digest == FOREIGN_ENCODER {
         return Ok(()); // the input says nothing about what made its embeddings
+    }
+    if digest == NO_MODEL {
+        return heads.check_without_encoder();
     }
     let checked = heads.check_recipe(&recipe(run)?);
     let corpus = json!({"encoder": embed["encoder"], "embeddings": embed["parts"]["embeddings"]});

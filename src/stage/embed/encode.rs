@@ -343,7 +343,7 @@ fn weight(step: &Step<ChunkBatch>) -> usize {
     if let Step::Batch(batch) = step { batch.values.len() + batch.documents.len() } else { 1 }
 }
 
-/// Passes on batches that the input brought the embeddings of.
+/// Passes on batches of which nothing is to be embedded.
 pub(super) fn pass_on(
     context: Context<'_>,
     from_tokenize: &Receiver<Step<ChunkBatch>>,

@@ -42,7 +42,7 @@ const TEXT_BYTES_PER_TOKEN: usize = 4;
 /// Values of embeddings that wait to be written.
 const VALUES: usize = 4 << 20;
 
-/// Settings that the embeddings depend on; `model` is `None` where the input brings its own.
+/// Settings that the embeddings depend on; `model` is `None` where no text is embedded.
 pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {
     let (input, parts) = (&config.input, &config.parts);
     let mut settings = json!({
@@ -65,17 +65,14 @@ pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value
 /// Whether the content tokens of whole documents are counted. For the first chunk alone most of a
 /// long text is not even read.
 fn counts_tokens(config: &RunConfig) -> bool {
-    config.input.embeddings.is_none()
+    config.embeds_texts()
         && (config.selection.weight == Weight::Tokens || config.encoder.chunks == Chunks::All)
 }
 
 /// Embeds the shards of `plan` that are not done yet.
 pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
-    let model = match config.input.embeddings {
-        None => Some(load_model(context, Stage::Embed)?),
-        Some(_) => None,
-    };
+    let model = config.embeds_texts().then(|| load_model(context, Stage::Embed)).transpose()?;
     let mut settings = settings(config, plan, model.as_ref());
     // A run that was begun with counts continues with them.
     let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();

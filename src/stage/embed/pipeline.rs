@@ -12,7 +12,7 @@ pub(super) struct Pipeline<'a> {
     pub(super) context: Context<'a>,
     pub(super) shards: &'a [Shard],
     pub(super) claims: &'a Claims<'a>,
-    /// `None` where the input brings its embeddings.
+    /// `None` where no text is embedded.
     pub(super) model: Option<&'a Model>,
     pub(super) counts_tokens: bool,
     /// Bytes of the input that are read: the progress where formats do not say how many rows they have.

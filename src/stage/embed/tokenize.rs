@@ -32,7 +32,7 @@ impl Pipeline<'_> {
                 let shard = texts.shard;
                 let batch = match self.model {
                     Some(model) => self.chunks(texts, &model.tokenizer),
-                    None => Ok(embedded(texts)),
+                    None => Ok(embedded(texts, self.context.config.has_embeddings())),
                 };
                 batch.map_or_else(|error| Step::Failed { shard: Some(shard), error }, Step::Batch)
             });
@@ -92,8 +92,9 @@ impl Pipeline<'_> {
     }
 }
 
-/// Takes the embeddings over that the input brought along.
-fn embedded(texts: TextBatch) -> ChunkBatch {
+/// Takes the embeddings over that the input brought along; a document without any counts as one without text,
+/// unless none `has_embeddings`.
+fn embedded(texts: TextBatch, has_embeddings: bool) -> ChunkBatch {
     let mut batch = ChunkBatch::new(&texts);
     let mut documents = texts.documents;
     let mut num_bytes = documents.num_bytes().to_vec();
@@ -104,7 +105,7 @@ fn embedded(texts: TextBatch) -> ChunkBatch {
             batch.values.extend_from_slice(values);
             batch.push(num_chunks);
         } else {
-            *num_bytes = 0;
+            *num_bytes = if has_embeddings { 0 } else { *num_bytes };
             batch.push(0);
         }
     }

@@ -96,7 +96,7 @@ impl Pipeline<'_> {
     /// that is done.
     fn save(&self, part: OpenPart) -> Result<()> {
         // Embeddings that the input holds are read from there again.
-        if part.rows == 0 || self.context.config.input.embeddings.is_some() {
+        if part.rows == 0 || self.model.is_none() {
             return Ok(());
         }
         let (run, shard) = (self.context.run, &self.shards[part.shard]);
@@ -165,8 +165,8 @@ impl OpenPart {
             let values = chunks.start * batch.hidden_size..chunks.end * batch.hidden_size;
             let values = &batch.values[values];
             self.num_nan += u64::from(!values.iter().all(|value| value.is_finite()));
-            self.encoded.documents += u64::from(!chunks.is_empty());
             let document = documents.get(i);
+            self.encoded.documents += u64::from(document.num_bytes > 0);
             match self.languages.get_mut(document.language) {
                 Some(rows) => *rows += 1,
                 None => drop(self.languages.insert(document.language.to_owned(), 1)),
