@@ -229,3 +229,45 @@ fn a_run_without_an_encoder_selects_what_one_with_an_encoder_does() -> TestResul
     command.assert().code(2).stderr(contains("`diverse` looks at embeddings"));
     Ok(())
 }
+
+#[test]
+fn a_budget_keeps_the_best_documents_until_they_weigh_as_much() -> TestResult {
+    let work = Workspace::new()?;
+    with_column(&work, |i| json!(i * 7 % 40))?;
+    let best: Vec<usize> = {
+        let mut documents: Vec<usize> = (0..40).filter(|i| *i != 7).collect();
+        documents.sort_by_key(|i| std::cmp::Reverse(i * 7 % 40));
+        documents
+    };
+    let bytes = |count: usize| best[..count].iter().map(|i| text(*i).len()).sum::<usize>();
+    let budget = |bytes: usize| {
+        format!(
+            "[encoder]\nmodel = 'none'\n[heads.edu]\nkind = 'column'\nscore = 'edu'\n\
+             [selection]\nweight = 'bytes'\n\
+             [languages._default]\nbudget = {{ edu = {bytes} }}\n\
+             [languages.deu_Latn]\nbudget = {{ edu = '2.5M' }}\n"
+        )
+    };
+    // The document with which the budget is reached is the last.
+    for (of_budget, count) in [(bytes(9), 9), (bytes(9) + 1, 10), (1, 1)] {
+        with_settings(&work, &budget(of_budget))?;
+        let run = format!("run-{of_budget}");
+        let told =
+            contains("the budget is above what there is; all is kept").and(contains("deu_Latn"));
+        let table = contains("edu budget  fra_Latn");
+        work.command("run", &run).assert().success().stderr(told).stdout(table);
+        let expected: BTreeSet<String> =
+            best[..count].iter().map(|i| format!("fra_Latn-{i}")).collect();
+        assert_eq!(kept(&work, &run, "fra_Latn")?, expected);
+        assert_eq!(kept(&work, &run, "deu_Latn")?.len(), 24);
+        let selection = work.json(&format!("{run}/selection/fra_Latn.json"))?;
+        let outcome = &selection["thresholds"][0]["outcomes"][0];
+        assert_eq!(outcome["kept"]["weight"], bytes(count));
+        let of_all = bytes(count) as f64 / bytes(39) as f64;
+        assert_eq!(outcome["realised_rate"], of_all);
+    }
+    with_settings(&work, &budget(0))?;
+    let told = contains("is not a budget; a number above 0 is needed");
+    work.command("run", "other").assert().code(2).stderr(told);
+    Ok(())
+}

@@ -146,10 +146,14 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
                 ThresholdKind::Retain(_) => ("retention", None),
                 ThresholdKind::Remove(rate) => ("removal", Some(rate)),
                 ThresholdKind::Fixed(_) => ("threshold", None),
+                ThresholdKind::Budget(_) => ("budget", None),
             };
             for outcome in outcomes {
                 let retention = outcome.retentions.last().filter(|_| kind == "retention");
+                let realised =
+                    || (kind == "budget").then(|| format!("{:.4}", outcome.realised_rate));
                 let rate = rate.or(retention).map(|rate| rate.as_f64().to_string());
+                let rate = rate.or_else(realised);
                 rows.push(vec![
                     format!("{} {kind}", threshold.head_name),
                     language.clone(),

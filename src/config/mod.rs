@@ -13,6 +13,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod budget;
 mod device;
 mod encoder;
 mod export;
@@ -27,6 +28,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use budget::Budget;
 pub use device::DeviceChoice;
 pub use encoder::{
     Chunks, EmbeddingDtype, EncoderConfig, EncoderPrecision, Gelu, PartsConfig, Pooling,
@@ -173,7 +175,8 @@ impl RunConfig {
         has_head: impl Fn(&str) -> bool,
     ) -> LanguageThresholds {
         let usual = self.thresholds(language);
-        let mut keeping = usual.retention.keys().chain(usual.threshold.keys());
+        let LanguageThresholds { retention, threshold, budget, .. } = &usual;
+        let mut keeping = retention.keys().chain(threshold.keys()).chain(budget.keys());
         if keeping.any(|head| has_head(head)) || !self.languages.contains_key(UNSCORED_LANGUAGE) {
             return usual;
         }
@@ -193,6 +196,7 @@ impl RunConfig {
             retention,
             removal: tables().find_map(|c| c.removal.clone()).unwrap_or_default(),
             threshold: tables().find_map(|c| c.threshold.clone()).unwrap_or_default(),
+            budget: tables().find_map(|c| c.budget.clone()).unwrap_or_default(),
         }
     }
 
@@ -322,8 +326,10 @@ impl RunConfig {
         }
         // `_default` comes before every language, so its own mistakes are reported as its own.
         for language in self.languages.keys() {
-            let LanguageThresholds { retention, removal, threshold } = self.thresholds(language);
-            for head in retention.keys().chain(removal.keys()).chain(threshold.keys()) {
+            let LanguageThresholds { retention, removal, threshold, budget } =
+                self.thresholds(language);
+            let by_rate = retention.keys().chain(removal.keys());
+            for head in by_rate.chain(threshold.keys()).chain(budget.keys()) {
                 known(format!("languages.{language}"), head)?;
                 if !order.is_empty() && !order.contains(head) {
                     let reason = format!("does not name the head `{head}`, which has a threshold");

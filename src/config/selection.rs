@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::{Mode, Rate, rate};
+use super::{Budget, Mode, Rate, rate};
 
 /// Margin of a threshold by the largest difference that was seen.
 pub const REFINE_SAFETY: f64 = 2.0;
@@ -30,9 +30,12 @@ pub struct LanguageConfig {
     /// Fixed thresholds on the score, instead of a rate: kept iff strictly above (or below, as the head says).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<BTreeMap<String, f64>>,
+    /// How much to keep by that head's score, best first, until they weigh as much.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BTreeMap<String, Budget>>,
 }
 
-/// What a rate counts.
+/// What rates and budgets count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
@@ -50,10 +53,10 @@ pub enum Weight {
 #[serde(deny_unknown_fields, default)]
 pub struct SelectionConfig {
     /// Heads in the order of their thresholds, each made among the survivors of those before it;
-    /// empty: removals first, then fixed thresholds, then retentions, random heads last. A retention's rate is
+    /// empty: removals first, then fixed thresholds, then retentions and budgets, random heads last. A retention's rate is
     /// always of all scored documents of the language, so that the rate asked for is the rate got.
     pub order: Vec<String>,
-    /// What the rates count.
+    /// What rates and budgets count.
     pub weight: Weight,
     /// How thresholds are found.
     pub mode: Mode,
@@ -72,4 +75,7 @@ pub struct LanguageThresholds {
     pub removal: BTreeMap<String, Rate>,
     /// See [`LanguageConfig::threshold`].
     pub threshold: BTreeMap<String, f64>,
+    /// See [`LanguageConfig::budget`].
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub budget: BTreeMap<String, Budget>,
 }

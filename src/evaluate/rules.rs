@@ -88,6 +88,8 @@ impl Ranked<'_> {
                     calls.extend(rates.iter().map(|&rate| self.retained(rate)));
                 }
                 ThresholdKind::Remove(rate) => calls.push(self.removed(*rate)),
+                // What a corpus weighs says nothing of these texts.
+                ThresholdKind::Budget(_) => {}
             }
         }
         calls.extend(selection.into_iter().flat_map(|selection| self.of_run(selection)));
@@ -154,6 +156,7 @@ impl Ranked<'_> {
                     }
                     ThresholdKind::Remove(rate) => format!("removal {rate}"),
                     ThresholdKind::Fixed(threshold) => format!("threshold {threshold}"),
+                    ThresholdKind::Budget(budget) => format!("budget {budget}"),
                 };
                 let after = match rates.as_slice() {
                     [] => String::new(),

@@ -251,6 +251,7 @@ fn removed_by_head(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -
             ThresholdKind::Remove(rate) => format!("run: removal {rate}"),
             ThresholdKind::Fixed(threshold) => format!("run: threshold {threshold}"),
             ThresholdKind::Retain(_) => "run: not retained".to_owned(),
+            ThresholdKind::Budget(budget) => format!("run: beyond the budget {budget}"),
         };
         let alone = Selection { thresholds: vec![report.clone()], ..selection.clone() };
         Calls {

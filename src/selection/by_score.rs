@@ -26,9 +26,7 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     let threshold = view.threshold;
     let sampled_rows = match threshold.kind {
         ThresholdKind::Fixed(_) => 0,
-        ThresholdKind::Retain(_) | ThresholdKind::Remove(_) => {
-            rows_per_shard(view.corpus.num_shards())?
-        }
+        _ => rows_per_shard(view.corpus.num_shards())?,
     };
     let (survey, (candidates, sample)) = view.survey(
         || (vec![Amount::default(); view.num_before()], QuantileSample::default()),
@@ -41,7 +39,7 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     )?;
     let mut bounds = match &threshold.kind {
         ThresholdKind::Fixed(score) => vec![Bound::strictly(threshold.keep, *score)],
-        ThresholdKind::Retain(_) | ThresholdKind::Remove(_) => sample.bounds(threshold)?,
+        _ => sample.bounds(threshold)?,
     };
     let parents = view.parents();
     bounds.resize(parents.len(), bounds[0]);

@@ -17,6 +17,7 @@
 //!   documents as weight, that is exactly ceil(rate · n) documents.
 //! - **Removal** at a rate removes the smallest set of worst survivors whose weight reaches
 //!   ceil(rate · W'), W' being the weight of the scored survivors.
+//! - A **budget** keeps the smallest set of best survivors whose weight reaches it, all survivors if none does.
 //! - A **threshold** keeps scores strictly on its good side, compared as f64.
 //! - One retention may have several rates. They are so many selections, and every later threshold is
 //!   made in each of them on its own; a document's retention is the smallest rate whose final selection
@@ -117,17 +118,16 @@ pub fn select(corpus: &dyn Corpus, thresholds: &[Threshold], mode: Mode) -> Resu
     plan::check(thresholds)?;
     let mut selection = Selection { mode, skipped: Vec::new(), thresholds: Vec::new() };
     for threshold in thresholds {
-        let is_retention = matches!(threshold.kind, ThresholdKind::Retain(_));
-        if threshold.head.is_none() && !is_retention {
+        let selects = matches!(threshold.kind, ThresholdKind::Retain(_) | ThresholdKind::Budget(_));
+        if threshold.head.is_none() && !selects {
             selection.skipped.push(threshold.head_name.clone());
             continue;
         }
         let view = View { corpus, done: &selection.thresholds, threshold };
         let report = match (mode, &threshold.kind) {
+            (_, ThresholdKind::Budget(_)) => search::by_rank(&view)?,
             (_, ThresholdKind::Fixed(_)) | (Mode::Published, _) => by_score::by_score(&view)?,
-            (Mode::Default, ThresholdKind::Retain(_) | ThresholdKind::Remove(_)) => {
-                search::by_rank(&view)?
-            }
+            (Mode::Default, _) => search::by_rank(&view)?,
         };
         selection.thresholds.push(report);
     }

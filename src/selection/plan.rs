@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{HeadKind, HeadOutput, Keep, LanguageThresholds, Rate};
+use crate::config::{Budget, HeadKind, HeadOutput, Keep, LanguageThresholds, Rate};
 use crate::error::{Error, Result};
 use crate::head::HeadSpec;
 
@@ -38,6 +38,8 @@ pub enum ThresholdKind {
     Remove(Rate),
     /// Keep the scores strictly on the good side of this one.
     Fixed(f64),
+    /// Keep the best until they weigh this.
+    Budget(Budget),
 }
 
 impl Threshold {
@@ -46,7 +48,7 @@ impl Threshold {
         match &self.kind {
             ThresholdKind::Retain(rates) => rates,
             ThresholdKind::Remove(rate) => std::slice::from_ref(rate),
-            ThresholdKind::Fixed(_) => &[],
+            ThresholdKind::Fixed(_) | ThresholdKind::Budget(_) => &[],
         }
     }
 
@@ -62,11 +64,11 @@ impl Threshold {
 /// `heads`: those of the run, in the order of [`ScoredDocument::logits`](super::ScoredDocument::logits), by name;
 /// `None` where the language has no such head.
 /// `order`: names of heads; every head with a threshold has to be named once (other names are ignored),
-/// and a head's own thresholds come as removal, threshold, retention. Empty: all removals, then all
-/// thresholds, then all retentions, each by name of the head, and after them those of random heads.
+/// and a head's own thresholds come as removal, threshold, retention, budget. Empty: all removals, then all
+/// thresholds, all retentions, all budgets, each by name of the head, and after them those of random heads.
 ///
 /// A threshold by a head that the language lacks has [`Threshold::head`] `None`: a removal or a threshold is then
-/// skipped and listed in [`Selection::skipped`](super::Selection::skipped), a retention selects
+/// skipped and listed in [`Selection::skipped`](super::Selection::skipped), a retention or a budget selects
 /// nobody.
 ///
 /// # Errors
@@ -86,7 +88,8 @@ pub fn plan_thresholds(
         rates.dedup();
         (head, ThresholdKind::Retain(rates))
     });
-    let mut planned: Vec<Threshold> = (removals.chain(thresholds).chain(retentions))
+    let budgets = settings.budget.iter().map(|(head, &b)| (head, ThresholdKind::Budget(b)));
+    let mut planned: Vec<Threshold> = (removals.chain(thresholds).chain(retentions).chain(budgets))
         .map(|(name, kind)| new_threshold(name, kind, heads))
         .collect();
     if order.is_empty() {
@@ -153,7 +156,7 @@ pub(super) fn check(thresholds: &[Threshold]) -> Result<()> {
             ThresholdKind::Fixed(score) if !score.is_finite() => {
                 return config("threshold", format!("is {score}; a finite number is needed"));
             }
-            ThresholdKind::Retain(_) | ThresholdKind::Remove(_) | ThresholdKind::Fixed(_) => {}
+            _ => {}
         }
     }
     Ok(())
@@ -161,6 +164,8 @@ pub(super) fn check(thresholds: &[Threshold]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     /// The heads of a run, of which the language has the first `num_served`.
@@ -186,6 +191,7 @@ mod tests {
             retention: [("quality".to_owned(), vec!["0.33".parse()?, "0.1".parse()?])].into(),
             removal: [("toxicity".to_owned(), "0.05".parse()?)].into(),
             threshold: [("nearness".to_owned(), 0.5)].into(),
+            budget: BTreeMap::new(),
         })
     }
 

@@ -56,10 +56,10 @@ pub struct Outcome {
     pub candidates: Amount,
     /// Those of them that are kept.
     pub kept: Amount,
-    /// Of a retention: kept weight by the weight of all scored documents of the language; of a
+    /// Of a retention or a budget: kept weight by the weight of all scored documents of the language; of a
     /// removal: removed by candidates; of a fixed threshold: kept by candidates. 0 where there are none.
     pub realised_rate: f64,
-    /// Logit at the boundary: of the worst kept document of a retention, of the best removed one
+    /// Logit at the boundary: of the worst kept document of a retention or a budget, of the best removed one
     /// of a removal; `None` where the threshold is one on the score, keeps all or none, or where the
     /// logit is infinite.
     pub threshold_logit: Option<f32>,
@@ -77,7 +77,7 @@ pub enum Bound {
     All,
     /// None.
     Nothing,
-    /// Those up to this place in the threshold's order (retention). Tie-breaks of all ones: every
+    /// Those up to this place in the threshold's order (retention, budget). Tie-breaks of all ones: every
     /// document of that logit.
     UpTo(RankKey),
     /// Those before this place (removal). Tie-breaks of all zeros: no document of that logit.
@@ -296,6 +296,7 @@ impl Outcome {
             }
             ThresholdKind::Remove(_) => (candidates.without(kept), candidates),
             ThresholdKind::Fixed(_) => (kept, candidates),
+            ThresholdKind::Budget(_) => (kept, scored),
         };
         let realised_rate =
             if whole.weight == 0 { 0.0 } else { part.weight as f64 / whole.weight as f64 };

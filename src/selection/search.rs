@@ -1,4 +1,4 @@
-//! Thresholds at exact rates: the radix search.
+//! Thresholds at exact rates and budgets: the radix search.
 //!
 //! A document has a key of ten digits, which orders all documents: two digits of the logit, four of
 //! the hash of the id, four of the ordinal. The key of the last document taken is found digit by digit,
@@ -13,7 +13,7 @@ use super::report::{Bound, ThresholdReport};
 use super::scan::{Candidates, View};
 use crate::error::{Error, Result};
 
-/// Finds the retention or the removal, at each of its rates in each of the selections so far.
+/// Finds the retention or the removal, at each of its rates in each of the selections so far, or the budget.
 pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
     let order = Order::of(view.threshold);
     // The first scan: what the candidates weigh, and by the first digit of their logits.
@@ -34,7 +34,10 @@ pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
     let mut searches: Vec<Search> = (view.parents().into_iter().enumerate())
         .map(|(i, parent)| {
             let whole = if order.takes_worst { candidates[parent] } else { scored };
-            let needed = view.threshold.rate(i).map_or(0, |rate| rate.ceil_of(whole.weight));
+            let needed = match view.threshold.kind {
+                ThresholdKind::Budget(budget) => budget.0,
+                _ => view.threshold.rate(i).map_or(0, |rate| rate.ceil_of(whole.weight)),
+            };
             Search::new(parent, needed, candidates[parent])
         })
         .collect();
@@ -72,7 +75,7 @@ pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
 /// The order in which a threshold takes documents.
 struct Order<'a> {
     threshold: &'a Threshold,
-    /// Removals take the worst, retentions the best.
+    /// Removals take the worst, retentions and budgets the best.
     takes_worst: bool,
 }
 

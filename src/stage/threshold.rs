@@ -8,7 +8,7 @@ use super::corpus::{
 };
 use crate::error::Result;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
-use crate::selection::Selection;
+use crate::selection::{Selection, ThresholdKind, ThresholdReport};
 
 /// Finds the thresholds of every language and writes `selection/<lang>.json`. Languages are shared out, since
 /// each is decided on its own.
@@ -30,6 +30,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
             context.stop.check()?;
             let language = &work.keys[item];
             let selection = select_language(context, &embedded, &heads, language, scores)?;
+            warn_of_unreached(language, &selection);
             let path = run.selection_file(language);
             let stamp = run.write_json(&path, &selection)?;
             let file = PartFile { path: run.relative(&path), rows: 1, stamp };
@@ -37,6 +38,17 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
             Ok(ShardMarker { rows: 1, files: vec![file], ..ShardMarker::default() })
         },
     )
+}
+
+/// Says which budgets are above what there is.
+fn warn_of_unreached(language: &str, selection: &Selection) {
+    for ThresholdReport { threshold, outcomes, .. } in &selection.thresholds {
+        let ThresholdKind::Budget(budget) = threshold.kind else { continue };
+        let (head, kept) = (&threshold.head_name, outcomes.iter().map(|o| o.kept.weight).min());
+        if let Some(kept) = kept.filter(|kept| *kept < budget.0) {
+            tracing::warn!(language, head, %budget, kept, "the budget is above what there is; all is kept");
+        }
+    }
 }
 
 /// The thresholds of the languages of `run` that have them.

@@ -94,6 +94,7 @@ fn a_head_the_language_lacks_skips_removals_and_selects_nobody_by_retention() ->
         retention: [("quality".to_owned(), vec![rate("1")])].into(),
         removal: [("toxicity".to_owned(), rate("0.05"))].into(),
         threshold: BTreeMap::new(),
+        budget: BTreeMap::new(),
     };
     let with = select(
         &corpus,

@@ -2,7 +2,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use polysift::Result;
-use polysift::config::{Keep, Mode, Rate};
+use polysift::config::{Budget, Keep, Mode, Rate};
 use polysift::selection::{Decision, Selection, Threshold, ThresholdKind, select};
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
@@ -65,6 +65,11 @@ fn sorted_oracle<'a>(all: &'a [Document], thresholds: &[Threshold]) -> Vec<Vec<B
                     let target = rate.ceil_of(weight(&candidates));
                     let removed = num_taken(candidates.iter().rev(), target);
                     candidates.truncate(candidates.len() - removed);
+                    next.push((rates.clone(), candidates));
+                }
+                ThresholdKind::Budget(budget) => {
+                    let taken = num_taken(candidates.iter(), budget.0);
+                    candidates.truncate(taken);
                     next.push((rates.clone(), candidates));
                 }
                 ThresholdKind::Fixed(limit) => {
@@ -144,6 +149,7 @@ fn any_threshold(most_rates: usize) -> impl Strategy<Value = Threshold> {
             .prop_map(|rates| ThresholdKind::Retain(rates.into_iter().collect())),
         2 => any_rate().prop_map(ThresholdKind::Remove),
         1 => (-3i8..4).prop_map(|t| ThresholdKind::Fixed(f64::from(t) / 4.0)),
+        2 => prop_oneof![1u64..60, 1u64..1_000_000].prop_map(|b| ThresholdKind::Budget(Budget(b))),
     ];
     let keep = prop_oneof![Just(Keep::Above), Just(Keep::Below)];
     (0usize..2, keep, kind).prop_map(|(head, keep, kind)| threshold(head, keep, kind))

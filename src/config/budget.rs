@@ -1,0 +1,101 @@
+//! Amounts of text as people write them: `70B`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// What is to be kept, above 0, in what `selection.weight` counts: documents, bytes or tokens.
+///
+/// ```
+/// let budget: polysift::config::Budget = "1.5M".parse()?;
+/// assert_eq!(budget.0, 1_500_000);
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Budget(pub u64);
+
+impl FromStr for Budget {
+    type Err = String;
+
+    /// A whole number, or a decimal with `k`, `M`, `B` or `T` for 10^3, 10^6, 10^9 or 10^12.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is not a budget; a number above 0 is needed, as in 500000, 1.5M or 70B"
+            )
+        };
+        let (number, exponent) = match text.strip_suffix(['k', 'M', 'B', 'T']) {
+            Some(number) if text.ends_with('k') => (number, 3),
+            Some(number) if text.ends_with('M') => (number, 6),
+            Some(number) if text.ends_with('B') => (number, 9),
+            Some(number) => (number, 12),
+            None => (text, 0),
+        };
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+        let is_decimal = whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit());
+        if whole.is_empty() || !is_decimal || decimals.len() > exponent {
+            return Err(wrong());
+        }
+        let units = format!("{whole}{decimals:0<exponent$}").parse().ok();
+        units.filter(|units| *units > 0).map(Self).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Reads a budget as it may be written.
+struct Written;
+
+impl Visitor<'_> for Written {
+    type Value = Budget;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a budget as 500000 or \"70B\"")
+    }
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Budget, E> {
+        value.to_string().parse().map_err(E::custom)
+    }
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Budget, E> {
+        value.to_string().parse().map_err(E::custom)
+    }
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Budget, E> {
+        value.parse().map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Budget {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_exact_whole_numbers() {
+        for (text, units) in [
+            ("1", 1),
+            ("500000", 500_000),
+            ("12k", 12_000),
+            ("1.5M", 1_500_000),
+            ("70B", 70_000_000_000),
+            ("0.000000000001T", 1),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(text.parse(), Ok(Budget(units)), "{text}");
+        }
+        for text in
+            ["", "0", "0k", "-1", "1.5", "1.2345k", ".5M", "70 B", "70b", "1e9", "99999999T"]
+        {
+            assert!(text.parse::<Budget>().is_err(), "{text}");
+        }
+    }
+}
