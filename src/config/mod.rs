@@ -326,6 +326,13 @@ impl RunConfig {
         }
         // `_default` comes before every language, so its own mistakes are reported as its own.
         for language in self.languages.keys() {
+            let is_for_others = [DEFAULT_LANGUAGE, UNSCORED_LANGUAGE].contains(&language.as_str());
+            if language.starts_with('_') && !is_for_others {
+                return Err(Error::config(
+                    format!("languages.{language}"),
+                    format!("is neither a language nor {DEFAULT_LANGUAGE} or {UNSCORED_LANGUAGE}"),
+                ));
+            }
             let LanguageThresholds { retention, removal, threshold, budget } =
                 self.thresholds(language);
             let by_rate = retention.keys().chain(removal.keys());
@@ -445,6 +452,12 @@ mod tests {
             assert!(error.is_err_and(named), "{settings}");
         }
         assert!(RunConfig::from_toml("[selection]\nrefine=true", "run.toml").is_ok());
+    }
+
+    #[test]
+    fn a_table_of_languages_that_nothing_reads_is_refused() {
+        let error = RunConfig::from_toml("[languages._unscore]\nretention={}", "run.toml");
+        assert!(error.is_err_and(|e| e.to_string().contains("nor _default or _unscored")));
     }
 
     #[test]

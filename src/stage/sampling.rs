@@ -32,7 +32,7 @@ use super::context::Context;
 use super::corpus::{ScoreFiles, scored_run};
 use super::embedded::Embedded;
 use super::heads::{Heads, in_words};
-use crate::config::{Keep, Rate, RunConfig};
+use crate::config::{HeadKind, Keep, Rate, RunConfig};
 use crate::error::{Error, Result};
 use crate::head::AnyHead;
 use crate::input::{InputFile, LANG};
@@ -152,7 +152,8 @@ fn head_places(
     };
     let mut places: Vec<usize> = request.heads.iter().map(place).collect::<Result<_>>()?;
     if places.is_empty() {
-        places = (0..names.len()).collect();
+        let is_random = |place: &usize| config.heads[names[*place]].kind == HeadKind::Random;
+        places = (0..names.len()).filter(|place| !is_random(place)).collect();
     }
     let has = |strategy| request.mixture.has(strategy);
     if has(Strategy::Disagreement) && places.len() < 2 {
