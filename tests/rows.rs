@@ -85,6 +85,11 @@ fn languages_without_a_head_keep_a_random_share_of_their_documents() -> TestResu
     let french = kept(&work, "out", "fra_Latn")?;
     assert_eq!(french.len(), 18);
 
+    // What is near to a threshold is so by the heads that say something of a text.
+    let sample = ["sample", "out", "--count", "3", "--strategy", "near", "--out", "near.jsonl"];
+    let french = ["--language", "fra_Latn"];
+    polysift().current_dir(work.dir.path()).args(sample).args(french).assert().success();
+
     // The same in several shards at once, and another choice by another seed.
     let outputs = || digests(&work.path("out/selection"));
     let first = outputs()?;
@@ -99,9 +104,10 @@ fn languages_without_a_head_keep_a_random_share_of_their_documents() -> TestResu
 #[test]
 fn a_column_of_the_input_is_a_score() -> TestResult {
     let work = Workspace::new()?;
-    // 0 to 4, as a number or its text, and null.
+    // 0 to 4, as a number, its text or a boolean, and null.
     with_column(&work, |i| match i % 6 {
         5 => Value::Null,
+        1 => json!(true),
         3 => json!("3"),
         score => json!(score),
     })?;
@@ -125,6 +131,18 @@ fn a_column_of_the_input_is_a_score() -> TestResult {
     let scores = rows.column_by_name("edu_score").ok_or("no score")?;
     let scores: Vec<f64> = scores.as_primitive::<Float64Type>().iter().flatten().collect();
     assert_eq!(scores.iter().filter(|score| **score > 3.5).count(), 6, "{scores:?}");
+
+    // Labelled texts that have the column tell how good it is.
+    let labelled = (0..60).map(|i| {
+        let edu = if i % 10 == 9 { Value::Null } else { json!(if i % 3 == 0 { 4 } else { i % 3 }) };
+        json!({"text": text(i), "label": if i % 3 == 0 { "positive" } else { "negative" }, "edu": edu})
+    });
+    work.write_lines("labelled/fra_Latn.jsonl", labelled)?;
+    let evaluate = ["evaluate", "-c", "run.toml", "--data", "labelled/{lang}.jsonl", "--json"];
+    let output = polysift().current_dir(work.dir.path()).args(evaluate).output()?;
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    assert_eq!(report["heads"][0]["unscored"], 6, "{report}");
+    assert_eq!(report["measures"][0]["roc_auc"], 1.0);
     Ok(())
 }
 

@@ -152,6 +152,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
             inclusion_probability: Some(INCLUSION_PROBABILITY),
             source: Some(args.source_column.as_deref().unwrap_or(SOURCE)),
             language: args.language_column.as_deref(),
+            scores: chosen.values().filter_map(|head| head.score.as_deref()).collect(),
         },
         cuts: &args.cut,
         chunks_of_heads: args.encoder.chunks.is_none()
@@ -286,7 +287,7 @@ fn chosen_heads(
     if chosen.is_empty() {
         return Err(Error::config("HEAD", "no head is named"));
     }
-    match chosen.iter().find(|(_, head)| head.path.is_none()) {
+    match chosen.iter().find(|(_, head)| head.path.is_none() && !head.kind.is_of_rows()) {
         Some((name, _)) if !has_run => Err(Error::config(
             format!("heads.{name}"),
             "is trained in a run; name the run (`--run DIR`) or the file",

@@ -187,6 +187,9 @@ pub(crate) struct SettingsArgs {
     /// Train a head on labelled samples, e.g. quality=samples/{lang}.jsonl [heads.NAME.train]
     #[arg(long, value_name = "NAME=PATH", help_heading = "Heads and thresholds")]
     pub(crate) train_on: Vec<String>,
+    /// Take scores from a column of the input, e.g. edu=int_score [heads.NAME.score]
+    #[arg(long, value_name = "NAME=COLUMN", help_heading = "Heads and thresholds")]
+    pub(crate) score_column: Vec<String>,
     /// Rates of documents to keep, e.g. quality=0.1,0.33 [languages._default.retention]
     #[arg(long, value_name = "NAME=RATES", help_heading = "Heads and thresholds")]
     pub(crate) retention: Vec<String>,
@@ -356,6 +359,11 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
         let (name, path) = split("--train-on", assignment)?;
         all.push((format!("heads.{name}.train"), vec![path].into()));
     }
+    for assignment in &args.score_column {
+        let (name, column) = split("--score-column", assignment)?;
+        all.push((format!("heads.{name}.kind"), "column".into()));
+        all.push((format!("heads.{name}.score"), column.into()));
+    }
     for assignment in &args.retention {
         let (name, rates) = split("--retention", assignment)?;
         let rates = rates.split(',').map(|rate| parse_rate("--retention", rate));
@@ -413,8 +421,8 @@ fn check_rates(args: &SettingsArgs, table: &Table) -> Result<()> {
                 names => format!("the heads are {names}"),
             };
             let reason = format!(
-                "names the head `{name}`, but {known}; define it with `--head {name}=FILE` or \
-                 `--train-on {name}=SAMPLES`"
+                "names the head `{name}`, but {known}; define it with `--head {name}=FILE`, \
+                 `--train-on {name}=SAMPLES` or `--score-column {name}=COLUMN`"
             );
             return Err(Error::config(flag, reason));
         }
@@ -472,6 +480,7 @@ mod tests {
     fn flags_win_over_the_file_and_reach_nested_keys() -> Result<()> {
         let args = SettingsArgs {
             head: vec!["quality=q.safetensors".into()],
+            score_column: vec!["edu=int_score".into()],
             retention: vec!["quality=0.1,0.33".into()],
             base: BaseArgs { set: vec!["heads.quality.chunk=max".into()], ..BaseArgs::default() },
             encoder: EncoderArgs {
@@ -495,6 +504,7 @@ mod tests {
         assert_eq!((config.seed.0, config.input.files.len()), (7, 1));
         assert_eq!(config.input.text, "t");
         assert!(!config.export.with_embeddings && !config.selection.refine);
+        assert_eq!(config.heads["edu"].score.as_deref(), Some("int_score"));
         let rates = &config.thresholds("deu_Latn").retention["quality"];
         assert_eq!(rates.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.1", "0.33"]);
         Ok(())

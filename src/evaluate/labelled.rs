@@ -95,7 +95,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     if let (Some(run), Some(worker), Some(drawn)) = (setup.run, &worker, &drawn) {
         let &Setup { config, hub, stop, progress, .. } = setup;
         let context = Context::observing(config, run, hub, stop, progress, worker);
-        match EstimatedRun::open(context, setup.heads, setup.rates)? {
+        match EstimatedRun::open(context, setup.heads, &samples, setup.rates)? {
             Ok(run) => estimated = Some((run, drawn.as_slice())),
             Err(reason) => report.notes.push(format!("the selection is not estimated: {reason}")),
         }
@@ -311,9 +311,11 @@ impl<'a> LanguageTexts<'a> {
                         let texts: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
                         head.score(&texts)
                     }
-                    // Labelled texts do not have the columns of the corpus.
                     Some((AnyHead::Row(head), _)) => {
-                        samples.iter().map(|sample| head.score(&sample.id, None)).collect()
+                        let mut columns = setup.columns.scores.iter();
+                        let column = columns.position(|name| head.column() == Some(name));
+                        let value = |sample: &LabelledText| sample.scores[column?];
+                        samples.iter().map(|s| head.score(&s.id, value(s))).collect()
                     }
                     Some((AnyHead::Embedding(head), path)) => {
                         head.check_hidden_size(path, width)?;

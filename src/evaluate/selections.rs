@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::group::TextGroup;
 use super::rules::Calls;
-use crate::config::{HeadConfig, HeadKind, Keep, Mode, Rate};
+use crate::config::{HeadConfig, Keep, Mode, Rate};
 use crate::error::{Error, Result};
 use crate::head::{DocumentScore, HeadSpec};
 use crate::input::LabelledText;
@@ -97,19 +97,21 @@ pub(super) struct EstimatedRun<'a> {
 }
 
 impl<'a> EstimatedRun<'a> {
-    /// Opens the run of `context`, of which `heads` are evaluated; the text says why where that cannot be.
+    /// Opens the run of `context`, of which `heads` are evaluated on `texts`; the text says why where that cannot
+    /// be.
     pub(super) fn open(
         context: Context<'a>,
         heads: &BTreeMap<String, HeadConfig>,
+        texts: &[LabelledText],
         rates: &'a [Rate],
     ) -> Result<std::result::Result<Self, String>> {
         if !heads.keys().eq(context.config.heads.keys()) {
             return Ok(Err("that takes all heads of the run".to_owned()));
         }
-        if let Some((name, _)) = heads.iter().find(|(_, head)| head.kind == HeadKind::Column) {
-            return Ok(Err(format!(
-                "the texts have no score of the head `{name}`, which is a column"
-            )));
+        let columns: Vec<&str> = heads.values().filter_map(|head| head.score.as_deref()).collect();
+        let is_missing = |column: &usize| texts.iter().all(|text| text.scores[*column].is_none());
+        if let Some(column) = (0..columns.len()).find(is_missing) {
+            return Ok(Err(format!("the texts have no column `{}`", columns[column])));
         }
         let opened = || {
             let (embedded, _) = scored_run(context)?;

@@ -37,6 +37,8 @@ pub struct SampleColumns<'a> {
     pub source: Option<&'a str>,
     /// Column of the language; without one it is that of the file.
     pub language: Option<&'a str>,
+    /// Columns of scores that heads take, taken where they are.
+    pub scores: Vec<&'a str>,
 }
 
 impl<'a> SampleColumns<'a> {
@@ -97,6 +99,8 @@ pub struct LabelledText {
     pub copies: u32,
     /// Split that the sample's own column names.
     pub split: Option<Split>,
+    /// One for each of [`SampleColumns::scores`]; `None` where it is null or the file has no such column.
+    pub scores: Vec<Option<f32>>,
 }
 
 /// The samples of some files.
@@ -180,7 +184,7 @@ fn samples_of(
     names.for_each(|name| layout.request(name, ColumnKind::Scalar, true));
     layout.request(SPLIT_COLUMN, ColumnKind::Text, false);
     let drawn = columns.inclusion_probability.into_iter().flat_map(|name| [name, COPIES_COLUMN]);
-    let optional = columns.source.into_iter().chain(drawn);
+    let optional = columns.source.into_iter().chain(drawn).chain(columns.scores.iter().copied());
     optional.for_each(|name| layout.request(name, ColumnKind::Scalar, false));
     let mut reader = layout.open(file, config)?;
     let (mut first_bad, mut count) = (None, 0);
@@ -196,13 +200,16 @@ fn samples_of(
             let others = columns.labels.len() + usize::from(columns.weight.is_some());
             let of_source = others + 1;
             let of_probability = of_source + usize::from(columns.source.is_some());
+            let of_scores =
+                of_probability + if columns.inclusion_probability.is_some() { 2 } else { 0 };
             let sample = label(columns, row).and_then(|label| {
                 let drawn = [row(of_probability), row(of_probability + 1)];
                 let (probability, copies) = drawn_as(columns, drawn)?;
-                Ok((label, weight(columns, row)?, probability, copies, split(row(others))?))
+                let scores = scores(columns, |column| row(of_scores + column))?;
+                Ok((label, weight(columns, row)?, probability, copies, split(row(others))?, scores))
             });
             match sample {
-                Ok((Some(label), weight, inclusion_probability, copies, split)) => {
+                Ok((Some(label), weight, inclusion_probability, copies, split, scores)) => {
                     each(LabelledText {
                         id: documents.id(i).to_owned(),
                         language: documents.language(i).to_owned(),
@@ -213,6 +220,7 @@ fn samples_of(
                         inclusion_probability,
                         copies,
                         split,
+                        scores,
                     })?;
                 }
                 Ok((None, ..)) => skipped.without_label += 1,
@@ -290,12 +298,33 @@ fn drawn_as(
     Ok((Some(probability), copies?))
 }
 
+/// The scores in the columns whose texts are `value`.
+fn scores<'a>(
+    columns: &SampleColumns<'_>,
+    value: impl Fn(usize) -> Option<&'a str>,
+) -> Result<Vec<Option<f32>>, String> {
+    let score =
+        |(column, name): (usize, &&str)| value(column).map(|text| score(name, text)).transpose();
+    columns.scores.iter().enumerate().map(score).collect()
+}
+
 /// The split that a sample names.
 fn split(name: Option<&str>) -> Result<Option<Split>, String> {
     let named = name.map(|name| Split::named(name).ok_or(name)).transpose();
     named.map_err(|name| {
         format!("`{SPLIT_COLUMN}` is {}; known are train, validation and test", shown(name))
     })
+}
+
+/// The score that a `text` in the column `name` stands for: a number, or a boolean as 1 or 0.
+pub(super) fn score(name: &str, text: &str) -> Result<f32, String> {
+    match text.trim() {
+        "true" => Ok(1.0),
+        "false" => Ok(0.0),
+        number => {
+            number.parse().map_err(|_| format!("`{name}` is {}; needed is a number", shown(text)))
+        }
+    }
 }
 
 /// The beginning of a value, for a message.

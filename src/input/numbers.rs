@@ -4,6 +4,7 @@ use arrow_array::StringViewArray;
 use arrow_array::cast::AsArray;
 
 use super::columns::{ColumnKind, ColumnReader, ColumnRequest, Rejects, string};
+use super::labelled::score;
 use super::{BATCH_ROWS, InputFile, documents};
 use crate::config::InputConfig;
 use crate::error::{Error, Result};
@@ -29,8 +30,8 @@ impl<'a> NumberColumn<'a> {
         Ok(Self { file, name, reader, rows, values, first_bad: None, num_bad: 0 })
     }
 
-    /// The value in `row`, where rows ascend from call to call; `None` where it is null or, which
-    /// [`NumberColumn::finish`] tells, no number.
+    /// The value in `row`, where rows ascend from call to call; a boolean counts 1 or 0. `None` where it is null
+    /// or, which [`NumberColumn::finish`] tells, no number.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no such row; those of reading.
@@ -44,14 +45,11 @@ impl<'a> NumberColumn<'a> {
         }
         let at = self.rows.binary_search(&row).map_err(|_| self.lost(row))?;
         let Some(text) = string(&self.values, at) else { return Ok(None) };
-        let number = text.trim().parse().ok();
-        if number.is_none() {
+        let score = score(self.name, text).map_err(|reason| {
             self.num_bad += 1;
-            let name = self.name;
-            let reason = || (row, format!("`{name}` is {text:.40?}; needed is a number"));
-            self.first_bad.get_or_insert_with(reason);
-        }
-        Ok(number)
+            self.first_bad.get_or_insert((row, reason));
+        });
+        Ok(score.ok())
     }
 
     /// [`Error::Row`] if a value was no number.
