@@ -58,7 +58,7 @@ use super::work::score_keys;
 use crate::encoder::{EmbeddedTexts, Model};
 use crate::error::{Error, Result};
 use crate::head::{DocumentScore, ScoreScratch};
-use crate::input::DocumentInfo;
+use crate::input::{DocumentBatch, DocumentInfo};
 use crate::parts::{ScoreRows, round_to, write_scores};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage, StageWork};
 use documents::{RoundDocuments, RunScores};
@@ -163,7 +163,7 @@ impl Refining<'_> {
         let shards: Vec<_> = (0u64..).zip(self.scores.shards()).collect();
         let counts: Vec<u64> = shards
             .par_iter()
-            .map(|&(place, shard)| Ok(chosen.of_shard(place, shard)?.logits.len() as u64))
+            .map(|&(place, shard)| Ok(chosen.of_shard(place, shard)?.0.len() as u64))
             .collect::<Result<_>>()?;
         let total = counts.iter().sum();
         tracing::info!(round, documents = total, "scoring again in a more precise type");
@@ -186,29 +186,29 @@ impl Refining<'_> {
         Ok(total)
     }
 
-    /// Scores `documents` of `shard` in f32 with every head and writes them as that of `round`.
+    /// Scores `documents` of `shard` in f32 with every head, but for those of rows, whose scores are as `stored`,
+    /// and writes them as that of `round`.
     fn score_again(
         &self,
         round: usize,
         shard: &Shard,
-        mut documents: ScoreRows,
+        (documents, mut stored): (DocumentBatch, Vec<Vec<Option<DocumentScore>>>),
     ) -> Result<ShardMarker> {
         let run = self.scores.context.run;
-        let num_rows = documents.logits.len();
+        let num_rows = documents.len();
         let mut input = Texts::open(self.scores.context, shard)?;
         let mut tokens = 0;
         let mut scored: Vec<Vec<Option<DocumentScore>>> = vec![Vec::new(); self.scores.names.len()];
         for start in (0..num_rows).step_by(BATCH_DOCUMENTS) {
             let batch = start..num_rows.min(start + BATCH_DOCUMENTS);
             let text = |at: usize| {
-                let DocumentInfo { row, num_bytes, .. } = documents.documents.get(at);
+                let DocumentInfo { row, num_bytes, .. } = documents.get(at);
                 let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
                 input.text(row, num_bytes)?.ok_or_else(lost).map(Some)
             };
             let texts: Vec<Option<String>> = batch.clone().map(text).collect::<Result<_>>()?;
             let embedded = self.embed(&texts, &mut tokens)?;
-            let languages: Vec<&str> =
-                batch.clone().map(|at| documents.documents.language(at)).collect();
+            let languages: Vec<&str> = batch.clone().map(|at| documents.language(at)).collect();
             for (name, all) in self.scores.names.iter().zip(&mut scored) {
                 if self.scores.heads.of_rows(name).is_none() {
                     all.extend(self.score(name, &languages, &texts, &embedded)?);
@@ -218,16 +218,17 @@ impl Refining<'_> {
         }
         for (head, name) in self.scores.names.iter().enumerate() {
             if self.scores.heads.of_rows(name).is_some() {
-                scored[head] = self.scores.stored(shard, head, documents.documents.rows())?;
+                scored[head] = std::mem::take(&mut stored[head]);
             }
         }
         let mut marker = ShardMarker { rows: num_rows as u64, ..ShardMarker::default() };
         marker.counts = [("refined".to_owned(), marker.rows), (TOKENS.to_owned(), tokens)].into();
+        let mut rows = ScoreRows { documents, ..ScoreRows::default() };
         for (name, scores) in self.scores.names.iter().zip(&scored) {
-            documents.logits = scores.iter().map(|s| s.map(|s| s.logit)).collect();
-            documents.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
+            rows.logits = scores.iter().map(|s| s.map(|s| s.logit)).collect();
+            rows.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
             let path = run.round_part(round, name, shard);
-            let stamp = write_scores(&path, &documents, self.scores.context.config.parts.zstd)?;
+            let stamp = write_scores(&path, &rows, self.scores.context.config.parts.zstd)?;
             marker.files.push(PartFile { path: run.relative(&path), rows: marker.rows, stamp });
         }
         Ok(marker)

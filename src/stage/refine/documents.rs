@@ -12,7 +12,7 @@ use crate::config::{
 };
 use crate::error::{Error, Result};
 use crate::head::DocumentScore;
-use crate::input::DocumentBuilder;
+use crate::input::{DocumentBatch, DocumentBuilder};
 use crate::parts::{ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
 use crate::sample::BottomKSample;
@@ -45,27 +45,6 @@ impl<'a> RunScores<'a> {
     fn depend_on_encoder(&self, thresholds: &[Threshold]) -> bool {
         let mut heads = thresholds.iter().filter_map(|threshold| threshold.head);
         heads.any(|head| self.heads.is_encoded(self.names[head]))
-    }
-
-    /// The stored scores of `rows` of `shard`, ascending, by the head at `head`.
-    pub(super) fn stored(
-        &self,
-        shard: &Shard,
-        head: usize,
-        rows: &[u64],
-    ) -> Result<Vec<Option<DocumentScore>>> {
-        let mut stored = Vec::with_capacity(rows.len());
-        self.for_each_part(shard, |heads| {
-            let part = &heads[head];
-            for (at, row) in part.documents.rows().iter().enumerate() {
-                if rows.get(stored.len()) == Some(row) {
-                    let score = part.logits[at].zip(part.scores[at]);
-                    stored.push(score.map(|(logit, score)| DocumentScore { logit, score }));
-                }
-            }
-            Ok(())
-        })?;
-        Ok(stored)
     }
 
     /// Calls `visit` with every part of the scores of `shard`, one entry per head of the run.
@@ -119,12 +98,16 @@ impl<'a> RoundDocuments<'a> {
         Ok(Self { scores, round, rule })
     }
 
-    /// Those of `shard`, which is at `place` of the plan, with the scores of the first head.
-    pub(super) fn of_shard(&self, place: u64, shard: &Shard) -> Result<ScoreRows> {
+    /// Those of `shard`, which is at `place` of the plan, with their stored scores by head of the run.
+    pub(super) fn of_shard(
+        &self,
+        place: u64,
+        shard: &Shard,
+    ) -> Result<(DocumentBatch, Vec<Vec<Option<DocumentScore>>>)> {
         let Self { scores, round, rule } = self;
         let done = scored_again(scores, *round, shard)?;
-        let (mut documents, mut logits, mut chosen_scores) =
-            (DocumentBuilder::default(), Vec::new(), Vec::new());
+        let mut documents = DocumentBuilder::default();
+        let mut stored = vec![Vec::new(); scores.names.len()];
         scores.for_each_part(shard, |heads| {
             let Some(part) = heads.first() else { return Ok(()) };
             for (at, row) in part.documents.rows().iter().enumerate() {
@@ -137,13 +120,15 @@ impl<'a> RoundDocuments<'a> {
                 };
                 if is_chosen {
                     documents.push(&part.documents.get(at));
-                    logits.push(part.logits[at]);
-                    chosen_scores.push(part.scores[at]);
+                    for (stored, part) in stored.iter_mut().zip(heads) {
+                        let score = part.logits[at].zip(part.scores[at]);
+                        stored.push(score.map(|(logit, score)| DocumentScore { logit, score }));
+                    }
                 }
             }
             Ok(())
         })?;
-        Ok(ScoreRows { documents: documents.finish(), logits, scores: chosen_scores })
+        Ok((documents.finish(), stored))
     }
 }
 

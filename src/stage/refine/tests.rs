@@ -322,7 +322,7 @@ impl Noisy {
         let sample = RoundDocuments::choose(&scores, 0)?;
         let mut ordinals = Vec::new();
         for (place, shard) in (0..).zip(&embedded.plan.shards) {
-            let documents = sample.of_shard(place, shard)?.documents;
+            let documents = sample.of_shard(place, shard)?.0;
             ordinals.extend(documents.rows().iter().map(|&row| ordinal(place, row)));
         }
         assert_eq!(ordinals.len() as u64, REFINE_MIN_SAMPLE);
