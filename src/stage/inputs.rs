@@ -89,11 +89,12 @@ fn check_loaded(
 fn check_columns(config: &RunConfig, plan: &Plan) -> Result<()> {
     for column in config.heads.values().filter_map(|head| head.score.as_deref()) {
         let files = plan.shards.iter().take(FIRST_FILES).filter_map(|shard| shard.input().ok());
-        let found: Vec<Result<()>> =
-            files.map(|file| NumberColumn::open(&file, &config.input, column).map(drop)).collect();
-        let is_missing = |found: &Result<()>| matches!(found, Err(Error::Schema { .. }));
-        if found.iter().all(is_missing) {
-            found.into_iter().next().unwrap_or(Ok(()))?;
+        let mut opened =
+            files.map(|file| NumberColumn::open(&file, &config.input, column).map(drop));
+        if let Some(Err(missing @ Error::Schema { .. })) = opened.next()
+            && opened.all(|other| matches!(other, Err(Error::Schema { .. })))
+        {
+            return Err(missing);
         }
     }
     Ok(())
