@@ -1,6 +1,6 @@
 //! What is to be done of a stage, and what doing it takes.
 
-use crate::config::{DeviceChoice, EncoderPrecision, HeadKind, RunConfig};
+use crate::config::{DeviceChoice, EncoderPrecision, HeadConfig, RunConfig};
 use crate::run::Stage;
 
 /// What is to be done of a stage.
@@ -62,9 +62,7 @@ impl Needs {
     /// What `stage` of a run of `config` can use.
     pub fn of(config: &RunConfig, stage: Stage) -> Self {
         let encoder = if config.encoder.needs_cpu() { Self::Node } else { Self::Gpus };
-        let is_encoded = |kind| kind != HeadKind::FastText;
-        let encodes_samples =
-            || config.heads.values().any(|head| !head.train.is_empty() && is_encoded(head.kind));
+        let encodes_samples = || config.heads.values().any(HeadConfig::learns_from_embeddings);
         match stage {
             Stage::Embed if config.embeds_texts() => encoder,
             // What is refined is encoded in f32, which is for the CPU, or for fp8 in bf16; so are the

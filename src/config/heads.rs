@@ -457,6 +457,11 @@ impl HeadConfig {
         if self.loss() == Loss::CrossEntropy { LabelKind::Classes } else { LabelKind::Grades }
     }
 
+    /// Whether it is trained on embeddings of its samples, not on their texts.
+    pub(crate) fn learns_from_embeddings(&self) -> bool {
+        !self.train.is_empty() && self.kind != HeadKind::FastText
+    }
+
     /// Constants of training on `num_samples`, see [`TrainingConfig`]; open is at most the weight decay.
     pub fn training(&self, name: &str, num_samples: usize) -> TrainingConfig {
         self.training.resolved(num_samples, self.is_class(name))

@@ -248,8 +248,7 @@ impl RunConfig {
         for (name, head) in &self.heads {
             head.check(name)?;
             self.check_fallback(name, head)?;
-            let is_trained = !head.train.is_empty() && head.kind != HeadKind::FastText;
-            if is_trained && self.encoder.model == NO_MODEL {
+            if head.learns_from_embeddings() && self.encoder.model == NO_MODEL {
                 return Err(Self::no_encoder(format!(
                     "the head `{name}` is trained on embeddings"
                 )));
