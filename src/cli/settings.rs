@@ -132,7 +132,7 @@ pub(crate) struct KeyArgs {
     #[serde(rename = "parts.embeddings")]
     pub(crate) embeddings: Option<EmbeddingDtype>,
 
-    /// What rates count [selection.weight]
+    /// What rates and budgets count [selection.weight]
     #[arg(long, help_heading = "Heads and thresholds")]
     #[serde(rename = "selection.weight")]
     pub(crate) weight: Option<Weight>,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use polysift::Result;
+use polysift::config::Rate;
 use polysift::encoder::ResolvedSetting;
 use polysift::head::LabelCounts;
 use polysift::metrics::Metrics;
@@ -142,18 +143,18 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
     let mut rows = Vec::new();
     for (language, selection) in selections(context.run)? {
         for ThresholdReport { threshold, scored, outcomes, .. } in &selection.thresholds {
-            let (kind, rate) = match &threshold.kind {
-                ThresholdKind::Retain(_) => ("retention", None),
-                ThresholdKind::Remove(rate) => ("removal", Some(rate)),
-                ThresholdKind::Fixed(_) => ("threshold", None),
-                ThresholdKind::Budget(_) => ("budget", None),
-            };
             for outcome in outcomes {
-                let retention = outcome.retentions.last().filter(|_| kind == "retention");
-                let realised =
-                    || (kind == "budget").then(|| format!("{:.4}", outcome.realised_rate));
-                let rate = rate.or(retention).map(|rate| rate.as_f64().to_string());
-                let rate = rate.or_else(realised);
+                let number = |rate: &Rate| rate.as_f64().to_string();
+                let (kind, rate) = match &threshold.kind {
+                    ThresholdKind::Retain(_) => {
+                        ("retention", outcome.retentions.last().map(number))
+                    }
+                    ThresholdKind::Remove(rate) => ("removal", Some(number(rate))),
+                    ThresholdKind::Fixed(_) => ("threshold", None),
+                    ThresholdKind::Budget(_) => {
+                        ("budget", Some(format!("{:.4}", outcome.realised_rate)))
+                    }
+                };
                 rows.push(vec![
                     format!("{} {kind}", threshold.head_name),
                     language.clone(),

@@ -27,13 +27,10 @@ impl FromStr for Budget {
                 "`{text}` is not a budget; a number above 0 is needed, as in 500000, 1.5M or 70B"
             )
         };
-        let (number, exponent) = match text.strip_suffix(['k', 'M', 'B', 'T']) {
-            Some(number) if text.ends_with('k') => (number, 3),
-            Some(number) if text.ends_with('M') => (number, 6),
-            Some(number) if text.ends_with('B') => (number, 9),
-            Some(number) => (number, 12),
-            None => (text, 0),
-        };
+        let (number, exponent) = [('k', 3), ('M', 6), ('B', 9), ('T', 12)]
+            .into_iter()
+            .find_map(|(suffix, exponent)| Some((text.strip_suffix(suffix)?, exponent)))
+            .unwrap_or((text, 0));
         let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
         let is_decimal = whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit());
         if whole.is_empty() || !is_decimal || decimals.len() > exponent {

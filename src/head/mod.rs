@@ -2,8 +2,8 @@
 //!
 //! Owns the head file (safetensors with a [`ModelCard`]), the files of others (safetensors, PyTorch)
 //! and scoring; [`Head`] scores embeddings, [`FastTextHead`] texts by a model of [`crate::fasttext`],
-//! [`RowHead`] rows by a column or at random, and [`AnyHead`] is any of them. Does not train (that is `crate::train`), does not read embeddings and
-//! does not know thresholds.
+//! [`RowHead`] rows by a column or at random, and [`AnyHead`] is any of them. Does not train (that is
+//! `crate::train`), does not read embeddings and does not know thresholds.
 //!
 //! Invariants: a document's score depends on its own chunks alone, bit by bit, whatever the other
 //! documents of the call and the number of threads (a GPU adds in another order than the CPU, so its

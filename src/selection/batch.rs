@@ -36,7 +36,7 @@ pub struct ScoreBatch<'a> {
     pub ids: &'a [&'a str],
     /// See [`ScoredDocument::ordinal`](field@ScoredDocument::ordinal); likewise.
     pub ordinals: &'a [u64],
-    /// What the rates count: 1, bytes or tokens; `None`: every row weighs 1.
+    /// What rates and budgets count: 1, bytes or tokens; `None`: every row weighs 1.
     pub weights: Option<&'a [u64]>,
     /// By head. Heads beyond the slice have no score.
     pub heads: &'a [HeadColumn<'a>],
