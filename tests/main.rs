@@ -30,6 +30,7 @@ mod refine;
 mod remote;
 mod resume;
 mod rows;
+mod robots;
 mod run;
 mod samples;
 mod sampling;

@@ -1,0 +1,229 @@
+//! The agents whose consent is asked, and the group of a robots.txt that speaks to each.
+
+use std::fmt;
+
+use super::{Matching, is_space};
+
+/// A set of agents: bit i is agent i of [`Agents::labels`].
+pub type AgentMask = u32;
+
+/// Most agents that a list may have.
+pub const MAX_AGENTS: usize = AgentMask::BITS as usize;
+
+/// The agents that Apertus asks about.
+///
+/// # Source
+/// `swiss-ai/pretrain-data` @0943bfda; the paper's list lacks `FacebookBot`.
+pub const DEFAULT_AGENTS: [&str; 15] = [
+    "AI2Bot",
+    "Applebot-Extended",
+    "Bytespider",
+    "CCBot",
+    "CCBot/2.0",
+    "CCBot/1.0",
+    "ClaudeBot",
+    "cohere-training-data-crawler",
+    "Diffbot",
+    "FacebookBot",
+    "Meta-ExternalAgent",
+    "Google-Extended",
+    "GPTBot",
+    "PanguBot",
+    ANY,
+];
+
+/// The group of all agents that have none of their own.
+const ANY: &str = "*";
+
+/// The agents asked about, each different from the others in one reading of robots.txt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agents {
+    matching: Matching,
+    labels: Vec<String>,
+    /// What is compared with the names of groups: the labels in lower case.
+    names: Vec<String>,
+}
+
+/// Why a list of agents cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentsError {
+    /// The list is empty.
+    Empty,
+    /// It has more than [`MAX_AGENTS`] different agents.
+    TooMany,
+    /// This entry is not ASCII, or nothing of it is compared with the names of groups.
+    Unreadable(String),
+}
+
+impl Agents {
+    /// The agents of a list, in its order; those that `matching` does not tell apart are one.
+    pub fn new<S: AsRef<str>>(listed: &[S], matching: Matching) -> Result<Self, AgentsError> {
+        let mut agents = Self { matching, labels: Vec::new(), names: Vec::new() };
+        for entry in listed.iter().map(AsRef::as_ref) {
+            let label = match matching {
+                Matching::Rfc9309 => product_token(entry.trim()),
+                Matching::Protego04 | Matching::Protego07 => entry.trim_matches(is_space),
+            };
+            if label.is_empty() || !label.is_ascii() {
+                return Err(AgentsError::Unreadable(entry.to_owned()));
+            }
+            let name = label.to_ascii_lowercase();
+            if !agents.names.contains(&name) {
+                agents.labels.push(label.to_owned());
+                agents.names.push(name);
+            }
+        }
+        match agents.labels.len() {
+            0 => Err(AgentsError::Empty),
+            1..=MAX_AGENTS => Ok(agents),
+            _ => Err(AgentsError::TooMany),
+        }
+    }
+
+    /// The reading of robots.txt that this list is for.
+    pub fn matching(&self) -> Matching {
+        self.matching
+    }
+
+    /// Names as first listed; for rfc9309 cut to the product token.
+    pub fn labels(&self) -> &[String] {
+        &self.labels
+    }
+
+    /// The names of the agents of a set, in the order of the list.
+    pub fn labels_of(&self, mask: AgentMask) -> impl Iterator<Item = &str> {
+        let is_in = move |agent: usize| mask & bit(agent) != 0;
+        self.labels.iter().enumerate().filter(move |(i, _)| is_in(*i)).map(|(_, l)| l.as_str())
+    }
+
+    /// The name of each agent's group among the names of all groups, in the order of the file.
+    pub(super) fn groups<'a>(&self, names: &'a [String]) -> Vec<Option<&'a str>> {
+        let group = |agent: &String| {
+            let mut best = (0, None);
+            for name in names {
+                let score = self.matching.score(name, agent);
+                if score > best.0 {
+                    best = (score, Some(name.as_str()));
+                }
+            }
+            best.1
+        };
+        self.names.iter().map(group).collect()
+    }
+}
+
+/// The set of one agent.
+pub(super) fn bit(agent: usize) -> AgentMask {
+    1 << agent
+}
+
+impl Matching {
+    /// The names that a `User-agent` line gives to its group.
+    pub(super) fn group_names(self, value: &str) -> impl Iterator<Item = String> {
+        let (name, other) = match self {
+            Self::Rfc9309 => (product_token(value).to_ascii_lowercase(), None),
+            Self::Protego04 | Self::Protego07 => {
+                let name = value.to_lowercase();
+                let other = (name != ANY && name.contains('*')).then(|| name.replace('*', ""));
+                (name, other)
+            }
+        };
+        std::iter::once(name).chain(other).filter(|name| !name.is_empty())
+    }
+
+    /// How well the group of this name fits an agent, both in lower case; 0 if it is not for the agent.
+    fn score(self, group: &str, agent: &str) -> usize {
+        let is_for_agent = match self {
+            _ if group == ANY => return 1,
+            Self::Rfc9309 => return if group == agent { usize::MAX } else { 0 },
+            Self::Protego04 => agent.contains(group),
+            Self::Protego07 => {
+                let starts_word = |at: usize| {
+                    let is_inner = |b: &u8| b.is_ascii_alphanumeric() || b"-_".contains(b);
+                    !agent.as_bytes()[..at].last().is_some_and(is_inner)
+                };
+                // Occurrences may overlap: "a-a" stands twice in "xa-a-a", and only once at a start.
+                (0..agent.len()).any(|at| starts_word(at) && agent[at..].starts_with(group))
+            }
+        };
+        if is_for_agent { group.len() } else { 0 }
+    }
+}
+
+/// The part of a name that identifies an agent, `*` for all of them; may be empty.
+///
+/// RFC 9309 has no digits here, but AI2Bot has one.
+fn product_token(name: &str) -> &str {
+    if let Some(rest) = name.strip_prefix(ANY)
+        && (rest.is_empty() || rest.starts_with(is_space))
+    {
+        return ANY;
+    }
+    let ends = |c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_';
+    name.split(ends).next().unwrap_or_default()
+}
+
+impl fmt::Display for AgentsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the list of agents is empty"),
+            Self::TooMany => write!(f, "the list of agents has more than {MAX_AGENTS}"),
+            Self::Unreadable(entry) => write!(f, "{entry:?} is not the name of an agent"),
+        }
+    }
+}
+
+impl std::error::Error for AgentsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn product_tokens_of_one_agent_are_one_bit() -> Result<(), AgentsError> {
+        let agents = Agents::new(&DEFAULT_AGENTS, Matching::Rfc9309)?;
+        let expected = [
+            "AI2Bot",
+            "Applebot-Extended",
+            "Bytespider",
+            "CCBot",
+            "ClaudeBot",
+            "cohere-training-data-crawler",
+            "Diffbot",
+            "FacebookBot",
+            "Meta-ExternalAgent",
+            "Google-Extended",
+            "GPTBot",
+            "PanguBot",
+            "*",
+        ];
+        assert_eq!(agents.labels(), expected);
+        let agents = Agents::new(&["CCBot/2.0", "ccbot"], Matching::Rfc9309)?;
+        assert_eq!(agents.labels(), ["CCBot"]);
+        let agents = Agents::new(&["CCBot/2.0", "ccbot", "CCBot"], Matching::Protego04)?;
+        assert_eq!(agents.labels(), ["CCBot/2.0", "ccbot"]);
+        assert_eq!(agents.labels_of(0b10).collect::<Vec<_>>(), ["ccbot"]);
+        Ok(())
+    }
+
+    #[test]
+    fn lists_without_use_are_errors() {
+        let error = |names: &[&str]| Agents::new(names, Matching::Rfc9309).err();
+        let numbered = |count: usize| (0..count).map(|i| format!("bot{i}")).collect::<Vec<_>>();
+        assert_eq!(error(&[]), Some(AgentsError::Empty));
+        assert_eq!(error(&["a", "/1.0"]), Some(AgentsError::Unreadable("/1.0".into())));
+        assert_eq!(error(&["", "a"]), Some(AgentsError::Unreadable(String::new())));
+        assert!(Agents::new(&["é"], Matching::Protego07).is_err());
+        assert!(Agents::new(&numbered(32), Matching::Rfc9309).is_ok());
+        assert_eq!(Agents::new(&numbered(33), Matching::Rfc9309).err(), Some(AgentsError::TooMany));
+    }
+
+    #[test]
+    fn names_match_at_the_start_of_a_word() {
+        let score = |group, agent| Matching::Protego07.score(group, agent);
+        assert_eq!(score("bot", "gptbot"), 0);
+        assert_eq!(score("a-a", "xa-a a-a"), 3);
+        assert_eq!(score("google", "google-extended"), 6);
+        assert_eq!(score("*", "google-extended"), 1);
+    }
+}

@@ -1,0 +1,302 @@
+//! The parts of a URL that consent depends on: authority, path, registrable domain.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use url::{Position, Url};
+
+use super::Matching;
+
+/// Where a document comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentUrl<'a> {
+    /// Whose robots.txt counts.
+    pub authority: Authority<'a>,
+    /// Path and query after parsing, without the fragment.
+    parsed: Cow<'a, str>,
+    /// Everything behind the authority, as written.
+    written: Cow<'a, str>,
+}
+
+/// Scheme, host and port of a URL.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Authority<'a> {
+    /// The scheme.
+    pub scheme: WebScheme,
+    /// In lower case and ASCII, without user information and without dots at its end; IPv6 in brackets.
+    pub host: Cow<'a, str>,
+    /// `None` for the default of the scheme.
+    pub port: Option<u16>,
+}
+
+/// A scheme that has a robots.txt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WebScheme {
+    /// `http`
+    Http,
+    /// `https`
+    Https,
+}
+
+/// Which entries of the public suffix list count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Suffixes {
+    /// Those of registries: `alice.github.io` belongs to `github.io`.
+    #[default]
+    Icann,
+    /// Those of companies, too: `alice.github.io` belongs to itself.
+    Private,
+}
+
+/// Why a URL has no authority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UrlError {
+    /// It is not a URL, for this reason.
+    Unreadable(String),
+    /// Its scheme is neither http nor https.
+    Scheme,
+    /// Its host is nothing but dots.
+    Host,
+}
+
+impl DocumentUrl<'_> {
+    /// The path that [`super::Robots::blocked`] takes; begins with `/`.
+    ///
+    /// Protego takes what is written, dot segments and (0.4) fragments included. Where a query follows the
+    /// authority directly, `/` is put in between.
+    pub fn path(&self, matching: Matching) -> &str {
+        match matching {
+            Matching::Rfc9309 => &self.parsed,
+            Matching::Protego04 | Matching::Protego07 => &self.written,
+        }
+    }
+}
+
+/// The parts of a URL, parsed as the WHATWG's standard says.
+pub fn locate(url: &str) -> Result<DocumentUrl<'_>, UrlError> {
+    locate_plain(url).map_or_else(|| locate_any(url), Ok)
+}
+
+/// The parts of a URL that parsing does not change; `None` where it might.
+fn locate_plain(url: &str) -> Option<DocumentUrl<'_>> {
+    let (scheme, rest) = match url.strip_prefix("http")? {
+        rest if rest.starts_with("s://") => (WebScheme::Https, &rest[4..]),
+        rest => (WebScheme::Http, rest.strip_prefix("://")?),
+    };
+    let (host, written) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let written = if written.is_empty() { "/" } else { written };
+    let parsed = written.split('#').next().unwrap_or_default();
+    (is_plain_host(host) && is_plain_path(parsed)).then_some(DocumentUrl {
+        authority: Authority { scheme, host: host.into(), port: None },
+        parsed: parsed.into(),
+        written: written.into(),
+    })
+}
+
+/// Whether a host consists of labels in lower case, none of them encoded, and is no IPv4 address.
+fn is_plain_host(host: &str) -> bool {
+    let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
+    let is_name = |label: &str| label.starts_with(|c: char| c.is_ascii_lowercase());
+    host.bytes().all(is_plain)
+        && !host.starts_with('.')
+        && !host.contains("..")
+        && !host.contains("xn--")
+        && host.rsplit('.').next().is_some_and(is_name)
+}
+
+/// Whether a path with its query has no byte that is escaped or replaced, and no dot segment.
+fn is_plain_path(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    let has_dot_segment = || {
+        let starts_segment = |at: usize| {
+            let rest = &bytes[at..];
+            rest.starts_with(b"/.") || rest.starts_with(b"/%2e") || rest.starts_with(b"/%2E")
+        };
+        (0..bytes.len()).any(starts_segment)
+    };
+    bytes.iter().all(|byte| IS_PLAIN[usize::from(*byte)]) && !has_dot_segment()
+}
+
+/// The bytes that paths and queries keep as they are.
+const IS_PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        table[byte as usize] = !matches!(
+            byte,
+            b'"' | b'#' | b'\'' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}'
+        );
+        byte += 1;
+    }
+    table
+};
+
+fn locate_any(url: &str) -> Result<DocumentUrl<'_>, UrlError> {
+    let parsed = Url::parse(url).map_err(|error| UrlError::Unreadable(error.to_string()))?;
+    let scheme = match parsed.scheme() {
+        "http" => WebScheme::Http,
+        "https" => WebScheme::Https,
+        _ => return Err(UrlError::Scheme),
+    };
+    let host = parsed.host_str().unwrap_or_default().trim_end_matches('.');
+    if host.is_empty() {
+        return Err(UrlError::Host);
+    }
+    let path = &parsed[Position::BeforePath..Position::AfterQuery];
+    let behind = url
+        .split_once("://")
+        .map(|(_, rest)| &rest[rest.find(['/', '?', '#']).unwrap_or(rest.len())..]);
+    let written = match behind {
+        Some(written) if written.starts_with('/') => Cow::Borrowed(written),
+        Some(written) => format!("/{written}").into(),
+        None => path.to_owned().into(),
+    };
+    Ok(DocumentUrl {
+        authority: Authority { scheme, host: host.to_owned().into(), port: parsed.port() },
+        parsed: path.to_owned().into(),
+        written,
+    })
+}
+
+/// The part of a host that was registered: one label before a public suffix. `None` for IP addresses, `localhost`,
+/// public suffixes themselves and names below none of them.
+///
+/// The host is that of an [`Authority`].
+pub fn registrable_domain(host: &str, suffixes: Suffixes) -> Option<&str> {
+    let mut suffix = psl::suffix(host.as_bytes())?;
+    while suffixes == Suffixes::Icann && suffix.typ() == Some(psl::Type::Private) {
+        let first = suffix.as_bytes().iter().position(|byte| *byte == b'.')?;
+        let shorter = &host[host.len() - suffix.as_bytes().len() + first + 1..];
+        suffix = psl::suffix(shorter.as_bytes())?;
+    }
+    if !suffix.is_known() {
+        return None;
+    }
+    let before = host[..host.len() - suffix.as_bytes().len()].strip_suffix('.')?;
+    let start = before.rfind('.').map_or(0, |dot| dot + 1);
+    (start < before.len()).then(|| &host[start..])
+}
+
+impl fmt::Display for WebScheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        })
+    }
+}
+
+impl fmt::Display for Authority<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme, self.host)?;
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(reason) => write!(f, "not a URL: {reason}"),
+            Self::Scheme => f.write_str("the scheme is neither http nor https"),
+            Self::Host => f.write_str("the host has no name"),
+        }
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_authority_are_one() -> Result<(), UrlError> {
+        for (url, authority) in [
+            ("http://WWW.Example.COM:80/", "http://www.example.com"),
+            ("https://user:pw@example.com./", "https://example.com"),
+            (" https:\\\\example.com:443\\x", "https://example.com"),
+            ("https://example.com:8443?x", "https://example.com:8443"),
+            ("http://münchen.de/", "http://xn--mnchen-3ya.de"),
+            ("http://MÜNCHEN.de/", "http://xn--mnchen-3ya.de"),
+            ("http://例え。jp", "http://xn--r8jz45g.jp"),
+            ("http://%65xample.com", "http://example.com"),
+            ("http://0x7f.1/", "http://127.0.0.1"),
+            ("http://[::0:1]:81/", "http://[::1]:81"),
+            ("http://localhost", "http://localhost"),
+        ] {
+            assert_eq!(locate(url)?.authority.to_string(), authority, "{url}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn paths_are_parsed_or_as_written() -> Result<(), UrlError> {
+        for (url, parsed, written) in [
+            ("http://a.com", "/", "/"),
+            ("http://a.com?x#y", "/?x", "/?x#y"),
+            ("http://a.com/x?#y", "/x?", "/x?#y"),
+            ("http://a.com/b/../é?é#f", "/%C3%A9?%C3%A9", "/b/../é?é#f"),
+            ("http://a.com/%2e%2E/%7e", "/%7e", "/%2e%2E/%7e"),
+            ("http:a.com\\x", "/x", "/x"),
+        ] {
+            let location = locate(url)?;
+            assert_eq!(location.path(Matching::Rfc9309), parsed, "{url}");
+            assert_eq!(location.path(Matching::Protego04), written, "{url}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_has_no_authority_says_why() {
+        for (url, reason) in [
+            ("", "not a URL: relative URL without a base"),
+            ("example.com/x", "not a URL: relative URL without a base"),
+            ("http://a.com:99999/", "not a URL: invalid port number"),
+            ("http://a b/", "not a URL: invalid international domain name"),
+            ("ftp://a.com/", "the scheme is neither http nor https"),
+            ("example.com:80/x", "the scheme is neither http nor https"),
+            ("http://./", "the host has no name"),
+        ] {
+            assert_eq!(locate(url).err().map(|e| e.to_string()).as_deref(), Some(reason), "{url}");
+        }
+    }
+
+    #[test]
+    fn domains_of_companies_are_a_choice() {
+        let domain = |host| registrable_domain(host, Suffixes::Icann);
+        assert_eq!(domain("alice.github.io"), Some("github.io"));
+        assert_eq!(
+            registrable_domain("alice.github.io", Suffixes::Private),
+            Some("alice.github.io")
+        );
+        for host in ["127.0.0.1", "[::1]", "localhost", "co.uk", "", ".", "..com", "a..", "é.ü"] {
+            assert_eq!(domain(host), None, "{host}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_short_way_ends_where_the_long_way_does(
+            url in "https?://[a-z0-9x.:@A-Z_-]{0,9}(xn--|0x1|[.]1)?[.]?([a-z]{1,3})?([/.?#%2eE]{1,4}|/[!-~\té]{0,9}){0,4}"
+        ) {
+            if let Some(location) = locate_plain(&url) {
+                prop_assert_eq!(Ok(location), locate_any(&url));
+            }
+        }
+
+        #[test]
+        fn nothing_panics(url: String, rest: String, host: String) {
+            let _ = locate(&url);
+            if let Ok(location) = locate(&format!("http://{rest}")) {
+                prop_assert!(location.parsed.starts_with('/') && location.written.starts_with('/'));
+                registrable_domain(&location.authority.host, Suffixes::Icann);
+            }
+            registrable_domain(&host, Suffixes::Icann);
+            registrable_domain(&host, Suffixes::Private);
+        }
+    }
+}

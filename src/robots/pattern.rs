@@ -1,0 +1,353 @@
+//! Patterns of paths, and the one spelling in which patterns and paths are compared.
+
+use std::borrow::Cow;
+
+use super::Matching;
+
+/// A pattern of paths: literal texts with anything between them.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    /// The first is at the start of the path.
+    literals: Box<[Box<str>]>,
+    /// Whether the last is at the end of the path.
+    is_anchored: bool,
+    /// Length of the pattern in characters; of several that match, the longest decides.
+    pub(super) priority: usize,
+}
+
+impl Pattern {
+    /// Whether it matches a path in the same spelling; in time linear in the path.
+    pub(super) fn matches(&self, path: &str) -> bool {
+        let Some((first, others)) = self.literals.split_first() else { return false };
+        let Some(mut rest) = path.strip_prefix(&**first) else { return false };
+        let Some((last, middle)) = others.split_last() else {
+            return !self.is_anchored || rest.is_empty();
+        };
+        // The first place of each literal leaves most to the others.
+        for literal in middle {
+            let Some(at) = rest.find(&**literal) else { return false };
+            rest = &rest[at + literal.len()..];
+        }
+        if self.is_anchored { rest.ends_with(&**last) } else { rest.contains(&**last) }
+    }
+
+    /// Whether it surely matches every path; false says nothing.
+    pub(super) fn matches_everything(&self) -> bool {
+        let Some((first, others)) = self.literals.split_first() else { return false };
+        matches!(&**first, "" | "/")
+            && others.iter().all(|literal| literal.is_empty())
+            && (!self.is_anchored || !others.is_empty())
+    }
+
+    fn new<S: Into<Box<str>>>(
+        literals: impl Iterator<Item = S>,
+        is_anchored: bool,
+        priority: usize,
+    ) -> Self {
+        Self { literals: literals.map(Into::into).collect(), is_anchored, priority }
+    }
+
+    /// The pattern of a value as RFC 9309 spells it.
+    fn of_value(value: &str) -> Self {
+        let (value, is_anchored) = anchored(value);
+        let literals: Vec<Cow<str>> = value.split('*').map(uri_spelling).collect();
+        let num_stars = literals.len() - 1;
+        let priority = literals.iter().map(|literal| literal.len()).sum::<usize>() + num_stars;
+        Self::new(literals.into_iter(), is_anchored, priority + usize::from(is_anchored))
+    }
+
+    /// The pattern that Protego's spelling of a value stands for; `None` if nothing can match it.
+    fn of_spelling(spelling: &str) -> Option<Self> {
+        let priority = spelling.chars().count();
+        let (spelling, mut is_anchored) = anchored(spelling);
+        let mut literals: Vec<&str> = spelling.split('*').collect();
+        // A `$` between two `*`, which 0.4 leaves in queries, is an end in its regular expression.
+        if let Some(end) = literals.iter().skip(1).position(|literal| *literal == "$") {
+            let after = literals.split_off(end + 1);
+            if after.iter().any(|literal| !matches!(*literal, "" | "$")) {
+                return None;
+            }
+            literals.push("");
+            is_anchored = false;
+        }
+        (priority > 0).then(|| Self::new(literals.into_iter(), is_anchored, priority))
+    }
+}
+
+impl Matching {
+    /// The patterns that the value of an `Allow` or `Disallow` stands for; the value is not empty.
+    pub(super) fn patterns(self, value: &str, is_allow: bool) -> Vec<Pattern> {
+        if self == Self::Rfc9309 {
+            return vec![Pattern::of_value(value)];
+        }
+        let mut spellings = Vec::new();
+        self.push_protego_spellings(value, is_allow, &mut spellings);
+        spellings.iter().filter_map(|spelling| Pattern::of_spelling(spelling)).collect()
+    }
+
+    fn push_protego_spellings(self, value: &str, is_allow: bool, spellings: &mut Vec<String>) {
+        // A `$` also stands for itself.
+        if value.contains('$') {
+            self.push_protego_spellings(&value.replace('$', "%24"), is_allow, spellings);
+        }
+        let is_04 = self == Self::Protego04;
+        let spelling = if is_04 { protego_04_pattern(value) } else { protego_07_pattern(value) };
+        // Who allows the index page of a folder allows the folder.
+        let folder = spelling.strip_suffix("index.html").filter(|f| is_allow && f.ends_with('/'));
+        let folder = folder.map(|folder| format!("{folder}$"));
+        spellings.push(spelling);
+        match folder {
+            Some(folder) if is_04 => self.push_protego_spellings(&folder, is_allow, spellings),
+            folder => spellings.extend(folder),
+        }
+    }
+
+    /// A path in the spelling of patterns.
+    pub(super) fn spelling(self, path: &str) -> Cow<'_, str> {
+        match self {
+            Self::Rfc9309 => uri_spelling(path),
+            Self::Protego04 => protego_04_path(path).into(),
+            Self::Protego07 => protego_07_path(path).into(),
+        }
+    }
+
+    /// Whether every agent may fetch this path, whatever the file says.
+    pub fn always_allows(self, path: &str) -> bool {
+        const ROBOTS: &str = "/robots.txt";
+        match self {
+            Self::Rfc9309 => path.split('?').next() == Some(ROBOTS),
+            Self::Protego04 => false,
+            Self::Protego07 => {
+                path.contains(ROBOTS) && UrlParts::new(&without_breaks(path), true).path == ROBOTS
+            }
+        }
+    }
+}
+
+/// A pattern without the `$` that anchors it, and whether it had one.
+fn anchored(pattern: &str) -> (&str, bool) {
+    pattern.strip_suffix('$').map_or((pattern, false), |pattern| (pattern, true))
+}
+
+/// RFC 9309's spelling: escaped is what has no place in a URI, and unescaped what needs no escape. `*` and `$` are
+/// unescaped, too: they are special in patterns only before this.
+fn uri_spelling(text: &str) -> Cow<'_, str> {
+    let is_unescaped = |byte: u8| is_unreserved(byte) || b"*$".contains(&byte);
+    respelled(text, is_unescaped, |byte| {
+        is_unreserved(byte) || b"!#$%&'()*+,/:;=?@[]".contains(&byte)
+    })
+}
+
+/// RFC 3986's unreserved characters, which Python's `urllib.parse.quote` never escapes.
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
+/// A text with those of its escapes undone whose bytes satisfy `is_unescaped`, and those of its bytes escaped
+/// that do not satisfy `is_verbatim`, which `%` has to.
+fn respelled(
+    text: &str,
+    is_unescaped: impl Fn(u8) -> bool,
+    is_verbatim: impl Fn(u8) -> bool,
+) -> Cow<'_, str> {
+    if text.bytes().all(|byte| byte != b'%' && is_verbatim(byte)) {
+        return Cow::Borrowed(text);
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        let escape = (*first == b'%').then(|| rest.split_first_chunk()).flatten();
+        if let Some((digits, after)) = escape
+            && let Some(byte) = hex_byte(*digits)
+        {
+            rest = after;
+            if is_unescaped(byte) {
+                bytes.push(byte);
+            } else {
+                bytes.extend(escaped(byte));
+            }
+        } else {
+            bytes.push(*first);
+        }
+    }
+    // What is not UTF-8 becomes U+FFFD, as in Python.
+    let mut spelling = String::with_capacity(bytes.len());
+    for byte in String::from_utf8_lossy(&bytes).bytes() {
+        if is_verbatim(byte) {
+            spelling.push(char::from(byte));
+        } else {
+            spelling.extend(escaped(byte).map(char::from));
+        }
+    }
+    spelling.into()
+}
+
+fn escaped(byte: u8) -> [u8; 3] {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    [b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
+}
+
+fn hex_byte(digits: [u8; 2]) -> Option<u8> {
+    let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
+    Some((high? * 16 + low?) as u8)
+}
+
+/// The parts of a URL behind its authority, as Python's `urllib.parse.urlparse` finds them.
+struct UrlParts<'a> {
+    path: &'a str,
+    params: &'a str,
+    query: &'a str,
+    fragment: &'a str,
+}
+
+impl<'a> UrlParts<'a> {
+    fn new(url: &'a str, has_params: bool) -> Self {
+        let (url, fragment) = url.split_once('#').unwrap_or((url, ""));
+        let (url, query) = url.split_once('?').unwrap_or((url, ""));
+        // Parameters are those of the last segment.
+        let segment = url.rfind('/').unwrap_or(0);
+        let at = url[segment..].find(';').filter(|_| has_params).map(|at| segment + at);
+        let (path, params) = at.map_or((url, ""), |at| (&url[..at], &url[at + 1..]));
+        Self { path, params, query, fragment }
+    }
+
+    /// The parts behind another path; those that are empty leave nothing.
+    fn behind(&self, path: &str) -> String {
+        let mut url = path.to_owned();
+        for (mark, part) in [(';', self.params), ('?', self.query), ('#', self.fragment)] {
+            if !part.is_empty() {
+                url.push(mark);
+                url.push_str(part);
+            }
+        }
+        url
+    }
+}
+
+/// `urlparse` removes tabs and ends of lines.
+fn without_breaks(url: &str) -> Cow<'_, str> {
+    let is_break = |c| matches!(c, '\t' | '\r' | '\n');
+    if url.contains(is_break) { url.replace(is_break, "").into() } else { url.into() }
+}
+
+fn protego_04_path(path: &str) -> String {
+    let path = without_breaks(path);
+    let parts = UrlParts::new(&path, true);
+    let spelling = respelled(
+        parts.path,
+        |byte| !b"/%".contains(&byte),
+        |byte| is_unreserved(byte) || b"/%".contains(&byte),
+    );
+    let url = parts.behind(&spelling);
+    if url.is_empty() { "/".to_owned() } else { url }
+}
+
+fn protego_07_path(path: &str) -> String {
+    let path = path.split('#').next().unwrap_or_default();
+    let path = without_breaks(path);
+    let spelling = respelled(
+        &path,
+        |byte| !b"/%".contains(&byte),
+        |byte| is_unreserved(byte) || b"/%=".contains(&byte),
+    );
+    if spelling.starts_with('/') { spelling.into_owned() } else { format!("/{spelling}") }
+}
+
+/// A pattern that is a whole URL stands for a path with that URL in it.
+fn is_web_url(pattern: &str) -> bool {
+    pattern.starts_with("http://") || pattern.starts_with("https://")
+}
+
+fn protego_04_pattern(pattern: &str) -> String {
+    let mut pattern = Cow::Borrowed(pattern);
+    if is_web_url(&pattern) {
+        pattern = format!("/{pattern}").into();
+    }
+    // `urlparse` must not take the first segment for an authority.
+    if pattern.starts_with("//") {
+        pattern = format!("//{pattern}").into();
+    }
+    let is_kept_apart = |c| matches!(c, '?' | ';' | '$');
+    let end = pattern.len() - usize::from(pattern.ends_with(is_kept_apart));
+    let (url, last) = pattern.split_at(end);
+    let url = without_breaks(url.trim_start_matches(|c| c <= ' '));
+    let (scheme, mut rest) =
+        url.split_once(':').filter(|(s, _)| is_scheme(s)).unwrap_or(("", &url));
+    if let Some(authority) = rest.strip_prefix("//") {
+        let path = authority.find(['/', '?', '#']).unwrap_or(authority.len());
+        rest = &authority[path..];
+    }
+    let scheme = scheme.to_ascii_lowercase();
+    let parts = UrlParts::new(rest, SCHEMES_WITH_PARAMS.contains(&scheme.as_str()));
+    let spelling = respelled(
+        parts.path,
+        |byte| !b"/*$%".contains(&byte),
+        |byte| is_unreserved(byte) || b"/*%=".contains(&byte),
+    );
+    parts.behind(&format!("{spelling}{last}"))
+}
+
+/// The schemes of whose URLs `urlparse` splits off parameters.
+const SCHEMES_WITH_PARAMS: [&str; 16] = [
+    "", "ftp", "hdl", "prospero", "http", "imap", "https", "shttp", "rtsp", "rtsps", "rtspu",
+    "sip", "sips", "mms", "sftp", "tel",
+];
+
+fn is_scheme(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+fn protego_07_pattern(pattern: &str) -> String {
+    let slash = if is_web_url(pattern) { "/" } else { "" };
+    let (pattern, is_anchored) = anchored(pattern);
+    let spelling = respelled(
+        pattern,
+        |byte| !b"/%*".contains(&byte),
+        |byte| is_unreserved(byte) || b"/%*=".contains(&byte),
+    );
+    let anchor = if is_anchored { "$" } else { "" };
+    format!("{slash}{spelling}{anchor}")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a pattern means, letter by letter.
+    fn is_match(pattern: &str, path: &str) -> bool {
+        let mut letters = pattern.chars();
+        match letters.next() {
+            None => true,
+            Some('$') if pattern == "$" => path.is_empty(),
+            Some('*') => (0..=path.len()).any(|at| is_match(letters.as_str(), &path[at..])),
+            Some(letter) => {
+                path.strip_prefix(letter).is_some_and(|path| is_match(letters.as_str(), path))
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn matches_are_those_of_the_definition(
+            pattern in "/?[ab*]{0,8}[$]?",
+            path in "/[ab]{0,12}",
+        ) {
+            for compiled in [Pattern::of_value(&pattern)].iter().chain(&Pattern::of_spelling(&pattern)) {
+                prop_assert_eq!(compiled.matches(&path), is_match(&pattern, &path));
+                prop_assert!(!compiled.matches_everything() || compiled.matches(&path));
+                prop_assert_eq!(compiled.priority, pattern.len());
+            }
+        }
+
+        #[test]
+        fn spellings_are_final(text in "/([a2Ff*$ é~]|%[0-9a-fA-F]{2}){0,12}") {
+            let spelling = uri_spelling(&text).into_owned();
+            prop_assert!(spelling.bytes().all(|byte| byte.is_ascii_graphic()));
+            prop_assert_eq!(uri_spelling(&spelling), spelling.as_str());
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The rules of a robots.txt, and what they say about a path.
+
+use std::cmp::Reverse;
+
+use super::Matching;
+use super::agents::{AgentMask, Agents, bit};
+use super::lines::{Field, Line, lines};
+use super::pattern::Pattern;
+
+/// The rules of a robots.txt for a list of agents.
+///
+/// Its size is bounded by that of the file: a rule is kept once, with the set of its agents.
+#[derive(Debug, Clone)]
+pub struct Robots {
+    matching: Matching,
+    /// In the order in which they decide: longest first, `Allow` before `Disallow`, as in the file.
+    rules: Vec<Rule>,
+    /// The agents of the list.
+    everyone: AgentMask,
+}
+
+#[derive(Debug, Clone)]
+struct Rule {
+    pattern: Pattern,
+    is_allow: bool,
+    agents: AgentMask,
+    line: usize,
+}
+
+impl Robots {
+    /// The rules for these agents. Every content can be read; what is not a rule is ignored.
+    pub fn parse(content: &[u8], agents: &Agents) -> Self {
+        let matching = agents.matching();
+        let text = matching.text(content);
+        let lines: Vec<Line> = lines(&text, matching).collect();
+        let mut rules = rules(&lines, agents);
+        rules.sort_by_key(|rule| (Reverse(rule.pattern.priority), !rule.is_allow));
+        let everyone = (0..agents.labels().len()).fold(0, |mask, agent| mask | bit(agent));
+        Self { matching, rules, everyone }
+    }
+
+    /// The agents that may not fetch a path, which begins with `/` and is [`super::DocumentUrl::path`]'s.
+    pub fn blocked(&self, path: &str) -> AgentMask {
+        if self.rules.is_empty() || self.matching.always_allows(path) {
+            return 0;
+        }
+        let path = self.matching.spelling(path);
+        let (mut undecided, mut blocked) = (self.everyone, 0);
+        for rule in &self.rules {
+            let decided = rule.agents & undecided;
+            if decided != 0 && rule.pattern.matches(&path) {
+                undecided &= !decided;
+                blocked |= if rule.is_allow { 0 } else { decided };
+                if undecided == 0 {
+                    break;
+                }
+            }
+        }
+        blocked
+    }
+
+    /// The number, from 1, of the line that decides whether an agent, by its place in the list, may fetch a path.
+    /// `None` if no rule does, so that it may.
+    pub fn deciding_line(&self, agent: usize, path: &str) -> Option<usize> {
+        if self.matching.always_allows(path) {
+            return None;
+        }
+        let path = self.matching.spelling(path);
+        let agent = if agent < super::MAX_AGENTS { bit(agent) } else { 0 };
+        let decides = |rule: &&Rule| rule.agents & agent != 0 && rule.pattern.matches(&path);
+        self.rules.iter().find(decides).map(|rule| rule.line)
+    }
+
+    /// The agents that surely may fetch no path, and those that surely may fetch every path, but for paths that
+    /// [`Matching::always_allows`].
+    pub fn everywhere(&self) -> (AgentMask, AgentMask) {
+        let agents = |is_wanted: &dyn Fn(&Rule) -> bool| {
+            self.rules
+                .iter()
+                .filter(|rule| is_wanted(rule))
+                .fold(0, |mask, rule| mask | rule.agents)
+        };
+        let closed = agents(&|rule| !rule.is_allow && rule.pattern.matches_everything());
+        let allowing = agents(&|rule| rule.is_allow);
+        let disallowing = agents(&|rule| !rule.is_allow);
+        (closed & !allowing, self.everyone & !disallowing)
+    }
+}
+
+/// Line `number`, from 1, of a robots.txt without its comment, where it has a field.
+pub fn line_text(content: &[u8], matching: Matching, number: usize) -> Option<String> {
+    let text = matching.text(content);
+    lines(&text, matching).find(|line| line.number == number).map(|line| line.text.to_owned())
+}
+
+/// The rules that concern an agent of the list, in the order of the file.
+fn rules(lines: &[Line], agents: &Agents) -> Vec<Rule> {
+    let matching = agents.matching();
+    let of_agents = lines.iter().filter(|line| line.field == Field::UserAgent);
+    let names: Vec<String> = of_agents.flat_map(|line| matching.group_names(&line.value)).collect();
+    let groups = agents.groups(&names);
+    let mut rules = Vec::new();
+    let mut group: AgentMask = 0;
+    let mut is_complete = false;
+    for line in lines {
+        let is_allow = match line.field {
+            Field::UserAgent => {
+                if is_complete && matching.starts_group(&line.value) {
+                    group = 0;
+                }
+                is_complete = false;
+                for name in matching.group_names(&line.value) {
+                    for (agent, chosen) in groups.iter().enumerate() {
+                        if *chosen == Some(name.as_str()) {
+                            group |= bit(agent);
+                        }
+                    }
+                }
+                continue;
+            }
+            field => {
+                is_complete = matching.completes_group(field).unwrap_or(is_complete);
+                field == Field::Allow
+            }
+        };
+        let is_rule = is_allow || line.field == Field::Disallow;
+        if !is_rule || group == 0 || line.value.is_empty() {
+            continue;
+        }
+        rules.extend(matching.patterns(&line.value, is_allow).into_iter().map(|pattern| Rule {
+            pattern,
+            is_allow,
+            agents: group,
+            line: line.number,
+        }));
+    }
+    rules
+}
+
+impl Matching {
+    /// Whether a `User-agent` of this value starts a group after a line that completes one.
+    fn starts_group(self, value: &str) -> bool {
+        self != Self::Protego04 || !value.is_empty()
+    }
+
+    /// Whether the next `User-agent` starts another group after a line of this field; `None` if it does not matter.
+    fn completes_group(self, field: Field) -> Option<bool> {
+        match self {
+            Self::Rfc9309 => matches!(field, Field::Allow | Field::Disallow).then_some(true),
+            Self::Protego04 => Some(field != Field::Empty),
+            Self::Protego07 => (field != Field::Site).then_some(true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::robots::{AgentsError, DEFAULT_AGENTS};
+
+    const MATCHINGS: [Matching; 3] = [Matching::Rfc9309, Matching::Protego04, Matching::Protego07];
+
+    #[test]
+    fn the_deciding_line_is_named() -> Result<(), AgentsError> {
+        let agents = Agents::new(&["GPTBot", "*"], Matching::Rfc9309)?;
+        let text = b"User-agent: *\nDisallow: /a # all\n\nAllow:/a/b\nUser-agent: GPTBot\nAllow: /";
+        let robots = Robots::parse(text, &agents);
+        assert_eq!(robots.deciding_line(0, "/a"), Some(6));
+        assert_eq!(robots.deciding_line(1, "/a"), Some(2));
+        assert_eq!(robots.deciding_line(1, "/a/b"), Some(4));
+        assert_eq!(robots.deciding_line(1, "/x"), None);
+        assert_eq!(robots.deciding_line(1, "/robots.txt"), None);
+        assert_eq!(robots.deciding_line(99, "/a"), None);
+        let line = |number| line_text(text, Matching::Rfc9309, number);
+        assert_eq!(line(2).as_deref(), Some("Disallow: /a"));
+        assert_eq!((line(4).as_deref(), line(9)), (Some("Allow:/a/b"), None));
+        assert_eq!(robots.everywhere(), (0, 0b01));
+        Ok(())
+    }
+
+    #[test]
+    fn hostile_files_take_time_in_proportion() -> Result<(), AgentsError> {
+        let stars = format!("User-agent: *\nDisallow: /{}b$", "*a".repeat(100_000));
+        let groups =
+            "User-agent: x\nUser-agent: y\n".repeat(9_000) + &"Disallow:/z\n".repeat(20_000);
+        let path = format!("/{}", "a".repeat(200_000));
+        for matching in MATCHINGS {
+            let agents = Agents::new(&DEFAULT_AGENTS, matching)?;
+            assert_eq!(Robots::parse(stars.as_bytes(), &agents).blocked(&path), 0);
+            assert_eq!(Robots::parse(groups.as_bytes(), &agents).blocked(&path), 0);
+        }
+        Ok(())
+    }
+
+    /// Lines of a file, and a path that they may be about.
+    fn file() -> impl Strategy<Value = (String, String)> {
+        let field = "(User-agent|Allow|Disallow|Disallow|Sitemap|host|x|)[: \t]{1,2}";
+        let value = "([*]|gptbot|/|/[*]|/[ab%2F*$?;:é]{0,4})[\n\r\0]{1,2}";
+        let line = (field, value).prop_map(|(field, value)| field + &value);
+        let lines = proptest::collection::vec(line, 0..12);
+        (lines, "/[ab%2F*$?;:é#]{0,6}").prop_map(|(lines, path)| (lines.concat(), path))
+    }
+
+    proptest! {
+        #[test]
+        fn hosts_closed_or_open_everywhere_are_so_for_each_path((text, path) in file()) {
+            for matching in MATCHINGS {
+                let agents = Agents::new(&["GPTBot", "AI2Bot", "*"], matching);
+                let agents = agents.map_err(|error| TestCaseError::fail(error.to_string()))?;
+                let robots = Robots::parse(text.as_bytes(), &agents);
+                let blocked = robots.blocked(&path);
+                let (closed, open) = robots.everywhere();
+                prop_assert_eq!(blocked & open, 0);
+                prop_assert!(matching.always_allows(&path) || blocked & closed == closed);
+                for agent in 0..3 {
+                    let line = robots.deciding_line(agent, &path);
+                    prop_assert!(blocked & bit(agent) == 0 || line.is_some());
+                }
+            }
+        }
+
+        #[test]
+        fn nothing_panics(content: Vec<u8>, text: String, (start, path) in file(), any: String) {
+            for matching in MATCHINGS {
+                let agents = Agents::new(&DEFAULT_AGENTS, matching);
+                let agents = agents.map_err(|error| TestCaseError::fail(error.to_string()))?;
+                for content in [&content, text.as_bytes(), format!("{start}{text}").as_bytes()] {
+                    let robots = Robots::parse(content, &agents);
+                    robots.blocked(&path);
+                    robots.blocked(&any);
+                    robots.deciding_line(0, &format!("/{any}"));
+                }
+            }
+        }
+    }
+}
