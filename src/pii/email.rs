@@ -1,0 +1,187 @@
+//! E-mail addresses: datatrove's grammar, read from `@` outwards.
+//!
+//! The local part is the longest run of atoms between single dots before `@`, from its first
+//! character at a word boundary. The domain is as many labels as there are, at least two, or an
+//! address in brackets. That is the leftmost match of the regular expression, since neither side
+//! holds an `@` and no label can be told in two ways.
+
+use std::ops::Range;
+
+use memchr::memchr_iter;
+
+use super::ip::octet;
+
+/// What the grammar makes of characters beyond ASCII.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grammar {
+    /// Whether one is part of a word, at whose edges an address may start.
+    pub(super) is_word: fn(char) -> bool,
+    /// Whether one may stand in a domain.
+    pub(super) is_label: fn(char) -> bool,
+}
+
+/// The first address at or after `from`; what is before `from` counts for the word boundary alone.
+pub(super) fn first_email(text: &str, from: usize, grammar: Grammar) -> Option<Range<usize>> {
+    memchr_iter(b'@', &text.as_bytes()[from..]).find_map(|at| {
+        let at = from + at;
+        let start = local_start(text, from, at, grammar)?;
+        Some(start..domain_end(text, at + 1, grammar)?)
+    })
+}
+
+/// Where the local part before `at` starts, not before `from`.
+fn local_start(text: &str, from: usize, at: usize, grammar: Grammar) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let joins =
+        |i: usize| is_atom(bytes[i]) || bytes[i] == b'.' && i + 1 < at && bytes[i + 1] != b'.';
+    let run = (from..at).rev().take_while(|&i| joins(i)).count();
+    (at - run..at).find(|&i| bytes[i] != b'.' && at_word_boundary(text, i, grammar))
+}
+
+/// Whether a byte may stand in an atom of a local part.
+fn is_atom(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+/=?^_`{|}~-".contains(&byte)
+}
+
+/// Whether just one of the ASCII character at `at` and the character before it is part of a word.
+fn at_word_boundary(text: &str, at: usize, grammar: Grammar) -> bool {
+    let is_word = |c: char| {
+        if c.is_ascii() { c.is_ascii_alphanumeric() || c == '_' } else { (grammar.is_word)(c) }
+    };
+    text[..at].chars().next_back().is_some_and(is_word) != text[at..].starts_with(is_word)
+}
+
+/// Where the domain that starts at `start` ends.
+fn domain_end(text: &str, start: usize, grammar: Grammar) -> Option<usize> {
+    let bytes = text.as_bytes();
+    if bytes.get(start) == Some(&b'[') {
+        return literal_end(bytes, start + 1);
+    }
+    let mut end = None;
+    let mut label = start;
+    while let Some((label_end, run_end)) = label_ends(text, label, grammar) {
+        if label > start {
+            end = Some(label_end);
+        }
+        if label_end < run_end || bytes.get(run_end) != Some(&b'.') {
+            break;
+        }
+        label = run_end + 1;
+    }
+    end
+}
+
+/// The end of the label that starts at `start`, and of the hyphens that follow it.
+fn label_ends(text: &str, start: usize, grammar: Grammar) -> Option<(usize, usize)> {
+    let mut label_end = None;
+    for (offset, c) in text[start..].char_indices() {
+        let is_letter =
+            if c.is_ascii() { c.is_ascii_alphanumeric() } else { (grammar.is_label)(c) };
+        if is_letter {
+            label_end = Some(start + offset + c.len_utf8());
+        } else if c != '-' || label_end.is_none() {
+            return Some((label_end?, start + offset));
+        }
+    }
+    Some((label_end?, text.len()))
+}
+
+/// Where a domain in brackets ends whose first byte after `[` is at `start`: three octets, then
+/// another one or a tag with a colon.
+fn literal_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    for _ in 0..3 {
+        at += octet(&bytes[at..])?;
+        if bytes.get(at) != Some(&b'.') {
+            return None;
+        }
+        at += 1;
+    }
+    let rest = &bytes[at..];
+    let tag = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'-').count();
+    if octet(rest) == Some(tag) && rest[tag..].starts_with(b"]") {
+        return Some(at + tag + 1);
+    }
+    (tag > 0 && rest[tag - 1] != b'-' && rest[tag..].starts_with(b":]")).then_some(at + tag + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use proptest::prelude::*;
+    use proptest::test_runner::TestRunner;
+    use regex::Regex;
+
+    use super::*;
+
+    const LETTERS: Grammar =
+        Grammar { is_word: char::is_alphanumeric, is_label: char::is_alphanumeric };
+
+    /// The grammar as a regular expression, read from left to right and greedily.
+    fn regex() -> Result<Regex, regex::Error> {
+        let atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
+        let letter = r"[\p{Alphabetic}\p{N}]";
+        let label = format!("{letter}(?:(?:{letter}|-)*{letter})?");
+        let octet = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)";
+        let literal = format!(r"\[(?:{octet}\.){{3}}(?:{octet}|[A-Za-z0-9-]*[A-Za-z0-9]:)\]");
+        Regex::new(&format!(r"\b{atom}(?:\.{atom})*@(?:(?:{label}\.)+{label}|{literal})"))
+    }
+
+    /// Every address, each looked for in what is left after the one before.
+    fn emails(text: &str, first: impl Fn(&str) -> Option<Range<usize>>) -> Vec<Range<usize>> {
+        let mut from = 0;
+        std::iter::from_fn(|| {
+            let range = first(&text[from..])?;
+            let range = from + range.start..from + range.end;
+            from = range.end;
+            Some(range)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn domains_end_where_labels_do() {
+        for (text, expected) in [
+            ("a@b.co-", Some(0..6)),
+            ("a@b-.co", None),
+            ("a@b..co", None),
+            ("a@b.c.-", Some(0..5)),
+            ("..a.b@c.de.", Some(2..10)),
+            ("a@b", None),
+            ("a@[1.2.3.4]", Some(0..11)),
+            ("a@[1.2.3.256]", None),
+            ("a@[1.2.3.x-y:]", Some(0..14)),
+            ("a@[1.2.3.x-:]", None),
+            ("a@[1.2.3", None),
+            ("+a@b.co", Some(1..7)),
+            ("é+a@b.co", Some(2..9)),
+            ("éa@b.co", None),
+            ("a@münchen.de", Some(0..13)),
+        ] {
+            assert_eq!(first_email(text, 0, LETTERS), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_comes_before_the_start_is_part_of_the_boundary() {
+        assert_eq!(first_email("x_a@b.co", 1, LETTERS), None);
+        assert_eq!(first_email("x+a@b.co", 1, LETTERS), Some(1..8));
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_regular_expression() -> Result<(), Box<dyn Error>> {
+        let regex = regex()?;
+        // Of characters beyond ASCII, letters alone: `\b` sees others in another way.
+        let parts = r"[ab1_.@+-]|[a@.]|\[|\]|é|中| |1\.2\.|300|25|x:|a@b\.co|@\[1\.2\.3\.";
+        let texts = prop::string::string_regex(&format!("({parts}){{0,24}}"))?;
+        let mut runner = TestRunner::new(ProptestConfig::with_cases(4096));
+        Ok(runner.run(&texts, |text| {
+            prop_assert_eq!(
+                emails(&text, |rest| first_email(rest, 0, LETTERS)),
+                emails(&text, |rest| regex.find(rest).map(|found| found.range()))
+            );
+            Ok(())
+        })?)
+    }
+}

@@ -1,0 +1,77 @@
+//! IBANs: written in one piece or in groups of four, checked by the registry's lengths, national
+//! structures and check digits.
+
+use std::ops::Range;
+
+use iban::Iban;
+
+/// Characters of the shortest IBAN.
+const MIN_CHARACTERS: usize = 15;
+/// Characters of the longest IBAN that the standard allows.
+const MAX_CHARACTERS: usize = 34;
+/// Characters of a group.
+const GROUP: usize = 4;
+/// Bytes that are looked at together for the start of an IBAN.
+const BLOCK_BYTES: usize = 64;
+
+/// Every IBAN.
+pub(super) fn ibans(text: &str) -> impl Iterator<Item = Range<usize>> {
+    starts(text.as_bytes())
+        .filter(|&start| !text[..start].ends_with(char::is_alphanumeric))
+        .filter_map(|start| Some(start..iban_end(text, start)?))
+}
+
+/// Where two capitals before two digits are, which is seldom.
+fn starts(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let last = bytes.len().saturating_sub(GROUP - 1);
+    (0..last).step_by(BLOCK_BYTES).flat_map(move |block| {
+        let end = last.min(block + BLOCK_BYTES);
+        let end = if has_start(&bytes[block..end + GROUP - 1]) { end } else { block };
+        (block..end).filter(|&at| has_start(&bytes[at..at + GROUP]))
+    })
+}
+
+/// Whether there are two capitals before two digits anywhere; without branches, for the vector
+/// unit.
+fn has_start(bytes: &[u8]) -> bool {
+    let count = bytes.len() - (GROUP - 1);
+    let (first, second) = (&bytes[..count], &bytes[1..=count]);
+    let (third, fourth) = (&bytes[2..count + 2], &bytes[3..]);
+    let letters =
+        first.iter().zip(second).map(|(a, b)| a.is_ascii_uppercase() & b.is_ascii_uppercase());
+    let digits = third.iter().zip(fourth).map(|(a, b)| a.is_ascii_digit() & b.is_ascii_digit());
+    letters.zip(digits).fold(0, |any, (letters, digits)| any | u8::from(letters & digits)) != 0
+}
+
+/// Where the IBAN that starts at `start` ends, if there is one with no letter or digit after it.
+///
+/// Its length is the registry's: of all ends of groups, at most one is that of an IBAN.
+fn iban_end(text: &str, start: usize) -> Option<usize> {
+    let mut electronic = String::with_capacity(MAX_CHARACTERS);
+    let mut is_separated = None;
+    let mut end = start;
+    while electronic.len() < MAX_CHARACTERS {
+        let group = text.as_bytes()[end..].iter().take(GROUP);
+        let group = group.take_while(|b| b.is_ascii_alphanumeric()).count();
+        electronic.push_str(&text[end..end + group]);
+        end += group;
+        let is_whole = !text[end..].starts_with(char::is_alphanumeric);
+        if is_whole && electronic.len() >= MIN_CHARACTERS && electronic.parse::<Iban>().is_ok() {
+            return Some(end);
+        }
+        let separator = separator_bytes(&text[end..]);
+        if group < GROUP || separator.is_some() != *is_separated.get_or_insert(separator.is_some())
+        {
+            return None;
+        }
+        end += separator.unwrap_or(0);
+    }
+    None
+}
+
+/// Bytes of what `text` starts with if it may stand between groups: a space, a no-break space or a
+/// hyphen.
+fn separator_bytes(text: &str) -> Option<usize> {
+    let first = text.chars().next()?;
+    matches!(first, ' ' | '\u{a0}' | '\u{202f}' | '-').then(|| first.len_utf8())
+}

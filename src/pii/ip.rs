@@ -1,0 +1,193 @@
+//! IP addresses: IPv4 read around a dot, IPv6 around a colon, both parsed by the standard library.
+//!
+//! Owns what may stand beside an address, and the special ranges that are not on the public
+//! Internet.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+
+use memchr::memchr2_iter;
+
+use super::options::IpScope;
+
+/// Bytes of the longest IPv4 address.
+const MAX_IPV4_BYTES: usize = 15;
+/// Bytes of the longest IPv6 address, with an IPv4 address at its end.
+const MAX_IPV6_BYTES: usize = 45;
+
+/// IPv4 ranges that are not global, as in `ipaddress` of Python 3.13.1: first address, bits of
+/// prefix. Ranges that lie in another one are left out.
+const SPECIAL_IPV4: [(Ipv4Addr, u32); 13] = [
+    (Ipv4Addr::UNSPECIFIED, 8),
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(127, 0, 0, 0), 8),
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 0, 0, 0), 24),
+    (Ipv4Addr::new(192, 0, 2, 0), 24),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+    (Ipv4Addr::new(198, 18, 0, 0), 15),
+    (Ipv4Addr::new(198, 51, 100, 0), 24),
+    (Ipv4Addr::new(203, 0, 113, 0), 24),
+    (Ipv4Addr::new(240, 0, 0, 0), 4),
+];
+
+/// What is global all the same.
+const GLOBAL_IPV4: [(Ipv4Addr, u32); 2] =
+    [(Ipv4Addr::new(192, 0, 0, 9), 32), (Ipv4Addr::new(192, 0, 0, 10), 32)];
+
+/// IPv6 ranges that are not global, as in `ipaddress` of Python 3.13.1, without that of IPv4
+/// addresses, which are what they are as such.
+const SPECIAL_IPV6: [(Ipv6Addr, u32); 10] = [
+    (Ipv6Addr::LOCALHOST, 128),
+    (Ipv6Addr::UNSPECIFIED, 128),
+    (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
+    (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64),
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+    (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7),
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
+];
+
+/// What is global all the same.
+const GLOBAL_IPV6: [(Ipv6Addr, u32); 6] = [
+    (Ipv6Addr::new(0x2001, 1, 0, 0, 0, 0, 0, 1), 128),
+    (Ipv6Addr::new(0x2001, 1, 0, 0, 0, 0, 0, 2), 128),
+    (Ipv6Addr::new(0x2001, 3, 0, 0, 0, 0, 0, 0), 32),
+    (Ipv6Addr::new(0x2001, 4, 0x112, 0, 0, 0, 0, 0), 48),
+    (Ipv6Addr::new(0x2001, 0x20, 0, 0, 0, 0, 0, 0), 28),
+    (Ipv6Addr::new(0x2001, 0x30, 0, 0, 0, 0, 0, 0), 28),
+];
+
+/// Whether Python's `ipaddress` calls an address global; multicast is. IPv4 addresses come as such.
+pub(super) fn is_global(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            let is_in = |&(network, bits): &(Ipv4Addr, u32)| {
+                (ip.to_bits() ^ network.to_bits()).leading_zeros() >= bits
+            };
+            !SPECIAL_IPV4.iter().any(is_in) || GLOBAL_IPV4.iter().any(is_in)
+        }
+        IpAddr::V6(ip) => {
+            let is_in = |&(network, bits): &(Ipv6Addr, u32)| {
+                (ip.to_bits() ^ network.to_bits()).leading_zeros() >= bits
+            };
+            !SPECIAL_IPV6.iter().any(is_in) || GLOBAL_IPV6.iter().any(is_in)
+        }
+    }
+}
+
+/// Whether an address is one of `scope`.
+fn is_in_scope(ip: IpAddr, scope: IpScope) -> bool {
+    let ip = ip.to_canonical();
+    scope == IpScope::All || is_global(ip) && !ip.is_multicast()
+}
+
+/// Every address of `scope`; an IPv4 address at the end of an IPv6 address comes with it.
+pub(super) fn ips(text: &str, scope: IpScope) -> impl Iterator<Item = Range<usize>> {
+    let bytes = text.as_bytes();
+    let mut next_colon = 0;
+    memchr2_iter(b'.', b':', bytes).filter_map(move |at| {
+        let (range, ip) = if bytes[at] == b'.' {
+            ipv4_around(text, at)?
+        } else if at < next_colon || !bytes.get(at + 1).is_some_and(|&b| is_ipv6(b)) {
+            return None;
+        } else {
+            let run = ipv6_run(bytes, at);
+            next_colon = run.end;
+            ipv6_in(text, run)?
+        };
+        is_in_scope(ip, scope).then_some(range)
+    })
+}
+
+/// The address whose first dot is at `dot`.
+fn ipv4_around(text: &str, dot: usize) -> Option<(Range<usize>, IpAddr)> {
+    let bytes = text.as_bytes();
+    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    if !is_digit(dot + 1) {
+        return None;
+    }
+    let start = dot - (0..dot).rev().take(3).take_while(|&at| is_digit(at)).count();
+    if start == dot || !may_start(text, start) {
+        return None;
+    }
+    let end = dotted_end(bytes, start);
+    let ip: Ipv4Addr = text[start..end].parse().ok()?;
+    may_end(text, end).then_some((start..end, ip.into()))
+}
+
+/// Where the digits and dots from `start` on end, without dots at their end. Looks no further than
+/// just behind the longest address, where a digit more is seen.
+fn dotted_end(bytes: &[u8], start: usize) -> usize {
+    let dotted = bytes[start..].iter().take(MAX_IPV4_BYTES + 1);
+    let dotted = dotted.take_while(|b| b.is_ascii_digit() || **b == b'.').count();
+    let dots = bytes[..start + dotted].iter().rev().take_while(|b| **b == b'.').count();
+    start + dotted - dots
+}
+
+/// Whether a byte may stand in an IPv6 address, its IPv4 part aside.
+fn is_ipv6(byte: u8) -> bool {
+    byte.is_ascii_hexdigit() || byte == b':'
+}
+
+/// The hexadecimal digits and colons around the first of these colons.
+fn ipv6_run(bytes: &[u8], colon: usize) -> Range<usize> {
+    let before = bytes[..colon].iter().rev().take_while(|b| b.is_ascii_hexdigit()).count();
+    let after = bytes[colon..].iter().take_while(|b| is_ipv6(**b)).count();
+    colon - before..colon + after
+}
+
+/// The address that `run` is, without a single colon at either end and with an IPv4 address after
+/// it.
+fn ipv6_in(text: &str, run: Range<usize>) -> Option<(Range<usize>, IpAddr)> {
+    let bytes = text.as_bytes();
+    let Range { mut start, mut end } = run;
+    let is_colon = |at: usize| bytes.get(at) == Some(&b':');
+    if is_colon(start) && !is_colon(start + 1) {
+        start += 1;
+    }
+    if bytes.get(end) == Some(&b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit) {
+        let last = bytes[start..end].iter().rposition(|&b| b == b':')?;
+        end = dotted_end(bytes, start + last + 1);
+    } else if is_colon(end - 1) && !is_colon(end - 2) {
+        end -= 1;
+    }
+    let address = text.get(start..end)?;
+    if address.len() > MAX_IPV6_BYTES || address == "::" {
+        return None;
+    }
+    let ip: Ipv6Addr = address.parse().ok()?;
+    let is_whole = may_start(text, start)
+        && may_end(text, end)
+        && !text[end..].starts_with(char::is_alphanumeric);
+    is_whole.then_some((start..end, ip.into()))
+}
+
+/// Whether what is before `start` may stand before an address: no letter or digit, dot or hyphen.
+fn may_start(text: &str, start: usize) -> bool {
+    let joins = |c: char| c.is_alphanumeric() || c == '.' || c == '-';
+    !text[..start].ends_with(joins)
+}
+
+/// Whether what is at `end` may stand after an address: no digit, no dot or hyphen before a digit.
+fn may_end(text: &str, end: usize) -> bool {
+    match text.as_bytes()[end..] {
+        [b'.' | b'-', b, ..] | [b, ..] => !b.is_ascii_digit(),
+        [] => true,
+    }
+}
+
+/// Bytes of the longest number of at most three digits and at most 255 that `bytes` starts with;
+/// leading zeros are digits.
+pub(super) fn octet(bytes: &[u8]) -> Option<usize> {
+    let value = |digits: &[u8]| {
+        digits
+            .iter()
+            .try_fold(0, |value, b| b.is_ascii_digit().then(|| 10 * value + u32::from(b - b'0')))
+    };
+    (1..=3).rev().find(|&n| bytes.get(..n).and_then(value).is_some_and(|value| value <= 255))
+}

@@ -1,0 +1,140 @@
+//! What the published formatters of Apertus and datatrove replace, faults included.
+//!
+//! Both go by the same patterns for e-mail and IPv4 addresses, the latter without any boundaries,
+//! and replace one kind after the other. A replacement never becomes part of a later match, so what
+//! they replace are spans of the original text.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+use regex::Regex;
+
+use super::email::{Grammar, first_email};
+use super::ip::{is_global, octet};
+use super::options::IpScope;
+use super::span::{PiiKind, PiiSpan};
+
+/// Words are Python's, domains are of ASCII.
+const GRAMMAR: Grammar = Grammar { is_word: is_python_word, is_label: |_| false };
+
+/// The one form of IBANs that Apertus knows: `A` is a capital, `0` a digit, `X` either, and one
+/// more of these may follow.
+const APERTUS_IBAN: &[u8] = b"AA00 0000 0000 0000 0000 X";
+
+/// Letters and numbers, which together with `_` are Python's `\w`. Unlike
+/// [`char::is_alphanumeric`], that has no vowel signs.
+static LETTER_OR_NUMBER: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"[\p{L}\p{N}]").ok());
+
+/// What Apertus' formatter replaces: for each distinct match in order of discovery, its characters
+/// wherever they still occur.
+pub(super) fn apertus_spans(text: &str, kinds: &[PiiKind]) -> Vec<PiiSpan> {
+    let mut spans = BTreeMap::new();
+    for kind in PiiKind::ALL.into_iter().filter(|kind| kinds.contains(kind)) {
+        let matches = match kind {
+            PiiKind::Email => emails(text), // the first kind: nothing is replaced yet
+            PiiKind::Ip => leftmost_between(text, spans.values(), ipv4_bytes),
+            PiiKind::Iban => leftmost_between(text, spans.values(), apertus_iban_bytes),
+        };
+        let mut seen = HashSet::new();
+        for value in matches.into_iter().map(|range| &text[range]) {
+            if seen.insert(value) {
+                replace_all(text, kind, value, &mut spans);
+            }
+        }
+    }
+    spans.into_values().collect()
+}
+
+/// Adds the disjoint occurrences of `value` that touch none of `spans`, which are by their start.
+fn replace_all(text: &str, kind: PiiKind, value: &str, spans: &mut BTreeMap<usize, PiiSpan>) {
+    let finder = Finder::new(value);
+    let mut from = 0;
+    while let Some(at) = finder.find(&text.as_bytes()[from..]) {
+        let range = from + at..from + at + value.len();
+        let before = spans.range(..range.end).next_back();
+        if before.is_none_or(|(_, span)| span.range.end <= range.start) {
+            from = range.end;
+            spans.insert(range.start, PiiSpan::new(text, kind, range));
+        } else {
+            from = range.start + 1;
+        }
+    }
+}
+
+/// What datatrove's formatter replaces.
+pub(super) fn datatrove_spans(text: &str, kinds: &[PiiKind], scope: IpScope) -> Vec<PiiSpan> {
+    let new = |kind| move |range| PiiSpan::new(text, kind, range);
+    let mut spans = Vec::new();
+    if kinds.contains(&PiiKind::Email) {
+        spans.extend(emails(text).into_iter().map(new(PiiKind::Email)));
+    }
+    if kinds.contains(&PiiKind::Ip) {
+        let mut ips = leftmost_between(text, &spans, ipv4_bytes);
+        ips.retain(|range| {
+            let ip = text[range.clone()].parse::<Ipv4Addr>(); // no leading zeros, as in Python
+            ip.is_ok_and(|ip| scope == IpScope::All || is_global(ip.into()))
+        });
+        spans.extend(ips.into_iter().map(new(PiiKind::Ip)));
+    }
+    spans.sort_unstable_by_key(|span| span.range.start);
+    spans
+}
+
+/// Every e-mail address of the published pattern.
+fn emails(text: &str) -> Vec<Range<usize>> {
+    let next = |range: &Range<usize>| first_email(text, range.end, GRAMMAR);
+    std::iter::successors(first_email(text, 0, GRAMMAR), next).collect()
+}
+
+/// The leftmost disjoint matches between `spans` of a pattern: how many bytes of it a text starts
+/// with.
+fn leftmost_between<'a>(
+    text: &str,
+    spans: impl IntoIterator<Item = &'a PiiSpan>,
+    matched_bytes: fn(&[u8]) -> Option<usize>,
+) -> Vec<Range<usize>> {
+    let mut matches = Vec::new();
+    let mut at = 0;
+    let ends = std::iter::once(text.len()..text.len());
+    for span in spans.into_iter().map(|span| span.range.clone()).chain(ends) {
+        let bytes = &text.as_bytes()[..span.start];
+        while at < bytes.len() {
+            let matched = matched_bytes(&bytes[at..]);
+            matches.extend(matched.map(|matched| at..at + matched));
+            at += matched.unwrap_or(1);
+        }
+        at = span.end;
+    }
+    matches
+}
+
+/// Bytes of the four numbers up to 255, leading zeros or not, that `bytes` starts with.
+fn ipv4_bytes(bytes: &[u8]) -> Option<usize> {
+    let mut end = octet(bytes)?;
+    for _ in 1..4 {
+        end += octet(bytes[end..].strip_prefix(b".")?)? + 1;
+    }
+    Some(end)
+}
+
+/// Bytes of Apertus' form of an IBAN that `bytes` starts with.
+fn apertus_iban_bytes(bytes: &[u8]) -> Option<usize> {
+    let fits = |(form, byte): (&u8, &u8)| match form {
+        b'A' => byte.is_ascii_uppercase(),
+        b'0' => byte.is_ascii_digit(),
+        b'X' => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
+        _ => byte == form,
+    };
+    let (start, rest) = bytes.split_at_checked(APERTUS_IBAN.len())?;
+    let has_second = rest.first().is_some_and(|byte| fits((&b'X', byte)));
+    APERTUS_IBAN.iter().zip(start).all(fits).then(|| start.len() + usize::from(has_second))
+}
+
+/// Whether a character beyond ASCII is one of a word in Python's regular expressions.
+fn is_python_word(c: char) -> bool {
+    LETTER_OR_NUMBER.as_ref().is_some_and(|class| class.is_match(c.encode_utf8(&mut [0; 4])))
+}

@@ -1,0 +1,77 @@
+//! Texts with personal data replaced.
+
+use super::finder::PiiFinder;
+use super::options::{PiiMode, PiiOptions, Placeholders};
+use super::published;
+use super::span::{PLACEHOLDER_EMAILS, PLACEHOLDER_IPS, PiiKind, PiiSpan};
+
+/// A text with personal data replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redacted {
+    /// The text after replacement.
+    pub text: String,
+    /// What was found in the original text, ascending and disjoint; placeholders that stay are
+    /// among them.
+    pub spans: Vec<PiiSpan>,
+}
+
+/// Finds and replaces personal data, text by text.
+#[derive(Debug, Clone)]
+pub struct Redactor {
+    options: PiiOptions,
+    finder: PiiFinder,
+}
+
+impl Redactor {
+    /// The redactor of these options.
+    pub fn new(options: PiiOptions) -> Self {
+        let finder = PiiFinder::new(&options.kinds, options.ip, options.placeholders);
+        Self { options, finder }
+    }
+
+    /// `text` with personal data replaced; none where there is none to be found.
+    pub fn redact(&self, text: &str) -> Option<Redacted> {
+        let options = &self.options;
+        let spans = match options.mode {
+            PiiMode::Default => self.finder.find(text),
+            PiiMode::Apertus => published::apertus_spans(text, &options.kinds),
+            PiiMode::Datatrove => published::datatrove_spans(text, &options.kinds, options.ip),
+        };
+        if spans.is_empty() {
+            return None;
+        }
+        let keeps = (options.mode, options.placeholders) == (PiiMode::Default, Placeholders::Keep);
+        let mut emails = PLACEHOLDER_EMAILS.into_iter().cycle();
+        let mut ips = PLACEHOLDER_IPS.into_iter().cycle();
+        let text = replaced(text, &spans, |span| {
+            let in_turn = match (options.mode, span.kind) {
+                (PiiMode::Datatrove, PiiKind::Email) => emails.next(),
+                (PiiMode::Datatrove, PiiKind::Ip) => ips.next(),
+                _ if keeps && span.is_placeholder => Some(&text[span.range.clone()]),
+                _ => None,
+            };
+            in_turn.unwrap_or_else(|| options.markers.of(span.kind))
+        });
+        Some(Redacted { text, spans })
+    }
+}
+
+/// `text` with each of `spans` replaced by what `replacement` gives, which is not looked at again.
+///
+/// # Panics
+/// Where spans are not ascending and disjoint spans of `text`.
+pub fn replaced<'a>(
+    text: &str,
+    spans: &[PiiSpan],
+    mut replacement: impl FnMut(&PiiSpan) -> &'a str,
+) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut end = 0;
+    for span in spans {
+        result.push_str(&text[end..span.range.start]);
+        result.push_str(replacement(span));
+        end = span.range.end;
+    }
+    result.push_str(&text[end..]);
+    result
+}
