@@ -30,7 +30,7 @@
 //! 5  cli
 //! 4  stage  evaluate  dataset
 //! 3  run  cluster
-//! 2  config  input  parts  tokenize  encoder  fasttext  head  train  selection  export
+//! 2  config  input  parts  tokenize  encoder  fasttext  head  train  filter  selection  export
 //! 1  io  remote  hub  robots  pii
 //! 0  error  panics  progress  batch  metrics  sample
 //! ```
@@ -38,7 +38,7 @@
 //! - 0: what needs nothing else: errors and exit codes, progress and stops, packing, metrics, sampling.
 //! - 1: files that appear whole or not at all, object stores, the hub; what a robots.txt says; personal data in
 //!   a text.
-//! - 2: settings; readers of documents; part files; encoder, heads and their training; exact selection;
+//! - 2: settings; readers of documents; part files; encoder, heads and their training; filters; exact selection;
 //!   writers of the export. Each can be used without a run.
 //! - 3: the run directory, many processes on it, and the schedulers that start them.
 //! - 4: the stages, which do not use each other; evaluation; labelled data sets.
@@ -65,6 +65,7 @@ pub mod config;
 pub mod encoder;
 pub mod export;
 pub mod fasttext;
+pub mod filter;
 pub mod head;
 pub mod input;
 pub mod parts;

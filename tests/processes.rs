@@ -22,6 +22,7 @@ fn workspace() -> Result<Workspace, Failure> {
             (0..5 + 9 * i).map(|j| json!({"id": format!("{i}-{j}"), "text": text(j + i), "n": j}));
         work.write_lines(&format!("corpus/fra_Latn/more-{i}.jsonl"), rows)?;
     }
+    work.add_filters()?;
     Ok(work)
 }
 
@@ -50,7 +51,7 @@ fn task(work: &Workspace, stage: &str, run: &str, index: u32, count: u32) -> ass
 
 /// The stages after the plan, in tasks: `counts` of them by turns.
 fn all_stages(work: &Workspace, run: &str, counts: &[u32]) {
-    let stages = ["embed", "train", "score", "threshold", "export"];
+    let stages = ["embed", "train", "score", "filter", "threshold", "export"];
     for (stage, count) in stages.into_iter().zip(counts.iter().cycle()) {
         for index in 0..*count {
             task(work, stage, run, index, *count).assert().success();
@@ -124,7 +125,7 @@ fn retry_leads_through_all_stages_to_the_end() -> TestResult {
         let output = retry.output()?;
         let left: serde_json::Value = serde_json::from_slice(&output.stdout)?;
         let Some(stage) = left["stage"].as_str() else { break };
-        assert!(attempt < 15, "{stage} never ends");
+        assert!(attempt < 18, "{stage} never ends");
         let first = left["tasks"][0].as_u64().ok_or("no task")?;
         task(&work, stage, "out", u32::try_from(first)?, 3).assert().success();
     }

@@ -16,6 +16,7 @@ const KILL_AT: &str = "POLYSIFT_KILL_AT";
 fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
     let work = Workspace::new()?;
     std::fs::remove_dir_all(work.path("corpus/deu_Latn"))?;
+    work.add_filters()?;
     work.command("run", "undisturbed").assert().success();
     let expected = digests(&work.path("undisturbed"))?;
     for boundary in 1.. {
@@ -36,6 +37,7 @@ fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
 #[test]
 fn kills_at_random_moments_of_one_run_change_nothing_in_the_end() -> TestResult {
     let work = Workspace::new()?;
+    work.add_filters()?;
     work.command("run", "undisturbed").assert().success();
     let mut millis = 7u64;
     for _ in 0..20 {

@@ -127,6 +127,21 @@ impl Workspace {
         self.write_lines("toxic/fra_Latn.jsonl", samples)
     }
 
+    /// A filter before the thresholds, one after them, and one that flags.
+    pub(crate) fn add_filters(&self) -> TestResult {
+        let requests = "# withdrawn\nfra_Latn-3\nfra_Latn-7\ndeu_Latn-12\n";
+        self.write("lists/requests.txt", requests)?;
+        let kept = (0..40).filter(|i| i % 4 > 0).map(|i| json!({"id": format!("fra_Latn-{i}")}));
+        self.write_lines("lists/fra_Latn.jsonl", kept)?;
+        let settings = std::fs::read_to_string(self.path("run.toml"))?;
+        let filters = "[filters.requests]\nkind = 'ids'\nlists = ['lists/requests.txt']\n\
+                       [filters.known]\nkind = 'ids'\nlists = ['lists/{lang}.jsonl']\nmode = 'include'\n\
+                       when = 'after'\nlanguages = ['fra_Latn']\n\
+                       [filters.noted]\nkind = 'ids'\nlists = ['lists/requests.txt']\naction = 'flag'\n\
+                       mode = 'include'\n";
+        self.write("run.toml", settings + filters)
+    }
+
     /// `polysift COMMAND -c run.toml --run RUN`, in the workspace.
     pub(crate) fn command(&self, command: &str, run: &str) -> Command {
         let mut polysift = polysift();

@@ -39,7 +39,7 @@ use head::HeadCommand;
 use logging::GlobalArgs;
 use progress::Display;
 use sample::SampleArgs;
-use settings::{Resolved, SettingsArgs, hub, resolve, settings_of, stage_names};
+use settings::{BaseArgs, Resolved, SettingsArgs, hub, resolve, settings_of, stage_names};
 use slurm::SlurmCommand;
 
 /// Version with the commit it was built from.
@@ -65,7 +65,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run all stages: embed, train, score, refine where asked for, threshold, export
+    /// Run all stages: embed, train, score, filter and refine where asked for, threshold, export
     Run {
         #[command(flatten)]
         settings: Box<SettingsArgs>,
@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Train(#[command(flatten)] Box<SettingsArgs>),
     /// Score the stored embeddings with every head (never runs the encoder)
     Score(#[command(flatten)] Box<SettingsArgs>),
+    /// Find the documents that filters remove or flag (never runs the encoder)
+    Filter(#[command(flatten)] Box<SettingsArgs>),
     /// Score the documents near the thresholds again in f32 (of fp8 in bf16), so that the selection is that of f32
     Refine(#[command(flatten)] Box<SettingsArgs>),
     /// Find the exact thresholds of every language from the stored scores
@@ -134,6 +136,9 @@ pub(crate) enum Command {
     /// Import heads that others have published, export heads for other programs
     #[command(subcommand)]
     Head(HeadCommand),
+    /// Look up what robots.txt files say
+    #[command(subcommand)]
+    Robots(RobotsCommand),
     /// List the GPUs of this machine and what `--device auto` would take
     Devices {
         /// Print JSON
@@ -158,6 +163,25 @@ pub(crate) enum Command {
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RobotsCommand {
+    /// Print what the sources of a filter of robots.txt files say of URLs, and the lines that decide
+    Check {
+        /// The URLs
+        #[arg(required = true)]
+        urls: Vec<String>,
+        /// Settings file
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+        /// Name of the filter [default: all of them]
+        #[arg(long, value_name = "NAME")]
+        filter: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -201,6 +225,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Embed(settings) => context.stages(settings, &[Stage::Embed, Stage::Score])?,
         Command::Train(settings) => context.stages(settings, &[Stage::Train])?,
         Command::Score(settings) => context.stages(settings, &[Stage::Score])?,
+        Command::Filter(settings) => context.stages(settings, &[Stage::Filter])?,
         Command::Refine(settings) => context.stages(settings, &[Stage::Refine])?,
         Command::Threshold(settings) => context.stages(settings, &[Stage::Threshold])?,
         Command::Export(settings) => context.stages(settings, &[Stage::Export])?,
@@ -210,6 +235,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Inspect { paths, json } => context.inspect(paths, *json)?,
         Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
         Command::Sample(args) => context.sample(args)?,
+        Command::Robots(command) => context.robots(command)?,
         Command::Devices { json } => devices::devices(*json),
         Command::Models { json } => models::models(*json)?,
         Command::Head(command) => head::run(command, cli.global.quiet)?,
@@ -378,6 +404,15 @@ impl CommandContext<'_> {
         Ok(ExitCode::from(code))
     }
 
+    fn robots(&self, command: &RobotsCommand) -> Result<()> {
+        let RobotsCommand::Check { urls, config, filter, json } = command;
+        let base = BaseArgs { config: Some(config.clone()), ..BaseArgs::default() };
+        let Resolved { config, .. } = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?;
+        let verdicts = stage::filter::check_robots(&config, filter.as_deref(), urls, self.stop)?;
+        printer::show(*json, &verdicts, |verdicts| summary::print_robots(verdicts));
+        Ok(())
+    }
+
     fn sample(&self, args: &SampleArgs) -> Result<()> {
         let samples = self.with_run(&args.run, |context| args.sample(context))?;
         if !self.quiet || args.json {
@@ -421,6 +456,7 @@ fn run_stage(context: Context<'_>, stage: Stage, plan: Option<&Plan>) -> Result<
         (Stage::Embed, None) => stage::embed::embed(context, &context.run.plan()?),
         (Stage::Train, _) => stage::train::train(context),
         (Stage::Score, _) => stage::score::score(context),
+        (Stage::Filter, _) => stage::filter::filter(context),
         (Stage::Refine, _) => stage::refine::refine(context),
         (Stage::Threshold, _) => stage::threshold::threshold(context),
         (Stage::Export, _) => stage::export::export(context),

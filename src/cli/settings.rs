@@ -14,6 +14,7 @@ use polysift::config::{
 };
 use polysift::encoder::HubSettings;
 use polysift::io::{is_url, without_secrets};
+use polysift::pii::PiiMode;
 use polysift::run::Stage;
 use polysift::{Error, Result};
 
@@ -158,6 +159,17 @@ pub(crate) struct KeyArgs {
     #[arg(long, value_name = "MB", help_heading = "Export")]
     #[serde(rename = "export.max_file_mb")]
     pub(crate) max_file_mb: Option<usize>,
+    /// Replace e-mail addresses, IP addresses and IBANs in exported texts [pii.mode]
+    #[arg(
+        long,
+        value_name = "MODE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "default",
+        help_heading = "Export"
+    )]
+    #[serde(rename = "pii.mode")]
+    pub(crate) pii: Option<PiiMode>,
     /// Also write the documents that were not selected, by reason [export.keep_removed]
     #[arg(long, help_heading = "Export")]
     #[serde(rename = "export.keep_removed", skip_serializing_if = "std::ops::Not::not")]
@@ -306,6 +318,28 @@ fn make_absolute(table: &mut Table, base: &Path) {
             for key in ["path", "train"] {
                 head.get_mut(key).into_iter().for_each(|value| absolute_value(value, base));
             }
+        }
+    }
+    let filters = table.get_mut("filters").and_then(Value::as_table_mut);
+    for (_, filter) in filters.into_iter().flat_map(|filters| filters.iter_mut()) {
+        make_filter_absolute(filter, base);
+    }
+}
+
+/// Keys of a filter that are paths, or tables with such keys.
+const FILTER_PATHS: [&str; 5] = ["lists", "sources", "ids", "domains", "robots"];
+
+/// Makes the paths of a filter, or of one of its sources, absolute.
+fn make_filter_absolute(filter: &mut Value, base: &Path) {
+    let Some(filter) = filter.as_table_mut() else { return };
+    for (_, value) in filter.iter_mut().filter(|(key, _)| FILTER_PATHS.contains(&key.as_str())) {
+        match value {
+            Value::Array(sources) if sources.iter().any(Value::is_table) => {
+                for source in sources {
+                    make_filter_absolute(source, base);
+                }
+            }
+            value => absolute_value(value, base),
         }
     }
 }

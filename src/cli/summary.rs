@@ -8,6 +8,7 @@ use serde_json::Value;
 use polysift::Result;
 use polysift::config::Rate;
 use polysift::encoder::ResolvedSetting;
+use polysift::filter::RobotsVerdict;
 use polysift::head::LabelCounts;
 use polysift::metrics::Metrics;
 use polysift::run::{LiveWorker, Stage};
@@ -80,6 +81,24 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
         line(&format!("selected documents: {place}"));
     }
     Ok(())
+}
+
+/// What robots.txt files say of URLs.
+pub(crate) fn print_robots(verdicts: &[RobotsVerdict]) {
+    for verdict in verdicts {
+        let blocked = verdict.agents.iter().filter(|agent| agent.is_blocked).count();
+        let file = if verdict.has_robots_file { "" } else { ", no robots.txt of its host" };
+        line(&format!(
+            "{}: {blocked} of {} agents blocked{file}",
+            verdict.url,
+            verdict.agents.len()
+        ));
+        for agent in &verdict.agents {
+            let word = if agent.is_blocked { "blocked" } else { "allowed" };
+            let decided = agent.line.as_ref().map_or(String::new(), |line| format!(" by {line}"));
+            line(&format!("  {:<30} {word}{decided}", agent.agent));
+        }
+    }
 }
 
 /// Time and memory of the stages, and the share of the time in which each part of one was at work.

@@ -22,7 +22,7 @@ impl StageTasks {
 
     /// What `tasks` do of `stage` of a run of `config`; a stage that is one job is done whole.
     pub fn of_tasks(config: &RunConfig, stage: Stage, tasks: Vec<u32>) -> Self {
-        let is_split = matches!(stage, Stage::Embed | Stage::Score | Stage::Export);
+        let is_split = matches!(stage, Stage::Embed | Stage::Score | Stage::Filter | Stage::Export);
         Self { stage, tasks: is_split.then_some(tasks), needs: Needs::of(config, stage) }
     }
 }
@@ -78,9 +78,12 @@ impl Needs {
             Stage::Train if encodes_samples() => encoder,
             // Only where GPUs are asked for by name does it score on them.
             Stage::Score if matches!(config.encoder.device, DeviceChoice::Cuda(_)) => Self::Gpus,
-            Stage::Embed | Stage::Train | Stage::Score | Stage::Threshold | Stage::Export => {
-                Self::Cores
-            }
+            Stage::Embed
+            | Stage::Train
+            | Stage::Score
+            | Stage::Filter
+            | Stage::Threshold
+            | Stage::Export => Self::Cores,
         }
     }
 }
@@ -95,7 +98,7 @@ mod tests {
     use crate::error::Result;
 
     /// Needs of all stages, first to last.
-    fn needs(settings: &str) -> Result<[Needs; 6]> {
+    fn needs(settings: &str) -> Result<[Needs; 7]> {
         let config = RunConfig::from_toml(settings, "run.toml")?;
         Ok(Stage::ALL.map(|stage| Needs::of(&config, stage)))
     }
@@ -105,24 +108,36 @@ mod tests {
         use Needs::{Cores, Gpus, Node};
         let trained = "[heads.q]\ntrain=['s']\n";
         for (settings, expected) in [
-            (trained.to_owned(), [Gpus, Gpus, Cores, Node, Cores, Cores]),
-            ("[heads.q]\npath='q'".to_owned(), [Gpus, Cores, Cores, Node, Cores, Cores]),
+            (trained.to_owned(), [Gpus, Gpus, Cores, Cores, Node, Cores, Cores]),
+            ("[heads.q]\npath='q'".to_owned(), [Gpus, Cores, Cores, Cores, Node, Cores, Cores]),
             (
                 "[heads.q]\ntrain=['s']\nkind='fasttext'".to_owned(),
-                [Gpus, Cores, Cores, Node, Cores, Cores],
+                [Gpus, Cores, Cores, Cores, Node, Cores, Cores],
             ),
-            (format!("{trained}[encoder]\ndevice='cuda'"), [Gpus, Gpus, Gpus, Node, Cores, Cores]),
-            (format!("{trained}[encoder]\ndevice='cpu'"), [Node, Node, Cores, Node, Cores, Cores]),
+            (
+                format!("{trained}[encoder]\ndevice='cuda'"),
+                [Gpus, Gpus, Gpus, Cores, Node, Cores, Cores],
+            ),
+            (
+                format!("{trained}[encoder]\ndevice='cpu'"),
+                [Node, Node, Cores, Cores, Node, Cores, Cores],
+            ),
             (
                 format!("{trained}[encoder]\nprecision = 'int8'"),
-                [Node, Node, Cores, Node, Cores, Cores],
+                [Node, Node, Cores, Cores, Node, Cores, Cores],
             ),
-            (format!("{trained}[selection]\nrefine=true"), [Gpus, Node, Cores, Node, Cores, Cores]),
+            (
+                format!("{trained}[selection]\nrefine=true"),
+                [Gpus, Node, Cores, Cores, Node, Cores, Cores],
+            ),
             (
                 format!("{trained}[encoder]\nprecision = 'fp8'\n[selection]\nrefine=true"),
-                [Gpus, Gpus, Cores, Gpus, Cores, Cores],
+                [Gpus, Gpus, Cores, Cores, Gpus, Cores, Cores],
             ),
-            (format!("{trained}[input]\nembeddings='e'"), [Cores, Gpus, Cores, Node, Cores, Cores]),
+            (
+                format!("{trained}[input]\nembeddings='e'"),
+                [Cores, Gpus, Cores, Cores, Node, Cores, Cores],
+            ),
         ] {
             assert_eq!(needs(&settings)?, expected, "{settings}");
         }

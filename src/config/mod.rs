@@ -18,8 +18,10 @@ mod device;
 mod encoder;
 mod export;
 mod fasttext;
+mod filters;
 mod heads;
 mod input;
+mod pii;
 mod rate;
 mod selection;
 mod words;
@@ -35,12 +37,16 @@ pub use encoder::{
 };
 pub use export::{ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
+pub use filters::{
+    ConsentSource, FilterAction, FilterConfig, FilterKind, FilterWhen, ListMode, Unknown,
+};
 pub use heads::{
     Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput,
     Keep, LabelKind, Loss, Preset, TrainingConfig,
 };
 pub(crate) use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
+pub use pii::{PiiAudit, PiiConfig};
 pub use rate::Rate;
 pub use selection::{
     LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY,
@@ -66,6 +72,11 @@ pub const DEFAULT_LANGUAGE: &str = "_default";
 /// Key of [`RunConfig::languages`] that takes the place of [`DEFAULT_LANGUAGE`] in languages without a head.
 pub const UNSCORED_LANGUAGE: &str = "_unscored";
 
+/// What exports count the selected documents under.
+pub(crate) const KEPT: &str = "kept";
+/// Why documents with null, empty or blank text are not selected.
+pub(crate) const NO_TEXT: &str = "no_text";
+
 /// All settings of a run. The parts are frozen stage by stage in the run directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -81,11 +92,17 @@ pub struct RunConfig {
     pub parts: PartsConfig,
     /// Heads by name; the name is used in flags, paths and reports.
     pub heads: BTreeMap<String, HeadConfig>,
+    /// Filters by name, in whose order they give the reason of a removal.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub filters: BTreeMap<String, FilterConfig>,
     /// What is kept and removed, by language code; `_default` applies where a language is silent, or
     /// `_unscored` where it has no head to be selected by.
     pub languages: BTreeMap<String, LanguageConfig>,
     /// How the thresholds are made.
     pub selection: SelectionConfig,
+    /// What becomes of personal data in exported texts; `None`: they stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pii: Option<PiiConfig>,
     /// What is written at the end.
     pub export: ExportConfig,
     /// Seed of everything random (splits, initialisation, shuffling, dropout, reference sampling).
@@ -254,6 +271,11 @@ impl RunConfig {
                 )));
             }
         }
+        for (name, filter) in &self.filters {
+            filter.check(name)?;
+            self.check_reason(name)?;
+        }
+        self.pii.as_ref().map_or(Ok(()), PiiConfig::check)?;
         self.check_refinement()?;
         self.check_thresholds()
     }
@@ -278,6 +300,19 @@ impl RunConfig {
             Some(_) => return Ok(()),
         };
         Err(Error::config(format!("heads.{name}.fallback"), reason))
+    }
+
+    /// Checks that the filter `name` is the reason of no other removal.
+    fn check_reason(&self, name: &str) -> Result<()> {
+        let of_head = |head: &String| {
+            let rest = name.strip_prefix(head.as_str());
+            rest.is_some_and(|rest| ["", "_unscored", "_nan"].contains(&rest))
+        };
+        if ![KEPT, NO_TEXT].contains(&name) && !self.heads.keys().any(of_head) {
+            return Ok(());
+        }
+        let reason = "is already a reason why documents are removed; choose another name";
+        Err(Error::config(format!("filters.{name}"), reason))
     }
 
     /// Checks that what is to be refined can be: f32 has to be another way to the same scores.

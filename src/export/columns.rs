@@ -4,7 +4,10 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float64Array, RecordBatch, StructArray};
+use arrow_array::{
+    Array, ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray, StructArray,
+};
+use arrow_cast::cast;
 use arrow_schema::{DataType, Field, FieldRef, Fields, Metadata, Schema, SchemaRef};
 use serde_json::{Map, Value, json};
 
@@ -16,6 +19,8 @@ use crate::parts::{embeddings_array, embeddings_type};
 
 /// The column of embeddings.
 const EMBEDDINGS: &str = "embeddings";
+/// The column of how much personal data was found.
+const PII_COUNT: &str = "pii_count";
 /// Key of the features of Hugging Face's `datasets`.
 const HUGGING_FACE: &str = "huggingface";
 /// Key of Spark's schema. Spark believes it more than the columns, and would not see the new ones.
@@ -31,6 +36,8 @@ pub struct ExportColumns {
     /// Inside the struct `metadata` that follows them; without any, the struct is left out.
     nested: Vec<ExportColumn>,
     schema: SchemaRef,
+    /// Names of the input's column of texts from the top level down, where they may be replaced.
+    text: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone)]
@@ -48,6 +55,10 @@ enum ColumnSource {
     Embeddings,
     /// The one of [`ExportSpec::new_columns`] of this index.
     New(usize),
+    /// The one of [`ExportSpec::flags`] of this index.
+    Flag(usize),
+    /// How much personal data was found.
+    PiiCount,
 }
 
 /// A column that cannot be exported, and why.
@@ -71,7 +82,9 @@ impl ExportColumns {
         }
         let metadata = exported_metadata(input, &top, &nested, spec.embeddings);
         let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
-        Ok(Self { input: Arc::clone(input), spec: spec.clone(), top, nested, schema })
+        let text = text_path(input, spec, &top, &nested);
+        let text = text.map_err(|(column, reason)| Error::schema(path, column, reason))?;
+        Ok(Self { input: Arc::clone(input), spec: spec.clone(), top, nested, schema, text })
     }
 
     /// Schema of the export.
@@ -112,7 +125,20 @@ impl ExportColumns {
             _ => Err(shape(format!("{num_rows} rows, but {len:?} values of {name}"))),
         };
         match source {
-            ColumnSource::Input(path) => column_at(input, path).map_err(|e| shape(e.to_string())),
+            ColumnSource::Input(path) => {
+                let column = column_at(input, path).map_err(|e| shape(e.to_string()))?;
+                match extras.texts.as_ref().filter(|_| self.text.as_ref() == Some(path)) {
+                    Some(texts) => {
+                        checked(&spec.text, Some(texts.len()))?;
+                        cast(texts, column.data_type()).map_err(|e| shape(e.to_string()))
+                    }
+                    None => Ok(column),
+                }
+            }
+            ColumnSource::PiiCount => {
+                checked(PII_COUNT, Some(extras.pii_counts.len()))?;
+                Ok(Arc::new(Int32Array::from(extras.pii_counts.clone())))
+            }
             ColumnSource::Embeddings => {
                 let RowExtras { chunk_offsets, values, hidden_size, .. } = extras;
                 checked("embeddings", chunk_offsets.len().checked_sub(1))?;
@@ -124,8 +150,31 @@ impl ExportColumns {
                 checked(&spec.new_columns[*i], values.map(Vec::len))?;
                 Ok(Arc::new(values.into_iter().flatten().copied().collect::<Float64Array>()))
             }
+            ColumnSource::Flag(i) => {
+                let values = extras.flags.get(*i);
+                checked(&spec.flags[*i], values.map(Vec::len))?;
+                Ok(Arc::new(values.into_iter().flatten().cloned().collect::<StringArray>()))
+            }
         }
     }
+}
+
+/// Where the texts are that may be replaced: in a column that is exported by itself.
+fn text_path(
+    input: &Schema,
+    spec: &ExportSpec,
+    top: &[ExportColumn],
+    nested: &[ExportColumn],
+) -> Result<Option<Vec<String>>, Misfit> {
+    let found = InputColumn::find(input.fields(), &spec.text).filter(|_| spec.redacts);
+    let Some(InputColumn { path, .. }) = found else { return Ok(None) };
+    let source = ColumnSource::Input(path.clone());
+    if top.iter().chain(nested).any(|column| column.source == source) {
+        return Ok(Some(path));
+    }
+    let reason =
+        "is inside a struct that is exported whole; its texts cannot be replaced (`[pii]`)";
+    Err((spec.text.clone(), reason.to_owned()))
 }
 
 fn shape(reason: String) -> Error {
@@ -226,21 +275,24 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
         (None, Some(new), _) => columns.push(new),
         (_, None, _) => {}
     }
-    for (i, name) in spec.new_columns.iter().enumerate() {
+    let pii_count = PII_COUNT.to_owned();
+    let scores = spec.new_columns.iter().enumerate();
+    let scores = scores.map(|(i, name)| (name, DataType::Float64, ColumnSource::New(i)));
+    let flags = spec.flags.iter().enumerate();
+    let flags = flags.map(|(i, name)| (name, DataType::Utf8, ColumnSource::Flag(i)));
+    let pii_count = spec.redacts.then_some((&pii_count, DataType::Int32, ColumnSource::PiiCount));
+    for (name, data_type, source) in scores.chain(flags).chain(pii_count) {
         if let Some(taken) = columns.iter().find(|c| c.field.name() == name) {
             let reason = match taken.source {
                 ColumnSource::Input(_) => {
                     "is already in the input; give the new column another name with \
-                     `heads.<name>.column`"
+                     `heads.<name>.column`, or the filter that flags one"
                 }
                 _ => "is the name of two new columns; set `heads.<name>.column` of one head",
             };
             return Err((name.clone(), reason.into()));
         }
-        columns.push(ExportColumn {
-            field: Arc::new(Field::new(name, DataType::Float64, true)),
-            source: ColumnSource::New(i),
-        });
+        columns.push(ExportColumn { field: Arc::new(Field::new(name, data_type, true)), source });
     }
     Ok(())
 }
@@ -300,6 +352,8 @@ fn hugging_face(
                     json!({"feature": vector, "_type": "Sequence"})
                 }
                 ColumnSource::New(_) => value("float64"),
+                ColumnSource::Flag(_) => value("string"),
+                ColumnSource::PiiCount => value("int32"),
             };
             Some((column.field.name().clone(), feature))
         };

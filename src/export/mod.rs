@@ -21,6 +21,8 @@
 mod columns;
 mod writer;
 
+use arrow_array::ArrayRef;
+
 use crate::config::{EmbeddingDtype, Layout};
 
 pub use columns::ExportColumns;
@@ -31,7 +33,7 @@ pub use writer::{ExportWriter, ExportedFile, WriterOptions};
 /// - [`Layout::Flat`] (FineWeb2-HQ): the input columns in their order. In an input of datatrove's
 ///   layout, `text`, `id` and a struct `metadata`, the struct gives its place to its children, null
 ///   where it is null; a child whose name is taken is called `metadata.<child>`. Then `embeddings`,
-///   the scores and the retention rates.
+///   the scores, the retention rates, the flags and `pii_count`.
 /// - [`Layout::Nested`] (datatrove): `text`, `id` (left out when the input has none), and a
 ///   struct `metadata` of all other columns of the flat layout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -50,6 +52,11 @@ pub struct ExportSpec {
     pub replace_embeddings: bool,
     /// Names of the columns of scores and of retention rates (float64).
     pub new_columns: Vec<String>,
+    /// Names of the columns of filters that flag (text).
+    pub flags: Vec<String>,
+    /// Whether personal data is replaced: texts are exported as [`RowExtras::texts`] has them, and a column
+    /// `pii_count` says how much was found.
+    pub redacts: bool,
 }
 
 /// What is put beside the rows of one batch of input.
@@ -64,4 +71,10 @@ pub struct RowExtras {
     pub hidden_size: usize,
     /// `[rows]` for each of [`ExportSpec::new_columns`]; `None` is null.
     pub new_columns: Vec<Vec<Option<f64>>>,
+    /// `[rows]` for each of [`ExportSpec::flags`]; `None` is null.
+    pub flags: Vec<Vec<Option<String>>>,
+    /// Texts that take the place of those of the input, where some differ.
+    pub texts: Option<ArrayRef>,
+    /// `[rows]` where [`ExportSpec::redacts`] is set.
+    pub pii_counts: Vec<i32>,
 }

@@ -20,6 +20,8 @@ use crate::error::{Error, Result};
 pub enum ColumnKind {
     /// Strings.
     Text,
+    /// Strings, or bytes as UTF-8, in which what is none becomes U+FFFD.
+    LossyText,
     /// Strings, or integers as decimal text.
     Id,
     /// Strings; numbers and booleans as they are written.
@@ -165,6 +167,7 @@ impl ColumnKind {
             Self::ScalarOrList if item(column.data_type()).is_some() => {
                 Arc::new(json_arrays(column)?)
             }
+            Self::LossyText if column.data_type().is_binary() => Arc::new(lossy_strings(column)?),
             _ => Arc::new(strings(column)?),
         })
     }
@@ -173,6 +176,7 @@ impl ColumnKind {
     fn expected(self) -> &'static str {
         match self {
             Self::Text => "strings",
+            Self::LossyText => "strings or bytes",
             Self::Id => "strings or integers",
             Self::Scalar => "strings, booleans or numbers",
             Self::ScalarOrList => "strings, numbers, booleans or a list of them",
@@ -191,7 +195,8 @@ impl ColumnKind {
             ) => Self::Scalar.takes(item.data_type()),
             // A column without any value could be one of strings.
             (_, other) if other.is_string() || other.is_null() => true,
-            (Self::Text, _) => false,
+            (Self::LossyText, other) if other.is_binary() => true,
+            (Self::Text | Self::LossyText, _) => false,
             (_, other) if other.is_integer() => true,
             (Self::Id, _) => false,
             (_, other) => other.is_floating() || *other == DataType::Boolean,
@@ -352,12 +357,19 @@ fn describe(fields: &Fields) -> String {
 
 /// Values of a column as strings; those of scalars are rendered. Nothing is copied where the column
 /// holds strings.
-pub(super) fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
+pub(crate) fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
     if let DataType::Dictionary(_, value) = column.data_type() {
         return strings(&cast(column, value)?);
     }
     let view = cast(column, &DataType::Utf8View)?;
     Ok(view.as_string_view().clone())
+}
+
+/// Bytes as UTF-8, in which what is none becomes U+FFFD.
+fn lossy_strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
+    let bytes = cast(column, &DataType::BinaryView)?;
+    let texts = bytes.as_binary_view().iter();
+    Ok(texts.map(|bytes| bytes.map(String::from_utf8_lossy)).collect())
 }
 
 /// Lists of scalars as JSON arrays of strings.

@@ -21,7 +21,7 @@ use crate::remote::{self, Dataset, Location, ObjectFilter, ObjectVersion};
 pub(super) struct MatchedFile {
     pub path: PathBuf,
     /// What `{lang}` stands for; `None` when the pattern has no `{lang}`.
-    language: Option<String>,
+    pub language: Option<String>,
     /// Of an object.
     version: Option<ObjectVersion>,
 }

@@ -275,7 +275,7 @@ fn field<'j>(
             Ok(JsonField::Vectors(vectors))
         }
         (_, JsonValue::String(text)) => Ok(JsonField::Text(Cow::Borrowed(text))),
-        (ColumnKind::Text, _) => wrong("a string"),
+        (ColumnKind::Text | ColumnKind::LossyText, _) => wrong("a string"),
         (ColumnKind::Id, _) if !is_integer(value) => wrong("a string or an integer"),
         (ColumnKind::ScalarOrList, JsonValue::Array(items)) => {
             let items = items.iter().map(|item| match &item.value {

@@ -24,6 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod column_values;
 mod columns;
 mod content;
 mod csv;
@@ -35,7 +36,7 @@ mod json;
 mod json_lines;
 mod labelled;
 mod lines;
-mod numbers;
+mod lists;
 mod parquet;
 mod pattern;
 mod rows;
@@ -45,8 +46,9 @@ mod vectors;
 use std::ops::Range;
 use std::path::PathBuf;
 
+pub(crate) use column_values::{ColumnValues, NumberColumn};
 pub use columns::{ColumnKind, ColumnRequest, Reject};
-pub(crate) use columns::{InputColumn, METADATA, column_at};
+pub(crate) use columns::{InputColumn, METADATA, column_at, strings};
 pub(crate) use content::Content;
 pub use discover::discover;
 pub(crate) use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS, document_fields};
@@ -56,7 +58,7 @@ pub use documents::DocumentReader;
 pub(crate) use labelled::class as label_class;
 pub(crate) use labelled::for_each_sample;
 pub use labelled::{LabelledText, LabelledTexts, SampleColumns, SkippedRows, Split, read_samples};
-pub(crate) use numbers::NumberColumn;
+pub(crate) use lists::{ListFile, check_list, for_each_listed, list_files};
 pub use parquet::{FileFacts, RowGroup};
 pub(crate) use pattern::{LANG, languages_of};
 pub use rows::{RowBatch, RowReader};

@@ -1,6 +1,6 @@
-//! What a run leaves on disk: the two kinds of part files.
+//! What a run leaves on disk of documents: embeddings, scores, and the verdicts of filters.
 //!
-//! Owns the embedding parts ([`EmbeddingRows`]), the score parts ([`ScoreRows`]) and the checksums of both.
+//! Owns their files ([`EmbeddingRows`], [`ScoreRows`], [`VerdictRows`]) and the checksums of all.
 //! Does not know where a part lies, which shard it belongs to or whether it is done: that is the run
 //! directory's business.
 //!
@@ -26,10 +26,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod audit;
 mod checked;
 mod documents;
 mod embeddings;
 mod scores;
+mod verdicts;
 
 use std::path::Path;
 
@@ -38,11 +40,13 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use crate::error::{Error, Result};
 use crate::input::Content;
 
+pub(crate) use audit::{PiiRow, write_pii};
 pub(crate) use documents::{PartReader, read_documents};
 pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to};
 pub(crate) use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};
 pub(crate) use scores::{PartBatch, PartBatches};
 pub use scores::{ScoreRows, read_scores, write_refined_scores, write_scores};
+pub use verdicts::{VerdictRows, read_verdicts, write_verdicts};
 
 /// Rows of a Parquet file or object, from its footer.
 pub fn parquet_rows(path: &Path) -> Result<u64> {

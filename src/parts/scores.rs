@@ -180,10 +180,26 @@ impl PartBatch {
         Ok(ids.iter().flatten().collect())
     }
 
-    /// Which rows are of `language`.
-    pub(crate) fn is_of(&self, language: &str) -> Result<BooleanArray> {
-        let languages: &StringArray = full_column(&self.batch, "language", &self.path)?;
-        Ok(languages.iter().map(|found| Some(found == Some(language))).collect())
+    /// Which rows are of `language`, where one is given, and are not `removed` (ascending); `None`: all rows.
+    pub(crate) fn mask(
+        &self,
+        language: Option<&str>,
+        removed: &[u64],
+    ) -> Result<Option<BooleanArray>> {
+        if language.is_none() && removed.is_empty() {
+            return Ok(None);
+        }
+        let mut mask = vec![true; self.len()];
+        if let Some(language) = language {
+            let languages: &StringArray = full_column(&self.batch, "language", &self.path)?;
+            mask.iter_mut().zip(languages).for_each(|(is, found)| *is &= found == Some(language));
+        }
+        if !removed.is_empty() {
+            let rows: &UInt64Array = full_column(&self.batch, "row", &self.path)?;
+            let stays = |row: &u64| removed.binary_search(row).is_err();
+            mask.iter_mut().zip(rows.values()).for_each(|(is, row)| *is &= stays(row));
+        }
+        Ok(Some(mask.into()))
     }
 
     /// Puts other logits and scores, or none, into some rows.
@@ -352,7 +368,8 @@ mod tests {
         let rows = part(&path, 7, &["deu_Latn", "und"])?;
         let batch = PartReader::open(&path)?.scores(&["language", "num_bytes"])?.next();
         let mut batch = batch.ok_or("no batch")??;
-        let mask = batch.is_of("und")?;
+        assert_eq!(batch.mask(None, &[])?, None);
+        let mask = batch.mask(Some("und"), &[])?.ok_or("no mask")?;
         batch.keep(&mask)?;
         assert_eq!(batch.numbers("num_bytes")?, Some(&[1, 3, 5][..]));
         assert_eq!(batch.present()?, Some(vec![true, false, true]));
@@ -364,6 +381,22 @@ mod tests {
             batch.values()?.map(|values| values[1].to_bits()),
             [0.5, 0.25].map(f32::to_bits)
         );
+        Ok(())
+    }
+
+    #[test]
+    fn removed_rows_are_left_out() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        part(&path, 7, &["deu_Latn", "und"])?;
+        let batch = PartReader::open(&path)?.scores(&["language", "row"])?.next();
+        let batch = batch.ok_or("no batch")??;
+        for (language, expected) in [(None, [0, 2, 4, 6].as_slice()), (Some("und"), &[])] {
+            let mut batch = batch.clone();
+            let mask = batch.mask(language, &[1, 3, 5, 9])?.ok_or("no mask")?;
+            batch.keep(&mask)?;
+            assert_eq!(batch.numbers("row")?, Some(expected));
+        }
         Ok(())
     }
 

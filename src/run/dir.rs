@@ -28,6 +28,8 @@ pub enum Stage {
     Train,
     /// Embeddings to scores.
     Score,
+    /// Documents to the verdicts of filters.
+    Filter,
     /// Documents near the thresholds to scores in f32.
     Refine,
     /// Scores to exact thresholds.
@@ -38,8 +40,15 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, first to last.
-    pub const ALL: [Self; 6] =
-        [Self::Embed, Self::Train, Self::Score, Self::Refine, Self::Threshold, Self::Export];
+    pub const ALL: [Self; 7] = [
+        Self::Embed,
+        Self::Train,
+        Self::Score,
+        Self::Filter,
+        Self::Refine,
+        Self::Threshold,
+        Self::Export,
+    ];
 
     /// Name in paths, flags and reports.
     pub fn name(self) -> &'static str {
@@ -47,10 +56,17 @@ impl Stage {
             Self::Embed => "embed",
             Self::Train => "train",
             Self::Score => "score",
+            Self::Filter => "filter",
             Self::Refine => "refine",
             Self::Threshold => "threshold",
             Self::Export => "export",
         }
+    }
+
+    /// Whether what it writes depends on what `other` writes.
+    pub(super) fn depends_on(self, other: Self) -> bool {
+        let is_apart = self == Self::Filter && matches!(other, Self::Train | Self::Score);
+        self > other && !is_apart
     }
 
     /// Directories that the stage writes, below the run directory.
@@ -59,9 +75,10 @@ impl Stage {
             Self::Embed => &["embeddings", "rejects"],
             Self::Train => &["heads"],
             Self::Score => &["scores"],
+            Self::Filter => &["verdicts", "filters"],
             Self::Refine => &["rounds", "refined"],
             Self::Threshold => &["selection"],
-            Self::Export => &["export", "removed"],
+            Self::Export => &["export", "removed", "audit"],
         }
     }
 }
@@ -175,6 +192,16 @@ impl RunDir {
         }
         files.sort();
         Ok(files)
+    }
+
+    /// The personal data in the texts of an export, counted.
+    pub fn pii_report_file(&self) -> PathBuf {
+        self.path("audit/pii.json")
+    }
+
+    /// What the filter `name` found in the corpus, counted.
+    pub fn filter_report_file(&self, name: &str) -> PathBuf {
+        self.path(format!("filters/{name}.json"))
     }
 
     /// `path` relative to the run directory, a URL as it is, for markers and reports.

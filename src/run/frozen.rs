@@ -95,10 +95,11 @@ impl RunDir {
         self.read_json(&self.frozen_file(stage))
     }
 
-    /// Discards the markers, outputs and frozen settings of `first` and of every later stage; with those
+    /// Discards the markers, outputs and frozen settings of `first` and of every stage that depends on it; with those
     /// of the first of all the plan too. Only for one that is alone in the directory ([`Worker::exclusive`]).
     pub fn discard_from(&self, first: Stage) -> Result<()> {
-        Stage::ALL.into_iter().filter(|s| *s >= first).try_for_each(|stage| self.discard(stage))?;
+        let goes = |stage: &Stage| *stage == first || stage.depends_on(first);
+        Stage::ALL.into_iter().filter(goes).try_for_each(|stage| self.discard(stage))?;
         if first == Stage::Embed { self.remove_tree(PLAN) } else { Ok(()) }
     }
 

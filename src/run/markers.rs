@@ -160,6 +160,26 @@ impl RunDir {
         self.path("refined").join(head).join(&shard.name).join(part_name(index, "parquet"))
     }
 
+    /// What the filters found in `shard`.
+    pub fn verdicts_file(&self, shard: &Shard) -> PathBuf {
+        self.path(format!("verdicts/{}.parquet", shard.name))
+    }
+
+    /// What each filter found in `shard`, counted.
+    pub(crate) fn verdict_counts_file(&self, shard: &Shard) -> PathBuf {
+        self.path(format!("filters/shards/{}.json", shard.name))
+    }
+
+    /// Where personal data stood in the exported texts of `shard`.
+    pub fn pii_file(&self, shard: &Shard) -> PathBuf {
+        self.path(format!("audit/pii/{}.parquet", shard.name))
+    }
+
+    /// The personal data in the exported texts of `shard`, counted.
+    pub(crate) fn pii_counts_file(&self, shard: &Shard) -> PathBuf {
+        self.path(format!("audit/shards/{}.json", shard.name))
+    }
+
     /// Lines of `shard` that were set aside while part `index` was read.
     pub fn rejects_part(&self, shard: &Shard, index: usize) -> PathBuf {
         self.path("rejects").join(&shard.name).join(part_name(index, "jsonl"))

@@ -8,6 +8,8 @@
 //!      heads/<head>/<lang>.safetensors
 //!      heads/<head>/<lang>.bin        a fastText model, and its model card as .json
 //!      scores/<head>/<shard>/part-00000.parquet
+//!      verdicts/<shard>.parquet       documents that filters found
+//!      filters/<filter>.json          the same, counted; of each shard in filters/shards/<shard>.json
 //!      rounds/<round>/<head>/<shard>/part-00000.parquet   documents scored again in f32
 //!      refined/<head>/<shard>/part-00000.parquet          the scores with those in their place
 //!      selection/<lang>.json          the exact thresholds, with counts and histograms

@@ -9,6 +9,7 @@ use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::Embedded;
 use super::heads::Heads;
 use super::model::is_precise;
+use super::verdicts::{check_filtered, filter_settings, removed_rows};
 use crate::config::{
     LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
     RunConfig, Weight,
@@ -22,6 +23,8 @@ use crate::selection::{
     Corpus, HeadColumn, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds, select,
 };
 
+/// Column of the rows of a shard.
+const ROW: &str = "row";
 /// Bits of an ordinal that count rows within a shard.
 const ROW_BITS: u32 = 40;
 
@@ -148,10 +151,11 @@ impl Corpus for ScoredCorpus<'_> {
     ) -> Result<()> {
         let (place, shard, num_parts) = self.shards[shard];
         let rescored = self.rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
+        let removed = removed_rows(self.context, shard)?;
         for index in 0..num_parts {
             self.context.stop.check()?;
-            if let Some(mut part) = self.open_part(shard, index, request)? {
-                part.scan(place, &rescored, request, visit)?;
+            if let Some(mut part) = self.open_part(shard, index, &removed, request)? {
+                part.scan(place, &rescored, &removed, request, visit)?;
             }
         }
         Ok(())
@@ -164,6 +168,7 @@ impl ScoredCorpus<'_> {
         &self,
         shard: &Shard,
         index: usize,
+        removed: &[u64],
         request: &ScanRequest,
     ) -> Result<Option<ScannedPart<'_>>> {
         if self.heads.is_empty() {
@@ -187,6 +192,9 @@ impl ScoredCorpus<'_> {
         let language = only.is_none().then_some(self.language);
         let mut names: Vec<&str> =
             weight_column(weight).into_iter().chain(language.map(|_| "language")).collect();
+        if !removed.is_empty() {
+            names.push(ROW);
+        }
         let mut scans = Vec::new();
         for (&head, part) in heads.iter().zip(&parts) {
             scans.push((head, part.scores(&names)?));
@@ -210,11 +218,12 @@ struct ScannedPart<'a> {
 }
 
 impl ScannedPart<'_> {
-    /// Visits all rows; `place` is that of the shard in the plan.
+    /// Visits all rows but those that are `removed`; `place` is that of the shard in the plan.
     fn scan(
         &mut self,
         place: u64,
         rescored: &Rescored,
+        removed: &[u64],
         request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -227,11 +236,11 @@ impl ScannedPart<'_> {
             let Some(first) = batches.first() else { return Ok(()) };
             let rows = next_row..next_row + first.len();
             next_row = rows.end;
-            let mask = self.language.map(|language| first.is_of(language)).transpose()?;
+            let mask = first.mask(self.language, removed)?;
             let mut identities = None;
             if !rescored.is_empty() {
                 let found = self.first.identities(rows.clone())?;
-                self.replace(&mut batches, found.numbers("row")?.unwrap_or_default(), rescored)?;
+                self.replace(&mut batches, found.numbers(ROW)?.unwrap_or_default(), rescored)?;
                 identities = Some(found);
             }
             if let Some(mask) = &mask {
@@ -254,7 +263,7 @@ impl ScannedPart<'_> {
             let (mut ids, mut ordinals) = (Vec::new(), Vec::new());
             if let Some(identities) = identities.as_mut().filter(|_| wants_ids) {
                 mask.as_ref().map_or(Ok(()), |mask| identities.keep(mask))?;
-                let rows = identities.numbers("row")?.unwrap_or_default();
+                let rows = identities.numbers(ROW)?.unwrap_or_default();
                 ordinals.extend(rows.iter().map(|&row| ordinal(place, row)));
                 ids = identities.ids()?;
             }
@@ -286,21 +295,25 @@ fn thresholds(config: &RunConfig, language: &str, heads: &Heads) -> LanguageThre
 }
 
 /// Settings that the thresholds depend on: for every language of the run what applies to it.
-pub(crate) fn threshold_settings(config: &RunConfig, heads: &Heads) -> Value {
-    let languages = heads.languages().iter();
+pub(crate) fn threshold_settings(context: Context<'_>, heads: &Heads) -> Result<Value> {
+    let (config, languages) = (context.config, heads.languages().iter());
     let thresholds: BTreeMap<&String, Value> =
         languages.map(|l| (l, json!(thresholds(config, l, heads)))).collect();
-    json!({"thresholds": thresholds, "selection": config.selection})
+    let mut settings = json!({"thresholds": thresholds, "selection": config.selection});
+    if !config.filters.is_empty() {
+        settings["filters"] = filter_settings(context.run)?;
+    }
+    Ok(settings)
 }
 
 /// Settings that the refined scores depend on besides the scores.
-pub(crate) fn refine_settings(context: Context<'_>, heads: &Heads) -> Value {
-    json!({
-        "thresholds": threshold_settings(context.config, heads),
+pub(crate) fn refine_settings(context: Context<'_>, heads: &Heads) -> Result<Value> {
+    Ok(json!({
+        "thresholds": threshold_settings(context, heads)?,
         "safety": REFINE_SAFETY,
         "sample": {"every": REFINE_SAMPLE_EVERY, "least": REFINE_MIN_SAMPLE, "most": REFINE_MAX_SAMPLE},
         "seed": context.config.seed,
-    })
+    }))
 }
 
 /// The thresholds of `language`; [`Threshold::head`] counts all heads of the run in name order, as scores are read.
@@ -320,6 +333,7 @@ pub(crate) fn thresholds_of(
 pub(crate) fn scored_run(context: Context<'_>) -> Result<(Embedded, Heads)> {
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(context.run, &names)?;
+    check_filtered(context, &embedded.plan)?;
     let heads = Heads::load(context, &embedded)?;
     context.run.check_frozen(Stage::Score, &heads.settings_of_scores(context.run)?)?;
     for language in heads.languages() {

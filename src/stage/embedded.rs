@@ -46,7 +46,12 @@ impl Embedded {
 }
 
 /// What is known of the items `keys` of `stage`; [`Error::Missing`] where one of them is not `done`.
-fn all_done(run: &RunDir, stage: Stage, keys: &[String], done: &str) -> Result<Vec<Summary>> {
+pub(super) fn all_done(
+    run: &RunDir,
+    stage: Stage,
+    keys: &[String],
+    done: &str,
+) -> Result<Vec<Summary>> {
     let summaries = run.summaries(stage, keys)?;
     let left = summaries.iter().filter(|summary| summary.is_none()).count();
     if let Some(first) = summaries.iter().position(Option::is_none) {

@@ -3,12 +3,14 @@
 //! A shard is read once more beside its parts, which say of each row into which file it goes: that of the
 //! exported rows, or with `export.keep_removed` the one of its reason.
 
+mod pii;
+
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Enumerate;
 use std::path::PathBuf;
 
-use arrow_array::BooleanArray;
+use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 use serde_json::{Value, json};
 
@@ -16,19 +18,22 @@ use super::context::Context;
 use super::corpus::{ScoreFiles, ordinal, read_part, stored_selections};
 use super::embedded::Embedded;
 use super::model::encoder_digest;
-use crate::config::{DEFAULT_LANGUAGE, Rate, RunConfig};
+use super::verdicts::{REPORTS, check_filtered, filter_settings, verdicts_of};
+use crate::config::{
+    DEFAULT_LANGUAGE, FilterAction, FilterConfig, FilterWhen, KEPT, NO_TEXT, PiiAudit, Rate,
+    RunConfig,
+};
 use crate::error::{Error, Result};
 use crate::export::{ExportColumns, ExportSpec, ExportWriter, RowExtras, WriterOptions};
-use crate::input::{DocumentBatch, Format, RowReader};
-use crate::parts::{EmbeddingRows, ScoreRows, read_documents, read_embeddings};
+use crate::input::{DocumentBatch, Format, InputColumn, RowReader, column_at, strings};
+use crate::parts::{
+    EmbeddingRows, ScoreRows, VerdictRows, read_documents, read_embeddings, write_pii,
+};
 use crate::remote;
-use crate::run::{PartFile, Shard, ShardMarker, Stage, StageWork};
+use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
 use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
+use pii::{PiiCounts, RedactedRow, ShardRedactor};
 
-/// What [`ShardMarker::counts`] calls the exported rows; reasons never have this name.
-const KEPT: &str = "kept";
-/// Reason of rows with null, empty or blank text.
-const NO_TEXT: &str = "no_text";
 /// Object at the place of an export that says whose the files beside it are.
 const OWNER: &str = "polysift.json";
 /// Files whose columns [`check_columns`] looks at; those of one corpus are alike.
@@ -77,6 +82,12 @@ fn retention_heads(config: &RunConfig) -> Vec<String> {
     heads.into_iter().collect()
 }
 
+/// Names of the filters that flag.
+fn flags(config: &RunConfig) -> impl Iterator<Item = &String> {
+    let flags = |(_, filter): &(&String, &FilterConfig)| filter.action == FilterAction::Flag;
+    config.filters.iter().filter(flags).map(|(name, _)| name)
+}
+
 fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
     let export = &config.export;
     let scores = config.heads.iter().map(|(name, head)| head.column(name));
@@ -91,6 +102,8 @@ fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
         id: config.input.id.clone(),
         replace_embeddings: config.input.embeddings.is_some(),
         new_columns: scores.chain(rates).collect(),
+        flags: flags(config).cloned().collect(),
+        redacts: config.pii.is_some(),
     }
 }
 
@@ -109,10 +122,19 @@ pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
 }
 
 /// Settings that the exported files depend on.
-pub fn settings(config: &RunConfig, selections: &BTreeMap<String, Selection>) -> Value {
+fn settings(context: Context<'_>, selections: &BTreeMap<String, Selection>) -> Result<Value> {
+    let config = context.config;
     let columns: BTreeMap<&String, String> =
         config.heads.iter().map(|(name, head)| (name, head.column(name))).collect();
-    json!({"export": config.export, "columns": columns, "selections": selections})
+    let mut settings =
+        json!({"export": config.export, "columns": columns, "selections": selections});
+    if !config.filters.is_empty() {
+        settings["filters"] = filter_settings(context.run)?;
+    }
+    if let Some(pii) = &config.pii {
+        settings["pii"] = json!(pii);
+    }
+    Ok(settings)
 }
 
 /// Exports every shard that is not exported yet.
@@ -120,14 +142,28 @@ pub fn export(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
     let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(run, &names)?;
+    check_filtered(context, &embedded.plan)?;
     let selections = stored_selections(run, embedded.languages())?;
-    context.freeze(Stage::Export, &settings(config, &selections))?;
+    context.freeze(Stage::Export, &settings(context, &selections)?)?;
     let work = StageWork::of_shards(context, Stage::Export, &embedded.plan)?;
     if work.is_over() {
-        return work.finish(run);
+        return finish(context, &work, &embedded.plan);
     }
     if let Some(to) = &config.export.to {
         claim(context, to)?;
+    }
+    let mut provenance = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "encoder_digest": encoder_digest(run)?,
+        "head_digests": run.frozen_settings(Stage::Score)?,
+        "thresholds": run.frozen_settings(Stage::Threshold)?,
+    });
+    if !config.filters.is_empty() {
+        provenance["filters"] = filter_settings(run)?;
+    }
+    if let Some(pii) = &config.pii {
+        // Embeddings and scores are those of the texts before.
+        provenance["pii"] = json!(pii);
     }
     let retention_heads = retention_heads(config);
     let job = ExportJob {
@@ -136,17 +172,39 @@ pub fn export(context: Context<'_>) -> Result<()> {
         spec: spec(config, &retention_heads),
         retention_heads,
         selections,
-        provenance: json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "encoder_digest": encoder_digest(run)?,
-            "head_digests": run.frozen_settings(Stage::Score)?,
-            "thresholds": run.frozen_settings(Stage::Threshold)?,
-        }),
+        provenance,
     };
     let rows = |place: usize| embedded.summaries[place].rows;
     work.for_all(context, "documents", rows, |place| {
         ShardExport::run(&job, place as u64, &embedded.plan.shards[place])
-    })
+    })?;
+    finish(context, &work, &embedded.plan)
+}
+
+/// Finishes the stage if all shards of `plan` are exported, and adds up the personal data that was found.
+fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
+    let run = context.run;
+    if !run.try_finish(Stage::Export, &work.keys)?
+        || context.config.pii.is_none()
+        || run.is_done(Stage::Export, REPORTS)?
+    {
+        return Ok(());
+    }
+    let mut counts = PiiCounts::new();
+    for shard in &plan.shards {
+        let path = run.pii_counts_file(shard);
+        let lost = || Error::missing(&path, "is gone; export again (`--redo export`)");
+        pii::add(&mut counts, run.read_json(&path)?.ok_or_else(lost)?);
+    }
+    let path = run.pii_report_file();
+    let stamp =
+        run.write_json(&path, &json!({"settings": context.config.pii, "languages": counts}))?;
+    let file = PartFile { path: run.relative(&path), rows: 1, stamp };
+    run.mark_shard(
+        Stage::Export,
+        REPORTS,
+        &ShardMarker { files: vec![file], ..ShardMarker::default() },
+    )
 }
 
 /// Says so if the store of `to` does not answer, long before there is something to export. No error: who
@@ -203,6 +261,8 @@ struct KnownPart {
 /// The rows of a batch that go into one file.
 struct Group {
     mask: Vec<bool>,
+    /// Where personal data is replaced.
+    rows: Vec<RedactedRow>,
     extras: RowExtras,
 }
 
@@ -212,6 +272,9 @@ struct ShardExport<'a> {
     /// Its place in the plan.
     place: u64,
     shard: &'a Shard,
+    verdicts: VerdictRows,
+    /// Where personal data is replaced.
+    redactor: Option<ShardRedactor>,
     columns: ExportColumns,
     /// By [`KEPT`] or the reason of removal.
     writers: BTreeMap<String, ExportWriter>,
@@ -229,10 +292,14 @@ impl<'a> ShardExport<'a> {
         let context = job.context;
         let mut reader = RowReader::open(&shard.input()?, &context.config.input)?;
         let embedded = context.run.shard_marker(Stage::Embed, &shard.name)?;
+        let pii = context.config.pii.as_ref().map(|config| ShardRedactor::new(config, shard));
+        let redactor = pii.transpose()?.flatten();
         let mut export = Self {
             job,
             place,
             shard,
+            verdicts: verdicts_of(context, shard)?,
+            redactor,
             columns: ExportColumns::new(&reader.schema(), &job.spec, &shard.file)?,
             writers: BTreeMap::new(),
             marker: ShardMarker::default(),
@@ -244,7 +311,7 @@ impl<'a> ShardExport<'a> {
         export.writer(KEPT)?;
         while let Some(block) = reader.next_batch()? {
             context.stop.check()?;
-            for (name, group) in export.groups(&block.rows)? {
+            for (name, mut group) in export.groups(&block.rows)? {
                 let rows = group.mask.iter().filter(|selected| **selected).count() as u64;
                 *export.marker.counts.entry(name.clone()).or_default() += rows;
                 export.marker.rows += rows;
@@ -252,6 +319,7 @@ impl<'a> ShardExport<'a> {
                     let selected =
                         filter_record_batch(&block.batch, &BooleanArray::from(group.mask))
                             .map_err(|e| Error::decode(&shard.file, "rows", e))?;
+                    export.redact(&selected, &group.rows, &mut group.extras)?;
                     let rows = export.columns.assemble(&selected, &group.extras)?;
                     export.writer(&name)?.write(&rows)?;
                 }
@@ -269,13 +337,23 @@ impl<'a> ShardExport<'a> {
             let (name, rates) = self.decide()?;
             let group = groups.entry(name).or_insert_with(|| Group {
                 mask: vec![false; rows.len()],
+                rows: Vec::new(),
                 extras: RowExtras {
                     chunk_offsets: vec![0],
                     new_columns: vec![Vec::new(); self.job.spec.new_columns.len()],
+                    flags: vec![Vec::new(); self.job.spec.flags.len()],
                     ..RowExtras::default()
                 },
             });
             group.mask[at] = true;
+            if self.job.spec.redacts {
+                let document = self.part.documents.get(self.next);
+                group.rows.push(RedactedRow {
+                    row,
+                    id: document.id.to_owned(),
+                    language: document.language.to_owned(),
+                });
+            }
             let (extras, part) = (&mut group.extras, &self.part);
             if let Some(embeddings) = &part.embeddings {
                 extras.values.extend_from_slice(embeddings.chunks(self.next));
@@ -286,9 +364,31 @@ impl<'a> ShardExport<'a> {
             for (column, value) in extras.new_columns.iter_mut().zip(scores.chain(rates)) {
                 column.push(value);
             }
+            for (name, column) in self.job.spec.flags.iter().zip(&mut extras.flags) {
+                let found = |at: &usize| self.verdicts.filters[*at] == *name;
+                let at = self.verdicts.of_row(row).find(found);
+                column.push(at.map(|at| self.verdicts.why(at).to_owned()));
+            }
             self.next += 1;
         }
         Ok(groups)
+    }
+
+    /// Puts the texts of `selected` without personal data into `extras`, and how much there was.
+    fn redact(
+        &mut self,
+        selected: &RecordBatch,
+        rows: &[RedactedRow],
+        extras: &mut RowExtras,
+    ) -> Result<()> {
+        extras.pii_counts = vec![0; rows.len()];
+        let text = &self.job.spec.text;
+        let column = InputColumn::find(selected.schema_ref().fields(), text);
+        let (Some(redactor), Some(column)) = (&mut self.redactor, column) else { return Ok(()) };
+        let texts = column_at(selected, &column.path).and_then(|column| strings(&column));
+        let texts = texts.map_err(|e| Error::decode(&self.shard.file, "texts", e))?;
+        (extras.texts, extras.pii_counts) = redactor.redact(&texts, rows);
+        Ok(())
     }
 
     /// Moves to `row`; rows come in ascending order.
@@ -350,6 +450,9 @@ impl<'a> ShardExport<'a> {
         if document.num_bytes == 0 {
             return Ok((NO_TEXT.to_owned(), vec![None; heads.len()]));
         }
+        if let Some(filter) = self.removed_by(document.row, FilterWhen::Before) {
+            return Ok((filter, vec![None; heads.len()]));
+        }
         let of_heads = |column: fn(&ScoreRows) -> &[Option<f32>]| -> Vec<Option<f32>> {
             self.part.scores.iter().map(|part| column(part)[self.next]).collect()
         };
@@ -363,6 +466,9 @@ impl<'a> ShardExport<'a> {
         let Decision::Kept { retentions } = decision else {
             return Ok((name, vec![None; heads.len()]));
         };
+        if let Some(filter) = self.removed_by(document.row, FilterWhen::After) {
+            return Ok((filter, vec![None; heads.len()]));
+        }
         let named: BTreeMap<&str, Rate> = (selection.thresholds.iter())
             .map(|report| &report.threshold)
             .filter(|threshold| matches!(threshold.kind, ThresholdKind::Retain(_)))
@@ -371,6 +477,15 @@ impl<'a> ShardExport<'a> {
             .collect();
         let rate_of = |head: &String| named.get(head.as_str()).map(|rate| rate.as_f64());
         Ok((name, heads.iter().map(rate_of).collect()))
+    }
+
+    /// The first filter that removes `row` before or after the thresholds.
+    fn removed_by(&self, row: u64, when: FilterWhen) -> Option<String> {
+        let mut found = self.verdicts.filters[self.verdicts.of_row(row)].iter();
+        let filters = &self.job.context.config.filters;
+        let removes =
+            |filter: &FilterConfig| filter.action == FilterAction::Remove && filter.when == when;
+        found.find(|name| filters.get(*name).is_some_and(removes)).cloned()
     }
 
     /// The writer of the rows called `name`, opened at the first of them.
@@ -397,6 +512,20 @@ impl<'a> ShardExport<'a> {
                 self.marker.files.push(PartFile { path, rows: file.rows, stamp: file.stamp });
             }
         }
+        let Some(config) = &self.job.context.config.pii else { return Ok(self.marker) };
+        let (mut found, counts) = self.redactor.map(ShardRedactor::into_found).unwrap_or_default();
+        if config.audit != PiiAudit::None {
+            let path = run.pii_file(self.shard);
+            found.sort();
+            let has_values = config.audit == PiiAudit::Values;
+            let zstd = self.job.context.config.export.zstd;
+            let stamp = write_pii(&path, &found, has_values, zstd)?;
+            let rows = found.len() as u64;
+            self.marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+        }
+        let path = run.pii_counts_file(self.shard);
+        let stamp = run.write_json(&path, &counts)?;
+        self.marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
         Ok(self.marker)
     }
 }

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 
 use super::context::ALL_LANGUAGES;
+use super::filter::check_filters;
 use super::heads::{for_each_head, scores_embeddings, warn_of_unserved};
 use super::plan::planned_languages;
 use super::train::check_samples;
-use crate::config::{HeadConfig, RunConfig};
+use crate::config::{FilterConfig, HeadConfig, RunConfig};
 use crate::encoder::{HubSettings, Recipe, resolve};
 use crate::error::{Error, Result};
-use crate::input::{DocumentReader, LANG, NumberColumn, languages_of};
+use crate::input::{ColumnKind, ColumnValues, DocumentReader, LANG, languages_of};
 use crate::progress::Stop;
 use crate::run::{Plan, RunDir};
 use crate::selection::plan_thresholds;
@@ -39,6 +40,7 @@ pub fn check_inputs(
     let languages = planned_languages(config, plan);
     check_loaded(config, plan, languages.as_ref(), hub, stop)?;
     check_columns(config, plan)?;
+    check_filters(&config.filters)?;
     check_samples(config, languages.as_ref(), run, stop)?;
     if let Some(to) = &config.export.to {
         super::export::warn_of_place(to);
@@ -84,13 +86,16 @@ fn check_loaded(
     Ok(())
 }
 
-/// Checks that the first files that can be opened have the columns that heads take their scores from; where
-/// some have them and others have not, the score stage says it of each shard.
+/// Checks that the first files that can be opened have the columns that heads and filters look at; where
+/// some have them and others have not, their stage says it of each shard.
 fn check_columns(config: &RunConfig, plan: &Plan) -> Result<()> {
-    for column in config.heads.values().filter_map(|head| head.score.as_deref()) {
+    let scores = config.heads.values().filter_map(|head| head.score.as_deref());
+    let scores = scores.map(|column| (column, ColumnKind::Scalar));
+    let urls = config.filters.values().filter_map(FilterConfig::url_column);
+    for (column, kind) in scores.chain(urls.map(|column| (column, ColumnKind::Text))) {
         let files = plan.shards.iter().take(FIRST_FILES).filter_map(|shard| shard.input().ok());
         let mut opened =
-            files.map(|file| NumberColumn::open(&file, &config.input, column).map(drop));
+            files.map(|file| ColumnValues::open(&file, &config.input, column, kind).map(drop));
         if let Some(Err(missing @ Error::Schema { .. })) = opened.next()
             && opened.all(|other| matches!(other, Err(Error::Schema { .. })))
         {

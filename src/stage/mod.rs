@@ -3,9 +3,9 @@
 //! A stage freezes what it depends on and does the items that have no marker yet and that no other
 //! process holds. An item whose data is bad is reported and skipped; the others are done.
 //!
-//! Stages (`embed`, `train`, `score`, `refine`, `threshold`, `export`) and commands (`plan`, `status`,
+//! Stages (`embed`, `train`, `score`, `filter`, `refine`, `threshold`, `export`) and commands (`plan`, `status`,
 //! `estimate`, `inspect`, `sampling`, `verify`) stand on what they share: `context`, the `model`, the
-//! `embedded` corpus, the embeddings of `samples`, the `heads`, the scores of the `corpus`, the items of `work` and the
+//! `embedded` corpus, the embeddings of `samples`, the `heads`, the scores of the `corpus`, the `verdicts` of filters, the items of `work` and the
 //! `texts` of the input. No stage uses another.
 //!
 //! ```
@@ -37,6 +37,7 @@ pub mod embed;
 pub(crate) mod embedded;
 pub mod estimate;
 pub mod export;
+pub mod filter;
 pub(crate) mod heads;
 pub mod inputs;
 pub mod inspect;
@@ -50,6 +51,7 @@ pub mod status;
 mod texts;
 pub mod threshold;
 pub mod train;
+pub(crate) mod verdicts;
 pub mod verify;
 mod work;
 

@@ -85,7 +85,7 @@ pub fn refine(context: Context<'_>) -> Result<()> {
     if is_precise(context.run)? {
         return Ok(());
     }
-    context.freeze(Stage::Refine, &refine_settings(context, &heads))?;
+    context.freeze(Stage::Refine, &refine_settings(context, &heads)?)?;
     let scores = RunScores::new(context, &embedded, &heads);
     let refining = Refining { scores, model: OnceLock::new() };
     // The rounds follow from each other, so one process does them all.

@@ -44,8 +44,8 @@ pub struct RunStatus {
     /// What was encoded so far.
     #[serde(flatten)]
     pub encoded: Encoded,
-    /// Stage by stage; the train stage only where there is something to train, the refine stage only
-    /// where it was begun.
+    /// Stage by stage; the train stage only where there is something to train, the filter stage where there are
+    /// filters, the refine stage where it was begun.
     pub stages: Vec<StageStatus>,
     /// Other processes at work.
     pub workers: Vec<LiveWorker>,
@@ -79,11 +79,17 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let is_refined = run.frozen_settings(Stage::Refine)?.is_some();
     for (stage, keys) in [
         (Stage::Score, scores.as_slice()),
+        (Stage::Filter, &names),
         (Stage::Refine, &scores),
         (Stage::Threshold, &languages),
         (Stage::Export, &names),
     ] {
-        if stage != Stage::Refine || is_refined {
+        let is_part = match stage {
+            Stage::Refine => is_refined,
+            Stage::Filter => !config.filters.is_empty(),
+            _ => true,
+        };
+        if is_part {
             stages.push(stage_status(run, worker, stage, keys, run.marked(stage, keys)?)?);
         }
     }
@@ -207,6 +213,7 @@ pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
     let is_wanted = |stage: &Stage| match stage {
         Stage::Embed | Stage::Score | Stage::Threshold | Stage::Export => true,
         Stage::Train => is_trained,
+        Stage::Filter => !config.filters.is_empty(),
         Stage::Refine => config.selection.refine,
     };
     Stage::ALL.into_iter().filter(is_wanted).collect()
@@ -225,7 +232,7 @@ fn task_of_items(
         (keys, tasks)
     };
     Ok(match stage {
-        Stage::Embed | Stage::Export => (plan.names(), of_shards),
+        Stage::Embed | Stage::Filter | Stage::Export => (plan.names(), of_shards),
         Stage::Score => {
             let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
             (score_keys(plan, &heads), heads.iter().flat_map(|_| of_shards.clone()).collect())

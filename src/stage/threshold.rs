@@ -13,13 +13,13 @@ use crate::selection::{Selection, ThresholdKind, ThresholdReport};
 /// Finds the thresholds of every language and writes `selection/<lang>.json`. Languages are shared out, since
 /// each is decided on its own.
 pub fn threshold(context: Context<'_>) -> Result<()> {
-    let Context { run, config, .. } = context;
+    let run = context.run;
     let (embedded, heads) = scored_run(context)?;
     let scores = ScoreFiles::selected(context)?;
     if scores == ScoreFiles::Refined {
-        run.check_frozen(Stage::Refine, &refine_settings(context, &heads))?;
+        run.check_frozen(Stage::Refine, &refine_settings(context, &heads)?)?;
     }
-    context.freeze(Stage::Threshold, &threshold_settings(config, &heads))?;
+    context.freeze(Stage::Threshold, &threshold_settings(context, &heads)?)?;
     let languages = heads.languages().iter().cloned().collect();
     let work = StageWork::dealt(context, Stage::Threshold, languages)?;
     work.for_all(

@@ -8,6 +8,7 @@ use super::context::{ALL_LANGUAGES, Context};
 use super::corpus::{ScoreFiles, select_language, stored_selections};
 use super::embedded::Embedded;
 use super::heads::Heads;
+use super::verdicts::REPORTS;
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::io::{is_url, stamp};
@@ -49,6 +50,12 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     }
     for key in run.done_keys(Stage::Train)? {
         checks.marker(Stage::Train, &key);
+    }
+    if checks.begun.contains(&Stage::Filter) {
+        checks.marker(Stage::Filter, REPORTS);
+    }
+    if checks.begun.contains(&Stage::Export) && context.config.pii.is_some() {
+        checks.marker(Stage::Export, REPORTS);
     }
     if checks.begun.contains(&Stage::Refine) {
         checks.rounds(&plan)?;
@@ -136,8 +143,10 @@ impl Checks<'_> {
                 later.extend(keys.map(|key| (stage, key)));
             }
         }
-        if self.begun.contains(&Stage::Export) {
-            later.push((Stage::Export, shard.name.clone()));
+        for stage in [Stage::Filter, Stage::Export] {
+            if self.begun.contains(&stage) {
+                later.push((stage, shard.name.clone()));
+            }
         }
         for (stage, key) in later {
             let Some(marker) = self.marker(stage, &key) else { continue };
@@ -222,7 +231,7 @@ impl Checks<'_> {
 fn exported_rows(config: &RunConfig, marker: &ShardMarker, problems: &mut Vec<String>) {
     let to = config.export.to.as_deref();
     let mut by_folder: BTreeMap<&str, u64> = BTreeMap::new();
-    for file in &marker.files {
+    for file in marker.files.iter().filter(|file| !file.path.starts_with("audit/")) {
         let below = to.map_or(Some(file.path.as_str()), |to| file.path.strip_prefix(to));
         let below = below.unwrap_or_default().trim_start_matches('/');
         let reason = match below.strip_prefix("removed/") {

@@ -68,6 +68,7 @@ fn write_all(dir: &Path) -> TestResult {
             values: embeddings.values.clone(),
             hidden_size: 64,
             new_columns: vec![vec![Some(0.5); 500], vec![Some(0.1); 500]],
+            ..RowExtras::default()
         };
         let input = documents(500)?;
         let columns = ExportColumns::new(&input.schema(), &spec, Path::new("input"))?;

@@ -16,6 +16,7 @@ use crate::sample::BottomKSample;
 use crate::stage::context::Context;
 use crate::stage::corpus::{ScoreFiles, ordinal, place_of, read_part};
 use crate::stage::embedded::Embedded;
+use crate::stage::verdicts::removed_rows;
 
 /// Documents whose embeddings are in memory at once, by thread.
 const BLOCK_DOCUMENTS: usize = 1024;
@@ -82,7 +83,7 @@ impl FrameDocument {
 /// A uniform sample of the documents of a language with text, or all of them.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// Documents with text, without those that earlier rounds have.
+    /// Documents with text, without those that filters remove before the thresholds or earlier rounds have.
     pub(super) population: u64,
     /// Documents that earlier rounds have.
     pub(super) excluded: u64,
@@ -103,10 +104,12 @@ impl Frame {
         let sample = BottomKSample::new(limit);
         let shards = stored.embedded.shards_of(language).into_par_iter();
         shards.try_for_each(|(place, shard, num_parts)| -> Result<()> {
+            let removed = removed_rows(stored.context, shard)?;
             for index in 0..num_parts {
                 let part = stored.part(shard, index)?;
                 for (at, document) in part.documents.iter().enumerate() {
-                    if document.language != language || document.num_bytes == 0 {
+                    let is_removed = removed.binary_search(&document.row).is_ok();
+                    if document.language != language || document.num_bytes == 0 || is_removed {
                         continue;
                     }
                     if excluded.contains(document.id) {

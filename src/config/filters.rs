@@ -1,0 +1,231 @@
+//! `[filters]`: verdicts on documents that need no model.
+
+use serde::{Deserialize, Serialize};
+
+use super::is_language_code;
+use crate::error::{Error, Result};
+use crate::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
+
+/// What a filter goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FilterKind {
+    /// Lists of ids.
+    Ids,
+    /// Lists of hosts, domains and beginnings of URLs.
+    Urls,
+    /// What robots.txt files say to agents, with lists of domains and ids that others made of them.
+    Robots,
+}
+
+impl FilterKind {
+    /// The keys that a filter of this kind takes besides those of all kinds.
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Ids => &["lists", "mode"],
+            Self::Urls => &["lists", "mode", "url", "suffixes"],
+            Self::Robots => {
+                &["url", "as_of", "sources", "agents", "unknown", "matching", "suffixes"]
+            }
+        }
+    }
+}
+
+/// Whose documents rates are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum FilterWhen {
+    /// What is removed has no part in the thresholds: rates are of the documents that are left.
+    #[default]
+    Before,
+    /// What is removed is taken from the documents that were selected of all.
+    After,
+}
+
+/// What becomes of a document that a filter finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum FilterAction {
+    /// It is not exported.
+    #[default]
+    Remove,
+    /// It stays, and a column called as the filter says why it was found.
+    Flag,
+}
+
+/// Which documents a filter of lists finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum ListMode {
+    /// Those that are listed.
+    #[default]
+    Exclude,
+    /// Those that are not.
+    Include,
+}
+
+/// What becomes of documents whose URL cannot be read, or whose host has no robots.txt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unknown {
+    /// They are not found: who does not want to be read says so.
+    #[default]
+    Keep,
+    /// They are found: only who has said what may be read is read.
+    Remove,
+}
+
+/// A source of consent: one of `ids`, `domains` and `robots`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConsentSource {
+    /// Lists of the ids of blocked documents, as those of [`FilterKind::Ids`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<String>,
+    /// Of tables of ids: the column that holds something (a name, a list of agents, `true`) where a document is
+    /// blocked; without it all are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_if: Option<String>,
+    /// Lists of blocked hosts and registrable domains, in text or in a column `domain`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domains: Option<String>,
+    /// robots.txt files: tables with the columns `domain` and `content` and, where there are any, `protocol` and
+    /// `fetched`, or a folder of files called as their hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub robots: Option<String>,
+}
+
+/// `[filters.<name>]`; the name is the reason of removal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilterConfig {
+    /// What it goes by.
+    pub kind: FilterKind,
+    /// Whether its documents count in the thresholds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub when: FilterWhen,
+    /// What becomes of the documents that it finds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub action: FilterAction,
+    /// The languages whose documents it looks at; empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub languages: Vec<String>,
+    /// Files of ids, or of hosts, domains and beginnings of URLs: text with one a line, or Parquet, JSON lines or
+    /// CSV with a column `id` or `url`. `{lang}` stands for the language of the documents that a file is for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lists: Vec<String>,
+    /// Whether what is listed is found, or what is not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mode: ListMode,
+    /// Column of the input with the URL; `url` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// When the sources were fetched; it goes into every report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
+    /// What says which documents are blocked; one that does is enough.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<ConsentSource>,
+    /// The agents of which each has to be allowed; [`DEFAULT_AGENTS`] by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents: Option<Vec<String>>,
+    /// What becomes of documents that no source speaks of.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unknown: Unknown,
+    /// How robots.txt files are read.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub matching: Matching,
+    /// Which public suffixes registrable domains stand under.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub suffixes: Suffixes,
+}
+
+/// Whether a key has its default, with which it is not written.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl FilterConfig {
+    /// Keys of filters of every kind.
+    const COMMON_KEYS: [&str; 4] = ["kind", "when", "action", "languages"];
+
+    /// Whether what it removes has no part in the thresholds.
+    pub(crate) fn removes_before(&self) -> bool {
+        (self.action, self.when) == (FilterAction::Remove, FilterWhen::Before)
+    }
+
+    /// Whether it looks at documents of `language`.
+    pub(crate) fn is_for(&self, language: &str) -> bool {
+        self.languages.is_empty() || self.languages.iter().any(|known| known == language)
+    }
+
+    /// Column of the input that it needs besides those that every document has.
+    pub(crate) fn url_column(&self) -> Option<&str> {
+        let default = match self.kind {
+            FilterKind::Ids => None,
+            FilterKind::Urls | FilterKind::Robots => Some("url"),
+        };
+        self.url.as_deref().or(default)
+    }
+
+    /// The agents that the filter `name` asks about.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a list that cannot be used.
+    pub(crate) fn agents(&self, name: &str) -> Result<Agents> {
+        let agents = match &self.agents {
+            Some(listed) => Agents::new(listed, self.matching),
+            None => Agents::new(&DEFAULT_AGENTS, self.matching),
+        };
+        agents.map_err(|e| Error::config(format!("filters.{name}.agents"), e.to_string()))
+    }
+
+    /// Checks what the types cannot.
+    pub(super) fn check(&self, name: &str) -> Result<()> {
+        let fail =
+            |key: &str, reason: String| Err(Error::config(format!("filters.{name}{key}"), reason));
+        if !is_language_code(name) {
+            let reason = "a filter's name is made of ASCII letters, digits, `_` and `-`";
+            return fail("", reason.to_owned());
+        }
+        let written =
+            toml::Table::try_from(self).map_err(|e| Error::config(name, e.to_string()))?;
+        let known = |key: &&String| {
+            let keys = Self::COMMON_KEYS.iter().chain(self.kind.keys());
+            keys.into_iter().any(|known| known == key)
+        };
+        if let Some(key) = written.keys().find(|key| !known(key)) {
+            let kind = written["kind"].as_str().unwrap_or_default();
+            return fail(&format!(".{key}"), format!("is not for filters of the kind `{kind}`"));
+        }
+        if (self.action, self.when) == (FilterAction::Flag, FilterWhen::After) {
+            return fail(".when", "says nothing of a filter that only flags".to_owned());
+        }
+        match self.kind {
+            FilterKind::Ids | FilterKind::Urls if self.lists.is_empty() => {
+                fail(".lists", "is empty; name at least one file".to_owned())
+            }
+            FilterKind::Ids | FilterKind::Urls => Ok(()),
+            FilterKind::Robots if self.as_of.is_none() => {
+                fail(".as_of", "is missing; say when the sources were fetched".to_owned())
+            }
+            FilterKind::Robots if self.sources.is_empty() => {
+                fail(".sources", "is empty; name at least one source".to_owned())
+            }
+            FilterKind::Robots => {
+                let is_one = |source: &ConsentSource| {
+                    let [ids, domains, robots] = [&source.ids, &source.domains, &source.robots]
+                        .map(Option::is_some)
+                        .map(usize::from);
+                    ids + domains + robots == 1 && (ids == 1 || source.blocked_if.is_none())
+                };
+                if !self.sources.iter().all(is_one) {
+                    let reason = "has a source that is not one of `ids` (which may have \
+                                  `blocked_if`), `domains` and `robots`";
+                    return fail(".sources", reason.to_owned());
+                }
+                self.agents(name).map(drop)
+            }
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! Consent with hindsight: documents whose hosts do not allow agents to fetch them today, whenever they were
+//! fetched.
+//!
+//! # Source
+//! The Swiss AI Initiative: Apertus (2025), section 3.1.1: a document goes if at least one of some agents may not
+//! fetch its URL by the robots.txt of January 2025, whatever the date of the crawl; without a file it stays.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
+use super::ids::id_list;
+use super::strings::{LanguageStrings, ListFormat, ListedStrings};
+use super::urls::{UNREADABLE_URL, listed_domain, url_key};
+use crate::config::{FilterConfig, Unknown};
+use crate::error::{Error, Result};
+use crate::input::{
+    ColumnKind, ColumnRequest, check_list, is_table, list_files, read_table, table_at,
+};
+use crate::io::stamp;
+use crate::progress::Stop;
+use crate::robots::{
+    AgentMask, Agents, DocumentUrl, Robots, Suffixes, WebScheme, line_text, locate,
+};
+
+/// What is noted of documents whose host has no robots.txt among the sources.
+const NO_ROBOTS: &str = "no-robots-file";
+/// What is noted of documents whose host has one.
+const HAS_ROBOTS: &str = "robots-file";
+/// Columns of tables of robots.txt files: the host, the file, and where they are there, the scheme and when it was
+/// fetched.
+const DOMAIN: &str = "domain";
+const CONTENT: &str = "content";
+const PROTOCOL: &str = "protocol";
+const FETCHED: &str = "fetched";
+/// Columns that tables have in any case.
+const REQUIRED: [&str; 2] = [DOMAIN, CONTENT];
+/// Files that are parsed at once.
+const BATCH_FILES: usize = 4096;
+
+/// Finds documents by what the files of their hosts, lists of domains and lists of ids say.
+#[derive(Debug)]
+pub(super) struct ConsentFilter {
+    ids: Vec<ListedStrings>,
+    domains: Option<ListedStrings>,
+    robots: Option<RobotsSource>,
+    unknown: Unknown,
+    suffixes: Suffixes,
+    /// The files, once they were read.
+    files: Mutex<Option<Arc<RobotsFiles>>>,
+}
+
+impl ConsentFilter {
+    pub(super) fn open(name: &str, config: &FilterConfig) -> Result<Self> {
+        let sources = &config.sources;
+        let ids = sources.iter().filter_map(|source| Some((source.ids.clone()?, source)));
+        let ids = ids
+            .map(|(path, source)| ListedStrings::open(&[path], id_list(source.blocked_if.clone())));
+        let domains: Vec<String> = sources.iter().filter_map(|s| s.domains.clone()).collect();
+        let format = ListFormat { column: DOMAIN, blocked_if: None, key: url_key };
+        let has_domains = !domains.is_empty();
+        Ok(Self {
+            ids: ids.collect::<Result<_>>()?,
+            domains: has_domains.then(|| ListedStrings::open(&domains, format)).transpose()?,
+            robots: RobotsSource::open(name, config)?,
+            unknown: config.unknown,
+            suffixes: config.suffixes,
+            files: Mutex::default(),
+        })
+    }
+
+    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
+        let mut digests = BTreeMap::new();
+        for lists in self.ids.iter().chain(&self.domains) {
+            digests.extend(lists.digests()?);
+        }
+        for path in self.robots.iter().flat_map(|source| &source.paths) {
+            digests.insert(path.to_string_lossy().into_owned(), stamp(path)?.blake3);
+        }
+        Ok(digests)
+    }
+
+    pub(super) fn judge(
+        &self,
+        documents: &[FilteredDocument<'_>],
+        stop: &Stop,
+    ) -> Result<Vec<Verdict>> {
+        let files = self.files(stop)?;
+        for_each_language(documents, |language, documents, verdicts| {
+            let ids = self.ids.iter().map(|lists| lists.of(language, stop));
+            let ids: Vec<LanguageStrings> = ids.collect::<Result<_>>()?;
+            let domains =
+                self.domains.as_ref().map(|lists| lists.of(language, stop)).transpose()?;
+            verdicts.extend(documents.iter().map(|document| {
+                if ids.iter().any(|listed| listed.contains(document.id)) {
+                    return Verdict { finding: Some(Finding::of("id")), note: None };
+                }
+                self.by_url(document.url, domains.as_ref(), files.as_deref())
+            }));
+            Ok(())
+        })
+    }
+
+    fn by_url(
+        &self,
+        url: Option<&str>,
+        domains: Option<&LanguageStrings>,
+        files: Option<&RobotsFiles>,
+    ) -> Verdict {
+        let unknown = |note: &'static str, host: Option<String>| Verdict {
+            finding: (self.unknown == Unknown::Remove).then(|| Finding {
+                reason: note,
+                details: Vec::new(),
+                host,
+            }),
+            note: Some(note),
+        };
+        let Some(location) = url.and_then(|url| locate(url).ok()) else {
+            return unknown(UNREADABLE_URL, None);
+        };
+        let host = &*location.authority.host;
+        let found = |reason: &'static str, details: Vec<String>, note| Verdict {
+            finding: Some(Finding { reason, details, host: Some(host.to_owned()) }),
+            note,
+        };
+        let domain = domains.and_then(|listed| listed_domain(host, self.suffixes, listed));
+        if let Some(domain) = domain {
+            return found("domain", vec![domain.to_owned()], None);
+        }
+        let (Some(files), Some(source)) = (files, &self.robots) else { return Verdict::default() };
+        let Some(blocked) = files.blocked(&location, &source.agents) else {
+            return unknown(NO_ROBOTS, Some(host.to_owned()));
+        };
+        if blocked == 0 {
+            return Verdict { finding: None, note: Some(HAS_ROBOTS) };
+        }
+        let agents = source.agents.labels_of(blocked).map(str::to_owned).collect();
+        found("robots", agents, Some(HAS_ROBOTS))
+    }
+
+    /// The files of the sources, which are read once.
+    fn files(&self, stop: &Stop) -> Result<Option<Arc<RobotsFiles>>> {
+        let Some(source) = &self.robots else { return Ok(None) };
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if files.is_none() {
+            *files = Some(Arc::new(RobotsFiles::read(source, stop)?));
+        }
+        Ok(files.clone())
+    }
+
+    /// What decides of `url`, as far as robots.txt files go.
+    pub(super) fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
+        let Some(source) = &self.robots else { return Ok(None) };
+        let location = locate(url).map_err(|error| Error::config(url, error.to_string()))?;
+        let mut contents: BTreeMap<WebScheme, String> = BTreeMap::new();
+        let authorities = schemes(&location).map(|scheme| (authority(&location, scheme), scheme));
+        let mut fetched: BTreeMap<WebScheme, Option<String>> = BTreeMap::new();
+        source.for_each_file(stop, &mut |file| {
+            let known = authorities.iter().find(|(authority, _)| *authority == file.authority);
+            let Some((_, scheme)) = known else { return Ok(()) };
+            if fetched.get(scheme).is_none_or(|before| *before < file.fetched) {
+                contents.insert(*scheme, file.content.to_owned());
+                fetched.insert(*scheme, file.fetched);
+            }
+            Ok(())
+        })?;
+        let content = schemes(&location).iter().find_map(|scheme| contents.remove(scheme));
+        let agents = &source.agents;
+        let path = location.path(agents.matching());
+        let robots = content.as_ref().map(|text| Robots::parse(text.as_bytes(), agents));
+        let blocked = robots.as_ref().map_or(0, |robots| robots.blocked(path));
+        let line = |agent: usize| {
+            let number = robots.as_ref()?.deciding_line(agent, path)?;
+            let text = line_text(content.as_ref()?.as_bytes(), agents.matching(), number)?;
+            Some(format!("line {number}: {text}"))
+        };
+        let agent = |(i, label): (usize, &String)| AgentVerdict {
+            agent: label.clone(),
+            is_blocked: blocked >> i & 1 == 1,
+            line: line(i),
+        };
+        Ok(Some(RobotsVerdict {
+            url: url.to_owned(),
+            has_robots_file: content.is_some(),
+            agents: agents.labels().iter().enumerate().map(agent).collect(),
+        }))
+    }
+}
+
+/// What the robots.txt of a host says of a URL.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct RobotsVerdict {
+    /// The URL.
+    pub url: String,
+    /// Whether there is a file for its host among the sources.
+    pub has_robots_file: bool,
+    /// By agent of the settings.
+    pub agents: Vec<AgentVerdict>,
+}
+
+/// What a robots.txt says to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct AgentVerdict {
+    /// The agent.
+    pub agent: String,
+    /// Whether it may not fetch the URL.
+    pub is_blocked: bool,
+    /// The line of the file that decides, where one does.
+    pub line: Option<String>,
+}
+
+/// Where robots.txt files are, and whom they are asked about.
+#[derive(Debug)]
+struct RobotsSource {
+    /// Tables, and files called as their hosts.
+    paths: Vec<PathBuf>,
+    agents: Agents,
+}
+
+/// A robots.txt.
+struct RobotsText<'a> {
+    /// WebScheme, host and port.
+    authority: String,
+    content: &'a str,
+    fetched: Option<String>,
+}
+
+impl RobotsSource {
+    /// The source of the settings; `None` where they name none.
+    fn open(name: &str, config: &FilterConfig) -> Result<Option<Self>> {
+        let patterns: Vec<String> =
+            config.sources.iter().filter_map(|source| source.robots.clone()).collect();
+        if patterns.is_empty() {
+            return Ok(None);
+        }
+        let agents = config.agents(name)?;
+        let files = list_files(&patterns)?;
+        for list in &files {
+            check_list(&list.path, &REQUIRED)?;
+        }
+        let paths = files.into_iter().map(|list| list.path).collect();
+        Ok(Some(Self { paths, agents }))
+    }
+
+    /// Calls `each` with every file, which says why one cannot be used.
+    fn for_each_file(
+        &self,
+        stop: &Stop,
+        each: &mut dyn FnMut(RobotsText<'_>) -> Result<(), String>,
+    ) -> Result<()> {
+        for path in &self.paths {
+            stop.check()?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if is_table(&name) {
+                for_each_row(path, stop, each)?;
+                continue;
+            }
+            let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+            let host = name.strip_suffix(".txt").unwrap_or(&name);
+            let content = &String::from_utf8_lossy(&bytes);
+            let reason = match authority_of(host, None) {
+                Ok(authority) => each(RobotsText { authority, content, fetched: None }),
+                Err(reason) => Err(reason),
+            };
+            reason.map_err(|reason| Error::corrupt(path, reason))?;
+        }
+        Ok(())
+    }
+}
+
+/// Calls `each` with every file of the table `path`.
+fn for_each_row(
+    path: &Path,
+    stop: &Stop,
+    each: &mut dyn FnMut(RobotsText<'_>) -> Result<(), String>,
+) -> Result<()> {
+    let table = table_at(path, path.display().to_string())?;
+    let request = |name: &str, kind| ColumnRequest::new(name, kind, REQUIRED.contains(&name));
+    let columns = [
+        request(DOMAIN, ColumnKind::Text),
+        request(CONTENT, ColumnKind::LossyText),
+        request(PROTOCOL, ColumnKind::Text),
+        request(FETCHED, ColumnKind::Scalar),
+    ];
+    read_table(&table, &columns, 0, stop, &mut |row| {
+        let Some(content) = row.text(CONTENT) else { return Ok(()) };
+        let authority = authority_of(row.required_text(DOMAIN)?, row.text(PROTOCOL))?;
+        each(RobotsText { authority, content, fetched: row.text(FETCHED).map(str::to_owned) })
+    })?;
+    Ok(())
+}
+
+/// The authority of `host`, of https where `protocol` does not say http.
+fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
+    let is_http = protocol.is_some_and(|protocol| protocol.trim_end_matches("://") == "http");
+    let url = format!("{}://{host}", if is_http { WebScheme::Http } else { WebScheme::Https });
+    let location = locate(&url).map_err(|error| format!("`{host}` is no host: {error}"))?;
+    Ok(location.authority.to_string())
+}
+
+/// The schemes whose file counts for `location`, the first that has one.
+fn schemes(location: &DocumentUrl<'_>) -> [WebScheme; 2] {
+    match location.authority.scheme {
+        WebScheme::Http => [WebScheme::Http, WebScheme::Https],
+        WebScheme::Https => [WebScheme::Https, WebScheme::Http],
+    }
+}
+
+/// The authority of `location` with another scheme.
+fn authority(location: &DocumentUrl<'_>, scheme: WebScheme) -> String {
+    let mut authority = location.authority.clone();
+    authority.scheme = scheme;
+    authority.to_string()
+}
+
+/// What the robots.txt of each authority says to the agents.
+#[derive(Debug, Default)]
+struct RobotsFiles {
+    /// Places in `rules`.
+    by_authority: HashMap<String, usize>,
+    rules: Vec<RobotsRules>,
+}
+
+/// What a robots.txt says to the agents.
+#[derive(Debug)]
+struct RobotsRules {
+    /// Those that may fetch nothing.
+    closed: AgentMask,
+    /// Where that is not all there is to say.
+    robots: Option<Robots>,
+}
+
+impl RobotsRules {
+    fn parse(content: &str, agents: &Agents) -> Self {
+        let robots = Robots::parse(content.as_bytes(), agents);
+        let (closed, open) = robots.everywhere();
+        let is_all = (closed | open).count_ones() as usize == agents.labels().len();
+        Self { closed, robots: (!is_all).then_some(robots) }
+    }
+}
+
+impl RobotsFiles {
+    fn read(source: &RobotsSource, stop: &Stop) -> Result<Self> {
+        let mut files = Self::default();
+        // When the file in a place was fetched, and its hash.
+        let mut known: Vec<(Option<String>, u128)> = Vec::new();
+        let mut pending: Vec<(usize, String)> = Vec::new();
+        source.for_each_file(stop, &mut |RobotsText { authority, content, fetched }| {
+            let hash = twox_hash::XxHash3_128::oneshot(content.as_bytes());
+            let next = known.len();
+            let place = *files.by_authority.entry(authority.clone()).or_insert(next);
+            if let Some((before, other)) = known.get_mut(place) {
+                if fetched == *before && hash != *other {
+                    return Err(format!(
+                        "{authority} has two files, and nothing says which was fetched last \
+                         (`{FETCHED}`)"
+                    ));
+                }
+                if fetched <= *before {
+                    return Ok(());
+                }
+                (*before, *other) = (fetched, hash);
+            } else {
+                known.push((fetched, hash));
+            }
+            pending.push((place, content.to_owned()));
+            if pending.len() == BATCH_FILES {
+                files.parse(&mut pending, &source.agents);
+            }
+            Ok(())
+        })?;
+        files.parse(&mut pending, &source.agents);
+        Ok(files)
+    }
+
+    /// Parses `pending` files, later ones in the place of those before.
+    fn parse(&mut self, pending: &mut Vec<(usize, String)>, agents: &Agents) {
+        let parsed: Vec<(usize, RobotsRules)> = (pending.par_drain(..))
+            .map(|(place, content)| (place, RobotsRules::parse(&content, agents)))
+            .collect();
+        for (place, rules) in parsed {
+            match self.rules.get_mut(place) {
+                Some(before) => *before = rules,
+                None => self.rules.push(rules),
+            }
+        }
+    }
+
+    /// The agents that may not fetch `location`; `None` without a file.
+    fn blocked(&self, location: &DocumentUrl<'_>, agents: &Agents) -> Option<AgentMask> {
+        let mut places = schemes(location).into_iter();
+        let place = places
+            .find_map(|scheme| self.by_authority.get(&authority(location, scheme)).copied())?;
+        let rules = &self.rules[place];
+        let path = location.path(agents.matching());
+        Some(match &rules.robots {
+            Some(robots) => robots.blocked(path),
+            None if agents.matching().always_allows(path) => 0,
+            None => rules.closed,
+        })
+    }
+}

@@ -1,0 +1,86 @@
+//! Filters: which documents are found by rules that need no model.
+//!
+//! Owns what each kind of filter finds, and the lists it goes by. Does not read documents, write files or
+//! decide what becomes of what was found: that is the stage's and the settings' business.
+//!
+//! A filter looks at one document at a time and knows nothing of others, so what it finds does not depend on
+//! their order or on how the corpus is split.
+
+mod consent;
+mod document;
+mod ids;
+mod strings;
+mod urls;
+
+use std::collections::BTreeMap;
+
+use crate::config::{FilterConfig, FilterKind};
+use crate::error::Result;
+use crate::progress::Stop;
+use consent::ConsentFilter;
+pub use consent::{AgentVerdict, RobotsVerdict};
+pub(crate) use document::{FilteredDocument, Finding, Verdict};
+use ids::IdFilter;
+use urls::UrlFilter;
+
+/// A filter with its lists.
+#[derive(Debug)]
+pub(crate) struct Filter(FilterRule);
+
+/// What a filter goes by.
+#[derive(Debug)]
+enum FilterRule {
+    Ids(IdFilter),
+    Urls(UrlFilter),
+    Consent(ConsentFilter),
+}
+
+impl Filter {
+    /// The filter `name` of these settings; its lists are read when they are needed.
+    ///
+    /// # Errors
+    /// [`Error::Missing`](crate::Error::Missing) where a list is not there, and others of finding them.
+    pub(crate) fn open(name: &str, config: &FilterConfig) -> Result<Self> {
+        Ok(Self(match config.kind {
+            FilterKind::Ids => FilterRule::Ids(IdFilter::open(config)?),
+            FilterKind::Urls => FilterRule::Urls(UrlFilter::open(config)?),
+            FilterKind::Robots => FilterRule::Consent(ConsentFilter::open(name, config)?),
+        }))
+    }
+
+    /// BLAKE3 digest of each of its lists, by path.
+    pub(crate) fn digests(&self) -> Result<BTreeMap<String, String>> {
+        match &self.0 {
+            FilterRule::Ids(filter) => filter.lists.digests(),
+            FilterRule::Urls(filter) => filter.lists.digests(),
+            FilterRule::Consent(filter) => filter.digests(),
+        }
+    }
+
+    /// What it says of each of `documents`.
+    ///
+    /// # Errors
+    /// Those of reading its lists.
+    pub(crate) fn judge(
+        &self,
+        documents: &[FilteredDocument<'_>],
+        stop: &Stop,
+    ) -> Result<Vec<Verdict>> {
+        match &self.0 {
+            FilterRule::Ids(filter) => filter.judge(documents, stop),
+            FilterRule::Urls(filter) => filter.judge(documents, stop),
+            FilterRule::Consent(filter) => filter.judge(documents, stop),
+        }
+    }
+
+    /// What decides of `url` by robots.txt files; `None` where the filter has none.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) for what is no URL; those of reading the files.
+    pub(crate) fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
+        match &self.0 {
+            FilterRule::Consent(filter) => filter.explain(url, stop),
+            FilterRule::Ids(_) | FilterRule::Urls(_) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Documents by their URLs: hosts, registrable domains, beginnings of paths.
+
+use std::borrow::Cow;
+
+use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
+use super::strings::{LanguageStrings, ListFormat, ListedStrings};
+use crate::config::{FilterConfig, ListMode};
+use crate::error::Result;
+use crate::progress::Stop;
+use crate::robots::{Matching, Suffixes, locate, registrable_domain};
+
+/// Column of the entries in lists that are tables.
+const URL: &str = "url";
+
+/// What is noted of documents without a URL that can be read.
+pub(super) const UNREADABLE_URL: &str = "unreadable-url";
+
+/// Finds documents whose URLs lists name, or do not name.
+///
+/// An entry is a host (`www.example.com`), a registrable domain, which stands for all of its hosts
+/// (`example.com`), or a host with segments of a path (`example.com/blog`), which stands for all below.
+#[derive(Debug)]
+pub(super) struct UrlFilter {
+    pub(super) lists: ListedStrings,
+    mode: ListMode,
+    suffixes: Suffixes,
+}
+
+impl UrlFilter {
+    pub(super) fn open(config: &FilterConfig) -> Result<Self> {
+        let format = ListFormat { column: URL, blocked_if: None, key: url_key };
+        let lists = ListedStrings::open(&config.lists, format)?;
+        Ok(Self { lists, mode: config.mode, suffixes: config.suffixes })
+    }
+
+    pub(super) fn judge(
+        &self,
+        documents: &[FilteredDocument<'_>],
+        stop: &Stop,
+    ) -> Result<Vec<Verdict>> {
+        for_each_language(documents, |language, documents, verdicts| {
+            let listed = self.lists.of(language, stop)?;
+            verdicts.extend(documents.iter().map(|document| self.verdict(document, &listed)));
+            Ok(())
+        })
+    }
+
+    fn verdict(&self, document: &FilteredDocument<'_>, listed: &LanguageStrings) -> Verdict {
+        let Some(location) = document.url.and_then(|url| locate(url).ok()) else {
+            return Verdict { finding: None, note: Some(UNREADABLE_URL) };
+        };
+        let host = &*location.authority.host;
+        let entry = || {
+            if let Some(domain) = listed_domain(host, self.suffixes, listed) {
+                return Some(domain.to_owned());
+            }
+            let url = format!("{host}{}", location.path(Matching::Rfc9309));
+            // Where segments end, with and without what ends them.
+            let ends = url.match_indices(['/', '?']).flat_map(|(at, _)| [at, at + 1]);
+            let mut starts = ends.chain([url.len()]).map(|end| &url[..end]);
+            starts
+                .find(|start| start.len() > host.len() && listed.contains(start))
+                .map(str::to_owned)
+        };
+        let (entry, host) = (entry(), Some(host.to_owned()));
+        let finding = match self.mode {
+            ListMode::Exclude => entry.map(|entry| (vec![entry], "listed")),
+            ListMode::Include => entry.is_none().then(|| (Vec::new(), "not-listed")),
+        };
+        let finding = finding.map(|(details, reason)| Finding { reason, details, host });
+        Verdict { finding, note: None }
+    }
+}
+
+/// The host or its registrable domain, whichever is listed.
+pub(super) fn listed_domain<'a>(
+    host: &'a str,
+    suffixes: Suffixes,
+    listed: &LanguageStrings,
+) -> Option<&'a str> {
+    if listed.contains(host) {
+        return Some(host);
+    }
+    registrable_domain(host, suffixes).filter(|domain| listed.contains(domain))
+}
+
+/// A host, or a host with a path, as URLs are parsed; what cannot be read is taken as it is.
+pub(super) fn url_key(entry: &str) -> Cow<'_, str> {
+    let url = if entry.contains("://") { entry.to_owned() } else { format!("http://{entry}") };
+    let Ok(location) = locate(&url) else { return Cow::Borrowed(entry) };
+    let host = &location.authority.host;
+    match location.path(Matching::Rfc9309) {
+        "/" => Cow::Owned(host.to_string()),
+        path => Cow::Owned(format!("{host}{path}")),
+    }
+}

@@ -1,0 +1,117 @@
+//! Lists: files of strings, with one a line or as a column of a table.
+//!
+//! Owns which files they are and how their entries are read. Does not know what the strings mean.
+
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+use super::columns::{ColumnKind, ColumnRequest, Rejects};
+use super::discover::{MatchedFile, find};
+use super::documents::open;
+use super::lines::decompressed;
+use super::table::{is_table, read_table, table_at};
+use super::{Compression, InputFile};
+use crate::config::DEFAULT_MAX_DOCUMENT_BYTES;
+use crate::error::{Error, Result};
+use crate::io::is_url;
+use crate::progress::Stop;
+
+/// Values of a condition that does not hold.
+const NOTHING: [&str; 4] = ["", "[]", "0", "false"];
+/// Begins a line of text that is no entry.
+const COMMENT: char = '#';
+
+/// A file that is a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListFile {
+    pub(crate) path: PathBuf,
+    /// What `{lang}` stands for; `None` where the list is for all languages.
+    pub(crate) language: Option<String>,
+}
+
+/// The lists that `patterns` name, files, directories or globs, by path.
+///
+/// # Errors
+/// [`Error::Missing`] where a pattern matches nothing; [`Error::Config`] for a URL and a malformed pattern;
+/// [`Error::Io`].
+pub(crate) fn list_files(patterns: &[String]) -> Result<Vec<ListFile>> {
+    if let Some(url) = patterns.iter().find(|pattern| is_url(pattern)) {
+        let reason = "is a URL; lists are read from files, so download it first";
+        return Err(Error::config(url, reason));
+    }
+    let found = find(patterns, Path::new("."), &|_| true)?;
+    let list =
+        |(file, _): (MatchedFile, String)| ListFile { path: file.path, language: file.language };
+    let mut files: Vec<ListFile> = found.into_iter().map(list).collect();
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+/// The table that the list `path` is; `None` for text.
+fn table_of(path: &Path) -> Result<Option<InputFile>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    is_table(&name).then(|| table_at(path, name.into_owned())).transpose()
+}
+
+/// Checks that the list `path`, if it is a table, has `columns`, as far as its first row shows.
+///
+/// # Errors
+/// As [`for_each_listed`].
+pub(crate) fn check_list(path: &Path, columns: &[&str]) -> Result<()> {
+    let Some(table) = table_of(path)? else { return Ok(()) };
+    let request = |column: &&str| ColumnRequest::new(*column, ColumnKind::ScalarOrList, true);
+    let columns = columns.iter().map(request).collect();
+    let mut reader = open(&table, columns, DEFAULT_MAX_DOCUMENT_BYTES, Rejects::counted())?;
+    reader.next_batch(1).map(drop)
+}
+
+/// Calls `each` with every entry of the list `path`: of a table (Parquet, JSON lines, CSV) the values of
+/// `column`, where `only_if` names another column those of rows in which that holds something (not null, empty,
+/// `[]`, `0` or `false`), of any other file, compressed or not, its lines without space at the ends, blank ones and comments
+/// (`# ...`) left out.
+///
+/// # Errors
+/// [`Error::Schema`] for a table without the column, [`Error::Row`] with the count for rows that cannot be read;
+/// [`Error::Decode`] for text that is not UTF-8 and for damaged compression; [`Error::Io`], [`Error::Stopped`].
+pub(crate) fn for_each_listed(
+    path: &Path,
+    column: &str,
+    only_if: Option<&str>,
+    stop: &Stop,
+    each: &mut dyn FnMut(&str),
+) -> Result<()> {
+    if let Some(table) = table_of(path)? {
+        let mut columns = vec![ColumnRequest::new(column, ColumnKind::Id, true)];
+        let condition = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
+        columns.extend(only_if.map(condition));
+        read_table(&table, &columns, 0, stop, &mut |row| {
+            let holds = |name| row.text(name).is_some_and(|value| !NOTHING.contains(&value));
+            if only_if.is_none_or(holds) {
+                row.text(column).into_iter().for_each(&mut *each);
+            }
+            Ok(())
+        })?;
+        return Ok(());
+    }
+    let compression = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("gz" | "gzip") => Compression::Gzip,
+        Some("zst" | "zstd") => Compression::Zstd,
+        _ => Compression::None,
+    };
+    let mut reader = decompressed(path, compression)?;
+    let (mut line, mut is_first) = (String::new(), true);
+    loop {
+        line.clear();
+        let read = reader.read_line(&mut line).map_err(|e| Error::decode(path, "text", e))?;
+        if read == 0 {
+            return Ok(());
+        }
+        stop.check()?;
+        let text = if is_first { line.trim_start_matches('\u{FEFF}') } else { &line };
+        is_first = false;
+        let entry = text.trim();
+        if !entry.is_empty() && !entry.starts_with(COMMENT) {
+            each(entry);
+        }
+    }
+}

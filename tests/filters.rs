@@ -1,0 +1,419 @@
+//! Filters: what they remove and flag, what is left for the thresholds, what is reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow::array::AsArray;
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+use serde_json::{Value, json};
+
+use crate::util::{TestResult, Workspace, digests, read_parquet};
+
+/// The texts of a column of a Parquet file of the workspace.
+fn texts(
+    work: &Workspace,
+    path: &str,
+    column: &str,
+) -> Result<Vec<Option<String>>, Box<dyn std::error::Error>> {
+    let rows = read_parquet(&work.path(path))?;
+    let column = rows.column_by_name(column).ok_or("no such column")?.as_string::<i32>();
+    Ok(column.iter().map(|text| text.map(str::to_owned)).collect())
+}
+
+fn ids(work: &Workspace, path: &str) -> Result<BTreeSet<String>, Box<dyn std::error::Error>> {
+    Ok(texts(work, path, "id")?.into_iter().flatten().collect())
+}
+
+/// The documents `numbers` of a language, of which 7 and 8 have no text.
+fn named(language: &str, numbers: impl IntoIterator<Item = usize>) -> BTreeSet<String> {
+    numbers.into_iter().map(|i| format!("{language}-{i}")).collect()
+}
+
+#[test]
+fn filters_without_an_encoder_remove_flag_and_report() -> TestResult {
+    let work = Workspace::new()?;
+    work.write("run.toml", "[input]\nfiles = ['corpus/{lang}/*.jsonl']\n[parts]\nrows = 16\n[encoder]\nmodel = 'none'\n[export]\nkeep_removed = true\n")?;
+    work.add_filters()?;
+    work.command("run", "out").assert().success();
+
+    // `requests` removes 3 (and 7, which has no text); `known` removes every fourth of the others.
+    let kept = (0..40).filter(|i| i % 4 > 0 && ![3, 7, 8].contains(i));
+    assert_eq!(ids(&work, "out/export/fra_Latn/a.parquet")?, named("fra_Latn", kept));
+    let kept = (0..25).filter(|i| ![7, 8, 12].contains(i));
+    assert_eq!(ids(&work, "out/export/deu_Latn/a.parquet")?, named("deu_Latn", kept));
+    let removed = "out/removed/requests/fra_Latn/a.parquet";
+    assert_eq!(ids(&work, removed)?, named("fra_Latn", [3]));
+    let removed = "out/removed/known/fra_Latn/a.parquet";
+    let known = named("fra_Latn", (0..40).step_by(4).filter(|i| *i != 8));
+    assert_eq!(ids(&work, removed)?, known);
+    assert!(!work.path("out/removed/known/deu_Latn").exists());
+    // Nobody that is left is among the requests, which is what `noted` flags.
+    let noted = texts(&work, "out/export/deu_Latn/a.parquet", "noted")?;
+    assert!(noted.iter().all(|flag| flag.as_deref() == Some("not-listed")));
+
+    let report = work.json("out/filters/requests.json")?;
+    let amount = |documents: u64, ids: &[usize]| {
+        let bytes: usize = ids.iter().map(|&i| crate::util::text(i).len()).sum();
+        json!({"documents": documents, "bytes": bytes})
+    };
+    assert_eq!(report["total"]["found"], amount(3, &[3, 12]));
+    assert_eq!(report["total"]["seen"]["documents"], 65);
+    assert_eq!(report["languages"]["deu_Latn"]["reasons"], json!({"listed": amount(1, &[12])}));
+    let report = work.json("out/filters/known.json")?;
+    assert_eq!(report["total"]["seen"]["documents"], 40);
+    assert_eq!(report["total"]["found"]["documents"], 10);
+    let verdicts = read_parquet(&work.path("out/verdicts/deu_Latn/a.parquet"))?;
+    let found = |name: &str| {
+        let column = verdicts.column_by_name(name).ok_or("no such column")?.as_string::<i32>();
+        Ok::<_, &str>(column.iter().flatten().map(str::to_owned).collect::<Vec<_>>())
+    };
+    let mut by_filter: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for key in found("filter")?.into_iter().zip(found("action")?) {
+        *by_filter.entry(key).or_default() += 1;
+    }
+    let expected = [(("noted", "flag"), 24), (("requests", "remove"), 1)];
+    let expected =
+        expected.map(|((filter, action), n)| ((filter.to_owned(), action.to_owned()), n));
+    assert_eq!(by_filter, expected.into());
+    work.command("run", "out").assert().success();
+    let mut verify = crate::util::polysift();
+    verify.current_dir(work.dir.path()).args(["verify", "out"]).assert().success();
+    Ok(())
+}
+
+#[test]
+fn rates_are_of_what_filters_leave_unless_they_come_after() -> TestResult {
+    let work = Workspace::new()?;
+    let chance = "[input]\nfiles = ['corpus/{lang}/*.jsonl']\n[parts]\nrows = 16\n[encoder]\nmodel = 'none'\n\
+                  [heads.chance]\nkind = 'random'\n[languages._default]\nretention = { chance = 0.5 }\n";
+    let listed = (0..40).step_by(2).map(|i| format!("fra_Latn-{i}\n")).collect::<String>();
+    work.write("odd.txt", listed)?;
+    let filter = "[filters.even]\nkind = 'ids'\nlists = ['odd.txt']\n";
+    work.write("run.toml", chance)?;
+    work.command("run", "all").assert().success();
+    let of_all = ids(&work, "all/export/fra_Latn/a.parquet")?;
+    assert_eq!(of_all.len(), 19);
+    let is_odd = |id: &String| {
+        id.strip_prefix("fra_Latn-").and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n % 2 == 1)
+    };
+
+    // 20 odd documents, one without text: ceil(0.5 · 19) of them.
+    work.write("run.toml", format!("{chance}{filter}"))?;
+    work.command("run", "before").assert().success();
+    let before = ids(&work, "before/export/fra_Latn/a.parquet")?;
+    assert!(before.len() == 10 && before.iter().all(is_odd), "{before:?}");
+    let selection = work.json("before/selection/fra_Latn.json")?;
+    assert_eq!(selection["thresholds"][0]["scored"]["num_documents"], 19);
+
+    work.write("run.toml", format!("{chance}{filter}when = 'after'\n"))?;
+    work.command("run", "after").assert().success();
+    let after = ids(&work, "after/export/fra_Latn/a.parquet")?;
+    assert_eq!(after, of_all.iter().filter(|id| is_odd(id)).cloned().collect());
+
+    // Another place of the filter is another selection.
+    let mut again = work.command("run", "before");
+    again.assert().code(78).stderr(contains("filter.filters.even.when: was (absent), now"));
+    Ok(())
+}
+
+/// A corpus of documents with URLs, without an encoder, and these settings.
+fn with_urls(urls: &[&str], filters: &str) -> Result<Workspace, Box<dyn std::error::Error>> {
+    let work = Workspace::new()?;
+    let rows = urls.iter().enumerate();
+    work.write_lines(
+        "web/eng_Latn/a.jsonl",
+        rows.map(|(i, url)| json!({"id": i.to_string(), "text": format!("text {i}"), "url": url})),
+    )?;
+    let input = "[input]\nfiles = ['web/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n";
+    work.write("run.toml", format!("{input}{filters}"))?;
+    Ok(work)
+}
+
+/// By id why each document was found.
+fn reasons(work: &Workspace) -> Result<BTreeMap<String, String>, Box<dyn std::error::Error>> {
+    let column = |name| texts(work, "out/verdicts/eng_Latn/a.parquet", name);
+    let why = column("reason")?.into_iter().zip(column("detail")?);
+    let why = why.map(|(reason, detail)| {
+        format!("{} {}", reason.unwrap_or_default(), detail.unwrap_or_default())
+    });
+    Ok(column("id")?.into_iter().flatten().zip(why).collect())
+}
+
+const CONSENT: &str = "[filters.consent]\nkind = 'robots'\nas_of = '2025-01'\n\
+    sources = [{ ids = 'ids.jsonl', blocked_if = 'user_agents' }, { domains = 'domains.txt' }, \
+    { robots = 'robots.jsonl' }]\n";
+
+fn consent() -> Result<Workspace, Box<dyn std::error::Error>> {
+    let urls = [
+        "https://open.org/a",               // nothing said: stays
+        "https://WWW.Closed.org:443/x",     // all agents
+        "http://gpt.org/private/x",         // one agent, by the file of https
+        "http://gpt.org/public",            // its other paths stay
+        "https://sub.listed.com/",          // by its registrable domain
+        "https://open.org/listed-by-id",    // by its id
+        "https://open.org/not-by-id",       // in the list of ids, but nobody blocks it
+        "no url",                           // unreadable
+        "https://nobody.net/",              // no file
+        "https://new.org/",                 // the newer file allows
+        "https://user:pw@bücher.example./", // host names as browsers read them
+    ];
+    let work = with_urls(&urls, CONSENT)?;
+    let agents = [("5", json!(["GPTBot"])), ("6", json!([])), ("77", json!(["CCBot"]))];
+    let ids = agents.into_iter().map(|(id, agents)| json!({"id": id, "user_agents": agents}));
+    work.write_lines("ids.jsonl", ids)?;
+    work.write("domains.txt", "# blocked\nListed.COM\n")?;
+    let deny = "User-agent: *\nDisallow: /\n";
+    let file = |domain: &str, content: &str, fetched: Option<&str>| json!({"domain": domain, "content": content, "fetched": fetched});
+    let files = [
+        file("open.org", "User-agent: Googlebot\nDisallow: /", None),
+        file("www.closed.org", deny, None),
+        file("gpt.org", "User-agent: GPTBot\nUser-agent: CCBot\nDisallow: /private", None),
+        file("new.org", deny, Some("2024-01-01")),
+        file("new.org", "", Some("2025-01-01")),
+        file("bücher.example", deny, None),
+    ];
+    work.write_lines("robots.jsonl", files.into_iter())?;
+    Ok(work)
+}
+
+#[test]
+fn consent_is_what_ids_domains_and_robots_files_say() -> TestResult {
+    let work = consent()?;
+    work.command("run", "out").assert().success();
+    let all = "AI2Bot,Applebot-Extended,Bytespider,CCBot,ClaudeBot,cohere-training-data-crawler,Diffbot,\
+               FacebookBot,Meta-ExternalAgent,Google-Extended,GPTBot,PanguBot,*";
+    let expected = [
+        ("1", format!("robots {all}")),
+        ("10", format!("robots {all}")),
+        ("2", "robots CCBot,GPTBot".to_owned()),
+        ("4", "domain listed.com".to_owned()),
+        ("5", "id ".to_owned()),
+    ];
+    assert_eq!(reasons(&work)?, expected.map(|(id, why)| (id.to_owned(), why)).into());
+    let total = &work.json("out/filters/consent.json")?["total"];
+    let documents = |key: &str| -> BTreeMap<&str, u64> {
+        let counts = total[key].as_object().into_iter().flatten();
+        counts
+            .filter_map(|(name, amount)| Some((name.as_str(), amount["documents"].as_u64()?)))
+            .collect()
+    };
+    assert_eq!(documents("reasons"), [("domain", 1), ("id", 1), ("robots", 3)].into());
+    assert_eq!((documents("details")["GPTBot"], documents("details")["ClaudeBot"]), (3, 2));
+    assert_eq!(
+        documents("notes"),
+        [("no-robots-file", 1), ("robots-file", 7), ("unreadable-url", 1)].into()
+    );
+    assert_eq!(documents("hosts")["gpt.org"], 1);
+    assert_eq!(work.json("out/filters/consent.json")?["settings"]["as_of"], "2025-01");
+
+    work.write(
+        "run.toml",
+        std::fs::read_to_string(work.path("run.toml"))? + "unknown = 'remove'\n",
+    )?;
+    work.command("run", "out").args(["--redo", "filter"]).assert().success();
+    let found = reasons(&work)?;
+    assert_eq!((found["7"].as_str(), found["8"].as_str()), ("unreadable-url ", "no-robots-file "));
+    assert_eq!(found.len(), 7);
+    Ok(())
+}
+
+#[test]
+fn robots_check_names_the_line_that_decides() -> TestResult {
+    let work = consent()?;
+    let check = |url: &str| {
+        let mut command = crate::util::polysift();
+        command.current_dir(work.dir.path()).args(["robots", "check", url, "-c", "run.toml"]);
+        command
+    };
+    check("http://gpt.org/private/x").assert().success().stdout(
+        contains("2 of 13 agents blocked")
+            .and(contains("GPTBot                         blocked by line 3: Disallow: /private"))
+            .and(contains("ClaudeBot                      allowed\n")),
+    );
+    let json = check("https://new.org/").arg("--json").assert().success();
+    let verdicts: Value = serde_json::from_slice(&json.get_output().stdout)?;
+    assert_eq!(
+        (&verdicts[0]["has_robots_file"], &verdicts[0]["agents"][0]["is_blocked"]),
+        (&json!(true), &json!(false))
+    );
+    check("https://nobody.net/").assert().success().stdout(contains("no robots.txt of its host"));
+    check("nobody.net").assert().code(2).stderr(contains("not a URL"));
+    Ok(())
+}
+
+#[test]
+fn urls_are_found_by_host_domain_and_path() -> TestResult {
+    let urls = [
+        "https://spam.com/",
+        "http://www.spam.com:8080/x",
+        "https://notspam.com/",
+        "https://blog.org/ads/1",
+        "https://blog.org/ads?x",
+        "https://blog.org/adsorption",
+        "https://BLOG.org/",
+        "https://de.wiki.org/a",
+        "https://fr.wiki.org/a",
+        "ftp://spam.com/",
+    ];
+    let filter = "[filters.web]\nkind = 'urls'\nlists = ['urls.txt']\n";
+    let work = with_urls(&urls, filter)?;
+    work.write("urls.txt", "spam.com\nhttps://blog.org/ads\nDE.wiki.org\n")?;
+    work.command("run", "out").assert().success();
+    let listed = [
+        ("0", "spam.com"),
+        ("1", "spam.com"),
+        ("3", "blog.org/ads"),
+        ("4", "blog.org/ads"),
+        ("7", "de.wiki.org"),
+    ];
+    let expected = listed.map(|(id, entry)| (id.to_owned(), format!("listed {entry}")));
+    assert_eq!(reasons(&work)?, expected.into());
+    work.write("run.toml", std::fs::read_to_string(work.path("run.toml"))? + "mode = 'include'\n")?;
+    work.command("run", "out").args(["--redo", "filter"]).assert().success();
+    let ids: Vec<String> = reasons(&work)?.into_keys().collect();
+    assert_eq!(ids, ["2", "5", "6", "8"]);
+    Ok(())
+}
+
+#[test]
+fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
+    let work = consent()?;
+    let input = "[input]\nfiles = ['web/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n";
+    work.write_lines("bare.jsonl", [json!({"domain": "a.com"})].into_iter())?;
+    let file = |content: &str| json!({"domain": "a.com", "content": content});
+    work.write_lines("twice.jsonl", [file("a"), file("b")].into_iter())?;
+    work.write_lines("same.jsonl", [file("a"), file("a")].into_iter())?;
+    let robots = |rest: &str| format!("[filters.c]\nkind = 'robots'\nas_of = '2025'\n{rest}\n");
+    for (filter, code, wrong) in [
+        (
+            "[filters.c]\nkind = 'robots'\nsources = [{ domains = 'domains.txt' }]\n".to_owned(),
+            2,
+            "filters.c.as_of",
+        ),
+        (robots(""), 2, "filters.c.sources: is empty"),
+        (
+            robots("sources = [{ domains = 'domains.txt', ids = 'ids.jsonl' }]"),
+            2,
+            "filters.c.sources: has a source",
+        ),
+        (
+            robots("sources = [{ domains = 'domains.txt' }]\nagents = []"),
+            2,
+            "list of agents is empty",
+        ),
+        (
+            robots("sources = [{ domains = 'domains.txt' }]\nmatching = 'protego'"),
+            2,
+            "unknown variant `protego`",
+        ),
+        (
+            robots("sources = [{ domains = 'domains.txt' }]\nlists = ['a']"),
+            2,
+            "filters.c.lists: is not for",
+        ),
+        (robots("sources = [{ robots = 'gone.parquet' }]"), 66, "gone.parquet"),
+        (robots("sources = [{ robots = 'bare.jsonl' }]"), 65, "content"),
+        (robots("sources = [{ robots = 'twice.jsonl' }]"), 65, "https://a.com has two files"),
+        (robots("sources = [{ domains = 'domains.txt' }]\nurl = 'link'"), 65, "link"),
+        (robots("sources = [{ robots = 'same.jsonl' }]"), 0, ""),
+    ] {
+        work.write("run.toml", format!("{input}{filter}"))?;
+        let run = work.command("run", &format!("run-{code}-{}", wrong.len()));
+        let mut run = run;
+        run.assert().code(code).stderr(contains(wrong));
+    }
+    Ok(())
+}
+
+#[test]
+fn lists_that_change_are_refused_until_the_stage_is_done_again() -> TestResult {
+    let work = Workspace::new()?;
+    work.add_filters()?;
+    work.command("run", "out").assert().success();
+    let before = digests(&work.path("out"))?;
+    work.write("lists/requests.txt", "fra_Latn-4\n")?;
+    let changed = work.command("run", "out").assert().code(78);
+    changed.stderr(contains("requests.txt: was").and(contains("--redo filter")));
+    // A command after it needs no lists.
+    work.command("threshold", "out").assert().success();
+    work.command("run", "out").args(["--redo", "filter"]).assert().success();
+    let after = digests(&work.path("out"))?;
+    let kept = |name: &&String| {
+        ["embeddings/", "scores/", "heads/", "state/train/", "state/score/"]
+            .iter()
+            .any(|folder| name.starts_with(folder))
+    };
+    assert!(before.keys().filter(kept).all(|name| before[name] == after[name]));
+    assert_ne!(before["verdicts/fra_Latn/a.parquet"], after["verdicts/fra_Latn/a.parquet"]);
+    let selected = |digests: &BTreeMap<String, String>| digests["selection/fra_Latn.json"].clone();
+    assert_ne!(selected(&before), selected(&after));
+    // What is trained and scored again leaves the verdicts as they are.
+    let verdicts = "out/state/filter/done/fra_Latn/a.json";
+    let written =
+        |path: &str| std::fs::metadata(work.path(path)).and_then(|found| found.modified());
+    let before = written(verdicts)?;
+    work.command("run", "out").args(["--redo", "train"]).assert().success();
+    assert_eq!(written(verdicts)?, before);
+    Ok(())
+}
+
+#[test]
+fn filters_that_cannot_be_are_refused_by_name() -> TestResult {
+    let work = Workspace::new()?;
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    work.write("empty.csv", "name\nx\n")?;
+    for (filter, code, wrong) in [
+        ("[filters.f]\nkind = 'ids'\n", 2, "filters.f.lists: is empty"),
+        ("[filters.f]\nkind = 'id'\nlists = ['a']\n", 2, "unknown variant `id`"),
+        ("[filters.f]\nkind = 'ids'\nlist = ['a']\n", 2, "unknown field `list`"),
+        ("[filters.f]\nlists = ['a']\n", 2, "missing field `kind`"),
+        ("[filters.'f/g']\nkind = 'ids'\nlists = ['a']\n", 2, "a filter's name is made of"),
+        ("[filters.quality]\nkind = 'ids'\nlists = ['a']\n", 2, "is already a reason"),
+        ("[filters.quality_nan]\nkind = 'ids'\nlists = ['a']\n", 2, "is already a reason"),
+        ("[filters.no_text]\nkind = 'ids'\nlists = ['a']\n", 2, "is already a reason"),
+        (
+            "[filters.f]\nkind='ids'\nlists=['a']\naction='flag'\nwhen='after'\n",
+            2,
+            "filters.f.when",
+        ),
+        ("[filters.f]\nkind = 'ids'\nlists = ['s3://b/a.txt']\n", 2, "is a URL"),
+        ("[filters.f]\nkind = 'ids'\nlists = ['gone.txt']\n", 66, "gone.txt"),
+        ("[filters.f]\nkind = 'ids'\nlists = ['empty.csv']\n", 65, "id"),
+    ] {
+        work.write("run.toml", format!("{settings}{filter}"))?;
+        let refused = work.command("run", "out").assert().code(code);
+        refused.stderr(contains(wrong));
+        // Nothing is embedded for a list that cannot be read.
+        assert!(!work.path("out/embeddings").exists(), "{filter}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_filter_stage_needs_the_embed_stage_and_is_needed_by_the_thresholds() -> TestResult {
+    let work = Workspace::new()?;
+    work.add_filters()?;
+    work.command("plan", "out").assert().success();
+    work.command("filter", "out").assert().code(66).stderr(contains("run `polysift embed`"));
+    for stage in ["embed", "train", "score"] {
+        work.command(stage, "out").assert().success();
+    }
+    work.command("threshold", "out").assert().code(66).stderr(contains("run `polysift filter`"));
+    let mut retry = crate::util::polysift();
+    let retry =
+        retry.current_dir(work.dir.path()).args(["retry", "out", "--num-tasks", "2", "--json"]);
+    let left: Value = serde_json::from_slice(&retry.assert().success().get_output().stdout)?;
+    assert_eq!((&left["stage"], &left["items"]), (&json!("filter"), &json!(2)));
+    work.command("filter", "out").args(["--task", "0", "--num-tasks", "2"]).assert().success();
+    work.command("filter", "out").args(["--task", "1", "--num-tasks", "2"]).assert().success();
+    assert!(work.path("out/filters/requests.json").exists());
+    work.command("threshold", "out").assert().success();
+    work.command("export", "out").assert().success();
+    work.command("run", "whole").assert().success();
+    for folder in ["verdicts", "filters", "selection", "export"] {
+        let [parts, whole] =
+            ["out", "whole"].map(|run| digests(&work.path(&format!("{run}/{folder}"))));
+        assert_eq!(parts?, whole?, "{folder}");
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Personal data in exported texts: replaced, counted, noted.
+
+use arrow::array::AsArray;
+use arrow::datatypes::{Int32Type, UInt64Type};
+use predicates::str::contains;
+use serde_json::json;
+
+use crate::util::{TestResult, Workspace, digests, polysift, read_parquet};
+
+const TEXTS: [&str; 6] = [
+    "write to a@b.co, or aa@b.co.",
+    "nothing here",
+    "see 8.8.8.8 and 10.0.0.1",
+    "Überweisung an DE89 3704 0044 0532 0130 00, email@example.com",
+    "",
+    "from 1.1.1.1 to c@d.fr",
+];
+
+/// A corpus of [`TEXTS`] in two files, without an encoder; the fourth document is German.
+fn workspace(settings: &str) -> Result<Workspace, Box<dyn std::error::Error>> {
+    let work = Workspace::new()?;
+    for (name, range) in [("web/a", 0..3), ("code/b", 3..6)] {
+        let rows = range.map(|i| {
+            let language = if i == 3 { "deu_Latn" } else { "eng_Latn" };
+            json!({"id": format!("d{i}"), "text": TEXTS[i], "language": language})
+        });
+        work.write_lines(&format!("{name}.jsonl"), rows)?;
+    }
+    let input = "[input]\nfiles = ['web/*.jsonl', 'code/*.jsonl']\nlanguage = { column = 'language' }\n\
+                 [encoder]\nmodel = 'none'\n";
+    work.write("run.toml", format!("{input}{settings}"))?;
+    Ok(work)
+}
+
+/// Texts and counts of an exported file.
+fn exported(
+    work: &Workspace,
+    path: &str,
+) -> Result<Vec<(String, i32)>, Box<dyn std::error::Error>> {
+    let rows = read_parquet(&work.path(path))?;
+    let texts = rows.column_by_name("text").ok_or("no text")?.as_string::<i32>();
+    let counts = rows.column_by_name("pii_count").ok_or("no counts")?.as_primitive::<Int32Type>();
+    let texts = texts.iter().map(|text| text.unwrap_or_default().to_owned());
+    Ok(texts.zip(counts.values().iter().copied()).collect())
+}
+
+#[test]
+fn texts_are_exported_without_personal_data_and_counts_add_up() -> TestResult {
+    let work = workspace("[pii]\n")?;
+    work.command("run", "out").assert().success();
+    let own = |rows: &[(&str, i32)]| -> Vec<(String, i32)> {
+        rows.iter().map(|(text, count)| ((*text).to_owned(), *count)).collect()
+    };
+    let expected = own(&[
+        ("write to <email-pii>, or <email-pii>.", 2),
+        ("nothing here", 0),
+        ("see <ip-pii> and 10.0.0.1", 1),
+    ]);
+    assert_eq!(exported(&work, "out/export/web/a.parquet")?, expected);
+    let expected =
+        own(&[("Überweisung an <iban-pii>, <email-pii>", 2), ("from <ip-pii> to <email-pii>", 2)]);
+    assert_eq!(exported(&work, "out/export/code/b.parquet")?, expected);
+
+    let report = work.json("out/audit/pii.json")?;
+    let amount = |documents, occurrences, placeholders| json!({"documents": documents, "occurrences": occurrences, "placeholders": placeholders});
+    assert_eq!(
+        report["languages"],
+        json!({
+            "deu_Latn": {"email": amount(1, 1, 1), "iban": amount(1, 1, 0)},
+            "eng_Latn": {"email": amount(2, 3, 0), "ip": amount(2, 2, 0)},
+        })
+    );
+    // The audit says where, not what: spans of the original text.
+    let audit = read_parquet(&work.path("out/audit/pii/code/b.parquet"))?;
+    assert!(audit.column_by_name("value").is_none());
+    let numbers = |name: &str| {
+        let column = audit.column_by_name(name).ok_or("no such column")?;
+        Ok::<_, &str>(column.as_primitive::<UInt64Type>().values().to_vec())
+    };
+    let spans: Vec<(u64, u64)> = numbers("start")?.into_iter().zip(numbers("end")?).collect();
+    let original: Vec<&str> = (numbers("row")?.into_iter().zip(&spans))
+        .map(|(row, &(start, end))| &TEXTS[3 + row as usize][start as usize..end as usize])
+        .collect();
+    assert_eq!(original, ["DE89 3704 0044 0532 0130 00", "email@example.com", "1.1.1.1", "c@d.fr"]);
+    let files = digests(&work.path("out"))?;
+    work.command("run", "out").assert().success();
+    assert_eq!(digests(&work.path("out"))?, files);
+    polysift().current_dir(work.dir.path()).args(["verify", "out"]).assert().success();
+
+    // What is exported holds nothing any more.
+    work.write(
+        "run.toml",
+        "[input]\nfiles = ['out/export']\nlanguage = 'und'\n[encoder]\nmodel = 'none'\n",
+    )?;
+    let again = work.command("run", "again").arg("--pii").assert();
+    again.code(65).stderr(contains("pii_count"));
+    Ok(())
+}
+
+#[test]
+fn what_is_meant_and_what_stands_for_it_can_be_set() -> TestResult {
+    let work = workspace(
+        "[pii]\nkinds = ['email', 'ip']\nip = 'all'\nplaceholders = 'keep'\naudit = 'values'\n\
+         except = ['code/*']\nmarkers = { ip = '[IP]' }\n[export]\nlayout = 'nested'\n",
+    )?;
+    work.command("run", "out").assert().success();
+    let texts = |path: &str| -> Result<Vec<String>, Box<dyn std::error::Error>> {
+        let rows = read_parquet(&work.path(path))?;
+        let texts = rows.column_by_name("text").ok_or("no text")?.as_string::<i32>();
+        Ok(texts.iter().flatten().map(str::to_owned).collect())
+    };
+    let found = texts("out/export/web/a.parquet")?;
+    assert_eq!(found[2], "see [IP] and [IP]");
+    assert_eq!(texts("out/export/code/b.parquet")?, [TEXTS[3], TEXTS[5]]);
+    let audit = read_parquet(&work.path("out/audit/pii/web/a.parquet"))?;
+    let values = audit.column_by_name("value").ok_or("no values")?.as_string::<i32>();
+    let values: Vec<&str> = values.iter().flatten().collect();
+    assert_eq!(values, ["a@b.co", "aa@b.co", "8.8.8.8", "10.0.0.1"]);
+    Ok(())
+}
+
+#[test]
+fn the_published_ways_are_there_by_name() -> TestResult {
+    for (mode, first) in [
+        ("apertus", "write to <email-pii>, or a<email-pii>."),
+        ("datatrove", "write to email@example.com, or firstname.lastname@example.org."),
+    ] {
+        let work = workspace("")?;
+        work.command("run", "out").arg(format!("--pii={mode}")).assert().success();
+        assert_eq!(exported(&work, "out/export/web/a.parquet")?[0].0, first);
+    }
+    Ok(())
+}
+
+#[test]
+fn settings_of_personal_data_that_cannot_be_are_refused() -> TestResult {
+    for (settings, wrong) in [
+        ("[pii]\nkinds = []\n", "pii.kinds: is empty"),
+        ("[pii]\nkinds = ['phone']\n", "unknown variant `phone`"),
+        ("[pii]\nexcept = ['a[']\n", "pii.except"),
+        ("[pii]\nmarker = 'x'\n", "unknown field `marker`"),
+    ] {
+        let work = workspace(settings)?;
+        work.command("run", "out").assert().code(2).stderr(contains(wrong));
+    }
+    let nested = workspace("[pii]\n")?;
+    let row = json!({"id": "1", "page": {"body": "a@b.co"}, "language": "und"});
+    nested.write_lines("web/a.jsonl", [row.clone()].into_iter())?;
+    nested.write_lines("code/b.jsonl", [row].into_iter())?;
+    let mut run = nested.command("run", "out");
+    run.args(["--text-column", "page.body"]).assert().code(65).stderr(contains("page.body"));
+    Ok(())
+}
