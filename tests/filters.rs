@@ -325,6 +325,174 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
     Ok(())
 }
 
+/// Seventeen words that stand nowhere else, from number `start` on.
+fn words(start: usize) -> String {
+    (start..start + 17).map(|i| format!("word{i}")).collect::<Vec<_>>().join(" ")
+}
+
+/// A corpus with text of benchmarks in it, and the index of their items.
+fn contaminated() -> Result<Workspace, Box<dyn std::error::Error>> {
+    let work = Workspace::new()?;
+    let filler = |n: usize| "other ".repeat(n);
+    let chinese: String = ('\u{4E00}'..).take(40).collect();
+    let near = words(0).replace("word8 ", "word800 ");
+    let texts = [
+        words(0),                                              // a whole item
+        near,                                                  // one word changed
+        format!("{}{}{}", filler(60), words(100), filler(60)), // in the middle
+        format!("{chinese}。"),                                // without spaces
+        words(200),                                            // of the training split
+        "nothing of all this".to_owned(),
+        words(300).to_uppercase().replace(' ', ", "), // otherwise written
+    ];
+    let language = |i| if i == 3 { "cmn_Hani" } else { "eng_Latn" };
+    let rows = texts
+        .iter()
+        .enumerate()
+        .map(|(i, text)| json!({"id": i.to_string(), "text": text, "language": language(i)}));
+    work.write_lines("web/a.jsonl", rows)?;
+    let items = [
+        json!({"task": "quiz", "id": 1, "question": words(0), "answer": "yes"}),
+        json!({"task": "quiz", "id": 2, "question": "too short", "answer": "no"}),
+        json!({"task": "quiz", "id": 3, "split": "train", "question": words(200)}),
+        json!({"task": "quiz", "id": 4, "question": words(200)}),
+        json!({"task": "han", "id": 1, "text": chinese, "language": "cmn_Hani"}),
+    ];
+    work.write_lines("items/own.jsonl", items.into_iter())?;
+    let decon = [
+        json!({"eval_key": "exam", "eval_instance_index": 7, "question": words(100), "answer": "a", "is_correct": true}),
+        json!({"eval_key": "exam", "eval_instance_index": 7, "question": words(100), "answer": "b", "is_correct": false}),
+    ];
+    work.write_lines("items/decon.jsonl", decon.into_iter())?;
+    let datatrove = [json!({"task": "dt", "query": "Why?", "text": words(300)})];
+    work.write_lines("items/datatrove.jsonl", datatrove.into_iter())?;
+    let mut index = crate::util::polysift();
+    index.current_dir(work.dir.path()).args([
+        "dataset",
+        "benchmarks",
+        "--items",
+        "items/*.jsonl",
+        "--out",
+        "b.idx",
+    ]);
+    index.assert().success().stdout(contains("quiz").and(contains("not covered")));
+    let input = "[input]\nfiles = ['web/*.jsonl']\nlanguage = { column = 'language' }\n[encoder]\nmodel = 'none'\n\
+                 [filters.benchmarks]\nkind = 'decontamination'\nindex = 'b.idx'\n";
+    work.write("run.toml", input)?;
+    Ok(work)
+}
+
+#[test]
+fn text_of_benchmarks_is_found_and_leaks_are_counted() -> TestResult {
+    let work = contaminated()?;
+    work.command("run", "out").assert().success();
+    assert_eq!(ids(&work, "out/export/a.parquet")?, ["1", "4", "5"].map(str::to_owned).into());
+    let tasks = texts(&work, "out/verdicts/a.parquet", "detail")?;
+    let tasks: Vec<String> = tasks.into_iter().flatten().collect();
+    assert_eq!(tasks, ["quiz", "exam", "han", "dt"]);
+    let report = work.json("out/filters/benchmarks.json")?;
+    assert_eq!(report["total"]["found"]["documents"], 4);
+    let of_tasks = report["leaks"]["tasks"].as_array().ok_or("no tasks")?;
+    let quiz = of_tasks.iter().find(|task| task["task"] == "quiz").ok_or("no quiz")?;
+    // Items 1 (18 tokens), 2 (too short) and 4, whose 5 n-grams are those of item 3; of item 1's 6 the one that ends
+    // with `yes` is not in the corpus.
+    let expected = json!({
+        "task": "quiz", "items": 3, "not_covered": 1, "items_hit": 1, "ngrams": 6,
+        "leaked_ngrams": 5, "leaked_percent": 100.0 * 5.0 / 6.0,
+    });
+    assert_eq!(quiz, &expected);
+    assert_eq!(report["leaks"]["ngrams"][0][1], 1);
+    let items = std::fs::read_to_string(work.path("out/filters/benchmarks.items.jsonl"))?;
+    assert_eq!(items.lines().count(), 4);
+    assert!(items.contains("\"task\":\"exam\",\"id\":\"7\""), "{items}");
+    let mut verify = crate::util::polysift();
+    verify.current_dir(work.dir.path()).args(["verify", "out"]).assert().success();
+    Ok(())
+}
+
+#[test]
+fn what_is_found_may_be_flagged_or_cut() -> TestResult {
+    let work = contaminated()?;
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    work.write("run.toml", format!("{settings}action = 'flag'\n"))?;
+    work.command("run", "flagged").assert().success();
+    let flags = texts(&work, "flagged/export/a.parquet", "benchmarks")?;
+    let flags: Vec<&str> = flags.iter().map(|flag| flag.as_deref().unwrap_or("-")).collect();
+    assert_eq!(flags, ["quiz", "-", "exam", "han", "-", "-", "dt"]);
+
+    work.write("run.toml", format!("{settings}action = 'cut'\n"))?;
+    work.command("run", "cut").assert().success();
+    // 360 characters on each side of the item, of which 200 go: too little is left of either side, as of the
+    // whole documents that were found.
+    assert_eq!(ids(&work, "cut/export/a.parquet")?, ["1", "4", "5"].map(str::to_owned).into());
+    let long = format!("{}{}{}", "before ".repeat(100), words(100), " behind".repeat(100));
+    let rows = [json!({"id": "long", "text": long, "language": "eng_Latn"})];
+    work.write_lines("web/a.jsonl", rows.into_iter())?;
+    work.command("run", "long").assert().success();
+    let exported = texts(&work, "long/export/a.parquet", "text")?;
+    let [pieces] = &exported[..] else { return Err("not one text".into()) };
+    let expected =
+        format!("{}\n\n{}", &"before ".repeat(100)[..500], &" behind".repeat(100)[200..]);
+    assert_eq!(pieces.as_deref(), Some(expected.as_str()));
+    let parts = texts(&work, "long/verdicts/a.parquet", "pieces")?;
+    assert_eq!(
+        parts[0].as_deref(),
+        Some(format!("0-500 {}-{}", long.len() - 500, long.len()).as_str())
+    );
+    Ok(())
+}
+
+#[test]
+fn items_and_rules_that_cannot_be_are_refused() -> TestResult {
+    let work = contaminated()?;
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    for (keys, code, wrong) in [
+        ("rule = 'some'\n", 2, "unknown variant `some`"),
+        ("min_hits = 2\n", 2, "filters.benchmarks.rule"),
+        ("rule = 'item'\nmin_item = 2.0\n", 2, "filters.benchmarks.min_item: is no share"),
+        ("lists = ['a']\n", 2, "is not for filters of the kind `decontamination`"),
+    ] {
+        work.write("run.toml", format!("{settings}{keys}"))?;
+        work.command("run", "bad").assert().code(code).stderr(contains(wrong));
+    }
+    work.write("run.toml", settings.replace("b.idx", "gone.idx"))?;
+    work.command("run", "bad").assert().code(66).stderr(contains("polysift dataset benchmarks"));
+    work.write("run.toml", settings.replace("b.idx", "web/a.jsonl"))?;
+    work.command("run", "bad").assert().code(65).stderr(contains("a.jsonl"));
+    for (row, code, wrong) in [
+        (json!({"question": words(0)}), 65, "row 1: has no task"),
+        (json!({"task": "t"}), 65, "row 1: has no text"),
+        (json!({"task": "t", "text": "short"}), 2, ""),
+    ] {
+        work.write_lines("bad.jsonl", [row].into_iter())?;
+        let mut index = crate::util::polysift();
+        index.current_dir(work.dir.path()).args([
+            "dataset",
+            "benchmarks",
+            "--items",
+            "bad.jsonl",
+            "--out",
+            "bad.idx",
+        ]);
+        index.assert().code(code).stderr(contains(wrong));
+        assert!(!work.path("bad.idx").exists());
+    }
+    let twice = ["a", "b"]
+        .map(|answer| json!({"task": "t", "id": 1, "question": words(0), "answer": answer}));
+    work.write_lines("bad.jsonl", twice.into_iter())?;
+    let mut index = crate::util::polysift();
+    index.current_dir(work.dir.path()).args([
+        "dataset",
+        "benchmarks",
+        "--items",
+        "bad.jsonl",
+        "--out",
+        "bad.idx",
+    ]);
+    index.assert().code(65).stderr(contains("row 2: has the id of another item"));
+    Ok(())
+}
+
 #[test]
 fn lists_that_change_are_refused_until_the_stage_is_done_again() -> TestResult {
     let work = Workspace::new()?;

@@ -8,6 +8,7 @@ mod cluster;
 mod cuda;
 mod damage;
 mod dataset;
+mod decontamination;
 mod device;
 mod docs;
 mod encoder;

@@ -5,7 +5,11 @@ use std::path::Path;
 use clap::Subcommand;
 
 use polysift::Result;
-use polysift::dataset::{DatasetCard, MkcRequest, ToxicityRequest, build_mkc, build_toxicity};
+use polysift::dataset::{
+    BenchmarksRequest, DatasetCard, MkcRequest, ToxicityRequest, build_benchmarks, build_mkc,
+    build_toxicity,
+};
+use polysift::decontamination::TaskCounts;
 use polysift::progress::{Progress, Stop};
 
 use super::printer::{line, table};
@@ -17,6 +21,8 @@ pub(crate) enum DatasetCommand {
     Mkc(MkcRequest),
     /// Build balanced samples of toxic and other texts
     Toxicity(ToxicityRequest),
+    /// Make an index of benchmark items, for filters of `kind = "decontamination"`
+    Benchmarks(BenchmarksRequest),
 }
 
 /// Builds a dataset and prints what it was made of.
@@ -31,11 +37,31 @@ pub(crate) fn run(
             (build_mkc(request, &hub(request.offline), stop, progress)?, &request.out)
         }
         DatasetCommand::Toxicity(request) => (vec![build_toxicity(request, stop)?], &request.out),
+        DatasetCommand::Benchmarks(request) => {
+            let tasks = build_benchmarks(request, stop)?;
+            if !quiet {
+                print_tasks(&tasks, &request.out);
+            }
+            return Ok(());
+        }
     };
     if !quiet {
         print(&cards, out);
     }
     Ok(())
+}
+
+/// A table of the tasks of an index.
+fn print_tasks(tasks: &[TaskCounts], out: &Path) {
+    let titles = ["task", "items", "not covered", "n-grams", "subtracted"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    for task in tasks {
+        let counts = [task.items, task.not_covered, task.ngrams, task.subtracted];
+        let counts = counts.map(|count| count.to_string());
+        rows.push([task.task.clone()].into_iter().chain(counts).collect());
+    }
+    table(&rows);
+    line(&format!("\nindex: {}", out.display()));
 }
 
 /// A table of the sources and one of the files.

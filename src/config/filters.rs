@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::is_language_code;
+use crate::decontamination::Rule;
 use crate::error::{Error, Result};
 use crate::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
 
@@ -16,6 +17,8 @@ pub enum FilterKind {
     Urls,
     /// What robots.txt files say to agents, with lists of domains and ids that others made of them.
     Robots,
+    /// N-grams of benchmark items.
+    Decontamination,
 }
 
 impl FilterKind {
@@ -27,6 +30,7 @@ impl FilterKind {
             Self::Robots => {
                 &["url", "as_of", "sources", "agents", "unknown", "matching", "suffixes"]
             }
+            Self::Decontamination => &["index", "rule", "min_hits", "min_coverage", "min_item"],
         }
     }
 }
@@ -51,6 +55,22 @@ pub enum FilterAction {
     Remove,
     /// It stays, and a column called as the filter says why it was found.
     Flag,
+    /// What was found is cut out of its text, with 200 characters on each side; pieces of fewer than 200 characters go
+    /// too. It is removed where nothing is left, or more than 10 places were found (GPT-3's rule).
+    Cut,
+}
+
+/// When a document is contaminated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContaminationRule {
+    /// It holds an n-gram of the index (FineWeb2-HQ).
+    #[default]
+    Any,
+    /// It holds several, which are some share of its own (MixtureVitae).
+    Coverage,
+    /// It holds some share of an item.
+    Item,
 }
 
 /// Which documents a filter of lists finds.
@@ -101,9 +121,9 @@ pub struct ConsentSource {
 pub struct FilterConfig {
     /// What it goes by.
     pub kind: FilterKind,
-    /// Whether its documents count in the thresholds.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub when: FilterWhen,
+    /// Whether its documents count in the thresholds; `after` for decontamination, else `before`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<FilterWhen>,
     /// What becomes of the documents that it finds.
     #[serde(default, skip_serializing_if = "is_default")]
     pub action: FilterAction,
@@ -138,6 +158,22 @@ pub struct FilterConfig {
     /// Which public suffixes registrable domains stand under.
     #[serde(default, skip_serializing_if = "is_default")]
     pub suffixes: Suffixes,
+    /// The index of benchmark items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<String>,
+    /// When a document is contaminated.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rule: ContaminationRule,
+    /// Of [`ContaminationRule::Coverage`]: distinct n-grams at least; 3 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_hits: Option<usize>,
+    /// Of [`ContaminationRule::Coverage`]: their share of the document's distinct n-grams at least; 0.001 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_coverage: Option<f64>,
+    /// Of [`ContaminationRule::Item`]: share of the tokens of one item that have to stand in the document; 0.5 by
+    /// default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_item: Option<f64>,
 }
 
 /// Whether a key has its default, with which it is not written.
@@ -151,7 +187,49 @@ impl FilterConfig {
 
     /// Whether what it removes has no part in the thresholds.
     pub(crate) fn removes_before(&self) -> bool {
-        (self.action, self.when) == (FilterAction::Remove, FilterWhen::Before)
+        self.action != FilterAction::Flag && self.when() == FilterWhen::Before
+    }
+
+    /// When what it removes is taken away.
+    pub(crate) fn when(&self) -> FilterWhen {
+        self.when.unwrap_or(match self.kind {
+            FilterKind::Decontamination => FilterWhen::After,
+            FilterKind::Ids | FilterKind::Urls | FilterKind::Robots => FilterWhen::Before,
+        })
+    }
+
+    /// Whether it looks at texts.
+    pub(crate) fn needs_text(&self) -> bool {
+        self.kind == FilterKind::Decontamination
+    }
+
+    /// When a document is contaminated.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a share that is none, and keys of another rule.
+    pub(crate) fn rule(&self, name: &str) -> Result<Rule> {
+        let fail =
+            |key: &str, reason: &str| Err(Error::config(format!("filters.{name}.{key}"), reason));
+        for (key, share) in [("min_coverage", self.min_coverage), ("min_item", self.min_item)] {
+            if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+                return fail(key, "is no share; 0 to 1 are allowed");
+            }
+        }
+        let is_coverage = self.rule == ContaminationRule::Coverage;
+        if (self.min_hits.is_some() || self.min_coverage.is_some()) && !is_coverage {
+            return fail("rule", "is not `coverage`, which `min_hits` and `min_coverage` are for");
+        }
+        if self.min_item.is_some() && self.rule != ContaminationRule::Item {
+            return fail("rule", "is not `item`, which `min_item` is for");
+        }
+        Ok(match self.rule {
+            ContaminationRule::Any => Rule::Any,
+            ContaminationRule::Coverage => Rule::Coverage {
+                min_hits: self.min_hits.unwrap_or(3),
+                min_coverage: self.min_coverage.unwrap_or(0.001),
+            },
+            ContaminationRule::Item => Rule::Item { min_item: self.min_item.unwrap_or(0.5) },
+        })
     }
 
     /// Whether it looks at documents of `language`.
@@ -162,7 +240,7 @@ impl FilterConfig {
     /// Column of the input that it needs besides those that every document has.
     pub(crate) fn url_column(&self) -> Option<&str> {
         let default = match self.kind {
-            FilterKind::Ids => None,
+            FilterKind::Ids | FilterKind::Decontamination => None,
             FilterKind::Urls | FilterKind::Robots => Some("url"),
         };
         self.url.as_deref().or(default)
@@ -198,10 +276,17 @@ impl FilterConfig {
             let kind = written["kind"].as_str().unwrap_or_default();
             return fail(&format!(".{key}"), format!("is not for filters of the kind `{kind}`"));
         }
-        if (self.action, self.when) == (FilterAction::Flag, FilterWhen::After) {
+        if self.action == FilterAction::Flag && self.when.is_some() {
             return fail(".when", "says nothing of a filter that only flags".to_owned());
         }
+        if self.action == FilterAction::Cut && self.kind != FilterKind::Decontamination {
+            return fail(".action", "is `cut`, which is for decontamination".to_owned());
+        }
         match self.kind {
+            FilterKind::Decontamination if self.index.is_none() => {
+                fail(".index", "is missing; `polysift dataset benchmarks` makes one".to_owned())
+            }
+            FilterKind::Decontamination => self.rule(name).map(drop),
             FilterKind::Ids | FilterKind::Urls if self.lists.is_empty() => {
                 fail(".lists", "is empty; name at least one file".to_owned())
             }

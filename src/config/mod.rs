@@ -38,7 +38,8 @@ pub use encoder::{
 pub use export::{ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use filters::{
-    ConsentSource, FilterAction, FilterConfig, FilterKind, FilterWhen, ListMode, Unknown,
+    ConsentSource, ContaminationRule, FilterAction, FilterConfig, FilterKind, FilterWhen, ListMode,
+    Unknown,
 };
 pub use heads::{
     Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput,

@@ -21,6 +21,7 @@
 //! assert_eq!(polysift::dataset::repair("sÃ³lo"), "sólo");
 //! ```
 
+mod benchmarks;
 mod card;
 mod corpus;
 mod languages;
@@ -34,6 +35,7 @@ use clap::Args;
 
 use crate::config::{DEFAULT_SEED, Mode};
 
+pub use benchmarks::{BenchmarksRequest, build_benchmarks};
 pub use card::{ClassSizes, DatasetCard, SourceCard, SourceFile};
 pub use languages::LanguageTable;
 pub use mkc::{MkcRequest, MkcVariant, build_mkc};

@@ -166,14 +166,13 @@ fn text_path(
     top: &[ExportColumn],
     nested: &[ExportColumn],
 ) -> Result<Option<Vec<String>>, Misfit> {
-    let found = InputColumn::find(input.fields(), &spec.text).filter(|_| spec.redacts);
+    let found = InputColumn::find(input.fields(), &spec.text).filter(|_| spec.replaces_texts);
     let Some(InputColumn { path, .. }) = found else { return Ok(None) };
     let source = ColumnSource::Input(path.clone());
     if top.iter().chain(nested).any(|column| column.source == source) {
         return Ok(Some(path));
     }
-    let reason =
-        "is inside a struct that is exported whole; its texts cannot be replaced (`[pii]`)";
+    let reason = "is inside a struct that is exported whole; its texts cannot be replaced";
     Err((spec.text.clone(), reason.to_owned()))
 }
 
@@ -280,7 +279,8 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
     let scores = scores.map(|(i, name)| (name, DataType::Float64, ColumnSource::New(i)));
     let flags = spec.flags.iter().enumerate();
     let flags = flags.map(|(i, name)| (name, DataType::Utf8, ColumnSource::Flag(i)));
-    let pii_count = spec.redacts.then_some((&pii_count, DataType::Int32, ColumnSource::PiiCount));
+    let pii_count =
+        spec.counts_pii.then_some((&pii_count, DataType::Int32, ColumnSource::PiiCount));
     for (name, data_type, source) in scores.chain(flags).chain(pii_count) {
         if let Some(taken) = columns.iter().find(|c| c.field.name() == name) {
             let reason = match taken.source {

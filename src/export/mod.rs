@@ -54,9 +54,10 @@ pub struct ExportSpec {
     pub new_columns: Vec<String>,
     /// Names of the columns of filters that flag (text).
     pub flags: Vec<String>,
-    /// Whether personal data is replaced: texts are exported as [`RowExtras::texts`] has them, and a column
-    /// `pii_count` says how much was found.
-    pub redacts: bool,
+    /// Whether texts are exported as [`RowExtras::texts`] has them.
+    pub replaces_texts: bool,
+    /// Whether a column `pii_count` says how much personal data was found.
+    pub counts_pii: bool,
 }
 
 /// What is put beside the rows of one batch of input.
@@ -75,6 +76,6 @@ pub struct RowExtras {
     pub flags: Vec<Vec<Option<String>>>,
     /// Texts that take the place of those of the input, where some differ.
     pub texts: Option<ArrayRef>,
-    /// `[rows]` where [`ExportSpec::redacts`] is set.
+    /// `[rows]` where [`ExportSpec::counts_pii`] is set.
     pub pii_counts: Vec<i32>,
 }

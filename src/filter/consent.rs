@@ -96,7 +96,7 @@ impl ConsentFilter {
                 self.domains.as_ref().map(|lists| lists.of(language, stop)).transpose()?;
             verdicts.extend(documents.iter().map(|document| {
                 if ids.iter().any(|listed| listed.contains(document.id)) {
-                    return Verdict { finding: Some(Finding::of("id")), note: None };
+                    return Verdict::of(Finding::of("id"));
                 }
                 self.by_url(document.url, domains.as_ref(), files.as_deref())
             }));
@@ -111,20 +111,17 @@ impl ConsentFilter {
         files: Option<&RobotsFiles>,
     ) -> Verdict {
         let unknown = |note: &'static str, host: Option<String>| Verdict {
-            finding: (self.unknown == Unknown::Remove).then(|| Finding {
-                reason: note,
-                details: Vec::new(),
-                host,
-            }),
-            note: Some(note),
+            finding: (self.unknown == Unknown::Remove)
+                .then(|| Finding { host, ..Finding::of(note) }),
+            ..Verdict::noted(note)
         };
         let Some(location) = url.and_then(|url| locate(url).ok()) else {
             return unknown(UNREADABLE_URL, None);
         };
         let host = &*location.authority.host;
         let found = |reason: &'static str, details: Vec<String>, note| Verdict {
-            finding: Some(Finding { reason, details, host: Some(host.to_owned()) }),
             note,
+            ..Verdict::of(Finding { details, host: Some(host.to_owned()), ..Finding::of(reason) })
         };
         let domain = domains.and_then(|listed| listed_domain(host, self.suffixes, listed));
         if let Some(domain) = domain {
@@ -135,7 +132,7 @@ impl ConsentFilter {
             return unknown(NO_ROBOTS, Some(host.to_owned()));
         };
         if blocked == 0 {
-            return Verdict { finding: None, note: Some(HAS_ROBOTS) };
+            return Verdict::noted(HAS_ROBOTS);
         }
         let agents = source.agents.labels_of(blocked).map(str::to_owned).collect();
         found("robots", agents, Some(HAS_ROBOTS))

@@ -1,5 +1,7 @@
 //! A document as filters see it, and what they say of it.
 
+use std::ops::Range;
+
 use crate::error::Result;
 
 /// A document as filters see it.
@@ -7,8 +9,10 @@ use crate::error::Result;
 pub(crate) struct FilteredDocument<'a> {
     pub(crate) id: &'a str,
     pub(crate) language: &'a str,
-    /// Where the filter asked for it.
+    /// Where a filter asked for it.
     pub(crate) url: Option<&'a str>,
+    /// Where a filter asked for it.
+    pub(crate) text: Option<&'a str>,
 }
 
 /// What a filter says of a document.
@@ -18,6 +22,8 @@ pub(crate) struct Verdict {
     pub(crate) finding: Option<Finding>,
     /// What could not be looked at, by which documents are counted too.
     pub(crate) note: Option<&'static str>,
+    /// The n-grams of an index that it holds, ascending, found or not.
+    pub(crate) ngrams: Vec<u32>,
 }
 
 /// Why a filter found a document.
@@ -29,12 +35,26 @@ pub(crate) struct Finding {
     pub(crate) details: Vec<String>,
     /// The host that it is from, where that is why.
     pub(crate) host: Option<String>,
+    /// What is left of its text, in bytes, where it is cut.
+    pub(crate) pieces: Option<Vec<Range<usize>>>,
 }
 
 impl Finding {
     /// One without more to say.
     pub(super) fn of(reason: &'static str) -> Self {
-        Self { reason, details: Vec::new(), host: None }
+        Self { reason, details: Vec::new(), host: None, pieces: None }
+    }
+}
+
+impl Verdict {
+    /// Of a document that was found.
+    pub(super) fn of(finding: Finding) -> Self {
+        Self { finding: Some(finding), ..Self::default() }
+    }
+
+    /// Of a document of which only this is noted.
+    pub(super) fn noted(note: &'static str) -> Self {
+        Self { note: Some(note), ..Self::default() }
     }
 }
 

@@ -39,7 +39,8 @@ impl IdFilter {
             let listed = self.lists.of(language, stop)?;
             verdicts.extend(documents.iter().map(|document| {
                 let is_found = listed.contains(document.id) == (self.mode == ListMode::Exclude);
-                Verdict { finding: is_found.then(|| Finding::of(reason)), note: None }
+                let finding = is_found.then(|| Finding::of(reason));
+                Verdict { finding, ..Verdict::default() }
             }));
             Ok(())
         })

@@ -7,6 +7,7 @@
 //! their order or on how the corpus is split.
 
 mod consent;
+mod decontamination;
 mod document;
 mod ids;
 mod strings;
@@ -19,6 +20,8 @@ use crate::error::Result;
 use crate::progress::Stop;
 use consent::ConsentFilter;
 pub use consent::{AgentVerdict, RobotsVerdict};
+use decontamination::DecontaminationFilter;
+pub(crate) use decontamination::Leaks;
 pub(crate) use document::{FilteredDocument, Finding, Verdict};
 use ids::IdFilter;
 use urls::UrlFilter;
@@ -33,6 +36,7 @@ enum FilterRule {
     Ids(IdFilter),
     Urls(UrlFilter),
     Consent(ConsentFilter),
+    Decontamination(DecontaminationFilter),
 }
 
 impl Filter {
@@ -45,6 +49,9 @@ impl Filter {
             FilterKind::Ids => FilterRule::Ids(IdFilter::open(config)?),
             FilterKind::Urls => FilterRule::Urls(UrlFilter::open(config)?),
             FilterKind::Robots => FilterRule::Consent(ConsentFilter::open(name, config)?),
+            FilterKind::Decontamination => {
+                FilterRule::Decontamination(DecontaminationFilter::open(name, config)?)
+            }
         }))
     }
 
@@ -54,6 +61,7 @@ impl Filter {
             FilterRule::Ids(filter) => filter.lists.digests(),
             FilterRule::Urls(filter) => filter.lists.digests(),
             FilterRule::Consent(filter) => filter.digests(),
+            FilterRule::Decontamination(filter) => filter.digests(),
         }
     }
 
@@ -70,6 +78,7 @@ impl Filter {
             FilterRule::Ids(filter) => filter.judge(documents, stop),
             FilterRule::Urls(filter) => filter.judge(documents, stop),
             FilterRule::Consent(filter) => filter.judge(documents, stop),
+            FilterRule::Decontamination(filter) => Ok(filter.judge(documents)),
         }
     }
 
@@ -80,7 +89,16 @@ impl Filter {
     pub(crate) fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
         match &self.0 {
             FilterRule::Consent(filter) => filter.explain(url, stop),
-            FilterRule::Ids(_) | FilterRule::Urls(_) => Ok(None),
+            _ => Ok(None),
+        }
+    }
+
+    /// What of benchmarks stands in a corpus of which these are the n-grams that were hit, with the number of their
+    /// documents; `None` where the filter has no index.
+    pub(crate) fn leaks(&self, ngrams: &BTreeMap<u32, u64>) -> Option<Leaks> {
+        match &self.0 {
+            FilterRule::Decontamination(filter) => Some(filter.leaks(ngrams)),
+            _ => None,
         }
     }
 }

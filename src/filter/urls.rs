@@ -47,7 +47,7 @@ impl UrlFilter {
 
     fn verdict(&self, document: &FilteredDocument<'_>, listed: &LanguageStrings) -> Verdict {
         let Some(location) = document.url.and_then(|url| locate(url).ok()) else {
-            return Verdict { finding: None, note: Some(UNREADABLE_URL) };
+            return Verdict::noted(UNREADABLE_URL);
         };
         let host = &*location.authority.host;
         let entry = || {
@@ -67,8 +67,9 @@ impl UrlFilter {
             ListMode::Exclude => entry.map(|entry| (vec![entry], "listed")),
             ListMode::Include => entry.is_none().then(|| (Vec::new(), "not-listed")),
         };
-        let finding = finding.map(|(details, reason)| Finding { reason, details, host });
-        Verdict { finding, note: None }
+        let finding =
+            finding.map(|(details, reason)| Finding { details, host, ..Finding::of(reason) });
+        Verdict { finding, ..Verdict::default() }
     }
 }
 

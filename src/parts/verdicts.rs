@@ -15,7 +15,7 @@ use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
 use crate::io::FileStamp;
 
 /// Columns of the verdicts, after those of the documents.
-const VERDICT_COLUMNS: [&str; 4] = ["filter", "action", "reason", "detail"];
+const VERDICT_COLUMNS: [&str; 5] = ["filter", "action", "reason", "detail", "pieces"];
 
 /// What filters found in a shard: a row for each document and filter, in the order of the input, and of one
 /// document in that of the filters' names. All columns have one length.
@@ -25,12 +25,14 @@ pub struct VerdictRows {
     pub documents: DocumentBatch,
     /// Name of the filter.
     pub filters: Vec<String>,
-    /// What becomes of the document: `remove` or `flag`.
+    /// What becomes of the document: `remove`, `flag` or `cut`.
     pub actions: Vec<String>,
     /// Why it was found, a word of the kind of filter.
     pub reasons: Vec<String>,
     /// What of it was found, separated by commas; may be empty.
     pub details: Vec<String>,
+    /// Of a text that is cut what stays, as first byte and end, `0-640 900-1660`; else empty.
+    pub pieces: Vec<String>,
 }
 
 impl VerdictRows {
@@ -52,7 +54,8 @@ pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<File
     let schema = documents::part_schema(texts);
     let properties = documents::properties(path, zstd, &[])?.build();
     let mut arrays = rows.documents.columns();
-    for values in [&rows.filters, &rows.actions, &rows.reasons, &rows.details] {
+    let VerdictRows { filters, actions, reasons, details, pieces, .. } = rows;
+    for values in [filters, actions, reasons, details, pieces] {
         arrays.push(Arc::new(StringArray::from_iter_values(values)) as ArrayRef);
     }
     let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
@@ -70,13 +73,14 @@ pub fn read_verdicts(path: &Path) -> Result<VerdictRows> {
         let column: &StringArray = full_column(&batch, name, path)?;
         Ok(column.iter().flatten().map(ToOwned::to_owned).collect())
     };
-    let [filters, actions, reasons, details] = VERDICT_COLUMNS.map(texts);
+    let [filters, actions, reasons, details, pieces] = VERDICT_COLUMNS.map(texts);
     Ok(VerdictRows {
         documents: documents_of(&batch, path)?,
         filters: filters?,
         actions: actions?,
         reasons: reasons?,
         details: details?,
+        pieces: pieces?,
     })
 }
 
@@ -98,6 +102,7 @@ mod tests {
             actions: own(["remove", "remove", "flag"]),
             reasons: own(["robots", "domain", "listed"]),
             details: own(["GPTBot,CCBot", "example.com", ""]),
+            pieces: own(["", "0-640 900-1660", ""]),
         };
         write_verdicts(&path, &rows, 1)?;
         assert_eq!(read_verdicts(&path)?, rows);

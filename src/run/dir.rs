@@ -199,6 +199,11 @@ impl RunDir {
         self.path("audit/pii.json")
     }
 
+    /// The items of benchmarks that the filter `name` found in the corpus.
+    pub fn filter_items_file(&self, name: &str) -> PathBuf {
+        self.path(format!("filters/{name}.items.jsonl"))
+    }
+
     /// What the filter `name` found in the corpus, counted.
     pub fn filter_report_file(&self, name: &str) -> PathBuf {
         self.path(format!("filters/{name}.json"))

@@ -9,8 +9,9 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Enumerate;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow_array::{Array, BooleanArray, RecordBatch, StringViewArray};
 use arrow_select::filter::filter_record_batch;
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ use super::context::Context;
 use super::corpus::{ScoreFiles, ordinal, read_part, stored_selections};
 use super::embedded::Embedded;
 use super::model::encoder_digest;
-use super::verdicts::{REPORTS, check_filtered, filter_settings, verdicts_of};
+use super::verdicts::{CUT, REMOVE, REPORTS, check_filtered, filter_settings, verdicts_of};
 use crate::config::{
     DEFAULT_LANGUAGE, FilterAction, FilterConfig, FilterWhen, KEPT, NO_TEXT, PiiAudit, Rate,
     RunConfig,
@@ -90,6 +91,7 @@ fn flags(config: &RunConfig) -> impl Iterator<Item = &String> {
 
 fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
     let export = &config.export;
+    let cuts = config.filters.values().any(|filter| filter.action == FilterAction::Cut);
     let scores = config.heads.iter().map(|(name, head)| head.column(name));
     let rates = retention_heads
         .iter()
@@ -103,7 +105,8 @@ fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
         replace_embeddings: config.input.embeddings.is_some(),
         new_columns: scores.chain(rates).collect(),
         flags: flags(config).cloned().collect(),
-        redacts: config.pii.is_some(),
+        replaces_texts: config.pii.is_some() || cuts,
+        counts_pii: config.pii.is_some(),
     }
 }
 
@@ -286,6 +289,15 @@ struct ShardExport<'a> {
     next: usize,
 }
 
+/// The `pieces` of `text`, with an empty line between them.
+fn joined(text: &str, pieces: &str) -> String {
+    let piece = |range: &str| {
+        let (start, end) = range.split_once('-')?;
+        text.get(start.parse().ok()?..end.parse().ok()?)
+    };
+    pieces.split(' ').filter_map(piece).collect::<Vec<_>>().join("\n\n")
+}
+
 impl<'a> ShardExport<'a> {
     /// Exports `shard`, the one at `place` of the plan.
     fn run(job: &'a ExportJob<'a>, place: u64, shard: &'a Shard) -> Result<ShardMarker> {
@@ -346,7 +358,7 @@ impl<'a> ShardExport<'a> {
                 },
             });
             group.mask[at] = true;
-            if self.job.spec.redacts {
+            if self.job.spec.replaces_texts {
                 let document = self.part.documents.get(self.next);
                 group.rows.push(RedactedRow {
                     row,
@@ -374,7 +386,24 @@ impl<'a> ShardExport<'a> {
         Ok(groups)
     }
 
-    /// Puts the texts of `selected` without personal data into `extras`, and how much there was.
+    /// `texts` of `rows` of which those that are cut are left in pieces, with an empty line between them; `None` where
+    /// none is.
+    fn cut(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
+        let VerdictRows { actions, pieces, .. } = &self.verdicts;
+        let places = rows.iter().map(|row| self.verdicts.of_row(row.row));
+        let cuts: Vec<Option<usize>> =
+            places.map(|mut places| places.find(|at| actions[*at] == CUT)).collect();
+        cuts.iter().any(Option::is_some).then(|| {
+            let text = |(at, cut): (usize, &Option<usize>)| {
+                let text = texts.is_valid(at).then(|| texts.value(at))?;
+                Some(cut.map_or_else(|| text.to_owned(), |cut| joined(text, &pieces[cut])))
+            };
+            cuts.iter().enumerate().map(text).collect()
+        })
+    }
+
+    /// Puts the texts of `selected` into `extras` where they are exported otherwise: cut, or without personal data, and
+    /// how much of that there was.
     fn redact(
         &mut self,
         selected: &RecordBatch,
@@ -384,10 +413,18 @@ impl<'a> ShardExport<'a> {
         extras.pii_counts = vec![0; rows.len()];
         let text = &self.job.spec.text;
         let column = InputColumn::find(selected.schema_ref().fields(), text);
-        let (Some(redactor), Some(column)) = (&mut self.redactor, column) else { return Ok(()) };
+        let Some(column) = column.filter(|_| self.job.spec.replaces_texts) else { return Ok(()) };
         let texts = column_at(selected, &column.path).and_then(|column| strings(&column));
-        let texts = texts.map_err(|e| Error::decode(&self.shard.file, "texts", e))?;
-        (extras.texts, extras.pii_counts) = redactor.redact(&texts, rows);
+        let mut texts = texts.map_err(|e| Error::decode(&self.shard.file, "texts", e))?;
+        if let Some(cut) = self.cut(&texts, rows) {
+            texts = cut;
+            extras.texts = Some(Arc::new(texts.clone()));
+        }
+        if let Some(redactor) = &mut self.redactor {
+            let (redacted, counts) = redactor.redact(&texts, rows);
+            extras.texts = redacted.or(extras.texts.take());
+            extras.pii_counts = counts;
+        }
         Ok(())
     }
 
@@ -481,11 +518,13 @@ impl<'a> ShardExport<'a> {
 
     /// The first filter that removes `row` before or after the thresholds.
     fn removed_by(&self, row: u64, when: FilterWhen) -> Option<String> {
-        let mut found = self.verdicts.filters[self.verdicts.of_row(row)].iter();
-        let filters = &self.job.context.config.filters;
-        let removes =
-            |filter: &FilterConfig| filter.action == FilterAction::Remove && filter.when == when;
-        found.find(|name| filters.get(*name).is_some_and(removes)).cloned()
+        let VerdictRows { filters, actions, .. } = &self.verdicts;
+        let known = &self.job.context.config.filters;
+        let removes = |at: &usize| {
+            let filter = known.get(&filters[*at]);
+            actions[*at] == REMOVE && filter.is_some_and(|filter| filter.when() == when)
+        };
+        self.verdicts.of_row(row).find(removes).map(|at| filters[at].clone())
     }
 
     /// The writer of the rows called `name`, opened at the first of them.

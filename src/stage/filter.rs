@@ -5,21 +5,28 @@
 //! filtered what.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::context::Context;
 use super::embedded::Embedded;
-use super::verdicts::{FILTERS, REPORTS};
+use super::texts::Texts;
+use super::verdicts::{CUT, FILTERS, FLAG, REMOVE, REPORTS};
 use crate::config::{FilterAction, FilterConfig, RunConfig};
 use crate::error::{Error, Result};
 use crate::filter::{Filter, FilteredDocument, Finding, RobotsVerdict, Verdict};
-use crate::input::{ColumnKind, ColumnValues, DocumentBatch, DocumentBuilder, DocumentInfo};
+use crate::input::{
+    ColumnKind, ColumnValues, DocumentBatch, DocumentBuilder, DocumentInfo, InputFile,
+};
+use crate::io::write_atomic;
 use crate::parts::{VerdictRows, read_documents, write_verdicts};
 use crate::progress::Stop;
 use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
 
+/// Documents that are looked at at once.
+const BLOCK_DOCUMENTS: usize = 1024;
 /// Hosts that a report names.
 const MAX_HOSTS: usize = 1000;
 
@@ -70,6 +77,9 @@ pub struct Found {
     /// All documents by what the filter knew of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub notes: BTreeMap<String, DocumentAmount>,
+    /// By number of an n-gram of an index the documents that hold it; not in reports, which say what they are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ngrams: BTreeMap<u32, u64>,
 }
 
 impl Found {
@@ -86,10 +96,14 @@ impl Found {
                 own.entry(key).or_default().add(amount);
             }
         }
+        for (ngram, documents) in other.ngrams {
+            *self.ngrams.entry(ngram).or_default() += documents;
+        }
     }
 
-    /// Leaves the hosts with the most documents, of as many those first by name.
-    fn keep_largest_hosts(&mut self) {
+    /// Leaves the hosts with the most documents, of as many those first by name, and no n-grams.
+    fn keep_for_report(&mut self) {
+        self.ngrams.clear();
         let mut hosts: Vec<(String, DocumentAmount)> =
             std::mem::take(&mut self.hosts).into_iter().collect();
         hosts.sort_by_key(|(_, amount)| std::cmp::Reverse(amount.documents));
@@ -105,6 +119,9 @@ impl Found {
         };
         if let Some(note) = verdict.note {
             add(&mut self.notes, note);
+        }
+        for &ngram in &verdict.ngrams {
+            *self.ngrams.entry(ngram).or_default() += 1;
         }
         let Some(finding) = &verdict.finding else { return };
         self.found.add(amount);
@@ -136,7 +153,7 @@ pub fn filter(context: Context<'_>) -> Result<()> {
         filters.filter_shard(context, &embedded.plan.shards[place])
     })?;
     if run.try_finish(Stage::Filter, &work.keys)? && !run.is_done(Stage::Filter, REPORTS)? {
-        write_reports(context, &embedded.plan)?;
+        filters.write_reports(context, &embedded.plan)?;
     }
     Ok(())
 }
@@ -203,31 +220,22 @@ impl<'a> OpenFilters<'a> {
             (VerdictRows::default(), DocumentBuilder::default());
         let mut counts: BTreeMap<&str, FoundByLanguage> = BTreeMap::new();
         let file = shard.input()?;
-        let mut urls = BTreeMap::new();
-        for name in self.0.values().filter_map(|(config, _)| config.url_column()) {
-            let column = ColumnValues::open(&file, &context.config.input, name, ColumnKind::Text)?;
-            urls.insert(name, column);
-        }
+        let mut columns = ShardColumns::open(self, context, shard, &file)?;
         for part in &embedded.files {
             let documents = read_documents(&run.path(&part.path))?;
-            let mut found: Vec<(usize, &str, Finding)> = Vec::new();
-            let texts: BTreeMap<&str, Vec<Option<String>>> = (urls.iter_mut())
-                .map(|(name, column)| Ok((*name, column_texts(column, &documents)?)))
-                .collect::<Result<_>>()?;
-            for (name, (config, filter)) in &self.0 {
+            for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
                 context.stop.check()?;
-                let counts = counts.entry(name).or_default();
-                let urls = config.url_column().and_then(|name| texts.get(name));
-                let of_filter = find(context, (*config, filter), &documents, urls, counts)?;
-                found.extend(of_filter.into_iter().map(|(at, finding)| (at, *name, finding)));
-            }
-            found.sort_by_key(|(at, name, _)| (*at, *name));
-            for (at, name, Finding { reason, details, .. }) in found {
-                found_documents.push(&documents.get(at));
-                verdicts.filters.push(name.to_owned());
-                verdicts.actions.push(self.action(name).to_owned());
-                verdicts.reasons.push(reason.to_owned());
-                verdicts.details.push(details.join(","));
+                let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
+                let found =
+                    self.judge(&columns.block(&documents, block)?, context.stop, &mut counts)?;
+                for (name, action, DocumentFinding { document, finding }) in found {
+                    found_documents.push(&document);
+                    verdicts.filters.push(name.to_owned());
+                    verdicts.actions.push(action.to_owned());
+                    verdicts.reasons.push(finding.reason.to_owned());
+                    verdicts.details.push(finding.details.join(","));
+                    verdicts.pieces.push(finding.pieces.as_deref().map_or(String::new(), written));
+                }
             }
             context.progress.advance(documents.len() as u64, 0);
         }
@@ -247,86 +255,169 @@ impl<'a> OpenFilters<'a> {
         Ok(marker)
     }
 
-    fn action(&self, name: &str) -> &'static str {
-        match self.0.get(name).map(|(config, _)| config.action) {
-            Some(FilterAction::Flag) => "flag",
-            _ => "remove",
-        }
-    }
-}
-
-/// The values of `column` for each of `documents`.
-fn column_texts(
-    column: &mut ColumnValues<'_>,
-    documents: &DocumentBatch,
-) -> Result<Vec<Option<String>>> {
-    let rows = documents.rows().iter();
-    rows.map(|&row| Ok(column.value(row)?.map(str::to_owned))).collect()
-}
-
-/// What `filter` finds of `documents`, with their places; counts what it looks at. `urls` are those of the
-/// documents, where it asks for them.
-fn find(
-    context: Context<'_>,
-    (config, filter): (&FilterConfig, &Filter),
-    documents: &DocumentBatch,
-    urls: Option<&Vec<Option<String>>>,
-    counts: &mut FoundByLanguage,
-) -> Result<Vec<(usize, Finding)>> {
-    let places: Vec<usize> =
-        (0..documents.len()).filter(|&at| config.is_for(documents.language(at))).collect();
-    let seen: Vec<FilteredDocument<'_>> = (places.iter())
-        .map(|&at| FilteredDocument {
-            id: documents.id(at),
-            language: documents.language(at),
-            url: urls.and_then(|urls| urls[at].as_deref()),
-        })
-        .collect();
-    let verdicts = filter.judge(&seen, context.stop)?;
-    let mut found = Vec::new();
-    for (at, verdict) in places.into_iter().zip(verdicts) {
-        let document = documents.get(at);
-        if !counts.contains_key(document.language) {
-            counts.insert(document.language.to_owned(), Found::default());
-        }
-        if let Some(of_language) = counts.get_mut(document.language) {
-            of_language.count(document, &verdict);
-        }
-        found.extend(verdict.finding.map(|finding| (at, finding)));
-    }
-    Ok(found)
-}
-
-/// Adds up what was counted of every shard of `plan`, and writes a report for each filter.
-fn write_reports(context: Context<'_>, plan: &Plan) -> Result<()> {
-    let Context { config, run, .. } = context;
-    let mut reports: BTreeMap<&String, FoundByLanguage> =
-        config.filters.keys().map(|name| (name, FoundByLanguage::new())).collect();
-    for shard in &plan.shards {
-        let path = run.verdict_counts_file(shard);
-        let lost = || Error::missing(&path, "is gone; filter again (`--redo filter`)");
-        let counts: BTreeMap<String, FoundByLanguage> = run.read_json(&path)?.ok_or_else(lost)?;
-        for (name, by_language) in counts {
-            let Some(report) = reports.get_mut(&name) else { continue };
-            for (language, found) in by_language {
-                report.entry(language).or_default().add(found);
+    /// What the filters find in a `block` of documents, in its order and for each document by name of the filter, with
+    /// what becomes of the document; counts what they look at.
+    fn judge<'d>(
+        &self,
+        block: &Block<'d>,
+        stop: &Stop,
+        counts: &mut BTreeMap<&'a str, FoundByLanguage>,
+    ) -> Result<Vec<(&'a str, &'static str, DocumentFinding<'d>)>> {
+        let mut found = Vec::new();
+        for (&name, (config, filter)) in &self.0 {
+            let counts = counts.entry(name).or_default();
+            let places: Vec<usize> = (0..block.documents.len())
+                .filter(|&at| config.is_for(block.documents[at].language))
+                .collect();
+            let seen: Vec<FilteredDocument<'_>> =
+                places.iter().map(|&at| block.seen(at, config.url_column())).collect();
+            for (at, verdict) in places.into_iter().zip(filter.judge(&seen, stop)?) {
+                let document = block.documents[at];
+                if !counts.contains_key(document.language) {
+                    counts.insert(document.language.to_owned(), Found::default());
+                }
+                if let Some(of_language) = counts.get_mut(document.language) {
+                    of_language.count(document, &verdict);
+                }
+                let Some(finding) = verdict.finding else { continue };
+                let action = match config.action {
+                    FilterAction::Flag => FLAG,
+                    FilterAction::Cut if finding.pieces.is_some() => CUT,
+                    FilterAction::Cut | FilterAction::Remove => REMOVE,
+                };
+                found.push((at, (name, action, DocumentFinding { document, finding })));
             }
         }
+        found.sort_by_key(|(at, (name, ..))| (*at, *name));
+        Ok(found.into_iter().map(|(_, found)| found).collect())
     }
-    let mut marker = ShardMarker::default();
-    for (name, mut languages) in reports {
-        let mut total = Found::default();
-        for found in languages.values() {
-            total.add(found.clone());
+}
+
+/// A document that a filter found.
+struct DocumentFinding<'d> {
+    document: DocumentInfo<'d>,
+    finding: Finding,
+}
+
+/// Pieces of a text as verdicts have them.
+fn written(pieces: &[Range<usize>]) -> String {
+    let piece = |piece: &Range<usize>| format!("{}-{}", piece.start, piece.end);
+    pieces.iter().map(piece).collect::<Vec<_>>().join(" ")
+}
+
+/// The columns of a shard's input that filters look at, read forwards.
+struct ShardColumns<'a> {
+    urls: BTreeMap<&'a str, ColumnValues<'a>>,
+    texts: Option<Texts<'a>>,
+}
+
+/// Some documents with what filters look at.
+struct Block<'d> {
+    documents: Vec<DocumentInfo<'d>>,
+    /// By name of the column.
+    urls: BTreeMap<String, Vec<Option<String>>>,
+    /// Empty where no filter looks at texts.
+    texts: Vec<Option<String>>,
+}
+
+impl<'a> ShardColumns<'a> {
+    fn open(
+        filters: &OpenFilters<'a>,
+        context: Context<'a>,
+        shard: &'a Shard,
+        file: &'a InputFile,
+    ) -> Result<Self> {
+        let mut urls = BTreeMap::new();
+        for name in filters.0.values().filter_map(|(config, _)| config.url_column()) {
+            let column = ColumnValues::open(file, &context.config.input, name, ColumnKind::Text)?;
+            urls.insert(name, column);
         }
-        total.keep_largest_hosts();
-        languages.values_mut().for_each(Found::keep_largest_hosts);
-        let report = json!({
-            "settings": config.filters.get(name), "total": total, "languages": languages,
-        });
-        let path = run.filter_report_file(name);
-        let stamp = run.write_json(&path, &report)?;
-        marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        let needs_text = filters.0.values().any(|(config, _)| config.needs_text());
+        let texts = needs_text.then(|| Texts::open(context, shard)).transpose()?;
+        Ok(Self { urls, texts })
     }
-    run.mark_shard(Stage::Filter, REPORTS, &marker)
+
+    /// Those of `documents` at `block`, which follow the ones read before.
+    fn block<'d>(
+        &mut self,
+        documents: &'d DocumentBatch,
+        block: Range<usize>,
+    ) -> Result<Block<'d>> {
+        let documents: Vec<DocumentInfo<'d>> = block.map(|at| documents.get(at)).collect();
+        let mut urls = BTreeMap::new();
+        for (name, column) in &mut self.urls {
+            let value =
+                |document: &DocumentInfo<'_>| Ok(column.value(document.row)?.map(str::to_owned));
+            let values = documents.iter().map(value).collect::<Result<Vec<_>>>()?;
+            urls.insert((*name).to_owned(), values);
+        }
+        let mut texts = Vec::new();
+        if let Some(reader) = &mut self.texts {
+            let text = |document: &DocumentInfo<'_>| reader.text(document.row, document.num_bytes);
+            texts = documents.iter().map(text).collect::<Result<_>>()?;
+        }
+        Ok(Block { documents, urls, texts })
+    }
+}
+
+impl Block<'_> {
+    /// The document `at` as a filter sees it that looks at the column `url`.
+    fn seen(&self, at: usize, url: Option<&str>) -> FilteredDocument<'_> {
+        let DocumentInfo { id, language, .. } = self.documents[at];
+        let urls = url.and_then(|name| self.urls.get(name));
+        FilteredDocument {
+            id,
+            language,
+            url: urls.and_then(|urls| urls[at].as_deref()),
+            text: self.texts.get(at).and_then(Option::as_deref),
+        }
+    }
+}
+
+impl OpenFilters<'_> {
+    /// Adds up what was counted of every shard of `plan`, and writes a report for each filter.
+    fn write_reports(&self, context: Context<'_>, plan: &Plan) -> Result<()> {
+        let run = context.run;
+        let mut reports: BTreeMap<&str, FoundByLanguage> =
+            self.0.keys().map(|name| (*name, FoundByLanguage::new())).collect();
+        for shard in &plan.shards {
+            let path = run.verdict_counts_file(shard);
+            let lost = || Error::missing(&path, "is gone; filter again (`--redo filter`)");
+            let counts: BTreeMap<String, FoundByLanguage> =
+                run.read_json(&path)?.ok_or_else(lost)?;
+            for (name, by_language) in counts {
+                let Some(report) = reports.get_mut(name.as_str()) else { continue };
+                for (language, found) in by_language {
+                    report.entry(language).or_default().add(found);
+                }
+            }
+        }
+        let mut marker = ShardMarker::default();
+        for (name, mut languages) in reports {
+            let Some((config, filter)) = self.0.get(name) else { continue };
+            let mut total = Found::default();
+            for found in languages.values_mut() {
+                total.add(found.clone());
+                found.keep_for_report();
+            }
+            let leaks = filter.leaks(&total.ngrams);
+            total.keep_for_report();
+            let mut report = json!({"settings": config, "total": total, "languages": languages});
+            if let Some(leaks) = leaks {
+                report["leaks"] = json!(leaks);
+                let item = |(task, id, share): &(String, String, f64)| {
+                    format!("{}\n", json!({"task": task, "id": id, "share": share}))
+                };
+                let lines: String = leaks.items.iter().map(item).collect();
+                let path = run.filter_items_file(name);
+                let stamp = write_atomic(&path, lines.as_bytes())?;
+                let rows = leaks.items.len() as u64;
+                marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+            }
+            let path = run.filter_report_file(name);
+            let stamp = run.write_json(&path, &report)?;
+            marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        }
+        run.mark_shard(Stage::Filter, REPORTS, &marker)
+    }
 }

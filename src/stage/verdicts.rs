@@ -9,6 +9,12 @@ use crate::error::Result;
 use crate::parts::{VerdictRows, read_verdicts};
 use crate::run::{Plan, RunDir, Shard, Stage};
 
+/// Action of a verdict by which a document is not exported.
+pub(super) const REMOVE: &str = "remove";
+/// Action of a verdict by which a document is marked.
+pub(super) const FLAG: &str = "flag";
+/// Action of a verdict by which only pieces of a text are exported.
+pub(super) const CUT: &str = "cut";
 /// Key in [`Stage::Filter`] of the reports, which are written when all shards are filtered.
 pub(super) const REPORTS: &str = "_reports";
 /// Settings that the verdicts depend on besides the lists of the filters.
@@ -53,8 +59,12 @@ pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<Vec<u6
     let verdicts = verdicts_of(context, shard)?;
     let removes =
         |name: &String| context.config.filters.get(name).is_some_and(FilterConfig::removes_before);
-    let rows = verdicts.documents.rows().iter().zip(&verdicts.filters);
-    let mut rows: Vec<u64> = rows.filter(|(_, name)| removes(name)).map(|(&row, _)| row).collect();
+    let verdict = verdicts.filters.iter().zip(&verdicts.actions);
+    let rows = verdicts.documents.rows().iter().zip(verdict);
+    let mut rows: Vec<u64> = rows
+        .filter(|(_, (name, action))| *action == REMOVE && removes(name))
+        .map(|(&row, _)| row)
+        .collect();
     rows.dedup();
     Ok(rows)
 }

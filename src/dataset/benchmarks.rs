@@ -1,0 +1,163 @@
+//! An index of benchmark items, by which documents that hold their text are found.
+//!
+//! Items come as others have them: rows with `task`, `question` and `answer`; those of decon's evaluation files
+//! (`eval_key`, `eval_instance_index`, `is_correct`); of datatrove (`query`, and `text` for the answer); and `task`
+//! with `text` alone.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::decontamination::{
+    BenchmarkItem, IndexBuilder, IndexSettings, Normalisation, Numbers, TaskCounts,
+};
+use crate::error::{Error, Result};
+use crate::input::{
+    ColumnKind, ColumnRequest, ListFile, TableRow, for_each_listed, is_table, list_files,
+    read_table, table_at,
+};
+use crate::io::{AtomicFile, stamp};
+use crate::progress::Stop;
+
+/// Columns of items, of which a file has some, and what they hold.
+const COLUMNS: [(&str, ColumnKind); 11] = [
+    ("task", ColumnKind::Text),
+    ("eval_key", ColumnKind::Text),
+    ("config", ColumnKind::Scalar),
+    ("split", ColumnKind::Text),
+    ("id", ColumnKind::Scalar),
+    ("eval_instance_index", ColumnKind::Scalar),
+    ("question", ColumnKind::Text),
+    ("query", ColumnKind::Text),
+    ("answer", ColumnKind::Text),
+    ("text", ColumnKind::Text),
+    ("language", ColumnKind::Text),
+];
+/// Column that says of a row whether its answer is right.
+const IS_CORRECT: &str = "is_correct";
+
+/// What an index is made of.
+#[derive(Debug, Clone, Args)]
+pub struct BenchmarksRequest {
+    /// Files of items: JSON lines, Parquet, CSV; {lang} stands for the language of a file's items
+    #[arg(long, required = true, value_name = "PATTERN", num_args = 1..)]
+    pub items: Vec<String>,
+    /// Language of items that do not say theirs, as in eng_Latn
+    #[arg(long, value_name = "CODE")]
+    pub language: Option<String>,
+    /// Files of texts whose n-grams are no evidence, since they may be common: a line each, or a column `text`
+    #[arg(long, value_name = "PATTERN", num_args = 1..)]
+    pub ignore: Vec<String>,
+    /// Words of an n-gram [default: 13; of datatrove 12]
+    #[arg(long, value_name = "N")]
+    pub ngram: Option<u32>,
+    /// Characters of an n-gram in languages that are written without spaces [default: 26]
+    #[arg(long, value_name = "N")]
+    pub ngram_chars: Option<u32>,
+    /// Numbers all count as one, so that an exercise with other numbers is the same
+    #[arg(long)]
+    pub zero_numbers: bool,
+    /// Read items and documents as datatrove does
+    #[arg(long)]
+    pub datatrove: bool,
+    /// The index to write
+    #[arg(long, value_name = "FILE", default_value = "benchmarks.idx")]
+    pub out: PathBuf,
+}
+
+impl BenchmarksRequest {
+    fn settings(&self) -> IndexSettings {
+        let mut settings =
+            if self.datatrove { IndexSettings::datatrove() } else { IndexSettings::default() };
+        settings.ngram = self.ngram.unwrap_or(settings.ngram);
+        settings.ngram_chars = self.ngram_chars.unwrap_or(settings.ngram_chars);
+        if self.zero_numbers && settings.normalisation == Normalisation::Default {
+            settings.numbers = Numbers::Zero;
+        }
+        settings
+    }
+}
+
+/// Writes the index of the items that are asked for; what became of each task.
+///
+/// # Errors
+/// [`Error::Row`] with the count for items without a task or text, and for two of one id and different text;
+/// [`Error::Config`] for files that are no tables and an index without an n-gram; [`Error::Missing`], [`Error::Io`].
+pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<TaskCounts>> {
+    let mut builder = IndexBuilder::new(request.settings())?;
+    let mut digests = BTreeMap::new();
+    let mut digest = |list: &ListFile| -> Result<()> {
+        // By what does not depend on where the files are.
+        let name = list.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        digests.insert(stamp(&list.path)?.blake3, name);
+        Ok(())
+    };
+    let language = |list: &ListFile| list.language.clone().or(request.language.clone());
+    for list in list_files(&request.items)? {
+        digest(&list)?;
+        add_items(&mut builder, &list, language(&list).as_deref(), stop)?;
+    }
+    if !request.ignore.is_empty() {
+        for list in list_files(&request.ignore)? {
+            digest(&list)?;
+            let language = language(&list).unwrap_or_default();
+            let mut ignore = |text: &str| builder.ignore(text, &language);
+            for_each_listed(&list.path, "text", None, stop, &mut ignore)?;
+        }
+    }
+    let built = builder.build(digests)?;
+    let mut file = AtomicFile::create(&request.out)?;
+    built.write(&mut file).map_err(Error::io(&request.out, "write"))?;
+    file.commit()?;
+    Ok(built.tasks().to_vec())
+}
+
+/// Adds the items of a file, in `language` where they do not say theirs.
+fn add_items(
+    builder: &mut IndexBuilder,
+    list: &ListFile,
+    language: Option<&str>,
+    stop: &Stop,
+) -> Result<()> {
+    let name = list.path.file_name().unwrap_or_default().to_string_lossy();
+    if !is_table(&name) {
+        let reason = "items are read from Parquet, JSON lines and CSV";
+        return Err(Error::config(list.path.to_string_lossy(), reason));
+    }
+    let table = table_at(&list.path, name.into_owned())?;
+    let columns: Vec<ColumnRequest> = (COLUMNS.into_iter())
+        .chain([(IS_CORRECT, ColumnKind::Scalar)])
+        .map(|(name, kind)| ColumnRequest::new(name, kind, false))
+        .collect();
+    read_table(&table, &columns, 0, stop, &mut |row| add_item(builder, row, language))?;
+    Ok(())
+}
+
+/// Adds the item of `row`; the reason why it is none.
+fn add_item(
+    builder: &mut IndexBuilder,
+    row: TableRow<'_>,
+    language: Option<&str>,
+) -> Result<(), String> {
+    if row.text(IS_CORRECT).is_some_and(|is| is.eq_ignore_ascii_case("false") || is == "0") {
+        return Ok(()); // a wrong choice, which is no evidence
+    }
+    let first = |names: [&str; 2]| names.into_iter().find_map(|name| row.text(name));
+    let query = row.text("query");
+    let text = row.text("text");
+    // Beside a query the text is its answer.
+    let question = row.text("question").or(query).or(text.filter(|_| row.text("answer").is_none()));
+    let answer = row.text("answer").or(text.filter(|_| query.is_some()));
+    let id = first(["id", "eval_instance_index"]).unwrap_or_default();
+    let id = row.text("config").map_or(id.to_owned(), |config| format!("{config}/{id}"));
+    let item = BenchmarkItem {
+        task: first(["task", "eval_key"]).unwrap_or_default(),
+        split: row.text("split").unwrap_or_default(),
+        question: question.unwrap_or_default(),
+        answer: answer.unwrap_or_default(),
+        id: &id,
+        language: row.text("language").or(language).unwrap_or_default(),
+    };
+    builder.add(&item).map_err(|error| error.to_string())
+}

@@ -1,0 +1,32 @@
+//! Decontamination: which documents hold n-grams of benchmark items.
+//!
+//! Owns the tokens of a text, the index of the items' n-grams and its file, the search of a document in
+//! it, and the rules by which a document is contaminated or cut. Does not read items or documents, write
+//! reports, or decide which texts are looked at: that is the business of stages and commands.
+//!
+//! ```text
+//!  items ──IndexBuilder──▶ BuiltIndex ──▶ benchmarks.idx ──▶ Index
+//!                                                              │
+//!  document ────────────────────────────────────────────────▶ scan ──▶ Hits ──▶ Rule, cut
+//! ```
+//!
+//! A hit is certain: what two equal hashes promise is compared token by token.
+
+mod build;
+mod character;
+mod contractions;
+mod datatrove;
+mod hash;
+mod index;
+mod prefilter;
+mod rule;
+mod scan;
+mod settings;
+mod tokens;
+mod words;
+
+pub use build::{BenchmarkItem, BuiltIndex, IndexBuilder, ItemError};
+pub use index::{Index, IndexedItem, Posting, TaskCounts};
+pub use rule::{Rule, cut};
+pub use scan::{Hit, Hits, ItemCoverage};
+pub use settings::{IndexSettings, ItemPart, Normalisation, Numbers};
