@@ -29,6 +29,7 @@ mod pii;
 mod pipeline;
 mod processes;
 mod ranges;
+mod recipes;
 mod refine;
 mod remote;
 mod resume;

@@ -52,6 +52,8 @@ prepare() { # COPIES MAX_TOKENS
     for copy in $(seq "$1"); do cp "$file" "$FOLDER/data/corpus/$language/$copy-$(basename "$file")"; done
   done
   sed '/^run_dir/d' "$root/tests/sample/run.toml" > "$FOLDER/data/run.toml"
+  echo 'https://github.com/MicrosoftTranslator/NTREX' > "$FOLDER/data/urls.txt"
+  printf '[filters.news]\nkind = "urls"\nlists = ["urls.txt"]\n' >> "$FOLDER/data/run.toml"
   settings=(-c "$FOLDER/data/run.toml" --device cpu --precision f32 --max-tokens "$2" --set parts.rows=64
     --set heads.quality.training.epochs=3 --set heads.toxicity.training.epochs=3)
 }
@@ -125,7 +127,7 @@ smoke() {
   check "the killed task came back" was_restarted "${job}_0"
   check "the pre-empted task came back" was_restarted "${job}_1"
   check "it had saved its work" grep -q "stopped by a signal" "$run/logs/polysift-embed_${job}_1.log"
-  later=$(submit "$run" --stage train,score,threshold,export --num-tasks 3) || fail "no later stages"
+  later=$(submit "$run" --stage train,score,filter,threshold,export --num-tasks 3) || fail "no later stages"
   wait_until 300 "the later stages are over" jobs_are_over || fail "the chain hangs"
   # shellcheck disable=SC2086
   check "all later stages ended well" all_complete $later
@@ -138,7 +140,7 @@ test_chain() {
   local run="$FOLDER/chain" jobs refused
   check "planned" plan "$run"
   jobs=$(submit "$run" --num-tasks 32 --max-running 3 --time 60) || fail "the chain was not submitted"
-  check "a stage is one job, of no more tasks than an array has" [ "$(wc -l <<< "$jobs")" = 5 ]
+  check "a stage is one job, of no more tasks than an array has" [ "$(wc -l <<< "$jobs")" = 6 ]
   refused=$("$polysift" slurm submit --run "$run" 2>&1)
   check "a second submit is refused" [ $? = 2 ]
   check "and says why" grep -q "queued or running" <<< "$refused"
@@ -155,7 +157,7 @@ test_script() {
   local run="$FOLDER/it's a script"
   check "planned" plan "$run"
   "$polysift" slurm script --run "$run" --num-tasks 3 > "$FOLDER/submit.sh" || fail "no script"
-  check "the script submits five jobs" [ "$(bash "$FOLDER/submit.sh" | wc -l)" = 5 ]
+  check "the script submits six jobs" [ "$(bash "$FOLDER/submit.sh" | wc -l)" = 6 ]
   wait_until 120 "the chain is over" jobs_are_over || fail "the chain hangs"
   check "the bytes are those of one process" same_as_reference "$run"
 }
