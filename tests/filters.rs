@@ -86,9 +86,9 @@ fn rates_are_of_what_filters_leave_unless_they_come_after() -> TestResult {
     let work = Workspace::new()?;
     let chance = "[input]\nfiles = ['corpus/{lang}/*.jsonl']\n[parts]\nrows = 16\n[encoder]\nmodel = 'none'\n\
                   [heads.chance]\nkind = 'random'\n[languages._default]\nretention = { chance = 0.5 }\n";
-    let listed = (0..40).step_by(2).map(|i| format!("fra_Latn-{i}\n")).collect::<String>();
-    work.write("odd.txt", listed)?;
-    let filter = "[filters.even]\nkind = 'ids'\nlists = ['odd.txt']\n";
+    let listed: Vec<String> = (0..40).step_by(2).map(|i| format!("fra_Latn-{i}")).collect();
+    work.write("even.txt", listed.join("\n"))?;
+    let filter = "[filters.even]\nkind = 'ids'\nlists = ['even.txt']\n";
     work.write("run.toml", chance)?;
     work.command("run", "all").assert().success();
     let of_all = ids(&work, "all/export/fra_Latn/a.parquet")?;
