@@ -122,7 +122,7 @@ fn with_urls(urls: &[&str], filters: &str) -> Result<Workspace, Box<dyn std::err
     let rows = urls.iter().enumerate();
     work.write_lines(
         "web/eng_Latn/a.jsonl",
-        rows.map(|(i, url)| json!({"id": i.to_string(), "text": format!("text {i}"), "url": url})),
+        rows.map(|(i, url)| json!({"id": i.to_string(), "text": format!("text {i}"), "url": url, "number": i})),
     )?;
     let input = "[input]\nfiles = ['web/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n";
     work.write("run.toml", format!("{input}{filters}"))?;
@@ -315,6 +315,11 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
         (robots("sources = [{ robots = 'bare.jsonl' }]"), 65, "content"),
         (robots("sources = [{ robots = 'twice.jsonl' }]"), 65, "https://a.com has two files"),
         (robots("sources = [{ domains = 'domains.txt' }]\nurl = 'link'"), 65, "link"),
+        (
+            robots("sources = [{ domains = 'domains.txt' }]\nurl = 'number'"),
+            65,
+            "row 1: `number` is a number",
+        ),
         (robots("sources = [{ robots = 'same.jsonl' }]"), 0, ""),
     ] {
         work.write("run.toml", format!("{input}{filter}"))?;

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
@@ -49,8 +48,8 @@ pub(super) struct ConsentFilter {
     robots: Option<RobotsSource>,
     unknown: Unknown,
     suffixes: Suffixes,
-    /// The files, once they were read.
-    files: Mutex<Option<Arc<RobotsFiles>>>,
+    /// The files, once they were read ([`ConsentFilter::prepare`]).
+    files: Option<RobotsFiles>,
 }
 
 impl ConsentFilter {
@@ -68,7 +67,7 @@ impl ConsentFilter {
             robots: RobotsSource::open(name, config)?,
             unknown: config.unknown,
             suffixes: config.suffixes,
-            files: Mutex::default(),
+            files: None,
         })
     }
 
@@ -88,7 +87,6 @@ impl ConsentFilter {
         documents: &[FilteredDocument<'_>],
         stop: &Stop,
     ) -> Result<Vec<Verdict>> {
-        let files = self.files(stop)?;
         for_each_language(documents, |language, documents, verdicts| {
             let ids = self.ids.iter().map(|lists| lists.of(language, stop));
             let ids: Vec<LanguageStrings> = ids.collect::<Result<_>>()?;
@@ -98,18 +96,13 @@ impl ConsentFilter {
                 if ids.iter().any(|listed| listed.contains(document.id)) {
                     return Verdict::of(Finding::of("id"));
                 }
-                self.by_url(document.url, domains.as_ref(), files.as_deref())
+                self.by_url(document.url, domains.as_ref())
             }));
             Ok(())
         })
     }
 
-    fn by_url(
-        &self,
-        url: Option<&str>,
-        domains: Option<&LanguageStrings>,
-        files: Option<&RobotsFiles>,
-    ) -> Verdict {
+    fn by_url(&self, url: Option<&str>, domains: Option<&LanguageStrings>) -> Verdict {
         let unknown = |note: &'static str, host: Option<String>| Verdict {
             finding: (self.unknown == Unknown::Remove)
                 .then(|| Finding { host, ..Finding::of(note) }),
@@ -127,7 +120,9 @@ impl ConsentFilter {
         if let Some(domain) = domain {
             return found("domain", vec![domain.to_owned()], None);
         }
-        let (Some(files), Some(source)) = (files, &self.robots) else { return Verdict::default() };
+        let (Some(files), Some(source)) = (&self.files, &self.robots) else {
+            return Verdict::default();
+        };
         let Some(blocked) = files.blocked(&location, &source.agents) else {
             return unknown(NO_ROBOTS, Some(host.to_owned()));
         };
@@ -138,14 +133,11 @@ impl ConsentFilter {
         found("robots", agents, Some(HAS_ROBOTS))
     }
 
-    /// The files of the sources, which are read once.
-    fn files(&self, stop: &Stop) -> Result<Option<Arc<RobotsFiles>>> {
-        let Some(source) = &self.robots else { return Ok(None) };
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if files.is_none() {
-            *files = Some(Arc::new(RobotsFiles::read(source, stop)?));
-        }
-        Ok(files.clone())
+    /// Reads the files of the sources, in parallel: not for a thread that others wait for.
+    pub(super) fn prepare(&mut self, stop: &Stop) -> Result<()> {
+        let read = |source| RobotsFiles::read(source, stop);
+        self.files = self.robots.as_ref().map(read).transpose()?;
+        Ok(())
     }
 
     /// What decides of `url`, as far as robots.txt files go.

@@ -40,7 +40,7 @@ enum FilterRule {
 }
 
 impl Filter {
-    /// The filter `name` of these settings; its lists are read when they are needed.
+    /// The filter `name` of these settings. Its lists are read when they are needed, after [`Filter::prepare`].
     ///
     /// # Errors
     /// [`Error::Missing`](crate::Error::Missing) where a list is not there, and others of finding them.
@@ -53,6 +53,17 @@ impl Filter {
                 FilterRule::Decontamination(DecontaminationFilter::open(name, config)?)
             }
         }))
+    }
+
+    /// Reads what it needs for all documents, in parallel: before they are looked at, by one thread.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn prepare(&mut self, stop: &Stop) -> Result<()> {
+        match &mut self.0 {
+            FilterRule::Consent(filter) => filter.prepare(stop),
+            _ => Ok(()),
+        }
     }
 
     /// BLAKE3 digest of each of its lists, by path.

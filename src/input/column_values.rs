@@ -35,7 +35,7 @@ impl<'a> ColumnValues<'a> {
     /// The value in `row`, where rows ascend from call to call; `None` where it is null.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if there is no such row; those of reading.
+    /// [`Error::Row`] if its value is not of the kind, [`Error::Corrupt`] if there is no such row; those of reading.
     pub(crate) fn value(&mut self, row: u64) -> Result<Option<&str>> {
         while self.rows.last().is_none_or(|&last| last < row) {
             let batch = self.reader.next_batch(BATCH_ROWS)?;
@@ -48,8 +48,18 @@ impl<'a> ColumnValues<'a> {
         Ok(string(&self.values, at))
     }
 
+    /// The error of a row that was not read: what is wrong with its value, if rows were set aside.
     fn lost(&self, row: u64) -> Error {
-        Error::corrupt(&self.file.path, format!("row {row} is gone"))
+        let rejects = self.reader.rejects();
+        match rejects.kept().first() {
+            Some(first) => Error::Row {
+                path: self.file.path.clone(),
+                row: first.row + 1,
+                reason: first.reason.clone(),
+                count: rejects.count(),
+            },
+            None => Error::corrupt(&self.file.path, format!("row {row} is gone")),
+        }
     }
 }
 

@@ -27,8 +27,8 @@ use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
 
 /// Documents that are looked at at once.
 const BLOCK_DOCUMENTS: usize = 1024;
-/// Hosts that a report names.
-const MAX_HOSTS: usize = 1000;
+/// Hosts, and details, that a report names.
+const MAX_NAMED: usize = 1000;
 
 /// What some documents amount to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ pub struct Found {
     pub found: DocumentAmount,
     /// These by why they were found.
     pub reasons: BTreeMap<String, DocumentAmount>,
-    /// And by what of them was found; a document may count under several.
+    /// And by what of them was found; a document may count under several. In reports those of the most documents.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, DocumentAmount>,
     /// And by host, where that is why; in reports those with the most documents.
@@ -101,13 +101,15 @@ impl Found {
         }
     }
 
-    /// Leaves the hosts with the most documents, of as many those first by name, and no n-grams.
+    /// Leaves the hosts and details of the most documents, of as many those first by name, and no n-grams.
     fn keep_for_report(&mut self) {
         self.ngrams.clear();
-        let mut hosts: Vec<(String, DocumentAmount)> =
-            std::mem::take(&mut self.hosts).into_iter().collect();
-        hosts.sort_by_key(|(_, amount)| std::cmp::Reverse(amount.documents));
-        self.hosts = hosts.into_iter().take(MAX_HOSTS).collect();
+        for counts in [&mut self.hosts, &mut self.details] {
+            let mut largest: Vec<(String, DocumentAmount)> =
+                std::mem::take(counts).into_iter().collect();
+            largest.sort_by_key(|(_, amount)| std::cmp::Reverse(amount.documents));
+            *counts = largest.into_iter().take(MAX_NAMED).collect();
+        }
     }
 
     /// Counts a document that the filter looked at.
@@ -145,9 +147,14 @@ pub fn filter(context: Context<'_>) -> Result<()> {
         return Ok(());
     }
     let embedded = Embedded::of(run)?;
-    let filters = OpenFilters::open(&config.filters)?;
+    let mut filters = OpenFilters::open(&config.filters)?;
     context.freeze(Stage::Filter, &filters.settings()?)?;
     let work = StageWork::of_shards(context, Stage::Filter, &embedded.plan)?;
+    if !work.is_over() {
+        for (_, filter) in filters.0.values_mut() {
+            filter.prepare(context.stop)?;
+        }
+    }
     let rows = |place: usize| embedded.summaries[place].rows;
     work.for_all(context, "documents", rows, |place| {
         filters.filter_shard(context, &embedded.plan.shards[place])
