@@ -18,6 +18,14 @@ pub(super) struct Grammar {
     pub(super) is_word: fn(char) -> bool,
     /// Whether one may stand in a domain.
     pub(super) is_label: fn(char) -> bool,
+    /// Whether a last label that begins with an ASCII character may go on in another script than Latin. Where it
+    /// may not, the text that follows without a space is no part of it, as in `a@b.jpまで`.
+    pub(super) mixes_scripts: bool,
+}
+
+/// Whether `c`, beyond ASCII, is a letter of the Latin script.
+pub(super) fn is_latin(c: char) -> bool {
+    matches!(c, 'ª' | 'º' | 'À'..='Ö' | 'Ø'..='ö' | 'ø'..='ɏ' | 'Ḁ'..='ỿ')
 }
 
 /// The first address at or after `from`; what is before `from` counts for the word boundary alone.
@@ -57,18 +65,23 @@ fn domain_end(text: &str, start: usize, grammar: Grammar) -> Option<usize> {
     if bytes.get(start) == Some(&b'[') {
         return literal_end(bytes, start + 1);
     }
-    let mut end = None;
+    let mut last = None;
     let mut label = start;
     while let Some((label_end, run_end)) = label_ends(text, label, grammar) {
         if label > start {
-            end = Some(label_end);
+            last = Some(label..label_end);
         }
         if label_end < run_end || bytes.get(run_end) != Some(&b'.') {
             break;
         }
         label = run_end + 1;
     }
-    end
+    let last = last?;
+    let is_other = |c: char| !c.is_ascii() && !is_latin(c);
+    let other = text[last.clone()].find(is_other).filter(|&at| at > 0 && !grammar.mixes_scripts);
+    let Some(other) = other.filter(|_| bytes[last.start].is_ascii()) else { return Some(last.end) };
+    let kept = text[last.start..last.start + other].trim_end_matches('-');
+    Some(last.start + kept.len())
 }
 
 /// The end of the label that starts at `start`, and of the hyphens that follow it.
@@ -115,8 +128,11 @@ mod tests {
 
     use super::*;
 
-    const LETTERS: Grammar =
-        Grammar { is_word: char::is_alphanumeric, is_label: char::is_alphanumeric };
+    const LETTERS: Grammar = Grammar {
+        is_word: char::is_alphanumeric,
+        is_label: char::is_alphanumeric,
+        mixes_scripts: true,
+    };
 
     /// The grammar as a regular expression, read from left to right and greedily.
     fn regex() -> Result<Regex, regex::Error> {
@@ -160,6 +176,22 @@ mod tests {
             ("a@münchen.de", Some(0..13)),
         ] {
             assert_eq!(first_email(text, 0, LETTERS), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn text_that_follows_in_another_script_is_no_part_of_a_domain() {
+        let apart = Grammar { is_word: is_latin, mixes_scripts: false, ..LETTERS };
+        for (text, expected) in [
+            ("a@b.jpまで", Some(0..6)),
+            ("a@b.jp-まで", Some(0..6)),
+            ("a@b.まで", Some(0..10)),
+            ("a@münchen.vermögen", Some(0..20)),
+            ("a@例え.jp", Some(0..11)),
+            ("邮箱abc@x.cn", Some(6..14)),
+            ("mülla@b.de", None),
+        ] {
+            assert_eq!(first_email(text, 0, apart), expected, "{text}");
         }
     }
 

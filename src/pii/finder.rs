@@ -4,15 +4,16 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::email::{Grammar, first_email};
+use super::email::{Grammar, first_email, is_latin};
 use super::iban::ibans;
 use super::ip::ips;
 use super::options::{IpScope, Placeholders};
 use super::span::{PiiKind, PiiSpan};
 
-/// Words and labels hold letters and digits of any script.
+/// Labels hold letters and digits of any script. An address, whose local part is ASCII, may stand beside letters of
+/// another script than Latin: Chinese, Japanese and Thai have no spaces.
 const GRAMMAR: Grammar =
-    Grammar { is_word: char::is_alphanumeric, is_label: char::is_alphanumeric };
+    Grammar { is_word: is_latin, is_label: char::is_alphanumeric, mixes_scripts: false };
 
 /// Finds personal data in texts.
 #[derive(Debug, Clone)]

@@ -19,7 +19,7 @@ pub enum IpScope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum PiiMode {
-    /// By [`super::PiiFinder`], with [`Markers`].
+    /// Addresses as they are defined, once from left to right, by markers.
     #[default]
     Default,
     /// As Apertus' published formatter does: every distinct match is replaced wherever its

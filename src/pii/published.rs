@@ -18,7 +18,8 @@ use super::options::IpScope;
 use super::span::{PiiKind, PiiSpan};
 
 /// Words are Python's, domains are of ASCII.
-const GRAMMAR: Grammar = Grammar { is_word: is_python_word, is_label: |_| false };
+const GRAMMAR: Grammar =
+    Grammar { is_word: is_python_word, is_label: |_| false, mixes_scripts: true };
 
 /// The one form of IBANs that Apertus knows: `A` is a capital, `0` a digit, `X` either, and one
 /// more of these may follow.
