@@ -132,3 +132,27 @@ fn settings() -> TestResult {
     let seed = std::fs::read(root().join("tests/sample/run.toml"))?;
     exercise(targets::settings, &[seed])
 }
+
+#[test]
+fn robots() -> TestResult {
+    let seed = "\u{feff}User-agent: GPTBot # one\r\nUser-agent: CCBot/2.0\nDisallow: /a*b$\rAllow: /%7Ea\n\n\
+                user agent *\nDissallow /é?x=y\nSitemap: https://a.com/s.xml\nCrawl-delay: 1\0";
+    exercise(targets::robots, &[seed.as_bytes().to_vec()])
+}
+
+#[test]
+fn benchmarks() -> TestResult {
+    let work = Workspace::new()?;
+    let words = (0..20).map(|i| format!("word{i}")).collect::<Vec<_>>().join(" ");
+    work.write("items.jsonl", format!("{{\"task\": \"t\", \"text\": \"{words}\"}}\n"))?;
+    let mut index = crate::util::polysift();
+    index.current_dir(work.dir.path()).args(["dataset", "benchmarks", "--items", "items.jsonl"]);
+    index.assert().success();
+    exercise(targets::benchmarks, &[std::fs::read(work.path("benchmarks.idx"))?])
+}
+
+#[test]
+fn pii() -> TestResult {
+    let seed = "a@b.co x.a@münchen.de 8.8.8.8 2606:4700::1111 DE89 3704 0044 0532 0130 00 max@[1.2.3.4] ::1";
+    exercise(targets::pii, &[seed.as_bytes().to_vec()])
+}

@@ -6,9 +6,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use polysift::config::{EncoderConfig, HeadConfig, InputConfig, RunConfig};
+use polysift::decontamination::Index;
 use polysift::fasttext::FastTextModel;
 use polysift::head::Head;
 use polysift::input::{DocumentReader, InputFile, RowReader};
+use polysift::pii::{PiiMode, PiiOptions, Redactor};
+use polysift::robots::{Agents, DEFAULT_AGENTS, Matching, Robots};
 use polysift::run::{RunDir, Stage};
 use polysift::tokenize::Tokenizer;
 
@@ -112,4 +115,38 @@ pub fn run_directory(data: &[u8]) -> Result<bool> {
 pub fn settings(data: &[u8]) -> Result<bool> {
     let parsed = |text| RunConfig::from_toml(text, "run.toml").is_ok();
     Ok(std::str::from_utf8(data).is_ok_and(parsed))
+}
+
+/// A robots.txt, asked about some paths of its own.
+pub fn robots(data: &[u8]) -> Result<bool> {
+    for matching in [Matching::Rfc9309, Matching::Protego04, Matching::Protego07] {
+        let Ok(agents) = Agents::new(&DEFAULT_AGENTS, matching) else { return Ok(false) };
+        let robots = Robots::parse(data, &agents);
+        let text = String::from_utf8_lossy(data);
+        for path in text.split_whitespace().take(8) {
+            robots.blocked(&format!("/{path}"));
+            robots.deciding_line(0, path);
+        }
+    }
+    Ok(true)
+}
+
+/// An index of benchmark items, searched for its own bytes.
+pub fn benchmarks(data: &[u8]) -> Result<bool> {
+    with_file("benchmarks.idx", data, |path| {
+        let Ok(index) = Index::open(path) else { return false };
+        let hits = index.scan(&String::from_utf8_lossy(data), "eng_Latn");
+        index.tasks_hit(&hits);
+        index.items_hit(&hits);
+        true
+    })
+}
+
+/// A text with personal data.
+pub fn pii(data: &[u8]) -> Result<bool> {
+    let text = String::from_utf8_lossy(data);
+    for mode in [PiiMode::Default, PiiMode::Apertus, PiiMode::Datatrove] {
+        Redactor::new(PiiOptions { mode, ..PiiOptions::default() }).redact(&text);
+    }
+    Ok(true)
 }
