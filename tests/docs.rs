@@ -72,7 +72,10 @@ impl Page {
     fn guide() -> Result<Vec<Self>> {
         let mut names = vec![];
         for entry in std::fs::read_dir(root().join("docs"))? {
-            names.push(format!("docs/{}", entry?.file_name().to_string_lossy()));
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                names.push(format!("docs/{}", entry.file_name().to_string_lossy()));
+            }
         }
         names.sort();
         let first = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned);
