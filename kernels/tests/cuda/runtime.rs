@@ -174,7 +174,17 @@ fn what_a_recording_drops_is_freed_when_it_ends() -> TestResult {
     let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
     // More in all than the simulated GPU has, so that it shows if one of them is kept.
     for _ in 0..40 {
-        let large = stream.device().alloc::<bf16>(32 << 20, "a test")?;
+        // What is dropped while another test records is freed when that ends.
+        let alloc = || stream.device().alloc::<bf16>(32 << 20, "a test");
+        let mut large = alloc();
+        for _ in 0..100 {
+            if large.is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            large = alloc();
+        }
+        let large = large?;
         let pinned = stream.device().alloc_pinned::<u8>(1 << 10)?;
         let graph = stream.record(|stream| {
             gelu(stream, &mut x, 64)?;
