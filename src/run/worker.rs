@@ -51,6 +51,8 @@ pub(super) const POLL: Duration = Duration::from_millis(200);
 /// Time in which a process that just arrives sees that the directory is taken.
 const ARRIVAL: Duration = Duration::from_secs(3);
 
+/// Folder of the leases of those that have the run directory for themselves.
+const EXCLUSIVE: &str = "state/exclusive";
 /// Holder of a lease that was released; no process has this id.
 const NOBODY: &str = "nobody";
 
@@ -290,12 +292,23 @@ impl Worker {
             for stage in Stage::ALL {
                 self.run.remove_tree(&format!("state/{}/leases", stage.name()))?;
             }
-            remove_temporaries(self.run.root()).map(drop)
+            remove_temporaries(self.run.root())?;
+            self.reset_exclusive()
         });
         match outcome {
             Err(Error::Busy { .. }) => Ok(()), // one that came meanwhile
             other => other,
         }
+    }
+
+    /// Lets the leases on the directory begin again at 0, and so lets go of this process's. In one step:
+    /// whoever comes meanwhile sees all of them or none.
+    fn reset_exclusive(&self) -> Result<()> {
+        const FORMER: &str = "state/exclusive.former";
+        self.run.remove_tree(FORMER)?;
+        let (leases, former) = (self.run.path(EXCLUSIVE), self.run.path(FORMER));
+        fs::rename(&leases, former).map_err(Error::io(&leases, "rename"))?;
+        self.run.remove_tree(FORMER)
     }
 
     /// The other processes that are registered and not dead.
@@ -387,7 +400,7 @@ impl Worker {
     }
 
     fn exclusive_base(&self) -> PathBuf {
-        self.run.path("state/exclusive")
+        self.run.path(EXCLUSIVE).join("lease")
     }
 
     fn file(&self, id: &str) -> PathBuf {
@@ -644,6 +657,23 @@ mod tests {
             assert!(!late.is_finished(), "it joined while the directory was taken");
             Ok(())
         })
+    }
+
+    #[test]
+    fn what_was_killed_while_it_had_the_directory_for_itself_leaves_nothing() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        let stop = Stop::default();
+        let mut killed = Worker::join(&run, &stop)?;
+        std::mem::forget(killed.claim(&killed.exclusive_base())?);
+        killed.heartbeat = None; // so that its end is not noticed
+        let file = killed.file(&killed.id);
+        fs::remove_file(&file).map_err(Error::io(&file, "remove"))?;
+        let worker = Worker::join(&run, &stop)?;
+        worker.exclusive(&stop, || Ok(()))?;
+        assert_eq!(run.tree(EXCLUSIVE)?.len(), 2, "the dead process's lease and a free one");
+        worker.clean_up(&stop)?;
+        assert_eq!(run.tree("state")?, [format!("workers/{}", worker.id)]);
+        worker.exclusive(&stop, || Ok(()))
     }
 
     fn workers<const N: usize>() -> Result<(tempfile::TempDir, [Worker; N])> {
