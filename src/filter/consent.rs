@@ -5,8 +5,9 @@
 //! The Swiss AI Initiative: Apertus (2025), section 3.1.1: a document goes if at least one of some agents may not
 //! fetch its URL by the robots.txt of January 2025, whatever the date of the crawl; without a file it stays.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -305,16 +306,21 @@ fn authority(location: &DocumentUrl<'_>, scheme: WebScheme) -> String {
     authority.to_string()
 }
 
-/// What the robots.txt of each authority says to the agents.
-#[derive(Debug, Default)]
-struct RobotsFiles {
-    /// Places in `rules`.
-    by_authority: HashMap<String, usize>,
-    rules: Vec<RobotsRules>,
+/// What the robots.txt of each authority says to the agents; what several say alike is kept once.
+#[derive(Debug)]
+struct RobotsFiles(HashMap<String, Arc<RobotsRules>>);
+
+/// The robots.txt of an authority, as it is read.
+struct RobotsFile {
+    fetched: Option<String>,
+    /// Of its content.
+    hash: u128,
+    /// `None` until it is parsed.
+    rules: Option<Arc<RobotsRules>>,
 }
 
 /// What a robots.txt says to the agents.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct RobotsRules {
     /// Those that may fetch nothing.
     closed: AgentMask,
@@ -333,57 +339,56 @@ impl RobotsRules {
 
 impl RobotsFiles {
     fn read(source: &RobotsSource, stop: &Stop) -> Result<Self> {
-        let mut files = Self::default();
-        // When the file in a place was fetched, and its hash.
-        let mut known: Vec<(Option<String>, u128)> = Vec::new();
-        let mut pending: Vec<(usize, String)> = Vec::new();
+        let mut files: HashMap<String, RobotsFile> = HashMap::new();
+        let mut distinct: HashSet<Arc<RobotsRules>> = HashSet::new();
+        let mut pending: Vec<(String, String)> = Vec::new();
+        let mut parse = |pending: &mut Vec<_>, files: &mut HashMap<String, RobotsFile>| {
+            let parsed: Vec<(String, RobotsRules)> = (pending.par_drain(..))
+                .map(|(authority, content): (_, String)| {
+                    (authority, RobotsRules::parse(&content, &source.agents))
+                })
+                .collect();
+            for (authority, rules) in parsed {
+                let known = distinct.get(&rules).cloned();
+                let rules = known.unwrap_or_else(|| {
+                    let rules = Arc::new(rules);
+                    distinct.insert(Arc::clone(&rules));
+                    rules
+                });
+                if let Some(file) = files.get_mut(&authority) {
+                    file.rules = Some(rules);
+                }
+            }
+        };
         source.for_each_file(stop, &mut |RobotsText { authority, content, fetched }| {
             let hash = twox_hash::XxHash3_128::oneshot(content.as_bytes());
-            let next = known.len();
-            let place = *files.by_authority.entry(authority.clone()).or_insert(next);
-            if let Some((before, other)) = known.get_mut(place) {
-                if fetched == *before && hash != *other {
+            if let Some(before) = files.get(&authority) {
+                if fetched == before.fetched && hash != before.hash {
                     return Err(format!(
                         "{authority} has two files, and nothing says which was fetched last \
                          (`{FETCHED}`)"
                     ));
                 }
-                if fetched <= *before {
+                if fetched <= before.fetched {
                     return Ok(());
                 }
-                (*before, *other) = (fetched, hash);
-            } else {
-                known.push((fetched, hash));
             }
-            pending.push((place, content.to_owned()));
+            files.insert(authority.clone(), RobotsFile { fetched, hash, rules: None });
+            pending.push((authority, content.to_owned()));
             if pending.len() == BATCH_FILES {
-                files.parse(&mut pending, &source.agents);
+                parse(&mut pending, &mut files);
             }
             Ok(())
         })?;
-        files.parse(&mut pending, &source.agents);
-        Ok(files)
-    }
-
-    /// Parses `pending` files, later ones in the place of those before.
-    fn parse(&mut self, pending: &mut Vec<(usize, String)>, agents: &Agents) {
-        let parsed: Vec<(usize, RobotsRules)> = (pending.par_drain(..))
-            .map(|(place, content)| (place, RobotsRules::parse(&content, agents)))
-            .collect();
-        for (place, rules) in parsed {
-            match self.rules.get_mut(place) {
-                Some(before) => *before = rules,
-                None => self.rules.push(rules),
-            }
-        }
+        parse(&mut pending, &mut files);
+        let rules = |(authority, file): (_, RobotsFile)| Some((authority, file.rules?));
+        Ok(Self(files.into_iter().filter_map(rules).collect()))
     }
 
     /// The agents that may not fetch `location`; `None` without a file.
     fn blocked(&self, location: &DocumentUrl<'_>, agents: &Agents) -> Option<AgentMask> {
         let mut places = schemes(location).into_iter();
-        let place = places
-            .find_map(|scheme| self.by_authority.get(&authority(location, scheme)).copied())?;
-        let rules = &self.rules[place];
+        let rules = places.find_map(|scheme| self.0.get(&authority(location, scheme)))?;
         let path = location.path(agents.matching());
         Some(match &rules.robots {
             Some(robots) => robots.blocked(path),

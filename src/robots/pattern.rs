@@ -4,47 +4,51 @@ use std::borrow::Cow;
 
 use super::Matching;
 
+/// Between the literals of a pattern, which no spelling holds.
+const ANYTHING: char = '\n';
+
 /// A pattern of paths: literal texts with anything between them.
 #[derive(Debug, Clone)]
-pub(super) struct Pattern {
-    /// The first is at the start of the path.
-    literals: Box<[Box<str>]>,
+pub(super) struct Pattern<'a> {
+    /// Separated by [`ANYTHING`]; the first is at the start of the path.
+    pub(super) literals: Cow<'a, str>,
     /// Whether the last is at the end of the path.
-    is_anchored: bool,
+    pub(super) is_anchored: bool,
     /// Length of the pattern in characters; of several that match, the longest decides.
-    pub(super) priority: usize,
+    pub(super) priority: u32,
 }
 
-impl Pattern {
+impl Pattern<'_> {
     /// Whether it matches a path in the same spelling; in time linear in the path.
     pub(super) fn matches(&self, path: &str) -> bool {
-        let Some((first, others)) = self.literals.split_first() else { return false };
-        let Some(mut rest) = path.strip_prefix(&**first) else { return false };
-        let Some((last, middle)) = others.split_last() else {
+        let mut literals = self.literals.split(ANYTHING);
+        let first = literals.next().unwrap_or_default();
+        let Some(mut rest) = path.strip_prefix(first) else { return false };
+        let Some(last) = literals.next_back() else {
             return !self.is_anchored || rest.is_empty();
         };
         // The first place of each literal leaves most to the others.
-        for literal in middle {
-            let Some(at) = rest.find(&**literal) else { return false };
+        for literal in literals {
+            let Some(at) = rest.find(literal) else { return false };
             rest = &rest[at + literal.len()..];
         }
-        if self.is_anchored { rest.ends_with(&**last) } else { rest.contains(&**last) }
+        if self.is_anchored { rest.ends_with(last) } else { rest.contains(last) }
     }
 
     /// Whether it surely matches every path; false says nothing.
     pub(super) fn matches_everything(&self) -> bool {
-        let Some((first, others)) = self.literals.split_first() else { return false };
-        matches!(&**first, "" | "/")
-            && others.iter().all(|literal| literal.is_empty())
-            && (!self.is_anchored || !others.is_empty())
+        let others = self.literals.strip_prefix('/').unwrap_or(&self.literals);
+        others.chars().all(|c| c == ANYTHING) && (!self.is_anchored || !others.is_empty())
     }
 
-    fn new<S: Into<Box<str>>>(
-        literals: impl Iterator<Item = S>,
-        is_anchored: bool,
-        priority: usize,
-    ) -> Self {
-        Self { literals: literals.map(Into::into).collect(), is_anchored, priority }
+    fn new(literals: &[impl AsRef<str>], is_anchored: bool, priority: usize) -> Self {
+        let mut joined = String::new();
+        for (i, literal) in literals.iter().enumerate() {
+            joined.extend((i > 0).then_some(ANYTHING));
+            joined.push_str(literal.as_ref());
+        }
+        let priority = u32::try_from(priority).unwrap_or(u32::MAX);
+        Self { literals: joined.into(), is_anchored, priority }
     }
 
     /// The pattern of a value as RFC 9309 spells it.
@@ -53,7 +57,7 @@ impl Pattern {
         let literals: Vec<Cow<str>> = value.split('*').map(uri_spelling).collect();
         let num_stars = literals.len() - 1;
         let priority = literals.iter().map(|literal| literal.len()).sum::<usize>() + num_stars;
-        Self::new(literals.into_iter(), is_anchored, priority + usize::from(is_anchored))
+        Self::new(&literals, is_anchored, priority + usize::from(is_anchored))
     }
 
     /// The pattern that Protego's spelling of a value stands for; `None` if nothing can match it.
@@ -70,13 +74,13 @@ impl Pattern {
             literals.push("");
             is_anchored = false;
         }
-        (priority > 0).then(|| Self::new(literals.into_iter(), is_anchored, priority))
+        (priority > 0).then(|| Self::new(&literals, is_anchored, priority))
     }
 }
 
 impl Matching {
     /// The patterns that the value of an `Allow` or `Disallow` stands for; the value is not empty.
-    pub(super) fn patterns(self, value: &str, is_allow: bool) -> Vec<Pattern> {
+    pub(super) fn patterns(self, value: &str, is_allow: bool) -> Vec<Pattern<'static>> {
         if self == Self::Rfc9309 {
             return vec![Pattern::of_value(value)];
         }
@@ -339,7 +343,7 @@ mod tests {
             for compiled in [Pattern::of_value(&pattern)].iter().chain(&Pattern::of_spelling(&pattern)) {
                 prop_assert_eq!(compiled.matches(&path), is_match(&pattern, &path));
                 prop_assert!(!compiled.matches_everything() || compiled.matches(&path));
-                prop_assert_eq!(compiled.priority, pattern.len());
+                prop_assert_eq!(compiled.priority as usize, pattern.len());
             }
         }
 

@@ -10,21 +10,35 @@ use super::pattern::Pattern;
 /// The rules of a robots.txt for a list of agents.
 ///
 /// Its size is bounded by that of the file: a rule is kept once, with the set of its agents.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Robots {
     matching: Matching,
     /// In the order in which they decide: longest first, `Allow` before `Disallow`, as in the file.
-    rules: Vec<Rule>,
+    rules: Box<[StoredRule]>,
+    /// The literals of their patterns, one after the other.
+    literals: Box<str>,
     /// The agents of the list.
     everyone: AgentMask,
 }
 
-#[derive(Debug, Clone)]
-struct Rule {
-    pattern: Pattern,
+/// A [`Rule`] but for its literals.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct StoredRule {
+    /// Where its literals end.
+    end: u32,
+    priority: u32,
+    line: u32,
+    agents: AgentMask,
+    is_anchored: bool,
+    is_allow: bool,
+}
+
+#[derive(Debug)]
+struct Rule<'a> {
+    pattern: Pattern<'a>,
     is_allow: bool,
     agents: AgentMask,
-    line: usize,
+    line: u32,
 }
 
 impl Robots {
@@ -36,7 +50,29 @@ impl Robots {
         let mut rules = rules(&lines, agents);
         rules.sort_by_key(|rule| (Reverse(rule.pattern.priority), !rule.is_allow));
         let everyone = (0..agents.labels().len()).fold(0, |mask, agent| mask | bit(agent));
-        Self { matching, rules, everyone }
+        let mut literals = String::new();
+        let mut stored = Vec::with_capacity(rules.len());
+        for Rule { pattern, is_allow, agents, line } in rules {
+            let Pattern { is_anchored, priority, .. } = pattern;
+            // The rules behind the first 4 GiB of literals are those of the shortest patterns.
+            let end = literals.len() + pattern.literals.len();
+            let Ok(end) = u32::try_from(end) else { break };
+            literals.push_str(&pattern.literals);
+            stored.push(StoredRule { end, priority, line, agents, is_anchored, is_allow });
+        }
+        Self { matching, rules: stored.into(), literals: literals.into(), everyone }
+    }
+
+    /// Its rules, in the order in which they decide.
+    fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
+        let mut start = 0;
+        self.rules.iter().map(move |rule| {
+            let StoredRule { end, priority, line, agents, is_anchored, is_allow } = *rule;
+            let literals =
+                &self.literals[std::mem::replace(&mut start, end as usize)..end as usize];
+            let pattern = Pattern { literals: literals.into(), is_anchored, priority };
+            Rule { pattern, is_allow, agents, line }
+        })
     }
 
     /// The agents that may not fetch a path, which begins with `/` and is [`super::DocumentUrl::path`]'s.
@@ -46,7 +82,7 @@ impl Robots {
         }
         let path = self.matching.spelling(path);
         let (mut undecided, mut blocked) = (self.everyone, 0);
-        for rule in &self.rules {
+        for rule in self.rules() {
             let decided = rule.agents & undecided;
             if decided != 0 && rule.pattern.matches(&path) {
                 undecided &= !decided;
@@ -67,22 +103,19 @@ impl Robots {
         }
         let path = self.matching.spelling(path);
         let agent = if agent < super::MAX_AGENTS { bit(agent) } else { 0 };
-        let decides = |rule: &&Rule| rule.agents & agent != 0 && rule.pattern.matches(&path);
-        self.rules.iter().find(decides).map(|rule| rule.line)
+        let decides = |rule: &Rule| rule.agents & agent != 0 && rule.pattern.matches(&path);
+        self.rules().find(decides).map(|rule| rule.line as usize)
     }
 
     /// The agents that surely may fetch no path, and those that surely may fetch every path, but for paths that
     /// [`Matching::always_allows`].
     pub fn everywhere(&self) -> (AgentMask, AgentMask) {
-        let agents = |is_wanted: &dyn Fn(&Rule) -> bool| {
-            self.rules
-                .iter()
-                .filter(|rule| is_wanted(rule))
-                .fold(0, |mask, rule| mask | rule.agents)
+        let agents = |is_wanted: fn(&Rule) -> bool| {
+            self.rules().filter(is_wanted).fold(0, |mask, rule| mask | rule.agents)
         };
-        let closed = agents(&|rule| !rule.is_allow && rule.pattern.matches_everything());
-        let allowing = agents(&|rule| rule.is_allow);
-        let disallowing = agents(&|rule| !rule.is_allow);
+        let closed = agents(|rule| !rule.is_allow && rule.pattern.matches_everything());
+        let allowing = agents(|rule| rule.is_allow);
+        let disallowing = agents(|rule| !rule.is_allow);
         (closed & !allowing, self.everyone & !disallowing)
     }
 }
@@ -94,7 +127,7 @@ pub fn line_text(content: &[u8], matching: Matching, number: usize) -> Option<St
 }
 
 /// The rules that concern an agent of the list, in the order of the file.
-fn rules(lines: &[Line], agents: &Agents) -> Vec<Rule> {
+fn rules(lines: &[Line], agents: &Agents) -> Vec<Rule<'static>> {
     let matching = agents.matching();
     let of_agents = lines.iter().filter(|line| line.field == Field::UserAgent);
     let names: Vec<String> = of_agents.flat_map(|line| matching.group_names(&line.value)).collect();
@@ -131,7 +164,7 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<Rule> {
             pattern,
             is_allow,
             agents: group,
-            line: line.number,
+            line: u32::try_from(line.number).unwrap_or(u32::MAX),
         }));
     }
     rules
