@@ -41,21 +41,25 @@ leave() {
 
 # ---------------------------------------------------------------- runs
 
-# The sample corpus COPIES times under other names, and settings under which a machine of two cores takes seconds for it.
+# The sample corpus COPIES times under other names, and the recipe of Apertus with settings under which a machine of two
+# cores takes seconds for it.
 prepare() { # COPIES MAX_TOKENS
-  local file language copy
-  mkdir -p "$FOLDER/data"
-  cp -r "$root/tests/sample/labelled" "$FOLDER/data/"
+  local file language copy data="$FOLDER/data" head
+  mkdir -p "$data"
+  cp -r "$root/tests/sample/labelled" "$data/"
   for file in "$root"/tests/sample/corpus/*/*; do
     language=$(basename "$(dirname "$file")")
-    mkdir -p "$FOLDER/data/corpus/$language"
-    for copy in $(seq "$1"); do cp "$file" "$FOLDER/data/corpus/$language/$copy-$(basename "$file")"; done
+    mkdir -p "$data/corpus/$language"
+    for copy in $(seq "$1"); do cp "$file" "$data/corpus/$language/$copy-$(basename "$file")"; done
   done
-  sed '/^run_dir/d' "$root/tests/sample/run.toml" > "$FOLDER/data/run.toml"
-  echo 'https://github.com/MicrosoftTranslator/NTREX' > "$FOLDER/data/urls.txt"
-  printf '[filters.news]\nkind = "urls"\nlists = ["urls.txt"]\n' >> "$FOLDER/data/run.toml"
-  settings=(-c "$FOLDER/data/run.toml" --device cpu --precision f32 --max-tokens "$2" --set parts.rows=64
-    --set heads.quality.training.epochs=3 --set heads.toxicity.training.epochs=3)
+  rm "$data/labelled/toxicity/spa_Latn.jsonl.zst" "$data/labelled/quality/fra_Latn.jsonl.zst" # languages without heads
+  echo '{"domain": "github.com", "content": "User-agent: CCBot\nDisallow: /MicrosoftTranslator"}' > "$data/robots.jsonl"
+  settings=(-c "$root/docs/recipes/apertus-10.toml" --device cpu --precision f32 --max-tokens "$2" --set parts.rows=64
+    --set encoder.model=polysift-mini --set "input.files=['$data/corpus/{lang}/*']"
+    --set "filters.consent.sources=[{robots='$data/robots.jsonl'}]" --set export.keep_removed=true)
+  for head in quality toxicity; do
+    settings+=(--set "heads.$head.train=['$data/labelled/$head/{lang}.jsonl.zst']" --set "heads.$head.training.epochs=3")
+  done
 }
 
 plan() { "$polysift" plan --run "$1" "${settings[@]}" --quiet; }
@@ -70,6 +74,12 @@ reference() { # STAGE...: one undisturbed process, into $FOLDER/reference
 # Everything that a run leaves but how it got there.
 same_as_reference() { # RUN
   diff -r --exclude=state --exclude=logs --exclude=slurm "$FOLDER/reference" "$1"
+}
+
+removed_for() { # RUN REASON...
+  local run=$1 reason
+  shift
+  for reason in "$@"; do [ -n "$(find "$run/removed/$reason" -name '*.parquet')" ] || return 1; done
 }
 
 submit() { # RUN ARGUMENT...: prints the ids of the jobs
@@ -133,6 +143,7 @@ smoke() {
   check "all later stages ended well" all_complete $later
   wait "$reference_pid" || fail "the reference run"
   check "the bytes are those of one process" same_as_reference "$run"
+  check "documents were removed for each reason" removed_for "$run" quality toxicity chance consent
 }
 
 # All stages, 32 shards on three nodes, arrays of at most MAX_ARRAY_SIZE tasks.
