@@ -115,7 +115,7 @@ fn a_column_of_the_input_is_a_score() -> TestResult {
         &work,
         "[heads.edu]\nkind = 'column'\nscore = 'edu'\n\
          [languages._default]\nretention = { edu = 0.2 }\n\
-         [languages.deu_Latn]\nthreshold = { edu = 2.5 }\nretention = {}\n",
+         [languages.deu_Latn]\nthreshold = { edu = { at_least = 3 } }\nretention = {}\n",
     )?;
     work.command("run", "out").assert().success();
     let german = (0..25).filter(|i| [3, 4].contains(&(i % 6)) && *i != 7);
@@ -199,6 +199,43 @@ fn refining_leaves_the_scores_of_rows_as_they_are() -> TestResult {
         assert_eq!(scores("refined", head)?, scored, "{head}");
     }
     assert_ne!(scores("refined", "quality")?, scores("scores", "quality")?);
+    Ok(())
+}
+
+#[test]
+fn a_document_at_a_threshold_is_kept_where_it_says_so() -> TestResult {
+    let work = Workspace::new()?;
+    with_column(&work, |i| json!(f64::from(i as u32 % 10) / 10.0))?;
+    // 0.1 and 0.9 are larger as numbers of 32 bits than they are, 0.7 is smaller.
+    for (keep, threshold, digits) in [
+        ("above", "0.7", 8..10),
+        ("above", "0.9", 10..10),
+        ("above", "{ at_least = 0.7 }", 7..10),
+        ("above", "{ at_least = 0.9 }", 9..10),
+        ("below", "0.7", 0..7),
+        ("below", "0.1", 0..1),
+        ("below", "{ at_most = 0.7 }", 0..8),
+        ("below", "{ at_most = 0.1 }", 0..2),
+    ] {
+        with_settings(
+            &work,
+            &format!(
+                "[encoder]\nmodel = 'none'\n\
+                 [heads.edu]\nkind = 'column'\nscore = 'edu'\nkeep = '{keep}'\n\
+                 [languages._default]\nthreshold = {{ edu = {threshold} }}\n"
+            ),
+        )?;
+        let run = format!("{keep} {threshold}");
+        work.command("run", &run).assert().success();
+        let expected = (0..25).filter(|i| digits.contains(&(i % 10)) && *i != 7);
+        let expected: BTreeSet<String> = expected.map(|i| format!("deu_Latn-{i}")).collect();
+        assert_eq!(kept(&work, &run, "deu_Latn")?, expected, "{run}");
+    }
+    let wrong = "[heads.edu]\nkind = 'column'\nscore = 'edu'\n\
+                 [languages._default]\nthreshold = { edu = { at_most = 1 } }\n";
+    with_settings(&work, wrong)?;
+    let refused = work.command("run", "wrong").assert().code(2).get_output().stderr.clone();
+    assert!(String::from_utf8(refused)?.contains("at_least"));
     Ok(())
 }
 

@@ -7,7 +7,9 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
-use polysift::config::{HeadConfig, LabelKind, LanguageSource, Rate, RunConfig, is_language_code};
+use polysift::config::{
+    FixedThreshold, HeadConfig, LabelKind, LanguageSource, Rate, RunConfig, is_language_code,
+};
 use polysift::evaluate::{
     DEFAULT_SAMPLE, DecisionRule, EVERYTHING, Report, Setup, evaluate, evaluate_run,
 };
@@ -315,7 +317,8 @@ fn rules(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<Ve
         let (head, value) = of_head("--threshold", text, heads)?;
         let score: Option<f64> = value.parse().ok().filter(|score: &f64| score.is_finite());
         let wrong = || Error::config("--threshold", format!("`{value}` is not a number"));
-        rules.push(DecisionRule { head, kind: ThresholdKind::Fixed(score.ok_or_else(wrong)?) });
+        let score = FixedThreshold::Beyond(score.ok_or_else(wrong)?);
+        rules.push(DecisionRule { head, kind: ThresholdKind::Fixed(score) });
     }
     for text in &args.retention {
         let (head, value) = of_head("--retention", text, heads)?;

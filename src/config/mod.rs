@@ -50,8 +50,8 @@ pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
 pub use pii::{PiiAudit, PiiConfig};
 pub use rate::Rate;
 pub use selection::{
-    LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY,
-    REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
+    FixedThreshold, LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE,
+    REFINE_SAFETY, REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
 };
 
 use crate::error::{Error, Result};

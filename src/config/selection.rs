@@ -1,6 +1,7 @@
 //! `[languages]` and `[selection]`: what is kept and removed, and how it is counted.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -27,12 +28,55 @@ pub struct LanguageConfig {
     /// Rate of documents to remove by that head's score, worst first: exactly ceil(rate · n).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal: Option<BTreeMap<String, Rate>>,
-    /// Fixed thresholds on the score, instead of a rate: kept iff strictly above (or below, as the head says).
+    /// Fixed thresholds on the score, instead of a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub threshold: Option<BTreeMap<String, f64>>,
+    pub threshold: Option<BTreeMap<String, FixedThreshold>>,
     /// How much to keep by that head's score, best first, until they weigh as much.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BTreeMap<String, Budget>>,
+}
+
+/// A threshold on the score itself. Scores have 32 bits, and are compared with the nearest number of 32 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "a number, `{ at_least = ... }` or `{ at_most = ... }` is needed"
+)]
+pub enum FixedThreshold {
+    /// Kept is what is strictly above, or below for a head that keeps low scores.
+    Beyond(f64),
+    /// Kept is this and what is above; of a head that keeps high scores.
+    AtLeast {
+        /// The score.
+        at_least: f64,
+    },
+    /// Kept is this and what is below; of a head that keeps low scores.
+    AtMost {
+        /// The score.
+        at_most: f64,
+    },
+}
+
+impl FixedThreshold {
+    /// The score at the boundary.
+    pub fn score(self) -> f64 {
+        match self {
+            Self::Beyond(score)
+            | Self::AtLeast { at_least: score }
+            | Self::AtMost { at_most: score } => score,
+        }
+    }
+}
+
+impl fmt::Display for FixedThreshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Beyond(score) => write!(f, "{score}"),
+            Self::AtLeast { at_least } => write!(f, "at least {at_least}"),
+            Self::AtMost { at_most } => write!(f, "at most {at_most}"),
+        }
+    }
 }
 
 /// What rates and budgets count.
@@ -74,7 +118,7 @@ pub struct LanguageThresholds {
     /// See [`LanguageConfig::removal`].
     pub removal: BTreeMap<String, Rate>,
     /// See [`LanguageConfig::threshold`].
-    pub threshold: BTreeMap<String, f64>,
+    pub threshold: BTreeMap<String, FixedThreshold>,
     /// See [`LanguageConfig::budget`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub budget: BTreeMap<String, Budget>,

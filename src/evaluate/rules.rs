@@ -80,8 +80,9 @@ impl Ranked<'_> {
         for rule in rules.iter().filter(applies) {
             match &rule.kind {
                 ThresholdKind::Fixed(threshold) => {
-                    if calls.iter().all(|call: &Calls| call.threshold != Some(*threshold)) {
-                        calls.push(self.above(*threshold));
+                    let score = threshold.score();
+                    if calls.iter().all(|call: &Calls| call.threshold != Some(score)) {
+                        calls.push(self.above(score));
                     }
                 }
                 ThresholdKind::Retain(rates) => {
@@ -185,13 +186,15 @@ fn is_kept(bound: Bound, score: DocumentScore, key: &RankKey) -> bool {
         Bound::Before(first) => key.logit < first.logit,
         Bound::Above(threshold) => f64::from(score.score) > threshold,
         Bound::Below(threshold) => f64::from(score.score) < threshold,
+        Bound::AtLeast(threshold) => f64::from(score.score) >= threshold,
+        Bound::AtMost(threshold) => f64::from(score.score) <= threshold,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Activation, ChunkRule, HeadKind, HeadOutput};
+    use crate::config::{Activation, ChunkRule, FixedThreshold, HeadKind, HeadOutput};
 
     const LOGITS: [f32; 5] = [0.5, -1.0, 2.0, 0.0, 2.0];
 
@@ -220,8 +223,8 @@ mod tests {
     fn rules() -> Result<Vec<DecisionRule>, String> {
         let rule = |head: Option<&str>, kind| DecisionRule { head: head.map(Into::into), kind };
         Ok(vec![
-            rule(None, ThresholdKind::Fixed(0.0)),
-            rule(Some("other"), ThresholdKind::Fixed(3.0)),
+            rule(None, ThresholdKind::Fixed(FixedThreshold::Beyond(0.0))),
+            rule(Some("other"), ThresholdKind::Fixed(FixedThreshold::Beyond(3.0))),
             rule(Some("h"), ThresholdKind::Retain(vec!["0.2".parse()?])),
             rule(None, ThresholdKind::Remove("0.2".parse()?)),
         ])

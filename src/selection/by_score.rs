@@ -38,7 +38,7 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
         },
     )?;
     let mut bounds = match &threshold.kind {
-        ThresholdKind::Fixed(score) => vec![Bound::strictly(threshold.keep, *score)],
+        ThresholdKind::Fixed(score) => vec![Bound::fixed(threshold.keep, *score)],
         _ => sample.bounds(threshold)?,
     };
     let parents = view.parents();

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Budget, HeadKind, HeadOutput, Keep, LanguageThresholds, Rate};
+use crate::config::{Budget, FixedThreshold, HeadKind, HeadOutput, Keep, LanguageThresholds, Rate};
 use crate::error::{Error, Result};
 use crate::head::HeadSpec;
 
@@ -36,8 +36,8 @@ pub enum ThresholdKind {
     Retain(Vec<Rate>),
     /// Remove the worst.
     Remove(Rate),
-    /// Keep the scores strictly on the good side of this one.
-    Fixed(f64),
+    /// Keep the scores on the good side of this one.
+    Fixed(FixedThreshold),
     /// Keep the best until they weigh this.
     Budget(Budget),
 }
@@ -135,7 +135,7 @@ fn new_threshold(
 /// Checks what [`Threshold`]'s types cannot.
 pub(super) fn check(thresholds: &[Threshold]) -> Result<()> {
     let mut with_several: Option<&str> = None;
-    for Threshold { head_name, kind, .. } in thresholds {
+    for Threshold { head, head_name, kind, keep, .. } in thresholds {
         let config = |key: &str, reason| Err(Error::config(format!("{key}.{head_name}"), reason));
         match kind {
             ThresholdKind::Retain(rates) if rates.is_empty() || rates.len() > MAX_RATES => {
@@ -153,8 +153,18 @@ pub(super) fn check(thresholds: &[Threshold]) -> Result<()> {
                     return config("retention", reason);
                 }
             }
-            ThresholdKind::Fixed(score) if !score.is_finite() => {
-                return config("threshold", format!("is {score}; a finite number is needed"));
+            ThresholdKind::Fixed(fixed) if !(fixed.score() as f32).is_finite() => {
+                return config("threshold", format!("is {fixed}; a finite number is needed"));
+            }
+            ThresholdKind::Fixed(FixedThreshold::AtLeast { .. })
+                if head.is_some() && *keep == Keep::Below =>
+            {
+                return config("threshold", "the head keeps low scores: `at_most`".to_owned());
+            }
+            ThresholdKind::Fixed(FixedThreshold::AtMost { .. })
+                if head.is_some() && *keep == Keep::Above =>
+            {
+                return config("threshold", "the head keeps high scores: `at_least`".to_owned());
             }
             _ => {}
         }
@@ -190,7 +200,7 @@ mod tests {
         Ok(LanguageThresholds {
             retention: [("quality".to_owned(), vec!["0.33".parse()?, "0.1".parse()?])].into(),
             removal: [("toxicity".to_owned(), "0.05".parse()?)].into(),
-            threshold: [("nearness".to_owned(), 0.5)].into(),
+            threshold: [("nearness".to_owned(), FixedThreshold::Beyond(0.5))].into(),
             budget: BTreeMap::new(),
         })
     }
@@ -248,7 +258,11 @@ mod tests {
                 plan(&thresholds, 3, &[])
             })
         };
-        assert!(changed(|c| c.threshold.values_mut().for_each(|t| *t = f64::NAN))?.is_err());
+        for wrong in [f64::NAN, f64::INFINITY, 1e39] {
+            let mut thresholds = settings()?;
+            thresholds.threshold = [("nearness".to_owned(), FixedThreshold::Beyond(wrong))].into();
+            assert!(plan(&thresholds, 3, &[]).is_err(), "{wrong}");
+        }
         assert!(changed(|c| c.retention.values_mut().for_each(Vec::clear))?.is_err());
         let mut thresholds = settings()?;
         let rates = vec!["0.1".parse()?, "0.2".parse()?];

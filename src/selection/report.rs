@@ -12,7 +12,7 @@ use super::batch::{RankedDocument, ScoredDocument};
 use super::counts::{Amount, Histogram};
 use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
-use crate::config::{Keep, Mode, Rate};
+use crate::config::{FixedThreshold, Keep, Mode, Rate};
 
 /// Thresholds of one language and what they select.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,6 +86,10 @@ pub enum Bound {
     Above(f64),
     /// Scores strictly below.
     Below(f64),
+    /// This score and those above.
+    AtLeast(f64),
+    /// This score and those below.
+    AtMost(f64),
 }
 
 /// What becomes of one document.
@@ -238,12 +242,22 @@ impl Bound {
         }
     }
 
+    /// Scores on the good side of `threshold`.
+    pub(super) fn fixed(keep: Keep, threshold: FixedThreshold) -> Self {
+        let score = f64::from(threshold.score() as f32);
+        match threshold {
+            FixedThreshold::Beyond(_) => Self::strictly(keep, score),
+            FixedThreshold::AtLeast { .. } => Self::AtLeast(score),
+            FixedThreshold::AtMost { .. } => Self::AtMost(score),
+        }
+    }
+
     /// Whether documents of one logit end up on both sides.
     fn splits_ties(&self) -> bool {
         match self {
             Self::UpTo(last) => (last.id_hash, last.ordinal) != (u64::MAX, u64::MAX),
             Self::Before(first) => (first.id_hash, first.ordinal) != (0, 0),
-            Self::All | Self::Nothing | Self::Above(_) | Self::Below(_) => false,
+            _ => false,
         }
     }
 
@@ -261,13 +275,18 @@ impl Bound {
             Self::Before(first) => rank.logit < first.logit,
             Self::Above(least) => f64::from(score) > *least,
             Self::Below(most) => f64::from(score) < *most,
+            Self::AtLeast(least) => f64::from(score) >= *least,
+            Self::AtMost(most) => f64::from(score) <= *most,
         }
     }
 
     /// The score that kept documents have to pass, of a threshold on scores.
     fn score(&self) -> Option<f64> {
         match self {
-            Self::Above(score) | Self::Below(score) => Some(*score),
+            Self::Above(score)
+            | Self::Below(score)
+            | Self::AtLeast(score)
+            | Self::AtMost(score) => Some(*score),
             Self::All | Self::Nothing | Self::UpTo(_) | Self::Before(_) => None,
         }
     }
@@ -276,7 +295,7 @@ impl Bound {
     fn key(&self) -> Option<RankKey> {
         match self {
             Self::UpTo(key) | Self::Before(key) => Some(*key),
-            Self::All | Self::Nothing | Self::Above(_) | Self::Below(_) => None,
+            _ => None,
         }
     }
 }

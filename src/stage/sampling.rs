@@ -217,7 +217,7 @@ fn cuts(
         let kept = thresholds.retention.get(head).into_iter().flatten();
         cuts.extend(kept.map(|rate| Cut::Share(rate.as_f64())));
         cuts.extend(thresholds.removal.get(head).map(|rate| Cut::Share(1.0 - rate.as_f64())));
-        cuts.extend(thresholds.threshold.get(head).map(|score| Cut::Score(*score)));
+        cuts.extend(thresholds.threshold.get(head).map(|fixed| Cut::Score(fixed.score())));
     }
     if cuts.is_empty() {
         let reason = format!(

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use polysift::Result;
-use polysift::config::{Keep, LanguageThresholds, Mode};
+use polysift::config::{FixedThreshold, Keep, LanguageThresholds, Mode};
 use polysift::head::HeadSpec;
 use polysift::selection::{
     Corpus, Decision, ScanRequest, ScoreBatch, ThresholdKind, plan_thresholds, select,
@@ -112,7 +112,7 @@ fn a_head_the_language_lacks_skips_removals_and_selects_nobody_by_retention() ->
 
 #[test]
 fn the_histogram_spans_zero_to_one_unless_scores_leave_it() -> Result<()> {
-    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Fixed(0.5))];
+    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Fixed(FixedThreshold::Beyond(0.5)))];
     let mut documents = documents(&[Some(0.0), Some(0.5), Some(1.0)]);
     let histogram = |documents: &[Document]| {
         select(&InMemory(vec![documents.to_vec()]), &thresholds, Mode::Default)

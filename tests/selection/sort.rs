@@ -2,7 +2,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use polysift::Result;
-use polysift::config::{Budget, Keep, Mode, Rate};
+use polysift::config::{Budget, FixedThreshold, Keep, Mode, Rate};
 use polysift::selection::{Decision, Selection, Threshold, ThresholdKind, select};
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
@@ -75,7 +75,14 @@ fn sorted_oracle<'a>(all: &'a [Document], thresholds: &[Threshold]) -> Vec<Vec<B
                 ThresholdKind::Fixed(limit) => {
                     candidates.retain(|document| {
                         let score = document.scores[head].map_or(f64::NAN, f64::from);
-                        if threshold.keep == Keep::Above { score > *limit } else { score < *limit }
+                        match *limit {
+                            FixedThreshold::AtLeast { at_least } => score >= at_least,
+                            FixedThreshold::AtMost { at_most } => score <= at_most,
+                            FixedThreshold::Beyond(limit) if threshold.keep == Keep::Above => {
+                                score > limit
+                            }
+                            FixedThreshold::Beyond(limit) => score < limit,
+                        }
                     });
                     next.push((rates.clone(), candidates));
                 }
@@ -148,11 +155,22 @@ fn any_threshold(most_rates: usize) -> impl Strategy<Value = Threshold> {
         3 => prop::collection::btree_set(any_rate(), 1..=most_rates)
             .prop_map(|rates| ThresholdKind::Retain(rates.into_iter().collect())),
         2 => any_rate().prop_map(ThresholdKind::Remove),
-        1 => (-3i8..4).prop_map(|t| ThresholdKind::Fixed(f64::from(t) / 4.0)),
+        1 => (-3i8..4).prop_map(|t| ThresholdKind::Fixed(FixedThreshold::Beyond(f64::from(t) / 4.0))),
         2 => prop_oneof![1u64..60, 1u64..1_000_000].prop_map(|b| ThresholdKind::Budget(Budget(b))),
     ];
     let keep = prop_oneof![Just(Keep::Above), Just(Keep::Below)];
-    (0usize..2, keep, kind).prop_map(|(head, keep, kind)| threshold(head, keep, kind))
+    (0usize..2, keep, kind, any::<bool>()).prop_map(|(head, keep, kind, is_inclusive)| {
+        let kind = match (kind, keep) {
+            (ThresholdKind::Fixed(limit), Keep::Above) if is_inclusive => {
+                ThresholdKind::Fixed(FixedThreshold::AtLeast { at_least: limit.score() })
+            }
+            (ThresholdKind::Fixed(limit), Keep::Below) if is_inclusive => {
+                ThresholdKind::Fixed(FixedThreshold::AtMost { at_most: limit.score() })
+            }
+            (kind, _) => kind,
+        };
+        threshold(head, keep, kind)
+    })
 }
 
 /// Of which one may have several rates.
