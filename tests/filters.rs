@@ -479,7 +479,8 @@ fn items_and_rules_that_cannot_be_are_refused() -> TestResult {
             "--out",
             "bad.idx",
         ]);
-        index.assert().code(code).stderr(contains(wrong));
+        let refused = index.assert().code(code);
+        refused.stderr(contains(wrong).and(contains("max-rejects").not()));
         assert!(!work.path("bad.idx").exists());
     }
     let twice = ["a", "b"]
@@ -495,6 +496,53 @@ fn items_and_rules_that_cannot_be_are_refused() -> TestResult {
         "bad.idx",
     ]);
     index.assert().code(65).stderr(contains("row 2: has the id of another item"));
+    Ok(())
+}
+
+#[test]
+fn items_of_any_table_are_read_by_a_file_of_sets() -> TestResult {
+    let work = contaminated()?;
+    // The layouts of some data sets on the hub: lists of choices, and the language in the path.
+    let choices = [words(200), "none of these".to_owned()];
+    let exam = json!({"question": "Which?", "choices": choices, "answer": 0});
+    work.write_lines("sets/exam.jsonl", [exam].into_iter())?;
+    let reading = json!({"query": "no", "passage": words(300), "mc_answer1": words(400)});
+    work.write_lines("sets/reading/fra_Latn.jsonl", [reading].into_iter())?;
+    let sets = "[[set]]\ntask = 'exam'\nfiles = ['exam.jsonl']\nquestion = ['question', 'choices']\n\
+                language = 'eng_Latn'\n\
+                [[set]]\ntask = 'reading'\nfiles = ['reading/{lang}.jsonl']\nanswer = ['mc_answer1']\n";
+    work.write("sets/sets.toml", sets)?;
+    let index = |sets: &str| {
+        let mut index = crate::util::polysift();
+        index.current_dir(work.dir.path()).args(["dataset", "benchmarks", "--out", "b.idx"]);
+        index.args(["--sets", sets]).assert()
+    };
+    index("sets/sets.toml").success();
+    let planted = |i: usize| match i {
+        3 => format!("{} and more", words(200)),
+        4 => words(300), // a passage, which no set names
+        5 => format!("so: {}", words(400)),
+        _ => words(1000 + i),
+    };
+    let rows =
+        (0..8).map(|i| json!({"id": format!("d-{i}"), "text": planted(i), "language": "eng_Latn"}));
+    work.write_lines("web/a.jsonl", rows)?;
+    work.command("run", "out").assert().success();
+    let report = work.json("out/filters/benchmarks.json")?;
+    let found = &report["total"]["details"];
+    assert_eq!(found["exam"]["documents"], 1, "{report}");
+    assert_eq!(found["reading"]["documents"], 1, "{report}");
+    assert_eq!(report["total"]["found"]["documents"], 2);
+    for (wrong, code, message) in [
+        ("[[set]]\ntask = 'exam'\n", 2, "a set has no `files`"),
+        ("[[set]]\nfiles = ['exam.jsonl']\nask = 'a'\n", 2, "unknown field `ask`"),
+        ("[[set]]\nfiles = ['gone.jsonl']\n", 66, "gone.jsonl"),
+        ("[[set]]\nfiles = ['exam.jsonl']\nquestion = ['stem']\n", 65, "stem"),
+        ("[[set]]\nfiles = ['exam.jsonl']\nquestion = ['question']\n", 65, "row 1: has no task"),
+    ] {
+        work.write("sets/bad.toml", wrong)?;
+        index("sets/bad.toml").code(code).stderr(contains(message));
+    }
     Ok(())
 }
 

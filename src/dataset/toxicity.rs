@@ -203,7 +203,7 @@ fn read(
         ColumnRequest::new(text, ColumnKind::Scalar, true),
         ColumnRequest::new(label, ColumnKind::ScalarOrList, true),
     ];
-    read_table(file, &columns, request.rules.max_rejects, stop, &mut |row| {
+    read_table(file, &columns, Some(request.rules.max_rejects), stop, &mut |row| {
         let outcome = format.sample(row, request.rules.mode)?.map(|(text, positive)| {
             let key = match request.rules.mode {
                 Mode::Default => text_key(&text),

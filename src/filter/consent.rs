@@ -275,7 +275,7 @@ fn for_each_row(
         request(PROTOCOL, ColumnKind::Text),
         request(FETCHED, ColumnKind::Scalar),
     ];
-    read_table(&table, &columns, 0, stop, &mut |row| {
+    read_table(&table, &columns, None, stop, &mut |row| {
         let Some(content) = row.text(CONTENT) else { return Ok(()) };
         let authority = authority_of(row.required_text(DOMAIN)?, row.text(PROTOCOL))?;
         each(RobotsText { authority, content, fetched: row.text(FETCHED).map(str::to_owned) })

@@ -98,6 +98,8 @@ pub struct Reject {
 /// more fails the file with a count over all of it.
 pub(super) struct Rejects {
     limit: u64,
+    /// Whether users can ask for another limit.
+    is_limit_set: bool,
     count: u64,
     kept: Vec<Reject>,
     most_kept: u64,
@@ -105,12 +107,17 @@ pub(super) struct Rejects {
 
 impl Rejects {
     pub(super) fn new(limit: u64) -> Self {
-        Self { limit, count: 0, kept: Vec::new(), most_kept: limit.max(1) }
+        Self { limit, is_limit_set: true, count: 0, kept: Vec::new(), most_kept: limit.max(1) }
+    }
+
+    /// Of a file in which all rows have to be good.
+    pub(super) fn refused() -> Self {
+        Self { is_limit_set: false, ..Self::new(0) }
     }
 
     /// Without a limit; only the first reject is kept.
     pub(super) fn counted() -> Self {
-        Self { limit: u64::MAX, count: 0, kept: Vec::new(), most_kept: 1 }
+        Self { limit: u64::MAX, most_kept: 1, ..Self::refused() }
     }
 
     /// Counts rows that were set aside before the file is read on.
@@ -154,7 +161,11 @@ impl Rejects {
         let (row, reason) =
             self.kept.first().map_or((0, ""), |first| (first.row, first.reason.as_str()));
         let count = self.count;
-        let reason = format!("{reason}; `--max-rejects {count}` sets such rows aside");
+        let reason = if self.is_limit_set {
+            format!("{reason}; `--max-rejects {count}` sets such rows aside")
+        } else {
+            reason.to_owned()
+        };
         Error::Row { path: path.to_owned(), row: row + 1, reason, count }
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn for_each_listed(
         let mut columns = vec![ColumnRequest::new(column, ColumnKind::Id, true)];
         let condition = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
         columns.extend(only_if.map(condition));
-        read_table(&table, &columns, 0, stop, &mut |row| {
+        read_table(&table, &columns, None, stop, &mut |row| {
             let holds = |name| row.text(name).is_some_and(|value| !NOTHING.contains(&value));
             if only_if.is_none_or(holds) {
                 row.text(column).into_iter().for_each(&mut *each);

@@ -79,18 +79,18 @@ pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
 /// # Errors
 /// [`Error::Schema`] when a required column is missing (in JSON lines: in the first 1000 objects) or
 /// of a type that cannot serve; [`Error::Row`] with the count when more than `max_rejects` rows
-/// cannot be used, and in any case when a CSV file ends inside a quoted field;
+/// (any, where users cannot set it) cannot be used, and in any case when a CSV file ends inside a quoted field;
 /// [`Error::Decode`] when the file is damaged; [`Error::Io`], [`Error::Stopped`].
 pub fn read_table(
     file: &InputFile,
     columns: &[ColumnRequest],
-    max_rejects: u64,
+    max_rejects: Option<u64>,
     stop: &Stop,
     each: &mut dyn FnMut(TableRow<'_>) -> Result<(), String>,
 ) -> Result<TableCounts> {
     let max_bytes = DEFAULT_MAX_DOCUMENT_BYTES;
     let mut reader = open(file, columns.to_vec(), max_bytes, Rejects::counted())?;
-    let (mut rejects, mut rows) = (Rejects::new(max_rejects), 0);
+    let (mut rejects, mut rows) = (max_rejects.map_or_else(Rejects::refused, Rejects::new), 0);
     while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
         stop.check()?;
         rows += batch.rows.len() as u64;

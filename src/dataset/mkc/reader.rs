@@ -256,7 +256,7 @@ impl MkcReader<'_> {
                     card.rows += 1;
                     Ok(())
                 };
-                let counts = read_table(file, &columns, self.max_rejects, self.stop, read)?;
+                let counts = read_table(file, &columns, Some(self.max_rejects), self.stop, read)?;
                 before += if by_column { of_language } else { counts.rows };
                 found.rows = counts.rows;
                 card.drop_rows("malformed", counts.rejected);
