@@ -348,7 +348,17 @@ fn planted_items_are_found_and_near_misses_are_not() -> TestResult {
         assert_ne!(near, *text);
         assert!(index.scan(&near, language).is_empty(), "{near}");
     }
-    // The language says how long an n-gram is: in the wrong one nothing is found.
-    assert!(index.scan(PLANTED[1].1, "eng_Latn").is_empty());
+    // An item is found in documents of other languages, and where nothing says what it is written in.
+    let mixed = PLANTED.map(|(_, text, ..)| text).join("\n");
+    let unknown = PLANTED.map(|(_, text, ..)| item("unknown", text, ""));
+    let unknown = self::index(IndexSettings::default(), &unknown)?;
+    for (number, (own, text, ..)) in PLANTED.iter().enumerate() {
+        for language in ["eng_Latn", "cmn_Hani", "tha_Thai", "und", ""] {
+            assert_eq!(index.tasks_hit(&index.scan(text, language)), [number], "{own} {language}");
+            assert_eq!(unknown.scan(text, language).spans(), index.scan(text, own).spans());
+        }
+    }
+    let all: Vec<usize> = (0..PLANTED.len()).collect();
+    assert_eq!(index.tasks_hit(&index.scan(&mixed, "jpn_Jpan")), all);
     Ok(())
 }

@@ -207,7 +207,7 @@ impl IndexBuilder {
             id: item.id.to_owned(),
             tokens: start..self.token_ends.len(),
             question_tokens,
-            ngram: self.settings.ngram_for(item.language),
+            ngram: self.settings.ngram_for(item.language, || [item.question, item.answer].concat()),
         }
     }
 

@@ -1,11 +1,12 @@
-//! Single characters: their normal form, and how they join into words.
+//! Single characters: their normal form, and their part in words.
 //!
-//! The normal form is NFKC, full lower case, NFD without nonspacing marks (general category Mn), of one
-//! character at a time. Of a whole string it is the same: what NFKC composes, NFD takes apart. Only the
-//! final sigma, which lower-casing makes of a capital by what follows, is a plain sigma here.
+//! The normal form is NFKC, lower case, NFD without nonspacing marks (general category Mn), of one character at a
+//! time. Of a whole string it is the same: what NFKC composes, NFD takes apart. Beyond that it makes one spelling of what
+//! people write in two: letters are folded as for comparison without case (a final sigma is a sigma, ß is ss, and
+//! the Turkish ı, whose capital is everyone's, an i), decimal digits are those of ASCII, and characters that are not seen
+//! (soft hyphens, joiners, marks of direction, the Arabic tatweel) are dropped.
 //!
-//! What a character does at the bounds of words is asked of the crate that knows UAX #29, once for each
-//! block of 256 characters.
+//! Which letters stand alone is asked of the crate that knows UAX #29, once for each block of 256 characters.
 
 use std::sync::OnceLock;
 
@@ -17,47 +18,28 @@ const BLOCK: usize = 256;
 /// Longest normal form that is kept in a table, in bytes: a Hangul syllable has 9.
 const KEPT_BYTES: usize = 15;
 
-/// How a character joins others into words: its property `Word_Break`, as far as words that hold a
-/// letter or a digit depend on it.
+/// A character's part in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum JoinClass {
+pub(super) enum WordPart {
     /// Ends a word and has no part in one.
-    Other,
+    Separator,
     /// Its normal form is empty.
     Dropped,
-    /// Its normal form has characters that join in different ways.
+    /// Its normal form has characters of several parts.
     Several,
-    /// `Extend`, `Format` and `ZWJ`: belongs to the word before it.
-    Ignorable,
+    /// A mark that takes space: belongs to the word before it.
+    Mark,
     /// A word by itself: Han, Kana, Thai and others without spaces.
     Single,
-    /// `ALetter` that is a letter.
+    /// A letter, or a number that is no digit.
     Letter,
-    /// `ALetter` that is none, such as `˂`.
-    LetterSign,
-    /// `Hebrew_Letter`.
-    Hebrew,
-    /// `Numeric` that is a digit.
-    Numeric,
-    /// `Numeric` that is none, such as the Arabic decimal separator.
-    NumberSign,
-    /// `ExtendNumLet`, such as `_`.
-    Connector,
-    /// `MidLetter`.
-    MidLetter,
-    /// `MidNum`.
-    MidNumber,
-    /// `MidNumLet`.
-    MidBoth,
-    /// `Single_Quote`.
-    Apostrophe,
-    /// `Double_Quote`.
-    Quote,
+    /// A decimal digit.
+    Digit,
 }
 
 /// What is known of the characters of a block.
 struct Block {
-    classes: [JoinClass; BLOCK],
+    parts: [WordPart; BLOCK],
     /// Normal forms; empty where no character of the block changes.
     forms: Vec<NormalForm>,
 }
@@ -73,27 +55,26 @@ struct NormalForm {
 static BLOCKS: [OnceLock<Box<Block>>; (char::MAX as usize + 1) / BLOCK] =
     [const { OnceLock::new() }; (char::MAX as usize + 1) / BLOCK];
 
-/// The class of a character and its normal form, `None` where it stays as it is. Of
-/// [`JoinClass::Several`] the normal form has to be asked of [`normal_form`].
+/// The part of a character and its normal form, `None` where it stays as it is. Of [`WordPart::Several`] the normal form has to be asked of [`normal_form`].
 #[inline]
-pub(super) fn look_up(c: char) -> (JoinClass, Option<&'static [u8]>) {
+pub(super) fn look_up(c: char) -> (WordPart, Option<&'static [u8]>) {
     let (block, index) = (c as usize / BLOCK, c as usize % BLOCK);
     let block = BLOCKS[block].get_or_init(|| Box::new(Block::new(block)));
     let form = block.forms.get(index).filter(|form| form.len > 0);
-    (block.classes[index], form.map(|form| &form.bytes[..usize::from(form.len)]))
+    (block.parts[index], form.map(|form| &form.bytes[..usize::from(form.len)]))
 }
 
 impl Block {
     fn new(number: usize) -> Self {
-        let mut block = Self { classes: [JoinClass::Other; BLOCK], forms: Vec::new() };
+        let mut block = Self { parts: [WordPart::Separator; BLOCK], forms: Vec::new() };
         for index in 0..BLOCK {
             // Surrogates are no characters; no text holds them.
             let Some(c) = char::from_u32((number * BLOCK + index) as u32) else { continue };
             let normal: String = normal_form(c).into_iter().collect();
-            block.classes[index] = class_of_form(&normal);
+            block.parts[index] = part_of_form(&normal);
             if !normal.chars().eq([c])
                 && normal.len() <= KEPT_BYTES
-                && !matches!(block.classes[index], JoinClass::Several | JoinClass::Dropped)
+                && !matches!(block.parts[index], WordPart::Several | WordPart::Dropped)
             {
                 let mut form = NormalForm { len: normal.len() as u8, ..NormalForm::default() };
                 form.bytes[..normal.len()].copy_from_slice(normal.as_bytes());
@@ -112,62 +93,69 @@ pub(super) fn normal_form(c: char) -> Vec<char> {
         for lower in c.to_lowercase() {
             decompose_canonical(lower, |c| match c {
                 'ς' => normal.push('σ'),
-                c if is_nonspacing_mark(c) => {}
-                c => normal.push(c),
+                'ı' => normal.push('i'),
+                'ß' => normal.extend(['s', 's']),
+                c if is_nonspacing_mark(c) || is_unseen(c) => {}
+                c => normal.push(ascii_digit(c).unwrap_or(c)),
             });
         }
     });
     normal
 }
 
-/// The class of a normal form.
-fn class_of_form(normal: &str) -> JoinClass {
-    let mut classes = normal.chars().map(class_of);
-    let Some(first) = classes.next() else { return JoinClass::Dropped };
-    let joined = matches!(first, JoinClass::Letter | JoinClass::Hebrew | JoinClass::Numeric);
-    match classes.next() {
-        None => first,
-        Some(second)
-            if joined
-                && normal.len() <= KEPT_BYTES
-                && second == first
-                && classes.all(|class| class == first) =>
-        {
-            first
-        }
-        Some(_) => JoinClass::Several,
+/// Whether a character takes no space and says nothing of the text: of those with the property
+/// `Default_Ignorable_Code_Point` that are no nonspacing marks all but the zero-width space, which separates words, and
+/// the tatweel, which stretches a word.
+fn is_unseen(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{640}' | '\u{115f}'..='\u{1160}' | '\u{180e}' | '\u{200c}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e00ff}'
+    )
+}
+
+/// Zeros of the decimal digits of the Basic Multilingual Plane, of ASCII and what NFKC makes ASCII aside.
+#[rustfmt::skip]
+const ZEROS: [u32; 35] = [
+    0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6, 0xe50, 0xed0, 0xf20,
+    0x1040, 0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50, 0x1bb0, 0x1c40, 0x1c50, 0xa620, 0xa8d0,
+    0xa900, 0xa9d0, 0xa9f0, 0xaa50, 0xabf0,
+];
+
+/// The digit of ASCII of the same value.
+fn ascii_digit(c: char) -> Option<char> {
+    let zero = ZEROS[ZEROS.partition_point(|zero| *zero <= c as u32).checked_sub(1)?];
+    char::from_digit(c as u32 - zero, 10)
+}
+
+/// The part of a normal form.
+fn part_of_form(normal: &str) -> WordPart {
+    let mut parts = normal.chars().map(part_of);
+    let Some(first) = parts.next() else { return WordPart::Dropped };
+    let is_one = || normal.chars().nth(1).is_none();
+    let is_joined = matches!(first, WordPart::Letter | WordPart::Digit);
+    if is_one() || is_joined && normal.len() <= KEPT_BYTES && parts.all(|part| part == first) {
+        first
+    } else {
+        WordPart::Several
     }
 }
 
-/// The class of a character that is its own normal form, by the words that it is in.
-fn class_of(c: char) -> JoinClass {
-    let joins = |before: &str, after: &str| {
-        format!("{before}{c}{after}").split_word_bounds().nth(1).is_none()
-    };
+/// The part of a character that is its own normal form.
+fn part_of(c: char) -> WordPart {
+    let joins = |before: &str| format!("{before}{c}").split_word_bounds().nth(1).is_none();
     let is_tibetan = ('\u{f00}'..='\u{fff}').contains(&c);
-    if joins("-", "") {
-        JoinClass::Ignorable
-    } else if joins("a", "") && joins("1", "") {
-        match () {
-            () if joins("ア", "") => JoinClass::Connector,
-            () if joins("1,", "") && c.is_alphanumeric() => JoinClass::Numeric,
-            () if joins("1,", "") => JoinClass::NumberSign,
-            () if joins("א\"", "") => JoinClass::Hebrew,
-            () if !c.is_alphanumeric() => JoinClass::LetterSign,
-            () if is_tibetan => JoinClass::Single,
-            () => JoinClass::Letter,
-        }
-    } else if c.is_alphanumeric() {
-        JoinClass::Single
+    if is_combining_mark(c) {
+        WordPart::Mark
+    } else if !c.is_alphanumeric() || ('\u{2b9}'..='\u{2bd}').contains(&c) {
+        WordPart::Separator // those five are letters that are written as apostrophes
+    } else if joins("1,") {
+        WordPart::Digit
+    } else if !joins("a") || is_tibetan {
+        WordPart::Single
     } else {
-        match (joins("a", "a"), joins("1", "1")) {
-            (true, true) if joins("א", "") => JoinClass::Apostrophe,
-            (true, true) => JoinClass::MidBoth,
-            (true, false) => JoinClass::MidLetter,
-            (false, true) => JoinClass::MidNumber,
-            (false, false) if joins("א", "א") => JoinClass::Quote,
-            (false, false) => JoinClass::Other,
-        }
+        WordPart::Letter
     }
 }
 

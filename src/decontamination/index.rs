@@ -36,7 +36,7 @@ use crate::error::{Error, Result};
 /// First bytes of a file.
 pub(super) const MAGIC: [u8; 8] = *b"PSDECON\0";
 /// Version of the layout and of the rules by which text becomes tokens.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Bytes before the header.
 const PREAMBLE: usize = 16;
 /// Bytes of the digest.
@@ -115,6 +115,8 @@ pub struct Index {
     token_ends: Range<usize>,
     text: Range<usize>,
     ids: Range<usize>,
+    /// How many tokens n-grams have: those of words, of characters, or both.
+    lengths: Vec<u32>,
     /// The bits of an n-gram's hash that count: all, but in tests that need collisions.
     pub(super) hash_mask: u64,
 }
@@ -145,8 +147,11 @@ impl Index {
                 hint: "make the index again from its items".to_owned(),
             });
         }
-        let index = Self::from_map(map).map_err(|reason| Error::corrupt(path, reason))?;
+        let mut index = Self::from_map(map).map_err(|reason| Error::corrupt(path, reason))?;
         index.check().map_err(|reason| Error::corrupt(path, reason))?;
+        index.lengths = (0..index.num_items()).map(|item| index.item(item).ngram).collect();
+        index.lengths.sort_unstable();
+        index.lengths.dedup();
         Ok(index)
     }
 
@@ -197,6 +202,7 @@ impl Index {
             token_ends,
             text,
             ids,
+            lengths: Vec::new(),
             hash_mask: u64::MAX,
         })
     }
@@ -225,7 +231,7 @@ impl Index {
         for item in 0..self.num_items() {
             let [task, ngram, question, next_token_end, next_id_end] = self.item_numbers(item);
             if task as usize >= header.tasks.len()
-                || ngram == 0
+                || ![header.settings.ngram, header.settings.ngram_chars].contains(&ngram)
                 || next_token_end < token_end
                 || u64::from(next_token_end) > header.tokens
                 || question > next_token_end - token_end
@@ -273,6 +279,11 @@ impl Index {
     /// What the index was made with.
     pub fn settings(&self) -> &IndexSettings {
         &self.header.settings
+    }
+
+    /// How many tokens its n-grams have, ascending.
+    pub(super) fn lengths(&self) -> &[u32] {
+        &self.lengths
     }
 
     /// BLAKE3 digests of what the index was made of, by name.

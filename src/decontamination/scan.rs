@@ -24,7 +24,7 @@ pub struct Hit {
 pub struct Hits {
     /// Every place of an n-gram of the index, in the order of the text.
     pub hits: Vec<Hit>,
-    /// Distinct n-grams of the document; counted only where there are hits, else 0.
+    /// Distinct n-grams of the document, as long as those that were hit; 0 where there are no hits.
     pub distinct_ngrams: usize,
 }
 
@@ -82,53 +82,57 @@ impl DocumentTokens {
 }
 
 impl Index {
-    /// Looks for the n-grams of the index in a text in `language` (`deu_Latn`; empty where it is not known).
+    /// Looks for the n-grams of the index in a text in `language` (`deu_Latn`; empty where it is not known), those in
+    /// other languages too.
     pub fn scan(&self, text: &str, language: &str) -> Hits {
-        let n = self.settings().ngram_for(language);
         let mut tokens = Vec::with_capacity(text.len() / BYTES_PER_TOKEN);
         for_each_token(self.settings(), language, text, |token, _| tokens.push(token_hash(token)));
         // All questions to the filter in one loop, so that the accesses to memory overlap.
         let filter = self.filter();
         let is_candidate =
             |hash| prefilter::may_contain(filter, hash) && !self.with_hash(hash).is_empty();
-        if ngram_hashes(&tokens, n, self.hash_mask).any(is_candidate) {
-            self.compare(text, language, &tokens)
-        } else {
-            Hits::default()
+        let has_candidate = |n: &u32| ngram_hashes(&tokens, *n, self.hash_mask).any(is_candidate);
+        let lengths: Vec<u32> = self.lengths().iter().copied().filter(has_candidate).collect();
+        if lengths.is_empty() {
+            return Hits::default();
         }
+        self.compare(text, language, (&tokens, &lengths))
     }
 
-    /// The hits in a document of these tokens, compared as they are written.
-    fn compare(&self, text: &str, language: &str, hashes: &[u64]) -> Hits {
-        let n = self.settings().ngram_for(language);
+    /// The hits of n-grams of these lengths in a document of these tokens, compared as they are written.
+    fn compare(&self, text: &str, language: &str, (hashes, lengths): (&[u64], &[u32])) -> Hits {
         let mut tokens = DocumentTokens::default();
         for_each_token(self.settings(), language, text, |token, range| {
             tokens.places.push((tokens.text.len(), range));
             tokens.text.extend_from_slice(token);
             tokens.text.push(b' ');
         });
-        let mut hits = Vec::new();
-        let mut ngrams = Vec::with_capacity(hashes.len());
-        for (first, hash) in ngram_hashes(hashes, n, self.hash_mask).enumerate() {
-            let ngram = tokens.ngram(first, n as usize);
-            ngrams.push((hash, ngram));
-            if !prefilter::may_contain(self.filter(), hash) {
-                continue;
+        let mut hits = Hits::default();
+        for &n in lengths {
+            let mut ngrams = Vec::with_capacity(hashes.len());
+            let before = hits.hits.len();
+            for (first, hash) in ngram_hashes(hashes, n, self.hash_mask).enumerate() {
+                let ngram = tokens.ngram(first, n as usize);
+                ngrams.push((hash, ngram));
+                if !prefilter::may_contain(self.filter(), hash) {
+                    continue;
+                }
+                if let Some(found) =
+                    self.with_hash(hash).find(|found| self.ngram_bytes(*found) == ngram)
+                {
+                    let last = first + n as usize - 1;
+                    let range = tokens.places[first].1.start..tokens.places[last].1.end;
+                    hits.hits.push(Hit { ngram: found, range });
+                }
             }
-            if let Some(found) =
-                self.with_hash(hash).find(|found| self.ngram_bytes(*found) == ngram)
-            {
-                let last = first + n as usize - 1;
-                let range = tokens.places[first].1.start..tokens.places[last].1.end;
-                hits.push(Hit { ngram: found, range });
+            if hits.hits.len() > before {
+                ngrams.sort_unstable();
+                ngrams.dedup();
+                hits.distinct_ngrams += ngrams.len();
             }
         }
-        if hits.is_empty() {
-            return Hits::default();
-        }
-        ngrams.sort_unstable();
-        ngrams.dedup();
-        Hits { hits, distinct_ngrams: ngrams.len() }
+        hits.hits.sort_by_key(|hit| hit.range.start);
+        hits
     }
 
     /// The tasks that were hit, ascending, as numbers in [`Index::tasks`].
@@ -215,7 +219,7 @@ mod tests {
             let base =
                 if is_datatrove { IndexSettings::datatrove() } else { IndexSettings::default() };
             let settings =
-                IndexSettings { ngram: n, parts: IndexSettings::default().parts, ..base };
+                IndexSettings { ngram: n, ngram_chars: n, parts: IndexSettings::default().parts, ..base };
             let n = n as usize;
             let of_items: Vec<Vec<String>> = items
                 .iter()

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::character::{WordPart, look_up};
 use crate::error::{Error, Result};
 
 /// Languages written without spaces, by ISO 639 code.
@@ -17,7 +18,7 @@ const UNSPACED_SCRIPTS: [&str; 11] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Normalisation {
-    /// NFKC, lower case, no nonspacing marks; the words of UAX #29, and single characters in scripts
+    /// NFKC, without case and nonspacing marks; runs of letters and digits, and single characters in scripts
     /// without spaces.
     #[default]
     Default,
@@ -118,9 +119,11 @@ impl IndexSettings {
         Ok(())
     }
 
-    /// Tokens of an n-gram of a text in `language` (`deu_Latn`, `ja`; empty where it is not known).
-    pub(super) fn ngram_for(&self, language: &str) -> u32 {
-        if self.normalisation == Normalisation::Default && is_unspaced(language) {
+    /// Tokens of an n-gram of an item in `language` (`deu_Latn`, `ja`); where that is not known, its `text` says
+    /// whether it is written without spaces.
+    pub(super) fn ngram_for(&self, language: &str, text: impl FnOnce() -> String) -> u32 {
+        let is_unspaced = || is_unspaced(language).unwrap_or_else(|| is_mostly_unspaced(&text()));
+        if self.normalisation == Normalisation::Default && is_unspaced() {
             self.ngram_chars
         } else {
             self.ngram
@@ -128,14 +131,28 @@ impl IndexSettings {
     }
 }
 
-/// Whether `language` is written without spaces: its script says so, or where it names none, the language.
-fn is_unspaced(language: &str) -> bool {
+/// Whether `language` is written without spaces: its script says so, or where it names none, the language; `None`
+/// where it is no code of a language.
+fn is_unspaced(language: &str) -> Option<bool> {
+    let language = language.to_ascii_lowercase();
     let mut subtags = language.split(['_', '-']);
     let primary = subtags.next().unwrap_or_default();
-    match subtags.find(|subtag| subtag.len() == 4) {
-        Some(script) => UNSPACED_SCRIPTS.contains(&script),
-        None => UNSPACED_LANGUAGES.contains(&primary),
+    let script = subtags.find(|subtag| subtag.len() == 4);
+    if !(2..=3).contains(&primary.len()) || script.is_none() && primary == "und" {
+        return None;
     }
+    Some(match script {
+        Some(script) => UNSPACED_SCRIPTS.iter().any(|known| known.eq_ignore_ascii_case(script)),
+        None => UNSPACED_LANGUAGES.contains(&primary),
+    })
+}
+
+/// Whether more than half of the letters of `text` are of scripts without spaces.
+fn is_mostly_unspaced(text: &str) -> bool {
+    let parts = || text.chars().map(|c| look_up(c).0);
+    let unspaced = parts().filter(|part| *part == WordPart::Single).count();
+    let letters = parts().filter(|part| *part == WordPart::Letter).count();
+    unspaced > letters
 }
 
 #[cfg(test)]
@@ -144,11 +161,16 @@ mod tests {
 
     #[test]
     fn the_script_decides_and_else_the_language() {
-        for unspaced in ["cmn_Hani", "jpn_Jpan", "tha_Thai", "zh", "zh-CN", "zh-Hant-TW", "bo"] {
-            assert!(is_unspaced(unspaced), "{unspaced}");
+        for unspaced in ["cmn_Hani", "CMN_HANI", "tha_Thai", "zh", "zh-CN", "zh-Hant-TW", "bo"] {
+            assert_eq!(is_unspaced(unspaced), Some(true), "{unspaced}");
         }
-        for spaced in ["cmn_Latn", "kor_Hang", "deu_Latn", "en", "", "_", "Hani"] {
-            assert!(!is_unspaced(spaced), "{spaced}");
+        for spaced in ["cmn_Latn", "kor_Hang", "deu_Latn", "en"] {
+            assert_eq!(is_unspaced(spaced), Some(false), "{spaced}");
         }
+        for unknown in ["", "_", "und", "Chinese", "Hani"] {
+            assert_eq!(is_unspaced(unknown), None, "{unknown}");
+        }
+        assert!(is_mostly_unspaced("この問題をTensorFlowで解く方法を説明してください"));
+        assert!(!is_mostly_unspaced("a text that names 北京 and 東京 only"));
     }
 }
