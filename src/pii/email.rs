@@ -10,6 +10,7 @@ use std::ops::Range;
 use memchr::memchr_iter;
 
 use super::ip::octet;
+use super::letters::is_latin;
 
 /// What the grammar makes of characters beyond ASCII.
 #[derive(Debug, Clone, Copy)]
@@ -21,11 +22,6 @@ pub(super) struct Grammar {
     /// Whether a last label that begins with an ASCII character may go on in another script than Latin. Where it
     /// may not, the text that follows without a space is no part of it, as in `a@b.jpまで`.
     pub(super) mixes_scripts: bool,
-}
-
-/// Whether `c`, beyond ASCII, is a letter of the Latin script.
-pub(super) fn is_latin(c: char) -> bool {
-    matches!(c, 'ª' | 'º' | 'À'..='Ö' | 'Ø'..='ö' | 'ø'..='ɏ' | 'Ḁ'..='ỿ')
 }
 
 /// The first address at or after `from`; what is before `from` counts for the word boundary alone.

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::email::{Grammar, first_email, is_latin};
+use super::email::{Grammar, first_email};
 use super::iban::ibans;
 use super::ip::ips;
+use super::letters::is_latin;
 use super::options::{IpScope, Placeholders};
 use super::span::{PiiKind, PiiSpan};
 

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use iban::Iban;
 
+use super::letters::joins;
+
 /// Characters of the shortest IBAN.
 const MIN_CHARACTERS: usize = 15;
 /// Characters of the longest IBAN that the standard allows.
@@ -17,7 +19,7 @@ const BLOCK_BYTES: usize = 64;
 /// Every IBAN.
 pub(super) fn ibans(text: &str) -> impl Iterator<Item = Range<usize>> {
     starts(text.as_bytes())
-        .filter(|&start| !text[..start].ends_with(char::is_alphanumeric))
+        .filter(|&start| !text[..start].ends_with(joins))
         .filter_map(|start| Some(start..iban_end(text, start)?))
 }
 
@@ -55,7 +57,7 @@ fn iban_end(text: &str, start: usize) -> Option<usize> {
         let group = group.take_while(|b| b.is_ascii_alphanumeric()).count();
         electronic.push_str(&text[end..end + group]);
         end += group;
-        let is_whole = !text[end..].starts_with(char::is_alphanumeric);
+        let is_whole = !text[end..].starts_with(joins);
         if is_whole && electronic.len() >= MIN_CHARACTERS && electronic.parse::<Iban>().is_ok() {
             return Some(end);
         }

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use memchr::memchr2_iter;
 
+use super::letters::joins;
 use super::options::IpScope;
 
 /// Bytes of the longest IPv4 address.
@@ -80,10 +81,15 @@ pub(super) fn is_global(ip: IpAddr) -> bool {
     }
 }
 
-/// Whether an address is one of `scope`.
+/// Whether an address is one of `scope`. Public are addresses that are global and, of IPv6, in the eighth of them that
+/// is given out (2000::/3): `a::b` is rather a name in a program.
 fn is_in_scope(ip: IpAddr, scope: IpScope) -> bool {
     let ip = ip.to_canonical();
-    scope == IpScope::All || is_global(ip) && !ip.is_multicast()
+    let is_given_out = match ip {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(ip) => ip.segments()[0] >> 13 == 1,
+    };
+    scope == IpScope::All || is_global(ip) && !ip.is_multicast() && is_given_out
 }
 
 /// Every address of `scope`; an IPv4 address at the end of an IPv6 address comes with it.
@@ -161,16 +167,13 @@ fn ipv6_in(text: &str, run: Range<usize>) -> Option<(Range<usize>, IpAddr)> {
         return None;
     }
     let ip: Ipv6Addr = address.parse().ok()?;
-    let is_whole = may_start(text, start)
-        && may_end(text, end)
-        && !text[end..].starts_with(char::is_alphanumeric);
+    let is_whole = may_start(text, start) && may_end(text, end) && !text[end..].starts_with(joins);
     is_whole.then_some((start..end, ip.into()))
 }
 
 /// Whether what is before `start` may stand before an address: no letter or digit, dot or hyphen.
 fn may_start(text: &str, start: usize) -> bool {
-    let joins = |c: char| c.is_alphanumeric() || c == '.' || c == '-';
-    !text[..start].ends_with(joins)
+    !text[..start].ends_with(|c: char| joins(c) || c == '.' || c == '-')
 }
 
 /// Whether what is at `end` may stand after an address: no digit, no dot or hyphen before a digit.

@@ -14,6 +14,7 @@ mod email;
 mod finder;
 mod iban;
 mod ip;
+mod letters;
 mod options;
 mod published;
 mod redactor;

@@ -59,8 +59,15 @@ impl ShardRedactor {
     /// The redactor of `config`; `None` where the texts of `shard` stay as they are.
     pub(super) fn new(config: &PiiConfig, shard: &Shard) -> Result<Option<Self>> {
         let exceptions = config.exceptions()?;
+        let options =
+            glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
+        let here = std::env::current_dir().unwrap_or_default();
+        // Folders above the working directory say nothing about the corpus.
+        let file = shard.file.strip_prefix(&here).unwrap_or(&shard.file);
         let is_match = |pattern: &glob::Pattern| {
-            pattern.matches(&shard.name) || pattern.matches_path(&shard.file)
+            let is_of_file = file.is_relative() || pattern.as_str().starts_with('/');
+            pattern.matches_with(&shard.name, options)
+                || is_of_file && pattern.matches_path_with(file, options)
         };
         if exceptions.iter().any(is_match) {
             return Ok(None);
