@@ -27,6 +27,6 @@ mod words;
 
 pub use build::{BenchmarkItem, BuiltIndex, IndexBuilder, ItemError};
 pub use index::{Index, IndexedItem, Posting, TaskCounts};
-pub use rule::{Rule, cut};
+pub use rule::{Rule, cut, cut_by_both};
 pub use scan::{Hit, Hits, ItemCoverage};
 pub use settings::{IndexSettings, ItemPart, Normalisation, Numbers};

@@ -69,6 +69,27 @@ pub fn cut(text: &str, hits: &Hits) -> Option<Vec<Range<usize>>> {
         start = span.end + margin;
     }
     pieces.push(start..text.len());
-    pieces.retain(|piece| text[piece.clone()].chars().nth(SHORTEST_PIECE - 1).is_some());
+    pieces.retain(|piece| is_long(text, piece));
     (!pieces.is_empty()).then_some(pieces)
+}
+
+/// What is left of `text` where two indexes cut it into `pieces` and `others`: what is in both, as long as
+/// [`cut`] has it. `None` where the document is removed.
+pub fn cut_by_both(
+    text: &str,
+    pieces: &[Range<usize>],
+    others: &[Range<usize>],
+) -> Option<Vec<Range<usize>>> {
+    let of_piece = |piece: &Range<usize>| {
+        let piece = piece.clone();
+        others.iter().map(move |other| piece.start.max(other.start)..piece.end.min(other.end))
+    };
+    let common = pieces.iter().flat_map(of_piece).filter(|piece| is_long(text, piece));
+    Some(common.collect::<Vec<_>>()).filter(|pieces| !pieces.is_empty())
+}
+
+/// Whether a piece is long enough to be kept.
+fn is_long(text: &str, piece: &Range<usize>) -> bool {
+    let piece = text.get(piece.clone()).unwrap_or_default();
+    piece.chars().nth(SHORTEST_PIECE - 1).is_some()
 }

@@ -386,13 +386,14 @@ impl<'a> ShardExport<'a> {
         Ok(groups)
     }
 
-    /// `texts` of `rows` of which those that are cut are left in pieces, with an empty line between them; `None` where
+    /// `texts` of `rows` of which those that are cut are left in the pieces that the last of the filters that cut them
+    /// leaves, with an empty line between them; `None` where
     /// none is.
     fn cut(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
         let VerdictRows { actions, pieces, .. } = &self.verdicts;
         let places = rows.iter().map(|row| self.verdicts.of_row(row.row));
         let cuts: Vec<Option<usize>> =
-            places.map(|mut places| places.find(|at| actions[*at] == CUT)).collect();
+            places.map(|places| places.rev().find(|at| actions[*at] == CUT)).collect();
         cuts.iter().any(Option::is_some).then(|| {
             let text = |(at, cut): (usize, &Option<usize>)| {
                 let text = texts.is_valid(at).then(|| texts.value(at))?;

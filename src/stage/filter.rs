@@ -15,6 +15,7 @@ use super::embedded::Embedded;
 use super::texts::Texts;
 use super::verdicts::{CUT, FILTERS, FLAG, REMOVE, REPORTS};
 use crate::config::{FilterAction, FilterConfig, RunConfig};
+use crate::decontamination::cut_by_both;
 use crate::error::{Error, Result};
 use crate::filter::{Filter, FilteredDocument, Finding, RobotsVerdict, Verdict};
 use crate::input::{
@@ -296,7 +297,31 @@ impl<'a> OpenFilters<'a> {
             }
         }
         found.sort_by_key(|(at, (name, ..))| (*at, *name));
+        cut_by_all(&mut found, &block.texts);
         Ok(found.into_iter().map(|(_, found)| found).collect())
+    }
+}
+
+/// Of documents that several filters cut, gives each the pieces that those before it leave, so that the last has what
+/// is left by all; where that is nothing, it removes the document.
+fn cut_by_all(
+    found: &mut [(usize, (&str, &'static str, DocumentFinding<'_>))],
+    texts: &[Option<String>],
+) {
+    let mut before: Option<(usize, Vec<Range<usize>>)> = None;
+    for (at, (_, action, document)) in found.iter_mut().filter(|(_, (_, action, _))| *action == CUT)
+    {
+        let text = texts.get(*at).and_then(Option::as_deref).unwrap_or_default();
+        let own = document.finding.pieces.take().unwrap_or_default();
+        let left = match before.filter(|(other, _)| other == at) {
+            Some((_, pieces)) => cut_by_both(text, &pieces, &own),
+            None => Some(own),
+        };
+        if left.is_none() {
+            *action = REMOVE;
+        }
+        before = Some((*at, left.clone().unwrap_or_default()));
+        document.finding.pieces = left;
     }
 }
 
@@ -406,6 +431,9 @@ impl OpenFilters<'_> {
             for found in languages.values_mut() {
                 total.add(found.clone());
                 found.keep_for_report();
+            }
+            if total.seen.documents == 0 && !plan.shards.is_empty() {
+                tracing::warn!(filter = name, "it looked at no document: none is in its languages");
             }
             let leaks = filter.leaks(&total.ngrams);
             total.keep_for_report();
