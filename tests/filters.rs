@@ -218,6 +218,48 @@ fn consent_is_what_ids_domains_and_robots_files_say() -> TestResult {
 }
 
 #[test]
+fn robots_files_may_be_bytes_and_the_newest_counts() -> TestResult {
+    use arrow::array::{ArrayRef, BinaryArray, RecordBatch, StringArray, TimestampSecondArray};
+    use std::sync::Arc;
+
+    let deny: &[u8] = b"User-agent: *\nDisallow: /\n";
+    let allow: &[u8] = b"User-agent: *\nAllow: / # \xff\n";
+    let hosts = ["a.org", "a.org", "https://b.org/", "c.org:80"];
+    let contents = BinaryArray::from_vec(vec![deny, allow, deny, deny]);
+    let columns: [(&str, ArrayRef); 3] = [
+        ("domain", Arc::new(StringArray::from(hosts.to_vec()))),
+        ("content", Arc::new(contents)),
+        ("fetched", Arc::new(TimestampSecondArray::from(vec![9, 10, 1, 1]))),
+    ];
+    let table = RecordBatch::try_from_iter(columns)?;
+    let urls = ["https://a.org/", "https://b.org/", "http://c.org/", "https://d.org/"];
+    let source = "[filters.consent]\nkind = 'robots'\nas_of = '2025-01-31'\n";
+    let work = with_urls(&urls, &format!("{source}sources = [{{ robots = 'robots.parquet' }}]\n"))?;
+    let file = std::fs::File::create(work.path("robots.parquet"))?;
+    let mut writer = parquet::arrow::ArrowWriter::try_new(file, table.schema(), None)?;
+    writer.write(&table)?;
+    writer.close()?;
+    work.command("run", "out").assert().success();
+    assert_eq!(reasons(&work)?.into_keys().collect::<Vec<_>>(), ["1", "2"]);
+
+    // Dates, times and numbers, of which the later one is not the longer one, or the larger text.
+    for (older, newer) in
+        [("9", "10"), ("2024-12", "2025-01-02"), ("2025-01-01T00:30:00+02:00", "2025-01-01")]
+    {
+        let file = |content: &str, fetched: &str| json!({"domain": "a.org", "content": content, "fetched": fetched});
+        let deny = "User-agent: *\nDisallow: /";
+        work.write_lines("robots.jsonl", [file("", newer), file(deny, older)].into_iter())?;
+        work.write(
+            "run.toml",
+            std::fs::read_to_string(work.path("run.toml"))?.replace(".parquet", ".jsonl"),
+        )?;
+        work.command("run", "out").args(["--redo", "filter"]).assert().success();
+        assert_eq!(reasons(&work)?.len(), 0, "{older} {newer}");
+    }
+    Ok(())
+}
+
+#[test]
 fn robots_check_names_the_line_that_decides() -> TestResult {
     let work = consent()?;
     let check = |url: &str| {
@@ -257,7 +299,9 @@ fn urls_are_found_by_host_domain_and_path() -> TestResult {
     ];
     let filter = "[filters.web]\nkind = 'urls'\nlists = ['urls.txt']\n";
     let work = with_urls(&urls, filter)?;
-    work.write("urls.txt", "spam.com\nhttps://blog.org/ads\nDE.wiki.org\n")?;
+    let list =
+        "# sites\nspam.com # why\nhttps://blog.org/ads\n*.DE.wiki.org\n.gone.net\n2001:db8::1\n";
+    work.write("urls.txt", list)?;
     work.command("run", "out").assert().success();
     let listed = [
         ("0", "spam.com"),
@@ -283,6 +327,12 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
     let file = |content: &str| json!({"domain": "a.com", "content": content});
     work.write_lines("twice.jsonl", [file("a"), file("b")].into_iter())?;
     work.write_lines("same.jsonl", [file("a"), file("a")].into_iter())?;
+    work.write("hosts.txt", "a.com\n0.0.0.0 x.com\n\"x.com\"\n")?;
+    work.write("paths.txt", "x.com/blog\n")?;
+    work.write("latin.txt", b"a.com\nb\xfc.com\n")?;
+    work.write("robots/a.com_robots.txt", "")?;
+    let dates = json!({"domain": "a.com", "content": "", "fetched": "31.12.2024"});
+    work.write_lines("dates.jsonl", [dates].into_iter())?;
     let robots = |rest: &str| format!("[filters.c]\nkind = 'robots'\nas_of = '2025'\n{rest}\n");
     for (filter, code, wrong) in [
         (
@@ -321,6 +371,12 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
             "row 1: `number` is a number",
         ),
         (robots("sources = [{ robots = 'same.jsonl' }]"), 0, ""),
+        (robots("sources = [{ domains = 'hosts.txt' }]"), 65, "row 2: `0.0.0.0 x.com` is no host"),
+        (robots("sources = [{ domains = 'paths.txt' }]"), 65, "`x.com/blog` has a path"),
+        (robots("sources = [{ domains = 'latin.txt' }]"), 65, "row 2: is not UTF-8"),
+        (robots("sources = [{ robots = 'dates.jsonl' }]"), 65, "row 1: `fetched` is `31.12.2024`"),
+        (robots("sources = [{ robots = 'robots/*' }]"), 65, "not called as a host"),
+        (robots("sources = [{ domains = 'domains.txt' }]").replace("2025", "now"), 2, "is no date"),
     ] {
         work.write("run.toml", format!("{input}{filter}"))?;
         let run = work.command("run", &format!("run-{code}-{}", wrong.len()));
@@ -444,6 +500,38 @@ fn what_is_found_may_be_flagged_or_cut() -> TestResult {
         parts[0].as_deref(),
         Some(format!("0-500 {}-{}", long.len() - 500, long.len()).as_str())
     );
+    Ok(())
+}
+
+#[test]
+fn a_document_that_two_filters_cut_keeps_what_both_leave() -> TestResult {
+    let work = contaminated()?;
+    let item = json!({"task": "other", "question": words(600), "language": "eng_Latn"});
+    work.write_lines("other.jsonl", [item].into_iter())?;
+    let mut index = crate::util::polysift();
+    index.current_dir(work.dir.path()).args(["dataset", "benchmarks", "--items", "other.jsonl"]);
+    index.args(["--out", "o.idx"]).assert().success();
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    let other = "[filters.other]\nkind = 'decontamination'\nindex = 'o.idx'\naction = 'cut'\n";
+    work.write("run.toml", format!("{settings}action = 'cut'\n{other}"))?;
+    let (first, second) = (words(100), words(600));
+    let [before, behind] = ["before ", " behind"].map(|word| word.repeat(200));
+    let between = " mid".repeat(200) + " ";
+    let documents = [
+        ("three", format!("{before}{first}{between}{second}{behind}")),
+        // Each leaves more than 200 characters, in the same place both do not.
+        ("none", format!("{first}{} {second}", " x".repeat(175))),
+        ("other", format!("{second}{behind}")),
+    ];
+    let rows = documents.map(|(id, text)| json!({"id": id, "text": text, "language": "eng_Latn"}));
+    work.write_lines("web/a.jsonl", rows.into_iter())?;
+    work.command("run", "both").assert().success();
+    let three = [&before[..before.len() - 200], &between[200..between.len() - 200], &behind[200..]];
+    let exported = texts(&work, "both/export/a.parquet", "text")?;
+    assert_eq!(exported, [three.join("\n\n"), behind[200..].to_owned()].map(Some));
+    let actions = texts(&work, "both/verdicts/a.parquet", "action")?;
+    let actions: Vec<&str> = actions.iter().flatten().map(String::as_str).collect();
+    assert_eq!(actions, ["cut", "cut", "cut", "remove", "cut"]);
     Ok(())
 }
 

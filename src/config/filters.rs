@@ -294,6 +294,9 @@ impl FilterConfig {
             FilterKind::Robots if self.as_of.is_none() => {
                 fail(".as_of", "is missing; say when the sources were fetched".to_owned())
             }
+            FilterKind::Robots if !self.as_of.as_deref().is_some_and(is_date) => {
+                fail(".as_of", "is no date, as in 2025-01 or 2025-01-31".to_owned())
+            }
             FilterKind::Robots if self.sources.is_empty() => {
                 fail(".sources", "is empty; name at least one source".to_owned())
             }
@@ -313,4 +316,11 @@ impl FilterConfig {
             }
         }
     }
+}
+
+/// Whether a text is a year, a month or a day, as in 2025-01-31.
+fn is_date(text: &str) -> bool {
+    let of_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
+    [4, 2, 2].starts_with(&lengths) && text.split('-').all(of_digits)
 }

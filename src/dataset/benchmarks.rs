@@ -227,7 +227,10 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
         for list in list_files(&request.ignore)? {
             digest(&list)?;
             let language = list.language.as_deref().or(request.language.as_deref());
-            let mut ignore = |text: &str| builder.ignore(text, language.unwrap_or_default());
+            let mut ignore = |text: &str| {
+                builder.ignore(text, language.unwrap_or_default());
+                Ok(())
+            };
             for_each_listed(&list.path, "text", None, stop, &mut ignore)?;
         }
     }

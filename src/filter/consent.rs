@@ -5,7 +5,9 @@
 //! The Swiss AI Initiative: Apertus (2025), section 3.1.1: a document goes if at least one of some agents may not
 //! fetch its URL by the robots.txt of January 2025, whatever the date of the crawl; without a file it stays.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,7 +26,9 @@ use crate::io::stamp;
 use crate::progress::Stop;
 use crate::robots::{
     AgentMask, Agents, DocumentUrl, Robots, Suffixes, WebScheme, line_text, locate,
+    registrable_domain,
 };
+use arrow_cast::parse::string_to_timestamp_nanos;
 
 /// What is noted of documents whose host has no robots.txt among the sources.
 const NO_ROBOTS: &str = "no-robots-file";
@@ -36,8 +40,6 @@ const DOMAIN: &str = "domain";
 const CONTENT: &str = "content";
 const PROTOCOL: &str = "protocol";
 const FETCHED: &str = "fetched";
-/// Columns that tables have in any case.
-const REQUIRED: [&str; 2] = [DOMAIN, CONTENT];
 /// Files that are parsed at once.
 const BATCH_FILES: usize = 4096;
 
@@ -60,7 +62,7 @@ impl ConsentFilter {
         let ids = ids
             .map(|(path, source)| ListedStrings::open(&[path], id_list(source.blocked_if.clone())));
         let domains: Vec<String> = sources.iter().filter_map(|s| s.domains.clone()).collect();
-        let format = ListFormat { column: DOMAIN, blocked_if: None, key: url_key };
+        let format = ListFormat { column: DOMAIN, blocked_if: None, key: domain_key };
         let has_domains = !domains.is_empty();
         Ok(Self {
             ids: ids.collect::<Result<_>>()?,
@@ -147,7 +149,7 @@ impl ConsentFilter {
         let location = locate(url).map_err(|error| Error::config(url, error.to_string()))?;
         let mut contents: BTreeMap<WebScheme, String> = BTreeMap::new();
         let authorities = schemes(&location).map(|scheme| (authority(&location, scheme), scheme));
-        let mut fetched: BTreeMap<WebScheme, Option<String>> = BTreeMap::new();
+        let mut fetched: BTreeMap<WebScheme, Option<f64>> = BTreeMap::new();
         source.for_each_file(stop, &mut |file| {
             let known = authorities.iter().find(|(authority, _)| *authority == file.authority);
             let Some((_, scheme)) = known else { return Ok(()) };
@@ -215,7 +217,8 @@ struct RobotsText<'a> {
     /// WebScheme, host and port.
     authority: String,
     content: &'a str,
-    fetched: Option<String>,
+    /// When, in numbers of which larger ones are later.
+    fetched: Option<f64>,
 }
 
 impl RobotsSource {
@@ -229,7 +232,7 @@ impl RobotsSource {
         let agents = config.agents(name)?;
         let files = list_files(&patterns)?;
         for list in &files {
-            check_list(&list.path, &REQUIRED)?;
+            check_list(&list.path, columns().into())?;
         }
         let paths = files.into_iter().map(|list| list.path).collect();
         Ok(Some(Self { paths, agents }))
@@ -251,10 +254,13 @@ impl RobotsSource {
             let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
             let host = name.strip_suffix(".txt").unwrap_or(&name);
             let content = &String::from_utf8_lossy(&bytes);
-            let reason = match authority_of(host, None) {
-                Ok(authority) => each(RobotsText { authority, content, fetched: None }),
-                Err(reason) => Err(reason),
-            };
+            let reason = authority_of(host, None).and_then(|authority| {
+                let is_known = registrable_domain(host, Suffixes::Icann).is_some();
+                if !is_known && host.parse::<IpAddr>().is_err() && host != "localhost" {
+                    return Err("is no table, and not called as a host".to_owned());
+                }
+                each(RobotsText { authority, content, fetched: None })
+            });
             reason.map_err(|reason| Error::corrupt(path, reason))?;
         }
         Ok(())
@@ -268,25 +274,56 @@ fn for_each_row(
     each: &mut dyn FnMut(RobotsText<'_>) -> Result<(), String>,
 ) -> Result<()> {
     let table = table_at(path, path.display().to_string())?;
-    let request = |name: &str, kind| ColumnRequest::new(name, kind, REQUIRED.contains(&name));
-    let columns = [
-        request(DOMAIN, ColumnKind::Text),
-        request(CONTENT, ColumnKind::LossyText),
-        request(PROTOCOL, ColumnKind::Text),
-        request(FETCHED, ColumnKind::Scalar),
-    ];
-    read_table(&table, &columns, None, stop, &mut |row| {
+    read_table(&table, &columns(), None, stop, &mut |row| {
         let Some(content) = row.text(CONTENT) else { return Ok(()) };
         let authority = authority_of(row.required_text(DOMAIN)?, row.text(PROTOCOL))?;
-        each(RobotsText { authority, content, fetched: row.text(FETCHED).map(str::to_owned) })
+        each(RobotsText { authority, content, fetched: row.text(FETCHED).map(time).transpose()? })
     })?;
     Ok(())
 }
 
-/// The authority of `host`, of https where `protocol` does not say http.
+/// The columns of tables of robots.txt files.
+fn columns() -> [ColumnRequest; 4] {
+    [
+        ColumnRequest::new(DOMAIN, ColumnKind::Text, true),
+        ColumnRequest::new(CONTENT, ColumnKind::LossyText, true),
+        ColumnRequest::new(PROTOCOL, ColumnKind::Text, false),
+        ColumnRequest::new(FETCHED, ColumnKind::Scalar, false),
+    ]
+}
+
+/// When a file was fetched: a number, a date, a month or a time.
+fn time(text: &str) -> Result<f64, String> {
+    let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
+    let day = if text.len() == "2025-01".len() { format!("{text}-01") } else { text.to_owned() };
+    let time = || string_to_timestamp_nanos(&day).ok().map(|nanos| nanos as f64);
+    let wrong = || {
+        format!(
+            "`{FETCHED}` is `{text}`; a date as in 2025-01-31, a time of RFC 3339 or a number is needed"
+        )
+    };
+    number().or_else(time).ok_or_else(wrong)
+}
+
+/// A host of a list of blocked domains.
+fn domain_key(entry: &str) -> Result<Cow<'_, str>, String> {
+    let key = url_key(entry)?;
+    if key.contains(['/', '?']) {
+        return Err(format!("`{entry}` has a path; `kind = \"urls\"` is for those"));
+    }
+    Ok(key)
+}
+
+/// The authority of `host`, which may be a URL, of https where nothing says http.
 fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
-    let is_http = protocol.is_some_and(|protocol| protocol.trim_end_matches("://") == "http");
-    let url = format!("{}://{host}", if is_http { WebScheme::Http } else { WebScheme::Https });
+    let protocol = protocol.map(|protocol| protocol.trim_end_matches("://"));
+    let is_http = protocol.map_or(host.ends_with(":80"), |protocol| protocol == "http");
+    let scheme = if is_http { WebScheme::Http } else { WebScheme::Https };
+    let url = match host.split_once("://") {
+        Some(_) if protocol.is_none() => host.to_owned(),
+        Some((_, rest)) => format!("{scheme}://{rest}"),
+        None => format!("{scheme}://{host}"),
+    };
     let location = locate(&url).map_err(|error| format!("`{host}` is no host: {error}"))?;
     Ok(location.authority.to_string())
 }
@@ -312,7 +349,7 @@ struct RobotsFiles(HashMap<String, Arc<RobotsRules>>);
 
 /// The robots.txt of an authority, as it is read.
 struct RobotsFile {
-    fetched: Option<String>,
+    fetched: Option<f64>,
     /// Of its content.
     hash: u128,
     /// `None` until it is parsed.

@@ -10,7 +10,7 @@ use crate::progress::Stop;
 
 /// Lists of ids; in tables those of rows where `blocked_if` holds something.
 pub(super) fn id_list(blocked_if: Option<String>) -> ListFormat {
-    ListFormat { column: "id", blocked_if, key: |id| Cow::Borrowed(id) }
+    ListFormat { column: "id", blocked_if, key: |id| Ok(Cow::Borrowed(id)) }
 }
 
 /// Finds documents that lists name, or that they do not name.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use twox_hash::XxHash3_128;
 
 use crate::error::Result;
-use crate::input::{ListFile, check_list, for_each_listed, list_files};
+use crate::input::{ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files};
 use crate::io::stamp;
 use crate::progress::Stop;
 
@@ -46,8 +46,11 @@ pub(super) struct ListFormat {
     /// Column of tables whose rows count only where it holds something ([`for_each_listed`]).
     pub(super) blocked_if: Option<String>,
     /// What of an entry is asked for.
-    pub(super) key: for<'a> fn(&'a str) -> Cow<'a, str>,
+    pub(super) key: EntryKey,
 }
+
+/// What of an entry is asked for, or why it is none.
+pub(super) type EntryKey = for<'a> fn(&'a str) -> Result<Cow<'a, str>, String>;
 
 /// Lists of strings, read when documents of a language are asked for that they are for.
 #[derive(Debug)]
@@ -65,9 +68,10 @@ impl ListedStrings {
     /// Those of [`list_files`], and of [`check_list`] for each of them.
     pub(super) fn open(patterns: &[String], format: ListFormat) -> Result<Self> {
         let files = list_files(patterns)?;
-        let columns: Vec<&str> =
-            [format.column].into_iter().chain(format.blocked_if.as_deref()).collect();
-        files.iter().try_for_each(|list| check_list(&list.path, &columns))?;
+        let columns = [format.column].into_iter().chain(format.blocked_if.as_deref());
+        let request = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
+        let columns: Vec<ColumnRequest> = columns.map(request).collect();
+        files.iter().try_for_each(|list| check_list(&list.path, columns.clone()))?;
         Ok(Self { files, format, loaded: Mutex::default() })
     }
 
@@ -97,7 +101,10 @@ impl ListedStrings {
         let mut hashes = Vec::new();
         for list in self.files.iter().filter(|list| list.language.as_deref() == language) {
             let ListFormat { column, blocked_if, key } = &self.format;
-            let mut add = |text: &str| hashes.push(hash(&key(text)));
+            let mut add = |text: &str| {
+                hashes.push(hash(&key(text)?));
+                Ok(())
+            };
             for_each_listed(&list.path, column, blocked_if.as_deref(), stop, &mut add)?;
         }
         let set = Arc::new(StringSet::new(hashes));
@@ -149,7 +156,7 @@ mod tests {
         let path = |name: &str| dir.path().join(name).display().to_string();
         std::fs::write(path("all.txt"), "\u{FEFF}a\r\n# b\n\n  c d \n")?;
         std::fs::write(path("deu_Latn.csv"), "id,x\n7,y\n,z\n")?;
-        let format = ListFormat { column: "id", blocked_if: None, key: |id| Cow::Borrowed(id) };
+        let format = ListFormat { column: "id", blocked_if: None, key: |id| Ok(Cow::Borrowed(id)) };
         let lists = ListedStrings::open(&[path("all.txt"), path("{lang}.csv")], format)?;
         let holds =
             |language, text| Ok::<_, Error>(lists.of(language, &Stop::default())?.contains(text));

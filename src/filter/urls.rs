@@ -85,13 +85,25 @@ pub(super) fn listed_domain<'a>(
     registrable_domain(host, suffixes).filter(|domain| listed.contains(domain))
 }
 
-/// A host, or a host with a path, as URLs are parsed; what cannot be read is taken as it is.
-pub(super) fn url_key(entry: &str) -> Cow<'_, str> {
-    let url = if entry.contains("://") { entry.to_owned() } else { format!("http://{entry}") };
-    let Ok(location) = locate(&url) else { return Cow::Borrowed(entry) };
+/// A host, or a host with a path, as URLs are parsed. A domain may be written as `*.example.com` or `.example.com`.
+pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
+    let wrong = || format!("`{entry}` is no host and no URL");
+    if entry.contains(|c: char| c.is_whitespace() || "\"'<>*".contains(c))
+        && !entry.starts_with("*.")
+    {
+        return Err(wrong());
+    }
+    let name = entry.strip_prefix('*').unwrap_or(entry);
+    let name = name.strip_prefix('.').unwrap_or(name);
+    let url = match name.parse::<std::net::Ipv6Addr>() {
+        Ok(_) => format!("http://[{name}]"),
+        Err(_) if name.contains("://") => name.to_owned(),
+        Err(_) => format!("http://{name}"),
+    };
+    let location = locate(&url).map_err(|_| wrong())?;
     let host = &location.authority.host;
     match location.path(Matching::Rfc9309) {
-        "/" => Cow::Owned(host.to_string()),
-        path => Cow::Owned(format!("{host}{path}")),
+        "/" => Ok(Cow::Owned(host.to_string())),
+        path => Ok(Cow::Owned(format!("{host}{path}"))),
     }
 }

@@ -189,8 +189,8 @@ impl ColumnKind {
             Self::Text => "strings",
             Self::LossyText => "strings or bytes",
             Self::Id => "strings or integers",
-            Self::Scalar => "strings, booleans or numbers",
-            Self::ScalarOrList => "strings, numbers, booleans or a list of them",
+            Self::Scalar => "strings, booleans, numbers or times",
+            Self::ScalarOrList => "strings, numbers, booleans, times or a list of them",
             Self::Vectors => "lists of lists of numbers",
         }
     }
@@ -210,7 +210,8 @@ impl ColumnKind {
             (Self::Text | Self::LossyText, _) => false,
             (_, other) if other.is_integer() => true,
             (Self::Id, _) => false,
-            (_, other) => other.is_floating() || *other == DataType::Boolean,
+            (_, DataType::Boolean | DataType::Timestamp(..) | DataType::Date32) => true,
+            (_, other) => other.is_floating(),
         }
     }
 }

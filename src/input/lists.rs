@@ -2,7 +2,7 @@
 //!
 //! Owns which files they are and how their entries are read. Does not know what the strings mean.
 
-use std::io::BufRead;
+use std::io::{BufRead, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::columns::{ColumnKind, ColumnRequest, Rejects};
@@ -57,10 +57,8 @@ fn table_of(path: &Path) -> Result<Option<InputFile>> {
 ///
 /// # Errors
 /// As [`for_each_listed`].
-pub(crate) fn check_list(path: &Path, columns: &[&str]) -> Result<()> {
+pub(crate) fn check_list(path: &Path, columns: Vec<ColumnRequest>) -> Result<()> {
     let Some(table) = table_of(path)? else { return Ok(()) };
-    let request = |column: &&str| ColumnRequest::new(*column, ColumnKind::ScalarOrList, true);
-    let columns = columns.iter().map(request).collect();
     let mut reader = open(&table, columns, DEFAULT_MAX_DOCUMENT_BYTES, Rejects::counted())?;
     reader.next_batch(1).map(drop)
 }
@@ -68,17 +66,17 @@ pub(crate) fn check_list(path: &Path, columns: &[&str]) -> Result<()> {
 /// Calls `each` with every entry of the list `path`: of a table (Parquet, JSON lines, CSV) the values of
 /// `column`, where `only_if` names another column those of rows in which that holds something (not null, empty,
 /// `[]`, `0` or `false`), of any other file, compressed or not, its lines without space at the ends, blank ones and comments
-/// (`# ...`) left out.
+/// (`# ...`) left out. `each` says why an entry is none.
 ///
 /// # Errors
-/// [`Error::Schema`] for a table without the column, [`Error::Row`] with the count for rows that cannot be read;
+/// [`Error::Schema`] for a table without the column, [`Error::Row`] with the count for rows that cannot be read or used;
 /// [`Error::Decode`] for text that is not UTF-8 and for damaged compression; [`Error::Io`], [`Error::Stopped`].
 pub(crate) fn for_each_listed(
     path: &Path,
     column: &str,
     only_if: Option<&str>,
     stop: &Stop,
-    each: &mut dyn FnMut(&str),
+    each: &mut dyn FnMut(&str) -> Result<(), String>,
 ) -> Result<()> {
     if let Some(table) = table_of(path)? {
         let mut columns = vec![ColumnRequest::new(column, ColumnKind::Id, true)];
@@ -86,10 +84,10 @@ pub(crate) fn for_each_listed(
         columns.extend(only_if.map(condition));
         read_table(&table, &columns, None, stop, &mut |row| {
             let holds = |name| row.text(name).is_some_and(|value| !NOTHING.contains(&value));
-            if only_if.is_none_or(holds) {
-                row.text(column).into_iter().for_each(&mut *each);
+            match row.text(column).filter(|_| only_if.is_none_or(holds)) {
+                Some(entry) => each(entry),
+                None => Ok(()),
             }
-            Ok(())
         })?;
         return Ok(());
     }
@@ -99,19 +97,31 @@ pub(crate) fn for_each_listed(
         _ => Compression::None,
     };
     let mut reader = decompressed(path, compression)?;
-    let (mut line, mut is_first) = (String::new(), true);
-    loop {
+    let mut rejects = Rejects::refused();
+    let mut line = String::new();
+    for row in 0.. {
         line.clear();
-        let read = reader.read_line(&mut line).map_err(|e| Error::decode(path, "text", e))?;
-        if read == 0 {
-            return Ok(());
+        match reader.read_line(&mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::InvalidData && line.is_empty() => {
+                rejects.add(row, "is not UTF-8".to_owned(), &[]);
+                return Err(rejects.error(path));
+            }
+            Err(error) => return Err(Error::decode(path, "text", error)),
         }
         stop.check()?;
-        let text = if is_first { line.trim_start_matches('\u{FEFF}') } else { &line };
-        is_first = false;
-        let entry = text.trim();
-        if !entry.is_empty() && !entry.starts_with(COMMENT) {
-            each(entry);
+        let text = if row == 0 { line.trim_start_matches('\u{FEFF}') } else { &line };
+        // A comment begins a line or stands behind white space.
+        let is_comment = |(at, _): &(usize, &str)| text[..*at].ends_with(char::is_whitespace);
+        let comment = text.match_indices(COMMENT).find(is_comment).map_or(text.len(), |(at, _)| at);
+        let entry = text[..comment].trim();
+        if !entry.is_empty()
+            && !entry.starts_with(COMMENT)
+            && let Err(reason) = each(entry)
+        {
+            rejects.add(row, reason, &[]);
         }
     }
+    if rejects.exceeded() { Err(rejects.error(path)) } else { Ok(()) }
 }

@@ -15,8 +15,10 @@ pub struct DocumentUrl<'a> {
     pub authority: Authority<'a>,
     /// Path and query after parsing, without the fragment.
     parsed: Cow<'a, str>,
-    /// Everything behind the authority, as written.
+    /// Everything behind the authority, as written, with a `/` before it.
     written: Cow<'a, str>,
+    /// Whether that was not there.
+    is_slash_added: bool,
 }
 
 /// Scheme, host and port of a URL.
@@ -65,10 +67,11 @@ impl DocumentUrl<'_> {
     /// The path that [`super::Robots::blocked`] takes; begins with `/`.
     ///
     /// Protego takes what is written, dot segments and (0.4) fragments included. Where a query follows the
-    /// authority directly, `/` is put in between.
+    /// authority directly, `/` is put in between, but not by 0.4.
     pub fn path(&self, matching: Matching) -> &str {
         match matching {
             Matching::Rfc9309 => &self.parsed,
+            Matching::Protego04 if self.is_slash_added => &self.written[1..],
             Matching::Protego04 | Matching::Protego07 => &self.written,
         }
     }
@@ -92,6 +95,7 @@ fn locate_plain(url: &str) -> Option<DocumentUrl<'_>> {
         authority: Authority { scheme, host: host.into(), port: None },
         parsed: parsed.into(),
         written: written.into(),
+        is_slash_added: false,
     })
 }
 
@@ -153,10 +157,12 @@ fn locate_any(url: &str) -> Result<DocumentUrl<'_>, UrlError> {
         Some(written) => format!("/{written}").into(),
         None => path.to_owned().into(),
     };
+    let is_slash_added = behind.is_some_and(|behind| behind.starts_with(['?', '#']));
     Ok(DocumentUrl {
         authority: Authority { scheme, host: host.to_owned().into(), port: parsed.port() },
         parsed: path.to_owned().into(),
         written,
+        is_slash_added,
     })
 }
 
@@ -245,8 +251,11 @@ mod tests {
         ] {
             let location = locate(url)?;
             assert_eq!(location.path(Matching::Rfc9309), parsed, "{url}");
-            assert_eq!(location.path(Matching::Protego04), written, "{url}");
+            assert_eq!(location.path(Matching::Protego07), written, "{url}");
         }
+        assert_eq!(locate("http://a.com?x#y")?.path(Matching::Protego04), "?x#y");
+        assert_eq!(locate("http://a.com/?x")?.path(Matching::Protego04), "/?x");
+        assert_eq!(locate("http://a.com")?.path(Matching::Protego04), "/");
         Ok(())
     }
 
