@@ -96,7 +96,7 @@ pub(super) fn normal_form(c: char) -> Vec<char> {
                 'ı' => normal.push('i'),
                 'ß' => normal.extend(['s', 's']),
                 c if is_nonspacing_mark(c) || is_unseen(c) => {}
-                c => normal.push(ascii_digit(c).unwrap_or(c)),
+                c => normal.push(digit_value(c).and_then(|v| char::from_digit(v, 10)).unwrap_or(c)),
             });
         }
     });
@@ -115,19 +115,23 @@ fn is_unseen(c: char) -> bool {
     )
 }
 
-/// Zeros of the decimal digits of the Basic Multilingual Plane, of ASCII and what NFKC makes ASCII aside.
-#[rustfmt::skip]
-const ZEROS: [u32; 35] = [
-    0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6, 0xe50, 0xed0, 0xf20,
-    0x1040, 0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50, 0x1bb0, 0x1c40, 0x1c50, 0xa620, 0xa8d0,
-    0xa900, 0xa9d0, 0xa9f0, 0xaa50, 0xabf0,
-];
-
-/// The digit of ASCII of the same value.
-fn ascii_digit(c: char) -> Option<char> {
-    let zero = ZEROS[ZEROS.partition_point(|zero| *zero <= c as u32).checked_sub(1)?];
-    char::from_digit(c as u32 - zero, 10)
+/// The value of a decimal digit, general category Nd.
+pub(super) fn digit_value(c: char) -> Option<u32> {
+    let place = ZEROS.partition_point(|zero| *zero <= c as u32).checked_sub(1)?;
+    Some(c as u32 - ZEROS[place]).filter(|value| *value < 10)
 }
+
+/// The zeros of general category Nd, Unicode 18; nine more digits stand behind each.
+#[rustfmt::skip]
+const ZEROS: [u32; 77] = [
+    0x30, 0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6,
+    0xe50, 0xed0, 0xf20, 0x1040, 0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50,
+    0x1bb0, 0x1c40, 0x1c50, 0xa620, 0xa8d0, 0xa900, 0xa9d0, 0xa9f0, 0xaa50, 0xabf0, 0xff10, 0x104a0,
+    0x10d30, 0x10d40, 0x11066, 0x110f0, 0x11136, 0x111d0, 0x112f0, 0x11450, 0x114d0, 0x11650,
+    0x116c0, 0x116d0, 0x116da, 0x11730, 0x118e0, 0x11950, 0x11bf0, 0x11c50, 0x11d50, 0x11da0,
+    0x11de0, 0x11f50, 0x16130, 0x16a60, 0x16ac0, 0x16b50, 0x16d70, 0x1ccf0, 0x1d7ce, 0x1d7d8,
+    0x1d7e2, 0x1d7ec, 0x1d7f6, 0x1e140, 0x1e2f0, 0x1e4f0, 0x1e5f1, 0x1e950, 0x1fbf0,
+];
 
 /// The part of a normal form.
 fn part_of_form(normal: &str) -> WordPart {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use unicode_normalization::char::decompose_canonical;
 
-use super::character::is_nonspacing_mark;
+use super::character::{digit_value, is_nonspacing_mark};
 use super::contractions;
 
 /// What becomes white space besides controls and the punctuation of ASCII.
@@ -71,7 +71,7 @@ impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
     /// Adds a character in lower case.
     fn add(&mut self, c: char, place: Range<usize>) {
         let number = std::mem::replace(&mut self.number, NumberState::Outside);
-        if is_digit(c) {
+        if digit_value(c).is_some() {
             self.number = match number {
                 NumberState::Outside => {
                     self.push('0', &place);
@@ -137,24 +137,6 @@ impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
         self.end_word();
     }
 }
-
-/// Whether the general category is Nd.
-fn is_digit(c: char) -> bool {
-    let zeros = || ZEROS.partition_point(|zero| *zero <= c as u32).checked_sub(1);
-    c.is_ascii_digit() || !c.is_ascii() && zeros().is_some_and(|place| c as u32 - ZEROS[place] < 10)
-}
-
-/// The zeros of general category Nd, Unicode 18; nine more digits stand behind each.
-#[rustfmt::skip]
-const ZEROS: [u32; 77] = [
-    0x30, 0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6,
-    0xe50, 0xed0, 0xf20, 0x1040, 0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50,
-    0x1bb0, 0x1c40, 0x1c50, 0xa620, 0xa8d0, 0xa900, 0xa9d0, 0xa9f0, 0xaa50, 0xabf0, 0xff10, 0x104a0,
-    0x10d30, 0x10d40, 0x11066, 0x110f0, 0x11136, 0x111d0, 0x112f0, 0x11450, 0x114d0, 0x11650,
-    0x116c0, 0x116d0, 0x116da, 0x11730, 0x118e0, 0x11950, 0x11bf0, 0x11c50, 0x11d50, 0x11da0,
-    0x11de0, 0x11f50, 0x16130, 0x16a60, 0x16ac0, 0x16b50, 0x16d70, 0x1ccf0, 0x1d7ce, 0x1d7d8,
-    0x1d7e2, 0x1d7ec, 0x1d7f6, 0x1e140, 0x1e2f0, 0x1e4f0, 0x1e5f1, 0x1e950, 0x1fbf0,
-];
 
 #[cfg(test)]
 mod tests {
@@ -227,7 +209,7 @@ mod tests {
         };
         for c in '\0'..=char::MAX {
             assert_eq!(is_nonspacing_mark(c), is_in("Mn", c), "{c:?}");
-            assert_eq!(is_digit(c), is_in("Nd", c), "{c:?}");
+            assert_eq!(digit_value(c).is_some(), is_in("Nd", c), "{c:?}");
         }
         Ok(())
     }
