@@ -46,7 +46,7 @@ pub struct BenchmarksRequest {
     /// Files of items: JSON lines, Parquet, CSV; {lang} stands for the language of a file's items
     #[arg(long, value_name = "PATTERN", num_args = 1.., required_unless_present = "sets")]
     pub items: Vec<String>,
-    /// TOML file of sets of items: [[set]] tables with files, task, question and answer (columns), split, language
+    /// TOML file of sets of items: a table `set` each, with files, task, columns of question and answer, split, language
     #[arg(long, value_name = "FILE")]
     pub sets: Option<PathBuf>,
     /// Language of items that do not say theirs, as in eng_Latn
