@@ -85,8 +85,12 @@ pub(super) fn listed_domain<'a>(
     registrable_domain(host, suffixes).filter(|domain| listed.contains(domain))
 }
 
-/// A host, or a host with a path, as URLs are parsed. A domain may be written as `*.example.com` or `.example.com`.
+/// A host, or a host with a path, as URLs are parsed. A domain may be written as `*.example.com` or `.example.com`, and a
+/// comment stand behind white space.
 pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
+    let is_comment = |(at, _): &(usize, &str)| entry[..*at].ends_with(char::is_whitespace);
+    let comment = entry.match_indices('#').find(is_comment);
+    let entry = comment.map_or(entry, |(at, _)| entry[..at].trim_end());
     let wrong = || format!("`{entry}` is no host and no URL");
     if entry.contains(|c: char| c.is_whitespace() || "\"'<>*".contains(c))
         && !entry.starts_with("*.")

@@ -112,10 +112,7 @@ pub(crate) fn for_each_listed(
         }
         stop.check()?;
         let text = if row == 0 { line.trim_start_matches('\u{FEFF}') } else { &line };
-        // A comment begins a line or stands behind white space.
-        let is_comment = |(at, _): &(usize, &str)| text[..*at].ends_with(char::is_whitespace);
-        let comment = text.match_indices(COMMENT).find(is_comment).map_or(text.len(), |(at, _)| at);
-        let entry = text[..comment].trim();
+        let entry = text.trim();
         if !entry.is_empty()
             && !entry.starts_with(COMMENT)
             && let Err(reason) = each(entry)
