@@ -296,17 +296,19 @@ fn urls_are_found_by_host_domain_and_path() -> TestResult {
         "https://de.wiki.org/a",
         "https://fr.wiki.org/a",
         "ftp://spam.com/",
+        "https://blog.org/it's a*b/c",
     ];
     let filter = "[filters.web]\nkind = 'urls'\nlists = ['urls.txt']\n";
     let work = with_urls(&urls, filter)?;
-    let list =
-        "# sites\nspam.com # why\nhttps://blog.org/ads\n*.DE.wiki.org\n.gone.net\n2001:db8::1\n";
+    let list = "# sites\nspam.com # why\nhttps://blog.org/ads\n*.DE.wiki.org\n.gone.net\n2001:db8::1\n\
+                blog.org/it's a*b\n";
     work.write("urls.txt", list)?;
     work.command("run", "out").assert().success();
     let listed = [
         ("0", "spam.com"),
         ("1", "spam.com"),
         ("3", "blog.org/ads"),
+        ("10", "blog.org/it's%20a*b"),
         ("4", "blog.org/ads"),
         ("7", "de.wiki.org"),
     ];

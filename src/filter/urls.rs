@@ -92,13 +92,14 @@ pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
     let comment = entry.match_indices('#').find(is_comment);
     let entry = comment.map_or(entry, |(at, _)| entry[..at].trim_end());
     let wrong = || format!("`{entry}` is no host and no URL");
-    if entry.contains(|c: char| c.is_whitespace() || "\"'<>*".contains(c))
-        && !entry.starts_with("*.")
-    {
-        return Err(wrong());
-    }
     let name = entry.strip_prefix('*').unwrap_or(entry);
     let name = name.strip_prefix('.').unwrap_or(name);
+    let rest = name.split_once("://").map_or(name, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // The parser of URLs takes these, or leaves them out.
+    if authority.contains(|c: char| c.is_whitespace() || "\"'*".contains(c)) {
+        return Err(wrong());
+    }
     let url = match name.parse::<std::net::Ipv6Addr>() {
         Ok(_) => format!("http://[{name}]"),
         Err(_) if name.contains("://") => name.to_owned(),
