@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_cast::parse::string_to_timestamp_nanos;
 use rayon::prelude::*;
 
 use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
@@ -28,7 +29,6 @@ use crate::robots::{
     AgentMask, Agents, DocumentUrl, Robots, Suffixes, WebScheme, line_text, locate,
     registrable_domain,
 };
-use arrow_cast::parse::string_to_timestamp_nanos;
 
 /// What is noted of documents whose host has no robots.txt among the sources.
 const NO_ROBOTS: &str = "no-robots-file";

@@ -69,8 +69,9 @@ pub(crate) fn check_list(path: &Path, columns: Vec<ColumnRequest>) -> Result<()>
 /// (`# ...`) left out. `each` says why an entry is none.
 ///
 /// # Errors
-/// [`Error::Schema`] for a table without the column, [`Error::Row`] with the count for rows that cannot be read or used;
-/// [`Error::Decode`] for text that is not UTF-8 and for damaged compression; [`Error::Io`], [`Error::Stopped`].
+/// [`Error::Schema`] for a table without the column, [`Error::Row`] with the count for rows that cannot be read or
+/// used, and for the first line that is not UTF-8; [`Error::Decode`] for damaged compression; [`Error::Io`],
+/// [`Error::Stopped`].
 pub(crate) fn for_each_listed(
     path: &Path,
     column: &str,

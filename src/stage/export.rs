@@ -386,9 +386,8 @@ impl<'a> ShardExport<'a> {
         Ok(groups)
     }
 
-    /// `texts` of `rows` of which those that are cut are left in the pieces that the last of the filters that cut them
-    /// leaves, with an empty line between them; `None` where
-    /// none is.
+    /// `texts` of `rows`, of those that are cut the pieces that the last of their filters leaves, with an empty line
+    /// between them; `None` where none is.
     fn cut(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
         let VerdictRows { actions, pieces, .. } = &self.verdicts;
         let places = rows.iter().map(|row| self.verdicts.of_row(row.row));
