@@ -25,12 +25,13 @@ fn open(model: &Path, pooling: Pooling, precision: EncoderPrecision) -> Result<M
 /// as large, relative to its typical value; so are those of the four products of each of the one or two
 /// layers here: sqrt(2 · 4 · 2) = 4 times that of one factor. In f16 each of up to 128 steps of a sum is
 /// rounded too, relative to a part that grows like a root: sqrt(128 / 2) = 8 more for each product,
-/// sqrt(4 · 2 · (2 + 64)) = 23 in all. Twice that for the worst of some dozen rows.
+/// sqrt(4 · 2 · (2 + 64)) = 23 in all. Rows are not alike: PyTorch with the factors of its products rounded to bf16
+/// is 4e-3 to 8e-3 from its f32 on most, and 1.63e-2 on the worst (packed-4, cls), which is three times the typical.
 fn tolerance(precision: EncoderPrecision) -> f64 {
     match precision {
-        EncoderPrecision::Bf16 => 2.0 * 4.0 * 2f64.powi(-9),
-        EncoderPrecision::F16 => 2.0 * 23.0 * 2f64.powi(-12),
-        EncoderPrecision::Int8 => 2.0 * 4.0 * 3.0 / 254.0,
+        EncoderPrecision::Bf16 => 3.0 * 4.0 * 2f64.powi(-9),
+        EncoderPrecision::F16 => 3.0 * 23.0 * 2f64.powi(-12),
+        EncoderPrecision::Int8 => 3.0 * 4.0 * 3.0 / 254.0,
         _ => 1e-5,
     }
 }
