@@ -196,7 +196,7 @@ fn a_read_only_output_is_an_error_that_names_it() -> TestResult {
 #[test]
 fn a_full_disk_leaves_nothing_partial() -> TestResult {
     let work = Workspace::new()?;
-    let rows = (0..3000).map(|i| serde_json::json!({"id": i, "text": text(i)}));
+    let rows = (0..300).map(|i| serde_json::json!({"id": i, "text": text(i)}));
     work.write_lines("big/a.jsonl", rows)?;
     // A limit on file size is what a full disk looks like to the writer, without needing one.
     let script = "ulimit -f 64; trap '' XFSZ; exec \"$0\" embed big --run out";

@@ -51,7 +51,8 @@ fn heads_that_cannot_score_are_told_before_the_first_document_is_read() -> TestR
     refused(&work, &wide, 65, "scores embeddings of 768 values")?;
 
     // A head that was trained on the embeddings of another encoder: one that has another digest.
-    with_heads(&work, "[heads.quality]\ntrain = ['samples/{lang}.jsonl']")?;
+    let short = "training = { batch_size = 16, epochs = 6 }\n";
+    with_heads(&work, &format!("[heads.quality]\ntrain = ['samples/{{lang}}.jsonl']\n{short}"))?;
     work.command("train", "trained").assert().success();
     let head = std::fs::read(work.path("trained/heads/quality/fra_Latn.safetensors"))?;
     let frozen = work.json("trained/frozen/train.json")?;
@@ -116,7 +117,9 @@ fn where_a_column_tells_the_language_all_heads_that_are_there_are_looked_at() ->
         assert!(!work.path("out").exists(), "{heads}");
     }
     // Languages are known once all is embedded, so heads are trained then.
-    work.write("run.toml", settings("[heads.q]\ntrain = ['samples/{lang}.jsonl']\n"))?;
+    work.write("run.toml", settings(
+        "[heads.q]\ntrain = ['samples/{lang}.jsonl']\ntraining = { batch_size = 16, epochs = 6 }\n",
+    ))?;
     work.command("run", "out").assert().success();
     assert!(work.path("out/heads/q/fra_Latn.safetensors").exists());
     assert!(!work.path("out/heads/q/deu_Latn.safetensors").exists());

@@ -266,7 +266,8 @@ fn a_run_without_an_encoder_selects_what_one_with_an_encoder_does() -> TestResul
     polysift().arg("verify").arg(work.path("none")).assert().success();
 
     // What needs embeddings says so before anything is read.
-    let head = "[heads.quality]\ntrain = ['samples/{lang}.jsonl']\n";
+    let head = "[heads.quality]\ntrain = ['samples/{lang}.jsonl']\n\
+                training = { batch_size = 16, epochs = 6 }\n";
     with_settings(&work, &format!("{encoder}{head}"))?;
     let told =
         contains("encoder.model: is `none`, and the head `quality` is trained on embeddings");

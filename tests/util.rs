@@ -118,8 +118,13 @@ impl Workspace {
         self.write(relative, lines.join("\n"))
     }
 
-    /// Labelled samples of toxicity, for French only, in `toxic/{lang}.jsonl`.
+    /// Labelled samples of toxicity, for French only, in `toxic/{lang}.jsonl`, and that learning from them is short.
     pub(crate) fn write_toxicity_samples(&self) -> TestResult {
+        let settings = std::fs::read_to_string(self.path("run.toml"))?;
+        let training = "[heads.toxicity.training]\nbatch_size = 16\nepochs = 6\n";
+        let languages = "[languages._default]";
+        let settings = settings.replace(languages, &format!("{training}{languages}"));
+        self.write("run.toml", settings)?;
         let samples = (100..160).map(|i| {
             let label = if i % 2 == 0 { "toxic" } else { "nontoxic" };
             json!({"id": format!("t{i}"), "text": text(i), "label": label})

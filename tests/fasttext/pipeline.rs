@@ -94,7 +94,13 @@ fn training_a_fasttext_head_needs_no_encoder() -> TestResult {
 #[test]
 fn refinement_leaves_the_scores_of_texts_as_they_are() -> TestResult {
     let work = workspace()?;
-    let quality = ["--train-on", "quality=samples/{lang}.jsonl", "--retention", "quality=0.2"];
+    let quality = [
+        ["--train-on", "quality=samples/{lang}.jsonl"],
+        ["--retention", "quality=0.2"],
+        ["--set", "heads.quality.training.epochs=6"],
+        ["--set", "heads.quality.training.batch_size=16"],
+    ]
+    .concat();
     for (run, more) in [("both", &quality[..]), ("alone", &[])] {
         work.command("run", run)
             .args(["--precision", "int8", "--refine"])
