@@ -23,6 +23,7 @@ fn every_command_explains_itself() {
         "status",
         "verify",
         "inspect",
+        "annotate",
         "evaluate",
         "sample",
         "head",

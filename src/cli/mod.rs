@@ -1,5 +1,6 @@
 //! The command line: parse, resolve, call a stage, print what came of it.
 
+mod annotate;
 #[cfg(feature = "datasets")]
 mod dataset;
 #[cfg(not(feature = "datasets"))]
@@ -30,9 +31,11 @@ use polysift::cluster::array_expression;
 use polysift::config::RunConfig;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{Plan, RunDir, Stage, Worker};
+use polysift::stage::inspect::RowsRequest;
 use polysift::stage::{self, Context};
 use polysift::{Error, Result};
 
+use annotate::AnnotateArgs;
 use dataset::DatasetCommand;
 use evaluate::EvaluateArgs;
 use head::HeadCommand;
@@ -125,12 +128,23 @@ pub(crate) enum Command {
         /// .bin or .ftz), run directories
         #[arg(required = true)]
         paths: Vec<PathBuf>,
+        /// Print so many rows of data files instead: the first of all files
+        #[arg(long, value_name = "N")]
+        rows: Option<usize>,
+        /// Print the rows with the highest values of a column, such as a score [default rows: 10]
+        #[arg(long, value_name = "COLUMN")]
+        sort_by: Option<String>,
+        /// Print those with the lowest values
+        #[arg(long, requires = "sort_by")]
+        ascending: bool,
         /// Print JSON: an object, or with several files an object a line, the last with their total
         #[arg(long)]
         json: bool,
     },
     /// Measure heads on labelled texts, or compare the heads of a run on its stored scores
     Evaluate(#[command(flatten)] Box<EvaluateArgs>),
+    /// Read documents from standard input and print them with scores, cuts and verdicts
+    Annotate(#[command(flatten)] Box<AnnotateArgs>),
     /// Choose documents of a run to annotate, with the probability with which each was drawn
     Sample(#[command(flatten)] Box<SampleArgs>),
     /// Import heads that others have published, export heads for other programs
@@ -165,6 +179,9 @@ pub(crate) enum Command {
         shell: clap_complete::Shell,
     },
 }
+
+/// Rows that `inspect --sort-by` shows.
+const DEFAULT_ROWS: usize = 10;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RobotsCommand {
@@ -232,8 +249,15 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Status { run, json } => context.status(run, *json)?,
         Command::Retry(args) => context.retry(args)?,
         Command::Verify { run, json } => return context.verify(run, *json),
-        Command::Inspect { paths, json } => context.inspect(paths, *json)?,
+        Command::Inspect { paths, rows: None, sort_by: None, json, .. } => {
+            context.inspect(paths, *json)?;
+        }
+        Command::Inspect { paths, rows, sort_by, ascending, json } => {
+            let (count, sort_by) = (rows.unwrap_or(DEFAULT_ROWS), sort_by.as_deref());
+            context.rows(paths, RowsRequest { count, sort_by, ascending: *ascending }, *json)?;
+        }
         Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
+        Command::Annotate(args) => annotate::run(args, stop)?,
         Command::Sample(args) => context.sample(args)?,
         Command::Robots(command) => context.robots(command)?,
         Command::Devices { json } => devices::devices(*json),
@@ -417,6 +441,19 @@ impl CommandContext<'_> {
         let samples = self.with_run(&args.run, |context| args.sample(context))?;
         if !self.quiet || args.json {
             printer::show(args.json, &samples, |samples| sample::print(samples));
+        }
+        Ok(())
+    }
+
+    fn rows(&self, paths: &[PathBuf], request: RowsRequest<'_>, json: bool) -> Result<()> {
+        let files = stage::inspect::inspected_files(paths)?;
+        for row in stage::inspect::inspected_rows(&files, request, self.stop)? {
+            if json {
+                printer::line(&row.to_string());
+            } else {
+                summary::print_tree(&row);
+                printer::line("");
+            }
         }
         Ok(())
     }

@@ -12,6 +12,12 @@ pub(crate) fn error(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "error: {message}");
 }
 
+/// Prints what is wrong with a part of the input, while the rest of it goes on.
+pub(crate) fn complaint(message: &str) {
+    // As in `error`.
+    let _ = writeln!(std::io::stderr().lock(), "{message}");
+}
+
 /// Prints a line of results.
 pub(crate) fn line(text: &str) {
     bytes(format!("{text}\n").as_bytes());

@@ -6,21 +6,17 @@ use super::agreement::{HeadLogits, pairs};
 use super::report::{DataFile, EncoderUsed, HeadUsed, Judged, Report};
 use super::rules::{DecisionRule, Ranked, ScoreMeaning};
 use super::selections::{DrawnText, EstimatedRun, ScoredTexts};
-use crate::config::{ChunkRule, Chunks, HeadConfig, Keep, Rate, RunConfig};
-use crate::encoder::{self, EmbeddedTexts, HubSettings, Model};
+use super::texts::{BLOCK_TEXTS, TextScorer};
+use crate::config::{HeadConfig, Keep, Rate, RunConfig};
+use crate::encoder::{HubSettings, Model};
 use crate::error::{Error, Result};
 use crate::head::{AnyHead, DocumentScore};
 use crate::input::{InputFile, LabelledText, SampleColumns, read_samples};
-use crate::parts::round_to;
 use crate::progress::{Progress, Stop};
-use crate::run::{RunDir, Stage, Worker};
+use crate::run::{RunDir, Worker};
 use crate::selection::{RankKey, Selection};
 use crate::stage::context::Context;
 use crate::stage::heads::Heads;
-use crate::stage::model;
-
-/// Texts embedded and scored at once.
-const BLOCK_TEXTS: usize = 1024;
 
 /// Most cuts that grades are given where none is named.
 const MAX_CUTS: usize = 20;
@@ -78,7 +74,8 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
     let cuts = cuts(setup, &samples)?;
     let heads = Heads::find(setup.heads, setup.run, languages, setup.config.seed.0)?;
-    let model = load_model(setup, &heads)?;
+    let &Setup { config, run, chunks_of_heads, hub, stop, .. } = setup;
+    let scorer = TextScorer::open(&heads, config, run, chunks_of_heads, (hub, stop))?;
     let data = setup.files.iter().map(|file| {
         let (path, language) = (file.path.display().to_string(), file.language.clone());
         Ok(DataFile { path, language, fingerprint: file.fingerprint()? })
@@ -87,7 +84,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         data: data.collect::<Result<_>>()?,
         texts: samples.len(),
         skipped: read.skipped,
-        encoder: model.as_ref().map(encoder_used),
+        encoder: scorer.model().map(encoder_used),
         ..Report::default()
     };
     let worker = setup.run.map(Worker::observer);
@@ -108,8 +105,8 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         let drawn = estimated.as_ref().map(|(run, drawn)| {
             (run, places.iter().map(|at| drawn[*at]).collect::<Vec<DrawnText>>())
         });
-        LanguageTexts { setup, heads: &heads, cuts: &cuts, language, samples, drawn }
-            .evaluate(model.as_ref(), &mut report)
+        LanguageTexts { setup, scorer: &scorer, cuts: &cuts, language, samples, drawn }
+            .evaluate(&mut report)
     });
     setup.progress.end();
     outcome?;
@@ -186,34 +183,10 @@ fn encoder_used(model: &Model) -> EncoderUsed {
     }
 }
 
-/// The encoder of the settings, if a head needs one; with a run in the type that it was begun with.
-fn load_model(setup: &Setup<'_>, heads: &Heads) -> Result<Option<Model>> {
-    if heads.all().all(|head| head.as_embedding().is_none()) {
-        return Ok(None);
-    }
-    let mut config = setup.config.clone();
-    let looks_further = |head: &AnyHead| head.spec().chunk != ChunkRule::First;
-    if setup.chunks_of_heads {
-        config.encoder.chunks =
-            if heads.all().any(looks_further) { Chunks::All } else { Chunks::First };
-    }
-    let &Setup { hub, stop, progress, .. } = setup;
-    let model = match setup.run {
-        None => encoder::load(&config.encoder, hub)?,
-        Some(run) => {
-            let worker = Worker::observer(run);
-            let context = Context::observing(&config, run, hub, stop, progress, &worker);
-            model::load_model(context, Stage::Score)?
-        }
-    };
-    heads.check_recipe(&model.recipe)?;
-    Ok(Some(model))
-}
-
 /// The texts of one language.
 struct LanguageTexts<'a> {
     setup: &'a Setup<'a>,
-    heads: &'a Heads,
+    scorer: &'a TextScorer<'a>,
     cuts: &'a [f64],
     language: &'a str,
     samples: Vec<&'a LabelledText>,
@@ -223,13 +196,13 @@ struct LanguageTexts<'a> {
 
 impl<'a> LanguageTexts<'a> {
     /// Adds what every head does, and how far the heads agree.
-    fn evaluate(&self, model: Option<&Model>, report: &mut Report) -> Result<()> {
-        let &Self { setup, heads, language, .. } = self;
+    fn evaluate(&self, report: &mut Report) -> Result<()> {
+        let &Self { setup, scorer: &TextScorer { heads, .. }, language, .. } = self;
         let selection: Option<Selection> = match setup.run {
             None => None,
             Some(run) => run.read_json(&run.selection_file(language))?,
         };
-        let all_scores = self.score(model)?;
+        let all_scores = self.score()?;
         for (&name, scores) in &all_scores {
             let Some((head, path)) = heads.get(name, language).zip(heads.path(name, language))
             else {
@@ -287,40 +260,23 @@ impl<'a> LanguageTexts<'a> {
     }
 
     /// By head, the score of each text.
-    fn score(
-        &self,
-        model: Option<&Model>,
-    ) -> Result<BTreeMap<&'a str, Vec<Option<DocumentScore>>>> {
-        let &Self { setup, heads, language, .. } = self;
+    fn score(&self) -> Result<BTreeMap<&'a str, Vec<Option<DocumentScore>>>> {
+        let &Self { setup, scorer, language, .. } = self;
         let mut scores: BTreeMap<&str, Vec<Option<DocumentScore>>> = BTreeMap::new();
         for samples in self.samples.chunks(BLOCK_TEXTS) {
-            let texts: Vec<&str> = samples.iter().map(|sample| sample.text.as_str()).collect();
+            let texts: Vec<Option<&str>> = samples.iter().map(|s| Some(s.text.as_str())).collect();
             let mut tokens = 0;
             let on_batch = &mut |_, batch_tokens: usize| tokens += batch_tokens as u64;
-            let (mut embedded, mut width) = (EmbeddedTexts::default(), 0);
-            if let Some(model) = model {
-                let encoder = &setup.config.encoder;
-                embedded = model.embed_texts(&texts, Chunks::All, encoder, setup.stop, on_batch)?;
-                round_to(&mut embedded.values, setup.config.parts.embeddings);
-                width = model.encoder.info().embedding_size;
-            }
+            let embedded = scorer.embed(&texts, on_batch)?;
             for name in setup.heads.keys() {
-                let scored = match heads.get(name, language).zip(heads.path(name, language)) {
-                    None => vec![None; texts.len()],
-                    Some((AnyHead::Text(head), _)) => {
-                        let texts: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
-                        head.score(&texts)
-                    }
-                    Some((AnyHead::Row(head), _)) => {
-                        let mut columns = setup.columns.scores.iter();
-                        let column = columns.position(|name| head.column() == Some(name));
-                        let value = |sample: &LabelledText| sample.scores[column?];
-                        samples.iter().map(|s| head.score(&s.id, value(s))).collect()
-                    }
-                    Some((AnyHead::Embedding(head), path)) => {
-                        head.check_hidden_size(path, width)?;
-                        head.score(&embedded.values, &embedded.chunk_offsets)?
-                    }
+                let scored = if let Some(head) = scorer.heads.of_rows(name) {
+                    let mut columns = setup.columns.scores.iter();
+                    let column = columns.position(|name| head.column() == Some(name));
+                    let value = |sample: &LabelledText| sample.scores[column?];
+                    samples.iter().map(|s| head.score(&s.id, value(s))).collect()
+                } else {
+                    let languages = vec![language; texts.len()];
+                    scorer.score(name, &languages, &texts, &embedded)?
                 };
                 scores.entry(name).or_default().extend(scored);
             }

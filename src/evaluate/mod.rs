@@ -4,6 +4,7 @@
 //!  labelled texts ──(tokenizer, encoder)──▶ embeddings ──each head──▶ scores ──▶ [`Report`]
 //!  scores stored in a run ─────────────────sample──────────────────────────────▶ [`Pair`]s
 //!                 └──────selections, weights of the texts──▶ [`SelectionShares`]
+//!  documents ─────────────(the same, thresholds, filters)───────────────────────▶ [`Annotation`]s
 //! ```
 //!
 //! A report is a few tables: lists of rows whose fields are the columns in print and the keys in
@@ -46,14 +47,17 @@
 //! ```
 
 mod agreement;
+mod annotate;
 mod group;
 mod labelled;
 mod report;
 mod rules;
 mod selections;
 mod stored;
+mod texts;
 
 pub use agreement::Pair;
+pub use annotate::{Annotation, Annotator, CutKind, ScoreCut, heads_of};
 pub use group::TextGroup;
 pub use labelled::{Setup, evaluate};
 pub use report::{

@@ -4,7 +4,7 @@ use arrow_array::StringViewArray;
 use arrow_array::cast::AsArray;
 
 use super::columns::{ColumnKind, ColumnReader, ColumnRequest, Rejects, string};
-use super::labelled::score;
+use super::labelled::score_value;
 use super::{BATCH_ROWS, InputFile, documents};
 use crate::config::InputConfig;
 use crate::error::{Error, Result};
@@ -86,11 +86,11 @@ impl<'a> NumberColumn<'a> {
     pub(crate) fn value(&mut self, row: u64) -> Result<Option<f32>> {
         let name = self.column.name;
         let Some(text) = self.column.value(row)? else { return Ok(None) };
-        let score = score(name, text).map_err(|reason| {
+        let number = score_value(name, text).map_err(|reason| {
             self.num_bad += 1;
             self.first_bad.get_or_insert((row, reason));
         });
-        Ok(score.ok())
+        Ok(number.ok())
     }
 
     /// [`Error::Row`] if a value was no number.

@@ -39,6 +39,16 @@ pub(super) enum JsonField<'j> {
     Vectors(Vec<Vec<f32>>),
 }
 
+impl JsonField<'_> {
+    /// The text; `None` for null and vectors.
+    pub(super) fn into_text(self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text.into_owned()),
+            Self::Null | Self::Vectors(_) => None,
+        }
+    }
+}
+
 impl LineChecker {
     pub(super) fn new(columns: Vec<ColumnRequest>) -> Self {
         let unseen = columns.iter().filter(|column| column.required);
@@ -250,7 +260,7 @@ fn object(line: &TextLine) -> Result<Json<'_>, String> {
 }
 
 /// Value of the column `name`: a key, a dotted path, or a key of `metadata`.
-fn find<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
+pub(super) fn find<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
     let reach = |json: &'j Json<'l>| -> Option<&'j Json<'l>> {
         columns::splits(name).find_map(|(outer, inner)| find(json.get(outer)?, inner))
     };

@@ -303,8 +303,9 @@ fn scores<'a>(
     columns: &SampleColumns<'_>,
     value: impl Fn(usize) -> Option<&'a str>,
 ) -> Result<Vec<Option<f32>>, String> {
-    let score =
-        |(column, name): (usize, &&str)| value(column).map(|text| score(name, text)).transpose();
+    let score = |(column, name): (usize, &&str)| {
+        value(column).map(|text| score_value(name, text)).transpose()
+    };
     columns.scores.iter().enumerate().map(score).collect()
 }
 
@@ -317,7 +318,7 @@ fn split(name: Option<&str>) -> Result<Option<Split>, String> {
 }
 
 /// The score that a `text` in the column `name` stands for: a number, or a boolean as 1 or 0.
-pub(super) fn score(name: &str, text: &str) -> Result<f32, String> {
+pub(crate) fn score_value(name: &str, text: &str) -> Result<f32, String> {
     match text.trim() {
         "true" => Ok(1.0),
         "false" => Ok(0.0),

@@ -146,7 +146,20 @@ impl LineReader {
                 (decompress(&path, counted, compression)?, content.failure())
             }
         };
-        Ok(Self { path, format, reader, failure, next_row: 0, max_bytes, bytes_read })
+        Ok(Self { format, failure, bytes_read, ..Self::new(reader, &path, max_bytes) })
+    }
+
+    /// The lines of `reader`, which messages call `path`; they are held up to `max_bytes`.
+    pub(super) fn new(reader: Box<dyn BufRead + Send>, path: &Path, max_bytes: u64) -> Self {
+        Self {
+            path: path.to_owned(),
+            format: "JSON lines",
+            reader,
+            failure: FirstError::default(),
+            next_row: 0,
+            max_bytes,
+            bytes_read: Arc::default(),
+        }
     }
 
     /// Bytes of the file that were read so far, before decompression; what is buffered counts.

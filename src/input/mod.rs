@@ -40,6 +40,7 @@ mod lists;
 mod parquet;
 mod pattern;
 mod rows;
+mod stream;
 mod table;
 mod vectors;
 
@@ -56,12 +57,13 @@ pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};
 pub use documents::DocumentReader;
 #[cfg(feature = "datasets")]
 pub(crate) use labelled::class as label_class;
-pub(crate) use labelled::for_each_sample;
 pub use labelled::{LabelledText, LabelledTexts, SampleColumns, SkippedRows, Split, read_samples};
+pub(crate) use labelled::{for_each_sample, score_value};
 pub(crate) use lists::{ListFile, check_list, for_each_listed, list_files};
 pub use parquet::{FileFacts, RowGroup};
 pub(crate) use pattern::{LANG, languages_of};
 pub use rows::{RowBatch, RowReader};
+pub use stream::{DocumentStream, StreamDocument};
 pub use table::{
     TableCounts, TableRow, is_table, named_tables, read_table, table_at, table_columns,
     table_files, table_stem,

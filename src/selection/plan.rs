@@ -53,7 +53,7 @@ impl Threshold {
     }
 
     /// Its rate in the selection `i`.
-    pub(super) fn rate(&self, i: usize) -> Option<Rate> {
+    pub(crate) fn rate(&self, i: usize) -> Option<Rate> {
         let rates = self.rates();
         rates.get(i).or(rates.last()).copied()
     }

@@ -50,7 +50,7 @@ impl RankKey {
     }
 
     /// The logit this key was made of (+0.0 for both zeros).
-    pub(super) fn logit(self, keep: Keep) -> f32 {
+    pub(crate) fn logit(self, keep: Keep) -> f32 {
         let ascending = match keep {
             Keep::Above => !self.logit,
             Keep::Below => self.logit,

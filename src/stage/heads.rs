@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::Embedded;
 use crate::config::{HeadConfig, HeadKind, RunConfig};
-use crate::encoder::Recipe;
+use crate::encoder::{EmbeddedTexts, Recipe};
 use crate::error::{Error, Result};
 use crate::fasttext::TextScratch;
 use crate::head::{AnyHead, DocumentScore, Head, RowHead, ScoreScratch};
@@ -160,7 +160,7 @@ impl Heads {
     }
 
     /// The head `name`, if it scores rows: then it is the one of all languages.
-    pub(super) fn of_rows(&self, name: &str) -> Option<&RowHead> {
+    pub(crate) fn of_rows(&self, name: &str) -> Option<&RowHead> {
         self.named(name).find_map(AnyHead::as_row)
     }
 
@@ -231,18 +231,34 @@ impl Heads {
     }
 
     /// Scores texts with the heads `name` of their `languages`, in parallel.
-    pub(super) fn score_texts(
+    pub(super) fn score_texts<T: AsRef<str> + Sync>(
         &self,
         name: &str,
         languages: &[&str],
-        texts: &[Option<String>],
+        texts: &[Option<T>],
     ) -> Vec<Option<DocumentScore>> {
         let documents = languages.par_iter().zip(texts);
         let scored = documents.map_init(TextScratch::default, |scratch, (language, text)| {
             let head = self.get(name, language).and_then(AnyHead::as_text)?;
-            text.as_ref().map(|text| head.score_one(text, scratch))
+            text.as_ref().map(|text| head.score_one(text.as_ref(), scratch))
         });
         scored.collect()
+    }
+
+    /// Scores texts, which are `embedded` in `width` values a chunk, with the heads `name`, which are not of rows, of
+    /// their `languages`.
+    pub(crate) fn score_embedded<T: AsRef<str> + Sync>(
+        &self,
+        name: &str,
+        languages: &[&str],
+        texts: &[Option<T>],
+        (width, embedded): (usize, &EmbeddedTexts),
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        if self.is_text(name) {
+            return Ok(self.score_texts(name, languages, texts));
+        }
+        let chunks = (embedded.values.as_slice(), embedded.chunk_offsets.as_slice());
+        self.score_chunks(name, languages, width, chunks, &mut ScoreScratch::default())
     }
 
     /// Digest and specification per head and language, frozen with the scores; those of scores

@@ -1,5 +1,7 @@
 //! Descriptions of files, heads and runs for people and scripts.
 
+mod rows;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +22,7 @@ use crate::head::{FastTextHead, HEAD_EXTENSIONS, Head};
 use crate::input::{InputFile, RowReader, discover};
 use crate::io::is_url;
 use crate::run::RunDir;
+pub use rows::{RowsRequest, inspected_rows};
 
 /// Quantiles that are shown of a numeric column.
 const QUANTILES: [f64; 7] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0];
@@ -95,14 +98,7 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
         return Ok(json!({"file": path, "spec": head.spec(), "digest": head.digest(),
                          "card": head.card()}));
     }
-    if !path.to_str().is_some_and(is_url) && !path.exists() {
-        let path = path.display().to_string();
-        return Err(Error::Missing { path, reason: "no such file".into() });
-    }
-    let file = InputFile::at(path, "file".to_owned(), None)?;
-    let config =
-        InputConfig { max_document_bytes: LARGEST_DOCUMENT_BYTES, ..InputConfig::default() };
-    let mut reader = RowReader::open(&file, &config)?;
+    let (file, mut reader) = open_rows(path)?;
     let schema = reader.schema();
     let mut columns: Vec<Column> = schema.fields().iter().map(|_| Column::default()).collect();
     let mut rows = 0;
@@ -119,6 +115,19 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
         .map(|(field, column)| (field.name().clone(), column.describe(field.data_type())))
         .collect();
     Ok(json!({"file": file.path, "bytes": file.bytes, "rows": rows, "columns": described}))
+}
+
+/// The data file `path`, and its rows.
+fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
+    if !path.to_str().is_some_and(is_url) && !path.exists() {
+        let path = path.display().to_string();
+        return Err(Error::Missing { path, reason: "no such file".into() });
+    }
+    let file = InputFile::at(path, "file".to_owned(), None)?;
+    let config =
+        InputConfig { max_document_bytes: LARGEST_DOCUMENT_BYTES, ..InputConfig::default() };
+    let reader = RowReader::open(&file, &config)?;
+    Ok((file, reader))
 }
 
 /// Describes a fastText model, with its card where it has one.

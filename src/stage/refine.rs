@@ -57,7 +57,7 @@ use super::texts::Texts;
 use super::work::score_keys;
 use crate::encoder::{EmbeddedTexts, Model};
 use crate::error::{Error, Result};
-use crate::head::{DocumentScore, ScoreScratch};
+use crate::head::DocumentScore;
 use crate::input::{DocumentBatch, DocumentInfo};
 use crate::parts::{ScoreRows, round_to, write_scores};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker, Stage, StageWork};
@@ -261,12 +261,9 @@ impl Refining<'_> {
         embedded: &EmbeddedTexts,
     ) -> Result<Vec<Option<DocumentScore>>> {
         let heads = self.scores.heads;
-        if heads.is_text(name) {
-            return Ok(heads.score_texts(name, languages, texts));
-        }
-        let width = self.model()?.encoder.info().embedding_size;
-        let chunks = (embedded.values.as_slice(), embedded.chunk_offsets.as_slice());
-        heads.score_chunks(name, languages, width, chunks, &mut ScoreScratch::default())
+        let is_encoded = heads.is_encoded(name);
+        let width = if is_encoded { self.model()?.encoder.info().embedding_size } else { 0 };
+        heads.score_embedded(name, languages, texts, (width, embedded))
     }
 
     fn model(&self) -> Result<&Model> {

@@ -1,0 +1,234 @@
+//! `polysift annotate`: documents from standard input to standard output, with what is said of them.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+
+use polysift::config::RunConfig;
+use polysift::evaluate::{Annotation, Annotator, heads_of};
+use polysift::input::{DocumentStream, Reject, StreamDocument};
+use polysift::progress::Stop;
+use polysift::run::RunDir;
+use polysift::{Error, Result};
+
+use super::printer;
+use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, Resolved, SettingsArgs, hub, resolve};
+
+/// What messages call the input.
+const STDIN: &str = "standard input";
+/// Most documents that are annotated at once.
+const BLOCK_DOCUMENTS: usize = 1024;
+/// Most bytes of their lines.
+const BLOCK_BYTES: usize = 16 << 20;
+/// Lines that are read ahead.
+const READ_AHEAD: usize = 64;
+/// How long a block waits for more documents, so that who sends one and waits for the answer gets it.
+const BLOCK_WAIT: Duration = Duration::from_millis(5);
+/// How often a signal is looked for while no document comes.
+const STOP_WAIT: Duration = Duration::from_millis(200);
+
+/// Heads, and how documents come and go.
+#[derive(Debug, Args)]
+#[command(mut_arg("run", |run| run.help(
+    "A run: its encoder, heads, thresholds and filters"
+)))]
+pub(crate) struct AnnotateArgs {
+    /// How documents come in
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Key that is added to each document
+    #[arg(long, value_name = "KEY", default_value = "annotation")]
+    key: String,
+    /// Load a head, e.g. quality=heads/{lang}.safetensors; may be repeated [default: the heads of --run or --config]
+    #[arg(long, value_name = "NAME=PATH")]
+    head: Vec<String>,
+    #[command(flatten)]
+    base: BaseArgs,
+    #[command(flatten)]
+    columns: ColumnArgs,
+    #[command(flatten)]
+    encoder: EncoderArgs,
+}
+
+/// How documents come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Format {
+    /// `json` where the input begins with `{`, else `text`
+    #[default]
+    Auto,
+    /// A JSON object on each line
+    Json,
+    /// All of the input is one text
+    Text,
+}
+
+/// What the thread that reads sends.
+type Sent = Result<Result<StreamDocument, Reject>>;
+
+/// Annotates documents until the input ends.
+pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
+    let settings = SettingsArgs {
+        base: args.base.clone(),
+        head: args.head.clone(),
+        columns: args.columns.clone(),
+        encoder: args.encoder.clone(),
+        ..SettingsArgs::default()
+    };
+    let Resolved { mut config, .. } = resolve(&settings)?;
+    let run = args.base.run.as_deref().map(RunDir::open).transpose()?;
+    if run.is_some() && !args.head.is_empty() {
+        let reason = "the thresholds of a run are those of its own heads; leave out --run";
+        return Err(Error::config("--head", reason));
+    }
+    if !args.head.is_empty() {
+        let named = |name: &str| {
+            args.head
+                .iter()
+                .any(|head| head.split_once('=').is_some_and(|(known, _)| known == name))
+        };
+        config.heads.retain(|name, _| named(name));
+    }
+    if config.heads.is_empty() && config.filters.is_empty() {
+        return Err(Error::config("--run", "is missing; or name heads (`--head NAME=PATH`)"));
+    }
+    let hub = hub(args.encoder.offline);
+    let heads = heads_of(&config, run.as_ref())?;
+    let chunks_of_heads =
+        args.encoder.chunks.is_none() && run.is_none() && args.base.config.is_none();
+    let annotator = Annotator::open(&config, &heads, run.as_ref(), chunks_of_heads, (&hub, stop))?;
+    let documents = read(args, &config, &annotator)?;
+    Blocks { documents, stop }.annotate(&annotator, &args.key)
+}
+
+/// Starts to read the input, in a thread that ends with it or with the program.
+fn read(
+    args: &AnnotateArgs,
+    config: &RunConfig,
+    annotator: &Annotator<'_>,
+) -> Result<Receiver<Sent>> {
+    let mut input = BufReader::new(std::io::stdin());
+    let io = Error::io(Path::new(STDIN), "read");
+    let first = input.fill_buf().map_err(io)?;
+    let is_json = first.trim_ascii_start().starts_with(b"{");
+    let language = annotator.default_language();
+    let (send, documents) = bounded(READ_AHEAD);
+    if args.format == Format::Text || args.format == Format::Auto && !is_json {
+        let text = read_text(input, config.input.max_document_bytes)?;
+        let language = args.columns.language.as_deref().or(language).ok_or_else(|| {
+            Error::config("--language", "is missing; there are heads for several languages")
+        })?;
+        if !text.trim().is_empty() {
+            // There is room for it.
+            let _ = send.send(Ok(Ok(StreamDocument::of_text(text, language))));
+        }
+        return Ok(documents);
+    }
+    let name = Path::new(STDIN);
+    let mut stream =
+        DocumentStream::new(Box::new(input), name, &config.input, language, &annotator.columns());
+    std::thread::spawn(move || {
+        while let Some(next) = stream.next_document().transpose() {
+            let is_over = next.is_err();
+            if send.send(next).is_err() || is_over {
+                break;
+            }
+        }
+    });
+    Ok(documents)
+}
+
+/// All of `input` as one text of at most `max_bytes`.
+fn read_text(input: impl Read, max_bytes: u64) -> Result<String> {
+    let path = Path::new(STDIN);
+    let mut bytes = Vec::new();
+    input.take(max_bytes + 1).read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
+    if bytes.len() as u64 > max_bytes {
+        let reason =
+            format!("the text has more bytes than `input.max_document_bytes` = {max_bytes}");
+        return Err(Error::corrupt(path, reason));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to() + 1;
+        Error::corrupt(path, format!("the text is not UTF-8 at byte {at}"))
+    })
+}
+
+/// The documents as they are annotated: as many at once as have come.
+struct Blocks<'a> {
+    documents: Receiver<Sent>,
+    stop: &'a Stop,
+}
+
+impl Blocks<'_> {
+    fn annotate(&self, annotator: &Annotator<'_>, key: &str) -> Result<()> {
+        let (mut first_bad, mut num_bad) = (None, 0);
+        let mut set_aside = |row: u64, reason: String| {
+            printer::complaint(&format!("{STDIN}: line {}: {reason}", row + 1));
+            num_bad += 1;
+            first_bad.get_or_insert((row, reason));
+        };
+        while let Some(block) = self.next()? {
+            let (mut documents, mut rejects) = (Vec::new(), Vec::new());
+            for document in block {
+                match document {
+                    Ok(document) => documents.push(document),
+                    Err(reject) => rejects.push((reject.row, reject.reason)),
+                }
+            }
+            let annotated = annotator.annotate(&documents)?;
+            let mut lines = Vec::new();
+            for (document, annotation) in documents.iter().zip(annotated) {
+                match annotation.and_then(|annotation| with_key(document, key, &annotation)) {
+                    Ok(line) => lines.extend_from_slice(line.as_bytes()),
+                    Err(reason) => rejects.push((document.row, reason)),
+                }
+            }
+            rejects.sort_by_key(|(row, _)| *row);
+            for (row, reason) in rejects {
+                set_aside(row, reason);
+            }
+            printer::bytes(&lines);
+        }
+        first_bad.map_or(Ok(()), |(row, reason)| {
+            Err(Error::Row { path: STDIN.into(), row: row + 1, reason, count: num_bad })
+        })
+    }
+
+    /// What has come; `None` at the end of the input.
+    fn next(&self) -> Result<Option<Vec<Result<StreamDocument, Reject>>>> {
+        let (mut block, mut bytes) = (Vec::new(), 0);
+        while block.len() < BLOCK_DOCUMENTS && bytes < BLOCK_BYTES {
+            let wait = if block.is_empty() { STOP_WAIT } else { BLOCK_WAIT };
+            match self.documents.recv_timeout(wait) {
+                Ok(sent) => {
+                    let document = sent?;
+                    bytes += document.as_ref().map_or(0, |document| document.object.len());
+                    block.push(document);
+                }
+                Err(RecvTimeoutError::Timeout) if block.is_empty() => self.stop.check()?,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Ok((!block.is_empty()).then_some(block))
+    }
+}
+
+/// The line of `document` with `annotation` under `key`, all else as it came; or why it cannot be added.
+fn with_key(
+    document: &StreamDocument,
+    key: &str,
+    annotation: &Annotation<'_>,
+) -> Result<String, String> {
+    if document.keys.iter().any(|known| known == key) {
+        return Err(format!("has a `{key}` already; name another key with --key"));
+    }
+    let object = document.object.strip_suffix('}').unwrap_or(&document.object);
+    let comma = if document.keys.is_empty() { "" } else { ", " };
+    let json = |value: serde_json::Result<String>| value.map_err(|e| e.to_string());
+    let (key, annotation) =
+        (json(serde_json::to_string(key))?, json(serde_json::to_string(annotation))?);
+    Ok(format!("{object}{comma}{key}: {annotation}}}\n"))
+}
