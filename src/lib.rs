@@ -31,13 +31,13 @@
 //! 4  stage  evaluate  dataset
 //! 3  run  cluster
 //! 2  config  input  parts  tokenize  encoder  fasttext  head  train  filter  selection  export
-//! 1  io  remote  hub  robots  pii  decontamination
+//! 1  io  remote  hub  robots  pii  decontamination  rules
 //! 0  error  panics  progress  batch  metrics  sample
 //! ```
 //!
 //! - 0: what needs nothing else: errors and exit codes, progress and stops, packing, metrics, sampling.
 //! - 1: files that appear whole or not at all, object stores, the hub; what a robots.txt says; personal data in
-//!   a text; text of benchmarks in it.
+//!   a text; text of benchmarks in it; licences, words and repetition.
 //! - 2: settings; readers of documents; part files; encoder, heads and their training; filters; exact selection;
 //!   writers of the export. Each can be used without a run.
 //! - 3: the run directory, many processes on it, and the schedulers that start them.
@@ -61,6 +61,7 @@ pub mod remote;
 pub mod decontamination;
 pub mod pii;
 pub mod robots;
+pub mod rules;
 
 pub mod config;
 pub mod encoder;

@@ -1,5 +1,7 @@
 //! Filters: what they remove and flag, what is left for the thresholds, what is reported.
 
+mod rules;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::AsArray;

@@ -327,7 +327,7 @@ fn make_absolute(table: &mut Table, base: &Path) {
 }
 
 /// Keys of a filter that are paths, or tables with such keys.
-const FILTER_PATHS: [&str; 6] = ["lists", "sources", "ids", "domains", "robots", "index"];
+const FILTER_PATHS: [&str; 7] = ["lists", "sources", "ids", "domains", "robots", "index", "allow"];
 
 /// Makes the paths of a filter, or of one of its sources, absolute.
 fn make_filter_absolute(filter: &mut Value, base: &Path) {

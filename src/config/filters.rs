@@ -6,6 +6,7 @@ use super::is_language_code;
 use crate::decontamination::Rule;
 use crate::error::{Error, Result};
 use crate::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
+use crate::rules::{LicenseOptions, RestrictiveOn};
 
 /// What a filter goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +20,12 @@ pub enum FilterKind {
     Robots,
     /// N-grams of benchmark items.
     Decontamination,
+    /// Evidence that a document may be used: where it is from, and what its text says.
+    License,
+    /// The share of words that lists name.
+    Words,
+    /// Sentences that a document repeats, and encoded data in it.
+    Repetition,
 }
 
 impl FilterKind {
@@ -31,6 +38,11 @@ impl FilterKind {
                 &["url", "as_of", "sources", "agents", "unknown", "matching", "suffixes"]
             }
             Self::Decontamination => &["index", "rule", "min_hits", "min_coverage", "min_item"],
+            Self::License => {
+                &["url", "allow", "keywords", "window", "restrictive", "restrictive_on"]
+            }
+            Self::Words => &["lists", "max_share"],
+            Self::Repetition => &["max_rate", "base64"],
         }
     }
 }
@@ -55,8 +67,9 @@ pub enum FilterAction {
     Remove,
     /// It stays, and a column called as the filter says why it was found.
     Flag,
-    /// What was found is cut out of its text, with 200 characters on each side; pieces of fewer than 200 characters go
-    /// too. It is removed where nothing is left, or more than 10 places were found (GPT-3's rule).
+    /// What was found is cut out of its text: sentences that it repeats; n-grams of benchmarks with 200 characters on
+    /// each side, and pieces of fewer than 200 characters (then it is removed where nothing is left, or more than
+    /// 10 places were found: GPT-3's rule).
     Cut,
 }
 
@@ -174,6 +187,31 @@ pub struct FilterConfig {
     /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_item: Option<f64>,
+    /// Sources whose documents may be used: a file of [`parse_allow_list`](crate::rules::parse_allow_list); those of
+    /// MixtureVitae by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow: Option<String>,
+    /// See [`LicenseOptions::keywords`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keywords: Option<Vec<String>>,
+    /// See [`LicenseOptions::window`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
+    /// See [`LicenseOptions::restrictive`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restrictive: Option<Vec<String>>,
+    /// See [`LicenseOptions::restrictive_on`].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub restrictive_on: RestrictiveOn,
+    /// Share of a text's words that may be on the lists; 0.2 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_share: Option<f64>,
+    /// Share of a text's sentences that may be repeated; 0.75 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rate: Option<f64>,
+    /// Whether documents with encoded data (base64) are found too.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub base64: bool,
 }
 
 /// Whether a key has its default, with which it is not written.
@@ -194,13 +232,28 @@ impl FilterConfig {
     pub(crate) fn when(&self) -> FilterWhen {
         self.when.unwrap_or(match self.kind {
             FilterKind::Decontamination => FilterWhen::After,
-            FilterKind::Ids | FilterKind::Urls | FilterKind::Robots => FilterWhen::Before,
+            _ => FilterWhen::Before,
         })
     }
 
     /// Whether it looks at texts.
     pub(crate) fn needs_text(&self) -> bool {
-        self.kind == FilterKind::Decontamination
+        match self.kind {
+            FilterKind::Ids | FilterKind::Urls | FilterKind::Robots => false,
+            FilterKind::License => self.license_options().needs_text(),
+            FilterKind::Decontamination | FilterKind::Words | FilterKind::Repetition => true,
+        }
+    }
+
+    /// What a text says of its licence.
+    pub(crate) fn license_options(&self) -> LicenseOptions {
+        let default = LicenseOptions::default();
+        LicenseOptions {
+            keywords: self.keywords.clone().unwrap_or(default.keywords),
+            window: self.window.unwrap_or(default.window),
+            restrictive: self.restrictive.clone().unwrap_or(default.restrictive),
+            restrictive_on: self.restrictive_on,
+        }
     }
 
     /// When a document is contaminated.
@@ -240,8 +293,8 @@ impl FilterConfig {
     /// Column of the input that it needs besides those that every document has.
     pub(crate) fn url_column(&self) -> Option<&str> {
         let default = match self.kind {
-            FilterKind::Ids | FilterKind::Decontamination => None,
-            FilterKind::Urls | FilterKind::Robots => Some("url"),
+            FilterKind::Urls | FilterKind::Robots | FilterKind::License => Some("url"),
+            _ => None,
         };
         self.url.as_deref().or(default)
     }
@@ -279,18 +332,29 @@ impl FilterConfig {
         if self.action == FilterAction::Flag && self.when.is_some() {
             return fail(".when", "says nothing of a filter that only flags".to_owned());
         }
-        if self.action == FilterAction::Cut && self.kind != FilterKind::Decontamination {
-            return fail(".action", "is `cut`, which is for decontamination".to_owned());
+        let can_cut = matches!(self.kind, FilterKind::Decontamination | FilterKind::Repetition);
+        if self.action == FilterAction::Cut && !can_cut {
+            let reason = "is `cut`, which is for decontamination and repetition";
+            return fail(".action", reason.to_owned());
+        }
+        for (key, share) in [(".max_share", self.max_share), (".max_rate", self.max_rate)] {
+            if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+                return fail(key, "is no share; 0 to 1 are allowed".to_owned());
+            }
         }
         match self.kind {
             FilterKind::Decontamination if self.index.is_none() => {
                 fail(".index", "is missing; `polysift dataset benchmarks` makes one".to_owned())
             }
             FilterKind::Decontamination => self.rule(name).map(drop),
-            FilterKind::Ids | FilterKind::Urls if self.lists.is_empty() => {
+            FilterKind::Ids | FilterKind::Urls | FilterKind::Words if self.lists.is_empty() => {
                 fail(".lists", "is empty; name at least one file".to_owned())
             }
-            FilterKind::Ids | FilterKind::Urls => Ok(()),
+            FilterKind::Ids
+            | FilterKind::Urls
+            | FilterKind::Words
+            | FilterKind::License
+            | FilterKind::Repetition => Ok(()),
             FilterKind::Robots if self.as_of.is_none() => {
                 fail(".as_of", "is missing; say when the sources were fetched".to_owned())
             }

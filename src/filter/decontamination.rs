@@ -7,10 +7,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::document::{FilteredDocument, Finding, Verdict};
+use super::strings::digests;
 use crate::config::{FilterAction, FilterConfig};
 use crate::decontamination::{Hit, Hits, Index, ItemCoverage, Rule, cut};
 use crate::error::{Error, Result};
-use crate::io::stamp;
 
 /// N-grams of the most documents that a report names: what stands there is often a template, not an item.
 const MAX_NGRAMS: usize = 100;
@@ -65,8 +65,7 @@ impl DecontaminationFilter {
     }
 
     pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
-        let digest = stamp(&self.path)?.blake3;
-        Ok([(self.path.to_string_lossy().into_owned(), digest)].into())
+        digests([&*self.path])
     }
 
     pub(super) fn judge(&self, documents: &[FilteredDocument<'_>]) -> Vec<Verdict> {

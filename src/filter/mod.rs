@@ -10,8 +10,11 @@ mod consent;
 mod decontamination;
 mod document;
 mod ids;
+mod license;
+mod repetition;
 mod strings;
 mod urls;
+mod words;
 
 use std::collections::BTreeMap;
 
@@ -24,7 +27,10 @@ use decontamination::DecontaminationFilter;
 pub(crate) use decontamination::Leaks;
 pub(crate) use document::{FilteredDocument, Finding, Verdict};
 use ids::IdFilter;
+use license::LicenseFilter;
+use repetition::RepetitionFilter;
 use urls::UrlFilter;
+use words::WordFilter;
 
 /// A filter with its lists.
 #[derive(Debug)]
@@ -37,6 +43,9 @@ enum FilterRule {
     Urls(UrlFilter),
     Consent(ConsentFilter),
     Decontamination(DecontaminationFilter),
+    License(LicenseFilter),
+    Words(WordFilter),
+    Repetition(RepetitionFilter),
 }
 
 impl Filter {
@@ -52,6 +61,9 @@ impl Filter {
             FilterKind::Decontamination => {
                 FilterRule::Decontamination(DecontaminationFilter::open(name, config)?)
             }
+            FilterKind::License => FilterRule::License(LicenseFilter::open(name, config)?),
+            FilterKind::Words => FilterRule::Words(WordFilter::open(config)?),
+            FilterKind::Repetition => FilterRule::Repetition(RepetitionFilter::open(config)),
         }))
     }
 
@@ -73,6 +85,9 @@ impl Filter {
             FilterRule::Urls(filter) => filter.lists.digests(),
             FilterRule::Consent(filter) => filter.digests(),
             FilterRule::Decontamination(filter) => filter.digests(),
+            FilterRule::License(filter) => filter.digests(),
+            FilterRule::Words(filter) => filter.digests(),
+            FilterRule::Repetition(_) => Ok(BTreeMap::new()),
         }
     }
 
@@ -90,6 +105,9 @@ impl Filter {
             FilterRule::Urls(filter) => filter.judge(documents, stop),
             FilterRule::Consent(filter) => filter.judge(documents, stop),
             FilterRule::Decontamination(filter) => Ok(filter.judge(documents)),
+            FilterRule::License(filter) => Ok(filter.judge(documents)),
+            FilterRule::Words(filter) => filter.judge(documents, stop),
+            FilterRule::Repetition(filter) => Ok(filter.judge(documents)),
         }
     }
 

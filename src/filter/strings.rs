@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
 use crate::error::Result;
@@ -16,26 +18,36 @@ const MOST_KEPT_BYTES: usize = 1 << 30;
 
 /// Strings by their xxh3-128. Of 10^9 strings and as many questions a wrong answer has the chance 10^-20.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct StringSet {
+pub(crate) struct StringSet {
     /// Ascending.
     hashes: Vec<u128>,
 }
 
 impl StringSet {
-    fn contains(&self, text: &str) -> bool {
+    pub(crate) fn contains(&self, text: &str) -> bool {
         self.hashes.binary_search(&hash(text)).is_ok()
     }
 
-    fn new(mut hashes: Vec<u128>) -> Self {
-        hashes.sort_unstable();
+    /// The strings of these [`hash`]es.
+    pub(crate) fn new(mut hashes: Vec<u128>) -> Self {
+        hashes.par_sort_unstable();
         hashes.dedup();
         hashes.shrink_to_fit();
         Self { hashes }
     }
 }
 
-fn hash(text: &str) -> u128 {
+/// What a [`StringSet`] holds of a string.
+pub(crate) fn hash(text: &str) -> u128 {
     XxHash3_128::oneshot(text.as_bytes())
+}
+
+/// BLAKE3 digest of each of `files`, by its path.
+pub(super) fn digests<'p>(
+    files: impl IntoIterator<Item = &'p Path>,
+) -> Result<BTreeMap<String, String>> {
+    let digest = |path: &Path| Ok((path.to_string_lossy().into_owned(), stamp(path)?.blake3));
+    files.into_iter().map(digest).collect()
 }
 
 /// How lists hold their strings.
@@ -77,10 +89,7 @@ impl ListedStrings {
 
     /// BLAKE3 digest of each list, by its path.
     pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
-        let digest = |list: &ListFile| {
-            Ok((list.path.to_string_lossy().into_owned(), stamp(&list.path)?.blake3))
-        };
-        self.files.iter().map(digest).collect()
+        digests(self.files.iter().map(|list| &*list.path))
     }
 
     /// The strings of the lists for documents of `language`.

@@ -1,0 +1,219 @@
+//! Sources whose documents may be used: hosts, beginnings of URLs, public suffixes.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::robots::{DocumentUrl, Matching, locate};
+
+/// The sources of MixtureVitae, appendix J.1 and J.2.
+const PUBLISHED: &str = include_str!("permissive.toml");
+
+/// A source whose documents may be used: one of `host`, `url` and `suffix`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AllowEntry {
+    /// A host, with its subdomains: `python.org`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// A host, with its subdomains, and segments of a path, with all below: `open.umn.edu/opentextbooks`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Labels that follow each other in the public suffix of a host: `gov` is for `irs.gov` and
+    /// `www.gov.uk`, not for `irs.gov.example.com`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suffix: Option<String>,
+    /// The licence, as SPDX names it, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub license: Option<String>,
+    /// How sure that is, such as MixtureVitae's tiers `1`, `2a`, `2b` and `3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+}
+
+/// The entries `[[allow]]` of a list in TOML.
+///
+/// # Errors
+/// What is not such a list; names the entry by its number, from 1.
+pub fn parse_allow_list(text: &str) -> Result<Vec<AllowEntry>, String> {
+    let mut table: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
+    let entries = match table.remove("allow") {
+        Some(toml::Value::Array(entries)) if table.is_empty() => entries,
+        _ => return Err("is no list of tables `[[allow]]` and nothing else".to_owned()),
+    };
+    let entry = |(at, entry): (usize, toml::Value)| {
+        let entry = entry.try_into::<AllowEntry>().map_err(|e| e.message().to_owned());
+        entry.and_then(|entry| entry.key().map(|_| entry)).map_err(|e| numbered(at, &e))
+    };
+    entries.into_iter().enumerate().map(entry).collect()
+}
+
+/// The list of MixtureVitae's sources (appendix J.1 and J.2).
+///
+/// # Errors
+/// None: a test reads it.
+pub fn published_allow_list() -> Result<Vec<AllowEntry>, String> {
+    parse_allow_list(PUBLISHED)
+}
+
+/// What an entry compares.
+#[derive(Debug, PartialEq, Eq)]
+enum Key {
+    Host(String),
+    /// Host and path, the path without `/` at its end.
+    Url(String, String),
+    Suffix(String),
+}
+
+impl AllowEntry {
+    /// What it compares, as parsed URLs have it.
+    fn key(&self) -> Result<Key, String> {
+        match (&self.host, &self.url, &self.suffix) {
+            (Some(host), None, None) => match host_and_path(host)? {
+                (name, path) if path == "/" => Ok(Key::Host(name)),
+                _ => Err(format!("`{host}` is no host; with a path it is a `url`")),
+            },
+            (None, Some(url), None) => {
+                let (host, path) = host_and_path(url)?;
+                match path.trim_end_matches('/') {
+                    "" => Ok(Key::Host(host)),
+                    path => Ok(Key::Url(host, path.to_owned())),
+                }
+            }
+            (None, None, Some(suffix)) => {
+                match host_and_path(suffix.strip_prefix('.').unwrap_or(suffix))? {
+                    (name, path) if path == "/" => Ok(Key::Suffix(name)),
+                    _ => Err(format!("`{suffix}` is no suffix of hosts")),
+                }
+            }
+            _ => Err("needs one of `host`, `url` and `suffix`".to_owned()),
+        }
+    }
+
+    /// What is evidence that a document is from here: `host:python.org`.
+    fn evidence(&self) -> String {
+        let one = |kind: &str, value: &Option<String>| {
+            value.as_ref().map(|value| format!("{kind}:{value}"))
+        };
+        let evidence = one("host", &self.host).or_else(|| one("url", &self.url));
+        evidence.or_else(|| one("suffix", &self.suffix)).unwrap_or_default()
+    }
+}
+
+/// Entries by what they compare.
+#[derive(Debug, Default)]
+pub(super) struct AllowList {
+    entries: Vec<AllowEntry>,
+    hosts: HashMap<String, Sources>,
+    /// Entries by suffix.
+    suffixes: HashMap<String, usize>,
+}
+
+/// Entries of one host.
+#[derive(Debug, Default)]
+struct Sources {
+    host: Option<usize>,
+    /// Paths, the longest first, with their entries.
+    paths: Vec<(String, usize)>,
+}
+
+impl AllowList {
+    /// # Errors
+    /// An entry that is none, named by its number.
+    pub(super) fn new(entries: Vec<AllowEntry>) -> Result<Self, String> {
+        let mut list = Self::default();
+        for (at, entry) in entries.iter().enumerate() {
+            // Of entries that are equal the first counts.
+            match entry.key().map_err(|e| numbered(at, &e))? {
+                Key::Host(host) => {
+                    list.hosts.entry(host).or_default().host.get_or_insert(at);
+                }
+                Key::Url(host, path) => {
+                    list.hosts.entry(host).or_default().paths.push((path, at));
+                }
+                Key::Suffix(suffix) => {
+                    list.suffixes.entry(suffix).or_insert(at);
+                }
+            }
+        }
+        for sources in list.hosts.values_mut() {
+            sources.paths.sort_by_key(|(path, at)| (std::cmp::Reverse(path.len()), *at));
+        }
+        list.entries = entries;
+        Ok(list)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entry that a document is from, with what is evidence of it: of several that of the
+    /// longest host, of those that of the longest path; suffixes come last.
+    pub(super) fn find(&self, location: &DocumentUrl<'_>) -> Option<(&AllowEntry, String)> {
+        let host = &*location.authority.host;
+        let path = location.path(Matching::Rfc9309);
+        let of_host = |name: &str| {
+            let sources = self.hosts.get(name)?;
+            let mut paths = sources.paths.iter();
+            let below = paths.find(|(start, _)| is_below(path, start)).map(|(_, entry)| *entry);
+            below.or(sources.host)
+        };
+        let at = ends(host).find_map(of_host).or_else(|| self.of_suffix(host))?;
+        Some((&self.entries[at], self.entries[at].evidence()))
+    }
+
+    fn of_suffix(&self, host: &str) -> Option<usize> {
+        if self.suffixes.is_empty() {
+            return None;
+        }
+        let suffix = public_suffix(host)?;
+        let starts = |part: &str| {
+            let dots = part.rmatch_indices('.').map(|(dot, _)| dot);
+            let mut lengths = std::iter::once(part.len()).chain(dots);
+            lengths.find_map(|len| self.suffixes.get(&part[..len]).copied())
+        };
+        ends(suffix).find_map(starts)
+    }
+}
+
+/// The public suffix of a registry that a host stands under, or is.
+fn public_suffix(host: &str) -> Option<&str> {
+    let mut name = host;
+    loop {
+        let suffix = psl::suffix(name.as_bytes())?;
+        let start = name.len() - suffix.as_bytes().len();
+        match suffix.typ()? {
+            psl::Type::Icann => return Some(&name[start..]),
+            // Those of companies stand under one of a registry.
+            psl::Type::Private => name = name[start..].split_once('.')?.1,
+        }
+    }
+}
+
+/// A name, and what is left of it without its first labels.
+fn ends(name: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest))
+}
+
+/// Whether a path is `start` or below it.
+fn is_below(path: &str, start: &str) -> bool {
+    path.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
+}
+
+/// Host and path of what is written without a scheme, or with one.
+fn host_and_path(written: &str) -> Result<(String, String), String> {
+    let wrong = || format!("`{written}` is no host and no URL");
+    let is_written_badly = written.contains(|c: char| c.is_whitespace() || "*\"'@".contains(c));
+    if written.is_empty() || is_written_badly {
+        return Err(wrong());
+    }
+    let has_scheme = written.contains("://");
+    let url = if has_scheme { written.to_owned() } else { format!("http://{written}") };
+    let location = locate(&url).map_err(|_| wrong())?;
+    Ok((location.authority.host.to_string(), location.path(Matching::Rfc9309).to_owned()))
+}
+
+/// A message about an entry.
+fn numbered(at: usize, message: &str) -> String {
+    format!("entry {} of the allow list: {message}", at + 1)
+}

@@ -1,0 +1,225 @@
+//! Base64: data that is written into a text.
+
+use std::ops::Range;
+
+/// Shorter runs are not looked at, in characters without padding and line ends.
+pub const MIN_BASE64_CHARACTERS: usize = 100;
+
+/// Characters of a line of what is wrapped: MIME has 76 at most, PEM 64; some tools make 60 or 72.
+const WRAPPED_LINE: std::ops::RangeInclusive<usize> = 60..=76;
+/// Spaces and tabs before a line of what is wrapped.
+const MAX_INDENT: usize = 16;
+/// Names have shorter parts on average, in characters; parts of data have 32.
+const MAX_MEAN_PART: usize = 20;
+
+const UPPER: u8 = 1;
+const LOWER: u8 = 2;
+const DIGIT: u8 = 4;
+/// `+` and `/`
+const STANDARD: u8 = 8;
+/// `-` and `_`
+const URL_SAFE: u8 = 16;
+/// A digit of a hexadecimal number, in any case.
+const HEX: u8 = 32;
+/// Ends a URL.
+const DELIMITER: u8 = 64;
+
+/// Classes of bytes; 0 of those that are in none.
+const CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        classes[byte as usize] = match byte {
+            b'A'..=b'F' => UPPER | HEX,
+            b'a'..=b'f' => LOWER | HEX,
+            b'G'..=b'Z' => UPPER,
+            b'g'..=b'z' => LOWER,
+            b'0'..=b'9' => DIGIT | HEX,
+            b'+' | b'/' => STANDARD,
+            b'-' | b'_' => URL_SAFE,
+            0..=b' '
+            | b'"'
+            | b'\''
+            | b'`'
+            | b'<'
+            | b'>'
+            | b'('
+            | b')'
+            | b'['
+            | b']'
+            | b'{'
+            | b'}'
+            | b'|' => DELIMITER,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    classes
+};
+const IN_ALPHABET: u8 = UPPER | LOWER | DIGIT | STANDARD | URL_SAFE;
+
+/// A run of base64 characters of one alphabet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Run {
+    /// In bytes, with padding and the line ends within.
+    range: Range<usize>,
+    /// Characters without padding.
+    len: usize,
+    padding: usize,
+    /// Classes of its characters.
+    classes: u8,
+    /// Whether all are hexadecimal digits.
+    is_hex: bool,
+    /// Parts between characters that are neither letters nor digits.
+    parts: usize,
+    /// Those that could be words or numbers: of one case, perhaps with a capital.
+    words: usize,
+}
+
+/// Where base64 stands in a text, in bytes: runs of at least [`MIN_BASE64_CHARACTERS`] of one
+/// alphabet, the standard one or that for URLs, with small letters, capitals and digits, of a
+/// length that can be decoded.
+///
+/// Lines of 60 to 76 characters that follow each other are one run, the last of which may be
+/// shorter. What is part of a URL, looks like a path or a name, or is a hexadecimal number is none;
+/// the data of a `data:` URI is.
+pub fn base64_ranges(text: &str) -> Vec<Range<usize>> {
+    let bytes = text.as_bytes();
+    let mut found = Vec::new();
+    let (mut at, mut is_url) = (0, false);
+    while let Some(&byte) = bytes.get(at) {
+        let class = CLASSES[usize::from(byte)];
+        if class & IN_ALPHABET == 0 {
+            if class == DELIMITER {
+                is_url = false;
+            } else if byte == b':' && bytes[at..].starts_with(b"://") {
+                is_url = true;
+            } else if byte == b',' && bytes[..at].ends_with(b";base64") {
+                is_url = false;
+            }
+            at += 1;
+            continue;
+        }
+        let run = Run::wrapped(bytes, at);
+        at = run.range.end;
+        if !is_url && run.is_data() && !run.is_path_behind_host(bytes) {
+            found.push(run.range);
+        }
+    }
+    found
+}
+
+impl Run {
+    /// The run that starts at `start`, with the lines behind it that are part of it.
+    fn wrapped(bytes: &[u8], start: usize) -> Self {
+        let mut run = Self::line(bytes, start);
+        let width = run.len;
+        if !WRAPPED_LINE.contains(&width) {
+            return run;
+        }
+        while run.padding == 0 {
+            let Some(start) = next_line(bytes, run.range.end) else { break };
+            let line = Self::line(bytes, start);
+            let is_last = line.len < width || line.padding > 0;
+            let is_whole = bytes
+                .get(line.range.end)
+                .is_none_or(|byte| matches!(byte, b'\r' | b'\n' | b'"' | b'\'' | b'<' | b')'));
+            let classes = run.classes | line.classes;
+            let is_mixed = classes & STANDARD != 0 && classes & URL_SAFE != 0;
+            if line.len == 0 || line.len > width || is_mixed || !is_whole {
+                break;
+            }
+            run = Self {
+                range: run.range.start..line.range.end,
+                len: run.len + line.len,
+                padding: line.padding,
+                classes,
+                is_hex: run.is_hex && line.is_hex,
+                parts: run.parts + line.parts,
+                words: run.words + line.words,
+            };
+            if is_last {
+                break;
+            }
+        }
+        run
+    }
+
+    /// The run that starts at `start`, which does not go over the end of a line.
+    fn line(bytes: &[u8], start: usize) -> Self {
+        let mut run = Self { is_hex: true, ..Self::default() };
+        let (mut at, mut part) = (start, start);
+        while let Some(&byte) = bytes.get(at) {
+            let class = CLASSES[usize::from(byte)];
+            let classes = run.classes | class;
+            // A run in which alphabets are mixed is two.
+            let is_mixed = classes & STANDARD != 0 && classes & URL_SAFE != 0;
+            if class & IN_ALPHABET == 0 || is_mixed {
+                break;
+            }
+            if class & (STANDARD | URL_SAFE) != 0 {
+                run.end_part(&bytes[part..at]);
+                part = at + 1;
+            }
+            run.classes = classes;
+            run.is_hex &= class & HEX != 0;
+            at += 1;
+        }
+        run.end_part(&bytes[part..at]);
+        run.len = at - start;
+        run.padding = bytes[at..].iter().take(2).take_while(|byte| **byte == b'=').count();
+        run.range = start..at + run.padding;
+        run
+    }
+
+    /// Counts a part.
+    fn end_part(&mut self, part: &[u8]) {
+        let (Some(first), true) = (part.first(), part.len() < MIN_BASE64_CHARACTERS) else {
+            return;
+        };
+        let all =
+            |class: u8, part: &[u8]| part.iter().all(|b| CLASSES[usize::from(*b)] & class != 0);
+        let is_capital = CLASSES[usize::from(*first)] & UPPER != 0;
+        let is_word =
+            all(UPPER, part) || all(DIGIT, part) || all(LOWER, &part[usize::from(is_capital)..]);
+        self.parts += 1;
+        self.words += usize::from(is_word);
+    }
+
+    /// Whether it is long enough, can be decoded, and is neither a number nor a name.
+    fn is_data(&self) -> bool {
+        let needed = UPPER | LOWER | DIGIT;
+        let is_decodable = match self.padding {
+            0 => self.len % 4 != 1,
+            padding => (self.len + padding).is_multiple_of(4),
+        };
+        let is_name = self.len < self.parts * MAX_MEAN_PART && self.words * 2 >= self.parts;
+        self.len >= MIN_BASE64_CHARACTERS
+            && self.classes & needed == needed
+            && is_decodable
+            && !self.is_hex
+            && !is_name
+    }
+
+    /// Whether it goes on with a host that has no scheme before it: `.com/…` with a `/` behind small letters.
+    fn is_path_behind_host(&self, bytes: &[u8]) -> bool {
+        let is_behind_point = bytes[..self.range.start].ends_with(b".");
+        let end = bytes[self.range.clone()].iter().position(|byte| !byte.is_ascii_lowercase());
+        is_behind_point
+            && end
+                .is_some_and(|end| (2..=24).contains(&end) && bytes[self.range.start + end] == b'/')
+    }
+}
+
+/// Where the next line starts, behind the spaces before it.
+fn next_line(bytes: &[u8], at: usize) -> Option<usize> {
+    let rest = &bytes[at..];
+    let end = match rest {
+        [b'\r', b'\n', ..] => 2,
+        [b'\r' | b'\n', ..] => 1,
+        _ => return None,
+    };
+    let indent =
+        rest[end..].iter().take(MAX_INDENT).take_while(|byte| matches!(byte, b' ' | b'\t'));
+    Some(at + end + indent.count())
+}

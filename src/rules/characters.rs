@@ -1,0 +1,235 @@
+//! Single characters: what they become when texts are compared, and their part in words and
+//! sentences (UAX #29).
+//!
+//! The classes are not public in `unicode-segmentation`, so it is asked where it breaks short
+//! strings that hold the character, once for each block of 256 characters that a text has.
+
+use std::iter::once;
+use std::sync::OnceLock;
+
+use unicode_normalization::char::canonical_combining_class;
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
+use unicode_segmentation::UnicodeSegmentation;
+
+/// Characters of a block.
+const BLOCK: usize = 256;
+
+/// What is known of a character.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Character {
+    /// What it becomes.
+    pub(super) folded: Folded,
+    /// Its part in words.
+    pub(super) word: WordClass,
+    /// Its part in sentences.
+    pub(super) sentence: SentenceClass,
+    /// Whether it makes a word of what holds it.
+    pub(super) is_alphanumeric: bool,
+}
+
+/// What a character becomes when texts are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Folded {
+    /// This one, whatever stands before it.
+    One(char),
+    /// White space, of which a run is one space.
+    Space,
+    /// Nothing: it is not seen.
+    Dropped,
+    /// It depends on its neighbours, or becomes several.
+    Several,
+}
+
+/// Part in words: the values of `Word_Break` that matter for what is no emoji.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WordClass {
+    /// Stands between words.
+    Other,
+    /// A unit by itself: a character of a script without spaces, Katakana among them.
+    Single,
+    /// `ALetter`
+    Letter,
+    /// `Hebrew_Letter`
+    Hebrew,
+    /// `Numeric`
+    Digit,
+    /// `ExtendNumLet`, the underscore
+    Joiner,
+    /// `Extend`, `Format` or `ZWJ`: belongs to what is before it.
+    Mark,
+    /// `MidLetter`: joins letters.
+    MidLetter,
+    /// `MidNum`: joins digits.
+    MidDigit,
+    /// `MidNumLet` or `Single_Quote`: joins both.
+    MidBoth,
+}
+
+/// Part in sentences: the values of `Sentence_Break`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SentenceClass {
+    /// `Sep`, `CR` or `LF`: ends a sentence in any case.
+    Separator,
+    /// `Sp`
+    Space,
+    /// `Close`
+    Close,
+    /// `ATerm`, the full stop: may end an abbreviation.
+    FullStop,
+    /// `STerm`: ends a sentence.
+    Terminator,
+    /// `SContinue`, such as the comma
+    Continue,
+    /// `Lower`
+    Lower,
+    /// `Upper`
+    Upper,
+    /// `OLetter`: a letter without case.
+    OtherLetter,
+    /// `Numeric`
+    Digit,
+    /// `Extend` or `Format`: has no part of its own.
+    Mark,
+    /// Any other.
+    Other,
+}
+
+/// Blocks are made when the first of their characters is met.
+static BLOCKS: [OnceLock<Box<[Character; BLOCK]>>; (char::MAX as usize + 1) / BLOCK] =
+    [const { OnceLock::new() }; (char::MAX as usize + 1) / BLOCK];
+
+/// What is known of a character.
+#[inline]
+pub(super) fn character(c: char) -> Character {
+    let block = BLOCKS[c as usize / BLOCK].get_or_init(|| {
+        Box::new(std::array::from_fn(|index| {
+            let number = c as usize / BLOCK * BLOCK + index;
+            // Surrogates are no characters; no text holds them.
+            Character::new(char::from_u32(number as u32).unwrap_or(char::REPLACEMENT_CHARACTER))
+        }))
+    });
+    block[c as usize % BLOCK]
+}
+
+impl Character {
+    fn new(c: char) -> Self {
+        Self {
+            folded: Folded::new(c),
+            word: WordClass::new(c),
+            sentence: SentenceClass::new(c),
+            is_alphanumeric: c.is_alphanumeric(),
+        }
+    }
+}
+
+impl Folded {
+    fn new(c: char) -> Self {
+        if c.is_whitespace() {
+            return Self::Space;
+        } else if is_unseen(c) {
+            return Self::Dropped;
+        }
+        let mut folded = once(c).nfkc().flat_map(fold_case);
+        let is_starter =
+            |c| is_nfkc_quick(once(c)) == IsNormalized::Yes && canonical_combining_class(c) == 0;
+        match (folded.next(), folded.next()) {
+            (Some(one), None) if is_starter(one) && !one.is_whitespace() => Self::One(one),
+            _ => Self::Several,
+        }
+    }
+}
+
+/// A character of NFKC as it is compared: without case, one apostrophe and one hyphen.
+pub(super) fn fold_case(c: char) -> impl Iterator<Item = char> {
+    let several = match c {
+        'ς' => ['σ', '\0'],
+        'ß' | 'ẞ' => ['s', 's'],
+        '‘' | '’' | 'ʼ' => ['\'', '\0'],
+        '\u{2010}'..='\u{2015}' | '−' => ['-', '\0'],
+        _ => ['\0'; 2],
+    };
+    let is_listed = several[0] != '\0';
+    let listed = several.into_iter().filter(|c| *c != '\0');
+    listed.chain((!is_listed).then(|| c.to_lowercase()).into_iter().flatten())
+}
+
+/// Whether a character has the property `Default_Ignorable_Code_Point` (Unicode 17).
+pub(super) fn is_unseen(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+impl WordClass {
+    fn new(c: char) -> Self {
+        // Whether there is no break on either side of `c`.
+        let joins = |before: &str, after: &str| {
+            format!("{before}{c}{after}").split_word_bounds().nth(1).is_none()
+        };
+        let (joins_letters, joins_digits) = (joins("a", "a"), joins("1", "1"));
+        if joins("!", "") {
+            Self::Mark
+        } else if joins("ア", "ア") {
+            if joins("a", "") { Self::Joiner } else { Self::Single }
+        } else if joins("1,", "") {
+            Self::Digit
+        } else if joins("a", "") && joins("", "a") {
+            if joins("", "'") { Self::Hebrew } else { Self::Letter }
+        } else if joins_letters || joins_digits {
+            match (joins_letters, joins_digits) {
+                (true, true) => Self::MidBoth,
+                (true, false) => Self::MidLetter,
+                _ => Self::MidDigit,
+            }
+        } else if c.is_alphanumeric() {
+            Self::Single
+        } else {
+            Self::Other
+        }
+    }
+}
+
+impl SentenceClass {
+    fn new(c: char) -> Self {
+        let has_break = |before: &str, after: &str, at: usize| {
+            let text = format!("{before}{c}{after}");
+            text.split_sentence_bound_indices().any(|(start, _)| start == at)
+        };
+        let breaks_before = |before: &str, after: &str| has_break(before, after, before.len());
+        let breaks_behind =
+            |before: &str, after: &str| has_break(before, after, before.len() + c.len_utf8());
+        if breaks_behind("", ")") {
+            Self::Separator
+        } else if breaks_behind("", "a") {
+            Self::Terminator
+        } else if breaks_behind("", "A") {
+            Self::FullStop
+        } else if !breaks_before("!", "") {
+            // What does not end the run behind a terminator.
+            if !breaks_behind("!", "x") {
+                Self::Continue
+            } else if breaks_before("! ", "") {
+                Self::Close
+            } else if breaks_behind("!", ")") {
+                Self::Space
+            } else {
+                Self::Mark
+            }
+        } else if !breaks_before(". ", "") {
+            Self::Lower
+        } else if !breaks_before(".", "") {
+            Self::Digit
+        } else if !breaks_before("x.", "") {
+            Self::Upper
+        } else if breaks_before(". ", "a") {
+            Self::OtherLetter
+        } else {
+            Self::Other
+        }
+    }
+}

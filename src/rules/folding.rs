@@ -1,0 +1,84 @@
+//! Texts as they are compared: NFKC without case, runs of white space as one space, without
+//! characters that are not seen, all apostrophes and hyphens alike.
+
+use unicode_normalization::UnicodeNormalization;
+
+use super::characters::{Folded, character, fold_case, is_unseen};
+
+/// A text as it is compared.
+pub(super) fn fold(text: &str) -> String {
+    let mut folded = String::with_capacity(text.len() + 8);
+    fold_into(text, &mut folded);
+    folded
+}
+
+/// Adds a text as it is compared. White space at its ends stays, as one space.
+pub(super) fn fold_into(text: &str, out: &mut String) {
+    let first = out.len();
+    let mut at = 0;
+    // Where the last character stands that the next may join, and what was written before it.
+    let mut starter = None;
+    while at < text.len() {
+        let plain = plain_ascii(&text.as_bytes()[at..]);
+        if plain > 0 {
+            let written = out.len();
+            // A space at the start of what is plain may be the second.
+            let is_second = text.as_bytes()[at] == b' ' && out[first..].ends_with(' ');
+            out.push_str(&text[at + usize::from(is_second)..at + plain]);
+            // Of what is written on character boundaries there is always such a part.
+            if let Some(new) = out.get_mut(written..) {
+                new.make_ascii_lowercase();
+            }
+            at += plain;
+            starter = (text.as_bytes()[at - 1] != b' ').then(|| (at - 1, out.len() - 1));
+            continue;
+        }
+        let Some(c) = text[at..].chars().next() else { break };
+        match character(c).folded {
+            Folded::One(one) => {
+                starter = Some((at, out.len()));
+                out.push(one);
+                at += c.len_utf8();
+            }
+            Folded::Space => {
+                push(out, first, ' ');
+                starter = None;
+                at += c.len_utf8();
+            }
+            Folded::Dropped => at += c.len_utf8(),
+            Folded::Several => {
+                let (start, written) = starter.take().unwrap_or((at, out.len()));
+                let of_others =
+                    |c: char| !matches!(character(c).folded, Folded::Several | Folded::Dropped);
+                at += text[at..].find(of_others).unwrap_or(text.len() - at);
+                out.truncate(written);
+                let seen = text[start..at].chars().filter(|c| !is_unseen(*c));
+                for c in seen.nfkc().flat_map(fold_case).filter(|c| !is_unseen(*c)) {
+                    push(out, first, if c.is_whitespace() { ' ' } else { c });
+                }
+            }
+        }
+    }
+}
+
+/// Writes a character, of a run of spaces the first alone.
+fn push(out: &mut String, first: usize, c: char) {
+    if c != ' ' || !out[first..].ends_with(' ') {
+        out.push(c);
+    }
+}
+
+/// Bytes at the start that are ASCII, and white space only as single spaces.
+fn plain_ascii(bytes: &[u8]) -> usize {
+    let mut before = 0;
+    for (at, &byte) in bytes.iter().enumerate() {
+        let is_plain = byte.is_ascii_graphic()
+            || byte == b' ' && before != b' '
+            || byte.is_ascii_control() && !matches!(byte, b'\t'..=b'\r');
+        if !is_plain {
+            return at;
+        }
+        before = byte;
+    }
+    bytes.len()
+}

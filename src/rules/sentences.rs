@@ -1,0 +1,151 @@
+//! Sentences of UAX #29, in one pass.
+
+use std::ops::Range;
+
+use super::characters::{SentenceClass, character};
+
+/// How far the end of a sentence is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// Behind what ends it.
+    Terminator,
+    /// Behind quotes or brackets that close.
+    Close,
+    /// Behind spaces.
+    Space,
+}
+
+/// What ended a sentence, perhaps.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    ending: Ending,
+    is_full_stop: bool,
+    /// Whether a letter with case stands before it, as in an initial.
+    is_behind_case: bool,
+}
+
+/// Where sentences stand in a text, in bytes; together they are the whole text.
+pub(super) fn sentences(text: &str) -> Vec<Range<usize>> {
+    let mut scan = Scan::default();
+    for (at, c) in text.char_indices() {
+        scan.add(at, c);
+    }
+    if let Some(at) = scan.pending {
+        scan.finish(at);
+    }
+    scan.finish(text.len());
+    scan.found
+}
+
+/// A pass over a text.
+#[derive(Debug, Default)]
+struct Scan {
+    found: Vec<Range<usize>>,
+    start: usize,
+    /// Of the last character that is no mark.
+    last: Option<SentenceClass>,
+    is_behind_cr: bool,
+    end: Option<End>,
+    /// Where a sentence ends, unless a small letter is the first that follows (rule SB8).
+    pending: Option<usize>,
+}
+
+impl Scan {
+    fn finish(&mut self, at: usize) {
+        if at > self.start {
+            self.found.push(self.start..at);
+        }
+        self.start = at;
+    }
+
+    fn add(&mut self, at: usize, c: char) {
+        use SentenceClass as Class;
+        let class = character(c).sentence;
+        let is_crlf = std::mem::replace(&mut self.is_behind_cr, c == '\r') && c == '\n';
+        if self.last == Some(Class::Separator) && !is_crlf {
+            self.finish(at); // SB4
+            self.last = None;
+        }
+        if class == Class::Mark && self.last.is_some() {
+            return; // SB5
+        }
+        if let Some(pending) = self.pending {
+            match class {
+                Class::Lower => self.pending = None,
+                Class::OtherLetter
+                | Class::Upper
+                | Class::Separator
+                | Class::FullStop
+                | Class::Terminator => {
+                    self.finish(pending);
+                    self.pending = None;
+                }
+                _ => {}
+            }
+        }
+        let before = self.last.replace(class);
+        if matches!(class, Class::FullStop | Class::Terminator) {
+            // SB8a: never before one.
+            self.end = Some(End {
+                ending: Ending::Terminator,
+                is_full_stop: class == Class::FullStop,
+                is_behind_case: matches!(before, Some(Class::Lower | Class::Upper)),
+            });
+        } else if let Some(end) = self.end.take() {
+            self.end_or_go_on(end, at, class);
+        }
+    }
+
+    /// Rules SB6 to SB11 for a character that follows what may end a sentence.
+    fn end_or_go_on(&mut self, end: End, at: usize, class: SentenceClass) {
+        use SentenceClass as Class;
+        let is_next = end.ending == Ending::Terminator && end.is_full_stop;
+        match class {
+            Class::Digit if is_next => {}
+            Class::Upper if is_next && end.is_behind_case => {}
+            Class::Continue | Class::Separator => {}
+            Class::Close if end.ending != Ending::Space => {
+                self.end = Some(End { ending: Ending::Close, ..end });
+            }
+            Class::Space => self.end = Some(End { ending: Ending::Space, ..end }),
+            Class::Lower if end.is_full_stop => {}
+            Class::OtherLetter | Class::Upper => self.finish(at),
+            _ if end.is_full_stop => self.pending = Some(at),
+            _ => self.finish(at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use unicode_segmentation::UnicodeSegmentation;
+
+    use super::*;
+
+    /// Strings of what makes the ends of sentences hard.
+    fn awkward() -> impl Strategy<Value = String> {
+        let characters: Vec<char> =
+            "aAzZßʼ1٣.!?。…․,;:-–)\"'»’ \u{a0}\u{3000}\t\r\n\u{85}\u{2028}\u{301}\u{200d}\u{ad}漢अกǅ\u{5f3}😀।"
+                .chars()
+                .collect();
+        let piece = prop_oneof![
+            8 => prop::sample::select(characters).prop_map(String::from),
+            4 => prop::sample::select(vec![". ", ".", "a", "A", " ", ")"]).prop_map(String::from),
+            1 => any::<char>().prop_map(String::from),
+        ];
+        prop::collection::vec(piece, 0..30).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn sentences_are_those_of_the_crate(text in awkward()) {
+            let found: Vec<&str> =
+                sentences(&text).into_iter().map(|range| &text[range]).collect();
+            let expected: Vec<&str> = text.split_sentence_bounds().collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

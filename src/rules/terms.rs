@@ -1,0 +1,149 @@
+//! Words that say how a text may be used.
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Match};
+
+use super::characters::{WordClass, character};
+use super::folding::fold;
+
+/// Keywords of licences that allow everything (MixtureVitae's code).
+pub fn default_keywords() -> Vec<String> {
+    ["cc-by", "cc-0", "creative common"].map(str::to_owned).to_vec()
+}
+
+/// Terms that forbid some use: rights reserved, copyright, and what Creative Commons calls
+/// `NonCommercial` and `NoDerivatives` in the languages that its licences are translated into.
+pub fn default_restrictive_terms() -> Vec<String> {
+    let all = RESERVED.iter().chain(NON_COMMERCIAL).chain(NO_DERIVATIVES);
+    all.map(|term| (*term).to_owned()).collect()
+}
+
+/// Names of licences that forbid commercial use or changes, as they are written in texts and in
+/// the addresses of licences.
+pub(super) const LICENSE_MARKS: [&str; 11] = [
+    "by-nc",
+    "by-nd",
+    "by_nc",
+    "by_nd",
+    "cc by nc",
+    "cc by nd",
+    "cc-nc",
+    "cc-nd",
+    "noncommercial",
+    "noderivatives",
+    "noderivs",
+];
+
+/// Rights that are reserved (MixtureVitae's code).
+#[rustfmt::skip]
+const RESERVED: &[&str] = &[
+    "all rights reserved", "copyright 19", "copyright 20", "copyright ©", "copyright (c)",
+    "copyright by", "©",
+];
+
+/// No commercial use. Names that are also a common phrase stand with the hyphen that the name of a licence has before
+/// it.
+#[rustfmt::skip]
+const NON_COMMERCIAL: &[&str] = &[
+    "non-commercial", "non commercial", "nicht kommerziell", "nicht-kommerziell",
+    "nichtkommerziell", "keine kommerzielle nutzung", "pas d'utilisation commerciale",
+    "utilisation non commerciale", "no comercial", "nocomercial", "uso no comercial",
+    "não comercial", "não-comercial", "nãocomercial", "non commerciale", "noncommerciale",
+    "niet-commercieel", "niet commercieel", "nietcommercieel", "icke-kommersiell",
+    "icke kommersiell", "ickekommersiell", "ikke-kommerciel", "ikke kommerciel", "ikkekommerciel",
+    "ikke-kommersiell", "ikke kommersiell", "ikkekommersiell", "ei-kaupallinen", "eikaupallinen",
+    "epäkaupallinen", "użycie niekomercyjne", "niekomercyjne", "neužívejte komerčně", "nekomerční",
+    "neužívejte dílo komerčně", "nekomerčné", "ne add el!", "nem kereskedelmi", "necomercial",
+    "некоммерческая", "некоммерческое использование", "некомерційна", "некомерційне використання",
+    "некамерцыйнае", "некомерсиално", "некомерцијално", "nekomercijalno", "nekomercialno",
+    "nekomercinis", "nekomerciāls", "mitteäriline", "nekomerca", "μη εμπορική χρήση",
+    "όχι εμπορική χρήση", "gayriticari", "gayri ticari", "ticari olmayan", "غير تجاري",
+    "غير التجاري", "غیرتجاری", "غیر تجاری", "ללא שימוש מסחרי", "שימוש לא מסחרי", "गैर-व्यावसायिक",
+    "गैर-वाणिज्यिक", "অবাণিজ্যিক", "nonkomersial", "non-komersial", "non komersial", "bukan komersial",
+    "phi thương mại", "phithươngmại", "ไม่ใช้เพื่อการค้า", "非商业性", "非商業性", "表示-非営利",
+    "表示 - 非営利", "저작자표시-비영리", "저작자표시 - 비영리", "არაკომერციული", "ez-komertziala",
+    "ezkomertziala",
+];
+
+/// No changes.
+#[rustfmt::skip]
+const NO_DERIVATIVES: &[&str] = &[
+    "no derivatives", "no derivative works", "no derivs", "keine bearbeitung",
+    "keine bearbeitungen", "keinebearbeitungen", "-pas de modification", "- pas de modification",
+    "sin derivadas", "sinderivadas", "sin obra derivada", "sinobraderivada", "sin obras derivadas",
+    "sense obra derivada", "senseobraderivada", "sem derivações", "semderivações",
+    "sem derivados", "semderivados", "non opere derivate", "nessuna opera derivata",
+    "geen afgeleide werken", "geenafgeleidewerken", "inga bearbetningar", "ingabearbetningar",
+    "ingen bearbejdelse", "ingen bearbejdelser", "ingenbearbejdelse", "ingen bearbeidelse",
+    "ingen bearbeidelser", "ingenbearbeidelse", "-ei muutoksia", "- ei muutoksia", "eimuutoksia",
+    "bez utworów zależnych", "nezasahujte do díla", "nezpracovávejte", "žiadne odvodené diela",
+    "ne változtasd!", "fără derivate", "fărăderivate", "без производных", "безпроизводных",
+    "без похідних", "без производни", "без прерада", "bez prerada", "bezprerada", "brez predelav",
+    "όχι παράγωγα έργα", "türetilemez", "بدون اشتقاق", "منع الاشتقاق", "ללא יצירות נגזרות",
+    "איסור יצירות נגזרות", "tanpa turunan", "tanpaturunan", "tanpa terbitan", "không phái sinh",
+    "khôngpháisinh", "ไม่ดัดแปลง", "ห้ามดัดแปลง", "禁止演绎", "禁止演繹", "禁止改作", "改変禁止", "변경금지",
+    "변경 금지", "lan eratorririk gabe", "laneratorririkgabe",
+];
+
+/// Terms that are looked for in a text that is folded.
+#[derive(Debug)]
+pub(super) struct Terms {
+    written: Vec<String>,
+    /// Whether a term starts and ends a word.
+    borders: Vec<(bool, bool)>,
+    finder: AhoCorasick,
+}
+
+impl Terms {
+    /// # Errors
+    /// A term without characters, and terms that are too many.
+    pub(super) fn new(terms: Vec<String>) -> Result<Self, String> {
+        let folded = terms.iter().map(|term| fold(term));
+        let folded: Vec<String> = folded.map(|term| term.trim().to_owned()).collect();
+        if folded.iter().any(String::is_empty) {
+            return Err("a term has no characters".to_owned());
+        }
+        let is_border = |c: Option<char>| c.is_some_and(is_spaced_letter);
+        let borders = folded
+            .iter()
+            .map(|term| (is_border(term.chars().next()), is_border(last_letter(term))))
+            .collect();
+        let kind = Some(AhoCorasickKind::DFA);
+        let finder = AhoCorasick::builder().kind(kind).build(&folded).map_err(|e| e.to_string())?;
+        Ok(Self { written: terms, borders, finder })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.written.is_empty()
+    }
+
+    /// The term, as written, that ends first in a folded text.
+    pub(super) fn find(&self, folded: &str) -> Option<&str> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut hits = self.finder.find_overlapping_iter(folded);
+        let hit = hits.find(|hit| self.is_whole(hit, folded))?;
+        Some(&self.written[hit.pattern()])
+    }
+
+    /// Whether a hit is no part of a word that goes on.
+    fn is_whole(&self, hit: &Match, folded: &str) -> bool {
+        let (starts_word, ends_word) = self.borders[hit.pattern()];
+        let before = || last_letter(&folded[..hit.start()]);
+        let behind = || folded[hit.end()..].chars().next();
+        let goes_on = |c: char| c.is_alphanumeric() || character(c).word == WordClass::Mark;
+        !(starts_word && before().is_some_and(goes_on)
+            || ends_word && behind().is_some_and(goes_on))
+    }
+}
+
+/// The last character that is no mark, within the bounds of what a word may have.
+fn last_letter(text: &str) -> Option<char> {
+    let mut characters = text.chars().rev().take(8);
+    characters.find(|c| character(*c).word != WordClass::Mark)
+}
+
+/// Whether a character is a letter of a script that has spaces between words.
+fn is_spaced_letter(c: char) -> bool {
+    c.is_alphabetic() && character(c).word != WordClass::Single
+}

@@ -1,0 +1,256 @@
+//! Units of a text that is folded: the words of UAX #29, and single characters of scripts without
+//! spaces.
+
+use std::ops::Range;
+
+use super::characters::{WordClass, character};
+
+/// Where units stand in a text.
+#[derive(Debug)]
+pub(super) struct Units {
+    /// A bit for each byte at which one starts.
+    starts: Bits,
+    /// A bit for each byte of one but its first.
+    insides: Bits,
+}
+
+impl Units {
+    /// The units of a text.
+    pub(super) fn of(text: &str) -> Self {
+        let mut units = Self { starts: Bits::new(text.len()), insides: Bits::new(text.len()) };
+        for_each_unit(text, |unit| {
+            units.starts.set(unit.start..unit.start + 1);
+            units.insides.set(unit.start + 1..unit.end);
+        });
+        units
+    }
+
+    /// Whether no unit goes over a place.
+    pub(super) fn is_border(&self, at: usize) -> bool {
+        !self.insides.has(at)
+    }
+
+    /// The units of a part.
+    pub(super) fn count(&self, part: Range<usize>) -> usize {
+        self.starts.count(part)
+    }
+
+    /// Makes a unit of what holds none, such as an emoji.
+    pub(super) fn add(&mut self, part: Range<usize>) {
+        if !part.is_empty() && self.count(part.clone()) == 0 {
+            self.starts.set(part.start..part.start + 1);
+        }
+    }
+}
+
+/// A word that is being read.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    start: usize,
+    end: usize,
+    /// Of its last character that is no mark.
+    last: WordClass,
+    /// Where a character ends that is part of it if the next one is of the class before it, and the
+    /// class of that character.
+    middle: Option<(usize, WordClass, char)>,
+    has_alphanumeric: bool,
+}
+
+/// Calls `take` with each unit, in order.
+fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
+    let mut open: Option<Open> = None;
+    for (at, c) in text.char_indices() {
+        let (known, end) = (character(c), at + c.len_utf8());
+        let class = known.word;
+        let is_joined = matches!(class, WordClass::Letter | WordClass::Digit);
+        if let Some(word) = open.as_mut().filter(|word| is_joined && word.goes_on()) {
+            // Most characters: what follows does the same, slower.
+            word.end = end;
+            word.last = class;
+            word.has_alphanumeric |= known.is_alphanumeric;
+            continue;
+        }
+        match class {
+            WordClass::Mark => {
+                if let Some(word) = &mut open {
+                    match &mut word.middle {
+                        Some(middle) => middle.0 = end,
+                        None => word.end = end,
+                    }
+                }
+                continue;
+            }
+            WordClass::MidLetter | WordClass::MidDigit | WordClass::MidBoth => {
+                if let Some(word) = open.as_mut().filter(|word| word.middle.is_none()) {
+                    word.middle = Some((end, class, c));
+                    continue;
+                }
+            }
+            WordClass::Other if c == '"' => {
+                if let Some(word) = open.as_mut().filter(|word| word.middle.is_none()) {
+                    word.middle = Some((end, class, c));
+                    continue;
+                }
+            }
+            WordClass::Letter | WordClass::Hebrew | WordClass::Digit | WordClass::Joiner => {
+                let joined = open.take().and_then(|word| {
+                    let joins = word.takes(class);
+                    if !joins {
+                        word.finish(&mut take);
+                    }
+                    joins.then_some(word)
+                });
+                let is_word = known.is_alphanumeric;
+                open = Some(match joined {
+                    Some(word) => Open {
+                        end,
+                        last: class,
+                        middle: None,
+                        has_alphanumeric: word.has_alphanumeric || is_word,
+                        ..word
+                    },
+                    None => Open {
+                        start: at,
+                        end,
+                        last: class,
+                        middle: None,
+                        has_alphanumeric: is_word,
+                    },
+                });
+                continue;
+            }
+            WordClass::Other | WordClass::Single => {}
+        }
+        if let Some(word) = open.take() {
+            word.finish(&mut take);
+        }
+        if class == WordClass::Single {
+            // Marks behind it are part of it, nothing else is.
+            open = Some(Open { start: at, end, last: class, middle: None, has_alphanumeric: true });
+        }
+    }
+    if let Some(word) = open {
+        word.finish(&mut take);
+    }
+}
+
+impl Open {
+    /// Whether any letter or digit goes on with the word.
+    fn goes_on(&self) -> bool {
+        self.middle.is_none() && self.last != WordClass::Single
+    }
+
+    /// Whether a character of this class goes on with the word.
+    fn takes(&self, class: WordClass) -> bool {
+        let is_letter = |class| matches!(class, WordClass::Letter | WordClass::Hebrew);
+        match self.middle {
+            None => self.goes_on(),
+            Some((_, WordClass::Other, _)) => {
+                // WB7b: a double quote.
+                self.last == WordClass::Hebrew && class == WordClass::Hebrew
+            }
+            Some((_, middle, _)) => {
+                middle != WordClass::MidDigit && is_letter(self.last) && is_letter(class)
+                    || middle != WordClass::MidLetter
+                        && self.last == WordClass::Digit
+                        && class == WordClass::Digit
+            }
+        }
+    }
+
+    fn finish(self, take: &mut impl FnMut(Range<usize>)) {
+        // WB7a: an apostrophe behind a Hebrew letter is part of the word.
+        let end = match self.middle {
+            Some((end, _, '\'')) if self.last == WordClass::Hebrew => end,
+            _ => self.end,
+        };
+        if self.has_alphanumeric {
+            take(self.start..end);
+        }
+    }
+}
+
+/// A bit for each byte of a text.
+#[derive(Debug)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(len: usize) -> Self {
+        Self(vec![0; len / 64 + 1])
+    }
+
+    fn has(&self, at: usize) -> bool {
+        self.0[at / 64] >> (at % 64) & 1 == 1
+    }
+
+    fn set(&mut self, range: Range<usize>) {
+        for (word, mask) in masks(range) {
+            self.0[word] |= mask;
+        }
+    }
+
+    fn count(&self, range: Range<usize>) -> usize {
+        masks(range).map(|(word, mask)| (self.0[word] & mask).count_ones() as usize).sum()
+    }
+}
+
+/// The words that a range of bits has a part in, with a mask of that part.
+fn masks(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let first = range.start / 64;
+    let words = if range.is_empty() { first..first } else { first..range.end.div_ceil(64) };
+    words.map(move |word| {
+        let (first, last) = (range.start.max(word * 64), range.end.min(word * 64 + 64));
+        (word, u64::MAX >> (64 - (last - first)) << (first % 64))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use unicode_segmentation::UnicodeSegmentation;
+
+    use super::*;
+
+    /// Strings of what makes words hard, without Katakana, which are single here,
+    /// and the joiner of emoji, which folding drops.
+    fn awkward() -> impl Strategy<Value = String> {
+        let characters: Vec<char> =
+            "aZ09 _.,:;'\"-·‧٫٬٣\u{600}˂אב׳״ß漢ひก\u{e33}\u{e34}ခ\u{102c}\u{301}\u{200c}\u{ad}क्षéⅧ가😀$"
+                .chars()
+                .collect();
+        let piece = prop_oneof![
+            8 => prop::sample::select(characters).prop_map(String::from),
+            4 => prop::sample::select(vec!["a", "1", "'", ".", "א", "\""]).prop_map(String::from),
+            1 => any::<char>()
+                .prop_filter("is another rule's", |c| *c != '\u{200d}' && !format!("ア{c}").split_word_bounds().all(|w| w.len() > 3))
+                .prop_map(String::from),
+        ];
+        prop::collection::vec(piece, 0..30).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn units_are_words_of_the_crate(text in awkward()) {
+            let mut found = Vec::new();
+            for_each_unit(&text, |unit| found.push(&text[unit]));
+            // Some marks are letters, but alone they are no words here.
+            let is_letter =
+                |c: char| c.is_alphanumeric() && character(c).word != WordClass::Mark;
+            let expected: Vec<&str> =
+                text.unicode_words().filter(|word| word.contains(is_letter)).collect();
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn bits_are_counted_as_they_are_set(a in 0_usize..300, b in 0_usize..300, c in 0_usize..300) {
+            let (first, last) = (a.min(b), a.max(b));
+            let mut bits = Bits::new(300);
+            bits.set(first..last);
+            prop_assert_eq!(bits.count(0..300), last - first);
+            prop_assert_eq!(bits.has(c), (first..last).contains(&c));
+            prop_assert_eq!(bits.count(0..c), c.clamp(first, last) - first);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Share of a text that a list of words makes up.
+
+use std::ops::Range;
+
+use aho_corasick::{AhoCorasick, Match};
+
+use super::folding::fold;
+use super::units::Units;
+
+/// Words and phrases to look for.
+///
+/// An entry is found where it stands between the borders of words (UAX #29); in scripts without
+/// spaces (Han, Kana, Thai, …) every character has borders. Texts and entries are compared by NFKC
+/// without case, with runs of white space as one space.
+#[derive(Debug)]
+pub struct WordList {
+    /// As written.
+    entries: Vec<String>,
+    finder: AhoCorasick,
+}
+
+/// What part of a text a list makes up, in words; of scripts without spaces, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WordShare {
+    /// Words that are part of an entry; those of entries that overlap count once.
+    pub hits: usize,
+    /// All words.
+    pub words: usize,
+}
+
+impl WordShare {
+    /// Hits by words; 0 where there are none.
+    pub fn share(self) -> f64 {
+        self.hits as f64 / self.words.max(1) as f64
+    }
+}
+
+impl WordList {
+    /// A list with one word or phrase a line, as LDNOOBW's. Empty lines and those that start with
+    /// `#` are left out.
+    ///
+    /// # Errors
+    /// A list without words, or one that is too large.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let lines = text
+            .lines()
+            .map(|line| line.trim_matches(|c: char| c == '\u{feff}' || c.is_whitespace()));
+        let is_entry = |line: &&str| !line.starts_with('#') && !fold(line).trim().is_empty();
+        let entries: Vec<String> = lines.filter(is_entry).map(str::to_owned).collect();
+        if entries.is_empty() {
+            return Err("there is no word in the list".to_owned());
+        }
+        let folded = entries.iter().map(|entry| fold(entry).trim().to_owned());
+        let folded: Vec<String> = folded.collect();
+        let finder = AhoCorasick::new(folded);
+        Ok(Self { entries, finder: finder.map_err(|e| e.to_string())? })
+    }
+
+    /// What part of `text` the list makes up.
+    pub fn share(&self, text: &str) -> WordShare {
+        let folded = fold(text);
+        let mut units = Units::of(&folded);
+        // Ends ascend, so what overlaps is at the end.
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for hit in self.finder.find_overlapping_iter(&folded) {
+            if !is_whole(&hit, &units) {
+                continue;
+            }
+            units.add(hit.range());
+            let mut start = hit.start();
+            while let Some(last) = found.pop_if(|last| last.end > start) {
+                start = start.min(last.start);
+            }
+            found.push(start..hit.end());
+        }
+        let hits = found.into_iter().map(|range| units.count(range)).sum();
+        WordShare { hits, words: units.count(0..folded.len()) }
+    }
+
+    /// The entry, as written, that ends first in `text`; of several the longest.
+    pub fn find(&self, text: &str) -> Option<&str> {
+        let folded = fold(text);
+        let units = Units::of(&folded);
+        let mut hits = self.finder.find_overlapping_iter(&folded);
+        let first = hits.find(|hit| is_whole(hit, &units))?;
+        let others = hits.take_while(|hit| hit.end() == first.end());
+        let longest =
+            others.filter(|hit| is_whole(hit, &units)).map(|hit| (hit.start(), hit.pattern()));
+        let (_, entry) = longest.fold((first.start(), first.pattern()), Ord::min);
+        Some(&self.entries[entry])
+    }
+}
+
+/// Whether a hit does not cut a word.
+fn is_whole(hit: &Match, units: &Units) -> bool {
+    units.is_border(hit.start()) && units.is_border(hit.end())
+}
