@@ -74,7 +74,7 @@ fn make_run(
             rows,
             files: parts,
             counts: [("eng_Latn".to_owned(), rows)].into(),
-            encoded: None,
+            ..ShardMarker::default()
         };
         run.mark_shard(Stage::Embed, &shard.name, &marker)?;
         if scored {

@@ -32,10 +32,11 @@
 //! 3  run  cluster
 //! 2  config  input  parts  tokenize  encoder  fasttext  head  train  filter  selection  export
 //! 1  io  remote  hub  robots  pii  decontamination  rules
-//! 0  error  panics  progress  batch  metrics  sample
+//! 0  error  panics  progress  batch  metrics  sample  language
 //! ```
 //!
-//! - 0: what needs nothing else: errors and exit codes, progress and stops, packing, metrics, sampling.
+//! - 0: what needs nothing else: errors and exit codes, progress and stops, packing, metrics, sampling, names of
+//!   languages.
 //! - 1: files that appear whole or not at all, object stores, the hub; what a robots.txt says; personal data in
 //!   a text; text of benchmarks in it; licences, words and repetition.
 //! - 2: settings; readers of documents; part files; encoder, heads and their training; filters; exact selection;
@@ -45,6 +46,7 @@
 
 pub mod batch;
 pub mod error;
+pub mod language;
 pub mod metrics;
 pub mod panics;
 pub mod progress;

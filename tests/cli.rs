@@ -26,6 +26,7 @@ fn every_command_explains_itself() {
         "annotate",
         "evaluate",
         "sample",
+        "card",
         "head",
         "tokenize",
         "devices",

@@ -4,6 +4,7 @@ mod util;
 
 mod annotate;
 mod bad_input;
+mod card;
 mod cli;
 mod cluster;
 mod cuda;

@@ -178,7 +178,7 @@ fn pretend(run: &RunDir, root: &Path, sizes: &Sizes) -> Result<()> {
                 rows,
                 files: vec![PartFile { path: run.relative(&path), ..template.clone() }],
                 counts: [(counts, rows)].into(),
-                encoded: None,
+                ..ShardMarker::default()
             };
             let done = run.path(format!("state/{stage}/done/{key}.json"));
             std::fs::create_dir_all(done.parent().context("no folder")?)?;

@@ -1,6 +1,7 @@
 //! The command line: parse, resolve, call a stage, print what came of it.
 
 mod annotate;
+mod card;
 #[cfg(feature = "datasets")]
 mod dataset;
 #[cfg(not(feature = "datasets"))]
@@ -36,6 +37,7 @@ use polysift::stage::{self, Context};
 use polysift::{Error, Result};
 
 use annotate::AnnotateArgs;
+use card::CardArgs;
 use dataset::DatasetCommand;
 use evaluate::EvaluateArgs;
 use head::HeadCommand;
@@ -147,6 +149,8 @@ pub(crate) enum Command {
     Annotate(#[command(flatten)] Box<AnnotateArgs>),
     /// Choose documents of a run to annotate, with the probability with which each was drawn
     Sample(#[command(flatten)] Box<SampleArgs>),
+    /// Print the card of the data set that a run exported, for a hub
+    Card(#[command(flatten)] Box<CardArgs>),
     /// Import heads that others have published, export heads for other programs
     #[command(subcommand)]
     Head(HeadCommand),
@@ -259,6 +263,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
         Command::Annotate(args) => annotate::run(args, stop)?,
         Command::Sample(args) => context.sample(args)?,
+        Command::Card(args) => context.with_run(&args.run, |run| args.print(run))?,
         Command::Robots(command) => context.robots(command)?,
         Command::Devices { json } => devices::devices(*json),
         Command::Models { json } => models::models(*json)?,

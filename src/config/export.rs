@@ -41,6 +41,8 @@ pub struct ExportConfig {
     pub zstd: i32,
     /// Also write the documents that were not selected, by reason.
     pub keep_removed: bool,
+    /// Also write the card of the data set beside the files, `README.md`.
+    pub card: bool,
 }
 
 impl Default for ExportConfig {
@@ -54,6 +56,7 @@ impl Default for ExportConfig {
             row_group_mb: 100,
             zstd: DEFAULT_ZSTD_LEVEL,
             keep_removed: false,
+            card: false,
         }
     }
 }

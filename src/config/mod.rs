@@ -14,6 +14,7 @@
 //! ```
 
 mod budget;
+mod card;
 mod device;
 mod encoder;
 mod export;
@@ -31,6 +32,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use budget::Budget;
+pub use card::CardConfig;
 pub use device::DeviceChoice;
 pub use encoder::{
     Chunks, EmbeddingDtype, EncoderConfig, EncoderPrecision, Gelu, PartsConfig, Pooling,
@@ -106,6 +108,9 @@ pub struct RunConfig {
     pub pii: Option<PiiConfig>,
     /// What is written at the end.
     pub export: ExportConfig,
+    /// What the card of the data set says that a run cannot know.
+    #[serde(skip_serializing_if = "CardConfig::is_empty")]
+    pub card: CardConfig,
     /// Seed of everything random (splits, initialisation, shuffling, dropout, reference sampling).
     pub seed: Seed,
 }

@@ -18,9 +18,9 @@ use crate::input::{InputColumn, METADATA, column_at};
 use crate::parts::{embeddings_array, embeddings_type};
 
 /// The column of embeddings.
-const EMBEDDINGS: &str = "embeddings";
+pub(crate) const EMBEDDINGS: &str = "embeddings";
 /// The column of how much personal data was found.
-const PII_COUNT: &str = "pii_count";
+pub(crate) const PII_COUNT: &str = "pii_count";
 /// Key of the features of Hugging Face's `datasets`.
 const HUGGING_FACE: &str = "huggingface";
 /// Key of Spark's schema. Spark believes it more than the columns, and would not see the new ones.

@@ -26,6 +26,7 @@ use arrow_array::ArrayRef;
 use crate::config::{EmbeddingDtype, Layout};
 
 pub use columns::ExportColumns;
+pub(crate) use columns::{EMBEDDINGS, PII_COUNT};
 pub use writer::{ExportWriter, ExportedFile, WriterOptions};
 
 /// Which columns are exported, and how they are arranged.

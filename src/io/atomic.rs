@@ -38,6 +38,14 @@ pub struct FileStamp {
     pub etag: Option<String>,
 }
 
+impl FileStamp {
+    /// That of a file of `content`.
+    pub(crate) fn of(content: &[u8]) -> Self {
+        let (bytes, blake3) = (content.len() as u64, blake3::hash(content).to_hex().to_string());
+        Self { bytes, blake3, etag: None }
+    }
+}
+
 /// A file under construction; dropped without [`AtomicFile::commit`] it leaves nothing behind.
 ///
 /// Writes are buffered, so small ones are fine. A failed [`Write`] gives the system's error

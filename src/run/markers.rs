@@ -15,6 +15,7 @@ use serde_json::json;
 use super::dir::{RunDir, Stage, gone, json_lines, read_json_lines};
 use super::plan::Shard;
 use crate::error::{Error, Result};
+use crate::input::DocumentInfo;
 use crate::io::{FileStamp, is_url, stamp, write_atomic};
 use crate::parts::{EmbeddingRows, read_embeddings};
 
@@ -74,6 +75,36 @@ impl Encoded {
     }
 }
 
+/// What some documents amount to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DocumentAmount {
+    /// Documents.
+    pub documents: u64,
+    /// UTF-8 bytes of their texts.
+    pub bytes: u64,
+    /// Content tokens of the encoder's tokenizer, where they were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+}
+
+impl DocumentAmount {
+    /// Adds `other`; its tokens count as far as they were counted.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.documents += other.documents;
+        self.bytes += other.bytes;
+        self.tokens = match (self.tokens, other.tokens) {
+            (Some(own), Some(others)) => Some(own + others),
+            (own, others) => own.or(others),
+        };
+    }
+}
+
+impl From<DocumentInfo<'_>> for DocumentAmount {
+    fn from(document: DocumentInfo<'_>) -> Self {
+        Self { documents: 1, bytes: document.num_bytes, tokens: document.num_tokens }
+    }
+}
+
 /// A shard is done in a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ShardMarker {
@@ -87,6 +118,9 @@ pub struct ShardMarker {
     /// Of the embed stage: what was encoded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoded: Option<Encoded>,
+    /// Of the export stage: what was exported, by language; bytes and tokens are those of the texts that were read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub exported: BTreeMap<String, DocumentAmount>,
 }
 
 impl ShardMarker {

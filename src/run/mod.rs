@@ -49,6 +49,6 @@ mod worker;
 
 pub(crate) use claims::{Claims, StageWork};
 pub use dir::{RunDir, Stage};
-pub use markers::{Encoded, Failure, PartFile, PartMarker, ShardMarker, Summary};
+pub use markers::{DocumentAmount, Encoded, Failure, PartFile, PartMarker, ShardMarker, Summary};
 pub use plan::{Plan, Shard};
 pub use worker::{LiveWorker, Worker};

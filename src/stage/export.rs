@@ -3,10 +3,12 @@
 //! A shard is read once more beside its parts, which say of each row into which file it goes: that of the
 //! exported rows, or with `export.keep_removed` the one of its reason.
 
+mod card;
 mod pii;
+mod spec;
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Enumerate;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,10 +22,7 @@ use super::corpus::{ScoreFiles, ordinal, read_part, stored_selections};
 use super::embedded::Embedded;
 use super::model::encoder_digest;
 use super::verdicts::{CUT, REMOVE, REPORTS, check_filtered, filter_settings, verdicts_of};
-use crate::config::{
-    DEFAULT_LANGUAGE, FilterAction, FilterConfig, FilterWhen, KEPT, NO_TEXT, PiiAudit, Rate,
-    RunConfig,
-};
+use crate::config::{FilterWhen, KEPT, NO_TEXT, PiiAudit, Rate, RunConfig};
 use crate::error::{Error, Result};
 use crate::export::{ExportColumns, ExportSpec, ExportWriter, RowExtras, WriterOptions};
 use crate::input::{DocumentBatch, Format, InputColumn, RowReader, column_at, strings};
@@ -33,7 +32,10 @@ use crate::parts::{
 use crate::remote;
 use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
 use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
+use card::write_card;
+pub use card::{card_facts, render_card};
 use pii::{PiiCounts, RedactedRow, ShardRedactor};
+use spec::{place_of, retention_heads, spec};
 
 /// Object at the place of an export that says whose the files beside it are.
 const OWNER: &str = "polysift.json";
@@ -52,14 +54,6 @@ struct ExportJob<'a> {
 }
 
 impl ExportJob<'_> {
-    /// The place below which all files are written.
-    fn root(&self) -> PathBuf {
-        match &self.context.config.export.to {
-            Some(url) => url.trim_end_matches('/').into(),
-            None => self.context.run.root().to_owned(),
-        }
-    }
-
     fn writer_options(&self, reason: Option<&str>) -> WriterOptions {
         let export = &self.context.config.export;
         let mut provenance = self.provenance.clone();
@@ -72,41 +66,6 @@ impl ExportJob<'_> {
             max_file_bytes: export.max_file_mb.map(|mb| mb as u64 * 1_000_000),
             metadata: vec![("polysift".to_owned(), provenance.to_string())],
         }
-    }
-}
-
-/// Heads that any language retains by.
-fn retention_heads(config: &RunConfig) -> Vec<String> {
-    let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
-    let heads: BTreeSet<String> =
-        languages.flat_map(|l| config.thresholds(l).retention.into_keys()).collect();
-    heads.into_iter().collect()
-}
-
-/// Names of the filters that flag.
-fn flags(config: &RunConfig) -> impl Iterator<Item = &String> {
-    let flags = |(_, filter): &(&String, &FilterConfig)| filter.action == FilterAction::Flag;
-    config.filters.iter().filter(flags).map(|(name, _)| name)
-}
-
-fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
-    let export = &config.export;
-    let cuts = config.filters.values().any(|filter| filter.action == FilterAction::Cut);
-    let scores = config.heads.iter().map(|(name, head)| head.column(name));
-    let rates = retention_heads
-        .iter()
-        .filter_map(|name| Some(config.heads.get(name)?.retention_column(name)));
-    ExportSpec {
-        layout: export.layout,
-        embeddings: (export.with_embeddings && config.has_embeddings())
-            .then(|| export.embeddings.unwrap_or(config.parts.embeddings)),
-        text: config.input.text.clone(),
-        id: config.input.id.clone(),
-        replace_embeddings: config.input.embeddings.is_some(),
-        new_columns: scores.chain(rates).collect(),
-        flags: flags(config).cloned().collect(),
-        replaces_texts: config.pii.is_some() || cuts,
-        counts_pii: config.pii.is_some(),
     }
 }
 
@@ -184,15 +143,33 @@ pub fn export(context: Context<'_>) -> Result<()> {
     finish(context, &work, &embedded.plan)
 }
 
-/// Finishes the stage if all shards of `plan` are exported, and adds up the personal data that was found.
+/// Finishes the stage if all shards of `plan` are exported: adds up the personal data that was found, writes the card.
 fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
-    let run = context.run;
+    let Context { config, run, .. } = context;
     if !run.try_finish(Stage::Export, &work.keys)?
-        || context.config.pii.is_none()
+        || !has_reports(config)
         || run.is_done(Stage::Export, REPORTS)?
     {
         return Ok(());
     }
+    let mut marker = ShardMarker::default();
+    if config.pii.is_some() {
+        marker.files.push(write_pii_report(context, plan)?);
+    }
+    if config.export.card {
+        marker.files.push(write_card(context)?);
+    }
+    run.mark_shard(Stage::Export, REPORTS, &marker)
+}
+
+/// Whether the export of `config` has files that are not of a shard.
+pub(super) fn has_reports(config: &RunConfig) -> bool {
+    config.pii.is_some() || config.export.card
+}
+
+/// Adds up the personal data that was found in all shards of `plan`.
+fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
+    let run = context.run;
     let mut counts = PiiCounts::new();
     for shard in &plan.shards {
         let path = run.pii_counts_file(shard);
@@ -202,12 +179,7 @@ fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
     let path = run.pii_report_file();
     let stamp =
         run.write_json(&path, &json!({"settings": context.config.pii, "languages": counts}))?;
-    let file = PartFile { path: run.relative(&path), rows: 1, stamp };
-    run.mark_shard(
-        Stage::Export,
-        REPORTS,
-        &ShardMarker { files: vec![file], ..ShardMarker::default() },
-    )
+    Ok(PartFile { path: run.relative(&path), rows: 1, stamp })
 }
 
 /// Says so if the store of `to` does not answer, long before there is something to export. No error: who
@@ -347,6 +319,11 @@ impl<'a> ShardExport<'a> {
         for (at, &row) in rows.iter().enumerate() {
             self.seek(row)?;
             let (name, rates) = self.decide()?;
+            if name == KEPT {
+                let document = self.part.documents.get(self.next);
+                let amount = self.marker.exported.entry(document.language.to_owned()).or_default();
+                amount.add(document.into());
+            }
             let group = groups.entry(name).or_insert_with(|| Group {
                 mask: vec![false; rows.len()],
                 rows: Vec::new(),
@@ -538,7 +515,7 @@ impl<'a> ShardExport<'a> {
         } else {
             (PathBuf::from("removed").join(name), Some(name))
         };
-        let base = self.job.root().join(folder).join(&self.shard.name);
+        let base = place_of(self.job.context).join(folder).join(&self.shard.name);
         let options = self.job.writer_options(reason);
         Ok(entry.insert(ExportWriter::create(&base, self.columns.schema(), &options)?))
     }

@@ -24,41 +24,12 @@ use crate::input::{
 use crate::io::write_atomic;
 use crate::parts::{VerdictRows, read_documents, write_verdicts};
 use crate::progress::Stop;
-use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
+use crate::run::{DocumentAmount, PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
 
 /// Documents that are looked at at once.
 const BLOCK_DOCUMENTS: usize = 1024;
 /// Hosts, and details, that a report names.
 const MAX_NAMED: usize = 1000;
-
-/// What some documents amount to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct DocumentAmount {
-    /// Documents.
-    pub documents: u64,
-    /// UTF-8 bytes of their texts.
-    pub bytes: u64,
-    /// Content tokens of the encoder's tokenizer, where they were counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<u64>,
-}
-
-impl DocumentAmount {
-    fn add(&mut self, other: Self) {
-        self.documents += other.documents;
-        self.bytes += other.bytes;
-        self.tokens = match (self.tokens, other.tokens) {
-            (Some(own), Some(others)) => Some(own + others),
-            (own, others) => own.or(others),
-        };
-    }
-}
-
-impl From<DocumentInfo<'_>> for DocumentAmount {
-    fn from(document: DocumentInfo<'_>) -> Self {
-        Self { documents: 1, bytes: document.num_bytes, tokens: document.num_tokens }
-    }
-}
 
 /// What a filter found of the documents of a language.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

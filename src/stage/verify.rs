@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use super::context::{ALL_LANGUAGES, Context};
 use super::corpus::{ScoreFiles, select_language, stored_selections};
 use super::embedded::Embedded;
+use super::export::has_reports;
 use super::heads::Heads;
 use super::verdicts::REPORTS;
 use crate::config::RunConfig;
@@ -54,7 +55,7 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     if checks.begun.contains(&Stage::Filter) {
         checks.marker(Stage::Filter, REPORTS);
     }
-    if checks.begun.contains(&Stage::Export) && context.config.pii.is_some() {
+    if checks.begun.contains(&Stage::Export) && has_reports(context.config) {
         checks.marker(Stage::Export, REPORTS);
     }
     if checks.begun.contains(&Stage::Refine) {
@@ -288,7 +289,7 @@ fn wrong_file(run: &RunDir, file: &PartFile) -> Result<Option<String>> {
     }
     let is_exported = is_url(&file.path)
         || ["export/", "removed/"].iter().any(|folder| file.path.starts_with(folder));
-    if is_exported {
+    if is_exported && file.path.ends_with(".parquet") {
         let rows = parquet_rows(&run.located(file))?;
         if rows != file.rows {
             return Ok(Some(format!("{}: holds {rows} rows, not {}", file.path, file.rows)));

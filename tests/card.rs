@@ -1,0 +1,161 @@
+//! `polysift card`: its numbers beside those of the run, what it cannot know, templates, the card of the export stage.
+
+use std::error::Error;
+
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+use serde_json::{Value, json};
+
+use crate::util::{TestResult, Workspace, polysift, read_parquet, text};
+
+/// A workspace of two languages with URLs, and a list of hosts by which documents are removed.
+fn workspace() -> Result<Workspace, Box<dyn Error>> {
+    let work = Workspace::new()?;
+    for (language, documents) in [("deu_Latn", 25), ("fra_Latn", 40)] {
+        let rows = (0..documents).map(|i| {
+            let url = format!("https://{}.org/{i}", if i % 5 == 0 { "bad" } else { "good" });
+            json!({"id": format!("{language}-{i}"), "text": format!("{} a@b.com", text(i)), "url": url})
+        });
+        work.write_lines(&format!("corpus/{language}/a.jsonl"), rows)?;
+    }
+    work.write("bad.txt", "bad.org\n")?;
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    let more = "[filters.hosts]\nkind = 'urls'\nlists = ['bad.txt']\n[pii]\n";
+    work.write("run.toml", settings + more)?;
+    Ok(work)
+}
+
+/// `polysift card out ARGUMENTS` in the workspace.
+fn card(work: &Workspace, arguments: &[&str]) -> assert_cmd::Command {
+    let mut command = polysift();
+    command.current_dir(work.dir.path()).args(["card", "out"]).args(arguments);
+    command
+}
+
+/// What the template is given.
+fn facts(work: &Workspace, arguments: &[&str]) -> Result<Value, Box<dyn Error>> {
+    let output = card(work, &[&["--json"], arguments].concat()).assert().success();
+    Ok(serde_json::from_slice(&output.get_output().stdout)?)
+}
+
+#[test]
+fn its_numbers_are_those_of_the_run_and_of_the_files() -> TestResult {
+    let work = workspace()?;
+    card(&work, &[]).assert().code(66);
+    work.command("run", "out").args(["--set", "export.card=true"]).assert().success();
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    let facts = facts(&work, &[])?;
+    let mut total = 0;
+    for (at, (language, name, tag)) in
+        [("deu_Latn", "German", "de"), ("fra_Latn", "French", "fr")].into_iter().enumerate()
+    {
+        let file = work.path(&format!("out/export/{language}/a.parquet"));
+        let rows = read_parquet(&file)?.num_rows();
+        total += rows;
+        let found = &facts["languages"][at];
+        assert_eq!((&found["code"], &found["name"]), (&json!(language), &json!(name)));
+        assert_eq!(found["documents"], rows);
+        assert_eq!(found["documents_read"], if at == 0 { 25 } else { 40 });
+        let config = &facts["configs"][at];
+        assert_eq!(config["path"], format!("{language}/*.parquet"));
+        assert_eq!(config["disk_bytes"], file.metadata()?.len());
+        assert_eq!((&config["documents"], &config["files"]), (&json!(rows), &json!(1)));
+        assert_eq!(facts["language_tags"][at], tag);
+        let selection = work.json(&format!("out/selection/{language}.json"))?;
+        let outcomes = selection["thresholds"][0]["outcomes"].as_array().ok_or("no outcomes")?;
+        let rows = facts["thresholds"].as_array().ok_or("no thresholds")?;
+        let rows: Vec<&Value> = rows.iter().filter(|row| row["language"] == language).collect();
+        assert_eq!(rows.len(), outcomes.len());
+        for (row, outcome) in rows.iter().zip(outcomes) {
+            assert_eq!(row["kept"], outcome["kept"]["num_documents"]);
+            assert_eq!(row["candidates"], outcome["candidates"]["num_documents"]);
+            assert_eq!(row["score"], outcome["threshold_score"]);
+        }
+    }
+    assert_eq!(facts["documents"], total);
+    let filter = &facts["filters"][0];
+    assert_eq!((&filter["looked_at"], &filter["found"]), (&json!(65), &json!(13)));
+    assert_eq!(filter["digests"].as_object().map(serde_json::Map::len), Some(1));
+    // Of every exported text one address.
+    let emails = |language: &str| facts["pii"]["found"][language]["email"]["occurrences"].as_u64();
+    assert_eq!(emails("deu_Latn").zip(emails("fra_Latn")).map(|(a, b)| a + b), Some(total as u64));
+    let example = facts["example"]["text"].as_str().ok_or("no example")?;
+    assert!(!example.contains("a@b.com"), "{example}");
+    // What the export stage wrote is what the command prints.
+    let printed = card(&work, &[]).assert().success().get_output().stdout.clone();
+    assert_eq!(std::fs::read(work.path("out/export/README.md"))?, printed);
+    Ok(())
+}
+
+#[test]
+fn what_a_run_cannot_know_is_set_or_left_to_do() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "out").assert().success();
+    assert!(!work.path("out/export/README.md").exists());
+    let unknown = ["license", "pretty_name", "source", "repository", "citation"];
+    let output = card(&work, &[]).assert().success().get_output().stdout.clone();
+    let printed = String::from_utf8(output)?;
+    for key in unknown {
+        let mark = format!("(card.{key})");
+        let mut lines = printed.lines().filter(|line| line.contains(&mark));
+        assert!(lines.all(|line| line.contains("TODO")) && printed.contains(&mark), "{key}");
+    }
+    let sets = unknown.map(|key| format!("card.{key}=the \"{key}\": yes"));
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set.as_str()]).collect();
+    let known = contains("TODO").not().and(contains(r#"license: "the \"license\": yes""#));
+    card(&work, &sets).assert().success().stdout(known);
+    // A file's table takes the place of the run's.
+    work.write("other.toml", "[card]\nlicense = 'odc-by'\n")?;
+    card(&work, &["-c", "other.toml"]).assert().stdout(contains("license: \"odc-by\""));
+    card(&work, &["--set", "card.licence=mit"]).assert().code(2).stderr(contains("licence"));
+    Ok(())
+}
+
+#[test]
+fn files_of_several_languages_are_one_configuration() -> TestResult {
+    let work = Workspace::new()?;
+    let rows = (0..30).map(|i| {
+        let language = ["fra_Latn", "xyz_Latn"][i % 2];
+        json!({"id": format!("{i}"), "text": text(i), "lang": language})
+    });
+    work.write_lines("mixed/a.jsonl", rows)?;
+    let settings = "[input]\nfiles = ['mixed']\nlanguage = { column = 'lang' }\n\
+                    [encoder]\nmodel = 'none'\n[heads.chance]\nkind = 'random'\n\
+                    [languages._default]\nretention = { chance = 0.5 }\n";
+    work.write("run.toml", settings)?;
+    work.command("run", "out").assert().success();
+    let facts = facts(&work, &[])?;
+    let configs = facts["configs"].as_array().ok_or("no configurations")?;
+    assert_eq!(configs.len(), 1);
+    assert_eq!(
+        (&configs[0]["name"], &configs[0]["path"]),
+        (&json!("default"), &json!("*.parquet"))
+    );
+    assert_eq!(configs[0]["documents"], 16);
+    let documents: Vec<&Value> = (0..2).map(|at| &facts["languages"][at]["documents"]).collect();
+    assert_eq!(documents, [8, 8]);
+    // No code of ISO 639: neither a name nor a tag.
+    assert_eq!(
+        (&facts["languages"][1]["name"], &facts["language_tags"]),
+        (&Value::Null, &json!(["fr"]))
+    );
+    assert_eq!(facts["encoder"], Value::Null);
+    Ok(())
+}
+
+#[test]
+fn templates_of_users_take_its_place() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "out").assert().success();
+    work.write("own.md", "{{ 107323203587|size }} {{ 1234567|thousands }} {{ documents_read }}\n")?;
+    card(&work, &["--template", "own.md"]).assert().success().stdout("107.3 GB 1,234,567 65\n");
+    card(&work, &["--template", "no.md"]).assert().code(74).stderr(contains("no.md"));
+    work.write("bad.md", "a\n{{ documents }\n")?;
+    card(&work, &["--template", "bad.md"])
+        .assert()
+        .code(2)
+        .stderr(contains("bad.md").and(contains(":2")));
+    work.write("bad.md", "{{ documents.none.at_all }}\n")?;
+    card(&work, &["--template", "bad.md"]).assert().code(2).stderr(contains("undefined"));
+    Ok(())
+}
