@@ -67,6 +67,15 @@ impl HubSettings {
     }
 }
 
+/// Whether `name` is that of a repository of the hub: two parts of ASCII letters, digits and `-_.`
+pub(crate) fn is_repository_id(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        !part.is_empty() && part != "." && part != ".." && part.chars().all(is_allowed)
+    };
+    name.split('/').count() == 2 && name.split('/').all(is_part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

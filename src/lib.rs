@@ -28,7 +28,7 @@
 //!
 //! ```text
 //! 5  cli
-//! 4  stage  evaluate  dataset
+//! 4  stage  evaluate  dataset  mix
 //! 3  run  cluster
 //! 2  config  input  parts  tokenize  encoder  fasttext  head  train  filter  selection  export
 //! 1  io  remote  hub  robots  pii  decontamination  rules
@@ -42,7 +42,7 @@
 //! - 2: settings; readers of documents; part files; encoder, heads and their training; filters; exact selection;
 //!   writers of the export. Each can be used without a run.
 //! - 3: the run directory, many processes on it, and the schedulers that start them.
-//! - 4: the stages, which do not use each other; evaluation; labelled data sets.
+//! - 4: the stages, which do not use each other; evaluation; labelled data sets; mixtures.
 
 pub mod batch;
 pub mod error;
@@ -83,6 +83,7 @@ pub mod run;
 #[cfg(feature = "datasets")]
 pub mod dataset;
 pub mod evaluate;
+pub mod mix;
 pub mod stage;
 
 pub use error::{Error, Result};

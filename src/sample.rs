@@ -5,7 +5,15 @@ use std::collections::btree_map::Entry;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use twox_hash::XxHash3_64;
+
 use crate::panics::{lock, unpoisoned};
+
+/// The seed of a hash: xxh3-64 of the `names`, one after another, and of `seed` as 8 bytes, the lowest first.
+pub(crate) fn hash_seed(names: &[&str], seed: u64) -> u64 {
+    let names = names.iter().map(|name| name.as_bytes());
+    XxHash3_64::oneshot(&names.chain([&seed.to_le_bytes()[..]]).collect::<Vec<_>>().concat())
+}
 
 /// The `k` items of smallest rank among all that are offered, from any number of threads.
 ///

@@ -27,6 +27,7 @@ fn every_command_explains_itself() {
         "evaluate",
         "sample",
         "card",
+        "mix",
         "head",
         "tokenize",
         "devices",

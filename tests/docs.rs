@@ -5,7 +5,8 @@
 //! - `sh`: runs, block after block, in a copy of the folder that the README's blocks leave behind;
 //! - `sh no_run`, `console` (lines that begin with `$ `): needs another machine, or other files. Its
 //!   shell syntax, its flags and the targets of its `make` are checked;
-//! - `toml`: is checked as settings; with `file=NAME` it is written before the blocks after it run;
+//! - `toml`: is checked as settings, those of a mixture where it has a `[[source]]`; with `file=NAME` it
+//!   is written before the blocks after it run;
 //! - `text output`: lines that the `sh` block before it prints. A word with a decimal point stands
 //!   for any such word, and `...` for anything.
 
@@ -15,7 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use polysift::config::RunConfig;
+use polysift::config::{MixConfig, RunConfig};
 
 use crate::util::root;
 
@@ -154,6 +155,9 @@ fn every_block_says_what_it_is_and_settings_are_settings() -> Result<()> {
         for block in &page.blocks {
             let info = block.info.join(" ");
             match block.info.first().map_or("", String::as_str) {
+                "toml" if block.text.contains("[[source]]") => {
+                    drop(MixConfig::from_toml(&block.text, &block.place)?);
+                }
                 "toml" => drop(RunConfig::from_toml(&block.text, &block.place)?),
                 "python" | "console" => assert_eq!(block.info.len(), 1, "{}", block.place),
                 "text" => assert!(["text", "text output"].contains(&&*info), "{}", block.place),

@@ -26,6 +26,7 @@ mod hub;
 mod input;
 mod inputs;
 mod leases;
+mod mix;
 mod packages;
 mod pii;
 mod pipeline;

@@ -14,7 +14,7 @@ use polysift::evaluate::{
     DEFAULT_SAMPLE, DecisionRule, EVERYTHING, Report, Setup, evaluate, evaluate_run,
 };
 use polysift::input::{InputFile, SampleColumns, SkippedRows, discover};
-use polysift::io::write_atomic;
+use polysift::io::write_json;
 use polysift::progress::{Progress, Stop};
 use polysift::run::{RunDir, Worker};
 use polysift::selection::ThresholdKind;
@@ -174,10 +174,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
 /// Writes the JSON where that is asked for, and prints the report.
 fn put_out(args: &EvaluateArgs, report: &Report) -> Result<()> {
     if let Some(path) = &args.out {
-        let mut json =
-            serde_json::to_vec_pretty(report).map_err(|e| Error::write(path, Box::new(e)))?;
-        json.push(b'\n');
-        write_atomic(path, &json)?;
+        write_json(path, report)?;
     }
     show(args.json, report, print_report);
     Ok(())

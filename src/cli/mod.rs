@@ -11,6 +11,7 @@ mod devices;
 mod evaluate;
 mod head;
 mod logging;
+mod mix;
 mod models;
 pub(crate) mod printer;
 mod progress;
@@ -42,6 +43,7 @@ use dataset::DatasetCommand;
 use evaluate::EvaluateArgs;
 use head::HeadCommand;
 use logging::GlobalArgs;
+use mix::MixArgs;
 use progress::Display;
 use sample::SampleArgs;
 use settings::{BaseArgs, Resolved, SettingsArgs, hub, resolve, settings_of, stage_names};
@@ -149,6 +151,8 @@ pub(crate) enum Command {
     Annotate(#[command(flatten)] Box<AnnotateArgs>),
     /// Choose documents of a run to annotate, with the probability with which each was drawn
     Sample(#[command(flatten)] Box<SampleArgs>),
+    /// Mix sources by tokens or epochs into one shuffled corpus
+    Mix(#[command(flatten)] Box<MixArgs>),
     /// Print the card of the data set that a run exported, for a hub
     Card(#[command(flatten)] Box<CardArgs>),
     /// Import heads that others have published, export heads for other programs
@@ -267,6 +271,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Robots(command) => context.robots(command)?,
         Command::Devices { json } => devices::devices(*json),
         Command::Models { json } => models::models(*json)?,
+        Command::Mix(args) => mix::run(args, stop, &display, cli.global.quiet)?,
         Command::Head(command) => head::run(command, cli.global.quiet)?,
         Command::Tokenize(settings) => {
             tokenize::tokenize(&resolve(settings)?.config, &hub(settings.encoder.offline), stop)?;

@@ -280,15 +280,7 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
         return Ok((Table::new(), "arguments".to_owned()));
     };
     let origin = path.display().to_string();
-    let bytes = std::fs::read(&path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::missing(&path, "no such settings file"),
-        _ => Error::io(&path, "read")(e),
-    })?;
-    let text = String::from_utf8(bytes).map_err(|e| {
-        let right = &e.as_bytes()[..e.utf8_error().valid_up_to()];
-        let line = right.split(|&byte| byte == b'\n').count();
-        Error::config(&origin, format!("is not UTF-8 in line {line}; save it as UTF-8"))
-    })?;
+    let text = read_settings(&path)?;
     // Errors about the file itself (unknown keys, wrong types) are reported with its own lines.
     RunConfig::from_toml(&text, &origin)?;
     let mut table: Table =
@@ -296,6 +288,20 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
     let file = std::path::absolute(&path).map_err(Error::io(&path, "resolve"))?;
     make_absolute(&mut table, file.parent().unwrap_or(&file));
     Ok((table, origin))
+}
+
+/// The text of the settings file `path`.
+pub(crate) fn read_settings(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::missing(path, "no such settings file"),
+        _ => Error::io(path, "read")(e),
+    })?;
+    String::from_utf8(bytes).map_err(|e| {
+        let right = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+        let line = right.split(|&byte| byte == b'\n').count();
+        let reason = format!("is not UTF-8 in line {line}; save it as UTF-8");
+        Error::config(path.display().to_string(), reason)
+    })
 }
 
 /// Paths of a settings file are relative to its directory `base`.

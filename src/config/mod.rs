@@ -22,6 +22,7 @@ mod fasttext;
 mod filters;
 mod heads;
 mod input;
+mod mix;
 mod pii;
 mod rate;
 mod selection;
@@ -49,6 +50,7 @@ pub use heads::{
 };
 pub(crate) use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
+pub use mix::{Copies, Epochs, MixColumns, MixConfig, MixSource, TokenCount, ValueCopies};
 pub use pii::{PiiAudit, PiiConfig};
 pub use rate::Rate;
 pub use selection::{

@@ -16,7 +16,7 @@ use super::settings::{ResolvedEncoder, ResolvedSetting};
 use super::weights::Blob;
 use crate::config::{DEFAULT_MODEL, EncoderConfig};
 use crate::error::{Error, Result};
-use crate::hub::HubSettings;
+use crate::hub::{HubSettings, is_repository_id};
 use crate::remote::{RepoType, Repository};
 use crate::tokenize::Tokenizer;
 
@@ -176,12 +176,7 @@ fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
     if directory.is_dir() {
         return ModelSource::Directory(directory).read();
     }
-    let is_id = name.split('/').count() == 2
-        && name.split('/').all(|part| {
-            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            !part.is_empty() && part != "." && part != ".." && part.chars().all(allowed)
-        });
-    if !is_id || directory.exists() {
+    if !is_repository_id(name) || directory.exists() {
         let reason = format!(
             "`{name}` is neither `{DEFAULT_MODEL}`, nor a directory, nor a hub id such as \
              `FacebookAI/xlm-roberta-base`"

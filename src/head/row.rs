@@ -6,6 +6,7 @@ use twox_hash::XxHash3_64;
 use super::card::{HeadSpec, ModelCard};
 use super::scorer::DocumentScore;
 use crate::config::{HeadConfig, HeadKind};
+use crate::sample::hash_seed;
 
 /// A head that scores rows without looking at their texts.
 #[derive(Debug, Clone)]
@@ -31,9 +32,7 @@ impl RowHead {
         let source = match &config.score {
             Some(column) if config.kind == HeadKind::Column => ScoreSource::Column(column.clone()),
             // Another order for each head, and for each seed of a run.
-            _ => ScoreSource::Random(XxHash3_64::oneshot(
-                &[name.as_bytes(), &seed.to_le_bytes()].concat(),
-            )),
+            _ => ScoreSource::Random(hash_seed(&[name], seed)),
         };
         let json = serde_json::to_vec(&source).unwrap_or_default();
         let spec = HeadSpec::of_config(config, name, Vec::new());

@@ -76,6 +76,20 @@ impl InputFile {
         }
         Ok(facts)
     }
+
+    /// Bytes of all columns of the rows that are read, before compression; `None` where the format does not say.
+    ///
+    /// # Errors
+    /// As [`InputFile::facts`], and [`Error::Decode`] when the file is damaged.
+    pub(crate) fn decoded_bytes(&self) -> Result<Option<u64>> {
+        if self.format != Format::Parquet {
+            return Ok(None);
+        }
+        let file = ParquetFile::open(self)?;
+        let groups = &file.footer.metadata().row_groups()[file.groups.clone()];
+        let bytes = groups.iter().map(|group| u64::try_from(group.total_byte_size()).unwrap_or(0));
+        Ok(Some(bytes.fold(0, u64::saturating_add)))
+    }
 }
 
 /// An open Parquet file: its footer is read and valid.

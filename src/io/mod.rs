@@ -10,6 +10,7 @@
 
 mod atomic;
 mod failure;
+mod json;
 mod url;
 
 #[cfg(feature = "remote")]
@@ -17,6 +18,7 @@ pub(crate) use atomic::boundary;
 pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
 pub(crate) use atomic::{is_temporary, remove_temporaries_of};
 pub(crate) use failure::FirstError;
+pub use json::{read_json, write_json};
 pub(crate) use url::{file_name, redacted, without_query};
 pub use url::{is_url, without_secrets};
 #[cfg(feature = "remote")]

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::io::{FileStamp, is_temporary, is_url, write_atomic};
+use crate::io::{FileStamp, is_temporary, is_url, read_json, write_json};
 use crate::panics::lock;
 
 /// The plan, below the run directory: a line with the settings that it was made of, then one for each shard.
@@ -216,13 +216,7 @@ impl RunDir {
 
     /// Reads a JSON file of the run; `None` when it does not exist.
     pub fn read_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
-        match fs::read(path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map(Some)
-                .map_err(|e| Error::decode(path, "JSON of a run directory", e)),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::io(path, "read")(e)),
-        }
+        read_json(path, "JSON of a run directory")
     }
 
     /// As [`RunDir::read_json`], for a file that says that something is done: one that is damaged (by a
@@ -247,10 +241,7 @@ impl RunDir {
 
     /// Writes a JSON file whole.
     pub fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<FileStamp> {
-        let mut bytes =
-            serde_json::to_vec_pretty(value).map_err(|e| Error::write(path, Box::new(e)))?;
-        bytes.push(b'\n');
-        write_atomic(path, &bytes)
+        write_json(path, value)
     }
 }
 

@@ -121,7 +121,7 @@ impl RunDir {
 }
 
 /// One line per differing leaf: dotted key, frozen value, new value.
-pub(super) fn difference(prefix: &str, before: &Value, after: &Value) -> String {
+pub(crate) fn difference(prefix: &str, before: &Value, after: &Value) -> String {
     let (mut old, mut new) = (BTreeMap::new(), BTreeMap::new());
     flatten(prefix, before, &mut old);
     flatten(prefix, after, &mut new);

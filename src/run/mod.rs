@@ -49,6 +49,7 @@ mod worker;
 
 pub(crate) use claims::{Claims, StageWork};
 pub use dir::{RunDir, Stage};
+pub(crate) use frozen::difference;
 pub use markers::{DocumentAmount, Encoded, Failure, PartFile, PartMarker, ShardMarker, Summary};
 pub use plan::{Plan, Shard};
 pub use worker::{LiveWorker, Worker};

@@ -1,0 +1,83 @@
+//! `polysift mix`: its arguments, and the table that it prints.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use polysift::config::MixConfig;
+use polysift::mix::{MixReport, MixRequest, mix};
+use polysift::progress::Stop;
+use polysift::{Error, Result};
+
+use super::printer::{line, show, titled_table};
+use super::progress::Display;
+use super::settings::{hub, read_settings};
+
+/// What to mix, and where it goes.
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
+pub(crate) struct MixArgs {
+    /// Settings of the mixture
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Folder of the mixture
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Count tokens and print what would be drawn; write no mixture
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove a mixture with other settings or inputs that is in the folder
+    #[arg(long)]
+    redo: bool,
+    /// Take the tokenizer from the cache of the hub only
+    #[arg(long)]
+    offline: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Mixes, and says what is in it.
+pub(crate) fn run(args: &MixArgs, stop: &Stop, display: &Display, quiet: bool) -> Result<()> {
+    let path = &args.config;
+    let text = read_settings(path)?;
+    let file = std::path::absolute(path).map_err(Error::io(path, "resolve"))?;
+    let report = mix(&MixRequest {
+        config: &MixConfig::from_toml(&text, &path.display().to_string())?,
+        base: file.parent().unwrap_or(&file),
+        out: &args.out,
+        hub: &hub(args.offline),
+        stop,
+        progress: display,
+        redo: args.redo,
+        dry_run: args.dry_run,
+    })?;
+    if !quiet || args.json {
+        show(args.json, &report, print);
+    }
+    Ok(())
+}
+
+fn print(report: &MixReport) {
+    let titles = ["source", "language", "documents", "drawn", "rows", "tokens", "epochs"];
+    let languages = report.sources.iter().flat_map(|source| {
+        source.languages.iter().map(move |(language, counts)| {
+            vec![
+                source.name.clone(),
+                language.clone(),
+                counts.documents.to_string(),
+                counts.drawn_documents.to_string(),
+                counts.rows.to_string(),
+                counts.tokens.to_string(),
+                format!("{:.3}", counts.epochs),
+            ]
+        })
+    });
+    titled_table(titles, languages);
+    let (rows, tokens, files) = (report.rows, report.tokens, report.files.len());
+    line(&format!("{tokens} tokens in {rows} rows of {files} files"));
+    if !report.left_out.is_empty() {
+        let names = report.left_out.join(", ");
+        line(&format!("left out, as not all inputs have them in one type: {names}"));
+    }
+}

@@ -1,0 +1,34 @@
+//! JSON in files of its own.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::atomic::{FileStamp, write_atomic};
+use crate::error::{Error, Result};
+
+/// The JSON in `path`, which messages call `format`; `None` if there is no such file.
+///
+/// # Errors
+/// [`Error::Decode`] for a damaged file; [`Error::Io`].
+pub fn read_json<T: DeserializeOwned>(path: &Path, format: &'static str) -> Result<Option<T>> {
+    match std::fs::read(path) {
+        Ok(bytes) => {
+            serde_json::from_slice(&bytes).map(Some).map_err(|e| Error::decode(path, format, e))
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io(path, "read")(e)),
+    }
+}
+
+/// Writes `value` as indented JSON, whole or not at all.
+///
+/// # Errors
+/// As [`write_atomic`].
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<FileStamp> {
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| Error::write(path, e))?;
+    bytes.push(b'\n');
+    write_atomic(path, &bytes)
+}

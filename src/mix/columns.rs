@@ -1,0 +1,173 @@
+//! The columns of the output: what the inputs have in common, or all.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, new_null_array};
+use arrow_cast::cast;
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+
+use super::draw::DrawnFile;
+use crate::config::MixColumns;
+use crate::error::{Error, Result};
+
+/// Columns that are added: the source of a row, and which of the copies of its document it is, from 0.
+const ADDED: [(&str, DataType); 2] = [("source", DataType::Utf8), ("copy", DataType::Int32)];
+/// Stands before the name of an input column that is called as an added one.
+const INPUT_PREFIX: &str = "input_";
+/// Bytes of a batch up to which 32-bit offsets surely hold its texts.
+const NARROW_BYTES: usize = 1 << 30;
+
+/// The columns of the output.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct MixSchema {
+    /// Those of the inputs with their names there, and the names and types of the output.
+    inputs: Vec<(String, Field)>,
+    /// Columns of inputs that are not written.
+    pub(super) left_out: Vec<String>,
+}
+
+impl MixSchema {
+    /// The columns of `files` that are written. Of one type are also whole numbers of different sizes, texts and
+    /// dictionaries of texts; whole numbers beside fractions become fractions.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] if a column has two types and all are asked for, if `text` is in a file without it, and if
+    /// an input column cannot have its new name.
+    pub(super) fn new(files: &[DrawnFile], columns: MixColumns, text: &str) -> Result<Self> {
+        let mut found: Vec<(String, Option<DataType>, usize)> = Vec::new();
+        for DrawnFile { file, counted, .. } in files {
+            for field in counted.schema.fields() {
+                let known = found.iter_mut().find(|(name, ..)| name == field.name());
+                let Some((name, data_type, count)) = known else {
+                    found.push((field.name().clone(), Some(wide(field.data_type())), 1));
+                    continue;
+                };
+                *count += 1;
+                let Some(before) = data_type.take() else { continue };
+                *data_type = common(&before, &wide(field.data_type()));
+                if data_type.is_none() && (columns == MixColumns::Union || name == text) {
+                    let reason = format!("is {}, and {before} in files before", field.data_type());
+                    return Err(Error::schema(&file.path, field.name(), reason));
+                }
+            }
+        }
+        let (mut inputs, mut left_out) = (Vec::new(), Vec::new());
+        for (name, data_type, count) in found {
+            match data_type {
+                Some(data_type) if count == files.len() || columns == MixColumns::Union => {
+                    let is_taken = ADDED.iter().any(|(added, _)| *added == name);
+                    let renamed =
+                        if is_taken { format!("{INPUT_PREFIX}{name}") } else { name.clone() };
+                    inputs.push((name, Field::new(renamed, data_type, true)));
+                }
+                _ => left_out.push(name),
+            }
+        }
+        for (at, (name, field)) in inputs.iter().enumerate() {
+            if inputs[..at].iter().any(|(_, other)| other.name() == field.name()) {
+                let path = files.first().map(|file| file.file.path.clone()).unwrap_or_default();
+                let reason = format!("and `{name}` would both be called `{}`", field.name());
+                return Err(Error::schema(&path, field.name(), reason));
+            }
+        }
+        Ok(Self { inputs, left_out })
+    }
+
+    /// Names and types of the output.
+    pub(super) fn output(&self) -> SchemaRef {
+        let inputs = self
+            .inputs
+            .iter()
+            .map(|(_, field)| field.clone().with_data_type(narrow(field.data_type())));
+        let added = ADDED.map(|(name, data_type)| Field::new(name, data_type, false));
+        Arc::new(Schema::new(inputs.chain(added).collect::<Vec<_>>()))
+    }
+
+    /// Columns of inputs, with offsets that hold texts of any number of rows.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
+        self.inputs.iter().map(|(_, field)| field)
+    }
+
+    /// Number of columns of inputs.
+    pub(super) fn len(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The columns of `batch` as [`MixSchema::fields`] has them.
+    pub(super) fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
+        let column = |(name, field): &(String, Field)| match batch.column_by_name(name) {
+            Some(column) => cast(column, field.data_type()),
+            None => Ok(new_null_array(field.data_type(), batch.num_rows())),
+        };
+        self.inputs.iter().map(column).collect()
+    }
+
+    /// Batches of the output that hold the rows of `columns`, those of inputs and those that are added.
+    pub(super) fn batches(&self, columns: &[ArrayRef]) -> Result<Vec<RecordBatch>, ArrowError> {
+        let schema = self.output();
+        let (rows, bytes) = (
+            columns.first().map_or(0, |column| column.len()),
+            columns.iter().map(|column| column.get_array_memory_size()).sum::<usize>(),
+        );
+        let step = if bytes <= NARROW_BYTES { rows.max(1) } else { 1 };
+        let batch = |start: usize| {
+            let columns = columns.iter().zip(schema.fields()).map(|(column, field)| {
+                cast(&column.slice(start, step.min(rows - start)), field.data_type())
+            });
+            RecordBatch::try_new(schema.clone(), columns.collect::<Result<_, _>>()?)
+        };
+        (0..rows).step_by(step).map(batch).collect()
+    }
+}
+
+/// `data_type` without what only says how values lie in memory.
+fn wide(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8 | DataType::Utf8View => DataType::LargeUtf8,
+        DataType::Binary | DataType::BinaryView => DataType::LargeBinary,
+        DataType::Dictionary(_, values) => wide(values),
+        other => other.clone(),
+    }
+}
+
+/// The type in a file of what is [`wide`] in memory.
+fn narrow(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::LargeUtf8 => DataType::Utf8,
+        DataType::LargeBinary => DataType::Binary,
+        other => other.clone(),
+    }
+}
+
+/// The type of values of both types.
+fn common(a: &DataType, b: &DataType) -> Option<DataType> {
+    let is_small = |data_type: &DataType| data_type.is_integer() && *data_type != DataType::UInt64;
+    let is_number = |data_type: &DataType| is_small(data_type) || data_type.is_floating();
+    match (a, b) {
+        _ if a.equals_datatype(b) => Some(a.clone()),
+        (DataType::Null, other) | (other, DataType::Null) => Some(other.clone()),
+        _ if is_small(a) && is_small(b) => Some(DataType::Int64),
+        _ if is_number(a) && is_number(b) => Some(DataType::Float64),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_that_hold_the_same_values_are_one() {
+        use DataType::{Boolean, Float32, Float64, Int8, Int64, LargeUtf8, Null, UInt32, UInt64};
+        let list = |name: &str| DataType::List(Arc::new(Field::new(name, Int64, true)));
+        assert_eq!(common(&Int8, &UInt32), Some(Int64));
+        assert_eq!(common(&Int8, &Float32), Some(Float64));
+        assert_eq!(common(&Null, &LargeUtf8), Some(LargeUtf8));
+        assert_eq!(common(&list("item"), &list("element")), Some(list("item")));
+        for (a, b) in [(Int64, UInt64), (LargeUtf8, Int64), (Boolean, Int64)] {
+            assert_eq!(common(&a, &b), None);
+        }
+        let words = DataType::Dictionary(Box::new(Int8), Box::new(DataType::Utf8));
+        assert_eq!(wide(&words), LargeUtf8);
+    }
+}

@@ -1,0 +1,188 @@
+//! How often a document is in one epoch: the value of a column, or a function of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::config::{Copies, MixSource};
+use crate::error::{Error, Result};
+
+/// Copies by least cluster size, of the data card of FineWeb-2; those above the last as the last.
+const CARD: [(u64, u32); 6] = [(1, 1), (2, 2), (3, 3), (5, 5), (100, 8), (1000, 1)];
+/// Most copies of a document, so that a wrong column is noticed before the disk is full.
+const MAX_COPIES: u64 = 10_000;
+
+/// Copies of a document in one epoch of a source.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum CopyRule {
+    /// One.
+    One,
+    /// The number in the column.
+    Number { column: String },
+    /// By the largest of these that is not above the number in the column; below all: one.
+    Steps { column: String, steps: BTreeMap<u64, u32> },
+    /// By the value of the column.
+    Values { column: String, values: BTreeMap<String, u32> },
+}
+
+impl CopyRule {
+    /// The rule of `source`; files that it names are below `base`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] and [`Error::Corrupt`] for a file of weights.
+    pub(super) fn load(source: &MixSource, base: &Path) -> Result<Self> {
+        Ok(match (&source.copies, &source.weight) {
+            (None, None) => Self::One,
+            (None, Some(weight)) => {
+                Self::Values { column: weight.column.clone(), values: weight.values.clone() }
+            }
+            (Some(Copies::Column(column)), _) => Self::Number { column: column.clone() },
+            (Some(Copies::ClusterSize { by, weights }), _) => {
+                let steps = if weights == "card" {
+                    CARD.into_iter().collect()
+                } else {
+                    read_steps(&base.join(weights))?
+                };
+                Self::Steps { column: by.clone(), steps }
+            }
+        })
+    }
+
+    /// The column that it looks at.
+    pub(super) fn column(&self) -> Option<&str> {
+        match self {
+            Self::One => None,
+            Self::Number { column } | Self::Steps { column, .. } | Self::Values { column, .. } => {
+                Some(column)
+            }
+        }
+    }
+
+    /// Identifies it: what a file of weights holds counts, not where it lies.
+    pub(super) fn describe(&self) -> serde_json::Value {
+        match self {
+            Self::One => json!(1),
+            Self::Number { column } => json!({"column": column}),
+            Self::Steps { column, steps } => json!({"column": column, "steps": steps}),
+            Self::Values { column, values } => json!({"column": column, "values": values}),
+        }
+    }
+
+    /// Copies of a document with `value` in the column; one for null.
+    ///
+    /// # Errors
+    /// What is wrong with the value.
+    pub(super) fn of(&self, value: Option<&str>) -> Result<u32, String> {
+        let Some(value) = value else { return Ok(1) };
+        let number = |column: &str| {
+            whole_number(value).ok_or_else(|| format!("`{column}` is {value}, not a whole number"))
+        };
+        match self {
+            Self::One => Ok(1),
+            Self::Number { column } => {
+                let copies = number(column)?;
+                if copies > MAX_COPIES {
+                    return Err(format!(
+                        "`{column}` is {copies}; at most {MAX_COPIES} copies are made"
+                    ));
+                }
+                Ok(copies as u32)
+            }
+            Self::Steps { column, steps } => {
+                let step = steps.range(..=number(column)?).next_back();
+                Ok(step.map_or(1, |(_, copies)| *copies).max(1))
+            }
+            Self::Values { column, values } => {
+                let is_equal = |key: &str| match (key.parse::<f64>(), value.parse::<f64>()) {
+                    (Ok(key), Ok(value)) => key.total_cmp(&value).is_eq(),
+                    _ => false,
+                };
+                let found = values.get(value);
+                let found =
+                    found.or_else(|| values.iter().find(|(k, _)| is_equal(k)).map(|(_, v)| v));
+                found.copied().ok_or_else(|| {
+                    format!("`{column}` is {value}, which `weight.values` does not name")
+                })
+            }
+        }
+    }
+}
+
+/// A whole number, also as pandas writes those of columns with nulls: `3.0`.
+pub(super) fn whole_number(text: &str) -> Option<u64> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    whole.parse().ok().filter(|_| decimals.bytes().all(|byte| byte == b'0'))
+}
+
+/// Reads copies by least cluster size.
+fn read_steps(path: &Path) -> Result<BTreeMap<u64, u32>> {
+    let text = std::fs::read(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::missing(path, "no such file of weights"),
+        _ => Error::io(path, "read")(e),
+    })?;
+    let steps: BTreeMap<u64, u32> = serde_json::from_slice(&text).map_err(|e| {
+        let reason = format!("is not a map from cluster sizes to copies, as in {{\"1\": 1}}: {e}");
+        Error::corrupt(path, reason)
+    })?;
+    match steps.values().find(|copies| u64::from(**copies) > MAX_COPIES) {
+        Some(copies) => {
+            Err(Error::corrupt(path, format!("asks for {copies} copies; {MAX_COPIES} are allowed")))
+        }
+        None => Ok(steps),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clusters(steps: impl IntoIterator<Item = (u64, u32)>) -> CopyRule {
+        CopyRule::Steps { column: "size".into(), steps: steps.into_iter().collect() }
+    }
+
+    /// Sizes and copies as the card of FineWeb-2 has them.
+    #[test]
+    fn clusters_have_the_copies_of_the_card() -> Result<(), String> {
+        let rule = clusters(CARD);
+        for (sizes, copies) in
+            [(1..=1, 1), (2..=2, 2), (3..=4, 3), (5..=99, 5), (100..=999, 8), (1000..=5000, 1)]
+        {
+            for size in sizes {
+                assert_eq!(rule.of(Some(&size.to_string()))?, copies, "{size}");
+            }
+        }
+        assert_eq!(rule.of(Some("3.0"))?, 3);
+        assert_eq!(rule.of(None)?, 1);
+        assert!(rule.of(Some("many")).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn sizes_above_the_last_take_its_copies_and_none_counts_as_one() -> Result<(), String> {
+        let rule = clusters([(2, 7), (76, 0), (122, 3)]);
+        let of = |size: &str| rule.of(Some(size));
+        assert_eq!((of("1")?, of("2")?, of("75")?), (1, 7, 7));
+        assert_eq!((of("76")?, of("121")?), (1, 1));
+        assert_eq!((of("122")?, of("18446744073709551615")?), (3, 3));
+        Ok(())
+    }
+
+    #[test]
+    fn values_are_looked_up_as_numbers_too() -> Result<(), String> {
+        let values = [("0.10".to_owned(), 2), ("web".to_owned(), 0)].into();
+        let rule = CopyRule::Values { column: "rate".into(), values };
+        assert_eq!((rule.of(Some("0.1"))?, rule.of(Some("web"))?, rule.of(None)?), (2, 0, 1));
+        assert!(rule.of(Some("0.33")).is_err_and(|reason| reason.contains("0.33")));
+        Ok(())
+    }
+
+    #[test]
+    fn a_column_of_copies_is_bounded() {
+        let rule = CopyRule::Number { column: "copies".into() };
+        assert_eq!((rule.of(Some("0")), rule.of(Some("12"))), (Ok(0), Ok(12)));
+        for wrong in ["10001", "-1", "1.5", "x"] {
+            assert!(rule.of(Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

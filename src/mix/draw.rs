@@ -1,0 +1,551 @@
+//! How many copies of each document are taken: whole epochs of all, and of the rest the documents of least hash.
+//!
+//! Documents that have an amount together are a pool: a source, or a language of it with an amount of its own. With
+//! budget B and A tokens in an epoch, each document gets ⌊B / A⌋ times its copies, and B mod A is filled with copies in
+//! the order of the xxh3-64 of the ids, equal hashes by position, until it is reached: so a budget is passed by less
+//! than one document. All sums are whole numbers and do not depend on the order in which files are read.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use rayon::prelude::*;
+use serde::Serialize;
+use twox_hash::XxHash3_64;
+
+use super::copies::CopyRule;
+use super::count::{CountedFile, CountedRow};
+use crate::config::{Epochs, MixConfig, MixSource};
+use crate::error::{Error, Result};
+use crate::input::InputFile;
+use crate::panics::{lock, unpoisoned};
+use crate::progress::Stop;
+use crate::sample::hash_seed;
+
+/// What is mixed into the seed of the hash that chooses documents.
+const SALT: &str = "mix";
+/// Leading bits of a hash by which tokens are summed, to find the documents near the end of a budget.
+const BIN_BITS: u32 = 12;
+
+/// A file of a source.
+#[derive(Debug, Clone)]
+pub(super) struct DrawnFile {
+    pub(super) file: InputFile,
+    /// Place of its source among those of the settings.
+    pub(super) source: usize,
+    pub(super) language: String,
+    pub(super) fingerprint: String,
+    pub(super) counted: CountedFile,
+}
+
+/// The corpus that is drawn from.
+pub(super) struct MixCorpus<'a> {
+    pub(super) config: &'a MixConfig,
+    /// By source.
+    pub(super) rules: &'a [CopyRule],
+    pub(super) files: &'a [DrawnFile],
+    pub(super) stop: &'a Stop,
+}
+
+/// What a language of a source has in one epoch, and what was drawn of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize)]
+pub struct LanguageCounts {
+    /// Documents within the limits of length.
+    pub documents: u64,
+    /// Tokens of an epoch: those of each document times its copies.
+    pub epoch_tokens: u64,
+    /// Documents without a value in the column of weights or copies, of which there is one copy.
+    pub without_copies: u64,
+    /// Documents that were drawn at least once.
+    pub drawn_documents: u64,
+    /// Drawn copies, which are rows of the output.
+    pub rows: u64,
+    /// Their tokens.
+    pub tokens: u64,
+    /// `tokens` divided by `epoch_tokens`.
+    pub epochs: f64,
+}
+
+/// A document with its copies in an epoch.
+struct Document {
+    hash: u64,
+    copies: u32,
+    tokens: u32,
+}
+
+impl Document {
+    fn epoch_tokens(&self) -> u64 {
+        u64::from(self.tokens) * u64::from(self.copies)
+    }
+
+    fn bin(&self) -> usize {
+        (self.hash >> (u64::BITS - BIN_BITS)) as usize
+    }
+}
+
+/// Where the rest of a budget ends: before it documents get their copies once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RestEnd {
+    /// Hash, file and row of the last document.
+    last: (u64, usize, u64),
+    /// Copies that it gets.
+    copies: u64,
+}
+
+/// What documents of a pool get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PoolDraw {
+    whole: u64,
+    rest: Option<RestEnd>,
+}
+
+impl PoolDraw {
+    /// Copies of `document` at `place`, its file and row.
+    fn copies(&self, document: &Document, (file, row): (usize, u64)) -> u64 {
+        let own = u64::from(document.copies);
+        let rest = self.rest.map_or(0, |rest| match (document.hash, file, row).cmp(&rest.last) {
+            std::cmp::Ordering::Less => own,
+            std::cmp::Ordering::Equal => rest.copies,
+            std::cmp::Ordering::Greater => 0,
+        });
+        self.whole.saturating_mul(own).saturating_add(rest)
+    }
+}
+
+/// Copies of every document.
+pub(super) struct Draw {
+    seed: u64,
+    /// By pool.
+    pools: Vec<PoolDraw>,
+    /// Pool of each file.
+    pool_of: Vec<usize>,
+    /// Budget of each source.
+    pub(super) budgets: Vec<u64>,
+    /// By source and language.
+    pub(super) counts: BTreeMap<(usize, String), LanguageCounts>,
+    /// Rows of each file in the output.
+    pub(super) rows: Vec<u64>,
+}
+
+/// Tokens of the documents of an epoch, by the first bits of their hashes.
+#[derive(Clone)]
+struct Bins(Vec<u64>);
+
+impl Bins {
+    fn new() -> Self {
+        Self(vec![0; 1 << BIN_BITS])
+    }
+
+    fn total(&self) -> u128 {
+        self.0.iter().map(|&tokens| u128::from(tokens)).sum()
+    }
+
+    fn add(&mut self, bin: usize, tokens: u64) -> Option<()> {
+        self.0[bin] = self.0[bin].checked_add(tokens)?;
+        Some(())
+    }
+
+    fn add_all(&mut self, other: &Self) -> Option<()> {
+        other.0.iter().enumerate().try_for_each(|(bin, &tokens)| self.add(bin, tokens))
+    }
+
+    /// The bin in which the sum reaches `target`, and the sum before it.
+    fn reach(&self, target: u64) -> (usize, u64) {
+        let mut before = 0u64;
+        for (bin, &tokens) in self.0.iter().enumerate() {
+            if tokens >= target - before {
+                return (bin, before);
+            }
+            before += tokens;
+        }
+        (self.0.len(), before)
+    }
+}
+
+/// Documents that have a budget together.
+struct Pool {
+    budget: u64,
+    epoch_tokens: u64,
+    bins: Bins,
+}
+
+/// By source and language.
+type Groups = BTreeMap<(usize, String), (LanguageCounts, Bins)>;
+
+impl MixCorpus<'_> {
+    /// Decides what is drawn.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if a source or a language of it would be taken more often than
+    /// [`MixConfig::max_epochs`] says, [`Error::Corrupt`] if one that has a budget has no tokens, [`Error::Row`] if a
+    /// value says no number of copies.
+    pub(super) fn draw(&self) -> Result<Draw> {
+        let seed = hash_seed(&[SALT], self.config.seed);
+        let groups = self.groups(seed)?;
+        let (mut pools, mut budgets, mut pool_of_group) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for place in 0..self.config.sources.len() {
+            budgets.push(self.add_pools(place, &groups, &mut pools, &mut pool_of_group)?);
+        }
+        let pool_of_file = |file: &DrawnFile| pool_of_group[&(file.source, file.language.clone())];
+        let pool_of: Vec<usize> = self.files.iter().map(pool_of_file).collect();
+        let pools = self.fill(seed, &pools, &pool_of)?;
+        let counts = groups.into_iter().map(|(group, (counts, _))| (group, counts)).collect();
+        let mut draw = Draw { seed, pools, pool_of, budgets, counts, rows: Vec::new() };
+        self.count_drawn(&mut draw)?;
+        Ok(draw)
+    }
+
+    /// Hands the documents of the file at `place` that are within the limits to `each`.
+    fn for_each(
+        &self,
+        seed: u64,
+        place: usize,
+        mut each: impl FnMut(CountedRow<'_>, Document),
+    ) -> Result<()> {
+        let DrawnFile { file, source, counted, .. } = &self.files[place];
+        let MixSource { min_tokens, max_tokens, .. } = &self.config.sources[*source];
+        let (least, end) = (min_tokens.unwrap_or(0), max_tokens.unwrap_or(u64::MAX));
+        let mut bad: Option<(u64, String, u64)> = None;
+        counted.for_each(self.stop, |row| {
+            let tokens = u64::from(row.tokens);
+            if tokens < least || tokens >= end {
+                return Ok(());
+            }
+            match self.rules[*source].of(row.value) {
+                Ok(copies) => {
+                    let hash = XxHash3_64::oneshot_with_seed(seed, row.id.as_bytes());
+                    each(row, Document { hash, copies, tokens: row.tokens });
+                }
+                Err(reason) => bad.get_or_insert((row.row, reason, 0)).2 += 1,
+            }
+            Ok(())
+        })?;
+        bad.map_or(Ok(()), |(row, reason, count)| {
+            Err(Error::Row { path: file.path.clone(), row: row + 1, reason, count })
+        })
+    }
+
+    /// Calls `work` with every file in parallel; the error of the first that fails.
+    fn for_all_files(&self, work: impl Fn(usize) -> Result<()> + Send + Sync) -> Result<()> {
+        let done: Vec<Result<()>> = (0..self.files.len()).into_par_iter().map(work).collect();
+        done.into_iter().collect()
+    }
+
+    /// What an epoch holds.
+    fn groups(&self, seed: u64) -> Result<Groups> {
+        let groups = Mutex::new(Groups::new());
+        let looks_at_copies = |source: usize| self.rules[source].column().is_some();
+        self.for_all_files(|place| {
+            let file = &self.files[place];
+            let (mut counts, mut bins) = (LanguageCounts::default(), Bins::new());
+            let mut is_finite = Some(());
+            self.for_each(seed, place, |row, document| {
+                counts.documents += 1;
+                counts.without_copies +=
+                    u64::from(row.value.is_none() && looks_at_copies(file.source));
+                is_finite =
+                    is_finite.and_then(|()| bins.add(document.bin(), document.epoch_tokens()));
+            })?;
+            let mut groups = lock(&groups);
+            let group = groups.entry((file.source, file.language.clone()));
+            let (all, all_bins) = group.or_insert_with(|| (LanguageCounts::default(), Bins::new()));
+            all.documents += counts.documents;
+            all.without_copies += counts.without_copies;
+            is_finite.and_then(|()| all_bins.add_all(&bins)).ok_or_else(too_many)
+        })?;
+        let mut groups = unpoisoned(groups.into_inner());
+        for (counts, bins) in groups.values_mut() {
+            counts.epoch_tokens = u64::try_from(bins.total()).map_err(|_| too_many())?;
+        }
+        Ok(groups)
+    }
+
+    /// Adds the pools of the source at `place`; its budget.
+    fn add_pools(
+        &self,
+        place: usize,
+        groups: &Groups,
+        pools: &mut Vec<Pool>,
+        pool_of_group: &mut BTreeMap<(usize, String), usize>,
+    ) -> Result<u64> {
+        let source = &self.config.sources[place];
+        let own = || groups.range((place, String::new())..(place + 1, String::new()));
+        let languages: Vec<(&str, u64)> =
+            own().map(|((_, code), (counts, _))| (code.as_str(), counts.epoch_tokens)).collect();
+        let total: u128 = languages.iter().map(|(_, tokens)| u128::from(*tokens)).sum();
+        let total = u64::try_from(total).map_err(|_| too_many())?;
+        if total == 0 {
+            let path = source.files.first().map_or("", String::as_str);
+            let reason = format!("the source `{}` has no tokens", source.name);
+            return Err(Error::corrupt(path.as_ref(), reason));
+        }
+        let budget = budget(self.config, source, total)?;
+        for (languages, budget) in split(source, &languages, budget)? {
+            let mut bins = Bins::new();
+            for &language in &languages {
+                let group = (place, language.to_owned());
+                if let Some((_, own)) = groups.get(&group) {
+                    bins.add_all(own).ok_or_else(too_many)?;
+                }
+                pool_of_group.insert(group, pools.len());
+            }
+            let epoch_tokens = u64::try_from(bins.total()).map_err(|_| too_many())?;
+            check_epochs(source, &languages, budget, epoch_tokens, self.config.max_epochs)?;
+            pools.push(Pool { budget, epoch_tokens, bins });
+        }
+        Ok(budget)
+    }
+
+    /// Finds what the documents of each pool get.
+    fn fill(&self, seed: u64, pools: &[Pool], pool_of: &[usize]) -> Result<Vec<PoolDraw>> {
+        let rest_of = |pool: &Pool| pool.budget.checked_rem(pool.epoch_tokens).unwrap_or(0);
+        let ends: Vec<(usize, u64)> =
+            pools.iter().map(|pool| pool.bins.reach(rest_of(pool))).collect();
+        let near: Vec<Mutex<Vec<_>>> = pools.iter().map(|_| Mutex::default()).collect();
+        self.for_all_files(|place| {
+            let pool = pool_of[place];
+            if rest_of(&pools[pool]) == 0 {
+                return Ok(());
+            }
+            let mut own = Vec::new();
+            self.for_each(seed, place, |row, document| {
+                if document.bin() == ends[pool].0 {
+                    own.push(((document.hash, place, row.row), document));
+                }
+            })?;
+            lock(&near[pool]).append(&mut own);
+            Ok(())
+        })?;
+        let filled = pools.iter().zip(near).zip(ends).map(|((pool, near), (_, before))| {
+            let whole = pool.budget.checked_div(pool.epoch_tokens).unwrap_or(0);
+            let rest = rest_of(pool);
+            let rest = (rest > 0).then(|| rest_end(unpoisoned(near.into_inner()), rest - before));
+            PoolDraw { whole, rest: rest.flatten() }
+        });
+        Ok(filled.collect())
+    }
+
+    /// Counts what `draw` takes.
+    fn count_drawn(&self, draw: &mut Draw) -> Result<()> {
+        let counted = Mutex::new(BTreeMap::new());
+        self.for_all_files(|place| {
+            let (mut documents, mut rows, mut tokens) = (0u64, 0u64, 0u64);
+            self.for_each(draw.seed, place, |row, document| {
+                let copies = draw.copies(&document, place, row.row);
+                documents += u64::from(copies > 0);
+                rows = rows.saturating_add(copies);
+                tokens = tokens.saturating_add(copies.saturating_mul(document.tokens.into()));
+            })?;
+            lock(&counted).insert(place, (documents, rows, tokens));
+            Ok(())
+        })?;
+        for (place, (documents, rows, tokens)) in unpoisoned(counted.into_inner()) {
+            let DrawnFile { source, language, .. } = &self.files[place];
+            let counts = draw.counts.entry((*source, language.clone())).or_default();
+            counts.drawn_documents += documents;
+            counts.rows = counts.rows.saturating_add(rows);
+            counts.tokens = counts.tokens.saturating_add(tokens);
+            draw.rows.push(rows);
+        }
+        for counts in draw.counts.values_mut() {
+            counts.epochs = counts.tokens as f64 / counts.epoch_tokens.max(1) as f64;
+        }
+        Ok(())
+    }
+
+    /// Hands the drawn documents of the file at `place` to `each`, with their copies.
+    pub(super) fn for_each_drawn(
+        &self,
+        draw: &Draw,
+        place: usize,
+        mut each: impl FnMut(CountedRow<'_>, u64),
+    ) -> Result<()> {
+        self.for_each(draw.seed, place, |row, document| {
+            let copies = draw.copies(&document, place, row.row);
+            if copies > 0 {
+                each(row, copies);
+            }
+        })
+    }
+}
+
+impl Draw {
+    fn copies(&self, document: &Document, place: usize, row: u64) -> u64 {
+        self.pools[self.pool_of[place]].copies(document, (place, row))
+    }
+}
+
+fn too_many() -> Error {
+    Error::config(
+        "source",
+        "there are more than 2^64 tokens; look at the columns of tokens and copies",
+    )
+}
+
+/// Tokens that are asked for of `source`, which has `total` in an epoch.
+fn budget(config: &MixConfig, source: &MixSource, total: u64) -> Result<u64> {
+    match (source.share, source.tokens, source.epochs) {
+        (Some(share), ..) => Ok(share.ceil_of(config.tokens.map_or(0, |tokens| tokens.0))),
+        (_, Some(tokens), _) => Ok(tokens.0),
+        (.., epochs) => {
+            u64::try_from(epochs.map_or(0, |e| e.ceil_of(total))).map_err(|_| too_many())
+        }
+    }
+}
+
+/// `budget` of `source` by pools of `languages`, of which each has tokens in an epoch.
+fn split<'l>(
+    source: &MixSource,
+    languages: &[(&'l str, u64)],
+    budget: u64,
+) -> Result<Vec<(Vec<&'l str>, u64)>> {
+    let named = &source.languages;
+    if let Some(code) = named.keys().find(|code| languages.iter().all(|(own, _)| own != code)) {
+        return Err(source.wrong("languages", format!("there are no documents of `{code}`")));
+    }
+    if let Some(power) = source.temperature {
+        // libm's functions are the same on all machines.
+        let size = |tokens: u64| if tokens == 0 { 0.0 } else { libm::pow(tokens as f64, power) };
+        let total: f64 = languages.iter().map(|(_, tokens)| size(*tokens)).sum();
+        let share = |tokens: u64| (budget as f64 * (size(tokens) / total)).round() as u64;
+        return Ok(languages.iter().map(|&(code, own)| (vec![code], share(own))).collect());
+    }
+    let others = languages.iter().map(|(code, _)| *code).filter(|code| !named.contains_key(*code));
+    let others: Vec<&str> = others.collect();
+    let mut pools = Vec::new();
+    for &(code, _) in languages {
+        pools.extend(named.get(code).map(|share| (vec![code], share.ceil_of(budget))));
+    }
+    match (source.share_left(), others.first()) {
+        (Some(left), Some(_)) => pools.push((others, left.ceil_of(budget))),
+        (None, Some(other)) => {
+            let reason = format!("the shares leave nothing for `{other}`, which has documents");
+            return Err(source.wrong("languages", reason));
+        }
+        (Some(_), None) => {
+            return Err(source.wrong("languages", "name all languages and do not add up to 1"));
+        }
+        (None, None) => {}
+    }
+    Ok(pools)
+}
+
+/// Checks that `budget` tokens of `languages` are there, and not taken too often.
+fn check_epochs(
+    source: &MixSource,
+    languages: &[&str],
+    budget: u64,
+    epoch_tokens: u64,
+    most: Epochs,
+) -> Result<()> {
+    let of = match languages {
+        [language] => format!("the source `{}` in {language}", source.name),
+        _ => format!("the source `{}`", source.name),
+    };
+    if epoch_tokens == 0 && budget > 0 {
+        let path = source.files.first().map_or("", String::as_str);
+        return Err(Error::corrupt(path.as_ref(), format!("{of} has no tokens")));
+    }
+    if u128::from(budget) > most.ceil_of(epoch_tokens) {
+        let epochs = budget as f64 / epoch_tokens as f64;
+        let reason = format!(
+            "{of} has {epoch_tokens} tokens, and {budget} would be {epochs:.2} epochs; {most} are allowed"
+        );
+        return Err(Error::config("max_epochs", reason));
+    }
+    Ok(())
+}
+
+/// Where documents, taken in their order, reach `rest` tokens.
+fn rest_end(mut near: Vec<((u64, usize, u64), Document)>, mut rest: u64) -> Option<RestEnd> {
+    near.sort_unstable_by_key(|(order, _)| *order);
+    for (last, document) in near {
+        let tokens = document.epoch_tokens();
+        if tokens >= rest {
+            return Some(RestEnd { last, copies: rest.div_ceil(document.tokens.into()) });
+        }
+        rest -= tokens;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Documents `doc-0` to `doc-999` of `tokens` each.
+    fn documents(seed: u64, tokens: u32) -> Vec<((u64, usize, u64), Document)> {
+        let document = |i: u64| {
+            let hash = XxHash3_64::oneshot_with_seed(seed, format!("doc-{i}").as_bytes());
+            ((hash, 0, i), Document { hash, copies: 1, tokens })
+        };
+        (0..1000).map(document).collect()
+    }
+
+    /// Copies by tests/golden/mix.py, which has xxhash for Python, with both salts.
+    #[test]
+    fn epochs_are_met_to_the_document() -> Result<(), String> {
+        let epochs: Epochs = "2.37".parse()?;
+        for (salt, first) in [("sample", [2, 2, 3, 2, 2]), (SALT, [2, 3, 2, 2, 2])] {
+            for tokens in [1, 7] {
+                let seed = hash_seed(&[salt], 42);
+                let budget = epochs.ceil_of(1000 * u64::from(tokens)) as u64;
+                let (whole, rest) =
+                    (budget / (1000 * u64::from(tokens)), budget % (1000 * u64::from(tokens)));
+                let pool = PoolDraw { whole, rest: rest_end(documents(seed, tokens), rest) };
+                let copies = |(order, document): &((u64, usize, u64), Document)| {
+                    pool.copies(document, (order.1, order.2))
+                };
+                let copies: Vec<u64> = documents(seed, tokens).iter().map(copies).collect();
+                assert_eq!(copies.iter().sum::<u64>(), 2370);
+                assert_eq!(copies[..5], first, "{salt}");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_last_document_gets_as_many_of_its_copies_as_are_needed() {
+        let document =
+            |hash: u64, tokens, copies| ((hash, 0, hash), Document { hash, copies, tokens });
+        let near = || vec![document(3, 10, 5), document(1, 4, 2), document(2, 0, 3)];
+        let end = |rest| rest_end(near(), rest).map(|end| (end.last.0, end.copies));
+        assert_eq!(end(1), Some((1, 1)));
+        assert_eq!(end(8), Some((1, 2)));
+        assert_eq!(end(9), Some((3, 1)));
+        assert_eq!(end(38), Some((3, 3)));
+        assert_eq!(end(58), Some((3, 5)));
+        assert_eq!(end(59), None);
+    }
+
+    fn source(settings: &str) -> Result<MixSource> {
+        let text = format!("count = 'bytes'\n[[source]]\nfiles = ['x']\ntokens = 1000\n{settings}");
+        Ok(MixConfig::from_toml(&text, "mix.toml")?.sources.remove(0))
+    }
+
+    #[test]
+    fn languages_have_their_shares() -> Result<()> {
+        let languages = [("ces", 100), ("deu", 400), ("fra", 900)];
+        let of = |settings: &str| split(&source(settings)?, &languages, 1000);
+        assert_eq!(of("")?, [(vec!["ces", "deu", "fra"], 1000)]);
+        // Of the square roots 10, 20 and 30: a sixth, a third, a half.
+        let alone =
+            |ces, deu, fra| vec![(vec!["ces"], ces), (vec!["deu"], deu), (vec!["fra"], fra)];
+        assert_eq!(of("temperature = 0.5")?, alone(167, 333, 500));
+        assert_eq!(of("temperature = 0")?, alone(333, 333, 333));
+        // Of 1400: 71.4, 285.7, 642.9.
+        assert_eq!(of("temperature = 1")?, alone(71, 286, 643));
+        let named = of("languages = { deu = 0.2 }")?;
+        assert_eq!(named, [(vec!["deu"], 200), (vec!["ces", "fra"], 800)]);
+        let all = of("languages = { deu = 0.2, fra = 0.7, ces = 0.1 }")?;
+        assert_eq!(all, alone(100, 200, 700));
+        for (wrong, reason) in [
+            ("{ swe = 0.1 }", "no documents of `swe`"),
+            ("{ deu = 1 }", "nothing for `ces`"),
+            ("{ deu = 0.1, fra = 0.1, ces = 0.1 }", "add up to 1"),
+        ] {
+            let error = of(&format!("languages = {wrong}")).err().map(|e| e.to_string());
+            assert!(error.as_ref().is_some_and(|e| e.contains(reason)), "{wrong}: {error:?}");
+        }
+        Ok(())
+    }
+}

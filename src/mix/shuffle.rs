@@ -1,0 +1,445 @@
+//! The global shuffle: which file a copy goes to, and its place there, are hashes of its document's id.
+//!
+//! ```text
+//!  input file ──drawn copies, by output file──▶ _state/shuffle/00007-00000.bin  (a section for each output file)
+//!                                                        │ one section of each
+//!                                                        ▼
+//!                                          sorted by hash ──▶ part-00003.parquet
+//! ```
+//!
+//! Copy `i` of a document has the hash xxh3-64 of `i` as 8 bytes, seeded with that of the id; one hash, modulo the
+//! number of files, is the file, and another the place in it. Equal hashes stand in the order of files, rows and
+//! copies. So the bytes of a file depend on what was drawn, and not on how the work was shared out or interrupted.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, UInt64Type};
+use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::interleave::interleave_record_batch;
+use arrow_select::take::take_record_batch;
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
+
+use super::columns::MixSchema;
+use super::draw::{Draw, DrawnFile, MixCorpus};
+use crate::config::{DEFAULT_ZSTD_LEVEL, InputConfig};
+use crate::error::{Error, Result};
+use crate::export::{ExportWriter, WriterOptions};
+use crate::input::RowReader;
+use crate::io::{AtomicFile, FileStamp, read_json, write_json};
+use crate::progress::Progress;
+use crate::sample::hash_seed;
+
+/// Salts of the hashes that say the file and the place of a copy.
+const SALTS: [&str; 2] = ["file", "order"];
+/// Rows that are put together at once.
+const BATCH_ROWS: usize = 1024;
+/// Fewest bytes that are gathered of an input before they are sorted into sections.
+const LEAST_CHUNK_BYTES: u64 = 8 << 20;
+/// Uncompressed bytes of a row group of the output.
+const ROW_GROUP_BYTES: u64 = 100_000_000;
+/// What messages call the files beside a mixture.
+pub(super) const JSON: &str = "JSON of a mixture";
+/// Compression of what is read once.
+const CHUNK_ZSTD_LEVEL: i32 = 1;
+
+/// A file of the mixture.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MixedFile {
+    /// Its name in the folder of the output.
+    pub name: String,
+    /// Number of rows.
+    pub rows: u64,
+    /// Size and digest.
+    #[serde(flatten)]
+    pub stamp: FileStamp,
+}
+
+/// Writes what was drawn.
+pub(super) struct Shuffle<'a> {
+    pub(super) corpus: &'a MixCorpus<'a>,
+    pub(super) draw: &'a Draw,
+    pub(super) schema: &'a MixSchema,
+    pub(super) progress: &'a dyn Progress,
+    /// Folder of the output.
+    pub(super) out: &'a Path,
+    /// Folder of what is kept of a mixture beside it.
+    pub(super) state: &'a Path,
+    pub(super) num_files: u64,
+}
+
+/// A file of an input's copies, in a section for each file of the output.
+#[derive(Serialize, Deserialize)]
+struct Scattered {
+    /// Number of such files.
+    chunks: usize,
+}
+
+/// A copy of a document of a file, and where it goes.
+struct Drawn {
+    row: u64,
+    copies: u64,
+    /// Hashes of the id, with the seed of each of [`SALTS`].
+    hashes: [u64; 2],
+}
+
+impl Shuffle<'_> {
+    /// Writes what is not written yet; all files of the output.
+    ///
+    /// # Errors
+    /// Those of reading, [`Error::Corrupt`] if an input has other rows than were counted, [`Error::Io`].
+    pub(super) fn write(&self) -> Result<Vec<MixedFile>> {
+        let written = |place| Ok((place, self.written(place)?));
+        let mut files: Vec<(u64, Option<MixedFile>)> =
+            (0..self.num_files).map(written).collect::<Result<_>>()?;
+        if files.iter().any(|(_, file)| file.is_none()) {
+            let inputs = 0..self.corpus.files.len();
+            let rows = self.draw.rows.iter().sum();
+            self.progress.begin("scatter", Some(rows), "rows");
+            let done: Vec<Result<()>> =
+                inputs.into_par_iter().map(|place| self.scatter(place)).collect();
+            self.progress.end();
+            done.into_iter().collect::<Result<()>>()?;
+            let chunks = self.chunks()?;
+            self.progress.begin("gather", Some(rows), "rows");
+            let gathered: Result<()> = files.iter_mut().try_for_each(|(place, file)| {
+                if file.is_none() {
+                    *file = Some(self.gather(*place, &chunks)?);
+                }
+                self.progress.advance(file.as_ref().map_or(0, |file| file.rows), 0);
+                Ok(())
+            });
+            self.progress.end();
+            gathered?;
+        }
+        Ok(files.into_iter().filter_map(|(_, file)| file).collect())
+    }
+
+    /// The file of the output at `place`, if it was written.
+    fn written(&self, place: u64) -> Result<Option<MixedFile>> {
+        let file: Option<MixedFile> = read_json(&self.part_marker(place), JSON)?;
+        Ok(file.filter(|file| file.is_in(self.out)))
+    }
+
+    fn part_marker(&self, place: u64) -> PathBuf {
+        self.state.join(format!("parts/{place:05}.json"))
+    }
+
+    fn chunk(&self, place: usize, chunk: usize) -> PathBuf {
+        self.state.join(format!("shuffle/{place:05}-{chunk:05}.bin"))
+    }
+
+    fn scatter_marker(&self, place: usize) -> PathBuf {
+        self.state.join(format!("shuffle/{place:05}.json"))
+    }
+
+    /// Puts the copies of the input at `place` into the sections of the files that they go to.
+    fn scatter(&self, place: usize) -> Result<()> {
+        let marker = self.scatter_marker(place);
+        if read_json::<Scattered>(&marker, JSON)?.is_some() {
+            self.progress.advance(self.draw.rows[place], 0);
+            return Ok(());
+        }
+        let DrawnFile { file, source, .. } = &self.corpus.files[place];
+        let config = self.corpus.config;
+        let seeds =
+            SALTS.map(|salt| hash_seed(&[salt, &config.sources[*source].name], config.seed));
+        let mut drawn = Vec::new();
+        self.corpus.for_each_drawn(self.draw, place, |row, copies| {
+            let hashes = seeds.map(|seed| XxHash3_64::oneshot_with_seed(seed, row.id.as_bytes()));
+            drawn.push(Drawn { row: row.row, copies, hashes });
+        })?;
+        let mut sections = Sections::new(self, place);
+        let mut left = drawn.iter().peekable();
+        if left.peek().is_some() {
+            let input = InputConfig { text: config.text.clone(), ..InputConfig::default() };
+            let mut reader = RowReader::open(file, &input)?;
+            while let (Some(batch), true) = (reader.next_batch()?, left.peek().is_some()) {
+                self.corpus.stop.check()?;
+                for (at, &row) in batch.rows.iter().enumerate() {
+                    let Some(document) = left.next_if(|document| document.row == row) else {
+                        continue;
+                    };
+                    for copy in 0..document.copies {
+                        sections.choose(at, document, copy);
+                        if sections.chosen.len() == BATCH_ROWS {
+                            sections.take(&batch.batch)?;
+                        }
+                    }
+                }
+                sections.take(&batch.batch)?;
+            }
+            if let Some(lost) = left.next() {
+                let reason = format!("row {} was counted, and is gone or too long", lost.row + 1);
+                return Err(Error::corrupt(&file.path, reason));
+            }
+            sections.flush()?;
+        }
+        write_json(&marker, &Scattered { chunks: sections.num_chunks }).map(drop)
+    }
+
+    /// The files that the inputs were scattered to.
+    fn chunks(&self) -> Result<Vec<PathBuf>> {
+        let mut chunks = Vec::new();
+        for input in 0..self.corpus.files.len() {
+            let marker = self.scatter_marker(input);
+            let scattered = read_json::<Scattered>(&marker, JSON)?;
+            let scattered = scattered.ok_or_else(|| Error::corrupt(&marker, "is gone"))?;
+            chunks.extend((0..scattered.chunks).map(|chunk| self.chunk(input, chunk)));
+        }
+        Ok(chunks)
+    }
+
+    /// Writes the file of the output at `place`, of the sections that `chunks` have for it.
+    fn gather(&self, place: u64, chunks: &[PathBuf]) -> Result<MixedFile> {
+        let read = |path: &PathBuf| {
+            self.corpus.stop.check()?;
+            read_section(path, place, self.num_files)
+        };
+        let sections: Vec<Vec<RecordBatch>> = chunks.par_iter().map(read).collect::<Result<_>>()?;
+        let batches: Vec<RecordBatch> = sections.into_iter().flatten().collect();
+        let mut order = Vec::new();
+        for (at, batch) in batches.iter().enumerate() {
+            order.extend(
+                Key::of(batch, self.schema.len())
+                    .ok_or_else(|| {
+                        Error::corrupt(
+                            self.state,
+                            "the files in `shuffle` do not have the columns of copies",
+                        )
+                    })?
+                    .map(|(key, row)| (key, (at, row))),
+            );
+        }
+        order.par_sort_unstable();
+        let name = format!("part-{place:05}");
+        let base = self.out.join(&name);
+        let options = WriterOptions {
+            zstd: DEFAULT_ZSTD_LEVEL,
+            row_group_bytes: ROW_GROUP_BYTES,
+            max_file_bytes: None,
+            metadata: Vec::new(),
+        };
+        let mut writer = ExportWriter::create(&base, &self.schema.output(), &options)?;
+        let all: Vec<&RecordBatch> = batches.iter().collect();
+        for rows in order.chunks(BATCH_ROWS) {
+            self.corpus.stop.check()?;
+            let places: Vec<(usize, usize)> = rows.iter().map(|(_, place)| *place).collect();
+            let rows = interleave_record_batch(&all, &places)
+                .and_then(|rows| self.schema.batches(&rows.columns()[..self.schema.len() + 2]));
+            for batch in rows.map_err(|e| Error::write(&base, e))? {
+                writer.write(&batch)?;
+            }
+        }
+        let written = writer.finish()?.into_iter().next();
+        let stamp = written.ok_or_else(|| Error::corrupt(&base, "was not written"))?.stamp;
+        let file = MixedFile { name: format!("{name}.parquet"), rows: order.len() as u64, stamp };
+        write_json(&self.part_marker(place), &file)?;
+        Ok(file)
+    }
+}
+
+impl MixedFile {
+    /// Whether it is in `folder`, as large as it was written.
+    pub(super) fn is_in(&self, folder: &Path) -> bool {
+        folder.join(&self.name).metadata().is_ok_and(|file| file.len() == self.stamp.bytes)
+    }
+}
+
+/// What copies are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    order: u64,
+    file: u64,
+    row: u64,
+    copy: i32,
+}
+
+impl Key {
+    /// The columns behind those of inputs: what is added to the output, and what it is sorted by.
+    fn fields() -> Vec<Field> {
+        vec![
+            Field::new("source", DataType::Utf8, false),
+            Field::new("copy", DataType::Int32, false),
+            Field::new("order", DataType::UInt64, false),
+            Field::new("file", DataType::UInt64, false),
+            Field::new("row", DataType::UInt64, false),
+        ]
+    }
+
+    /// The keys of the rows of `batch`, which has these columns behind `first`.
+    fn of(batch: &RecordBatch, first: usize) -> Option<impl Iterator<Item = (Self, usize)>> {
+        let [_, copies, numbers @ ..] = batch.columns().get(first..)? else { return None };
+        let copies = copies.as_primitive_opt::<Int32Type>()?;
+        let numbers: Vec<_> =
+            numbers.iter().filter_map(|column| column.as_primitive_opt::<UInt64Type>()).collect();
+        let [orders, files, rows] = numbers[..] else { return None };
+        Some((0..batch.num_rows()).map(|at| {
+            let (order, file, row) = (orders.value(at), files.value(at), rows.value(at));
+            (Self { order, file, row, copy: copies.value(at) }, at)
+        }))
+    }
+}
+
+/// The copies of one input, on their way to its sections.
+struct Sections<'a> {
+    shuffle: &'a Shuffle<'a>,
+    place: usize,
+    schema: SchemaRef,
+    /// Rows of the batch that is read, and what is known of each copy: its file of the output and its key.
+    chosen: Vec<(u32, u64, Key)>,
+    batches: Vec<RecordBatch>,
+    /// Files of the output, for the rows of each batch.
+    targets: Vec<Vec<u64>>,
+    bytes: u64,
+    num_chunks: usize,
+}
+
+impl<'a> Sections<'a> {
+    fn new(shuffle: &'a Shuffle<'a>, place: usize) -> Self {
+        let fields = shuffle.schema.fields().cloned().chain(Key::fields());
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let (chosen, batches, targets) = (Vec::new(), Vec::new(), Vec::new());
+        Self { shuffle, place, schema, chosen, batches, targets, bytes: 0, num_chunks: 0 }
+    }
+
+    /// Takes row `at` of the batch that is read as copy number `copy`.
+    fn choose(&mut self, at: usize, document: &Drawn, copy: u64) {
+        let [file, order] =
+            document.hashes.map(|hash| XxHash3_64::oneshot_with_seed(hash, &copy.to_le_bytes()));
+        let key = Key { order, file: self.place as u64, row: document.row, copy: copy as i32 };
+        self.chosen.push((at as u32, file % self.shuffle.num_files, key));
+    }
+
+    /// Takes the chosen rows out of `batch`.
+    fn take(&mut self, batch: &RecordBatch) -> Result<()> {
+        let chosen = std::mem::take(&mut self.chosen);
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        let DrawnFile { file, source, .. } = &self.shuffle.corpus.files[self.place];
+        let name = &self.shuffle.corpus.config.sources[*source].name;
+        let numbers = |number: fn(&Key) -> u64| -> ArrayRef {
+            Arc::new(UInt64Array::from_iter_values(chosen.iter().map(|(_, _, key)| number(key))))
+        };
+        let rows = UInt32Array::from_iter_values(chosen.iter().map(|(at, ..)| *at));
+        let added: [ArrayRef; 5] = [
+            Arc::new(StringArray::from_iter_values(chosen.iter().map(|_| name))),
+            Arc::new(Int32Array::from_iter_values(chosen.iter().map(|(_, _, key)| key.copy))),
+            numbers(|key| key.order),
+            numbers(|key| key.file),
+            numbers(|key| key.row),
+        ];
+        let taken = take_record_batch(batch, &rows).and_then(|rows| {
+            let mut columns = self.shuffle.schema.columns(&rows)?;
+            columns.extend(added);
+            RecordBatch::try_new(self.schema.clone(), columns)
+        });
+        let taken = taken.map_err(|e| Error::decode(&file.path, "rows of one type", e))?;
+        self.bytes += taken.get_array_memory_size() as u64;
+        self.targets.push(chosen.iter().map(|(_, target, _)| *target).collect());
+        self.batches.push(taken);
+        self.shuffle.progress.advance(chosen.len() as u64, 0);
+        // All threads together hold about as much as one file of the output.
+        let threads = rayon::current_num_threads().max(1) as u64;
+        let most = self.shuffle.corpus.config.output_bytes.0 / threads;
+        if self.bytes >= most.max(LEAST_CHUNK_BYTES) { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes the copies, those of each file of the output in a section: Parquet, one after another, and at the end
+    /// where each begins and the last ends, 8 bytes each.
+    fn flush(&mut self) -> Result<()> {
+        let (batches, targets) =
+            (std::mem::take(&mut self.batches), std::mem::take(&mut self.targets));
+        self.bytes = 0;
+        if batches.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<&RecordBatch> = batches.iter().collect();
+        let targets = targets.iter().enumerate();
+        let mut rows: Vec<(u64, (usize, usize))> = targets
+            .flat_map(|(batch, own)| own.iter().enumerate().map(move |(at, to)| (*to, (batch, at))))
+            .collect();
+        rows.sort_unstable();
+        let path = self.shuffle.chunk(self.place, self.num_chunks);
+        let write = |e: Box<dyn std::error::Error + Send + Sync>| Error::write(&path, e);
+        let mut file = AtomicFile::create(&path)?;
+        let mut offsets = vec![0u64];
+        let mut rest = &rows[..];
+        for target in 0..self.shuffle.num_files {
+            let (own, after) = rest.split_at(rest.partition_point(|(to, _)| *to == target));
+            rest = after;
+            let mut section = Vec::new();
+            if !own.is_empty() {
+                let properties = chunk_properties().map_err(|e| write(e.into()))?;
+                let writer =
+                    ArrowWriter::try_new(&mut section, self.schema.clone(), Some(properties));
+                let mut writer = writer.map_err(|e| write(e.into()))?;
+                for own in own.chunks(BATCH_ROWS) {
+                    let places: Vec<(usize, usize)> = own.iter().map(|(_, place)| *place).collect();
+                    let rows =
+                        interleave_record_batch(&all, &places).map_err(|e| write(e.into()))?;
+                    writer.write(&rows).map_err(|e| write(e.into()))?;
+                }
+                writer.close().map_err(|e| write(e.into()))?;
+            }
+            file.write_all(&section).map_err(Error::io(&path, "write"))?;
+            offsets.push(offsets.last().unwrap_or(&0) + section.len() as u64);
+        }
+        let offsets: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
+        file.write_all(&offsets).map_err(Error::io(&path, "write"))?;
+        file.commit()?;
+        self.num_chunks += 1;
+        Ok(())
+    }
+}
+
+fn chunk_properties() -> parquet::errors::Result<WriterProperties> {
+    Ok(WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(CHUNK_ZSTD_LEVEL)?))
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .build())
+}
+
+/// Section number `section` of the `num_sections` of the file `path`.
+fn read_section(path: &Path, section: u64, num_sections: u64) -> Result<Vec<RecordBatch>> {
+    let bytes = section_bytes(path, section, num_sections).map_err(Error::io(path, "read"))?;
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let damaged = |e| Error::decode(path, "sections of a shuffle", e);
+    let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes));
+    let reader = reader.and_then(|builder| builder.with_batch_size(BATCH_ROWS).build());
+    let batches = reader.map_err(|e| damaged(e.into()))?.collect::<Result<Vec<_>, _>>();
+    batches.map_err(|e| damaged(crate::error::Source::from(e)))
+}
+
+fn section_bytes(path: &Path, section: u64, num_sections: u64) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let table = file.metadata()?.len().saturating_sub(8 * (num_sections + 1));
+    let mut bounds = [0; 16];
+    file.seek(SeekFrom::Start(table + 8 * section))?;
+    file.read_exact(&mut bounds)?;
+    let [start, end] = [0, 8].map(|at| {
+        let mut number = [0; 8];
+        number.copy_from_slice(&bounds[at..at + 8]);
+        u64::from_le_bytes(number)
+    });
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(start))?;
+    // What the table says is not trusted with memory.
+    file.take(end.saturating_sub(start)).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
