@@ -12,7 +12,7 @@ CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 .PHONY: help run test check check-features bench bench-peers bench-selection bench-callgrind \
         clean-demo need-cargo cuda-check cuda-build \
         test-slurm-smoke test-slurm \
-        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-python \
+        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-page test-python \
         msrv spelling deny fuzz
 
 help: ## Show this list
@@ -108,6 +108,12 @@ sanitize-cuda: gpu-bundle ## Run the kernel tests under compute-sanitizer
 
 gpu-bundle: need-cargo ## Build the folder that checks and measures on a GPU machine without cargo
 	benches/gpu/bundle.sh $(GPU_BUNDLE)
+
+test-page: ## Check the page of the report in Chromium (needs Python, PyPI, Debian's chromium; DATA: a folder of SET.LANG.jsonl.zst)
+	python3 -m venv target/page-venv
+	target/page-venv/bin/pip install -q -r tests/page/requirements.txt
+	target/page-venv/bin/python tests/page/make_data.py "$(DATA)" target/page
+	target/page-venv/bin/python tests/page/check.py target/page
 
 test-python: need-cargo ## Build the wheel, then lint and test the Python package (needs Python and PyPI)
 	python3 -m venv $(PYTHON_ENV)

@@ -28,6 +28,7 @@ fn every_command_explains_itself() {
         "sample",
         "card",
         "mix",
+        "report",
         "head",
         "tokenize",
         "devices",

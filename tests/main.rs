@@ -35,6 +35,7 @@ mod ranges;
 mod recipes;
 mod refine;
 mod remote;
+mod report;
 mod resume;
 mod robots;
 mod rows;

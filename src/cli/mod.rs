@@ -15,6 +15,7 @@ mod mix;
 mod models;
 pub(crate) mod printer;
 mod progress;
+mod report;
 mod sample;
 mod settings;
 pub(crate) mod signals;
@@ -45,6 +46,7 @@ use head::HeadCommand;
 use logging::GlobalArgs;
 use mix::MixArgs;
 use progress::Display;
+use report::ReportArgs;
 use sample::SampleArgs;
 use settings::{BaseArgs, Resolved, SettingsArgs, hub, resolve, settings_of, stage_names};
 use slurm::SlurmCommand;
@@ -153,6 +155,8 @@ pub(crate) enum Command {
     Sample(#[command(flatten)] Box<SampleArgs>),
     /// Mix sources by tokens or epochs into one shuffled corpus
     Mix(#[command(flatten)] Box<MixArgs>),
+    /// Write what a run selected and dropped: a page to look at, and its data as JSON
+    Report(#[command(flatten)] Box<ReportArgs>),
     /// Print the card of the data set that a run exported, for a hub
     Card(#[command(flatten)] Box<CardArgs>),
     /// Import heads that others have published, export heads for other programs
@@ -267,6 +271,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
         Command::Annotate(args) => annotate::run(args, stop)?,
         Command::Sample(args) => context.sample(args)?,
+        Command::Report(args) => context.report(args)?,
         Command::Card(args) => context.with_run(&args.run, |run| args.print(run))?,
         Command::Robots(command) => context.robots(command)?,
         Command::Devices { json } => devices::devices(*json),
@@ -464,6 +469,17 @@ impl CommandContext<'_> {
                 summary::print_tree(&row);
                 printer::line("");
             }
+        }
+        Ok(())
+    }
+
+    fn report(&self, args: &ReportArgs) -> Result<()> {
+        let report = |context: Context<'_>| {
+            args.report(Context { progress: self.display, ..context }, VERSION)
+        };
+        let written = self.with_run(&args.run, report)?;
+        if !self.quiet || args.json {
+            printer::show(args.json, &written, report::print);
         }
         Ok(())
     }

@@ -29,6 +29,7 @@ pub(crate) use document::{FilteredDocument, Finding, Verdict};
 use ids::IdFilter;
 use license::LicenseFilter;
 use repetition::RepetitionFilter;
+pub(crate) use strings::{StringSet, hash};
 use urls::UrlFilter;
 use words::WordFilter;
 

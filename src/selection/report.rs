@@ -154,6 +154,16 @@ impl Selection {
         (1..=self.thresholds.len()).all(upto)
     }
 
+    /// The final selections that keep a document, a bit each; at every bound that it comes to, of the outcome `i` of the
+    /// threshold `at`, `at_bound(at, i, passes)` is told whether it passes.
+    pub(crate) fn kept(
+        &self,
+        document: &ScoredDocument<'_>,
+        at_bound: impl FnMut(usize, usize, bool),
+    ) -> u64 {
+        survivors_watched(&self.thresholds, document, at_bound).map_or(0, |alive| alive.0)
+    }
+
     /// Decides a document of the corpus the selection was made of; pure.
     pub fn decide(&self, document: &ScoredDocument<'_>) -> Decision<'_> {
         match survivors(&self.thresholds, document) {
@@ -192,6 +202,15 @@ pub(super) fn survivors(
     thresholds: &[ThresholdReport],
     document: &impl RankedDocument,
 ) -> Result<Selections, (usize, Why)> {
+    survivors_watched(thresholds, document, |_, _, _| {})
+}
+
+/// The same; `at_bound` is that of [`Selection::kept`].
+fn survivors_watched(
+    thresholds: &[ThresholdReport],
+    document: &impl RankedDocument,
+    mut at_bound: impl FnMut(usize, usize, bool),
+) -> Result<Selections, (usize, Why)> {
     let mut alive = Selections::ALL;
     let mut num_before = 1;
     for (at, report) in thresholds.iter().enumerate() {
@@ -203,8 +222,10 @@ pub(super) fn survivors(
         let rank = RankKey::of_logit(logit, report.threshold.keep);
         let mut next = 0;
         for (i, outcome) in report.outcomes.iter().enumerate() {
-            if alive.has(parent(i, num_before)) && outcome.bound.keeps(rank, score, document) {
-                next |= 1 << i;
+            if alive.has(parent(i, num_before)) {
+                let passes = outcome.bound.keeps(rank, score, document);
+                at_bound(at, i, passes);
+                next |= u64::from(passes) << i;
             }
         }
         if next == 0 {
@@ -263,16 +284,18 @@ impl Bound {
 
     /// Whether a candidate is kept; `rank` holds its logit only.
     pub(super) fn keeps(&self, rank: RankKey, score: f32, document: &impl RankedDocument) -> bool {
-        let ranked = || rank.with_id(document.id(), document.ordinal());
+        let is_tie = self.key().is_some_and(|key| key.logit == rank.logit) && self.splits_ties();
+        let key = if is_tie { rank.with_id(document.id(), document.ordinal()) } else { rank };
+        self.keeps_key(key, score)
+    }
+
+    /// Whether a candidate at this place in the threshold's order is kept.
+    pub(crate) fn keeps_key(&self, key: RankKey, score: f32) -> bool {
         match self {
             Self::All => true,
             Self::Nothing => false,
-            Self::UpTo(last) if rank.logit == last.logit && self.splits_ties() => ranked() <= *last,
-            Self::UpTo(last) => rank.logit <= last.logit,
-            Self::Before(first) if rank.logit == first.logit && self.splits_ties() => {
-                ranked() < *first
-            }
-            Self::Before(first) => rank.logit < first.logit,
+            Self::UpTo(last) => key <= *last,
+            Self::Before(first) => key < *first,
             Self::Above(least) => f64::from(score) > *least,
             Self::Below(most) => f64::from(score) < *most,
             Self::AtLeast(least) => f64::from(score) >= *least,

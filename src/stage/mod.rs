@@ -4,7 +4,7 @@
 //! process holds. An item whose data is bad is reported and skipped; the others are done.
 //!
 //! Stages (`embed`, `train`, `score`, `filter`, `refine`, `threshold`, `export`) and commands (`plan`, `status`,
-//! `estimate`, `inspect`, `sampling`, `verify`) stand on what they share: `context`, the `model`, the
+//! `estimate`, `inspect`, `sampling`, `report`, `verify`) stand on what they share: `context`, the `model`, the
 //! `embedded` corpus, the embeddings of `samples`, the `heads`, the scores of the `corpus`, the `verdicts` of filters, the items of `work` and the
 //! `texts` of the input. No stage uses another.
 //!
@@ -44,6 +44,7 @@ pub mod inspect;
 pub(crate) mod model;
 pub mod plan;
 pub mod refine;
+pub mod report;
 mod samples;
 pub mod sampling;
 pub mod score;
