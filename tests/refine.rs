@@ -24,7 +24,6 @@ fn workspace() -> Result<Workspace, Box<dyn std::error::Error>> {
     });
     work.write_lines("corpus/fra_Latn/b.jsonl", rows)?;
     std::fs::remove_dir_all(work.path("corpus/deu_Latn"))?;
-    work.write_toxicity_samples()?;
     Ok(work)
 }
 
@@ -47,6 +46,7 @@ fn selected(export: &Path) -> Result<BTreeMap<String, f64>, Box<dyn std::error::
 #[test]
 fn a_refined_run_in_int8_selects_what_f32_selects() -> TestResult {
     let work = workspace()?;
+    work.write_toxicity_samples()?;
     work.command("run", "f32").args(THRESHOLDS).args(["--precision", "f32"]).assert().success();
     work.command("run", "int8")
         .args(THRESHOLDS)

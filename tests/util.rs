@@ -118,7 +118,8 @@ impl Workspace {
         self.write(relative, lines.join("\n"))
     }
 
-    /// Labelled samples of toxicity, for French only, in `toxic/{lang}.jsonl`, and that learning from them is short.
+    /// Labelled samples of toxicity, for French only, in `toxic/{lang}.jsonl`; the settings know only how long to
+    /// learn from them, not that a head does.
     pub(crate) fn write_toxicity_samples(&self) -> TestResult {
         let settings = std::fs::read_to_string(self.path("run.toml"))?;
         let training = "[heads.toxicity.training]\nbatch_size = 16\nepochs = 6\n";

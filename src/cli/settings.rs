@@ -282,7 +282,7 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
     let origin = path.display().to_string();
     let text = read_settings(&path)?;
     // Errors about the file itself (unknown keys, wrong types) are reported with its own lines.
-    RunConfig::from_toml(&text, &origin)?;
+    RunConfig::parse(&text, &origin)?;
     let mut table: Table =
         text.parse().map_err(|e: toml::de::Error| Error::config(&origin, e.to_string()))?;
     let file = std::path::absolute(&path).map_err(Error::io(&path, "resolve"))?;

@@ -156,12 +156,19 @@ pub fn is_language_code(code: &str) -> bool {
 }
 
 impl RunConfig {
-    /// Parses `run.toml`; `origin` names it in errors.
+    /// Parses and [checks](Self::check) `run.toml`; `origin` names it in errors.
     pub fn from_toml(text: &str, origin: &str) -> Result<Self> {
-        let config: Self =
-            toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))?;
+        let config = Self::parse(text, origin)?;
         config.check()?;
         Ok(config)
+    }
+
+    /// Parses `run.toml`, which may be incomplete until flags are added; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// Unknown keys and wrong types, with their lines.
+    pub fn parse(text: &str, origin: &str) -> Result<Self> {
+        toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))
     }
 
     /// The settings of a table, which are still to be [checked](Self::check).
