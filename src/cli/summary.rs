@@ -14,7 +14,7 @@ use polysift::metrics::Metrics;
 use polysift::run::{LiveWorker, Stage};
 use polysift::selection::{ThresholdKind, ThresholdReport};
 use polysift::stage::Context;
-use polysift::stage::estimate::Estimate;
+use polysift::stage::estimate::{Estimate, bytes_for_people};
 use polysift::stage::refine::Refinement;
 use polysift::stage::status::{RunStatus, status};
 use polysift::stage::threshold::selections;
@@ -308,9 +308,9 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
     line(&format!("on an H200         {:.2} hours of one GPU (roughly)", estimate.gpu_hours));
     line(&format!(
         "disk (roughly)     embeddings {}, scores {}, export {}",
-        bytes(estimate.embeddings_bytes),
-        bytes(estimate.scores_bytes),
-        bytes(estimate.export_bytes)
+        bytes_for_people(estimate.embeddings_bytes),
+        bytes_for_people(estimate.scores_bytes),
+        bytes_for_people(estimate.export_bytes)
     ));
     for (name, fingerprint) in estimate.fingerprints.iter().take(MAX_SHARDS_SHOWN) {
         line(&format!("shard              {name} {fingerprint}"));
@@ -319,11 +319,4 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
     if more > 0 {
         line(&format!("                   and {more} more (plan.jsonl.zst has them all)"));
     }
-}
-
-/// A number of bytes for people.
-fn bytes(number: f64) -> String {
-    let units = ["B", "kB", "MB", "GB", "TB", "PB"];
-    let power = (number.max(1.0).log10() / 3.0).floor().min(5.0);
-    format!("{:.1} {}", number / 1000f64.powf(power), units[power as usize])
 }

@@ -232,3 +232,10 @@ fn measure(config: &RunConfig, model: &Model, sample: &Sample, stop: &Stop) -> R
 fn speed_of_gpus(info: &EncoderInfo, length: f64, gpus: usize) -> f64 {
     GPU_FLOPS_PER_SEC * gpus as f64 / info.flops_per_token(length)
 }
+
+/// `number` bytes in a decimal unit: `1.5 MB`.
+pub fn bytes_for_people(number: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let power = (number.max(1.0).log10() / 3.0).floor().min(5.0);
+    format!("{:.1} {}", number / 1000f64.powf(power), units[power as usize])
+}

@@ -21,6 +21,7 @@ use crate::selection::{Selection, ThresholdKind};
 use crate::stage::context::Context;
 use crate::stage::corpus::stored_selections;
 use crate::stage::embedded::{Embedded, all_done};
+use crate::stage::estimate::bytes_for_people;
 use crate::stage::inspect::{RowsRequest, inspected_rows};
 use crate::stage::verdicts::filter_settings;
 
@@ -195,7 +196,7 @@ pub fn render_card(settings: &CardConfig, facts: &Value) -> Result<String> {
     environment.set_syntax(syntax.build().map_err(wrong)?);
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     environment.add_filter("thousands", |number: u64| thousands_of(number));
-    environment.add_filter("size", size);
+    environment.add_filter("size", bytes_for_people);
     environment.add_filter("pretty", pretty);
     environment.add_filter("cell", |text: String| text.replace('|', "\\|").replace('\n', " "));
     environment.render_named_str(origin, &text, Serde(facts)).map_err(wrong)
@@ -375,11 +376,4 @@ fn thousands_of(number: u64) -> String {
         grouped.push(digit);
     }
     grouped
-}
-
-/// `bytes` in a decimal unit.
-fn size(bytes: f64) -> String {
-    let units = ["B", "kB", "MB", "GB", "TB", "PB"];
-    let power = (bytes.max(1.0).log10() / 3.0).floor().min(5.0);
-    format!("{:.1} {}", bytes / 1000f64.powf(power), units[power as usize])
 }
