@@ -217,7 +217,8 @@ fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Resu
     };
     let json = report.to_string();
     write_atomic(&written.report, format!("{json}\n").as_bytes())?;
-    write_atomic(&written.page, page::page(&json).as_bytes())?;
+    let page = page::page(&json).map_err(Error::io(&written.page, "write"))?;
+    write_atomic(&written.page, page.as_bytes())?;
     Ok(written)
 }
 

@@ -427,7 +427,7 @@ def check_address(browser, out):
 def check_dump(chromium, out):
     """The command line's own way to a state."""
     url = (out / "six.html").resolve().as_uri() + "#quality=0.2&toxicity=0.05"
-    dump = subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", url], capture_output=True, text=True, timeout=60).stdout
+    dump = subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=20000", url], capture_output=True, text=True, timeout=60).stdout
     cells = dict(re.findall(r'<td[^>]*data-language="([^"]+)" data-quantity="documents" data-exact="true"[^>]*>([\d,]+)<', dump))
     data = json.loads((out / "six.json").read_text("utf-8"))
     wanted = {l["language"]: f"{ceil_of(0.2, l['documents']):,}" for l in data["languages"] if l["language"] != "deu_Latn"}

@@ -8,6 +8,8 @@ Selection is done here by full sorts, so that what the page says can be compared
 ranks, bytes and tokens of all documents.
 """
 
+import base64
+import gzip
 import hashlib
 import io
 import json
@@ -407,7 +409,8 @@ def hostile():
 
 def page(made):
     """What the program does: the template's placeholders become files' contents, all in one pass."""
-    text = json.dumps(made, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    text = json.dumps(made, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     read = lambda path: (PAGE / path).read_text("utf-8")
     parts = {"@@DATA@@": text, "@@PLOT@@": read("vendor/plot.umd.min.js"), "@@D3@@": read("vendor/d3.min.js"), "@@CSS@@": read("report.css"), "@@JS@@": read("report.js")}
     out, rest = [], read("index.html")

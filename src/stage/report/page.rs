@@ -1,5 +1,12 @@
 //! The page: a template with its style, its scripts and the data inside, so that one file is all that is needed.
 
+use std::io::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
 const TEMPLATE: &str = include_str!("page/index.html");
 
 /// What takes the place of the template's marks, but for the data.
@@ -9,12 +16,17 @@ const PARTS: [(&str, &str); 4] = [
     ("@@CSS@@", include_str!("page/report.css")),
     ("@@JS@@", include_str!("page/report.js")),
 ];
-/// Mark of the data.
+/// Mark of the data: the report, gzipped, in Base64, so that nothing in it can end the script that it stands in.
 const DATA: &str = "@@DATA@@";
 
 /// The page of the report `json`.
-pub(super) fn page(json: &str) -> String {
-    let data = escaped(json);
+///
+/// # Errors
+/// None that memory can give.
+pub(super) fn page(json: &str) -> std::io::Result<String> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(json.as_bytes())?;
+    let data = STANDARD.encode(encoder.finish()?);
     let parts = || PARTS.into_iter().chain([(DATA, data.as_str())]);
     let (mut page, mut rest) = (String::with_capacity(data.len() + (1 << 20)), TEMPLATE);
     // What a mark stands for is never looked at for marks.
@@ -25,26 +37,29 @@ pub(super) fn page(json: &str) -> String {
         page += part;
         rest = &rest[at + mark.len()..];
     }
-    page + rest
-}
-
-/// JSON that may stand in a script of a page: nothing in it ends the script, or a line.
-fn escaped(json: &str) -> String {
-    let json = json.replace('<', "\\u003c");
-    json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+    Ok(page + rest)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+
     use super::*;
 
+    type Result = std::result::Result<(), Box<dyn std::error::Error>>;
+
     #[test]
-    fn texts_can_neither_end_the_script_nor_name_another_mark() {
-        let hostile = r#"{"text": "</script><!-- @@JS@@ @@DATA@@ \u2028"}"#;
-        let page = page(hostile);
-        assert_eq!(escaped("<\u{2028}>"), "\\u003c\\u2028>");
-        assert!(page.contains(r"\u003c/script>\u003c!-- @@JS@@ @@DATA@@"));
-        let markers = TEMPLATE.matches("@@").count();
-        assert_eq!((markers, page.matches("@@DATA@@").count()), (10, 1));
+    fn the_page_holds_the_report_and_no_mark() -> Result {
+        let hostile = r#"{"text": "</script><!-- @@JS@@ @@DATA@@ "}"#;
+        let page = page(hostile)?;
+        let (_, rest) = page.split_once("id=\"data\">").ok_or("no data")?;
+        let (data, _) = rest.split_once("</script>").ok_or("no end")?;
+        let mut json = String::new();
+        GzDecoder::new(&STANDARD.decode(data)?[..]).read_to_string(&mut json)?;
+        assert_eq!(json, hostile);
+        assert_eq!((TEMPLATE.matches("@@").count(), page.matches("@@DATA@@").count()), (10, 0));
+        Ok(())
     }
 }

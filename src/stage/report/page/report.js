@@ -1,8 +1,9 @@
-// The page of `polysift report`. All data stands in the element `data`; nothing is loaded. Texts, ids, URLs and domains
+// The page of `polysift report`. All data stands in the element `data`, gzipped; nothing is loaded. Texts, ids, URLs and domains
 // come from crawled pages: they reach the document as text nodes only, never as markup.
 'use strict';
-(() => {
-const data = JSON.parse(document.getElementById('data').textContent);
+(async () => {
+const zipped = Uint8Array.from(atob(document.getElementById('data').textContent), c => c.charCodeAt(0));
+const data = await new Response(new Blob([zipped]).stream().pipeThrough(new DecompressionStream('gzip'))).json();
 const languages = data.languages ?? [];
 const byCode = new Map(languages.map(lang => [lang.language, lang]));
 const weight = data.weight ?? 'documents';
