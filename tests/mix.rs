@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -14,6 +15,7 @@ use polysift::config::MixConfig;
 use polysift::encoder::HubSettings;
 use polysift::mix::{MixReport, MixRequest, mix};
 use polysift::progress::{Progress, Stop};
+use polysift::run::{RunDir, Worker};
 use predicates::str::contains;
 use serde_json::{Value, json};
 
@@ -284,6 +286,50 @@ fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
         assert_eq!(digests(&work.path("killed"))?, expected, "killed at boundary {boundary}");
         std::fs::remove_dir_all(work.path("killed"))?;
     }
+    Ok(())
+}
+
+#[test]
+fn processes_share_the_work_and_are_killed_and_nothing_changes() -> TestResult {
+    let work = small_mix()?;
+    command(&work, "undisturbed").assert().success();
+    let expected = digests(&work.path("undisturbed"))?;
+    let spawn = |kill_at: Option<usize>| {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_polysift"));
+        child.current_dir(work.dir.path()).args(["mix", "-c", "mix.toml", "--out", "shared"]);
+        child.args(["--threads", "1"]).envs(kill_at.map(|at| ("POLYSIFT_KILL_AT", at.to_string())));
+        child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()
+    };
+    let mut num_killed = 0;
+    for round in 0..12 {
+        let killed = [spawn(Some(2 + 3 * round))?, spawn(Some(3 + 4 * round))?];
+        let ending = [spawn(None)?, spawn(None)?];
+        for child in killed {
+            num_killed += usize::from(child.wait_with_output()?.status.code().is_none());
+        }
+        for child in ending {
+            let output = child.wait_with_output()?;
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        // One that is alone tidies up after the killed ones.
+        command(&work, "shared").assert().success();
+        assert_eq!(digests(&work.path("shared"))?, expected, "round {round}");
+        std::fs::remove_dir_all(work.path("shared"))?;
+    }
+    assert!(num_killed > 6, "only {num_killed} were killed");
+    Ok(())
+}
+
+#[test]
+fn a_mixture_that_another_process_works_on_is_not_removed() -> TestResult {
+    let work = small_mix()?;
+    command(&work, "out").assert().success();
+    let (run, stop) = (RunDir::create(&work.path("out/_state"))?, Stop::default());
+    let worker = Worker::join(&run, &stop)?;
+    command(&work, "out").assert().success();
+    command(&work, "out").arg("--redo").assert().code(75).stderr(contains("another process"));
+    drop(worker);
+    command(&work, "out").arg("--redo").assert().success();
     Ok(())
 }
 

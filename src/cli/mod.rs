@@ -335,7 +335,7 @@ impl CommandContext<'_> {
         let run = if begins { RunDir::create(&root)? } else { RunDir::open(&root)? };
         let worker = Worker::join(&run, self.stop)?;
         if task.is_none() {
-            worker.clean_up(self.stop)?;
+            worker.clean_up(self.stop, run.root())?;
         }
         let context = Context {
             config: &config,

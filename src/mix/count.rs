@@ -110,7 +110,7 @@ impl TokenCounter {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Counts `file`, unless `folder` has the counts under `key`; `value` is the column that is kept beside them.
+    /// Counts `file` under `key` of `folder`; `value` is the column that is kept beside the counts.
     ///
     /// # Errors
     /// As [`read_table`]; [`Error::Model`] if the tokenizer refuses a text.
@@ -120,70 +120,60 @@ impl TokenCounter {
         value: Option<&str>,
         (folder, key): (&Path, &str),
         (stop, progress): (&Stop, &dyn Progress),
-    ) -> Result<CountedFile> {
-        let (counts, columns) = (folder.join(key), folder.join(format!("{key}-columns")));
-        // What is written last says that all is there.
-        if !with_extension(&columns).exists() {
-            let (mut requests, text_bytes) = (Vec::new(), file.format != Format::Parquet);
-            if self.needs_text() || text_bytes {
-                let kind = ColumnKind::Text;
-                requests.push(ColumnRequest::new(&self.text, kind, self.needs_text()));
-            }
-            requests.push(ColumnRequest::new(&self.id, ColumnKind::Id, false));
-            let tokens = match &self.count {
-                CountMethod::Column(name) => Some(name.as_str()),
-                _ => None,
-            };
-            let others = tokens.into_iter().chain(value);
-            requests.extend(others.map(|name| ColumnRequest::new(name, ColumnKind::Scalar, true)));
-            let mut writer = CountWriter::create(self, &counts)?;
-            let (mut failure, mut read_bytes) = (None, 0);
-            let table = read_table(file, &requests, None, stop, &mut |row| {
-                if failure.is_some() {
-                    return Ok(());
-                }
-                let text = row.text(&self.text);
-                read_bytes += text.map_or(0, str::len) as u64;
-                if self.needs_text() && text.is_none() {
-                    return Ok(());
-                }
-                let tokens = tokens.map_or(Ok(0), |column| {
-                    let tokens = row.required_text(column)?;
-                    let number = whole_number(tokens).and_then(|tokens| u32::try_from(tokens).ok());
-                    number.ok_or_else(|| format!("`{column}` is {tokens}, not a number of tokens"))
-                })?;
-                let id = row.text(&self.id).map(ToOwned::to_owned);
-                writer.rows.push(row.row);
-                writer.ids.push(id.unwrap_or_else(|| format!("{}/{}", file.name, row.row)));
-                writer.tokens.push(tokens);
-                writer.values.push(value.and_then(|value| row.text(value)).map(ToOwned::to_owned));
-                if self.needs_text() {
-                    writer.push_text(text.unwrap_or_default());
-                }
-                if writer.is_full() {
-                    failure = writer.flush(progress).err();
-                }
-                Ok(())
-            });
-            failure.map_or(Ok(()), Err)?;
-            let num_rows = table?.rows;
-            writer.finish(progress)?;
-            let data_bytes = file.decoded_bytes()?.unwrap_or(read_bytes);
-            let input = InputConfig { text: self.text.clone(), ..InputConfig::default() };
-            let fields = RowReader::open(file, &input)?.schema().fields().clone();
-            let facts = [(DATA_BYTES, data_bytes), (NUM_ROWS, num_rows)];
-            let facts = facts.map(|(key, number)| (key.to_owned(), number.to_string()));
-            let schema = Schema::new_with_metadata(fields, facts);
-            ExportWriter::create(&columns, &schema, &options())?.finish()?;
+    ) -> Result<()> {
+        let (mut requests, text_bytes) = (Vec::new(), file.format != Format::Parquet);
+        if self.needs_text() || text_bytes {
+            let kind = ColumnKind::Text;
+            requests.push(ColumnRequest::new(&self.text, kind, self.needs_text()));
         }
-        let open = |path: &Path| InputFile::at(&with_extension(path), key.to_owned(), None);
-        let schema = RowReader::open(&open(&columns)?, &InputConfig::default())?.schema();
-        let fact = |key: &str| {
-            let number = schema.metadata().get(key).and_then(|number| number.parse().ok());
-            number.ok_or_else(|| Error::corrupt(&with_extension(&columns), format!("has no {key}")))
+        requests.push(ColumnRequest::new(&self.id, ColumnKind::Id, false));
+        let tokens = match &self.count {
+            CountMethod::Column(name) => Some(name.as_str()),
+            _ => None,
         };
-        let (data_bytes, num_rows) = (fact(DATA_BYTES)?, fact(NUM_ROWS)?);
-        Ok(CountedFile { counts: open(&counts)?, schema, data_bytes, num_rows })
+        let others = tokens.into_iter().chain(value);
+        requests.extend(others.map(|name| ColumnRequest::new(name, ColumnKind::Scalar, true)));
+        let mut writer = CountWriter::create(self, &folder.join(key))?;
+        let (mut failure, mut read_bytes) = (None, 0);
+        let table = read_table(file, &requests, None, stop, &mut |row| {
+            if failure.is_some() {
+                return Ok(());
+            }
+            let text = row.text(&self.text);
+            read_bytes += text.map_or(0, str::len) as u64;
+            if self.needs_text() && text.is_none() {
+                return Ok(());
+            }
+            let tokens = tokens.map_or(Ok(0), |column| {
+                let tokens = row.required_text(column)?;
+                let number = whole_number(tokens).and_then(|tokens| u32::try_from(tokens).ok());
+                number.ok_or_else(|| format!("`{column}` is {tokens}, not a number of tokens"))
+            })?;
+            let id = row.text(&self.id).map(ToOwned::to_owned);
+            writer.rows.push(row.row);
+            writer.ids.push(id.unwrap_or_else(|| format!("{}/{}", file.name, row.row)));
+            writer.tokens.push(tokens);
+            writer.values.push(value.and_then(|value| row.text(value)).map(ToOwned::to_owned));
+            if self.needs_text() {
+                writer.push_text(text.unwrap_or_default());
+            }
+            if writer.is_full() {
+                failure = writer.flush(progress).err();
+            }
+            Ok(())
+        });
+        failure.map_or(Ok(()), Err)?;
+        let num_rows = table?.rows;
+        writer.finish(progress)?;
+        let data_bytes = file.decoded_bytes()?.unwrap_or(read_bytes);
+        let input = InputConfig { text: self.text.clone(), ..InputConfig::default() };
+        let fields = RowReader::open(file, &input)?.schema().fields().clone();
+        let facts = [(DATA_BYTES, data_bytes), (NUM_ROWS, num_rows)];
+        let facts = facts.map(|(key, number)| (key.to_owned(), number.to_string()));
+        let schema = Schema::new_with_metadata(fields, facts);
+        // What is written last says that all is there.
+        let columns = columns_file(folder, key).with_extension("");
+        ExportWriter::create(&columns, &schema, &options())?.finish().map(drop)
     }
 
     fn needs_text(&self) -> bool {
@@ -192,6 +182,28 @@ impl TokenCounter {
 }
 
 impl CountedFile {
+    /// Whether `folder` has counts under `key`.
+    pub(super) fn is_in(folder: &Path, key: &str) -> bool {
+        columns_file(folder, key).exists()
+    }
+
+    /// The counts under `key` of `folder`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] and those of reading.
+    pub(super) fn open(folder: &Path, key: &str) -> Result<Self> {
+        let open = |path: &Path| InputFile::at(path, key.to_owned(), None);
+        let columns = columns_file(folder, key);
+        let schema = RowReader::open(&open(&columns)?, &InputConfig::default())?.schema();
+        let fact = |key: &str| {
+            let number = schema.metadata().get(key).and_then(|number| number.parse().ok());
+            number.ok_or_else(|| Error::corrupt(&columns, format!("has no {key}")))
+        };
+        let (data_bytes, num_rows) = (fact(DATA_BYTES)?, fact(NUM_ROWS)?);
+        let counts = open(&folder.join(format!("{key}.parquet")))?;
+        Ok(Self { counts, schema, data_bytes, num_rows })
+    }
+
     /// Hands the documents to `each`, in the order of the file.
     pub(super) fn for_each(
         &self,
@@ -304,8 +316,9 @@ fn options() -> WriterOptions {
     }
 }
 
-fn with_extension(base: &Path) -> PathBuf {
-    base.with_extension("parquet")
+/// What says of which columns the file counted under `key` of `folder` is.
+fn columns_file(folder: &Path, key: &str) -> PathBuf {
+    folder.join(format!("{key}-columns.parquet"))
 }
 
 /// The `tokenizer.json` that `name` means.

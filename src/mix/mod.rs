@@ -4,7 +4,7 @@
 //!  files ──count──▶ tokens by document ──draw──▶ copies of each document ──shuffle──▶ part-00000.parquet, mix.json
 //! ```
 //!
-//! Owns the three phases and the folder of the output. One process works in it, with threads; what is done is kept:
+//! Owns the three phases and the folder of the output. Any number of processes work in it; what is done is kept:
 //!
 //! ```text
 //! OUT/part-00000.parquet, ...   the mixture; each appears whole, and the same whatever happened before
@@ -12,6 +12,7 @@
 //! OUT/_state/counts/            tokens of the documents, by content of the files: for later mixtures too
 //! OUT/_state/plan.json          the settings and inputs that the mixture is made of
 //! OUT/_state/shuffle/, parts/   the shuffle on its way, and what of it is done
+//! OUT/_state/state/             the processes, and which of them does what
 //! ```
 //!
 //! Names that begin with `_` are not searched for inputs, so that `OUT` is one.
@@ -23,9 +24,11 @@ mod draw;
 mod shuffle;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rayon::current_num_threads;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -37,9 +40,9 @@ use crate::config::MixConfig;
 use crate::error::{Error, Result};
 use crate::hub::HubSettings;
 use crate::input::{InputFile, UNDETERMINED_LANGUAGE, discover};
-use crate::io::{read_json, remove_temporaries, write_json};
+use crate::io::{read_json, write_json, write_new};
 use crate::progress::{Progress, Stop};
-use crate::run::difference;
+use crate::run::{RunDir, Worker, difference};
 use columns::MixSchema;
 use copies::CopyRule;
 use count::{CountedFile, TokenCounter};
@@ -50,6 +53,8 @@ use shuffle::{JSON, Shuffle};
 const MAX_FILES: u64 = 100_000;
 /// What says of what a mixture is made, in its folder.
 const REPORT: &str = "mix.json";
+/// Time after which a file that another process makes is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What is to be mixed.
 pub struct MixRequest<'a> {
@@ -120,12 +125,12 @@ pub struct MixInput {
     pub drawn: u64,
 }
 
-/// Mixes, or goes on where it was stopped.
+/// Mixes, or goes on where it was stopped; several processes with the same settings share the work.
 ///
 /// # Errors
 /// [`Error::Config`] for settings that do not suit the inputs, as a source that would be taken too often;
 /// [`Error::Missing`] for files that are not there; [`Error::Mismatch`] if the folder has a mixture of other settings
-/// or inputs; [`Error::Busy`] if another process works there; [`Error::Row`], [`Error::Schema`], [`Error::Decode`] and
+/// or inputs; [`Error::Busy`] if that is to be removed while another process works there; [`Error::Row`], [`Error::Schema`], [`Error::Decode`] and
 /// [`Error::Corrupt`] for bad inputs.
 pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let &MixRequest { config, base, out, .. } = request;
@@ -134,10 +139,9 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let counter = TokenCounter::load(config, base, request.hub)?;
     let found = find_files(config, base)?;
     let state = out.join("_state");
-    fs::create_dir_all(&state).map_err(Error::io(&state, "create"))?;
-    let _lock = lock(out, &state)?;
-    remove_temporaries(out)?;
-    let files = count(request, &counter, &rules, found, &state.join("counts"))?;
+    let worker = Worker::join(&RunDir::create(&state)?, request.stop)?;
+    worker.clean_up(request.stop, out)?;
+    let files = count(request, &worker, &counter, &rules, found)?;
     let corpus = MixCorpus { config, rules: &rules, files: &files, stop: request.stop };
     let draw = corpus.draw()?;
     let schema = MixSchema::new(&files, config.columns, &config.text)?;
@@ -147,7 +151,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
         return Ok(report(Vec::new()));
     }
     let plan = plan(&corpus, &counter, num_files)?;
-    accept(request, &state, &plan)?;
+    accept(request, &worker, &plan)?;
     let path = out.join(REPORT);
     let done: Option<MixReport> = read_json(&path, JSON)?;
     let done = done.filter(|report| report.files.iter().all(|file| file.is_in(out)));
@@ -157,6 +161,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
         let shuffle = Shuffle {
             corpus: &corpus,
             draw: &draw,
+            worker: &worker,
             schema: &schema,
             progress: request.progress,
             out,
@@ -188,11 +193,12 @@ fn find_files(config: &MixConfig, base: &Path) -> Result<Vec<(usize, InputFile, 
 /// Counts what was not counted before.
 fn count(
     request: &MixRequest<'_>,
+    worker: &Worker,
     counter: &TokenCounter,
     rules: &[CopyRule],
     found: Vec<(usize, InputFile, String)>,
-    folder: &Path,
 ) -> Result<Vec<DrawnFile>> {
+    let folder = &worker.run().path("counts");
     let keyed = found.into_iter().map(|(source, file, fingerprint)| {
         let value = rules[source].column();
         (counter.key(&file, &fingerprint, value), source, file, fingerprint)
@@ -201,14 +207,18 @@ fn count(
     // Sources may have files in common, which are counted once.
     let mut known = BTreeSet::new();
     let distinct: Vec<_> = keyed.iter().filter(|(key, ..)| known.insert(key.as_str())).collect();
+    let keys: Vec<String> = distinct.iter().map(|(key, ..)| key.clone()).collect();
     request.progress.begin("count", None, "documents");
-    let counted = distinct.into_par_iter().map(|(key, source, file, _)| {
+    let is_done = |place: usize| Ok(CountedFile::is_in(folder, &keys[place]));
+    let counted = worker.share(request.stop, &keys, current_num_threads(), is_done, |place| {
+        let (key, source, file, _) = distinct[place];
         let (value, watched) = (rules[*source].column(), (request.stop, request.progress));
-        Ok((key.as_str(), counter.count(file, value, (folder, key), watched)?))
+        counter.count(file, value, (folder, key), watched)
     });
-    let counted: Vec<Result<(&str, CountedFile)>> = counted.collect();
     request.progress.end();
-    let counted: BTreeMap<&str, CountedFile> = counted.into_iter().collect::<Result<_>>()?;
+    counted?;
+    let counted = keys.par_iter().map(|key| Ok((key.as_str(), CountedFile::open(folder, key)?)));
+    let counted: BTreeMap<&str, CountedFile> = counted.collect::<Result<_>>()?;
     let files = keyed.iter().map(|(key, source, file, fingerprint)| DrawnFile {
         file: file.clone(),
         source: *source,
@@ -259,33 +269,49 @@ fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Resul
 }
 
 /// Keeps `plan`, or checks that it is the one that the folder was begun with.
-fn accept(request: &MixRequest<'_>, state: &Path, plan: &Value) -> Result<()> {
-    let path = state.join("plan.json");
-    let before: Option<Value> = read_json(&path, JSON)?;
-    let written = written(request.out)?;
-    match &before {
-        Some(before) if before == plan && !request.redo => return Ok(()),
-        Some(before) if before != plan && !request.redo => {
-            let hint = "`--redo` removes what was mixed there, and mixes again; counts are kept";
-            return Err(Error::Mismatch {
-                path: request.out.to_owned(),
-                difference: difference("mix", before, plan),
-                hint: hint.to_owned(),
-            });
+fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()> {
+    let path = worker.run().path("plan.json");
+    let mut text = serde_json::to_vec_pretty(plan).map_err(|e| Error::write(&path, Box::new(e)))?;
+    text.push(b'\n');
+    let mut redo = request.redo;
+    loop {
+        // A process that writes outputs wrote its plan before.
+        let written = written(request.out)?;
+        let before: Option<Value> = read_json(&path, JSON)?;
+        match &before {
+            None if !written.is_empty() => {
+                let file = written[0].display();
+                let reason = format!("{file} is there, and not of a mixture; name another folder");
+                return Err(Error::config("--out", reason));
+            }
+            None => {
+                if write_new(&path, &text)? {
+                    return Ok(());
+                }
+                // Another process was first: its plan counts, once this machine sees it.
+                request.stop.check()?;
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            Some(_) if redo => {
+                // What says that something is done goes before it, and the plan last.
+                let run = worker.run();
+                let done = [request.out.join(REPORT), run.path("parts"), run.path("shuffle")];
+                let all = || done.iter().chain(&written).chain([&path]);
+                worker.exclusive(request.stop, || all().try_for_each(|path| remove(path)))?;
+                redo = false;
+            }
+            Some(before) if before == plan => return Ok(()),
+            Some(before) => {
+                let hint =
+                    "`--redo` removes what was mixed there, and mixes again; counts are kept";
+                return Err(Error::Mismatch {
+                    path: request.out.to_owned(),
+                    difference: difference("mix", before, plan),
+                    hint: hint.to_owned(),
+                });
+            }
         }
-        None if !written.is_empty() => {
-            let reason = format!(
-                "{} is there, and not of a mixture; name another folder",
-                written[0].display()
-            );
-            return Err(Error::config("--out", reason));
-        }
-        _ => {}
     }
-    // What says that something is done goes before it.
-    let done = [request.out.join(REPORT), state.join("parts"), state.join("shuffle")];
-    done.iter().chain(&written).try_for_each(|path| remove(path))?;
-    write_json(&path, plan).map(drop)
 }
 
 /// Files in `out` that are called as those of a mixture.
@@ -312,21 +338,6 @@ fn remove(path: &Path) -> Result<()> {
             Err(Error::io(path, "remove")(error))
         }
         _ => Ok(()),
-    }
-}
-
-/// Keeps other processes out of the folder `out`; a killed one does not.
-fn lock(out: &Path, state: &Path) -> Result<File> {
-    let path = state.join("lock");
-    let file = File::create(&path).map_err(Error::io(&path, "create"))?;
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(Error::Busy { path: out.to_owned() }),
-        // A file system without locks: that nobody else works here is for users to see to.
-        Err(TryLockError::Error(error)) => {
-            tracing::debug!(path = %path.display(), %error, "cannot be locked");
-            Ok(file)
-        }
-        Ok(()) => Ok(file),
     }
 }
 

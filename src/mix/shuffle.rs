@@ -14,7 +14,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, UInt64Type};
@@ -27,6 +27,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use rayon::current_num_threads;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
@@ -38,7 +39,9 @@ use crate::error::{Error, Result};
 use crate::export::{ExportWriter, WriterOptions};
 use crate::input::RowReader;
 use crate::io::{AtomicFile, FileStamp, read_json, write_json};
+use crate::panics::lock;
 use crate::progress::Progress;
+use crate::run::Worker;
 use crate::sample::hash_seed;
 
 /// Salts of the hashes that say the file and the place of a copy.
@@ -70,6 +73,7 @@ pub struct MixedFile {
 pub(super) struct Shuffle<'a> {
     pub(super) corpus: &'a MixCorpus<'a>,
     pub(super) draw: &'a Draw,
+    pub(super) worker: &'a Worker,
     pub(super) schema: &'a MixSchema,
     pub(super) progress: &'a dyn Progress,
     /// Folder of the output.
@@ -100,30 +104,51 @@ impl Shuffle<'_> {
     /// # Errors
     /// Those of reading, [`Error::Corrupt`] if an input has other rows than were counted, [`Error::Io`].
     pub(super) fn write(&self) -> Result<Vec<MixedFile>> {
-        let written = |place| Ok((place, self.written(place)?));
-        let mut files: Vec<(u64, Option<MixedFile>)> =
-            (0..self.num_files).map(written).collect::<Result<_>>()?;
-        if files.iter().any(|(_, file)| file.is_none()) {
-            let inputs = 0..self.corpus.files.len();
-            let rows = self.draw.rows.iter().sum();
-            self.progress.begin("scatter", Some(rows), "rows");
-            let done: Vec<Result<()>> =
-                inputs.into_par_iter().map(|place| self.scatter(place)).collect();
-            self.progress.end();
-            done.into_iter().collect::<Result<()>>()?;
-            let chunks = self.chunks()?;
-            self.progress.begin("gather", Some(rows), "rows");
-            let gathered: Result<()> = files.iter_mut().try_for_each(|(place, file)| {
-                if file.is_none() {
-                    *file = Some(self.gather(*place, &chunks)?);
-                }
-                self.progress.advance(file.as_ref().map_or(0, |file| file.rows), 0);
-                Ok(())
-            });
-            self.progress.end();
-            gathered?;
+        let written = || -> Result<Option<Vec<MixedFile>>> {
+            (0..self.num_files).map(|place| self.written(place)).collect()
+        };
+        if let Some(files) = written()? {
+            return Ok(files);
         }
-        Ok(files.into_iter().filter_map(|(_, file)| file).collect())
+        let (rows, stop) = (self.draw.rows.iter().sum(), self.corpus.stop);
+        let keys = |phase: &str, number: usize| -> Vec<String> {
+            (0..number).map(|place| format!("{phase}-{place}")).collect()
+        };
+        let (inputs, threads) = (keys("scatter", self.corpus.files.len()), current_num_threads());
+        self.progress.begin("scatter", Some(rows), "rows");
+        let is_done = |place| self.is_scattered(place);
+        let done = self.worker.share(stop, &inputs, threads, is_done, |place| self.scatter(place));
+        self.progress.end();
+        done?;
+        // Known once there is something to gather: who gathers the last file removes them.
+        let chunks = Mutex::new(None);
+        let outputs = keys("gather", self.num_files as usize);
+        self.progress.begin("gather", Some(rows), "rows");
+        let is_done = |place| {
+            let file = self.written(place as u64)?;
+            self.progress.advance(file.as_ref().map_or(0, |file| file.rows), 0);
+            Ok(file.is_some())
+        };
+        let done = self.worker.share(stop, &outputs, 1, is_done, |place| {
+            let mut chunks = lock(&chunks);
+            let chunks = match &mut *chunks {
+                Some(chunks) => chunks,
+                none => none.insert(self.chunks()?),
+            };
+            self.gather(place as u64, chunks)
+        });
+        self.progress.end();
+        done?;
+        written()?.ok_or_else(|| Error::corrupt(self.out, "files of the mixture are gone again"))
+    }
+
+    /// Whether the input at `place` was scattered.
+    fn is_scattered(&self, place: usize) -> Result<bool> {
+        let is_done = read_json::<Scattered>(&self.scatter_marker(place), JSON)?.is_some();
+        if is_done {
+            self.progress.advance(self.draw.rows[place], 0);
+        }
+        Ok(is_done)
     }
 
     /// The file of the output at `place`, if it was written.
@@ -147,10 +172,6 @@ impl Shuffle<'_> {
     /// Puts the copies of the input at `place` into the sections of the files that they go to.
     fn scatter(&self, place: usize) -> Result<()> {
         let marker = self.scatter_marker(place);
-        if read_json::<Scattered>(&marker, JSON)?.is_some() {
-            self.progress.advance(self.draw.rows[place], 0);
-            return Ok(());
-        }
         let DrawnFile { file, source, .. } = &self.corpus.files[place];
         let config = self.corpus.config;
         let seeds =
@@ -202,7 +223,7 @@ impl Shuffle<'_> {
     }
 
     /// Writes the file of the output at `place`, of the sections that `chunks` have for it.
-    fn gather(&self, place: u64, chunks: &[PathBuf]) -> Result<MixedFile> {
+    fn gather(&self, place: u64, chunks: &[PathBuf]) -> Result<()> {
         let read = |path: &PathBuf| {
             self.corpus.stop.check()?;
             read_section(path, place, self.num_files)
@@ -245,8 +266,8 @@ impl Shuffle<'_> {
         let written = writer.finish()?.into_iter().next();
         let stamp = written.ok_or_else(|| Error::corrupt(&base, "was not written"))?.stamp;
         let file = MixedFile { name: format!("{name}.parquet"), rows: order.len() as u64, stamp };
-        write_json(&self.part_marker(place), &file)?;
-        Ok(file)
+        self.progress.advance(file.rows, 0);
+        write_json(&self.part_marker(place), &file).map(drop)
     }
 }
 
@@ -352,7 +373,7 @@ impl<'a> Sections<'a> {
         self.batches.push(taken);
         self.shuffle.progress.advance(chosen.len() as u64, 0);
         // All threads together hold about as much as one file of the output.
-        let threads = rayon::current_num_threads().max(1) as u64;
+        let threads = current_num_threads().max(1) as u64;
         let most = self.shuffle.corpus.config.output_bytes.0 / threads;
         if self.bytes >= most.max(LEAST_CHUNK_BYTES) { self.flush() } else { Ok(()) }
     }

@@ -4,17 +4,14 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::dir::{RunDir, Stage};
-use super::worker::{Holder, Lease, Liveness, POLL, Worker};
+use super::worker::{Holder, Lease, Liveness, POLL, WARN_AFTER, Worker};
 use crate::error::Result;
 use crate::io::{remove_temporaries, remove_temporaries_of};
 use crate::panics::lock;
 use crate::progress::Stop;
-
-/// Who waits for longer says for whom.
-const WARN_AFTER: Duration = Duration::from_secs(5);
 
 /// The items of a stage and what this process does of them.
 #[derive(Debug, Clone)]

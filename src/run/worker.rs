@@ -16,7 +16,7 @@
 //! the one that was taken for dead sees the next `n`. Leases keep two processes from doing the same work; what
 //! they write would be right without them, since an item has one result, and appears whole.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::ops::RangeInclusive;
@@ -27,12 +27,13 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::dir::{RunDir, Stage, gone};
 use crate::error::{Error, Result};
 use crate::io::remove_temporaries;
-use crate::panics::lock;
+use crate::panics::{lock, unpoisoned};
 use crate::progress::Stop;
 
 /// Environment variable: seconds without a heartbeat after which others take a process for dead.
@@ -48,11 +49,15 @@ const BEATS: u32 = 6;
 const CLOCK_SKEW: Duration = Duration::from_hours(1);
 /// Between two looks at other processes.
 pub(super) const POLL: Duration = Duration::from_millis(200);
+/// Who waits for longer says so.
+pub(super) const WARN_AFTER: Duration = Duration::from_secs(5);
 /// Time in which a process that just arrives sees that the directory is taken.
 const ARRIVAL: Duration = Duration::from_secs(3);
 
 /// Folder of the leases of those that have the run directory for themselves.
 const EXCLUSIVE: &str = "state/exclusive";
+/// Folder of the leases of [`Worker::share`].
+const SHARED: &str = "state/shared";
 /// Holder of a lease that was released; no process has this id.
 const NOBODY: &str = "nobody";
 
@@ -283,8 +288,8 @@ impl Worker {
         Error::Busy { path: self.run.root().to_owned() }
     }
 
-    /// Removes what killed processes left, unless others are at work.
-    pub fn clean_up(&self, stop: &Stop) -> Result<()> {
+    /// Removes what killed processes left in the run directory and below `folder`, unless others are at work.
+    pub fn clean_up(&self, stop: &Stop, folder: &Path) -> Result<()> {
         if !self.others()?.iter().all(|id| self.liveness(id) == Liveness::Dead) {
             return Ok(());
         }
@@ -292,12 +297,63 @@ impl Worker {
             for stage in Stage::ALL {
                 self.run.remove_tree(&format!("state/{}/leases", stage.name()))?;
             }
-            remove_temporaries(self.run.root())?;
+            self.run.remove_tree(SHARED)?;
+            remove_temporaries(folder)?;
             self.reset_exclusive()
         });
         match outcome {
             Err(Error::Busy { .. }) => Ok(()), // one that came meanwhile
             other => other,
+        }
+    }
+
+    /// Does `work` for the places of those `keys` that are not done, in up to `threads` threads, while other processes
+    /// do the same; ends when all are done. What `work` makes appears whole, and the same whoever makes it.
+    ///
+    /// # Errors
+    /// Those of `is_done` and `work`, the first of which ends it; [`Error::Stopped`].
+    pub(crate) fn share(
+        &self,
+        stop: &Stop,
+        keys: &[String],
+        threads: usize,
+        is_done: impl Fn(usize) -> Result<bool> + Sync,
+        work: impl Fn(usize) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let folder = self.run.path(SHARED);
+        let mut left: VecDeque<usize> = (0..keys.len()).collect();
+        let mut waited = Duration::ZERO;
+        loop {
+            let (queue, held) = (Mutex::new(left), Mutex::new(VecDeque::new()));
+            let do_all = || -> Result<()> {
+                loop {
+                    let Some(item) = lock(&queue).pop_front() else { return Ok(()) };
+                    stop.check()?;
+                    if is_done(item)? {
+                        continue;
+                    }
+                    let Some(lease) = self.claim(&folder.join(&keys[item]))? else {
+                        lock(&held).push_back(item);
+                        continue;
+                    };
+                    // Another process may have done it meanwhile.
+                    if !is_done(item)? {
+                        work(item)?;
+                    }
+                    lease.release()?;
+                }
+            };
+            let until_error = |_| do_all().inspect_err(|_| lock(&queue).clear());
+            (0..threads).into_par_iter().try_for_each(until_error)?;
+            left = unpoisoned(held.into_inner());
+            if left.is_empty() {
+                return Ok(());
+            }
+            std::thread::sleep(POLL);
+            waited += POLL;
+            if waited == WARN_AFTER {
+                tracing::warn!("waiting for {} item(s) that other processes hold", left.len());
+            }
         }
     }
 
@@ -552,7 +608,7 @@ mod tests {
         let id = second.id.clone();
         drop(second);
         assert_eq!(first.liveness(&id), Liveness::Dead);
-        first.clean_up(&Stop::default())?;
+        first.clean_up(&Stop::default(), run.root())?;
         assert!(!run.path("state/workers").join(id).exists());
         Ok(())
     }
@@ -671,7 +727,7 @@ mod tests {
         let worker = Worker::join(&run, &stop)?;
         worker.exclusive(&stop, || Ok(()))?;
         assert_eq!(run.tree(EXCLUSIVE)?.len(), 2, "the dead process's lease and a free one");
-        worker.clean_up(&stop)?;
+        worker.clean_up(&stop, run.root())?;
         assert_eq!(run.tree("state")?, [format!("workers/{}", worker.id)]);
         worker.exclusive(&stop, || Ok(()))
     }
