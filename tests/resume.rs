@@ -14,7 +14,7 @@ const KILL_AT: &str = "POLYSIFT_KILL_AT";
 
 #[test]
 fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
-    let work = Workspace::new()?;
+    let work = Workspace::with_small_encoder()?;
     std::fs::remove_dir_all(work.path("corpus/deu_Latn"))?;
     work.add_filters()?;
     work.command("run", "undisturbed").assert().success();
@@ -36,7 +36,7 @@ fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
 
 #[test]
 fn kills_at_random_moments_of_one_run_change_nothing_in_the_end() -> TestResult {
-    let work = Workspace::new()?;
+    let work = Workspace::with_small_encoder()?;
     work.add_filters()?;
     work.command("run", "undisturbed").assert().success();
     let mut millis = 7u64;
