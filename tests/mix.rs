@@ -320,6 +320,49 @@ fn processes_share_the_work_and_are_killed_and_nothing_changes() -> TestResult {
     Ok(())
 }
 
+/// Lets another process do all of the work before the shuffle begins, and then looks for files of a shuffle.
+struct Late<'a> {
+    work: &'a Workspace,
+    phases: Mutex<Vec<(String, bool)>>,
+}
+
+impl Progress for Late<'_> {
+    fn begin(&self, stage: &str, _total: Option<u64>, _unit: &'static str) {
+        if stage == "scatter" {
+            command(self.work, "out").assert().success();
+        }
+        let has_files = self.work.path("out/_state/shuffle").exists();
+        if let Ok(mut phases) = self.phases.lock() {
+            phases.push((stage.to_owned(), has_files));
+        }
+    }
+
+    fn advance(&self, _units: u64, _tokens: u64) {}
+
+    fn end(&self) {}
+}
+
+#[test]
+fn nothing_is_shuffled_again_once_another_process_has_written_all() -> TestResult {
+    let work = small_mix()?;
+    let settings = std::fs::read_to_string(work.path("mix.toml"))?;
+    let progress = Late { work: &work, phases: Mutex::new(Vec::new()) };
+    mix(&MixRequest {
+        config: &MixConfig::from_toml(&settings, "mix.toml")?,
+        base: work.dir.path(),
+        out: &work.path("out"),
+        hub: &HubSettings::from_env(|_| None),
+        stop: &Stop::default(),
+        progress: &progress,
+        redo: false,
+        dry_run: false,
+    })?;
+    let phases = progress.phases.into_inner()?;
+    let expected = ["count", "scatter", "gather"].map(|phase| (phase.to_owned(), false));
+    assert_eq!(phases, expected);
+    Ok(())
+}
+
 #[test]
 fn a_mixture_that_another_process_works_on_is_not_removed() -> TestResult {
     let work = small_mix()?;

@@ -104,10 +104,7 @@ impl Shuffle<'_> {
     /// # Errors
     /// Those of reading, [`Error::Corrupt`] if an input has other rows than were counted, [`Error::Io`].
     pub(super) fn write(&self) -> Result<Vec<MixedFile>> {
-        let written = || -> Result<Option<Vec<MixedFile>>> {
-            (0..self.num_files).map(|place| self.written(place)).collect()
-        };
-        if let Some(files) = written()? {
+        if let Some(files) = self.all_written()? {
             return Ok(files);
         }
         let (rows, stop) = (self.draw.rows.iter().sum(), self.corpus.stop);
@@ -139,16 +136,25 @@ impl Shuffle<'_> {
         });
         self.progress.end();
         done?;
-        written()?.ok_or_else(|| Error::corrupt(self.out, "files of the mixture are gone again"))
+        self.all_written()?
+            .ok_or_else(|| Error::corrupt(self.out, "files of the mixture are gone again"))
     }
 
-    /// Whether the input at `place` was scattered.
+    /// Whether the input at `place` need not be scattered: it was, or all is written, and what was scattered is
+    /// removed.
     fn is_scattered(&self, place: usize) -> Result<bool> {
-        let is_done = read_json::<Scattered>(&self.scatter_marker(place), JSON)?.is_some();
+        // In this order: another process removes the marker only once all is written.
+        let is_done = read_json::<Scattered>(&self.scatter_marker(place), JSON)?.is_some()
+            || self.all_written()?.is_some();
         if is_done {
             self.progress.advance(self.draw.rows[place], 0);
         }
         Ok(is_done)
+    }
+
+    /// The files of the output, if all are written.
+    fn all_written(&self) -> Result<Option<Vec<MixedFile>>> {
+        (0..self.num_files).map(|place| self.written(place)).collect()
     }
 
     /// The file of the output at `place`, if it was written.
