@@ -228,8 +228,11 @@ fn remove_beginning(dir: &Path, prefix: &str, below: bool) -> Result<u64> {
         if kind.is_dir() && below {
             num_removed += remove_beginning(&path, prefix, below)?;
         } else if kind.is_file() && name.starts_with(prefix) && is_temporary(&name) {
-            fs::remove_file(&path).map_err(Error::io(&path, "remove"))?;
-            num_removed += 1;
+            match fs::remove_file(&path) {
+                Ok(()) => num_removed += 1,
+                Err(error) if error.kind() == ErrorKind::NotFound => {} // it has its name now
+                Err(error) => return Err(Error::io(&path, "remove")(error)),
+            }
         }
     }
     Ok(num_removed)

@@ -150,12 +150,6 @@ impl RunDir {
         self.path("selection").join(format!("{language}.json"))
     }
 
-    /// Makes the directory `relative`.
-    pub(super) fn create_directory(&self, relative: &str) -> Result<()> {
-        let path = self.path(relative);
-        fs::create_dir_all(&path).map_err(Error::io(&path, "create directory"))
-    }
-
     /// Paths of the files and links below the directory `relative`, relative to it.
     pub(super) fn tree(&self, relative: &str) -> Result<Vec<String>> {
         let root = self.path(relative);

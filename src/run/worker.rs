@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dir::{RunDir, Stage, gone};
 use crate::error::{Error, Result};
-use crate::io::remove_temporaries;
+use crate::io::{is_temporary, remove_temporaries, write_atomic};
 use crate::panics::{lock, unpoisoned};
 use crate::progress::Stop;
 
@@ -465,11 +465,16 @@ impl Worker {
 
     fn register(&self) -> Result<()> {
         let path = self.file(&self.id);
-        self.run.create_directory("state/workers")?;
         let mut line =
             serde_json::to_vec(&self.identity).map_err(|e| Error::write(&path, Box::new(e)))?;
         line.push(b'\n');
-        fs::write(&path, line).map_err(Error::io(&path, "write"))
+        loop {
+            match write_atomic(&path, &line) {
+                // One that tidies up took it for what a killed process left.
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+                registered => return registered.map(drop),
+            }
+        }
     }
 
     fn deregister(&self) {
@@ -479,7 +484,7 @@ impl Worker {
     /// Ids of all other registered processes.
     fn others(&self) -> Result<Vec<String>> {
         let names = self.run.tree("state/workers")?;
-        Ok(names.into_iter().filter(|id| *id != self.id).collect())
+        Ok(names.into_iter().filter(|id| *id != self.id && !is_temporary(id)).collect())
     }
 
     /// Who the process `id` is.
@@ -494,7 +499,7 @@ impl Worker {
         File::open(self.file(id)).ok()?.read_to_string(&mut content).ok()?;
         let length = content.len() as u64;
         let line = content.lines().next().unwrap_or_default();
-        // One that is not written to its end yet, or was killed there, is observed as long as others.
+        // One that says nothing is observed as long as others.
         let unknown = || Identity { ttl_secs: DEFAULT_LEASE_SECS, ..Identity::default() };
         Some((serde_json::from_str(line).unwrap_or_else(|_| unknown()), length))
     }
@@ -579,9 +584,7 @@ mod tests {
             slurm: None,
         };
         let path = run.path("state/workers").join(id);
-        run.create_directory("state/workers")?;
-        let line = format!("{}\n", serde_json::json!(identity));
-        fs::write(&path, line).map_err(Error::io(&path, "write"))?;
+        write_atomic(&path, format!("{}\n", serde_json::json!(identity)).as_bytes())?;
         Ok(path)
     }
 
@@ -611,6 +614,24 @@ mod tests {
         first.clean_up(&Stop::default(), run.root())?;
         assert!(!run.path("state/workers").join(id).exists());
         Ok(())
+    }
+
+    #[test]
+    fn a_process_can_join_while_others_tidy_up() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        std::thread::scope(|scope| {
+            let sweeps = scope.spawn(|| -> Result<()> {
+                let mut removed = 0;
+                while removed < 5 {
+                    removed += remove_temporaries(run.root())?;
+                }
+                Ok(())
+            });
+            while !sweeps.is_finished() {
+                Worker::join(&run, &Stop::default())?;
+            }
+            sweeps.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     #[test]
