@@ -303,7 +303,7 @@ fn a_gpu_computes_gte_and_modernbert() -> Result<()> {
         ("modernbert, 64, 64", modern_bert([128, 2, 88, 4], 64)?),
     ] {
         let model = directory.path().display().to_string();
-        for pooling in [Pooling::Mean, Pooling::Cls] {
+        for pooling in [Pooling::Mean, Pooling::Cls, Pooling::Last] {
             let config = EncoderConfig { max_tokens: 300, ..config(&model, pooling) };
             let cpu = load(&config, &offline())?.encoder;
             let gpu = open(&model, pooling, Gelu::Erf, &[0])?;
@@ -336,7 +336,7 @@ fn a_gpu_computes_the_embeddings_of_the_cpu() -> Result<()> {
         (bert.path().display().to_string(), 260, 60),
         (MINI.into(), 512, 24),
     ] {
-        for pooling in [Pooling::Mean, Pooling::Cls] {
+        for pooling in [Pooling::Mean, Pooling::Cls, Pooling::Last] {
             let cpu = load(&config(&model, pooling), &offline())?.encoder;
             ensure!(cpu.info().device == "cpu");
             let gpu = open(&model, pooling, Gelu::Erf, &[0])?;

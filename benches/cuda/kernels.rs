@@ -10,9 +10,9 @@ use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
     AttentionKernel, Buffer, Device, Embedding, LeftOperand, Limits, Linear, Matmul,
-    MatmulEpilogue, MatmulKernel, MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Staged,
-    Stream, WORKSPACE_BYTES, attention, embed_layer_norm, gelu, layer_norm, max_sequences, pool,
-    quantise_rows,
+    MatmulEpilogue, MatmulKernel, MatmulPrecision, MatmulShape, Norm, Operands, PooledTokens,
+    Quantised, Staged, Stream, WORKSPACE_BYTES, attention, embed_layer_norm, gelu, layer_norm,
+    max_sequences, pool, quantise_rows,
 };
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -286,7 +286,8 @@ impl Bench {
 
         let rows = max_sequences(tokens);
         let mut pooled = stream.device().alloc(rows * h, "the benchmark")?;
-        let seconds = self.time(|s| pool(s, &staged, &hidden, &mut pooled, h, false))?;
+        let seconds =
+            self.time(|s| pool(s, &staged, &hidden, &mut pooled, h, PooledTokens::All))?;
         timings.push(Timing::new(tokens, ("pool", 1), seconds, None));
         Ok(timings)
     }

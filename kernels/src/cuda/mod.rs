@@ -62,7 +62,7 @@ pub use library::WORKSPACE_BYTES;
 pub use linear::{LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape, Operands};
 pub use matmul::{Algorithm, Matmul, MatmulKernel};
 pub use memory::{Buffer, Element, Pinned};
-pub use pool::pool;
+pub use pool::{PooledTokens, pool};
 pub use quantise::{Quantised, quantise_rows};
 pub use rotate::rotate;
 pub use row_scorer::RowScorer;

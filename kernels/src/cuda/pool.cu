@@ -1,8 +1,8 @@
-// Token states to one vector per sequence, in f32: their mean, or the state of the first token.
+// Token states to one vector per sequence, in f32: their mean, or the state of the first or the last token.
 //
 // A block takes 64 columns of a sequence, eight lanes a token: 32 tokens at once, and each lane has
 // four of its loads under way. Few sequences are enough to fill a GPU. Which tokens are added in
-// which order depends on the length of the sequence alone. CPU twin: kernels/src/pool.rs.
+// which order depends on the length of the sequence alone. CPU twin: kernels/src/cpu/rows.rs.
 #include "chunk.cuh"
 
 constexpr int POOL_THREADS = 256;
@@ -10,6 +10,9 @@ constexpr int POOL_LANES = 8;  // of a token
 constexpr int POOL_COLUMNS = POOL_LANES * CHUNK;
 constexpr int POOL_TOKENS = POOL_THREADS / POOL_LANES;
 constexpr int POOL_LOADS = 4;
+
+// PooledTokens in pool.rs.
+constexpr int POOL_ALL = 0, POOL_LAST = 2;
 
 // The sum of every 32nd token of a sequence from `token` on.
 DEVICE void sum_tokens(float (&sum)[CHUNK], const bf16 *states, int token, int length, int width) {
@@ -32,14 +35,15 @@ DEVICE void sum_tokens(float (&sum)[CHUNK], const bf16 *states, int token, int l
 // The grid is (ceil(width / 64), any); `width` is a multiple of 8.
 KERNEL __launch_bounds__(POOL_THREADS)
     pool(const bf16 *hidden, const int *cu_seqlens, const int *counts, float *embeddings, int width,
-         int cls) {
+         int tokens) {
   SHARED float sums[POOL_THREADS / WARP][POOL_COLUMNS];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / WARP, lane = thread % WARP;
   const int first_column = static_cast<int>(blockIdx.x) * POOL_COLUMNS;
   const int column = first_column + lane % POOL_LANES * CHUNK;
   for (int sequence = blockIdx.y; sequence < counts[0]; sequence += gridDim.y) {
-    const int start = cu_seqlens[sequence];
-    const int length = cls ? 1 : cu_seqlens[sequence + 1] - start;
+    const int end = cu_seqlens[sequence + 1];
+    const int start = tokens == POOL_LAST ? end - 1 : cu_seqlens[sequence];
+    const int length = tokens == POOL_ALL ? end - start : 1;
     float sum[CHUNK];
     const bf16 *states = hidden + static_cast<long long>(start) * width + column;
     sum_tokens(sum, states, thread / POOL_LANES, column < width ? length : 0, width);

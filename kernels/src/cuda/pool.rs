@@ -12,8 +12,19 @@ const COLUMNS: usize = 64;
 /// Blocks of 256 threads that a multiprocessor has room for.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 
+/// Of which tokens a sequence's vector is the mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PooledTokens {
+    /// All.
+    All,
+    /// The first one.
+    First,
+    /// The last one.
+    Last,
+}
+
 /// `embeddings` `[T / 4, width]` f32, of which the first `num_sequences` rows are written: the mean
-/// over the sequence's rows of `hidden` `[T, width]`, or with `cls` its first row.
+/// over the rows of `hidden` `[T, width]` that `tokens` takes of a sequence.
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
@@ -23,7 +34,7 @@ pub fn pool(
     hidden: &Buffer<bf16>,
     embeddings: &mut Buffer<f32>,
     width: usize,
-    cls: bool,
+    tokens: PooledTokens,
 ) -> Result<()> {
     const OP: &str = "pool";
     let sequences = max_sequences(staged.tokens());
@@ -31,9 +42,9 @@ pub fn pool(
     check_len(OP, "embeddings", embeddings.len(), sequences.checked_mul(width))?;
     let device = stream.device();
     let grid = grid(sequences, width, device.info().multiprocessors as usize)?;
-    let (width, cls) = (width as i32, i32::from(cls));
+    let (width, tokens) = (width as i32, tokens as i32);
     let (starts, counts) = (staged.cu_seqlens(), staged.counts());
-    let arguments: [&dyn Argument; 6] = [hidden, &starts, &counts, &*embeddings, &width, &cls];
+    let arguments: [&dyn Argument; 6] = [hidden, &starts, &counts, &*embeddings, &width, &tokens];
     // SAFETY: the arguments of pool; the sequences that `staged` may hold are inside T rows and
     // are at most T / 4.
     unsafe { stream.launch(device.kernels().pool, grid, &arguments) }

@@ -2,8 +2,8 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    CudaError, Embedding, Limits, Norm, Staged, add_norm, embed_layer_norm, gelu, glu, layer_norm,
-    max_sequences, pool, rotate,
+    CudaError, Embedding, Limits, Norm, PooledTokens, Staged, add_norm, embed_layer_norm, gelu,
+    glu, layer_norm, max_sequences, pool, rotate,
 };
 
 use crate::common::{
@@ -271,7 +271,7 @@ fn gelu_leaves_what_it_is_not_asked_for() -> TestResult {
 }
 
 #[test]
-fn pooling_takes_the_mean_or_the_first_state_of_each_sequence() -> TestResult {
+fn pooling_takes_the_mean_or_one_state_of_each_sequence() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     // Around the 32 tokens that are added at once, four times that, and a few.
     let lengths = [1, 7, 31, 9, 32, 33, 300, 128, 129, 2];
@@ -283,17 +283,21 @@ fn pooling_takes_the_mean_or_the_first_state_of_each_sequence() -> TestResult {
         states[spans[3] as usize * width..spans[4] as usize * width].fill(bf16::NAN);
         states[spans[lengths.len()] as usize * width..].fill(bf16::NAN);
         let hidden = stream.to_device(&states, "a test")?;
-        for cls in [false, true] {
+        for tokens in [PooledTokens::All, PooledTokens::First, PooledTokens::Last] {
             let rows = max_sequences(staged.tokens());
             let mut embeddings = poisoned(&stream, rows * width)?;
-            pool(&stream, &staged, &hidden, &mut embeddings, width, cls)?;
+            pool(&stream, &staged, &hidden, &mut embeddings, width, tokens)?;
             let actual = download(&stream, &embeddings)?;
             let expected = spans.windows(2).flat_map(|span| {
                 let own = &states[span[0] as usize * width..span[1] as usize * width];
-                let own = if cls { &own[..width] } else { own };
+                let own = match tokens {
+                    PooledTokens::All => own,
+                    PooledTokens::First => &own[..width],
+                    PooledTokens::Last => &own[own.len() - width..],
+                };
                 mean(own, width)
             });
-            let what = format!("width {width}, cls {cls}");
+            let what = format!("width {width}, {tokens:?}");
             check(&what, actual.iter().map(|&x| f64::from(x)), expected)?;
             assert!(actual[lengths.len() * width..].iter().all(|x| x.is_nan()));
         }
@@ -311,7 +315,7 @@ fn the_mean_of_a_sequence_depends_on_it_alone() -> TestResult {
         stream.upload(&mut hidden, 0, states)?;
         let rows = max_sequences(staged.tokens());
         let mut embeddings = poisoned(&stream, rows * width)?;
-        pool(&stream, &staged, &hidden, &mut embeddings, width, false)?;
+        pool(&stream, &staged, &hidden, &mut embeddings, width, PooledTokens::All)?;
         download(&stream, &embeddings)
     };
     // More sequences than there are blocks for at once.

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, CudaError, Device, Norm, Stream, devices, gelu, layer_norm, max_sequences, pool,
+    Buffer, CudaError, Device, Norm, PooledTokens, Stream, devices, gelu, layer_norm,
+    max_sequences, pool,
 };
 
 use crate::common::{Random, TestResult, download, is_simulated, poisoned, staged, starts, stream};
@@ -81,7 +82,9 @@ fn a_graph_does_again_what_was_recorded_on_what_is_there_now() -> TestResult {
     let hidden = stream.to_device(&states, "a test")?;
     let mut embeddings = poisoned(&stream, max_sequences(batch.tokens()) * width)?;
     let graph = {
-        let work = |stream: &Stream| pool(stream, &batch, &hidden, &mut embeddings, width, false);
+        let work = |stream: &Stream| {
+            pool(stream, &batch, &hidden, &mut embeddings, width, PooledTokens::All)
+        };
         stream.record(work)?
     };
     assert!(download(&stream, &embeddings)?.iter().all(|x| x.is_nan()), "recorded, not run");

@@ -6,9 +6,9 @@ use std::collections::btree_map::Entry;
 use half::bf16;
 use polysift_kernels::cuda::{
     Algorithm, AttentionKernel, Buffer, Device, LeftOperand, Linear, Matmul, MatmulEpilogue,
-    MatmulPrecision, MatmulShape, Norm, Operands, Quantised, Result, Staged, Stream, Trial,
-    WORKSPACE_BYTES, add_norm, attention, embed_layer_norm, glu, layer_norm, max_sequences, pool,
-    quantise_rows, randomize, rotate,
+    MatmulPrecision, MatmulShape, Norm, Operands, PooledTokens, Quantised, Result, Staged, Stream,
+    Trial, WORKSPACE_BYTES, add_norm, attention, embed_layer_norm, glu, layer_norm, max_sequences,
+    pool, quantise_rows, randomize, rotate,
 };
 
 use super::super::architecture::{Architecture, FeedForward};
@@ -314,6 +314,10 @@ pub(super) fn forward(
         plan.run(Product::Output, stream, layer, arena)?;
         arena.normalise(stream, &layer.output_norm, rows, false)?;
     }
-    let cls = pooling == Pooling::Cls;
-    pool(stream, staged, &arena.hidden, &mut arena.embeddings, width, cls)
+    let tokens = match pooling {
+        Pooling::Mean => PooledTokens::All,
+        Pooling::Cls => PooledTokens::First,
+        Pooling::Last => PooledTokens::Last,
+    };
+    pool(stream, staged, &arena.hidden, &mut arena.embeddings, width, tokens)
 }

@@ -37,7 +37,7 @@ use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::Blob;
 use crate::batch::PackedBatch;
-use crate::config::{EncoderConfig, EncoderPrecision, Gelu, Pooling};
+use crate::config::{EncoderConfig, EncoderPrecision, Gelu};
 use crate::error::{Error, Result};
 use crate::progress::Stop;
 
@@ -81,9 +81,6 @@ impl CudaEncoder {
             return Err(Error::config("encoder.gelu", reason));
         }
         let pooling = files.output.pooling;
-        if pooling == Pooling::Last {
-            return Err(unsupported("pooling of the last token; mean and cls are".into()));
-        }
         let batch_tokens = batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
         let most = BUCKETS[BUCKETS.len() - 1];
         if batch_tokens > most {
