@@ -13,6 +13,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+use foldhash::fast::FixedState;
 use serde::Deserialize;
 use tokenizers::models::bpe::BPE;
 
@@ -36,7 +37,7 @@ pub(super) struct Bpe {
     /// Hashed pairs of characters that some merge has side by side. Pairs that share a bit with one
     /// are taken for such, which makes a stretch longer and changes no id.
     pairs: Vec<u64>,
-    merges: HashMap<(u32, u32), Merge>,
+    merges: HashMap<(u32, u32), Merge, FixedState>,
 }
 
 /// What the crate writes of its model, by rank.
@@ -81,7 +82,7 @@ impl Bpe {
             beyond: HashMap::new(),
             bytes,
             pairs: vec![0; 1 << (PAIR_BITS - u64::BITS.ilog2())],
-            merges: HashMap::with_capacity(ranked.merges.len()),
+            merges: HashMap::with_capacity_and_hasher(ranked.merges.len(), FixedState::default()),
         };
         for (text, &id) in &vocabulary {
             let mut chars = text.chars();
