@@ -29,7 +29,7 @@ from torch import nn
 from transformers import XLMRobertaModel
 
 from corpora import Row, held_out, read_all, unit_hash
-from packed import fake_quantize, save_student
+from packed import fake_quantize, fast_products, save_student
 from teacher import Wheel, load_teacher, word_embeddings
 from vocabulary import BOS, EOS, MAX_LENGTH, choose_pieces, load_tokenizer, prune, shares
 
@@ -42,13 +42,13 @@ class Recipe:
 
     seed: int = 17
     pieces: int = 64_000
-    layers: tuple[int, ...] = (1, 3, 5, 7, 9, 11)
+    layers: tuple[int, ...] = (1, 3, 5, 7, 8, 9, 10, 11)
     source_cap_chars: int = 2_500_000
     language_exponent: float = 0.5
     crop_chars: tuple[int, ...] = (150, 400, 1_000, 2_000)
     crop_shares: tuple[float, ...] = (0.2, 0.3, 0.35, 0.15)
-    steps: int = 2_000
-    decay_steps: int = 700
+    steps: int = 1_600
+    decay_steps: int = 1_000
     tokens_per_step: int = 1_536
     batches_per_pool: int = 40
     rounded_steps: int = 600
@@ -155,7 +155,7 @@ def padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
 def states_of(model: nn.Module, rows: list[list[int]]) -> torch.Tensor:
     """Last states of all tokens of all texts ``[tokens, width]``, in single precision."""
     ids, mask = padded(rows)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with fast_products():
         hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state
     return hidden.float()[mask.bool()]
 

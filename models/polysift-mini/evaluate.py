@@ -7,7 +7,7 @@ does a small head on the frozen mean-pooled embedding tell knowledge-rich text f
 the same length; does it still when the knowledge-rich text comes from a set that the head has not
 seen; and does it tell toxic from non-toxic text of the same sets? Heads are trained and tested on
 different groups. Results go to a JSON file and, as tables, to standard output. The encoder computes in bf16 where
-PyTorch does.
+the processor does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 
 from corpora import SETS, WEB_ROLES, Row, held_out, matched_pairs, read_all, sections, unit_hash, \
     with_text
-from packed import load_model
+from packed import fast_products, load_model
 from vocabulary import MAX_LENGTH, PAD, load_tokenizer
 
 SEED = 5
@@ -95,7 +95,7 @@ class Embedder:
         width = max(map(len, token_ids))
         ids = torch.tensor([row + [PAD] * (width - len(row)) for row in token_ids])
         mask = (ids != PAD).long()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with fast_products():
             hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
         return ((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)).numpy()
 

@@ -19,6 +19,12 @@ from transformers import XLMRobertaConfig, XLMRobertaModel
 from teacher import BLOCK, Quantized
 
 
+def fast_products() -> torch.autocast:
+    """Products in bf16, unless the processor has none: then they take 50 times as long as in f32."""
+    has_bf16 = "bf16" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=has_bf16)
+
+
 def quantize(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes (0 to 15) and scales of each 32 columns: the largest value by size gets code 0."""
     blocks = weight.reshape(weight.shape[0], -1, BLOCK)
