@@ -5,9 +5,9 @@
 
 Each encoder has its shape from models/encoders.toml's upstream configuration, random weights and the bundled
 vocabulary (neither changes how long the work takes); polysift-mini is itself. DIR is emptied first. The documents
-are `--documents` texts (64, and more for small encoders) of over 512 tokens, all the same for each encoder.
-`polysift embed` runs once with one document and TURNS times with all, the encoders in turn; what the run with
-one takes is subtracted, so that loading the weights is left out. Printed are medians, as a Markdown table.
+are `--documents` texts (64, and more for small encoders) of over 512 tokens.
+In each of TURNS turns every encoder embeds all documents and then one alone, whose time is subtracted, so that
+loading the weights is left out. Printed are medians, as a Markdown table.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def make(name, build, work):
 
 
 def documents(path, count):
-    """`count` texts of more than 512 tokens: numbers in words are 3 to 6 tokens."""
+    """`count` texts of 400 words with numbers, which are over 512 tokens."""
     words = "river winter table garden stone window music paper bridge forest silver kitchen morning letter engine".split()
     with path.open("w") as out:
         for i in range(count):
