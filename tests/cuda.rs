@@ -336,7 +336,8 @@ fn a_gpu_computes_the_embeddings_of_the_cpu() -> Result<()> {
         (bert.path().display().to_string(), 260, 60),
         (MINI.into(), 512, 24),
     ] {
-        // Of random ids the bundled encoder's last state is ill-conditioned: one of 24 is .05 away in bf16.
+        // The last state of the bundled encoder's longest chunk is beyond WORST in PyTorch's bf16 too (3.6e-2,
+        // the others 9.4e-3 at most).
         let all = [Pooling::Mean, Pooling::Cls, Pooling::Last];
         for &pooling in if model == MINI { &all[..2] } else { &all } {
             let cpu = load(&config(&model, pooling), &offline())?.encoder;
