@@ -172,7 +172,7 @@ pub enum Error {
         total: usize,
     },
     /// A signal asked for a stop; all finished work is saved.
-    #[error("stopped by a signal; finished work is saved, run the same command again to go on")]
+    #[error("stopped by a signal; finished work is saved, and a run goes on with the same command")]
     Stopped,
 }
 
