@@ -100,6 +100,17 @@ fn chunks(n: usize, longest: usize, vocab_size: usize) -> Vec<Vec<u32>> {
         .collect()
 }
 
+/// [`chunks`] that begin and end as those of a tokenizer. A trained encoder without `<s>` to attend to
+/// magnifies rounding: PyTorch's bf16 of the bundled one is up to 3.6e-2 off, and 6e-3 with it.
+fn whole_chunks(n: usize, longest: usize, vocab_size: usize) -> Vec<Vec<u32>> {
+    let mut chunks = chunks(n, longest, vocab_size);
+    for chunk in &mut chunks {
+        *chunk.last_mut().unwrap_or(&mut 0) = 2;
+        chunk[0] = 0;
+    }
+    chunks
+}
+
 fn encode(encoder: &dyn Encoder, chunks: &[&[u32]]) -> Result<Vec<f32>, Error> {
     let mut batch = PackedBatch::new();
     for chunk in chunks {
@@ -336,13 +347,11 @@ fn a_gpu_computes_the_embeddings_of_the_cpu() -> Result<()> {
         (bert.path().display().to_string(), 260, 60),
         (MINI.into(), 512, 24),
     ] {
-        // The last state of the bundled encoder's longest chunk is beyond WORST in PyTorch's bf16 too (3.6e-2,
-        // the others 9.4e-3 at most).
-        let all = [Pooling::Mean, Pooling::Cls, Pooling::Last];
-        for &pooling in if model == MINI { &all[..2] } else { &all } {
+        for pooling in [Pooling::Mean, Pooling::Cls, Pooling::Last] {
             let cpu = load(&config(&model, pooling), &offline())?.encoder;
             ensure!(cpu.info().device == "cpu");
             let gpu = open(&model, pooling, Gelu::Erf, &[0])?;
+            let chunks = if model == MINI { whole_chunks } else { chunks };
             let chunks = chunks(count, longest, cpu.info().vocab_size);
             let expected = embed(cpu.as_ref(), &chunks)?;
             let actual = embed(&gpu, &chunks)?;
