@@ -7,6 +7,7 @@ PYTHON_ENV := target/python
 TOOLS := target/tools
 TARGET ?= parquet
 FEATURES ?= none cuda datasets remote train
+CUDA_TESTS ?= cuda:: device::gpus::
 CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 
 .PHONY: help run test check check-features bench bench-peers bench-selection bench-callgrind \
@@ -83,13 +84,14 @@ bench-callgrind: need-cargo ## Count the instructions of small operations (needs
 
 test-cuda: need-cargo ## Run the CUDA tests; without a GPU they fail
 	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test cuda
-	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test integration -- cuda:: device::gpus::
+	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test integration -- $(CUDA_TESTS)
 
 test-cuda-sim: ## Run the CUDA tests on a simulated GPU, with cublasLt and without (tests/cuda_sim; needs g++ or clang++)
 	$(MAKE) --no-print-directory -s -j2 -C tests/cuda_sim OUT=$(CUDA_SIM) all check
 	rm -rf $(CUDA_SIM)/cache # what a new machine does not have either
 	LD_LIBRARY_PATH=$(CUDA_SIM) XDG_CACHE_HOME=$(CUDA_SIM)/cache $(MAKE) --no-print-directory test-cuda
-	LD_LIBRARY_PATH=$(CUDA_SIM)/driver-alone XDG_CACHE_HOME=$(CUDA_SIM)/cache $(MAKE) --no-print-directory test-cuda
+	LD_LIBRARY_PATH=$(CUDA_SIM)/driver-alone XDG_CACHE_HOME=$(CUDA_SIM)/cache $(MAKE) --no-print-directory test-cuda \
+	  CUDA_TESTS="cuda::a_gpu_computes cuda::the_company" # what multiplies
 
 test-slurm-smoke: need-cargo ## Run an array on a real Slurm of three nodes (root, slurm-wlm, munge; else passed over)
 	$(CARGO) test --workspace --locked --no-run # as make test has built it

@@ -318,7 +318,7 @@ fn a_gpu_computes_gte_and_modernbert() -> Result<()> {
             let config = EncoderConfig { max_tokens: 300, ..config(&model, pooling) };
             let cpu = load(&config, &offline())?.encoder;
             let gpu = open(&model, pooling, Gelu::Erf, &[0])?;
-            let mut chunks = chunks(40, 300, 120);
+            let mut chunks = chunks(20, 300, 120);
             for length in [8, 9, 10, 16, 17, 18, 136, 137, 191, 192, 193, 256, 257] {
                 chunks.push((0..length).map(|i| (i * 37 % 113) as u32 + 3).collect());
             }
@@ -345,7 +345,7 @@ fn a_gpu_computes_the_embeddings_of_the_cpu() -> Result<()> {
         (golden("head32-bf16").display().to_string(), 258, 60),
         (golden("head64-f16").display().to_string(), 130, 60),
         (bert.path().display().to_string(), 260, 60),
-        (MINI.into(), 512, 24),
+        (MINI.into(), 512, 12),
     ] {
         for pooling in [Pooling::Mean, Pooling::Cls, Pooling::Last] {
             let cpu = load(&config(&model, pooling), &offline())?.encoder;
@@ -370,7 +370,7 @@ fn a_gpu_computes_in_fp8_what_rounding_to_it_allows() -> Result<()> {
     let widths = golden("head64-f16").display().to_string();
     let modern = modern_bert([128, 2, 96, 4], 8)?;
     let modern = modern.path().display().to_string();
-    for (model, longest, count) in [(widths, 130, 60), (modern, 300, 24), (MINI.into(), 512, 24)] {
+    for (model, longest, count) in [(widths, 130, 60), (modern, 300, 24), (MINI.into(), 512, 12)] {
         let opened = open_in(&model, Pooling::Mean, Gelu::Erf, EncoderPrecision::Fp8, &[0]);
         if gpus[0].compute_capability != (9, 0) {
             ensure!(matches!(opened, Err(Error::Device(CudaError::Unsupported { .. }))));
