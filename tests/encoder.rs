@@ -85,15 +85,19 @@ fn embed(encoder: &dyn Encoder, chunks: &[Vec<u32>], batch_tokens: usize) -> Res
     Ok(embed_chunks(encoder, &chunks, batch_tokens, &Stop::default(), &mut |_, _| {})?)
 }
 
-/// Largest relative L2 distance of a row of `actual` from the same row of `expected`.
-fn worst_distance(actual: &[f32], expected: &[f32], width: usize) -> f64 {
+/// Relative L2 distance of each row of `actual` from the same row of `expected`.
+fn distances(actual: &[f32], expected: &[f32], width: usize) -> impl Iterator<Item = f64> {
     let distance = |(a, e): (&[f32], &[f32])| {
         let difference = a.iter().zip(e).map(|(&a, &e)| (f64::from(a) - f64::from(e)).powi(2));
         let norm = e.iter().map(|&e| f64::from(e).powi(2)).sum::<f64>();
         (difference.sum::<f64>() / norm).sqrt()
     };
     assert_eq!(actual.len(), expected.len());
-    actual.chunks(width).zip(expected.chunks(width)).map(distance).fold(0.0, f64::max)
+    actual.chunks(width).zip(expected.chunks(width)).map(distance)
+}
+
+fn worst_distance(actual: &[f32], expected: &[f32], width: usize) -> f64 {
+    distances(actual, expected, width).fold(0.0, f64::max)
 }
 
 fn check_against_transformers(directory: &Path) -> Result<f64> {

@@ -83,7 +83,7 @@ pub enum EncoderPrecision {
     Bf16,
     /// Products of f16 values, summed in f16 over short stretches and in f32 beyond; on the CPU only.
     F16,
-    /// Products of 8-bit integers, weights scaled by output and states by token; on the CPU only.
+    /// Products of 8-bit integers, weights scaled by output and states, less their mean, by token; on the CPU only.
     Int8,
     /// Products of 8-bit floating-point values (e4m3), weights scaled by output and states by token;
     /// attention in bf16; on GPUs of compute capability 9.0 only.

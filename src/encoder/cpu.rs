@@ -7,6 +7,7 @@
 //! A sequence that the precision cannot hold (f16 ends at 65,504) is encoded again in f32: no document
 //! is lost to it. The weights for that are packed when it happens first.
 
+mod calibration;
 mod layer;
 
 use std::ops::Range;
@@ -16,16 +17,18 @@ use std::sync::{Arc, Mutex};
 use polysift_kernels::{Isa, Precision, add_layer_norm, mean_rows};
 use rayon::prelude::*;
 
+use self::calibration::{LayerInputs, TEXTS, kinds};
 use self::layer::{PackedLayer, Workspace, normalise};
 use super::architecture::{Architecture, Rope};
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::{Blob, EmbeddingWeights, NormWeights, Table, Weights};
 use crate::batch::PackedBatch;
-use crate::config::{EncoderPrecision, Pooling};
+use crate::config::{EncoderConfig, EncoderPrecision, Pooling};
 use crate::error::{Error, Result};
 use crate::panics::lock;
 use crate::progress::Stop;
+use crate::tokenize::Tokenizer;
 
 /// See the module.
 pub(super) struct CpuEncoder {
@@ -59,12 +62,7 @@ impl CpuEncoder {
         let precision = of_kernels(precision)?;
         let weights = Weights::open(&files.weights, config)?;
         let EmbeddingWeights { words, positions, norm, final_norm } = weights.embedding()?;
-        let layers = pack(&weights, config, isa, precision)?;
-        tracing::debug!(
-            bytes = layers.iter().map(PackedLayer::bytes).sum::<usize>(),
-            "weights packed"
-        );
-        Ok(Self {
+        let mut this = Self {
             info: files.info("cpu".into()),
             isa,
             architecture: config.clone(),
@@ -74,12 +72,63 @@ impl CpuEncoder {
             embedding_norm: norm,
             final_norm,
             precision,
-            layers,
+            layers: Vec::new(),
             files: Arc::clone(&files.weights),
             exact_layers: Mutex::default(),
             num_exact: AtomicU64::new(0),
             workspaces: Mutex::default(),
-        })
+        };
+        let inputs = match precision {
+            Precision::Int8 => {
+                this.calibrate(&files.tokenizer(&EncoderConfig::default())?, &weights)?
+            }
+            _ => Vec::new(),
+        };
+        this.layers = pack(&weights, config, isa, precision, &inputs)?;
+        tracing::debug!(
+            bytes = this.layers.iter().map(PackedLayer::bytes).sum::<usize>(),
+            "weights packed"
+        );
+        Ok(this)
+    }
+
+    /// What the linear maps of each layer read in f32 where the encoder is given [`TEXTS`].
+    fn calibrate(&self, tokenizer: &Tokenizer, weights: &Weights<'_>) -> Result<Vec<LayerInputs>> {
+        let mut batch = PackedBatch::new();
+        for chunks in tokenizer.chunks_all(&TEXTS.lines().collect::<Vec<_>>())? {
+            if let Some(chunk) = chunks.first().filter(|chunk| !chunk.is_empty()) {
+                batch.push(chunk);
+            }
+        }
+        let workspace = |i| {
+            let mut workspace = Workspace::default();
+            workspace.record_inputs();
+            self.embed_tokens(&batch, i..i + 1, &mut workspace);
+            workspace
+        };
+        let mut workspaces: Vec<Workspace> =
+            (0..batch.cu_seqlens.len() - 1).map(workspace).collect();
+        let angles = angles(&self.architecture);
+        let layer = |i| {
+            let layer = PackedLayer::load(
+                self.isa,
+                (Precision::F32, None),
+                weights,
+                &self.architecture,
+                &angles,
+                i,
+            )?;
+            workspaces.par_iter_mut().for_each(|workspace| {
+                layer.forward(self.isa, workspace, false, &Stop::default());
+            });
+            let mut inputs = LayerInputs::default();
+            // In their order: which thread had which does not show.
+            for of_text in workspaces.iter_mut().filter_map(Workspace::record_inputs) {
+                inputs.iter_mut().zip(&of_text).for_each(|(sums, of_text)| sums.merge(of_text));
+            }
+            Ok(inputs)
+        };
+        (0..self.architecture.num_layers()).map(layer).collect()
     }
 
     /// Embeds the sequences of `batch` that `ranges` name with `layers`, in parallel;
@@ -122,10 +171,6 @@ impl CpuEncoder {
         }
         let free = lock(&self.workspaces).pop();
         let mut workspace = free.unwrap_or_default();
-        let first = batch.cu_seqlens[range.start];
-        workspace.starts.clear();
-        let starts = &batch.cu_seqlens[range.start..=range.end];
-        workspace.starts.extend(starts.iter().map(|&start| (start - first) as usize));
         self.embed_tokens(batch, range, &mut workspace);
         // No other token of the last layer has a part in the state of the first one.
         let only_first = |i: usize| self.pooling == Pooling::Cls && i + 1 == layers.len();
@@ -158,12 +203,17 @@ impl CpuEncoder {
         lock(&self.workspaces).push(workspace);
     }
 
-    /// Layer norm of word + position + type, `[N, H]`.
+    /// Begins with the sequences `range` of `batch`: their states `[N, H]` are layer norm of word + position + type.
     fn embed_tokens(&self, batch: &PackedBatch, range: Range<usize>, workspace: &mut Workspace) {
         let width = self.info.hidden_size;
-        let tokens = batch.cu_seqlens[range.end] - batch.cu_seqlens[range.start];
-        let Workspace { hidden, word, .. } = workspace;
-        hidden.resize(tokens as usize * width, 0.0);
+        let (first, end) = (batch.cu_seqlens[range.start], batch.cu_seqlens[range.end]);
+        let Workspace { starts, kinds: of_tokens, hidden, word, .. } = workspace;
+        starts.clear();
+        let in_batch = &batch.cu_seqlens[range.start..=range.end];
+        starts.extend(in_batch.iter().map(|&start| (start - first) as usize));
+        of_tokens.clear();
+        of_tokens.extend(range.clone().flat_map(|i| kinds(batch.sequence(i).len())));
+        hidden.resize((end - first) as usize * width, 0.0);
         word.resize(width, 0.0);
         let mut rows = hidden.chunks_exact_mut(width);
         let NormWeights { gamma, beta, eps } = &self.embedding_norm;
@@ -205,7 +255,7 @@ impl CpuEncoder {
             return Ok(Arc::clone(layers));
         }
         let weights = Weights::open(&self.files, &self.architecture)?;
-        let packed = Arc::new(pack(&weights, &self.architecture, self.isa, Precision::F32)?);
+        let packed = Arc::new(pack(&weights, &self.architecture, self.isa, Precision::F32, &[])?);
         Ok(Arc::clone(layers.insert(packed)))
     }
 }
@@ -236,17 +286,24 @@ impl Encoder for CpuEncoder {
     }
 }
 
-/// Reads and packs all layers, several at once, each without a copy of the others in f32.
+/// Reads and packs all layers, several at once, each without a copy of the others in f32; `inputs` are what they
+/// read, in int8.
 fn pack(
     weights: &Weights<'_>,
     config: &Architecture,
     isa: Isa,
     precision: Precision,
+    inputs: &[LayerInputs],
 ) -> Result<Vec<PackedLayer>> {
-    let angles = |rope: &Rope| rope.angles(config.max_tokens, config.head_size()).into();
-    let angles: Vec<Arc<[f32]>> = config.ropes.iter().map(angles).collect();
-    let layer = |i| PackedLayer::load(isa, precision, weights, config, &angles, i);
+    let angles = angles(config);
+    let layer = |i| PackedLayer::load(isa, (precision, inputs.get(i)), weights, config, &angles, i);
     (0..config.num_layers()).into_par_iter().map(layer).collect()
+}
+
+/// `[max_tokens, head_size]` of each rope.
+fn angles(config: &Architecture) -> Vec<Arc<[f32]>> {
+    let angles = |rope: &Rope| rope.angles(config.max_tokens, config.head_size()).into();
+    config.ropes.iter().map(angles).collect()
 }
 
 fn of_kernels(precision: EncoderPrecision) -> Result<Precision> {
@@ -327,7 +384,6 @@ mod tests {
                 let mut embeddings = vec![0.0; 6 * width];
                 encoder.encode(&batch, &mut embeddings, &stop)?;
                 let mut workspace = Workspace::default();
-                workspace.starts.extend(batch.cu_seqlens.iter().map(|&start| start as usize));
                 encoder.embed_tokens(&batch, 0..6, &mut workspace);
                 for layer in &encoder.layers {
                     assert!(layer.forward(encoder.isa, &mut workspace, false, &stop));

@@ -172,10 +172,10 @@ pub(super) struct Layer<L, N> {
 }
 
 impl<L, N> Layer<L, N> {
-    /// The same layer, its linear maps and its norms each in another form.
+    /// The same layer, its linear maps (in the order of the fields) and its norms each in another form.
     pub(super) fn try_map<M, O, E>(
         self,
-        linear: impl Fn(L) -> Result<M, E>,
+        mut linear: impl FnMut(L) -> Result<M, E>,
         norm: impl Fn(N) -> Result<O, E>,
     ) -> Result<Layer<M, O>, E> {
         Ok(Layer {

@@ -78,7 +78,7 @@ pub fn attention(
     let tiles = num_queries.div_ceil(mr);
     for tile in 0..tiles {
         let (first, end) = (num_queries * tile / tiles, num_queries * (tile + 1) / tiles);
-        queries.pack(isa, kernel.variant, q, std::iter::once(first..end));
+        queries.pack(isa, kernel.variant, (q, &[]), std::iter::once(first..end));
         let mut softmax = Softmax::new(head_size);
         let panels = window.map_or(0..length.div_ceil(kernel.nr), |window| {
             // Whole chains of a product, so that its sums do not depend on the tile.

@@ -43,14 +43,14 @@ pub struct GemmScratch {
 /// A row of `x` that is not finite makes the same row of `y` not finite, and no other.
 ///
 /// # Panics
-/// If the shapes do not fit together.
+/// If the shapes do not fit together, or a row is of a kind that `w` has no mean of (int8).
 ///
 /// # Precision
 /// With `u = 2⁻²⁴` and chains of `b = 128` values, the error of a value is at most
 /// - f32: `(b + k / b) · u · Σ|x·w|`;
 /// - bf16: that of f32 and `2⁻⁷ · Σ|x·w|` for the rounded factors;
 /// - f16: that of f32 and `2⁻¹⁰ · Σ|x·w|`, with sums in f16 `b · 2⁻¹¹ · Σ|x·w|` more;
-/// - int8: half a unit of each factor.
+/// - int8: half a unit of each factor, after the mean is subtracted.
 pub fn gemm(
     isa: Isa,
     x: Matrix<'_>,
@@ -67,7 +67,7 @@ pub fn gemm(
     let mc = (lines / row_lines.max(1) / kernel.mr()).max(1) * kernel.mr();
     let GemmScratch { a, buffers } = scratch;
     for rows in split(0..x.rows(), mc) {
-        a.pack(isa, kernel.variant, x, split(rows.clone(), kernel.mr()));
+        a.pack(isa, kernel.variant, (x, w.means()), split(rows.clone(), kernel.mr()));
         for p in 0..w.outputs().div_ceil(kernel.nr) {
             let columns = EpilogueColumns::new(epilogue, (w, p), kernel);
             let panel = MacroKernel { isa, kernel, b: w, p, units, columns };

@@ -7,6 +7,7 @@ pub struct Matrix<'a> {
     rows: usize,
     columns: usize,
     stride: usize,
+    kinds: &'a [u8],
 }
 
 /// [`Matrix`] that can be written.
@@ -42,7 +43,23 @@ impl<'a> Matrix<'a> {
     /// If `columns > stride` or `data` is too short.
     pub fn new(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
         check(data.len(), rows, columns, stride);
-        Self { data, rows, columns, stride }
+        Self { data, rows, columns, stride, kinds: &[] }
+    }
+
+    /// The same view, and of which kind each row is: the number of its mean in
+    /// [`PackedMatrix::around`](crate::PackedMatrix::around). Without, all are of kind 0.
+    ///
+    /// # Panics
+    /// If there are not as many as rows.
+    #[must_use]
+    pub fn with_kinds(self, kinds: &'a [u8]) -> Self {
+        assert!(kinds.len() == self.rows, "{} kinds of {} rows", kinds.len(), self.rows);
+        Self { kinds, ..self }
+    }
+
+    /// The kind of row `i`.
+    pub fn kind(&self, i: usize) -> usize {
+        self.kinds.get(i).copied().map_or(0, usize::from)
     }
 
     /// Number of rows.

@@ -13,7 +13,8 @@ pub enum Precision {
     /// Factors rounded to f16. Sums in f32; where the CPU multiplies f16 itself, up to 128
     /// products are summed in f16 before they are added in f32. What exceeds 65,504 becomes infinite.
     F16,
-    /// Weights as 8-bit integers with a scale per output, `X` with a scale per row; sums are exact.
+    /// Weights as 8-bit integers with a scale per output, `X` less a mean with a scale and a zero point per
+    /// row ([`crate::PackedMatrix::around`]); sums are exact.
     Int8,
 }
 
@@ -70,12 +71,6 @@ pub(crate) fn f16_bits(x: f32) -> u32 {
     (if magnitude < 0x4780_0000 { finite } else { large }) | (bits >> 16 & 0x8000)
 }
 
-/// The largest magnitude of `values` as bits: those of a NaN are above all others.
-#[inline(always)]
-pub(crate) fn largest_magnitude(values: &[f32]) -> u32 {
-    values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff))
-}
-
 /// The value of f16 `bits` (in the low half).
 #[inline(always)]
 pub(crate) fn f16_value(bits: u32) -> f32 {
@@ -86,23 +81,32 @@ pub(crate) fn f16_value(bits: u32) -> f32 {
     f32::from_bits(magnitude | (bits & 0x8000) << 16)
 }
 
-/// How a row of values is written as 8-bit integers: `value ≈ scale · integer`, integers in -127..=127.
+/// How a row of values is written as 8-bit integers: `value ≈ scale · (integer - zero)`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quantisation {
     /// Not finite if a value of the row is not.
     pub(crate) scale: f32,
     inverse: f32,
+    /// The integer of 0.
+    pub(crate) zero: i32,
 }
 
 impl Quantisation {
-    /// For a row whose largest magnitude has the bits `largest` (as an integer: NaN above all).
-    pub(crate) fn new(largest: u32) -> Self {
-        if largest >= 0x7f80_0000 {
-            return Self { scale: f32::NAN, inverse: 0.0 };
+    /// For values of a magnitude up to `largest`: integers in -127..=127, that of 0 is 0.
+    pub(crate) fn symmetric(largest: f32) -> Self {
+        if !largest.is_finite() {
+            return Self { scale: f32::NAN, inverse: 0.0, zero: 0 };
         }
         // The bound keeps the inverse of zero and of subnormals finite.
-        let inverse = (127.0 / f32::from_bits(largest)).min(f32::from_bits((127 + 120) << 23));
-        Self { scale: 1.0 / inverse, inverse }
+        let inverse = (127.0 / largest).min(f32::from_bits((127 + 120) << 23));
+        Self { scale: 1.0 / inverse, inverse, zero: 0 }
+    }
+
+    /// For values from `low` (at most 0) to `high` (at least 0): integers in 0..=255.
+    pub(crate) fn asymmetric([low, high]: [f32; 2]) -> Self {
+        // 254 units, so that the two roundings of a value's integer end at 255. Halves do not overflow.
+        let symmetric = Self::symmetric(high * 0.5 - low * 0.5);
+        Self { zero: if low < 0.0 { -symmetric.integer(low) } else { 0 }, ..symmetric }
     }
 
     #[inline(always)]
@@ -110,9 +114,36 @@ impl Quantisation {
         // Adding 1.5 · 2²³ leaves the nearest integer, ties to even, in the low bits.
         const MAGIC: f32 = 12_582_912.0;
         let rounded = (value * self.inverse + MAGIC).to_bits();
-        rounded.wrapping_sub(MAGIC.to_bits()).cast_signed()
+        rounded.wrapping_sub(MAGIC.to_bits()).cast_signed() + self.zero
     }
 }
+
+/// The smallest and the largest of `values` and 0; NaN if a value is not finite.
+#[inline(always)]
+pub(crate) fn range_with_zero(values: &[f32]) -> [f32; 2] {
+    let (mut low, mut high, mut largest) = ([0.0; LANES], [0.0; LANES], [0; LANES]);
+    let mut take = |lane: usize, value: f32| {
+        low[lane] = if value < low[lane] { value } else { low[lane] };
+        high[lane] = if value > high[lane] { value } else { high[lane] };
+        largest[lane] = largest[lane].max(value.to_bits() & 0x7fff_ffff);
+    };
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    for block in blocks {
+        for (lane, &value) in block.iter().enumerate() {
+            take(lane, value);
+        }
+    }
+    for (lane, &value) in rest.iter().enumerate() {
+        take(lane, value);
+    }
+    if largest.iter().any(|&bits| bits >= 0x7f80_0000) {
+        return [f32::NAN; 2];
+    }
+    [low.into_iter().fold(0.0, f32::min), high.into_iter().fold(0.0, f32::max)]
+}
+
+/// Values that [`range_with_zero`] takes side by side.
+const LANES: usize = 32;
 
 /// The nearest f16 of each of `values`.
 ///
@@ -144,7 +175,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// The integers of `values`, as bytes of two's complement.
+    /// The low bytes of the integers of `values`.
     pub(crate) fn to_integers(quantisation: Quantisation, values: &[f32], bytes: &mut [u8]) {
         for (byte, &value) in bytes.iter_mut().zip(values) {
             *byte = quantisation.integer(value) as u8;

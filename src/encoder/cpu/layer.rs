@@ -8,6 +8,7 @@ use polysift_kernels::{
     attention, geglu, gemm, layer_norm, rotate,
 };
 
+use super::calibration::{FIRST, LayerInputs};
 use crate::encoder::architecture::{Architecture, FeedForward};
 use crate::encoder::weights::{Layer, LinearWeights, NormWeights, Weights};
 use crate::error::Result;
@@ -23,25 +24,25 @@ const FEED_STEP: usize = 14;
 struct PackedLinear {
     weight: PackedMatrix,
     bias: Vec<f32>,
+    /// Its place among those of the layer.
+    place: usize,
 }
 
 impl PackedLinear {
-    fn new(isa: Isa, precision: Precision, LinearWeights { weight, bias }: LinearWeights) -> Self {
-        let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
-        let weight = Matrix::new(&weight, outputs, inputs, inputs);
-        Self { weight: PackedMatrix::new(isa, precision, weight), bias }
-    }
-
-    /// `x` `[N, inputs]` to `y` `[N, outputs]`; `tail` makes the epilogue from the bias.
+    /// `x` `[N, inputs]`, whose tokens are of `kinds`, to `y` `[N, outputs]`; `tail` makes the epilogue from
+    /// the bias.
     fn apply<'a>(
         &'a self,
         isa: Isa,
-        x: &[f32],
+        (x, kinds): (&[f32], &[u8]),
         tail: impl FnOnce(&'a [f32]) -> Epilogue<'a>,
         y: &mut Vec<f32>,
-        scratch: &mut GemmScratch,
+        Products { scratch, inputs }: &mut Products,
     ) {
-        let x = view(x, self.weight.k());
+        let x = view(x, self.weight.k()).with_kinds(kinds);
+        if let Some(inputs) = inputs {
+            inputs[self.place].add(x);
+        }
         let outputs = self.weight.outputs();
         y.resize(x.rows() * outputs, 0.0);
         let mut y = MatrixMut::new(y, x.rows(), outputs, outputs);
@@ -67,6 +68,8 @@ pub(super) struct PackedLayer {
 pub(super) struct Workspace {
     /// Where each sequence starts, and the end of the last one.
     pub(super) starts: Vec<usize>,
+    /// `[N]`: see [`kinds`](super::calibration::kinds).
+    pub(super) kinds: Vec<u8>,
     /// `[N, H]`: what goes into a layer and what comes out.
     pub(super) hidden: Vec<f32>,
     /// `[H]`: the embedding of a word.
@@ -83,21 +86,47 @@ pub(super) struct Workspace {
     intermediate: Vec<f32>,
     /// Of some tokens, `[., F]`: what is left of a gated `intermediate`.
     gated: Vec<f32>,
-    gemm: GemmScratch,
+    products: Products,
     attention: AttentionScratch,
 }
 
+/// Memory of the linear maps.
+#[derive(Default)]
+struct Products {
+    scratch: GemmScratch,
+    /// What they read, where somebody wants to know.
+    inputs: Option<LayerInputs>,
+}
+
+impl Workspace {
+    /// Adds up what the linear maps of the layers read from now on, and gives what was added up before.
+    pub(super) fn record_inputs(&mut self) -> Option<LayerInputs> {
+        self.products.inputs.replace(LayerInputs::default())
+    }
+}
+
 impl PackedLayer {
-    /// Packs layer `i` for products in `precision`; `angles` are those of the ropes.
+    /// Packs layer `i` for products in `precision`; in int8 around the means of `inputs`, those of this layer.
+    /// `angles` are those of the ropes.
     pub(super) fn load(
         isa: Isa,
-        precision: Precision,
+        (precision, inputs): (Precision, Option<&LayerInputs>),
         weights: &Weights<'_>,
         architecture: &Architecture,
         angles: &[Arc<[f32]>],
         i: usize,
     ) -> Result<Self> {
-        let linear = |weights| Ok(PackedLinear::new(isa, precision, weights));
+        let mut place = 0;
+        let linear = |LinearWeights { weight, bias }| {
+            let (outputs, k) = (bias.len(), weight.len() / bias.len());
+            let weight = Matrix::new(&weight, outputs, k, k);
+            let weight = match inputs {
+                None => PackedMatrix::new(isa, precision, weight),
+                Some(inputs) => PackedMatrix::around(isa, weight, &inputs[place].means(k)),
+            };
+            place += 1;
+            Ok(PackedLinear { weight, bias, place: place - 1 })
+        };
         let parts: Result<_> = weights.layer(i)?.try_map(linear, Ok);
         let kind = architecture.layers[i];
         let is_gated = architecture.feed_forward != FeedForward::Plain;
@@ -130,14 +159,14 @@ impl PackedLayer {
         stop: &Stop,
     ) -> bool {
         let Layer { query_key_value: to_heads, attention_norm, .. } = &self.parts;
-        let Workspace { hidden, query_key_value, context, normed, gemm, .. } = workspace;
+        let Workspace { kinds, hidden, query_key_value, context, normed, products, .. } = workspace;
         let width = to_heads.weight.k();
         match attention_norm.as_ref().filter(|_| self.pre_norm) {
-            None => to_heads.apply(isa, hidden, Epilogue::Bias, query_key_value, gemm),
+            None => to_heads.apply(isa, (hidden, kinds), Epilogue::Bias, query_key_value, products),
             Some(norm) => {
                 normed.resize(hidden.len(), 0.0);
                 normalise(isa, norm, hidden, normed);
-                to_heads.apply(isa, normed, Epilogue::Bias, query_key_value, gemm);
+                to_heads.apply(isa, (normed, kinds), Epilogue::Bias, query_key_value, products);
             }
         }
         context.resize(hidden.len(), 0.0);
@@ -161,6 +190,8 @@ impl PackedLayer {
             }
             workspace.starts[sequences] = sequences;
             hidden.truncate(sequences * width);
+            kinds.clear();
+            kinds.resize(sequences, FIRST);
         }
         let tokens = FEED_BYTES / (4 * self.parts.intermediate.bias.len());
         let tokens = (tokens / FEED_STEP).max(1) * FEED_STEP;
@@ -178,13 +209,14 @@ impl PackedLayer {
     fn feed(&self, isa: Isa, workspace: &mut Workspace, first: usize, most: usize) {
         let Layer { attention_output, attention_norm, intermediate, output, output_norm, .. } =
             &self.parts;
-        let Workspace { hidden, context, normed, sums, intermediate: inner, gated, gemm, .. } =
-            workspace;
+        let Workspace { kinds, hidden, context, normed, sums, gated, products, .. } = workspace;
+        let inner = &mut workspace.intermediate;
         let (width, end) = (output_norm.gamma.len(), hidden.len().min(first + most));
+        let kinds = &kinds[first / width..end / width];
         let (hidden, context) = (&mut hidden[first..end], &context[first..end]);
 
         let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
-        attention_output.apply(isa, context, tail, sums, gemm);
+        attention_output.apply(isa, (context, kinds), tail, sums, products);
         let states: &[f32] = if self.pre_norm {
             hidden.copy_from_slice(sums);
             normed.resize(normed.len().max(hidden.len()), 0.0);
@@ -200,18 +232,18 @@ impl PackedLayer {
 
         let inner = match self.gated {
             None => {
-                intermediate.apply(isa, states, Epilogue::BiasGelu, inner, gemm);
+                intermediate.apply(isa, (states, kinds), Epilogue::BiasGelu, inner, products);
                 inner
             }
             Some(width) => {
-                intermediate.apply(isa, states, Epilogue::Bias, inner, gemm);
+                intermediate.apply(isa, (states, kinds), Epilogue::Bias, inner, products);
                 gated.resize(inner.len() / 2, 0.0);
                 geglu(isa, inner, width, gated);
                 gated
             }
         };
         let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
-        output.apply(isa, inner, tail, sums, gemm);
+        output.apply(isa, (inner, kinds), tail, sums, products);
         if self.pre_norm {
             hidden.copy_from_slice(sums);
         } else {

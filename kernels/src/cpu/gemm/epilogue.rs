@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::kernel::{Kernel, Variant};
 use super::micro_kernel::{MicroTile, NR, WORDS};
+use super::pack_a::QuantisedRow;
 use super::pack_b::PackedMatrix;
 use crate::cpu::gelu::gelu_scalar;
 use crate::cpu::isa::vectorized;
@@ -29,7 +30,8 @@ pub(super) struct EpilogueColumns<'a> {
     pub(super) width: usize,
     nr: usize,
     epilogue: Epilogue<'a>,
-    int8: bool,
+    /// Whose sums are integers, in int8.
+    int8: Option<&'a PackedMatrix>,
     lines: [LineOfColumns; NR / WORDS],
 }
 
@@ -39,7 +41,7 @@ struct LineOfColumns {
     bias: [f32; WORDS],
     /// int8 only, as the next.
     scales: [f32; WORDS],
-    offsets: [i32; WORDS],
+    sums: [i32; WORDS],
 }
 
 impl<'a> EpilogueColumns<'a> {
@@ -54,7 +56,7 @@ impl<'a> EpilogueColumns<'a> {
             Epilogue::None => None,
             Epilogue::Bias(b) | Epilogue::BiasGelu(b) | Epilogue::BiasResidual(b, _) => Some(b),
         };
-        let int8 = kernel.variant == Variant::Int8;
+        let int8 = (kernel.variant == Variant::Int8).then_some(b);
         let mut lines = [LineOfColumns::default(); NR / WORDS];
         for (c, line) in lines[..width.div_ceil(WORDS)].iter_mut().enumerate() {
             let exist = WORDS.min(width - c * WORDS);
@@ -62,9 +64,9 @@ impl<'a> EpilogueColumns<'a> {
             if let Some(bias) = bias {
                 line.bias[..exist].copy_from_slice(&bias[from..][..exist]);
             }
-            if int8 {
-                let (scales, offsets) = b.dequantisation(from);
-                (line.scales, line.offsets) = (*scales, *offsets);
+            if int8.is_some() {
+                let (scales, sums) = b.dequantisation(from);
+                (line.scales, line.sums) = (*scales, *sums);
             }
         }
         Self { first, width, nr: kernel.nr, epilogue, int8, lines }
@@ -72,18 +74,18 @@ impl<'a> EpilogueColumns<'a> {
 }
 
 vectorized! {
-    /// Writes the values of `rows` and `columns` of `c`; `scales` are those of the rows (int8).
+    /// Writes the values of `rows` and `columns` of `c`; `quantised` are the rows in int8.
     pub(super) fn apply(
         columns: &EpilogueColumns<'_>,
         sums: &MicroTile,
-        scales: &[f32],
+        quantised: &[QuantisedRow],
         c: &mut MatrixMut<'_>,
         rows: Range<usize>,
     ) {
-        if columns.int8 {
-            apply_epilogue::<true>(columns, sums, scales, c, rows);
+        if columns.int8.is_some() {
+            apply_epilogue::<true>(columns, sums, quantised, c, rows);
         } else {
-            apply_epilogue::<false>(columns, sums, scales, c, rows);
+            apply_epilogue::<false>(columns, sums, quantised, c, rows);
         }
     }
 }
@@ -97,16 +99,18 @@ const RESIDUAL: u8 = 3;
 fn apply_epilogue<const INT8: bool>(
     columns: &EpilogueColumns<'_>,
     sums: &MicroTile,
-    scales: &[f32],
+    quantised: &[QuantisedRow],
     c: &mut MatrixMut<'_>,
     rows: Range<usize>,
 ) {
     // One loop for each case: the compiler vectorises none with a choice inside.
     match columns.epilogue {
-        Epilogue::None => apply_rows::<NONE, INT8>(columns, sums, scales, c, rows),
-        Epilogue::Bias(_) => apply_rows::<BIAS, INT8>(columns, sums, scales, c, rows),
-        Epilogue::BiasGelu(_) => apply_rows::<GELU, INT8>(columns, sums, scales, c, rows),
-        Epilogue::BiasResidual(..) => apply_rows::<RESIDUAL, INT8>(columns, sums, scales, c, rows),
+        Epilogue::None => apply_rows::<NONE, INT8>(columns, sums, quantised, c, rows),
+        Epilogue::Bias(_) => apply_rows::<BIAS, INT8>(columns, sums, quantised, c, rows),
+        Epilogue::BiasGelu(_) => apply_rows::<GELU, INT8>(columns, sums, quantised, c, rows),
+        Epilogue::BiasResidual(..) => {
+            apply_rows::<RESIDUAL, INT8>(columns, sums, quantised, c, rows);
+        }
     }
 }
 
@@ -114,14 +118,18 @@ fn apply_epilogue<const INT8: bool>(
 fn apply_rows<const EPILOGUE: u8, const INT8: bool>(
     columns: &EpilogueColumns<'_>,
     sums: &MicroTile,
-    scales: &[f32],
+    quantised: &[QuantisedRow],
     c: &mut MatrixMut<'_>,
     rows: Range<usize>,
 ) {
     let (sums, _) = sums.0.as_chunks::<WORDS>();
     let sums = sums.chunks_exact(columns.nr / WORDS);
     for ((i, row), sums) in rows.enumerate().zip(sums) {
-        let scale = if INT8 { scales[i] } else { 0.0 };
+        let row_of_a = if INT8 { quantised[i] } else { QuantisedRow::default() };
+        let of_mean = match columns.int8 {
+            Some(b) if INT8 => b.products_of_mean(row_of_a.kind, columns.first),
+            _ => &[[0.0; WORDS]; NR / WORDS][..],
+        };
         let residual = match columns.epilogue {
             Epilogue::BiasResidual(_, residual) => {
                 &residual.row(row)[columns.first..][..columns.width]
@@ -132,13 +140,15 @@ fn apply_rows<const EPILOGUE: u8, const INT8: bool>(
         let (whole, rest) = c.part(row, columns.first, columns.width).as_chunks_mut();
         for (l, to) in whole.iter_mut().enumerate() {
             let residual = if EPILOGUE == RESIDUAL { &residual[l] } else { &[0.0; WORDS] };
-            apply_line::<EPILOGUE, INT8>(&columns.lines[l], &sums[l], scale, residual, to);
+            let of_row = (row_of_a, &of_mean[l]);
+            apply_line::<EPILOGUE, INT8>(&columns.lines[l], &sums[l], of_row, residual, to);
         }
         if !rest.is_empty() {
             let (mut line, mut padded) = ([0.0; WORDS], [0.0; WORDS]);
             padded[..residual_rest.len()].copy_from_slice(residual_rest);
             let l = whole.len();
-            apply_line::<EPILOGUE, INT8>(&columns.lines[l], &sums[l], scale, &padded, &mut line);
+            let of_row = (row_of_a, &of_mean[l]);
+            apply_line::<EPILOGUE, INT8>(&columns.lines[l], &sums[l], of_row, &padded, &mut line);
             rest.copy_from_slice(&line[..rest.len()]);
         }
     }
@@ -148,7 +158,7 @@ fn apply_rows<const EPILOGUE: u8, const INT8: bool>(
 fn apply_line<const EPILOGUE: u8, const INT8: bool>(
     columns: &LineOfColumns,
     sums: &[u32; WORDS],
-    scale: f32,
+    (row, of_mean): (QuantisedRow, &[f32; WORDS]),
     residual: &[f32; WORDS],
     to: &mut [f32; WORDS],
 ) {
@@ -156,8 +166,8 @@ fn apply_line<const EPILOGUE: u8, const INT8: bool>(
     for j in 0..WORDS {
         let mut value = f32::from_bits(sums[j]);
         if INT8 {
-            let sum = sums[j].cast_signed() - columns.offsets[j];
-            value = sum as f32 * columns.scales[j] * scale;
+            let sum = sums[j].cast_signed() - row.zero * columns.sums[j];
+            value = sum as f32 * columns.scales[j] * row.scale + of_mean[j];
         }
         if EPILOGUE != NONE {
             value += columns.bias[j];

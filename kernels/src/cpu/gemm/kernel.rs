@@ -18,7 +18,7 @@ pub(crate) enum Variant {
     Bf16,
     /// A value in f16, twice.
     F16,
-    /// Four values of k, as the integer + 128.
+    /// Four values of k, as integers in 0..=255.
     Int8,
 }
 

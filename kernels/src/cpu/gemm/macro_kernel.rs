@@ -99,8 +99,8 @@ impl MacroKernel<'_> {
             // `kernel` was made from an `Isa` that has them.
             unsafe { micro_kernels[height - 1](&args) };
             if last {
-                let scales = a.scales.get(start..).unwrap_or_default();
-                epilogue::apply(self.isa, &self.columns, sums, scales, c, tile_rows);
+                let quantised = a.rows.get(start..).unwrap_or_default();
+                epilogue::apply(self.isa, &self.columns, sums, quantised, c, tile_rows);
             }
         }
     }

@@ -6,8 +6,8 @@ use super::kernel::Variant;
 use super::micro_kernel::{CacheLine, WORDS};
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{
-    Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, interleaved, largest_magnitude,
-    pairs, to_bf16, to_f16, to_integers,
+    Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, interleaved, pairs, range_with_zero,
+    to_bf16, to_f16, to_integers,
 };
 use crate::{Isa, Matrix, Precision};
 
@@ -15,9 +15,19 @@ use crate::{Isa, Matrix, Precision};
 #[derive(Debug, Default)]
 pub(crate) struct PackedRows {
     pub(crate) lines: Vec<CacheLine>,
-    /// Of the rows; int8 only.
-    pub(super) scales: Vec<f32>,
+    /// int8 only.
+    pub(super) rows: Vec<QuantisedRow>,
     row: RowBuffers,
+}
+
+/// How a row was written in int8.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QuantisedRow {
+    pub(super) scale: f32,
+    /// The integer of 0.
+    pub(super) zero: i32,
+    /// Which mean was subtracted.
+    pub(super) kind: usize,
 }
 
 /// A row on its way into micro-panels: long loops are what compilers vectorise.
@@ -26,21 +36,23 @@ struct RowBuffers {
     words: Vec<u32>,
     halves: Vec<u16>,
     bytes: Vec<u8>,
+    centred: Vec<f32>,
 }
 
 impl PackedRows {
-    /// Packs the rows `panels` of `a`, in the place of what was packed before.
+    /// Packs the rows `panels` of `a`, in the place of what was packed before; in int8 less the `means` of
+    /// their kinds `[kinds, k]`.
     pub(crate) fn pack(
         &mut self,
         isa: Isa,
         variant: Variant,
-        a: Matrix<'_>,
+        (a, means): (Matrix<'_>, &[f32]),
         panels: impl Iterator<Item = Range<usize>>,
     ) {
-        let Self { lines, scales, row } = self;
+        let Self { lines, rows, row } = self;
         let groups = a.columns().div_ceil(WORDS * variant.k_per_unit());
         row.resize(groups * WORDS);
-        scales.clear();
+        rows.clear();
         let mut used = 0;
         for panel in panels {
             let height = panel.len();
@@ -48,7 +60,7 @@ impl PackedRows {
             if lines.len() < end {
                 lines.resize(end, CacheLine::ZERO);
             }
-            for (i, values) in panel.map(|i| a.row(i)).enumerate() {
+            for (i, (values, kind)) in panel.map(|i| (a.row(i), a.kind(i))).enumerate() {
                 let lines = lines[used..end].iter_mut().skip(i).step_by(height);
                 match variant {
                     Variant::F32(Precision::F32 | Precision::Int8) => {
@@ -59,7 +71,11 @@ impl PackedRows {
                     Variant::F32(Precision::F16) => rounded_to_f16(isa, values, &mut row.words),
                     Variant::Bf16 => row.bf16(isa, values),
                     Variant::F16 => row.f16(isa, values),
-                    Variant::Int8 => scales.push(row.int8(isa, values)),
+                    Variant::Int8 => {
+                        let mean = &means[kind * values.len()..][..values.len()];
+                        let Quantisation { scale, zero, .. } = row.int8(isa, values, mean);
+                        rows.push(QuantisedRow { scale, zero, kind });
+                    }
                 }
                 for (line, words) in lines.zip(row.words.as_chunks().0) {
                     line.0 = *words;
@@ -92,6 +108,7 @@ impl RowBuffers {
         self.halves.resize(2 * words, 0);
         self.bytes.clear();
         self.bytes.resize(4 * words, 0);
+        self.centred.resize(4 * words, 0.0);
     }
 
     fn bf16(&mut self, isa: Isa, values: &[f32]) {
@@ -105,14 +122,16 @@ impl RowBuffers {
         interleaved(isa, halves, halves, &mut self.words);
     }
 
-    /// Returns the scale.
-    fn int8(&mut self, isa: Isa, values: &[f32]) -> f32 {
-        let mut largest = 0;
-        find_largest(isa, values, &mut largest);
-        let quantisation = Quantisation::new(largest);
-        to_integers(isa, quantisation, values, &mut self.bytes);
-        unsigned(isa, &self.bytes, &mut self.words);
-        quantisation.scale
+    fn int8(&mut self, isa: Isa, values: &[f32], mean: &[f32]) -> Quantisation {
+        let centred = &mut self.centred[..values.len()];
+        let mut range = [0.0; 2];
+        centre(isa, values, mean, centred, &mut range);
+        let quantisation = Quantisation::asymmetric(range);
+        to_integers(isa, quantisation, centred, &mut self.bytes);
+        for (word, bytes) in self.words.iter_mut().zip(self.bytes.as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        quantisation
     }
 }
 
@@ -133,16 +152,11 @@ vectorized! {
 }
 
 vectorized! {
-    fn find_largest(values: &[f32], largest: &mut u32) {
-        *largest = largest_magnitude(values);
-    }
-}
-
-vectorized! {
-    /// Adds 128 to each byte, which turns the bit of its sign.
-    fn unsigned(bytes: &[u8], words: &mut [u32]) {
-        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-            *word = u32::from_le_bytes(*bytes) ^ 0x8080_8080;
+    /// `centred = values - mean`, and their range.
+    fn centre(values: &[f32], mean: &[f32], centred: &mut [f32], range: &mut [f32; 2]) {
+        for ((centred, value), mean) in centred.iter_mut().zip(values).zip(mean) {
+            *centred = value - mean;
         }
+        *range = range_with_zero(centred);
     }
 }

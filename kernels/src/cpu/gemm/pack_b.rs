@@ -2,8 +2,9 @@
 
 use super::micro_kernel::{CacheLine, PANEL_LINES, UNROLL, WORDS};
 use crate::cpu::precision::{
-    Quantisation, interleaved, largest_magnitude, pairs, to_bf16, to_f16, to_integers,
+    Quantisation, interleaved, pairs, range_with_zero, to_bf16, to_f16, to_integers,
 };
+use crate::cpu::rows::linear_f64;
 use crate::{Isa, Matrix, Precision};
 
 /// Most units of k that are transposed at once.
@@ -20,8 +21,12 @@ pub struct PackedMatrix {
     lines: Vec<CacheLine>,
     /// int8 only, padded to whole panels: what an integer of each output is worth.
     scales: Vec<f32>,
-    /// int8 only, padded likewise: 128 times the sum of the integers of each output.
-    offsets: Vec<i32>,
+    /// int8 only, padded likewise: the sum of the integers of each output.
+    sums: Vec<i32>,
+    /// int8 only: `[kinds, k]`.
+    means: Vec<f32>,
+    /// int8 only, padded likewise: the products of the means and the weights, `[kinds, outputs]`.
+    of_means: Vec<f32>,
 }
 
 impl PackedMatrix {
@@ -32,6 +37,31 @@ impl PackedMatrix {
     pub fn new(isa: Isa, precision: Precision, weights: Matrix<'_>) -> Self {
         let mut packed = Self::default();
         packed.pack(isa, precision, weights);
+        packed
+    }
+
+    /// As [`PackedMatrix::new`] in int8, for rows that are near one of `means` `[kinds, k]`; which is
+    /// that of a row, says [`Matrix::with_kinds`]. What is multiplied in int8 is the difference from it, and the
+    /// product of the mean itself is exact.
+    ///
+    /// # Panics
+    /// If there is no mean, or means are of another length; if k exceeds 65,536.
+    pub fn around(isa: Isa, weights: Matrix<'_>, means: &[f32]) -> Self {
+        let mut packed = Self::new(isa, Precision::Int8, weights);
+        let kinds = means.len() / packed.k.max(1);
+        assert!(kinds > 0 && means.len() == kinds * packed.k, "means of another length");
+        let outputs = packed.scales.len();
+        packed.means = means.to_vec();
+        packed.of_means = vec![0.0; kinds * outputs];
+        for (mean, of_mean) in
+            means.chunks_exact(packed.k).zip(packed.of_means.chunks_exact_mut(outputs))
+        {
+            for (j, value) in of_mean[..packed.outputs].iter_mut().enumerate() {
+                let mut product = [0.0];
+                linear_f64(isa, mean, weights.row(j), &[0.0], &mut product);
+                *value = product[0] as f32;
+            }
+        }
         packed
     }
 
@@ -56,7 +86,7 @@ impl PackedMatrix {
                             let Some(&of_row) = quantisations.get(column) else { continue };
                             let row = weights.row(column);
                             let sum = int8_words(isa, of_row, row, first, words);
-                            self.offsets[column] += 128 * sum;
+                            self.sums[column] += sum;
                         }
                     }
                 }
@@ -126,7 +156,9 @@ impl PackedMatrix {
     pub fn bytes(&self) -> usize {
         size_of_val(&self.lines[..])
             + size_of_val(&self.scales[..])
-            + size_of_val(&self.offsets[..])
+            + size_of_val(&self.sums[..])
+            + size_of_val(&self.means[..])
+            + size_of_val(&self.of_means[..])
     }
 
     /// Makes room; what was there stays, to be overwritten.
@@ -138,17 +170,25 @@ impl PackedMatrix {
     /// How each row of `weights` is written in int8; nothing in other precisions.
     fn quantise(&mut self, weights: Matrix<'_>) -> Vec<Quantisation> {
         self.scales.clear();
-        self.offsets.clear();
+        self.sums.clear();
+        self.means.clear();
+        self.of_means.clear();
         if self.precision != Precision::Int8 {
             return Vec::new();
         }
         assert!(self.k <= 1 << 16, "int8 sums of {} steps do not fit 32 bits", self.k);
         let rows: Vec<_> = (0..self.outputs)
-            .map(|j| Quantisation::new(largest_magnitude(weights.row(j))))
+            .map(|j| {
+                let [low, high] = range_with_zero(weights.row(j));
+                Quantisation::symmetric(if high > -low { high } else { -low })
+            })
             .collect();
         self.scales.extend(rows.iter().map(|row| row.scale));
         self.scales.resize(self.panels() * self.precision.panel(), 0.0);
-        self.offsets.resize(self.scales.len(), 0);
+        self.sums.resize(self.scales.len(), 0);
+        // One kind of rows, around 0.
+        self.means.resize(self.k, 0.0);
+        self.of_means.resize(self.scales.len(), 0.0);
         rows
     }
 
@@ -167,10 +207,20 @@ impl PackedMatrix {
         &self.lines[p * lines..][..lines]
     }
 
-    /// Scales and offsets of 16 outputs from `first`, a multiple of 16; int8 only.
+    /// `[kinds, k]`: what is subtracted from rows, by kind; int8 only.
+    pub(crate) fn means(&self) -> &[f32] {
+        &self.means
+    }
+
+    /// Scales and sums of 16 outputs from `first`, a multiple of 16; int8 only.
     pub(crate) fn dequantisation(&self, first: usize) -> (&[f32; WORDS], &[i32; WORDS]) {
-        let (scales, offsets) = (self.scales.as_chunks().0, self.offsets.as_chunks().0);
-        (&scales[first / WORDS], &offsets[first / WORDS])
+        let (scales, sums) = (self.scales.as_chunks().0, self.sums.as_chunks().0);
+        (&scales[first / WORDS], &sums[first / WORDS])
+    }
+
+    /// The products of the mean of `kind` from output `first`, a multiple of 16; int8 only.
+    pub(crate) fn products_of_mean(&self, kind: usize, first: usize) -> &[[f32; WORDS]] {
+        self.of_means[kind * self.scales.len()..][..self.scales.len()][first..].as_chunks().0
     }
 }
 

@@ -160,13 +160,19 @@ proptest! {
 fn a_product_of_small_integers_is_exact_in_every_arithmetic() {
     let (m, n, k) = (19, 71, 330);
     let mut case = Case::new(m, n, k);
-    // Largest magnitude 127, so that int8's unit is 1; few other values, so that f16's sums stay
+    // From -127 to 127, so that int8's unit is 1; few other values, so that f16's sums stay
     // below 2,048 · 16 while the f32 tail is exact.
-    let integer = |(i, value): (usize, &mut f32)| {
-        *value = if i % k == 0 { 127.0 } else { (*value * 2.0).round() };
-    };
-    case.x.iter_mut().enumerate().for_each(integer);
-    case.w.iter_mut().enumerate().for_each(integer);
+    for values in [&mut case.x, &mut case.w] {
+        for value in &mut *values {
+            *value = (*value * 2.0).round();
+        }
+        for row in values.chunks_exact_mut(k) {
+            (row[0], row[1]) = (127.0, 0.0);
+        }
+    }
+    for row in case.x.chunks_exact_mut(k) {
+        row[1] = -127.0;
+    }
     let exact =
         |i: usize, j: usize| -> f32 { (0..k).map(|l| case.x[i * k + l] * case.w[j * k + l]).sum() };
     for (isa, precision) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
@@ -288,6 +294,44 @@ fn what_exceeds_f16_becomes_infinite() {
     for isa in Isa::available() {
         let y = case.run(isa, Precision::F16, Epilogue::None);
         assert!(y[..3].iter().all(|v| !v.is_finite()) && y[3..].iter().all(|v| v.is_finite()));
+    }
+}
+
+/// Rows that are mostly their mean lose what int8 loses of the rest alone.
+#[test]
+fn rows_near_a_mean_are_rounded_around_it() {
+    let (m, n, k) = (23, 41, 300);
+    let mut case = Case::new(m, n, k);
+    let means: Vec<f32> = values(9, 3 * k).iter().map(|value| 50.0 * value).collect();
+    let kinds: Vec<u8> = (0..m).map(|i| (i * i % 3) as u8).collect();
+    let mut rest = Case::new(m, n, k);
+    for (i, &kind) in kinds.iter().enumerate() {
+        let mean = &means[usize::from(kind) * k..][..k];
+        for ((x, rest), mean) in
+            case.x[i * k..][..k].iter_mut().zip(&mut rest.x[i * k..][..k]).zip(mean)
+        {
+            *x += mean;
+            *rest = *x - mean;
+        }
+    }
+    let mut expected = None;
+    for isa in Isa::available() {
+        let w = PackedMatrix::around(isa, Matrix::new(&case.w, n, k, k), &means);
+        let mut y = vec![f32::NAN; m * n];
+        let x = Matrix::new(&case.x, m, k, k).with_kinds(&kinds);
+        let mut view = MatrixMut::new(&mut y, m, n, n);
+        gemm(isa, x, &w, Epilogue::None, &mut view, &mut GemmScratch::default());
+        assert_eq!(expected.get_or_insert_with(|| bits(&y)), &bits(&y), "{isa:?}");
+        for (at, &value) in y.iter().enumerate() {
+            let (x, w) = (&case.x[at / n * k..][..k], &case.w[at % n * k..][..k]);
+            let product = |(&x, &w): (&f32, &f32)| f64::from(x) * f64::from(w);
+            let exact: f64 = x.iter().zip(w).map(product).sum();
+            // The product of the mean, up to 300 · 51, is rounded to f32, and so is the sum with it.
+            let slack = 2.0 * 2f64.powi(-24) * 300.0 * 51.0;
+            let bound = bound(Precision::Int8, &rest.x[at / n * k..][..k], w) + slack;
+            let error = (f64::from(value) - exact).abs();
+            assert!(error <= bound, "{isa:?} {at}: {error} > {bound}");
+        }
     }
 }
 
