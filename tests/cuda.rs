@@ -105,7 +105,8 @@ fn chunks(n: usize, longest: usize, vocab_size: usize) -> Vec<Vec<u32>> {
 fn whole_chunks(n: usize, longest: usize, vocab_size: usize) -> Vec<Vec<u32>> {
     let mut chunks = chunks(n, longest, vocab_size);
     for chunk in &mut chunks {
-        *chunk.last_mut().unwrap_or(&mut 0) = 2;
+        let last = chunk.len() - 1;
+        chunk[last] = 2;
         chunk[0] = 0;
     }
     chunks

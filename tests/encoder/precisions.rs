@@ -69,17 +69,13 @@ fn int8_of_the_bundled_encoder_is_within_a_hundredth_of_f32() -> Result<()> {
         let path = root().join(format!("tests/sample/corpus/{language}/000_00000.parquet"));
         let rows = read_parquet(&path).map_err(|error| anyhow!("{error}"))?;
         let column = rows.column_by_name("text").context("no text")?.as_string::<i32>();
-        texts.extend(
-            column.iter().flatten().take(8).map(|text| text.chars().take(300).collect::<String>()),
-        );
+        texts.extend(column.iter().flatten().take(8).map(str::to_owned));
     }
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let embed = |precision| -> Result<Vec<f32>> {
-        let config = EncoderConfig { precision, ..EncoderConfig::default() };
-        let model = load(&config, &offline())?;
-        let embedded =
-            model.embed_texts(&texts, Chunks::First, &config, &Stop::default(), &mut |_, _| {})?;
-        Ok(embedded.values)
+        let (config, stop) = (EncoderConfig::default(), Stop::default());
+        let model = open(Path::new("polysift-mini"), Pooling::Mean, precision)?;
+        Ok(model.embed_texts(&texts, Chunks::First, &config, &stop, &mut |_, _| {})?.values)
     };
     let (int8, exact) = (embed(EncoderPrecision::Int8)?, embed(EncoderPrecision::F32)?);
     ensure!(texts.len() == 48 && exact.len() == 48 * 384);
