@@ -1,14 +1,17 @@
 //! `Y = X · Wᵀ` with a fused epilogue (bias, GELU, residual), built as in BLIS; X is its A, Wᵀ its B.
 //!
 //! A value of the product is the sum, first to last, of the sums of chains of values of k, each from
-//! zero. So a value does not depend on the number of rows or on the row's place; and in f32 and
-//! int8 not on the instruction set.
+//! zero (AMX has chains of its own: [`amx_portable`]). So a value does not depend on the number of rows
+//! or on the row's place; and in f32 and int8 not on the instruction set.
 //!
 //! Blocking: a block of rows of A is packed (and rounded or quantised) into micro-panels that stay in
 //! the second-level cache; each micro-panel of B meets all of them, KC units of k after the other, while
 //! the next ones are fetched. The sums of a micro-tile stay in registers and the first-level cache until
 //! they are final.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+mod amx_portable;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -26,8 +29,8 @@ mod tests;
 pub use self::epilogue::Epilogue;
 use self::epilogue::EpilogueColumns;
 use self::kernel::Kernel;
-use self::macro_kernel::{Buffers, MacroKernel, split};
-use self::micro_kernel::{CacheLine, UNROLL, WORDS};
+use self::macro_kernel::{Buffers, MacroKernel};
+use self::micro_kernel::{CacheLine, WORDS};
 use self::pack_a::PackedRows;
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix};
 
@@ -48,7 +51,8 @@ pub struct GemmScratch {
 /// # Precision
 /// With `u = 2⁻²⁴` and chains of `b = 128` values, the error of a value is at most
 /// - f32: `(b + k / b) · u · Σ|x·w|`;
-/// - bf16: that of f32 and `2⁻⁷ · Σ|x·w|` for the rounded factors;
+/// - bf16: that of f32 and `2⁻⁷ · Σ|x·w|` for the rounded factors; with AMX `b = 32`, and what is below
+///   2⁻¹²⁶ counts as 0;
 /// - f16: that of f32 and `2⁻¹⁰ · Σ|x·w|`, with sums in f16 `b · 2⁻¹¹ · Σ|x·w|` more;
 /// - int8: half a unit of each factor, after the mean is subtracted.
 pub fn gemm(
@@ -61,13 +65,14 @@ pub fn gemm(
 ) {
     check(x, w, epilogue, y);
     let kernel = Kernel::new(isa, w.precision());
-    let units = x.columns().div_ceil(kernel.variant.k_per_unit()).next_multiple_of(UNROLL);
+    let _prepared = kernel.prepare(isa);
+    let units = kernel.units(x.columns());
     let row_lines = units.div_ceil(WORDS);
     let lines = isa.cache / 2 / size_of::<CacheLine>();
     let mc = (lines / row_lines.max(1) / kernel.mr()).max(1) * kernel.mr();
     let GemmScratch { a, buffers } = scratch;
-    for rows in split(0..x.rows(), mc) {
-        a.pack(isa, kernel.variant, (x, w.means()), split(rows.clone(), kernel.mr()));
+    for rows in kernel.split(0..x.rows(), mc) {
+        a.pack(isa, kernel, (x, w.means()), kernel.split(rows.clone(), kernel.mr()));
         for p in 0..w.outputs().div_ceil(kernel.nr) {
             let columns = EpilogueColumns::new(epilogue, (w, p), kernel);
             let panel = MacroKernel { isa, kernel, b: w, p, units, columns };

@@ -27,6 +27,7 @@ pub(crate) enum Level {
 }
 
 /// What a CPU may have beyond its level, for matrix products.
+#[expect(clippy::struct_excessive_bools, reason = "a CPU has any of them or not")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Units {
     /// Dot products of bytes: AVX-VNNI or AVX-512 VNNI.
@@ -35,14 +36,17 @@ pub(crate) struct Units {
     pub(crate) bf16: bool,
     /// AVX-512 FP16.
     pub(crate) fp16: bool,
+    /// AMX with BF16 and INT8, which the operating system lets this process use; at
+    /// [`Level::Portable`] a program that computes what the unit does.
+    pub(crate) amx: bool,
+}
+
+impl Units {
+    const NONE: Self = Self { vnni: false, bf16: false, fp16: false, amx: false };
 }
 
 impl Isa {
-    const PORTABLE: Self = Self {
-        level: Level::Portable,
-        units: Units { vnni: false, bf16: false, fp16: false },
-        cache: CACHE,
-    };
+    const PORTABLE: Self = Self { level: Level::Portable, units: Units::NONE, cache: CACHE };
 
     /// The fastest instruction set of this CPU. It is asked once: under a hypervisor a question takes
     /// as long as thousands of products.
@@ -61,29 +65,35 @@ impl Isa {
         Self::PORTABLE
     }
 
-    /// Every instruction set of this CPU, the portable one first; for tests and benches.
+    /// Every instruction set of this CPU, the portable one first and then AMX as a program; for tests
+    /// and benches.
     pub fn available() -> Vec<Self> {
+        let amx = Units { amx: true, ..Units::NONE };
+        let portable = vec![Self { units: amx, ..Self::PORTABLE }, Self::PORTABLE];
         #[cfg(target_arch = "x86_64")]
-        return [vec![Self::PORTABLE], x86::all()].concat();
+        return [portable, x86::all()].concat();
         #[cfg(not(target_arch = "x86_64"))]
-        vec![Self::PORTABLE]
+        portable
     }
 
-    /// `portable`, `avx2` or `avx512`.
+    /// `portable`, `portable-amx`, `avx2`, `avx512` or `amx`.
     pub fn name(self) -> &'static str {
-        match self.level {
-            Level::Portable => "portable",
+        match (self.level, self.units.amx) {
+            (Level::Portable, false) => "portable",
+            (Level::Portable, true) => "portable-amx",
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => "avx2",
+            (Level::Avx2, _) => "avx2",
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => "avx512",
+            (Level::Avx512, false) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx512, true) => "amx",
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 
     use super::{CACHE, Isa, Level, Units};
 
@@ -94,26 +104,24 @@ mod x86 {
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
         if avx2 {
-            let none = Units::default();
-            push(&mut all, Level::Avx2, none);
-            push(
-                &mut all,
-                Level::Avx2,
-                Units { vnni: is_x86_feature_detected!("avxvnni"), ..none },
-            );
+            push(&mut all, Level::Avx2, Units::NONE);
+            let vnni = is_x86_feature_detected!("avxvnni");
+            push(&mut all, Level::Avx2, Units { vnni, ..Units::NONE });
         }
         let avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
         if avx2 && avx512 {
-            let mut units = Units::default();
+            let mut units = Units::NONE;
             push(&mut all, Level::Avx512, units);
             units.vnni = is_x86_feature_detected!("avx512vnni");
             push(&mut all, Level::Avx512, units);
             units.bf16 = is_x86_feature_detected!("avx512bf16");
             push(&mut all, Level::Avx512, units);
             units.fp16 = is_x86_feature_detected!("avx512fp16");
+            push(&mut all, Level::Avx512, units);
+            units.amx = has_amx();
             push(&mut all, Level::Avx512, units);
         }
         all
@@ -124,6 +132,39 @@ mod x86 {
         if all.last() != Some(&isa) {
             all.push(isa);
         }
+    }
+
+    /// Whether there is AMX with tiles, BF16 and INT8, and the operating system keeps its state for this
+    /// process. The CPU has AVX-512.
+    fn has_amx() -> bool {
+        const TILE_BF16_INT8: u32 = 1 << 24 | 1 << 22 | 1 << 25;
+        const CONFIG_AND_DATA: u64 = 0b11 << 17;
+        if __cpuid_count(7, 0).edx & TILE_BF16_INT8 != TILE_BF16_INT8 {
+            return false;
+        }
+        // SAFETY: a CPU whose AVX-512 is in use has XGETBV.
+        let kept = unsafe { _xgetbv(0) } & CONFIG_AND_DATA == CONFIG_AND_DATA;
+        let may_use = kept && request_tile_data();
+        if !may_use {
+            tracing::warn!("the CPU has AMX, but the operating system does not let it be used");
+        }
+        may_use
+    }
+
+    /// Linux saves the tiles of a process that asked for it (Documentation/arch/x86/xstate.rst).
+    fn request_tile_data() -> bool {
+        #[cfg(target_os = "linux")]
+        {
+            const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+            const XFEATURE_XTILEDATA: libc::c_long = 18;
+            // SAFETY: the call takes two numbers and writes nothing.
+            let outcome = unsafe {
+                libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+            };
+            outcome == 0
+        }
+        #[cfg(not(target_os = "linux"))]
+        false
     }
 
     fn second_level_cache() -> usize {

@@ -22,7 +22,10 @@ impl Precision {
     /// The one of two bytes a value whose products take clearly less time than f32's; `None` where
     /// neither does.
     pub fn fastest_half(isa: Isa) -> Option<Self> {
-        let Units { bf16, fp16, .. } = isa.units;
+        let Units { bf16, fp16, amx, .. } = isa.units;
+        if amx {
+            return Some(Self::Bf16);
+        }
         fp16.then_some(Self::F16).or(bf16.then_some(Self::Bf16))
     }
 

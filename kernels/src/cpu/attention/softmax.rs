@@ -17,6 +17,8 @@ const POLYNOMIAL: [f32; 6] =
 pub(super) struct Softmax {
     /// Times a score: the exponent of two.
     scale: f32,
+    /// Rows that there are.
+    rows: usize,
     /// Score of each row.
     largest: [f32; MR],
     /// The largest score of each row among those of every sixteenth key.
@@ -26,9 +28,11 @@ pub(super) struct Softmax {
 }
 
 impl Softmax {
-    pub(super) fn new(head_size: usize) -> Self {
+    /// For `rows` rows, at most [`MR`].
+    pub(super) fn new(head_size: usize, rows: usize) -> Self {
         Self {
             scale: std::f32::consts::LOG2_E / (head_size as f32).sqrt(),
+            rows,
             largest: [f32::NEG_INFINITY; MR],
             lanes: [[f32::NEG_INFINITY; WORDS]; MR],
             sums: [[0.0; WORDS]; MR],
@@ -37,14 +41,18 @@ impl Softmax {
 
     /// Takes the largest score of each row from its lanes.
     pub(super) fn find_largest(&mut self) {
-        for (largest, lanes) in self.largest.iter_mut().zip(&self.lanes) {
+        for (largest, lanes) in self.largest.iter_mut().zip(&self.lanes[..self.rows]) {
             *largest = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
         }
     }
 
     /// What the weights of each row are to be multiplied with.
     pub(super) fn inverse_sums(&self) -> [f32; MR] {
-        self.sums.map(|lanes| 1.0 / lanes.iter().sum::<f32>())
+        let mut inverses = [0.0; MR];
+        for (inverse, lanes) in inverses.iter_mut().zip(&self.sums[..self.rows]) {
+            *inverse = 1.0 / lanes.iter().sum::<f32>();
+        }
+        inverses
     }
 }
 

@@ -1,9 +1,13 @@
 //! Which micro-kernels compute a product: a table by precision and CPU.
 
-use super::micro_kernel::{CHAIN, CacheLine, MicroKernel, MicroKernelArgs, PANEL_LINES, WORDS};
-use super::portable;
+use std::ops::Range;
+
+use super::micro_kernel::{
+    CHAIN, CacheLine, MicroKernel, MicroKernelArgs, PANEL_LINES, UNROLL, WORDS,
+};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
+use super::{amx, avx2, avx512};
+use super::{amx_portable, portable};
 use crate::cpu::isa::Level;
 use crate::cpu::matrix::WriteTarget;
 use crate::{Isa, Precision};
@@ -37,15 +41,37 @@ impl Variant {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kernel {
     pub(crate) variant: Variant,
-    /// By number of rows, from one on.
-    pub(super) micro_kernels: &'static [MicroKernel],
+    /// By number of rows, a step each.
+    micro_kernels: &'static [MicroKernel],
     /// Columns of a micro-panel of B.
     pub(crate) nr: usize,
+    /// A micro-panel of A has a multiple of so many rows: zeros, where there are fewer.
+    row_step: usize,
+    /// Units of k likewise.
+    unit_step: usize,
+    /// Most units of k that meet all micro-panels of A before the next ones.
+    pub(super) kc: usize,
 }
+
+/// With the units that are fetched meanwhile a quarter of a megabyte.
+const KC: usize = 1024;
+/// Units of k of a pair of micro-panels that stay in a first-level cache of 48 KB with their sums:
+/// tiles are loaded faster than the second-level cache delivers them.
+const KC_AMX: usize = 128;
 
 impl Kernel {
     pub(crate) fn new(isa: Isa, precision: Precision) -> Self {
         let (variant, micro_kernels): (_, &'static [MicroKernel]) = match (precision, isa.level) {
+            #[cfg(target_arch = "x86_64")]
+            (Precision::Bf16, Level::Avx512) if isa.units.amx => (Variant::Bf16, &amx::BF16),
+            #[cfg(target_arch = "x86_64")]
+            (Precision::Int8, Level::Avx512) if isa.units.amx => (Variant::Int8, &amx::INT8),
+            (Precision::Bf16, Level::Portable) if isa.units.amx => {
+                (Variant::Bf16, &amx_portable::BF16)
+            }
+            (Precision::Int8, Level::Portable) if isa.units.amx => {
+                (Variant::Int8, &amx_portable::INT8)
+            }
             #[cfg(target_arch = "x86_64")]
             (Precision::Bf16, Level::Avx512) if isa.units.bf16 => (Variant::Bf16, &avx512::BF16),
             #[cfg(target_arch = "x86_64")]
@@ -64,19 +90,66 @@ impl Kernel {
             (other, Level::Portable) => (Variant::F32(other), &portable::F32),
         };
         let lines = if variant == Variant::F16 { 2 * PANEL_LINES } else { PANEL_LINES };
-        Self { variant, micro_kernels, nr: lines * WORDS }
+        let on_tiles = isa.units.amx && matches!(variant, Variant::Bf16 | Variant::Int8);
+        let (row_step, unit_step, kc) =
+            if on_tiles { (WORDS, WORDS, KC_AMX) } else { (1, UNROLL, KC) };
+        Self { variant, micro_kernels, nr: lines * WORDS, row_step, unit_step, kc }
     }
 
     /// Most rows of a micro-panel of A.
     pub(crate) fn mr(self) -> usize {
-        self.micro_kernels.len()
+        self.micro_kernels.len() * self.row_step
+    }
+
+    /// Rows of a micro-panel of A for `rows` of them.
+    pub(crate) fn height(self, rows: usize) -> usize {
+        rows.next_multiple_of(self.row_step)
+    }
+
+    /// The micro-kernel for micro-panels of A of `height` rows, a multiple of the step.
+    pub(super) fn micro_kernel(self, height: usize) -> MicroKernel {
+        self.micro_kernels[height / self.row_step - 1]
+    }
+
+    /// Units of k for `k` values.
+    pub(crate) fn units(self, k: usize) -> usize {
+        k.div_ceil(self.variant.k_per_unit()).next_multiple_of(self.unit_step)
+    }
+
+    /// `rows` in as few parts as have at most `most` of them (a multiple of the step), of nearly equal
+    /// length; only the last one is no multiple of the step.
+    pub(crate) fn split(
+        self,
+        rows: Range<usize>,
+        most: usize,
+    ) -> impl Iterator<Item = Range<usize>> {
+        let steps = rows.len().div_ceil(self.row_step);
+        let parts = steps.div_ceil(most / self.row_step);
+        let start =
+            move |part: usize| rows.end.min(rows.start + part * steps / parts * self.row_step);
+        (0..parts).map(move |part| start(part)..start(part + 1))
+    }
+
+    /// Prepares the calling thread for the micro-kernels, which may run as long as the value lives.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn prepare(self, isa: Isa) -> Option<amx::Tiles> {
+        let on_unit = self.row_step == WORDS && isa.level == Level::Avx512;
+        // SAFETY: kernels with this step at this level are those of AMX, and an `Isa` with AMX exists
+        // only if the process may use it.
+        on_unit.then(|| unsafe { amx::Tiles::new() })
+    }
+
+    /// No micro-kernel needs anything.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(crate) fn prepare(self, _: Isa) -> Option<std::convert::Infallible> {
+        None
     }
 
     /// The product of the `rows` packed rows of a micro-panel `a` and a micro-panel `b`, over `units`
-    /// of k: `c` `[rows, nr]` f32. Not for int8.
+    /// of k: `c` `[rows, nr]` f32. Not for int8, and only while [`Kernel::prepare`]d.
     ///
     /// # Panics
-    /// If an operand is too short.
+    /// If an operand is too short, or `rows` and `units` are not those of the kernel's steps.
     pub(crate) fn multiply(
         self,
         a: &[CacheLine],
@@ -88,6 +161,10 @@ impl Kernel {
         assert!(a.len() >= units.div_ceil(WORDS) * rows, "A ends early");
         assert!(b.len() >= units * PANEL_LINES, "B ends early");
         assert!(c.len() * WORDS >= rows * self.nr, "no room for the sums");
+        assert!(
+            self.height(rows) == rows && units.is_multiple_of(self.unit_step),
+            "parts of steps"
+        );
         let args = MicroKernelArgs {
             a: a.as_ptr().cast(),
             b: b.as_ptr(),
@@ -102,6 +179,6 @@ impl Kernel {
         // SAFETY: the operands are as long as the arguments say (checked above), `c` has room and is
         // aligned as lines are, and the CPU has the kernel's features because `self` was made from an
         // `Isa` that has them.
-        unsafe { self.micro_kernels[rows - 1](&args) };
+        unsafe { self.micro_kernel(rows)(&args) };
     }
 }

@@ -12,10 +12,6 @@ use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{bf16_value, f16_value};
 use crate::{Isa, MatrixMut, Precision};
 
-/// Units of k that meet all micro-panels of A before the next ones: with those that are fetched
-/// meanwhile a quarter of a megabyte.
-const KC: usize = 1024;
-
 /// Memory that is worth keeping between calls.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
@@ -51,7 +47,7 @@ impl MacroKernel<'_> {
         }
         let mut first = 0;
         loop {
-            let k = first..self.units.min(first + KC);
+            let k = first..self.units.min(first + self.kernel.kc);
             self.kc_block(k.clone(), rows, a, c, buffers);
             first = k.end;
             if first == self.units {
@@ -68,21 +64,23 @@ impl MacroKernel<'_> {
         c: &mut MatrixMut<'_>,
         buffers: &mut Buffers,
     ) {
-        let Kernel { variant, micro_kernels, .. } = self.kernel;
+        let Kernel { variant, kc, .. } = self.kernel;
+        let mr = self.kernel.mr();
         let Buffers { unpacked, sums } = buffers;
         let (kept, b) = unpack(self.isa, variant, (self.b, self.p), k.clone(), unpacked);
         let (row_lines, groups) = (self.units.div_ceil(WORDS), k.len().div_ceil(WORDS));
         let (first, last) = (k.start == 0, k.end == self.units);
-        let tiles = rows.len().div_ceil(self.kernel.mr());
+        let tiles = rows.len().div_ceil(mr);
         let fetches = kept.len().div_ceil((groups * tiles).max(1));
-        for (t, tile_rows) in split(rows.clone(), self.kernel.mr()).enumerate() {
-            let (start, height) = (tile_rows.start - rows.start, tile_rows.len());
+        for (t, tile_rows) in self.kernel.split(rows.clone(), mr).enumerate() {
+            let start = tile_rows.start - rows.start;
+            let height = self.kernel.height(tile_rows.len());
             let from = start * row_lines + k.start / WORDS * height;
             let a_panel = &a.lines[from..][..groups * height];
             // Sums that are final at once share their place, so that it stays in the cache.
             let sums = &mut sums[if first && last { 0 } else { t }];
-            assert!(b.len() == k.len() * PANEL_LINES && height <= micro_kernels.len());
-            let chain = if variant == Variant::Int8 { KC } else { CHAIN / variant.k_per_unit() };
+            assert!(b.len() == k.len() * PANEL_LINES && height <= mr);
+            let chain = if variant == Variant::Int8 { kc } else { CHAIN / variant.k_per_unit() };
             let args = MicroKernelArgs {
                 a: a_panel.as_ptr().cast(),
                 b: b.as_ptr(),
@@ -95,22 +93,15 @@ impl MacroKernel<'_> {
                 fetches,
             };
             // SAFETY: `a` and `b` are as long as the arguments say (checked above), `sums` has room for
-            // the tallest tile of the widest panel, and the CPU has the kernel's features because
-            // `kernel` was made from an `Isa` that has them.
-            unsafe { micro_kernels[height - 1](&args) };
+            // the tallest tile of the widest panel, the CPU has the kernel's features because `kernel` was
+            // made from an `Isa` that has them, and `gemm` has prepared it.
+            unsafe { self.kernel.micro_kernel(height)(&args) };
             if last {
                 let quantised = a.rows.get(start..).unwrap_or_default();
                 epilogue::apply(self.isa, &self.columns, sums, quantised, c, tile_rows);
             }
         }
     }
-}
-
-/// `range` in as few parts as have at most `most` members each, of nearly equal length.
-pub(super) fn split(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let (start, length) = (range.start, range.len());
-    let count = length.div_ceil(most);
-    (0..count).map(move |i| start + i * length / count..start + (i + 1) * length / count)
 }
 
 /// The units `k` of micro-panel `p` of `b` as `b` keeps them and, unpacked into `scratch` if need be, as

@@ -10,10 +10,10 @@ use crate::cpu::matrix::WriteTarget;
 pub(crate) const WORDS: usize = 16;
 /// Cache lines of a micro-panel of B for one unit of k.
 pub(crate) const PANEL_LINES: usize = 2;
-/// k is padded with zeros to a multiple of so many units.
+/// Micro-kernels other than AMX's take a multiple of so many units of k.
 pub(crate) const UNROLL: usize = 4;
 /// Most rows of a micro-tile.
-pub(crate) const MR: usize = 14;
+pub(crate) const MR: usize = 32;
 /// Most columns of a micro-tile.
 pub(super) const NR: usize = 64;
 /// Values of k whose products are summed before they are added to the sum of all: the error grows with
@@ -32,14 +32,20 @@ impl CacheLine {
 /// Sums as bits: `[rows, columns of a micro-panel of B]`, f32 or (int8) i32.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
-pub(super) struct MicroTile(pub(super) [u32; MR * NR]);
+pub(super) struct MicroTile(pub(super) [u32; MICRO_TILE]);
+
+/// Words of the largest: 32 x 32 of AMX, or 14 x 64.
+const MICRO_TILE: usize = 1024;
 
 impl MicroTile {
-    pub(super) const ZERO: Self = Self([0; MR * NR]);
+    pub(super) const ZERO: Self = Self([0; MICRO_TILE]);
 }
 
 /// One call of a micro-kernel: the products of a micro-panel of A and one of B.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512's kernels fetch"))]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "only kernels for AVX-512 and AMX fetch")
+)]
 pub(crate) struct MicroKernelArgs {
     /// `[units / 16, rows, 16]` words, the last group padded.
     pub(super) a: *const u32,
@@ -49,9 +55,9 @@ pub(crate) struct MicroKernelArgs {
     pub(super) c: *mut CacheLine,
     /// Whether the sums start with this call: what is in `c` does not count.
     pub(super) overwrite: bool,
-    /// A multiple of [`UNROLL`].
+    /// A multiple of what the kernel takes at once.
     pub(super) units: usize,
-    /// Units of a [`CHAIN`], a multiple of 16.
+    /// Units of a [`CHAIN`], a multiple of 16. AMX has chains of its own.
     pub(super) chain: usize,
     /// Where the values will go, to fetch it in time.
     pub(super) target: WriteTarget,

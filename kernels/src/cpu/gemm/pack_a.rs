@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::kernel::Variant;
+use super::kernel::{Kernel, Variant};
 use super::micro_kernel::{CacheLine, WORDS};
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{
@@ -41,24 +41,32 @@ struct RowBuffers {
 
 impl PackedRows {
     /// Packs the rows `panels` of `a`, in the place of what was packed before; in int8 less the `means` of
-    /// their kinds `[kinds, k]`.
+    /// their kinds `[kinds, k]`. The last micro-panel ends with rows of zeros where `kernel` needs them.
     pub(crate) fn pack(
         &mut self,
         isa: Isa,
-        variant: Variant,
+        kernel: Kernel,
         (a, means): (Matrix<'_>, &[f32]),
         panels: impl Iterator<Item = Range<usize>>,
     ) {
         let Self { lines, rows, row } = self;
+        let variant = kernel.variant;
         let groups = a.columns().div_ceil(WORDS * variant.k_per_unit());
         row.resize(groups * WORDS);
         rows.clear();
         let mut used = 0;
         for panel in panels {
-            let height = panel.len();
+            let height = kernel.height(panel.len());
             let end = used + height * groups;
             if lines.len() < end {
                 lines.resize(end, CacheLine::ZERO);
+            }
+            for i in panel.len()..height {
+                lines[used..end]
+                    .iter_mut()
+                    .skip(i)
+                    .step_by(height)
+                    .for_each(|l| *l = CacheLine::ZERO);
             }
             for (i, (values, kind)) in panel.map(|i| (a.row(i), a.kind(i))).enumerate() {
                 let lines = lines[used..end].iter_mut().skip(i).step_by(height);

@@ -1,6 +1,6 @@
 //! B, the right-hand side of a product, in the order in which the micro-kernels read it.
 
-use super::micro_kernel::{CacheLine, PANEL_LINES, UNROLL, WORDS};
+use super::micro_kernel::{CacheLine, PANEL_LINES, WORDS};
 use crate::cpu::precision::{
     Quantisation, interleaved, pairs, range_with_zero, to_bf16, to_f16, to_integers,
 };
@@ -196,9 +196,9 @@ impl PackedMatrix {
         self.outputs.div_ceil(self.precision.panel())
     }
 
-    /// Units of k, with the padding.
-    pub(crate) fn units(&self) -> usize {
-        self.k.div_ceil(self.precision.k_per_unit()).next_multiple_of(UNROLL)
+    /// Units of k, padded with zeros to what a tile of AMX takes.
+    fn units(&self) -> usize {
+        self.k.div_ceil(self.precision.k_per_unit()).next_multiple_of(WORDS)
     }
 
     /// Panel `p`: `[units, PANEL_LINES]`.

@@ -1,8 +1,10 @@
 use proptest::prelude::*;
 
+use super::micro_kernel::MicroKernelArgs;
 use super::*;
 use crate::Precision;
 use crate::cpu::gelu::gelu_scalar;
+use crate::cpu::matrix::WriteTarget;
 use crate::cpu::precision::{bf16_bits, bf16_value, f16_bits, f16_value};
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8];
@@ -101,6 +103,61 @@ fn int8_has_the_same_bits_on_every_instruction_set() {
         let first = run(all[0]);
         for isa in all {
             assert_eq!(run(isa), first, "{isa:?} {m}x{n}x{k}");
+        }
+    }
+}
+
+/// Numbers of every size, and what exact fractions make of them (kernels/tests/golden/amx.py).
+#[test]
+fn amx_rounds_as_its_specification_says() {
+    let golden = include_str!("../../../tests/golden/amx.txt");
+    let kinds =
+        [[124, 6, 124, 6], [62, 4, 1, 8], [0, 70, 0, 70], [180, 12, 240, 14], [40, 140, 40, 140]];
+    for isa in Isa::available().into_iter().filter(|isa| isa.units.amx) {
+        let kernel = Kernel::new(isa, Precision::Bf16);
+        let _prepared = kernel.prepare(isa);
+        for (state, (kind, line)) in kinds.into_iter().zip(golden.lines()).enumerate() {
+            let mut z = state as u64;
+            let mut number = |low: u32, count: u32| {
+                z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);
+                let mixed = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+                let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+                let bits = ((mixed ^ mixed >> 31) >> 32) as u32;
+                bits & 0x807f_ffff | (low + (bits >> 23 & 0xff) % count) << 23
+            };
+            let mut pairs = |lines: usize| {
+                let mut pair =
+                    || number(kind[0], kind[1]) >> 16 | number(kind[0], kind[1]) & 0xffff_0000;
+                (0..lines).map(|_| CacheLine([(); WORDS].map(|()| pair()))).collect::<Vec<_>>()
+            };
+            let (mut a, mut b) = (pairs(2 * 16), pairs(2 * 16 * 2));
+            let mut c = vec![CacheLine::ZERO; 16 * 2];
+            c.iter_mut().flat_map(|line| &mut line.0).for_each(|c| *c = number(kind[2], kind[3]));
+            if state == 1 {
+                // 2⁻¹²⁶ - 3 · 2⁻¹⁵² is below 2⁻¹²⁶ with 24 bits, and 2⁻¹²⁶ as a subnormal number.
+                (a[0], a[16], c[0].0[0]) = (CacheLine::ZERO, CacheLine::ZERO, 0);
+                (a[0].0[0], a[0].0[1]) = (0x2000, 0x99C0);
+                (b[0].0[0], b[2].0[0]) = (0x2000, 0x1A00);
+            }
+            let args = MicroKernelArgs {
+                a: a.as_ptr().cast(),
+                b: b.as_ptr(),
+                c: c.as_mut_ptr(),
+                overwrite: false,
+                units: 32,
+                chain: 0,
+                target: WriteTarget { start: std::ptr::null(), stride: 0, width: 0 },
+                next: std::ptr::null(),
+                fetches: 0,
+            };
+            // SAFETY: the operands have two steps of 16 rows and of 32 columns, and the kernel is prepared.
+            unsafe { kernel.micro_kernel(16)(&args) };
+            let found = c.iter().flat_map(|line| line.0).map(|bits| match f32::from_bits(bits) {
+                0.0 => "0".into(),
+                value if value.is_nan() => "nan".into(),
+                _ => format!("{bits:x}"),
+            });
+            assert!(found.eq(line.split_whitespace()), "{isa:?} {kind:?}");
         }
     }
 }
