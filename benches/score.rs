@@ -28,6 +28,7 @@ use polysift_kernels::{
     Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, gemm,
 };
 use rayon::prelude::*;
+use serde_json::json;
 
 #[path = "synthetic.rs"]
 mod synthetic;
@@ -82,6 +83,10 @@ fn make_run(
         }
     }
     run.freeze_plan(&Plan { shards, ..Plan::default() })?;
+    // As a run whose input brings its embeddings has it.
+    let encoder = json!({"encoder": {"digest": "embeddings from the input"}});
+    let stop = Stop::default();
+    run.freeze(Stage::Embed, &encoder, &Worker::join(&run, &stop)?, &stop)?;
     Ok(run)
 }
 
