@@ -28,7 +28,7 @@ pub(crate) enum Level {
 
 /// What a CPU may have beyond its level, for matrix products.
 #[expect(clippy::struct_excessive_bools, reason = "a CPU has any of them or not")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Units {
     /// Dot products of bytes: AVX-VNNI or AVX-512 VNNI.
     pub(crate) vnni: bool,

@@ -8,8 +8,8 @@ use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
 use super::micro_kernel::{MicroKernel, MicroKernelArgs, WORDS};
 
-pub(super) const BF16: [MicroKernel; 2] = [bf16::one, bf16::two];
-pub(super) const INT8: [MicroKernel; 2] = [int8::one, int8::two];
+pub(super) const BF16: [MicroKernel; 2] = [bf16_of_16, bf16_of_32];
+pub(super) const INT8: [MicroKernel; 2] = [int8_of_16, int8_of_32];
 
 /// The unit with all tiles 16 rows of 64 bytes, as long as it lives: a thread that has tiles in use takes
 /// longer to be interrupted.
@@ -46,110 +46,96 @@ struct Config {
     rows: [u8; 16],
 }
 
-macro_rules! kernels {
-    ($name:ident, $product:literal) => {
-        mod $name {
-            use super::*;
-
-            /// # Safety
-            /// [`Tiles`] live; the pointers of `args` cover 16 rows.
-            pub(super) unsafe fn one(args: &MicroKernelArgs) {
-                fetch_next(args);
-                // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
-                unsafe {
-                    asm!(
-                        "tilezero tmm0",
-                        "tilezero tmm1",
-                        "test {first}, {first}",
-                        "jnz 2f",
-                        "tileloadd tmm0, [{c} + {b_stride}]",
-                        "tileloadd tmm1, [{c} + {b_stride} + 64]",
-                        "2:",
-                        "test {steps}, {steps}",
-                        "jz 4f",
-                        "3:",
-                        "tileloadd tmm4, [{a} + {a_stride}]",
-                        "tileloadd tmm6, [{b} + {b_stride}]",
-                        "tileloadd tmm7, [{b} + {b_stride} + 64]",
-                        concat!($product, " tmm0, tmm4, tmm6"),
-                        concat!($product, " tmm1, tmm4, tmm7"),
-                        "add {a}, 1024",
-                        "add {b}, 2048",
-                        "dec {steps}",
-                        "jnz 3b",
-                        "4:",
-                        "tilestored [{c} + {b_stride}], tmm0",
-                        "tilestored [{c} + {b_stride} + 64], tmm1",
-                        a = inout(reg) args.a => _,
-                        b = inout(reg) args.b => _,
-                        c = in(reg) args.c,
-                        steps = inout(reg) args.units / WORDS => _,
-                        first = in(reg) u64::from(args.overwrite),
-                        a_stride = in(reg) 64_u64,
-                        b_stride = in(reg) 128_u64,
-                        out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm6") _, out("tmm7") _,
-                        options(nostack),
-                    );
-                }
-            }
-
-            /// # Safety
-            /// [`Tiles`] live; the pointers of `args` cover 32 rows.
-            pub(super) unsafe fn two(args: &MicroKernelArgs) {
-                fetch_next(args);
-                // SAFETY: all reads and writes lie within the arrays that the caller vouches for; what
-                // is fetched ahead may lie outside.
-                unsafe {
-                    asm!(
-                        "tilezero tmm0",
-                        "tilezero tmm1",
-                        "tilezero tmm2",
-                        "tilezero tmm3",
-                        "test {first}, {first}",
-                        "jnz 2f",
-                        "tileloadd tmm0, [{c} + {b_stride}]",
-                        "tileloadd tmm1, [{c} + {b_stride} + 64]",
-                        "tileloadd tmm2, [{c} + {b_stride} + 2048]",
-                        "tileloadd tmm3, [{c} + {b_stride} + 2112]",
-                        "2:",
-                        "test {steps}, {steps}",
-                        "jz 4f",
-                        "3:",
-                        "tileloadd tmm4, [{a} + {a_stride}]",
-                        "tileloadd tmm6, [{b} + {b_stride}]",
-                        "tileloadd tmm7, [{b} + {b_stride} + 64]",
-                        "tileloadd tmm5, [{a} + {a_stride} + 1024]",
-                        concat!($product, " tmm0, tmm4, tmm6"),
-                        concat!($product, " tmm1, tmm4, tmm7"),
-                        concat!($product, " tmm2, tmm5, tmm6"),
-                        concat!($product, " tmm3, tmm5, tmm7"),
-                        "add {a}, 2048",
-                        "add {b}, 2048",
-                        "dec {steps}",
-                        "jnz 3b",
-                        "4:",
-                        "tilestored [{c} + {b_stride}], tmm0",
-                        "tilestored [{c} + {b_stride} + 64], tmm1",
-                        "tilestored [{c} + {b_stride} + 2048], tmm2",
-                        "tilestored [{c} + {b_stride} + 2112], tmm3",
-                        a = inout(reg) args.a => _,
-                        b = inout(reg) args.b => _,
-                        c = in(reg) args.c,
-                        steps = inout(reg) args.units / WORDS => _,
-                        first = in(reg) u64::from(args.overwrite),
-                        a_stride = in(reg) 64_u64,
-                        b_stride = in(reg) 128_u64,
-                        out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                        out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                        options(nostack),
-                    );
-                }
+/// A micro-kernel of `$rows` rows: what it makes of the sums where they start and where they go on, of a step
+/// of 16 units of k, and of the sums at its end.
+macro_rules! kernel {
+    ($name:ident, $rows:literal, [$($zero:expr),*], [$($resume:expr),*], [$($step:expr),*], [$($store:expr),*]) => {
+        /// # Safety
+        #[doc = concat!("[`Tiles`] live; the pointers of `args` cover ", $rows, " rows.")]
+        unsafe fn $name(args: &MicroKernelArgs) {
+            fetch_next(args);
+            // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
+            unsafe {
+                asm!(
+                    $($zero,)*
+                    "test {first}, {first}",
+                    "jnz 2f",
+                    $($resume,)*
+                    "2:",
+                    "test {steps}, {steps}",
+                    "jz 4f",
+                    "3:",
+                    $($step,)*
+                    concat!("add {a}, 64 * ", $rows),
+                    "add {b}, 2048",
+                    "dec {steps}",
+                    "jnz 3b",
+                    "4:",
+                    $($store,)*
+                    a = inout(reg) args.a => _,
+                    b = inout(reg) args.b => _,
+                    c = in(reg) args.c,
+                    steps = inout(reg) args.units / WORDS => _,
+                    first = in(reg) u64::from(args.overwrite),
+                    a_stride = in(reg) 64_u64,
+                    b_stride = in(reg) 128_u64,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
             }
         }
     };
 }
-kernels!(bf16, "tdpbf16ps");
-kernels!(int8, "tdpbusd");
+
+/// The micro-kernels of the instruction `$product`.
+macro_rules! kernels {
+    ($one:ident, $two:ident, $product:literal) => {
+        kernel!(
+            $one,
+            "16",
+            ["tilezero tmm0", "tilezero tmm1"],
+            ["tileloadd tmm0, [{c} + {b_stride}]", "tileloadd tmm1, [{c} + {b_stride} + 64]"],
+            [
+                "tileloadd tmm4, [{a} + {a_stride}]",
+                "tileloadd tmm6, [{b} + {b_stride}]",
+                "tileloadd tmm7, [{b} + {b_stride} + 64]",
+                concat!($product, " tmm0, tmm4, tmm6"),
+                concat!($product, " tmm1, tmm4, tmm7")
+            ],
+            ["tilestored [{c} + {b_stride}], tmm0", "tilestored [{c} + {b_stride} + 64], tmm1"]
+        );
+        kernel!(
+            $two,
+            "32",
+            ["tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3"],
+            [
+                "tileloadd tmm0, [{c} + {b_stride}]",
+                "tileloadd tmm1, [{c} + {b_stride} + 64]",
+                "tileloadd tmm2, [{c} + {b_stride} + 2048]",
+                "tileloadd tmm3, [{c} + {b_stride} + 2112]"
+            ],
+            [
+                "tileloadd tmm4, [{a} + {a_stride}]",
+                "tileloadd tmm6, [{b} + {b_stride}]",
+                "tileloadd tmm7, [{b} + {b_stride} + 64]",
+                "tileloadd tmm5, [{a} + {a_stride} + 1024]",
+                concat!($product, " tmm0, tmm4, tmm6"),
+                concat!($product, " tmm1, tmm4, tmm7"),
+                concat!($product, " tmm2, tmm5, tmm6"),
+                concat!($product, " tmm3, tmm5, tmm7")
+            ],
+            [
+                "tilestored [{c} + {b_stride}], tmm0",
+                "tilestored [{c} + {b_stride} + 64], tmm1",
+                "tilestored [{c} + {b_stride} + 2048], tmm2",
+                "tilestored [{c} + {b_stride} + 2112], tmm3"
+            ]
+        );
+    };
+}
+kernels!(bf16_of_16, bf16_of_32, "tdpbf16ps");
+kernels!(int8_of_16, int8_of_32, "tdpbusd");
 
 /// Fetches the share of the next micro-panel of B that `args` asks for.
 fn fetch_next(args: &MicroKernelArgs) {

@@ -62,11 +62,9 @@ impl PackedRows {
                 lines.resize(end, CacheLine::ZERO);
             }
             for i in panel.len()..height {
-                lines[used..end]
-                    .iter_mut()
-                    .skip(i)
-                    .step_by(height)
-                    .for_each(|l| *l = CacheLine::ZERO);
+                for line in lines[used..end].iter_mut().skip(i).step_by(height) {
+                    *line = CacheLine::ZERO;
+                }
             }
             for (i, (values, kind)) in panel.map(|i| (a.row(i), a.kind(i))).enumerate() {
                 let lines = lines[used..end].iter_mut().skip(i).step_by(height);

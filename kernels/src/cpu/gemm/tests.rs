@@ -113,6 +113,7 @@ fn amx_rounds_as_its_specification_says() {
     let golden = include_str!("../../../tests/golden/amx.txt");
     let kinds =
         [[124, 6, 124, 6], [62, 4, 1, 8], [0, 70, 0, 70], [180, 12, 240, 14], [40, 140, 40, 140]];
+    assert_eq!(golden.lines().count(), kinds.len());
     for isa in Isa::available().into_iter().filter(|isa| isa.units.amx) {
         let kernel = Kernel::new(isa, Precision::Bf16);
         let _prepared = kernel.prepare(isa);
