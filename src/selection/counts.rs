@@ -256,6 +256,12 @@ impl Histogram {
         Self { min, max, low, high, counts: vec![0; NUM_BINS] }
     }
 
+    /// These counts as those of scores from `min` to `max`; `None` where their bins are others.
+    pub(super) fn spanning(self, min: f32, max: f32) -> Option<Self> {
+        let Self { low, high, .. } = Self::new(min, max);
+        ((low, high) == (self.low, self.high)).then_some(Self { min, max, ..self })
+    }
+
     /// Counts documents; infinite scores go to the end bins.
     pub(super) fn add(&mut self, scores: &[f32]) {
         let (low, width) = (self.low, self.high - self.low);

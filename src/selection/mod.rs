@@ -39,8 +39,9 @@
 //! Radix search on a 160-bit key (logit, id hash, ordinal), 16 bits per scan, from the top: weights
 //! are summed by the next digit of the documents that share the digits found so far, the digit
 //! in which the running sum reaches the target is the next one found. Two scans complete the
-//! logit; ids are asked for only where the boundary then falls among equal logits. All sums are
-//! exact integers, so the answer does not depend on shards, their order or threads.
+//! logit, or one where a sample of the shards (every 64th) tells which first digits to look into; ids are
+//! asked for only where the boundary then falls among equal logits. All sums are exact integers, so the answer
+//! does not depend on shards, their order or threads.
 
 mod batch;
 mod by_score;
@@ -63,7 +64,7 @@ use crate::error::Result;
 
 /// Finds where `thresholds` (see [`plan_thresholds`]) lie in `corpus`; the semantics are the module's.
 ///
-/// Scans the corpus at least twice per threshold, at most ten times, in parallel over shards.
+/// Scans the corpus once or twice per threshold, at most ten times with ids, in parallel over shards.
 ///
 /// ```
 /// use polysift::config::{LanguageThresholds, Mode};

@@ -5,52 +5,47 @@
 //! from the top: what the documents under the digits found so far weigh is counted by their next digit,
 //! and the digit in which the running weight reaches the target is the next one found.
 
-use super::batch::RankedDocument;
-use super::counts::{Amount, KeyCounts, Merge};
+use super::batch::{Corpus, RankedDocument, ScanRequest, ScoreBatch};
+use super::counts::{Amount, Histogram, KeyCounts, Merge, Survey};
 use super::plan::{Threshold, ThresholdKind};
 use super::rank::{ID_LEVEL, LEVELS, RADIX, RankKey};
 use super::report::{Bound, ThresholdReport};
 use super::scan::{Candidates, View};
 use crate::error::{Error, Result};
 
+/// A guess is made from one shard of so many.
+const GUESS_EVERY: usize = 64;
+/// A guess is right where the corpus differs from the sample by up to this part of its weight.
+const GUESS_MARGIN: u64 = 400;
+/// Most slots of a guess: each takes 768 KiB per thread.
+const MAX_GUESSED: usize = 16;
+
 /// Finds the retention or the removal, at each of its rates in each of the selections so far, or the budget.
 pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
     let order = Order::of(view.threshold);
-    // The first scan: what the candidates weigh, and by the first digit of their logits.
-    let all = Slots::of((0..view.num_before()).map(Slot::all));
-    let (survey, counted) = view.survey(
-        || (vec![Amount::default(); all.slots.len()], all.counts(0)),
-        |(amounts, counts), candidates| {
-            for (selection, (amount, counts)) in amounts.iter_mut().zip(counts).enumerate() {
-                candidates.for_each_in(selection, |logit, weight| {
-                    amount.add(weight);
-                    counts.add(order.key(logit).digit(0), weight);
-                });
-            }
-        },
-    )?;
-    let (candidates, counts) = counted;
-    let scored = survey.scored().unwrap_or_default();
-    let mut searches: Vec<Search> = (view.parents().into_iter().enumerate())
-        .map(|(i, parent)| {
-            let whole = if order.takes_worst { candidates[parent] } else { scored };
-            let needed = match view.threshold.kind {
-                ThresholdKind::Budget(budget) => budget.0,
-                _ => view.threshold.rate(i).map_or(0, |rate| rate.ceil_of(whole.weight)),
-            };
-            Search::new(parent, needed, candidates[parent])
-        })
-        .collect();
-    descend(&mut searches, 0, &all, &counts)?;
+    let guess = guess(view, &order)?;
+    let First { survey, candidates, mut searches, counts, bins, guessed } =
+        First::scan(view, &order, &guess)?;
+    descend(&mut searches, 0, &Slots::all(view), &counts)?;
 
-    // The second: their second digit, which completes the logit.
+    // Their second digit, which completes the logit: from a second scan unless it was guessed.
     let open = Slots::open(&searches);
-    let (scores, counts) = view.histogram(
-        &survey,
-        || open.counts(1),
-        |counts, candidates| order.count(1, &open, counts, candidates),
-    )?;
-    descend(&mut searches, 1, &open, &counts)?;
+    let range = survey.range();
+    let bins = bins.zip(range).and_then(|(bins, (min, max))| bins.spanning(min, max));
+    let (scores, counts, counted) = match bins {
+        Some(bins) if open.slots.iter().all(|slot| guess.slots.contains(slot)) => {
+            (Some(bins), guessed, &guess)
+        }
+        _ => {
+            let (scores, counts) = view.histogram(
+                &survey,
+                || open.counts(1),
+                |counts, candidates| order.count(1, &open, counts, candidates),
+            )?;
+            (scores, counts, &open)
+        }
+    };
+    descend(&mut searches, 1, counted, &counts)?;
 
     // One more for each digit of hash and ordinal, over the documents of the boundary's logit, where the
     // boundary falls among equal ones.
@@ -70,6 +65,106 @@ pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
     }
     let found = searches.into_iter().map(|search| search.found(&order, &candidates));
     Ok(view.report(&survey, scores, &candidates, found))
+}
+
+/// What the first scan makes known.
+struct First {
+    survey: Survey,
+    /// By selection so far.
+    candidates: Vec<Amount>,
+    /// Not begun.
+    searches: Vec<Search>,
+    /// By the first digit of the logits, by selection so far.
+    counts: Vec<KeyCounts>,
+    /// Scores as if all were in [0, 1]; `None` without a guess.
+    bins: Option<Histogram>,
+    /// By the second digit, by guessed slot.
+    guessed: Vec<KeyCounts>,
+}
+
+impl First {
+    fn scan(view: &View<'_>, order: &Order<'_>, guess: &Slots) -> Result<Self> {
+        let all = Slots::all(view);
+        let new = || {
+            let early = (Histogram::new(0.0, 1.0), guess.counts(1));
+            ((vec![Amount::default(); all.slots.len()], all.counts(0)), early)
+        };
+        let (survey, counted) = view.survey(new, |((amounts, counts), early), candidates| {
+            for (selection, (amount, counts)) in amounts.iter_mut().zip(counts).enumerate() {
+                candidates.for_each_in(selection, |logit, weight| {
+                    amount.add(weight);
+                    counts.add(order.key(logit).digit(0), weight);
+                });
+            }
+            if !guess.slots.is_empty() {
+                early.0.add(candidates.scores);
+                order.count(1, guess, &mut early.1, candidates);
+            }
+        })?;
+        let ((candidates, counts), (bins, guessed)) = counted;
+        let scored = survey.scored().unwrap_or_default();
+        let search = |(i, parent): (usize, usize)| {
+            let whole = if order.takes_worst { candidates[parent] } else { scored };
+            let needed = match view.threshold.kind {
+                ThresholdKind::Budget(budget) => budget.0,
+                _ => view.threshold.rate(i).map_or(0, |rate| rate.ceil_of(whole.weight)),
+            };
+            Search::new(parent, needed, candidates[parent])
+        };
+        let searches = view.parents().into_iter().enumerate().map(search).collect();
+        let bins = Some(bins).filter(|_| !guess.slots.is_empty());
+        Ok(Self { survey, candidates, searches, counts, bins, guessed })
+    }
+}
+
+/// The slots that the searches will open after the first digit, judged by a sample of the shards; none where
+/// a second scan is needed anyway, for bins of scores that are no probabilities, or where too many may be.
+fn guess(view: &View<'_>, order: &Order<'_>) -> Result<Slots> {
+    let nothing = Slots::of(std::iter::empty());
+    let sample = SomeShards { corpus: view.corpus, every: GUESS_EVERY };
+    let is_budget = matches!(view.threshold.kind, ThresholdKind::Budget(_));
+    if is_budget || !view.threshold.output.is_probability() || sample.num_shards() == 0 {
+        return Ok(nothing);
+    }
+    let first = First::scan(&View { corpus: &sample, ..*view }, order, &nothing)?;
+    let margin = first.survey.scored().unwrap_or_default().weight / GUESS_MARGIN;
+    let mut slots = Vec::new();
+    for search in first.searches.iter().filter(|search| search.end.is_none()) {
+        let Slot { selection, .. } = search.slot;
+        let digit = |weight| first.counts[selection].reach(weight).map(|(digit, _)| digit);
+        let from = digit(search.needed.saturating_sub(margin).max(1));
+        let to = digit((search.needed + margin).min(first.candidates[selection].weight));
+        let (Some(from), Some(to)) = (from, to) else { return Ok(nothing) };
+        if slots.len() + (to - from) >= MAX_GUESSED {
+            return Ok(nothing);
+        }
+        slots.extend(
+            (from..=to)
+                .map(|digit| Slot { selection, prefix: RankKey::FIRST.with_digit(0, digit) }),
+        );
+    }
+    Ok(Slots::of(slots.into_iter()))
+}
+
+/// One shard of so many of a corpus.
+struct SomeShards<'a> {
+    corpus: &'a dyn Corpus,
+    every: usize,
+}
+
+impl Corpus for SomeShards<'_> {
+    fn num_shards(&self) -> usize {
+        self.corpus.num_shards() / self.every
+    }
+
+    fn scan(
+        &self,
+        shard: usize,
+        request: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.corpus.scan(shard * self.every, request, visit)
+    }
 }
 
 /// The order in which a threshold takes documents.
@@ -205,6 +300,11 @@ impl Slots {
     fn open(searches: &[Search]) -> Self {
         let open = searches.iter().filter(|search| search.end.is_none());
         Self::of(open.map(|search| search.slot))
+    }
+
+    /// All documents of each selection so far.
+    fn all(view: &View<'_>) -> Self {
+        Self::of((0..view.num_before()).map(Slot::all))
     }
 
     fn of(slots: impl Iterator<Item = Slot>) -> Self {

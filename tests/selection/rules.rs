@@ -168,3 +168,48 @@ fn a_corpus_that_changes_between_scans_is_an_error() {
     let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.5")]))];
     assert!(select(&corpus, &thresholds, Mode::Default).is_err());
 }
+
+/// How many shards were scanned.
+struct Counted<'a>(std::sync::atomic::AtomicUsize, &'a InMemory);
+
+impl Corpus for Counted<'_> {
+    fn num_shards(&self) -> usize {
+        self.1.num_shards()
+    }
+
+    fn scan(
+        &self,
+        shard: usize,
+        wanted: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.1.scan(shard, wanted, visit)
+    }
+}
+
+#[test]
+fn one_scan_is_enough_where_a_sample_of_the_shards_is_like_the_others() -> Result<()> {
+    let thresholds =
+        [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.1"), rate("0.5")]))];
+    // Twenty documents a shard, no two logits equal; what is added to those of the sampled shards.
+    for (more, num_scanned) in [(0.0, 2 + 128), (100.0, 2 + 2 * 128)] {
+        let logit = |i: u16| {
+            let is_sampled = (i / 20).is_multiple_of(64);
+            f32::from(i % 20) + f32::from(i) * 1e-5 + if is_sampled { more } else { 0.0 }
+        };
+        let documents = documents(&(0..20 * 128).map(|i| Some(logit(i))).collect::<Vec<_>>());
+        let shards = InMemory(documents.chunks(20).map(<[Document]>::to_vec).collect());
+        let corpus = Counted(0.into(), &shards);
+        let selection = select(&corpus, &thresholds, Mode::Default)?;
+        assert_eq!(corpus.0.into_inner(), num_scanned, "{more}");
+        let mut best: Vec<&Document> = documents.iter().collect();
+        best.sort_by(|a, b| b.logits[0].partial_cmp(&a.logits[0]).unwrap_or(a.id.cmp(&b.id)));
+        let mut expected: Vec<u64> = best[..1280].iter().map(|document| document.ordinal).collect();
+        expected.sort_unstable();
+        assert_eq!(kept_ordinals(&selection, &documents), expected, "{more}");
+        let bins = selection.thresholds[0].scores.as_ref().map(|bins| bins.counts.iter().sum());
+        assert_eq!(bins, Some(20 * 128), "{more}");
+    }
+    Ok(())
+}

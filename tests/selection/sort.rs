@@ -236,7 +236,8 @@ proptest! {
         documents in any::<bool>().prop_flat_map(any_documents),
         thresholds in any_thresholds(),
         deal in prop::collection::vec((0usize..8, any::<u32>()), 60),
-        num_shards in 1usize..6,
+        // From 64 on the first of them is a sample.
+        num_shards in prop_oneof![1usize..6, 64usize..66],
     ) {
         let corpus = shards(&documents, &deal, num_shards);
         assert_equals_a_sort(&documents, &thresholds, &corpus)?;
@@ -249,7 +250,7 @@ proptest! {
         deal in prop::collection::vec((0usize..8, any::<u32>()), 60),
     ) {
         let one = shards(&documents, &deal.iter().map(|_| (0, 0)).collect::<Vec<_>>(), 1);
-        let many = shards(&documents, &deal, 8);
+        let many = shards(&documents, &deal, 64);
         let json = |corpus: &InMemory| {
             let selection = select(corpus, &thresholds, Mode::Default);
             selection.map(|s| serde_json::to_string(&s)).map_err(|e| TestCaseError::fail(e.to_string()))
