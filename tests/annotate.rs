@@ -98,7 +98,7 @@ fn documents_of_a_run_get_the_scores_and_verdicts_of_its_export() -> TestResult 
 
 #[test]
 fn a_text_alone_is_annotated_by_heads_from_files() -> TestResult {
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     work.command("train", "out").assert().success();
     let annotate = |args: &[&str], input: &str| {
         let mut command = polysift();

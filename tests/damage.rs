@@ -111,7 +111,7 @@ fn mend(work: &Workspace, part: &str, gone: &[&str], again: &[&str]) -> TestResu
 
 #[test]
 fn a_damaged_part_alone_is_made_again_once_it_is_removed() -> TestResult {
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     let settings = "[encoder]\nprecision = 'int8'\n[selection]\nrefine = true\n";
     let config = std::fs::read_to_string(work.path("run.toml"))?;
     work.write("run.toml", format!("{config}{settings}"))?;

@@ -19,7 +19,7 @@ fn thresholds_are_refused_for_heads_that_did_not_make_the_scores() -> TestResult
 
 #[test]
 fn a_head_keeps_its_own_side_under_another_name() -> TestResult {
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     work.write_toxicity_samples()?;
     work.command("run", "out")
         .args(["--train-on", "toxicity=toxic/{lang}.jsonl"])
@@ -56,7 +56,7 @@ fn heads_of_another_prompt_are_refused() -> TestResult {
 #[test]
 fn a_head_for_embeddings_made_in_another_way_is_refused_with_the_flags_that_mend_it() -> TestResult
 {
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     work.command("train", "first")
         .args(["--prompt", "query: ", "--set", "encoder.normalize=true"])
         .assert()
@@ -167,7 +167,7 @@ fn a_failed_command_leaves_the_settings_and_the_outputs_alone() -> TestResult {
 
 #[test]
 fn blank_text_is_not_selected_even_if_it_has_embeddings() -> TestResult {
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     work.command("run", "out").args(["--retention", "quality=1"]).assert().success();
     let rows = (0..6).map(|i| {
         let text = if i == 3 { "   ".to_owned() } else { text(i) };

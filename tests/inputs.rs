@@ -164,7 +164,7 @@ fn heads_are_trained_before_the_corpus_is_embedded() -> TestResult {
 
 #[test]
 fn heads_that_all_come_from_files_are_not_missed_in_training() -> TestResult {
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     work.command("train", "trained").assert().success();
     with_heads(&work, "[heads.q]\npath = 'trained/heads/quality/{lang}.safetensors'")?;
     work.command("run", "out").assert().success().stderr(contains("labelled samples").not());

@@ -149,7 +149,7 @@ fn a_trace_holds_the_spans_of_all_threads_and_changes_no_result() -> TestResult 
 
 #[test]
 fn a_killed_run_leaves_a_trace_of_whole_lines() -> TestResult {
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     let long = "knowledge of rivers and empires ".repeat(300);
     work.write_lines(
         "corpus/fra_Latn/long.jsonl",
@@ -158,7 +158,7 @@ fn a_killed_run_leaves_a_trace_of_whole_lines() -> TestResult {
     let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"))
         .current_dir(work.dir.path())
         .args(["embed", "-c", "run.toml", "--run", "out", "--device", "cpu", "--quiet"])
-        .args(["--trace-out", "trace.json"])
+        .args(["--trace-out", "trace.json", "--batch-tokens", "2048"])
         .stdout(Stdio::null())
         .spawn()?;
     let trace = loop {

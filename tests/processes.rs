@@ -16,7 +16,7 @@ type Failure = Box<dyn std::error::Error>;
 
 /// A workspace with more files, of different sizes, some of them in Parquet.
 fn workspace() -> Result<Workspace, Failure> {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     for i in 0..8 {
         let rows =
             (0..5 + 9 * i).map(|j| json!({"id": format!("{i}-{j}"), "text": text(j + i), "n": j}));

@@ -141,7 +141,6 @@ fn refining_without_an_encoder_or_by_published_thresholds_is_refused() -> TestRe
 #[test]
 fn a_kill_at_any_write_boundary_of_the_refinement_changes_nothing_in_the_end() -> TestResult {
     let work = workspace()?;
-    work.use_small_encoder()?;
     std::fs::remove_file(work.path("corpus/fra_Latn/a.jsonl"))?;
     let refine = |run: &str| {
         let mut command = work.command("refine", run);

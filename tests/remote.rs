@@ -65,7 +65,7 @@ fn write_parquet(
 
 /// A corpus in three formats and two languages, with a server that holds the same.
 fn corpus() -> Result<(Workspace, S3), Failure> {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     write_parquet(&work.path("corpus/fra_Latn/b.parquet"), 200..260, 25, 0)?;
     let lines = std::fs::read(work.path("corpus/deu_Latn/a.jsonl"))?;
     work.write("corpus/deu_Latn/c.jsonl.zst", zstd::encode_all(&lines[..], 3)?)?;

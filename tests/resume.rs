@@ -14,7 +14,7 @@ const KILL_AT: &str = "POLYSIFT_KILL_AT";
 
 #[test]
 fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     std::fs::remove_dir_all(work.path("corpus/deu_Latn"))?;
     work.add_filters()?;
     work.command("run", "undisturbed").assert().success();
@@ -36,7 +36,7 @@ fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
 
 #[test]
 fn kills_at_random_moments_of_one_run_change_nothing_in_the_end() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     work.add_filters()?;
     work.command("run", "undisturbed").assert().success();
     let mut millis = 7u64;
@@ -58,8 +58,8 @@ fn kills_at_random_moments_of_one_run_change_nothing_in_the_end() -> TestResult 
 
 #[test]
 fn a_signal_saves_what_is_done_and_exits_with_75() -> TestResult {
-    let work = Workspace::new()?;
-    let long = "knowledge of rivers and empires ".repeat(300);
+    let work = Workspace::with_bundled_encoder()?;
+    let long = "knowledge of rivers and empires ".repeat(100);
     work.write_lines(
         "corpus/fra_Latn/long.jsonl",
         (0..4000).map(|i| serde_json::json!({"id": i, "text": format!("{long} {i}")})),
@@ -87,7 +87,7 @@ fn one_long_part(work: &Workspace) -> Result<impl Fn(&str) -> Command, Box<dyn s
     let long = "knowledge of rivers and empires ".repeat(100);
     work.write_lines(
         "corpus/fra_Latn/long.jsonl",
-        (0..200).map(|i| {
+        (0..80).map(|i| {
             let text = &long[..long.len() * (i % 7 + 1) / 7];
             serde_json::json!({"id": i, "text": format!("{i} {text}")})
         }),
@@ -103,7 +103,7 @@ fn one_long_part(work: &Workspace) -> Result<impl Fn(&str) -> Command, Box<dyn s
 
 #[test]
 fn a_task_whose_time_is_shorter_than_a_part_gets_on() -> TestResult {
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     let embed = one_long_part(&work)?;
     assert!(embed("undisturbed").status()?.success());
     // How long a task lives is a guess: on a machine that is busy now and idle then, all of the part may be

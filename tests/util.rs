@@ -73,7 +73,18 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
+    /// With an encoder whose embeddings mean little, and which is loaded in a thirtieth of the bundled one's time.
     pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
+        let model = root().join("tests/golden/encoder/head16-prefixed");
+        Self::with_settings(&format!("[encoder]\nmodel = '{}'\n", model.display()))
+    }
+
+    /// For tests in which embeddings have to mean something, or to take time.
+    pub(crate) fn with_bundled_encoder() -> Result<Self, Box<dyn Error>> {
+        Self::with_settings("")
+    }
+
+    fn with_settings(encoder: &str) -> Result<Self, Box<dyn Error>> {
         let workspace = Self { dir: tempfile::tempdir()? };
         for (language, documents) in [("fra_Latn", 40), ("deu_Latn", 25)] {
             let rows = (0..documents).map(|i| match i {
@@ -90,11 +101,13 @@ impl Workspace {
         }
         workspace.write(
             "run.toml",
-            "[input]\nfiles = ['corpus/{lang}/*.jsonl']\n\
-             [parts]\nrows = 16\n\
-             [heads.quality]\ntrain = ['samples/{lang}.jsonl']\n\
-             [heads.quality.training]\nbatch_size = 16\nepochs = 6\nweight_decay = 0.01\n\
-             [languages._default]\nretention = { quality = [0.1, 0.33] }\n",
+            format!(
+                "{encoder}[input]\nfiles = ['corpus/{{lang}}/*.jsonl']\n\
+                 [parts]\nrows = 16\n\
+                 [heads.quality]\ntrain = ['samples/{{lang}}.jsonl']\n\
+                 [heads.quality.training]\nbatch_size = 16\nepochs = 6\nweight_decay = 0.01\n\
+                 [languages._default]\nretention = {{ quality = [0.1, 0.33] }}\n"
+            ),
         )?;
         Ok(workspace)
     }
@@ -116,21 +129,6 @@ impl Workspace {
     ) -> TestResult {
         let lines: Vec<String> = rows.map(|row| row.to_string()).chain([String::new()]).collect();
         self.write(relative, lines.join("\n"))
-    }
-
-    /// As [`Workspace::new`], with an encoder in the place of the bundled one that is loaded in a thirtieth of the time,
-    /// for tests in which embeddings need not mean anything.
-    pub(crate) fn with_small_encoder() -> Result<Self, Box<dyn Error>> {
-        let workspace = Self::new()?;
-        workspace.use_small_encoder()?;
-        Ok(workspace)
-    }
-
-    /// See [`Workspace::with_small_encoder`].
-    pub(crate) fn use_small_encoder(&self) -> TestResult {
-        let settings = std::fs::read_to_string(self.path("run.toml"))?;
-        let model = root().join("tests/golden/encoder/head16-prefixed");
-        self.write("run.toml", format!("[encoder]\nmodel = '{}'\n{settings}", model.display()))
     }
 
     /// Labelled samples of toxicity, for French only, in `toxic/{lang}.jsonl`; the settings know only how long to

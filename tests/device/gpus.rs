@@ -37,7 +37,7 @@ fn a_run_on_a_gpu_says_so_and_is_not_continued_in_another_precision() -> TestRes
     if !is_there_a_gpu()? {
         return Ok(());
     }
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     work.command("run", "out").args(["--device", "cuda"]).assert().success();
     let frozen = work.frozen("out")?;
     assert_eq!(frozen["embed"]["encoder"]["precision"], "bf16");
@@ -60,7 +60,7 @@ fn auto_takes_a_gpu_to_encode_and_the_cpu_to_score() -> TestResult {
     if !is_there_a_gpu()? {
         return Ok(());
     }
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     let mut command = work.command("run", "out");
     let output = command.args(["--device", "auto", "-v"]).output()?;
     let log = String::from_utf8(output.stderr)?;
@@ -77,7 +77,7 @@ fn a_run_in_fp8_is_refined_in_bf16_and_selects_what_bf16_selects() -> TestResult
     if !is_there_a_gpu()? || gpus()?[0].info.compute_capability != (9, 0) {
         return Ok(());
     }
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     work.command("run", "fp8")
         .args(["--device", "cuda", "--precision", "fp8", "--refine"])
         .assert()
@@ -134,7 +134,7 @@ fn a_gpu_scores_as_the_cpu_does_up_to_rounding() -> TestResult {
     if !is_there_a_gpu()? {
         return Ok(());
     }
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     for run in ["cpu", "gpu"] {
         for stage in ["embed", "train"] {
             work.command(stage, run).assert().success();
@@ -169,7 +169,7 @@ fn gpus_are_listed_and_a_plan_for_them_is_rough() -> TestResult {
         (&found["gpus"][0]["usable"], &found["auto"]["precision"]),
         (&true.into(), &"bf16".into())
     );
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     work.command("run", "out")
         .args(["--dry-run", "--device", "cuda:0"])
         .assert()
@@ -189,7 +189,7 @@ fn a_gpu_is_opened_once_and_only_where_it_is_wanted() -> TestResult {
     if !is_there_a_gpu()? || !gpus()?[0].info.name.starts_with("Simulated") {
         return Ok(());
     }
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     let embed = |device: &str| {
         let mut command = work.command("embed", &device.replace([':', ','], "-"));
         command.args(["--device", device]);

@@ -14,7 +14,7 @@ use crate::util::{TestResult, Workspace, digests, polysift, read_parquet, root, 
 /// A workspace with trained heads in `out`, an MLP `quality` and a cosine head `likeness`, and unseen
 /// labelled texts of two sources in `held/{lang}.jsonl`.
 pub(super) fn trained() -> Result<Workspace, Box<dyn Error>> {
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     for language in ["fra_Latn", "deu_Latn"] {
         let rows = (200..260).map(|i| {
             let label = if i % 3 == 0 { "positive" } else { "negative" };
@@ -420,7 +420,7 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() -> TestResult {
 /// classes say about them beside it.
 #[test]
 fn grades_are_trained_on_and_evaluated() -> TestResult {
-    let work = Workspace::new()?;
+    let work = Workspace::with_bundled_encoder()?;
     let rows = |range: std::ops::Range<usize>| {
         range.map(|i| {
             let grade = if i % 3 == 0 { 4 - i % 2 } else { i % 2 };

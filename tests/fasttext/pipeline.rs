@@ -122,7 +122,6 @@ fn refinement_leaves_the_scores_of_texts_as_they_are() -> TestResult {
 #[test]
 fn texts_that_changed_since_they_were_embedded_are_noticed() -> TestResult {
     let work = workspace()?;
-    work.use_small_encoder()?;
     std::fs::remove_dir_all(work.path("corpus/deu_Latn"))?;
     // A file whose middle is not part of its fingerprint.
     let mut texts: Vec<String> = (0..2000).map(|i| format!("{} {:090}", text(i), i)).collect();

@@ -116,7 +116,7 @@ fn a_place_is_of_one_run_only() -> TestResult {
 /// A workspace with one file whose export is sent in three parts, done locally as `local` up to the
 /// export of `remote`.
 fn large() -> Result<(Workspace, S3), Failure> {
-    let (work, s3) = (Workspace::with_small_encoder()?, S3::start()?);
+    let (work, s3) = (Workspace::new()?, S3::start()?);
     write_parquet(&work.path("large/fra_Latn/a.parquet"), 0..80, 20, 500_000)?;
     let mut local = run(&work, "large/{lang}/*", "local");
     local.args(["--keep-removed", "--retention", "quality=1"]).assert().success();
@@ -187,7 +187,7 @@ fn an_export_that_is_killed_anywhere_leaves_whole_objects_or_none() -> TestResul
 
 #[test]
 fn a_bucket_that_is_missing_is_called_so() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let bucket = Bucket::serve(BTreeMap::new(), PLAIN)?;
     let mut command = run(&work, "corpus/{lang}/*", "out");
     command.args(["--export-to", "s3://nobucket/out"]);

@@ -10,7 +10,7 @@ const ID: &str = "datasets/someone/some-texts";
 
 #[test]
 fn a_data_set_is_read_at_the_commit_of_the_plan() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     for (file, rows) in
         [("fra_Latn/a", 0..50), ("fra_Latn/b ?#%2F&", 50..90), ("deu_Latn/a", 90..130)]
     {
@@ -43,7 +43,7 @@ fn a_data_set_is_read_at_the_commit_of_the_plan() -> TestResult {
 
 #[test]
 fn without_a_network_the_cache_is_searched() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let snapshot = format!("home/hub/datasets--someone--some-texts/snapshots/{COMMIT}/data");
     write_parquet(&work.path(&snapshot).join("fra_Latn/a.parquet"), 0..50, 20, 100)?;
     write_parquet(&work.path("set/fra_Latn/a.parquet"), 0..50, 20, 100)?;
@@ -62,7 +62,7 @@ fn without_a_network_the_cache_is_searched() -> TestResult {
 
 #[test]
 fn a_hub_that_refuses_says_what_can_be_done() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     write_parquet(&work.path("set/a.parquet"), 0..50, 20, 100)?;
     for (status, message) in [(401, "HF_TOKEN"), (403, "accept the dataset's terms"), (404, "404")]
     {

@@ -53,7 +53,7 @@ fn places_in_a_store_are_found_as_files_are() -> TestResult {
 
 #[test]
 fn a_line_that_breaks_changes_nothing() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let s3 = S3::start()?;
     write_parquet(&work.path("corpus/fra_Latn/long.parquet"), 0..300, 100, 60_000)?;
     s3.put(&work.path("corpus/fra_Latn/long.parquet"), "fra_Latn/long.parquet")?;
@@ -114,7 +114,7 @@ fn an_object_that_changed_since_the_plan_is_refused() -> TestResult {
 
 #[test]
 fn what_is_read_from_files_only_refuses_urls() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     for (arguments, message) in [
         (
             &["embed", "--run", "s3://bucket/run", "corpus"][..],

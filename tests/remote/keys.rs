@@ -49,7 +49,7 @@ fn planned_rows(work: &Workspace, run: &str) -> Result<BTreeMap<String, u64>, Fa
 
 #[test]
 fn objects_of_any_name_are_done_as_files_of_these_names() -> TestResult {
-    let (work, s3) = (Workspace::with_small_encoder()?, S3::start()?);
+    let (work, s3) = (Workspace::new()?, S3::start()?);
     for (i, name) in NAMES.iter().enumerate() {
         let file = format!("fra_Latn/{name}.parquet");
         write_parquet(&work.path("odd").join(&file), 10 * i..10 * i + 10, 25, 0)?;
@@ -69,7 +69,7 @@ fn objects_of_any_name_are_done_as_files_of_these_names() -> TestResult {
 
 #[test]
 fn a_key_can_be_named_as_it_is() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let mut objects = BTreeMap::new();
     for (i, name) in NAMES.iter().chain(&["x", "qq", "deu"]).enumerate() {
         objects.insert(format!("p/{name}.parquet"), parquet(&work, i + 1)?);
@@ -100,7 +100,7 @@ fn a_key_can_be_named_as_it_is() -> TestResult {
 
 #[test]
 fn keys_that_are_no_paths_are_read_or_named() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let rows = parquet(&work, 5)?;
     let keys = [
         "p/deu//a.parquet",
@@ -147,7 +147,7 @@ fn keys_of_chance_are_all_found_or_all_named() -> TestResult {
         "a", "Z", "7", "/", "//", "?", "#", "%", "%2F", "%20", "+", " ", "*", "[", "]", "{lang}",
         "&", "<", "é", "日", "..x", "=",
     ];
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let mut keys = BTreeSet::new();
     for i in 0_u32..160 {
         let digest = blake3::hash(&i.to_le_bytes());
@@ -175,7 +175,7 @@ fn keys_of_chance_are_all_found_or_all_named() -> TestResult {
 
 #[test]
 fn folders_and_files_are_looked_for_side_by_side() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let rows = parquet(&work, 5)?;
     let mut objects = BTreeMap::new();
     for language in 0..100 {
@@ -205,7 +205,7 @@ fn folders_and_files_are_looked_for_side_by_side() -> TestResult {
 
 #[test]
 fn objects_that_are_named_are_looked_for_side_by_side() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let rows = parquet(&work, 5)?;
     let keys: Vec<String> = (0..60).map(|i| format!("p/{i:02}.parquet")).collect();
     let objects = keys.iter().map(|key| (key.clone(), rows.clone())).collect();
@@ -223,7 +223,7 @@ fn objects_that_are_named_are_looked_for_side_by_side() -> TestResult {
 
 #[test]
 fn a_refusal_is_told_at_once() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     for (status, code, message) in [
         (401, 69, "access is refused: the server answers 401"),
         (403, 69, "access is refused: the server answers 403"),

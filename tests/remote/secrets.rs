@@ -39,7 +39,7 @@ const LANGUAGE: [&str; 4] =
 
 /// A run over the file of a server that demands something; `whole` has it, `open` has not.
 fn reads_what_is_given_again(demand: Demand, whole: &str, open: &str) -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let web = Web::serve(work.path("corpus"), true, demand)?;
     let place = web.url("");
     let server = place.trim_start_matches("http://").trim_end_matches('/');
@@ -92,7 +92,7 @@ fn a_password_in_a_url_is_used_and_not_kept() -> TestResult {
 
 #[test]
 fn what_cannot_be_read_is_named_without_its_secrets() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let web = Web::serve(work.path("corpus"), true, Demand::Query("&never"))?;
     let signed = |path: &str, query: &str| format!("{}?{query}={SECRET}", web.url(path));
     for input in [

@@ -94,7 +94,7 @@ fn answer(
 
 #[test]
 fn files_are_read_by_their_urls() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let lines = std::fs::read(work.path("corpus/fra_Latn/a.jsonl"))?;
     work.write("corpus/fra_Latn/b c.jsonl.gz", gzip(&lines)?)?;
     work.write("corpus/a_2F_b?.jsonl", &lines)?;
@@ -120,7 +120,7 @@ fn files_are_read_by_their_urls() -> TestResult {
 
 #[test]
 fn a_server_that_cannot_serve_is_told_from_a_file_that_is_not_there() -> TestResult {
-    let work = Workspace::with_small_encoder()?;
+    let work = Workspace::new()?;
     let web = Web::serve(work.path("corpus"), false, Demand::Nothing)?;
     let fails = |input: &str, code: i32, message: &str| {
         let mut command = run(&work, input, "none");
