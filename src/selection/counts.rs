@@ -87,13 +87,18 @@ impl KeyCounts {
     }
 
     /// Counts a document.
+    #[inline]
     pub(super) fn add(&mut self, digit: usize, weight: u64) {
         self.documents[digit] += 1;
         if weight != 1 {
-            self.excess.resize(RADIX, 0);
-            self.excess[digit] = self.excess[digit].wrapping_add(weight.wrapping_sub(1));
-            self.has_zero_weights |= weight == 0;
+            self.add_excess(digit, weight);
         }
+    }
+
+    fn add_excess(&mut self, digit: usize, weight: u64) {
+        self.excess.resize(RADIX, 0);
+        self.excess[digit] = self.excess[digit].wrapping_add(weight.wrapping_sub(1));
+        self.has_zero_weights |= weight == 0;
     }
 
     /// Takes note of the score of a document, where scores are kept.
@@ -114,6 +119,14 @@ impl KeyCounts {
             before.merge(cell);
         }
         None
+    }
+
+    /// All documents.
+    pub(super) fn total(&self) -> Amount {
+        (0..RADIX).fold(Amount::default(), |mut total, digit| {
+            total.merge(self.cell(digit));
+            total
+        })
     }
 
     /// The documents of one cell.

@@ -11,6 +11,7 @@ use super::plan::{Threshold, ThresholdKind};
 use super::rank::{ID_LEVEL, LEVELS, RADIX, RankKey};
 use super::report::{Bound, ThresholdReport};
 use super::scan::{Candidates, View};
+use crate::config::Keep;
 use crate::error::{Error, Result};
 
 /// A guess is made from one shard of so many.
@@ -23,9 +24,9 @@ const MAX_GUESSED: usize = 16;
 /// Finds the retention or the removal, at each of its rates in each of the selections so far, or the budget.
 pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
     let order = Order::of(view.threshold);
-    let guess = guess(view, &order)?;
+    let guess = guess(view, order)?;
     let First { survey, candidates, mut searches, counts, bins, guessed } =
-        First::scan(view, &order, &guess)?;
+        First::scan(view, order, &guess)?;
     descend(&mut searches, 0, &Slots::all(view), &counts)?;
 
     // Their second digit, which completes the logit: from a second scan unless it was guessed.
@@ -54,7 +55,7 @@ pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
         if open.slots.is_empty() {
             break;
         }
-        let logit = |slot: &Slot| order.oriented(slot.prefix).logit(order.threshold.keep);
+        let logit = |slot: &Slot| order.oriented(slot.prefix).logit(order.keep);
         let logits: Vec<f32> = open.slots.iter().map(logit).collect();
         let counts = view.pass(
             Some(&logits),
@@ -63,7 +64,7 @@ pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
         )?;
         descend(&mut searches, level, &open, &counts)?;
     }
-    let found = searches.into_iter().map(|search| search.found(&order, &candidates));
+    let found = searches.into_iter().map(|search| search.found(order, &candidates));
     Ok(view.report(&survey, scores, &candidates, found))
 }
 
@@ -83,16 +84,15 @@ struct First {
 }
 
 impl First {
-    fn scan(view: &View<'_>, order: &Order<'_>, guess: &Slots) -> Result<Self> {
+    fn scan(view: &View<'_>, order: Order, guess: &Slots) -> Result<Self> {
         let all = Slots::all(view);
         let new = || {
             let early = (Histogram::new(0.0, 1.0), guess.counts(1));
-            ((vec![Amount::default(); all.slots.len()], all.counts(0)), early)
+            (all.counts(0), early)
         };
-        let (survey, counted) = view.survey(new, |((amounts, counts), early), candidates| {
-            for (selection, (amount, counts)) in amounts.iter_mut().zip(counts).enumerate() {
+        let (survey, counted) = view.survey(new, |(counts, early), candidates| {
+            for (selection, counts) in counts.iter_mut().enumerate() {
                 candidates.for_each_in(selection, |logit, weight| {
-                    amount.add(weight);
                     counts.add(order.key(logit).digit(0), weight);
                 });
             }
@@ -101,7 +101,8 @@ impl First {
                 order.count(1, guess, &mut early.1, candidates);
             }
         })?;
-        let ((candidates, counts), (bins, guessed)) = counted;
+        let (counts, (bins, guessed)) = counted;
+        let candidates: Vec<Amount> = counts.iter().map(KeyCounts::total).collect();
         let scored = survey.scored().unwrap_or_default();
         let search = |(i, parent): (usize, usize)| {
             let whole = if order.takes_worst { candidates[parent] } else { scored };
@@ -119,7 +120,7 @@ impl First {
 
 /// The slots that the searches will open after the first digit, judged by a sample of the shards; none where
 /// a second scan is needed anyway, for bins of scores that are no probabilities, or where too many may be.
-fn guess(view: &View<'_>, order: &Order<'_>) -> Result<Slots> {
+fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
     let nothing = Slots::of(std::iter::empty());
     let sample = SomeShards { corpus: view.corpus, every: GUESS_EVERY };
     let is_budget = matches!(view.threshold.kind, ThresholdKind::Budget(_));
@@ -168,51 +169,65 @@ impl Corpus for SomeShards<'_> {
 }
 
 /// The order in which a threshold takes documents.
-struct Order<'a> {
-    threshold: &'a Threshold,
+#[derive(Clone, Copy)]
+struct Order {
+    keep: Keep,
     /// Removals take the worst, retentions and budgets the best.
     takes_worst: bool,
 }
 
-impl<'a> Order<'a> {
-    fn of(threshold: &'a Threshold) -> Self {
-        Self { threshold, takes_worst: matches!(threshold.kind, ThresholdKind::Remove(_)) }
+impl Order {
+    fn of(threshold: &Threshold) -> Self {
+        let takes_worst = matches!(threshold.kind, ThresholdKind::Remove(_));
+        Self { keep: threshold.keep, takes_worst }
     }
 
     /// Key by which documents are taken, smallest first; tie-breaks are not set.
-    fn key(&self, logit: f32) -> RankKey {
-        self.oriented(RankKey::of_logit(logit, self.threshold.keep))
+    fn key(self, logit: f32) -> RankKey {
+        self.oriented(RankKey::of_logit(logit, self.keep))
     }
 
-    fn oriented(&self, key: RankKey) -> RankKey {
+    fn oriented(self, key: RankKey) -> RankKey {
         if self.takes_worst { key.reversed() } else { key }
     }
 
     /// Adds candidates to the counts of the slots they fall under, by digit `level`.
     fn count(
-        &self,
+        self,
         level: usize,
         open: &Slots,
         counts: &mut [KeyCounts],
         candidates: &Candidates<'_>,
     ) {
         for (i, &logit) in candidates.logits.iter().enumerate() {
-            let mut key = self.key(logit);
-            if !open.may_hold(key) {
-                continue;
+            if open.may_hold(self.key(logit)) {
+                self.count_one(level, open, counts, candidates, i);
             }
-            let Some(alive) = candidates.alive(i) else { continue };
-            if level >= ID_LEVEL {
-                let row = candidates.row(i);
-                let rank = RankKey::of_logit(logit, self.threshold.keep);
-                key = self.oriented(rank.with_id(row.id(), row.ordinal()));
-            }
-            let (prefix, digit) = (key.prefix(level), key.digit(level));
-            for (slot, counts) in open.slots.iter().zip(counts.iter_mut()) {
-                if slot.prefix == prefix && alive.has(slot.selection) {
-                    counts.add(digit, candidates.weight(i));
-                    counts.see_score(digit, candidates.scores[i]);
-                }
+        }
+    }
+
+    /// The `i`-th of them; a function of its own, so that looking for them is a short loop.
+    #[inline(never)]
+    fn count_one(
+        self,
+        level: usize,
+        open: &Slots,
+        counts: &mut [KeyCounts],
+        candidates: &Candidates<'_>,
+        i: usize,
+    ) {
+        let Some(alive) = candidates.alive(i) else { return };
+        let mut rank = RankKey::of_logit(candidates.logits[i], self.keep);
+        if level >= ID_LEVEL {
+            let row = candidates.row(i);
+            rank = rank.with_id(row.id(), row.ordinal());
+        }
+        let key = self.oriented(rank);
+        let (prefix, digit) = (key.prefix(level), key.digit(level));
+        for (slot, counts) in open.slots.iter().zip(counts) {
+            if slot.prefix == prefix && alive.has(slot.selection) {
+                counts.add(digit, candidates.weight(i));
+                counts.see_score(digit, candidates.scores[i]);
             }
         }
     }
@@ -275,7 +290,7 @@ impl Search {
     }
 
     /// Bound, score there and what is kept of the `candidates`, by selection.
-    fn found(self, order: &Order<'_>, candidates: &[Amount]) -> (Bound, Option<f32>, Amount) {
+    fn found(self, order: Order, candidates: &[Amount]) -> (Bound, Option<f32>, Amount) {
         let candidates = candidates[self.slot.selection];
         let kept = if order.takes_worst { candidates.without(self.taken) } else { self.taken };
         let bound = match (order.takes_worst, self.end.unwrap_or(Bound::Nothing)) {
