@@ -34,6 +34,7 @@ fn every_command_explains_itself() {
         "devices",
         "slurm",
         "completions",
+        "man",
     ] {
         polysift().args([command, "--help"]).assert().success().stdout(contains("Usage"));
     }
@@ -42,6 +43,23 @@ fn every_command_explains_itself() {
 #[test]
 fn completions_are_printed() {
     polysift().args(["completions", "bash"]).assert().success().stdout(contains("_polysift"));
+}
+
+#[test]
+fn man_pages_of_all_commands_are_written() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let folder = dir.path().join("man/man1");
+    polysift().arg("man").arg(&folder).assert().success();
+    for (page, text) in [
+        ("polysift.1", "polysift\\-threshold(1)"),
+        ("polysift-embed.1", "\\-\\-precision"),
+        ("polysift-head-import.1", "polysift\\-head\\-import"),
+    ] {
+        let found = std::fs::read_to_string(folder.join(page))?;
+        assert!(found.contains(text), "{page}: {found}");
+    }
+    polysift().args(["man", "/dev/null/man"]).assert().code(74).stderr(contains("/dev/null/man"));
+    Ok(())
 }
 
 #[test]

@@ -190,6 +190,11 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Write the man pages of all commands into a folder
+    Man {
+        /// The folder, such as ~/.local/share/man/man1; it is made if it is not there
+        folder: PathBuf,
+    },
 }
 
 /// Rows that `inspect --sort-by` shows.
@@ -287,6 +292,10 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "polysift", &mut script);
             printer::bytes(&script);
+        }
+        Command::Man { folder } => {
+            std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
+            clap_mangen::generate_to(Cli::command(), folder).map_err(Error::io(folder, "write"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
