@@ -13,7 +13,7 @@ CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 .PHONY: help run test check check-features bench bench-peers bench-selection bench-callgrind \
         clean-demo need-cargo cuda-check cuda-build \
         test-slurm-smoke test-slurm \
-        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-page test-python \
+        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-page test-python dist test-dist \
         msrv spelling deny fuzz
 
 help: ## Show this list
@@ -116,6 +116,13 @@ test-page: ## Check the page of the report in Chromium (needs Python, PyPI, Debi
 	target/page-venv/bin/pip install -q -r tests/page/requirements.txt
 	target/page-venv/bin/python tests/page/make_data.py "$(DATA)" target/page
 	target/page-venv/bin/python tests/page/check.py target/page
+
+dist: need-cargo ## Make what is released in target/dist: wheel, sources, archive, image (needs Python, PyPI)
+	.ci/dist
+
+test-dist: ## Install what make dist made in clean environments, run the job there, and package the crates
+	.ci/test-dist
+	$(CARGO) package -p polysift -p polysift-kernels --locked
 
 test-python: need-cargo ## Build the wheel, then lint and test the Python package (needs Python and PyPI)
 	python3 -m venv $(PYTHON_ENV)
