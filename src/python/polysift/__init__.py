@@ -1,8 +1,8 @@
 """polysift picks the best pretraining text of a web corpus; this package runs it at scale.
 
 The program does the work. Beside it are :func:`run_task`, which runs one task of a stage and turns
-exit codes into exceptions; ``polysift.datatrove``, a block for datatrove's pipelines; and
-``polysift.ray``, a driver for Ray clusters.
+exit codes into exceptions; ``polysift.data``, embeddings and scores as NumPy arrays and Arrow tables;
+``polysift.datatrove``, a block for datatrove's pipelines; and ``polysift.ray``, a driver for Ray clusters.
 """
 
 from polysift._binary import binary

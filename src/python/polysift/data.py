@@ -1,0 +1,163 @@
+"""Embeddings and scores of texts at hand, and those of a run, as NumPy arrays and Arrow data.
+
+Needs numpy and pyarrow: ``pip install 'polysift[data]'``.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from polysift._run import run_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import numpy.typing as npt
+
+    from polysift._run import StrPath, Writer
+
+
+def embed(  # noqa: PLR0913 (every one is a choice of the caller)
+    texts: Iterable[str | None],
+    *,
+    model: StrPath = "polysift-mini",
+    settings: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    log_file: StrPath | Writer | None = os.devnull,
+    binary: StrPath | None = None,
+) -> npt.NDArray[np.float32]:
+    """Embed the first chunk of each text, as ``polysift embed --chunks first`` does.
+
+    A call starts the program, which loads the encoder: give it all texts at once.
+
+    Args:
+        texts: The texts.
+        model: The encoder: the bundled one, a directory of the Hugging Face layout, or an id on the hub.
+        settings: More settings by key (see :func:`polysift.run_task`), as ``{"encoder.precision": "int8"}``.
+        env: Variables on top of this process's environment.
+        log_file: Where the program's lines go.
+        binary: The program; see :func:`polysift.binary`.
+
+    Returns:
+        ``[len(texts), width]``, float32; NaN in the rows of texts that are None or blank.
+
+    Raises:
+        TransientError, PermanentError: as :func:`polysift.run_task`.
+
+    """
+    with tempfile.TemporaryDirectory(prefix="polysift-") as folder:
+        run = Path(folder, "run")
+        given = {"encoder.model": os.fspath(model), **_settings(folder, texts), **(settings or {})}
+        run_task(run, "embed", settings=given, env=env, log_file=log_file, binary=binary)
+        blocks = [_first_chunks(batch.column("embeddings")) for batch in embeddings(run)]
+    width = max((block.shape[1] for block in blocks), default=0)
+    empty = np.zeros((0, width), np.float32)
+    return np.concatenate([empty, *(_as_wide(block, width) for block in blocks)])
+
+
+def score(  # noqa: PLR0913 (every one is a choice of the caller)
+    texts: Iterable[str | None],
+    heads: Mapping[str, StrPath],
+    *,
+    language: str = "und",
+    model: StrPath = "polysift-mini",
+    settings: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    log_file: StrPath | Writer | None = os.devnull,
+    binary: StrPath | None = None,
+) -> pa.Table:
+    """Score texts with trained heads, as ``polysift embed --head NAME=PATH`` does.
+
+    Args:
+        texts: The texts.
+        heads: Files of heads by name; ``{lang}`` in a path stands for the language.
+        language: That of the texts.
+        model: The encoder that the heads were trained on; as in :func:`embed`.
+        settings: As in :func:`embed`.
+        env: As in :func:`embed`.
+        log_file: As in :func:`embed`.
+        binary: As in :func:`embed`.
+
+    Returns:
+        A row for each text, in their order: ``NAME_score`` and ``NAME_logit`` of each head, float32, null for
+        texts that are None or blank. ``.to_pandas()`` makes a data frame of it.
+
+    Raises:
+        TransientError, PermanentError: as :func:`polysift.run_task`.
+
+    """
+    with tempfile.TemporaryDirectory(prefix="polysift-") as folder:
+        run = Path(folder, "run")
+        given = {"encoder.model": os.fspath(model), **_settings(folder, texts, language), **(settings or {})}
+        args = [f"--head={name}={os.fspath(path)}" for name, path in heads.items()]
+        run_task(run, "embed", settings=given, args=args, env=env, log_file=log_file, binary=binary)
+        tables = {name: pa.Table.from_batches(scores(run, name)) for name in heads}
+        columns = {
+            f"{name}_{column}": table.column(column).combine_chunks()
+            for name, table in tables.items()
+            for column in ("score", "logit")
+        }
+    return pa.table(columns)
+
+
+def embeddings(run: StrPath) -> Iterator[pa.RecordBatch]:
+    """Yield the stored embeddings of a run, shard by shard, as they are on disk.
+
+    Columns: ``row`` in its file, ``id``, ``language``, ``num_bytes``, ``num_tokens``, ``num_chunks``, and
+    ``embeddings``: a list of chunks of a list of numbers, null without text.
+    """
+    return _batches(Path(run, "embeddings"))
+
+
+def scores(run: StrPath, head: str, *, refined: bool = False) -> Iterator[pa.RecordBatch]:
+    """Yield the stored scores of a head of a run, in the rows and order of :func:`embeddings`.
+
+    Columns: those of the documents, ``logit`` and ``score``, null without text. With ``refined`` the scores
+    that the refine stage made of them.
+    """
+    return _batches(Path(run, "refined" if refined else "scores", head))
+
+
+def _batches(folder: Path) -> Iterator[pa.RecordBatch]:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not there: the stage that makes it has not run")
+    for path in sorted(folder.rglob("part-*.parquet")):
+        with pq.ParquetFile(path, memory_map=True) as part:
+            yield from part.iter_batches()
+
+
+def _settings(folder: str, texts: Iterable[str | None], language: str = "und") -> dict[str, Any]:
+    """Write the texts where the program finds them; the settings that say so."""
+    path = Path(folder, "texts.parquet")
+    column = pa.array(texts, pa.string())
+    ids = pa.array(map(str, range(len(column))), pa.string())
+    pq.write_table(pa.table({"id": ids, "text": column}), path, compression=None)
+    return {
+        "input.files": [os.fspath(path)],
+        "input.language": language,
+        "encoder.chunks": "first",
+        "parts.embeddings": "f32",
+    }
+
+
+def _first_chunks(column: pa.ListArray) -> npt.NDArray[np.float32]:
+    """Rows of one list of numbers each, or null, as a matrix with NaN for null."""
+    present = np.asarray(pc.greater(pc.fill_null(pc.list_value_length(column), 0), 0))
+    values = column.flatten().flatten().to_numpy(zero_copy_only=False)
+    width = len(values) // max(int(present.sum()), 1)
+    rows = np.full((len(column), width), np.nan, np.float32)
+    rows[present] = values.reshape(-1, width) if width else 0
+    return rows
+
+
+def _as_wide(block: npt.NDArray[np.float32], width: int) -> npt.NDArray[np.float32]:
+    """Blocks in which no row has numbers know no width."""
+    return block if block.shape[1] == width else np.full((len(block), width), np.nan, np.float32)
