@@ -86,19 +86,16 @@ struct First {
 impl First {
     fn scan(view: &View<'_>, order: Order, guess: &Slots) -> Result<Self> {
         let all = Slots::all(view);
-        let new = || {
-            let early = (Histogram::new(0.0, 1.0), guess.counts(1));
-            (all.counts(0), early)
-        };
-        let (survey, counted) = view.survey(new, |(counts, early), candidates| {
+        let new = || (all.counts(0), (Histogram::new(0.0, 1.0), guess.counts(1)));
+        let (survey, counted) = view.survey(new, |(counts, (bins, guessed)), candidates| {
             for (selection, counts) in counts.iter_mut().enumerate() {
                 candidates.for_each_in(selection, |logit, weight| {
                     counts.add(order.key(logit).digit(0), weight);
                 });
             }
             if !guess.slots.is_empty() {
-                early.0.add(candidates.scores);
-                order.count(1, guess, &mut early.1, candidates);
+                bins.add(candidates.scores);
+                order.count(1, guess, guessed, candidates);
             }
         })?;
         let (counts, (bins, guessed)) = counted;
@@ -118,11 +115,12 @@ impl First {
     }
 }
 
-/// The slots that the searches will open after the first digit, judged by a sample of the shards; none where
-/// a second scan is needed anyway, for bins of scores that are no probabilities, or where too many may be.
+/// The slots that the searches will open after the first digit, judged by a sample of the shards. None where
+/// a second scan is needed anyway, for bins of scores that are no probabilities; for budgets, of which a
+/// sample has no known share; and where too many slots may be opened.
 fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
     let nothing = Slots::of(std::iter::empty());
-    let sample = SomeShards { corpus: view.corpus, every: GUESS_EVERY };
+    let sample = SomeShards(view.corpus);
     let is_budget = matches!(view.threshold.kind, ThresholdKind::Budget(_));
     if is_budget || !view.threshold.output.is_probability() || sample.num_shards() == 0 {
         return Ok(nothing);
@@ -134,7 +132,8 @@ fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
         let Slot { selection, .. } = search.slot;
         let digit = |weight| first.counts[selection].reach(weight).map(|(digit, _)| digit);
         let from = digit(search.needed.saturating_sub(margin).max(1));
-        let to = digit((search.needed + margin).min(first.candidates[selection].weight));
+        let last = search.needed.saturating_add(margin);
+        let to = digit(last.min(first.candidates[selection].weight));
         let (Some(from), Some(to)) = (from, to) else { return Ok(nothing) };
         if slots.len() + (to - from) >= MAX_GUESSED {
             return Ok(nothing);
@@ -147,15 +146,12 @@ fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
     Ok(Slots::of(slots.into_iter()))
 }
 
-/// One shard of so many of a corpus.
-struct SomeShards<'a> {
-    corpus: &'a dyn Corpus,
-    every: usize,
-}
+/// One shard in [`GUESS_EVERY`] of a corpus.
+struct SomeShards<'a>(&'a dyn Corpus);
 
 impl Corpus for SomeShards<'_> {
     fn num_shards(&self) -> usize {
-        self.corpus.num_shards() / self.every
+        self.0.num_shards() / GUESS_EVERY
     }
 
     fn scan(
@@ -164,7 +160,7 @@ impl Corpus for SomeShards<'_> {
         request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
-        self.corpus.scan(shard * self.every, request, visit)
+        self.0.scan(shard * GUESS_EVERY, request, visit)
     }
 }
 
