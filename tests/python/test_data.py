@@ -73,9 +73,13 @@ def test_scores_are_those_of_a_run(run: Path) -> None:
     assert table.column("quality_logit").to_pylist() == [row["logit"] for row in rows[:40]]
 
 
-def test_no_texts_are_no_rows() -> None:
+def test_no_texts_are_no_rows(run: Path) -> None:
     assert data.embed([], settings=SETTINGS).shape[0] == 0
     assert data.embed([None], settings=SETTINGS).shape[0] == 1
+    head = {"quality": run / "heads/quality/{lang}.safetensors"}
+    for texts in ([], [None]):
+        table = data.score(texts, head, language="fra_Latn", settings=SETTINGS)
+        assert table.column("quality_score").to_pylist() == texts
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from polysift._run import run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -53,10 +54,9 @@ def embed(  # noqa: PLR0913 (every one is a choice of the caller)
         TransientError, PermanentError: as :func:`polysift.run_task`.
 
     """
-    with tempfile.TemporaryDirectory(prefix="polysift-") as folder:
-        run = Path(folder, "run")
-        given = {"encoder.model": os.fspath(model), **_settings(folder, texts), **(settings or {})}
-        run_task(run, "embed", settings=given, env=env, log_file=log_file, binary=binary)
+    options = {"env": env, "log_file": log_file, "binary": binary}
+    column = pa.array(texts, pa.string())
+    with _embedded(column, "und", model, settings=settings, args=[], options=options) as run:
         blocks = [_first_chunks(batch.column("embeddings")) for batch in embeddings(run)]
     width = max((block.shape[1] for block in blocks), default=0)
     empty = np.zeros((0, width), np.float32)
@@ -94,18 +94,20 @@ def score(  # noqa: PLR0913 (every one is a choice of the caller)
         TransientError, PermanentError: as :func:`polysift.run_task`.
 
     """
-    with tempfile.TemporaryDirectory(prefix="polysift-") as folder:
-        run = Path(folder, "run")
-        given = {"encoder.model": os.fspath(model), **_settings(folder, texts, language), **(settings or {})}
-        args = [f"--head={name}={os.fspath(path)}" for name, path in heads.items()]
-        run_task(run, "embed", settings=given, args=args, env=env, log_file=log_file, binary=binary)
-        tables = {name: pa.Table.from_batches(scores(run, name)) for name in heads}
-        columns = {
-            f"{name}_{column}": table.column(column).combine_chunks()
-            for name, table in tables.items()
+    args = [f"--head={name}={os.fspath(path)}" for name, path in heads.items()]
+    options = {"env": env, "log_file": log_file, "binary": binary}
+    column = pa.array(texts, pa.string())
+    scored: dict[str, list[pa.RecordBatch]] = {name: [] for name in heads}
+    if len(column):  # no texts have no language, and a head may have no file for none
+        with _embedded(column, language, model, settings=settings, args=args, options=options) as run:
+            scored = {name: list(scores(run, name)) for name in heads}
+    return pa.table(
+        {
+            f"{name}_{column}": pa.chunked_array([batch.column(column) for batch in batches], pa.float32())
+            for name, batches in scored.items()
             for column in ("score", "logit")
         }
-    return pa.table(columns)
+    )
 
 
 def embeddings(run: StrPath) -> Iterator[pa.RecordBatch]:
@@ -134,18 +136,31 @@ def _batches(folder: Path) -> Iterator[pa.RecordBatch]:
             yield from part.iter_batches()
 
 
-def _settings(folder: str, texts: Iterable[str | None], language: str = "und") -> dict[str, Any]:
-    """Write the texts where the program finds them; the settings that say so."""
-    path = Path(folder, "texts.parquet")
-    column = pa.array(texts, pa.string())
-    ids = pa.array(map(str, range(len(column))), pa.string())
-    pq.write_table(pa.table({"id": ids, "text": column}), path, compression=None)
-    return {
-        "input.files": [os.fspath(path)],
-        "input.language": language,
-        "encoder.chunks": "first",
-        "parts.embeddings": "f32",
-    }
+@contextmanager
+def _embedded(  # noqa: PLR0913 (what embed and score are given)
+    texts: pa.StringArray,
+    language: str,
+    model: StrPath,
+    *,
+    settings: Mapping[str, Any] | None,
+    args: Sequence[str],
+    options: Mapping[str, Any],
+) -> Iterator[Path]:
+    """Embed texts in a run directory that is there as long as the context."""
+    with tempfile.TemporaryDirectory(prefix="polysift-") as folder:
+        path, run = Path(folder, "texts.parquet"), Path(folder, "run")
+        ids = pa.array(map(str, range(len(texts))), pa.string())
+        pq.write_table(pa.table({"id": ids, "text": texts}), path, compression=None)
+        given = {
+            "input.files": [os.fspath(path)],
+            "input.language": language,
+            "encoder.model": os.fspath(model),
+            "encoder.chunks": "first",
+            "parts.embeddings": "f32",
+            **(settings or {}),
+        }
+        run_task(run, "embed", settings=given, args=args, **options)
+        yield run
 
 
 def _first_chunks(column: pa.ListArray) -> npt.NDArray[np.float32]:
