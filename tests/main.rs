@@ -44,4 +44,5 @@ mod samples;
 mod sampling;
 mod selection;
 mod tokenizer;
+mod trust;
 mod variants;

@@ -9,7 +9,7 @@ use super::matrix::{WordMatrix, scale};
 use super::settings::{ModelLoss, ModelSettings};
 use super::source::{ModelReader, broken, of_file};
 use crate::error::{Error, Result};
-use crate::io::{AtomicFile, FileStamp};
+use crate::io::{AtomicFile, FileStamp, check_confined};
 
 /// First number of a file.
 pub(super) const MAGIC: i32 = 793_712_314;
@@ -77,6 +77,7 @@ impl FastTextModel {
     /// that it names are held against its length before memory is taken.
     /// C++: `FastText::loadModel`.
     pub fn read(path: &Path) -> Result<(Self, String)> {
+        check_confined(path)?;
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
         let mut source = ModelReader::new(BufReader::with_capacity(1 << 20, file), bytes);

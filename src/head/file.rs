@@ -18,6 +18,7 @@ use crate::config::{
 use crate::encoder::{self, Recipe};
 use crate::error::{Error, Result};
 use crate::hub::HubSettings;
+use crate::io::check_confined;
 
 /// First bytes of a zip file.
 const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
@@ -95,6 +96,7 @@ impl HeadFile {
     /// Reads the file at `path`; `name` is that of the head, for the message if there is none. `activation`
     /// stands between linear layers where that is not known.
     fn read(path: &Path, name: &str, activation: Option<Activation>) -> Result<Self> {
+        check_confined(path)?;
         let bytes = std::fs::read(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
                 Error::missing(path, format!("the file of the head `{name}` does not exist"))

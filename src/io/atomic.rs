@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+use super::confined::check_confined;
 use crate::error::{Error, Result};
 
 /// Bytes gathered before they are hashed and handed to the system.
@@ -87,6 +88,7 @@ impl AtomicFile {
         let name = path.file_name().ok_or_else(|| {
             Error::io(path, "create")(io::Error::new(ErrorKind::InvalidInput, "no file name"))
         })?;
+        check_confined(directory(path))?;
         fs::create_dir_all(directory(path)).map_err(Error::io(path, "create the directory"))?;
         boundary();
         let (file, temporary) = loop {
@@ -191,6 +193,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> Result<bool> {
 
 /// Size and digest of the file `path`, read from its start to its end.
 pub fn stamp(path: &Path) -> Result<FileStamp> {
+    check_confined(path)?;
     let file = File::open(path).map_err(Error::io(path, "open"))?;
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(file).map_err(Error::io(path, "read"))?;
@@ -201,6 +204,7 @@ pub fn stamp(path: &Path) -> Result<FileStamp> {
 /// Removes the temporary files of `path`, which killed processes left beside it.
 pub(crate) fn remove_temporaries_of(path: &Path) -> Result<()> {
     let prefix = format!(".{}", path.file_name().unwrap_or_default().to_string_lossy());
+    check_confined(directory(path))?;
     remove_beginning(directory(path), &prefix, false).map(drop)
 }
 
@@ -208,6 +212,7 @@ pub(crate) fn remove_temporaries_of(path: &Path) -> Result<()> {
 /// many there were; a missing `dir` has none. Only names made by [`AtomicFile`] are touched, but
 /// those of a process that still writes there too: call it where nobody does.
 pub fn remove_temporaries(dir: &Path) -> Result<u64> {
+    check_confined(dir)?;
     remove_beginning(dir, "", true)
 }
 

@@ -7,13 +7,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::atomic::{FileStamp, write_atomic};
+use super::confined::check_confined;
 use crate::error::{Error, Result};
 
 /// The JSON in `path`, which messages call `format`; `None` if there is no such file.
 ///
 /// # Errors
-/// [`Error::Decode`] for a damaged file; [`Error::Io`].
+/// [`Error::Decode`] for a damaged file; [`Error::Corrupt`] for a link in a run directory; [`Error::Io`].
 pub fn read_json<T: DeserializeOwned>(path: &Path, format: &'static str) -> Result<Option<T>> {
+    check_confined(path)?;
     match std::fs::read(path) {
         Ok(bytes) => {
             serde_json::from_slice(&bytes).map(Some).map_err(|e| Error::decode(path, format, e))

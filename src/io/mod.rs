@@ -9,6 +9,7 @@
 //! ```
 
 mod atomic;
+mod confined;
 mod failure;
 mod json;
 mod url;
@@ -17,6 +18,7 @@ mod url;
 pub(crate) use atomic::boundary;
 pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
 pub(crate) use atomic::{is_temporary, remove_temporaries_of};
+pub(crate) use confined::{check_confined, confine};
 pub(crate) use failure::FirstError;
 pub use json::{read_json, write_json};
 pub(crate) use url::{file_name, redacted, without_query};

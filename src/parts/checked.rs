@@ -24,7 +24,7 @@ use std::hash::Hasher;
 use twox_hash::XxHash3_64;
 
 use crate::error::{Error, Result};
-use crate::io::{AtomicFile, FileStamp};
+use crate::io::{AtomicFile, FileStamp, check_confined};
 
 /// Format named in [`Error::Decode`].
 pub(super) const PARQUET: &str = "parquet";
@@ -152,6 +152,7 @@ impl CheckedFile {
     /// # Errors
     /// [`Error::Missing`]; [`Error::Decode`] where its end is not what was written; [`Error::Io`].
     pub(super) fn open(path: &Path) -> Result<Self> {
+        check_confined(path)?;
         let file = File::open(path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::missing(path, format!("is not there; {MAKE_AGAIN}")),
             _ => Error::io(path, "open")(error),

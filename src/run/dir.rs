@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::io::{FileStamp, is_temporary, is_url, read_json, write_json};
+use crate::io::{FileStamp, check_confined, confine, is_temporary, is_url, read_json, write_json};
 use crate::panics::lock;
 
 /// The plan, below the run directory: a line with the settings that it was made of, then one for each shard.
@@ -109,6 +109,7 @@ impl RunDir {
     pub fn create(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         fs::create_dir_all(root).map_err(Error::io(root, "create directory"))?;
+        confine(root)?;
         Ok(Self { root: root.to_owned() })
     }
 
@@ -116,6 +117,7 @@ impl RunDir {
     pub fn open(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         if [PLAN, "frozen"].iter().any(|name| root.join(name).exists()) {
+            confine(root)?;
             Ok(Self { root: root.to_owned() })
         } else {
             Err(Error::missing(
@@ -268,6 +270,7 @@ pub(super) fn json_lines<T: Serialize>(
 
 /// Header and items of a file of [`json_lines`].
 pub(super) fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<(Value, Vec<T>)> {
+    check_confined(path)?;
     let file = fs::File::open(path).map_err(Error::io(path, "open"))?;
     let read = || -> std::io::Result<(Value, Vec<T>)> {
         let mut lines = BufReader::new(zstd::Decoder::new(file)?).lines();

@@ -16,7 +16,7 @@ use super::dir::{RunDir, Stage, gone, json_lines, read_json_lines};
 use super::plan::Shard;
 use crate::error::{Error, Result};
 use crate::input::DocumentInfo;
-use crate::io::{FileStamp, is_url, stamp, write_atomic};
+use crate::io::{FileStamp, check_confined, is_url, stamp, write_atomic};
 use crate::parts::{EmbeddingRows, read_embeddings};
 
 /// Folder of the markers of what is done.
@@ -335,8 +335,9 @@ impl RunDir {
     /// Whether `file` is there in its size. That an object of a store is, its marker says; asking
     /// for each would take longer than the work that is left.
     fn is_present(&self, file: &PartFile) -> bool {
-        let found = || std::fs::metadata(self.path(&file.path));
-        is_url(&file.path) || found().is_ok_and(|found| found.len() == file.stamp.bytes)
+        let path = self.path(&file.path);
+        let found = || std::fs::metadata(&path).is_ok_and(|found| found.len() == file.stamp.bytes);
+        is_url(&file.path) || (check_confined(&path).is_ok() && found())
     }
 
     /// Marks `key` as done in `stage`.

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dir::{RunDir, Stage, gone};
 use crate::error::{Error, Result};
-use crate::io::{is_temporary, remove_temporaries, write_atomic};
+use crate::io::{check_confined, is_temporary, remove_temporaries, write_atomic};
 use crate::panics::{lock, unpoisoned};
 use crate::progress::Stop;
 
@@ -448,6 +448,7 @@ impl Worker {
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let folder = base.parent().unwrap_or(base);
+                    check_confined(folder)?;
                     fs::create_dir_all(folder).map_err(Error::io(folder, "create directory"))?;
                 }
                 Err(error) => return Err(Error::io(&path, "create")(error)),

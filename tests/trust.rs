@@ -1,0 +1,118 @@
+//! What a run directory from a stranger cannot do, and what a run leaves the rest of the machine alone with.
+
+use std::error::Error;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use predicates::str::contains;
+
+use crate::util::{TestResult, Workspace, digests, polysift};
+
+/// Paths below a run directory of [`Workspace`], of every kind that a stranger can put a link at.
+const LINKED: [&str; 14] = [
+    "plan.jsonl.zst",
+    "frozen",
+    "frozen/embed.json",
+    "state",
+    "state/embed",
+    "embeddings",
+    "embeddings/fra_Latn",
+    "embeddings/fra_Latn/a/part-00000.parquet",
+    "heads/quality",
+    "heads/quality/fra_Latn.safetensors",
+    "scores/quality/fra_Latn/a",
+    "selection/fra_Latn.json",
+    "export/fra_Latn",
+    "export/fra_Latn/a.parquet",
+];
+
+/// Makes `run` a copy of the run `whole`, in which `path` is a link to where it was moved below `outside`.
+fn link_out(whole: &Path, run: &Path, outside: &Path, path: &str) -> TestResult {
+    for old in [run, outside].into_iter().filter(|old| old.exists()) {
+        std::fs::remove_dir_all(old)?;
+    }
+    let copied = Command::new("cp").arg("-r").args([whole, run]).status()?;
+    assert!(copied.success(), "{path}");
+    let moved = outside.join(path);
+    std::fs::create_dir_all(moved.parent().ok_or("no parent")?)?;
+    std::fs::rename(run.join(path), &moved)?;
+    Ok(symlink(moved, run.join(path))?)
+}
+
+#[test]
+fn a_link_in_a_run_directory_is_refused_and_nothing_behind_it_changes() -> TestResult {
+    let work = Workspace::new()?;
+    let (whole, run, outside) = (work.path("whole"), work.path("out"), work.path("outside"));
+    work.command("run", "whole").assert().success();
+    for path in LINKED {
+        link_out(&whole, &run, &outside, path)?;
+        let before = digests(&outside)?;
+        polysift().arg("verify").arg(&run).assert().code(65);
+        let redo = ["--redo", "embed", "--retention", "quality=0.2"];
+        for arguments in [&[][..], &redo] {
+            let done = work.command("run", "out").args(arguments).output()?;
+            let told = String::from_utf8_lossy(&done.stderr).into_owned();
+            let is_named = told.contains(path) && told.contains("symbolic link");
+            match done.status.code() {
+                // A file took its place, or what it lay in was made anew.
+                Some(0) => assert!(!run.join(path).is_symlink(), "{path} {arguments:?}: {told}"),
+                // Where other shards can be done, the code is 3.
+                Some(3 | 65) => assert!(is_named, "{path} {arguments:?}: {told}"),
+                code => return Err(format!("{path} {arguments:?}: {code:?}, {told}").into()),
+            }
+            assert_eq!(digests(&outside)?, before, "{path} {arguments:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pipe_in_a_run_directory_is_not_waited_for() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    let marker = work.path("out/frozen/embed.json");
+    std::fs::remove_file(&marker)?;
+    assert!(Command::new("mkfifo").arg(&marker).status()?.success());
+    work.command("run", "out").assert().code(65).stderr(contains("neither a file nor a directory"));
+    Ok(())
+}
+
+#[test]
+fn files_of_a_run_are_for_their_owner_to_write_and_for_nobody_to_execute() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    polysift().arg("report").arg(work.path("out")).assert().success();
+    let files = digests(&work.path("out"))?;
+    let modes = files.into_keys().map(|name| {
+        let mode = work.path("out").join(&name).metadata()?.permissions().mode();
+        Ok((name, mode & 0o133))
+    });
+    let odd = modes.filter(|found| found.as_ref().is_ok_and(|(_, bits)| *bits != 0));
+    assert_eq!(odd.collect::<Result<Vec<_>, Box<dyn Error>>>()?, []);
+    Ok(())
+}
+
+/// A network namespace has no routes, and here not even a loopback that is up.
+#[test]
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn a_run_on_local_files_needs_no_network() -> TestResult {
+    if !Command::new("unshare").args(["-rn", "true"]).output().is_ok_and(|it| it.status.success()) {
+        eprintln!("skipped: a network namespace cannot be made");
+        return Ok(());
+    }
+    let work = Workspace::with_bundled_encoder()?;
+    for command in ["run", "verify", "report"] {
+        let mut alone = Command::new("unshare");
+        alone.current_dir(work.dir.path()).arg("-rn").arg(env!("CARGO_BIN_EXE_polysift"));
+        alone.arg(command);
+        match command {
+            "run" => alone.args(["-c", "run.toml", "--run", "out"]),
+            _ => alone.arg("out"),
+        };
+        let done = alone.output()?;
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{command}: {told}");
+    }
+    Ok(())
+}
