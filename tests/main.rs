@@ -19,6 +19,7 @@ mod export;
 mod fasttext;
 mod filters;
 mod floors;
+mod formats;
 mod fuzz;
 mod guards;
 mod heads;

@@ -7,16 +7,31 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::io::{FileStamp, check_confined, confine, is_temporary, is_url, read_json, write_json};
+use crate::io::{
+    FileStamp, check_confined, confine, is_temporary, is_url, read_json, write_json, write_new,
+};
 use crate::panics::lock;
 
 /// The plan, below the run directory: a line with the settings that it was made of, then one for each shard.
 pub(super) const PLAN: &str = "plan.jsonl.zst";
+
+/// Says of which format a run directory is: `{"format": 1}`.
+const FORMAT_FILE: &str = "format.json";
+
+/// The format that is written, of the layout and of every file of a run directory; it is raised when a program
+/// that knows the one before would misread something.
+const FORMAT: u32 = 1;
+
+/// Content of [`FORMAT_FILE`].
+#[derive(Debug, Serialize, Deserialize)]
+struct Format {
+    format: u32,
+}
 
 /// Stages in the order in which they depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -106,24 +121,51 @@ static DAMAGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 impl RunDir {
     /// Opens `root`, creating it if needed.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a URL or a newer format; [`Error::Corrupt`] where there are links in it; [`Error::Io`].
     pub fn create(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         fs::create_dir_all(root).map_err(Error::io(root, "create directory"))?;
-        confine(root)?;
-        Ok(Self { root: root.to_owned() })
+        let run = Self { root: root.to_owned() };
+        if !run.has_format()? {
+            let text = serde_json::json!(Format { format: FORMAT }).to_string() + "\n";
+            write_new(&run.path(FORMAT_FILE), text.as_bytes())?;
+        }
+        Ok(run)
     }
 
     /// Opens an existing run directory for reading.
+    ///
+    /// # Errors
+    /// As [`RunDir::create`]; [`Error::Missing`].
     pub fn open(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         if [PLAN, "frozen"].iter().any(|name| root.join(name).exists()) {
-            confine(root)?;
-            Ok(Self { root: root.to_owned() })
+            let run = Self { root: root.to_owned() };
+            run.has_format()?;
+            Ok(run)
         } else {
             Err(Error::missing(
                 root,
                 "is not a run directory (it holds neither a plan nor frozen/)",
             ))
+        }
+    }
+
+    /// Whether the directory, in which there must be no links, says of which format it is; those that were made
+    /// before there were others do not. One that is newer than this program is refused.
+    fn has_format(&self) -> Result<bool> {
+        confine(&self.root)?;
+        match self.read_json(&self.path(FORMAT_FILE))? {
+            Some(Format { format }) if format > FORMAT => {
+                let reason = format!(
+                    "{} is of format {format}, which a newer polysift made; this one reads format {FORMAT}",
+                    self.root.display()
+                );
+                Err(Error::config("--run", reason))
+            }
+            found => Ok(found.is_some()),
         }
     }
 
