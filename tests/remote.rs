@@ -14,6 +14,8 @@ mod keys;
 mod secrets;
 #[path = "remote/server.rs"]
 mod server;
+#[path = "remote/tls.rs"]
+mod tls;
 #[path = "remote/web.rs"]
 mod web;
 

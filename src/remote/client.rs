@@ -11,12 +11,12 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
-use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
+use object_store::{ClientOptions, HeaderValue, ObjectStore, RetryConfig};
 use tokio::runtime::Runtime;
 
 use super::explain::{explain, is_final, message, store_error};
 use super::location::{Location, Scheme};
-use super::wire::Connector;
+use super::wire::{Connector, WebConnector};
 use crate::error::Result;
 use crate::hub::HubSettings;
 use crate::panics::lock;
@@ -51,9 +51,6 @@ pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
         }
     }
 }
-
-/// A server that sends nothing for so long is given up, and asked again.
-const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How a store is talked to.
 #[derive(Clone)]
@@ -156,11 +153,11 @@ fn new_client(location: &Location) -> object_store::Result<Client> {
             check_endpoint(builder.get_config_value(&AzureConfigKey::Endpoint).as_deref())?;
             Client::of_bucket(builder.with_http_connector(Connector).build()?)
         }
-        Scheme::Http => web_client(root, options(), retry)?,
-        Scheme::Hub => {
-            let hub = hub_settings();
-            web_client(&hub.endpoint, hub_options(), retry)?
+        Scheme::Http => {
+            let allows_http = root.starts_with("http://");
+            web_client(root, WebConnector { allows_http, token: None }, retry)?
         }
+        Scheme::Hub => web_client(&hub_settings().endpoint, hub_connector(), retry)?,
     })
 }
 
@@ -176,30 +173,25 @@ fn check_endpoint(endpoint: Option<&str>) -> object_store::Result<()> {
 
 fn web_client(
     root: &str,
-    options: ClientOptions,
+    connector: WebConnector,
     retry: RetryConfig,
 ) -> object_store::Result<Client> {
-    let options = options.with_allow_http(root.starts_with("http://"));
+    let options = ClientOptions::new().with_allow_http(connector.allows_http);
     let builder = HttpBuilder::new().with_url(root).with_client_options(options).with_retry(retry);
-    let store = builder.with_http_connector(Connector).build()?;
+    let store = builder.with_http_connector(connector).build()?;
     Ok(Client { store: Arc::new(store), parts: None, pages: None })
 }
 
-/// Options of a client that shows the hub the token.
-pub(super) fn hub_options() -> ClientOptions {
-    let token = hub_settings().token.as_ref();
-    let value = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
-    // A token that cannot be sent is none.
-    let Some(Ok(mut value)) = value else { return options() };
-    value.set_sensitive(true);
-    let mut headers = HeaderMap::new();
-    headers.insert("authorization", value);
-    options().with_default_headers(headers)
-}
-
-fn options() -> ClientOptions {
-    // A whole range may take its time on a slow line, as long as it moves.
-    ClientOptions::new().with_timeout_disabled().with_read_timeout(READ_TIMEOUT)
+/// Connects clients that show the hub the token.
+pub(super) fn hub_connector() -> WebConnector {
+    let hub = hub_settings();
+    let token = hub.token.as_ref().and_then(|token| {
+        // A token that cannot be sent is none.
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    });
+    WebConnector { allows_http: hub.endpoint.starts_with("http://"), token }
 }
 
 fn retry() -> RetryConfig {

@@ -5,16 +5,16 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use object_store::ClientOptions;
 use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
 use object_store::path::Path as Key;
 use serde::Deserialize;
 
-use super::client::{hub_options, hub_settings, retried, runtime, wait};
+use super::client::{hub_connector, hub_settings, retried, runtime, wait};
 use super::explain::{ANSWER, store_error};
 use super::key::{escape, for_client};
 use super::location::{Location, Scheme};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
-use super::wire::Connector;
 use crate::error::{Error, Result, Source};
 
 /// Where the files of a repository are.
@@ -95,9 +95,9 @@ pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
     let mut next = Some(format!(
         "{endpoint}/api/datasets/{id}/tree/{revision}/{folder}?recursive=true&expand=false"
     ));
-    let allowed = hub_options().with_allow_http(endpoint.starts_with("http://"));
     let client = runtime().and_then(|_| {
-        Connector.connect(&allowed).map_err(|error| store_error(endpoint, &error.to_string()))
+        let client = hub_connector().connect(&ClientOptions::new());
+        client.map_err(|error| store_error(endpoint, &error.to_string()))
     })?;
     let mut files = Vec::new();
     while let Some(url) = next {

@@ -1,5 +1,7 @@
 //! Requests as they leave and answers as they come, where the client would change them.
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
@@ -31,15 +33,60 @@ pub(super) fn get_options(location: &Location) -> GetOptions {
     options
 }
 
+/// Connects clients of a web server, or of the hub, which is shown its token.
+#[derive(Debug)]
+pub(super) struct WebConnector {
+    /// Whether it may be asked without TLS.
+    pub(super) allows_http: bool,
+    pub(super) token: Option<HeaderValue>,
+}
+
+/// Most redirects that are followed for one request.
+const MAX_REDIRECTS: usize = 10;
+
+/// A server that cannot be reached within this is given up, and asked again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A server that sends nothing for so long is given up, and asked again; a whole range may take its time
+/// on a slow line, as long as it moves.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
+
+impl HttpConnector for WebConnector {
+    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .https_only(!self.allows_http)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .http1_only()
+            .user_agent(concat!("polysift/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| object_store::Error::Generic { store: "", source: error.into() })?;
+        let client = HttpClient::new(client);
+        Ok(HttpClient::new(Wire { client, follows: true, token: self.token.clone() }))
+    }
+}
+
+fn wrong(error: &str) -> HttpError {
+    let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, error.to_owned());
+    HttpError::new(HttpErrorKind::Unknown, error)
+}
+
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Wire(client)))
+        Ok(HttpClient::new(Wire { client, follows: false, token: None }))
     }
 }
 
 #[derive(Debug)]
-struct Wire(HttpClient);
+struct Wire {
+    client: HttpClient,
+    /// Whether redirects are followed here, because `client` does not.
+    follows: bool,
+    /// Shown to the hub.
+    token: Option<HeaderValue>,
+}
 
 impl HttpService for Wire {
     // As the trait has it, which is written with async-trait.
@@ -61,7 +108,7 @@ impl Wire {
         let query = request.uri().query().unwrap_or_default();
         let is_listing =
             !is_exact && query.split('&').any(|part| part == "list-type=2" || part == "comp=list");
-        let answer = self.0.execute(request).await?;
+        let answer = self.execute(request).await?;
         if !is_listing || !answer.status().is_success() {
             return Ok(answer);
         }
@@ -72,6 +119,36 @@ impl Wire {
             Err(_) => body.into(), // which the client says
         };
         Ok(HttpResponse::from_parts(head, body))
+    }
+
+    /// Sends `request`, and follows the redirects of a web server. reqwest 0.13.5 does that too, but takes a password
+    /// away for the first request to another host only, and shows it to that host if it redirects once more.
+    async fn execute(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        if !self.follows {
+            return self.client.execute(request).await;
+        }
+        let (mut head, body) = request.into_parts();
+        if let Some(token) = &self.token {
+            head.headers.entry("authorization").or_insert_with(|| token.clone());
+        }
+        for _ in 0..=MAX_REDIRECTS {
+            let request = HttpRequest::from_parts(head.clone(), body.clone());
+            let answer = self.client.execute(request).await?;
+            let location =
+                answer.headers().get("location").filter(|_| answer.status().is_redirection());
+            let Some(location) = location else { return Ok(answer) };
+            let location = location.to_str().map_err(|_| wrong("redirects to what is no URL"))?;
+            let from = head.uri.to_string();
+            let from = reqwest::Url::parse(&from).map_err(|e| wrong(&e.to_string()))?;
+            let to =
+                from.join(location).map_err(|e| wrong(&format!("redirects to no URL: {e}")))?;
+            if to.origin() != from.origin() {
+                head.headers.remove("authorization");
+            }
+            head.uri =
+                to.as_str().parse().map_err(|_| wrong("redirects to what cannot be asked for"))?;
+        }
+        Err(wrong(&format!("redirects more than {MAX_REDIRECTS} times")))
     }
 }
 
@@ -85,10 +162,6 @@ fn address(request: &mut HttpRequest) -> Result<bool, HttpError> {
     if !is_exact && !has_user {
         return Ok(false);
     }
-    let wrong = |error: &str| {
-        let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, error.to_owned());
-        HttpError::new(HttpErrorKind::Unknown, error)
-    };
     let mut url = reqwest::Url::parse(&text).map_err(|e| wrong(&e.to_string()))?;
     let user = decoded(url.username());
     let password = url.password().map(decoded);
