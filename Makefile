@@ -5,7 +5,6 @@ DEMO := target/demo
 GPU_BUNDLE := target/gpu-bundle
 PYTHON_ENV := target/python
 TOOLS := target/tools
-TARGET ?= parquet
 FEATURES ?= none cuda datasets remote train
 CUDA_TESTS ?= cuda:: device::gpus::
 CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
@@ -61,8 +60,8 @@ check-features: need-cargo ## Clippy without any feature of the crate, and with 
 	  $(CARGO) clippy -p polysift --lib --bins --locked --no-default-features --features "$${feature#none}" -- -D warnings || exit 1; \
 	done
 
-fuzz: need-cargo ## Fuzz a target for a minute: make fuzz TARGET=pytorch (needs cargo-fuzz, nightly Rust)
-	cargo +nightly fuzz run --fuzz-dir tests/fuzz --features fuzz $(TARGET) -- -max_total_time=60
+fuzz: need-cargo ## Fuzz every target, or TARGET, for SECS (60) each (needs cargo-fuzz, nightly Rust)
+	sh tests/fuzz/all.sh $(or $(SECS),60) $(TARGET)
 
 cuda-check: ## Compile the CUDA kernels (no GPU needed), report registers and spills, find stale images
 	kernels/build.sh --check

@@ -3,7 +3,10 @@
 use std::io::Result;
 use std::path::Path;
 
-use crate::util::{TestResult, Workspace, root};
+use polysift::config::HeadConfig;
+use polysift::head::FastTextHead;
+
+use crate::util::{Random, TestResult, Workspace, root};
 
 #[path = "fuzz/lib.rs"]
 #[allow(
@@ -15,18 +18,6 @@ mod targets;
 
 /// Damaged copies of each seed.
 const COPIES: usize = 300;
-
-/// Numbers that look random and are the same at every run (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) % n.max(1) as u64) as usize
-    }
-}
 
 /// `seed` with some bytes changed, inserted, repeated or cut away; sizes and counts are near the
 /// beginning and the end of most formats, so half of the changes are there.
@@ -51,10 +42,23 @@ fn damaged(seed: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Runs `target` on the seeds, which it must read, and on damaged copies, which it may refuse.
+/// Runs `target` on the seeds, which it must read, on damaged copies, which it may refuse, and on what once crashed
+/// it. `fuzz/all.sh` begins with the seeds, which are then written to the folder `FUZZ_SEEDS`.
 fn exercise(target: fn(&[u8]) -> Result<bool>, seeds: &[Vec<u8>]) -> TestResult {
     let mut random = Random(seeds.len() as u64);
+    let name =
+        std::thread::current().name().and_then(|name| Some(name.split_once("::")?.1.to_owned()));
+    let name = name.ok_or("a test has its name")?;
+    for crash in
+        std::fs::read_dir(root().join("tests/fuzz/crashes").join(&name)).into_iter().flatten()
+    {
+        target(&std::fs::read(crash?.path())?)?;
+    }
     for (i, seed) in seeds.iter().enumerate() {
+        if let Some(folder) = std::env::var_os("FUZZ_SEEDS").map(|it| Path::new(&it).join(&name)) {
+            std::fs::create_dir_all(&folder)?;
+            std::fs::write(folder.join(i.to_string()), seed)?;
+        }
         assert!(target(seed)?, "seed {i} is not read");
         for _ in 0..COPIES / seeds.len() {
             target(&damaged(seed, &mut random))?;
@@ -79,6 +83,73 @@ fn json_lines() -> TestResult {
     let seed = br#"{"id": "1", "text": "caf\u00e9 \ud83d\ude00", "metadata": {"a": [1, 2.5e3, null, true]}}
 {"id": "2", "text": null, "metadata": {"a": []}, "more": {"deep": [[{"x": -0.0}]]}}"#;
     exercise(targets::json_lines, &[[seed.as_slice(), b"\r\n\n"].concat()])
+}
+
+#[test]
+fn table() -> TestResult {
+    let seed = "\u{feff}id,text,label\r\n1,\"a, \"\"b\"\"\nc\",x\r\n2,,\n3,\u{e9},y\n";
+    exercise(targets::table, &[seed.replace("2,,", "2,d,").into_bytes()])
+}
+
+#[test]
+fn encoder() -> TestResult {
+    let names = ["config.json", "model.safetensors", "tokenizer.json"];
+    let files = golden(&names.map(|name| format!("encoder/head16-prefixed/{name}")))?;
+    let seeds: Vec<_> =
+        (0..).zip(&files).map(|(which, file)| [&[which], &file[..]].concat()).collect();
+    exercise(targets::encoder, &seeds)
+}
+
+#[test]
+fn part() -> TestResult {
+    let work = Workspace::new()?;
+    for language in ["fra_Latn", "deu_Latn"] {
+        work.write(&format!("words/{language}.txt"), "theorem\n")?;
+    }
+    let filter = "[filters.words]\nkind = 'words'\nlists = ['words/{lang}.txt']\nmax_share = 0.1\n";
+    let settings = std::fs::read_to_string(work.path("run.toml"))? + filter;
+    work.write("run.toml", settings)?;
+    work.command("run", "out").assert().success();
+    let part = "fra_Latn/a/part-00000.parquet";
+    let files = [
+        format!("embeddings/{part}"),
+        format!("scores/quality/{part}"),
+        "verdicts/fra_Latn/a.parquet".into(),
+    ];
+    let seeds = (0u8..).zip(files).map(|(which, file)| {
+        Ok([&[which], &std::fs::read(work.path("out").join(file))?[..]].concat())
+    });
+    exercise(targets::part, &seeds.collect::<Result<Vec<_>>>()?)
+}
+
+#[test]
+fn lists() -> TestResult {
+    let allowed = "[[allow]]\nhost = \"a.org\"\nlicense = \"CC0-1.0\"\n";
+    exercise(targets::lists, &[b"a word\n\xe8\xaa\x9e\n".to_vec(), allowed.into()])
+}
+
+#[test]
+fn card() -> TestResult {
+    let model = root().join("tests/golden/fasttext/words.bin");
+    let head = FastTextHead::load(&model, "quality", &HeadConfig::default(), "eng_Latn")?;
+    exercise(targets::card, &[serde_json::to_vec(head.card())?])
+}
+
+#[test]
+fn selection() -> TestResult {
+    let numbers = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1.0, 1.0, 1e-45, -3.5];
+    let logits: Vec<u8> =
+        numbers.iter().cycle().take(70).flat_map(|x: &f32| x.to_le_bytes()).collect();
+    let seeds = [[33, 7, 0], [3, 1, 1]].map(|start| [&start[..], &logits].concat());
+    exercise(targets::selection, &seeds)
+}
+
+#[test]
+fn products() -> TestResult {
+    let numbers = [0.5, -1.5, 1e-45, 3e-39, 9e16, -9e16, 1e-20, 0.1, -0.0, 7.0];
+    let values: Vec<u8> = numbers.iter().flat_map(|x: &f32| x.to_le_bytes()).collect();
+    let shapes = [[0, 0, 0], [3, 9, 40], [34, 69, 255]];
+    exercise(targets::products, &shapes.map(|shape| [&shape[..], &values].concat()))
 }
 
 #[test]

@@ -55,6 +55,18 @@ pub(crate) fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Numbers that look random and are the same at every run (splitmix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ (x >> 31)) % n.max(1) as u64) as usize
+    }
+}
+
 /// Words of two kinds of text, so that a head has something to learn.
 const KNOWLEDGE: [&str; 8] =
     ["theorem", "energy", "cell", "century", "equation", "river", "empire", "molecule"];

@@ -1,19 +1,36 @@
 //! What is done to untrusted bytes: each function reads them as a file of one kind and uses what it
 //! read. None may panic, or take memory that the bytes do not justify. `true` says that they were read.
 
+use std::cmp::Ordering;
 use std::io::Result;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use polysift::config::{EncoderConfig, HeadConfig, InputConfig, RunConfig};
+use polysift::config::{
+    DeviceChoice, EncoderConfig, HeadConfig, HeadOutput, InputConfig, Keep, Mode, RunConfig,
+};
 use polysift::decontamination::Index;
+use polysift::encoder::{HubSettings, load};
 use polysift::fasttext::FastTextModel;
-use polysift::head::Head;
-use polysift::input::{DocumentReader, InputFile, RowReader};
+use polysift::head::{FastTextHead, Head};
+use polysift::input::{
+    ColumnKind, ColumnRequest, DocumentReader, InputFile, RowReader, TableRow, read_table,
+    table_at, table_columns,
+};
+use polysift::parts::{read_embeddings, read_scores, read_verdicts};
 use polysift::pii::{PiiMode, PiiOptions, Redactor};
+use polysift::progress::Stop;
 use polysift::robots::{Agents, DEFAULT_AGENTS, Matching, Robots};
-use polysift::run::{RunDir, Stage};
+use polysift::rules::{WordList, parse_allow_list};
+use polysift::run::{RunDir, Stage, Worker};
+use polysift::selection::{
+    Corpus, Decision, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument, Threshold,
+    ThresholdKind, select,
+};
 use polysift::tokenize::Tokenizer;
+use polysift_kernels::{
+    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, gemm,
+};
 
 /// Text with what tokenizers treat apart: scripts, white space, marks, control characters.
 const TEXT: &str = "A text, ein Text… 一個文本 \u{1f600}\u{301}\r\n\0\u{a0}</s> __label__x";
@@ -47,6 +64,62 @@ pub fn json_lines(data: &[u8]) -> Result<bool> {
     with_file("shard.jsonl", data, |path| read_input(path).is_ok())
 }
 
+/// A table in CSV, as those of data sets and lists of domains are.
+pub fn table(data: &[u8]) -> Result<bool> {
+    with_file("table.csv", data, |path| {
+        let read = || -> polysift::Result<()> {
+            let file = table_at(path, "table".to_owned())?;
+            let columns: Vec<_> = table_columns(&file)?
+                .into_iter()
+                .map(|name| ColumnRequest::new(name, ColumnKind::Text, false))
+                .collect();
+            let mut each = |row: TableRow<'_>| row.required_text("text").map(drop);
+            read_table(&file, &columns, Some(3), &Stop::default(), &mut each).map(drop)
+        };
+        read().is_ok()
+    })
+}
+
+/// A file of an encoder, the others being right; the first byte says which.
+pub fn encoder(data: &[u8]) -> Result<bool> {
+    const FILES: [(&str, &[u8]); 3] = [
+        ("config.json", include_bytes!("../golden/encoder/head16-prefixed/config.json")),
+        (
+            "model.safetensors",
+            include_bytes!("../golden/encoder/head16-prefixed/model.safetensors"),
+        ),
+        ("tokenizer.json", include_bytes!("../golden/encoder/head16-prefixed/tokenizer.json")),
+    ];
+    let Some((which, data)) = data.split_first() else { return Ok(false) };
+    let folder = tempfile::tempdir()?;
+    for (place, (name, right)) in FILES.into_iter().enumerate() {
+        let is_changed = place == usize::from(*which) % FILES.len();
+        std::fs::write(folder.path().join(name), if is_changed { data } else { right })?;
+    }
+    let model = folder.path().display().to_string();
+    let config = EncoderConfig { model, device: DeviceChoice::Cpu, ..EncoderConfig::default() };
+    Ok(load(&config, &HubSettings::from_env(|_| None)).is_ok())
+}
+
+/// A stored part; the first byte says of what.
+pub fn part(data: &[u8]) -> Result<bool> {
+    let Some((which, data)) = data.split_first() else { return Ok(false) };
+    with_file("part-00000.parquet", data, |path| match which % 3 {
+        0 => read_embeddings(path).is_ok(),
+        1 => read_scores(path).is_ok(),
+        _ => read_verdicts(path)
+            .is_ok_and(|rows| (0..4).all(|row| rows.of_row(row).end < usize::MAX)),
+    })
+}
+
+/// A list that users write: of domains that are allowed, or of words.
+pub fn lists(data: &[u8]) -> Result<bool> {
+    let Ok(text) = std::str::from_utf8(data) else { return Ok(false) };
+    let words = WordList::parse(text);
+    let found = words.as_ref().is_ok_and(|words| words.share(TEXT).share() <= 1.0);
+    Ok(found | parse_allow_list(text).is_ok())
+}
+
 /// A head in safetensors.
 pub fn safetensors(data: &[u8]) -> Result<bool> {
     with_file("x.safetensors", data, |path| {
@@ -65,6 +138,17 @@ pub fn fasttext(data: &[u8]) -> Result<bool> {
         FastTextModel::read(path)
             .is_ok_and(|(model, _)| model.predict(TEXT).len() <= model.labels().len())
     })
+}
+
+/// The card beside a fastText model.
+pub fn card(data: &[u8]) -> Result<bool> {
+    let folder = tempfile::tempdir()?;
+    let model = folder.path().join("x.bin");
+    std::fs::write(&model, include_bytes!("../golden/fasttext/words.bin"))?;
+    std::fs::write(FastTextHead::card_path(&model), data)?;
+    let config = HeadConfig::default();
+    Ok(FastTextHead::load(&model, "quality", &config, "eng_Latn")
+        .is_ok_and(|head| head.score(&[Some(TEXT)]).len() == 1))
 }
 
 /// A `tokenizer.json`.
@@ -86,12 +170,14 @@ pub fn text(data: &[u8]) -> Result<bool> {
 
 /// A file of a run directory; the first byte says which.
 pub fn run_directory(data: &[u8]) -> Result<bool> {
-    const FILES: [&str; 5] = [
+    const FILES: [&str; 7] = [
         "plan.jsonl.zst",
         "frozen/embed.json",
         "state/embed/done/shard.json",
         "state/embed/failed/shard.json",
         "state/embed/finished.jsonl.zst",
+        "state/workers/host-1.0",
+        "format.json",
     ];
     let Some((which, data)) = data.split_first() else { return Ok(false) };
     let folder = tempfile::tempdir()?;
@@ -106,6 +192,7 @@ pub fn run_directory(data: &[u8]) -> Result<bool> {
         run.failures(Stage::Embed)?;
         run.summaries(Stage::Embed, &keys)?;
         run.shard_marker(Stage::Embed, &keys[0])?;
+        Worker::observer(&run).live()?;
         if run.has_plan() { run.plan().map(drop) } else { Ok(()) }
     };
     Ok(read().is_ok())
@@ -147,6 +234,125 @@ pub fn pii(data: &[u8]) -> Result<bool> {
     let text = String::from_utf8_lossy(data);
     for mode in [PiiMode::Default, PiiMode::Apertus, PiiMode::Datatrove] {
         Redactor::new(PiiOptions { mode, ..PiiOptions::default() }).redact(&text);
+    }
+    Ok(true)
+}
+
+/// Logits of a head, and a rate: the selection beside a full sort. Of documents with equal logits either
+/// may be kept, so what is checked is their number, and that no logit left out is better than one kept.
+pub fn selection(data: &[u8]) -> Result<bool> {
+    let [rate, per_shard, keep, bytes @ ..] = data else { return Ok(false) };
+    let logits: Vec<f32> =
+        bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    let per_mille = 3 * usize::from(*rate) + 1;
+    let Ok(rate) = format!("0.{per_mille:03}").parse() else { return Ok(false) };
+    let (keep, is_high) = if keep & 1 == 0 { (Keep::Above, true) } else { (Keep::Below, false) };
+    let threshold = Threshold {
+        head: Some(0),
+        head_name: "quality".to_owned(),
+        keep,
+        kind: ThresholdKind::Retain(vec![rate]),
+        output: HeadOutput::Raw,
+    };
+    let corpus = Logits { logits: &logits, per_shard: usize::from(*per_shard).max(1) };
+    let Ok(selected) = select(&corpus, &[threshold], Mode::Default) else { return Ok(false) };
+    let is_kept = |ordinal: usize| {
+        let values = [Some(logits[ordinal])];
+        let (id, ordinal) = (IDS[ordinal % IDS.len()], ordinal as u64);
+        let document = ScoredDocument { id, ordinal, logits: &values, scores: &values };
+        matches!(selected.decide(&document), Decision::Kept { .. })
+    };
+    let ranked = |logit: f32| if is_high { logit } else { -logit };
+    let scored = || (0..logits.len()).filter(|&ordinal| !logits[ordinal].is_nan());
+    let mut sorted: Vec<f32> = scored().map(|ordinal| ranked(logits[ordinal])).collect();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    let mut kept: Vec<f32> =
+        scored().filter(|&o| is_kept(o)).map(|ordinal| ranked(logits[ordinal])).collect();
+    kept.sort_by(|a, b| b.total_cmp(a));
+    assert_eq!(
+        kept.len(),
+        (per_mille * sorted.len()).div_ceil(1000),
+        "of {} documents",
+        sorted.len()
+    );
+    for (kept, best) in kept.iter().zip(&sorted) {
+        assert!(
+            kept.partial_cmp(best) == Some(Ordering::Equal),
+            "{kept} is kept and {best} is not"
+        );
+    }
+    Ok(true)
+}
+
+const IDS: [&str; 4] = ["a", "b", "", "\u{1f600}"];
+
+struct Logits<'a> {
+    logits: &'a [f32],
+    per_shard: usize,
+}
+
+impl Corpus for Logits<'_> {
+    fn num_shards(&self) -> usize {
+        self.logits.len().div_ceil(self.per_shard)
+    }
+
+    fn scan(
+        &self,
+        shard: usize,
+        _request: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> polysift::Result<()>,
+    ) -> polysift::Result<()> {
+        let first = shard * self.per_shard;
+        let end = self.logits.len().min(first + self.per_shard);
+        let logits = &self.logits[first..end];
+        let ids: Vec<&str> = (first..end).map(|ordinal| IDS[ordinal % IDS.len()]).collect();
+        let ordinals: Vec<u64> = (first as u64..end as u64).collect();
+        let heads = [HeadColumn { logits, scores: logits, present: None }];
+        visit(&ScoreBatch {
+            len: logits.len(),
+            ids: &ids,
+            ordinals: &ordinals,
+            weights: None,
+            heads: &heads,
+        })
+    }
+}
+
+/// A product in f32 on every instruction set beside one in f64: shapes, then values of any size.
+pub fn products(data: &[u8]) -> Result<bool> {
+    let [m, n, k, bytes @ ..] = data else { return Ok(false) };
+    let (m, n, k) = (usize::from(m % 35) + 1, usize::from(n % 70) + 1, usize::from(*k) + 1);
+    let numbers: Vec<f32> = bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|bytes| f32::from_le_bytes(*bytes))
+        // No sum of 256 products of these overflows.
+        .filter(|value| value.abs() < 1e17)
+        .collect();
+    if numbers.is_empty() {
+        return Ok(false);
+    }
+    let mut numbers = numbers.into_iter().cycle();
+    let x: Vec<f32> = numbers.by_ref().take(m * k).collect();
+    let w: Vec<f32> = numbers.take(n * k).collect();
+    for isa in Isa::available() {
+        let packed = PackedMatrix::new(isa, Precision::F32, Matrix::new(&w, n, k, k));
+        let mut y = vec![f32::NAN; m * n];
+        let mut out = MatrixMut::new(&mut y, m, n, n);
+        let x_rows = Matrix::new(&x, m, k, k);
+        gemm(isa, x_rows, &packed, Epilogue::None, &mut out, &mut GemmScratch::default());
+        for (at, y) in y.iter().enumerate() {
+            let (x, w) = (&x[at / n * k..][..k], &w[at % n * k..][..k]);
+            let products = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
+            let (sum, size) = products.fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
+            // Each of k fused steps and of the sums of chains rounds once, by 2^-24 of no more than `size` or,
+            // below the normal numbers, by 2^-150; doubled for the growth of the bound and f64's own rounding.
+            let steps = 2.0 * (k + 2) as f64;
+            let bound = steps * (size * 2f64.powi(-24) + 2f64.powi(-150));
+            let error = (f64::from(*y) - sum).abs();
+            assert!(error <= bound, "{isa:?} {m}x{n}x{k}: {y} for {sum}, {error:e} > {bound:e}");
+        }
     }
     Ok(true)
 }
