@@ -13,7 +13,7 @@ CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
         clean-demo need-cargo cuda-check cuda-build \
         test-slurm-smoke test-slurm \
         test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-page test-python dist test-dist \
-        msrv spelling deny fuzz
+        msrv spelling deny fuzz soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,11 @@ check-features: need-cargo ## Clippy without any feature of the crate, and with 
 	for feature in $(FEATURES); do \
 	  $(CARGO) clippy -p polysift --lib --bins --locked --no-default-features --features "$${feature#none}" -- -D warnings || exit 1; \
 	done
+
+soak: need-cargo ## Faults on run directories for SOAK_SECS (an hour); a second call goes on with the next ones
+	mkdir -p target/soak
+	SOAK_SECS=$${SOAK_SECS:-3600} SOAK_LOG=$(abspath target/soak)/rounds.jsonl $(CARGO) test --locked -p polysift \
+	  --test integration soak:: -- --nocapture
 
 fuzz: need-cargo ## Fuzz every target, or TARGET, for SECS (60) each (needs cargo-fuzz, nightly Rust)
 	sh tests/fuzz/all.sh $(or $(SECS),60) $(TARGET)

@@ -44,6 +44,7 @@ mod run;
 mod samples;
 mod sampling;
 mod selection;
+mod soak;
 mod tokenizer;
 mod trust;
 mod variants;

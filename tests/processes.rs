@@ -2,7 +2,6 @@
 //! of a single one.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use polysift::progress::Stop;
 use polysift::run::{RunDir, Worker};
@@ -262,46 +261,5 @@ fn other_input_than_the_planned_one_is_refused_by_every_command() -> TestResult 
     // The same files in other words are the same input.
     with_input("embed", &["corpus/fra_Latn/*.jsonl", "corpus/deu_Latn/a.jsonl"]).assert().code(78);
     with_input("embed", &["./corpus/{lang}/*"]).assert().success();
-    Ok(())
-}
-
-#[test]
-fn fifty_kills_of_processes_at_work_together_change_nothing_in_the_end() -> TestResult {
-    let work = workspace()?;
-    work.command("run", "undisturbed").assert().success();
-    let expected = digests(&work.path("undisturbed"))?;
-    let (mut millis, mut kills) = (11u64, 0);
-    let mut children: Vec<Child> = Vec::new();
-    while kills < 50 {
-        while children.len() < 3 {
-            children.push(spawn(&work, "run", "killed", &[])?);
-        }
-        millis = (millis * 31 + 17) % 250; // spread over the start and the work of a run
-        std::thread::sleep(Duration::from_millis(millis));
-        let mut child = children.remove(kills % 3);
-        let killed = child.kill();
-        let ended = child.wait()?;
-        killed?;
-        match ended.code() {
-            None => kills += 1,
-            // It had finished everything: there has to be something to do again.
-            Some(code) => {
-                assert_eq!(code, 0);
-                for mut child in children.drain(..) {
-                    assert_eq!(child.wait()?.code(), Some(0));
-                }
-                // One that is alone tidies up after the killed ones.
-                work.command("run", "killed").assert().success();
-                assert_eq!(digests(&work.path("killed"))?, expected);
-                std::fs::remove_dir_all(work.path("killed"))?;
-            }
-        }
-    }
-    for child in &mut children {
-        child.wait()?;
-    }
-    work.command("run", "killed").assert().success();
-    assert_eq!(digests(&work.path("killed"))?, expected);
-    polysift().arg("verify").arg(work.path("killed")).assert().success();
     Ok(())
 }

@@ -35,28 +35,6 @@ fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
 }
 
 #[test]
-fn kills_at_random_moments_of_one_run_change_nothing_in_the_end() -> TestResult {
-    let work = Workspace::new()?;
-    work.add_filters()?;
-    work.command("run", "undisturbed").assert().success();
-    let mut millis = 7u64;
-    for _ in 0..20 {
-        millis = (millis * 31 + 17) % 400; // spread over the start and the work of a run
-        let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"))
-            .current_dir(work.dir.path())
-            .args(["run", "-c", "run.toml", "--run", "killed", "--quiet", "--device", "cpu"])
-            .stdout(Stdio::null())
-            .spawn()?;
-        std::thread::sleep(Duration::from_millis(millis));
-        child.kill()?;
-        child.wait()?;
-    }
-    work.command("run", "killed").assert().success();
-    assert_eq!(digests(&work.path("killed"))?, digests(&work.path("undisturbed"))?);
-    Ok(())
-}
-
-#[test]
 fn a_signal_saves_what_is_done_and_exits_with_75() -> TestResult {
     let work = Workspace::with_bundled_encoder()?;
     let long = "knowledge of rivers and empires ".repeat(100);
