@@ -3,6 +3,7 @@
 //! Owns the list of directories that this process works in. Does not watch them: whoever may write into
 //! one while a process works in it is trusted (SECURITY.md), so a path is checked when it is used.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -12,18 +13,14 @@ use crate::error::{Error, Result};
 use crate::panics::lock;
 
 /// Directories that [`confine`] was called with.
-static CONFINED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static CONFINED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// From now on [`check_confined`] refuses links below `root`, which may be one itself.
 ///
 /// # Errors
 /// [`Error::Corrupt`] where an entry of `root` is a link, or neither file nor directory; [`Error::Io`].
 pub(crate) fn confine(root: &Path) -> Result<()> {
-    let mut confined = lock(&CONFINED);
-    if !confined.iter().any(|known| known == root) {
-        confined.push(root.to_owned());
-    }
-    drop(confined);
+    lock(&CONFINED).insert(root.to_owned());
     let entries = fs::read_dir(root).map_err(Error::io(root, "list"))?;
     for entry in entries {
         check_entry(&entry.map_err(Error::io(root, "list"))?.path())?;
@@ -37,11 +34,11 @@ pub(crate) fn confine(root: &Path) -> Result<()> {
 /// # Errors
 /// [`Error::Corrupt`]; [`Error::Io`].
 pub(crate) fn check_confined(path: &Path) -> Result<()> {
-    let is_below = |root: &PathBuf| path.starts_with(root);
-    let Some(root) = lock(&CONFINED).iter().find(|root| is_below(root)).cloned() else {
-        return Ok(());
-    };
-    let below = path.ancestors().take_while(|folder| *folder != root).collect::<Vec<_>>();
+    let confined = lock(&CONFINED);
+    let roots = path.ancestors().enumerate().filter(|(_, folder)| confined.contains(*folder));
+    let depth = roots.map(|(depth, _)| depth).last().unwrap_or(0);
+    drop(confined);
+    let below: Vec<&Path> = path.ancestors().take(depth).collect();
     below.into_iter().rev().try_for_each(check_entry)
 }
 
