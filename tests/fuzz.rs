@@ -42,8 +42,33 @@ fn damaged(seed: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Runs `target` on the seeds, which it must read, on damaged copies, which it may refuse, and on what once crashed
-/// it. `fuzz/all.sh` begins with the seeds, which are then written to the folder `FUZZ_SEEDS`.
+/// What fuzzing found of `target`, each input behind its length (u32, little-endian), compressed. `fuzz/all.sh` leaves
+/// it in a folder; those of up to 1 KB come from there where `FUZZ_CORPUS` names it.
+fn corpus(target: &str) -> Result<Vec<Vec<u8>>> {
+    let file = root().join(format!("tests/fuzz/corpus/{target}.zst"));
+    if let Some(folder) = std::env::var_os("FUZZ_CORPUS").map(|it| Path::new(&it).join(target)) {
+        let mut inputs = std::fs::read_dir(folder)?
+            .map(|entry| std::fs::read(entry?.path()))
+            .collect::<Result<Vec<_>>>()?;
+        inputs.retain(|input| input.len() <= 1024);
+        inputs.sort();
+        let length = |input: &Vec<u8>| (input.len() as u32).to_le_bytes();
+        let packed: Vec<u8> =
+            inputs.iter().flat_map(|input| [&length(input)[..], input].concat()).collect();
+        std::fs::write(&file, zstd::encode_all(&packed[..], 19)?)?;
+    }
+    let packed = zstd::decode_all(&std::fs::read(file)?[..])?;
+    let (mut rest, mut inputs) = (&packed[..], Vec::new());
+    while let Some((length, behind)) = rest.split_first_chunk() {
+        let (input, behind) = behind.split_at(u32::from_le_bytes(*length) as usize);
+        inputs.push(input.to_vec());
+        rest = behind;
+    }
+    Ok(inputs)
+}
+
+/// Runs `target` on the seeds, which it must read, on damaged copies, which it may refuse, on what fuzzing
+/// found and on what once crashed it. `fuzz/all.sh` begins with the seeds, which are then written to `FUZZ_SEEDS`.
 fn exercise(target: fn(&[u8]) -> Result<bool>, seeds: &[Vec<u8>]) -> TestResult {
     let mut random = Random(seeds.len() as u64);
     let name =
@@ -53,6 +78,9 @@ fn exercise(target: fn(&[u8]) -> Result<bool>, seeds: &[Vec<u8>]) -> TestResult 
         std::fs::read_dir(root().join("tests/fuzz/crashes").join(&name)).into_iter().flatten()
     {
         target(&std::fs::read(crash?.path())?)?;
+    }
+    for input in corpus(&name)? {
+        target(&input)?;
     }
     for (i, seed) in seeds.iter().enumerate() {
         if let Some(folder) = std::env::var_os("FUZZ_SEEDS").map(|it| Path::new(&it).join(&name)) {

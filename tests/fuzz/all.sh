@@ -16,10 +16,10 @@ mkdir -p "$out"
 [ -d "$out/seeds" ] || FUZZ_SEEDS="$out/seeds" cargo test --quiet --locked -p polysift --test integration fuzz:: > /dev/null
 export out seconds
 one() {
-    mkdir -p "$out/corpus/$1" "$out/crashes/$1" "$out/tmp"
+    mkdir -p "$out/corpus/$1" "$out/crashes/$1"
     program=$(ls target/*-unknown-linux-*/release/"$1")
     # A seed may be as large as a model; what is found is not larger.
-    if TMPDIR=$out/tmp "$program" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
+    if TMPDIR=${TMPDIR:-/dev/shm} "$program" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
         -artifact_prefix="$out/crashes/$1/" "$out/corpus/$1" "$out/seeds/$1" > "$out/$1.log" 2>&1
     then end=fine; else end=CRASH; fi
     awk -v target="$1" -v end=$end -v inputs="$(ls "$out/corpus/$1" | wc -l)" '
