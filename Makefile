@@ -62,7 +62,7 @@ check-features: need-cargo ## Clippy without any feature of the crate, and with 
 
 soak: need-cargo ## Faults on run directories for SOAK_SECS (an hour); a second call goes on with the next ones
 	mkdir -p target/soak
-	SOAK_SECS=$${SOAK_SECS:-3600} SOAK_LOG=$(abspath target/soak)/rounds.jsonl $(CARGO) test --locked -p polysift \
+	SOAK_SECS=$${SOAK_SECS:-3600} SOAK_LOG=$(abspath target/soak)/rounds.jsonl $(CARGO) test --workspace --locked -p polysift \
 	  --test integration soak:: -- --nocapture
 
 fuzz: need-cargo ## Fuzz every target, or TARGET, for SECS (60) each (needs cargo-fuzz, nightly Rust)
