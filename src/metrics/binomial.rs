@@ -1,0 +1,180 @@
+//! Exact binomial bounds: how many misses a sample may show, and how many a population may have.
+//!
+//! # The threshold of a first pass
+//!
+//! Let S be the documents that the full run would keep, and call a document *missed* if it is one of S and the first
+//! pass scores it below c. Of a uniform sample of n documents take those of S, in ascending order of their first
+//! pass's score: Z_1 ≤ Z_2 ≤ … . If more than a share p of the population were missed at c = Z_{x+1}, then at most x
+//! of the n documents would lie among the p lowest of the missed, which has the probability P(Binomial(n, p) ≤ x)
+//! (Wilks 1941: the coverage of an order statistic does not depend on the distribution). So with
+//! x = [`allowed_misses`]`(n, p, risk)`, c = Z_{x+1} misses at most p with confidence 1 − risk. x depends on n, p and
+//! the risk alone and not on the scores, so that there is no choice among thresholds to be paid for. It is the
+//! largest x whose upper bound by Clopper and Pearson (1934) is at most p. Documents are drawn without replacement,
+//! which makes a count as small as x less likely still (Uhlmann 1966).
+//!
+//! Which documents S holds is known of the sample only up to the threshold t of the full score. S is replaced by the
+//! best [`rank`]`(n, rate, risk)` of the sample: with confidence 1 − risk, their worst is not better than t, so they
+//! hold all of S that is in the sample, every Z_i is at most what it would be, and so is c. The two risks add up.
+//!
+//! # The audit
+//!
+//! Of the dropped documents a uniform sample is encoded after all. If x of m of them are kept by the selection, at
+//! most a share [`upper_bound`]`(x, m, risk)` of the dropped ones would be (Clopper and Pearson).
+
+/// P(X ≤ `x`) of a binomial X of `n` trials with probability `p`.
+pub fn binomial_cdf(x: u64, n: u64, p: f64) -> f64 {
+    if x >= n || p <= 0.0 {
+        return 1.0;
+    }
+    if p >= 1.0 {
+        return 0.0;
+    }
+    // In logarithms, relative to the largest term so far: the first may be below the smallest f64.
+    let odds = p.ln() - (-p).ln_1p();
+    let mut term = n as f64 * (-p).ln_1p();
+    let (mut largest, mut sum) = (term, 1.0);
+    for k in 0..x {
+        term += ((n - k) as f64).ln() - ((k + 1) as f64).ln() + odds;
+        if term > largest {
+            sum = sum * (largest - term).exp() + 1.0;
+            largest = term;
+        } else {
+            sum += (term - largest).exp();
+        }
+    }
+    (largest + sum.ln()).exp().min(1.0)
+}
+
+/// The largest x with P(Binomial(`n`, `p`) ≤ x) ≤ `risk`; `None` where even 0 is too likely.
+pub fn allowed_misses(n: u64, p: f64, risk: f64) -> Option<u64> {
+    let is_allowed = |x: u64| binomial_cdf(x, n, p) <= risk;
+    if !is_allowed(0) {
+        return None;
+    }
+    let (mut low, mut high) = (0, n); // allowed, not allowed: P(X ≤ n) is 1
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if is_allowed(middle) { low = middle } else { high = middle }
+    }
+    Some(low)
+}
+
+/// Upper bound by Clopper and Pearson: the largest p of which `x` or fewer in `n` are seen with a probability of at
+/// least `risk`; 1 without trials.
+pub fn upper_bound(x: u64, n: u64, risk: f64) -> f64 {
+    if x >= n {
+        return 1.0;
+    }
+    let (mut low, mut high) = (0.0, 1.0);
+    // As near as f64 tells apart.
+    for _ in 0..100 {
+        let middle: f64 = f64::midpoint(low, high);
+        if binomial_cdf(x, n, middle) > risk { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// The smallest k with P(Binomial(`n`, `rate`) > k) ≤ `risk`: with this confidence the `rate` best of a population are
+/// not more than k of a sample of `n`.
+pub fn rank(n: u64, rate: f64, risk: f64) -> u64 {
+    // P(X > k) is P(n − X ≤ n − k − 1).
+    let is_too_likely = |k: u64| k < n && binomial_cdf(n - k - 1, n, 1.0 - rate) > risk;
+    let (mut low, mut high) = (0, n);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_too_likely(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+/// The fewest documents of a sample in which not to see one of a share `p` is at most as likely as `risk`.
+pub fn least_sample(p: f64, risk: f64) -> u64 {
+    (risk.ln() / (-p).ln_1p()).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::ChaCha8Rng;
+    use rand::seq::SliceRandom;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    /// By `tests/golden/cascade.py` (SciPy): kind, x or rate, n, p or risk, value.
+    const GOLDEN: &str = include_str!("../../tests/golden/cascade.tsv");
+
+    #[test]
+    fn bounds_are_those_of_scipy() {
+        let mut seen = 0;
+        for line in GOLDEN.lines().filter(|line| !line.starts_with('#')) {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let number = |at: usize| fields[at].parse::<f64>().unwrap_or(f64::NAN);
+            let (a, n, b, expected) = (number(1), number(2) as u64, number(3), number(4));
+            // Sums of as many terms as x, each with the rounding of a logarithm.
+            let (found, tolerance) = match fields[0] {
+                "cdf" => (binomial_cdf(a as u64, n, b), 1e-8),
+                "upper" => (upper_bound(a as u64, n, b), 1e-8),
+                "misses" => (allowed_misses(n, a, b).map_or(-1.0, |x| x as f64), 0.0),
+                "rank" => (rank(n, a, b) as f64, 0.0),
+                _ => (least_sample(a, b) as f64, 0.0),
+            };
+            assert!((found - expected).abs() <= tolerance * expected, "{line}: {found}");
+            seen += 1;
+        }
+        assert!(seen > 100, "{seen}");
+    }
+
+    /// Of 300 populations and samples the share whose threshold misses more than was promised.
+    fn broken(correlation: f64, step: f64) -> f64 {
+        const POPULATION: usize = 8000;
+        const SAMPLE: usize = 1500;
+        const RATE: f64 = 0.1;
+        const RECALL: f64 = 0.9;
+        const RISK: f64 = 0.1;
+        let mut random = ChaCha8Rng::seed_from_u64(9);
+        let mut failures = 0;
+        for _ in 0..300 {
+            // Full score and that of the first pass, with so much in common; rounded to `step`, so that many are equal.
+            let mut documents: Vec<(f64, f64)> = (0..POPULATION)
+                .map(|_| {
+                    let [full, noise]: [f64; 2] = [random.random(), random.random()];
+                    let round =
+                        |score: f64| if step > 0.0 { (score / step).floor() } else { score };
+                    (round(full), round(correlation * full + (1.0 - correlation) * noise))
+                })
+                .collect();
+            let order =
+                |documents: &mut [(f64, f64)]| documents.sort_by(|a, b| b.0.total_cmp(&a.0));
+            documents.shuffle(&mut random); // the order of equal scores
+            let mut sample: Vec<(f64, f64)> = documents[..SAMPLE].to_vec();
+            order(&mut documents);
+            order(&mut sample);
+            let wide = rank(SAMPLE as u64, RATE, RISK / 2.0) as usize;
+            let mut kept: Vec<f64> = sample[..wide].iter().map(|document| document.1).collect();
+            kept.sort_by(f64::total_cmp);
+            let allowed = allowed_misses(SAMPLE as u64, (1.0 - RECALL) * RATE, RISK / 2.0);
+            let threshold = kept[allowed.map_or(0, |allowed| allowed as usize)];
+            let whole = (RATE * POPULATION as f64) as usize;
+            let missed =
+                documents[..whole].iter().filter(|document| document.1 < threshold).count();
+            failures += usize::from(missed as f64 > (1.0 - RECALL) * whole as f64);
+        }
+        failures as f64 / 300.0
+    }
+
+    #[test]
+    fn the_promise_holds_as_often_as_it_says_whatever_the_first_pass_is_worth() {
+        for (correlation, step) in [(0.0, 0.0), (0.5, 0.0), (0.9, 0.0), (0.9, 0.1), (1.0, 0.0)] {
+            let broken = broken(correlation, step);
+            assert!(broken <= 0.1, "{correlation} {step}: {broken}");
+        }
+    }
+
+    #[test]
+    fn as_many_misses_are_allowed_as_the_upper_bound_lets_pass() {
+        for (n, p, risk) in [(1000, 0.01, 0.05), (9211, 0.0005, 0.01), (500, 0.2, 0.005)] {
+            let x = allowed_misses(n, p, risk).unwrap_or_default();
+            assert!(upper_bound(x, n, risk) <= p && upper_bound(x + 1, n, risk) > p, "{n} {p}");
+        }
+    }
+}
