@@ -30,7 +30,7 @@
 //! 5  cli
 //! 4  stage  evaluate  dataset  mix
 //! 3  run  cluster
-//! 2  config  input  parts  tokenize  encoder  fasttext  head  train  filter  selection  export
+//! 2  config  input  parts  tokenize  encoder  fasttext  lexical  head  train  filter  selection  export
 //! 1  io  remote  hub  robots  pii  decontamination  rules
 //! 0  error  panics  progress  batch  metrics  sample  language
 //! ```
@@ -72,6 +72,7 @@ pub mod fasttext;
 pub mod filter;
 pub mod head;
 pub mod input;
+pub mod lexical;
 pub mod parts;
 pub mod selection;
 pub mod tokenize;

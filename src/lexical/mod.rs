@@ -1,0 +1,204 @@
+//! A small network over hashed n-grams of token ids: a cheap student of a score that an encoder gave.
+//!
+//! ```text
+//! token ids ──1- and 2-grams, hashed──▶ TF-IDF, length 1 ──linear──▶ [32] ──ReLU──linear──▶ a score for each output
+//! ```
+//!
+//! The form is that of Luxical (arXiv 2512.09015), reduced to what predicting a few numbers needs. Pure arithmetic on
+//! one thread in a fixed order: the same samples and seed give the same model to the bit.
+
+mod fit;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::error::{Error, Result};
+
+pub use fit::fit;
+
+/// Rows of the first layer: n-grams are hashed to so many numbers.
+pub(crate) const BUCKETS: usize = 1 << 16;
+/// Width of the hidden layer.
+const WIDTH: usize = 32;
+/// What a hash of n-grams is multiplied by: 2^64 divided by the golden ratio, odd.
+const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A trained network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LexicalModel {
+    /// `[BUCKETS]`: inverse document frequencies.
+    idf: Vec<f32>,
+    /// `[BUCKETS, WIDTH]`
+    first: Vec<f32>,
+    /// `[WIDTH]`
+    first_bias: Vec<f32>,
+    /// `[outputs, WIDTH]`
+    second: Vec<f32>,
+    /// `[outputs]`
+    second_bias: Vec<f32>,
+}
+
+/// Which of [`BUCKETS`] the n-grams of a text fall into, ascending, and how often.
+pub(crate) type Counts = Vec<(u32, u32)>;
+
+/// Counts the 1- and 2-grams of `ids`.
+pub(crate) fn count(ids: &[u32]) -> Counts {
+    let bucket = |key: u64| (key.wrapping_mul(MULTIPLIER) >> (64 - BUCKETS.ilog2())) as u32;
+    let ones = ids.iter().map(|&id| bucket(u64::from(id) + 1));
+    let twos =
+        ids.windows(2).map(|pair| bucket((u64::from(pair[0]) + 1) << 32 | u64::from(pair[1])));
+    let mut buckets: Vec<u32> = ones.chain(twos).collect();
+    buckets.sort_unstable();
+    buckets.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect()
+}
+
+impl LexicalModel {
+    /// The scores of a text of these token ids, one for each output.
+    pub fn score(&self, ids: &[u32]) -> Vec<f32> {
+        self.forward(&self.features(&count(ids))).1
+    }
+
+    /// TF-IDF of `counts` as a vector of length 1, by bucket.
+    fn features(&self, counts: &Counts) -> Vec<(u32, f32)> {
+        let weight = |&(bucket, times): &(u32, u32)| {
+            (bucket, (1.0 + (times as f32).ln()) * self.idf[bucket as usize])
+        };
+        let mut features: Vec<(u32, f32)> = counts.iter().map(weight).collect();
+        let square: f32 = features.iter().map(|(_, value)| value * value).sum();
+        let scale = if square > 0.0 { 1.0 / square.sqrt() } else { 0.0 };
+        for (_, value) in &mut features {
+            *value *= scale;
+        }
+        features
+    }
+
+    /// Hidden values after the ReLU, and the outputs.
+    fn forward(&self, features: &[(u32, f32)]) -> (Vec<f32>, Vec<f32>) {
+        let mut hidden = self.first_bias.clone();
+        for &(bucket, value) in features {
+            let row = &self.first[bucket as usize * WIDTH..][..WIDTH];
+            hidden.iter_mut().zip(row).for_each(|(sum, weight)| *sum += value * weight);
+        }
+        for value in &mut hidden {
+            *value = value.max(0.0);
+        }
+        let output = |(row, bias): (&[f32], &f32)| {
+            bias + row.iter().zip(&hidden).map(|(weight, value)| weight * value).sum::<f32>()
+        };
+        let outputs = self.second.chunks_exact(WIDTH).zip(&self.second_bias).map(output).collect();
+        (hidden, outputs)
+    }
+
+    /// The tensors by name, with their shapes.
+    fn tensors(&self) -> [(&'static str, Vec<usize>, &[f32]); 5] {
+        let outputs = self.second_bias.len();
+        [
+            ("idf", vec![BUCKETS], &self.idf),
+            ("first.weight", vec![BUCKETS, WIDTH], &self.first),
+            ("first.bias", vec![WIDTH], &self.first_bias),
+            ("second.weight", vec![outputs, WIDTH], &self.second),
+            ("second.bias", vec![outputs], &self.second_bias),
+        ]
+    }
+
+    /// The bytes of its file, safetensors of f32.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], which does not happen.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let failed = |e: safetensors::SafeTensorError| Error::shape("lexical model", e.to_string());
+        let stored: Vec<(&str, Vec<usize>, Vec<u8>)> = (self.tensors().into_iter())
+            .map(|(name, shape, values)| {
+                (name, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+            })
+            .collect();
+        let mut views = BTreeMap::new();
+        for (name, shape, bytes) in &stored {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(failed)?;
+            views.insert(*name, view);
+        }
+        safetensors::serialize(views, None).map_err(failed)
+    }
+
+    /// Of the `bytes` of the file `path`.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for what is no such file.
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
+        let failed = |reason: String| Error::model(path, reason);
+        let tensors = SafeTensors::deserialize(bytes).map_err(|e| failed(e.to_string()))?;
+        let values = |name: &str, shape: &[usize]| {
+            let tensor = tensors.tensor(name).map_err(|e| failed(e.to_string()))?;
+            if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
+                let (dtype, found) = (tensor.dtype(), tensor.shape());
+                return Err(failed(format!("`{name}` is {dtype:?} {found:?}, not F32 {shape:?}")));
+            }
+            let (numbers, _) = tensor.data().as_chunks::<4>();
+            Ok(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<f32>>())
+        };
+        let outputs = tensors.tensor("second.bias").map_err(|e| failed(e.to_string()))?;
+        let outputs = outputs.shape().first().copied().unwrap_or_default();
+        Ok(Self {
+            idf: values("idf", &[BUCKETS])?,
+            first: values("first.weight", &[BUCKETS, WIDTH])?,
+            first_bias: values("first.bias", &[WIDTH])?,
+            second: values("second.weight", &[outputs, WIDTH])?,
+            second_bias: values("second.bias", &[outputs])?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Stop;
+
+    /// Texts of 30 ids below 100; the score of one is the share of ids below 10, less 0.1.
+    fn samples() -> Vec<(Vec<u32>, Vec<f32>)> {
+        let mut state = 1u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        (0..400)
+            .map(|_| {
+                let most = 20 + next(80);
+                let ids: Vec<u32> = (0..30).map(|_| next(most) as u32).collect();
+                let low = ids.iter().filter(|id| **id < 10).count() as f32 / 30.0;
+                (ids, vec![low - 0.1, -low])
+            })
+            .collect()
+    }
+
+    #[test]
+    fn n_grams_are_counted_once_each_whatever_their_order() {
+        assert_eq!(count(&[]), []);
+        let counts = count(&[7, 7, 7]);
+        assert_eq!(counts.iter().map(|(_, times)| *times).sum::<u32>(), 5);
+        assert_eq!(counts.len(), 2);
+        assert!(count(&[1, 2]).iter().ne(count(&[2, 1]).iter()), "2-grams have an order");
+    }
+
+    #[test]
+    fn a_student_learns_what_follows_from_the_tokens_and_reads_back_as_it_was_written() -> Result<()>
+    {
+        let samples = samples();
+        let (train, held) = samples.split_at(300);
+        let model = fit(train, 7, &Stop::default())?;
+        assert_eq!(model, fit(train, 7, &Stop::default())?);
+        let predicted: Vec<f32> = held.iter().map(|(ids, _)| model.score(ids)[0]).collect();
+        let labels: Vec<bool> = held.iter().map(|(_, scores)| scores[0] > 0.15).collect();
+        let auc = crate::metrics::roc_auc(&predicted, &labels);
+        assert!(auc.is_some_and(|auc| auc > 0.9), "{auc:?}");
+        let read = LexicalModel::from_bytes(&model.to_bytes()?, "m".as_ref())?;
+        assert_eq!(read, model);
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_refused() {
+        assert!(LexicalModel::from_bytes(b"no model", "m".as_ref()).is_err());
+    }
+}
