@@ -88,7 +88,7 @@ fn files_of_a_run_are_for_their_owner_to_write_and_for_nobody_to_execute() -> Te
         let mode = work.path("out").join(&name).metadata()?.permissions().mode();
         Ok((name, mode & 0o133))
     });
-    let odd = modes.filter(|found| found.as_ref().is_ok_and(|(_, bits)| *bits != 0));
+    let odd = modes.filter(|found| !found.as_ref().is_ok_and(|(_, bits)| *bits == 0));
     assert_eq!(odd.collect::<Result<Vec<_>, Box<dyn Error>>>()?, []);
     Ok(())
 }
