@@ -64,7 +64,8 @@ impl Corpus for Logits {
             };
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             let (len, ordinals) = (values.len(), ordinals.as_slice());
-            visit(&ScoreBatch { len, ids: &ids, ordinals, weights: None, heads: &heads })?;
+            let (ids, heads) = (&ids, &heads);
+            visit(&ScoreBatch { len, ids, ordinals, heads, ..ScoreBatch::default() })?;
         }
         Ok(())
     }

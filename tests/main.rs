@@ -5,6 +5,7 @@ mod util;
 mod annotate;
 mod bad_input;
 mod card;
+mod cascade;
 mod cli;
 mod cluster;
 mod cuda;

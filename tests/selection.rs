@@ -100,8 +100,8 @@ fn visit_batch(
             ordinals.push(wanted.1);
         }
     }
-    let (len, heads) = (documents.len(), &heads);
-    visit(&ScoreBatch { len, ids: &ids, ordinals: &ordinals, weights, heads })
+    let (len, heads, ids, ordinals) = (documents.len(), &heads, &ids, &ordinals);
+    visit(&ScoreBatch { len, ids, ordinals, weights, heads, ..ScoreBatch::default() })
 }
 
 fn sigmoid(logit: f32) -> f32 {

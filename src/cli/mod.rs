@@ -35,6 +35,7 @@ use polysift::config::RunConfig;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::stage::inspect::RowsRequest;
+use polysift::stage::status::stages_of;
 use polysift::stage::{self, Context};
 use polysift::{Error, Result};
 
@@ -74,7 +75,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run all stages: embed, train, score, filter and refine where asked for, threshold, export
+    /// Run all stages: embed, train, score, cascade, filter and refine where asked for, threshold, export
     Run {
         #[command(flatten)]
         settings: Box<SettingsArgs>,
@@ -98,6 +99,8 @@ pub(crate) enum Command {
     },
     /// Turn text into embeddings, stored in the run directory; with --head also into scores
     Embed(#[command(flatten)] Box<SettingsArgs>),
+    /// Score every document with the first pass of a cascade, which a pilot teaches what the full run would keep
+    Cascade(#[command(flatten)] Box<SettingsArgs>),
     /// Train the heads that have labelled samples
     Train(#[command(flatten)] Box<SettingsArgs>),
     /// Score the stored embeddings with every head (never runs the encoder)
@@ -257,6 +260,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             context.stages(settings, &[Stage::Embed])?;
         }
         Command::Embed(settings) => context.stages(settings, &[Stage::Embed, Stage::Score])?,
+        Command::Cascade(settings) => context.stages(settings, &[Stage::Cascade])?,
         Command::Train(settings) => context.stages(settings, &[Stage::Train])?,
         Command::Score(settings) => context.stages(settings, &[Stage::Score])?,
         Command::Filter(settings) => context.stages(settings, &[Stage::Filter])?,
@@ -314,7 +318,7 @@ impl CommandContext<'_> {
         let root = run_dir.ok_or_else(no_run_directory)?;
         let task = args.task.resolve()?;
         let redo = redo(args, stages)?;
-        let embeds = stages.contains(&Stage::Embed);
+        let embeds = stages.contains(&Stage::Embed) || stages.contains(&Stage::Cascade);
         // Before a directory is made, and hours go by, for nothing.
         if embeds {
             check_input(&config, &root)?;
@@ -339,7 +343,7 @@ impl CommandContext<'_> {
             let run = RunDir::open(&root).ok().filter(|_| redo.is_none());
             stage::inputs::check_inputs(&config, plan, run.as_ref(), &hub, self.stop)?;
         }
-        // Only these two can begin a run; the others need one.
+        // Only these can begin a run; the others need one.
         let begins = embeds || stages.contains(&Stage::Train);
         let run = if begins { RunDir::create(&root)? } else { RunDir::open(&root)? };
         let worker = Worker::join(&run, self.stop)?;
@@ -358,9 +362,16 @@ impl CommandContext<'_> {
             waits: task.is_none() || stages.len() > 1,
         };
         let stages = in_order(context, stages, plan.as_ref())?;
-        stages.iter().try_for_each(|stage| {
-            self.display.measure(*stage, || run_stage(context, *stage, plan.as_ref()))
-        })?;
+        let repairs = config.cascade.as_ref().is_some_and(|cascade| cascade.repair);
+        let embed = stages.iter().position(|stage| *stage == Stage::Embed).filter(|_| repairs);
+        let mut next = 0;
+        while let Some(&stage) = stages.get(next) {
+            self.display.measure(stage, || run_stage(context, stage, plan.as_ref()))?;
+            next = match embed {
+                Some(embed) if stage == Stage::Threshold && stage::audit::repair(context)? => embed,
+                _ => next + 1,
+            };
+        }
         if !self.quiet {
             if task.is_none() {
                 summary::print(context, &stages)?;
@@ -524,6 +535,8 @@ impl CommandContext<'_> {
 fn run_stage(context: Context<'_>, stage: Stage, plan: Option<&Plan>) -> Result<()> {
     context.stop.check()?;
     match (stage, plan) {
+        (Stage::Cascade, Some(plan)) => stage::cascade::cascade(context, plan),
+        (Stage::Cascade, None) => stage::cascade::cascade(context, &context.run.plan()?),
         (Stage::Embed, Some(plan)) => stage::embed::embed(context, plan),
         (Stage::Embed, None) => stage::embed::embed(context, &context.run.plan()?),
         (Stage::Train, _) => stage::train::train(context),
@@ -535,9 +548,24 @@ fn run_stage(context: Context<'_>, stage: Stage, plan: Option<&Plan>) -> Result<
     }
 }
 
-/// `stages` as they are done: heads are trained first where that needs nothing of the corpus.
+/// `stages` as they are done: heads are trained first where that needs nothing of the corpus, and for a cascade.
 fn in_order(context: Context<'_>, stages: &[Stage], plan: Option<&Plan>) -> Result<Vec<Stage>> {
-    let mut stages = stages.to_vec();
+    if context.config.cascade.is_some() && stages.len() > 1 {
+        if context.redo == Some(Stage::Embed) {
+            let reason =
+                "`embed` follows from the cascade; give `--redo cascade`, which discards both";
+            return Err(Error::config("--redo", reason));
+        }
+        let mut ordered = stages_of(context.config);
+        ordered.retain(|stage| stages.contains(stage));
+        plan.map_or(Ok(()), |plan| context.run.freeze_plan(plan))?;
+        return Ok(ordered);
+    }
+    let mut stages: Vec<Stage> = stages
+        .iter()
+        .copied()
+        .filter(|stage| *stage != Stage::Cascade || stages.len() == 1)
+        .collect();
     if let (Some(plan), [Stage::Embed, Stage::Train, ..]) = (plan, &stages[..])
         && stage::plan::trains_first(context, plan)?
     {

@@ -9,8 +9,8 @@ use toml::{Table, Value};
 
 use polysift::cluster::Task;
 use polysift::config::{
-    Chunks, DEFAULT_MODEL, DeviceChoice, EmbeddingDtype, EncoderPrecision, Gelu, Layout, Mode,
-    NO_MODEL, Pooling, Rate, RunConfig, Weight,
+    Chunks, DEFAULT_MODEL, DeviceChoice, EmbeddingDtype, EncoderPrecision, FirstPass, Gelu, Layout,
+    Mode, NO_MODEL, Pooling, Rate, RunConfig, Weight,
 };
 use polysift::encoder::HubSettings;
 use polysift::io::{is_url, without_secrets};
@@ -146,6 +146,23 @@ pub(crate) struct KeyArgs {
     #[arg(long, help_heading = "Heads and thresholds")]
     #[serde(rename = "selection.refine", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) refine: bool,
+
+    /// Drop before the encoder what a cheap first pass says would not be kept: auto, fasttext, lexical, bundled or
+    /// prefix:N tokens [cascade.first_pass]
+    #[arg(
+        long,
+        value_name = "FIRST_PASS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "auto",
+        help_heading = "Heads and thresholds"
+    )]
+    #[serde(rename = "cascade.first_pass")]
+    pub(crate) cascade: Option<FirstPass>,
+    /// Encode more where the audit of a cascade does not prove its recall, until it does [cascade.repair]
+    #[arg(long, help_heading = "Heads and thresholds")]
+    #[serde(rename = "cascade.repair", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) cascade_repair: bool,
 
     /// Export to a store, s3://bucket/prefix, gs:// or az://, instead of the run directory [export.to]
     #[arg(long, value_name = "URL", help_heading = "Export")]

@@ -11,14 +11,14 @@ use polysift::encoder::ResolvedSetting;
 use polysift::filter::RobotsVerdict;
 use polysift::head::LabelCounts;
 use polysift::metrics::Metrics;
-use polysift::run::{LiveWorker, Stage};
-use polysift::selection::{ThresholdKind, ThresholdReport};
-use polysift::stage::Context;
+use polysift::run::{Encoded, LiveWorker, Stage};
+use polysift::selection::{CascadeAudit, Recall, ThresholdKind, ThresholdReport};
 use polysift::stage::estimate::{Estimate, bytes_for_people};
 use polysift::stage::refine::Refinement;
 use polysift::stage::status::{RunStatus, status};
 use polysift::stage::threshold::selections;
 use polysift::stage::verify::Verified;
+use polysift::stage::{Context, cascaded_languages};
 
 use super::printer::{line, titled_table};
 use super::progress::Usage;
@@ -62,6 +62,9 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     }
     if stages.contains(&Stage::Threshold) || stages.contains(&Stage::Export) {
         print_thresholds(context)?;
+    }
+    if context.config.cascade.is_some() {
+        print_cascade(context)?;
     }
     print_status(&status);
     let refines = context.config.selection.refine && stages.contains(&Stage::Refine);
@@ -161,7 +164,7 @@ fn print_heads(context: Context<'_>) -> Result<()> {
 fn print_thresholds(context: Context<'_>) -> Result<()> {
     let mut rows = Vec::new();
     for (language, selection) in selections(context.run)? {
-        for ThresholdReport { threshold, scored, outcomes, .. } in &selection.thresholds {
+        for ThresholdReport { threshold, scored, dropped, outcomes, .. } in &selection.thresholds {
             for outcome in outcomes {
                 let number = |rate: &Rate| rate.as_f64().to_string();
                 let (kind, rate) = match &threshold.kind {
@@ -177,7 +180,7 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
                 rows.push(vec![
                     format!("{} {kind}", threshold.head_name),
                     language.clone(),
-                    scored.num_documents.to_string(),
+                    (scored.num_documents + dropped.num_documents).to_string(),
                     rate.unwrap_or_else(|| "-".to_owned()),
                     outcome.threshold_score.map_or("-".to_owned(), |score| format!("{score:.4}")),
                     outcome.kept.num_documents.to_string(),
@@ -194,12 +197,62 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
+/// What the cascade of each language leaves to the encoder, and what the audit proves.
+fn print_cascade(context: Context<'_>) -> Result<()> {
+    let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+    let (mut rows, mut whole) = (Vec::new(), Vec::new());
+    for (language, treated) in cascaded_languages(context.run, context.config)? {
+        let Some(pass) = treated.first_pass else {
+            whole.push(format!("{language}: {}", treated.reason.unwrap_or_default()));
+            continue;
+        };
+        let of_pass = treated.candidates.iter().find(|candidate| candidate.first_pass == pass);
+        let cost = of_pass.map_or(1.0, |candidate| candidate.cost);
+        rows.push(vec![
+            language,
+            pass.to_string(),
+            treated.pilot.to_string(),
+            of_pass.map_or("-".to_owned(), |candidate| percent(candidate.encoded_share)),
+            percent(cost),
+        ]);
+    }
+    if !rows.is_empty() {
+        let titles = ["language", "first pass", "pilot", "encoded", "cost of the full run"];
+        titled_table(titles, rows.into_iter());
+        line("");
+    }
+    for (language, selection) in selections(context.run)? {
+        let Some(CascadeAudit { documents, dropped, audited, tokens_saved, recalls, .. }) =
+            selection.cascade
+        else {
+            continue;
+        };
+        line(&format!(
+            "{language}: {dropped} of {documents} documents not encoded, some {tokens_saved} tokens; {audited} audited"
+        ));
+        for Recall { head, rate, estimate, lower_bound, is_proved, .. } in recalls {
+            let rate = rate.map_or(String::new(), |rate| format!(" at {rate}"));
+            let word = if is_proved { "proved" } else { "not proved" };
+            line(&format!(
+                "{language}: {head}{rate} has a recall of {estimate:.4}, at least {lower_bound:.4}: {word}"
+            ));
+        }
+    }
+    for language in whole {
+        line(&format!("encoded in full: {language}"));
+    }
+    line("");
+    Ok(())
+}
+
 /// How far a run is.
 pub(crate) fn print_status(status: &RunStatus) {
     let rows = status.stages.iter().map(|stage| {
         let total = stage.total.map(|t| format!("/{t}")).unwrap_or_default();
         let counts = if stage.stage == Stage::Embed {
-            format!("{} with text, {} rejects", status.encoded.documents, status.encoded.rejects)
+            let Encoded { documents, rejects, dropped, .. } = status.encoded;
+            let dropped = if dropped > 0 { format!(", {dropped} dropped") } else { String::new() };
+            format!("{documents} with text, {rejects} rejects{dropped}")
         } else {
             let counts = stage.counts.iter().map(|(name, count)| format!("{count} {name}"));
             counts.collect::<Vec<_>>().join(", ")

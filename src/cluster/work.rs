@@ -22,7 +22,10 @@ impl StageTasks {
 
     /// What `tasks` do of `stage` of a run of `config`; a stage that is one job is done whole.
     pub fn of_tasks(config: &RunConfig, stage: Stage, tasks: Vec<u32>) -> Self {
-        let is_split = matches!(stage, Stage::Embed | Stage::Score | Stage::Filter | Stage::Export);
+        let is_split = matches!(
+            stage,
+            Stage::Cascade | Stage::Embed | Stage::Score | Stage::Filter | Stage::Export
+        );
         Self { stage, tasks: is_split.then_some(tasks), needs: Needs::of(config, stage) }
     }
 }
@@ -64,7 +67,7 @@ impl Needs {
         let encoder = if config.encoder.needs_cpu() { Self::Node } else { Self::Gpus };
         let encodes_samples = || config.heads.values().any(HeadConfig::learns_from_embeddings);
         match stage {
-            Stage::Embed if config.embeds_texts() => encoder,
+            Stage::Cascade | Stage::Embed if config.embeds_texts() => encoder,
             // What is refined is encoded in f32, which is for the CPU, or for fp8 in bf16; so are the
             // heads' samples then.
             Stage::Refine if config.encoder.precision == EncoderPrecision::Fp8 => Self::Gpus,
@@ -78,7 +81,8 @@ impl Needs {
             Stage::Train if encodes_samples() => encoder,
             // Only where GPUs are asked for by name does it score on them.
             Stage::Score if matches!(config.encoder.device, DeviceChoice::Cuda(_)) => Self::Gpus,
-            Stage::Embed
+            Stage::Cascade
+            | Stage::Embed
             | Stage::Train
             | Stage::Score
             | Stage::Filter
@@ -98,7 +102,7 @@ mod tests {
     use crate::error::Result;
 
     /// Needs of all stages, first to last.
-    fn needs(settings: &str) -> Result<[Needs; 7]> {
+    fn needs(settings: &str) -> Result<[Needs; 8]> {
         let config = RunConfig::from_toml(settings, "run.toml")?;
         Ok(Stage::ALL.map(|stage| Needs::of(&config, stage)))
     }
@@ -108,35 +112,38 @@ mod tests {
         use Needs::{Cores, Gpus, Node};
         let trained = "[heads.q]\ntrain=['s']\n";
         for (settings, expected) in [
-            (trained.to_owned(), [Gpus, Gpus, Cores, Cores, Node, Cores, Cores]),
-            ("[heads.q]\npath='q'".to_owned(), [Gpus, Cores, Cores, Cores, Node, Cores, Cores]),
+            (trained.to_owned(), [Gpus, Gpus, Gpus, Cores, Cores, Node, Cores, Cores]),
+            (
+                "[heads.q]\npath='q'".to_owned(),
+                [Gpus, Gpus, Cores, Cores, Cores, Node, Cores, Cores],
+            ),
             (
                 "[heads.q]\ntrain=['s']\nkind='fasttext'".to_owned(),
-                [Gpus, Cores, Cores, Cores, Node, Cores, Cores],
+                [Gpus, Gpus, Cores, Cores, Cores, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[encoder]\ndevice='cuda'"),
-                [Gpus, Gpus, Gpus, Cores, Node, Cores, Cores],
+                [Gpus, Gpus, Gpus, Gpus, Cores, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[encoder]\ndevice='cpu'"),
-                [Node, Node, Cores, Cores, Node, Cores, Cores],
+                [Node, Node, Node, Cores, Cores, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[encoder]\nprecision = 'int8'"),
-                [Node, Node, Cores, Cores, Node, Cores, Cores],
+                [Node, Node, Node, Cores, Cores, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[selection]\nrefine=true"),
-                [Gpus, Node, Cores, Cores, Node, Cores, Cores],
+                [Gpus, Gpus, Node, Cores, Cores, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[encoder]\nprecision = 'fp8'\n[selection]\nrefine=true"),
-                [Gpus, Gpus, Cores, Cores, Gpus, Cores, Cores],
+                [Gpus, Gpus, Gpus, Cores, Cores, Gpus, Cores, Cores],
             ),
             (
                 format!("{trained}[input]\nembeddings='e'"),
-                [Cores, Gpus, Cores, Cores, Node, Cores, Cores],
+                [Cores, Cores, Gpus, Cores, Cores, Node, Cores, Cores],
             ),
         ] {
             assert_eq!(needs(&settings)?, expected, "{settings}");

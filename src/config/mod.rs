@@ -15,6 +15,7 @@
 
 mod budget;
 mod card;
+mod cascade;
 mod device;
 mod encoder;
 mod export;
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 pub use budget::Budget;
 pub use card::CardConfig;
+pub use cascade::{CascadeConfig, FirstPass};
 pub use device::DeviceChoice;
 pub use encoder::{
     Chunks, EmbeddingDtype, EncoderConfig, EncoderPrecision, Gelu, PartsConfig, Pooling,
@@ -81,6 +83,8 @@ pub const UNSCORED_LANGUAGE: &str = "_unscored";
 pub(crate) const KEPT: &str = "kept";
 /// Why documents with null, empty or blank text are not selected.
 pub(crate) const NO_TEXT: &str = "no_text";
+/// Why documents that the first pass of a cascade drops are not selected.
+pub(crate) const CASCADE: &str = "cascade";
 
 /// All settings of a run. The parts are frozen stage by stage in the run directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -105,6 +109,9 @@ pub struct RunConfig {
     pub languages: BTreeMap<String, LanguageConfig>,
     /// How the thresholds are made.
     pub selection: SelectionConfig,
+    /// What looks at documents before the encoder does; `None`: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cascade: Option<CascadeConfig>,
     /// What becomes of personal data in exported texts; `None`: they stay as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pii: Option<PiiConfig>,
@@ -291,6 +298,7 @@ impl RunConfig {
             self.check_reason(name)?;
         }
         self.pii.as_ref().map_or(Ok(()), PiiConfig::check)?;
+        self.cascade.as_ref().map_or(Ok(()), |cascade| cascade.check(self))?;
         self.check_refinement()?;
         self.check_thresholds()
     }
@@ -323,7 +331,9 @@ impl RunConfig {
             let rest = name.strip_prefix(head.as_str());
             rest.is_some_and(|rest| ["", "_unscored", "_nan"].contains(&rest))
         };
-        if ![KEPT, NO_TEXT].contains(&name) && !self.heads.keys().any(of_head) {
+        let is_reason =
+            [KEPT, NO_TEXT].contains(&name) || self.cascade.is_some() && name == CASCADE;
+        if !is_reason && !self.heads.keys().any(of_head) {
             return Ok(());
         }
         let reason = "is already a reason why documents are removed; choose another name";

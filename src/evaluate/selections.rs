@@ -158,7 +158,7 @@ impl<'a> EstimatedRun<'a> {
             output: spec.output,
         };
         let (context, embedded) = (self.context, &self.embedded);
-        let corpus = ScoredCorpus::open(context, embedded, language, self.scores, None);
+        let corpus = ScoredCorpus::open(context, embedded, language, self.scores, None)?;
         let ladder = select(&corpus, &[threshold], Mode::Default)?;
         let smallest = texts.smallest_rates(&ladder, 0);
         for rate in rates {

@@ -10,8 +10,8 @@ use crate::parts::ScoreRows;
 use crate::sample::BottomKSample;
 use crate::selection::RankKey;
 use crate::stage::context::Context;
-use crate::stage::corpus::{ScoreFiles, ordinal, read_part};
-use crate::stage::embedded::Embedded;
+use crate::stage::corpus::{ScoreFiles, read_part};
+use crate::stage::embedded::{Embedded, ordinal};
 
 /// Documents of a language that are looked at, at most.
 pub const DEFAULT_SAMPLE: usize = 250_000;

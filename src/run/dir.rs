@@ -29,14 +29,16 @@ const FORMAT: u32 = 1;
 
 /// Content of [`FORMAT_FILE`].
 #[derive(Debug, Serialize, Deserialize)]
-struct Format {
+struct RunFormat {
     format: u32,
 }
 
-/// Stages in the order in which they depend on each other.
+/// Stages in the order in which they depend on each other; a cascade, which needs heads, comes after the train stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
+    /// Text to cheap scores, by which documents are left out of all that follows.
+    Cascade,
     /// Text to embeddings.
     Embed,
     /// Labelled samples to heads.
@@ -55,7 +57,8 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, first to last.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
+        Self::Cascade,
         Self::Embed,
         Self::Train,
         Self::Score,
@@ -68,6 +71,7 @@ impl Stage {
     /// Name in paths, flags and reports.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Cascade => "cascade",
             Self::Embed => "embed",
             Self::Train => "train",
             Self::Score => "score",
@@ -79,14 +83,19 @@ impl Stage {
     }
 
     /// Whether what it writes depends on what `other` writes.
-    pub(super) fn depends_on(self, other: Self) -> bool {
-        let is_apart = self == Self::Filter && matches!(other, Self::Train | Self::Score);
+    pub(crate) fn depends_on(self, other: Self) -> bool {
+        let is_apart = match self {
+            Self::Filter => matches!(other, Self::Train | Self::Score),
+            Self::Train => other == Self::Cascade,
+            _ => false,
+        };
         self > other && !is_apart
     }
 
     /// Directories that the stage writes, below the run directory.
     pub(super) fn outputs(self) -> &'static [&'static str] {
         match self {
+            Self::Cascade => &["cascade"],
             Self::Embed => &["embeddings", "rejects"],
             Self::Train => &["heads"],
             Self::Score => &["scores"],
@@ -129,7 +138,7 @@ impl RunDir {
         fs::create_dir_all(root).map_err(Error::io(root, "create directory"))?;
         let run = Self { root: root.to_owned() };
         if !run.has_format()? {
-            let text = serde_json::json!(Format { format: FORMAT }).to_string() + "\n";
+            let text = serde_json::json!(RunFormat { format: FORMAT }).to_string() + "\n";
             write_new(&run.path(FORMAT_FILE), text.as_bytes())?;
         }
         Ok(run)
@@ -158,7 +167,7 @@ impl RunDir {
     fn has_format(&self) -> Result<bool> {
         confine(&self.root)?;
         match self.read_json(&self.path(FORMAT_FILE))? {
-            Some(Format { format }) if format > FORMAT => {
+            Some(RunFormat { format }) if format > FORMAT => {
                 let reason = format!(
                     "{} is of format {format}, which a newer polysift made; this one reads format {FORMAT}",
                     self.root.display()

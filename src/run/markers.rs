@@ -55,7 +55,7 @@ pub struct PartMarker {
 /// What the embed stage encoded of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Encoded {
-    /// Rows with text.
+    /// Rows with text, those that a cascade dropped among them.
     pub documents: u64,
     /// Embedded chunks.
     pub chunks: u64,
@@ -63,6 +63,14 @@ pub struct Encoded {
     pub tokens: u64,
     /// Malformed rows set aside.
     pub rejects: u64,
+    /// Rows with text that a cascade dropped.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Encoded {
@@ -72,6 +80,7 @@ impl Encoded {
         self.chunks += other.chunks;
         self.tokens += other.tokens;
         self.rejects += other.rejects;
+        self.dropped += other.dropped;
     }
 }
 
@@ -183,6 +192,11 @@ impl RunDir {
         self.path("scores").join(head).join(&shard.name).join(part_name(index, "parquet"))
     }
 
+    /// Part `index` of what the first pass of a cascade gave the documents of `shard`.
+    pub fn first_pass_part(&self, shard: &Shard, index: usize) -> PathBuf {
+        self.path("cascade/scores").join(&shard.name).join(part_name(index, "parquet"))
+    }
+
     /// The documents of `shard` that round `round` of the refine stage scored again with `head`.
     pub fn round_part(&self, round: usize, head: &str, shard: &Shard) -> PathBuf {
         let folder = self.path("rounds").join(format!("{round:02}")).join(head);
@@ -244,6 +258,20 @@ impl RunDir {
         self.write_json(&self.part_file("parts", shard, index), marker)?;
         let saved = self.part_file("saved", shard, index);
         std::fs::remove_file(&saved).or_else(gone).map_err(Error::io(&saved, "remove"))
+    }
+
+    /// Has the embeddings of `shard` made again, of which what is encoded is kept.
+    pub(crate) fn reopen_embeddings(&self, shard: &Shard) -> Result<()> {
+        let remove = |path: PathBuf| {
+            std::fs::remove_file(&path).or_else(gone).map_err(Error::io(&path, "remove"))
+        };
+        self.reopen(Stage::Embed)?;
+        remove(self.marker(Stage::Embed, DONE, &shard.name))?;
+        for (index, part) in self.part_markers(shard)?.iter().enumerate() {
+            self.mark_saved(shard, index, &part.file)?;
+            remove(self.part_file("parts", shard, index))?;
+        }
+        Ok(())
     }
 
     /// Marks `file` as what a stop left of part `index` of `shard`'s embeddings.

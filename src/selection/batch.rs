@@ -1,5 +1,6 @@
 //! Documents as the selection sees them: one by one, and as columns of some consecutive rows.
 
+use super::counts::Amount;
 use crate::error::Result;
 
 /// One document.
@@ -40,6 +41,11 @@ pub struct ScoreBatch<'a> {
     pub weights: Option<&'a [u64]>,
     /// By head. Heads beyond the slice have no score.
     pub heads: &'a [HeadColumn<'a>],
+    /// What removals count, where that is not [`ScoreBatch::weights`]: a row of a sample stands for the documents that
+    /// it was drawn from.
+    pub removal_weights: Option<&'a [u64]>,
+    /// Documents near these rows that were dropped before they were scored.
+    pub dropped: Amount,
 }
 
 /// What a scan looks at.

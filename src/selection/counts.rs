@@ -39,6 +39,11 @@ pub struct Amount {
 }
 
 impl Amount {
+    /// Whether there are no documents.
+    pub(super) fn is_none(&self) -> bool {
+        self.num_documents == 0
+    }
+
     /// Adds one document. Wraps where the corpus weighs 2^64 or more: `Survey` sums in 128 bits
     /// and refuses such a corpus before a sum is used.
     pub(super) fn add(&mut self, weight: u64) {
@@ -178,6 +183,8 @@ impl Merge for KeyCounts {
 pub(super) struct Survey {
     num_scored: u64,
     weight_scored: u128,
+    num_dropped: u64,
+    weight_dropped: u128,
     pub(super) num_unscored: u64,
     pub(super) num_nan: u64,
     /// Least and largest finite score; the other way round without one.
@@ -190,6 +197,8 @@ impl Default for Survey {
         Self {
             num_scored: 0,
             weight_scored: 0,
+            num_dropped: 0,
+            weight_dropped: 0,
             num_unscored: 0,
             num_nan: 0,
             min: f32::INFINITY,
@@ -215,6 +224,23 @@ impl Survey {
         (self.min, self.max) = (min, max);
     }
 
+    /// Counts documents that were dropped before they were scored.
+    pub(super) fn add_dropped(&mut self, dropped: Amount) {
+        self.num_dropped += dropped.num_documents;
+        self.weight_dropped += u128::from(dropped.weight);
+    }
+
+    /// The documents that were dropped before they were scored.
+    pub(super) fn dropped(&self) -> Amount {
+        Amount { num_documents: self.num_dropped, weight: self.weight_dropped as u64 }
+    }
+
+    /// All scored and dropped documents; `None` where their weight does not fit 64 bits.
+    pub(super) fn whole(&self) -> Option<Amount> {
+        let weight = u64::try_from(self.weight_scored + self.weight_dropped).ok()?;
+        Some(Amount { num_documents: self.num_scored + self.num_dropped, weight })
+    }
+
     /// All scored documents; `None` where their weight does not fit 64 bits.
     pub(super) fn scored(&self) -> Option<Amount> {
         let weight = u64::try_from(self.weight_scored).ok()?;
@@ -231,6 +257,8 @@ impl Merge for Survey {
     fn merge(&mut self, other: Self) {
         self.num_scored += other.num_scored;
         self.weight_scored += other.weight_scored;
+        self.num_dropped += other.num_dropped;
+        self.weight_dropped += other.weight_dropped;
         self.num_unscored += other.num_unscored;
         self.num_nan += other.num_nan;
         self.min = self.min.min(other.min);

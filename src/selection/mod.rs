@@ -13,7 +13,7 @@
 //!   xxh3-64 of the id, equal hashes by position in the plan. So a rate is met to the document.
 //! - **Retention** at a rate keeps the smallest set of best survivors whose weight reaches
 //!   ceil(rate · W), all survivors if none does. W is the weight of *all* scored documents of the
-//!   language, also of those that an earlier threshold removed: the rate asked for is the rate got. With
+//!   language, and of those that a cascade dropped, also of those that an earlier threshold removed: the rate asked for is the rate got. With
 //!   documents as weight, that is exactly ceil(rate · n) documents.
 //! - **Removal** at a rate removes the smallest set of worst survivors whose weight reaches
 //!   ceil(rate · W'), W' being the weight of the scored survivors.
@@ -56,7 +56,7 @@ pub use batch::{Corpus, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument};
 pub use counts::{Amount, Histogram, NUM_BINS};
 pub use plan::{MAX_RATES, Threshold, ThresholdKind, plan_thresholds};
 pub use rank::RankKey;
-pub use report::{Bound, Decision, Outcome, Selection, ThresholdReport, Why};
+pub use report::{Bound, CascadeAudit, Decision, Outcome, Recall, Selection, ThresholdReport, Why};
 
 use self::scan::View;
 use crate::config::Mode;
@@ -88,7 +88,7 @@ use crate::error::Result;
 ///         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> polysift::Result<()>,
 ///     ) -> polysift::Result<()> {
 ///         let heads = [HeadColumn { logits: &self.0, scores: &self.0, present: None }];
-///         visit(&ScoreBatch { len: 3, ids: &IDS, ordinals: &[0, 1, 2], weights: None, heads: &heads })
+///         visit(&ScoreBatch { len: 3, ids: &IDS, ordinals: &[0, 1, 2], heads: &heads, ..ScoreBatch::default() })
 ///     }
 /// }
 ///
@@ -117,7 +117,8 @@ use crate::error::Result;
 /// changes between scans.
 pub fn select(corpus: &dyn Corpus, thresholds: &[Threshold], mode: Mode) -> Result<Selection> {
     plan::check(thresholds)?;
-    let mut selection = Selection { mode, skipped: Vec::new(), thresholds: Vec::new() };
+    let mut selection =
+        Selection { mode, skipped: Vec::new(), thresholds: Vec::new(), cascade: None };
     for threshold in thresholds {
         let selects = matches!(threshold.kind, ThresholdKind::Retain(_) | ThresholdKind::Budget(_));
         if threshold.head.is_none() && !selects {

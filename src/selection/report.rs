@@ -24,6 +24,48 @@ pub struct Selection {
     pub skipped: Vec<String>,
     /// The thresholds in the order they were made.
     pub thresholds: Vec<ThresholdReport>,
+    /// What a cascade left out, and what that costs; `None` where all documents were encoded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cascade: Option<CascadeAudit>,
+}
+
+/// What a cascade left out of a language, and what that costs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CascadeAudit {
+    /// The first pass.
+    pub first_pass: String,
+    /// Rows of the language.
+    pub documents: u64,
+    /// Documents that were not encoded.
+    pub dropped: u64,
+    /// Documents that were encoded though the first pass would have dropped them.
+    pub audited: u64,
+    /// Tokens of the dropped documents, estimated from the pilot.
+    pub tokens_saved: u64,
+    /// Floating-point operations of pilot, first pass and encoder, by those of a run without a cascade, estimated from the
+    /// pilot.
+    pub cost: f64,
+    /// By head and rate.
+    pub recalls: Vec<Recall>,
+}
+
+/// Which share of the documents that a run without a cascade would keep is kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recall {
+    /// The head.
+    pub head: String,
+    /// `None` for a fixed threshold.
+    pub rate: Option<Rate>,
+    /// Audited documents that are kept.
+    pub audited_kept: u64,
+    /// As the audit estimates it.
+    pub estimate: f64,
+    /// Lower bound by Clopper and Pearson, at the confidence of the settings.
+    pub lower_bound: f64,
+    /// Whether that is the recall that was asked for.
+    pub is_proved: bool,
 }
 
 /// One threshold and what it keeps.
@@ -33,8 +75,12 @@ pub struct ThresholdReport {
     /// The threshold.
     pub threshold: Threshold,
     /// All documents of the language with a score (infinite ones too), whatever became of them
-    /// before: the n that retention rates refer to.
+    /// before: with those that were dropped the n that retention rates refer to. Of a removal, an audited
+    /// document of a cascade weighs as much as the documents that it stands for.
     pub scored: Amount,
+    /// Documents of the language that a cascade dropped, of which nothing is kept.
+    #[serde(default, skip_serializing_if = "Amount::is_none")]
+    pub dropped: Amount,
     /// Documents without a score.
     pub num_unscored: u64,
     /// Documents whose score is NaN.
@@ -56,7 +102,7 @@ pub struct Outcome {
     pub candidates: Amount,
     /// Those of them that are kept.
     pub kept: Amount,
-    /// Of a retention or a budget: kept weight by the weight of all scored documents of the language; of a
+    /// Of a retention or a budget: kept weight by the weight of all scored and dropped documents of the language; of a
     /// removal: removed by candidates; of a fixed threshold: kept by candidates. 0 where there are none.
     pub realised_rate: f64,
     /// Logit at the boundary: of the worst kept document of a retention or a budget, of the best removed one
@@ -329,16 +375,16 @@ impl Outcome {
     pub(super) fn new(
         (threshold, i, mut retentions): (&Threshold, usize, Vec<Rate>),
         (bound, score): (Bound, Option<f32>),
-        [scored, candidates, kept]: [Amount; 3],
+        [all, candidates, kept]: [Amount; 3],
     ) -> Self {
         let (part, whole) = match &threshold.kind {
             ThresholdKind::Retain(_) => {
                 retentions.extend(threshold.rate(i));
-                (kept, scored)
+                (kept, all)
             }
             ThresholdKind::Remove(_) => (candidates.without(kept), candidates),
             ThresholdKind::Fixed(_) => (kept, candidates),
-            ThresholdKind::Budget(_) => (kept, scored),
+            ThresholdKind::Budget(_) => (kept, all),
         };
         let realised_rate =
             if whole.weight == 0 { 0.0 } else { part.weight as f64 / whole.weight as f64 };

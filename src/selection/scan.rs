@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::batch::{BatchRow, Corpus, ScanRequest, ScoreBatch};
 use super::counts::{Amount, Histogram, Merge, Survey};
-use super::plan::Threshold;
+use super::plan::{Threshold, ThresholdKind};
 use super::report::{Bound, Outcome, Selections, ThresholdReport, parent, split_logits, survivors};
 use crate::error::{Error, Result};
 
@@ -35,6 +35,7 @@ pub(super) struct Candidates<'a> {
     done: &'a [ThresholdReport],
     num_unscored: u64,
     num_nan: u64,
+    dropped: Amount,
 }
 
 impl<'a> Candidates<'a> {
@@ -90,12 +91,15 @@ impl Gathered {
             done: view.done,
             num_unscored: 0,
             num_nan: 0,
+            dropped: batch.dropped,
         };
         let column = view.threshold.head.and_then(|head| batch.heads.get(head));
         let Some(column) = column.filter(|column| column.logits.len() == batch.len) else {
             return Candidates { num_unscored: batch.len as u64, ..found };
         };
-        let (logits, scores, weights) = (column.logits, column.scores, batch.weights);
+        let (logits, scores) = (column.logits, column.scores);
+        let removes = matches!(view.threshold.kind, ThresholdKind::Remove(_));
+        let weights = batch.removal_weights.filter(|_| removes).or(batch.weights);
         // Without an early end these are what compilers vectorise.
         let all_present =
             column.present.is_none_or(|present| present.iter().fold(true, |all, &is| all & is));
@@ -180,10 +184,11 @@ impl View<'_> {
         let (survey, counted) = self.pass(None, start, |(survey, counted), candidates| {
             survey.num_unscored += candidates.num_unscored;
             survey.num_nan += candidates.num_nan;
+            survey.add_dropped(candidates.dropped);
             survey.add(candidates.scores, candidates.weights);
             visit(counted, candidates);
         })?;
-        survey.scored().map(|_| (survey, counted)).ok_or_else(|| {
+        survey.whole().map(|_| (survey, counted)).ok_or_else(|| {
             let head = &self.threshold.head_name;
             let reason = format!("the documents scored by head `{head}` weigh 2^64 or more");
             Error::config("selection.weight", reason)
@@ -228,17 +233,19 @@ impl View<'_> {
         candidates: &[Amount],
         found: impl IntoIterator<Item = (Bound, Option<f32>, Amount)>,
     ) -> ThresholdReport {
-        let scored = survey.scored().unwrap_or_default();
+        let (scored, whole) =
+            (survey.scored().unwrap_or_default(), survey.whole().unwrap_or_default());
         let before = self.done.last().map_or(&[][..], |report| &report.outcomes);
         let outcome = |(i, (bound, score, kept)): (usize, (Bound, Option<f32>, Amount))| {
             let parent = parent(i, self.num_before());
             let retentions = before.get(parent).map_or(Vec::new(), |o| o.retentions.clone());
-            let amounts = [scored, candidates[parent], kept];
+            let amounts = [whole, candidates[parent], kept];
             Outcome::new((self.threshold, i, retentions), (bound, score), amounts)
         };
         ThresholdReport {
             threshold: self.threshold.clone(),
             scored,
+            dropped: survey.dropped(),
             num_unscored: survey.num_unscored,
             num_nan: survey.num_nan,
             scores,

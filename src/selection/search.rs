@@ -100,9 +100,9 @@ impl First {
         })?;
         let (counts, (bins, guessed)) = counted;
         let candidates: Vec<Amount> = counts.iter().map(KeyCounts::total).collect();
-        let scored = survey.scored().unwrap_or_default();
+        let all = survey.whole().unwrap_or_default();
         let search = |(i, parent): (usize, usize)| {
-            let whole = if order.takes_worst { candidates[parent] } else { scored };
+            let whole = if order.takes_worst { candidates[parent] } else { all };
             let needed = match view.threshold.kind {
                 ThresholdKind::Budget(budget) => budget.0,
                 _ => view.threshold.rate(i).map_or(0, |rate| rate.ceil_of(whole.weight)),

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::cascaded::{Cascade, CascadeRows};
 use super::context::{ALL_LANGUAGES, Context};
-use super::embedded::Embedded;
+use super::embedded::{Embedded, ordinal};
 use super::heads::Heads;
 use super::model::is_precise;
 use super::verdicts::{check_filtered, filter_settings, removed_rows};
@@ -20,13 +21,11 @@ use crate::input::NUM_TOKENS;
 use crate::parts::{PartBatch, PartBatches, PartReader, ScoreRows, read_scores};
 use crate::run::{RunDir, Shard, Stage};
 use crate::selection::{
-    Corpus, HeadColumn, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds, select,
+    Amount, Corpus, HeadColumn, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds,
 };
 
 /// Column of the rows of a shard.
 const ROW: &str = "row";
-/// Bits of an ordinal that count rows within a shard.
-const ROW_BITS: u32 = 40;
 
 /// Which of a run's scores are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +70,7 @@ pub(crate) struct ScoredCorpus<'a> {
     shards: Vec<(u64, &'a Shard, usize)>,
     /// Scores of some documents of a shard in the place of the stored ones.
     rescored: Option<&'a RescoredOf<'a>>,
+    cascade: Option<Cascade>,
 }
 
 /// By row of a shard, scores that take the place of the stored ones: one entry per head of the run.
@@ -78,16 +78,6 @@ pub(crate) type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
 
 /// Those of a shard.
 pub(crate) type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
-
-/// Place of a row in the whole corpus, in plan order.
-pub(crate) fn ordinal(shard: u64, row: u64) -> u64 {
-    (shard << ROW_BITS) | row
-}
-
-/// Place in the plan of the shard of an [`ordinal`], and the row in it.
-pub(crate) fn place_of(ordinal: u64) -> (u64, u64) {
-    (ordinal >> ROW_BITS, ordinal & ((1 << ROW_BITS) - 1))
-}
 
 fn not_counted() -> Error {
     let reason = "is `tokens`, which were not counted when the corpus was embedded; embed it again \
@@ -111,10 +101,11 @@ impl<'a> ScoredCorpus<'a> {
         language: &'a str,
         files: ScoreFiles,
         rescored: Option<&'a RescoredOf<'a>>,
-    ) -> Self {
+    ) -> Result<Self> {
         let heads = context.config.heads.keys().map(String::as_str).collect();
         let shards = embedded.shards_of(language);
-        Self { context, files, language, heads, shards, rescored }
+        let cascade = Cascade::of_languages(context, [language.to_owned()])?;
+        Ok(Self { context, files, language, heads, shards, rescored, cascade })
     }
 }
 
@@ -151,11 +142,18 @@ impl Corpus for ScoredCorpus<'_> {
     ) -> Result<()> {
         let (place, shard, num_parts) = self.shards[shard];
         let rescored = self.rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
-        let removed = removed_rows(self.context, shard)?;
+        let left_out = LeftOut {
+            removed: removed_rows(self.context, shard)?,
+            cascade: match &self.cascade {
+                Some(cascade) => cascade.rows_of(self.context, place, shard)?,
+                None => CascadeRows::default(),
+            },
+            audit_every: self.cascade.as_ref().map_or(1, Cascade::audit_every),
+        };
         for index in 0..num_parts {
             self.context.stop.check()?;
-            if let Some(mut part) = self.open_part(shard, index, &removed, request)? {
-                part.scan(place, &rescored, &removed, request, visit)?;
+            if let Some(mut part) = self.open_part(shard, index, &left_out, request)? {
+                part.scan(place, &rescored, &left_out, request, visit)?;
             }
         }
         Ok(())
@@ -168,7 +166,7 @@ impl ScoredCorpus<'_> {
         &self,
         shard: &Shard,
         index: usize,
-        removed: &[u64],
+        left_out: &LeftOut,
         request: &ScanRequest,
     ) -> Result<Option<ScannedPart<'_>>> {
         if self.heads.is_empty() {
@@ -192,7 +190,7 @@ impl ScoredCorpus<'_> {
         let language = only.is_none().then_some(self.language);
         let mut names: Vec<&str> =
             weight_column(weight).into_iter().chain(language.map(|_| "language")).collect();
-        if !removed.is_empty() {
+        if !left_out.is_empty() {
             names.push(ROW);
         }
         let mut scans = Vec::new();
@@ -202,6 +200,66 @@ impl ScoredCorpus<'_> {
         }
         let (num_heads, first) = (self.heads.len(), parts.swap_remove(0));
         Ok(Some(ScannedPart { scans, first, language, weight, num_heads }))
+    }
+}
+
+/// Documents of a shard that a selection does not look at, or counts otherwise.
+struct LeftOut {
+    /// Rows that filters removed.
+    removed: Vec<u64>,
+    cascade: CascadeRows,
+    /// Dropped documents that an audited one stands for.
+    audit_every: u64,
+}
+
+impl LeftOut {
+    fn is_empty(&self) -> bool {
+        let CascadeRows { dropped, audited } = &self.cascade;
+        self.removed.is_empty() && dropped.is_empty() && audited.is_empty()
+    }
+
+    /// Rows that are not looked at, ascending.
+    fn rows(&self) -> Vec<u64> {
+        let mut rows = [&self.removed[..], &self.cascade.dropped].concat();
+        rows.sort_unstable();
+        rows
+    }
+
+    /// Documents of `batch` that the cascade dropped, of those that filters leave in the language.
+    fn dropped(&self, batch: &PartBatch, part: &ScannedPart<'_>) -> Result<Amount> {
+        let mut amount = Amount::default();
+        if self.cascade.dropped.is_empty() {
+            return Ok(amount);
+        }
+        let mask = batch.mask(part.language, &self.removed)?;
+        let weights = part.weights(batch)?;
+        for (at, row) in batch.numbers(ROW)?.unwrap_or_default().iter().enumerate() {
+            let is_there = mask.as_ref().is_none_or(|mask| mask.value(at));
+            if is_there && self.cascade.is_dropped(*row) {
+                amount.num_documents += 1;
+                amount.weight += weights.map_or(1, |weights| weights[at]);
+            }
+        }
+        Ok(amount)
+    }
+
+    /// What removals count of `batch`, in which only those rows are left that are looked at.
+    fn removal_weights(
+        &self,
+        batch: &PartBatch,
+        part: &ScannedPart<'_>,
+    ) -> Result<Option<Vec<u64>>> {
+        if self.cascade.audited.is_empty() {
+            return Ok(None);
+        }
+        let weights = part.weights(batch)?;
+        let weight = |(at, row): (usize, &u64)| {
+            let is_audited = self.cascade.audited_margin(*row).is_some();
+            let stands_for = if is_audited { self.audit_every } else { 1 };
+            weights.map_or(1, |weights| weights[at]) * stands_for
+        };
+        let rows = batch.numbers(ROW)?.unwrap_or_default();
+        Ok(Some(rows.iter().enumerate().map(weight).collect()))
     }
 }
 
@@ -218,16 +276,23 @@ struct ScannedPart<'a> {
 }
 
 impl ScannedPart<'_> {
-    /// Visits all rows but those that are `removed`; `place` is that of the shard in the plan.
+    /// What rates count of `batch`, the first of its heads; `None` for documents.
+    fn weights<'b>(&self, batch: &'b PartBatch) -> Result<Option<&'b [u64]>> {
+        let Some(name) = weight_column(self.weight) else { return Ok(None) };
+        batch.numbers(name)?.ok_or_else(not_counted).map(Some)
+    }
+
+    /// Visits all rows but those that are `left_out`; `place` is that of the shard in the plan.
     fn scan(
         &mut self,
         place: u64,
         rescored: &Rescored,
-        removed: &[u64],
+        left_out: &LeftOut,
         request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut next_row = 0;
+        let not_looked_at = left_out.rows();
         loop {
             let mut batches = Vec::new();
             for (_, scan) in &mut self.scans {
@@ -236,7 +301,8 @@ impl ScannedPart<'_> {
             let Some(first) = batches.first() else { return Ok(()) };
             let rows = next_row..next_row + first.len();
             next_row = rows.end;
-            let mask = first.mask(self.language, removed)?;
+            let mask = first.mask(self.language, &not_looked_at)?;
+            let dropped = left_out.dropped(first, self)?;
             let mut identities = None;
             if !rescored.is_empty() {
                 let found = self.first.identities(rows.clone())?;
@@ -267,12 +333,16 @@ impl ScannedPart<'_> {
                 ordinals.extend(rows.iter().map(|&row| ordinal(place, row)));
                 ids = identities.ids()?;
             }
-            let weights = match weight_column(self.weight) {
-                Some(name) => Some(batches[0].numbers(name)?.ok_or_else(not_counted)?),
-                None => None,
-            };
-            let (len, ids, ordinals) = (batches[0].len(), &ids, &ordinals);
-            visit(&ScoreBatch { len, ids, ordinals, weights, heads: &heads })?;
+            let removal_weights = left_out.removal_weights(&batches[0], self)?;
+            visit(&ScoreBatch {
+                len: batches[0].len(),
+                ids: &ids,
+                ordinals: &ordinals,
+                weights: self.weights(&batches[0])?,
+                heads: &heads,
+                removal_weights: removal_weights.as_deref(),
+                dropped,
+            })?;
         }
     }
 
@@ -340,19 +410,6 @@ pub(crate) fn scored_run(context: Context<'_>) -> Result<(Embedded, Heads)> {
         thresholds_of(context, language, &heads)?;
     }
     Ok((embedded, heads))
-}
-
-/// Computes the thresholds of one language from the stored scores in `files`.
-pub(crate) fn select_language(
-    context: Context<'_>,
-    embedded: &Embedded,
-    heads: &Heads,
-    language: &str,
-    files: ScoreFiles,
-) -> Result<Selection> {
-    let thresholds = thresholds_of(context, language, heads)?;
-    let corpus = ScoredCorpus::open(context, embedded, language, files, None);
-    select(&corpus, &thresholds, context.config.selection.mode)
 }
 
 /// The thresholds of `languages`, as the threshold stage left them.

@@ -6,6 +6,19 @@ use super::work::score_keys;
 use crate::error::{Error, Result};
 use crate::run::{Plan, RunDir, Shard, Stage, Summary};
 
+/// Bits of an ordinal that count rows within a shard.
+const ROW_BITS: u32 = 40;
+
+/// Place of a row in the whole corpus, in plan order.
+pub(crate) fn ordinal(shard: u64, row: u64) -> u64 {
+    (shard << ROW_BITS) | row
+}
+
+/// Place in the plan of the shard of an [`ordinal`], and the row in it.
+pub(crate) fn place_of(ordinal: u64) -> (u64, u64) {
+    (ordinal >> ROW_BITS, ordinal & ((1 << ROW_BITS) - 1))
+}
+
 /// A run whose embeddings are complete: its plan, and what was embedded of each shard.
 pub(crate) struct Embedded {
     /// The plan.

@@ -17,12 +17,13 @@ use arrow_array::{Array, BooleanArray, RecordBatch, StringViewArray};
 use arrow_select::filter::filter_record_batch;
 use serde_json::{Value, json};
 
+use super::cascaded::{Cascade, CascadeRows};
 use super::context::Context;
-use super::corpus::{ScoreFiles, ordinal, read_part, stored_selections};
-use super::embedded::Embedded;
+use super::corpus::{ScoreFiles, read_part, stored_selections};
+use super::embedded::{Embedded, ordinal};
 use super::model::encoder_digest;
 use super::verdicts::{CUT, REMOVE, REPORTS, check_filtered, filter_settings, verdicts_of};
-use crate::config::{FilterWhen, KEPT, NO_TEXT, PiiAudit, Rate, RunConfig};
+use crate::config::{CASCADE, FilterWhen, KEPT, NO_TEXT, PiiAudit, Rate, RunConfig};
 use crate::error::{Error, Result};
 use crate::export::{ExportColumns, ExportSpec, ExportWriter, RowExtras, WriterOptions};
 use crate::input::{DocumentBatch, Format, InputColumn, RowReader, column_at, strings};
@@ -50,6 +51,7 @@ struct ExportJob<'a> {
     /// Heads with a retention column, in the order of the columns.
     retention_heads: Vec<String>,
     selections: BTreeMap<String, Selection>,
+    cascade: Option<Cascade>,
     provenance: Value,
 }
 
@@ -134,6 +136,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
         spec: spec(config, &retention_heads),
         retention_heads,
         selections,
+        cascade: Cascade::of(context, &embedded.plan)?,
         provenance,
     };
     let rows = |place: usize| embedded.summaries[place].rows;
@@ -248,6 +251,7 @@ struct ShardExport<'a> {
     place: u64,
     shard: &'a Shard,
     verdicts: VerdictRows,
+    cascade: CascadeRows,
     /// Where personal data is replaced.
     redactor: Option<ShardRedactor>,
     columns: ExportColumns,
@@ -283,6 +287,10 @@ impl<'a> ShardExport<'a> {
             place,
             shard,
             verdicts: verdicts_of(context, shard)?,
+            cascade: match &job.cascade {
+                Some(cascade) => cascade.rows_of(context, place, shard)?,
+                None => CascadeRows::default(),
+            },
             redactor,
             columns: ExportColumns::new(&reader.schema(), &job.spec, &shard.file)?,
             writers: BTreeMap::new(),
@@ -466,6 +474,9 @@ impl<'a> ShardExport<'a> {
         }
         if let Some(filter) = self.removed_by(document.row, FilterWhen::Before) {
             return Ok((filter, vec![None; heads.len()]));
+        }
+        if self.cascade.is_dropped(document.row) {
+            return Ok((CASCADE.to_owned(), vec![None; heads.len()]));
         }
         let of_heads = |column: fn(&ScoreRows) -> &[Option<f32>]| -> Vec<Option<f32>> {
             self.part.scores.iter().map(|part| column(part)[self.next]).collect()

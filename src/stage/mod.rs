@@ -3,9 +3,9 @@
 //! A stage freezes what it depends on and does the items that have no marker yet and that no other
 //! process holds. An item whose data is bad is reported and skipped; the others are done.
 //!
-//! Stages (`embed`, `train`, `score`, `filter`, `refine`, `threshold`, `export`) and commands (`plan`, `status`,
+//! Stages (`train`, `cascade`, `embed`, `score`, `filter`, `refine`, `threshold`, `export`) and commands (`plan`, `status`,
 //! `estimate`, `inspect`, `sampling`, `report`, `verify`) stand on what they share: `context`, the `model`, the
-//! `embedded` corpus, the embeddings of `samples`, the `heads`, the scores of the `corpus`, the `verdicts` of filters, the items of `work` and the
+//! `embedded` corpus, what a cascade left of it (`cascaded`), the embeddings of `samples`, the `heads`, the scores of the `corpus`, the `verdicts` of filters, the items of `work` and the
 //! `texts` of the input. No stage uses another.
 //!
 //! ```
@@ -31,6 +31,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod audit;
+pub mod cascade;
+pub(crate) mod cascaded;
 pub(crate) mod context;
 pub(crate) mod corpus;
 pub mod embed;
@@ -56,5 +59,6 @@ pub(crate) mod verdicts;
 pub mod verify;
 mod work;
 
+pub use cascaded::{Candidate, LanguageCascade, languages as cascaded_languages};
 pub use context::{ALL_LANGUAGES, Context};
 pub use heads::{Heads, check_files};

@@ -17,9 +17,12 @@ pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
         return load_precise(context); // the selection is that of heads trained so
     }
     let discarded = |begun: Stage| {
-        context.redo == Some(stage) && begun >= stage || refine && begun == Stage::Train
+        let goes = begun == stage || begun.depends_on(stage);
+        context.redo == Some(stage) && goes || refine && begun == Stage::Train
     };
-    for begun in [Stage::Embed, Stage::Train].into_iter().filter(|begun| !discarded(*begun)) {
+    for begun in
+        [Stage::Embed, Stage::Cascade, Stage::Train].into_iter().filter(|begun| !discarded(*begun))
+    {
         let frozen = context.run.frozen_settings(begun)?.unwrap_or_default();
         if let Ok(precision) = serde_json::from_value(frozen["encoder"]["precision"].clone()) {
             config.resume_in(precision);

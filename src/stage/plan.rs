@@ -41,11 +41,17 @@ pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
 /// Languages of the documents of `plan`, where that is known before they are read: not where a column
 /// decides.
 pub(crate) fn planned_languages(config: &RunConfig, plan: &Plan) -> Option<BTreeSet<String>> {
-    let of_path = |shard: &Shard| shard.language.as_deref().unwrap_or(UNDETERMINED_LANGUAGE).into();
     match &config.input.language {
-        LanguageSource::Path => Some(plan.shards.iter().map(of_path).collect()),
-        LanguageSource::Fixed(code) => Some([code.clone()].into()),
         LanguageSource::Column { .. } => None,
+        _ => Some(plan.shards.iter().map(|shard| language_of(config, shard)).collect()),
+    }
+}
+
+/// Language of the documents of `shard`, where no column decides.
+pub(crate) fn language_of(config: &RunConfig, shard: &Shard) -> String {
+    match &config.input.language {
+        LanguageSource::Fixed(code) => code.clone(),
+        _ => shard.language.as_deref().unwrap_or(UNDETERMINED_LANGUAGE).into(),
     }
 }
 

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::cascaded::Cascade;
 use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::Embedded;
 use super::model::is_precise;
@@ -44,8 +45,8 @@ pub struct RunStatus {
     /// What was encoded so far.
     #[serde(flatten)]
     pub encoded: Encoded,
-    /// Stage by stage; the train stage only where there is something to train, the filter stage where there are
-    /// filters, the refine stage where it was begun.
+    /// Stage by stage; the train stage only where there is something to train, the cascade and the filter stage where
+    /// there is one, the refine stage where it was begun.
     pub stages: Vec<StageStatus>,
     /// Other processes at work.
     pub workers: Vec<LiveWorker>,
@@ -72,7 +73,13 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let counts = embedded.iter().flatten().flat_map(|summary| summary.counts.keys().cloned());
     let languages: Vec<String> = counts.collect::<BTreeSet<_>>().into_iter().collect();
     let encoded = encoded(run, &plan, &embedded)?;
-    let mut stages = vec![stage_status(run, worker, Stage::Embed, &names, embedded)?];
+    let mut stages = Vec::new();
+    if config.cascade.is_some() {
+        let keys = Cascade::keys(config, &plan);
+        let done = run.marked(Stage::Cascade, &keys)?;
+        stages.push(stage_status(run, worker, Stage::Cascade, &keys, done)?);
+    }
+    stages.push(stage_status(run, worker, Stage::Embed, &names, embedded)?);
     if stages_of(config).contains(&Stage::Train) {
         stages.push(train_status(run, worker)?);
     }
@@ -207,7 +214,7 @@ pub fn unfinished(
     Ok(None)
 }
 
-/// The stages that a run of `config` has.
+/// The stages that a run of `config` has, in the order in which many tasks do them.
 pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
     let is_trained = config.heads.values().any(|head| !head.train.is_empty());
     let is_wanted = |stage: &Stage| match stage {
@@ -215,8 +222,13 @@ pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
         Stage::Train => is_trained,
         Stage::Filter => !config.filters.is_empty(),
         Stage::Refine => config.selection.refine,
+        Stage::Cascade => config.cascade.is_some(),
     };
-    Stage::ALL.into_iter().filter(is_wanted).collect()
+    let mut stages: Vec<Stage> = Stage::ALL.into_iter().filter(is_wanted).collect();
+    if let [Stage::Cascade, Stage::Embed, Stage::Train, ..] = stages[..] {
+        stages[..3].rotate_right(1); // its pilot is scored
+    }
+    stages
 }
 
 /// The items of `stage`, and which of `num_tasks` tasks each belongs to.
@@ -232,6 +244,12 @@ fn task_of_items(
         (keys, tasks)
     };
     Ok(match stage {
+        Stage::Cascade => {
+            // Every task takes languages; the first sees to those that are left.
+            let keys = Cascade::keys(context.config, plan);
+            let languages = vec![0; keys.len() - of_shards.len()];
+            (keys, [languages, of_shards].concat())
+        }
         Stage::Embed | Stage::Filter | Stage::Export => (plan.names(), of_shards),
         Stage::Score => {
             let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();

@@ -40,17 +40,33 @@ impl<'a> Texts<'a> {
         Err(Error::corrupt(&self.shard.file, format!("row {row} has another text than before")))
     }
 
+    /// The text of `row`, whatever it is; `None` for a row without text and for one that is set aside. Rows ascend
+    /// from call to call.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(super) fn any_text(&mut self, row: u64) -> Result<Option<String>> {
+        let place = self.seek(row)?;
+        Ok(place.and_then(|place| self.batch.text(place)).map(ToOwned::to_owned))
+    }
+
     /// Place of `row` in the batch, which is read if it comes later.
     fn place(&mut self, row: u64) -> Result<usize> {
         let lost = || Error::corrupt(&self.shard.file, format!("row {row} is gone"));
+        self.seek(row)?.ok_or_else(lost)
+    }
+
+    /// As [`Texts::place`]; `None` where there is no such document.
+    fn seek(&mut self, row: u64) -> Result<Option<usize>> {
         while self.batch.rows().last().is_none_or(|&last| last < row) {
             // What lies in between is not decoded where the format allows it.
             if row >= self.next_row + READ_ROWS as u64 {
                 self.reader.skip_rows(row);
             }
-            self.batch = self.reader.next_batch(READ_ROWS)?.ok_or_else(lost)?;
+            let Some(batch) = self.reader.next_batch(READ_ROWS)? else { return Ok(None) };
+            self.batch = batch;
             self.next_row = self.batch.rows().last().map_or(row, |last| last + 1);
         }
-        self.batch.rows().binary_search(&row).map_err(|_| lost())
+        Ok(self.batch.rows().binary_search(&row).ok())
     }
 }

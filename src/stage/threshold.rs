@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::audit::{select_language, warn_of_recall};
 use super::context::Context;
 use super::corpus::{
-    ScoreFiles, refine_settings, scored_run, select_language, stored_selections, threshold_settings,
+    ScoreFiles, refine_settings, scored_run, stored_selections, threshold_settings,
 };
 use crate::error::Result;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
@@ -31,6 +32,9 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
             let language = &work.keys[item];
             let selection = select_language(context, &embedded, &heads, language, scores)?;
             warn_of_unreached(language, &selection);
+            if let Some(cascade) = &context.config.cascade {
+                warn_of_recall(language, &selection, cascade);
+            }
             let path = run.selection_file(language);
             let stamp = run.write_json(&path, &selection)?;
             let file = PartFile { path: run.relative(&path), rows: 1, stamp };

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rayon::prelude::*;
 
+use super::audit::select_language;
+use super::cascaded::Cascade;
 use super::context::{ALL_LANGUAGES, Context};
-use super::corpus::{ScoreFiles, select_language, stored_selections};
+use super::corpus::{ScoreFiles, stored_selections};
 use super::embedded::Embedded;
 use super::export::has_reports;
 use super::heads::Heads;
@@ -49,8 +51,16 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     for shard in &plan.shards {
         checks.shard(shard);
     }
-    for key in run.done_keys(Stage::Train)? {
-        checks.marker(Stage::Train, &key);
+    for stage in [Stage::Train, Stage::Cascade] {
+        for key in run.done_keys(stage)? {
+            checks.marker(stage, &key);
+        }
+    }
+    match Cascade::of(context, &plan) {
+        Ok(Some(cascade)) => checks.dropped(&cascade, &plan)?,
+        Ok(None) => {}
+        Err(Error::Stopped) => return Err(Error::Stopped),
+        Err(error) => checks.problem(error.report()),
     }
     if checks.begun.contains(&Stage::Filter) {
         checks.marker(Stage::Filter, REPORTS);
@@ -159,6 +169,27 @@ impl Checks<'_> {
                 exported_rows(context.config, &marker, &mut self.verified.problems);
             }
         }
+    }
+
+    /// Holds what is encoded of each shard against what the first pass says.
+    fn dropped(&mut self, cascade: &Cascade, plan: &Plan) -> Result<()> {
+        let context = self.context;
+        let shards: Vec<(u64, &Shard)> = (0u64..).zip(&plan.shards).collect();
+        let wrong = problems(&shards, |&(place, shard)| {
+            context.stop.check()?;
+            let rows = cascade.rows_of(context, place, shard)?;
+            let marker = context.run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
+            let dropped = marker.encoded.unwrap_or_default().dropped;
+            let expected = rows.dropped.len() as u64;
+            Ok((dropped != expected).then(|| {
+                format!(
+                    "embed: {} lacks {dropped} documents, the first pass drops {expected}",
+                    shard.name
+                )
+            }))
+        })?;
+        self.verified.problems.extend(wrong);
+        Ok(())
     }
 
     /// The rounds of the refine stage, which end with one that found nothing, and its report.

@@ -81,10 +81,22 @@ impl StageWork {
         units: impl Fn(usize) -> u64 + Sync,
         work: impl Fn(usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
+        self.for_all_on(rayon::current_num_threads(), context, unit, units, work)
+    }
+
+    /// The same, so many `at_once`: one where each uses all threads.
+    pub(crate) fn for_all_on(
+        &self,
+        at_once: usize,
+        context: Context<'_>,
+        unit: &'static str,
+        units: impl Fn(usize) -> u64 + Sync,
+        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
+    ) -> Result<()> {
         if !self.is_over() {
             let total = self.own.iter().map(|&item| units(item)).sum();
             context.progress.begin(self.stage.name(), Some(total), unit);
-            let outcome = self.claim_all(context, |item| {
+            let outcome = self.claim_all(at_once, context, |item| {
                 if !self.is_own[item] {
                     context.progress.extend(units(item));
                 }
@@ -98,6 +110,7 @@ impl StageWork {
 
     fn claim_all(
         &self,
+        at_once: usize,
         context: Context<'_>,
         work: impl Fn(usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
@@ -121,8 +134,7 @@ impl StageWork {
             Ok(())
         };
         loop {
-            let threads = 0..rayon::current_num_threads();
-            threads.into_par_iter().try_for_each(|_| {
+            (0..at_once).into_par_iter().try_for_each(|_| {
                 all().inspect_err(|_| is_broken.store(true, Ordering::Relaxed))
             })?;
             if !claims.settle()? {
@@ -180,7 +192,7 @@ pub(crate) fn score_keys(plan: &Plan, heads: &[&str]) -> Vec<String> {
 }
 
 /// Places in `plan` of the shards of this process's task, largest first.
-fn own_shards(context: Context<'_>, plan: &Plan) -> Vec<usize> {
+pub(super) fn own_shards(context: Context<'_>, plan: &Plan) -> Vec<usize> {
     let Some(task) = context.task else { return plan.by_size() };
     let tasks = plan.task_of_shards(task.count);
     plan.by_size().into_iter().filter(|&place| tasks[place] == task.index).collect()

@@ -312,8 +312,8 @@ impl Corpus for Logits<'_> {
             len: logits.len(),
             ids: &ids,
             ordinals: &ordinals,
-            weights: None,
             heads: &heads,
+            ..ScoreBatch::default()
         })
     }
 }

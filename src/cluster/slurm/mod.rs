@@ -471,7 +471,7 @@ exec /opt/polysift embed --run /scratch/run
     #[test]
     fn what_names_no_stage_or_has_no_value_is_refused() {
         for (text, wrong) in [
-            ("scor=4", "`scor` is no stage; the stages are embed, train"),
+            ("scor=4", "`scor` is no stage; the stages are cascade, embed"),
             ("score=", "has no value"),
             ("", "has no value"),
             ("score=4G", "invalid digit"),

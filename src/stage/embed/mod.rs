@@ -23,6 +23,7 @@ use std::sync::atomic::AtomicU64;
 
 use serde_json::{Value, json};
 
+use super::cascaded::Cascade;
 use super::context::Context;
 use super::model::{encoder_settings, freeze_encoded, load_model};
 use super::work::Failures;
@@ -80,6 +81,10 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
         settings["counts_tokens"] = true.into();
     }
     let counts_tokens = settings["counts_tokens"] == true;
+    let cascade = Cascade::of(context, plan)?;
+    if let (Some(cascade), Some(config)) = (&cascade, &config.cascade) {
+        settings["cascade"] = cascade.settings(config);
+    }
     freeze_encoded(context, Stage::Embed, &settings, model.as_ref())?;
     run.freeze_plan(plan)?;
 
@@ -97,6 +102,7 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
         claims: &claims,
         model: model.as_ref(),
         counts_tokens,
+        cascade: cascade.as_ref(),
         bytes_read: AtomicU64::new(0),
         bytes: AtomicU64::new(work.own.iter().map(|&place| plan.shards[place].bytes).sum()),
         reading: Busy::new("reading"),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::encoder::Model;
 use crate::progress::Busy;
 use crate::run::{Claims, Shard};
+use crate::stage::cascaded::Cascade;
 use crate::stage::context::Context;
 
 /// The shards that this process claims, and how far it is.
@@ -15,6 +16,8 @@ pub(super) struct Pipeline<'a> {
     /// `None` where no text is embedded.
     pub(super) model: Option<&'a Model>,
     pub(super) counts_tokens: bool,
+    /// What leaves documents out.
+    pub(super) cascade: Option<&'a Cascade>,
     /// Bytes of the input that are read: the progress where formats do not say how many rows they have.
     pub(super) bytes_read: AtomicU64,
     /// Bytes of all shards that this process does.

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::input::{DocumentBatch, Reject};
 use crate::panics::{lock, unpoisoned};
 use crate::parts::EmbeddingRows;
+use crate::stage::cascaded::CascadeRows;
 
 /// What passes from thread to thread, in the order of the input.
 pub(super) enum Step<B> {
@@ -51,6 +52,8 @@ pub(super) struct TextBatch {
     /// The part.
     pub(super) index: usize,
     pub(super) documents: DocumentBatch,
+    /// What a cascade leaves out of the shard.
+    pub(super) cascade: Arc<CascadeRows>,
     /// What was encoded of the part before a stop.
     pub(super) saved: Option<Arc<EmbeddingRows>>,
 }
@@ -70,6 +73,8 @@ pub(super) struct ChunkBatch {
     pub(super) chunks: Vec<Vec<u32>>,
     /// Sum of their lengths.
     pub(super) tokens: usize,
+    /// Documents with text that a cascade left without chunks.
+    pub(super) dropped: u64,
     /// By chunk: whether its embedding is among the values.
     pub(super) is_encoded: Vec<bool>,
     /// Embeddings of all chunks, once there are.

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
 use crate::parts::EmbeddingRows;
 use crate::run::Shard;
+use crate::stage::cascaded::CascadeRows;
 use crate::stage::context::Context;
 
 /// Most documents of a batch.
@@ -58,6 +59,7 @@ struct ReadPart {
     num_rows: usize,
     last_row: Option<u64>,
     saved: Option<Arc<EmbeddingRows>>,
+    cascade: Arc<CascadeRows>,
 }
 
 impl Pipeline<'_> {
@@ -101,10 +103,15 @@ impl Pipeline<'_> {
         reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum());
         let is_resumed = !done.is_empty();
         let mut bytes = ShardBytes { pipeline: self, shard: planned, position: 0, is_resumed };
+        let cascade = Arc::new(match self.cascade {
+            Some(cascade) => cascade.rows_of(self.context, shard as u64, planned)?,
+            None => CascadeRows::default(),
+        });
         let mut rejects_seen = 0;
         for index in done.len().. {
             let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
-            let mut part = ReadPart { shard, index, num_rows: 0, last_row: None, saved };
+            let cascade = Arc::clone(&cascade);
+            let mut part = ReadPart { shard, index, num_rows: 0, last_row: None, saved, cascade };
             let ended = loop {
                 let Some(batch) = self.read_batch(&mut reader, &mut part)? else { break true };
                 bytes.advance(&reader, part.last_row.map_or(first_row, |row| row + 1));
@@ -155,8 +162,9 @@ impl Pipeline<'_> {
         check_languages(&self.shards[part.shard], &documents)?;
         part.num_rows += documents.len();
         part.last_row = documents.rows().last().copied();
-        let saved = part.saved.clone();
-        Ok(Some(TextBatch { shard: part.shard, index: part.index, documents, saved }))
+        let (saved, cascade) = (part.saved.clone(), Arc::clone(&part.cascade));
+        let (shard, index) = (part.shard, part.index);
+        Ok(Some(TextBatch { shard, index, documents, cascade, saved }))
     }
 }
 

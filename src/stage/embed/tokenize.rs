@@ -53,16 +53,21 @@ impl Pipeline<'_> {
     fn chunks(&self, texts: TextBatch, tokenizer: &Tokenizer) -> Result<ChunkBatch> {
         let mut batch = ChunkBatch::new(&texts);
         let documents = &texts.documents;
-        let present: Vec<&str> = documents.texts().map(|(_, text)| text).collect();
+        let is_dropped = |i: usize| texts.cascade.is_dropped(documents.rows()[i]);
+        let present: Vec<(bool, &str)> =
+            documents.texts().map(|(i, text)| (is_dropped(i), text)).collect();
+        batch.dropped = present.iter().filter(|(is_dropped, _)| *is_dropped).count() as u64;
         let tasks = present.par_chunks(TASK_TEXTS).map(|texts| {
             let _busy = self.tokenizing.work();
             let _span = tracing::trace_span!("tokenize", documents = texts.len()).entered();
-            let of_text = |text: &&str| {
+            let of_text = |&(is_dropped, text): &(bool, &str)| {
                 self.context.stop.check()?;
-                if self.counts_tokens {
-                    return tokenizer.tokenize(text);
-                }
-                Ok(Tokenized { chunks: tokenizer.chunks(text)?, num_tokens: 0 })
+                Ok(match (self.counts_tokens, is_dropped) {
+                    (true, false) => tokenizer.tokenize(text)?,
+                    (true, true) => Tokenized { chunks: Vec::new(), ..tokenizer.tokenize(text)? },
+                    (false, false) => Tokenized { chunks: tokenizer.chunks(text)?, num_tokens: 0 },
+                    (false, true) => Tokenized { chunks: Vec::new(), num_tokens: 0 },
+                })
             };
             texts.iter().map(of_text).collect::<Result<Vec<_>>>()
         });

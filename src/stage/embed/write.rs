@@ -175,6 +175,7 @@ impl OpenPart {
         }
         self.encoded.chunks += batch.num_chunks() as u64;
         self.encoded.tokens += batch.tokens as u64;
+        self.encoded.dropped += batch.dropped;
         Ok(self.rows - rows_before == batch.documents.len() as u64)
     }
 }

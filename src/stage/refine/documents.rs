@@ -18,8 +18,8 @@ use crate::run::{RunDir, Shard, Stage};
 use crate::sample::BottomKSample;
 use crate::selection::{ScoredDocument, Selection, Threshold, select};
 use crate::stage::context::Context;
-use crate::stage::corpus::{Rescored, ScoreFiles, ScoredCorpus, ordinal, read_part, thresholds_of};
-use crate::stage::embedded::Embedded;
+use crate::stage::corpus::{Rescored, ScoreFiles, ScoredCorpus, read_part, thresholds_of};
+use crate::stage::embedded::{Embedded, ordinal};
 use crate::stage::heads::Heads;
 
 /// The stored scores of a run.
@@ -153,7 +153,7 @@ impl Near {
         let rescored = |shard: &Shard| scored_again(scores, rounds, shard);
         let RunScores { context, embedded, .. } = *scores;
         let files = ScoreFiles::Scored;
-        let corpus = ScoredCorpus::open(context, embedded, language, files, Some(&rescored));
+        let corpus = ScoredCorpus::open(context, embedded, language, files, Some(&rescored))?;
         let selection = select(&corpus, thresholds, context.config.selection.mode)?;
         let margin = |(head, name): (usize, &&str)| {
             let output = scores.heads.get(name, language)?.spec().output;

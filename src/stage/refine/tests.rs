@@ -14,8 +14,10 @@ use crate::parts::read_scores;
 use crate::progress::{Silent, Stop};
 use crate::run::Worker;
 use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
-use crate::stage::corpus::{ScoreFiles, ordinal, read_part, select_language};
+use crate::stage::audit::select_language;
+use crate::stage::corpus::{ScoreFiles, read_part};
 use crate::stage::embedded::Embedded;
+use crate::stage::embedded::ordinal;
 use crate::stage::heads::Heads;
 use crate::stage::{embed, score, threshold, train, verify};
 
@@ -114,6 +116,7 @@ impl Noisy {
                 mode: Mode::default(),
                 skipped: Vec::new(),
                 thresholds: Vec::new(),
+                cascade: None,
             },
         };
         noisy.score_in_f32()?;

@@ -171,6 +171,9 @@ impl SurveyedLanguage<'_> {
             report["domains"] = self.domains(details);
             report["domains_sampled"] = json!(wanted.domains_are_sampled());
         }
+        if let Some(cascade) = &self.thresholds.selection.cascade {
+            report["cascade"] = json!(cascade);
+        }
         report
     }
 

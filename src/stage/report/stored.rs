@@ -9,8 +9,8 @@ use crate::parts::{ScoreRows, read_documents};
 use crate::run::Shard;
 use crate::selection::{Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport};
 use crate::stage::context::Context;
-use crate::stage::corpus::{ScoreFiles, ordinal, read_part, stored_selections};
-use crate::stage::embedded::Embedded;
+use crate::stage::corpus::{ScoreFiles, read_part, stored_selections};
+use crate::stage::embedded::{Embedded, ordinal};
 use crate::stage::verdicts::{check_filtered, removed_rows};
 
 /// Name of the selection of a language without a threshold that keeps documents.

@@ -14,8 +14,8 @@ use crate::parts::{EmbeddingScan, ScoreRows, read_documents};
 use crate::run::Shard;
 use crate::sample::BottomKSample;
 use crate::stage::context::Context;
-use crate::stage::corpus::{ScoreFiles, ordinal, place_of, read_part};
-use crate::stage::embedded::Embedded;
+use crate::stage::corpus::{ScoreFiles, read_part};
+use crate::stage::embedded::{Embedded, ordinal, place_of};
 use crate::stage::verdicts::removed_rows;
 
 /// Documents whose embeddings are in memory at once, by thread.

@@ -13,7 +13,7 @@ use crate::config::{InputConfig, LanguageSource};
 use crate::error::{Error, Result};
 use crate::input::{DocumentInfo, DocumentReader, InputFile, UNDETERMINED_LANGUAGE};
 use crate::run::Shard;
-use crate::stage::corpus::place_of;
+use crate::stage::embedded::place_of;
 use crate::stage::texts::Texts;
 
 /// Rows of an earlier round that are read at once.

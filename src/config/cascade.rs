@@ -1,0 +1,185 @@
+//! `[cascade]`: a cheap first pass that drops documents which would not be kept.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{LanguageSource, Mode, NO_MODEL, RunConfig};
+use crate::error::{Error, Result};
+
+/// Least and largest N of [`FirstPass::Prefix`].
+const PREFIX_TOKENS: std::ops::RangeInclusive<usize> = 8..=4096;
+
+/// What looks at every document first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(try_from = "String", into = "String")]
+pub enum FirstPass {
+    /// The one of the others that costs least in all, by language, as the pilot shows.
+    #[default]
+    Auto,
+    /// A fastText model of the text.
+    FastText,
+    /// A small network of hashed n-grams of the encoder's token ids.
+    Lexical,
+    /// A ridge head on embeddings of the bundled encoder, on the CPU.
+    Bundled,
+    /// A ridge head on embeddings of the first N tokens, `<s>` and `</s>` included, by the run's encoder.
+    Prefix(usize),
+}
+
+impl fmt::Display for FirstPass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::FastText => f.write_str("fasttext"),
+            Self::Lexical => f.write_str("lexical"),
+            Self::Bundled => f.write_str("bundled"),
+            Self::Prefix(tokens) => write!(f, "prefix:{tokens}"),
+        }
+    }
+}
+
+impl FromStr for FirstPass {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let prefix = || text.strip_prefix("prefix:")?.parse().ok();
+        match text {
+            "auto" => Ok(Self::Auto),
+            "fasttext" => Ok(Self::FastText),
+            "lexical" => Ok(Self::Lexical),
+            "bundled" => Ok(Self::Bundled),
+            _ => prefix().filter(|tokens| PREFIX_TOKENS.contains(tokens)).map(Self::Prefix).ok_or_else(|| {
+                let (least, most) = PREFIX_TOKENS.into_inner();
+                format!(
+                    "`{text}` is no first pass; there are auto, fasttext, lexical, bundled and prefix:N, N from \
+                     {least} to {most} tokens"
+                )
+            }),
+        }
+    }
+}
+
+impl TryFrom<String> for FirstPass {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<FirstPass> for String {
+    fn from(pass: FirstPass) -> Self {
+        pass.to_string()
+    }
+}
+
+/// `[cascade]`; without this table every document is encoded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CascadeConfig {
+    /// Share of the documents which the full run would keep that is to be kept, by head, rate and language.
+    pub recall: f64,
+    /// Probability with which it is.
+    pub confidence: f64,
+    /// What looks at every document first.
+    pub first_pass: FirstPass,
+    /// Share of the dropped documents that are encoded all the same, to prove what was lost.
+    pub audit: f64,
+    /// Encode more where the audit does not prove the recall, until it does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub repair: bool,
+}
+
+impl Default for CascadeConfig {
+    fn default() -> Self {
+        Self {
+            recall: 0.995,
+            confidence: 0.99,
+            first_pass: FirstPass::default(),
+            audit: 0.02,
+            repair: false,
+        }
+    }
+}
+
+impl CascadeConfig {
+    /// 1 − [`CascadeConfig::confidence`].
+    pub(crate) fn risk(&self) -> f64 {
+        1.0 - self.confidence
+    }
+
+    /// One in so many dropped documents is encoded all the same.
+    pub(crate) fn audit_every(&self) -> u64 {
+        (1.0 / self.audit).round() as u64
+    }
+
+    /// Checks the ranges, and that a cascade goes with the rest of `config`.
+    pub(super) fn check(&self, config: &RunConfig) -> Result<()> {
+        for (key, value, least) in
+            [("cascade.recall", self.recall, 0.0), ("cascade.confidence", self.confidence, 0.5)]
+        {
+            if !(value > least && value < 1.0) {
+                let reason = format!("is {value}; a number above {least} and below 1 is needed");
+                return Err(Error::config(key, reason));
+            }
+        }
+        if !(self.audit > 1e-6 && self.audit <= 1.0) {
+            let reason =
+                format!("is {}; a share above 0.000001 and at most 1 is needed", self.audit);
+            return Err(Error::config("cascade.audit", reason));
+        }
+        let has_budget = config.languages.values().any(|language| language.budget.is_some());
+        let reason = if config.input.embeddings.is_some() {
+            "has nothing to save: the input brings its embeddings"
+        } else if config.encoder.model == NO_MODEL {
+            "has nothing to save: there is no encoder"
+        } else if config.selection.mode == Mode::Published {
+            "does not go with the mode `published`, whose thresholds are those of the first rows"
+        } else if matches!(config.input.language, LanguageSource::Column { .. }) {
+            "needs the language of every file; here a column of the input says it"
+        } else if has_budget {
+            "does not go with a budget, of which no sample tells how many documents meet it; use rates"
+        } else {
+            return Ok(());
+        };
+        Err(Error::config("cascade", reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_passes_read_back_as_they_are_written_and_others_are_refused_with_all_names() {
+        for text in ["auto", "fasttext", "lexical", "bundled", "prefix:128"] {
+            assert_eq!(text.parse::<FirstPass>().map(|pass| pass.to_string()), Ok(text.to_owned()));
+        }
+        for text in ["prefix", "prefix:7", "prefix:x", "", "Bundled"] {
+            let refused = text.parse::<FirstPass>();
+            assert!(refused.is_err_and(|reason| reason.contains("prefix:N")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_cascade_is_refused_where_it_can_promise_nothing() {
+        for (settings, key) in [
+            ("[cascade]\nrecall = 1.0", "cascade.recall"),
+            ("[cascade]\nconfidence = 0.4", "cascade.confidence"),
+            ("[cascade]\naudit = 0.0", "cascade.audit"),
+            ("encoder = { model = 'none' }\n[cascade]", "cascade"),
+            ("selection = { mode = 'published' }\n[cascade]", "cascade"),
+            ("input = { language = { column = 'l' } }\n[cascade]", "cascade"),
+            ("heads.q.path = 'q'\nlanguages._default.budget = { q = '1M' }\n[cascade]", "cascade"),
+        ] {
+            let refused = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
+            assert!(
+                refused.as_ref().is_err_and(|e| e.starts_with(&format!("{key}: "))),
+                "{refused:?}"
+            );
+        }
+        assert!(RunConfig::from_toml("[cascade]", "run.toml").is_ok());
+    }
+}

@@ -1,0 +1,364 @@
+//! A cheap first pass over all documents, so that the encoder sees only those that may be kept.
+//!
+//! ```text
+//!  corpus ──uniform sample──▶ pilot ──encoder, heads──▶ full scores ──first half──▶ first pass
+//!                                                           └────────second half──▶ its thresholds
+//!  corpus ──first pass──▶ cascade/scores/<shard>/part: below all thresholds is dropped, but for an audited share
+//! ```
+//!
+//! # What is promised
+//!
+//! Of the documents that the full run would keep, by head, rate and language, at most a share 1 − `recall` is dropped,
+//! with the `confidence` of the settings; [`crate::metrics`] has the bounds and where they come from. The promise is of
+//! the pilot's draw: it holds whatever the first pass is worth, and one that is worth nothing drops nothing, so that
+//! the language is encoded in full. Documents that a removal head would remove are no loss; its threshold is that of
+//! the pilot's evaluation half, and heads of columns and random ones count as if they removed nothing.
+//!
+//! # Resume
+//!
+//! A language is an item of work, done by one process whole; embeddings of the pilot are kept as those of samples are.
+//! A shard is one too. Nothing depends on who did what.
+
+mod first_pass;
+mod pilot;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::cascaded::{Candidate, LanguageCascade, language_file, language_key, scores_key};
+use super::context::Context;
+use super::corpus::{threshold_settings, thresholds_of};
+use super::heads::Heads;
+use super::model::{encoder_settings, freeze_encoded, load_model};
+use super::plan::{language_of, planned_languages};
+use super::work::own_shards;
+use crate::config::{CascadeConfig, FirstPass, Weight};
+use crate::encoder::Model;
+use crate::error::{Error, Result};
+use crate::metrics::{allowed_misses, least_sample};
+use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
+use crate::selection::{Threshold, ThresholdKind};
+use first_pass::{FirstPasses, Taught};
+use pilot::{Pilot, SelectedPilot};
+
+/// Largest share of a language that a pilot may be.
+const MAX_PILOT_SHARE: f64 = 0.25;
+/// Share of a large language that each half of its pilot is.
+const HALF_PILOT_SHARE: f64 = 0.01;
+/// Most that a half is larger than it has to be.
+const MAX_PILOT_FACTOR: u64 = 4;
+/// Share of kept documents that a pilot is made for where no rate says one.
+const NOMINAL_RATE: f64 = 0.1;
+/// A first pass that costs more than this share of the full run is not worth it.
+const MAX_COST: f64 = 0.95;
+/// What is tried where the settings leave it open.
+const CANDIDATES: [FirstPass; 5] = [
+    FirstPass::FastText,
+    FirstPass::Lexical,
+    FirstPass::Bundled,
+    FirstPass::Prefix(64),
+    FirstPass::Prefix(128),
+];
+
+/// Teaches the first pass of every language and scores all documents with it, as far as that is not done.
+///
+/// # Errors
+/// [`Error::Config`] without `[cascade]` in the settings; [`Error::Missing`] before the heads are trained; those of
+/// reading, encoding, training and writing.
+pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
+    let Context { config, run, .. } = context;
+    let Some(settings) = &config.cascade else {
+        let reason = "is not in the settings; give `--cascade`, or a table `[cascade]`";
+        return Err(Error::config("cascade", reason));
+    };
+    let languages = planned_languages(config, plan).unwrap_or_default();
+    let heads = Heads::find(&config.heads, Some(run), languages, config.seed.0)?;
+    let model = load_model(context, Stage::Cascade)?;
+    heads.check_recipe(&model.recipe)?;
+    freeze_encoded(context, Stage::Cascade, &frozen(context, plan, &heads, &model)?, Some(&model))?;
+    run.freeze_plan(plan)?;
+
+    let teaching = Teaching { context, settings, plan, heads: &heads, model: &model };
+    let languages: Vec<&String> = heads.languages().iter().collect();
+    let keys = languages.iter().map(|language| language_key(language)).collect();
+    // Every process may teach every language, and needs them all.
+    let all: Vec<usize> = (0..languages.len()).collect();
+    let work = StageWork { waits: true, ..StageWork::new(context, Stage::Cascade, keys, &all)? };
+    if !work.is_over() {
+        context.progress.begin("cascade", Some(work.own.len() as u64), "languages");
+        let outcome = work.for_all_in_turn(context, |item| {
+            teaching.teach(languages[item]).inspect(|_| context.progress.advance(1, 0))
+        });
+        context.progress.end();
+        outcome?;
+    }
+    teaching.score()
+}
+
+/// Settings that the cascade depends on.
+fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Result<Value> {
+    let config = context.config;
+    let cascade = config.cascade.as_ref().map(|c| CascadeConfig { repair: false, ..c.clone() });
+    let mut thresholds = threshold_settings(context, heads)?;
+    // Filters look at documents afterwards.
+    thresholds.as_object_mut().and_then(|settings| settings.remove("filters"));
+    Ok(json!({
+        "plan": plan.digest(),
+        "input": {
+            "text": config.input.text, "max_rejects": config.input.max_rejects,
+            "max_document_bytes": config.input.max_document_bytes,
+        },
+        "encoder": encoder_settings(config, Some(model)),
+        "chunks": config.encoder.chunks,
+        "parts": config.parts,
+        "heads": heads.settings(false),
+        "thresholds": thresholds,
+        "cascade": cascade,
+        "seed": config.seed,
+    }))
+}
+
+/// A first pass that was tried.
+struct Tried {
+    candidate: Candidate,
+    /// Its thresholds by head.
+    heads: BTreeMap<String, f32>,
+    /// See [`LanguageCascade::tokens_per_dropped_document`].
+    tokens_per_dropped_document: f64,
+    taught: Taught,
+}
+
+/// What teaching takes.
+struct Teaching<'a> {
+    context: Context<'a>,
+    settings: &'a CascadeConfig,
+    plan: &'a Plan,
+    heads: &'a Heads,
+    model: &'a Model,
+}
+
+impl<'a> Teaching<'a> {
+    /// The shards of `language`, with their places.
+    fn shards_of(&self, language: &str) -> Vec<(u64, &'a Shard)> {
+        let of_language =
+            |(_, shard): &(u64, &Shard)| language_of(self.context.config, shard) == language;
+        (0u64..).zip(&self.plan.shards).filter(of_language).collect()
+    }
+
+    /// Teaches the first pass of `language`, or says why there is none.
+    fn teach(&self, language: &str) -> Result<ShardMarker> {
+        let run = self.context.run;
+        let (mut treated, taught) = self.treat(language)?;
+        let files = taught.map_or(Vec::new(), |taught| taught.files);
+        let mut marker = ShardMarker { files, ..ShardMarker::default() };
+        if let Some(reason) = &treated.reason {
+            treated.first_pass = None;
+            tracing::warn!(language, "all documents are encoded: {reason}");
+        }
+        let path = language_file(run, language);
+        let stamp = run.write_json(&path, &treated)?;
+        marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        Ok(marker)
+    }
+
+    fn treat(&self, language: &str) -> Result<(LanguageCascade, Option<Taught>)> {
+        let shards = self.shards_of(language);
+        let rows = pilot::count_rows(self.context, &shards)?;
+        let mut treated = LanguageCascade {
+            first_pass: None,
+            reason: None,
+            rows: rows.iter().sum(),
+            pilot: 0,
+            evaluation: 0,
+            tokens_per_document: 0.0,
+            tokens_per_dropped_document: 0.0,
+            heads: BTreeMap::new(),
+            candidates: Vec::new(),
+        };
+        let thresholds = thresholds_of(self.context, language, self.heads)?;
+        let half = match self.half_pilot(&thresholds, treated.rows) {
+            Ok(half) => half,
+            Err(reason) => return Ok((LanguageCascade { reason: Some(reason), ..treated }, None)),
+        };
+        let pilot = Pilot::draw(self.context, &shards, &rows, 2 * half as usize)?;
+        let pilot = pilot.score(self.context, self.heads, self.model, language)?;
+        treated.pilot = pilot.len() as u64;
+        treated.evaluation = pilot.evaluation().len() as u64;
+        treated.tokens_per_document = pilot.tokens_per_document();
+        let selected = pilot.select(self.context, &thresholds, self.settings.risk() / 2.0)?;
+        let passes = match self.settings.first_pass {
+            FirstPass::Auto => CANDIDATES.to_vec(),
+            pass => vec![pass],
+        };
+        let (mut best, mut reason): (Option<Tried>, _) = (None, None);
+        for pass in passes {
+            self.context.stop.check()?;
+            match self.try_pass(pass, language, &pilot, &selected) {
+                Ok(tried) => {
+                    treated.candidates.push(tried.candidate.clone());
+                    let cost = |tried: &Tried| tried.candidate.cost;
+                    let is_better = best.as_ref().is_none_or(|best| cost(&tried) < cost(best));
+                    let worse = if is_better { best.replace(tried) } else { Some(tried) };
+                    worse.map_or(Ok(()), |worse| worse.taught.discard(self.context.run))?;
+                }
+                // Scores that are all equal teach nothing.
+                Err(error @ (Error::Training { .. } | Error::Shape { .. })) => {
+                    reason = Some(format!("{pass} cannot be taught: {}", error.report()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(Tried { candidate, heads, tokens_per_dropped_document, taught }) = best else {
+            treated.reason = reason;
+            return Ok((treated, None));
+        };
+        if candidate.cost > MAX_COST {
+            taught.discard(self.context.run)?;
+            treated.reason = Some(format!(
+                "{} is the best first pass, and with it the run would cost {:.0}% of one without",
+                candidate.first_pass,
+                100.0 * candidate.cost
+            ));
+            return Ok((treated, None));
+        }
+        treated.first_pass = Some(candidate.first_pass);
+        treated.heads = heads;
+        treated.tokens_per_dropped_document = tokens_per_dropped_document;
+        Ok((treated, Some(taught)))
+    }
+
+    /// Documents of each half of the pilot of a language of so many `rows`, or why there is none.
+    fn half_pilot(&self, thresholds: &[Threshold], rows: u64) -> Result<u64, String> {
+        let keeping: Vec<&Threshold> = thresholds
+            .iter()
+            .filter(|threshold| !matches!(threshold.kind, ThresholdKind::Remove(_)))
+            .collect();
+        if keeping.is_empty() {
+            return Err("no threshold selects among them".to_owned());
+        }
+        if let Some(other) =
+            keeping.iter().find(|threshold| !self.heads.is_encoded(&threshold.head_name))
+        {
+            return Err(format!(
+                "the head `{}` keeps documents without the encoder",
+                other.head_name
+            ));
+        }
+        let rates = keeping.iter().flat_map(|threshold| threshold.rates());
+        let least = rates.map(|rate| rate.as_f64()).fold(1.0, f64::min);
+        let least = if least < 1.0 { least } else { NOMINAL_RATE };
+        let CascadeConfig { recall, confidence, .. } = *self.settings;
+        let needed = least_sample((1.0 - recall) * least, self.settings.risk() / 2.0);
+        let wanted = (rows as f64 * HALF_PILOT_SHARE).ceil() as u64;
+        let half = wanted.clamp(needed, MAX_PILOT_FACTOR * needed);
+        if (2 * half) as f64 > rows as f64 * MAX_PILOT_SHARE {
+            return Err(format!(
+                "{rows} documents are too few: a recall of {recall} at a rate of {least} with a confidence of \
+                 {confidence} takes a pilot of {}, and it may be a fourth of them",
+                2 * half
+            ));
+        }
+        Ok(half)
+    }
+
+    /// Teaches `pass` with the first half of the pilot, and finds its thresholds and its cost with the other half.
+    fn try_pass(
+        &self,
+        pass: FirstPass,
+        language: &str,
+        pilot: &Pilot,
+        selected: &SelectedPilot,
+    ) -> Result<Tried> {
+        let names: Vec<&str> = selected.heads().collect();
+        let taught = first_pass::teach(self.context, self.model, pass, language, pilot, &names)?;
+        let known = names.iter().map(|name| (*name).to_owned()).collect();
+        let passes =
+            FirstPasses::load(self.context, [(language.to_owned(), pass, known)], self.model)?;
+        let texts = pilot.evaluation_texts();
+        let predicted = passes.predict(language, &texts, self.model)?;
+        let risk = self.settings.risk() / 2.0;
+        let miss = 1.0 - self.settings.recall;
+        let mut thresholds = BTreeMap::new();
+        for kept in &selected.kept {
+            let allowed = match kept.rate {
+                Some(rate) if self.context.config.selection.weight == Weight::Documents => {
+                    allowed_misses(texts.len() as u64, miss * rate.as_f64(), risk)
+                }
+                _ => allowed_misses(kept.documents.len() as u64, miss, risk),
+            };
+            let mut scores: Vec<f32> =
+                kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
+            scores.sort_by(f32::total_cmp);
+            let allowed =
+                allowed.map(|allowed| (allowed as usize).min(scores.len().saturating_sub(1)));
+            let threshold =
+                allowed.and_then(|at| scores.get(at).copied()).filter(|t| t.is_finite());
+            let Some(threshold) = threshold else {
+                taught.discard(self.context.run)?;
+                let (kept, all) = (kept.documents.len(), texts.len());
+                let reason = format!("the {kept} kept of {all} documents of a pilot prove nothing");
+                return Err(Error::shape("first pass", reason));
+            };
+            let least = thresholds.entry(kept.head.clone()).or_insert(threshold);
+            *least = least.min(threshold);
+        }
+        let margins = first_pass::above(&predicted, &thresholds);
+        let is_encoded: Vec<bool> = margins.iter().map(|margin| *margin >= 0.0).collect();
+        let cost = self.cost(passes.flops(pass, &texts)?, pilot, &is_encoded);
+        let encoded = is_encoded.iter().filter(|is| **is).count() as f64;
+        let encoded_share = encoded / is_encoded.len().max(1) as f64;
+        let tokens_per_dropped_document = pilot.tokens_per_dropped_document(&is_encoded);
+        let candidate = Candidate { first_pass: pass, encoded_share, cost };
+        Ok(Tried { candidate, heads: thresholds, tokens_per_dropped_document, taught })
+    }
+
+    /// Floating-point operations with a first pass that takes `of_pass` of the evaluation half, by those of the full run.
+    fn cost(&self, of_pass: f64, pilot: &Pilot, is_encoded: &[bool]) -> f64 {
+        let full: Vec<f64> = pilot.evaluation_flops(self.model);
+        let audit = 1.0 / self.settings.audit_every() as f64;
+        let encoded = |(flops, is): (&f64, &bool)| if *is { *flops } else { flops * audit };
+        let all: f64 = full.iter().sum();
+        let encoded: f64 = full.iter().zip(is_encoded).map(encoded).sum();
+        let of_pilot = pilot.len() as f64 / pilot.rows.max(1) as f64;
+        (of_pass + encoded) / all.max(f64::MIN_POSITIVE) + of_pilot
+    }
+
+    /// Scores the documents of all shards with the first passes.
+    fn score(&self) -> Result<()> {
+        let run = self.context.run;
+        let read = |language: &String| {
+            let path = language_file(run, language);
+            let missing = || Error::missing(&path, "is not there");
+            Ok((language.clone(), run.read_json::<LanguageCascade>(&path)?.ok_or_else(missing)?))
+        };
+        let treated: BTreeMap<String, LanguageCascade> =
+            self.heads.languages().iter().map(read).collect::<Result<_>>()?;
+        let keys: Vec<String> = self.plan.shards.iter().map(scores_key).collect();
+        let own = own_shards(self.context, self.plan);
+        let work = StageWork::new(self.context, Stage::Cascade, keys, &own)?;
+        let chosen = treated.iter().filter_map(|(language, treated)| {
+            let names = treated.heads.keys().cloned().collect();
+            Some((language.clone(), treated.first_pass?, names))
+        });
+        if !work.is_over() {
+            let passes = FirstPasses::load(self.context, chosen, self.model)?;
+            let language = |item: usize| language_of(self.context.config, &self.plan.shards[item]);
+            let rows = |item: usize| {
+                let treated = &treated[&language(item)];
+                let shard = &self.plan.shards[item];
+                treated.first_pass.map_or(0, |_| shard.num_rows.unwrap_or_default())
+            };
+            let one = |item: usize| {
+                let treated = &treated[&language(item)];
+                passes.score_shard(&language(item), treated, &self.plan.shards[item], self.model)
+            };
+            // An encoder uses all threads.
+            let at_once = if passes.encodes() { 1 } else { rayon::current_num_threads() };
+            work.for_all_on(at_once, self.context, "documents", rows, one)?;
+        }
+        let languages = self.heads.languages().iter().map(|language| language_key(language));
+        let all: Vec<String> = languages.chain(self.plan.shards.iter().map(scores_key)).collect();
+        run.try_finish(Stage::Cascade, &all).map(drop)
+    }
+}

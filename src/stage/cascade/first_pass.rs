@@ -1,0 +1,374 @@
+//! First passes: how they are taught, kept and applied.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+
+use super::pilot::Pilot;
+use crate::config::{
+    Chunks, DeviceChoice, EncoderConfig, EncoderPrecision, FirstPass, HeadConfig, HeadKind, Loss,
+    RunConfig, TrainingConfig,
+};
+use crate::encoder::{EmbeddedTexts, Model, load};
+use crate::error::{Error, Result};
+use crate::head::{FastTextHead, Provenance};
+use crate::input::{DocumentBuilder, DocumentReader, LANG};
+use crate::io::write_atomic;
+use crate::lexical::{LexicalModel, fit};
+use crate::parts::{ScoreRows, write_scores};
+use crate::run::{PartFile, RunDir, Shard, ShardMarker};
+use crate::sample::hash_seed;
+use crate::stage::cascaded::LanguageCascade;
+use crate::stage::context::Context;
+use crate::stage::heads::Heads;
+use crate::train::{Samples, TrainingRequest, train_head, train_text_head};
+
+/// Documents whose texts are in memory at once.
+const BATCH_ROWS: usize = 1024;
+/// Share of the training half that a fastText model calls good, which takes classes and no scores.
+const GOOD_SHARE: f64 = 0.15;
+
+/// Files of a first pass that was taught.
+pub(super) struct Taught {
+    pub(super) files: Vec<PartFile>,
+}
+
+impl Taught {
+    /// Removes the files: another first pass is better.
+    pub(super) fn discard(&self, run: &RunDir) -> Result<()> {
+        self.files.iter().try_for_each(|file| {
+            let path = run.path(&file.path);
+            std::fs::remove_file(&path).map_err(Error::io(&path, "remove"))
+        })
+    }
+}
+
+/// Path of the file of `pass` for `head` of `language`.
+fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
+    let extension = if pass == FirstPass::FastText { "bin" } else { "safetensors" };
+    let folder = run.path("cascade/heads").join(pass.to_string().replace(':', "-"));
+    match pass {
+        // One network has an output for each head.
+        FirstPass::Lexical => folder.join(format!("{language}.{extension}")),
+        _ => folder.join(head).join(format!("{language}.{extension}")),
+    }
+}
+
+/// The encoder of a first pass that has one.
+fn encoder(config: &RunConfig, pass: FirstPass, run: &Model) -> Option<EncoderConfig> {
+    match pass {
+        FirstPass::Bundled => Some(EncoderConfig {
+            device: DeviceChoice::Cpu,
+            precision: EncoderPrecision::F32,
+            ..EncoderConfig::default()
+        }),
+        FirstPass::Prefix(tokens) => Some(EncoderConfig {
+            max_tokens: tokens.min(config.encoder.max_tokens),
+            chunks: Chunks::First,
+            precision: run.placement.precision,
+            ..config.encoder.clone()
+        }),
+        FirstPass::Auto | FirstPass::FastText | FirstPass::Lexical => None,
+    }
+}
+
+/// Settings of a head of a first pass; where `path` has `{lang}`, for all languages.
+fn head_config(pass: FirstPass, path: String) -> HeadConfig {
+    let path = Some(path);
+    if pass == FirstPass::FastText {
+        return HeadConfig { kind: HeadKind::FastText, path, ..HeadConfig::default() };
+    }
+    let training = TrainingConfig { loss: Some(Loss::SquaredError), ..TrainingConfig::default() };
+    HeadConfig { kind: HeadKind::Mlp, path, training, ..HeadConfig::default() }
+}
+
+/// Teaches `pass` what the heads `names` gave the training half of `pilot`, and writes its files.
+pub(super) fn teach(
+    context: Context<'_>,
+    model: &Model,
+    pass: FirstPass,
+    language: &str,
+    pilot: &Pilot,
+    names: &[&str],
+) -> Result<Taught> {
+    let mut taught = Taught { files: Vec::new() };
+    match write_taught(context, model, pass, language, (pilot, names), &mut taught) {
+        Ok(()) => Ok(taught),
+        Err(error) => taught.discard(context.run).and(Err(error)),
+    }
+}
+
+/// As [`teach`], which takes away what is `taught` where this fails.
+fn write_taught(
+    context: Context<'_>,
+    model: &Model,
+    pass: FirstPass,
+    language: &str,
+    (pilot, names): (&Pilot, &[&str]),
+    taught: &mut Taught,
+) -> Result<()> {
+    let Context { config, run, stop, .. } = context;
+    let texts = pilot.training_texts();
+    let targets: Vec<Vec<f32>> = names.iter().map(|name| pilot.targets(context, name)).collect();
+    // A document that a head cannot score teaches nothing.
+    let usable: Vec<usize> = (0..texts.len())
+        .filter(|&at| targets.iter().all(|targets| targets[at].is_finite()))
+        .collect();
+    let mut keep = |path: &PathBuf, stamp| {
+        taught.files.push(PartFile { path: run.relative(path), rows: 1, stamp });
+    };
+    if pass == FirstPass::Lexical {
+        let sample = |&at: &usize| {
+            stop.check()?;
+            let scores = targets.iter().map(|targets| targets[at]).collect();
+            Ok((first_chunk(model, texts[at])?, scores))
+        };
+        let samples = usable.par_iter().map(sample).collect::<Result<Vec<_>>>()?;
+        let seed = hash_seed(&["lexical", language], config.seed.0);
+        let path = path(run, pass, "", language);
+        keep(&path, write_atomic(&path, &fit(&samples, seed, stop)?.to_bytes()?)?);
+        return Ok(());
+    }
+    let used: Vec<&str> = usable.iter().map(|&at| texts[at]).collect();
+    let mut samples = Samples {
+        ids: usable.iter().map(usize::to_string).collect(),
+        splits: vec![None; usable.len()],
+        ..Samples::default()
+    };
+    if let Some(settings) = encoder(config, pass, model) {
+        let first = load(&settings, context.hub)?;
+        let embedded = embed(context, &first, &settings, &used)?;
+        samples.embeddings = embedded.values;
+        samples.hidden_size = first.encoder.info().embedding_size;
+    } else {
+        samples.texts = used.into_iter().map(ToOwned::to_owned).collect();
+    }
+    for (name, targets) in names.iter().zip(&targets) {
+        samples.labels = usable.iter().map(|&at| targets[at]).collect();
+        let path = path(run, pass, name, language);
+        let head = head_config(pass, path.to_string_lossy().into_owned());
+        if pass == FirstPass::FastText {
+            let mut sorted = samples.labels.clone();
+            sorted.sort_by(f32::total_cmp);
+            let good = sorted.len() - (GOOD_SHARE * sorted.len() as f64).ceil() as usize;
+            let least = sorted.get(good).copied().unwrap_or_default();
+            samples.labels.iter_mut().for_each(|label| *label = f32::from(*label >= least));
+        }
+        let request = TrainingRequest {
+            name,
+            language,
+            config: &head,
+            samples: &samples,
+            seed: config.seed.0,
+            provenance: Provenance::default(),
+        };
+        if pass == FirstPass::FastText {
+            let (_, [file, card]) = train_text_head(&request, &path, stop)?;
+            keep(&path, file);
+            keep(&FastTextHead::card_path(&path), card);
+        } else {
+            let head = train_head(&request, stop)?;
+            keep(&path, write_atomic(&path, &head.to_bytes()?)?);
+        }
+    }
+    Ok(())
+}
+
+/// Token ids of the first chunk of `text`.
+fn first_chunk(model: &Model, text: &str) -> Result<Vec<u32>> {
+    Ok(model.tokenizer.chunks(text)?.into_iter().next().unwrap_or_default())
+}
+
+/// The first chunks of `texts`, embedded.
+fn embed(
+    context: Context<'_>,
+    model: &Model,
+    settings: &EncoderConfig,
+    texts: &[&str],
+) -> Result<EmbeddedTexts> {
+    model.embed_texts(texts, Chunks::First, settings, context.stop, &mut |_, _| {})
+}
+
+/// What scores the documents of a language.
+enum Scorer {
+    Heads(Heads),
+    Lexical(Box<LexicalModel>),
+}
+
+/// First passes that are taught.
+pub(super) struct FirstPasses<'a> {
+    context: Context<'a>,
+    languages: BTreeMap<String, LanguagePass>,
+    /// Encoders of those that have one.
+    models: BTreeMap<FirstPass, (EncoderConfig, Model)>,
+}
+
+/// The first pass of a language.
+struct LanguagePass {
+    pass: FirstPass,
+    /// Heads of the run that it stands for, ascending.
+    names: Vec<String>,
+    scorer: Scorer,
+}
+
+/// Scores of a first pass, by head and by document; infinite where it has none, so that the document is encoded.
+pub(super) type Predicted = BTreeMap<String, Vec<f32>>;
+
+impl<'a> FirstPasses<'a> {
+    /// Loads those of `chosen` languages, each for heads of the run in ascending order; `model` is the run's.
+    pub(super) fn load(
+        context: Context<'a>,
+        chosen: impl IntoIterator<Item = (String, FirstPass, Vec<String>)>,
+        model: &Model,
+    ) -> Result<Self> {
+        let (mut languages, mut models) = (BTreeMap::new(), BTreeMap::new());
+        for (language, pass, names) in chosen {
+            if let Some(settings) = encoder(context.config, pass, model)
+                && !models.contains_key(&pass)
+            {
+                let model = load(&settings, context.hub)?;
+                models.insert(pass, (settings, model));
+            }
+            let scorer = if pass == FirstPass::Lexical {
+                let path = path(context.run, pass, "", &language);
+                let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+                Scorer::Lexical(Box::new(LexicalModel::from_bytes(&bytes, &path)?))
+            } else {
+                let head = |name: &String| {
+                    let template = path(context.run, pass, name, LANG);
+                    (name.clone(), head_config(pass, template.to_string_lossy().into_owned()))
+                };
+                let heads: BTreeMap<String, HeadConfig> = names.iter().map(head).collect();
+                Scorer::Heads(Heads::find(&heads, None, [language.clone()].into(), 0)?)
+            };
+            languages.insert(language, LanguagePass { pass, names, scorer });
+        }
+        Ok(Self { context, languages, models })
+    }
+
+    /// Whether one of them has an encoder.
+    pub(super) fn encodes(&self) -> bool {
+        !self.models.is_empty()
+    }
+
+    /// The scores of `texts` of `language`; `model` is the run's.
+    pub(super) fn predict(
+        &self,
+        language: &str,
+        texts: &[&str],
+        model: &Model,
+    ) -> Result<Predicted> {
+        let Some(LanguagePass { pass, names, scorer }) = self.languages.get(language) else {
+            return Ok(Predicted::new());
+        };
+        let heads = match scorer {
+            Scorer::Heads(heads) => heads,
+            Scorer::Lexical(network) => {
+                let score = |text: &&str| {
+                    self.context.stop.check()?;
+                    Ok(network.score(&first_chunk(model, text)?))
+                };
+                let scores: Vec<Vec<f32>> = texts.par_iter().map(score).collect::<Result<_>>()?;
+                let of_head = |(at, name): (usize, &String)| {
+                    let own = scores.iter().map(|s| s.get(at).copied().unwrap_or(f32::INFINITY));
+                    (name.clone(), own.collect())
+                };
+                return Ok(names.iter().enumerate().map(of_head).collect());
+            }
+        };
+        let (width, embedded) = match self.models.get(pass) {
+            Some((settings, model)) => {
+                let width = model.encoder.info().embedding_size;
+                (width, embed(self.context, model, settings, texts)?)
+            }
+            None => (0, EmbeddedTexts::default()),
+        };
+        let languages = vec![language; texts.len()];
+        let some: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
+        let of_head = |name: &String| {
+            let scores = heads.score_embedded(name, &languages, &some, (width, &embedded))?;
+            let score = scores.into_iter().map(|score| {
+                score
+                    .map(|score| score.logit)
+                    .filter(|logit| !logit.is_nan())
+                    .unwrap_or(f32::INFINITY)
+            });
+            Ok((name.clone(), score.collect()))
+        };
+        names.iter().map(of_head).collect()
+    }
+
+    /// Floating-point operations of the encoder of `pass` for `texts`; 0 where it has none.
+    pub(super) fn flops(&self, pass: FirstPass, texts: &[&str]) -> Result<f64> {
+        let Some((_, model)) = self.models.get(&pass) else { return Ok(0.0) };
+        let of_text = |text: &&str| {
+            let tokens = first_chunk(model, text)?.len() as f64;
+            Ok(tokens * model.encoder.info().flops_per_token(tokens))
+        };
+        Ok(texts.par_iter().map(of_text).collect::<Result<Vec<f64>>>()?.into_iter().sum())
+    }
+
+    /// Scores the documents of `shard`, of `language`, and writes how far each is above the thresholds of `treated`.
+    pub(super) fn score_shard(
+        &self,
+        language: &str,
+        treated: &LanguageCascade,
+        shard: &Shard,
+        model: &Model,
+    ) -> Result<ShardMarker> {
+        let Context { config, run, stop, progress, .. } = self.context;
+        let mut marker = ShardMarker::default();
+        if treated.first_pass.is_none() {
+            return Ok(marker);
+        }
+        let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
+        let (mut documents, mut margins) = (DocumentBuilder::default(), Vec::new());
+        loop {
+            stop.check()?;
+            let left = config.parts.rows - margins.len();
+            let batch = reader.next_batch(BATCH_ROWS.min(left))?;
+            if let Some(batch) = &batch {
+                let (places, texts): (Vec<usize>, Vec<&str>) = batch.texts().unzip();
+                let found = above(&self.predict(language, &texts, model)?, &treated.heads);
+                let first = margins.len();
+                margins.resize(first + batch.len(), None);
+                for (place, margin) in places.into_iter().zip(found) {
+                    margins[first + place] = Some(margin);
+                }
+                batch.iter().for_each(|document| documents.push(&document));
+                progress.advance(batch.len() as u64, 0);
+            }
+            let is_last = batch.is_none();
+            if margins.len() == config.parts.rows || is_last && !margins.is_empty() {
+                let rows = margins.len() as u64;
+                let margins = std::mem::take(&mut margins);
+                let scores = ScoreRows {
+                    documents: documents.finish(),
+                    logits: margins.clone(),
+                    scores: margins,
+                };
+                let path = run.first_pass_part(shard, marker.files.len());
+                let stamp = write_scores(&path, &scores, config.parts.zstd)?;
+                marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+                marker.rows += rows;
+            }
+            if is_last {
+                return Ok(marker);
+            }
+        }
+    }
+}
+
+/// How far each document is above the `thresholds` of the heads: the largest difference, not below 0 where one head
+/// wants it.
+pub(super) fn above(predicted: &Predicted, thresholds: &BTreeMap<String, f32>) -> Vec<f32> {
+    let len = predicted.values().next().map_or(0, Vec::len);
+    let mut margins = vec![f32::NEG_INFINITY; len];
+    for (head, threshold) in thresholds {
+        for (margin, score) in margins.iter_mut().zip(predicted.get(head).into_iter().flatten()) {
+            *margin = margin.max(score - threshold);
+        }
+    }
+    margins
+}

@@ -1,0 +1,297 @@
+//! A cascade drops what would not be kept: the same number is kept, nothing kept changes, an audit proves what is lost.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
+
+use arrow_array::{Array, StringArray};
+use polysift::config::{LanguageThresholds, Mode, Rate};
+use polysift::head::HeadSpec;
+use polysift::selection::{
+    Amount, Corpus, HeadColumn, ScanRequest, ScoreBatch, plan_thresholds, select,
+};
+use predicates::str::contains;
+use serde_json::{Value, json};
+
+use crate::util::{Random, TestResult, Workspace, digests, read_parquet};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Documents of the language that is large enough.
+const DOCUMENTS: usize = 1000;
+/// What a pilot of a fourth of them can prove.
+const CASCADE: &str =
+    "[cascade]\nrecall = 0.9\nconfidence = 0.8\naudit = 0.2\nfirst_pass = 'lexical'\n";
+/// Good words and bad ones.
+const WORDS: [[&str; 4]; 2] =
+    [["theorem", "energy", "river", "empire"], ["buy", "cheap", "sale", "price"]];
+
+/// French documents of three files, some without text, and a few German ones; `cascade.toml` has a cascade, `run.toml`
+/// has none.
+fn workspace() -> Result<Workspace, Failure> {
+    let work = Workspace::new()?;
+    let mut random = Random(3);
+    let mut documents: Vec<Value> = (0..DOCUMENTS)
+        .map(|i| {
+            let good = random.below(13);
+            let word = |at| WORDS[usize::from(at >= good)][random.below(4)];
+            let text: Vec<&str> = (0..12).map(word).collect();
+            // Three times the same, so that a prefix knows it all.
+            let text = if i % 50 == 0 { String::new() } else { vec![text.join(" "); 3].join(" ") };
+            json!({"id": format!("d{i}"), "text": text})
+        })
+        .collect();
+    std::fs::remove_file(work.path("corpus/fra_Latn/a.jsonl"))?;
+    for name in ["a", "b", "c"] {
+        let rest = documents.split_off(documents.len().min(DOCUMENTS / 3 + 1));
+        let rows = std::mem::replace(&mut documents, rest);
+        work.write_lines(&format!("corpus/fra_Latn/{name}.jsonl"), rows.into_iter())?;
+    }
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    let settings = settings.replace("[0.1, 0.33]", "0.2").replace("rows = 16", "rows = 100");
+    work.write("run.toml", &settings)?;
+    work.write("cascade.toml", settings + CASCADE)?;
+    Ok(work)
+}
+
+/// `polysift run` with the cascade.
+fn cascade(work: &Workspace, run: &str, args: &[&str]) -> assert_cmd::Command {
+    let mut command = crate::util::polysift();
+    command.current_dir(work.dir.path()).args(["run", "-c", "cascade.toml", "--run", run]);
+    command.args(args);
+    command
+}
+
+/// Exported ids of French documents with all their other columns, as text.
+fn exported(work: &Workspace, run: &str) -> Result<BTreeMap<String, String>, Failure> {
+    let mut found = BTreeMap::new();
+    for name in ["a", "b", "c"] {
+        let batch = read_parquet(&work.path(&format!("{run}/export/fra_Latn/{name}.parquet")))?;
+        let ids =
+            batch.column_by_name("id").and_then(|ids| ids.as_any().downcast_ref::<StringArray>());
+        for (at, id) in ids.ok_or("no ids")?.iter().enumerate() {
+            let row: Vec<String> =
+                batch.columns().iter().map(|column| format!("{:?}", column.slice(at, 1))).collect();
+            found.insert(id.unwrap_or_default().to_owned(), row.join(" "));
+        }
+    }
+    Ok(found)
+}
+
+#[test]
+fn as_many_are_kept_as_without_a_cascade_with_the_same_columns_and_few_others() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "full").arg("--quiet").assert().success();
+    let full = exported(&work, "full")?;
+    cascade(&work, "out", &["--keep-removed"]).assert().success();
+    let kept = exported(&work, "out")?;
+    assert_eq!(kept.len(), full.len());
+    let same = kept.iter().filter(|(id, row)| full.get(*id) == Some(row)).count();
+    let known = kept.keys().filter(|id| full.contains_key(*id)).count();
+    assert_eq!(same, known, "what is encoded has other columns than without a cascade");
+    assert!(known * 10 >= full.len() * 9, "{known} of {}", full.len());
+
+    let audit = work.json("out/selection/fra_Latn.json")?["cascade"].clone();
+    let dropped = audit["dropped"].as_u64().ok_or("no audit")?;
+    assert!(dropped > 50 && audit["audited"].as_u64() > Some(5), "{audit}");
+    let mut removed = 0;
+    for name in ["a", "b", "c"] {
+        let path = work.path(&format!("out/removed/cascade/fra_Latn/{name}.parquet"));
+        removed += read_parquet(&path)?.num_rows() as u64;
+    }
+    assert_eq!(removed, dropped);
+    let german = work.json("out/cascade/languages/deu_Latn.json")?;
+    assert!(german["reason"].as_str().is_some_and(|reason| reason.contains("too few")), "{german}");
+    let mut verify = crate::util::polysift();
+    verify.current_dir(work.dir.path()).args(["verify", "out"]).assert().success();
+    let mut status = crate::util::polysift();
+    status.current_dir(work.dir.path()).args(["status", "out"]);
+    status.assert().success().stdout(contains(format!("{dropped} dropped")));
+    Ok(())
+}
+
+#[test]
+fn all_first_passes_are_tried_and_the_cheapest_alone_is_kept() -> TestResult {
+    let work = workspace()?;
+    cascade(&work, "out", &["--cascade"]).assert().success();
+    let treated = work.json("out/cascade/languages/fra_Latn.json")?;
+    let tried = treated["candidates"].as_array().ok_or("no candidates")?;
+    let names: Vec<&str> = tried.iter().filter_map(|tried| tried["first_pass"].as_str()).collect();
+    assert_eq!(names, ["fasttext", "lexical", "bundled", "prefix:64", "prefix:128"]);
+    let cost = |tried: &&Value| tried["cost"].as_f64().unwrap_or_default();
+    let cheapest = tried.iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).ok_or("none")?;
+    assert_eq!(treated["first_pass"], cheapest["first_pass"], "{treated}");
+    let files = digests(&work.path("out/cascade/heads"))?;
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["lexical/fra_Latn.safetensors"]);
+    Ok(())
+}
+
+#[test]
+fn a_removal_is_made_of_what_the_audited_documents_stand_for() -> TestResult {
+    let work = workspace()?;
+    work.write_toxicity_samples()?;
+    let toxicity = ["--train-on", "toxicity=toxic/{lang}.jsonl", "--removal", "toxicity=0.1"];
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    work.write("cascade.toml", settings + CASCADE)?;
+    cascade(&work, "out", &toxicity).assert().success();
+    let selection = work.json("out/selection/fra_Latn.json")?;
+    let removal = &selection["thresholds"][0];
+    assert_eq!(removal["threshold"]["head_name"], "toxicity", "{removal}");
+    let number = |value: &Value| value.as_f64().unwrap_or_default();
+    let [there, stood_for] = ["num_documents", "weight"].map(|key| number(&removal["scored"][key]));
+    let audited = number(&selection["cascade"]["audited"]);
+    assert!(audited > 5.0 && number(&selection["cascade"]["dropped"]) > 50.0, "{selection}");
+    assert_eq!(
+        stood_for.total_cmp(&(there + 4.0 * audited)),
+        Ordering::Equal,
+        "each stands for five"
+    );
+    // As many are kept as of all documents with text.
+    let kept = &selection["thresholds"][1]["outcomes"][0]["kept"]["num_documents"];
+    assert_eq!(kept.as_u64(), Some((DOCUMENTS as u64 - DOCUMENTS as u64 / 50).div_ceil(5)));
+    let mut verify = crate::util::polysift();
+    verify.current_dir(work.dir.path()).args(["verify", "out"]).assert().success();
+    Ok(())
+}
+
+/// A run with the cascade in the background, of one thread.
+fn spawn(work: &Workspace, run: &str) -> Result<Child, Failure> {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"));
+    child.current_dir(work.dir.path()).args(["run", "-c", "cascade.toml", "--run", run, "--quiet"]);
+    child.args(["--threads", "1", "--device", "cpu"]).stdout(Stdio::null());
+    Ok(child.spawn()?)
+}
+
+#[test]
+fn kills_and_other_processes_change_nothing_in_the_end() -> TestResult {
+    let work = workspace()?;
+    cascade(&work, "undisturbed", &[]).assert().success();
+    assert!(
+        work.json("undisturbed/selection/fra_Latn.json")?["cascade"]["dropped"].as_u64() > Some(50)
+    );
+    let expected = digests(&work.path("undisturbed"))?;
+    let mut boundaries = 0;
+    // Each nineteenth.
+    for boundary in (1..).step_by(19) {
+        let killed =
+            cascade(&work, "killed", &[]).env("POLYSIFT_KILL_AT", boundary.to_string()).output()?;
+        let is_over = killed.status.success();
+        cascade(&work, "killed", &[]).assert().success();
+        assert_eq!(digests(&work.path("killed"))?, expected, "killed at boundary {boundary}");
+        std::fs::remove_dir_all(work.path("killed"))?;
+        if is_over {
+            break;
+        }
+        boundaries = boundary;
+    }
+    assert!(boundaries > 40, "{boundaries}");
+    let mut processes = [spawn(&work, "shared")?, spawn(&work, "shared")?];
+    for process in &mut processes {
+        assert!(process.wait()?.success());
+    }
+    assert_eq!(digests(&work.path("shared"))?, expected);
+    Ok(())
+}
+
+#[test]
+fn a_recall_that_is_not_proved_is_said_so_and_repaired_where_that_is_asked_for() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "full").arg("--quiet").assert().success();
+    // Of so small an audit nothing can be concluded.
+    let few = ["--set", "cascade.audit=0.02"];
+    let mut unproved = cascade(&work, "unproved", &few);
+    unproved.assert().success().stderr(contains("--cascade-repair"));
+    let recall = |run: &str| -> Result<Value, Failure> {
+        Ok(work.json(&format!("{run}/selection/fra_Latn.json"))?["cascade"]["recalls"][0].clone())
+    };
+    assert_eq!(recall("unproved")?["is_proved"], false);
+    let repaired = [&few[..], &["--cascade-repair"]].concat();
+    cascade(&work, "repaired", &repaired).assert().success();
+    assert_eq!(recall("repaired")?["is_proved"], true);
+    assert_eq!(exported(&work, "repaired")?, exported(&work, "full")?);
+    // The same of a run that ended without.
+    cascade(&work, "unproved", &repaired).assert().success();
+    assert_eq!(exported(&work, "unproved")?, exported(&work, "full")?);
+    let mut verify = crate::util::polysift();
+    verify.current_dir(work.dir.path()).args(["verify", "unproved"]).assert().success();
+    Ok(())
+}
+
+#[test]
+fn where_no_first_pass_helps_all_is_encoded_and_the_run_says_why() -> TestResult {
+    let work = workspace()?;
+    for name in ["a", "b", "c"] {
+        let rows = (0..340).map(|i| json!({"id": format!("{name}{i}"), "text": "all the same"}));
+        work.write_lines(&format!("corpus/fra_Latn/{name}.jsonl"), rows)?;
+    }
+    work.command("run", "full").arg("--quiet").assert().success();
+    let mut equal = cascade(&work, "equal", &["--cascade"]);
+    equal.assert().success().stderr(contains("all documents are encoded"));
+    assert_eq!(exported(&work, "equal")?, exported(&work, "full")?);
+    assert!(work.json("equal/selection/fra_Latn.json")?["cascade"].is_null());
+
+    let mut without = work.command("cascade", "full");
+    without.assert().code(2).stderr(contains("--cascade"));
+    let mut other = cascade(&work, "equal", &["--set", "cascade.recall=0.7"]);
+    other.assert().code(78).stderr(contains("cascade.cascade.recall"));
+    Ok(())
+}
+
+/// Logits of 100 documents; of those below 40 every fifth is there and stands for five, the others are dropped.
+struct Thinned;
+
+impl Corpus for Thinned {
+    fn num_shards(&self) -> usize {
+        1
+    }
+
+    fn scan(
+        &self,
+        _shard: usize,
+        _request: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> polysift::Result<()>,
+    ) -> polysift::Result<()> {
+        let there: Vec<u64> = (0..100).filter(|i| *i >= 40 || i % 5 == 0).collect();
+        let logits: Vec<f32> = there.iter().map(|&i| i as f32).collect();
+        let ids: Vec<String> = there.iter().map(u64::to_string).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let stand_for: Vec<u64> = there.iter().map(|&i| if i < 40 { 5 } else { 1 }).collect();
+        let dropped = 100 - there.len() as u64;
+        visit(&ScoreBatch {
+            len: there.len(),
+            ids: &ids,
+            ordinals: &there,
+            weights: None,
+            heads: &[HeadColumn { logits: &logits, scores: &logits, present: None }],
+            removal_weights: Some(&stand_for),
+            dropped: Amount { num_documents: dropped, weight: dropped },
+        })
+    }
+}
+
+#[test]
+fn rates_count_the_dropped_and_removals_what_the_audited_stand_for() -> TestResult {
+    let rate = |rate: &str| rate.parse::<Rate>();
+    let head = HeadSpec::default();
+    let heads = [("q", Some(&head))];
+    let kept = LanguageThresholds {
+        retention: [("q".to_owned(), vec![rate("0.25")?])].into(),
+        ..LanguageThresholds::default()
+    };
+    let found = select(&Thinned, &plan_thresholds(&kept, &heads, &[])?, Mode::Default)?;
+    let report = &found.thresholds[0];
+    assert_eq!((report.scored.num_documents, report.dropped.num_documents), (68, 32));
+    let outcome = &report.outcomes[0];
+    assert_eq!((outcome.kept.num_documents, outcome.threshold_logit), (25, Some(75.0)));
+    assert!((outcome.realised_rate - 0.25).abs() < 1e-12);
+
+    // The worst fifth of 100: the four audited documents 0, 5, 10 and 15 stand for it.
+    let removed = LanguageThresholds {
+        removal: [("q".to_owned(), rate("0.2")?)].into(),
+        ..LanguageThresholds::default()
+    };
+    let found = select(&Thinned, &plan_thresholds(&removed, &heads, &[])?, Mode::Default)?;
+    let outcome = &found.thresholds[0].outcomes[0];
+    assert_eq!((outcome.kept.num_documents, outcome.threshold_logit), (64, Some(15.0)));
+    Ok(())
+}
