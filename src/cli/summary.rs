@@ -222,13 +222,20 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
         line("");
     }
     for (language, selection) in selections(context.run)? {
-        let Some(CascadeAudit { documents, dropped, audited, tokens_saved, recalls, .. }) =
-            selection.cascade
+        let Some(CascadeAudit {
+            documents,
+            dropped,
+            audited,
+            tokens_saved,
+            gpu_hours_saved,
+            recalls,
+            ..
+        }) = selection.cascade
         else {
             continue;
         };
         line(&format!(
-            "{language}: {dropped} of {documents} documents not encoded, some {tokens_saved} tokens; {audited} audited"
+            "{language}: {dropped} of {documents} documents not encoded, some {tokens_saved} tokens, {gpu_hours_saved:.2} hours of an H200 (roughly); {audited} audited"
         ));
         for Recall { head, rate, estimate, lower_bound, is_proved, .. } in recalls {
             let rate = rate.map_or(String::new(), |rate| format!(" at {rate}"));

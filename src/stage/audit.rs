@@ -3,11 +3,12 @@
 
 use serde_json::json;
 
-use super::cascaded::{Cascade, Repair, repair_file, repair_key};
+use super::cascaded::{Cascade, LanguageCascade, Repair, repair_file, repair_key};
 use super::context::Context;
 use super::corpus::{ScoreFiles, ScoredCorpus, read_part, stored_selections, thresholds_of};
 use super::embedded::{Embedded, ordinal};
 use super::heads::Heads;
+use super::model::GPU_FLOPS_PER_SEC;
 use super::plan::language_of;
 use super::verdicts::removed_rows;
 use crate::config::{CascadeConfig, Rate};
@@ -179,7 +180,10 @@ fn audit(
         }
     });
     let treated = cascade.language(language);
-    let tokens = treated.map_or(0.0, |treated| treated.tokens_per_dropped_document);
+    let saved = |per_document: fn(&LanguageCascade) -> f64| {
+        treated.map_or(0.0, |treated| left as f64 * per_document(treated))
+    };
+    let flops = saved(|treated| treated.flops_per_dropped_document);
     let pass = treated.and_then(|treated| treated.first_pass);
     let candidate = treated.and_then(|t| t.candidates.iter().find(|c| Some(c.first_pass) == pass));
     CascadeAudit {
@@ -187,7 +191,8 @@ fn audit(
         documents: rows,
         dropped: left,
         audited: m,
-        tokens_saved: (left as f64 * tokens).round() as u64,
+        tokens_saved: saved(|treated| treated.tokens_per_dropped_document).round() as u64,
+        gpu_hours_saved: flops / GPU_FLOPS_PER_SEC / 3600.0,
         cost: candidate.map_or(1.0, |candidate| candidate.cost),
         recalls: recalls.collect(),
     }

@@ -124,8 +124,8 @@ struct Tried {
     candidate: Candidate,
     /// Its thresholds by head.
     heads: BTreeMap<String, f32>,
-    /// See [`LanguageCascade::tokens_per_dropped_document`].
-    tokens_per_dropped_document: f64,
+    /// See [`LanguageCascade::tokens_per_dropped_document`] and the field after it.
+    dropped_document: (f64, f64),
     taught: Taught,
 }
 
@@ -173,6 +173,7 @@ impl<'a> Teaching<'a> {
             evaluation: 0,
             tokens_per_document: 0.0,
             tokens_per_dropped_document: 0.0,
+            flops_per_dropped_document: 0.0,
             heads: BTreeMap::new(),
             candidates: Vec::new(),
         };
@@ -209,7 +210,7 @@ impl<'a> Teaching<'a> {
                 Err(error) => return Err(error),
             }
         }
-        let Some(Tried { candidate, heads, tokens_per_dropped_document, taught }) = best else {
+        let Some(Tried { candidate, heads, dropped_document, taught }) = best else {
             treated.reason = reason;
             return Ok((treated, None));
         };
@@ -224,7 +225,8 @@ impl<'a> Teaching<'a> {
         }
         treated.first_pass = Some(candidate.first_pass);
         treated.heads = heads;
-        treated.tokens_per_dropped_document = tokens_per_dropped_document;
+        (treated.tokens_per_dropped_document, treated.flops_per_dropped_document) =
+            dropped_document;
         Ok((treated, Some(taught)))
     }
 
@@ -308,9 +310,9 @@ impl<'a> Teaching<'a> {
         let cost = self.cost(passes.flops(pass, &texts)?, pilot, &is_encoded);
         let encoded = is_encoded.iter().filter(|is| **is).count() as f64;
         let encoded_share = encoded / is_encoded.len().max(1) as f64;
-        let tokens_per_dropped_document = pilot.tokens_per_dropped_document(&is_encoded);
+        let dropped_document = pilot.dropped_document(self.model, &is_encoded);
         let candidate = Candidate { first_pass: pass, encoded_share, cost };
-        Ok(Tried { candidate, heads: thresholds, tokens_per_dropped_document, taught })
+        Ok(Tried { candidate, heads: thresholds, dropped_document, taught })
     }
 
     /// Floating-point operations with a first pass that takes `of_pass` of the evaluation half, by those of the full run.

@@ -45,6 +45,8 @@ pub struct LanguageCascade {
     pub tokens_per_document: f64,
     /// The same of the documents that the first pass drops.
     pub tokens_per_dropped_document: f64,
+    /// And floating-point operations.
+    pub flops_per_dropped_document: f64,
     /// By head: a document with a lower score of the first pass is dropped, unless another head's is not.
     pub heads: BTreeMap<String, f32>,
     /// What was tried.

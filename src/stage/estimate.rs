@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use super::model::GPU_FLOPS_PER_SEC;
 use crate::config::{DEFAULT_LANGUAGE, EmbeddingDtype, Rate, RunConfig};
 use crate::encoder::{self, EncoderInfo, HubSettings, Model, ResolvedSetting};
 use crate::error::Result;
@@ -18,9 +19,6 @@ const SAMPLE_FILES: usize = 8;
 const SAMPLE_ROWS: usize = 128;
 /// Stop encoding the sample after this time.
 const SAMPLE_SECS: f64 = 3.0;
-/// Floating-point operations per second of one GPU: what an H200 is built to reach (42% of its bf16 rate,
-/// 2.2 million tokens with an encoder of the base shape), not a measurement.
-const GPU_FLOPS_PER_SEC: f64 = 2.2e6 * 188.7e6;
 /// Bytes on disk of a score: logit and score as they are, ids compressed to about half.
 const SCORE_BYTES: f64 = 40.0;
 

@@ -252,12 +252,19 @@ impl Pilot {
         tokens as f64 / self.len().max(1) as f64
     }
 
-    /// The same of the documents of the evaluation half that are not encoded.
-    pub(super) fn tokens_per_dropped_document(&self, is_encoded: &[bool]) -> f64 {
-        let documents = self.chunks[self.evaluation()].iter().zip(is_encoded);
-        let dropped = documents.filter(|(_, is_encoded)| !**is_encoded);
-        let tokens: Vec<usize> = dropped.map(|(chunks, _)| chunks.iter().sum()).collect();
-        tokens.iter().sum::<usize>() as f64 / tokens.len().max(1) as f64
+    /// Tokens and floating-point operations of `model` for a document of the evaluation half that is not encoded, in the
+    /// mean.
+    pub(super) fn dropped_document(&self, model: &Model, is_encoded: &[bool]) -> (f64, f64) {
+        let documents = self.chunks[self.evaluation()].iter().zip(self.evaluation_flops(model));
+        let dropped = documents.zip(is_encoded).filter(|(_, is_encoded)| !**is_encoded);
+        let (mut documents, mut tokens, mut flops) = (0, 0, 0.0);
+        for ((chunks, of_document), _) in dropped {
+            documents += 1;
+            tokens += chunks.iter().sum::<usize>();
+            flops += of_document;
+        }
+        let documents = f64::from(documents.max(1));
+        (tokens as f64 / documents, flops / documents)
     }
 
     /// Floating-point operations of `model` for each document of the evaluation half.
