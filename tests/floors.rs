@@ -339,7 +339,7 @@ fn neither_files_nor_folders_use_each_other_in_a_circle() -> TestResult {
 fn no_stage_uses_another_stage() -> TestResult {
     let found = Crate::read(&root().join("src"))?;
     // What `stage::mod` names as a stage of a run.
-    let stages = ["embed", "train", "score", "refine", "threshold", "export"];
+    let stages = ["cascade", "embed", "train", "score", "filter", "refine", "threshold", "export"];
     let is_stage = |module: &Module| {
         module.first().is_some_and(|name| name == "stage")
             && module.get(1).is_some_and(|name| stages.contains(&name.as_str()))

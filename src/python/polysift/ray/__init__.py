@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from polysift._run import StrPath
 
-STAGES = ("embed", "train", "score", "filter", "refine", "threshold", "export")
-"""The stages in their order."""
-SPLIT_STAGES = ("embed", "train", "score", "filter", "export")
+STAGES = ("cascade", "embed", "train", "score", "filter", "refine", "threshold", "export")
+"""The stages in their order; a cascade, where there is one, comes after "train"."""
+SPLIT_STAGES = ("cascade", "embed", "train", "score", "filter", "export")
 """Those that are split into tasks; the others are one task."""
 
 _SOME_FAILED = 3
