@@ -59,6 +59,14 @@ pub fn allowed_misses(n: u64, p: f64, risk: f64) -> Option<u64> {
     Some(low)
 }
 
+/// The highest threshold of a first pass below which at most `allowed` of the documents lie that a sample keeps, of
+/// which these are the `scores`; `None` where no finite one is allowed.
+pub fn highest_threshold(mut scores: Vec<f32>, allowed: Option<u64>) -> Option<f32> {
+    scores.sort_by(f32::total_cmp);
+    let last = scores.len().checked_sub(1)?;
+    Some(scores[(allowed? as usize).min(last)]).filter(|threshold| threshold.is_finite())
+}
+
 /// Upper bound by Clopper and Pearson: the largest p of which `x` or fewer in `n` are seen with a probability of at
 /// least `risk`; 1 without trials.
 pub fn upper_bound(x: u64, n: u64, risk: f64) -> f64 {
@@ -135,25 +143,25 @@ mod tests {
         let mut failures = 0;
         for _ in 0..300 {
             // Full score and that of the first pass, with so much in common; rounded to `step`, so that many are equal.
-            let mut documents: Vec<(f64, f64)> = (0..POPULATION)
+            let mut documents: Vec<(f64, f32)> = (0..POPULATION)
                 .map(|_| {
                     let [full, noise]: [f64; 2] = [random.random(), random.random()];
                     let round =
                         |score: f64| if step > 0.0 { (score / step).floor() } else { score };
-                    (round(full), round(correlation * full + (1.0 - correlation) * noise))
+                    let cheap = round(correlation * full + (1.0 - correlation) * noise);
+                    (round(full), cheap as f32)
                 })
                 .collect();
             let order =
-                |documents: &mut [(f64, f64)]| documents.sort_by(|a, b| b.0.total_cmp(&a.0));
+                |documents: &mut [(f64, f32)]| documents.sort_by(|a, b| b.0.total_cmp(&a.0));
             documents.shuffle(&mut random); // the order of equal scores
-            let mut sample: Vec<(f64, f64)> = documents[..SAMPLE].to_vec();
+            let mut sample = documents[..SAMPLE].to_vec();
             order(&mut documents);
             order(&mut sample);
             let wide = rank(SAMPLE as u64, RATE, RISK / 2.0) as usize;
-            let mut kept: Vec<f64> = sample[..wide].iter().map(|document| document.1).collect();
-            kept.sort_by(f64::total_cmp);
+            let kept = sample[..wide].iter().map(|document| document.1).collect();
             let allowed = allowed_misses(SAMPLE as u64, (1.0 - RECALL) * RATE, RISK / 2.0);
-            let threshold = kept[allowed.map_or(0, |allowed| allowed as usize)];
+            let threshold = highest_threshold(kept, allowed).unwrap_or(f32::INFINITY);
             let whole = (RATE * POPULATION as f64) as usize;
             let missed =
                 documents[..whole].iter().filter(|document| document.1 < threshold).count();

@@ -19,7 +19,9 @@ mod weighted;
 
 use serde::{Deserialize, Serialize};
 
-pub use binomial::{allowed_misses, binomial_cdf, least_sample, rank, upper_bound};
+pub use binomial::{
+    allowed_misses, binomial_cdf, highest_threshold, least_sample, rank, upper_bound,
+};
 pub use calibration::{CalibrationBin, calibration, calibration_error, proportion_interval};
 pub use ranking::{average_precision, kendall, roc_auc, roc_auc_interval, spearman};
 pub use weighted::{WeightedDocument, WeightedShare, effective_size, weighted_share};

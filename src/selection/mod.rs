@@ -13,8 +13,8 @@
 //!   xxh3-64 of the id, equal hashes by position in the plan. So a rate is met to the document.
 //! - **Retention** at a rate keeps the smallest set of best survivors whose weight reaches
 //!   ceil(rate · W), all survivors if none does. W is the weight of *all* scored documents of the
-//!   language, and of those that a cascade dropped, also of those that an earlier threshold removed: the rate asked for is the rate got. With
-//!   documents as weight, that is exactly ceil(rate · n) documents.
+//!   language, those included that an earlier threshold removed or a cascade dropped: the rate asked for is the rate
+//!   got. With documents as weight, that is exactly ceil(rate · n) documents.
 //! - **Removal** at a rate removes the smallest set of worst survivors whose weight reaches
 //!   ceil(rate · W'), W' being the weight of the scored survivors.
 //! - A **budget** keeps the smallest set of best survivors whose weight reaches it, all survivors if none does.

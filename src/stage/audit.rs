@@ -70,8 +70,8 @@ pub(crate) fn select_language(
     let thresholds = thresholds_of(context, language, heads)?;
     let corpus = ScoredCorpus::open(context, embedded, language, files, None)?;
     let mut selection = select(&corpus, &thresholds, context.config.selection.mode)?;
+    let cascade = Cascade::of_languages(context, [language.to_owned()])?;
     if let Some(config) = &context.config.cascade
-        && let Some(cascade) = Cascade::of_languages(context, [language.to_owned()])?
         && cascade.threshold(language).is_some()
     {
         let audited = audited(context, embedded, &cascade, language, files, &selection)?;
@@ -214,7 +214,7 @@ pub fn repair(context: Context<'_>) -> Result<bool> {
         if proof.recalls.iter().all(|recall| recall.is_proved) || proof.dropped == 0 {
             continue;
         }
-        let Some(cascade) = Cascade::of_languages(context, [language.clone()])? else { continue };
+        let cascade = Cascade::of_languages(context, [language.clone()])?;
         let files = ScoreFiles::selected(context)?;
         let audited = audited(context, &embedded, &cascade, &language, files, &selection)?;
         let threshold =

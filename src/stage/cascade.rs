@@ -26,7 +26,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::cascaded::{Candidate, LanguageCascade, language_file, language_key, scores_key};
+use super::cascaded::{
+    Candidate, Cascade, LanguageCascade, language_file, language_key, scores_key,
+};
 use super::context::Context;
 use super::corpus::{threshold_settings, thresholds_of};
 use super::heads::Heads;
@@ -36,7 +38,7 @@ use super::work::own_shards;
 use crate::config::{CascadeConfig, FirstPass, Weight};
 use crate::encoder::Model;
 use crate::error::{Error, Result};
-use crate::metrics::{allowed_misses, least_sample};
+use crate::metrics::{allowed_misses, highest_threshold, least_sample};
 use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
 use crate::selection::{Threshold, ThresholdKind};
 use first_pass::{FirstPasses, Taught};
@@ -149,11 +151,10 @@ impl<'a> Teaching<'a> {
     /// Teaches the first pass of `language`, or says why there is none.
     fn teach(&self, language: &str) -> Result<ShardMarker> {
         let run = self.context.run;
-        let (mut treated, taught) = self.treat(language)?;
+        let (treated, taught) = self.treat(language)?;
         let files = taught.map_or(Vec::new(), |taught| taught.files);
         let mut marker = ShardMarker { files, ..ShardMarker::default() };
         if let Some(reason) = &treated.reason {
-            treated.first_pass = None;
             tracing::warn!(language, "all documents are encoded: {reason}");
         }
         let path = language_file(run, language);
@@ -168,7 +169,7 @@ impl<'a> Teaching<'a> {
         let mut treated = LanguageCascade {
             first_pass: None,
             reason: None,
-            rows: rows.iter().sum(),
+            rows,
             pilot: 0,
             evaluation: 0,
             tokens_per_document: 0.0,
@@ -182,7 +183,7 @@ impl<'a> Teaching<'a> {
             Ok(half) => half,
             Err(reason) => return Ok((LanguageCascade { reason: Some(reason), ..treated }, None)),
         };
-        let pilot = Pilot::draw(self.context, &shards, &rows, 2 * half as usize)?;
+        let pilot = Pilot::draw(self.context, &shards, rows, 2 * half as usize)?;
         let pilot = pilot.score(self.context, self.heads, self.model, language)?;
         treated.pilot = pilot.len() as u64;
         treated.evaluation = pilot.evaluation().len() as u64;
@@ -289,14 +290,8 @@ impl<'a> Teaching<'a> {
                 }
                 _ => allowed_misses(kept.documents.len() as u64, miss, risk),
             };
-            let mut scores: Vec<f32> =
-                kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
-            scores.sort_by(f32::total_cmp);
-            let allowed =
-                allowed.map(|allowed| (allowed as usize).min(scores.len().saturating_sub(1)));
-            let threshold =
-                allowed.and_then(|at| scores.get(at).copied()).filter(|t| t.is_finite());
-            let Some(threshold) = threshold else {
+            let scores = kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
+            let Some(threshold) = highest_threshold(scores, allowed) else {
                 taught.discard(self.context.run)?;
                 let (kept, all) = (kept.documents.len(), texts.len());
                 let reason = format!("the {kept} kept of {all} documents of a pilot prove nothing");
@@ -328,14 +323,9 @@ impl<'a> Teaching<'a> {
 
     /// Scores the documents of all shards with the first passes.
     fn score(&self) -> Result<()> {
-        let run = self.context.run;
-        let read = |language: &String| {
-            let path = language_file(run, language);
-            let missing = || Error::missing(&path, "is not there");
-            Ok((language.clone(), run.read_json::<LanguageCascade>(&path)?.ok_or_else(missing)?))
-        };
-        let treated: BTreeMap<String, LanguageCascade> =
-            self.heads.languages().iter().map(read).collect::<Result<_>>()?;
+        let Context { config, run, .. } = self.context;
+        let cascade = Cascade::of_languages(self.context, self.heads.languages().iter().cloned())?;
+        let treated = cascade.languages();
         let keys: Vec<String> = self.plan.shards.iter().map(scores_key).collect();
         let own = own_shards(self.context, self.plan);
         let work = StageWork::new(self.context, Stage::Cascade, keys, &own)?;
@@ -345,7 +335,7 @@ impl<'a> Teaching<'a> {
         });
         if !work.is_over() {
             let passes = FirstPasses::load(self.context, chosen, self.model)?;
-            let language = |item: usize| language_of(self.context.config, &self.plan.shards[item]);
+            let language = |item: usize| language_of(config, &self.plan.shards[item]);
             let rows = |item: usize| {
                 let treated = &treated[&language(item)];
                 let shard = &self.plan.shards[item];
@@ -359,8 +349,6 @@ impl<'a> Teaching<'a> {
             let at_once = if passes.encodes() { 1 } else { rayon::current_num_threads() };
             work.for_all_on(at_once, self.context, "documents", rows, one)?;
         }
-        let languages = self.heads.languages().iter().map(|language| language_key(language));
-        let all: Vec<String> = languages.chain(self.plan.shards.iter().map(scores_key)).collect();
-        run.try_finish(Stage::Cascade, &all).map(drop)
+        run.try_finish(Stage::Cascade, &Cascade::keys(config, self.plan)).map(drop)
     }
 }

@@ -53,7 +53,7 @@ pub struct LanguageCascade {
     pub candidates: Vec<Candidate>,
 }
 
-/// The cascade of a run of which the first pass is done.
+/// The cascade of a run of which the first pass is done; of a run without one it drops nothing.
 pub(crate) struct Cascade {
     languages: BTreeMap<String, LanguageCascade>,
     /// By language the threshold that a repair put in the place of 0.
@@ -124,28 +124,27 @@ impl Cascade {
         languages.chain(plan.shards.iter().map(scores_key)).collect()
     }
 
-    /// That of the run of `context`, all of it; `None` where its settings have none.
+    /// That of the run of `context`, all of it.
     ///
     /// # Errors
     /// [`Error::Missing`] where the first pass is not done.
-    pub(crate) fn of(context: Context<'_>, plan: &Plan) -> Result<Option<Self>> {
+    pub(crate) fn of(context: Context<'_>, plan: &Plan) -> Result<Self> {
         let Context { config, run, .. } = context;
-        if config.cascade.is_none() {
-            return Ok(None);
+        if config.cascade.is_some() {
+            all_done(run, Stage::Cascade, &Self::keys(config, plan), "through the first pass")?;
         }
-        all_done(run, Stage::Cascade, &Self::keys(config, plan), "through the first pass")?;
         Self::of_languages(context, planned_languages(config, plan).unwrap_or_default())
     }
 
-    /// The same of some `languages`, for stages that come after the corpus is embedded.
+    /// The same of some languages, for stages that come after the corpus is embedded.
     pub(crate) fn of_languages(
         context: Context<'_>,
         all: impl IntoIterator<Item = String>,
-    ) -> Result<Option<Self>> {
+    ) -> Result<Self> {
         let Context { config, run, .. } = context;
-        let Some(settings) = &config.cascade else { return Ok(None) };
+        let settings = config.cascade.as_ref();
         let (mut languages, mut repaired) = (BTreeMap::new(), BTreeMap::new());
-        for language in all {
+        for language in all.into_iter().filter(|_| settings.is_some()) {
             let path = language_file(run, &language);
             let missing = || Error::missing(&path, "is not there; run `polysift cascade`");
             languages.insert(language.clone(), run.read_json(&path)?.ok_or_else(missing)?);
@@ -153,9 +152,14 @@ impl Cascade {
                 repaired.insert(language, repair.threshold.unwrap_or(f32::NEG_INFINITY));
             }
         }
-        let audit_every = settings.audit_every();
+        let audit_every = settings.map_or(1, CascadeConfig::audit_every);
         let seed = hash_seed(&["audit"], config.seed.0);
-        Ok(Some(Self { languages, repaired, audit_every, seed }))
+        Ok(Self { languages, repaired, audit_every, seed })
+    }
+
+    /// How each language is treated.
+    pub(crate) fn languages(&self) -> &BTreeMap<String, LanguageCascade> {
+        &self.languages
     }
 
     /// How `language` is treated; `None` where it has no documents.

@@ -70,7 +70,7 @@ pub(crate) struct ScoredCorpus<'a> {
     shards: Vec<(u64, &'a Shard, usize)>,
     /// Scores of some documents of a shard in the place of the stored ones.
     rescored: Option<&'a RescoredOf<'a>>,
-    cascade: Option<Cascade>,
+    cascade: Cascade,
 }
 
 /// By row of a shard, scores that take the place of the stored ones: one entry per head of the run.
@@ -142,14 +142,11 @@ impl Corpus for ScoredCorpus<'_> {
     ) -> Result<()> {
         let (place, shard, num_parts) = self.shards[shard];
         let rescored = self.rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
-        let left_out = LeftOut {
-            removed: removed_rows(self.context, shard)?,
-            cascade: match &self.cascade {
-                Some(cascade) => cascade.rows_of(self.context, place, shard)?,
-                None => CascadeRows::default(),
-            },
-            audit_every: self.cascade.as_ref().map_or(1, Cascade::audit_every),
-        };
+        let removed = removed_rows(self.context, shard)?;
+        let cascade = self.cascade.rows_of(self.context, place, shard)?;
+        let mut rows = [&removed[..], &cascade.dropped].concat();
+        rows.sort_unstable();
+        let left_out = LeftOut { removed, cascade, rows, audit_every: self.cascade.audit_every() };
         for index in 0..num_parts {
             self.context.stop.check()?;
             if let Some(mut part) = self.open_part(shard, index, &left_out, request)? {
@@ -208,21 +205,15 @@ struct LeftOut {
     /// Rows that filters removed.
     removed: Vec<u64>,
     cascade: CascadeRows,
+    /// Rows that are not looked at, ascending.
+    rows: Vec<u64>,
     /// Dropped documents that an audited one stands for.
     audit_every: u64,
 }
 
 impl LeftOut {
     fn is_empty(&self) -> bool {
-        let CascadeRows { dropped, audited } = &self.cascade;
-        self.removed.is_empty() && dropped.is_empty() && audited.is_empty()
-    }
-
-    /// Rows that are not looked at, ascending.
-    fn rows(&self) -> Vec<u64> {
-        let mut rows = [&self.removed[..], &self.cascade.dropped].concat();
-        rows.sort_unstable();
-        rows
+        self.rows.is_empty() && self.cascade.audited.is_empty()
     }
 
     /// Documents of `batch` that the cascade dropped, of those that filters leave in the language.
@@ -292,7 +283,6 @@ impl ScannedPart<'_> {
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut next_row = 0;
-        let not_looked_at = left_out.rows();
         loop {
             let mut batches = Vec::new();
             for (_, scan) in &mut self.scans {
@@ -301,7 +291,7 @@ impl ScannedPart<'_> {
             let Some(first) = batches.first() else { return Ok(()) };
             let rows = next_row..next_row + first.len();
             next_row = rows.end;
-            let mask = first.mask(self.language, &not_looked_at)?;
+            let mask = first.mask(self.language, &left_out.rows)?;
             let dropped = left_out.dropped(first, self)?;
             let mut identities = None;
             if !rescored.is_empty() {

@@ -51,7 +51,7 @@ struct ExportJob<'a> {
     /// Heads with a retention column, in the order of the columns.
     retention_heads: Vec<String>,
     selections: BTreeMap<String, Selection>,
-    cascade: Option<Cascade>,
+    cascade: Cascade,
     provenance: Value,
 }
 
@@ -287,10 +287,7 @@ impl<'a> ShardExport<'a> {
             place,
             shard,
             verdicts: verdicts_of(context, shard)?,
-            cascade: match &job.cascade {
-                Some(cascade) => cascade.rows_of(context, place, shard)?,
-                None => CascadeRows::default(),
-            },
+            cascade: job.cascade.rows_of(context, place, shard)?,
             redactor,
             columns: ExportColumns::new(&reader.schema(), &job.spec, &shard.file)?,
             writers: BTreeMap::new(),

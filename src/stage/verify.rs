@@ -57,8 +57,8 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
         }
     }
     match Cascade::of(context, &plan) {
-        Ok(Some(cascade)) => checks.dropped(&cascade, &plan)?,
-        Ok(None) => {}
+        Ok(cascade) if context.config.cascade.is_some() => checks.dropped(&cascade, &plan)?,
+        Ok(_) => {}
         Err(Error::Stopped) => return Err(Error::Stopped),
         Err(error) => checks.problem(error.report()),
     }

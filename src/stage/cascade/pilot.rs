@@ -95,23 +95,23 @@ fn for_each_row(context: Context<'_>, shard: &Shard, mut visit: impl FnMut(u64))
     Ok(())
 }
 
-/// Rows of each of `shards`.
-pub(super) fn count_rows(context: Context<'_>, shards: &[(u64, &Shard)]) -> Result<Vec<u64>> {
+/// Rows of `shards`.
+pub(super) fn count_rows(context: Context<'_>, shards: &[(u64, &Shard)]) -> Result<u64> {
     let count = |&(_, shard): &(u64, &Shard)| {
         let mut rows = 0;
         for_each_row(context, shard, |_| rows += 1)?;
         Ok(rows)
     };
-    shards.par_iter().map(count).collect()
+    shards.par_iter().map(count).sum()
 }
 
 impl Pilot {
-    /// A uniform sample of `size` documents with text of `shards`, of which `rows` says how many each has; fewer where
-    /// too many rows have none.
+    /// A uniform sample of `size` documents with text of `shards`, which have so many `rows`; fewer where too many rows
+    /// have none.
     pub(super) fn draw(
         context: Context<'_>,
         shards: &[(u64, &Shard)],
-        rows: &[u64],
+        rows: u64,
         size: usize,
     ) -> Result<Self> {
         let seed = hash_seed(&["pilot"], context.config.seed.0);
@@ -148,7 +148,7 @@ impl Pilot {
         found.truncate(size);
         let (ordinals, texts) = found.into_iter().unzip();
         Ok(Self {
-            rows: rows.iter().sum(),
+            rows,
             ordinals,
             texts,
             scores: Vec::new(),

@@ -82,7 +82,7 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     }
     let counts_tokens = settings["counts_tokens"] == true;
     let cascade = Cascade::of(context, plan)?;
-    if let (Some(cascade), Some(config)) = (&cascade, &config.cascade) {
+    if let Some(config) = &config.cascade {
         settings["cascade"] = cascade.settings(config);
     }
     freeze_encoded(context, Stage::Embed, &settings, model.as_ref())?;
@@ -102,7 +102,7 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
         claims: &claims,
         model: model.as_ref(),
         counts_tokens,
-        cascade: cascade.as_ref(),
+        cascade: &cascade,
         bytes_read: AtomicU64::new(0),
         bytes: AtomicU64::new(work.own.iter().map(|&place| plan.shards[place].bytes).sum()),
         reading: Busy::new("reading"),

@@ -17,7 +17,7 @@ pub(super) struct Pipeline<'a> {
     pub(super) model: Option<&'a Model>,
     pub(super) counts_tokens: bool,
     /// What leaves documents out.
-    pub(super) cascade: Option<&'a Cascade>,
+    pub(super) cascade: &'a Cascade,
     /// Bytes of the input that are read: the progress where formats do not say how many rows they have.
     pub(super) bytes_read: AtomicU64,
     /// Bytes of all shards that this process does.

@@ -103,10 +103,7 @@ impl Pipeline<'_> {
         reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum());
         let is_resumed = !done.is_empty();
         let mut bytes = ShardBytes { pipeline: self, shard: planned, position: 0, is_resumed };
-        let cascade = Arc::new(match self.cascade {
-            Some(cascade) => cascade.rows_of(self.context, shard as u64, planned)?,
-            None => CascadeRows::default(),
-        });
+        let cascade = Arc::new(self.cascade.rows_of(self.context, shard as u64, planned)?);
         let mut rejects_seen = 0;
         for index in done.len().. {
             let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
