@@ -6,6 +6,7 @@ mod files;
 mod hostile;
 mod import;
 mod languages;
+mod lexical;
 mod published;
 mod training;
 

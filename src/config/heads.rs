@@ -28,6 +28,8 @@ pub enum HeadKind {
     /// A fastText classifier of the text itself; needs no embedding.
     #[serde(rename = "fasttext")]
     FastText,
+    /// A small network over n-grams of the tokens of the text; needs no embedding.
+    Lexical,
     /// A column of the input: what another program found.
     Column,
     /// A random number, the same for an id whatever the corpus: to keep a share of any documents.
@@ -38,6 +40,11 @@ impl HeadKind {
     /// Whether the score is known without looking at the text: such a head has no file.
     pub fn is_of_rows(self) -> bool {
         matches!(self, Self::Column | Self::Random)
+    }
+
+    /// Whether the text itself is scored.
+    pub fn is_of_texts(self) -> bool {
+        matches!(self, Self::FastText | Self::Lexical)
     }
 }
 
@@ -408,18 +415,22 @@ impl HeadConfig {
         self.preset.unwrap_or(if name == "toxicity" { Preset::Toxicity } else { Preset::Quality })
     }
 
-    /// What makes the score, from the preset when unset; cosine similarity and the scores of rows are taken raw,
-    /// and the class of a fastText head is that of its positive label.
+    /// What makes the score, from the preset when unset; cosine similarity, grades and the scores of rows are taken
+    /// raw, and the class of a fastText head is that of its positive label.
     pub fn output(&self, name: &str) -> HeadOutput {
         self.output.unwrap_or(match (self.kind, self.preset(name)) {
             (HeadKind::Cosine | HeadKind::Ridge | HeadKind::Column | HeadKind::Random, _) => {
                 HeadOutput::Raw
             }
-            (HeadKind::Mlp, _) if self.label_kind() == LabelKind::Grades => match self.loss() {
-                Loss::Ordinal => HeadOutput::Expected,
-                _ => HeadOutput::Raw,
-            },
-            (HeadKind::Logistic, _) | (HeadKind::Mlp, Preset::Quality) => HeadOutput::Sigmoid,
+            (HeadKind::Mlp | HeadKind::Lexical, _) if self.label_kind() == LabelKind::Grades => {
+                match self.loss() {
+                    Loss::Ordinal => HeadOutput::Expected,
+                    _ => HeadOutput::Raw,
+                }
+            }
+            (HeadKind::Logistic | HeadKind::Lexical, _) | (HeadKind::Mlp, Preset::Quality) => {
+                HeadOutput::Sigmoid
+            }
             (HeadKind::Mlp, Preset::Toxicity) | (HeadKind::FastText, _) => HeadOutput::Class(1),
         })
     }
@@ -459,7 +470,7 @@ impl HeadConfig {
 
     /// Whether it is trained on embeddings of its samples, not on their texts.
     pub(crate) fn learns_from_embeddings(&self) -> bool {
-        !self.train.is_empty() && self.kind != HeadKind::FastText
+        !self.train.is_empty() && !self.kind.is_of_texts()
     }
 
     /// Constants of training on `num_samples`, see [`TrainingConfig`]; open is at most the weight decay.
@@ -545,7 +556,7 @@ impl HeadConfig {
         if self.center.is_some() && (self.kind != HeadKind::Cosine || self.train.is_empty()) {
             return fail(".center", "is for cosine heads that are trained");
         }
-        self.check_fasttext(name)?;
+        self.check_of_texts(name)?;
         let several = matches!(self.output, Some(HeadOutput::SigmoidOf(_) | HeadOutput::Expected));
         if several && self.path.is_none() && self.loss() != Loss::Ordinal {
             return fail(
@@ -617,10 +628,17 @@ impl HeadConfig {
         let fail =
             |key: &str, reason: &str| Err(Error::config(format!("heads.{name}.{key}"), reason));
         let is_graded = self.label_kind() == LabelKind::Grades;
-        if self.training.loss.is_some() && self.kind != HeadKind::Mlp {
+        let knows_loss = match (self.kind, self.training.loss) {
+            (HeadKind::Mlp, _) | (_, None) => true,
+            (kind, Some(loss)) => {
+                kind == HeadKind::Lexical && matches!(loss, Loss::CrossEntropy | Loss::SquaredError)
+            }
+        };
+        if !knows_loss {
             return fail(
                 "training.loss",
-                "is for MLPs; the kinds `logistic` and `ridge` have theirs",
+                "is for MLPs, and `cross-entropy` and `squared-error` for lexical heads; the kinds `logistic` and \
+                 `ridge` have theirs",
             );
         }
         let expected =
@@ -638,13 +656,17 @@ impl HeadConfig {
         }
         let is_weighted = !matches!(self.kind, HeadKind::Cosine | HeadKind::FastText);
         if self.weight.is_some() && !is_weighted {
-            return fail("weight", "is for heads of `kind` `mlp`, `logistic` and `ridge`");
+            return fail(
+                "weight",
+                "is for heads of `kind` `mlp`, `logistic`, `ridge` and `lexical`",
+            );
         }
         if self.languages == HeadLanguages::Each {
             return Ok(());
         }
         if !is_weighted || self.train.is_empty() {
-            let reason = "is for heads of `kind` `mlp`, `logistic` and `ridge` that are trained";
+            let reason =
+                "is for heads of `kind` `mlp`, `logistic`, `ridge` and `lexical` that are trained";
             return fail("languages", reason);
         }
         if let HeadLanguages::Groups(groups) = &self.languages {
@@ -658,23 +680,24 @@ impl HeadConfig {
     }
 
     /// Checks that settings of embeddings and of texts are not mixed.
-    fn check_fasttext(&self, name: &str) -> Result<()> {
+    fn check_of_texts(&self, name: &str) -> Result<()> {
         let fail = |reason: &str| Err(Error::config(format!("heads.{name}"), reason));
-        if self.kind != HeadKind::FastText {
-            if self.fasttext.is_default() {
-                return Ok(());
-            }
+        if self.kind != HeadKind::FastText && !self.fasttext.is_default() {
             return fail("has a table `fasttext` but is not of `kind = \"fasttext\"`");
+        }
+        if !self.kind.is_of_texts() {
+            return Ok(());
         }
         let of_embeddings = self.output.is_some()
             || self.chunk.is_some()
             || self.hidden.is_some()
             || self.references.is_some()
-            || self.training != TrainingConfig::default();
+            || self.training
+                != TrainingConfig { loss: self.training.loss, ..TrainingConfig::default() };
         if of_embeddings {
             return fail(
-                "is a fastText head: it scores whole texts and is set up by its table `fasttext`; \
-                 `output`, `chunk`, `hidden`, `references` and `training` are for other heads",
+                "scores texts (a fastText head is set up by its table `fasttext`); `output`, `chunk`, `hidden`, \
+                 `references` and `training`, but for the `loss` of a lexical head, are for heads of embeddings",
             );
         }
         self.fasttext.check(&format!("heads.{name}.fasttext"))

@@ -315,9 +315,7 @@ impl RunConfig {
             Some(other) if other.kind.is_of_rows() => {
                 format!("names the head `{fallback}`, which has no file to load")
             }
-            Some(other)
-                if (other.kind == HeadKind::FastText) != (head.kind == HeadKind::FastText) =>
-            {
+            Some(other) if other.kind.is_of_texts() != head.kind.is_of_texts() => {
                 "names a head of texts for one of embeddings, or the other way round".to_owned()
             }
             Some(_) => return Ok(()),

@@ -64,6 +64,11 @@ impl ModelFiles {
         self.weights.iter().map(|blob| (blob.path.as_path(), blob.bytes()))
     }
 
+    /// The contents of its `tokenizer.json`, and where that is.
+    pub fn tokenizer_json(&self) -> (&[u8], &Path) {
+        (self.tokenizer.bytes(), &self.tokenizer.path)
+    }
+
     /// Width of an embedding.
     pub fn embedding_size(&self) -> usize {
         self.output.embedding_size(self.architecture.width)

@@ -77,6 +77,17 @@ impl Head {
     }
 }
 
+/// The bytes of the file of the head `name`; [`Error::Missing`] without one.
+pub(super) fn read(path: &Path, name: &str) -> Result<Vec<u8>> {
+    check_confined(path)?;
+    std::fs::read(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            Error::missing(path, format!("the file of the head `{name}` does not exist"))
+        }
+        _ => Error::io(path, "read")(error),
+    })
+}
+
 /// What a file holds.
 struct HeadFile {
     /// BLAKE3 of its bytes, in hex.
@@ -96,13 +107,7 @@ impl HeadFile {
     /// Reads the file at `path`; `name` is that of the head, for the message if there is none. `activation`
     /// stands between linear layers where that is not known.
     fn read(path: &Path, name: &str, activation: Option<Activation>) -> Result<Self> {
-        check_confined(path)?;
-        let bytes = std::fs::read(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                Error::missing(path, format!("the file of the head `{name}` does not exist"))
-            }
-            _ => Error::io(path, "read")(error),
-        })?;
+        let bytes = read(path, name)?;
         let (card, scorer) =
             decode(&bytes, activation).map_err(|reason| Error::model(path, reason))?;
         Ok(Self {
@@ -222,6 +227,9 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
         .transpose()
         .map_err(|e| format!("its card cannot be read: {e}"))?;
     if let Some(ModelCard { spec, .. }) = &card {
+        if spec.kind.is_of_texts() {
+            return Err("scores texts, not embeddings".to_owned());
+        }
         let (activation, norm_eps) = (Some(spec.activation), spec.norm_eps);
         known = KnownLayers { is_own: true, activation, norm_eps };
     }

@@ -1,8 +1,8 @@
 //! Heads: what turns the embeddings of a document's chunks, or its text, into one score.
 //!
 //! Owns the head file (safetensors with a [`ModelCard`]), the files of others (safetensors, PyTorch)
-//! and scoring; [`Head`] scores embeddings, [`FastTextHead`] texts by a model of [`crate::fasttext`],
-//! [`RowHead`] rows by a column or at random, and [`AnyHead`] is any of them. Does not train (that is
+//! and scoring; [`Head`] scores embeddings, [`FastTextHead`] and [`LexicalHead`] texts by a model of [`crate::fasttext`] or
+//! [`crate::lexical`], [`RowHead`] rows by a column or at random, and [`AnyHead`] is any of them. Does not train (that is
 //! `crate::train`), does not read embeddings and does not know thresholds.
 //!
 //! Invariants: a document's score depends on its own chunks alone, bit by bit, whatever the other
@@ -24,6 +24,7 @@
 mod card;
 mod embedding;
 mod file;
+mod lexical;
 mod published;
 #[cfg(feature = "train")]
 mod pytorch;
@@ -43,6 +44,8 @@ pub use card::{
 };
 pub use embedding::Head;
 pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};
+pub(crate) use lexical::HeadTokenizer;
+pub use lexical::LexicalHead;
 pub use published::PublishedRecipe;
 pub use row::{RowHead, ScoreSource};
 pub use scorer::DocumentScore;
@@ -54,27 +57,29 @@ pub use weights::Keys;
 
 use crate::config::{HeadConfig, HeadKind};
 use crate::error::{Error, Result};
-use crate::fasttext::is_model;
+use crate::fasttext::{TextScratch, is_model};
 
 /// A head, whatever it scores.
 #[derive(Debug, Clone)]
 pub enum AnyHead {
     /// Scores embeddings of chunks.
     Embedding(Box<Head>),
-    /// Scores texts.
-    Text(Box<FastTextHead>),
+    /// Scores texts by their words.
+    FastText(Box<FastTextHead>),
+    /// Scores texts by their tokens.
+    Lexical(Box<LexicalHead>),
     /// Scores rows, whatever their texts are.
     Row(Box<RowHead>),
 }
 
 impl AnyHead {
-    /// Reads the head called `name` from `path`: a fastText model where the file begins as one,
-    /// else as [`Head::load`]. `language` matters to foreign fastText models alone, see
+    /// Reads the head called `name` from `path`: a fastText model where the file begins as one, a lexical head where
+    /// its card says so, else as [`Head::load`]. `language` matters to foreign fastText models alone, see
     /// [`FastTextHead::load`].
     ///
     /// # Errors
-    /// Those of the two; [`Error::Model`] where `config` asks for a fastText head and the file is
-    /// none, or for a cosine head and it is one.
+    /// Those of the three; [`Error::Model`] where `config` asks for a head of texts and the file is
+    /// none such, or for a cosine head and it is a fastText model.
     pub fn load(path: &Path, name: &str, config: &HeadConfig, language: &str) -> Result<Self> {
         let is_text = path.is_file() && is_model(path)?;
         match (config.kind, is_text) {
@@ -85,7 +90,11 @@ impl AnyHead {
                 Err(Error::model(path, "is a fastText model; a cosine head was asked for"))
             }
             (_, true) | (HeadKind::FastText, false) => {
-                FastTextHead::load(path, name, config, language).map(|h| Self::Text(Box::new(h)))
+                let head = FastTextHead::load(path, name, config, language)?;
+                Ok(Self::FastText(Box::new(head)))
+            }
+            (kind, false) if kind == HeadKind::Lexical || LexicalHead::is_file(path)? => {
+                LexicalHead::load(path, name, config).map(|head| Self::Lexical(Box::new(head)))
             }
             (_, false) => {
                 Head::load(path, name, config).map(|head| Self::Embedding(Box::new(head)))
@@ -102,7 +111,8 @@ impl AnyHead {
     pub fn card(&self) -> &ModelCard {
         match self {
             Self::Embedding(head) => head.card(),
-            Self::Text(head) => head.card(),
+            Self::FastText(head) => head.card(),
+            Self::Lexical(head) => head.card(),
             Self::Row(head) => head.card(),
         }
     }
@@ -111,7 +121,8 @@ impl AnyHead {
     pub fn digest(&self) -> &str {
         match self {
             Self::Embedding(head) => head.digest(),
-            Self::Text(head) => head.digest(),
+            Self::FastText(head) => head.digest(),
+            Self::Lexical(head) => head.digest(),
             Self::Row(head) => head.digest(),
         }
     }
@@ -120,15 +131,25 @@ impl AnyHead {
     pub fn as_embedding(&self) -> Option<&Head> {
         match self {
             Self::Embedding(head) => Some(head),
-            Self::Text(_) | Self::Row(_) => None,
+            Self::FastText(_) | Self::Lexical(_) | Self::Row(_) => None,
         }
     }
 
-    /// The head, if it scores texts.
-    pub fn as_text(&self) -> Option<&FastTextHead> {
+    /// Whether it scores texts.
+    pub fn is_of_texts(&self) -> bool {
+        self.spec().kind.is_of_texts()
+    }
+
+    /// The score of one text; `None` of a head that scores something else.
+    pub(crate) fn score_text(
+        &self,
+        text: &str,
+        scratch: &mut TextScratch,
+    ) -> Result<Option<DocumentScore>> {
         match self {
-            Self::Text(head) => Some(head),
-            Self::Embedding(_) | Self::Row(_) => None,
+            Self::FastText(head) => Ok(Some(head.score_one(text, scratch))),
+            Self::Lexical(head) => head.score(text).map(Some),
+            Self::Embedding(_) | Self::Row(_) => Ok(None),
         }
     }
 
@@ -136,7 +157,7 @@ impl AnyHead {
     pub fn as_row(&self) -> Option<&RowHead> {
         match self {
             Self::Row(head) => Some(head),
-            Self::Embedding(_) | Self::Text(_) => None,
+            Self::Embedding(_) | Self::FastText(_) | Self::Lexical(_) => None,
         }
     }
 }

@@ -1,11 +1,13 @@
-//! Training: squared error, AdaGrad, the pass of the lowest validation error.
+//! Training: AdaGrad, the pass of the lowest validation loss.
 
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use super::{BUCKETS, LexicalModel, WIDTH, count};
+use crate::config::Loss;
 use crate::error::Result;
+use crate::metrics::{log_loss, sigmoid};
 use crate::progress::Stop;
 
 /// Most passes over the samples.
@@ -36,12 +38,21 @@ impl AdaGrad {
     }
 }
 
-/// A network that predicts the scores of `samples`, each given by its token ids and one score for each output. Scores
-/// are standardised, which the last layer takes back.
+/// A network that predicts the scores of `samples`, each given by its token ids and one score for each output, and
+/// counting as much as `weights` say, all the same where that is empty. It minimises the cross-entropy, where scores
+/// are 0 or 1 and what it gives are logits, or the squared error, where scores are standardised, which the last layer
+/// takes back.
 ///
 /// # Errors
 /// [`Error::Stopped`](crate::Error::Stopped).
-pub fn fit(samples: &[(Vec<u32>, Vec<f32>)], seed: u64, stop: &Stop) -> Result<LexicalModel> {
+pub fn fit(
+    samples: &[(Vec<u32>, Vec<f32>)],
+    weights: &[f32],
+    loss: Loss,
+    seed: u64,
+    stop: &Stop,
+) -> Result<LexicalModel> {
+    let weight = |sample: usize| weights.get(sample).copied().unwrap_or(1.0);
     let outputs = samples.first().map_or(0, |(_, scores)| scores.len());
     let counts: Vec<_> = samples.iter().map(|(ids, _)| count(ids)).collect();
     let mut frequency = vec![0u32; BUCKETS];
@@ -63,6 +74,7 @@ pub fn fit(samples: &[(Vec<u32>, Vec<f32>)], seed: u64, stop: &Stop) -> Result<L
         counts.iter().map(|counts| model.features(counts)).collect();
     let spread: Vec<(f32, f32)> =
         (0..outputs).map(|output| mean_and_deviation(samples, output)).collect();
+    let spread = if loss == Loss::CrossEntropy { vec![(0.0, 1.0); outputs] } else { spread };
     let target = |sample: usize, output: usize| {
         let (mean, deviation) = spread[output];
         (samples[sample].1[output] - mean) / deviation
@@ -73,9 +85,11 @@ pub fn fit(samples: &[(Vec<u32>, Vec<f32>)], seed: u64, stop: &Stop) -> Result<L
     let error = |model: &LexicalModel| -> f64 {
         let of_sample = |&sample: &usize| {
             let (_, found) = model.forward(&features[sample]);
-            let off =
-                |(output, found): (usize, f32)| f64::from(found - target(sample, output)).powi(2);
-            found.into_iter().enumerate().map(off).sum::<f64>()
+            let off = |(output, found): (usize, f32)| match (loss, target(sample, output)) {
+                (Loss::CrossEntropy, target) => log_loss(found, target > 0.5),
+                (_, target) => f64::from(found - target).powi(2),
+            };
+            f64::from(weight(sample)) * found.into_iter().enumerate().map(off).sum::<f64>()
         };
         held.iter().map(of_sample).sum()
     };
@@ -91,7 +105,8 @@ pub fn fit(samples: &[(Vec<u32>, Vec<f32>)], seed: u64, stop: &Stop) -> Result<L
             let (hidden, found) = model.forward(&features[sample]);
             let mut of_hidden = [0.0f32; WIDTH];
             for (output, found) in found.into_iter().enumerate() {
-                let off = found - target(sample, output);
+                let found = if loss == Loss::CrossEntropy { sigmoid(found) } else { found };
+                let off = weight(sample) * (found - target(sample, output));
                 for unit in 0..WIDTH {
                     let place = output * WIDTH + unit;
                     of_hidden[unit] += off * model.second[place];

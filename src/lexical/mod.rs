@@ -9,7 +9,7 @@
 
 mod fit;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -91,6 +91,11 @@ impl LexicalModel {
         (hidden, outputs)
     }
 
+    /// Widths of its layers.
+    pub(crate) fn layer_sizes(&self) -> Vec<usize> {
+        vec![BUCKETS, WIDTH, self.second_bias.len()]
+    }
+
     /// The tensors by name, with their shapes.
     fn tensors(&self) -> [(&'static str, Vec<usize>, &[f32]); 5] {
         let outputs = self.second_bias.len();
@@ -103,11 +108,15 @@ impl LexicalModel {
         ]
     }
 
-    /// The bytes of its file, safetensors of f32.
+    /// The bytes of its file, safetensors of f32, with tensors of `others`, which are bytes, and `metadata`.
     ///
     /// # Errors
     /// [`Error::Shape`], which does not happen.
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+    pub fn to_bytes(
+        &self,
+        others: &[(&str, &[u8])],
+        metadata: Option<HashMap<String, String>>,
+    ) -> Result<Vec<u8>> {
         let failed = |e: safetensors::SafeTensorError| Error::shape("lexical model", e.to_string());
         let stored: Vec<(&str, Vec<usize>, Vec<u8>)> = (self.tensors().into_iter())
             .map(|(name, shape, values)| {
@@ -119,7 +128,11 @@ impl LexicalModel {
             let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(failed)?;
             views.insert(*name, view);
         }
-        safetensors::serialize(views, None).map_err(failed)
+        for (name, bytes) in others {
+            let view = TensorView::new(Dtype::U8, vec![bytes.len()], bytes).map_err(failed)?;
+            views.insert(*name, view);
+        }
+        safetensors::serialize(views, metadata).map_err(failed)
     }
 
     /// Of the `bytes` of the file `path`.
@@ -127,18 +140,24 @@ impl LexicalModel {
     /// # Errors
     /// [`Error::Model`] for what is no such file.
     pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
-        let failed = |reason: String| Error::model(path, reason);
-        let tensors = SafeTensors::deserialize(bytes).map_err(|e| failed(e.to_string()))?;
+        let tensors = SafeTensors::deserialize(bytes).map_err(|e| e.to_string());
+        tensors.and_then(|tensors| Self::of_tensors(&tensors)).map_err(|e| Error::model(path, e))
+    }
+
+    /// The same of the tensors of a file; the error says what is wrong with it.
+    pub(crate) fn of_tensors(tensors: &SafeTensors<'_>) -> Result<Self, String> {
         let values = |name: &str, shape: &[usize]| {
-            let tensor = tensors.tensor(name).map_err(|e| failed(e.to_string()))?;
+            let tensor = tensors.tensor(name).map_err(|e| e.to_string())?;
             if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
                 let (dtype, found) = (tensor.dtype(), tensor.shape());
-                return Err(failed(format!("`{name}` is {dtype:?} {found:?}, not F32 {shape:?}")));
+                return Err(format!("`{name}` is {dtype:?} {found:?}, not F32 {shape:?}"));
             }
             let (numbers, _) = tensor.data().as_chunks::<4>();
-            Ok(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<f32>>())
+            let values: Vec<f32> = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            let is_sound = values.iter().all(|value| value.is_finite());
+            is_sound.then_some(values).ok_or_else(|| format!("`{name}` is not finite"))
         };
-        let outputs = tensors.tensor("second.bias").map_err(|e| failed(e.to_string()))?;
+        let outputs = tensors.tensor("second.bias").map_err(|e| e.to_string())?;
         let outputs = outputs.shape().first().copied().unwrap_or_default();
         Ok(Self {
             idf: values("idf", &[BUCKETS])?,
@@ -153,6 +172,7 @@ impl LexicalModel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Loss;
     use crate::progress::Stop;
 
     /// Texts of 30 ids below 100; the score of one is the share of ids below 10, less 0.1.
@@ -186,13 +206,13 @@ mod tests {
     {
         let samples = samples();
         let (train, held) = samples.split_at(300);
-        let model = fit(train, 7, &Stop::default())?;
-        assert_eq!(model, fit(train, 7, &Stop::default())?);
+        let model = fit(train, &[], Loss::SquaredError, 7, &Stop::default())?;
+        assert_eq!(model, fit(train, &[], Loss::SquaredError, 7, &Stop::default())?);
         let predicted: Vec<f32> = held.iter().map(|(ids, _)| model.score(ids)[0]).collect();
         let labels: Vec<bool> = held.iter().map(|(_, scores)| scores[0] > 0.15).collect();
         let auc = crate::metrics::roc_auc(&predicted, &labels);
         assert!(auc.is_some_and(|auc| auc > 0.9), "{auc:?}");
-        let read = LexicalModel::from_bytes(&model.to_bytes()?, "m".as_ref())?;
+        let read = LexicalModel::from_bytes(&model.to_bytes(&[], None)?, "m".as_ref())?;
         assert_eq!(read, model);
         Ok(())
     }

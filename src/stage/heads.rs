@@ -156,7 +156,7 @@ impl Heads {
 
     /// Whether the heads `name` score texts.
     pub fn is_text(&self, name: &str) -> bool {
-        self.named(name).any(|head| head.as_text().is_some())
+        self.named(name).any(AnyHead::is_of_texts)
     }
 
     /// The head `name`, if it scores rows: then it is the one of all languages.
@@ -236,11 +236,13 @@ impl Heads {
         name: &str,
         languages: &[&str],
         texts: &[Option<T>],
-    ) -> Vec<Option<DocumentScore>> {
+    ) -> Result<Vec<Option<DocumentScore>>> {
         let documents = languages.par_iter().zip(texts);
         let scored = documents.map_init(TextScratch::default, |scratch, (language, text)| {
-            let head = self.get(name, language).and_then(AnyHead::as_text)?;
-            text.as_ref().map(|text| head.score_one(text.as_ref(), scratch))
+            match (self.get(name, language), text) {
+                (Some(head), Some(text)) => head.score_text(text.as_ref(), scratch),
+                _ => Ok(None),
+            }
         });
         scored.collect()
     }
@@ -255,7 +257,7 @@ impl Heads {
         (width, embedded): (usize, &EmbeddedTexts),
     ) -> Result<Vec<Option<DocumentScore>>> {
         if self.is_text(name) {
-            return Ok(self.score_texts(name, languages, texts));
+            return self.score_texts(name, languages, texts);
         }
         let chunks = (embedded.values.as_slice(), embedded.chunk_offsets.as_slice());
         self.score_chunks(name, languages, width, chunks, &mut ScoreScratch::default())
@@ -267,12 +269,12 @@ impl Heads {
         let describe = |Loaded { head, .. }: &Loaded| {
             let mut described = json!({"digest": head.digest(), "spec": head.spec()});
             match head {
-                AnyHead::Text(head) => described["text"] = json!(head.text_spec()),
+                AnyHead::FastText(head) => described["text"] = json!(head.text_spec()),
                 AnyHead::Row(head) => described["source"] = json!(head.source()),
                 AnyHead::Embedding(head) if on_gpus && head.runs_on_gpus() => {
                     described["device"] = ON_GPUS.into();
                 }
-                AnyHead::Embedding(_) => {}
+                AnyHead::Embedding(_) | AnyHead::Lexical(_) => {}
             }
             described
         };
@@ -308,7 +310,7 @@ impl Heads {
         let mut heads = self.by_name.values_mut().flat_map(ByLanguage::values_mut);
         heads.try_for_each(|loaded| match &mut loaded.head {
             AnyHead::Embedding(head) => head.score_on(devices),
-            AnyHead::Text(_) | AnyHead::Row(_) => Ok(()),
+            AnyHead::FastText(_) | AnyHead::Lexical(_) | AnyHead::Row(_) => Ok(()),
         })
     }
 }
@@ -349,14 +351,15 @@ pub(super) fn for_each_head(
     for language in languages.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
         let Some(path) = head_path(run, name, config, language) else { continue };
         let head = AnyHead::load(&path, name, config, language)?;
-        match &head {
-            AnyHead::Text(_) => of_texts += 1,
-            AnyHead::Embedding(_) | AnyHead::Row(_) => of_embeddings += 1,
+        if head.is_of_texts() {
+            of_texts += 1;
+        } else {
+            of_embeddings += 1;
         }
         take(language, Loaded { path, head })?;
     }
     if of_texts > 0 && of_embeddings > 0 {
-        let reason = "is of fastText models and of other heads; that takes two names";
+        let reason = "is of heads of texts and of other heads; that takes two names";
         return Err(Error::config(format!("heads.{name}.path"), reason));
     }
     if of_texts + of_embeddings > 0 { Ok(()) } else { Err(no_head(name, config, languages)) }

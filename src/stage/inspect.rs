@@ -15,10 +15,10 @@ use serde_json::{Map, Value, json};
 use super::context::Context;
 use super::model::encoder_digest;
 use super::threshold::selections;
-use crate::config::{InputConfig, LARGEST_DOCUMENT_BYTES};
+use crate::config::{HeadConfig, InputConfig, LARGEST_DOCUMENT_BYTES};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastTextModel, is_model};
-use crate::head::{FastTextHead, HEAD_EXTENSIONS, Head};
+use crate::head::{AnyHead, FastTextHead, HEAD_EXTENSIONS, Head, LexicalHead};
 use crate::input::{InputFile, RowReader, discover};
 use crate::io::is_url;
 use crate::run::RunDir;
@@ -94,7 +94,11 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
         return inspect_text_head(path);
     }
     if path.extension().is_some_and(|e| HEAD_EXTENSIONS.iter().any(|known| e == *known)) {
-        let head = Head::open(path)?;
+        let head = if LexicalHead::is_file(path)? {
+            AnyHead::Lexical(Box::new(LexicalHead::load(path, "head", &HeadConfig::default())?))
+        } else {
+            AnyHead::Embedding(Box::new(Head::open(path)?))
+        };
         return Ok(json!({"file": path, "spec": head.spec(), "digest": head.digest(),
                          "card": head.card()}));
     }

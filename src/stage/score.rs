@@ -61,7 +61,7 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let corpus = json!({"encoder": embed["encoder"], "embeddings": embed["parts"]["embeddings"]});
     let train = run.frozen_settings(Stage::Train)?.unwrap_or_default();
     let samples = json!({"encoder": train["encoder"], "embeddings": train["embeddings"]});
-    // Nothing is embedded to train fastText heads.
+    // Nothing is embedded to train heads of texts.
     if train["encoder"].is_null() || samples == corpus || train["encoder"]["digest"] != digest {
         return checked;
     }
@@ -208,7 +208,7 @@ fn score_texts(
             texts.text(row, num_bytes)
         };
         let texts: Vec<Option<String>> = block.map(text).collect::<Result<_>>()?;
-        scored.extend(heads.score_texts(name, &languages, &texts));
+        scored.extend(heads.score_texts(name, &languages, &texts)?);
     }
     Ok(score_rows(documents, &scored))
 }

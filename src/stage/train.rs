@@ -12,17 +12,19 @@ use super::heads::in_words;
 use super::model::{encoder_settings, freeze_encoded, load_model};
 use super::plan::{self, planned_languages};
 use super::samples::embed_samples;
-use crate::config::{HeadConfig, HeadKind, HeadLanguages, RunConfig};
-use crate::encoder::Model;
+use crate::config::{EncoderConfig, HeadConfig, HeadKind, HeadLanguages, NO_MODEL, RunConfig};
+use crate::encoder::{Model, ModelFiles, Recipe, resolve};
 use crate::error::{Error, Result};
-use crate::head::{FastTextHead, Head, ModelCard, Provenance};
+use crate::head::{AnyHead, FastTextHead, ModelCard, Provenance};
 use crate::input::{
     InputFile, SampleColumns, SkippedRows, Split, discover, for_each_sample, read_samples,
 };
 use crate::io::{FileStamp, write_atomic};
 use crate::progress::Stop;
 use crate::run::{PartFile, RunDir, ShardMarker, Stage, StageWork};
-use crate::train::{Samples, TrainingRequest, check_labels, train_head, train_text_head};
+use crate::train::{
+    Samples, TrainingRequest, check_labels, train_head, train_lexical_head, train_text_head,
+};
 
 /// A head to train: its name, settings, languages and samples.
 struct TrainingJob<'a> {
@@ -38,7 +40,7 @@ struct TrainingJob<'a> {
 impl TrainingJob<'_> {
     /// Whether the head is trained on the texts themselves.
     fn is_text(&self) -> bool {
-        self.head.kind == HeadKind::FastText
+        self.head.kind.is_of_texts()
     }
 
     fn key(&self) -> String {
@@ -84,7 +86,8 @@ pub fn train(context: Context<'_>) -> Result<()> {
     } else {
         Some(load_model(context, Stage::Train)?)
     };
-    let settings = settings(context, &jobs, model.as_ref());
+    let files = tokenizer_files(context, &jobs)?;
+    let settings = settings(context, &jobs, model.as_ref(), files.as_ref());
     freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
     let keys = jobs.iter().map(TrainingJob::key).collect();
     let work = StageWork::dealt(context, Stage::Train, keys)?;
@@ -96,7 +99,8 @@ pub fn train(context: Context<'_>) -> Result<()> {
     let outcome = work.for_all_in_turn(context, |item| {
         context.progress.extend(u64::from(!work.is_own[item]));
         let model = model.as_ref().filter(|_| !jobs[item].is_text());
-        train_one(context, model, &jobs[item]).inspect(|_| context.progress.advance(1, 0))
+        train_one(context, model, files.as_ref(), &jobs[item])
+            .inspect(|_| context.progress.advance(1, 0))
     });
     context.progress.end();
     outcome
@@ -244,14 +248,39 @@ pub(crate) fn check_samples(
     jobs.par_iter().map(check).collect::<Vec<_>>().into_iter().collect()
 }
 
-fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model>) -> Value {
+/// The files of the encoder whose tokenizer lexical heads take, if there are any such heads: the run's, or the bundled one
+/// of a run without an encoder.
+fn tokenizer_files(context: Context<'_>, jobs: &[TrainingJob<'_>]) -> Result<Option<ModelFiles>> {
+    if jobs.iter().all(|job| job.head.kind != HeadKind::Lexical) {
+        return Ok(None);
+    }
+    let encoder = &context.config.encoder;
+    let bundled = EncoderConfig::default();
+    resolve(if encoder.model == NO_MODEL { &bundled } else { encoder }, context.hub).map(Some)
+}
+
+fn settings(
+    context: Context<'_>,
+    jobs: &[TrainingJob<'_>],
+    model: Option<&Model>,
+    files: Option<&ModelFiles>,
+) -> Value {
     let mut heads: BTreeMap<&str, Value> = BTreeMap::new();
     for job in jobs {
         let head = heads.entry(job.name).or_insert_with(|| {
-            if job.is_text() {
-                return json!({"fasttext": job.head.fasttext, "kind": job.head.kind,
-                              "keep": job.head.keep(job.name), "label": job.head.labels(),
-                              "samples": {}});
+            match job.head.kind {
+                HeadKind::FastText => {
+                    return json!({"fasttext": job.head.fasttext, "kind": job.head.kind,
+                                  "keep": job.head.keep(job.name), "label": job.head.labels(),
+                                  "samples": {}});
+                }
+                HeadKind::Lexical => {
+                    return json!({"kind": job.head.kind, "keep": job.head.keep(job.name),
+                                  "label": job.head.labels(), "weight": job.head.weight,
+                                  "loss": job.head.loss(), "languages": job.head.languages,
+                                  "samples": {}});
+                }
+                _ => {}
             }
             json!({"training": job.head.training,
                    "hidden": job.head.hidden, "kind": job.head.kind,
@@ -267,6 +296,12 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
         settings["encoder"] = encoder_settings(context.config, model);
         settings["embeddings"] = json!(context.config.parts.embeddings);
     }
+    if let Some(files) = files {
+        let Recipe { prompt, max_tokens, max_chars, .. } = &files.recipe;
+        let digest = blake3::hash(files.tokenizer_json().0).to_hex().to_string();
+        settings["tokenizer"] = json!({"digest": digest, "prompt": prompt,
+                                       "max_tokens": max_tokens, "max_chars": max_chars});
+    }
     settings["heads"] = json!(heads);
     settings
 }
@@ -275,12 +310,18 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
 fn train_one(
     context: Context<'_>,
     model: Option<&Model>,
+    files: Option<&ModelFiles>,
     job: &TrainingJob<'_>,
 ) -> Result<ShardMarker> {
     let Context { config, run, stop, .. } = context;
     stop.check()?;
     let samples = samples(context, model, job)?;
-    let info = model.map(|model| model.encoder.info());
+    let files = files.filter(|_| job.head.kind == HeadKind::Lexical);
+    let encoder = model.map(|model| {
+        let info = model.encoder.info();
+        (&info.model, &info.digest, &model.recipe)
+    });
+    let encoder = encoder.or(files.map(|files| (&files.model, &files.digest, &files.recipe)));
     let language = job.language();
     let request = TrainingRequest {
         name: job.name,
@@ -289,10 +330,10 @@ fn train_one(
         samples: &samples,
         seed: config.seed.0,
         provenance: Provenance {
-            model: info.map_or_else(String::new, |info| info.model.clone()),
-            recipe: model.map(|model| model.recipe.clone()),
-            recipe_digest: model.map_or_else(String::new, |model| model.recipe.digest()),
-            encoder_digest: info.map_or_else(String::new, |info| info.digest.clone()),
+            model: encoder.map_or_else(String::new, |(model, ..)| model.clone()),
+            recipe: encoder.map(|(.., recipe)| recipe.clone()),
+            recipe_digest: encoder.map_or_else(String::new, |(.., recipe)| recipe.digest()),
+            encoder_digest: encoder.map_or_else(String::new, |(_, digest, _)| digest.clone()),
             data_digests: job.digests.clone(),
         },
     };
@@ -300,17 +341,20 @@ fn train_one(
     let mut wrote = |path: &Path, stamp: FileStamp| {
         marker.files.push(PartFile { path: run.relative(path), rows: marker.rows, stamp });
     };
-    if job.is_text() {
+    if job.head.kind == HeadKind::FastText {
         let path = run.text_head_file(job.name, &language);
         let (_, [model, card]) = train_text_head(&request, &path, stop)?;
         wrote(&path, model);
         wrote(&FastTextHead::card_path(&path), card);
-    } else {
-        let head: Head = train_head(&request, stop)?;
-        for language in &job.serves {
-            let path = run.head_file(job.name, language);
-            wrote(&path, write_atomic(&path, &head.to_bytes()?)?);
-        }
+        return Ok(marker);
+    }
+    let bytes = match files {
+        Some(files) => train_lexical_head(&request, files.tokenizer_json(), stop)?.to_bytes()?,
+        None => train_head(&request, stop)?.to_bytes()?,
+    };
+    for language in &job.serves {
+        let path = run.head_file(job.name, language);
+        wrote(&path, write_atomic(&path, &bytes)?);
     }
     Ok(marker)
 }
@@ -320,14 +364,14 @@ pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
     let (languages, run) = (corpus_languages(context)?, context.run);
     let mut cards = Vec::new();
     for job in jobs(context.config, languages.as_ref())? {
-        if job.is_text() {
+        if job.head.kind == HeadKind::FastText {
             let card = FastTextHead::read_card(&run.text_head_file(job.name, &job.language()))?;
             cards.extend(card.map(|card| (job.name.to_owned(), card)));
             continue;
         }
         let path = run.head_file(job.name, &job.serves[0]);
         if path.is_file() {
-            let head = Head::load(&path, job.name, job.head)?;
+            let head = AnyHead::load(&path, job.name, job.head, &job.language())?;
             cards.push((job.name.to_owned(), head.card().clone()));
         }
     }

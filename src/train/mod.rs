@@ -1,4 +1,4 @@
-//! Training of heads from labelled embeddings, and of fastText heads from labelled texts.
+//! Training of heads from labelled embeddings, and of heads of texts from labelled texts.
 //!
 //! Owns the split of the samples, the training loop and the sampling of references. Does not read
 //! samples and does not embed them. Invariant: the same samples in any order, with any number of
@@ -14,6 +14,7 @@
 //! ```
 
 mod center;
+mod lexical;
 #[cfg(feature = "train")]
 mod linear;
 #[cfg(feature = "train")]
@@ -38,6 +39,7 @@ use crate::head::{
 };
 use crate::metrics::Metrics;
 use crate::progress::Stop;
+pub use lexical::train_lexical_head;
 #[cfg(not(feature = "train"))]
 use no_training as linear;
 #[cfg(not(feature = "train"))]
@@ -81,7 +83,9 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
         HeadKind::Mlp => mlp::train(request, &splits, stop)?,
         HeadKind::Logistic | HeadKind::Ridge => linear::train(request, &splits, stop)?,
         HeadKind::Cosine => sample_references(request, &splits)?,
-        HeadKind::FastText => return Err(request.error("a fastText head is trained on texts")),
+        HeadKind::FastText | HeadKind::Lexical => {
+            return Err(request.error("it is trained on texts"));
+        }
         HeadKind::Column | HeadKind::Random => return Err(request.error("it is not trained")),
     };
     let spec =

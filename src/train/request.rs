@@ -55,7 +55,7 @@ impl TrainingRequest<'_> {
     /// [`Error::Shape`] if the samples do not fit together, [`Error::Training`] if there are too few.
     pub(super) fn split(&self, with_test: bool) -> Result<(Splits, usize)> {
         let samples = self.samples;
-        samples.check(self.config.kind == HeadKind::FastText)?;
+        samples.check(self.config.kind.is_of_texts())?;
         let usable: Vec<usize> = (0..samples.ids.len())
             .filter(|&row| samples.embedding(row).iter().all(|x| x.is_finite()))
             .collect();

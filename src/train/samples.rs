@@ -25,11 +25,11 @@ pub struct Samples {
     pub labels: Vec<f32>,
     /// How much each counts, not below 0; empty where all count the same.
     pub weights: Vec<f32>,
-    /// `[num_samples, D]` f32, row-major: one vector per sample; none for a fastText head.
+    /// `[num_samples, D]` f32, row-major: one vector per sample; none for a head of texts.
     pub embeddings: Vec<f32>,
     /// Width `D`.
     pub hidden_size: usize,
-    /// The texts as they are in the corpus, for a fastText head.
+    /// The texts as they are in the corpus, for a head of texts.
     pub texts: Vec<String>,
     /// Split that each sample names for itself; empty where none does.
     pub splits: Vec<Option<Split>>,

@@ -127,7 +127,8 @@ fn write_taught(
         let samples = usable.par_iter().map(sample).collect::<Result<Vec<_>>>()?;
         let seed = hash_seed(&["lexical", language], config.seed.0);
         let path = path(run, pass, "", language);
-        keep(&path, write_atomic(&path, &fit(&samples, seed, stop)?.to_bytes()?)?);
+        let network = fit(&samples, &[], Loss::SquaredError, seed, stop)?;
+        keep(&path, write_atomic(&path, &network.to_bytes(&[], None)?)?);
         return Ok(());
     }
     let used: Vec<&str> = usable.iter().map(|&at| texts[at]).collect();
