@@ -19,7 +19,11 @@ const ID: &str = "someone/a-model";
 pub(crate) struct Seen {
     pub(crate) url: String,
     pub(crate) token: Option<String>,
+    pub(crate) range: Option<String>,
 }
+
+/// Another server, and what the hub calls the SHA-256 of a file there.
+type Elsewhere = (String, fn(&[u8]) -> String);
 
 /// A hub that serves folders as repositories, and `refused` as the status of all others.
 pub(crate) struct Hub {
@@ -37,16 +41,25 @@ impl Hub {
 
     /// Serves each folder as the repository of that name, `datasets/` before that of a dataset.
     pub(crate) fn serve(folders: Vec<(String, PathBuf)>, refused: u16) -> Result<Self> {
+        Self::redirecting(folders, refused, None)
+    }
+
+    /// The same, where files are at another server: there, and by what SHA-256 the hub names them.
+    fn redirecting(
+        folders: Vec<(String, PathBuf)>,
+        refused: u16,
+        elsewhere: Option<Elsewhere>,
+    ) -> Result<Self> {
         let server = Arc::new(Server::http("127.0.0.1:0").map_err(|e| anyhow!(e))?);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (listener, log) = (Arc::clone(&server), Arc::clone(&seen));
         let thread = std::thread::spawn(move || {
             for request in listener.incoming_requests() {
                 let token = value(&request, "Authorization");
-                let url = request.url().to_owned();
-                log.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { url, token });
+                let (url, range) = (request.url().to_owned(), value(&request, "Range"));
+                log.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { url, token, range });
                 // A client that hung up is seen at its own end.
-                let _ = answer(request, &folders, refused);
+                let _ = answer(request, &folders, refused, elsewhere.as_ref());
             }
         });
         Ok(Self { server, seen, thread: Some(thread) })
@@ -89,7 +102,12 @@ fn files(folder: &Path, prefix: &str, found: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-fn answer(request: Request, folders: &[(String, PathBuf)], refused: u16) -> Result<()> {
+fn answer(
+    request: Request,
+    folders: &[(String, PathBuf)],
+    refused: u16,
+    elsewhere: Option<&Elsewhere>,
+) -> Result<()> {
     let path = request.url().trim_start_matches('/').to_owned();
     let find = |id: &str| folders.iter().find(|(own, _)| own == id).map(|(_, folder)| folder);
     if let Some((id, _revision)) =
@@ -122,6 +140,18 @@ fn answer(request: Request, folders: &[(String, PathBuf)], refused: u16) -> Resu
     let Ok(bytes) = std::fs::read(directory.join(file)) else {
         return Ok(request.respond(Response::empty(404))?);
     };
+    if let Some((server, digest)) = elsewhere {
+        let mut response = Response::empty(302);
+        for (name, value) in [
+            ("Location", format!("{server}{}", request.url())),
+            ("X-Linked-Etag", format!("\"{}\"", digest(&bytes))),
+            ("X-Repo-Commit", COMMIT.into()),
+        ] {
+            response
+                .add_header(Header::from_bytes(name, value).map_err(|()| anyhow!("no header"))?);
+        }
+        return Ok(request.respond(response)?);
+    }
     let range = value(&request, "Range").context("no range")?;
     let (start, end) = range.trim_start_matches("bytes=").split_once('-').context("bad range")?;
     let start: usize = start.parse()?;
@@ -230,6 +260,57 @@ fn the_pinned_revision_is_the_one_asked_for() -> Result<()> {
     assert!(!hub.seen().is_empty() && hub.seen().iter().all(|r| r.url.starts_with(&expected)));
     let error = resolve(&model(ID, Some("../x")), &hub_settings).err().context("accepted")?;
     assert_eq!(error.exit_code(), 2);
+    Ok(())
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+}
+
+/// The bytes of large files are elsewhere: the token is not shown there, and they are what the hub says.
+#[test]
+fn files_are_fetched_where_the_hub_redirects_to_without_the_token_and_verified() -> Result<()> {
+    let store = Hub::start("head16-prefixed", 404)?;
+    let folder = root().join("tests/golden/encoder/head16-prefixed");
+    let hub_of = |digest: fn(&[u8]) -> String| {
+        let elsewhere = Some((store.endpoint(), digest));
+        Hub::redirecting(vec![(ID.into(), folder.clone())], 404, elsewhere)
+    };
+    let cache = tempfile::tempdir()?;
+    let hub = hub_of(sha256)?;
+    // An earlier download was cut off.
+    let weights = std::fs::read(folder.join("model.safetensors"))?;
+    let blobs = cache.path().join("models--someone--a-model/blobs");
+    let begun = blobs.join(format!("{}.incomplete", sha256(&weights)));
+    std::fs::create_dir_all(&blobs)?;
+    std::fs::write(&begun, &weights[..100])?;
+
+    let online = settings(cache.path(), hub.endpoint(), false);
+    let found = resolve(&model(ID, None), &online)?;
+    assert!(hub.seen().iter().all(|seen| seen.token.as_deref() == Some("Bearer secret")));
+    let seen = store.seen();
+    assert!(seen.len() > 2 && seen.iter().all(|seen| seen.token.is_none()), "{seen:?}");
+    let is_rest = |seen: &Seen| {
+        seen.url.ends_with("model.safetensors") && seen.range.as_deref() == Some("bytes=100-")
+    };
+    assert!(seen.iter().any(is_rest), "{seen:?}");
+    assert_eq!(std::fs::read(blobs.join(sha256(&weights)))?, weights);
+    assert!(!begun.exists());
+    let offline = settings(cache.path(), "http://127.0.0.1:9".into(), true);
+    assert_eq!(resolve(&model(ID, None), &offline)?.digest, found.digest);
+
+    let cache = tempfile::tempdir()?;
+    let lying = hub_of(|_| "0".repeat(64))?;
+    let message = refusal(&model(ID, None), &settings(cache.path(), lying.endpoint(), false))?;
+    assert!(message.contains("SHA-256"), "{message}");
+    let left = std::fs::read_dir(cache.path().join("models--someone--a-model/blobs"))?;
+    let left = left.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
+    assert!(left.iter().all(|path| path.extension().is_some_and(|e| e == "lock")), "{left:?}");
+    // A name that would lead out of the cache.
+    let leading = hub_of(|_| "../../x".to_owned())?;
+    let message = refusal(&model(ID, None), &settings(cache.path(), leading.endpoint(), false))?;
+    assert!(message.contains("x-linked-etag"), "{message}");
     Ok(())
 }
 

@@ -32,7 +32,7 @@ pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
 const DEFAULT_RETRY_SECS: u64 = 180;
 
 /// Most times that anything is tried again; backing off, they take about as long as the default allows.
-pub(super) const RETRIES: usize = 10;
+const RETRIES: usize = 10;
 
 /// Calls `request` of `url` until it succeeds or there is no point in it.
 ///
@@ -104,7 +104,7 @@ pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 pub(super) fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
     let made = RUNTIME.get_or_init(|| {
-        // Whoever came first has chosen; the choice here is that of hf-hub's client.
+        // Whoever came first has chosen.
         let _ = rustls::crypto::ring::default_provider().install_default();
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
@@ -157,7 +157,7 @@ fn new_client(location: &Location) -> object_store::Result<Client> {
             let allows_http = root.starts_with("http://");
             web_client(root, WebConnector { allows_http, token: None }, retry)?
         }
-        Scheme::Hub => web_client(&hub_settings().endpoint, hub_connector(), retry)?,
+        Scheme::Hub => web_client(&hub_settings().endpoint, hub_connector(hub_settings()), retry)?,
     })
 }
 
@@ -182,9 +182,8 @@ fn web_client(
     Ok(Client { store: Arc::new(store), parts: None, pages: None })
 }
 
-/// Connects clients that show the hub the token.
-pub(super) fn hub_connector() -> WebConnector {
-    let hub = hub_settings();
+/// Connects clients that show the `hub` its token.
+pub(super) fn hub_connector(hub: &HubSettings) -> WebConnector {
     let token = hub.token.as_ref().and_then(|token| {
         // A token that cannot be sent is none.
         let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;

@@ -60,6 +60,11 @@ fn no_bucket(url: &str) -> String {
     format!("there is no bucket `{bucket}`")
 }
 
+/// The status that the server refused with, if it answered.
+pub(super) fn status(error: &object_store::Error) -> Option<u16> {
+    Answer::of(error).map(|answer| answer.status)
+}
+
 /// Whether trying again cannot help: the server has refused, or what is wrong is on this side.
 pub(super) fn is_final(error: &object_store::Error) -> bool {
     if !matches!(error, object_store::Error::Generic { .. }) {

@@ -5,17 +5,17 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use object_store::ClientOptions;
-use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
+use object_store::client::HttpClient;
 use object_store::path::Path as Key;
 use serde::Deserialize;
 
-use super::client::{hub_connector, hub_settings, retried, runtime, wait};
-use super::explain::{ANSWER, store_error};
-use super::key::{escape, for_client};
+use super::client::{hub_settings, retried, runtime, wait};
+use super::download::{ask, failed, hub_client};
+use super::explain::store_error;
+use super::key::{encoded, for_client};
 use super::location::{Location, Scheme};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
-use crate::error::{Error, Result, Source};
+use crate::error::{Error, Result};
 
 /// Where the files of a repository are.
 pub(crate) enum Dataset {
@@ -96,7 +96,7 @@ pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
         "{endpoint}/api/datasets/{id}/tree/{revision}/{folder}?recursive=true&expand=false"
     ));
     let client = runtime().and_then(|_| {
-        let client = hub_connector().connect(&ClientOptions::new());
+        let client = hub_client(hub_settings());
         client.map_err(|error| store_error(endpoint, &error.to_string()))
     })?;
     let mut files = Vec::new();
@@ -116,19 +116,10 @@ pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
 
 /// What `url` answers, and its `Link` header.
 async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, Option<String>)> {
-    fn failed(source: impl Into<Source>) -> object_store::Error {
-        object_store::Error::Generic { store: "", source: source.into() }
-    }
-    let mut request = HttpRequest::new(HttpRequestBody::empty());
-    *request.uri_mut() = url.parse().map_err(|_| failed("is no URL"))?;
-    let answer = client.execute(request).await.map_err(failed)?;
-    let (status, link) = (answer.status(), answer.headers().get("link"));
-    let link = link.and_then(|link| link.to_str().ok()).map(ToOwned::to_owned);
-    let body = answer.into_body().bytes().await.map_err(failed)?;
-    if !status.is_success() {
-        return Err(failed(format!("{ANSWER}{status}: {}", String::from_utf8_lossy(&body))));
-    }
-    Ok((body, link))
+    let answer = ask(client, url, None).await?;
+    let link = answer.headers().get("link").and_then(|link| link.to_str().ok());
+    let link = link.map(ToOwned::to_owned);
+    Ok((answer.into_body().bytes().await.map_err(failed)?, link))
 }
 
 /// The URL that a `Link` header calls the next one.
@@ -137,13 +128,6 @@ fn next_page(link: &str) -> Option<String> {
         let (url, parameters) = part.trim().strip_prefix('<')?.split_once('>')?;
         parameters.contains("rel=\"next\"").then(|| url.to_owned())
     })
-}
-
-/// A path as a URL has it.
-fn encoded(path: &str) -> String {
-    let mut encoded = String::new();
-    escape(path, b"-._~=/", &mut encoded);
-    encoded
 }
 
 #[cfg(test)]
@@ -155,11 +139,6 @@ mod tests {
         let link = "<https://h/a?x=1>; rel=\"first\", <https://h/a?cursor=b%3D>; rel=\"next\"";
         assert_eq!(next_page(link).as_deref(), Some("https://h/a?cursor=b%3D"));
         assert_eq!(next_page("<https://h/a>; rel=\"prev\""), None);
-    }
-
-    #[test]
-    fn a_path_is_put_into_a_url() {
-        assert_eq!(encoded("a b+c%é.parquet"), "a%20b%2Bc%25%C3%A9.parquet");
     }
 
     #[test]

@@ -34,6 +34,13 @@ pub(super) fn for_client(key: &str) -> Result<ClientKey, &'static str> {
     })
 }
 
+/// A path as a URL has it.
+pub(super) fn encoded(path: &str) -> String {
+    let mut encoded = String::new();
+    escape(path, b"-._~=/", &mut encoded);
+    encoded
+}
+
 /// The `listing` (XML of S3, Google or Azure) with all keys escaped.
 pub(super) fn escaped_listing(listing: &str) -> String {
     let mut pieces = listing.split('<');
@@ -127,6 +134,11 @@ mod tests {
         for key in ["/a", "a/", "a/../b", "./a", "a/.", "a\nb", "a/\u{7f}"] {
             assert!(for_client(key).is_err(), "{key}");
         }
+    }
+
+    #[test]
+    fn a_path_is_put_into_a_url() {
+        assert_eq!(encoded("a b+c%é.parquet"), "a%20b%2Bc%25%C3%A9.parquet");
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! ```
 
 mod client;
+mod download;
 mod explain;
 mod file;
 mod hub;

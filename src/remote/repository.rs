@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
-pub(crate) use hf_hub::RepoType;
-use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
-use hf_hub::{Cache, Repo};
+use hf_hub::Cache;
+pub(crate) use hf_hub::{Repo, RepoType};
+use serde::Deserialize;
 
-use super::client::RETRIES;
+use super::client::{runtime, wait};
+use super::download::{ask, download, failed, hub_client};
+use super::explain::{message, status};
+use super::key::encoded;
 use super::listing::Snapshot;
 use crate::error::{Error, Result};
 use crate::hub::HubSettings;
@@ -21,8 +24,19 @@ pub(crate) struct Repository<'a> {
     revision: &'a str,
     settings: &'a HubSettings,
     cache: Cache,
-    /// Absent when offline.
-    api: Option<ApiRepo>,
+}
+
+/// What the hub says of a revision.
+#[derive(Deserialize)]
+struct RevisionInfo {
+    sha: String,
+    siblings: Vec<Sibling>,
+}
+
+/// A file of it.
+#[derive(Deserialize)]
+struct Sibling {
+    rfilename: String,
 }
 
 impl<'a> Repository<'a> {
@@ -38,32 +52,36 @@ impl<'a> Repository<'a> {
             return Err(Error::config("encoder.revision", reason));
         }
         let cache = Cache::new(settings.cache.clone());
-        let mut this = Self { kind, id, revision, settings, cache, api: None };
-        if !settings.offline {
-            let api = ApiBuilder::from_cache(this.cache.clone())
-                .with_endpoint(settings.endpoint.clone())
-                .with_token(settings.token.clone())
-                .with_retries(RETRIES)
-                .with_progress(false)
-                .build()
-                .map_err(|e| this.error(e.to_string()))?;
-            this.api = Some(api.repo(this.repo()));
-        }
-        Ok(this)
+        Ok(Self { kind, id, revision, settings, cache })
     }
 
     /// Path of `file` in the cache, downloaded if it is not there; `None` if the repository does
     /// not have it (or, offline, the cache).
     pub(crate) fn get(&self, file: &str) -> Result<Option<PathBuf>> {
+        if file.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+            return Err(self.error(format!("`{file}` is no path of a file in it")));
+        }
         if let Some(path) = self.cached(file) {
             return Ok(Some(path));
         }
         let is_absent = self.absent(file).is_some_and(|note| note.exists());
-        let Some(api) = self.api.as_ref().filter(|_| !is_absent) else {
+        if self.settings.offline || is_absent {
             return Ok(None);
-        };
+        }
         tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
-        match api.download(file) {
+        let url = self.url("", &format!("resolve/{{}}/{}", encoded(file)));
+        let cache = self.cache.repo(self.repo());
+        let folder = self.cache.path().join(self.repo().folder_name());
+        runtime()?;
+        let downloaded = wait(async {
+            Ok(match hub_client(self.settings) {
+                Ok(client) => download(&client, &url, &folder, file).await,
+                Err(error) => Err(error),
+            })
+        })?;
+        let noted = downloaded
+            .and_then(|(path, commit)| cache.create_ref(&commit).map_err(failed).map(|()| path));
+        match noted {
             Ok(path) => Ok(Some(path)),
             Err(error) if status(&error) == Some(404) => {
                 if let Some(path) = self.absent(file) {
@@ -105,14 +123,25 @@ impl<'a> Repository<'a> {
 
     /// The commit that the revision stands for now; offline, when the cache was filled.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
-        let Some(api) = &self.api else {
+        if self.settings.offline {
             // The empty path below a snapshot is its folder.
             let folder =
                 self.cached("").ok_or_else(|| self.error(self.not_cached("the snapshot")))?;
             let commit = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
             return Ok(Snapshot { commit, folder, files: None });
-        };
-        let info = api.info().map_err(|error| self.explain(&error))?;
+        }
+        let url = self.url("api/", "revision/{}");
+        runtime()?;
+        let answer = wait(async {
+            let answer = async {
+                let answer = ask(&hub_client(self.settings)?, &url, None).await?;
+                answer.into_body().bytes().await.map_err(failed)
+            };
+            Ok(answer.await)
+        })?;
+        let answer = answer.map_err(|error| self.explain(&error))?;
+        let info: RevisionInfo = serde_json::from_slice(&answer)
+            .map_err(|e| self.error(format!("the hub does not describe the revision: {e}")))?;
         if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(self.error(format!("the hub says {:?} for a commit", info.sha)));
         }
@@ -140,6 +169,17 @@ impl<'a> Repository<'a> {
         )
     }
 
+    /// The address of the repository below `api`, and of `rest` in it, where `{}` is the revision.
+    fn url(&self, api: &str, rest: &str) -> String {
+        let kind = match self.kind {
+            RepoType::Dataset => "datasets/",
+            _ if api.is_empty() => "",
+            _ => "models/",
+        };
+        let rest = rest.replacen("{}", &self.revision.replace('/', "%2F"), 1);
+        format!("{}/{api}{kind}{}/{rest}", self.settings.endpoint, self.id)
+    }
+
     fn noun(&self) -> &'static str {
         match self.kind {
             RepoType::Dataset => "dataset",
@@ -165,7 +205,7 @@ impl<'a> Repository<'a> {
         Repo::with_revision(self.id.into(), self.kind, self.revision.into())
     }
 
-    fn explain(&self, error: &ApiError) -> Error {
+    fn explain(&self, error: &object_store::Error) -> Error {
         let noun = self.noun();
         self.error(match status(error) {
             Some(401) => format!(
@@ -178,9 +218,10 @@ impl<'a> Repository<'a> {
             ),
             Some(code) => format!("the hub {} answers {code}", self.settings.endpoint),
             None => format!(
-                "cannot be downloaded from {}: {error}; without a network, give a directory, or \
+                "cannot be downloaded from {}: {}; without a network, give a directory, or \
                  fill the cache {} elsewhere (`{}`) and set HF_HUB_OFFLINE=1",
                 self.settings.endpoint,
+                message(error),
                 self.settings.cache.display(),
                 self.download_command()
             ),
@@ -189,17 +230,5 @@ impl<'a> Repository<'a> {
 
     fn error(&self, reason: String) -> Error {
         Error::Service { name: self.id.into(), reason }
-    }
-}
-
-/// The status that the hub answered with, if it answered.
-fn status(error: &ApiError) -> Option<u16> {
-    match error {
-        ApiError::RequestError(error) => match **error {
-            ureq::Error::StatusCode(code) => Some(code),
-            _ => None,
-        },
-        ApiError::TooManyRetries(error) => status(error),
-        _ => None,
     }
 }

@@ -41,6 +41,10 @@ pub(super) struct WebConnector {
     pub(super) token: Option<HeaderValue>,
 }
 
+/// Headers by which the hub describes a file; it may redirect to where the file is, where they are not known.
+pub(super) const COMMIT: &str = "x-repo-commit";
+pub(super) const LINKED_ETAG: &str = "x-linked-etag";
+
 /// Most redirects that are followed for one request.
 const MAX_REDIRECTS: usize = 10;
 
@@ -131,9 +135,17 @@ impl Wire {
         if let Some(token) = &self.token {
             head.headers.entry("authorization").or_insert_with(|| token.clone());
         }
+        let mut described = Vec::new();
         for _ in 0..=MAX_REDIRECTS {
             let request = HttpRequest::from_parts(head.clone(), body.clone());
-            let answer = self.client.execute(request).await?;
+            let mut answer = self.client.execute(request).await?;
+            for name in [COMMIT, LINKED_ETAG] {
+                described.extend(answer.headers().get(name).map(|value| (name, value.clone())));
+            }
+            // What the first one said stands.
+            for (name, value) in described.iter().rev() {
+                answer.headers_mut().insert(*name, value.clone());
+            }
             let location =
                 answer.headers().get("location").filter(|_| answer.status().is_redirection());
             let Some(location) = location else { return Ok(answer) };
