@@ -107,6 +107,45 @@ fn as_many_are_kept_as_without_a_cascade_with_the_same_columns_and_few_others() 
     let mut status = crate::util::polysift();
     status.current_dir(work.dir.path()).args(["status", "out"]);
     status.assert().success().stdout(contains(format!("{dropped} dropped")));
+
+    let mut report = crate::util::polysift();
+    report.current_dir(work.dir.path()).args(["report", "out", "--out", "page"]).assert().success();
+    let report = work.json("page/report.json")?;
+    let mut languages = report["languages"].as_array().ok_or("no languages")?.iter();
+    let french = languages.find(|found| found["language"] == "fra_Latn").ok_or("no French")?;
+    let scores = &french["scores"]["quality"];
+    let with_text = DOCUMENTS - DOCUMENTS.div_ceil(50);
+    assert_eq!(
+        (&scores["dropped"], scores["n"].as_u64()),
+        (&json!(dropped), Some(with_text as u64 - dropped))
+    );
+    assert_eq!(scores["unscored"], DOCUMENTS as u64 - with_text as u64);
+
+    // A document that was dropped is not selected, however good its score is when it is evaluated.
+    let corpus = ["a", "b", "c"].map(|name| work.path(&format!("corpus/fra_Latn/{name}.jsonl")));
+    let mut rows = Vec::new();
+    for file in corpus {
+        for line in std::fs::read_to_string(file)?.lines() {
+            let mut row: Value = serde_json::from_str(line)?;
+            row["label"] = json!(rows.len() % 2);
+            row["inclusion_probability"] = json!(1.0);
+            rows.push(row);
+        }
+    }
+    rows.retain(|row| row["text"] != "");
+    work.write_lines("held/fra_Latn.jsonl", rows.into_iter())?;
+    let report = crate::util::polysift()
+        .current_dir(work.dir.path())
+        .args(["evaluate", "--run", "out", "--data", "held/{lang}.jsonl", "--rates", "0.99"])
+        .args(["--json", "--quiet"])
+        .output()?;
+    let report: Value = serde_json::from_slice(&report.stdout)?;
+    let selected = |rule: &str| {
+        let mut rows = report["selections"].as_array().into_iter().flatten();
+        rows.find(|row| row["rule"] == rule).and_then(|row| row["selected"].as_u64())
+    };
+    assert_eq!(selected("run: selection at 0.2"), Some(kept.len() as u64), "{report}");
+    assert_eq!(selected("rate 0.99"), Some(with_text as u64 - dropped), "{report}");
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! What the selection of a run holds, and what others would: shares that are estimated from labelled texts of its
 //! documents, which were drawn with known probabilities.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -12,9 +12,11 @@ use crate::error::{Error, Result};
 use crate::head::{DocumentScore, HeadSpec};
 use crate::input::LabelledText;
 use crate::metrics::{WeightedDocument, WeightedShare, weighted_share};
+use crate::parts::read_documents;
 use crate::selection::{
     Decision, Outcome, ScoredDocument, Selection, Threshold, ThresholdKind, ThresholdReport, select,
 };
+use crate::stage::cascaded::Cascade;
 use crate::stage::context::Context;
 use crate::stage::corpus::{ScoreFiles, ScoredCorpus, scored_run, stored_selections};
 use crate::stage::embedded::Embedded;
@@ -93,6 +95,7 @@ pub(super) struct EstimatedRun<'a> {
     context: Context<'a>,
     embedded: Embedded,
     scores: ScoreFiles,
+    cascade: Cascade,
     rates: &'a [Rate],
 }
 
@@ -117,7 +120,8 @@ impl<'a> EstimatedRun<'a> {
             let (embedded, _) = scored_run(context)?;
             stored_selections(context.run, embedded.languages())?;
             let scores = ScoreFiles::selected(context)?;
-            Ok(Self { context, embedded, scores, rates })
+            let cascade = Cascade::of(context, &embedded.plan)?;
+            Ok(Self { context, embedded, scores, cascade, rates })
         };
         match opened() {
             Ok(run) => Ok(Ok(run)),
@@ -128,7 +132,7 @@ impl<'a> EstimatedRun<'a> {
     }
 
     /// What is selected of the `texts` of `language`, which have these scores by head of the run: by the run with its
-    /// `selection`, and by the head `name` alone at each rate.
+    /// `selection`, and by the head `name` alone at each rate; nothing that a cascade dropped.
     pub(super) fn calls(
         &self,
         language: &str,
@@ -143,6 +147,41 @@ impl<'a> EstimatedRun<'a> {
                 Keep::Below => removed_by_head(selection, name, texts),
             });
         }
+        calls.extend(self.calls_at_rates(language, (name, spec), texts)?);
+        // The run knows no score of these, whatever it is here.
+        let dropped = self.dropped(language, &texts.ids)?;
+        for calls in calls.iter_mut().filter(|_| !dropped.is_empty()) {
+            for (positive, id) in calls.positive.iter_mut().zip(&texts.ids) {
+                *positive &= !dropped.contains(*id);
+            }
+        }
+        Ok(calls)
+    }
+
+    /// Those of `ids` that are documents of `language` which a cascade dropped.
+    fn dropped(&self, language: &str, ids: &[&str]) -> Result<BTreeSet<String>> {
+        let (ids, mut dropped) = (BTreeSet::from_iter(ids), BTreeSet::new());
+        for (place, shard, num_parts) in self.embedded.shards_of(language) {
+            let rows = self.cascade.rows_of(self.context, place, shard)?;
+            for index in (0..num_parts).filter(|_| !rows.dropped.is_empty()) {
+                self.context.stop.check()?;
+                let documents = read_documents(&self.context.run.embeddings_part(shard, index))?;
+                let of_these = documents.iter().filter(|d| ids.contains(&d.id));
+                dropped
+                    .extend(of_these.filter(|d| rows.is_dropped(d.row)).map(|d| d.id.to_owned()));
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// What the head `name` alone would select of the `texts` of `language` at each rate.
+    fn calls_at_rates(
+        &self,
+        language: &str,
+        (name, spec): (&str, &HeadSpec),
+        texts: &ScoredTexts<'_>,
+    ) -> Result<Vec<Calls>> {
+        let mut calls = Vec::new();
         if self.rates.is_empty() {
             return Ok(calls);
         }

@@ -189,10 +189,12 @@ impl SurveyedLanguage<'_> {
             .map(|((name, _), score)| ((*name).to_owned(), score.map_or(Value::Null, short)))
             .collect();
         let range = counts.range;
+        let cascade = self.thresholds.selection.cascade.as_ref();
+        let dropped = cascade.map_or(0, |audit| audit.dropped);
         let mut report = json!({
             "n": counts.n,
             "nan": survey.nan,
-            "unscored": survey.unscored,
+            "unscored": survey.unscored.saturating_sub(dropped),
             "mean": counts.mean().map(|mean| rounded(mean, 9)),
             "std": counts.std(found).map(|std| rounded(std, 9)),
             "min": range.map(|(min, _)| short(min)),
@@ -202,8 +204,10 @@ impl SurveyedLanguage<'_> {
             "logits": found.logits,
             "curve": self.curve(head, wanted, details),
         });
-        if counts.infinite > 0 {
-            report["infinite"] = json!(counts.infinite);
+        for (key, number) in [("infinite", counts.infinite), ("dropped", dropped)] {
+            if number > 0 {
+                report[key] = json!(number);
+            }
         }
         Some(report)
     }

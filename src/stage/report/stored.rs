@@ -8,6 +8,7 @@ use crate::input::{DocumentBatch, DocumentInfo};
 use crate::parts::{ScoreRows, read_documents};
 use crate::run::Shard;
 use crate::selection::{Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport};
+use crate::stage::cascaded::{Cascade, CascadeRows};
 use crate::stage::context::Context;
 use crate::stage::corpus::{ScoreFiles, read_part, stored_selections};
 use crate::stage::embedded::{Embedded, ordinal};
@@ -21,6 +22,7 @@ pub(super) struct StoredRun<'a> {
     pub(super) context: Context<'a>,
     pub(super) embedded: Embedded,
     files: ScoreFiles,
+    cascade: Cascade,
     /// In name order, as scores are read.
     pub(super) heads: Vec<&'a str>,
     pub(super) languages: BTreeMap<String, StoredThresholds>,
@@ -38,7 +40,8 @@ impl<'a> StoredRun<'a> {
             (language, StoredThresholds::new(context.config, &heads, selection))
         };
         let languages = selections.into_iter().map(thresholds).collect();
-        Ok(Self { context, embedded, files, heads, languages })
+        let cascade = Cascade::of(context, &embedded.plan)?;
+        Ok(Self { context, embedded, files, cascade, heads, languages })
     }
 
     /// Calls `visit` for every part of the shard at `place` of the plan.
@@ -49,11 +52,13 @@ impl<'a> StoredRun<'a> {
     ) -> Result<()> {
         let shard = &self.embedded.plan.shards[place];
         let removed = removed_rows(self.context, shard)?;
+        let cascade = self.cascade.rows_of(self.context, place as u64, shard)?;
         for index in 0..self.embedded.summaries[place].num_files {
             self.context.stop.check()?;
             let (documents, scores) = self.part(shard, index)?;
             self.context.progress.advance(documents.len() as u64, 0);
-            visit(&StoredRows { place: place as u64, removed: &removed, documents, scores })?;
+            let (place, removed, cascade) = (place as u64, &removed[..], &cascade);
+            visit(&StoredRows { place, removed, cascade, documents, scores })?;
         }
         Ok(())
     }
@@ -72,6 +77,7 @@ impl<'a> StoredRun<'a> {
 pub(super) struct StoredRows<'r> {
     place: u64,
     removed: &'r [u64],
+    cascade: &'r CascadeRows,
     documents: DocumentBatch,
     scores: Vec<ScoreRows>,
 }
@@ -86,7 +92,8 @@ pub(super) struct StoredDocument<'r> {
 }
 
 impl StoredRows<'_> {
-    /// Calls `visit` for every row that no filter removes before the thresholds.
+    /// Calls `visit` for every row that no filter removes before the thresholds. What a cascade dropped has no score here,
+    /// not even of heads that do without the encoder.
     pub(super) fn for_each(
         &self,
         mut visit: impl FnMut(&StoredDocument<'_>) -> Result<()>,
@@ -96,10 +103,12 @@ impl StoredRows<'_> {
             if self.removed.binary_search(&info.row).is_ok() {
                 continue;
             }
+            let is_dropped = self.cascade.is_dropped(info.row);
+            let counts = |value: Option<f32>| value.filter(|_| !is_dropped);
             logits.clear();
-            logits.extend(self.scores.iter().map(|head| head.logits[at]));
+            logits.extend(self.scores.iter().map(|head| counts(head.logits[at])));
             scores.clear();
-            scores.extend(self.scores.iter().map(|head| head.scores[at]));
+            scores.extend(self.scores.iter().map(|head| counts(head.scores[at])));
             let ordinal = ordinal(self.place, info.row);
             let (logits, scores) = (&logits[..], &scores[..]);
             visit(&StoredDocument {

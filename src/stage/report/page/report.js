@@ -510,7 +510,7 @@ function density(lang, head) {
     .map(rule => ({at: logit ? rule.logit : rule.score, selection: rule.selection, kind: rule.kind, rate: rule.rate}))
     .filter(cut => isNumber(cut.at));
   const distinct = [...new Map(cuts.map(cut => [`${cut.at}`, cut])).values()];
-  const of = [scores.unscored && `${count(scores.unscored)} without score`, scores.nan && `${count(scores.nan)} not a number`].filter(Boolean);
+  const of = [scores.dropped && `${count(scores.dropped)} dropped by the cascade`, scores.unscored && `${count(scores.unscored)} without score`, scores.nan && `${count(scores.nan)} not a number`].filter(Boolean);
   const title = `${label(lang)}, ${head}`;
   if (!scores.n || !bins?.counts?.length)
     return h('figure', {}, h('figcaption', {}, h('span', {class: 'figure-title'}, title), ['No document has a score', ...of].join('; '), '.'));
@@ -856,11 +856,12 @@ const visibleHeads = lang => (data.heads ?? []).filter(head => lang.scores?.[hea
 function languageDetail(lang) {
   const heads = visibleHeads(lang);
   const parts = ['0.1', '1', '5', '10', '25', '50', '75', '90', '95', '99', '99.9'].filter(part => heads.some(head => isNumber(lang.scores[head].quantiles?.[part])));
+  const dropped = heads.some(head => lang.scores[head].dropped) ? ['dropped by the cascade'] : [];
   const rows = heads.map(head => {
     const s = lang.scores[head];
-    return [head, s.n, s.unscored, s.nan, s.mean, s.std, s.min, ...parts.map(part => s.quantiles?.[part]), s.max];
+    return [head, s.n, ...dropped.length ? [s.dropped ?? 0] : [], s.unscored, s.nan, s.mean, s.std, s.min, ...parts.map(part => s.quantiles?.[part]), s.max];
   });
-  const numbers = ['documents', 'without score', 'not a number', 'mean', 'std', 'min', ...parts.map(part => `${part}%`), 'max'];
+  const numbers = ['documents', ...dropped, 'without score', 'not a number', 'mean', 'std', 'min', ...parts.map(part => `${part}%`), 'max'];
   const thresholds = (lang.thresholds ?? []).map(rule => [rule.selection, describe(rule), rule.candidates?.documents, rule.kept?.documents,
     {value: rule.kept?.documents / rule.candidates?.documents, text: percent(rule.candidates?.documents ? rule.kept.documents / rule.candidates.documents : null)}, rule.score, rule.logit]);
   const own = controls.filter(control => lang.scores?.[control.head]);
