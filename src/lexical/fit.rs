@@ -4,7 +4,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::{BUCKETS, LexicalModel, WIDTH, count};
+use super::{LexicalModel, WIDTH, count};
 use crate::config::Loss;
 use crate::error::Result;
 use crate::metrics::{log_loss, sigmoid};
@@ -17,7 +17,11 @@ const PATIENCE: usize = 4;
 /// One sample in so many is of the validation split.
 const HOLD_OUT: usize = 10;
 /// AdaGrad's learning rate.
-const LEARNING_RATE: f32 = 0.05;
+const LEARNING_RATE: f32 = 0.03;
+/// Weights of the first layer begin within this: what few samples teach is to be more than what they begin with.
+const FIRST_LIMIT: f32 = 0.02;
+/// Samples that have an n-gram, at least, where it is known.
+const LEAST_SAMPLES: usize = 2;
 /// What AdaGrad's sums of squares begin with.
 const EPSILON: f32 = 1e-8;
 
@@ -55,22 +59,25 @@ pub fn fit(
     let weight = |sample: usize| weights.get(sample).copied().unwrap_or(1.0);
     let outputs = samples.first().map_or(0, |(_, scores)| scores.len());
     let counts: Vec<_> = samples.iter().map(|(ids, _)| count(ids)).collect();
-    let mut frequency = vec![0u32; BUCKETS];
-    counts.iter().flatten().for_each(|(bucket, _)| frequency[*bucket as usize] += 1);
+    let mut seen: Vec<u32> = counts.iter().flatten().map(|(ngram, _)| *ngram).collect();
+    seen.sort_unstable();
     let total = samples.len() as f32;
-    let idf = |&seen: &u32| ((1.0 + total) / (1.0 + seen as f32)).ln() + 1.0;
+    let idf = |same: &[u32]| ((1.0 + total) / (1.0 + same.len() as f32)).ln() + 1.0;
+    let known = seen.chunk_by(|a, b| a == b).filter(|same| same.len() >= LEAST_SAMPLES);
+    let (ngrams, idf): (Vec<u32>, Vec<f32>) = known.map(|same| (same[0], idf(same))).unzip();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut uniform = |len: usize, limit: f32| -> Vec<f32> {
         (0..len).map(|_| random.random_range(-limit..=limit)).collect()
     };
     let mut model = LexicalModel {
-        idf: frequency.iter().map(idf).collect(),
-        first: uniform(BUCKETS * WIDTH, 0.3),
+        first: uniform(ngrams.len() * WIDTH, FIRST_LIMIT),
+        ngrams,
+        idf,
         first_bias: vec![0.0; WIDTH],
         second: uniform(outputs * WIDTH, (1.0 / WIDTH as f32).sqrt()),
         second_bias: vec![0.0; outputs],
     };
-    let features: Vec<Vec<(u32, f32)>> =
+    let features: Vec<Vec<(usize, f32)>> =
         counts.iter().map(|counts| model.features(counts)).collect();
     let spread: Vec<(f32, f32)> =
         (0..outputs).map(|output| mean_and_deviation(samples, output)).collect();
@@ -94,7 +101,7 @@ pub fn fit(
         held.iter().map(of_sample).sum()
     };
     let [mut first, mut first_bias, mut second, mut second_bias] =
-        [BUCKETS * WIDTH, WIDTH, outputs * WIDTH, outputs].map(AdaGrad::new);
+        [model.first.len(), WIDTH, outputs * WIDTH, outputs].map(AdaGrad::new);
     let (mut best, mut lowest, mut since) = (model.clone(), f64::INFINITY, 0);
     for _ in 0..PASSES {
         order.shuffle(&mut random);
@@ -121,8 +128,8 @@ pub fn fit(
                     first_bias.step(unit, &mut model.first_bias[unit], of_hidden[unit]);
                 }
             }
-            for &(bucket, value) in &features[sample] {
-                let row = bucket as usize * WIDTH;
+            for &(at, value) in &features[sample] {
+                let row = at * WIDTH;
                 for (unit, gradient) in of_hidden.iter().enumerate().filter(|(_, g)| **g != 0.0) {
                     first.step(row + unit, &mut model.first[row + unit], gradient * value);
                 }

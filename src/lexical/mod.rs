@@ -1,9 +1,11 @@
 //! A small network over hashed n-grams of token ids: a cheap student of a score that an encoder gave.
 //!
 //! ```text
-//! token ids ──1- and 2-grams, hashed──▶ TF-IDF, length 1 ──linear──▶ [32] ──ReLU──linear──▶ a score for each output
+//! token ids ──1- and 2-grams──▶ TF-IDF, length 1 ──linear──▶ [32] ──ReLU──linear──▶ a score for each output
 //! ```
 //!
+//! N-grams are known by a hash of 32 bits, and those that one sample alone has are left out: what is seen once says
+//! nothing about other texts, and would be most of the file.
 //! The form is that of Luxical (arXiv 2512.09015), reduced to what predicting a few numbers needs. Pure arithmetic on
 //! one thread in a fixed order: the same samples and seed give the same model to the bit.
 
@@ -18,8 +20,6 @@ use crate::error::{Error, Result};
 
 pub use fit::fit;
 
-/// Rows of the first layer: n-grams are hashed to so many numbers.
-pub(crate) const BUCKETS: usize = 1 << 16;
 /// Width of the hidden layer.
 const WIDTH: usize = 32;
 /// What a hash of n-grams is multiplied by: 2^64 divided by the golden ratio, odd.
@@ -28,9 +28,11 @@ const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// A trained network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LexicalModel {
-    /// `[BUCKETS]`: inverse document frequencies.
+    /// `[N]`: the n-grams that are known, ascending.
+    ngrams: Vec<u32>,
+    /// `[N]`: their inverse document frequencies.
     idf: Vec<f32>,
-    /// `[BUCKETS, WIDTH]`
+    /// `[N, WIDTH]`
     first: Vec<f32>,
     /// `[WIDTH]`
     first_bias: Vec<f32>,
@@ -40,18 +42,17 @@ pub struct LexicalModel {
     second_bias: Vec<f32>,
 }
 
-/// Which of [`BUCKETS`] the n-grams of a text fall into, ascending, and how often.
+/// The n-grams of a text, ascending, and how often it has each.
 pub(crate) type Counts = Vec<(u32, u32)>;
 
 /// Counts the 1- and 2-grams of `ids`.
 pub(crate) fn count(ids: &[u32]) -> Counts {
-    let bucket = |key: u64| (key.wrapping_mul(MULTIPLIER) >> (64 - BUCKETS.ilog2())) as u32;
-    let ones = ids.iter().map(|&id| bucket(u64::from(id) + 1));
-    let twos =
-        ids.windows(2).map(|pair| bucket((u64::from(pair[0]) + 1) << 32 | u64::from(pair[1])));
-    let mut buckets: Vec<u32> = ones.chain(twos).collect();
-    buckets.sort_unstable();
-    buckets.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect()
+    let hash = |key: u64| (key.wrapping_mul(MULTIPLIER) >> 32) as u32;
+    let ones = ids.iter().map(|&id| hash(u64::from(id) + 1));
+    let twos = ids.windows(2).map(|pair| hash((u64::from(pair[0]) + 1) << 32 | u64::from(pair[1])));
+    let mut ngrams: Vec<u32> = ones.chain(twos).collect();
+    ngrams.sort_unstable();
+    ngrams.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect()
 }
 
 impl LexicalModel {
@@ -60,12 +61,13 @@ impl LexicalModel {
         self.forward(&self.features(&count(ids))).1
     }
 
-    /// TF-IDF of `counts` as a vector of length 1, by bucket.
-    fn features(&self, counts: &Counts) -> Vec<(u32, f32)> {
-        let weight = |&(bucket, times): &(u32, u32)| {
-            (bucket, (1.0 + (times as f32).ln()) * self.idf[bucket as usize])
+    /// TF-IDF of `counts` as a vector of length 1, by place among the known n-grams.
+    fn features(&self, counts: &Counts) -> Vec<(usize, f32)> {
+        let weight = |(ngram, times): &(u32, u32)| {
+            let at = self.ngrams.binary_search(ngram).ok()?;
+            Some((at, (1.0 + (*times as f32).ln()) * self.idf[at]))
         };
-        let mut features: Vec<(u32, f32)> = counts.iter().map(weight).collect();
+        let mut features: Vec<(usize, f32)> = counts.iter().filter_map(weight).collect();
         let square: f32 = features.iter().map(|(_, value)| value * value).sum();
         let scale = if square > 0.0 { 1.0 / square.sqrt() } else { 0.0 };
         for (_, value) in &mut features {
@@ -75,10 +77,10 @@ impl LexicalModel {
     }
 
     /// Hidden values after the ReLU, and the outputs.
-    fn forward(&self, features: &[(u32, f32)]) -> (Vec<f32>, Vec<f32>) {
+    fn forward(&self, features: &[(usize, f32)]) -> (Vec<f32>, Vec<f32>) {
         let mut hidden = self.first_bias.clone();
-        for &(bucket, value) in features {
-            let row = &self.first[bucket as usize * WIDTH..][..WIDTH];
+        for &(at, value) in features {
+            let row = &self.first[at * WIDTH..][..WIDTH];
             hidden.iter_mut().zip(row).for_each(|(sum, weight)| *sum += value * weight);
         }
         for value in &mut hidden {
@@ -93,22 +95,22 @@ impl LexicalModel {
 
     /// Widths of its layers.
     pub(crate) fn layer_sizes(&self) -> Vec<usize> {
-        vec![BUCKETS, WIDTH, self.second_bias.len()]
+        vec![self.ngrams.len(), WIDTH, self.second_bias.len()]
     }
 
     /// The tensors by name, with their shapes.
     fn tensors(&self) -> [(&'static str, Vec<usize>, &[f32]); 5] {
-        let outputs = self.second_bias.len();
+        let (ngrams, outputs) = (self.ngrams.len(), self.second_bias.len());
         [
-            ("idf", vec![BUCKETS], &self.idf),
-            ("first.weight", vec![BUCKETS, WIDTH], &self.first),
+            ("idf", vec![ngrams], &self.idf),
+            ("first.weight", vec![ngrams, WIDTH], &self.first),
             ("first.bias", vec![WIDTH], &self.first_bias),
             ("second.weight", vec![outputs, WIDTH], &self.second),
             ("second.bias", vec![outputs], &self.second_bias),
         ]
     }
 
-    /// The bytes of its file, safetensors of f32, with tensors of `others`, which are bytes, and `metadata`.
+    /// The bytes of its file, safetensors of f32 and of the n-grams' u32, with tensors of `others`, which are bytes, and `metadata`.
     ///
     /// # Errors
     /// [`Error::Shape`], which does not happen.
@@ -128,6 +130,9 @@ impl LexicalModel {
             let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(failed)?;
             views.insert(*name, view);
         }
+        let ngrams: Vec<u8> = self.ngrams.iter().flat_map(|ngram| ngram.to_le_bytes()).collect();
+        let view = TensorView::new(Dtype::U32, vec![self.ngrams.len()], &ngrams).map_err(failed)?;
+        views.insert("ngrams", view);
         for (name, bytes) in others {
             let view = TensorView::new(Dtype::U8, vec![bytes.len()], bytes).map_err(failed)?;
             views.insert(*name, view);
@@ -159,12 +164,20 @@ impl LexicalModel {
         };
         let outputs = tensors.tensor("second.bias").map_err(|e| e.to_string())?;
         let outputs = outputs.shape().first().copied().unwrap_or_default();
+        let ngrams = tensors.tensor("ngrams").map_err(|e| e.to_string())?;
+        let (numbers, _) = ngrams.data().as_chunks::<4>();
+        let numbers: Vec<u32> = numbers.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+        let is_list = ngrams.dtype() == Dtype::U32 && ngrams.shape() == [numbers.len()];
+        if !is_list || !numbers.is_sorted_by(|a, b| a < b) {
+            return Err("`ngrams` are not ascending numbers".to_owned());
+        }
         Ok(Self {
-            idf: values("idf", &[BUCKETS])?,
-            first: values("first.weight", &[BUCKETS, WIDTH])?,
+            idf: values("idf", &[numbers.len()])?,
+            first: values("first.weight", &[numbers.len(), WIDTH])?,
             first_bias: values("first.bias", &[WIDTH])?,
             second: values("second.weight", &[outputs, WIDTH])?,
             second_bias: values("second.bias", &[outputs])?,
+            ngrams: numbers,
         })
     }
 }
