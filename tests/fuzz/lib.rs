@@ -12,7 +12,7 @@ use polysift::config::{
 use polysift::decontamination::Index;
 use polysift::encoder::{HubSettings, load};
 use polysift::fasttext::FastTextModel;
-use polysift::head::{FastTextHead, Head};
+use polysift::head::{AnyHead, FastTextHead, Head};
 use polysift::input::{
     ColumnKind, ColumnRequest, DocumentReader, InputFile, RowReader, TableRow, read_table,
     table_at, table_columns,
@@ -120,10 +120,13 @@ pub fn lists(data: &[u8]) -> Result<bool> {
     Ok(found | parse_allow_list(text).is_ok())
 }
 
-/// A head in safetensors.
+/// A head in safetensors, of embeddings or lexical.
 pub fn safetensors(data: &[u8]) -> Result<bool> {
     with_file("x.safetensors", data, |path| {
-        Head::load(path, "quality", &HeadConfig::default()).is_ok()
+        AnyHead::load(path, "quality", &HeadConfig::default(), "eng_Latn").is_ok_and(|head| {
+            let AnyHead::Lexical(head) = head else { return true };
+            head.score(TEXT).is_ok()
+        })
     })
 }
 
