@@ -11,15 +11,15 @@ use crate::metrics::{log_loss, sigmoid};
 use crate::progress::Stop;
 
 /// Most passes over the samples.
-const PASSES: usize = 20;
+const PASSES: usize = 40;
 /// Passes without a lower validation error after which it ends.
 const PATIENCE: usize = 4;
 /// One sample in so many is of the validation split.
 const HOLD_OUT: usize = 10;
 /// AdaGrad's learning rate.
-const LEARNING_RATE: f32 = 0.03;
+const LEARNING_RATE: f32 = 0.05;
 /// Weights of the first layer begin within this: what few samples teach is to be more than what they begin with.
-const FIRST_LIMIT: f32 = 0.02;
+const FIRST_LIMIT: f32 = 0.05;
 /// Samples that have an n-gram, at least, where it is known.
 const LEAST_SAMPLES: usize = 2;
 /// What AdaGrad's sums of squares begin with.
