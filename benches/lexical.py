@@ -4,7 +4,7 @@
 
 POLYSIFT is the program, FULL a run with the head `quality` on CORPUS/{lang}/*.jsonl, ENCODER its encoder, whose tokenizer
 the heads take, WORK a folder for what is made. N documents of a language, drawn with a seed, teach a head of that
-language and one of all; the documents after the first 3,000 are evaluated. Needs numpy and pyarrow.
+language and one of all; the documents after the first 3,000 are evaluated. Needs what cascade.py does.
 """
 
 import json
@@ -14,22 +14,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
+from cascade import MAX_BYTES, RECALLS, scores
 
 NUMBERS = [500, 1000, 2000, 3000]
 RATE = 0.1
-RECALLS = [0.995, 0.98, 0.95]
-MAX_BYTES = 1800  # about 512 tokens
-
-
-def scores(folder):
-    """Bytes and logit by file and row."""
-    found = {}
-    for path in sorted(folder.glob("*/*.parquet")):
-        table = pq.read_table(path, columns=["row", "num_bytes", "logit"]).to_pydict()
-        for row, num_bytes, logit in zip(*table.values()):
-            found[path.parent.name, row] = (num_bytes, logit)
-    return found
 
 
 def main():
