@@ -696,7 +696,7 @@ impl HeadConfig {
                 != TrainingConfig { loss: self.training.loss, ..TrainingConfig::default() };
         if of_embeddings {
             return fail(
-                "scores texts (a fastText head is set up by its table `fasttext`); `output`, `chunk`, `hidden`, \
+                "scores whole texts or their first chunks (a fastText head is set up by its table `fasttext`); `output`, `chunk`, `hidden`, \
                  `references` and `training`, but for the `loss` of a lexical head, are for heads of embeddings",
             );
         }

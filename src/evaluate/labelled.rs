@@ -203,13 +203,20 @@ impl<'a> LanguageTexts<'a> {
             Some(run) => run.read_json(&run.selection_file(language))?,
         };
         let all_scores = self.score()?;
+        let dropped = match &self.drawn {
+            Some((run, _)) => {
+                let ids = self.samples.iter().map(|sample| sample.id.as_str()).collect();
+                run.dropped(language, &ids)?
+            }
+            None => BTreeSet::new(),
+        };
         for (&name, scores) in &all_scores {
             let Some((head, path)) = heads.get(name, language).zip(heads.path(name, language))
             else {
                 continue;
             };
             let mut judged = self.judged(name, head, scores, selection.as_ref());
-            self.estimate(name, head, &all_scores, selection.as_ref(), &mut judged)?;
+            self.estimate((name, head), &all_scores, selection.as_ref(), &dropped, &mut judged)?;
             let output = ScoreMeaning::of(head.spec());
             judged.tabulate((name, language), output, self.cuts, report);
             let provenance = head.card().provenance.as_ref();
@@ -240,10 +247,10 @@ impl<'a> LanguageTexts<'a> {
     /// known.
     fn estimate(
         &self,
-        name: &str,
-        head: &AnyHead,
+        (name, head): (&str, &AnyHead),
         scores: &BTreeMap<&'a str, Vec<Option<DocumentScore>>>,
         selection: Option<&Selection>,
+        dropped: &BTreeSet<String>,
         judged: &mut Judged<'a>,
     ) -> Result<()> {
         let Some((run, drawn)) = &self.drawn else { return Ok(()) };
@@ -255,7 +262,8 @@ impl<'a> LanguageTexts<'a> {
             scores: rows.iter().map(|&row| scores.values().map(|s| s[row]).collect()).collect(),
         };
         judged.drawn = rows.iter().map(|&row| drawn[row]).collect();
-        judged.selected = run.calls(self.language, (name, head.spec()), selection, &texts)?;
+        let head = (name, head.spec());
+        judged.selected = run.calls(self.language, head, selection, &texts, dropped)?;
         Ok(())
     }
 

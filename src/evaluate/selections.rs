@@ -132,13 +132,14 @@ impl<'a> EstimatedRun<'a> {
     }
 
     /// What is selected of the `texts` of `language`, which have these scores by head of the run: by the run with its
-    /// `selection`, and by the head `name` alone at each rate; nothing that a cascade dropped.
+    /// `selection`, and by the head `name` alone at each rate; nothing of what a cascade `dropped`.
     pub(super) fn calls(
         &self,
         language: &str,
         (name, spec): (&str, &HeadSpec),
         selection: Option<&Selection>,
         texts: &ScoredTexts<'_>,
+        dropped: &BTreeSet<String>,
     ) -> Result<Vec<Calls>> {
         let mut calls = Vec::new();
         if let Some(selection) = selection {
@@ -149,7 +150,6 @@ impl<'a> EstimatedRun<'a> {
         }
         calls.extend(self.calls_at_rates(language, (name, spec), texts)?);
         // The run knows no score of these, whatever it is here.
-        let dropped = self.dropped(language, &texts.ids)?;
         for calls in calls.iter_mut().filter(|_| !dropped.is_empty()) {
             for (positive, id) in calls.positive.iter_mut().zip(&texts.ids) {
                 *positive &= !dropped.contains(*id);
@@ -159,14 +159,14 @@ impl<'a> EstimatedRun<'a> {
     }
 
     /// Those of `ids` that are documents of `language` which a cascade dropped.
-    fn dropped(&self, language: &str, ids: &[&str]) -> Result<BTreeSet<String>> {
-        let (ids, mut dropped) = (BTreeSet::from_iter(ids), BTreeSet::new());
+    pub(super) fn dropped(&self, language: &str, ids: &BTreeSet<&str>) -> Result<BTreeSet<String>> {
+        let mut dropped = BTreeSet::new();
         for (place, shard, num_parts) in self.embedded.shards_of(language) {
             let rows = self.cascade.rows_of(self.context, place, shard)?;
             for index in (0..num_parts).filter(|_| !rows.dropped.is_empty()) {
                 self.context.stop.check()?;
                 let documents = read_documents(&self.context.run.embeddings_part(shard, index))?;
-                let of_these = documents.iter().filter(|d| ids.contains(&d.id));
+                let of_these = documents.iter().filter(|d| ids.contains(d.id));
                 dropped
                     .extend(of_these.filter(|d| rows.is_dropped(d.row)).map(|d| d.id.to_owned()));
             }

@@ -20,7 +20,6 @@ use crate::encoder::Recipe;
 use crate::error::{Error, Result};
 use crate::io::check_confined;
 use crate::lexical::LexicalModel;
-use crate::metrics::Metrics;
 use crate::tokenize::Tokenizer;
 
 /// Tensor of the file that is the `tokenizer.json`, compressed.
@@ -152,18 +151,6 @@ impl LexicalHead {
         let mut head = Self { card, network, tokenizer, digest: String::new() };
         head.digest = blake3::hash(&head.to_bytes()?).to_hex().to_string();
         Ok(head)
-    }
-
-    /// As [`LexicalHead::trained`] with how well it does on samples that it has not seen.
-    pub(crate) fn with_metrics(
-        mut self,
-        validation: Option<Metrics>,
-        test: Option<Metrics>,
-    ) -> Result<Self> {
-        if let Some(training) = &mut self.card.training {
-            (training.validation, training.test) = (validation, test);
-        }
-        Self::trained(self.card, self.network, self.tokenizer)
     }
 
     /// The file's bytes: the same head gives the same bytes.

@@ -16,6 +16,7 @@ use super::wire::{COMMIT, LINKED_ETAG};
 use crate::error::Source;
 use crate::hub::HubSettings;
 
+/// The error of the client that `source` is.
 pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
     object_store::Error::Generic { store: "", source: source.into() }
 }
@@ -25,7 +26,7 @@ pub(super) fn hub_client(settings: &HubSettings) -> Result<HttpClient> {
     hub_connector(settings).connect(&ClientOptions::new())
 }
 
-/// What `url` answers, from the byte `start` on where one is given; an error if that is no success.
+/// What `url` answers, of these bytes where a range is given; an error if that is no success.
 pub(super) async fn ask(
     client: &HttpClient,
     url: &str,

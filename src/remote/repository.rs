@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use hf_hub::Cache;
-pub(crate) use hf_hub::{Repo, RepoType};
+use bytes::Bytes;
+pub(crate) use hf_hub::RepoType;
+use hf_hub::{Cache, Repo};
 use serde::Deserialize;
 
-use super::client::{runtime, wait};
+use super::client::wait;
 use super::download::{ask, download, failed, hub_client};
 use super::explain::{message, status};
 use super::key::encoded;
@@ -70,18 +71,7 @@ impl<'a> Repository<'a> {
         }
         tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
         let url = self.url("", &format!("resolve/{{}}/{}", encoded(file)));
-        let cache = self.cache.repo(self.repo());
-        let folder = self.cache.path().join(self.repo().folder_name());
-        runtime()?;
-        let downloaded = wait(async {
-            Ok(match hub_client(self.settings) {
-                Ok(client) => download(&client, &url, &folder, file).await,
-                Err(error) => Err(error),
-            })
-        })?;
-        let noted = downloaded
-            .and_then(|(path, commit)| cache.create_ref(&commit).map_err(failed).map(|()| path));
-        match noted {
+        match wait(async { Ok(self.download(&url, file).await) })? {
             Ok(path) => Ok(Some(path)),
             Err(error) if status(&error) == Some(404) => {
                 if let Some(path) = self.absent(file) {
@@ -94,6 +84,19 @@ impl<'a> Repository<'a> {
             }
             Err(error) => Err(self.explain(&error)),
         }
+    }
+
+    /// Downloads `file` from `url`, and notes the commit that the revision stands for.
+    async fn download(&self, url: &str, file: &str) -> object_store::Result<PathBuf> {
+        let folder = self.cache.path().join(self.repo().folder_name());
+        let (path, commit) = download(&hub_client(self.settings)?, url, &folder, file).await?;
+        self.cache.repo(self.repo()).create_ref(&commit).map_err(failed)?;
+        Ok(path)
+    }
+
+    /// What `url` of the hub answers.
+    async fn answer(&self, url: &str) -> object_store::Result<Bytes> {
+        ask(&hub_client(self.settings)?, url, None).await?.into_body().bytes().await.map_err(failed)
     }
 
     /// The note in the cache that the snapshot has no `file`, where huggingface_hub has it too.
@@ -131,14 +134,7 @@ impl<'a> Repository<'a> {
             return Ok(Snapshot { commit, folder, files: None });
         }
         let url = self.url("api/", "revision/{}");
-        runtime()?;
-        let answer = wait(async {
-            let answer = async {
-                let answer = ask(&hub_client(self.settings)?, &url, None).await?;
-                answer.into_body().bytes().await.map_err(failed)
-            };
-            Ok(answer.await)
-        })?;
+        let answer = wait(async { Ok(self.answer(&url).await) })?;
         let answer = answer.map_err(|error| self.explain(&error))?;
         let info: RevisionInfo = serde_json::from_slice(&answer)
             .map_err(|e| self.error(format!("the hub does not describe the revision: {e}")))?;

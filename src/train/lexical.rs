@@ -40,12 +40,9 @@ pub fn train_lexical_head(
     let network =
         fit(&train, &weights, request.config.loss(), request.stream("lexical").random(), stop)?;
     let (config, name) = (request.config, request.name);
-    let spec =
-        HeadSpec { output: config.output(name), keep: config.keep(name), ..HeadSpec::default() };
-    let record = TrainingRecord { seed: request.seed, ..TrainingRecord::default() };
-    let head = LexicalHead::trained(request.card(spec, record, &splits), network, tokenizer)?;
     let metrics = |rows: &[usize]| -> Result<Option<Metrics>> {
-        let score = |&row: &usize| head.score(&samples.texts[row]).map(|score| score.logit);
+        let score =
+            |&row: &usize| Ok(network.score(&tokenizer.first_chunk(&samples.texts[row])?)[0]);
         let scores = rows.par_iter().map(score).collect::<Result<Vec<f32>>>()?;
         let found = match config.label_kind() {
             LabelKind::Grades => Metrics::of_grades(&scores, &samples.grades(rows)),
@@ -53,6 +50,13 @@ pub fn train_lexical_head(
         };
         Ok(found.map(Metrics::rounded))
     };
-    let (validation, test) = (metrics(&splits.validation)?, metrics(&splits.test)?);
-    head.with_metrics(validation, test)
+    let record = TrainingRecord {
+        seed: request.seed,
+        validation: metrics(&splits.validation)?,
+        test: metrics(&splits.test)?,
+        ..TrainingRecord::default()
+    };
+    let spec =
+        HeadSpec { output: config.output(name), keep: config.keep(name), ..HeadSpec::default() };
+    LexicalHead::trained(request.card(spec, record, &splits), network, tokenizer)
 }

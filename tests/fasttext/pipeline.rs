@@ -162,7 +162,7 @@ fn a_model_of_the_library_scores_a_corpus() -> TestResult {
 fn settings_of_texts_and_of_embeddings_do_not_mix() -> TestResult {
     let work = workspace()?;
     for (setting, reason) in [
-        ("heads.ft.chunk=max", "scores texts"),
+        ("heads.ft.chunk=max", "scores whole texts"),
         ("heads.ft.kind=mlp", "has a table `fasttext`"),
         ("heads.ft.fasttext.positive=good", "__label__"),
         ("heads.ft.fasttext.dim=0", "heads.ft.fasttext.dim"),
