@@ -17,6 +17,7 @@ constexpr int TILE_ROWS = 128;
 constexpr int TILE_OUTPUTS = 192;
 constexpr int STAGES = 4;
 constexpr int BOX_OUTPUTS = 64;  // of 128 bytes, which are written at once
+constexpr int TILE_BOXES = TILE_OUTPUTS / BOX_OUTPUTS;
 
 struct alignas(1024) MatmulMemory {
   unsigned char x[STAGES][TILE_ROWS * 128];
@@ -28,7 +29,7 @@ struct alignas(1024) MatmulMemory {
   float2 w_scales[2][TILE_OUTPUTS / 2];
   Barrier full[STAGES], empty[STAGES];
   Barrier turn[2];  // of each group to compute
-  Barrier residual[2];
+  Barrier residual[2][2];  // of each box
 };
 
 // Rows and columns of y, steps over the inputs, and tiles of y.
@@ -108,35 +109,56 @@ DEVICE int matmul_row(int i) {
   return i / 2 * 64 + thread / WARP * 16 + i % 2 * 8 + thread % WARP / 4;
 }
 
+// The scale of one row of a tile that a lane holds for its warp, lanes 0 to 15 of the lower ones:
+// `scales` are those of the tile's rows, `rows` of them.
+DEVICE float own_scale(const float *scales, int rows) {
+  const int lane = threadIdx.x % WARP, row = matmul_row(0) - lane / 4 + lane / 16 * 64 + lane % 16;
+  return row < rows ? scales[row] : 0.0f;
+}
+
 // Writes 64 columns of a tile to `box`: acc[i][n] is the fragment of the rows 64 i + 16 warp and the
-// columns 8 n of the tile. `x_scales` are those of the tile's rows, `rows` of them.
+// columns 8 n of the tile, `x_scale` that of `own_scale`. What is read of shared memory is read before
+// anything is written, so that the values of several fragments are computed at a time: a warp is alone
+// on its scheduler with what it waits for.
 template <class T, int EPILOGUE>
 DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group,
                        const float (&acc)[2][TILE_OUTPUTS / 8][4], int first_fragment,
-                       const float *x_scales, int rows) {
+                       float x_scale) {
+  constexpr int AT_ONCE = sizeof(T) == 1 ? 2 : 4;
   const int quad = threadIdx.x % 4, first_row = matmul_row(0);
   // In bytes. Rows of a thread are the same modulo 8, so chunk n is this place with n's bits changed.
   const int place = first_row * 128 + first_row % 8 * 16 + quad * 4;
-  // A lane has one of the scales of the warp's rows: lanes 0 to 15 of the lower ones.
-  const int lane = threadIdx.x % WARP, own_row = matmul_row(0) - lane / 4 + lane / 16 * 64 + lane % 16;
-  const float x_scale = sizeof(T) == 1 && own_row < rows ? x_scales[own_row] : 0.0f;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    float row_scale = 1.0f;
-    if constexpr (sizeof(T) == 1) row_scale = shuffle_from(x_scale, i * 8 + lane / 4);
+  for (int first = 0; first < BOX_OUTPUTS / 8; first += AT_ONCE) {
+    unsigned bias[AT_ONCE];
+    float2 w_scales[AT_ONCE];
 #pragma unroll
-    for (int n = 0; n < BOX_OUTPUTS / 8; ++n) {
-      const int pair = (first_fragment + n) * 4 + quad;
-      const float(&own)[4] = acc[i / 2][first_fragment + n];
-      float first = own[i % 2 * 2], second = own[i % 2 * 2 + 1];
-      if constexpr (sizeof(T) == 1) {
-        const float2 w_scale = memory.w_scales[group][pair];
-        first *= row_scale * w_scale.x, second *= row_scale * w_scale.y;
+    for (int n = 0; n < AT_ONCE; ++n) {
+      const int pair = (first_fragment + first + n) * 4 + quad;
+      bias[n] = memory.bias[group][pair];
+      if constexpr (sizeof(T) == 1) w_scales[n] = memory.w_scales[group][pair];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      unsigned char *row = box + (i / 2 * 64 + i % 2 * 8) * 128;
+      unsigned words[AT_ONCE] = {};
+      float row_scale = 1.0f;
+      if constexpr (sizeof(T) == 1) row_scale = shuffle_from(x_scale, i * 8 + threadIdx.x % WARP / 4);
+#pragma unroll
+      for (int n = 0; n < AT_ONCE; ++n)
+        if constexpr (EPILOGUE == RESIDUAL)
+          words[n] = *reinterpret_cast<unsigned *>(row + (place ^ (first + n) * 16));
+#pragma unroll
+      for (int n = 0; n < AT_ONCE; ++n) {
+        const float(&own)[4] = acc[i / 2][first_fragment + first + n];
+        float left = own[i % 2 * 2], right = own[i % 2 * 2 + 1];
+        if constexpr (sizeof(T) == 1)
+          left *= row_scale * w_scales[n].x, right *= row_scale * w_scales[n].y;
+        words[n] = finish_pair<EPILOGUE>(left, right, bias[n], words[n]);
       }
-      auto *at =
-          reinterpret_cast<unsigned *>(box + (place ^ n * 16) + (i / 2 * 64 + i % 2 * 8) * 128);
-      *at = finish_pair<EPILOGUE>(first, second, memory.bias[group][pair],
-                                  EPILOGUE == RESIDUAL ? *at : 0u);
+#pragma unroll
+      for (int n = 0; n < AT_ONCE; ++n)
+        *reinterpret_cast<unsigned *>(row + (place ^ (first + n) * 16)) = words[n];
     }
   }
 }
@@ -154,7 +176,7 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
     }
     for (int group = 0; group < 2; ++group) {
       barrier_init(&memory.turn[group], 4);
-      barrier_init(&memory.residual[group], 1);
+      for (int box = 0; box < 2; ++box) barrier_init(&memory.residual[group][box], 1);
     }
     barrier_init_fence();
   }
@@ -168,35 +190,47 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
   warpgroup_take_registers<240>();
   const int group = threadIdx.x / GROUP_THREADS - 1;
   const bool copies = threadIdx.x % GROUP_THREADS == 0;
-  int turn = 0;  // of the boxes, and so of the phases of the residual's barrier
+  // Boxes are numbered through all tiles of the group, and lie in two places in turn.
+  const auto copy_residual = [&](int2 tile, int number, int i) {
+    const int box = number & 1;
+    barrier_arrive_expecting(&memory.residual[group][box], sizeof memory.boxes[0][0]);
+    copy_tile_in(memory.boxes[group][box], residual, tile.x, tile.y + i * BOX_OUTPUTS,
+                 &memory.residual[group][box]);
+  };
   const int first_tile = blockIdx.x, stride = gridDim.x;
   for (int count = group; first_tile + count * stride < sizes.num_tiles; count += 2) {
     const int2 tile = matmul_tile(first_tile + count * stride, sizes.outputs);
+    const int first_box = count / 2 * TILE_BOXES;
     float acc[2][TILE_OUTPUTS / 8][4];
     copy_columns<T>(memory, group, bias, scales.w, tile.y, sizes.outputs);
+    if (EPILOGUE == RESIDUAL && copies) {
+      copy_tiles_out_wait<0>();
+      for (int i = 0; i < 2; ++i) copy_residual(tile, first_box + i, i);
+    }
     // The first group's first turn comes at once.
     barrier_wait(&memory.turn[group], (count / 2 + group + 1) % 2);
     multiply_tile<T>(memory, acc, count * sizes.num_steps, sizes.num_steps, &memory.turn[group ^ 1]);
+    float x_scale = 0.0f;
+    if constexpr (sizeof(T) == 1) x_scale = own_scale(scales.x + tile.x, sizes.rows - tile.x);
 #pragma unroll
-    for (int i = 0; i < TILE_OUTPUTS / BOX_OUTPUTS; ++i) {
-      const int first_output = tile.y + i * BOX_OUTPUTS;
-      if (first_output >= sizes.outputs) break;
-      unsigned char *box = memory.boxes[group][turn];
-      if (copies) copy_tiles_out_wait<1>();  // of the same box; the other one's may go on
-      warpgroup_barrier(1 + group);
+    for (int i = 0; i < TILE_BOXES; ++i) {
+      const int box = (first_box + i) & 1;
       if constexpr (EPILOGUE == RESIDUAL) {
-        if (copies) {
-          barrier_arrive_expecting(&memory.residual[group], sizeof memory.boxes[0][0]);
-          copy_tile_in(box, residual, tile.x, first_output, &memory.residual[group]);
+        if (i == 0) warpgroup_barrier(1 + group);  // the columns are there
+        if (copies && i > 0 && i + 1 < TILE_BOXES) {
+          copy_tiles_out_wait<0>();
+          copy_residual(tile, first_box + i + 1, i + 1);
         }
-        barrier_wait(&memory.residual[group], turn);
+        barrier_wait(&memory.residual[group][box], (first_box + i) >> 1 & 1);
+      } else {
+        if (copies) copy_tiles_out_wait<1>();  // of the same box; the other one's may go on
+        warpgroup_barrier(1 + group);
       }
-      finish_box<T, EPILOGUE>(box, memory, group, acc, i * BOX_OUTPUTS / 8,
-                              scales.x + tile.x, sizes.rows - tile.x);
+      finish_box<T, EPILOGUE>(memory.boxes[group][box], memory, group, acc, i * BOX_OUTPUTS / 8,
+                              x_scale);
       shared_memory_fence();
       warpgroup_barrier(1 + group);
-      if (copies) copy_tile_out(y, tile.x, first_output, box);
-      turn ^= 1;
+      if (copies) copy_tile_out(y, tile.x, tile.y + i * BOX_OUTPUTS, memory.boxes[group][box]);
     }
   }
   if (copies) copy_tiles_out_finish();
