@@ -95,13 +95,24 @@ fn check_window(
         let tokens: usize = lengths.iter().sum();
         let qkv = Random(3).bf16_values(tokens * 3 * width, scale);
         let context = run(stream, (kernel, head_size), heads, lengths, window, &qkv)?;
-        for span in starts(lengths).windows(2) {
-            let (start, end) = (span[0] as usize, span[1] as usize);
-            let own = &qkv[start * 3 * width..];
-            let expected = oracle(own, (heads, head_size), end - start, window);
+        let starts = starts(lengths);
+        let spans = starts.windows(2).map(|span| (span[0] as usize, span[1] as usize));
+        // A thread for each sequence: every length up to 513 takes minutes on one.
+        let check_span = |(start, end): (usize, usize)| {
+            let expected =
+                oracle(&qkv[start * 3 * width..], (heads, head_size), end - start, window);
             let what =
                 format!("{kernel:?} {head_size}, {} tokens, {window:?}, {scale}", end - start);
-            check(&what, wide(&context[start * width..end * width]), expected)?;
+            check(&what, wide(&context[start * width..end * width]), expected)
+                .map_err(|error| error.to_string())
+        };
+        let check_span = &check_span;
+        let checked: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = spans.map(|span| scope.spawn(move || check_span(span))).collect();
+            threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+        });
+        for result in checked {
+            result.map_err(|_| "a thread has panicked")??;
         }
         assert!(context[tokens * width..].iter().all(|x| x.is_nan()), "rows of no sequence");
     }
