@@ -156,15 +156,20 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// Copies the first values of `buffer` to `values`, once the work before it is done.
+    /// Copies the values of `buffer` from number `at` on to `values`, once the work before it is done.
     ///
     /// # Errors
     /// [`CudaError::Shape`] if there are not enough; [`CudaError::Driver`] if the GPU fails.
-    pub fn download<T: Element>(&self, buffer: &Buffer<T>, values: &mut [T]) -> Result<()> {
-        check_len("download", "the buffer", buffer.len(), Some(values.len()))?;
+    pub fn download<T: Element>(
+        &self,
+        buffer: &Buffer<T>,
+        at: usize,
+        values: &mut [T],
+    ) -> Result<()> {
+        check_len("download", "the buffer", buffer.len(), at.checked_add(values.len()))?;
         self.ready("copying from the GPU")?;
         if !values.is_empty() {
-            let from = buffer.address(0);
+            let from = buffer.address(at);
             // SAFETY: as in `upload`.
             unsafe { result::memcpy_dtoh_async(values, from, self.queue.cu_stream()) }
                 .map_err(self.device.failed("copying from the GPU"))?;

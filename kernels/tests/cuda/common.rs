@@ -85,7 +85,7 @@ pub(crate) fn download<T: Poison>(
     buffer: &Buffer<T>,
 ) -> Result<Vec<T>, CudaError> {
     let mut values = vec![T::POISON; buffer.len()];
-    stream.download(buffer, &mut values)?;
+    stream.download(buffer, 0, &mut values)?;
     Ok(values)
 }
 

@@ -16,8 +16,8 @@ use super::model::{DeviceModel, ModelShape};
 use super::queue::{BatchJob, Queue};
 use super::schedule::{SLOTS, Work, run};
 
-/// Batches of a bucket that run with algorithms that were not measured; with the next one the
-/// fastest are searched, for which the GPU does nothing else for about a second.
+/// Full batches that run with algorithms that were not measured; with the next one the fastest are
+/// searched, for which the GPU does nothing else for about a second. Batches that are not full are few.
 const BATCHES_BEFORE_SEARCH: usize = 2;
 
 /// A GPU with the model and its memory.
@@ -26,6 +26,8 @@ pub(super) struct DeviceWorker {
     slots: Vec<StreamSlot>,
     /// By number of rows.
     plans: HashMap<usize, BucketPlan>,
+    /// Rows of full batches.
+    largest: usize,
     /// A batch that no slot has yet.
     waiting: Option<BatchJob>,
     model: DeviceModel,
@@ -38,26 +40,27 @@ struct BucketPlan {
     plan: ProductPlan,
     /// Batches that were started with it.
     batches: usize,
-    /// Whether all its algorithms were searched, now or in an earlier process.
+    /// Whether all its algorithms were searched, now or in an earlier process, or need not be.
     is_searched: bool,
 }
 
 impl DeviceWorker {
     /// Loads the model with the weights in `files` onto `device`, which will serve `queue`, and takes
-    /// all memory there that batches of up to `tokens` rows need.
+    /// all memory there that batches of up to `largest` rows need.
     pub(super) fn new(
         device: Device,
         (files, shape): (&Arc<[Blob]>, &ModelShape),
-        tokens: usize,
+        largest: usize,
         queue: Arc<Queue>,
     ) -> crate::Result<Self> {
         let mut model = DeviceModel::load(&device.stream()?, files, shape.clone())?;
-        let slots = (0..SLOTS).map(|_| StreamSlot::new(&device, shape, tokens));
+        let slots = (0..SLOTS).map(|_| StreamSlot::new(&device, shape, largest));
         let mut slots = slots.collect::<Result<Vec<_>>>()?;
         let StreamSlot { stream, arena, .. } = &mut slots[0];
         model.attention = choose_attention(stream, shape, arena)?;
         let cache = AlgorithmCache::open(&device);
-        Ok(Self { slots, plans: HashMap::new(), waiting: None, model, cache, device, queue })
+        let plans = HashMap::new();
+        Ok(Self { slots, plans, largest, waiting: None, model, cache, device, queue })
     }
 
     pub(super) fn info(&self) -> &DeviceInfo {
@@ -76,8 +79,8 @@ impl DeviceWorker {
         }
     }
 
-    /// Sees to a plan for the next batch of `tokens` rows, whose algorithms are those that are kept; where
-    /// there are none a first choice, and later the fastest. `slot` is free.
+    /// Sees to a plan for the next batch of `tokens` rows. Its algorithms are a first choice; of full batches
+    /// those that are kept, and where none are, later the fastest. `slot` is free.
     fn plan_for(&mut self, tokens: usize, slot: usize) -> Result<()> {
         let searches = match self.plans.get(&tokens) {
             None => false,
@@ -93,9 +96,13 @@ impl DeviceWorker {
         }
         let Self { slots, model, cache, device, .. } = self;
         let StreamSlot { stream, arena, .. } = &mut slots[slot];
+        let is_full = tokens == self.largest;
         let mut is_searched = true;
         let plan = ProductPlan::new(model, device, tokens, |which, matmul| {
             let weights = model.first_weights(which);
+            if !is_full {
+                return matmul.first_choice(weights);
+            }
             let kept = cache.kept(matmul.shape());
             let kept = kept.and_then(|kernel| matmul.restore(weights, kernel));
             tracing::debug!(?which, tokens, is_kept = kept.is_some(), "choosing an algorithm");

@@ -27,6 +27,8 @@ const BATCHES_PLANNED: usize = 4;
 const PLANNED_TIME: Duration = Duration::from_secs(2);
 /// Threads of the pool that one more batch in work keeps busy.
 const THREADS_PER_BATCH: usize = 16;
+/// Time after which the planning thread looks again whether there is more: a fraction of a batch on a GPU.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Time in which a thread that waits notices a stop.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -130,11 +132,20 @@ impl<'a> Encoding<'a> {
         let mut limit = least;
         loop {
             let next = from_tokenize.try_recv();
-            // Where there is nothing to add, what is there does not wait for more.
-            if next.is_none() && self.send_batches(&mut window, false, to_encode).is_err() {
-                return; // a thread has said why
+            if next.is_none() {
+                // Nothing to add yet, and batches still wait to be encoded: more may come meanwhile.
+                if !window.chunks.is_empty() && !to_encode.is_empty() {
+                    std::thread::sleep(LOOK_AGAIN);
+                    continue;
+                }
+                if self.send_batches(&mut window, true, to_encode).is_err() {
+                    return; // a thread has said why
+                }
             }
-            let Some(mut step) = next.or_else(|| from_tokenize.recv()) else { return };
+            let Some(mut step) = next.or_else(|| from_tokenize.recv()) else {
+                let _ = self.send_batches(&mut window, false, to_encode); // who does not listen has said why
+                return;
+            };
             if let Step::Batch(batch) = &mut step {
                 for (chunk, ids) in std::mem::take(&mut batch.chunks).into_iter().enumerate() {
                     if !batch.is_encoded[chunk] {
