@@ -6,7 +6,8 @@ writes bf16 or e4m3 (sums stay in f32, as on the GPU; only their order differs).
     erf    bf16; the product's epilogue applies erf-GELU, or adds the residual, to the f32 sum
     tanh   the same with the tanh form of GELU
     fp8    e4m3 inputs and weights of the four products, a scale per token and per output; layer norm
-           and a pass after FFN1 (which writes bf16) quantise their rows in f32, attention is bf16
+           quantises its rows in f32, and FFN1 what comes after GELU, by the bound of its rows; attention
+           is bf16
 
 `fp8:qkv+ffn1` computes only these products in fp8 (of qkv, out, ffn1, ffn2), `fp8@1:-1` all but the first
 and the last layer; both go together.
@@ -50,9 +51,9 @@ def bf16(x):
     return x.to(torch.bfloat16).to(torch.float32)
 
 
-def e4m3(rows):
-    """Rows in e4m3, as f32, and the scale of each: its largest magnitude / 448."""
-    scale = rows.abs().amax(-1, keepdim=True) / E4M3_MAX
+def e4m3(rows, bound=None):
+    """Rows in e4m3, as f32, and the scale of each: its bound, if there is none its largest magnitude, / 448."""
+    scale = (rows.abs().amax(-1, keepdim=True) if bound is None else bound) / E4M3_MAX
     scale = torch.where(scale > 0, scale, 1.0)
     quantised = (rows / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
     return quantised.to(torch.float32), scale
@@ -68,11 +69,17 @@ class Product:
         self.round = (lambda x: x) if kind == "f32" else bf16
         self.bias = self.round(bias)
         self.weight, self.scale = e4m3(weight) if self.is_fp8 else (self.round(weight), None)
+        self.factor = weight.norm(dim=1).max() * math.sqrt(weight.shape[1]) * 17 / 16
+        self.least = bias.abs().max()
 
-    def __call__(self, x):
+    def bound(self, x):
+        """What no result for the rows of x is larger than."""
+        return self.factor * x.abs().amax(-1, keepdim=True) + self.least
+
+    def __call__(self, x, bound=None):
         if not self.is_fp8:
             return torch.nn.functional.linear(self.round(x), self.weight, self.bias)
-        x, scale = e4m3(x)
+        x, scale = e4m3(x, bound)
         return torch.nn.functional.linear(x, self.weight) * scale * self.scale[:, 0] + self.bias
 
 
@@ -140,11 +147,9 @@ class Rounded:
             context = self.attention(r(maps["qkv"](hidden)), mask)
             attended = r(maps["out"](context) + r(hidden))
             hidden = norm(layer.attention.output.LayerNorm, attended)
-            inner = maps["ffn1"](hidden)
-            if maps["ffn1"].is_fp8 or maps["ffn2"].is_fp8:
-                inner = r(inner)
-            inner = torch.nn.functional.gelu(inner, approximate=self.gelu)
-            hidden = norm(layer.output.LayerNorm, r(maps["ffn2"](inner) + r(hidden)))
+            inner = torch.nn.functional.gelu(maps["ffn1"](hidden), approximate=self.gelu)
+            bound = maps["ffn1"].bound(hidden) if maps["ffn1"].is_fp8 else None
+            hidden = norm(layer.output.LayerNorm, r(maps["ffn2"](inner, bound) + r(hidden)))
         mask = mask[..., None].float()
         return (r(hidden) * mask).sum(1) / mask.sum(1)
 

@@ -9,8 +9,8 @@ use polysift::progress::Stop;
 use serde_json::{Value, json};
 
 use crate::Common;
+use crate::expected;
 use crate::measure::{Run, Sizes, line, repeat, write_json};
-use crate::predicted;
 use crate::workload::{Workload, write_embeddings};
 
 /// What SEL is embedded with: the default of a GPU.
@@ -116,10 +116,10 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
                 let mut settings =
                     json!({"batch_tokens": batch_tokens, "batches_at_once": callers});
                 options.form.put_into(&mut settings);
-                let predicted = predicted::rate(&sizes, &workload.name, &settings);
+                let expected = expected::rate(&sizes, &workload.name, &settings);
                 let run =
                     Run::new(("polysift", &workload.name, settings), &chunks, &sizes, seconds);
-                line(&format!("{}{predicted}", run.describe()))?;
+                line(&format!("{}{expected}", run.describe()))?;
                 runs.push(run);
                 // Every row as it comes: a run that is cut short has what it measured.
                 write_json(&common.out, &json!({"device": device, "runs": runs}))?;

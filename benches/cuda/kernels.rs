@@ -10,9 +10,9 @@ use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
     AttentionKernel, Buffer, Device, Embedding, LeftOperand, Limits, Linear, Matmul,
-    MatmulEpilogue, MatmulKernel, MatmulPrecision, MatmulShape, Norm, Operands, PooledTokens,
-    Quantised, Staged, Stream, WORKSPACE_BYTES, attention, embed_layer_norm, gelu, layer_norm,
-    max_sequences, pool, quantise_rows,
+    MatmulEpilogue, MatmulKernel, MatmulPrecision, MatmulResult, MatmulShape, Norm, Operands,
+    PooledTokens, Quantised, Staged, Stream, WORKSPACE_BYTES, attention, embed_layer_norm, gelu,
+    layer_norm, max_sequences, pool, quantise_rows,
 };
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -20,8 +20,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Common;
+use crate::expected::{Expected, MATRIX_TFLOPS};
 use crate::measure::{Sizes, line, median, write_json};
-use crate::predicted::{MATRIX_TFLOPS, Predicted};
 
 /// Launches of one graph.
 const LAUNCHES: usize = 20;
@@ -59,7 +59,7 @@ struct Timing {
     #[serde(skip_serializing_if = "Option::is_none")]
     tflops: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    predicted: Option<Predicted>,
+    expected: Option<Expected>,
 }
 
 /// Measures the matrix rate, then every operation at every number of tokens.
@@ -80,15 +80,15 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
     let fastest = products.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
     let matrix_tflops = operations / fastest / 1e12;
     let bench = Bench { warm_up: Duration::ZERO, ..bench };
-    let predicted = if n == 8192 { MATRIX_TFLOPS } else { "" };
+    let expected = if n == 8192 { MATRIX_TFLOPS } else { "" };
     for (by, seconds) in &products {
         let tflops = operations / seconds / 1e12;
-        line(&format!("matrix product of {n}³, {by}: {tflops:.1} TFLOP/s{predicted}"))?;
+        line(&format!("matrix product of {n}³, {by}: {tflops:.1} TFLOP/s{expected}"))?;
     }
     let mut timings = Vec::new();
     for &tokens in &options.batch_tokens {
         for mut timing in bench.forward(&sizes, tokens)? {
-            timing.predicted = Predicted::of(&sizes, tokens, timing.kernel);
+            timing.expected = Expected::of(&sizes, tokens, timing.kernel);
             line(&timing.describe())?;
             timings.push(timing);
         }
@@ -126,22 +126,37 @@ impl Timing {
             microseconds: seconds * 1e6,
             nanoseconds_per_token: seconds * 1e9 * times as f64 / batch_tokens as f64,
             tflops: operations.map(|operations| operations / seconds / 1e12),
-            predicted: None,
+            expected: None,
         }
     }
 
     fn describe(&self) -> String {
         let rate = self.tflops.map_or_else(String::new, |t| format!(" {t:>7.1} TFLOP/s"));
-        let (name, predicted) = match self.predicted {
-            Some(Predicted { shape, microseconds }) => {
-                (format!("{} {shape}", self.kernel), format!("{microseconds} us predicted,"))
+        let (name, expected) = match self.expected {
+            Some(Expected { shape, microseconds }) => {
+                (format!("{} {shape}", self.kernel), format!("{microseconds} us expected,"))
             }
             None => (self.kernel.to_owned(), String::new()),
         };
         format!(
-            "{:>6} {name:<28} {:<10} {predicted:>22} {:>9.1} us measured {:>7.2} ns/token{rate}",
+            "{:>6} {name:<28} {:<10} {expected:>22} {:>9.1} us measured {:>7.2} ns/token{rate}",
             self.batch_tokens, self.by, self.microseconds, self.nanoseconds_per_token
         )
+    }
+}
+
+/// The result of a product.
+enum Y {
+    Bf16(Buffer<bf16>),
+    Fp8(Quantised),
+}
+
+impl Y {
+    fn result(&mut self) -> MatmulResult<'_> {
+        match self {
+            Self::Bf16(values) => MatmulResult::Bf16(values),
+            Self::Fp8(rows) => MatmulResult::Fp8(rows),
+        }
     }
 }
 
@@ -202,12 +217,16 @@ impl Bench {
             quantised = Some(rows);
         }
         let residual = self.random(tokens * outputs)?;
-        let mut y = self.random(tokens * outputs)?;
+        let mut y = if shape.writes_fp8() {
+            Y::Fp8(Quantised::new(stream.device(), tokens, outputs, "the benchmark")?)
+        } else {
+            Y::Bf16(self.random(tokens * outputs)?)
+        };
         let mut workspace = stream.device().alloc(WORKSPACE_BYTES, "the benchmark")?;
         let matmul = Matmul::new(stream.device(), shape)?;
-        let rows = quantised.as_ref().map_or(LeftOperand::Bf16(&x), LeftOperand::Fp8);
-        let operands =
-            Operands { x: rows, residual: Some(&residual), y: &mut y, workspace: &mut workspace };
+        let x = quantised.as_ref().map_or(LeftOperand::Bf16(&x), LeftOperand::Fp8);
+        let residual = Some(&residual);
+        let operands = Operands { x, residual, y: y.result(), workspace: &mut workspace };
         let trials = matmul.search(stream, &linear, operands)?;
         let (mut seconds, mut has_library) = (Vec::new(), false);
         for trial in &trials {
@@ -221,12 +240,7 @@ impl Bench {
             has_library |= name == "cublasLt";
             let wrong = if trial.is_wrong() { ", WRONG" } else { "" };
             let time = self.time(|stream| {
-                let operands = Operands {
-                    x: rows,
-                    residual: Some(&residual),
-                    y: &mut y,
-                    workspace: &mut workspace,
-                };
+                let operands = Operands { x, residual, y: y.result(), workspace: &mut workspace };
                 matmul.run(stream, &trial.candidate, &linear, operands)
             })?;
             seconds.push((format!("{name}{wrong}"), time));

@@ -21,11 +21,11 @@ mod candle_padded;
 mod corpus;
 mod encode;
 mod end_to_end;
+mod expected;
 mod kernels;
 mod measure;
 #[path = "../model.rs"]
 mod model;
-mod predicted;
 mod prepare;
 mod report;
 #[path = "../workload.rs"]

@@ -39,8 +39,8 @@ const MapView &view_of(const TensorMap &map) {
   return view;
 }
 
-// Calls `copy(global, shared)` for each value of a tile: the swizzle changes bits 4 to 6 of an address
-// in shared memory by its bits 7 to 9. `global` is null beyond the matrix.
+// Calls `copy(global, shared)` for each value of a tile: the swizzle changes bits of an address in
+// shared memory by others of it. `global` is null beyond the matrix.
 template <class Copy>
 void each_chunk(const MapView &map, int row, int column, char *tile, Copy copy) {
   for (unsigned y = 0; y < map.box_rows; ++y)
@@ -51,7 +51,7 @@ void each_chunk(const MapView &map, int row, int column, char *tile, Copy copy) 
                           at_row < static_cast<long long>(map.rows) &&
                           at_column < static_cast<long long>(map.columns);
       auto to = reinterpret_cast<std::uintptr_t>(tile) + (y * map.box_columns + x) * map.value_bytes;
-      to ^= (to >> 7 & 7) << 4;
+      to ^= (to >> 7 & map.swizzle) << 4;
       char *global = reinterpret_cast<char *>(map.address) + at_row * static_cast<long long>(map.stride) +
                      at_column * map.value_bytes;
       copy(inside ? global : nullptr, reinterpret_cast<char *>(to));

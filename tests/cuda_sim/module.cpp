@@ -141,26 +141,27 @@ SIM_API cuFuncSetAttribute(void *function, int attribute, int value) {
   return SUCCESS;
 }
 
-// A matrix of rows of 128 bytes' width in tiles, with the 128-byte swizzle: all that the kernels use.
+// A matrix in tiles of rows of 64 or 128 bytes, with the swizzle of as many: all that the kernels use.
 SIM_API cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address,
                                const std::uint64_t *sizes, const std::uint64_t *strides,
                                const unsigned *box, const unsigned *element_strides, int interleave,
                                int swizzle, int, int fill) {
-  constexpr int UINT8 = 0, BFLOAT16 = 9, SWIZZLE_128 = 3;
+  constexpr int UINT8 = 0, BFLOAT16 = 9, SWIZZLE_64 = 2, SWIZZLE_128 = 3;
   const unsigned value_bytes = type == UINT8 ? 1 : 2;
   const auto at = reinterpret_cast<std::uint64_t>(address);
-  if ((type != UINT8 && type != BFLOAT16) || rank != 2 || interleave != 0 || swizzle != SWIZZLE_128 ||
-      fill != 0)
+  const unsigned row_bytes = swizzle == SWIZZLE_64 ? 64 : 128;
+  if ((type != UINT8 && type != BFLOAT16) || rank != 2 || interleave != 0 ||
+      (swizzle != SWIZZLE_64 && swizzle != SWIZZLE_128) || fill != 0)
     return NOT_SUPPORTED;
   if (reinterpret_cast<std::uint64_t>(map) % 64 != 0 || at % 16 != 0 || strides[0] % 16 != 0 ||
       sizes[0] == 0 || sizes[1] == 0 || sizes[0] > 1ull << 32 || sizes[1] > 1ull << 32 ||
       strides[0] >= 1ull << 40 || box[0] == 0 || box[1] == 0 || box[0] > 256 || box[1] > 256 ||
-      box[0] * value_bytes > 128 || element_strides[0] != 1 || element_strides[1] != 1)
+      box[0] * value_bytes > row_bytes || element_strides[0] != 1 || element_strides[1] != 1)
     return INVALID_VALUE;
   // The simulator's tiles have whole rows of the swizzle.
-  if (box[0] * value_bytes != 128) return NOT_SUPPORTED;
-  *static_cast<MapView *>(map) = {MAP_MAGIC, at,     sizes[1], sizes[0],
-                                  strides[0], box[1], box[0],   value_bytes};
+  if (box[0] * value_bytes != row_bytes) return NOT_SUPPORTED;
+  *static_cast<MapView *>(map) = {MAP_MAGIC,   at,     sizes[1],    sizes[0],           strides[0],
+                                  box[1], box[0], value_bytes, row_bytes / 16 - 1};
   return SUCCESS;
 }
 

@@ -12,6 +12,7 @@ struct MapView {
   std::uint64_t magic;
   std::uint64_t address, rows, columns, stride;  // stride in bytes
   std::uint32_t box_rows, box_columns, value_bytes;
+  std::uint32_t swizzle;  // bits 7, 8 ... of an address, as many as are set here, change bits 4, 5 ...
 
   std::size_t box_bytes() const {
     return std::size_t{box_rows} * box_columns * value_bytes;

@@ -14,7 +14,9 @@ use sys::cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute;
 
 use super::device::Device;
 use super::error::{CudaError, Result};
-use super::linear::{LeftOperand, Linear, LinearWeight, MatmulEpilogue, MatmulShape, Operands};
+use super::linear::{
+    LeftOperand, Linear, LinearWeight, MatmulEpilogue, MatmulResult, MatmulShape, Operands,
+};
 use super::memory::Buffer;
 use super::stream::Stream;
 
@@ -182,7 +184,9 @@ impl LibraryMatmul {
         else {
             return Err(self.shape.wrong_kind());
         };
-        let Operands { residual, y, workspace, .. } = operands;
+        let Operands { residual, workspace, .. } = operands;
+        let MatmulResult::Bf16(y) = &operands.y else { return Err(self.shape.wrong_kind()) };
+        let y = &**y;
         let device = &self.device;
         device.context().bind_to_thread().map_err(device.failed("binding the GPU"))?;
         self.set_bias(bias)?;

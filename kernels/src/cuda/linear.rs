@@ -16,8 +16,33 @@ pub struct Linear {
 pub(super) enum LinearWeight {
     Bf16(Buffer<bf16>),
     /// A row for each output.
-    Fp8(Quantised),
+    Fp8 {
+        rows: Quantised,
+        bound: Bound,
+    },
 }
+
+/// No result for a row whose largest magnitude is x is larger than `factor` x + `least`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Bound {
+    pub(super) factor: f32,
+    pub(super) least: f32,
+}
+
+impl Bound {
+    /// By Cauchy and Schwarz: a row of K values is at most √K of its largest long. Rounding a weight to
+    /// e4m3 makes it longer by a sixteenth at most; `least` is above the smallest numbers, as it divides.
+    fn new(weight: &[bf16], bias: &[bf16]) -> Self {
+        let inputs = weight.len() / bias.len();
+        let length = |row: &[bf16]| row.iter().map(|w| f64::from(*w).powi(2)).sum::<f64>().sqrt();
+        let longest = weight.chunks_exact(inputs.max(1)).map(length).fold(0.0, f64::max);
+        let largest = bias.iter().map(|b| f64::from(*b).abs()).fold(0.0, f64::max);
+        let factor = longest * (inputs as f64).sqrt() * 17.0 / 16.0;
+        Self { factor: factor as f32, least: (largest as f32).max(SMALLEST_BOUND) }
+    }
+}
+
+const SMALLEST_BOUND: f32 = 1e-30;
 
 impl Linear {
     /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU, where the weights are quantised for products
@@ -38,13 +63,14 @@ impl Linear {
             return Err(CudaError::shape("linear", reason));
         }
         let on_device = stream.to_device(weight, PURPOSE)?;
+        let weight_values = weight;
         let weight = match precision {
             MatmulPrecision::Bf16 => LinearWeight::Bf16(on_device),
             MatmulPrecision::Fp8 => {
                 let (rows, width) = (bias.len(), weight.len() / bias.len());
                 let mut quantised = Quantised::new(stream.device(), rows, width, PURPOSE)?;
                 quantise_rows(stream, &on_device, &mut quantised, (rows, width))?;
-                LinearWeight::Fp8(quantised)
+                LinearWeight::Fp8 { rows: quantised, bound: Bound::new(weight_values, bias) }
             }
         };
         Ok(Self { weight, bias: stream.to_device(bias, PURPOSE)? })
@@ -59,13 +85,13 @@ impl Linear {
     pub fn inputs(&self) -> usize {
         let weights = match &self.weight {
             LinearWeight::Bf16(values) => values.len(),
-            LinearWeight::Fp8(rows) => rows.values.len(),
+            LinearWeight::Fp8 { rows, .. } => rows.values.len(),
         };
         weights / self.bias.len()
     }
 
     pub(super) fn is_fp8(&self) -> bool {
-        matches!(self.weight, LinearWeight::Fp8(_))
+        matches!(self.weight, LinearWeight::Fp8 { .. })
     }
 }
 
@@ -82,12 +108,12 @@ pub enum MatmulEpilogue {
     Residual,
 }
 
-/// Which values are multiplied; sums are f32, results bf16.
+/// Which values are multiplied; sums are f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MatmulPrecision {
-    /// bf16.
+    /// bf16; results are bf16.
     Bf16,
-    /// e4m3, each row of either operand with a scale in f32.
+    /// e4m3, each row of either operand with a scale in f32. Results are bf16, but after GELU e4m3.
     Fp8,
 }
 
@@ -107,6 +133,13 @@ pub struct MatmulShape {
 }
 
 impl MatmulShape {
+    /// Whether the result is e4m3, each row with a scale that no value of it reaches 448 times: the scale
+    /// is known before the values are.
+    pub fn writes_fp8(&self) -> bool {
+        let is_gelu = matches!(self.epilogue, MatmulEpilogue::Gelu | MatmulEpilogue::GeluTanh);
+        self.precision == MatmulPrecision::Fp8 && is_gelu
+    }
+
     /// The error of operands or a kernel of another precision.
     pub(super) fn wrong_kind(&self) -> CudaError {
         let reason = format!("operands or a kernel of another kind than {:?}", self.precision);
@@ -123,14 +156,23 @@ pub enum LeftOperand<'a> {
     Fp8(&'a Quantised),
 }
 
+/// The result `[T, N]` of a product.
+#[derive(Debug)]
+pub enum MatmulResult<'a> {
+    /// bf16.
+    Bf16(&'a mut Buffer<bf16>),
+    /// e4m3: of products in fp8 with GELU.
+    Fp8(&'a mut Quantised),
+}
+
 /// What a product works on.
 pub struct Operands<'a> {
     /// Input.
     pub x: LeftOperand<'a>,
     /// `[T, N]`, added to the result if the epilogue is [`MatmulEpilogue::Residual`].
     pub residual: Option<&'a Buffer<bf16>>,
-    /// Result `[T, N]`.
-    pub y: &'a mut Buffer<bf16>,
+    /// Result.
+    pub y: MatmulResult<'a>,
     /// Memory for the algorithm: [`Algorithm::workspace_bytes`](super::Algorithm::workspace_bytes).
     pub workspace: &'a mut Buffer<u8>,
 }

@@ -94,8 +94,9 @@ DEVICE void matmul(const bf16 *x, const bf16 *w, const bf16 *bias, const bf16 *r
       unsigned own_residual = 0;
       if constexpr (EPILOGUE == RESIDUAL)
         own_residual = *reinterpret_cast<const unsigned *>(residual + at);
-      *reinterpret_cast<unsigned *>(y + at) = finish_pair<EPILOGUE>(
-          acc[i / 2][j][i % 2 * 2], acc[i / 2][j][i % 2 * 2 + 1], own_bias, own_residual);
+      float first = acc[i / 2][j][i % 2 * 2], second = acc[i / 2][j][i % 2 * 2 + 1];
+      finish_pair<EPILOGUE>(first, second, own_bias, own_residual);
+      *reinterpret_cast<unsigned *>(y + at) = pack_bf16(first, second);
     }
   }
 }

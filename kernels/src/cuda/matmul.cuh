@@ -10,12 +10,11 @@ enum Epilogue {
   RESIDUAL,   // + bias + residual
 };
 
-// Two values of neighbouring columns, biased and rounded. `residual`: that of the same place.
+// What becomes of two values of neighbouring columns. `residual`: that of the same place.
 template <int EPILOGUE>
-DEVICE unsigned finish_pair(float first, float second, unsigned bias, unsigned residual) {
+DEVICE void finish_pair(float &first, float &second, unsigned bias, unsigned residual) {
   first += first_of(bias), second += second_of(bias);
   if constexpr (EPILOGUE == GELU) first = gelu_of(first), second = gelu_of(second);
   if constexpr (EPILOGUE == GELU_TANH) first = gelu_tanh_of(first), second = gelu_tanh_of(second);
   if constexpr (EPILOGUE == RESIDUAL) first += first_of(residual), second += second_of(residual);
-  return pack_bf16(first, second);
 }

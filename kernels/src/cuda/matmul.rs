@@ -5,12 +5,13 @@ use super::error::{CudaError, Result, check_len};
 use super::gelu::gelu;
 use super::library::LibraryMatmul;
 use super::linear::{
-    LeftOperand, Linear, LinearWeight, MatmulEpilogue, MatmulPrecision, MatmulShape, Operands,
+    Bound, LeftOperand, Linear, LinearWeight, MatmulEpilogue, MatmulPrecision, MatmulResult,
+    MatmulShape, Operands,
 };
 use super::memory::Buffer;
 use super::module::Function;
 use super::stream::{Absent, Argument, Grid, Stream};
-use super::tensor_map::TensorMap;
+use super::tensor_map::{TensorMap, TileRow};
 
 /// What computes a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,16 +157,18 @@ impl Matmul {
         let library = self.library.as_ref().ok_or_else(|| self.shape.wrong_kind())?;
         // SAFETY: the sizes were checked above.
         unsafe { library.run(stream, words, linear, &operands)? };
-        if self.shape.epilogue == MatmulEpilogue::Gelu {
+        match operands.y {
             // cublasLt has no GELU by erf.
-            let Operands { y, .. } = operands;
-            gelu(stream, y, self.shape.tokens * self.shape.outputs)?;
+            MatmulResult::Bf16(y) if self.shape.epilogue == MatmulEpilogue::Gelu => {
+                gelu(stream, y, self.shape.tokens * self.shape.outputs)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn run_warp(&self, stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
-        let (LinearWeight::Bf16(weight), LeftOperand::Bf16(x)) = (&linear.weight, operands.x)
+        let (LinearWeight::Bf16(weight), LeftOperand::Bf16(x), MatmulResult::Bf16(y)) =
+            (&linear.weight, operands.x, &operands.y)
         else {
             return Err(self.shape.wrong_kind());
         };
@@ -174,7 +177,7 @@ impl Matmul {
         let function = self.of_epilogue(&self.device.kernels().matmul);
         let residual = operands.residual.map_or(&Absent as &dyn Argument, |residual| residual as _);
         let [tokens, outputs, inputs] = [tokens, outputs, inputs].map(|n| n as i32);
-        let (bias, y) = (&linear.bias, &*operands.y);
+        let (bias, y) = (&linear.bias, &**y);
         let arguments: [&dyn Argument; 8] =
             [x, weight, bias, residual, y, &tokens, &outputs, &inputs];
         // SAFETY: the arguments of the kernels in matmul.cu; the sizes were checked in `run`.
@@ -190,33 +193,48 @@ impl Matmul {
         let hopper = self.device.kernels().hopper()?;
         let MatmulShape { tokens, outputs, inputs, .. } = self.shape;
         let (x_sizes, w_sizes, y_sizes) = ((tokens, inputs), (outputs, inputs), (tokens, outputs));
-        let (rows, columns) = (TILE_ROWS as u32, TILE_OUTPUTS as u32);
-        let y = TensorMap::new(operands.y, y_sizes, rows)?;
-        // A kernel without a residual does not look at the map.
-        let residual = operands.residual.unwrap_or(operands.y);
-        let residual = TensorMap::new(residual, y_sizes, rows)?;
-        let (x, w, scales, functions) = match (&linear.weight, operands.x) {
+        let rows = (TILE_ROWS as u32, TileRow::Bytes128);
+        let columns = (TILE_OUTPUTS as u32, TileRow::Bytes128);
+        let (y, y_scales) = match &operands.y {
+            MatmulResult::Bf16(y) => {
+                (TensorMap::new(&**y, y_sizes, rows)?, &Absent as &dyn Argument)
+            }
+            MatmulResult::Fp8(y) => {
+                let rows = (TILE_ROWS as u32, TileRow::Bytes64);
+                (TensorMap::new(&y.values, y_sizes, rows)?, &y.scales as &dyn Argument)
+            }
+        };
+        let residual = match operands.residual {
+            Some(residual) => TensorMap::new(residual, y_sizes, rows)?,
+            None => y.clone(), // a kernel without a residual does not look at it
+        };
+        let no_bound = Bound { factor: 0.0, least: 0.0 };
+        let (x, w, scales, bound, functions) = match (&linear.weight, operands.x) {
             (LinearWeight::Bf16(w), LeftOperand::Bf16(x)) => (
                 TensorMap::new(x, x_sizes, rows)?,
                 TensorMap::new(w, w_sizes, columns)?,
                 [&Absent as &dyn Argument, &Absent],
+                no_bound,
                 &hopper.matmul,
             ),
-            (LinearWeight::Fp8(w), LeftOperand::Fp8(x)) => (
+            (LinearWeight::Fp8 { rows: w, bound }, LeftOperand::Fp8(x)) => (
                 TensorMap::new(&x.values, x_sizes, rows)?,
                 TensorMap::new(&w.values, w_sizes, columns)?,
                 [&x.scales as &dyn Argument, &w.scales],
+                *bound,
                 &hopper.matmul_fp8,
             ),
             _ => return Err(self.shape.wrong_kind()),
         };
+        // Of scales: what is scaled by them is at most 448.
+        let Bound { factor, least } = Bound { least: bound.least / 448.0, ..bound };
         let tiles = tokens.div_ceil(TILE_ROWS) * outputs.div_ceil(TILE_OUTPUTS);
         let value_bytes = if linear.is_fp8() { 1 } else { 2 };
         let steps = (inputs * value_bytes).div_ceil(STEP_BYTES);
         let blocks = tiles.min(self.device.info().multiprocessors.max(1) as usize);
         let [tokens, outputs, steps, tiles] = [tokens, outputs, steps, tiles].map(|n| n as i32);
         let [x_scales, w_scales] = scales;
-        let arguments: [&dyn Argument; 11] = [
+        let arguments: [&dyn Argument; 14] = [
             &x,
             &w,
             &y,
@@ -224,6 +242,9 @@ impl Matmul {
             &linear.bias,
             x_scales,
             w_scales,
+            y_scales,
+            &factor,
+            &least,
             &tokens,
             &outputs,
             &steps,
@@ -269,7 +290,13 @@ impl Matmul {
             }
         };
         check_len(OP, "x", x_len, tokens.checked_mul(inputs))?;
-        check_len(OP, "y", y.len(), tokens.checked_mul(outputs))?;
+        match y {
+            MatmulResult::Bf16(y) if !self.shape.writes_fp8() => {
+                check_len(OP, "y", y.len(), tokens.checked_mul(outputs))?;
+            }
+            MatmulResult::Fp8(y) if self.shape.writes_fp8() => y.check(OP, tokens, outputs)?,
+            _ => return Err(self.shape.wrong_kind()),
+        }
         if epilogue == MatmulEpilogue::Residual {
             let len = residual.map_or(0, Buffer::len);
             check_len(OP, "the residual", len, tokens.checked_mul(outputs))?;

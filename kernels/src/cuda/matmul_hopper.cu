@@ -1,6 +1,12 @@
 // Matrix products with the instructions of a warpgroup (wgmma), for sm_90a, of bf16 or of e4m3 values
 // with a scale per row of either operand:
-// y [rows, outputs] = epilogue(x [rows, inputs] w [outputs, inputs]^T + bias), y in bf16, sums in f32.
+// y [rows, outputs] = epilogue(x [rows, inputs] w [outputs, inputs]^T + bias), sums in f32, y in bf16, but
+// after GELU of products of e4m3 in e4m3 too, for the next product.
+//
+// The scale of a row of y is then known before its values are: none is larger than |x| |w| + |bias| (Cauchy
+// and Schwarz), with the largest |w| and |bias| of all outputs, and |x| at most sqrt(inputs) times the
+// row's largest. That is some hundred times what the largest is in a trained encoder, which leaves e4m3
+// half of its exponents below it: errors grow by a tenth (benches/runs/2026-11-26-h200.md).
 //
 // A block stays on its multiprocessor and takes tile after tile of 128 x 192 values. One thread of the
 // first warpgroup copies the operands, in steps of 128 bytes of inputs, into a ring of stages; the
@@ -37,9 +43,12 @@ struct MatmulSizes {
   int rows, outputs, num_steps, num_tiles;
 };
 
-// The scales of e4m3 operands: of each row of x and of each row of w.
+// The scales of e4m3 operands: of each row of x and of each row of w; and where y is e4m3 those of its
+// rows, which are `factor` times that of x and `least` more.
 struct MatmulScales {
   const float *x, *w;
+  float *y;
+  float factor, least;
 };
 
 // Where tile `index` starts: the tiles of the same rows follow each other.
@@ -103,31 +112,38 @@ DEVICE void copy_columns(MatmulMemory &memory, int group, const bf16 *bias, cons
     memory.w_scales[group][pair] = *reinterpret_cast<const float2 *>(w_scales + column);
 }
 
+template <class T, int EPILOGUE>
+constexpr bool WRITES_E4M3 = sizeof(T) == 1 && (EPILOGUE == GELU || EPILOGUE == GELU_TANH);
+
 // Row `i` of the four of a tile that a thread has sums of.
 DEVICE int matmul_row(int i) {
   const int thread = threadIdx.x % GROUP_THREADS;
   return i / 2 * 64 + thread / WARP * 16 + i % 2 * 8 + thread % WARP / 4;
 }
 
-// The scale of one row of a tile that a lane holds for its warp, lanes 0 to 15 of the lower ones:
-// `scales` are those of the tile's rows, `rows` of them.
-DEVICE float own_scale(const float *scales, int rows) {
-  const int lane = threadIdx.x % WARP, row = matmul_row(0) - lane / 4 + lane / 16 * 64 + lane % 16;
-  return row < rows ? scales[row] : 0.0f;
+// The row of a tile whose scale a lane holds for its warp: lanes 0 to 15 those of the lower rows.
+DEVICE int own_row() {
+  const int lane = threadIdx.x % WARP;
+  return matmul_row(0) - lane / 4 + lane / 16 * 64 + lane % 16;
 }
 
 // Writes 64 columns of a tile to `box`: acc[i][n] is the fragment of the rows 64 i + 16 warp and the
-// columns 8 n of the tile, `x_scale` that of `own_scale`. What is read of shared memory is read before
+// columns 8 n of the tile, `x_scale` and `y_inverse` are of `own_row`. What is read of shared memory is read before
 // anything is written, so that the values of several fragments are computed at a time: a warp is alone
 // on its scheduler with what it waits for.
 template <class T, int EPILOGUE>
 DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group,
                        const float (&acc)[2][TILE_OUTPUTS / 8][4], int first_fragment,
-                       float x_scale) {
+                       float x_scale, float y_inverse) {
+  constexpr bool NARROW = WRITES_E4M3<T, EPILOGUE>;
   constexpr int AT_ONCE = sizeof(T) == 1 ? 2 : 4;
+  constexpr int ROW_BYTES = NARROW ? 64 : 128;
   const int quad = threadIdx.x % 4, first_row = matmul_row(0);
-  // In bytes. Rows of a thread are the same modulo 8, so chunk n is this place with n's bits changed.
-  const int place = first_row * 128 + first_row % 8 * 16 + quad * 4;
+  // In bytes. Rows of a thread are the same modulo 8, so chunk n is this place with n's bits changed. Where
+  // rows have 64 bytes, two of them share a place in the swizzle, and two fragments a chunk.
+  const int place = NARROW ? first_row * 64 + first_row % 8 / 2 * 16 + quad * 2
+                           : first_row * 128 + first_row % 8 * 16 + quad * 4;
+  const auto place_of = [&](int n) { return NARROW ? (place ^ n / 2 * 16) + n % 2 * 8 : place ^ n * 16; };
 #pragma unroll
   for (int first = 0; first < BOX_OUTPUTS / 8; first += AT_ONCE) {
     unsigned bias[AT_ONCE];
@@ -140,25 +156,33 @@ DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      unsigned char *row = box + (i / 2 * 64 + i % 2 * 8) * 128;
+      unsigned char *row = box + (i / 2 * 64 + i % 2 * 8) * ROW_BYTES;
       unsigned words[AT_ONCE] = {};
-      float row_scale = 1.0f;
-      if constexpr (sizeof(T) == 1) row_scale = shuffle_from(x_scale, i * 8 + threadIdx.x % WARP / 4);
+      const int lane = i * 8 + threadIdx.x % WARP / 4;
+      float row_scale = 1.0f, inverse = 1.0f;
+      if constexpr (sizeof(T) == 1) row_scale = shuffle_from(x_scale, lane);
+      if constexpr (NARROW) inverse = shuffle_from(y_inverse, lane);
 #pragma unroll
       for (int n = 0; n < AT_ONCE; ++n)
         if constexpr (EPILOGUE == RESIDUAL)
-          words[n] = *reinterpret_cast<unsigned *>(row + (place ^ (first + n) * 16));
+          words[n] = *reinterpret_cast<unsigned *>(row + place_of(first + n));
 #pragma unroll
       for (int n = 0; n < AT_ONCE; ++n) {
         const float(&own)[4] = acc[i / 2][first_fragment + first + n];
         float left = own[i % 2 * 2], right = own[i % 2 * 2 + 1];
         if constexpr (sizeof(T) == 1)
           left *= row_scale * w_scales[n].x, right *= row_scale * w_scales[n].y;
-        words[n] = finish_pair<EPILOGUE>(left, right, bias[n], words[n]);
+        finish_pair<EPILOGUE>(left, right, bias[n], words[n]);
+        words[n] = NARROW ? pack_e4m3(left * inverse, right * inverse) : pack_bf16(left, right);
       }
 #pragma unroll
-      for (int n = 0; n < AT_ONCE; ++n)
-        *reinterpret_cast<unsigned *>(row + (place ^ (first + n) * 16)) = words[n];
+      for (int n = 0; n < AT_ONCE; ++n) {
+        unsigned char *at = row + place_of(first + n);
+        if constexpr (NARROW)
+          *reinterpret_cast<unsigned short *>(at) = static_cast<unsigned short>(words[n]);
+        else
+          *reinterpret_cast<unsigned *>(at) = words[n];
+      }
     }
   }
 }
@@ -210,8 +234,16 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
     // The first group's first turn comes at once.
     barrier_wait(&memory.turn[group], (count / 2 + group + 1) % 2);
     multiply_tile<T>(memory, acc, count * sizes.num_steps, sizes.num_steps, &memory.turn[group ^ 1]);
-    float x_scale = 0.0f;
-    if constexpr (sizeof(T) == 1) x_scale = own_scale(scales.x + tile.x, sizes.rows - tile.x);
+    float x_scale = 0.0f, y_inverse = 1.0f;
+    if constexpr (sizeof(T) == 1) {
+      const int row = tile.x + own_row();
+      if (row < sizes.rows) x_scale = scales.x[row];
+      if constexpr (WRITES_E4M3<T, EPILOGUE>) {
+        const float y_scale = fmaf(x_scale, scales.factor, scales.least);
+        y_inverse = 1.0f / y_scale;
+        if (tile.y == 0 && row < sizes.rows) scales.y[row] = y_scale;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < TILE_BOXES; ++i) {
       const int box = (first_box + i) & 1;
@@ -227,7 +259,7 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
         warpgroup_barrier(1 + group);
       }
       finish_box<T, EPILOGUE>(memory.boxes[group][box], memory, group, acc, i * BOX_OUTPUTS / 8,
-                              x_scale);
+                              x_scale, y_inverse);
       shared_memory_fence();
       warpgroup_barrier(1 + group);
       if (copies) copy_tile_out(y, tile.x, tile.y + i * BOX_OUTPUTS, memory.boxes[group][box]);
@@ -238,14 +270,15 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
 
 // The maps are of x and w in tiles of 128 and 192 rows, of y and residual in tiles of 128 rows; steps
 // are of 128 bytes of inputs, tiles of 128 x 192 values. Any grid; `residual` is read by the kernels of
-// that name alone, the scales by those of e4m3.
+// that name alone, the scales by those of e4m3, and y's are written by those with GELU.
 #define MATMUL_HOPPER_KERNEL(NAME, T, EPILOGUE)                                                    \
   KERNEL __launch_bounds__(3 * GROUP_THREADS, 1)                                                   \
       NAME(TENSOR_MAP x, TENSOR_MAP w, TENSOR_MAP y, TENSOR_MAP residual, const bf16 *bias,        \
-           const float *x_scales, const float *w_scales, int rows, int outputs, int num_steps,      \
-           int num_tiles) {                                                                        \
-    matmul_hopper<T, EPILOGUE>(x, w, y, residual, bias, {x_scales, w_scales},                      \
-                               {rows, outputs, num_steps, num_tiles});                                           \
+           const float *x_scales, const float *w_scales, float *y_scales, float factor,             \
+           float least, int rows, int outputs, int num_steps, int num_tiles) {                     \
+    matmul_hopper<T, EPILOGUE>(x, w, y, residual, bias,                                            \
+                               {x_scales, w_scales, y_scales, factor, least},                      \
+                               {rows, outputs, num_steps, num_tiles});                             \
   }
 MATMUL_HOPPER_KERNEL(matmul_hopper_bias, bf16, BIAS)
 MATMUL_HOPPER_KERNEL(matmul_hopper_gelu, bf16, GELU)

@@ -59,7 +59,9 @@ pub use gelu::{gelu, glu};
 pub use info::DeviceInfo;
 pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_norm, embed_layer_norm, layer_norm};
 pub use library::WORKSPACE_BYTES;
-pub use linear::{LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape, Operands};
+pub use linear::{
+    LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulResult, MatmulShape, Operands,
+};
 pub use matmul::{Algorithm, Matmul, MatmulKernel};
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::{PooledTokens, pool};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use half::bf16;
 
 use super::error::{CudaError, Result, check_len};
-use super::linear::{Linear, MatmulShape, Operands};
+use super::linear::{Linear, MatmulResult, MatmulShape, Operands};
 use super::matmul::{Algorithm, Matmul};
 use super::memory::Buffer;
 use super::stream::{Graph, Stream};
@@ -44,6 +44,11 @@ pub struct Trial<T> {
 }
 
 impl<T> Trial<T> {
+    /// Where there is nothing to choose.
+    fn only(candidate: T) -> Self {
+        Self { candidate, seconds: 0.0, distance: 0.0 }
+    }
+
     /// Whether its result is far from the first candidate's.
     pub fn is_wrong(&self) -> bool {
         self.distance > MAX_DISTANCE || self.distance.is_nan()
@@ -66,7 +71,16 @@ impl Matmul {
         let Operands { x, residual, y, workspace } = operands;
         let MatmulShape { tokens, outputs, .. } = self.shape();
         let candidates = self.candidates(linear, CANDIDATES)?;
+        let y = match y {
+            MatmulResult::Bf16(y) => y,
+            // One kernel computes these.
+            MatmulResult::Fp8(_) => {
+                let one = candidates.first().copied().map(Trial::only);
+                return one.map(|one| vec![one]).ok_or_else(|| CudaError::unsupported("no kernel"));
+            }
+        };
         trials(stream, candidates, y, tokens * outputs, |algorithm, y| {
+            let y = MatmulResult::Bf16(y);
             let operands = Operands { x, residual, y, workspace: &mut *workspace };
             self.run(stream, algorithm, linear, operands)
         })
@@ -96,7 +110,7 @@ pub(super) fn trials<T: Copy>(
 ) -> Result<Vec<Trial<T>>> {
     check_len("search", "the result", y.len(), Some(values))?;
     if let [candidate] = candidates[..] {
-        return Ok(vec![Trial { candidate, seconds: 0.0, distance: 0.0 }]);
+        return Ok(vec![Trial::only(candidate)]);
     }
     let mut expected: Option<Vec<bf16>> = None;
     let mut ready = Vec::new();

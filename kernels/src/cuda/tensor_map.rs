@@ -10,13 +10,18 @@ use super::error::Result;
 use super::memory::{Buffer, Element, Memory};
 use super::stream::Argument;
 
-/// Bytes of a row of a tile: as many as the swizzle of shared memory orders.
-const ROW_BYTES: usize = 128;
-
 /// An argument of the kernels for warpgroups. See `hopper.cuh`.
+#[derive(Clone)]
 pub(super) struct TensorMap<'a> {
     words: sys::CUtensorMap,
     memory: &'a Arc<Memory>,
+}
+
+/// Bytes of a row of a tile: as many as the swizzle of shared memory orders.
+#[derive(Clone, Copy)]
+pub(super) enum TileRow {
+    Bytes64,
+    Bytes128,
 }
 
 /// Values that a map may be of.
@@ -33,18 +38,22 @@ impl TileElement for u8 {
 }
 
 impl<'a> TensorMap<'a> {
-    /// The first `rows` rows of `columns` values of `buffer`, in tiles of `tile_rows` rows of 128
-    /// bytes; a row is a multiple of 16 bytes.
+    /// The first `rows` rows of `columns` values of `buffer`, in tiles of `tile_rows` rows of `tile_row`;
+    /// a row is a multiple of 16 bytes.
     pub(super) fn new<T: TileElement>(
         buffer: &'a Buffer<T>,
         (rows, columns): (usize, usize),
-        tile_rows: u32,
+        (tile_rows, tile_row): (u32, TileRow),
     ) -> Result<Self> {
+        let (row_bytes, swizzle) = match tile_row {
+            TileRow::Bytes64 => (64, sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B),
+            TileRow::Bytes128 => (128, sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B),
+        };
         let mut words = sys::CUtensorMap { opaque: [0; 16] };
         let value_bytes = size_of::<T>();
         let sizes = [columns as u64, rows as u64];
         let strides = [(columns * value_bytes) as u64];
-        let tile = [(ROW_BYTES / value_bytes) as u32, tile_rows];
+        let tile = [(row_bytes / value_bytes) as u32, tile_rows];
         let steps = [1u32, 1];
         // SAFETY: `words` and the arrays, of two values and one stride, outlive the call; the address
         // is only described.
@@ -59,7 +68,7 @@ impl<'a> TensorMap<'a> {
                 tile.as_ptr(),
                 steps.as_ptr(),
                 sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                swizzle,
                 sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )

@@ -3,14 +3,14 @@
 use half::bf16;
 use polysift_kernels::cuda::{
     Algorithm, Buffer, CudaError, LeftOperand, Linear, Matmul, MatmulEpilogue, MatmulKernel,
-    MatmulPrecision, MatmulShape, Operands, Quantised, Stream, WORKSPACE_BYTES, quantise_rows,
-    randomize,
+    MatmulPrecision, MatmulResult, MatmulShape, Operands, Quantised, Stream, WORKSPACE_BYTES,
+    quantise_rows, randomize,
 };
 
 use crate::common::{
     BF16, F32, Random, TestResult, check, download, is_simulated, poisoned, stream, wide,
 };
-use crate::quantise::{decoded, quantised};
+use crate::quantise::{E4M3, E4M3_STEP, decoded, quantised};
 use crate::rows::exact_gelu;
 
 const EPILOGUES: [MatmulEpilogue; 4] = [
@@ -47,6 +47,9 @@ struct Case {
     residual: Buffer<bf16>,
     workspace: Buffer<u8>,
     expected: Vec<(f64, f64)>,
+    /// By row: the most that a value of the result can be, whatever the weights and the input look like
+    /// beside the longest row of weights, the largest bias and the largest value of the row of x.
+    bounds: Vec<f64>,
 }
 
 /// Values of an operand: those that go to the GPU, and what they are worth there.
@@ -100,7 +103,14 @@ impl Case {
             oracle((x, w), (b[output], residual[i]), epilogue, sums)
         });
         let shape = MatmulShape { tokens, outputs, inputs, epilogue, precision };
+        let length = |row: &[bf16]| wide(row).map(|x| x * x).sum::<f64>().sqrt();
+        let longest = w.bf16.chunks(inputs).map(length).fold(0.0, f64::max);
+        let largest = |values: &[bf16]| wide(values).map(f64::abs).fold(0.0, f64::max);
+        // Rounded to e4m3 a weight is larger by a sixteenth at most.
+        let factor = longest * (inputs as f64).sqrt() * 17.0 / 16.0;
+        let bound = |row: &[bf16]| factor * largest(row) + largest(&b);
         Ok(Self {
+            bounds: x.bf16.chunks(inputs).map(bound).collect(),
             matmul: Matmul::new(stream.device(), shape)?,
             expected: expected.collect(),
             linear: Linear::new(stream, &w.bf16, &b, precision)?,
@@ -130,10 +140,7 @@ impl Case {
         Self::new(stream, sizes, MatmulEpilogue::Bias, MatmulPrecision::Bf16)
     }
 
-    fn operands<'a>(
-        &'a mut self,
-        y: &'a mut Buffer<bf16>,
-    ) -> (&'a Matmul, &'a Linear, Operands<'a>) {
+    fn operands<'a>(&'a mut self, y: MatmulResult<'a>) -> (&'a Matmul, &'a Linear, Operands<'a>) {
         let x = match &self.x {
             X::Bf16(values) => LeftOperand::Bf16(values),
             X::Fp8(rows) => LeftOperand::Fp8(rows),
@@ -145,14 +152,35 @@ impl Case {
 
     fn run(&mut self, stream: &Stream, algorithm: &Algorithm) -> Result<Vec<bf16>, CudaError> {
         let mut y = poisoned(stream, self.expected.len())?;
-        let (matmul, linear, operands) = self.operands(&mut y);
+        let (matmul, linear, operands) = self.operands(MatmulResult::Bf16(&mut y));
         matmul.run(stream, algorithm, linear, operands)?;
         download(stream, &y)
     }
 
     fn check(&mut self, stream: &Stream, algorithm: &Algorithm) -> TestResult {
-        let what = format!("{:?} by {:?}", self.matmul.shape(), algorithm.kernel());
-        check(&what, wide(&self.run(stream, algorithm)?), self.expected.iter().copied())
+        let shape = self.matmul.shape();
+        let what = format!("{shape:?} by {:?}", algorithm.kernel());
+        if !shape.writes_fp8() {
+            let actual = self.run(stream, algorithm)?;
+            return check(&what, wide(&actual), self.expected.iter().copied());
+        }
+        let mut y = Quantised {
+            values: poisoned(stream, self.expected.len())?,
+            scales: poisoned(stream, shape.tokens)?,
+        };
+        let (matmul, linear, operands) = self.operands(MatmulResult::Fp8(&mut y));
+        matmul.run(stream, algorithm, linear, operands)?;
+        let scales: Vec<f32> = download(stream, &y.scales)?;
+        let scales: Vec<f64> = scales.into_iter().map(f64::from).collect();
+        let bounds = self.bounds.iter().map(|bound| (bound / 448.0, bound / 448.0 * 16.0 * F32));
+        check(&format!("the scales of {what}"), scales.iter().copied(), bounds)?;
+        let scale_of = |i: usize| scales[i / shape.outputs];
+        let bytes: Vec<u8> = download(stream, &y.values)?;
+        let actual = bytes.iter().enumerate().map(|(i, &byte)| decoded(byte) * scale_of(i));
+        let expected = self.expected.iter().enumerate().map(|(i, &(value, tolerance))| {
+            (value, tolerance + E4M3 * value.abs() + E4M3_STEP * scale_of(i))
+        });
+        check(&what, actual, expected)
     }
 }
 
@@ -279,7 +307,7 @@ fn the_search_finds_algorithms_that_are_right_and_found_again() -> TestResult {
     for epilogue in [MatmulEpilogue::Bias, MatmulEpilogue::Residual] {
         let mut case = Case::new(&stream, (528, 64, 64), epilogue, MatmulPrecision::Bf16)?;
         let mut y = poisoned(&stream, 528 * 64)?;
-        let (matmul, linear, operands) = case.operands(&mut y);
+        let (matmul, linear, operands) = case.operands(MatmulResult::Bf16(&mut y));
         let trials = matmul.search(&stream, linear, operands)?;
         assert!(trials.iter().all(|trial| !trial.is_wrong()), "{trials:?}");
         assert!(trials.is_sorted_by_key(|trial| trial.seconds));

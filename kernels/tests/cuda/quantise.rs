@@ -10,8 +10,8 @@ use crate::common::{F32, LIMITS, Random, TestResult, download, poisoned, stream,
 use crate::rows::normalised;
 
 /// Relative error of rounding to e4m3, which has 4 significant bits, and half of its smallest step.
-const E4M3: f64 = 1.0 / 16.0;
-const E4M3_STEP: f64 = 1.0 / 1024.0;
+pub(crate) const E4M3: f64 = 1.0 / 16.0;
+pub(crate) const E4M3_STEP: f64 = 1.0 / 1024.0;
 const NAN: u8 = 0x7f;
 
 /// A queue of a GPU that has e4m3.

@@ -6,9 +6,9 @@ use std::collections::btree_map::Entry;
 use half::bf16;
 use polysift_kernels::cuda::{
     Algorithm, AttentionKernel, Buffer, Device, LeftOperand, Linear, Matmul, MatmulEpilogue,
-    MatmulPrecision, MatmulShape, Norm, Operands, PooledTokens, Quantised, Result, Staged, Stream,
-    Trial, WORKSPACE_BYTES, add_norm, attention, embed_layer_norm, glu, layer_norm, max_sequences,
-    pool, quantise_rows, randomize, rotate,
+    MatmulPrecision, MatmulResult, MatmulShape, Norm, Operands, PooledTokens, Quantised, Result,
+    Staged, Stream, Trial, WORKSPACE_BYTES, add_norm, attention, embed_layer_norm, glu, layer_norm,
+    max_sequences, pool, quantise_rows, randomize, rotate,
 };
 
 use super::super::architecture::{Architecture, FeedForward};
@@ -31,14 +31,21 @@ pub(super) struct Arena {
     /// `[T, H]`: `hidden` and what a block adds to it, before its norm.
     update: Buffer<bf16>,
     /// `[T, F]`, or `[T, 2F]`.
-    intermediate: Buffer<bf16>,
+    intermediate: Intermediate,
     /// `[T, F]`: what is left of a gated `intermediate`.
     gated: Option<Buffer<bf16>>,
-    /// In fp8: the input of the next product, `[T, H]` or `[T, F]`.
+    /// In fp8: the input of the next product, `[T, H]` or `[T, F]`, where no product wrote it.
     quantised: Option<Quantised>,
     workspace: Buffer<u8>,
     /// `[T / 4, H]`: the result.
     pub(super) embeddings: Buffer<f32>,
+}
+
+/// What the feed-forward part has inside.
+enum Intermediate {
+    Bf16(Buffer<bf16>),
+    /// Written by a product in fp8 for the next one.
+    Fp8(Quantised),
 }
 
 impl Arena {
@@ -49,10 +56,15 @@ impl Arena {
         let &Architecture { width, inner, .. } = architecture;
         let is_gated = architecture.feed_forward != FeedForward::Plain;
         let sums = architecture.pre_norm.then(|| device.alloc(tokens * width, PURPOSE));
-        let quantised = match precision {
-            MatmulPrecision::Bf16 => None,
-            MatmulPrecision::Fp8 => {
-                Some(Quantised::new(device, tokens, inner.max(width), PURPOSE)?)
+        let rows = |width: usize| Quantised::new(device, tokens, width, PURPOSE);
+        let (intermediate, quantised) = match precision {
+            MatmulPrecision::Fp8 if !is_gated => {
+                (Intermediate::Fp8(rows(inner)?), Some(rows(width)?))
+            }
+            _ => {
+                let is_fp8 = precision == MatmulPrecision::Fp8;
+                let quantised = is_fp8.then(|| rows(inner.max(width))).transpose()?;
+                (Intermediate::Bf16(states(architecture.intermediate())?), quantised)
             }
         };
         Ok(Self {
@@ -61,7 +73,7 @@ impl Arena {
             query_key_value: states(3 * width)?,
             context: states(width)?,
             update: states(width)?,
-            intermediate: states(architecture.intermediate())?,
+            intermediate,
             gated: is_gated.then(|| states(inner)).transpose()?,
             quantised,
             workspace: device.alloc(WORKSPACE_BYTES, "matrix products")?,
@@ -71,20 +83,32 @@ impl Arena {
 
     /// What a product reads and writes; in fp8 its input must have been quantised.
     fn operands(&mut self, which: Product) -> Operands<'_> {
-        let hidden = self.states.is_none().then_some(&self.hidden);
-        let (x, residual, y) = match which {
-            Product::QueryKeyValue => (&self.hidden, None, &mut self.query_key_value),
-            Product::AttentionOutput => (&self.context, hidden, &mut self.update),
-            Product::Intermediate => (&self.hidden, None, &mut self.intermediate),
-            Product::Output => {
-                (self.gated.as_ref().unwrap_or(&self.intermediate), hidden, &mut self.update)
+        let Self { hidden, query_key_value, context, update, gated, .. } = self;
+        let sum = self.states.is_none().then_some(&*hidden);
+        let quantised = self.quantised.as_ref();
+        let left = |x| quantised.map_or(LeftOperand::Bf16(x), LeftOperand::Fp8);
+        let (x, residual, y) = match (which, &mut self.intermediate) {
+            (Product::QueryKeyValue, _) => {
+                (left(hidden), None, MatmulResult::Bf16(query_key_value))
+            }
+            (Product::AttentionOutput, _) => (left(context), sum, MatmulResult::Bf16(update)),
+            (Product::Intermediate, Intermediate::Bf16(y)) => {
+                (left(hidden), None, MatmulResult::Bf16(y))
+            }
+            (Product::Intermediate, Intermediate::Fp8(y)) => {
+                (left(hidden), None, MatmulResult::Fp8(y))
+            }
+            (Product::Output, Intermediate::Bf16(x)) => {
+                (left(gated.as_ref().unwrap_or(x)), sum, MatmulResult::Bf16(update))
+            }
+            (Product::Output, Intermediate::Fp8(x)) => {
+                (LeftOperand::Fp8(x), sum, MatmulResult::Bf16(update))
             }
         };
-        let x = self.quantised.as_ref().map_or(LeftOperand::Bf16(x), LeftOperand::Fp8);
         Operands { x, residual, y, workspace: &mut self.workspace }
     }
 
-    /// In fp8, quantises the first `rows` rows of the input of a product, where no norm did.
+    /// In fp8, quantises the first `rows` rows of the input of a product that is in bf16 only.
     fn quantise(
         &mut self,
         which: Product,
@@ -92,17 +116,21 @@ impl Arena {
         (rows, width): (usize, usize),
     ) -> Result<()> {
         let Some(mut quantised) = self.quantised.take() else { return Ok(()) };
-        let done = quantise_rows(stream, self.input(which), &mut quantised, (rows, width));
+        let done = match self.input(which) {
+            Some(input) => quantise_rows(stream, input, &mut quantised, (rows, width)),
+            None => Ok(()),
+        };
         self.quantised = Some(quantised);
         done
     }
 
-    /// What a product reads, before it is quantised.
-    fn input(&mut self, which: Product) -> &mut Buffer<bf16> {
-        match which {
-            Product::QueryKeyValue | Product::Intermediate => &mut self.hidden,
-            Product::AttentionOutput => &mut self.context,
-            Product::Output => self.gated.as_mut().unwrap_or(&mut self.intermediate),
+    /// What a product reads, before it is quantised; `None` where that is written in e4m3 alone.
+    fn input(&mut self, which: Product) -> Option<&mut Buffer<bf16>> {
+        match (which, &mut self.intermediate) {
+            (Product::QueryKeyValue | Product::Intermediate, _) => Some(&mut self.hidden),
+            (Product::AttentionOutput, _) => Some(&mut self.context),
+            (Product::Output, Intermediate::Bf16(x)) => Some(self.gated.as_mut().unwrap_or(x)),
+            (Product::Output, Intermediate::Fp8(_)) => None,
         }
     }
 
@@ -219,10 +247,11 @@ pub(super) fn search(
     arena: &mut Arena,
 ) -> Result<Algorithm> {
     let MatmulShape { tokens, inputs, .. } = matmul.shape();
-    // The residual is `hidden`, whatever the input is.
+    // The residual is `hidden`, whatever the input is. In fp8 there is one kernel, which is not run here.
     randomize(stream, &mut arena.hidden, tokens * model.shape.architecture.width)?;
-    randomize(stream, arena.input(which), tokens * inputs)?;
-    arena.quantise(which, stream, (tokens, inputs))?;
+    if let Some(input) = arena.input(which) {
+        randomize(stream, input, tokens * inputs)?;
+    }
     let trials = matmul.search(stream, model.first_weights(which), arena.operands(which))?;
     log(&format!("{which:?} of {tokens} tokens"), &trials);
     Ok(trials[0].candidate)
@@ -307,7 +336,7 @@ pub(super) fn forward(
 
         plan.run(Product::Intermediate, stream, layer, arena)?;
         let Arena { intermediate, gated, .. } = &mut *arena;
-        if let Some(gated) = gated {
+        if let (Some(gated), Intermediate::Bf16(intermediate)) = (gated, intermediate) {
             glu(stream, intermediate, gated, (rows, inner))?;
         }
         arena.quantise(Product::Output, stream, (rows, inner))?;
