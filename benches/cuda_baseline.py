@@ -25,6 +25,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 
 PAD = 1
 BATCHES = {"padded": 4096, "sorted": 128, "f32": 128}
@@ -80,15 +81,39 @@ def fit(model, documents, args):
             torch.cuda.empty_cache()
 
 
+def unpacked(path, quantization):
+    """The tensors of a file, packed ones (compressed-tensors' pack-quantized) as f32: eight values of four bits a
+    word, or four of eight, the first in the lowest bits, with a scale for each group of a row. transformers
+    does not read an embedding that is packed."""
+    tensors = load_file(path)
+    (group,) = quantization["config_groups"].values()
+    bits, size = group["weights"]["num_bits"], group["weights"]["group_size"]
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    for name in [name for name in tensors if name.endswith(".weight_packed")]:
+        stem = name.removesuffix("_packed")
+        rows, columns = tensors.pop(f"{stem}_shape").tolist()
+        words, scales = tensors.pop(name), tensors.pop(f"{stem}_scale").float()
+        values = (words[..., None] >> shifts) & ((1 << bits) - 1)
+        values = values.reshape(rows, -1)[:, :columns].float() - (1 << bits - 1)
+        tensors[stem] = values * scales.repeat_interleave(size, 1)[:, :columns]
+    return tensors
+
+
 def load(args):
     """The model, and how many operations a document of n tokens needs."""
     config = transformers.AutoConfig.from_pretrained(args.data / "model")
     if args.layers:
         config.num_hidden_layers = args.layers
     dtype = torch.float32 if args.engine == "f32" else torch.bfloat16
-    model = transformers.AutoModel.from_pretrained(
-        args.data / "model", config=config, dtype=dtype, attn_implementation="sdpa", add_pooling_layer=False
-    )
+    how = {"attn_implementation": "sdpa", "add_pooling_layer": False}
+    if getattr(config, "quantization_config", None):
+        weights = unpacked(args.data / "model/model.safetensors", config.quantization_config)
+        del config.quantization_config
+        model = transformers.AutoModel.from_config(config, **how)
+        model.load_state_dict(weights)
+        model = model.to(dtype)
+    else:
+        model = transformers.AutoModel.from_pretrained(args.data / "model", config=config, dtype=dtype, **how)
     hidden, inner = config.hidden_size, config.intermediate_size
     linear = 2 * (4 * hidden * hidden + 2 * hidden * inner)
 

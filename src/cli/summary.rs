@@ -362,7 +362,7 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
         if estimate.speed_measured {
             "on this machine"
         } else {
-            "(roughly: what an H200 is built for, not measured here)"
+            "(roughly: what an H200 reached, not measured here)"
         }
     ));
     line(&format!("on an H200         {:.2} hours of one GPU (roughly)", estimate.gpu_hours));

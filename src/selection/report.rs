@@ -43,7 +43,7 @@ pub struct CascadeAudit {
     pub audited: u64,
     /// Tokens of the dropped documents, estimated from the pilot.
     pub tokens_saved: u64,
-    /// What they would take of one H200 at the speed that it is built for, roughly.
+    /// What they would take of one H200 at the speed that it had with an encoder of the base shape, roughly.
     pub gpu_hours_saved: f64,
     /// Floating-point operations of pilot, first pass and encoder, by those of a run without a cascade, estimated from the
     /// pilot.

@@ -39,7 +39,7 @@ pub struct Estimate {
     pub tokens_per_document: f64,
     /// Tokens to encode.
     pub tokens: f64,
-    /// Measured on the sample on a CPU; on GPUs, the speed that an H200 is built for.
+    /// Measured on the sample on a CPU; on GPUs, the speed that an H200 had.
     pub tokens_per_sec: f64,
     /// Whether `tokens_per_sec` was measured.
     pub speed_measured: bool,
@@ -49,7 +49,7 @@ pub struct Estimate {
     pub device: String,
     /// In what it would compute there: `f32` or `bf16`.
     pub precision: &'static str,
-    /// Hours of one H200 at the speed that it is built for.
+    /// Hours of one H200 at the speed that it had with an encoder of the base shape.
     pub gpu_hours: f64,
     /// Bytes of the stored embeddings, roughly.
     pub embeddings_bytes: f64,

@@ -8,9 +8,9 @@ use crate::encoder::{self, Model, Placement, Recipe};
 use crate::error::{Error, Result};
 use crate::run::{RunDir, Stage};
 
-/// Floating-point operations per second of one GPU: what an H200 is built to reach (42% of its bf16 rate,
-/// 2.2 million tokens with an encoder of the base shape), not a measurement.
-pub(crate) const GPU_FLOPS_PER_SEC: f64 = 2.2e6 * 188.7e6;
+/// Floating-point operations per second of one GPU, in bf16: what an H200 reached with an encoder of the base
+/// shape (`benches/runs/2026-11-26-h200.md`), 2.65 million tokens in sequences of 512.
+pub(crate) const GPU_FLOPS_PER_SEC: f64 = 2.65e6 * 188.7e6;
 
 /// Loads the model for `stage`. Where the settings leave open in what it computes, it continues as
 /// the run was begun.
