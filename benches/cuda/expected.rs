@@ -1,6 +1,6 @@
 //! What is expected of one H200 at the base shape, to be printed beside what is measured.
 //!
-//! What one gave, in the two runs of `benches/runs/2026-11-26-h200.md`.
+//! What one gave, in the last two runs of `benches/runs/2026-11-26-h200.md`.
 
 use serde::Serialize;
 use serde_json::Value;

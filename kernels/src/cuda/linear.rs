@@ -22,7 +22,7 @@ pub(super) enum LinearWeight {
     },
 }
 
-/// No result for a row whose largest magnitude is x is larger than `factor` x + `least`.
+/// No result for a row with the scale x reaches 448 times `factor` x + `least`, the scale of its results.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Bound {
     pub(super) factor: f32,
@@ -38,11 +38,9 @@ impl Bound {
         let longest = weight.chunks_exact(inputs.max(1)).map(length).fold(0.0, f64::max);
         let largest = bias.iter().map(|b| f64::from(*b).abs()).fold(0.0, f64::max);
         let factor = longest * (inputs as f64).sqrt() * 17.0 / 16.0;
-        Self { factor: factor as f32, least: (largest as f32).max(SMALLEST_BOUND) }
+        Self { factor: factor as f32, least: (largest as f32).max(1e-30) / 448.0 }
     }
 }
-
-const SMALLEST_BOUND: f32 = 1e-30;
 
 impl Linear {
     /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU, where the weights are quantised for products
@@ -63,17 +61,16 @@ impl Linear {
             return Err(CudaError::shape("linear", reason));
         }
         let on_device = stream.to_device(weight, PURPOSE)?;
-        let weight_values = weight;
-        let weight = match precision {
+        let own = match precision {
             MatmulPrecision::Bf16 => LinearWeight::Bf16(on_device),
             MatmulPrecision::Fp8 => {
                 let (rows, width) = (bias.len(), weight.len() / bias.len());
                 let mut quantised = Quantised::new(stream.device(), rows, width, PURPOSE)?;
                 quantise_rows(stream, &on_device, &mut quantised, (rows, width))?;
-                LinearWeight::Fp8 { rows: quantised, bound: Bound::new(weight_values, bias) }
+                LinearWeight::Fp8 { rows: quantised, bound: Bound::new(weight, bias) }
             }
         };
-        Ok(Self { weight, bias: stream.to_device(bias, PURPOSE)? })
+        Ok(Self { weight: own, bias: stream.to_device(bias, PURPOSE)? })
     }
 
     /// Width N of the result.

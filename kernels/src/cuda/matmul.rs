@@ -208,13 +208,13 @@ impl Matmul {
             Some(residual) => TensorMap::new(residual, y_sizes, rows)?,
             None => y.clone(), // a kernel without a residual does not look at it
         };
-        let no_bound = Bound { factor: 0.0, least: 0.0 };
-        let (x, w, scales, bound, functions) = match (&linear.weight, operands.x) {
+        let (x, w, scales, Bound { factor, least }, functions) = match (&linear.weight, operands.x)
+        {
             (LinearWeight::Bf16(w), LeftOperand::Bf16(x)) => (
                 TensorMap::new(x, x_sizes, rows)?,
                 TensorMap::new(w, w_sizes, columns)?,
                 [&Absent as &dyn Argument, &Absent],
-                no_bound,
+                Bound { factor: 0.0, least: 0.0 },
                 &hopper.matmul,
             ),
             (LinearWeight::Fp8 { rows: w, bound }, LeftOperand::Fp8(x)) => (
@@ -226,8 +226,6 @@ impl Matmul {
             ),
             _ => return Err(self.shape.wrong_kind()),
         };
-        // Of scales: what is scaled by them is at most 448.
-        let Bound { factor, least } = Bound { least: bound.least / 448.0, ..bound };
         let tiles = tokens.div_ceil(TILE_ROWS) * outputs.div_ceil(TILE_OUTPUTS);
         let value_bytes = if linear.is_fp8() { 1 } else { 2 };
         let steps = (inputs * value_bytes).div_ceil(STEP_BYTES);
