@@ -189,12 +189,8 @@ impl<'a> Teaching<'a> {
         treated.evaluation = pilot.evaluation().len() as u64;
         treated.tokens_per_document = pilot.tokens_per_document();
         let selected = pilot.select(self.context, &thresholds, self.settings.risk() / 2.0)?;
-        let passes = match self.settings.first_pass {
-            FirstPass::Auto => CANDIDATES.to_vec(),
-            pass => vec![pass],
-        };
         let (mut best, mut reason): (Option<Tried>, _) = (None, None);
-        for pass in passes {
+        for &pass in self.passes() {
             self.context.stop.check()?;
             match self.try_pass(pass, language, &pilot, &selected) {
                 Ok(tried) => {
@@ -231,6 +227,20 @@ impl<'a> Teaching<'a> {
         Ok((treated, Some(taught)))
     }
 
+    /// The first passes among which a pilot chooses.
+    fn passes(&self) -> &[FirstPass] {
+        match &self.settings.first_pass {
+            FirstPass::Auto => &CANDIDATES,
+            pass => std::slice::from_ref(pass),
+        }
+    }
+
+    /// Half of the risk is that of the misses, shared by the first passes: the one that is taken is chosen by the
+    /// half of the pilot that its threshold is of.
+    fn risk_of_misses(&self) -> f64 {
+        self.settings.risk() / 2.0 / self.passes().len() as f64
+    }
+
     /// Documents of each half of the pilot of a language of so many `rows`, or why there is none.
     fn half_pilot(&self, thresholds: &[Threshold], rows: u64) -> Result<u64, String> {
         let keeping: Vec<&Threshold> = thresholds
@@ -252,7 +262,7 @@ impl<'a> Teaching<'a> {
         let least = rates.map(|rate| rate.as_f64()).fold(1.0, f64::min);
         let least = if least < 1.0 { least } else { NOMINAL_RATE };
         let CascadeConfig { recall, confidence, .. } = *self.settings;
-        let needed = least_sample((1.0 - recall) * least, self.settings.risk() / 2.0);
+        let needed = least_sample((1.0 - recall) * least, self.risk_of_misses());
         let wanted = (rows as f64 * HALF_PILOT_SHARE).ceil() as u64;
         let half = wanted.clamp(needed, MAX_PILOT_FACTOR * needed);
         if (2 * half) as f64 > rows as f64 * MAX_PILOT_SHARE {
@@ -280,7 +290,7 @@ impl<'a> Teaching<'a> {
             FirstPasses::load(self.context, [(language.to_owned(), pass, known)], self.model)?;
         let texts = pilot.evaluation_texts();
         let predicted = passes.predict(language, &texts, self.model)?;
-        let risk = self.settings.risk() / 2.0;
+        let risk = self.risk_of_misses();
         let miss = 1.0 - self.settings.recall;
         let mut thresholds = BTreeMap::new();
         for kept in &selected.kept {
