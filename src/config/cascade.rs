@@ -22,9 +22,10 @@ pub enum FirstPass {
     FastText,
     /// A small network of hashed n-grams of the encoder's token ids.
     Lexical,
-    /// A ridge head on embeddings of the bundled encoder, on the CPU.
+    /// A ridge head on embeddings of the bundled encoder, on the device of the run.
     Bundled,
-    /// A ridge head on embeddings of the first N tokens, `<s>` and `</s>` included, by the run's encoder.
+    /// The run's heads on embeddings of the first N tokens, `<s>` and `</s>` included, by its encoder, and a ridge head of
+    /// what they miss.
     Prefix(usize),
 }
 

@@ -48,6 +48,8 @@ pub use files::{ModelFiles, resolve};
 pub use recipe::Recipe;
 pub use settings::ResolvedSetting;
 
+use std::sync::Arc;
+
 use crate::config::{Chunks, EncoderConfig};
 use crate::error::Result;
 pub use crate::hub::HubSettings;
@@ -63,7 +65,7 @@ pub struct Model {
     /// Its tokenizer.
     pub tokenizer: Tokenizer,
     /// Its encoder.
-    pub encoder: Box<dyn Encoder>,
+    pub encoder: Arc<dyn Encoder>,
     /// Where that computes.
     pub placement: Placement,
 }
@@ -83,7 +85,7 @@ pub fn load(config: &EncoderConfig, hub: &HubSettings) -> Result<Model> {
     });
     let (tokenizer, (encoder, placement)) = (tokenizer?, placed?);
     let ModelFiles { recipe, settings, .. } = files;
-    Ok(Model { recipe, settings, tokenizer, encoder, placement })
+    Ok(Model { recipe, settings, tokenizer, encoder: encoder.into(), placement })
 }
 
 /// The embeddings of some texts.
@@ -96,6 +98,18 @@ pub struct EmbeddedTexts {
 }
 
 impl Model {
+    /// The same encoder behind a tokenizer that cuts as `config` says, which names the same model.
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn cut(&self, config: &EncoderConfig, hub: &HubSettings) -> Result<Self> {
+        let files = resolve(config, hub)?;
+        let tokenizer = files.tokenizer(config)?;
+        let ModelFiles { recipe, settings, .. } = files;
+        let (encoder, placement) = (Arc::clone(&self.encoder), self.placement.clone());
+        Ok(Self { recipe, settings, tokenizer, encoder, placement })
+    }
+
     /// Embeds `texts`: the first chunk of each, or all that the model's tokenizer makes. `on_batch`
     /// is that of [`embed_chunks`], as are the errors, with those of
     /// [`Tokenizer::chunks_all`](crate::tokenize::Tokenizer::chunks_all).

@@ -20,6 +20,7 @@
 //! A shard is one too. Nothing depends on who did what.
 
 mod first_pass;
+mod full_run;
 mod pilot;
 
 use std::collections::BTreeMap;
@@ -42,6 +43,7 @@ use crate::metrics::{allowed_misses, highest_threshold, least_sample};
 use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
 use crate::selection::{Threshold, ThresholdKind};
 use first_pass::{FirstPasses, Taught};
+use full_run::FullRun;
 use pilot::{Pilot, SelectedPilot};
 
 /// Largest share of a language that a pilot may be.
@@ -54,6 +56,8 @@ const MAX_PILOT_FACTOR: u64 = 4;
 const NOMINAL_RATE: f64 = 0.1;
 /// A first pass that costs more than this share of the full run is not worth it.
 const MAX_COST: f64 = 0.95;
+/// Shards of which the texts are embedded at once for each GPU.
+const SHARDS_OF_A_GPU: usize = 4;
 /// What is tried where the settings leave it open.
 const CANDIDATES: [FirstPass; 5] = [
     FirstPass::FastText,
@@ -81,7 +85,8 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     freeze_encoded(context, Stage::Cascade, &frozen(context, plan, &heads, &model)?, Some(&model))?;
     run.freeze_plan(plan)?;
 
-    let teaching = Teaching { context, settings, plan, heads: &heads, model: &model };
+    let full = FullRun::new(context, &heads, &model);
+    let teaching = Teaching { full: &full, settings, plan };
     let languages: Vec<&String> = heads.languages().iter().collect();
     let keys = languages.iter().map(|language| language_key(language)).collect();
     // Every process may teach every language, and needs them all.
@@ -133,24 +138,22 @@ struct Tried {
 
 /// What teaching takes.
 struct Teaching<'a> {
-    context: Context<'a>,
+    full: &'a FullRun<'a>,
     settings: &'a CascadeConfig,
     plan: &'a Plan,
-    heads: &'a Heads,
-    model: &'a Model,
 }
 
 impl<'a> Teaching<'a> {
     /// The shards of `language`, with their places.
     fn shards_of(&self, language: &str) -> Vec<(u64, &'a Shard)> {
         let of_language =
-            |(_, shard): &(u64, &Shard)| language_of(self.context.config, shard) == language;
+            |(_, shard): &(u64, &Shard)| language_of(self.full.context.config, shard) == language;
         (0u64..).zip(&self.plan.shards).filter(of_language).collect()
     }
 
     /// Teaches the first pass of `language`, or says why there is none.
     fn teach(&self, language: &str) -> Result<ShardMarker> {
-        let run = self.context.run;
+        let run = self.full.context.run;
         let (treated, taught) = self.treat(language)?;
         let files = taught.map_or(Vec::new(), |taught| taught.files);
         let mut marker = ShardMarker { files, ..ShardMarker::default() };
@@ -165,7 +168,7 @@ impl<'a> Teaching<'a> {
 
     fn treat(&self, language: &str) -> Result<(LanguageCascade, Option<Taught>)> {
         let shards = self.shards_of(language);
-        let rows = pilot::count_rows(self.context, &shards)?;
+        let rows = pilot::count_rows(self.full.context, &shards)?;
         let mut treated = LanguageCascade {
             first_pass: None,
             reason: None,
@@ -178,27 +181,27 @@ impl<'a> Teaching<'a> {
             heads: BTreeMap::new(),
             candidates: Vec::new(),
         };
-        let thresholds = thresholds_of(self.context, language, self.heads)?;
+        let thresholds = thresholds_of(self.full.context, language, self.full.heads)?;
         let half = match self.half_pilot(&thresholds, treated.rows) {
             Ok(half) => half,
             Err(reason) => return Ok((LanguageCascade { reason: Some(reason), ..treated }, None)),
         };
-        let pilot = Pilot::draw(self.context, &shards, rows, 2 * half as usize)?;
-        let pilot = pilot.score(self.context, self.heads, self.model, language)?;
+        let pilot = Pilot::draw(self.full.context, &shards, rows, 2 * half as usize)?;
+        let pilot = pilot.score(self.full, language)?;
         treated.pilot = pilot.len() as u64;
         treated.evaluation = pilot.evaluation().len() as u64;
         treated.tokens_per_document = pilot.tokens_per_document();
-        let selected = pilot.select(self.context, &thresholds, self.settings.risk() / 2.0)?;
+        let selected = pilot.select(self.full.context, &thresholds, self.settings.risk() / 2.0)?;
         let (mut best, mut reason): (Option<Tried>, _) = (None, None);
         for &pass in self.passes() {
-            self.context.stop.check()?;
+            self.full.context.stop.check()?;
             match self.try_pass(pass, language, &pilot, &selected) {
                 Ok(tried) => {
                     treated.candidates.push(tried.candidate.clone());
                     let cost = |tried: &Tried| tried.candidate.cost;
                     let is_better = best.as_ref().is_none_or(|best| cost(&tried) < cost(best));
                     let worse = if is_better { best.replace(tried) } else { Some(tried) };
-                    worse.map_or(Ok(()), |worse| worse.taught.discard(self.context.run))?;
+                    worse.map_or(Ok(()), |worse| worse.taught.discard(self.full.context.run))?;
                 }
                 // Scores that are all equal teach nothing.
                 Err(error @ (Error::Training { .. } | Error::Shape { .. })) => {
@@ -212,7 +215,7 @@ impl<'a> Teaching<'a> {
             return Ok((treated, None));
         };
         if candidate.cost > MAX_COST {
-            taught.discard(self.context.run)?;
+            taught.discard(self.full.context.run)?;
             treated.reason = Some(format!(
                 "{} is the best first pass, and with it the run would cost {:.0}% of one without",
                 candidate.first_pass,
@@ -251,7 +254,7 @@ impl<'a> Teaching<'a> {
             return Err("no threshold selects among them".to_owned());
         }
         if let Some(other) =
-            keeping.iter().find(|threshold| !self.heads.is_encoded(&threshold.head_name))
+            keeping.iter().find(|threshold| !self.full.heads.is_encoded(&threshold.head_name))
         {
             return Err(format!(
                 "the head `{}` keeps documents without the encoder",
@@ -284,25 +287,24 @@ impl<'a> Teaching<'a> {
         selected: &SelectedPilot,
     ) -> Result<Tried> {
         let names: Vec<&str> = selected.heads().collect();
-        let taught = first_pass::teach(self.context, self.model, pass, language, pilot, &names)?;
+        let taught = first_pass::teach(self.full, pass, language, pilot, &names)?;
         let known = names.iter().map(|name| (*name).to_owned()).collect();
-        let passes =
-            FirstPasses::load(self.context, [(language.to_owned(), pass, known)], self.model)?;
+        let passes = FirstPasses::load(self.full, [(language.to_owned(), pass, known)])?;
         let texts = pilot.evaluation_texts();
-        let predicted = passes.predict(language, &texts, self.model)?;
+        let predicted = passes.predict(language, &texts)?;
         let risk = self.risk_of_misses();
         let miss = 1.0 - self.settings.recall;
         let mut thresholds = BTreeMap::new();
         for kept in &selected.kept {
             let allowed = match kept.rate {
-                Some(rate) if self.context.config.selection.weight == Weight::Documents => {
+                Some(rate) if self.full.context.config.selection.weight == Weight::Documents => {
                     allowed_misses(texts.len() as u64, miss * rate.as_f64(), risk)
                 }
                 _ => allowed_misses(kept.documents.len() as u64, miss, risk),
             };
             let scores = kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
             let Some(threshold) = highest_threshold(scores, allowed) else {
-                taught.discard(self.context.run)?;
+                taught.discard(self.full.context.run)?;
                 let (kept, all) = (kept.documents.len(), texts.len());
                 let reason = format!("the {kept} kept of {all} documents of a pilot prove nothing");
                 return Err(Error::shape("first pass", reason));
@@ -315,14 +317,14 @@ impl<'a> Teaching<'a> {
         let cost = self.cost(passes.flops(pass, &texts)?, pilot, &is_encoded);
         let encoded = is_encoded.iter().filter(|is| **is).count() as f64;
         let encoded_share = encoded / is_encoded.len().max(1) as f64;
-        let dropped_document = pilot.dropped_document(self.model, &is_encoded);
+        let dropped_document = pilot.dropped_document(self.full.model, &is_encoded);
         let candidate = Candidate { first_pass: pass, encoded_share, cost };
         Ok(Tried { candidate, heads: thresholds, dropped_document, taught })
     }
 
     /// Floating-point operations with a first pass that takes `of_pass` of the evaluation half, by those of the full run.
     fn cost(&self, of_pass: f64, pilot: &Pilot, is_encoded: &[bool]) -> f64 {
-        let full: Vec<f64> = pilot.evaluation_flops(self.model);
+        let full: Vec<f64> = pilot.evaluation_flops(self.full.model);
         let audit = 1.0 / self.settings.audit_every() as f64;
         let encoded = |(flops, is): (&f64, &bool)| if *is { *flops } else { flops * audit };
         let all: f64 = full.iter().sum();
@@ -333,18 +335,19 @@ impl<'a> Teaching<'a> {
 
     /// Scores the documents of all shards with the first passes.
     fn score(&self) -> Result<()> {
-        let Context { config, run, .. } = self.context;
-        let cascade = Cascade::of_languages(self.context, self.heads.languages().iter().cloned())?;
+        let Context { config, run, .. } = self.full.context;
+        let cascade =
+            Cascade::of_languages(self.full.context, self.full.heads.languages().iter().cloned())?;
         let treated = cascade.languages();
         let keys: Vec<String> = self.plan.shards.iter().map(scores_key).collect();
-        let own = own_shards(self.context, self.plan);
-        let work = StageWork::new(self.context, Stage::Cascade, keys, &own)?;
+        let own = own_shards(self.full.context, self.plan);
+        let work = StageWork::new(self.full.context, Stage::Cascade, keys, &own)?;
         let chosen = treated.iter().filter_map(|(language, treated)| {
             let names = treated.heads.keys().cloned().collect();
             Some((language.clone(), treated.first_pass?, names))
         });
         if !work.is_over() {
-            let passes = FirstPasses::load(self.context, chosen, self.model)?;
+            let passes = FirstPasses::load(self.full, chosen)?;
             let language = |item: usize| language_of(config, &self.plan.shards[item]);
             let rows = |item: usize| {
                 let treated = &treated[&language(item)];
@@ -353,11 +356,15 @@ impl<'a> Teaching<'a> {
             };
             let one = |item: usize| {
                 let treated = &treated[&language(item)];
-                passes.score_shard(&language(item), treated, &self.plan.shards[item], self.model)
+                passes.score_shard(&language(item), treated, &self.plan.shards[item])
             };
-            // An encoder uses all threads.
-            let at_once = if passes.encodes() { 1 } else { rayon::current_num_threads() };
-            work.for_all_on(at_once, self.context, "documents", rows, one)?;
+            // An encoder uses all threads of a CPU; a GPU is to have batches while texts are read and tokenized.
+            let at_once = match (passes.encodes(), &self.full.model.placement.gpus[..]) {
+                (false, _) => rayon::current_num_threads(),
+                (true, []) => 1,
+                (true, gpus) => SHARDS_OF_A_GPU * gpus.len(),
+            };
+            work.for_all_on(at_once, self.full.context, "documents", rows, one)?;
         }
         run.try_finish(Stage::Cascade, &Cascade::keys(config, self.plan)).map(drop)
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::Embedded;
-use crate::config::{HeadConfig, HeadKind, RunConfig};
+use crate::config::{HeadConfig, HeadKind, Keep, RunConfig};
 use crate::encoder::{EmbeddedTexts, Recipe};
 use crate::error::{Error, Result};
 use crate::fasttext::TextScratch;
@@ -261,6 +261,12 @@ impl Heads {
         }
         let chunks = (embedded.values.as_slice(), embedded.chunk_offsets.as_slice());
         self.score_chunks(name, languages, width, chunks, &mut ScoreScratch::default())
+    }
+
+    /// 1 where the head keeps high logits, −1 where it keeps low ones.
+    pub(super) fn sign(&self, name: &str, language: &str) -> f32 {
+        let keep = self.get(name, language).map(|head| head.spec().keep);
+        if keep == Some(Keep::Below) { -1.0 } else { 1.0 }
     }
 
     /// Digest and specification per head and language, frozen with the scores; those of scores

@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::full_run::{FullRun, PassEncoder, logits};
 use super::pilot::Pilot;
-use crate::config::{
-    Chunks, DeviceChoice, EncoderConfig, EncoderPrecision, FirstPass, HeadConfig, HeadKind, Loss,
-    RunConfig, TrainingConfig,
-};
-use crate::encoder::{EmbeddedTexts, Model, load};
+use crate::config::{FirstPass, HeadConfig, HeadKind, Loss};
+use crate::encoder::Model;
 use crate::error::{Error, Result};
 use crate::head::{FastTextHead, Provenance};
-use crate::input::{DocumentBuilder, DocumentReader, LANG};
+use crate::input::{DocumentBuilder, DocumentReader, LANG, Split};
 use crate::io::write_atomic;
 use crate::lexical::{LexicalModel, fit};
 use crate::parts::{ScoreRows, write_scores};
@@ -28,6 +27,8 @@ use crate::train::{Samples, TrainingRequest, train_head, train_text_head};
 const BATCH_ROWS: usize = 1024;
 /// Share of the training half that a fastText model calls good, which takes classes and no scores.
 const GOOD_SHARE: f64 = 0.15;
+/// One document of the training half in so many chooses the penalty of a ridge head.
+const VALIDATION: usize = 5;
 
 /// Files of a first pass that was taught.
 pub(super) struct Taught {
@@ -55,62 +56,39 @@ fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
     }
 }
 
-/// The encoder of a first pass that has one.
-fn encoder(config: &RunConfig, pass: FirstPass, run: &Model) -> Option<EncoderConfig> {
-    match pass {
-        FirstPass::Bundled => Some(EncoderConfig {
-            device: DeviceChoice::Cpu,
-            precision: EncoderPrecision::F32,
-            ..EncoderConfig::default()
-        }),
-        FirstPass::Prefix(tokens) => Some(EncoderConfig {
-            max_tokens: tokens.min(config.encoder.max_tokens),
-            chunks: Chunks::First,
-            precision: run.placement.precision,
-            ..config.encoder.clone()
-        }),
-        FirstPass::Auto | FirstPass::FastText | FirstPass::Lexical => None,
-    }
-}
-
 /// Settings of a head of a first pass; where `path` has `{lang}`, for all languages.
 fn head_config(pass: FirstPass, path: String) -> HeadConfig {
-    let path = Some(path);
-    if pass == FirstPass::FastText {
-        return HeadConfig { kind: HeadKind::FastText, path, ..HeadConfig::default() };
-    }
-    let training = TrainingConfig { loss: Some(Loss::SquaredError), ..TrainingConfig::default() };
-    HeadConfig { kind: HeadKind::Mlp, path, training, ..HeadConfig::default() }
+    let kind = if pass == FirstPass::FastText { HeadKind::FastText } else { HeadKind::Ridge };
+    HeadConfig { kind, path: Some(path), ..HeadConfig::default() }
 }
 
 /// Teaches `pass` what the heads `names` gave the training half of `pilot`, and writes its files.
 pub(super) fn teach(
-    context: Context<'_>,
-    model: &Model,
+    full: &FullRun<'_>,
     pass: FirstPass,
     language: &str,
     pilot: &Pilot,
     names: &[&str],
 ) -> Result<Taught> {
     let mut taught = Taught { files: Vec::new() };
-    match write_taught(context, model, pass, language, (pilot, names), &mut taught) {
+    match write_taught(full, pass, language, (pilot, names), &mut taught) {
         Ok(()) => Ok(taught),
-        Err(error) => taught.discard(context.run).and(Err(error)),
+        Err(error) => taught.discard(full.context.run).and(Err(error)),
     }
 }
 
 /// As [`teach`], which takes away what is `taught` where this fails.
 fn write_taught(
-    context: Context<'_>,
-    model: &Model,
+    full: &FullRun<'_>,
     pass: FirstPass,
     language: &str,
     (pilot, names): (&Pilot, &[&str]),
     taught: &mut Taught,
 ) -> Result<()> {
-    let Context { config, run, stop, .. } = context;
+    let Context { config, run, stop, .. } = full.context;
     let texts = pilot.training_texts();
-    let targets: Vec<Vec<f32>> = names.iter().map(|name| pilot.targets(context, name)).collect();
+    let targets: Vec<Vec<f32>> =
+        names.iter().map(|name| pilot.targets(full, name, language)).collect();
     // A document that a head cannot score teaches nothing.
     let usable: Vec<usize> = (0..texts.len())
         .filter(|&at| targets.iter().all(|targets| targets[at].is_finite()))
@@ -122,7 +100,7 @@ fn write_taught(
         let sample = |&at: &usize| {
             stop.check()?;
             let scores = targets.iter().map(|targets| targets[at]).collect();
-            Ok((first_chunk(model, texts[at])?, scores))
+            Ok((first_chunk(full.model, texts[at])?, scores))
         };
         let samples = usable.par_iter().map(sample).collect::<Result<Vec<_>>>()?;
         let seed = hash_seed(&["lexical", language], config.seed.0);
@@ -132,21 +110,27 @@ fn write_taught(
         return Ok(());
     }
     let used: Vec<&str> = usable.iter().map(|&at| texts[at]).collect();
-    let mut samples = Samples {
-        ids: usable.iter().map(usize::to_string).collect(),
-        splits: vec![None; usable.len()],
-        ..Samples::default()
-    };
-    if let Some(settings) = encoder(config, pass, model) {
-        let first = load(&settings, context.hub)?;
-        let embedded = embed(context, &first, &settings, &used)?;
+    let mut samples =
+        Samples { ids: usable.iter().map(usize::to_string).collect(), ..Samples::default() };
+    // What a prefix does not have to learn: what the run's own heads make of it.
+    let mut known = vec![vec![0.0; used.len()]; names.len()];
+    if let Some(encoder) = full.encoder(pass)? {
+        let (width, embedded) = encoder.embed(&used, stop)?;
+        if let FirstPass::Prefix(_) = pass {
+            for (name, known) in names.iter().zip(&mut known) {
+                *known = full.targets(name, language, &used, (width, &embedded))?;
+            }
+        }
+        samples.hidden_size = width;
         samples.embeddings = embedded.values;
-        samples.hidden_size = first.encoder.info().embedding_size;
+        // Nobody looks at figures of a test split.
+        let split = |at| if at % VALIDATION == 0 { Split::Validation } else { Split::Train };
+        samples.splits = (0..used.len()).map(|at| Some(split(at))).collect();
     } else {
         samples.texts = used.into_iter().map(ToOwned::to_owned).collect();
     }
-    for (name, targets) in names.iter().zip(&targets) {
-        samples.labels = usable.iter().map(|&at| targets[at]).collect();
+    for ((name, targets), known) in names.iter().zip(&targets).zip(&known) {
+        samples.labels = usable.iter().zip(known).map(|(&at, known)| targets[at] - known).collect();
         let path = path(run, pass, name, language);
         let head = head_config(pass, path.to_string_lossy().into_owned());
         if pass == FirstPass::FastText {
@@ -181,16 +165,6 @@ fn first_chunk(model: &Model, text: &str) -> Result<Vec<u32>> {
     Ok(model.tokenizer.chunks(text)?.into_iter().next().unwrap_or_default())
 }
 
-/// The first chunks of `texts`, embedded.
-fn embed(
-    context: Context<'_>,
-    model: &Model,
-    settings: &EncoderConfig,
-    texts: &[&str],
-) -> Result<EmbeddedTexts> {
-    model.embed_texts(texts, Chunks::First, settings, context.stop, &mut |_, _| {})
-}
-
 /// What scores the documents of a language.
 enum Scorer {
     Heads(Heads),
@@ -199,10 +173,8 @@ enum Scorer {
 
 /// First passes that are taught.
 pub(super) struct FirstPasses<'a> {
-    context: Context<'a>,
+    full: &'a FullRun<'a>,
     languages: BTreeMap<String, LanguagePass>,
-    /// Encoders of those that have one.
-    models: BTreeMap<FirstPass, (EncoderConfig, Model)>,
 }
 
 /// The first pass of a language.
@@ -211,64 +183,57 @@ struct LanguagePass {
     /// Heads of the run that it stands for, ascending.
     names: Vec<String>,
     scorer: Scorer,
+    encoder: Option<Arc<PassEncoder>>,
 }
 
 /// Scores of a first pass, by head and by document; infinite where it has none, so that the document is encoded.
 pub(super) type Predicted = BTreeMap<String, Vec<f32>>;
 
 impl<'a> FirstPasses<'a> {
-    /// Loads those of `chosen` languages, each for heads of the run in ascending order; `model` is the run's.
+    /// Loads those of `chosen` languages, each for heads of the run in ascending order.
     pub(super) fn load(
-        context: Context<'a>,
+        full: &'a FullRun<'a>,
         chosen: impl IntoIterator<Item = (String, FirstPass, Vec<String>)>,
-        model: &Model,
     ) -> Result<Self> {
-        let (mut languages, mut models) = (BTreeMap::new(), BTreeMap::new());
+        let run = full.context.run;
+        let mut languages = BTreeMap::new();
         for (language, pass, names) in chosen {
-            if let Some(settings) = encoder(context.config, pass, model)
-                && !models.contains_key(&pass)
-            {
-                let model = load(&settings, context.hub)?;
-                models.insert(pass, (settings, model));
-            }
             let scorer = if pass == FirstPass::Lexical {
-                let path = path(context.run, pass, "", &language);
+                let path = path(run, pass, "", &language);
                 let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
                 Scorer::Lexical(Box::new(LexicalModel::from_bytes(&bytes, &path)?))
             } else {
                 let head = |name: &String| {
-                    let template = path(context.run, pass, name, LANG);
+                    let template = path(run, pass, name, LANG);
                     (name.clone(), head_config(pass, template.to_string_lossy().into_owned()))
                 };
                 let heads: BTreeMap<String, HeadConfig> = names.iter().map(head).collect();
                 Scorer::Heads(Heads::find(&heads, None, [language.clone()].into(), 0)?)
             };
-            languages.insert(language, LanguagePass { pass, names, scorer });
+            let encoder = full.encoder(pass)?;
+            languages.insert(language, LanguagePass { pass, names, scorer, encoder });
         }
-        Ok(Self { context, languages, models })
+        Ok(Self { full, languages })
     }
 
     /// Whether one of them has an encoder.
     pub(super) fn encodes(&self) -> bool {
-        !self.models.is_empty()
+        self.languages.values().any(|language| language.encoder.is_some())
     }
 
-    /// The scores of `texts` of `language`; `model` is the run's.
-    pub(super) fn predict(
-        &self,
-        language: &str,
-        texts: &[&str],
-        model: &Model,
-    ) -> Result<Predicted> {
-        let Some(LanguagePass { pass, names, scorer }) = self.languages.get(language) else {
+    /// The scores of `texts` of `language`.
+    pub(super) fn predict(&self, language: &str, texts: &[&str]) -> Result<Predicted> {
+        let Some(LanguagePass { pass, names, scorer, encoder }) = self.languages.get(language)
+        else {
             return Ok(Predicted::new());
         };
+        let stop = self.full.context.stop;
         let heads = match scorer {
             Scorer::Heads(heads) => heads,
             Scorer::Lexical(network) => {
                 let score = |text: &&str| {
-                    self.context.stop.check()?;
-                    Ok(network.score(&first_chunk(model, text)?))
+                    stop.check()?;
+                    Ok(network.score(&first_chunk(self.full.model, text)?))
                 };
                 let scores: Vec<Vec<f32>> = texts.par_iter().map(score).collect::<Result<_>>()?;
                 let of_head = |(at, name): (usize, &String)| {
@@ -278,34 +243,26 @@ impl<'a> FirstPasses<'a> {
                 return Ok(names.iter().enumerate().map(of_head).collect());
             }
         };
-        let (width, embedded) = match self.models.get(pass) {
-            Some((settings, model)) => {
-                let width = model.encoder.info().embedding_size;
-                (width, embed(self.context, model, settings, texts)?)
-            }
-            None => (0, EmbeddedTexts::default()),
-        };
-        let languages = vec![language; texts.len()];
-        let some: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
+        let embedded = encoder.as_ref().map(|encoder| encoder.embed(texts, stop)).transpose()?;
+        let (width, embedded) = embedded.unwrap_or_default();
         let of_head = |name: &String| {
-            let scores = heads.score_embedded(name, &languages, &some, (width, &embedded))?;
-            let score = scores.into_iter().map(|score| {
-                score
-                    .map(|score| score.logit)
-                    .filter(|logit| !logit.is_nan())
-                    .unwrap_or(f32::INFINITY)
-            });
-            Ok((name.clone(), score.collect()))
+            let mut scores = logits(heads, name, language, texts, (width, &embedded))?;
+            if let FirstPass::Prefix(_) = pass {
+                let known = self.full.targets(name, language, texts, (width, &embedded))?;
+                scores.iter_mut().zip(known).for_each(|(score, known)| *score += known);
+            }
+            let or_encoded = |score: f32| if score.is_nan() { f32::INFINITY } else { score };
+            Ok((name.clone(), scores.into_iter().map(or_encoded).collect()))
         };
         names.iter().map(of_head).collect()
     }
 
     /// Floating-point operations of the encoder of `pass` for `texts`; 0 where it has none.
     pub(super) fn flops(&self, pass: FirstPass, texts: &[&str]) -> Result<f64> {
-        let Some((_, model)) = self.models.get(&pass) else { return Ok(0.0) };
+        let Some(encoder) = self.full.encoder(pass)? else { return Ok(0.0) };
         let of_text = |text: &&str| {
-            let tokens = first_chunk(model, text)?.len() as f64;
-            Ok(tokens * model.encoder.info().flops_per_token(tokens))
+            let tokens = first_chunk(&encoder.model, text)?.len() as f64;
+            Ok(tokens * encoder.model.encoder.info().flops_per_token(tokens))
         };
         Ok(texts.par_iter().map(of_text).collect::<Result<Vec<f64>>>()?.into_iter().sum())
     }
@@ -316,9 +273,8 @@ impl<'a> FirstPasses<'a> {
         language: &str,
         treated: &LanguageCascade,
         shard: &Shard,
-        model: &Model,
     ) -> Result<ShardMarker> {
-        let Context { config, run, stop, progress, .. } = self.context;
+        let Context { config, run, stop, progress, .. } = self.full.context;
         let mut marker = ShardMarker::default();
         if treated.first_pass.is_none() {
             return Ok(marker);
@@ -331,7 +287,7 @@ impl<'a> FirstPasses<'a> {
             let batch = reader.next_batch(BATCH_ROWS.min(left))?;
             if let Some(batch) = &batch {
                 let (places, texts): (Vec<usize>, Vec<&str>) = batch.texts().unzip();
-                let found = above(&self.predict(language, &texts, model)?, &treated.heads);
+                let found = above(&self.predict(language, &texts)?, &treated.heads);
                 let first = margins.len();
                 margins.resize(first + batch.len(), None);
                 for (place, margin) in places.into_iter().zip(found) {

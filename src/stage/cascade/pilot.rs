@@ -6,7 +6,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 use twox_hash::XxHash3_64;
 
-use crate::config::{Chunks, Keep, Rate, Weight};
+use super::full_run::FullRun;
+use crate::config::{Chunks, Rate, Weight};
 use crate::encoder::{EmbeddedTexts, Model};
 use crate::error::{Error, Result};
 use crate::head::DocumentScore;
@@ -21,7 +22,6 @@ use crate::selection::{
 };
 use crate::stage::context::Context;
 use crate::stage::embedded::{ordinal, place_of};
-use crate::stage::heads::Heads;
 use crate::stage::samples::embed_samples;
 use crate::stage::texts::Texts;
 
@@ -40,8 +40,6 @@ pub(super) struct Pilot {
     texts: Vec<String>,
     /// By head of the run, by document; none of heads that do not look at the text.
     scores: Vec<Vec<Option<DocumentScore>>>,
-    /// By head, 1 where high logits are kept, −1 where low ones are.
-    signs: BTreeMap<String, f32>,
     /// Of each document the lengths of the chunks that are encoded.
     chunks: Vec<Vec<usize>>,
     /// What rates count, where that is not documents.
@@ -147,25 +145,12 @@ impl Pilot {
             .collect::<Vec<_>>();
         found.truncate(size);
         let (ordinals, texts) = found.into_iter().unzip();
-        Ok(Self {
-            rows,
-            ordinals,
-            texts,
-            scores: Vec::new(),
-            signs: BTreeMap::new(),
-            chunks: Vec::new(),
-            weights: None,
-        })
+        Ok(Self { rows, ordinals, texts, scores: Vec::new(), chunks: Vec::new(), weights: None })
     }
 
-    /// The same with the scores of the run's `heads` on what `model` makes of the texts, as the corpus would get them.
-    pub(super) fn score(
-        mut self,
-        context: Context<'_>,
-        heads: &Heads,
-        model: &Model,
-        language: &str,
-    ) -> Result<Self> {
+    /// The same with the scores of the run's heads on what its encoder makes of the texts, as the corpus would get them.
+    pub(super) fn score(mut self, full: &FullRun<'_>, language: &str) -> Result<Self> {
+        let &FullRun { context, heads, model, .. } = full;
         let Context { config, stop, progress, .. } = context;
         let texts: Vec<&str> = self.texts.iter().map(String::as_str).collect();
         let tokenize = |text: &&str| {
@@ -200,8 +185,6 @@ impl Pilot {
                 heads.score_embedded(name, &languages, &some, (width, &embedded))?
             };
             self.scores.push(scores);
-            let keep = heads.get(name, language).map(|head| head.spec().keep);
-            self.signs.insert(name.clone(), if keep == Some(Keep::Below) { -1.0 } else { 1.0 });
         }
         self.weights = match config.selection.weight {
             Weight::Documents => None,
@@ -235,10 +218,11 @@ impl Pilot {
         self.texts[self.evaluation()].iter().map(String::as_str).collect()
     }
 
-    /// What a first pass is to predict of the training half for `head`: its logit, negated where low ones are kept.
-    pub(super) fn targets(&self, context: Context<'_>, head: &str) -> Vec<f32> {
-        let at = context.config.heads.keys().position(|name| name == head);
-        let sign = self.signs.get(head).copied().unwrap_or(1.0);
+    /// What a first pass is to predict of the training half for `head` of `language`: its logit, negated where low ones
+    /// are kept.
+    pub(super) fn targets(&self, full: &FullRun<'_>, head: &str, language: &str) -> Vec<f32> {
+        let at = full.context.config.heads.keys().position(|name| name == head);
+        let sign = full.heads.sign(head, language);
         let logit = |document: usize| {
             let score = at.and_then(|at| self.scores[at][document]);
             score.map_or(f32::NAN, |score| sign * score.logit)
