@@ -1,5 +1,7 @@
 //! Logistic regression of classes and ridge regression of grades: two kinds of heads, and the baseline of the others.
 
+mod least_squares;
+
 use argmin::core::{CostFunction, Error as ArgminError, Executor, Gradient, State};
 use argmin::solver::linesearch::MoreThuenteLineSearch;
 use argmin::solver::quasinewton::LBFGS;
@@ -13,6 +15,7 @@ use crate::error::Result;
 use crate::head::{Scorer, TrainingRecord};
 use crate::metrics::rounded;
 use crate::progress::Stop;
+use least_squares::Moments;
 
 /// Strengths of the penalty that are tried: scikit-learn's C, of ridge regression 1 / alpha; the penalty is
 /// |w|² / 2C beside the sum of the losses.
@@ -65,13 +68,14 @@ pub(super) fn train(
     Ok(Trained { scorer, record, references: None })
 }
 
-/// Weighted mean loss of standardised samples and penalty, by the `D` weights and the bias.
+/// Weighted mean loss of standardised samples and penalty, by the `D` weights and the bias: for grades its optimum, for
+/// classes what L-BFGS minimises.
 struct Objective<'a> {
     samples: &'a Samples,
     rows: &'a [usize],
     standardisation: Standardisation,
-    /// Of grades half the squared error is summed, of classes the cross-entropy.
-    kind: LabelKind,
+    /// Of grades, whose loss is half the squared error; that of classes is the cross-entropy.
+    moments: Option<Moments>,
     /// Of all rows.
     mean_weight: f64,
     /// Of half the sum of the squared weights, beside the mean of the losses.
@@ -82,11 +86,24 @@ impl<'a> Objective<'a> {
     fn new(samples: &'a Samples, rows: &'a [usize], kind: LabelKind) -> Self {
         let standardisation = Standardisation::of(samples, rows);
         let mean_weight = samples.total_weight(rows) / rows.len().max(1) as f64;
-        Self { samples, rows, standardisation, kind, mean_weight, penalty: 0.0 }
+        let moments = (kind == LabelKind::Grades).then(|| {
+            let Standardisation { mean, scale } = &standardisation;
+            let inputs = |row| {
+                let centred =
+                    samples.embedding(row).iter().zip(mean).map(|(&x, m)| f64::from(x) - m);
+                centred.zip(scale).map(|(x, scale)| x / scale)
+            };
+            let of_row = |row| (samples.weight(row) / mean_weight, f64::from(samples.labels[row]));
+            Moments::of(samples.hidden_size, rows, inputs, of_row)
+        });
+        Self { samples, rows, standardisation, moments, mean_weight, penalty: 0.0 }
     }
 
     /// The parameters of the lowest value, found from `start`.
     fn minimise(&self, start: Vec<f64>) -> Result<Vec<f64>, ArgminError> {
+        if let Some(moments) = &self.moments {
+            return Ok(moments.solve(self.penalty));
+        }
         let search = MoreThuenteLineSearch::new();
         let solver = LBFGS::new(search, MEMORY).with_tolerance_grad(TOLERANCE)?;
         let executor = Executor::new(self, solver)
@@ -121,14 +138,9 @@ impl<'a> Objective<'a> {
                 let logit = products.sum::<f64>() + bias;
                 let target = f64::from(self.samples.labels[row]);
                 let share = self.samples.weight(row) / self.mean_weight;
-                let (own, residual) = if self.kind == LabelKind::Grades {
-                    ((logit - target).powi(2) / 2.0, logit - target)
-                } else {
-                    let own = logit.max(0.0) - target * logit + (-logit.abs()).exp().ln_1p();
-                    (own, 1.0 / (1.0 + (-logit).exp()) - target)
-                };
+                let own = logit.max(0.0) - target * logit + (-logit.abs()).exp().ln_1p();
                 loss += share * own;
-                let residual = share * residual;
+                let residual = share * (1.0 / (1.0 + (-logit).exp()) - target);
                 for (sum, &x) in gradient.iter_mut().zip(inputs) {
                     *sum += residual * f64::from(x);
                 }

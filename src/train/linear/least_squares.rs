@@ -1,0 +1,102 @@
+//! Least squares with a penalty on the weights, solved by the normal equations in f64.
+
+use rayon::prelude::*;
+
+/// Inputs that are summed at once.
+const BLOCK_ROWS: usize = 256;
+
+/// Weighted sums over samples of `D` inputs and a target, of which the optimum for any penalty is made.
+pub(super) struct Moments {
+    rows: f64,
+    weight: f64,
+    /// `[D]` sums of the inputs, and that of the targets.
+    inputs: Vec<f64>,
+    target: f64,
+    /// `[D, D]` sums of the products of two inputs, the lower triangle, and `[D]` those of an input and the target.
+    products: Vec<f64>,
+    with_target: Vec<f64>,
+}
+
+impl Moments {
+    /// Sums `rows`: `inputs` gives the inputs of one, `of_row` its weight and its target. Each sum is one thread's, in the
+    /// order of the rows.
+    pub(super) fn of<I: Iterator<Item = f64>>(
+        width: usize,
+        rows: &[usize],
+        inputs: impl Fn(usize) -> I + Sync,
+        of_row: impl Fn(usize) -> (f64, f64),
+    ) -> Self {
+        let mut sums = Self {
+            rows: rows.len() as f64,
+            weight: 0.0,
+            inputs: vec![0.0; width],
+            target: 0.0,
+            products: vec![0.0; width * width],
+            with_target: vec![0.0; width],
+        };
+        for rows in rows.chunks(BLOCK_ROWS) {
+            let block: Vec<Vec<f64>> = rows.par_iter().map(|&row| inputs(row).collect()).collect();
+            let weights: Vec<(f64, f64)> = rows.iter().map(|&row| of_row(row)).collect();
+            let products = sums.products.par_chunks_mut(width.max(1)).enumerate();
+            products.for_each(|(i, sums)| {
+                for (inputs, (weight, _)) in block.iter().zip(&weights) {
+                    let weighted = weight * inputs[i];
+                    for (sum, input) in sums[..=i].iter_mut().zip(inputs) {
+                        *sum += weighted * input;
+                    }
+                }
+            });
+            for (inputs, (weight, target)) in block.iter().zip(&weights) {
+                for (at, input) in inputs.iter().enumerate() {
+                    sums.inputs[at] += weight * input;
+                    sums.with_target[at] += weight * target * input;
+                }
+                sums.weight += weight;
+                sums.target += weight * target;
+            }
+        }
+        sums
+    }
+
+    /// `D` weights and the bias of the lowest mean of half the squared errors and half `penalty` times the squares of the
+    /// weights.
+    pub(super) fn solve(&self, penalty: f64) -> Vec<f64> {
+        let width = self.inputs.len();
+        // Around the means, so that the bias drops out; the products are then L Lᵀ (Cholesky).
+        let mean: Vec<f64> = self.inputs.iter().map(|sum| sum / self.weight).collect();
+        let mut factor = self.products.clone();
+        for i in 0..width {
+            let (above, row) = factor.split_at_mut(i * width);
+            for j in 0..=i {
+                let known = if j < i { &above[j * width..][..j] } else { &[][..] };
+                let sum: f64 = known.iter().zip(&row[..j]).map(|(a, b)| a * b).sum();
+                let centred = (row[j] - self.weight * mean[i] * mean[j]) / self.rows;
+                row[j] = if j < i {
+                    (centred - sum) / above[j * width + j]
+                } else {
+                    let sum: f64 = row[..i].iter().map(|value| value * value).sum();
+                    (centred + penalty - sum).sqrt()
+                };
+            }
+        }
+        let target = self.target / self.weight;
+        let mut solution: Vec<f64> = (self.with_target.iter().zip(&mean))
+            .map(|(sum, mean)| (sum - self.weight * mean * target) / self.rows)
+            .collect();
+        for i in 0..width {
+            let row = &factor[i * width..][..=i];
+            let sum: f64 = row[..i].iter().zip(&solution).map(|(a, b)| a * b).sum();
+            solution[i] = (solution[i] - sum) / row[i];
+        }
+        for i in (0..width).rev() {
+            let value = solution[i] / factor[i * width + i];
+            solution[i] = value;
+            for (j, above) in solution[..i].iter_mut().enumerate() {
+                *above -= value * factor[i * width + j];
+            }
+        }
+        let bias = target - solution.iter().zip(&mean).map(|(w, mean)| w * mean).sum::<f64>();
+        solution.push(bias);
+        solution
+    }
+}
