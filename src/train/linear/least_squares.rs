@@ -66,16 +66,14 @@ impl Moments {
         let mean: Vec<f64> = self.inputs.iter().map(|sum| sum / self.weight).collect();
         let mut factor = self.products.clone();
         for i in 0..width {
-            let (above, row) = factor.split_at_mut(i * width);
             for j in 0..=i {
-                let known = if j < i { &above[j * width..][..j] } else { &[][..] };
-                let sum: f64 = known.iter().zip(&row[..j]).map(|(a, b)| a * b).sum();
+                let (row, other) = (&factor[i * width..][..=j], &factor[j * width..][..=j]);
+                let sum: f64 = row[..j].iter().zip(&other[..j]).map(|(a, b)| a * b).sum();
                 let centred = (row[j] - self.weight * mean[i] * mean[j]) / self.rows;
-                row[j] = if j < i {
-                    (centred - sum) / above[j * width + j]
-                } else {
-                    let sum: f64 = row[..i].iter().map(|value| value * value).sum();
+                factor[i * width + j] = if i == j {
                     (centred + penalty - sum).sqrt()
+                } else {
+                    (centred - sum) / other[j]
                 };
             }
         }
