@@ -30,4 +30,4 @@ pub use cpu::layer_norm::{add_layer_norm, layer_norm};
 pub use cpu::matrix::{Matrix, MatrixMut};
 pub use cpu::precision::Precision;
 pub use cpu::rotate::rotate;
-pub use cpu::rows::{finite_rows, linear_f64, mean_rows, raise_to_row_max, relu};
+pub use cpu::rows::{dequantize, finite_rows, linear_f64, mean_rows, raise_to_row_max, relu};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use half::{bf16, f16};
+use polysift_kernels::dequantize;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
@@ -109,30 +110,12 @@ impl Table {
             let bits = 8 * bytes_of(values.dtype);
             return read(values.dtype, values.row(blobs, i, *width, bits), out);
         };
-        let codes = values.row(blobs, i, *width, *bits);
-        let middle = 1i16 << (bits - 1);
-        let value = |code: u8| f32::from(i16::from(code) - middle);
         // Words are little-endian, so that the integers are in the order of bytes.
-        if *bits == 4 {
-            for (pair, byte) in out.as_chunks_mut().0.iter_mut().zip(codes) {
-                *pair = [value(byte & 15), value(byte >> 4)];
-            }
-        } else {
-            for (out, code) in out.iter_mut().zip(codes) {
-                *out = value(*code);
-            }
-        }
-        let scale_bytes = bytes_of(scales.dtype);
-        let scales_of_row = scales.row(blobs, i, width / group, 8 * scale_bytes);
-        for (values, bytes) in
-            out.chunks_exact_mut(*group).zip(scales_of_row.chunks_exact(scale_bytes))
-        {
-            let mut scale = [0.0];
-            read(scales.dtype, bytes, &mut scale);
-            for value in values {
-                *value *= scale[0];
-            }
-        }
+        let codes = values.row(blobs, i, *width, *bits);
+        let mut scales_of_row = vec![0.0; width / group];
+        let stored = scales.row(blobs, i, width / group, 8 * bytes_of(scales.dtype));
+        read(scales.dtype, stored, &mut scales_of_row);
+        dequantize(codes, *bits, &scales_of_row, out);
     }
 
     /// All rows as f32.

@@ -1,5 +1,5 @@
-//! What is done with the rows of a matrix besides products: their mean for pooling; for scoring finding
-//! what is not finite, ReLU, the last layer in f64, the largest value.
+//! What is done with the rows of a matrix besides products: those of integers as f32 for loading; their
+//! mean for pooling; for scoring finding what is not finite, ReLU, the last layer in f64, the largest value.
 
 use crate::cpu::isa::vectorized;
 
@@ -86,6 +86,30 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     }
     let rest: f64 = a_rest.iter().zip(b_rest).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum();
     sums.iter().sum::<f64>() + rest
+}
+
+/// A row of integers of `bits` (4 or 8) as f32 into `out`: less half of their range, times the scale of
+/// their group, of which a row has `scales.len()`. Of two integers in a byte the first is in its low half.
+///
+/// # Panics
+/// If the lengths do not fit together.
+pub fn dequantize(codes: &[u8], bits: usize, scales: &[f32], out: &mut [f32]) {
+    let group = (out.len() / scales.len().max(1)).max(1);
+    assert!(group * scales.len() == out.len() && codes.len() * 8 == out.len() * bits, "lengths");
+    if bits == 4 {
+        for (pair, &byte) in out.as_chunks_mut().0.iter_mut().zip(codes) {
+            *pair = [byte & 15, byte >> 4].map(|code| f32::from(code) - 8.0);
+        }
+    } else {
+        for (out, &code) in out.iter_mut().zip(codes) {
+            *out = f32::from(code) - 128.0;
+        }
+    }
+    for (values, scale) in out.chunks_exact_mut(group).zip(scales) {
+        for value in values {
+            *value *= scale;
+        }
+    }
 }
 
 vectorized! {
@@ -175,6 +199,22 @@ mod tests {
                 let bound = k as f64 * f64::EPSILON * (terms().map(f64::abs).sum::<f64>() + 1.0);
                 assert!((out - exact).abs() <= bound, "{out} is not {exact}");
             }
+        }
+    }
+
+    #[test]
+    fn integers_of_a_row_have_the_scale_of_their_group() {
+        let rows: [(&[u8], usize, &[f32]); 4] = [
+            (&[0x0f, 0x98], 4, &[3.5, -4.0, 0.0, 2.0]),
+            (&[0x0f, 0x98, 0x17], 4, &[3.5, -4.0, 0.0, 2.0, -2.0, -14.0]), // groups of three
+            (&[0, 255, 128, 1], 8, &[-64.0, 63.5, 0.0, -254.0]),
+            (&[], 8, &[]),
+        ];
+        for (codes, bits, expected) in rows {
+            let mut out = vec![f32::NAN; expected.len()];
+            dequantize(codes, bits, if out.is_empty() { &[] } else { &[0.5, 2.0] }, &mut out);
+            let same = out.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{out:?} is not {expected:?}");
         }
     }
 
