@@ -170,6 +170,14 @@ impl DocumentBatch {
         row_vectors(self.embeddings.as_ref()?, i)
     }
 
+    /// Bytes that the documents take in memory, with the texts and the embeddings that are there.
+    pub(crate) fn memory(&self) -> usize {
+        let columns = self.columns().into_iter().map(|column| column.get_array_memory_size());
+        let texts = self.texts.iter().flat_map(StringViewArray::lengths).map(|len| len as usize);
+        let vectors = (0..self.len()).filter_map(|i| Some(size_of_val(self.embeddings(i)?.1)));
+        columns.chain(texts).chain(vectors).sum()
+    }
+
     /// Lets the texts and the embeddings of the input go, whose memory is most of the batch.
     pub(crate) fn drop_texts(&mut self) {
         self.texts = None;

@@ -277,8 +277,8 @@ impl<'a> Encoding<'a> {
         }
         // What a stop left open, with the embeddings that are there.
         for Open { step, .. } in open {
-            let weight = weight(&step);
-            if to_write.send(step, weight).is_err() {
+            let memory = step.memory();
+            if to_write.send(step, memory).is_err() {
                 break; // the writer failed and says why
             }
         }
@@ -345,13 +345,8 @@ fn pass(
     if let Step::Batch(batch) = &step {
         context.progress.advance(batch.documents.len() as u64 - reported, 0);
     }
-    let weight = weight(&step);
-    to_write.send(step, weight).is_ok()
-}
-
-/// What `step` counts for in the queue to the writer.
-fn weight(step: &Step<ChunkBatch>) -> usize {
-    if let Step::Batch(batch) = step { batch.values.len() + batch.documents.len() } else { 1 }
+    let memory = step.memory();
+    to_write.send(step, memory).is_ok()
 }
 
 /// Passes on batches of which nothing is to be embedded.

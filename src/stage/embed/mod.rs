@@ -38,10 +38,8 @@ use queue::queue;
 
 /// Most bytes of text that wait to be tokenized.
 const TEXT_BYTES: usize = 8 << 20;
-/// Bytes of text that are read ahead for each token that waits to be encoded.
-const TEXT_BYTES_PER_TOKEN: usize = 4;
-/// Values of embeddings that wait to be written.
-const VALUES: usize = 4 << 20;
+/// Most bytes of embeddings that wait to be written.
+const EMBEDDING_BYTES: usize = 16 << 20;
 
 /// Settings that the embeddings depend on; `model` is `None` where no text is embedded.
 pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {
@@ -135,11 +133,13 @@ impl Pipeline<'_> {
         let encoder = self.model.map(|m| m.encoder.as_ref());
         let encoding = encoder.map(|encoder| Encoding::new(context, encoder, &self.encoding));
         // No more than keeps the encoder busy: a shard that is read long before its turn is held for long.
-        let tokens = encoding.as_ref().map_or(VALUES, |encoding| encoding.window() / 2);
-        let text_bytes = tokens.saturating_mul(TEXT_BYTES_PER_TOKEN).min(TEXT_BYTES);
-        let (to_tokenize, from_read) = queue(text_bytes);
-        let (to_encode, from_tokenize) = queue(tokens);
-        let (to_write, from_encode) = queue(VALUES);
+        // A token takes as many bytes as the text that it stands for does on average.
+        let window_bytes =
+            |encoding: &Encoding| (encoding.window() / 2).saturating_mul(size_of::<u32>());
+        let token_bytes = encoding.as_ref().map_or(EMBEDDING_BYTES, window_bytes);
+        let (to_tokenize, from_read) = queue(token_bytes.min(TEXT_BYTES));
+        let (to_encode, from_tokenize) = queue(token_bytes);
+        let (to_write, from_encode) = queue(EMBEDDING_BYTES);
         std::thread::scope(|scope| {
             // Each thread drops its ends of the queues when it is done.
             let reader = scope.spawn(move || self.read(&to_tokenize));

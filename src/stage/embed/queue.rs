@@ -1,7 +1,7 @@
 //! What passes between the threads: documents in batches, and where parts and shards end.
 //!
-//! A queue is bounded by what its items weigh and not by their number, so that many small files fill it
-//! as well as a few large ones, and long documents do not swell it.
+//! A queue is bounded by the bytes of its items and not by their number, so that many small files
+//! fill it as well as a few large ones, and neither long documents nor many short ones swell it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -33,6 +33,15 @@ impl<B> Step<B> {
             Self::ShardEnd { shard } => Step::ShardEnd { shard },
             Self::Failed { shard, error } => Step::Failed { shard, error },
         }
+    }
+}
+
+impl Step<ChunkBatch> {
+    /// Bytes that it takes in memory.
+    pub(super) fn memory(&self) -> usize {
+        let Self::Batch(ChunkBatch { documents, chunks, values, .. }) = self else { return 1 };
+        let tokens = chunks.iter().map(Vec::as_slice).map(size_of_val);
+        documents.memory() + tokens.sum::<usize>() + size_of_val(values.as_slice())
     }
 }
 
@@ -240,6 +249,28 @@ mod tests {
 
     #[test]
     fn a_sender_learns_that_nobody_listens_even_while_it_waits() {
+    #[test]
+    fn documents_without_embeddings_weigh_what_they_hold() {
+        let id = "<urn:uuid:0123456789>".repeat(3);
+        let document = |row| crate::input::DocumentInfo {
+            row,
+            id: &id,
+            language: "fra_Latn",
+            num_bytes: 1,
+            num_tokens: None,
+        };
+        let mut batch =
+            ChunkBatch { documents: (0..1000).map(document).collect(), ..ChunkBatch::default() };
+        // Four bytes say where an id and a language end, eight are the row and its bytes each.
+        let least = 1000 * (id.len() + 4 + "fra_Latn".len() + 4 + 8 + 8);
+        let alone = Step::Batch(std::mem::take(&mut batch)).memory();
+        assert!((least..3 * least).contains(&alone), "{alone}, at least {least}");
+        batch.chunks = vec![vec![7; 30]; 2];
+        batch.values = vec![0.5; 16];
+        let none = Step::Batch(ChunkBatch::default()).memory();
+        assert_eq!(Step::Batch(batch).memory(), none + 4 * (2 * 30 + 16));
+    }
+
         let (sender, receiver) = queue(1);
         assert_eq!(sender.send((), 1), Ok(()));
         std::thread::scope(|scope| {

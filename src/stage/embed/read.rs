@@ -112,9 +112,8 @@ impl Pipeline<'_> {
             let ended = loop {
                 let Some(batch) = self.read_batch(&mut reader, &mut part)? else { break true };
                 bytes.advance(&reader, part.last_row.map_or(first_row, |row| row + 1));
-                let weight = batch.documents.num_bytes().iter().sum::<u64>() as usize
-                    + batch.documents.len();
-                if to_tokenize.send(Step::Batch(batch), weight).is_err() {
+                let memory = batch.documents.memory();
+                if to_tokenize.send(Step::Batch(batch), memory).is_err() {
                     return Ok(Err(Disconnected));
                 }
                 if part.num_rows == self.context.config.parts.rows {

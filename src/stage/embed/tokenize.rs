@@ -36,15 +36,11 @@ impl Pipeline<'_> {
                 };
                 batch.map_or_else(|error| Step::Failed { shard: Some(shard), error }, Step::Batch)
             });
-            let weight = match &step {
-                Step::Batch(batch) => batch.tokens + batch.values.len() + batch.documents.len(),
-                Step::Failed { shard, .. } => {
-                    failed = *shard;
-                    1
-                }
-                Step::PartEnd(_) | Step::ShardEnd { .. } => 1,
-            };
-            if to_encode.send(step, weight).is_err() {
+            if let Step::Failed { shard, .. } = &step {
+                failed = *shard;
+            }
+            let memory = step.memory();
+            if to_encode.send(step, memory).is_err() {
                 return;
             }
         }
