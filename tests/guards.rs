@@ -1,9 +1,10 @@
 //! What must not be mixed, lost or taken for done.
 
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::json;
 
-use crate::util::{TestResult, Workspace, polysift, read_parquet, text};
+use crate::util::{TestResult, Workspace, polysift, read_parquet, root, text};
 
 #[test]
 fn thresholds_are_refused_for_heads_that_did_not_make_the_scores() -> TestResult {
@@ -183,6 +184,48 @@ fn blank_text_is_not_selected_even_if_it_has_embeddings() -> TestResult {
         .assert()
         .success();
     assert_eq!(read_parquet(&work.path("again/export/a.parquet"))?.num_rows(), 5);
+    Ok(())
+}
+
+#[test]
+fn a_text_without_an_embedding_keeps_its_other_scores() -> TestResult {
+    let work = Workspace::new()?;
+    let rows = (0..6).map(|i| {
+        let embeddings = match i {
+            1 => json!(null),
+            2 => json!([]),
+            _ => json!([vec![0.5; 768]]),
+        };
+        let text = if i == 3 { "   ".to_owned() } else { text(i) };
+        json!({"id": i.to_string(), "text": text, "edu": i, "embeddings": embeddings})
+    });
+    work.write_lines("stored/a.jsonl", rows)?;
+    let golden = |path: &str| root().join("tests/golden").join(path).display().to_string();
+    let mut run = polysift();
+    run.current_dir(work.dir.path())
+        .args(["run", "stored", "--run", "out", "--language", "fra_Latn"])
+        .args(["--set", "input.embeddings=embeddings", "--score-column", "edu=edu"])
+        .args(["--head", &format!("quality={}", golden("heads/quality.safetensors"))])
+        .args(["--head", &format!("words={}", golden("fasttext/words.bin"))])
+        .args(["--set", "heads.words.label=positive", "--set", "heads.chance={kind='random'}"])
+        .args(["--retention", "edu=1"]);
+    let said = contains("texts without an embedding in the input").and(contains("rows=2"));
+    run.assert().success().stderr(said);
+    let exported = read_parquet(&work.path("out/export/a.parquet"))?;
+    let lacks = |column: &str| -> Vec<bool> {
+        let column = exported.column_by_name(column);
+        (0..exported.num_rows()).map(|row| column.is_none_or(|c| c.is_null(row))).collect()
+    };
+    for column in ["embeddings", "quality_score"] {
+        assert_eq!(lacks(column), [false, true, true, false, false], "{column}");
+    }
+    for column in ["edu_score", "words_score", "chance_score"] {
+        assert_eq!(lacks(column), [false; 5], "{column}");
+    }
+    let status = polysift().args(["status", "--json"]).arg(work.path("out")).output()?;
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout)?;
+    assert_eq!((&status["documents"], &status["without_embedding"]), (&json!(5), &json!(2)));
+    polysift().arg("verify").arg(work.path("out")).assert().success();
     Ok(())
 }
 

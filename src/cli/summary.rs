@@ -257,9 +257,12 @@ pub(crate) fn print_status(status: &RunStatus) {
     let rows = status.stages.iter().map(|stage| {
         let total = stage.total.map(|t| format!("/{t}")).unwrap_or_default();
         let counts = if stage.stage == Stage::Embed {
-            let Encoded { documents, rejects, dropped, .. } = status.encoded;
-            let dropped = if dropped > 0 { format!(", {dropped} dropped") } else { String::new() };
-            format!("{documents} with text, {rejects} rejects{dropped}")
+            let Encoded { documents, rejects, dropped, without_embedding, .. } = status.encoded;
+            let others = [(dropped, "dropped"), (without_embedding, "without an embedding")];
+            let others = others.iter().filter(|(rows, _)| *rows > 0);
+            let all = [(documents, "with text"), (rejects, "rejects")];
+            let all = all.iter().chain(others).map(|(rows, what)| format!("{rows} {what}"));
+            all.collect::<Vec<_>>().join(", ")
         } else {
             let counts = stage.counts.iter().map(|(name, count)| format!("{count} {name}"));
             counts.collect::<Vec<_>>().join(", ")

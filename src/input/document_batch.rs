@@ -184,11 +184,6 @@ impl DocumentBatch {
         self.embeddings = None;
     }
 
-    /// Sets the size of each text, for documents that count as having none.
-    pub(crate) fn set_num_bytes(&mut self, num_bytes: Vec<u64>) {
-        self.num_bytes = num_bytes.into();
-    }
-
     /// Sets the number of tokens of each document.
     pub(crate) fn set_num_tokens(&mut self, num_tokens: Vec<u64>) {
         self.num_tokens = num_tokens.into();

@@ -66,6 +66,9 @@ pub struct Encoded {
     /// Rows with text that a cascade dropped.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
+    /// Rows with text of which the input, that brings its embeddings, has none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub without_embedding: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -81,6 +84,7 @@ impl Encoded {
         self.tokens += other.tokens;
         self.rejects += other.rejects;
         self.dropped += other.dropped;
+        self.without_embedding += other.without_embedding;
     }
 }
 

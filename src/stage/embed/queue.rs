@@ -84,6 +84,8 @@ pub(super) struct ChunkBatch {
     pub(super) tokens: usize,
     /// Documents with text that a cascade left without chunks.
     pub(super) dropped: u64,
+    /// Documents with text whose embedding is null in the input.
+    pub(super) without_embedding: u64,
     /// By chunk: whether its embedding is among the values.
     pub(super) is_encoded: Vec<bool>,
     /// Embeddings of all chunks, once there are.
@@ -248,8 +250,6 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_learns_that_nobody_listens_even_while_it_waits() {
-    #[test]
     fn documents_without_embeddings_weigh_what_they_hold() {
         let id = "<urn:uuid:0123456789>".repeat(3);
         let document = |row| crate::input::DocumentInfo {
@@ -271,6 +271,8 @@ mod tests {
         assert_eq!(Step::Batch(batch).memory(), none + 4 * (2 * 30 + 16));
     }
 
+    #[test]
+    fn a_sender_learns_that_nobody_listens_even_while_it_waits() {
         let (sender, receiver) = queue(1);
         assert_eq!(sender.send((), 1), Ok(()));
         std::thread::scope(|scope| {

@@ -33,6 +33,7 @@ fn batch(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<ChunkBatch> {
         chunks: chunks.iter().map(|ids| ids.to_vec()).collect(),
         tokens: 2 * len,
         dropped: 0,
+        without_embedding: 0,
         is_encoded: vec![false; len],
         values: Vec::new(),
         hidden_size: 0,

@@ -93,24 +93,18 @@ impl Pipeline<'_> {
     }
 }
 
-/// Takes the embeddings over that the input brought along; a document without any counts as one without text,
-/// unless none `has_embeddings`.
+/// Takes the embeddings over that the input brought along, where it `has_embeddings`.
 fn embedded(texts: TextBatch, has_embeddings: bool) -> ChunkBatch {
     let mut batch = ChunkBatch::new(&texts);
-    let mut documents = texts.documents;
-    let mut num_bytes = documents.num_bytes().to_vec();
-    for (i, num_bytes) in num_bytes.iter_mut().enumerate() {
-        let embeddings = documents.embeddings(i).filter(|_| documents.text(i).is_some());
-        if let Some((num_chunks, values)) = embeddings {
-            batch.hidden_size = values.len().checked_div(num_chunks).unwrap_or(batch.hidden_size);
-            batch.values.extend_from_slice(values);
-            batch.push(num_chunks);
-        } else {
-            *num_bytes = if has_embeddings { 0 } else { *num_bytes };
-            batch.push(0);
-        }
+    let documents = texts.documents;
+    for i in 0..documents.len() {
+        let has_text = documents.text(i).is_some();
+        let (num_chunks, values) = documents.embeddings(i).filter(|_| has_text).unwrap_or_default();
+        batch.without_embedding += u64::from(has_embeddings && has_text && num_chunks == 0);
+        batch.hidden_size = values.len().checked_div(num_chunks).unwrap_or(batch.hidden_size);
+        batch.values.extend_from_slice(values);
+        batch.push(num_chunks);
     }
-    documents.set_num_bytes(num_bytes);
     batch.take_documents(documents);
     batch.is_encoded = vec![true; batch.num_chunks()];
     batch

@@ -121,6 +121,9 @@ impl Pipeline<'_> {
         if part.num_nan > 0 {
             tracing::warn!(shard = %shard.name, rows = part.num_nan, "embeddings that are not finite; such rows are never selected");
         }
+        if part.encoded.without_embedding > 0 {
+            tracing::warn!(shard = %shard.name, rows = part.encoded.without_embedding, "texts without an embedding in the input; heads of embeddings give them no score");
+        }
         let stamp: FileStamp = part.writer.finish()?;
         let path = run.embeddings_part(shard, end.index);
         let marker = PartMarker {
@@ -176,6 +179,7 @@ impl OpenPart {
         self.encoded.chunks += batch.num_chunks() as u64;
         self.encoded.tokens += batch.tokens as u64;
         self.encoded.dropped += batch.dropped;
+        self.encoded.without_embedding += batch.without_embedding;
         Ok(self.rows - rows_before == batch.documents.len() as u64)
     }
 }
