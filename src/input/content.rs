@@ -140,6 +140,11 @@ impl ChunkReader for Content {
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         match self {
+            // The decoder asks for what the file claims to hold.
+            Self::Local(file) if start.saturating_add(length as u64) > Length::len(file) => {
+                let reason = format!("{length} bytes at {start} are not in the file");
+                Err(ParquetError::EOF(reason))
+            }
             Self::Local(file) => file.get_bytes(start, length),
             Self::Remote(file) => {
                 file.bytes(start, length).map_err(|e| ParquetError::External(Box::new(e)))

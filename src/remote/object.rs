@@ -21,6 +21,9 @@ use super::location::{Location, Scheme};
 use super::wire::get_options;
 use crate::error::Result;
 
+/// Maximum bytes that are read ahead at once, and that a buffer reserves before its bytes arrive.
+pub(super) const LARGEST_WINDOW: u64 = 8 << 20;
+
 impl ObjectVersion {
     pub(super) fn of(meta: &ObjectMeta) -> Self {
         let changed = || {
@@ -59,7 +62,8 @@ impl Counted {
         let capacity = length as u64;
         let now = meter.now.fetch_add(capacity, Ordering::SeqCst) + capacity;
         meter.most.fetch_max(now, Ordering::SeqCst);
-        Self { bytes: Vec::with_capacity(length), capacity, meter: Arc::clone(meter) }
+        let bytes = Vec::with_capacity(length.min(LARGEST_WINDOW as usize));
+        Self { bytes, capacity, meter: Arc::clone(meter) }
     }
 }
 
@@ -204,7 +208,7 @@ impl Object {
         let mut stream = answer.into_stream();
         while let Some(piece) = stream.next().await {
             match piece {
-                Ok(piece) if buffer.len() + piece.len() > buffer.capacity() => {
+                Ok(piece) if (buffer.len() + piece.len()) as u64 > range.end - range.start => {
                     return Err(store_error(&self.url, "answers with more than was asked for"));
                 }
                 Ok(piece) => buffer.extend_from_slice(&piece),
@@ -283,7 +287,12 @@ async fn create_or_read(
         }
         Err(error) => return Err(error),
     }
-    store.get(key).await?.bytes().await.map(Some)
+    let mut stream = store.get(key).await?.into_stream();
+    let mut content = Vec::new();
+    while let Some(piece) = stream.next().await {
+        content.extend_from_slice(&piece?);
+    }
+    Ok(Some(content.into()))
 }
 
 /// Puts the object `url` of `content`, whatever is there.

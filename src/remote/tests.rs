@@ -13,7 +13,7 @@ use super::client::wait;
 use super::file::RemoteFile;
 use super::listing::ObjectVersion;
 use super::object::Object;
-use super::windows::AHEAD_BYTES;
+use super::windows::{AHEAD_BYTES, Windows};
 use crate::error::{Error, Result};
 
 /// A store with one object of `length` bytes that do not repeat, and the bytes.
@@ -82,6 +82,31 @@ fn a_long_object_is_read_to_its_end_within_two_windows() -> Result<()> {
     file.reader(0).read_to_end(&mut read).map_err(Error::io("a".as_ref(), "read"))?;
     assert!(read == bytes);
     assert!(object.meter().most() <= 2 * (8 << 20), "{}", object.meter().most());
+    Ok(())
+}
+
+#[test]
+fn a_size_that_is_only_claimed_takes_no_memory() -> Result<()> {
+    let (_store, object, bytes) = object(30 << 20)?;
+    // Three windows at a time.
+    let all = 0..object.len();
+    let mut windows = Windows::limited(object.clone(), &[vec![all]], 3);
+    for offset in (0..bytes.len()).step_by(1 << 20) {
+        let found = windows.bytes(offset as u64, 1 << 20)?;
+        assert!(found == bytes[offset..offset + (1 << 20)], "{offset}");
+    }
+    assert!(object.meter().most() <= 2 * (8 << 20), "{}", object.meter().most());
+    for claimed in [1 << 50, u64::MAX] {
+        let version = ObjectVersion { bytes: claimed, tag: Some("0".into()) };
+        let object = Object::of(Arc::new(InMemory::new()) as Arc<dyn ObjectStore>, "a", version);
+        let file = RemoteFile::sequential(object);
+        let columns = [0, 1, 2].map(|at: u64| at << 40..(at + 1) << 40);
+        let columns = file.ahead(&columns.map(|column| vec![column]));
+        for file in [file, columns] {
+            assert!(file.reader(0).read(&mut [0; 9]).is_err());
+            assert!(file.bytes(7, 1 << 40).is_err());
+        }
+    }
     Ok(())
 }
 

@@ -8,14 +8,17 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use super::object::{Object, Transfer};
+use super::object::{LARGEST_WINDOW, Object, Transfer};
 use crate::error::Result;
 
 /// Bytes of one object that all windows may take together.
 pub(super) const AHEAD_BYTES: u64 = 32 << 20;
 
-/// Largest and smallest window in bytes; with more streams than fit, the smallest counts.
-const WINDOW_BYTES: (u64, u64) = (64 << 10, 8 << 20);
+/// Smallest window in bytes, which counts with more streams than fit.
+const SMALLEST_WINDOW: u64 = 64 << 10;
+
+/// Most windows that are laid out at once, whatever size is claimed: 512 GiB of one range.
+const MAX_WINDOWS: usize = 1 << 16;
 
 /// Bytes between two windows that are fetched and thrown away to save a request.
 const GAP_BYTES: u64 = 128 << 10;
@@ -31,6 +34,10 @@ pub(super) struct Windows {
     /// By stream: the window in use; those before it are not needed any more.
     current: Vec<usize>,
     fetches: Vec<Fetch>,
+    /// Most windows that are laid out at once.
+    limit: usize,
+    /// What of the ranges was not laid out.
+    rest: Range<u64>,
 }
 
 #[derive(Debug)]
@@ -60,23 +67,33 @@ enum FetchState {
 impl Windows {
     /// The windows of `streams` of ranges; what lies outside the object is left out.
     pub(super) fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
-        let (least, most) = WINDOW_BYTES;
-        let window_bytes = (AHEAD_BYTES / (2 * streams.len().max(1)) as u64).clamp(least, most);
-        let (mut all, mut current) = (Vec::new(), Vec::new());
+        Self::limited(object, streams, MAX_WINDOWS)
+    }
+
+    /// The first `limit` windows of them.
+    pub(super) fn limited(object: Object, streams: &[Vec<Range<u64>>], limit: usize) -> Self {
+        let window_bytes = AHEAD_BYTES / (2 * streams.len().max(1)) as u64;
+        let window_bytes = window_bytes.clamp(SMALLEST_WINDOW, LARGEST_WINDOW);
+        let (mut all, mut current, mut rest) = (Vec::new(), Vec::new(), 0..0);
         for (stream, ranges) in streams.iter().enumerate() {
             current.push(all.len());
             for range in ranges {
                 let end = range.end.min(object.len());
-                for start in (range.start..end).step_by(window_bytes as usize) {
-                    let range = start..end.min(start + window_bytes);
+                let room = (limit - all.len()) as u64 * window_bytes;
+                let laid_out = end.min(range.start.saturating_add(room));
+                for start in (range.start..laid_out).step_by(window_bytes as usize) {
+                    let range = start..laid_out.min(start + window_bytes);
                     all.push(ReadWindow { range, stream, fetch: 0 });
+                }
+                if laid_out < end {
+                    rest = laid_out..end;
                 }
             }
         }
         let mut by_start: Vec<usize> = (0..all.len()).collect();
         by_start.sort_by_key(|&window| all[window].range.start);
         let fetches = fetches(&mut all, &by_start, window_bytes);
-        Self { object, all, by_start, current, fetches }
+        Self { object, all, by_start, current, fetches, limit, rest }
     }
 
     /// The object.
@@ -90,7 +107,7 @@ impl Windows {
         if first.len() == length {
             return Ok(first);
         }
-        let mut all = BytesMut::with_capacity(length);
+        let mut all = BytesMut::with_capacity(length.min(LARGEST_WINDOW as usize));
         all.extend_from_slice(&first);
         while all.len() < length {
             let more = self.some_bytes(offset + all.len() as u64, length - all.len())?;
@@ -102,6 +119,10 @@ impl Windows {
     /// At least one and at most `most` bytes at `offset`; where nothing was announced, only so many
     /// are asked for.
     pub(super) fn some_bytes(&mut self, offset: u64, most: usize) -> Result<Bytes> {
+        if self.rest.contains(&offset) {
+            let rest = offset..self.rest.end;
+            *self = Self::limited(self.object.clone(), &[vec![rest]], self.limit);
+        }
         let end = self.object.len().min(offset.saturating_add(most as u64));
         let next = self.by_start.partition_point(|&i| self.all[i].range.start <= offset);
         let window = next.checked_sub(1).map(|last| self.by_start[last]);
@@ -169,7 +190,8 @@ fn fetches(windows: &mut [ReadWindow], by_start: &[usize], most: u64) -> Vec<Fet
         let Range { start, end } = window.range;
         match fetches.last_mut() {
             Some(Fetch { range, pending, .. })
-                if start <= range.end + GAP_BYTES && end.max(range.end) - range.start <= most =>
+                if start <= range.end.saturating_add(GAP_BYTES)
+                    && end.max(range.end) - range.start <= most =>
             {
                 range.end = range.end.max(end);
                 *pending += 1;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use http_body_util::BodyExt;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-    ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService, ReqwestConnector,
 };
 use object_store::{ClientOptions, GetOptions, HeaderValue};
 
@@ -113,6 +114,9 @@ impl Wire {
         let is_listing =
             !is_exact && query.split('&').any(|part| part == "list-type=2" || part == "comp=list");
         let answer = self.execute(request).await?;
+        // A body of other frames tells no length: the client would allocate what the server claims.
+        let answer =
+            answer.map(|body| HttpResponseBody::new(body.map_frame(std::convert::identity)));
         if !is_listing || !answer.status().is_success() {
             return Ok(answer);
         }

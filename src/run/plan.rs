@@ -90,7 +90,7 @@ impl Plan {
 
     /// Size of all shards.
     pub fn bytes(&self) -> u64 {
-        self.shards.iter().map(|s| s.bytes).sum()
+        self.shards.iter().map(|s| s.bytes).fold(0, u64::saturating_add)
     }
 
     /// Rows of all shards, where all formats know them.
@@ -119,7 +119,7 @@ impl Plan {
             if let Some((load, task)) = loads.pop_first() {
                 tasks[place] = task;
                 // Also an empty file takes its time.
-                loads.insert((load + self.shards[place].bytes.max(1), task));
+                loads.insert((load.saturating_add(self.shards[place].bytes.max(1)), task));
             }
         }
         tasks

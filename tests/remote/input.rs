@@ -2,7 +2,7 @@
 
 use predicates::str::contains;
 
-use super::server::{Faults, Line};
+use super::server::{Faults, Line, liar};
 use super::{RESULTS, S3, assert_same, corpus, planned, run, with_s3, write_parquet};
 use crate::util::{TestResult, Workspace, polysift};
 
@@ -89,6 +89,28 @@ fn what_is_not_there_and_who_does_not_answer_have_their_codes() -> TestResult {
     with_s3(&mut command, "127.0.0.1:9".parse()?).env("POLYSIFT_STORE_RETRY_SECS", "1");
     command.assert().code(69).stderr(contains("s3://bucket/data"));
     assert!(!work.path("none").exists());
+    Ok(())
+}
+
+#[test]
+fn sizes_that_a_server_claims_are_not_believed() -> TestResult {
+    let work = Workspace::new()?;
+    let address = liar()?;
+    let input = |input: &str, said: &str| {
+        let mut command = run(&work, input, "none");
+        with_s3(&mut command, address)
+            .env("HF_ENDPOINT", format!("http://{address}"))
+            .env("POLYSIFT_STORE_RETRY_SECS", "0")
+            .args(["--language", "fra_Latn"])
+            .args(["--set", "heads.quality.train=['samples/fra_Latn.jsonl']"]);
+        command.assert().code(69).stderr(contains(said));
+    };
+    input("s3://bucket/data/*.jsonl", "s3://bucket/data");
+    input("s3://bucket/refused/*.jsonl", "s3://bucket/refused");
+    input("hf://datasets/someone/texts/*.jsonl", "someone/texts");
+    for name in ["a.parquet", "a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.jsonl?x=1"] {
+        input(&format!("http://{address}/{name}"), "a.");
+    }
     Ok(())
 }
 

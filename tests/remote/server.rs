@@ -151,13 +151,56 @@ impl Drop for Line {
     }
 }
 
-/// Answers 503 once the head of a request is there.
-fn refuse(mut client: TcpStream) -> std::io::Result<()> {
+/// The head of a request.
+fn head(mut client: &TcpStream) -> std::io::Result<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") && client.read(&mut byte)? > 0 {
         head.extend_from_slice(&byte);
     }
+    Ok(String::from_utf8_lossy(&head).to_ascii_lowercase())
+}
+
+/// A server whose answers claim many more bytes than come.
+pub(super) fn liar() -> Result<SocketAddr, Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            // A client that hung up is seen at its own end.
+            let _ = lie(&client);
+        }
+    });
+    Ok(address)
+}
+
+/// A petabyte of which a range may be asked for, and a terabyte of anything else.
+fn lie(mut client: &TcpStream) -> std::io::Result<()> {
+    let head = head(client)?;
+    let range = head.split_once("range: bytes=").and_then(|(_, range)| range.lines().next());
+    let answer = match range {
+        Some(range) => format!(
+            "206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes {range}/{}\r\nContent-Length: {}",
+            1_u64 << 50,
+            if range == "0-0" { 1 } else { 100_000 },
+        ),
+        None if head.contains("/refused") => {
+            "403 Forbidden\r\nContent-Length: 1099511627776".into()
+        }
+        None => "200 OK\r\nContent-Length: 1099511627776".to_owned(),
+    };
+    client.write_all(format!("HTTP/1.1 {answer}\r\nConnection: close\r\n\r\n{{").as_bytes())?;
+    // In two pieces, since one alone is taken as it is.
+    for _ in 0..usize::from(range != Some("0-0")) {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        client.write_all(b"{")?;
+    }
+    Ok(())
+}
+
+/// Answers 503 once the head of a request is there.
+fn refuse(mut client: TcpStream) -> std::io::Result<()> {
+    head(&client)?;
     client.write_all(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 }
 

@@ -94,6 +94,7 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     context.progress.begin("embed", rows, "documents");
     let claims = work.claims(context);
     let mut failures = Failures::new(run, Stage::Embed);
+    let own_bytes = work.own.iter().map(|&place| plan.shards[place].bytes);
     let pipeline = Pipeline {
         context,
         shards: &plan.shards,
@@ -102,7 +103,7 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
         counts_tokens,
         cascade: &cascade,
         bytes_read: AtomicU64::new(0),
-        bytes: AtomicU64::new(work.own.iter().map(|&place| plan.shards[place].bytes).sum()),
+        bytes: AtomicU64::new(own_bytes.fold(0, u64::saturating_add)),
         reading: Busy::new("reading"),
         tokenizing: Busy::new("tokenizing"),
         encoding: Busy::new("encoding"),
