@@ -10,6 +10,8 @@ use polysift::progress::Stop;
 /// Threads of candle's own pool for operations on single elements.
 const CANDLE_THREADS: &str = "CANDLE_NUM_THREADS";
 
+/// Threads of rayon, among which candle shares products.
+const RAYON_THREADS: &str = "RAYON_NUM_THREADS";
 fn main() -> ExitCode {
     // A head is small: candle's threads, which wait for each other without a pause, gain nothing, and where other processes
     // want the cores they cost ten times the training.

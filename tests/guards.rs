@@ -290,6 +290,59 @@ fn output_that_cannot_be_written_is_an_error() -> TestResult {
 }
 
 #[test]
+fn a_file_that_may_not_grow_is_a_full_disk() -> TestResult {
+    let work = Workspace::new()?;
+    // Sixteen blocks of 512 bytes, or of 1024 where the shell counts so.
+    let program = env!("CARGO_BIN_EXE_polysift");
+    let script = format!("ulimit -f 16; exec {program} run -c run.toml --run out");
+    let output = std::process::Command::new("sh")
+        .current_dir(work.dir.path())
+        .env("POLYSIFT_DEVICE", "cpu")
+        .args(["-c", &script])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(74), "{said}");
+    assert!(said.contains("File too large"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn counts_that_no_machine_has_are_refused_or_harmless() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    let command = |arguments: &str| {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).args(arguments.split(' '));
+        command.timeout(std::time::Duration::from_mins(1));
+        command
+    };
+    command("status out --threads 100000").assert().code(2).stderr(contains("at most 4096"));
+    for variable in ["POLYSIFT_THREADS", "RAYON_NUM_THREADS"] {
+        let mut status = command("status out");
+        status.env(variable, "100000").assert().code(2).stderr(contains("at most 4096"));
+        command("status out").env(variable, "2").assert().success();
+    }
+    let most = i64::MAX;
+    let fast_text = "heads.f={kind='fasttext',train=['samples/{lang}.jsonl'],fasttext={dim=100,buckets=1000000000}}";
+    command(&format!("run -c run.toml --run other --set {fast_text}"))
+        .assert()
+        .code(2)
+        .stderr(contains("2^32"));
+    for harmless in [
+        "run -c run.toml --run out --redo export --task 0 --num-tasks 4294967295".to_owned(),
+        "retry out --num-tasks 4294967295".to_owned(),
+        format!(
+            "export --run out --redo export --max-file-mb {most} --set export.row_group_mb={most}"
+        ),
+        format!("report out --examples {most} --sample {most}"),
+        format!("inspect out/export --rows {most}"),
+    ] {
+        command(&harmless).assert().success();
+    }
+    Ok(())
+}
+
+#[test]
 fn a_pipe_is_no_input_file() -> TestResult {
     let work = Workspace::new()?;
     std::process::Command::new("mkfifo").arg(work.path("pipe.jsonl")).status()?;

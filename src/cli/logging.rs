@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use polysift::Result;
+use polysift::{Error, Result};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use super::trace::{Trace, TraceEnd};
+use crate::RAYON_THREADS;
 
 /// Form of the log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -40,9 +41,30 @@ pub(crate) struct GlobalArgs {
     /// Write what every thread did and when to FILE, for Perfetto or chrome://tracing
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub(crate) trace_out: Option<PathBuf>,
-    /// Worker threads [default: all cores]
+    /// Worker threads, at most 4096 [default: all cores]
     #[arg(long, global = true, env = "POLYSIFT_THREADS", help_heading = "Global options")]
-    pub(crate) threads: Option<usize>,
+    threads: Option<usize>,
+}
+
+/// Most worker threads.
+const MAX_THREADS: usize = 4096;
+
+impl GlobalArgs {
+    /// Starts as many worker threads as are asked for, here or in rayon's variable.
+    pub(crate) fn start_threads(&self) -> Result<()> {
+        let own = self.threads.map(|threads| ("--threads", threads));
+        let of_rayon = std::env::var(RAYON_THREADS).ok().and_then(|number| number.parse().ok());
+        let named = own.or(of_rayon.map(|threads| (RAYON_THREADS, threads)));
+        let Some((name, threads)) = named.filter(|(_, threads)| *threads > 0) else {
+            return Ok(());
+        };
+        if threads > MAX_THREADS {
+            let reason = format!("is {threads}; at most {MAX_THREADS} threads are started");
+            return Err(Error::config(name, reason));
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+        pool.map_err(|e| Error::config(name, e.to_string()))
+    }
 }
 
 /// Installs the subscriber for the whole process. Where a trace is asked for, it ends with what is

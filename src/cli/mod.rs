@@ -244,12 +244,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         settings.keys.refine = true;
     }
     let _trace = logging::install(&cli.global)?;
-    if let Some(threads) = cli.global.threads {
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .build_global()
-            .map_err(|e| Error::config("--threads", e.to_string()))?;
-    }
+    cli.global.start_threads()?;
     let display = Display::new(&cli.global);
     let context = CommandContext { stop, display: &display, quiet: cli.global.quiet };
     match &cli.command {

@@ -1,8 +1,10 @@
 //! INT, TERM and USR1 ask for a stop at the next item of work; another one later stops at once.
+//! XFSZ does nothing: a file that is to get larger than allowed is an error, as on a full disk.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
@@ -18,6 +20,7 @@ const SAME_REQUEST: Duration = Duration::from_secs(2);
 pub(crate) fn install(stop: &Stop) -> Result<()> {
     let failed = |e: std::io::Error| Error::config("signals", e.to_string());
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(failed)?;
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let stop = stop.clone();
     // A thread, since a handler may not do more than leave a note, and this works while others hang.
     let listen = move || {

@@ -68,6 +68,9 @@ pub struct TextSpec {
     pub positive: String,
 }
 
+/// Most values of the matrix of n-grams: 16 GiB.
+const MAX_VALUES: usize = 1 << 32;
+
 /// `[heads.<name>.fasttext]`. Of a file with a polysift card beside it, the card says how texts
 /// become words; for other files these settings do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -174,6 +177,9 @@ impl FastTextConfig {
         }
         if !(1..=1 << 30).contains(&self.buckets) {
             return fail("buckets", "is between 1 and 2^30");
+        }
+        if self.dim * self.buckets > MAX_VALUES {
+            return fail("buckets", "times `dim` is at most 2^32, a matrix of 16 GiB");
         }
         Ok(())
     }

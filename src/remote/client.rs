@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use super::explain::{explain, is_final, message, store_error};
 use super::location::{Location, Scheme};
 use super::wire::{Connector, WebConnector};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hub::HubSettings;
 use crate::panics::lock;
 
@@ -130,45 +130,42 @@ pub(super) fn client(location: &Location) -> Result<Client> {
     if let Some(client) = clients.get(&key) {
         return Ok(client.clone());
     }
-    let made = new_client(location);
-    let client = made.map_err(|error| store_error(&location.root, &error.to_string()))?;
+    let client = new_client(location)?;
     clients.insert(key, client.clone());
     Ok(client)
 }
 
-fn new_client(location: &Location) -> object_store::Result<Client> {
+fn new_client(location: &Location) -> Result<Client> {
     let (root, retry) = (location.root.as_str(), retry());
-    Ok(match location.scheme {
+    let made = match location.scheme {
         Scheme::S3 => {
             let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
-            check_endpoint(builder.get_config_value(&AmazonS3ConfigKey::Endpoint).as_deref())?;
-            Client::of_bucket(builder.with_http_connector(Connector).build()?)
+            let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+            check_endpoint(root, endpoint.as_deref())?;
+            builder.with_http_connector(Connector).build().map(Client::of_bucket)
         }
         Scheme::Gcs => {
             let builder = GoogleCloudStorageBuilder::from_env().with_url(root).with_retry(retry);
-            Client::of_bucket(builder.with_http_connector(Connector).build()?)
+            builder.with_http_connector(Connector).build().map(Client::of_bucket)
         }
         Scheme::Azure => {
             let builder = MicrosoftAzureBuilder::from_env().with_url(root).with_retry(retry);
-            check_endpoint(builder.get_config_value(&AzureConfigKey::Endpoint).as_deref())?;
-            Client::of_bucket(builder.with_http_connector(Connector).build()?)
+            check_endpoint(root, builder.get_config_value(&AzureConfigKey::Endpoint).as_deref())?;
+            builder.with_http_connector(Connector).build().map(Client::of_bucket)
         }
         Scheme::Http => {
             let allows_http = root.starts_with("http://");
-            web_client(root, WebConnector { allows_http, token: None }, retry)?
+            web_client(root, WebConnector { allows_http, token: None }, retry)
         }
-        Scheme::Hub => web_client(&hub_settings().endpoint, hub_connector(hub_settings()), retry)?,
-    })
+        Scheme::Hub => web_client(&hub_settings().endpoint, hub_connector(hub_settings())?, retry),
+    };
+    made.map_err(|error| store_error(root, &error.to_string()))
 }
 
 /// Refuses an endpoint that is no URL, which the client would not survive.
-fn check_endpoint(endpoint: Option<&str>) -> object_store::Result<()> {
-    let Some(endpoint) = endpoint else { return Ok(()) };
-    let parsed = reqwest::Url::parse(endpoint);
-    parsed.map(drop).map_err(|error| object_store::Error::Generic {
-        store: "",
-        source: format!("the endpoint in the environment is no URL: {error}").into(),
-    })
+fn check_endpoint(name: &str, endpoint: Option<&str>) -> Result<()> {
+    let Some(Err(error)) = endpoint.map(reqwest::Url::parse) else { return Ok(()) };
+    Err(Error::config(name, format!("the endpoint in the environment is no URL: {error}")))
 }
 
 fn web_client(
@@ -183,14 +180,15 @@ fn web_client(
 }
 
 /// Connects clients that show the `hub` its token.
-pub(super) fn hub_connector(hub: &HubSettings) -> WebConnector {
+pub(super) fn hub_connector(hub: &HubSettings) -> Result<WebConnector> {
+    check_endpoint("HF_ENDPOINT", Some(&hub.endpoint))?;
     let token = hub.token.as_ref().and_then(|token| {
         // A token that cannot be sent is none.
         let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
         value.set_sensitive(true);
         Some(value)
     });
-    WebConnector { allows_http: hub.endpoint.starts_with("http://"), token }
+    Ok(WebConnector { allows_http: hub.endpoint.starts_with("http://"), token })
 }
 
 fn retry() -> RetryConfig {

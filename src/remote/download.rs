@@ -11,9 +11,9 @@ use object_store::{ClientOptions, HeaderValue, Result};
 use ring::digest::{Context, SHA256};
 
 use super::client::{Retries, hub_connector};
-use super::explain::ANSWER;
+use super::explain::{ANSWER, store_error};
 use super::wire::{COMMIT, LINKED_ETAG};
-use crate::error::Source;
+use crate::error::{self, Source};
 use crate::hub::HubSettings;
 
 /// The error of the client that `source` is.
@@ -22,8 +22,9 @@ pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
 }
 
 /// A client of the hub of `settings`.
-pub(super) fn hub_client(settings: &HubSettings) -> Result<HttpClient> {
-    hub_connector(settings).connect(&ClientOptions::new())
+pub(super) fn hub_client(settings: &HubSettings) -> error::Result<HttpClient> {
+    let client = hub_connector(settings)?.connect(&ClientOptions::new());
+    client.map_err(|error| store_error(&settings.endpoint, &error.to_string()))
 }
 
 /// What `url` answers, of these bytes where a range is given; an error if that is no success.

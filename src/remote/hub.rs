@@ -95,10 +95,7 @@ pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
     let mut next = Some(format!(
         "{endpoint}/api/datasets/{id}/tree/{revision}/{folder}?recursive=true&expand=false"
     ));
-    let client = runtime().and_then(|_| {
-        let client = hub_client(hub_settings());
-        client.map_err(|error| store_error(endpoint, &error.to_string()))
-    })?;
+    let client = runtime().and_then(|_| hub_client(hub_settings()))?;
     let mut files = Vec::new();
     while let Some(url) = next {
         let (body, link) = match wait(retried(&location.url(), || get(&client, &url))) {

@@ -74,6 +74,9 @@ impl Location {
             _ => key.strip_prefix('/').unwrap_or(key),
         };
         let root = format!("{}://{root}", &open[..open.len() - rest.len() - 3]);
+        if scheme != Scheme::Hub {
+            reqwest::Url::parse(&root).map_err(|error| refused(&error.to_string()))?;
+        }
         Ok(Self { scheme, root, key: key.to_owned() })
     }
 

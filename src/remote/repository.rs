@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use bytes::Bytes;
 pub(crate) use hf_hub::RepoType;
 use hf_hub::{Cache, Repo};
+use object_store::client::HttpClient;
 use serde::Deserialize;
 
 use super::client::wait;
@@ -71,7 +71,7 @@ impl<'a> Repository<'a> {
         }
         tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
         let url = self.url("", &format!("resolve/{{}}/{}", encoded(file)));
-        match wait(async { Ok(self.download(&url, file).await) })? {
+        match wait(async { Ok(self.download(&hub_client(self.settings)?, &url, file).await) })? {
             Ok(path) => Ok(Some(path)),
             Err(error) if status(&error) == Some(404) => {
                 if let Some(path) = self.absent(file) {
@@ -87,16 +87,16 @@ impl<'a> Repository<'a> {
     }
 
     /// Downloads `file` from `url`, and notes the commit that the revision stands for.
-    async fn download(&self, url: &str, file: &str) -> object_store::Result<PathBuf> {
+    async fn download(
+        &self,
+        client: &HttpClient,
+        url: &str,
+        file: &str,
+    ) -> object_store::Result<PathBuf> {
         let folder = self.cache.path().join(self.repo().folder_name());
-        let (path, commit) = download(&hub_client(self.settings)?, url, &folder, file).await?;
+        let (path, commit) = download(client, url, &folder, file).await?;
         self.cache.repo(self.repo()).create_ref(&commit).map_err(failed)?;
         Ok(path)
-    }
-
-    /// What `url` of the hub answers.
-    async fn answer(&self, url: &str) -> object_store::Result<Bytes> {
-        ask(&hub_client(self.settings)?, url, None).await?.into_body().bytes().await.map_err(failed)
     }
 
     /// The note in the cache that the snapshot has no `file`, where huggingface_hub has it too.
@@ -134,8 +134,11 @@ impl<'a> Repository<'a> {
             return Ok(Snapshot { commit, folder, files: None });
         }
         let url = self.url("api/", "revision/{}");
-        let answer = wait(async { Ok(self.answer(&url).await) })?;
-        let answer = answer.map_err(|error| self.explain(&error))?;
+        let answer = wait(async {
+            let answer = ask(&hub_client(self.settings)?, &url, None).await;
+            let answer = answer.map_err(|error| self.explain(&error))?.into_body().bytes().await;
+            answer.map_err(|error| self.explain(&failed(error)))
+        })?;
         let info: RevisionInfo = serde_json::from_slice(&answer)
             .map_err(|e| self.error(format!("the hub does not describe the revision: {e}")))?;
         if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_alphanumeric()) {

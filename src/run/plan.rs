@@ -113,6 +113,8 @@ impl Plan {
     /// By shard, which of `count` tasks it belongs to: largest first, to the task that has least so
     /// far (Graham's rule; the largest task is at most 4/3 of the smallest that is possible).
     pub fn task_of_shards(&self, count: u32) -> Vec<u32> {
+        // Tasks beyond the number of shards get none.
+        let count = count.min(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         let mut loads: BTreeSet<(u64, u32)> = (0..count).map(|task| (0, task)).collect();
         let mut tasks = vec![0; self.shards.len()];
         for place in self.by_size() {

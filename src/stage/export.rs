@@ -64,8 +64,8 @@ impl ExportJob<'_> {
         }
         WriterOptions {
             zstd: export.zstd,
-            row_group_bytes: export.row_group_mb as u64 * 1_000_000,
-            max_file_bytes: export.max_file_mb.map(|mb| mb as u64 * 1_000_000),
+            row_group_bytes: (export.row_group_mb as u64).saturating_mul(1_000_000),
+            max_file_bytes: export.max_file_mb.map(|mb| (mb as u64).saturating_mul(1_000_000)),
             metadata: vec![("polysift".to_owned(), provenance.to_string())],
         }
     }

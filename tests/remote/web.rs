@@ -9,7 +9,7 @@ use predicates::str::contains;
 use tiny_http::{Request, Response, Server};
 
 use super::bucket::{header, part_of, range_of};
-use super::{RESULTS, assert_same, planned, run};
+use super::{RESULTS, assert_same, planned, run, with_s3};
 use crate::util::{TestResult, Workspace, decoded};
 
 fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
@@ -129,5 +129,27 @@ fn a_server_that_cannot_serve_is_told_from_a_file_that_is_not_there() -> TestRes
     fails(&web.url("fra_Latn/none.jsonl"), 66, "no such object");
     fails(&web.url("fra_Latn/*.jsonl"), 2, "name each file by its URL");
     fails(&web.url("fra_Latn/a.jsonl"), 69, "does not answer requests for ranges");
+    Ok(())
+}
+
+#[test]
+fn ports_that_there_are_not_are_wrong_settings() -> TestResult {
+    let work = Workspace::new()?;
+    let refused = |input: &str, variable: &str, url: &str| {
+        let mut command = run(&work, input, "none");
+        with_s3(&mut command, ([127, 0, 0, 1], 9).into()).env("HF_HOME", work.path("home"));
+        command.env(variable, url).assert().code(2).stderr(contains("invalid port number"));
+    };
+    for url in ["http://h:99999/a.jsonl", "https://[::1]:65536/a.jsonl", "s3://b:99999/a.jsonl"] {
+        refused(url, "HF_ENDPOINT", "http://127.0.0.1:9");
+    }
+    refused("s3://bucket/a.jsonl", "AWS_ENDPOINT_URL", "http://h:99999");
+    refused("hf://datasets/someone/texts/a.jsonl", "HF_ENDPOINT", "http://h:99999");
+    let pinned = format!("hf://datasets/someone/texts@{}/a.jsonl", "0".repeat(40));
+    refused(&pinned, "HF_ENDPOINT", "http://h:99999");
+    let mut model = run(&work, "corpus/{lang}/*", "none");
+    model.args(["--model", "someone/model"]).env("HF_HOME", work.path("home"));
+    let model = model.env("HF_ENDPOINT", "http://h:99999").assert();
+    model.code(2).stderr(contains("invalid port number"));
     Ok(())
 }

@@ -63,7 +63,7 @@ impl ReportLimits {
         };
         let bytes = EXAMPLE_BYTES / languages;
         let [least, most] = EXAMPLE_CHARACTERS;
-        let mut choices = (1..=examples)
+        let mut choices = (1..=examples.min(EXAMPLE_BYTES / EXAMPLE_FRAME))
             .rev()
             .flat_map(|examples| [2, 1, 0].map(|of_decile| (examples, of_decile.min(examples))));
         let number = |(examples, of_decile): (usize, usize)| {
