@@ -179,6 +179,32 @@ fn consent() -> Result<Workspace, Box<dyn std::error::Error>> {
 }
 
 #[test]
+fn protego_0_4_allows_a_url_without_a_path_in_a_closed_file() -> TestResult {
+    // What `Protego.can_fetch` of 0.4.0 says of GPTBot.
+    let urls = [
+        ("https://a.org?q=1", true),
+        ("https://a.org#f", true),
+        ("https://a.org?/x", true),
+        ("https://a.org", false),
+        ("https://a.org?", false),
+        ("https://a.org/?q=1", false),
+        ("https://all.org?q=1", false),
+    ];
+    let matching = "[filters.consent]\nkind = 'robots'\nmatching = 'protego-0.4'\nas_of = '2025-01'\n\
+                    agents = ['GPTBot']\nsources = [{ robots = 'robots.jsonl' }]\n";
+    let work = with_urls(&urls.map(|(url, _)| url), matching)?;
+    let files = [("a.org", "/"), ("all.org", "*")].map(|(domain, path)| {
+        json!({"domain": domain, "content": format!("User-agent: *\nDisallow: {path}\n")})
+    });
+    work.write_lines("robots.jsonl", files.into_iter())?;
+    work.command("run", "out").assert().success();
+    let blocked = urls.iter().enumerate().filter(|(_, (_, may_fetch))| !may_fetch);
+    let blocked: BTreeSet<String> = blocked.map(|(id, _)| id.to_string()).collect();
+    assert_eq!(reasons(&work)?.into_keys().collect::<BTreeSet<_>>(), blocked);
+    Ok(())
+}
+
+#[test]
 fn consent_is_what_ids_domains_and_robots_files_say() -> TestResult {
     let work = consent()?;
     work.command("run", "out").assert().success();

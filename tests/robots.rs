@@ -144,9 +144,11 @@ fn well_known_shapes_of_files_block_whom_they_should() -> Result<()> {
 
 #[test]
 fn paths_are_compared_as_rfc_9309_spells_them() -> Result<()> {
-    // Its section 2.2.2 has the first four, 2.2.3 the next three.
+    // Its section 2.2.2 has the first six, 2.2.3 the next three.
     for (pattern, path, is_blocked) in [
         ("/foo/bar?baz=quz", "/foo/bar?baz=quz", true),
+        ("/foo/bar?baz=https://foo.bar", "/foo/bar?baz=https%3A%2F%2Ffoo.bar", true),
+        ("/foo/bar?baz=https%3a%2f%2ffoo.bar", "/foo/bar?baz=https://foo.bar", true),
         ("/foo/bar/ツ", "/foo/bar/%E3%83%84", true),
         ("/foo/bar/%E3%83%84", "/foo/bar/ツ", true),
         ("/foo/bar/%62%61%7A", "/foo/bar/baz", true),
@@ -156,6 +158,13 @@ fn paths_are_compared_as_rfc_9309_spells_them() -> Result<()> {
         ("/path/foo-%24", "/path/foo-", false),
         ("/a%2fb", "/a%2Fb", true),
         ("/a%2Fb", "/a/b", false),
+        ("/Special:", "/Special%3ASearch", true),
+        ("/Special%3aSearch", "/Special:Search", true),
+        ("/a%40b;c%2B", "/a@b%3Bc+", true),
+        ("/*?q=*%3A%2f", "/x?q=a:/", true),
+        ("/a%3Fb", "/a?b", false),
+        ("/a?b%3Dc", "/a?b=c", false),
+        ("/a?b%26c", "/a?b&c", false),
         ("/a b", "/a%20b", true),
         ("/~a", "/%7ea", true),
         ("/%", "/%", true),

@@ -26,7 +26,7 @@ use crate::input::{
 use crate::io::stamp;
 use crate::progress::Stop;
 use crate::robots::{
-    AgentMask, Agents, DocumentUrl, Robots, Suffixes, WebScheme, line_text, locate,
+    AgentMask, Agents, DocumentUrl, Matching, Robots, Suffixes, WebScheme, line_text, locate,
     registrable_domain,
 };
 
@@ -370,6 +370,8 @@ impl RobotsRules {
         let robots = Robots::parse(content.as_bytes(), agents);
         let (closed, open) = robots.everywhere();
         let is_all = (closed | open).count_ones() as usize == agents.labels().len();
+        // Protego 0.4 matches a query without a path as it is, and `/` is no part of it.
+        let is_all = is_all && (closed == 0 || agents.matching() != Matching::Protego04);
         Self { closed, robots: (!is_all).then_some(robots) }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use iban::Iban;
+use iban::{Iban, IbanLike, ParseIbanError};
 
 use super::letters::joins;
 
@@ -58,7 +58,7 @@ fn iban_end(text: &str, start: usize) -> Option<usize> {
         electronic.push_str(&text[end..end + group]);
         end += group;
         let is_whole = !text[end..].starts_with(joins);
-        if is_whole && electronic.len() >= MIN_CHARACTERS && electronic.parse::<Iban>().is_ok() {
+        if is_whole && electronic.len() >= MIN_CHARACTERS && is_iban(&electronic) {
             return Some(end);
         }
         let separator = separator_bytes(&text[end..]);
@@ -69,6 +69,21 @@ fn iban_end(text: &str, start: usize) -> Option<usize> {
         end += separator.unwrap_or(0);
     }
     None
+}
+
+/// Whether `electronic` is an IBAN by release 101 of the registry; the package lacks two countries.
+fn is_iban(electronic: &str) -> bool {
+    let iban = match electronic.parse::<Iban>() {
+        Err(ParseIbanError::UnknownCountry(iban)) => iban,
+        parsed => return parsed.is_ok(),
+    };
+    let (bank, account) = iban.bban_unchecked().as_bytes().split_at_checked(4).unwrap_or_default();
+    let is_account = match iban.country_code() {
+        "HN" => account.len() == 20 && account.iter().all(u8::is_ascii_digit),
+        "PK" => account.len() == 16, // letters and digits
+        _ => false,
+    };
+    is_account && bank.iter().all(u8::is_ascii_uppercase)
 }
 
 /// Bytes of what `text` starts with if it may stand between groups: a space, a no-break space or a

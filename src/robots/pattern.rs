@@ -54,7 +54,13 @@ impl Pattern<'_> {
     /// The pattern of a value as RFC 9309 spells it.
     fn of_value(value: &str) -> Self {
         let (value, is_anchored) = anchored(value);
-        let literals: Vec<Cow<str>> = value.split('*').map(uri_spelling).collect();
+        let mut is_query = false;
+        let spelled = |literal| {
+            let spelling = uri_spelling(literal, is_query);
+            is_query |= literal.contains('?');
+            spelling
+        };
+        let literals: Vec<Cow<str>> = value.split('*').map(spelled).collect();
         let num_stars = literals.len() - 1;
         let priority = literals.iter().map(|literal| literal.len()).sum::<usize>() + num_stars;
         Self::new(&literals, is_anchored, priority + usize::from(is_anchored))
@@ -109,7 +115,7 @@ impl Matching {
     /// A path in the spelling of patterns.
     pub(super) fn spelling(self, path: &str) -> Cow<'_, str> {
         match self {
-            Self::Rfc9309 => uri_spelling(path),
+            Self::Rfc9309 => uri_spelling(path, false),
             Self::Protego04 => protego_04_path(path).into(),
             Self::Protego07 => protego_07_path(path).into(),
         }
@@ -133,13 +139,20 @@ fn anchored(pattern: &str) -> (&str, bool) {
     pattern.strip_suffix('$').map_or((pattern, false), |pattern| (pattern, true))
 }
 
-/// RFC 9309's spelling: escaped is what has no place in a URI, and unescaped what needs no escape. `*` and `$` are
-/// unescaped, too: they are special in patterns only before this.
-fn uri_spelling(text: &str) -> Cow<'_, str> {
-    let is_unescaped = |byte: u8| is_unreserved(byte) || b"*$".contains(&byte);
-    respelled(text, is_unescaped, |byte| {
-        is_unreserved(byte) || b"!#$%&'()*+,/:;=?@[]".contains(&byte)
-    })
+/// RFC 9309's spelling: escaped is what has no place in a URI, and unescaped what needs no escape.
+/// By section 2.2.2 a reserved character and its escape are one. As in its examples the characters
+/// that separate are not their escapes: `#`, `&` and `=`, and before the query `/` and `?`.
+/// `*` and `$` are special in patterns only before this.
+fn uri_spelling(text: &str, is_query: bool) -> Cow<'_, str> {
+    let separators: &[u8] = if is_query { b"#%&=" } else { b"#%&=/?" };
+    let is_verbatim = |byte: u8| is_unreserved(byte) || b"!#$%&'()*+,/:;=?@[]".contains(&byte);
+    let is_unescaped = |byte: u8| is_verbatim(byte) && !separators.contains(&byte);
+    match text.split_once('?').filter(|_| !is_query && text.contains('%')) {
+        Some((path, query)) => {
+            format!("{}?{}", uri_spelling(path, false), uri_spelling(query, true)).into()
+        }
+        None => respelled(text, is_unescaped, is_verbatim),
+    }
 }
 
 /// RFC 3986's unreserved characters, which Python's `urllib.parse.quote` never escapes.
@@ -348,10 +361,12 @@ mod tests {
         }
 
         #[test]
-        fn spellings_are_final(text in "/([a2Ff*$ é~]|%[0-9a-fA-F]{2}){0,12}") {
-            let spelling = uri_spelling(&text).into_owned();
-            prop_assert!(spelling.bytes().all(|byte| byte.is_ascii_graphic()));
-            prop_assert_eq!(uri_spelling(&spelling), spelling.as_str());
+        fn spellings_are_final(text in "/([a2Ff*$ é~:/?=]|%[0-9a-fA-F]{2}){0,12}") {
+            for is_query in [false, true] {
+                let spelling = uri_spelling(&text, is_query).into_owned();
+                prop_assert!(spelling.bytes().all(|byte| byte.is_ascii_graphic()));
+                prop_assert_eq!(uri_spelling(&spelling, is_query), spelling.as_str());
+            }
         }
     }
 }

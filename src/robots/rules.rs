@@ -107,8 +107,8 @@ impl Robots {
         self.rules().find(decides).map(|rule| rule.line as usize)
     }
 
-    /// The agents that surely may fetch no path, and those that surely may fetch every path, but for paths that
-    /// [`Matching::always_allows`].
+    /// The agents that surely may fetch no path that begins with `/`, and those that surely may
+    /// fetch every path, but for paths that [`Matching::always_allows`].
     pub fn everywhere(&self) -> (AgentMask, AgentMask) {
         let agents = |is_wanted: fn(&Rule) -> bool| {
             self.rules().filter(is_wanted).fold(0, |mask, rule| mask | rule.agents)

@@ -120,6 +120,9 @@ AWKWARD = [
     ("User-agent: *\nDisallow: /日本", ["/日本語", "/%E6%97%A5%E6%9C%AC"]),
     ("User-agent: *\nDisallow: /a b", ["/a b", "/a%20b", "/a+b"]),
     ("User-agent: *\nDisallow: /\u00a0", ["/x", "/\u00a0"]),
+    ("User-agent: *\nDisallow: /", ["?q=1", "#f", "?", "", "?/x"]),
+    ("User-agent: *\nDisallow: *", ["?q=1", "#f", "?", "", "?/x"]),
+    ("User-agent: *\nDisallow: ?q\nAllow: /", ["?q=1", "#f", "?", "", "/?q=1"]),
 ]
 
 LINE_ENDS = ["\n"] * 24 + ["\r\n", "\r\n", "\r", "\n\n", "\n \n", "\x0b", "\x0c", "\x85", "\u2028", "\x1d", "\x00", "\t\n"]
