@@ -177,3 +177,28 @@ fn verify_finds_a_changed_file_and_a_missing_one() -> TestResult {
         .stdout(contains("export/fra_Latn/a.parquet").and(contains("part-00000.parquet")));
     Ok(())
 }
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn training_counts_the_cores_once() -> TestResult {
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        eprintln!("passed over: strace is missing");
+        return Ok(());
+    }
+    let work = Workspace::new()?;
+    let output = std::process::Command::new("strace")
+        .current_dir(work.dir.path())
+        .args(["-f", "-e", "trace=openat", "-o", "calls", env!("CARGO_BIN_EXE_polysift")])
+        .args(["run", "-c", "run.toml", "--run", "out"])
+        .env("POLYSIFT_DEVICE", "cpu")
+        .env_remove("RAYON_NUM_THREADS")
+        .output()?;
+    let calls = std::fs::read_to_string(work.path("calls")).unwrap_or_default();
+    if !calls.contains("heads/quality") {
+        eprintln!("passed over: {}", String::from_utf8_lossy(&output.stderr));
+        return Ok(()); // no process may be traced here
+    }
+    let counted = calls.lines().filter(|call| call.contains("/proc/cpuinfo")).count();
+    assert!(counted <= 1, "{counted}");
+    Ok(())
+}

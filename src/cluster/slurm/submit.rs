@@ -148,7 +148,10 @@ fn take_back(submission: &Submission) {
 /// Runs a command of Slurm and returns what it printed; [`Error::Service`] with its message otherwise.
 pub(crate) fn call(command: &str, args: &[String]) -> Result<String> {
     let failed = |reason: String| Error::Service { name: command.to_owned(), reason };
-    let output = Command::new(command).args(args).output().map_err(|e| match e.kind() {
+    // A job counts the cores of its own node, not those that the program found here.
+    let mut program = Command::new(command);
+    let output = program.args(args).env_remove("RAYON_NUM_THREADS").output();
+    let output = output.map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => {
             failed("not found; this machine has no Slurm, or it is not in PATH".into())
         }
