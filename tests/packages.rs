@@ -87,6 +87,31 @@ fn licences_and_sources_are_those_that_are_allowed() -> TestResult {
 }
 
 #[test]
+fn unsafe_code_is_where_security_md_says() -> TestResult {
+    let text = std::fs::read_to_string(root().join("SECURITY.md"))?;
+    let code = text.split_once("## Code").ok_or("no section")?.1;
+    let places: Vec<&str> = code.split('`').skip(1).step_by(2).collect();
+    let mut folders: Vec<_> = ["src", "kernels"].map(|folder| root().join(folder)).into();
+    let mut unnamed = vec![];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root())?.display().to_string();
+                let is_unsafe = std::fs::read_to_string(&path)?.contains("unsafe {");
+                if is_unsafe && !places.iter().any(|place| name.starts_with(place)) {
+                    unnamed.push(name);
+                }
+            }
+        }
+    }
+    assert!(unnamed.is_empty(), "{unnamed:?}");
+    Ok(())
+}
+
+#[test]
 fn expressions_of_licences_are_understood() {
     let allowed = ["MIT", "Apache-2.0", "Unicode-3.0"].map(str::to_owned).into();
     for met in [
