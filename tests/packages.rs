@@ -112,6 +112,18 @@ fn unsafe_code_is_where_security_md_says() -> TestResult {
 }
 
 #[test]
+fn advisories_are_ignored_with_a_reason_and_while_the_package_is_there() -> TestResult {
+    let rules: toml::Table = std::fs::read_to_string(root().join(".deny.toml"))?.parse()?;
+    let lock = std::fs::read_to_string(root().join("Cargo.lock"))?;
+    for ignored in rules["advisories"]["ignore"].as_array().ok_or("none is ignored")? {
+        let reason = ignored["reason"].as_str().ok_or("no reason")?;
+        let package = reason.split(' ').next().unwrap_or_default();
+        assert!(lock.contains(&format!("name = \"{package}\"\n")), "{ignored}");
+    }
+    Ok(())
+}
+
+#[test]
 fn expressions_of_licences_are_understood() {
     let allowed = ["MIT", "Apache-2.0", "Unicode-3.0"].map(str::to_owned).into();
     for met in [
