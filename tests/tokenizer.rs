@@ -106,6 +106,15 @@ fn a_prompt_is_tokenized_with_the_text_but_not_counted() -> Result<()> {
     assert_eq!(with.tokenize(text)?.chunks, without.tokenize(&format!("query: {text}"))?.chunks);
     assert_eq!(with.tokenize(text)?.num_tokens, without.tokenize(text)?.num_tokens);
     assert_eq!(with.tokenize(" ")?.num_tokens, 0);
+    // Texts whose first token is a lone ▁, which the space of the prompt becomes part of.
+    for text in ["狐狸跳过懒狗。", "😀", "(a", "\u{301}x", "ß"] {
+        for file in ["tokenizer.json", "gemma.json"] {
+            let count = |config: &EncoderConfig| -> Result<u64> {
+                Ok(open(&golden(file), config)?.tokenize(text)?.num_tokens)
+            };
+            assert_eq!(count(&prompted)?, count(&all(512))?, "{file} {text}");
+        }
+    }
     Ok(())
 }
 

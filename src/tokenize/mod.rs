@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rayon::prelude::*;
-use tokenizers::{Encoding, Token};
+use tokenizers::{Encoding, Token, Tokenizer as CrateTokenizer};
 
 use self::engine::Engine;
 use self::file::UnigramFile;
@@ -84,14 +84,14 @@ enum Backend {
     /// Our engine, and the crate where there is a prompt.
     Engine(Box<Engine>, Option<Box<PromptCounter>>),
     /// The crate, why, and where it may get a text in parts.
-    Crate(Box<tokenizers::Tokenizer>, &'static str, Option<SureSplits>),
+    Crate(Box<CrateTokenizer>, &'static str, Option<SureSplits>),
 }
 
 /// The crate, which knows how many of the ids a prompt is; read when that is asked first.
 #[derive(Debug)]
 struct PromptCounter {
     json: Vec<u8>,
-    tokenizer: OnceLock<Result<tokenizers::Tokenizer, String>>,
+    tokenizer: OnceLock<Result<CrateTokenizer, String>>,
 }
 
 impl Tokenizer {
@@ -186,13 +186,13 @@ impl Tokenizer {
                         inner.as_ref().map_err(|e| Error::model(&self.origin, e.clone()))?;
                     let from = self.prompt.len();
                     let end = if engine.splits() { word_end(&whole, from) } else { whole.len() };
-                    self.encode(inner, &whole[..end]).map(|e| self.tokens_of_prompt(&e))
+                    self.tokens_of_prompt(inner, &self.encode(inner, &whole[..end])?)
                 })?;
                 (chunks, num_tokens - of_prompt)
             }
             Backend::Crate(inner, ..) => {
                 let encoding = self.encode(inner, &whole)?;
-                let of_prompt = self.tokens_of_prompt(&encoding);
+                let of_prompt = self.tokens_of_prompt(inner, &encoding)?;
                 (self.to_chunks(encoding.get_ids()), encoding.len() - of_prompt)
             }
         };
@@ -257,7 +257,7 @@ impl Tokenizer {
     }
 
     /// With offsets where there is a prompt, whose tokens they show.
-    fn encode(&self, tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<Encoding> {
+    fn encode(&self, tokenizer: &CrateTokenizer, text: &str) -> Result<Encoding> {
         // A damaged normalizer is noticed, by a panic, at the first text that needs the damaged place.
         let encoding = caught(|| {
             if self.prompt.is_empty() {
@@ -270,12 +270,18 @@ impl Tokenizer {
         encoding.map_err(fail)?.map_err(|e| fail(e.to_string()))
     }
 
-    /// Tokens that end in the prompt.
-    fn tokens_of_prompt(&self, encoding: &Encoding) -> usize {
+    /// Tokens that end in the prompt. A space at its end is none of them where `tokenizer` puts one before
+    /// every text: the text alone begins with that token too.
+    fn tokens_of_prompt(&self, tokenizer: &CrateTokenizer, encoding: &Encoding) -> Result<usize> {
         if self.prompt.is_empty() {
-            return 0;
+            return Ok(0);
         }
-        encoding.get_offsets().iter().filter(|offset| offset.1 <= self.prompt.len()).count()
+        let (prompt, offsets) = (self.prompt.as_str(), encoding.get_offsets());
+        let count = offsets.iter().filter(|offset| offset.1 <= prompt.len()).count();
+        let is_the_texts = (1..offsets.len()).contains(&count)
+            && offsets[count - 1].0 >= prompt.trim_end().len()
+            && self.encode(tokenizer, "a")?.get_ids() == self.encode(tokenizer, " a")?.get_ids();
+        Ok(count - usize::from(is_the_texts))
     }
 
     fn to_chunks(&self, ids: &[u32]) -> Vec<Vec<u32>> {
@@ -290,7 +296,7 @@ impl Tokenizer {
 }
 
 /// What the post-processor puts before and after the content of a single sequence.
-fn special_tokens(tokenizer: &tokenizers::Tokenizer) -> tokenizers::Result<(Vec<u32>, Vec<u32>)> {
+fn special_tokens(tokenizer: &CrateTokenizer) -> tokenizers::Result<(Vec<u32>, Vec<u32>)> {
     let content = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
     let whole = tokenizer.post_process(content, None, true)?;
     let content_at = whole.get_special_tokens_mask().iter().position(|&special| special == 0);
