@@ -1,22 +1,35 @@
 //! The families of encoders: what their `config.json` says, and how their tensors are called.
 //!
-//! Defaults are those of transformers. Sources: transformers 5.23 (`XLMRobertaConfig`, `BertConfig`,
+//! Defaults are those of transformers. Sources: transformers 5.24 (`XLMRobertaConfig`, `BertConfig`,
 //! `GteConfig`, `ModernBertConfig`), and for GTE's older files their own configuration.
 
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::architecture::{
     Architecture, FeedForward, LayerKind, Names, Positions, Rope, TensorsOfMap,
 };
+use super::keys::{self, only};
 use crate::error::{Error, Result};
 
-/// Parses and checks the contents of a `config.json`; `origin` names it in errors.
-pub(super) fn parse(json: &[u8], origin: &Path) -> Result<Architecture> {
-    let config: Config = serde_json::from_slice(json)
+/// Maximum positions of a model with rotary positions: its files hold no table that would bound them.
+const MOST_ANGLES: usize = 1 << 17;
+
+/// Bytes of the header of a layer's tensors, at the least.
+const LAYER_HEADER: f64 = 256.0;
+
+/// Parses and checks the contents of a `config.json`; `origin` names it in errors. Sizes that need more than
+/// `weight_bytes` bytes of weights are refused.
+pub(super) fn parse(json: &[u8], origin: &Path, weight_bytes: u64) -> Result<Architecture> {
+    let parsed = serde_json::from_slice::<Value>(json);
+    let config = parsed.and_then(|keys| Ok((Config::deserialize(&keys)?, keys)));
+    let (config, keys) = config
         .map_err(|e| Error::model(origin, format!("is not an encoder's configuration: {e}")))?;
-    config.architecture().map_err(|reason| Error::model(origin, reason))
+    let architecture = config.check_sizes(weight_bytes).and_then(|()| config.architecture());
+    let checked = architecture.and_then(|this| keys::check(&keys, &this.family).map(|()| this));
+    checked.map_err(|reason| Error::model(origin, reason))
 }
 
 /// The keys of a `config.json` that embeddings depend on, of all families.
@@ -30,14 +43,11 @@ struct Config {
     vocab_size: usize,
     max_position_embeddings: usize,
     type_vocab_size: Option<usize>,
-    pad_token_id: Option<usize>,
+    #[serde(default = "default_pad")]
+    pad_token_id: Option<i64>,
+    head_dim: Option<usize>,
     layer_norm_eps: Option<f64>,
     norm_eps: Option<f64>,
-    hidden_act: Option<String>,
-    hidden_activation: Option<String>,
-    position_embedding_type: Option<String>,
-    layer_norm_type: Option<String>,
-    logn_attention_scale: Option<bool>,
     #[serde(default)]
     attention_bias: bool,
     #[serde(default)]
@@ -45,30 +55,37 @@ struct Config {
     #[serde(default)]
     norm_bias: bool,
     local_attention: Option<usize>,
-    layer_types: Option<Vec<String>>,
+    sliding_window: Option<usize>,
+    layer_types: Option<Vec<Value>>,
     global_attn_every_n_layers: Option<usize>,
     rope_theta: Option<f64>,
-    rope_scaling: Option<RopeParameters>,
-    rope_parameters: Option<RopeSettings>,
+    rope_scaling: Option<Map<String, Value>>,
+    rope_parameters: Option<Map<String, Value>>,
     global_rope_theta: Option<f64>,
     local_rope_theta: Option<f64>,
 }
 
-#[derive(Clone, Default, Deserialize)]
-struct RopeParameters {
-    #[serde(alias = "type")]
-    rope_type: Option<String>,
-    rope_theta: Option<f64>,
-    factor: Option<f64>,
+/// Where the key is not there; null is no id.
+#[expect(clippy::unnecessary_wraps, reason = "serde takes the type of the field")]
+fn default_pad() -> Option<i64> {
+    Some(1)
 }
 
-/// One rope, or one for each type of layer.
-#[derive(Clone, Deserialize)]
-#[serde(untagged)]
-enum RopeSettings {
-    ByLayer { full_attention: RopeParameters, sliding_attention: RopeParameters },
-    One(RopeParameters),
+/// The keys of a rope.
+#[derive(Clone, Default, Deserialize)]
+struct RopeParameters {
+    rope_type: Option<String>,
+    /// The older name.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    rope_theta: Option<f64>,
+    factor: Option<f64>,
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
+
+/// The kinds of layers of `ModernBERT`.
+const KINDS: &str = "full_attention sliding_attention";
 
 /// Of BERT and of those that took its names.
 const BERT: Names = Names {
@@ -148,8 +165,15 @@ impl Config {
             let Architecture { width, num_heads, .. } = this;
             return Err(format!("hidden_size {width} is no multiple of {num_heads} heads"));
         }
-        if !this.ropes.is_empty() && !this.head_size().is_multiple_of(2) {
-            return Err(format!("heads of {} values cannot be rotated", this.head_size()));
+        let (head_size, most) = (this.head_size(), this.max_tokens);
+        if self.head_dim.is_some_and(|size| size != head_size) {
+            return Err(format!("head_dim is not hidden_size by num_attention_heads, {head_size}"));
+        }
+        if !this.ropes.is_empty() && !head_size.is_multiple_of(2) {
+            return Err(format!("heads of {head_size} values cannot be rotated"));
+        }
+        if !this.ropes.is_empty() && most > MOST_ANGLES {
+            return Err(format!("max_position_embeddings is {most}; {MOST_ANGLES} are rotated"));
         }
         if this.max_tokens == 0 {
             let (rows, pad) = (self.max_position_embeddings, self.pad_token_id.unwrap_or(1));
@@ -159,6 +183,21 @@ impl Config {
             return Err(format!("layer_norm_eps is {}", this.norm_eps));
         }
         Ok(this)
+    }
+
+    /// Refuses sizes whose weights, at four bits a value, need more than `bytes` bytes.
+    fn check_sizes(&self, bytes: u64) -> Result<(), String> {
+        let Self { hidden_size, intermediate_size, vocab_size, num_hidden_layers, .. } = self;
+        let [h, f, v, n] = [hidden_size, intermediate_size, vocab_size, num_hidden_layers]
+            .map(|&size| size as f64);
+        let layer = (2.0 * h * h + h * f) + LAYER_HEADER;
+        let reason = || {
+            format!(
+                "num_hidden_layers {num_hidden_layers}, hidden_size {hidden_size}, intermediate_size \
+                 {intermediate_size} and vocab_size {vocab_size} are more than {bytes} bytes of weights"
+            )
+        };
+        (v * h / 2.0 + n * layer <= bytes as f64).then_some(()).ok_or_else(reason)
     }
 
     /// What all families say alike, and for the rest BERT: learned positions from 0, norms after the sums.
@@ -185,10 +224,6 @@ impl Config {
 
     /// BERT. Its padding id means nothing.
     fn bert(&self) -> Result<Architecture, String> {
-        let activation = self.hidden_act.as_deref();
-        supported("hidden_act", activation.unwrap_or("gelu"), &["gelu"])?;
-        let kind = self.position_embedding_type.as_deref();
-        supported("position_embedding_type", kind.unwrap_or("absolute"), &["absolute"])?;
         let this = self.base();
         if this.num_token_types == 0 {
             return Err("type_vocab_size is 0".into());
@@ -198,7 +233,9 @@ impl Config {
 
     /// BERT whose positions start after the padding id, which has the row of its own number.
     fn xlm_roberta(&self) -> Result<Architecture, String> {
-        let (rows, pad) = (self.max_position_embeddings, self.pad_token_id.unwrap_or(1));
+        let rows = self.max_position_embeddings;
+        let pad = self.pad_token_id.and_then(|pad| usize::try_from(pad).ok());
+        let pad = pad.ok_or("pad_token_id is no token id; positions begin after it")?;
         let positions = Positions::Learned { rows, first: pad + 1, skips: Some(pad) };
         let max_tokens = rows.saturating_sub(pad + 1);
         Ok(Architecture { max_tokens, positions, ..self.bert()? })
@@ -206,29 +243,15 @@ impl Config {
 
     /// GTE (`new` on the hub): BERT with rotary positions and a gated feed-forward part.
     fn gte(&self) -> Result<Architecture, String> {
-        let activation = self.hidden_act.as_deref();
-        supported("hidden_act", activation.unwrap_or("gelu"), &["gelu"])?;
-        let kind = self.position_embedding_type.as_deref();
-        supported("position_embedding_type", kind.unwrap_or("rope"), &["rope"])?;
-        let norm = self.layer_norm_type.as_deref();
-        supported("layer_norm_type", norm.unwrap_or("layer_norm"), &["layer_norm"])?;
-        if self.logn_attention_scale == Some(true) {
-            return Err("logn_attention_scale is true, which is not supported".into());
-        }
-        let parameters = match &self.rope_parameters {
-            Some(RopeSettings::One(parameters)) => parameters.clone(),
-            Some(RopeSettings::ByLayer { full_attention, .. }) => full_attention.clone(),
-            None => self.rope_scaling.clone().unwrap_or_default(),
-        };
-        let default = if self.model_type == "gte" { 160_000.0 } else { 10_000.0 };
-        let theta = parameters.rope_theta.or(self.rope_theta).unwrap_or(default);
-        let rope = self.rope(&parameters, theta)?;
+        let (name, said) = self.rope_settings()?;
+        let theta =
+            self.rope_theta.unwrap_or(if self.model_type == "gte" { 160_000.0 } else { 10_000.0 });
         let layer = LayerKind { window: None, rope: Some(0), first_norm: true };
         Ok(Architecture {
             positions: Positions::None,
             num_token_types: self.type_vocab_size.unwrap_or(1),
             feed_forward: FeedForward::Gated { activated_first: false },
-            ropes: vec![rope],
+            ropes: vec![self.rope(name, said.into(), theta)?],
             layers: vec![layer; self.num_hidden_layers].into(),
             names: GTE,
             ..self.base()
@@ -237,26 +260,18 @@ impl Config {
 
     /// `ModernBERT`: rotary positions, norms before, a gated feed-forward part, and windows in most layers.
     fn modern_bert(&self) -> Result<Architecture, String> {
-        let activation = self.hidden_activation.as_deref();
-        supported("hidden_activation", activation.unwrap_or("gelu"), &["gelu"])?;
-        let (full, sliding) = match &self.rope_parameters {
-            Some(RopeSettings::ByLayer { full_attention, sliding_attention }) => {
-                (full_attention.clone(), sliding_attention.clone())
-            }
-            Some(RopeSettings::One(one)) => (one.clone(), one.clone()),
-            None => Default::default(),
-        };
-        let global_theta = full.rope_theta.or(self.global_rope_theta).unwrap_or(160_000.0);
-        let local_theta = sliding.rope_theta.or(self.local_rope_theta).unwrap_or(10_000.0);
-        let ropes = vec![self.rope(&full, global_theta)?, self.rope(&sliding, local_theta)?];
-        let window = self.local_attention.unwrap_or(128) / 2;
+        let window = self.sliding_window.unwrap_or(self.local_attention.unwrap_or(128) / 2);
+        if let Some(types) = self.layer_types.as_ref().filter(|t| t.len() != self.num_hidden_layers)
+        {
+            let (found, layers) = (types.len(), self.num_hidden_layers);
+            return Err(format!("layer_types has {found} entries for {layers} layers"));
+        }
         let mut layers = Vec::with_capacity(self.num_hidden_layers);
         for i in 0..self.num_hidden_layers {
             let is_full = match &self.layer_types {
                 Some(types) => {
-                    let kind = types.get(i).map_or("", String::as_str);
-                    supported("layer_types", kind, &["full_attention", "sliding_attention"])?;
-                    kind == "full_attention"
+                    only("layer_types", &types[i], KINDS)?;
+                    types[i] == "full_attention"
                 }
                 None => i.is_multiple_of(self.global_attn_every_n_layers.unwrap_or(3).max(1)),
             };
@@ -270,7 +285,7 @@ impl Config {
             norm_eps: self.norm_eps.unwrap_or(1e-5),
             pre_norm: true,
             feed_forward: FeedForward::Gated { activated_first: true },
-            ropes,
+            ropes: self.ropes_by_kind()?,
             layers: layers.into(),
             names: Names {
                 query_key_value: with(MODERN_BERT.query_key_value, self.attention_bias),
@@ -284,31 +299,69 @@ impl Config {
         })
     }
 
-    /// A rope with the base `theta`. NTK scaling by a factor f, as GTE's older files name it, is the base
-    /// `theta · f` and the divisor `f^(2 / head_size)`.
-    fn rope(&self, parameters: &RopeParameters, theta: f64) -> Result<Rope, String> {
-        let head_size = self.hidden_size as f64 / self.num_attention_heads.max(1) as f64;
-        let factor = parameters.factor.unwrap_or(1.0);
-        let rope = match parameters.rope_type.as_deref().unwrap_or("default") {
-            "default" => Rope { theta, divisor: 1.0 },
-            "linear" => Rope { theta, divisor: factor },
-            "ntk" => Rope { theta: theta * factor, divisor: libm::pow(factor, 2.0 / head_size) },
-            other => {
-                return Err(format!("rope type is `{other}`; supported: default, linear, ntk"));
-            }
+    /// The key that describes ropes, and its value.
+    fn rope_settings(&self) -> Result<(&'static str, Map<String, Value>), String> {
+        let [old, new] = [&self.rope_scaling, &self.rope_parameters].map(Option::clone);
+        match (old.unwrap_or_default(), new.unwrap_or_default()) {
+            (old, new) if old.is_empty() => Ok(("rope_parameters", new)),
+            (old, new) if new.is_empty() => Ok(("rope_scaling", old)),
+            _ => Err("rope_scaling stands beside rope_parameters; give one".into()),
+        }
+    }
+
+    /// The ropes of `ModernBERT`: one for each of [`KINDS`]; `rope_scaling` applies to both.
+    fn ropes_by_kind(&self) -> Result<Vec<Rope>, String> {
+        let (name, said) = self.rope_settings()?;
+        let is_change = name == "rope_scaling";
+        // transformers puts a `rope_type` beside it, which wins.
+        if is_change && said.contains_key("type") {
+            return Err("rope_scaling.type is not read for modernbert; give rope_type".into());
+        }
+        let mut kinds = said.keys().filter(|_| !is_change);
+        kinds.try_for_each(|key| only("a key of rope_parameters", &key.as_str().into(), KINDS))?;
+        let thetas = [(self.global_rope_theta, 160_000.0), (self.local_rope_theta, 10_000.0)];
+        let of_kind = |(kind, (theta, default)): (&str, (Option<f64>, f64))| {
+            let of_kind = said.get(kind).cloned().unwrap_or_else(|| Map::new().into());
+            let said = if is_change { said.clone().into() } else { of_kind };
+            self.rope(&format!("{name}.{kind}"), said, theta.unwrap_or(default))
         };
+        KINDS.split(' ').zip(thetas).map(of_kind).collect()
+    }
+
+    /// The rope that `said` describes, the value of the key `name`; its base is `theta` if it says none. NTK
+    /// scaling by a factor f, as GTE's older files name it, is the base `theta · f` and the divisor
+    /// `f^(2 / head_size)`. The dynamic one begins behind the positions that the model has.
+    fn rope(&self, name: &str, said: Value, theta: f64) -> Result<Rope, String> {
+        let said: RopeParameters =
+            serde_json::from_value(said).map_err(|e| format!("{name} is no rope: {e}"))?;
+        let theta = said.rope_theta.unwrap_or(theta);
+        let head_size = self.hidden_size as f64 / self.num_attention_heads.max(1) as f64;
+        let kind = said.rope_type.as_ref().or(said.kind.as_ref()).map_or("default", String::as_str);
+        only(&format!("{name}.rope_type"), &kind.into(), "default dynamic linear ntk")?;
+        let factor = match kind {
+            "default" | "dynamic" => 1.0,
+            _ => said.factor.ok_or_else(|| format!("{name} has no factor"))?,
+        };
+        let rope = match kind {
+            "ntk" if factor < 1.0 => {
+                return Err(format!("{name}.factor is {factor}; supported: 1 and more"));
+            }
+            "ntk" => Rope { theta: theta * factor, divisor: libm::pow(factor, 2.0 / head_size) },
+            _ => Rope { theta, divisor: factor },
+        };
+        for (key, value) in &said.others {
+            let one = if key == "partial_rotary_factor" { "1.0" } else { "" };
+            if key != "original_max_position_embeddings" {
+                only(&format!("{name}.{key}"), value, one)?;
+            }
+        }
         let sound = |value: f64| value.is_finite() && value > 0.0;
         if sound(rope.theta) && sound(rope.divisor) {
             Ok(rope)
         } else {
-            Err(format!("rope_theta is {theta} with the factor {factor}"))
+            Err(format!("rope_theta is {theta} with the divisor {}", rope.divisor))
         }
     }
-}
-
-fn supported(key: &str, value: &str, values: &[&str]) -> Result<(), String> {
-    let reason = || format!("{key} is `{value}`; supported: {}", values.join(", "));
-    values.contains(&value).then_some(()).ok_or_else(reason)
 }
 
 #[cfg(test)]
@@ -320,7 +373,7 @@ mod tests {
 
     fn parse(from: &str, to: &str) -> Result<Architecture> {
         assert!(BASE.contains(from));
-        super::parse(BASE.replace(from, to).as_bytes(), Path::new("m/config.json"))
+        super::parse(BASE.replace(from, to).as_bytes(), Path::new("m/config.json"), u64::MAX)
     }
 
     #[test]
@@ -353,8 +406,9 @@ mod tests {
     fn the_two_spellings_of_modernberts_layers_and_of_gtes_scaling_agree() -> Result<()> {
         let layers = "modernbert\",\"num_hidden_layers\":4,";
         let base = BASE.replace("\"num_hidden_layers\":1,", "");
-        let parse =
-            |to: &str| super::parse(base.replace("xlm-roberta\",", to).as_bytes(), Path::new("m"));
+        let parse = |to: &str| {
+            super::parse(base.replace("xlm-roberta\",", to).as_bytes(), Path::new("m"), u64::MAX)
+        };
         let old = parse(&format!(
             "{layers}\"global_attn_every_n_layers\":2,\"local_rope_theta\":5.0,\"local_attention\":16,"
         ))?;
@@ -392,10 +446,52 @@ mod tests {
             ("514", "2", "2 positions after pad_token_id 1 leave no token"),
             ("{", r#"{"layer_norm_eps":-1.0,"#, "layer_norm_eps is -1"),
             ("{", r#"{"type_vocab_size":0,"#, "type_vocab_size is 0"),
-            (r#"xlm-roberta","#, r#"gte","rope_scaling":{"type":"yarn"},"#, "rope type is `yarn`"),
+            (
+                r#"xlm-roberta","#,
+                r#"gte","rope_scaling":{"type":"yarn"},"#,
+                "rope_scaling.rope_type is `yarn`",
+            ),
             (r#"xlm-roberta","#, r#"new","rope_theta":0,"#, "rope_theta is 0"),
             (r#"xlm-roberta","#, r#"new","logn_attention_scale":true,"#, "logn_attention_scale"),
             (r#"xlm-roberta","#, r#"modernbert","layer_types":["linear"],"#, "is `linear`"),
+            (
+                r#"xlm-roberta","#,
+                r#"new","rope_scaling":{"type":"ntk","factor":8,"mixed_b":0.5},"#,
+                "rope_scaling.mixed_b is `0.5`",
+            ),
+            (
+                r#"xlm-roberta","#,
+                r#"new","rope_scaling":{"type":"ntk","factor":0.5},"#,
+                "rope_scaling.factor is 0.5; supported: 1 and more",
+            ),
+            (
+                r#"xlm-roberta","#,
+                r#"gte","rope_parameters":{"rope_type":"linear"},"#,
+                "rope_parameters has no factor",
+            ),
+            (
+                r#"xlm-roberta","#,
+                r#"gte","rope_parameters":{"full_attention":{"rope_theta":9.0}},"#,
+                "rope_parameters.full_attention is `{\"rope_theta\":9.0}`",
+            ),
+            (
+                r#"xlm-roberta","#,
+                r#"modernbert","rope_parameters":{"rope_theta":9.0},"#,
+                "a key of rope_parameters is `rope_theta`; supported: full_attention sliding",
+            ),
+            (
+                r#"xlm-roberta","#,
+                r#"modernbert","rope_scaling":{"type":"linear","factor":4},"#,
+                "rope_scaling.type is not read for modernbert",
+            ),
+            (r#"xlm-roberta","#, r#"modernbert","layer_types":[],"#, "has 0 entries for 1 layers"),
+            (
+                r#"xlm-roberta","#,
+                r#"gte","head_dim":8,"#,
+                "head_dim is not hidden_size by num_attention_heads, 4",
+            ),
+            (r#"xlm-roberta","#, r#"camembert","pad_token_id":-1,"#, "pad_token_id is no token id"),
+            (r#"xlm-roberta","#, r#"roberta","pad_token_id":null,"#, "pad_token_id is no token id"),
             (r#""vocab_size":9,"#, "", "missing field `vocab_size`"),
             ("{", "", "is not an encoder's configuration"),
         ] {

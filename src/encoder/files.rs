@@ -13,7 +13,7 @@ use super::output::Output;
 use super::recipe::Recipe;
 use super::sentence_transformers::SentenceTransformers;
 use super::settings::{ResolvedEncoder, ResolvedSetting};
-use super::weights::Blob;
+use super::weights::{Blob, headers};
 use crate::config::{DEFAULT_MODEL, EncoderConfig};
 use crate::error::{Error, Result};
 use crate::hub::{HubSettings, is_repository_id};
@@ -130,7 +130,10 @@ const LETTERS: &str = "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z";
 /// [`Error::Service`] from the hub; [`Error::Model`] and [`Error::Io`] for unusable files.
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
     let (json, weights, tokenizer, said) = read(config, hub)?;
-    let architecture = families::parse(json.bytes(), &json.path)?;
+    let weight_bytes = weights.iter().map(|blob| blob.bytes().len() as u64).sum();
+    let parsed = families::parse(json.bytes(), &json.path, weight_bytes);
+    // Sizes may be too large because the weights are cut off.
+    let architecture = parsed.map_err(|error| headers(&weights).err().unwrap_or(error))?;
     let mut hasher = blake3::Hasher::new();
     for blob in [&json].into_iter().chain(&weights).chain([&tokenizer]) {
         hasher.update(&(blob.bytes().len() as u64).to_le_bytes());
@@ -294,7 +297,11 @@ mod tests {
             let files = ModelFiles {
                 model: String::new(),
                 digest: String::new(),
-                architecture: families::parse(config.as_bytes(), Path::new("m/config.json"))?,
+                architecture: families::parse(
+                    config.as_bytes(),
+                    Path::new("m/config.json"),
+                    u64::MAX,
+                )?,
                 weights: Arc::new([]),
                 classifier: None,
                 tokenizer: Blob::bundled(PathBuf::new(), &[]),

@@ -30,6 +30,7 @@ mod device;
 mod encode;
 mod families;
 mod files;
+mod keys;
 mod output;
 mod recipe;
 mod sentence_transformers;

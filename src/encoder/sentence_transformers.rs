@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
+use super::keys;
 use super::output::Dense;
 use super::weights::{Blob, floats};
 use crate::config::Pooling;
@@ -58,7 +60,7 @@ struct PoolingConfig {
     include_prompt: Option<bool>,
     /// Older versions have a key for each mode.
     #[serde(flatten)]
-    others: BTreeMap<String, serde_json::Value>,
+    others: BTreeMap<String, Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,10 +76,6 @@ struct DenseConfig {
     out_features: usize,
     bias: Option<bool>,
     activation_function: Option<String>,
-    module_input_name: Option<String>,
-    module_output_name: Option<String>,
-    #[serde(default)]
-    use_residual: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -102,6 +100,28 @@ struct TokenizerConfig {
     model_max_length: Option<f64>,
 }
 
+/// Keys of a module after the pooling, and the one value of each that is run; empty where it has to be off.
+const AFTER_POOLING: &[(&str, &str)] =
+    &[("module_input_name module_output_name", "sentence_embedding"), ("use_residual", "")];
+
+/// The supported values of the keys of the Transformer and of the model.
+const OF_TRANSFORMER: &[(&str, &str)] = &[
+    ("transformer_task", "feature-extraction"),
+    ("module_output_name", "token_embeddings"),
+    ("modality_config.text.method", "forward"),
+    ("modality_config.text.method_output_name", "last_hidden_state"),
+];
+const OF_MODEL: &[(&str, &str)] = &[("model_type", "SentenceTransformer")];
+
+/// Keys of the Transformer that are read, or that change no embedding of a text without a task, and options of
+/// transformers in it of which this holds.
+const FREE_KEYS: &str = "add_pooling_layer attn_implementation clean_up_tokenization_spaces device_map \
+    do_lower_case document_length dtype low_cpu_mem_usage max_seq_length modality_config module_output_name \
+    padding_side query_expansion query_length torch_dtype transformer_task trust_remote_code unpad_inputs \
+    use_cache use_fast use_memory_efficient_attention use_safetensors";
+const OPTIONS: &str =
+    "model_args model_kwargs config_args config_kwargs tokenizer_args processor_kwargs";
+
 /// Names of the poolings in files.
 const POOLINGS: [(&str, Pooling); 3] =
     [("mean", Pooling::Mean), ("cls", Pooling::Cls), ("lasttoken", Pooling::Last)];
@@ -119,7 +139,8 @@ impl SentenceTransformers {
         for (i, module) in listed.iter().enumerate() {
             let fail =
                 |reason: String| Err(Error::model(&modules.path, format!("module {i} {reason}")));
-            let kind = module.kind.rsplit('.').next().unwrap_or_default();
+            let is_theirs = module.kind.starts_with("sentence_transformers.");
+            let kind = module.kind.rsplit('.').next().filter(|_| is_theirs).unwrap_or(&module.kind);
             let part = |name| part(find, &modules, &module.path, name);
             match (before, kind) {
                 (_, "Dropout") => continue,
@@ -137,7 +158,12 @@ impl SentenceTransformers {
                     let config = part("config.json")?;
                     this.dense.push((read_dense(&config, &part(WEIGHTS)?)?, config.path));
                 }
-                ("Pooling" | "Dense", "Normalize") => this.normalize = true,
+                ("Pooling" | "Dense", "Normalize") => {
+                    if let Some(config) = in_folder(find, &modules, &module.path, "config.json")? {
+                        check_keys(&config, AFTER_POOLING)?;
+                    }
+                    this.normalize = true;
+                }
                 (_, "Transformer" | "Pooling" | "Dense" | "Normalize") => {
                     let order =
                         "Transformer, Pooling, any Dense, Normalize is the order that is run";
@@ -154,10 +180,12 @@ impl SentenceTransformers {
             return Err(Error::model(&modules.path, "has no Pooling"));
         }
         if let Some(file) = find(PROMPTS)? {
+            check_keys(&file, OF_MODEL)?;
             this.prompts = Some((parse(&file)?, file.path));
         }
         this.modules = Some(modules.path);
         if let Some(file) = LIMITS.iter().find_map(|name| find(name).transpose()).transpose()? {
+            check_transformer(&file)?;
             let Limits { max_seq_length, do_lower_case } = parse(&file)?;
             this.lower_case = do_lower_case.then(|| file.path.clone());
             this.max_seq_length = max_seq_length.map(|length| (length, file.path));
@@ -178,16 +206,22 @@ impl SentenceTransformers {
     /// [`Error::Model`] for a pooling that we do not do.
     pub(super) fn pooling(&self) -> Result<Said<Pooling>> {
         let Some((config, path)) = &self.pooling else { return Ok(None) };
+        let dimension = "embedding_dimension word_embedding_dimension";
+        let is_known = |key: &str| mode_of(key).is_some() || keys::is_in(dimension, key);
+        if let Some((key, value)) = config.others.iter().find(|(key, _)| !is_known(key)) {
+            keys::only(key, value, "").map_err(|reason| Error::model(path, reason))?;
+        }
         let modes = match &config.pooling_mode {
             Some(Modes::One(mode)) => vec![mode.as_str()],
             Some(Modes::Several(modes)) => modes.iter().map(String::as_str).collect(),
             None => {
-                let on = config.others.iter().filter(|(_, value)| **value == true);
+                let on =
+                    config.others.iter().filter(|(_, value)| keys::only("", value, "").is_err());
                 on.filter_map(|(key, _)| mode_of(key)).collect()
             }
         };
         let pooling = match modes[..] {
-            [] => Pooling::Mean,
+            [] if config.pooling_mode.is_none() => Pooling::Mean,
             [mode] => {
                 let known = POOLINGS.iter().find(|(name, _)| *name == mode);
                 let reason = || format!("pooling is `{mode}`; supported: mean, cls, lasttoken");
@@ -256,18 +290,21 @@ fn mode_of(key: &str) -> Option<&str> {
     Some(mode.strip_suffix("_tokens").or(mode.strip_suffix("_token")).unwrap_or(mode))
 }
 
-/// The file `name` of a module in the folder `folder`.
-fn part(
-    find: &dyn Fn(&str) -> Result<Option<Blob>>,
-    modules: &Blob,
-    folder: &str,
-    name: &str,
-) -> Result<Blob> {
+/// Finds the files of the directory of a model by their names.
+type Find<'a> = &'a dyn Fn(&str) -> Result<Option<Blob>>;
+
+/// The file `name` of a module in the folder `folder`, if it is there.
+fn in_folder(find: Find<'_>, modules: &Blob, folder: &str, name: &str) -> Result<Option<Blob>> {
     if folder.is_empty() || folder.contains(['/', '\\']) || folder.starts_with('.') {
         let reason = format!("names the folder `{folder}`, which is no plain name");
         return Err(Error::model(&modules.path, reason));
     }
-    find(&format!("{folder}/{name}"))?.ok_or_else(|| {
+    find(&format!("{folder}/{name}"))
+}
+
+/// As [`in_folder`], of a file that has to be there.
+fn part(find: Find<'_>, modules: &Blob, folder: &str, name: &str) -> Result<Blob> {
+    in_folder(find, modules, folder, name)?.ok_or_else(|| {
         let hint = match name {
             WEIGHTS => "; a .bin checkpoint must be saved again as safetensors first",
             _ => "",
@@ -282,22 +319,38 @@ fn parse<T: DeserializeOwned>(file: &Blob) -> Result<T> {
     serde_json::from_slice(file.bytes()).map_err(|e| Error::model(&file.path, wrong(e)))
 }
 
+/// Says which key of `file` has another value than the one that is run.
+fn check_keys(file: &Blob, keys: &[(&str, &str)]) -> Result<()> {
+    keys::only_all("", &parse(file)?, keys).map_err(|reason| Error::model(&file.path, reason))
+}
+
+/// As [`check_keys`], of the configuration of the Transformer, in which no key is unknown.
+fn check_transformer(file: &Blob) -> Result<()> {
+    check_keys(file, OF_TRANSFORMER)?;
+    let config: Map<String, Value> = parse(file)?;
+    let check = |name: &str, (key, value): (&String, &Value)| {
+        let checked = keys::is_in(FREE_KEYS, key).then_some(Ok(()));
+        let checked = checked.unwrap_or_else(|| keys::only(name, value, ""));
+        checked.map_err(|reason| Error::model(&file.path, reason))
+    };
+    config.iter().try_for_each(|(key, value)| match value.as_object() {
+        Some(options) if keys::is_in(OPTIONS, key) => {
+            options.iter().try_for_each(|entry| check(&format!("{key}.{}", entry.0), entry))
+        }
+        _ => check(key, (key, value)),
+    })
+}
+
 fn read_dense(config: &Blob, weights: &Blob) -> Result<Dense> {
     let parsed: DenseConfig = parse(config)?;
+    check_keys(config, AFTER_POOLING)?;
     let fail = |reason: String| Err(Error::model(&config.path, reason));
-    let function = parsed.activation_function.as_deref().unwrap_or("Tanh");
-    let tanh = match function.rsplit('.').next() {
+    let function = parsed.activation_function.as_deref().unwrap_or("torch.nn.Tanh");
+    let tanh = match function.strip_prefix("torch.nn.").and_then(|name| name.rsplit('.').next()) {
         Some("Identity") => false,
         Some("Tanh") => true,
         _ => return fail(format!("activation `{function}` after pooling is not supported")),
     };
-    if parsed.use_residual {
-        return fail("use_residual is true, which is not supported".into());
-    }
-    let names = [&parsed.module_input_name, &parsed.module_output_name];
-    if let Some(name) = names.into_iter().flatten().find(|name| *name != "sentence_embedding") {
-        return fail(format!("is of `{name}`; a Dense of `sentence_embedding` is run"));
-    }
     let (inputs, outputs) = (parsed.in_features, parsed.out_features);
     if inputs == 0 || outputs == 0 {
         return fail(format!("is a map of {inputs} values to {outputs}"));
@@ -312,6 +365,9 @@ fn read_dense(config: &Blob, weights: &Blob) -> Result<Dense> {
         let weight = tensor("linear.weight", &[outputs, inputs])?;
         let has_bias = parsed.bias.unwrap_or(true);
         let bias = if has_bias { tensor("linear.bias", &[outputs])? } else { vec![0.0; outputs] };
+        if file.len() != 1 + usize::from(has_bias) {
+            return Err(format!("has {:?}, not the tensors of one linear map", file.names()));
+        }
         Ok((weight, bias))
     };
     let (weight, bias) = read().map_err(|reason| Error::model(&weights.path, reason))?;

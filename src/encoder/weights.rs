@@ -184,13 +184,7 @@ pub(super) struct Weights<'a> {
 impl<'a> Weights<'a> {
     /// Reads the headers of all files.
     pub(super) fn open(blobs: &'a Arc<[Blob]>, architecture: &'a Architecture) -> Result<Self> {
-        let mut files = Vec::new();
-        for blob in blobs.iter() {
-            let tensors = SafeTensors::deserialize(blob.bytes()).map_err(|e| {
-                Error::model(&blob.path, format!("is not a whole safetensors file: {e}"))
-            })?;
-            files.push(tensors);
-        }
+        let files = headers(blobs)?;
         let mut this = Self { blobs, architecture, files, prefix: "" };
         let first = format!("{}.weight", architecture.names.words);
         let mut prefixes = architecture.names.prefixes.iter();
@@ -357,6 +351,15 @@ impl<'a> Weights<'a> {
         let path = self.blobs.first().map_or(Path::new("weights"), |blob| &blob.path);
         Error::model(path, format!("there is no tensor `{name}`"))
     }
+}
+
+/// Reads the header of each file.
+pub(super) fn headers(blobs: &[Blob]) -> Result<Vec<SafeTensors<'_>>> {
+    let header = |blob| SafeTensors::deserialize(Blob::bytes(blob)).map_err(|e| (blob, e));
+    let headers = blobs.iter().map(header).collect::<Result<_, (&Blob, _)>>();
+    headers.map_err(|(blob, e)| {
+        Error::model(&blob.path, format!("is not a whole safetensors file: {e}"))
+    })
 }
 
 /// The name of a tensor in layer `i`.

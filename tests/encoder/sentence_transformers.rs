@@ -138,19 +138,22 @@ fn walk(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn what_we_cannot_run_is_refused_with_the_file_first() -> Result<()> {
     const PROMPTS: &str = "config_sentence_transformers.json";
-    let cases: [(&str, &str, Value, &str); 17] = [
+    const BERT: &str = "sentence_bert_config.json";
+    const NORMALIZE: &str = "4_Normalize/config.json";
+    let cases: [(&str, &str, Value, &str); 36] = [
         (
             "modules.json",
             "/1/type",
-            json!("a.b.WordWeights"),
+            json!("sentence_transformers.models.WordWeights"),
             "module 1 is `WordWeights`; Transformer, Pooling, Dense and Normalize are run",
         ),
         (
             "modules.json",
             "/2/type",
-            json!("Normalize"),
+            json!("sentence_transformers.models.Normalize"),
             "module 3 is `Dense`; Transformer, Pooling",
         ),
         ("modules.json", "/0/path", json!("0_T"), "module 0 is in a folder of its own"),
@@ -176,12 +179,12 @@ fn what_we_cannot_run_is_refused_with_the_file_first() -> Result<()> {
             json!("torch.nn.modules.activation.ReLU"),
             "activation `torch.nn.modules.activation.ReLU` after pooling is not supported",
         ),
-        ("2_Dense/config.json", "/use_residual", json!(true), "use_residual is true"),
+        ("2_Dense/config.json", "/use_residual", json!(true), "use_residual is `true`"),
         (
             "2_Dense/config.json",
             "/module_input_name",
             json!("token_embeddings"),
-            "is of `token_embeddings`",
+            "module_input_name is `token_embeddings`; supported: sentence_embedding",
         ),
         (
             "2_Dense/config.json",
@@ -195,6 +198,55 @@ fn what_we_cannot_run_is_refused_with_the_file_first() -> Result<()> {
             "/default_prompt_name",
             json!("q"),
             "default_prompt_name: `q` is no prompt of this model; it has: document, query",
+        ),
+        (
+            "modules.json",
+            "/4/type",
+            json!("own.code.Normalize"),
+            "module 4 is `own.code.Normalize`",
+        ),
+        (
+            NORMALIZE,
+            "/module_input_name",
+            json!("token_embeddings"),
+            "module_input_name is `token_em",
+        ),
+        (NORMALIZE, "/module_output_name", json!("normal"), "module_output_name is `normal`"),
+        ("2_Dense/config.json", "/activation_function", json!("own.Tanh"), "activation `own.Tanh`"),
+        ("3_Dense/config.json", "/bias", json!(true), "no tensor `linear.bias`"),
+        ("2_Dense/config.json", "/bias", json!(false), "not the tensors of one linear map"),
+        ("1_Pooling/config.json", "/pooling_mode", json!([]), "0 poolings"),
+        ("1_Pooling/config.json", "/layer_weights", json!([1]), "layer_weights is `[1]`"),
+        (
+            BERT,
+            "/transformer_task",
+            json!("fill-mask"),
+            "transformer_task is `fill-mask`; supported",
+        ),
+        (BERT, "/module_output_name", json!("scores"), "supported: token_embeddings"),
+        (
+            BERT,
+            "/modality_config/text/method_output_name",
+            json!("pooler_output"),
+            "last_hidden_state",
+        ),
+        (BERT, "/processing_kwargs", json!({"text": {"max_length": 9}}), "processing_kwargs is"),
+        (
+            BERT,
+            "/processing_kwargs",
+            json!({"text": {"add_special_tokens": false}}),
+            "processing_kw",
+        ),
+        (BERT, "/tokenizer_name_or_path", json!("other"), "tokenizer_name_or_path is `other`"),
+        (BERT, "/config_args", json!({"is_decoder": true}), "config_args.is_decoder is `true`"),
+        (BERT, "/model_kwargs", json!({"position_embedding_type": "x"}), "model_kwargs.position"),
+        (BERT, "/processor_kwargs", json!({"model_max_length": 9}), "processor_kwargs.model_max"),
+        (BERT, "/own_key", json!(7), "own_key is `7`"),
+        (
+            PROMPTS,
+            "/model_type",
+            json!("SparseEncoder"),
+            "model_type is `SparseEncoder`; supported",
         ),
         ("adapter_config.json", "", json!({}), "merge the adapter into its model first"),
         (
@@ -215,6 +267,41 @@ fn what_we_cannot_run_is_refused_with_the_file_first() -> Result<()> {
         ensure!(error.exit_code() == 65, "{text}");
         let starts = text.starts_with(&directory.path().display().to_string());
         ensure!(starts && text.contains(reason), "{text} instead of {reason}");
+    }
+    Ok(())
+}
+
+#[test]
+fn keys_that_change_no_embedding_are_left_alone() -> Result<()> {
+    let given = settings(&golden("dense"), &json!({}))?;
+    let expected = resolve(&given, &offline())?.recipe;
+    for (file, keys) in [
+        (
+            "sentence_bert_config.json",
+            json!({"unpad_inputs": null, "query_length": 32, "max_seq_length": 68, "model_args":
+                {"attn_implementation": "sdpa", "torch_dtype": "float16"}, "config_kwargs": {}}),
+        ),
+        (
+            "1_Pooling/config.json",
+            json!({"pooling_mode_max_tokens": true, "word_embedding_dimension": 24}),
+        ),
+        ("4_Normalize/config.json", json!({"module_output_name": null, "own_key": 3})),
+        (
+            "config_sentence_transformers.json",
+            json!({"similarity_fn_name": "dot", "requirements": ["x"]}),
+        ),
+        (
+            "2_Dense/config.json",
+            json!({"own_key": 1, "use_residual": false, "module_input_name": null}),
+        ),
+    ] {
+        let directory = changed("dense", file, |json| {
+            let keys = keys.as_object().into_iter().flatten();
+            keys.for_each(|(key, value)| json[key] = value.clone());
+        })?;
+        let found = resolve(&settings(directory.path(), &json!({}))?, &offline())?.recipe;
+        assert_eq!((&found.dense, found.pooling), (&expected.dense, expected.pooling), "{file}");
+        assert!(found.normalize, "{file}");
     }
     Ok(())
 }
