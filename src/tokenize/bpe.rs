@@ -25,6 +25,8 @@ const NONE: u32 = u32::MAX;
 const PAIR_BITS: u32 = 20;
 /// Characters in the table of symbols.
 const TABLE_LEN: u32 = 0x1_0000;
+/// Numbers that may be no ids, beside one for each id.
+const MOST_GAPS: usize = 1 << 16;
 /// Symbols of a stretch up to which the next merge is looked for in all of it.
 const SHORT: usize = if cfg!(test) { 6 } else { 32 };
 
@@ -62,6 +64,10 @@ impl Bpe {
         ids.sort_unstable();
         if ids.windows(2).any(|pair| pair[0] == pair[1]) || ids.last() == Some(&NONE) {
             return Err("it is BPE with two tokens of one id");
+        }
+        // The crate writes a model as long as its largest id.
+        if ids.last().is_some_and(|&last| last as usize >= MOST_GAPS + 2 * ids.len()) {
+            return Err("it is BPE with ids far apart");
         }
         let id = |text: &str| vocabulary.get(text).copied();
         let bytes = std::array::from_fn(|byte| id(&format!("<{byte:#04X}>")).unwrap_or(NONE));

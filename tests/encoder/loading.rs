@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use polysift::config::{EncoderConfig, Pooling};
 use polysift::encoder::{load, resolve};
+use polysift::tokenize::Tokenizer;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use super::{config, embed, golden, offline, open};
@@ -123,6 +124,69 @@ fn weights_that_are_not_numbers_are_an_error() -> Result<()> {
     std::fs::write(&path, safetensors::serialize(tensors, None)?)?;
     let message = refusal(directory.path())?;
     assert!(message.contains("not finite"), "{message}");
+    Ok(())
+}
+
+#[test]
+fn sizes_that_the_weights_do_not_have_take_no_memory() -> Result<()> {
+    let began = std::time::Instant::now();
+    for (model, key, size, expected) in [
+        ("bert", "num_hidden_layers", 1u64 << 31, "num_hidden_layers 2147483648"),
+        ("modernbert", "num_hidden_layers", 100_000_000, "num_hidden_layers 100000000"),
+        ("gte", "num_hidden_layers", u64::MAX, "num_hidden_layers 18446744073709551615"),
+        ("gte", "num_hidden_layers", 1000, "more than 512904 bytes of weights"),
+        ("bert", "hidden_size", 3 << 40, "hidden_size 3298534883328"),
+        ("gte", "intermediate_size", 1 << 40, "intermediate_size 1099511627776"),
+        ("modernbert", "vocab_size", u64::MAX, "vocab_size 18446744073709551615"),
+        ("head20-sharded", "vocab_size", 1 << 40, "vocab_size 1099511627776"),
+        (
+            "gte",
+            "max_position_embeddings",
+            u64::from(u32::MAX),
+            "max_position_embeddings is 4294967295",
+        ),
+        ("modernbert", "max_position_embeddings", 1 << 18, "max_position_embeddings is 262144"),
+        (
+            "bert",
+            "max_position_embeddings",
+            u64::from(u32::MAX),
+            "is [130, 60], not [4294967295, 60]",
+        ),
+        ("bert", "type_vocab_size", 1 << 50, "is [3, 60], not [1125899906842624, 60]"),
+    ] {
+        let directory = copy(model)?;
+        let path = directory.path().join("config.json");
+        let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+        config[key] = size.into();
+        config["layer_types"] = serde_json::Value::Null;
+        std::fs::write(&path, config.to_string())?;
+        let message = refusal(directory.path())?;
+        assert!(message.contains(expected), "{message}");
+    }
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    Ok(())
+}
+
+#[test]
+fn an_id_far_beyond_the_others_takes_no_memory() -> Result<()> {
+    let path = golden("tokenizer").join("gemma.json");
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    let vocabulary = json["model"]["vocab"].as_object_mut().context("no vocabulary")?;
+    vocabulary.insert("far".into(), (u32::MAX - 1).into());
+    let (json, settings) = (json.to_string(), EncoderConfig::default());
+    let tokenizer = Tokenizer::from_bytes(json.as_bytes(), &path, &settings)?;
+    assert_eq!(tokenizer.largest_id(), u32::MAX - 1);
+    let before = Tokenizer::from_bytes(&std::fs::read(&path)?, &path, &settings)?;
+    for text in ["Hello  brave new world", "狐狸跳过懒狗。", ""] {
+        assert_eq!(tokenizer.tokenize(text)?, before.tokenize(text)?);
+    }
+    let directory = copy("head16-prefixed")?;
+    std::fs::write(directory.path().join("tokenizer.json"), json)?;
+    let message = refusal(directory.path())?;
+    assert!(
+        message.contains("has the token id 4294967294, but the model has only 120"),
+        "{message}"
+    );
     Ok(())
 }
 
