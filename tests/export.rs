@@ -4,6 +4,8 @@
 mod faults;
 #[path = "export/golden.rs"]
 mod golden;
+#[path = "export/pages.rs"]
+mod pages;
 #[path = "export/random.rs"]
 mod random;
 
@@ -290,15 +292,20 @@ fn embeddings_are_exported_bit_for_bit_in_both_layouts() -> TestResult {
 #[test]
 fn the_callers_metadata_and_the_page_index_are_in_the_file() -> TestResult {
     let dir = tempfile::tempdir()?;
-    let file = write(&dir.path().join("x"), &documents(10)?, &[], &options())?.remove(0);
+    let rows = documents(10)?;
+    let note = std::collections::HashMap::from([("pandas".to_owned(), "{}".to_owned())]);
+    let schema = Schema::new_with_metadata(rows.schema().fields().clone(), note);
+    let rows = RecordBatch::try_new(Arc::new(schema), rows.columns().to_vec())?;
+    let file = write(&dir.path().join("x"), &rows, &[], &options())?.remove(0);
     let metadata = metadata(&file.path)?;
     let pairs = metadata.file_metadata().key_value_metadata().ok_or("no pairs")?;
     let ours = pairs.iter().find(|pair| pair.key == "polysift").ok_or("not ours")?;
     assert_eq!(ours.value.as_deref(), Some("{\"run\":1}"));
-    // pyarrow looks only at the schema of arrow, which is one of the pairs.
+    // pyarrow takes a schema's metadata from that of arrow alone, which holds what the input had.
     let arrow = pairs.iter().filter(|pair| pair.key == "ARROW:schema").cloned().collect();
     let schema = parquet_to_arrow_schema(metadata.file_metadata().schema_descr(), Some(&arrow))?;
-    assert_eq!(schema.metadata()["polysift"], "{\"run\":1}");
+    assert_eq!(schema.metadata()["pandas"], "{}");
+    assert!(!schema.metadata().contains_key("polysift"));
     let columns = metadata.row_group(0).columns();
     assert!(columns.iter().all(|c| c.column_index_offset().is_some()));
     assert!(columns.iter().all(|c| c.offset_index_offset().is_some()));

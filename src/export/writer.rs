@@ -3,7 +3,9 @@
 //! Rows are gathered into slices that end after a number of rows or bytes, whatever batches they
 //! came in; row groups and files end where a slice ends. So the same rows give the same bytes.
 //! Pages end by content (content-defined chunking), so that files with most rows in common share
-//! most of their bytes on a deduplicating store.
+//! most of their bytes on a deduplicating store. They end by nothing else, and each row group begins
+//! the search anew: where a page is to end that has just ended (by its size, its rows, a full
+//! dictionary, the row group), parquet 60 writes one without values, which Arrow C++ takes for the end.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,11 +16,14 @@ use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
+use bytes::Bytes;
 use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding, LogicalType, Type, ZstdLevel};
+use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{CdcOptions, EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnDescriptor;
 
 use crate::error::{Error, Result};
@@ -32,6 +37,13 @@ const SLICE_BYTES: u64 = 1 << 22;
 /// Slices of a file that has a largest size, so that it ends near it.
 const SLICES_PER_FILE: u64 = 16;
 
+/// Rows after which a row group ends.
+const MAX_GROUP_ROWS: usize = 1 << 20;
+/// Pages end as often as by default: that follows from the bytes between least and most, of which a
+/// level takes half. A first value of the most would leave a page without values; no page holds one.
+const PAGES: CdcOptions =
+    CdcOptions { min_chunk_size: 256 << 10, max_chunk_size: 1 << 31, norm_level: 11 };
+
 /// How the files are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterOptions {
@@ -41,7 +53,7 @@ pub struct WriterOptions {
     pub row_group_bytes: u64,
     /// Bytes after which a file ends and the next one starts; `None`: one file.
     pub max_file_bytes: Option<u64>,
-    /// Key-value pairs for the metadata of every file, beside those of the schema.
+    /// Key-value pairs for the footer of every file, beside those of the schema.
     pub metadata: Vec<(String, String)>,
 }
 
@@ -85,20 +97,18 @@ struct PendingRows {
 struct OpenFile {
     path: PathBuf,
     rows: u64,
-    writer: ArrowWriter<ExportTarget>,
+    writer: SerializedFileWriter<ExportTarget>,
+    /// The row group that is not in the file yet.
+    group: Option<ArrowWriter<Vec<u8>>>,
 }
 
 impl ExportWriter {
     /// Starts the first file. A schema that Parquet cannot hold is an [`Error::Io`].
     pub fn create(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<Self> {
-        // Arrow's readers look for metadata in the schema that they are given, others in the footer.
-        let mut metadata = schema.metadata().clone();
-        metadata.extend(options.metadata.iter().cloned());
-        let schema = Schema::new_with_metadata(schema.fields().clone(), metadata);
         let mut writer = Self {
-            properties: properties(base, &schema, options)?,
+            properties: properties(base, schema, options)?,
             base: base.to_owned(),
-            schema: Arc::new(schema),
+            schema: Arc::new(schema.clone()),
             options: options.clone(),
             pending: PendingRows::default(),
             group_bytes: 0,
@@ -166,13 +176,22 @@ impl ExportWriter {
             None => self.next_file()?,
         };
         file.rows += pending.rows as u64;
-        file.writer.write(&rows).map_err(|e| self.failed(&file.path, e))?;
+        let wrong = |e| Error::write(&self.base, e);
+        let mut group = match file.group.take() {
+            Some(group) => group,
+            None => ArrowWriter::try_new(Vec::new(), rows.schema(), Some(self.properties.clone()))
+                .map_err(wrong)?,
+        };
+        group.write(&rows).map_err(wrong)?;
         self.group_bytes += pending.bytes;
-        if self.group_bytes >= self.options.row_group_bytes {
-            file.writer.flush().map_err(|e| self.failed(&file.path, e))?;
-            self.group_bytes = 0;
+        let is_full = self.group_bytes >= self.options.row_group_bytes
+            || group.in_progress_rows() >= MAX_GROUP_ROWS;
+        let group_bytes = if is_full { 0 } else { group.in_progress_size() };
+        file.group = Some(group);
+        if is_full {
+            self.close_group(&mut file)?;
         }
-        let file_bytes = (file.writer.bytes_written() + file.writer.in_progress_size()) as u64;
+        let file_bytes = (file.writer.bytes_written() + group_bytes) as u64;
         self.open = Some(file);
         if self.options.max_file_bytes.is_some_and(|max| file_bytes >= max) {
             self.close_file()?;
@@ -180,12 +199,37 @@ impl ExportWriter {
         Ok(())
     }
 
+    /// Writes the open row group of `file`, if there is one.
+    fn close_group(&mut self, file: &mut OpenFile) -> Result<()> {
+        self.group_bytes = 0;
+        let Some(mut group) = file.group.take() else { return Ok(()) };
+        let copied = group.finish().and_then(|metadata| {
+            let bytes = Bytes::from(std::mem::take(group.inner_mut()));
+            let pages = metadata.page_index_for_row_group(0);
+            let mut writer = file.writer.next_row_group()?;
+            for (at, column) in metadata.row_group(0).columns().iter().enumerate() {
+                let close = ColumnCloseResult {
+                    bytes_written: column.compressed_size().cast_unsigned(),
+                    rows_written: metadata.row_group(0).num_rows().cast_unsigned(),
+                    metadata: column.clone(),
+                    bloom_filter: None,
+                    column_index: pages.column_index(at).cloned(),
+                    offset_index: pages.offset_index(at).cloned(),
+                };
+                writer.append_column(&bytes, close)?;
+            }
+            writer.close()
+        });
+        copied.map(drop).map_err(|e| self.failed(&file.path, e))
+    }
+
     /// Writes the footer of the open file, if there is one.
     fn close_file(&mut self) -> Result<()> {
-        if let Some(OpenFile { path, rows, writer }) = self.open.take() {
+        if let Some(mut file) = self.open.take() {
+            self.close_group(&mut file)?;
+            let OpenFile { path, rows, writer, .. } = file;
             let file = writer.into_inner().map_err(|e| self.failed(&path, e))?;
             self.full.push((file, rows));
-            self.group_bytes = 0;
         }
         Ok(())
     }
@@ -203,22 +247,29 @@ impl ExportWriter {
         }
         let path = PathBuf::from(name);
         let file = ExportTarget::create(&path, &self.failure)?;
-        let schema = Arc::clone(&self.schema);
-        let writer = ArrowWriter::try_new(file, schema, Some(self.properties.clone()))
-            .map_err(|e| self.failed(&path, e))?;
-        Ok(OpenFile { path, rows: 0, writer })
+        // Arrow's readers look for metadata in the schema that they are given, others in the footer.
+        let pairs = self.schema.metadata().iter();
+        let pairs = pairs.chain(self.options.metadata.iter().map(|(key, value)| (key, value)));
+        let pairs = pairs.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+        let properties = self.properties.clone().into_builder();
+        let properties = properties.set_key_value_metadata(Some(pairs)).build();
+        let writer = ArrowWriter::try_new(file, Arc::clone(&self.schema), Some(properties))
+            .and_then(ArrowWriter::into_serialized_writer);
+        let (writer, _) = writer.map_err(|e| self.failed(&path, e))?;
+        Ok(OpenFile { path, rows: 0, writer, group: None })
     }
 }
 
-/// Settings of every file: zstd, page index, content-defined pages, stream split for vectors.
+/// Settings of every row group: zstd, page index, content-defined pages, stream split for vectors.
 fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<WriterProperties> {
     let level = ZstdLevel::try_new(options.zstd).map_err(|e| Error::write(base, e))?;
-    let pairs = schema.metadata().iter();
-    let pairs = pairs.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
     let mut builder = WriterProperties::builder()
         .set_compression(Compression::ZSTD(level))
-        .set_content_defined_chunking(Some(CdcOptions::default()))
-        .set_key_value_metadata(Some(pairs));
+        .set_content_defined_chunking(Some(PAGES))
+        .set_data_page_size_limit(usize::MAX)
+        .set_data_page_row_count_limit(2 * MAX_GROUP_ROWS)
+        .set_dictionary_enabled(false)
+        .set_max_row_group_row_count(None);
     let columns = ArrowSchemaConverter::new().convert(schema).map_err(|e| Error::write(base, e))?;
     for column in columns.columns().iter().filter(|column| column.max_rep_level() > 0) {
         let Some(encoding) = vector_encoding(column) else {
@@ -226,7 +277,6 @@ fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<W
         };
         builder = builder
             .set_column_encoding(column.path().clone(), encoding)
-            .set_column_dictionary_enabled(column.path().clone(), false)
             .set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None);
     }
     Ok(builder.build())
