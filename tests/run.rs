@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Float32Type, Float64Type, Int64Type};
+use parquet::arrow::parquet_to_arrow_schema;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
+use serde_json::{Value, json};
 
-use crate::util::{TestResult, Workspace, digests, polysift, read_parquet};
+use crate::util::{TestResult, Workspace, digests, polysift, read_parquet, text};
 
 #[test]
 fn the_job_ends_with_exactly_the_rates_asked_for_and_every_row_accounted_for() -> TestResult {
@@ -31,6 +34,8 @@ fn the_job_ends_with_exactly_the_rates_asked_for_and_every_row_accounted_for() -
         for row in 0..kept.num_rows() {
             assert_eq!(ids.value(row), format!("{language}-{}", n.value(row)));
         }
+        let file = format!("out/export/{language}/a.parquet");
+        assert_eq!(keys(&settings_of(&work.path(&file))?["head_digests"]["quality"]), [language]);
         let blank = read_parquet(&work.path(&format!("out/removed/no_text/{language}/a.parquet")))?;
         assert_eq!(blank.num_rows(), 2);
         assert_eq!(blank.column_by_name("embeddings").ok_or("no column")?.null_count(), 2);
@@ -201,4 +206,62 @@ fn training_counts_the_cores_once() -> TestResult {
     let counted = calls.lines().filter(|call| call.contains("/proc/cpuinfo")).count();
     assert!(counted <= 1, "{counted}");
     Ok(())
+}
+
+#[test]
+fn an_exported_file_holds_the_settings_of_its_own_languages_once() -> TestResult {
+    let work = Workspace::new()?;
+    let languages = ["deu_Latn", "fra_Latn", "ita_Latn", "spa_Latn"];
+    for language in languages {
+        let rows = (0..4).map(|i| json!({"id": format!("{language}{i}"), "text": text(i)}));
+        work.write_lines(&format!("corpus/{language}/a.jsonl"), rows)?;
+        work.write(&format!("lists/{language}.txt"), format!("{language}0\n"))?;
+    }
+    let both =
+        (0..4).map(|i| json!({"id": format!("b{i}"), "text": text(i), "lang": languages[i % 2]}));
+    work.write_lines("corpus/both.jsonl", both)?;
+    for (run, language, files) in [
+        ("folders", "", "corpus/{lang}/*.jsonl"),
+        ("column", "language = { column = 'lang' }\n", "corpus/both.jsonl"),
+    ] {
+        let settings = format!(
+            "[input]\nfiles = ['{files}']\n{language}[encoder]\nmodel = 'none'\n[export]\nkeep_removed = true\n\
+             [filters.gone]\nkind = 'ids'\nlists = ['lists/{{lang}}.txt', 'all.txt']\n\
+             [heads.chance]\nkind = 'random'\n[languages._default]\nretention = {{ chance = 0.5 }}\n"
+        );
+        work.write("all.txt", "none\n")?;
+        work.write("run.toml", settings)?;
+        work.command("run", run).assert().success();
+        polysift().arg("verify").arg(work.path(run)).assert().success();
+    }
+    for (file, own) in [
+        ("folders/export/ita_Latn/a.parquet", &languages[2..3]),
+        ("folders/removed/gone/fra_Latn/a.parquet", &languages[1..2]),
+        ("column/export/both.parquet", &languages[..2]),
+    ] {
+        let ours = settings_of(&work.path(file))?;
+        assert_eq!(keys(&ours["thresholds"]["thresholds"]), own);
+        assert_eq!(ours["thresholds"]["selection"]["weight"], "documents");
+        assert_eq!(keys(&ours["head_digests"]["chance"]), ["_all"]);
+        assert_eq!(ours["filters"]["filters"]["gone"]["kind"], "ids");
+        let lists = keys(&ours["filters"]["lists"]["gone"]);
+        assert!(lists.len() == own.len() + 1 && lists[0].ends_with("all.txt"), "{lists:?}");
+    }
+    Ok(())
+}
+
+/// The keys of an object.
+fn keys(value: &Value) -> Vec<String> {
+    value.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect()
+}
+
+/// What the exported file at `path` says of how it was made, which the schema of Arrow in it does not repeat.
+fn settings_of(path: &std::path::Path) -> Result<Value, Box<dyn std::error::Error>> {
+    let reader = SerializedFileReader::new(std::fs::File::open(path)?)?;
+    let metadata = reader.metadata().file_metadata();
+    let pairs = metadata.key_value_metadata().ok_or("no pairs")?;
+    let arrow = pairs.iter().filter(|pair| pair.key == "ARROW:schema").cloned().collect();
+    assert!(parquet_to_arrow_schema(metadata.schema_descr(), Some(&arrow))?.metadata().is_empty());
+    let ours = pairs.iter().find(|pair| pair.key == "polysift").ok_or("not ours")?;
+    Ok(serde_json::from_str(ours.value.as_deref().unwrap_or_default())?)
 }

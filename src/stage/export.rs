@@ -5,6 +5,7 @@
 
 mod card;
 mod pii;
+mod provenance;
 mod spec;
 
 use std::collections::BTreeMap;
@@ -21,7 +22,6 @@ use super::cascaded::{Cascade, CascadeRows};
 use super::context::Context;
 use super::corpus::{ScoreFiles, read_part, stored_selections};
 use super::embedded::{Embedded, ordinal};
-use super::model::encoder_digest;
 use super::verdicts::{CUT, REMOVE, REPORTS, check_filtered, filter_settings, verdicts_of};
 use crate::config::{CASCADE, FilterWhen, KEPT, NO_TEXT, PiiAudit, Rate, RunConfig};
 use crate::error::{Error, Result};
@@ -33,9 +33,10 @@ use crate::parts::{
 use crate::remote;
 use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
 use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
-use card::write_card;
 pub use card::{card_facts, render_card};
+use card::write_card;
 use pii::{PiiCounts, RedactedRow, ShardRedactor};
+use provenance::ExportProvenance;
 use spec::{place_of, retention_heads, spec};
 
 /// Object at the place of an export that says whose the files beside it are.
@@ -52,23 +53,7 @@ struct ExportJob<'a> {
     retention_heads: Vec<String>,
     selections: BTreeMap<String, Selection>,
     cascade: Cascade,
-    provenance: Value,
-}
-
-impl ExportJob<'_> {
-    fn writer_options(&self, reason: Option<&str>) -> WriterOptions {
-        let export = &self.context.config.export;
-        let mut provenance = self.provenance.clone();
-        if let Some(reason) = reason {
-            provenance["removed_by"] = json!(reason);
-        }
-        WriterOptions {
-            zstd: export.zstd,
-            row_group_bytes: (export.row_group_mb as u64).saturating_mul(1_000_000),
-            max_file_bytes: export.max_file_mb.map(|mb| (mb as u64).saturating_mul(1_000_000)),
-            metadata: vec![("polysift".to_owned(), provenance.to_string())],
-        }
-    }
+    provenance: ExportProvenance,
 }
 
 /// Whether the columns of the input leave room for the new ones, as far as footers show.
@@ -116,19 +101,6 @@ pub fn export(context: Context<'_>) -> Result<()> {
     if let Some(to) = &config.export.to {
         claim(context, to)?;
     }
-    let mut provenance = json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "encoder_digest": encoder_digest(run)?,
-        "head_digests": run.frozen_settings(Stage::Score)?,
-        "thresholds": run.frozen_settings(Stage::Threshold)?,
-    });
-    if !config.filters.is_empty() {
-        provenance["filters"] = filter_settings(run)?;
-    }
-    if let Some(pii) = &config.pii {
-        // Embeddings and scores are those of the texts before.
-        provenance["pii"] = json!(pii);
-    }
     let retention_heads = retention_heads(config);
     let job = ExportJob {
         context,
@@ -137,7 +109,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
         retention_heads,
         selections,
         cascade: Cascade::of(context, &embedded.plan)?,
-        provenance,
+        provenance: ExportProvenance::of(context)?,
     };
     let rows = |place: usize| embedded.summaries[place].rows;
     work.for_all(context, "documents", rows, |place| {
@@ -250,6 +222,8 @@ struct ShardExport<'a> {
     /// Its place in the plan.
     place: u64,
     shard: &'a Shard,
+    /// Its rows by language.
+    languages: BTreeMap<String, u64>,
     verdicts: VerdictRows,
     cascade: CascadeRows,
     /// Where personal data is replaced.
@@ -279,20 +253,21 @@ impl<'a> ShardExport<'a> {
     fn run(job: &'a ExportJob<'a>, place: u64, shard: &'a Shard) -> Result<ShardMarker> {
         let context = job.context;
         let mut reader = RowReader::open(&shard.input()?, &context.config.input)?;
-        let embedded = context.run.shard_marker(Stage::Embed, &shard.name)?;
+        let embedded = context.run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
         let pii = context.config.pii.as_ref().map(|config| ShardRedactor::new(config, shard));
         let redactor = pii.transpose()?.flatten();
         let mut export = Self {
             job,
             place,
             shard,
+            languages: embedded.counts,
             verdicts: verdicts_of(context, shard)?,
             cascade: job.cascade.rows_of(context, place, shard)?,
             redactor,
             columns: ExportColumns::new(&reader.schema(), &job.spec, &shard.file)?,
             writers: BTreeMap::new(),
             marker: ShardMarker::default(),
-            parts: embedded.unwrap_or_default().files.into_iter().enumerate(),
+            parts: embedded.files.into_iter().enumerate(),
             part: KnownPart::default(),
             next: 0,
         };
@@ -524,7 +499,14 @@ impl<'a> ShardExport<'a> {
             (PathBuf::from("removed").join(name), Some(name))
         };
         let base = place_of(self.job.context).join(folder).join(&self.shard.name);
-        let options = self.job.writer_options(reason);
+        let provenance = self.job.provenance.of_file(&self.languages, reason);
+        let export = &self.job.context.config.export;
+        let options = WriterOptions {
+            zstd: export.zstd,
+            row_group_bytes: (export.row_group_mb as u64).saturating_mul(1_000_000),
+            max_file_bytes: export.max_file_mb.map(|mb| (mb as u64).saturating_mul(1_000_000)),
+            metadata: vec![("polysift".to_owned(), provenance.to_string())],
+        };
         Ok(entry.insert(ExportWriter::create(&base, self.columns.schema(), &options)?))
     }
 
