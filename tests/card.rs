@@ -149,7 +149,9 @@ fn templates_of_users_take_its_place() -> TestResult {
     work.command("run", "out").assert().success();
     work.write("own.md", "{{ 107323203587|size }} {{ 1234567|thousands }} {{ documents_read }}\n")?;
     card(&work, &["--template", "own.md"]).assert().success().stdout("107.3 GB 1,234,567 65\n");
-    card(&work, &["--template", "no.md"]).assert().code(74).stderr(contains("no.md"));
+    card(&work, &["--template", "no.md"]).assert().code(66).stderr(contains("no.md"));
+    work.write("bad.md", b"a\n\xff\n")?;
+    card(&work, &["--template", "bad.md"]).assert().code(2).stderr(contains("UTF-8 in line 2"));
     work.write("bad.md", "a\n{{ documents }\n")?;
     card(&work, &["--template", "bad.md"])
         .assert()
@@ -157,5 +159,37 @@ fn templates_of_users_take_its_place() -> TestResult {
         .stderr(contains("bad.md").and(contains(":2")));
     work.write("bad.md", "{{ documents.none.at_all }}\n")?;
     card(&work, &["--template", "bad.md"]).assert().code(2).stderr(contains("undefined"));
+    Ok(())
+}
+
+#[test]
+fn a_template_has_bounds() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "out").assert().success();
+    let (each, all) =
+        ("{% for a in range(9999) %}", "{% for b in range(9999) %}x{% endfor %}{% endfor %}");
+    let doubled = "{% set x = x ~ x %}".repeat(40);
+    let nested = "{% set x = [x, x] %}".repeat(40);
+    for (template, message) in [
+        (format!("{each}{all}"), "fuel"),
+        (format!("{{% set x = 'ab' %}}{doubled}{{{{ x }}}}"), "fuel"),
+        ("{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}".to_owned(), "recursion"),
+        ("{{ 'x' * 9000000000 }}".to_owned(), "fuel"),
+        ("{{ 'x\ny'|indent(2000000000) }}".to_owned(), "fuel"),
+        ("{{ languages|tojson(indent=2000000000) }}".to_owned(), "32 MiB"),
+        ("{{ languages|tojson(2000000000) }}".to_owned(), "32 MiB"),
+        (format!("{{% set x = 1 %}}{nested}{{{{ x|tojson }}}}"), "32 MiB"),
+        ("{% for a in range(40) %}{{ 'x' * 1000000 }}{% endfor %}".to_owned(), "32 MiB"),
+    ] {
+        work.write("own.md", &template)?;
+        let refused = card(&work, &["--template", "own.md"]).assert().code(2);
+        refused.stderr(contains(message));
+    }
+    work.write(
+        "own.md",
+        "{{ card.license|tojson }} {{ '<b>'|tojson }} {{ [1]|tojson(indent=3) }}",
+    )?;
+    let shown = "null \"\\u003cb\\u003e\" [\n   1\n]";
+    card(&work, &["--template", "own.md"]).assert().success().stdout(shown);
     Ok(())
 }

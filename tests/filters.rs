@@ -525,6 +525,11 @@ fn what_is_found_may_be_flagged_or_cut() -> TestResult {
     let expected =
         format!("{}\n\n{}", &"before ".repeat(100)[..500], &" behind".repeat(100)[200..]);
     assert_eq!(pieces.as_deref(), Some(expected.as_str()));
+    let mut card = crate::util::polysift();
+    let card =
+        card.current_dir(work.dir.path()).args(["card", "long", "--json"]).assert().success();
+    let facts: serde_json::Value = serde_json::from_slice(&card.get_output().stdout)?;
+    assert_eq!(facts["languages"][0]["bytes"], expected.len());
     let parts = texts(&work, "long/verdicts/a.parquet", "pieces")?;
     assert_eq!(
         parts[0].as_deref(),
@@ -661,6 +666,9 @@ fn items_of_any_table_are_read_by_a_file_of_sets() -> TestResult {
         work.write("sets/bad.toml", wrong)?;
         index("sets/bad.toml").code(code).stderr(contains(message));
     }
+    work.write("sets/bad.toml", b"[[set]]\n# caf\xe9\n")?;
+    index("sets/bad.toml").code(2).stderr(contains("not UTF-8 in line 2"));
+    index("sets/none.toml").code(66).stderr(contains("none.toml"));
     Ok(())
 }
 

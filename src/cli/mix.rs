@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 use polysift::config::MixConfig;
+use polysift::io::read_text;
 use polysift::mix::{MixReport, MixRequest, mix};
 use polysift::progress::Stop;
 use polysift::{Error, Result};
 
 use super::printer::{line, show, titled_table};
 use super::progress::Display;
-use super::settings::{hub, read_settings};
+use super::settings::hub;
 
 /// What to mix, and where it goes.
 #[derive(Debug, Args)]
@@ -40,7 +41,7 @@ pub(crate) struct MixArgs {
 /// Mixes, and says what is in it.
 pub(crate) fn run(args: &MixArgs, stop: &Stop, display: &Display, quiet: bool) -> Result<()> {
     let path = &args.config;
-    let text = read_settings(path)?;
+    let text = read_text(path)?;
     let file = std::path::absolute(path).map_err(Error::io(path, "resolve"))?;
     let report = mix(&MixRequest {
         config: &MixConfig::from_toml(&text, &path.display().to_string())?,

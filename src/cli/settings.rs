@@ -13,7 +13,7 @@ use polysift::config::{
     Mode, NO_MODEL, Pooling, Rate, RunConfig, Weight,
 };
 use polysift::encoder::HubSettings;
-use polysift::io::{is_url, without_secrets};
+use polysift::io::{is_url, read_text, without_secrets};
 use polysift::pii::PiiMode;
 use polysift::run::Stage;
 use polysift::{Error, Result};
@@ -297,7 +297,7 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
         return Ok((Table::new(), "arguments".to_owned()));
     };
     let origin = path.display().to_string();
-    let text = read_settings(&path)?;
+    let text = read_text(&path)?;
     // Errors about the file itself (unknown keys, wrong types) are reported with its own lines.
     RunConfig::parse(&text, &origin)?;
     let mut table: Table =
@@ -305,20 +305,6 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
     let file = std::path::absolute(&path).map_err(Error::io(&path, "resolve"))?;
     make_absolute(&mut table, file.parent().unwrap_or(&file));
     Ok((table, origin))
-}
-
-/// The text of the settings file `path`.
-pub(crate) fn read_settings(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::missing(path, "no such settings file"),
-        _ => Error::io(path, "read")(e),
-    })?;
-    String::from_utf8(bytes).map_err(|e| {
-        let right = &e.as_bytes()[..e.utf8_error().valid_up_to()];
-        let line = right.split(|&byte| byte == b'\n').count();
-        let reason = format!("is not UTF-8 in line {line}; save it as UTF-8");
-        Error::config(path.display().to_string(), reason)
-    })
 }
 
 /// Paths of a settings file are relative to its directory `base`.

@@ -18,7 +18,7 @@ use crate::input::{
     ColumnKind, ColumnRequest, ListFile, TableRow, for_each_listed, is_table, list_files,
     read_table, table_at,
 };
-use crate::io::{AtomicFile, stamp};
+use crate::io::{AtomicFile, read_text, stamp};
 use crate::progress::Stop;
 
 /// Columns of items, of which a file has some, and what they hold.
@@ -91,7 +91,7 @@ impl BenchmarksRequest {
             sets.push(ItemSet { files: self.items.clone(), ..ItemSet::default() });
         }
         if let Some(path) = &self.sets {
-            let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+            let text = read_text(path)?;
             let file: ItemSets = toml::from_str(&text)
                 .map_err(|error| Error::config(path.to_string_lossy(), error.to_string()))?;
             let folder = path.parent().unwrap_or(Path::new(""));

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::config::{LANGUAGE_CODE, Mode, is_language_code};
 use crate::error::{Error, Result};
+use crate::io::read_text;
 
 /// The table that comes with the program.
 const TABLE: &str = include_str!("languages.toml");
@@ -38,9 +39,9 @@ impl LanguageTable {
     /// Adds the rows of the TOML file at `path`; a key there wins, an empty one blanks.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be read, [`Error::Config`] when it is not such a table.
+    /// Those of [`read_text`], and [`Error::Config`] when it is not such a table.
     pub fn add_file(&mut self, path: &Path) -> Result<()> {
-        let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+        let text = read_text(path)?;
         self.merge(&text, &path.display().to_string())
     }
 

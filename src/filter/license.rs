@@ -9,6 +9,7 @@ use super::document::{FilteredDocument, Finding, Verdict};
 use super::strings::digests;
 use crate::config::{FilterAction, FilterConfig};
 use crate::error::{Error, Result};
+use crate::io::read_text;
 use crate::rules::{LicenseRule, Licensed, Refusal, parse_allow_list, published_allow_list};
 
 /// Finds documents without evidence of a licence; one that flags finds those that have it, and says which.
@@ -25,12 +26,7 @@ impl LicenseFilter {
         let entries = match &allow {
             None => published_allow_list().map_err(|e| Error::config("permissive.toml", e))?,
             Some(path) => {
-                let bytes = std::fs::read(path).map_err(|e| match e.kind() {
-                    std::io::ErrorKind::NotFound => Error::missing(path, "no such list"),
-                    _ => Error::io(path, "read")(e),
-                })?;
-                let text = String::from_utf8(bytes)
-                    .map_err(|_| Error::corrupt(path, "the list is not UTF-8"))?;
+                let text = read_text(path)?;
                 parse_allow_list(&text).map_err(|e| Error::config(path.display().to_string(), e))?
             }
         };

@@ -12,6 +12,7 @@ mod atomic;
 mod confined;
 mod failure;
 mod json;
+mod text;
 mod url;
 
 #[cfg(feature = "remote")]
@@ -21,6 +22,7 @@ pub(crate) use atomic::{is_temporary, remove_temporaries_of};
 pub(crate) use confined::{check_confined, confine};
 pub(crate) use failure::FirstError;
 pub use json::{read_json, write_json};
+pub use text::read_text;
 pub(crate) use url::{file_name, redacted, without_query};
 pub use url::{is_url, without_secrets};
 #[cfg(feature = "remote")]

@@ -7,6 +7,7 @@ mod card;
 mod pii;
 mod provenance;
 mod spec;
+mod template;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -33,11 +34,12 @@ use crate::parts::{
 use crate::remote;
 use crate::run::{PartFile, Plan, Shard, ShardMarker, Stage, StageWork};
 use crate::selection::{Decision, ScoredDocument, Selection, ThresholdKind};
-pub use card::{card_facts, render_card};
+pub use card::card_facts;
 use card::write_card;
 use pii::{PiiCounts, RedactedRow, ShardRedactor};
 use provenance::ExportProvenance;
 use spec::{place_of, retention_heads, spec};
+pub use template::render_card;
 
 /// Object at the place of an export that says whose the files beside it are.
 const OWNER: &str = "polysift.json";

@@ -4,12 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{Environment, Error as TemplateError, UndefinedBehavior};
 use serde_json::{Map, Value, json};
 
 use super::spec::{place_of, retention_heads, spec};
+use super::template::render_card;
 use crate::config::{CardConfig, FilterAction, HeadConfig, KEPT, RunConfig};
 use crate::error::{Error, Result};
 use crate::export::{EMBEDDINGS, PII_COUNT};
@@ -21,12 +19,9 @@ use crate::selection::{Selection, ThresholdKind};
 use crate::stage::context::Context;
 use crate::stage::corpus::stored_selections;
 use crate::stage::embedded::{Embedded, all_done};
-use crate::stage::estimate::bytes_for_people;
 use crate::stage::inspect::{RowsRequest, inspected_rows};
 use crate::stage::verdicts::filter_settings;
 
-/// The template that comes with the program.
-const TEMPLATE: &str = include_str!("card.md.jinja");
 /// Name of the card, at the top of the export.
 const FILE: &str = "README.md";
 /// Characters that are shown of a text.
@@ -175,31 +170,6 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
         facts["pii"]["found"] = report.map_or(Value::Null, |mut report| report["languages"].take());
     }
     Ok(facts)
-}
-
-/// The card of `facts`, by the template of `settings`.
-///
-/// # Errors
-/// [`Error::Missing`] and [`Error::Io`] for the template; [`Error::Config`] for what is wrong in it.
-pub fn render_card(settings: &CardConfig, facts: &Value) -> Result<String> {
-    let (origin, text) = match &settings.template {
-        None => ("card.md.jinja", TEMPLATE.to_owned()),
-        Some(path) => {
-            let text = std::fs::read_to_string(path);
-            (path.as_str(), text.map_err(Error::io(path.as_ref(), "read"))?)
-        }
-    };
-    let wrong = |error: TemplateError| Error::config(origin, format!("{error:#}"));
-    let mut environment = Environment::new();
-    let mut syntax = SyntaxConfig::builder();
-    syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true);
-    environment.set_syntax(syntax.build().map_err(wrong)?);
-    environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-    environment.add_filter("thousands", |number: u64| thousands_of(number));
-    environment.add_filter("size", bytes_for_people);
-    environment.add_filter("pretty", pretty);
-    environment.add_filter("cell", |text: String| text.replace('|', "\\|").replace('\n', " "));
-    environment.render_named_str(origin, &text, Serde(facts)).map_err(wrong)
 }
 
 /// Writes the card of the export of `context` beside its files.
@@ -358,22 +328,4 @@ fn size_category(documents: u64) -> String {
         10 => "n>1T".to_owned(),
         passed => format!("{}<n<{}", names[passed - 1], names[passed]),
     }
-}
-
-/// `value` as JSON over several lines.
-fn pretty(value: &minijinja::Value) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default()
-}
-
-/// `number` with commas.
-fn thousands_of(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }
