@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use arrow::array::AsArray;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
@@ -50,8 +51,12 @@ fn its_numbers_are_those_of_the_run_and_of_the_files() -> TestResult {
         [("deu_Latn", "German", "de"), ("fra_Latn", "French", "fr")].into_iter().enumerate()
     {
         let file = work.path(&format!("out/export/{language}/a.parquet"));
-        let rows = read_parquet(&file)?.num_rows();
+        let exported = read_parquet(&file)?;
+        let rows = exported.num_rows();
         total += rows;
+        let texts = exported.column_by_name("text").ok_or("no text")?.as_string::<i32>();
+        let bytes: usize = texts.iter().flatten().map(str::len).sum();
+        assert_eq!(facts["languages"][at]["bytes"], bytes);
         let found = &facts["languages"][at];
         assert_eq!((&found["code"], &found["name"]), (&json!(language), &json!(name)));
         assert_eq!(found["documents"], rows);
@@ -84,6 +89,11 @@ fn its_numbers_are_those_of_the_run_and_of_the_files() -> TestResult {
     // What the export stage wrote is what the command prints.
     let printed = card(&work, &[]).assert().success().get_output().stdout.clone();
     assert_eq!(std::fs::read(work.path("out/export/README.md"))?, printed);
+    assert!(String::from_utf8(printed)?.contains("Rates and budgets count documents;"));
+    let weighed = ["--set", "selection.weight=bytes", "--set", "selection.mode=published"];
+    work.command("run", "weighed").args(weighed).assert().success();
+    let said = contains("a sample, as the published code draws it. Rates and budgets count bytes;");
+    polysift().current_dir(work.dir.path()).args(["card", "weighed"]).assert().stdout(said);
     Ok(())
 }
 

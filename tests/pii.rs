@@ -98,6 +98,29 @@ fn texts_are_exported_without_personal_data_and_counts_add_up() -> TestResult {
 }
 
 #[test]
+fn what_removed_documents_hold_is_replaced_and_not_counted() -> TestResult {
+    let work = workspace(
+        "[pii]\n[export]\nkeep_removed = true\ncard = true\n\
+         [filters.gone]\nkind = 'ids'\nlists = ['gone.txt']\n",
+    )?;
+    work.write("gone.txt", "d0\nd3\n")?;
+    work.command("run", "out").assert().success();
+    // Of the six texts d2 and d5 are exported with something in them.
+    let report = work.json("out/audit/pii.json")?;
+    let email = json!({"documents": 1, "occurrences": 1, "placeholders": 0});
+    let ip = json!({"documents": 2, "occurrences": 2, "placeholders": 0});
+    assert_eq!(report["languages"], json!({"eng_Latn": {"email": email, "ip": ip}}));
+    assert_eq!(
+        exported(&work, "out/removed/gone/web/a.parquet")?,
+        [("write to <email-pii>, or <email-pii>.".to_owned(), 2)]
+    );
+    let card = std::fs::read_to_string(work.path("out/export/README.md"))?;
+    assert!(card.contains("| eng_Latn | email | 1 | 1 |\n| eng_Latn | ip | 2 | 2 |\n"), "{card}");
+    assert!(!card.contains("| iban |"), "{card}");
+    Ok(())
+}
+
+#[test]
 fn what_is_meant_and_what_stands_for_it_can_be_set() -> TestResult {
     let work = workspace(
         "[pii]\nkinds = ['email', 'ip']\nip = 'all'\nplaceholders = 'keep'\naudit = 'values'\n\

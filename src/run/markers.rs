@@ -131,7 +131,7 @@ pub struct ShardMarker {
     /// Of the embed stage: what was encoded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoded: Option<Encoded>,
-    /// Of the export stage: what was exported, by language; bytes and tokens are those of the texts that were read.
+    /// Of the export stage: what was exported, by language; tokens are those of the texts that were read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exported: BTreeMap<String, DocumentAmount>,
 }

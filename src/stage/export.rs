@@ -15,6 +15,7 @@ use std::iter::Enumerate;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::{Array, BooleanArray, RecordBatch, StringViewArray};
 use arrow_select::filter::filter_record_batch;
 use serde_json::{Value, json};
@@ -306,6 +307,7 @@ impl<'a> ShardExport<'a> {
                 let amount = self.marker.exported.entry(document.language.to_owned()).or_default();
                 amount.add(document.into());
             }
+            let is_kept = name == KEPT;
             let group = groups.entry(name).or_insert_with(|| Group {
                 mask: vec![false; rows.len()],
                 rows: Vec::new(),
@@ -323,6 +325,7 @@ impl<'a> ShardExport<'a> {
                     row,
                     id: document.id.to_owned(),
                     language: document.language.to_owned(),
+                    is_kept,
                 });
             }
             let (extras, part) = (&mut group.extras, &self.part);
@@ -374,7 +377,8 @@ impl<'a> ShardExport<'a> {
         let column = InputColumn::find(selected.schema_ref().fields(), text);
         let Some(column) = column.filter(|_| self.job.spec.replaces_texts) else { return Ok(()) };
         let texts = column_at(selected, &column.path).and_then(|column| strings(&column));
-        let mut texts = texts.map_err(|e| Error::decode(&self.shard.file, "texts", e))?;
+        let read = texts.map_err(|e| Error::decode(&self.shard.file, "texts", e))?;
+        let mut texts = read.clone();
         if let Some(cut) = self.cut(&texts, rows) {
             texts = cut;
             extras.texts = Some(Arc::new(texts.clone()));
@@ -383,6 +387,13 @@ impl<'a> ShardExport<'a> {
             let (redacted, counts) = redactor.redact(&texts, rows);
             extras.texts = redacted.or(extras.texts.take());
             extras.pii_counts = counts;
+        }
+        let Some(texts) = &extras.texts else { return Ok(()) };
+        let lengths = read.lengths().zip(texts.as_string_view().lengths());
+        for (row, (read, exported)) in rows.iter().zip(lengths).filter(|(row, _)| row.is_kept) {
+            if let Some(amount) = self.marker.exported.get_mut(&row.language) {
+                amount.bytes = (amount.bytes + u64::from(exported)).saturating_sub(read.into());
+            }
         }
         Ok(())
     }

@@ -159,6 +159,7 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
         "language_tags": tags,
         "encoder": encoder(context)?,
         "heads": heads(context)?,
+        "selection": config.selection,
         "thresholds": selections.iter().flat_map(|(language, s)| thresholds(language, s)).collect::<Vec<_>>(),
         "filters": filters(context)?,
         "pii": config.pii.as_ref().map(|pii| json!(pii)),

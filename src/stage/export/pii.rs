@@ -16,7 +16,7 @@ use crate::run::Shard;
 /// What was found of a kind in the documents of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct PiiAmount {
-    /// Documents that hold it.
+    /// Exported documents that held it.
     documents: u64,
     /// Where it was found.
     occurrences: u64,
@@ -48,11 +48,13 @@ pub(super) struct ShardRedactor {
     found: Vec<PiiRow>,
 }
 
-/// A row whose text is exported.
+/// A row whose text is written.
 pub(super) struct RedactedRow {
     pub(super) row: u64,
     pub(super) id: String,
     pub(super) language: String,
+    /// Whether it is exported, or only kept with the removed documents.
+    pub(super) is_kept: bool,
 }
 
 impl ShardRedactor {
@@ -114,11 +116,11 @@ impl ShardRedactor {
 
     /// Counts and notes what was found in a text.
     fn note(&mut self, row: &RedactedRow, text: &str, spans: &[PiiSpan]) {
-        let of_language = self.counts.entry(row.language.clone()).or_default();
         for kind in PiiKind::ALL {
             let of_kind = spans.iter().filter(|span| span.kind == kind);
             let occurrences = of_kind.clone().count() as u64;
-            if occurrences > 0 {
+            if occurrences > 0 && row.is_kept {
+                let of_language = self.counts.entry(row.language.clone()).or_default();
                 let amount = of_language.entry(kind).or_default();
                 amount.documents += 1;
                 amount.occurrences += occurrences;
