@@ -111,7 +111,7 @@ pub struct Measures {
     pub positive: usize,
     /// Area under the ROC curve.
     pub roc_auc: Option<f64>,
-    /// Lower end of its 95% confidence interval (DeLong).
+    /// Lower end of its 95% confidence interval, see [`roc_auc_interval`].
     pub roc_auc_low: Option<f64>,
     /// Upper end.
     pub roc_auc_high: Option<f64>,
@@ -163,7 +163,7 @@ pub struct RuleOutcome {
     pub accuracy: Option<f64>,
     /// Share of positives among those called positive.
     pub precision: Option<f64>,
-    /// Lower end of its 95% confidence interval (Wilson).
+    /// Lower end of its 95% confidence interval, see [`proportion_interval`].
     pub precision_low: Option<f64>,
     /// Upper end.
     pub precision_high: Option<f64>,

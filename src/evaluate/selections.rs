@@ -11,7 +11,7 @@ use crate::config::{HeadConfig, Keep, Mode, Rate};
 use crate::error::{Error, Result};
 use crate::head::{DocumentScore, HeadSpec};
 use crate::input::LabelledText;
-use crate::metrics::{WeightedDocument, WeightedShare, weighted_share};
+use crate::metrics::{WeightedText, weighted_precision, weighted_recall};
 use crate::parts::read_documents;
 use crate::selection::{
     Decision, Outcome, ScoredDocument, Selection, Threshold, ThresholdKind, ThresholdReport, select,
@@ -20,6 +20,9 @@ use crate::stage::cascaded::Cascade;
 use crate::stage::context::Context;
 use crate::stage::corpus::{ScoreFiles, ScoredCorpus, scored_run, stored_selections};
 use crate::stage::embedded::Embedded;
+
+/// A larger probability is 1, rounded when it was written.
+const CERTAIN: f64 = 1.0 - 1e-12;
 
 /// What a rule selects of the documents of a language, estimated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,7 +37,7 @@ pub struct SelectionShares {
     pub threshold: Option<f64>,
     /// Texts that it selects.
     pub selected: usize,
-    /// [`WeightedShare::effective_size`] of these texts.
+    /// [`crate::metrics::WeightedShare::effective_size`] of these texts.
     pub effective_size: Option<f64>,
     /// Share of positives among the documents that it selects.
     pub precision: Option<f64>,
@@ -50,13 +53,15 @@ pub struct SelectionShares {
     pub recall_high: Option<f64>,
 }
 
-/// Of what a document that was drawn counts for.
+/// How the documents of a text were drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct DrawnText {
-    /// See [`WeightedDocument::weight`].
+    /// See [`WeightedText::weight`].
     pub(super) weight: f64,
-    /// See [`WeightedDocument::probability`].
+    /// See [`WeightedText::probability`].
     pub(super) probability: f64,
+    /// See [`WeightedText::copies`].
+    pub(super) copies: f64,
 }
 
 impl DrawnText {
@@ -67,12 +72,17 @@ impl DrawnText {
     /// [`Error::Config`] where some have a probability and others have none.
     pub(super) fn of(samples: &[LabelledText], is_weighted: bool) -> Result<Option<Vec<Self>>> {
         if is_weighted {
-            let drawn = |s: &LabelledText| Self { weight: s.weight.into(), probability: 0.0 };
+            let of = |weight: f32| Self { weight: weight.into(), probability: 0.0, copies: 1.0 };
+            let drawn = |sample: &LabelledText| of(sample.weight);
             return Ok(Some(samples.iter().map(drawn).collect()));
         }
         let of_sample = |sample: &LabelledText| {
-            let probability = sample.inclusion_probability?;
-            Some(Self { weight: f64::from(sample.copies) / probability, probability })
+            // Its reciprocal is the weight of all copies together.
+            let (probability, copies) = (sample.inclusion_probability?, f64::from(sample.copies));
+            let weight = 1.0 / probability;
+            let of_each = copies * probability;
+            let probability = if of_each > CERTAIN { 1.0 } else { of_each };
+            Some(Self { weight, probability, copies })
         };
         let drawn: Vec<Self> = samples.iter().filter_map(of_sample).collect();
         match samples.len() - drawn.len() {
@@ -313,18 +323,16 @@ impl SelectionShares {
         drawn: &[DrawnText],
         positive: &[bool],
     ) -> Self {
-        let share = |domain: &[bool], hits: &[bool]| -> Option<WeightedShare> {
-            let documents = drawn.iter().zip(domain.iter().zip(hits));
-            let documents = documents.map(|(drawn, (&is_in_domain, &is_hit))| WeightedDocument {
-                weight: drawn.weight,
-                probability: drawn.probability,
-                is_in_domain,
-                is_hit,
-            });
-            weighted_share(&documents.collect::<Vec<_>>())
-        };
-        let precision = share(&calls.positive, positive);
-        let recall = share(positive, &calls.positive);
+        let texts = drawn.iter().zip(calls.positive.iter().zip(positive));
+        let texts = texts.map(|(drawn, (&is_selected, &is_positive))| WeightedText {
+            weight: drawn.weight,
+            probability: drawn.probability,
+            copies: drawn.copies,
+            is_selected,
+            is_positive,
+        });
+        let texts: Vec<WeightedText> = texts.collect();
+        let (precision, recall) = (weighted_precision(&texts), weighted_recall(&texts));
         Self {
             group: group.clone(),
             rule: calls.rule.clone(),

@@ -16,7 +16,7 @@ const POSITIVE: [&str; 4] = ["positive", "toxic", "1", "true"];
 /// Column in which a sample can name the split it is of.
 const SPLIT_COLUMN: &str = "split";
 
-/// Column of how many drawn documents have the text of a sample, beside their probability.
+/// Column of how many drawn documents have the text of a sample, beside [`LabelledText::inclusion_probability`].
 const COPIES_COLUMN: &str = "copies";
 
 /// Labels of the other class.
@@ -93,9 +93,10 @@ pub struct LabelledText {
     pub label: f32,
     /// How much it counts; 1 where no column says it.
     pub weight: f32,
-    /// Above 0 and at most 1; `None` where no column says it.
+    /// Above 0 and at most 1: 1 divided by the number of documents that those drawn with this text stand for together;
+    /// `None` where no column says it.
     pub inclusion_probability: Option<f64>,
-    /// Documents that were drawn with this text, each with that probability; 1 where no column says it.
+    /// Documents that were drawn with this text; 1 where no column says it.
     pub copies: u32,
     /// Split that the sample's own column names.
     pub split: Option<Split>,

@@ -22,6 +22,13 @@
 //! Of the dropped documents a uniform sample is encoded after all. If x of m of them are kept by the selection, at
 //! most a share [`upper_bound`]`(x, m, risk)` of the dropped ones would be (Clopper and Pearson).
 
+/// What lies beyond either end of a 95% interval.
+const TAIL: f64 = 0.025;
+/// Of more trials an interval is no narrower: it is as narrow as the logarithm of a factorial in f64 allows.
+const MOST_TRIALS: f64 = 1e8;
+/// Terms of a continued fraction, at most; some roots of the larger parameter are enough.
+const MAX_TERMS: u32 = 100_000;
+
 /// P(X ≤ `x`) of a binomial X of `n` trials with probability `p`.
 pub fn binomial_cdf(x: u64, n: u64, p: f64) -> f64 {
     if x >= n || p <= 0.0 {
@@ -81,6 +88,66 @@ pub fn upper_bound(x: u64, n: u64, risk: f64) -> f64 {
         if binomial_cdf(x, n, middle) > risk { low = middle } else { high = middle }
     }
     high
+}
+
+/// 95% confidence interval of a share of which `successes` of `trials` were seen; `None` without a trial.
+///
+/// # Source
+/// C. J. Clopper, E. S. Pearson: The use of confidence or fiducial limits illustrated in the case of the binomial, 1934.
+pub fn proportion_interval(successes: usize, trials: usize) -> Option<[f64; 2]> {
+    (trials > 0).then(|| share_interval(successes as f64 / trials as f64, trials as f64))
+}
+
+/// [`proportion_interval`] of a `share` that was seen in `n` trials, which need not be a whole number: the bounds of
+/// Clopper and Pearson are quantiles of beta distributions. Without end the share is exact.
+pub(super) fn share_interval(share: f64, n: f64) -> [f64; 2] {
+    if n.is_infinite() {
+        return [share; 2];
+    }
+    let n = n.min(MOST_TRIALS);
+    let (hits, misses) = (share * n, (1.0 - share) * n);
+    let low = if hits > 0.0 { beta_quantile(TAIL, hits, misses + 1.0) } else { 0.0 };
+    let high = if misses > 0.0 { beta_quantile(1.0 - TAIL, hits + 1.0, misses) } else { 1.0 };
+    [low.min(share), high.max(share)]
+}
+
+/// The x below which a beta distribution of `a` and `b` has the probability `p`.
+fn beta_quantile(p: f64, a: f64, b: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..60 {
+        let middle: f64 = f64::midpoint(low, high);
+        if beta_cdf(middle, a, b) < p { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// The probability below `x`, in (0, 1), of a beta distribution: its continued fraction, from the front.
+///
+/// # Source
+/// M. Abramowitz, I. A. Stegun: Handbook of Mathematical Functions, 1964, 26.5.8; W. J. Lentz: Generating Bessel functions
+/// in Mie scattering calculations using continued fractions, 1976 (evaluation).
+fn beta_cdf(x: f64, a: f64, b: f64) -> f64 {
+    if x > (a + 1.0) / (a + b + 2.0) {
+        return 1.0 - beta_cdf(1.0 - x, b, a); // where the fraction converges fast
+    }
+    let away = |value: f64| if value.abs() < f64::MIN_POSITIVE { f64::MIN_POSITIVE } else { value };
+    let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
+    let mut fraction = d;
+    for m in 1..MAX_TERMS {
+        let m = f64::from(m);
+        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
+        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
+        let before = fraction;
+        for term in [even, odd] {
+            (c, d) = (away(1.0 + term / c), 1.0 / away(1.0 + term * d));
+            fraction *= c * d;
+        }
+        if (fraction - before).abs() <= f64::EPSILON * fraction.abs() {
+            break;
+        }
+    }
+    let scale = libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b);
+    fraction * (scale + a * x.ln() + b * (-x).ln_1p()).exp() / a
 }
 
 /// The smallest k with P(Binomial(`n`, `rate`) > k) ≤ `risk`: with this confidence the `rate` best of a population are

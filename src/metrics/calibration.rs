@@ -1,8 +1,6 @@
-//! How far scores mean what they say, and how sure a share is.
+//! How far scores mean what they say.
 
 use serde::Serialize;
-
-use super::ranking::Z_95;
 
 /// Groups of documents by score.
 const BINS: usize = 10;
@@ -45,20 +43,4 @@ pub fn calibration_error(bins: &[CalibrationBin]) -> Option<f64> {
     let distance =
         |bin: &CalibrationBin| bin.documents as f64 * (bin.mean_score - bin.mean_label).abs();
     (documents > 0).then(|| bins.iter().map(distance).sum::<f64>() / documents as f64)
-}
-
-/// 95% confidence interval of a share of which `successes` of `trials` were seen; `None` without a trial.
-///
-/// # Source
-/// E. B. Wilson: Probable inference, the law of succession, and statistical inference, 1927.
-pub fn proportion_interval(successes: usize, trials: usize) -> Option<[f64; 2]> {
-    (trials > 0).then(|| wilson_interval(successes as f64 / trials as f64, trials as f64))
-}
-
-/// [`proportion_interval`] of a `share` that was seen in `n` trials, which need not be a whole number.
-pub(super) fn wilson_interval(share: f64, n: f64) -> [f64; 2] {
-    let square = Z_95 * Z_95 / n;
-    let center = (share + square / 2.0) / (1.0 + square);
-    let half = (Z_95 / (1.0 + square)) * (share * (1.0 - share) / n + square / (4.0 * n)).sqrt();
-    [(center - half).max(0.0), (center + half).min(1.0)]
 }

@@ -20,11 +20,16 @@ mod weighted;
 use serde::{Deserialize, Serialize};
 
 pub use binomial::{
-    allowed_misses, binomial_cdf, highest_threshold, least_sample, rank, upper_bound,
+    allowed_misses, binomial_cdf, highest_threshold, least_sample, proportion_interval, rank,
+    upper_bound,
 };
-pub use calibration::{CalibrationBin, calibration, calibration_error, proportion_interval};
-pub use ranking::{average_precision, kendall, roc_auc, roc_auc_interval, spearman};
-pub use weighted::{WeightedDocument, WeightedShare, effective_size, weighted_share};
+pub use calibration::{CalibrationBin, calibration, calibration_error};
+pub use ranking::{
+    average_precision, kendall, roc_auc, roc_auc_interval, spearman, spearman_interval,
+};
+pub use weighted::{
+    WeightedShare, WeightedText, effective_size, weighted_precision, weighted_recall,
+};
 
 /// A document is called positive if its probability is above this.
 pub const DECISION: f32 = 0.5;
@@ -106,6 +111,8 @@ pub struct Metrics {
     pub loss: Option<f64>,
     /// Share of documents called right.
     pub accuracy: Option<f64>,
+    /// Its 95% confidence interval, see [`proportion_interval`].
+    pub accuracy_interval: Option<[f64; 2]>,
     /// Share of positives among those called positive.
     pub precision: Option<f64>,
     /// Share of those called positive among the positives.
@@ -114,9 +121,13 @@ pub struct Metrics {
     pub f1: Option<f64>,
     /// Probability that a positive scores above a negative, a tie counting one half.
     pub roc_auc: Option<f64>,
+    /// Its 95% confidence interval, see [`roc_auc_interval`].
+    pub roc_auc_interval: Option<[f64; 2]>,
     /// Rank correlation with the grades; `None` for classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spearman: Option<f64>,
+    /// Its 95% confidence interval, see [`spearman_interval`].
+    pub spearman_interval: Option<[f64; 2]>,
     /// Mean distance from the grades; `None` for classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean_absolute_error: Option<f64>,
@@ -126,9 +137,11 @@ impl Metrics {
     /// Those of predicted grades, none of which is NaN, without a loss, which is that of the training. `None`
     /// without a grade.
     pub fn of_grades(predicted: &[f32], grades: &[f32]) -> Option<Self> {
+        let spearman = spearman(predicted, grades);
         (!predicted.is_empty()).then(|| Self {
             num_samples: predicted.len(),
-            spearman: spearman(predicted, grades),
+            spearman,
+            spearman_interval: spearman.and_then(|rho| spearman_interval(rho, predicted.len())),
             mean_absolute_error: mean_absolute_error(predicted, grades),
             ..Self::default()
         })
@@ -143,10 +156,15 @@ impl Metrics {
             num_samples: scores.len(),
             loss: None,
             accuracy: confusion.accuracy(),
+            accuracy_interval: proportion_interval(
+                confusion.true_positives + confusion.true_negatives,
+                scores.len(),
+            ),
             precision: confusion.precision(),
             recall: confusion.recall(),
             f1: confusion.f1(),
             roc_auc: roc_auc(&scores, &labels),
+            roc_auc_interval: roc_auc_interval(&scores, &labels),
             ..Self::default()
         })
     }
@@ -156,22 +174,27 @@ impl Metrics {
         let probabilities: Vec<f32> = logits.iter().map(|&logit| sigmoid(logit)).collect();
         let metrics = Self::of_scores(&probabilities, labels)?;
         let (loss, roc_auc) = (binary_cross_entropy(logits, labels), roc_auc(logits, labels));
-        Some(Self { loss, roc_auc, ..metrics })
+        let roc_auc_interval = roc_auc_interval(logits, labels);
+        Some(Self { loss, roc_auc, roc_auc_interval, ..metrics })
     }
 
     /// Rounded to six decimals, for a card that people read; no split is so large that more would
     /// mean anything.
     pub(crate) fn rounded(self) -> Self {
         let round = |value: Option<f64>| value.map(rounded);
+        let ends = |interval: Option<[f64; 2]>| interval.map(|ends| ends.map(rounded));
         Self {
             num_samples: self.num_samples,
             loss: round(self.loss),
             accuracy: round(self.accuracy),
+            accuracy_interval: ends(self.accuracy_interval),
             precision: round(self.precision),
             recall: round(self.recall),
             f1: round(self.f1),
             roc_auc: round(self.roc_auc),
+            roc_auc_interval: ends(self.roc_auc_interval),
             spearman: round(self.spearman),
+            spearman_interval: ends(self.spearman_interval),
             mean_absolute_error: round(self.mean_absolute_error),
         }
     }

@@ -1,7 +1,7 @@
 //! How well an order separates two classes, and how alike two orders are.
 
 /// Half the width of a 95% interval of a normal distribution, in standard deviations.
-pub(super) const Z_95: f64 = 1.959_963_984_540_054;
+const Z_95: f64 = 1.959_963_984_540_054;
 
 /// Documents of one score by class.
 #[derive(Debug, Clone, Copy)]
@@ -48,10 +48,13 @@ fn area(groups: &[Tied]) -> Option<f64> {
     (all > 0).then(|| won as f64 / all as f64)
 }
 
-/// 95% confidence interval of [`roc_auc`], cut to [0, 1]: the estimate of DeLong, DeLong and
-/// Clarke-Pearson (1988) ± 1.96 of its standard errors. Documents are taken for independent draws.
-/// `None` with fewer than two documents of a class. It has no width where the classes do not
-/// overlap, however few documents there are.
+/// 95% confidence interval of [`roc_auc`]: the areas whose standard error, as Hanley and McNeil (1982) take it from the
+/// area and the sizes of the classes, does not exclude the one that was found. So it has a width where the classes do not
+/// overlap, too. Documents are taken for independent draws. `None` with fewer than two documents of a class.
+///
+/// # Source
+/// R. G. Newcombe: Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part 2, 2006,
+/// method 5.
 pub fn roc_auc_interval(scores: &[f32], labels: &[bool]) -> Option<[f64; 2]> {
     let groups = tied(scores, labels);
     let area = area(&groups)?;
@@ -59,23 +62,23 @@ pub fn roc_auc_interval(scores: &[f32], labels: &[bool]) -> Option<[f64; 2]> {
     if positives < 2 || negatives < 2 {
         return None;
     }
-    // The share of the other class that a document is on the right side of; its mean is the area.
-    let (mut of_positives, mut of_negatives) = (0.0, 0.0);
-    let (mut lower_positives, mut lower_negatives) = (0, 0);
-    for group in groups {
-        let below = lower_negatives as f64 + group.negatives as f64 / 2.0;
-        let above =
-            (positives - lower_positives - group.positives) as f64 + group.positives as f64 / 2.0;
-        let deviation = below / negatives as f64 - area;
-        of_positives += group.positives as f64 * deviation * deviation;
-        let deviation = above / positives as f64 - area;
-        of_negatives += group.negatives as f64 * deviation * deviation;
-        lower_positives += group.positives;
-        lower_negatives += group.negatives;
-    }
-    let of_mean = |squares: f64, n: u64| squares / (n - 1) as f64 / n as f64;
-    let half = Z_95 * (of_mean(of_positives, positives) + of_mean(of_negatives, negatives)).sqrt();
-    Some([(area - half).max(0.0), (area + half).min(1.0)])
+    let (m, n) = (positives as f64, negatives as f64);
+    let others = f64::midpoint(m, n) - 1.0;
+    let variance = |x: f64| {
+        let pairs = 1.0 + others * ((1.0 - x) / (2.0 - x) + x / (1.0 + x));
+        x * (1.0 - x) * pairs / (m * n)
+    };
+    let is_excluded = |x: f64| (area - x).powi(2) > Z_95 * Z_95 * variance(x);
+    // The nearest to `end` that is not excluded.
+    let bound = |end: f64| {
+        let (mut outer, mut inner) = (end, area);
+        for _ in 0..60 {
+            let middle = f64::midpoint(outer, inner);
+            if is_excluded(middle) { outer = middle } else { inner = middle }
+        }
+        inner
+    };
+    Some([bound(0.0), bound(1.0)])
 }
 
 /// Average precision, the area under the precision-recall curve as scikit-learn sums it: the sum
@@ -106,6 +109,15 @@ pub fn spearman(a: &[f32], b: &[f32]) -> Option<f64> {
     let (aa, bb) = (dot(&a, &a), dot(&b, &b));
     // The root of a square is exact, so that equal orders correlate by exactly 1.
     (aa > 0 && bb > 0).then(|| dot(&a, &b) as f64 / (aa as f64 * bb as f64).sqrt())
+}
+
+/// 95% confidence interval of the rank correlation `rho` of `n` pairs; `None` for fewer than four.
+///
+/// # Source
+/// D. G. Bonett, T. A. Wright: Sample size requirements for estimating Pearson, Kendall and Spearman correlations, 2000.
+pub fn spearman_interval(rho: f64, n: usize) -> Option<[f64; 2]> {
+    let half = Z_95 * ((1.0 + rho * rho / 2.0) / (n as f64 - 3.0)).sqrt();
+    (n > 3).then(|| [-half, half].map(|step| (rho.atanh() + step).tanh()))
 }
 
 /// Rank correlation of Kendall, tau-b, which takes ties into account: -1 to 1. `None` unless both lists are of

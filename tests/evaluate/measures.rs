@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use polysift::metrics::{
-    Confusion, WeightedDocument, average_precision, binary_cross_entropy, calibration,
-    calibration_error, kendall, proportion_interval, roc_auc, roc_auc_interval, spearman,
-    weighted_share,
+    Confusion, WeightedText, average_precision, binary_cross_entropy, calibration,
+    calibration_error, effective_size, kendall, proportion_interval, roc_auc, roc_auc_interval,
+    spearman, spearman_interval, weighted_precision, weighted_recall,
 };
 use serde::Deserialize;
 
@@ -79,6 +79,7 @@ fn measures_agree_with_scikit_learn_and_scipy() -> Result<()> {
 struct Graded {
     cases: BTreeMap<String, GradedCase>,
     intervals: Vec<(usize, usize, f64, f64)>,
+    correlations: Vec<(f64, usize, f64, f64)>,
 }
 
 #[derive(Deserialize)]
@@ -108,53 +109,59 @@ fn grades_and_intervals_agree_with_scipy() -> Result<()> {
         check(&name, "calibration", calibration_error(&bins), Some(case.calibration_error))?;
     }
     for (successes, trials, low, high) in golden.intervals {
-        let ours = proportion_interval(successes, trials);
-        check("interval", "low", ours.map(|[low, _]| low), Some(low))?;
-        check("interval", "high", ours.map(|[_, high]| high), Some(high))?;
+        let [own_low, own_high] = proportion_interval(successes, trials).context("no interval")?;
+        // Logarithms of factorials up to 1000! have seven digits before the point.
+        let error = (own_low - low).abs().max((own_high - high).abs());
+        ensure!(error < 1e-10, "{successes} of {trials}: {own_low} {own_high}");
     }
+    for (rho, n, low, high) in golden.correlations {
+        let [own_low, own_high] = spearman_interval(rho, n).context("no interval")?;
+        let error = (own_low - low).abs().max((own_high - high).abs());
+        ensure!(error < 1e-12, "{rho} of {n}: {own_low} {own_high}");
+    }
+    ensure!(spearman_interval(0.5, 3).is_none() && proportion_interval(0, 0).is_none());
     Ok(())
 }
 
 #[derive(Deserialize)]
 struct WeightedCase {
-    /// Weights and probabilities.
-    columns: [Vec<f64>; 2],
-    /// Domain and hits.
+    /// Weights, probabilities and copies.
+    columns: [Vec<f64>; 3],
+    /// Which are selected, and which positive.
     flags: [Vec<bool>; 2],
-    expected: Option<BTreeMap<String, f64>>,
+    /// Precision and recall.
+    expected: [Option<BTreeMap<String, f64>>; 2],
 }
 
-/// Against derivatives by a complex step, a quadratic form and the roots of Wilson's equation, in NumPy. The roots of a
-/// share of 1 are those of a double root to within the root of a rounding, 1.5e-8 at most.
+/// Against the same sums over single documents, and SciPy's quantiles of beta distributions.
 #[test]
-fn shares_of_weighted_samples_agree_with_numpy() -> Result<()> {
+fn shares_of_weighted_samples_agree_with_scipy() -> Result<()> {
     let text = std::fs::read_to_string(root().join("tests/golden/evaluate/shares.json"))?;
     let cases: BTreeMap<String, WeightedCase> = serde_json::from_str(&text)?;
-    ensure!(cases.len() == 10);
-    for (name, WeightedCase { columns: [weights, probabilities], flags, expected }) in cases {
-        let document = |i: usize| WeightedDocument {
+    ensure!(cases.len() == 12);
+    for (name, WeightedCase { columns: [weights, probabilities, copies], flags, expected }) in cases
+    {
+        let text = |i: usize| WeightedText {
             weight: weights[i],
             probability: probabilities[i],
-            is_in_domain: flags[0][i],
-            is_hit: flags[1][i],
+            copies: copies[i],
+            is_selected: flags[0][i],
+            is_positive: flags[1][i],
         };
-        let documents: Vec<WeightedDocument> = (0..weights.len()).map(document).collect();
-        let found = weighted_share(&documents);
-        ensure!(found.is_some() == expected.is_some(), "{name}: {found:?}");
-        let Some((found, expected)) = found.zip(expected) else { continue };
-        ensure!(found.share.is_sign_positive(), "{name}: {found:?}");
-        for (key, ours) in [
-            ("share", found.share),
-            ("low", found.low),
-            ("high", found.high),
-            ("effective_size", found.effective_size),
-        ] {
-            let tolerance = if key == "share" { 1e-13 } else { 1e-7 };
-            ensure!(
-                (ours - expected[key]).abs() <= tolerance,
-                "{name}, {key}: {ours} {expected:?}"
-            );
+        let texts: Vec<WeightedText> = (0..weights.len()).map(text).collect();
+        let found = [weighted_precision(&texts), weighted_recall(&texts)];
+        for (found, expected) in found.into_iter().zip(expected) {
+            ensure!(found.is_some() == expected.is_some(), "{name}: {found:?}");
+            let Some((found, expected)) = found.zip(expected) else { continue };
+            ensure!(found.share.is_sign_positive(), "{name}: {found:?}");
+            for (key, ours) in [("share", found.share), ("low", found.low), ("high", found.high)] {
+                let tolerance = if key == "share" { 1e-13 } else { 1e-9 };
+                let error = (ours - expected[key]).abs();
+                ensure!(error <= tolerance, "{name}, {key}: {ours} {expected:?}");
+            }
         }
     }
+    // (1 + 2 + 3)² / (1 + 4 + 9)
+    ensure!((effective_size(&[1.0, 2.0, 3.0]) - 36.0 / 14.0).abs() < 1e-15);
     Ok(())
 }

@@ -10,7 +10,7 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 use super::command::evaluated;
-use crate::util::{TestResult, Workspace, polysift, read_parquet};
+use crate::util::{TestResult, Workspace, polysift, read_parquet, text};
 
 /// A run that removes by one head and retains by another.
 fn selected() -> Result<Workspace, Box<dyn Error>> {
@@ -53,10 +53,10 @@ fn exported(work: &Workspace) -> Result<BTreeMap<String, f64>, Box<dyn Error>> {
     Ok(ids.iter().flatten().map(str::to_owned).zip(rates.values().iter().copied()).collect())
 }
 
-/// The estimates of `head` by rule.
+/// The estimates of `head` by rule, in a report of one language.
 fn selections(report: &Value, head: &str) -> BTreeMap<String, Value> {
     let rows = report["selections"].as_array().into_iter().flatten();
-    let rows = rows.filter(|row| row["head"] == head && row["language"] == "fra_Latn");
+    let rows = rows.filter(|row| row["head"] == head);
     rows.map(|row| (row["rule"].as_str().unwrap_or_default().to_owned(), row.clone())).collect()
 }
 
@@ -75,8 +75,9 @@ fn shares_are_those_of_what_is_exported_by_weight() -> TestResult {
         if count == "20" {
             // As if some texts had been drawn two or three times.
             for (row, copies) in rows.iter_mut().zip((1..=3).cycle()) {
-                let weight = row["weight"].as_f64().ok_or("no weight")?;
-                (row["copies"], row["weight"]) = (json!(copies), json!(weight * f64::from(copies)));
+                let weight = row["weight"].as_f64().ok_or("no weight")? * f64::from(copies);
+                (row["copies"], row["weight"]) = (json!(copies), json!(weight));
+                row["inclusion_probability"] = json!(1.0 / weight);
             }
             work.write_lines("drawn/fra_Latn.jsonl", rows.iter().cloned())?;
         }
@@ -110,6 +111,53 @@ fn shares_are_those_of_what_is_exported_by_weight() -> TestResult {
         }
         assert_eq!(found.len(), 2 + 6);
         std::fs::remove_dir_all(work.path("drawn"))?;
+    }
+    Ok(())
+}
+
+/// Of a run whose documents are all drawn and labelled the shares are those of its documents, and exact, also where
+/// many have one text.
+#[test]
+fn documents_with_one_text_count_once_each() -> TestResult {
+    let work = Workspace::new()?;
+    work.write(
+        "run.toml",
+        "[input]\nfiles = ['in/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n\
+         [heads.a]\nkind = 'column'\nscore = 's'\n\
+         [languages._default]\nretention = { a = [0.5, 1.0] }\n",
+    )?;
+    // 7 times the text 0, three times the text 1 and once each of 10 more, the best first.
+    let texts: Vec<usize> = [0; 7].into_iter().chain([1; 3]).chain(2..12).collect();
+    let rows = texts.iter().enumerate();
+    let row =
+        |(i, t): (usize, &usize)| json!({"id": i, "text": text(*t), "s": 1.0 - i as f64 / 20.0});
+    work.write_lines("in/eng_Latn/a.jsonl", rows.map(row))?;
+    work.command("run", "out").assert().success();
+    polysift()
+        .current_dir(work.dir.path())
+        .args(["sample", "out", "--out", "drawn.jsonl", "--count", "20"])
+        .assert()
+        .success();
+    let drawn = std::fs::read_to_string(work.path("drawn.jsonl"))?;
+    let mut rows: Vec<Value> = drawn.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    assert_eq!(rows.len(), 12);
+    for row in &mut rows {
+        let is_positive = [text(0), text(5)].iter().any(|positive| row["text"] == **positive);
+        (row["label"], row["s"]) = (json!(is_positive), row["scores"]["a"].clone());
+        assert_eq!(row["weight"], json!(row["copies"].as_f64()), "{row}");
+    }
+    work.write_lines("drawn.jsonl", rows.into_iter())?;
+    let arguments = ["--run", "out", "--data", "drawn.jsonl", "--language", "eng_Latn"];
+    let found = selections(&evaluated(&work, &arguments)?, "a");
+    // Of the best ten the 7; of all twenty these and one more.
+    for (rule, precision, recall) in [("0.5", 0.7, 7.0 / 8.0), ("1", 0.4, 1.0)] {
+        let row = &found[&format!("run: selection at {rule}")];
+        for (share, expected) in [("precision", precision), ("recall", recall)] {
+            for key in [share.to_owned(), format!("{share}_low"), format!("{share}_high")] {
+                let found = row[&key].as_f64().unwrap_or(f64::NAN);
+                assert!((found - expected).abs() < 1e-9, "{rule} {key}: {found} {expected}");
+            }
+        }
     }
     Ok(())
 }

@@ -11,8 +11,9 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import expit
-from scipy.stats import binomtest, kendalltau, norm, spearmanr
+from scipy.stats import beta, binomtest, kendalltau, norm, spearmanr
 from sklearn import metrics
 
 
@@ -21,16 +22,20 @@ def defined(value):
     return None if value is None or np.isnan(value) else float(value)
 
 
-def delong(scores, labels):
-    """95% interval of the area, from the matrix of all pairs: no sorting, no ranks."""
-    positives, negatives = scores[labels], scores[~labels]
-    m, n = len(positives), len(negatives)
+def newcombe(scores, labels):
+    """95% interval of the area: the roots of Newcombe's equation (2006, method 5) on either side of it."""
+    m, n = int(labels.sum()), int((~labels).sum())
     if m < 2 or n < 2:
         return None
-    pairs = (positives[:, None] > negatives) + 0.5 * (positives[:, None] == negatives)
-    variance = pairs.mean(axis=1).var(ddof=1) / m + pairs.mean(axis=0).var(ddof=1) / n
-    half = norm.ppf(0.975) * np.sqrt(variance)
-    return [max(0.0, pairs.mean() - half), min(1.0, pairs.mean() + half)]
+    area, z, others = metrics.roc_auc_score(labels, scores), norm.ppf(0.975), (m + n) / 2 - 1
+
+    def distance(x):
+        pairs = 1 + others * (1 - x) / (2 - x) + others * x / (1 + x)
+        return (area - x) ** 2 - z**2 * x * (1 - x) * pairs / (m * n)
+
+    # Without a sign that changes the area itself is an end: 0 or 1.
+    ends = [brentq(distance, *sorted((end, area * (1 - 1e-15) + end * 1e-15)), xtol=1e-15) if area != end else end for end in (0, 1)]
+    return [float(x) for x in ends]
 
 
 def case(logits, labels, other):
@@ -46,7 +51,7 @@ def case(logits, labels, other):
         "other": [float(x) for x in other],
         "expected": {
             "roc_auc": defined(metrics.roc_auc_score(labels, logits)) if both else None,
-            "roc_auc_interval": delong(np.float64(logits), labels),
+            "roc_auc_interval": newcombe(np.float64(logits), labels),
             "average_precision": float(metrics.average_precision_score(labels, logits)) if labels.any() else None,
             "log_loss": float(metrics.log_loss(labels, expit(np.float64(logits)), labels=[False, True])),
             "f1": float(metrics.f1_score(labels, called)) if (labels | called).any() else None,
@@ -71,34 +76,42 @@ def graded(scores, grades):
     }
 
 
-def share(weights, probabilities, domain, hits):
-    """A ratio of two weighted sums and its interval, with matrices: derivatives by a complex step instead of residuals,
-    the variance as a quadratic form, the interval from the roots of Wilson's equation."""
-    w, p = np.float64(weights), np.float64(probabilities)
-    domain, hits, n = np.asarray(domain, dtype=bool), np.asarray(hits, dtype=bool), len(w)
-    if not (domain * w).sum() > 0:
+def clopper_pearson(value, draws):
+    """The interval of a share of `draws`, which need not be a whole number: quantiles of beta distributions."""
+    if not np.isfinite(draws):
+        return value, value
+    hits, misses = value * draws, (1 - value) * draws
+    low = beta.ppf(0.025, hits, misses + 1) if hits > 0 else 0.0
+    return low, beta.ppf(0.975, hits + 1, misses) if misses > 0 else 1.0
+
+
+def share(weights, probabilities, copies, selected, positive, recall):
+    """Precision or recall and its interval, from the documents one by one, with one more hit and one more miss, whose
+    weight is the mean of those that could be one."""
+    selected, positive = np.repeat(selected, copies), np.repeat(positive, copies)
+    w, p = np.repeat(weights / copies, copies), np.repeat(probabilities, copies)
+    domain, hits = (positive, selected) if recall else (selected, positive)
+    total = w[domain].sum()
+    if not total > 0:
         return None
-    ratio = lambda w: (w * (domain & hits)).sum() / (w * domain).sum()
-    steps = w[None, :] + 1e-30j * np.eye(n)
-    parts = w * np.array([ratio(step).imag / 1e-30 for step in steps])
-    c = (1 - p) * n / max(n - 1, 1)
-    form = np.diag(c) - np.outer(c, c) / c.sum() if c.sum() > 0 else np.zeros((n, n))
-    variance, value = parts @ form @ parts, ratio(w)
-    effective = w[domain].sum() ** 2 / (w[domain] ** 2).sum()
-    if c.sum() <= 0:
-        low, high = value, value
-    else:
-        # Rounding leaves less than 1e-20 of what is zero.
-        draws = value * (1 - value) / variance if variance > 1e-20 else effective
-        z = norm.ppf(0.975) ** 2 / draws  # (value - x)² = z x (1 - x)
-        low, high = sorted(np.roots([1 + z, -2 * value - z, value**2]).real)
-    return {"share": value, "low": low, "high": high, "effective_size": effective}
+    value, squares = w[domain & hits].sum() / total, (1 - p) * len(w) / max(len(w) - 1, 1) * w**2
+    spreads = []
+    for is_hit in (True, False):
+        could_be = selected == (is_hit or not recall)
+        could_be = could_be if w[could_be].sum() > 0 else np.ones(len(w), dtype=bool)
+        one, own = squares[could_be].sum() / w[could_be].sum(), domain & (hits == is_hit)
+        weight = w[own].sum() + one
+        spreads.append((squares[own].sum() + one**2) / weight if weight > 0 else 0.0)
+    variance = (1 - value) * spreads[0] + value * spreads[1]
+    low, high = clopper_pearson(value, total / variance if variance > 0 else np.inf)
+    return {"share": float(value), "low": float(low), "high": float(high)}
 
 
-def weighted(weights, probabilities, domain, hits):
-    columns = [np.float64(weights).tolist(), np.float64(probabilities).tolist()]
-    flags = [np.asarray(x, dtype=bool).tolist() for x in (domain, hits)]
-    return {"columns": columns, "flags": flags, "expected": share(weights, probabilities, domain, hits)}
+def weighted(weights, probabilities, copies, selected, positive):
+    columns = [np.float64(x) for x in (weights, probabilities)] + [np.int64(copies)]
+    flags = [np.asarray(x, dtype=bool) for x in (selected, positive)]
+    expected = [share(*columns, *flags, recall) for recall in (False, True)]
+    return {"columns": [x.tolist() for x in columns], "flags": [x.tolist() for x in flags], "expected": expected}
 
 
 def main(out):
@@ -132,21 +145,32 @@ def main(out):
         "few": graded([2.0, 0.5, 1.0], [1, 0, 2]),
     }
     counts = [(0, 1), (1, 1), (0, 30), (7, 30), (30, 30), (450, 1000)]
-    intervals = [(k, n, *binomtest(k, n).proportion_ci(0.95, method="wilson")) for k, n in counts]
-    (out / "grades.json").write_text(json.dumps({"cases": table, "intervals": intervals}) + "\n")
+    intervals = [(k, n, *binomtest(k, n).proportion_ci(0.95, method="exact")) for k, n in counts]
+    pairs = [(0.0, 4), (0.3, 20), (-0.9, 36), (1.0, 10)]
+    half = [norm.ppf(0.975) * np.sqrt((1 + rho**2 / 2) / (n - 3)) for rho, n in pairs]
+    ends = [np.tanh(np.arctanh(rho) + np.array([-h, h])) for (rho, n), h in zip(pairs, half)]
+    correlations = [(rho, n, float(low), float(high)) for (rho, n), (low, high) in zip(pairs, ends)]
+    grades = {"cases": table, "intervals": intervals, "correlations": correlations}
+    (out / "grades.json").write_text(json.dumps(grades) + "\n")
     p = rng.uniform(0.02, 1, size=60)
-    domain, hits = rng.random(60) < 0.4, rng.random(60) < 0.3
+    selected, positive = rng.random(60) < 0.4, rng.random(60) < 0.3
+    one, all, none = np.ones(60, dtype=int), np.ones(60), np.zeros(60)
+    some = rng.integers(1, 4, size=60)
+    far = np.where(selected, 1, 0.1) * p  # what is not selected was drawn rarely
+    certain = np.where(selected, 1, p)
     shares = {
-        "unequal": weighted(1 / p, p, domain, hits),
-        "everything": weighted(1 / p, p, np.ones(60), hits),
-        "unknown probabilities": weighted(1 / p, np.zeros(60), domain, hits),
-        "equal": weighted(np.full(60, 3), np.full(60, 1 / 3), domain, hits),
-        "some certain": weighted(1 / np.where(domain, 1, p), np.where(domain, 1, p), rng.random(60) < 0.5, hits),
-        "all certain": weighted(np.ones(60), np.ones(60), domain, hits),
-        "only hits": weighted(1 / p, p, domain, domain),
-        "no hits": weighted(1 / p, p, domain, np.zeros(60)),
-        "one": weighted([4], [0.25], [1], [1]),
-        "no domain": weighted(1 / p, p, np.zeros(60), hits),
+        "unequal": weighted(1 / p, p, one, selected, positive),
+        "copies": weighted(some / p, p, some, selected, positive),
+        "everything": weighted(1 / p, p, one, all, positive),
+        "unknown probabilities": weighted(1 / p, none, one, selected, positive),
+        "equal": weighted(3 * all, all / 3, one, selected, positive),
+        "some certain": weighted(1 / certain, certain, one, selected, positive),
+        "all certain": weighted(some, all, some, selected, positive),
+        "no misses": weighted(1 / far, far, one, selected, selected),
+        "no hits": weighted(1 / far, far, one, selected, ~selected),
+        "one": weighted([4], [0.25], [1], [1], [1]),
+        "nothing selected": weighted(1 / p, p, one, none, positive),
+        "many": weighted(1e6 / p, p * 1e-6, one, selected, positive),
     }
     (out / "shares.json").write_text(json.dumps(shares) + "\n")
 

@@ -85,7 +85,7 @@ pub(super) struct AnnotationRow<'a> {
     /// By head; `None` where there is none, or where it is no finite number.
     pub(super) scores: Vec<(&'a str, Option<f32>)>,
     pub(super) strategy: Strategy,
-    /// Documents that it stands for in estimates of totals.
+    /// Documents that the drawn ones with this text stand for in estimates of totals, together.
     pub(super) weight: f64,
     /// Drawn documents with this text.
     pub(super) copies: u64,
