@@ -75,8 +75,13 @@ impl ScanRequest {
 
 /// The documents of one language, which can be scanned any number of times.
 pub trait Corpus: Sync {
-    /// Number of shards (input files).
+    /// Number of shards (input files, or some consecutive rows of one).
     fn num_shards(&self) -> usize;
+
+    /// A number of the input file of `shard` and no other; shards of a file are in the order of its rows.
+    fn file(&self, shard: usize) -> usize {
+        shard
+    }
 
     /// Calls `visit` for all rows of a shard, some at a time in row order, and passes on its error.
     /// Shards are scanned from several threads. Only what the `request` names is looked at.

@@ -1,8 +1,8 @@
 //! Thresholds at a value of the score: fixed ones, and those that FineWeb2-HQ's filters find: a
 //! quantile of the scores at the head of each file.
 //!
-//! From each of the F files (shards), the first floor(1,000,000 / F) scored rows; the quantile of
-//! these scores at 1 − rate, linearly interpolated as numpy does, bit by bit; kept are scores strictly
+//! From each of the F input files, into however many shards they are cut, the first floor(1,000,000 / F) scored rows; the
+//! quantile of these scores at 1 − rate, linearly interpolated as numpy does, bit by bit; kept are scores strictly
 //! above it (`mlp.py`, `cs.py`), or strictly below it for heads whose low scores are good
 //! (`toxic_filter.py`). Rates count documents, whatever the weight. Every threshold takes its sample
 //! from all scored documents, as the reference does, not from the survivors of earlier thresholds.
@@ -10,6 +10,9 @@
 //! One deviation: NaN scores are left out. In the reference one NaN makes the quantile NaN, and
 //! every document is dropped without a word.
 
+use std::collections::{BTreeMap, HashSet};
+
+use super::batch::Corpus;
 use super::counts::{Amount, Merge};
 use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
@@ -24,14 +27,19 @@ const SAMPLE_ROWS: usize = 1_000_000;
 /// Keeps what is on the good side of the fixed score, or of the quantile at each rate.
 pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     let threshold = view.threshold;
-    let sampled_rows = match threshold.kind {
+    let limit = match threshold.kind {
         ThresholdKind::Fixed(_) => 0,
-        _ => rows_per_shard(view.corpus.num_shards())?,
+        _ => rows_per_file(view.corpus)?,
     };
     let (survey, (candidates, sample)) = view.survey(
-        || (vec![Amount::default(); view.num_before()], QuantileSample::default()),
+        || {
+            (
+                vec![Amount::default(); view.num_before()],
+                QuantileSample { limit, by_file: BTreeMap::new() },
+            )
+        },
         |(amounts, sample), candidates| {
-            sample.add(candidates.shard, sampled_rows, candidates.scores);
+            sample.add(candidates.file, candidates.scores);
             for (selection, amount) in amounts.iter_mut().enumerate() {
                 candidates.for_each_in(selection, |_, weight| amount.add(weight));
             }
@@ -62,68 +70,70 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     Ok(view.report(&survey, scores, &candidates, found))
 }
 
-/// Rows sampled from each of `num_shards` files.
-fn rows_per_shard(num_shards: usize) -> Result<usize> {
-    match SAMPLE_ROWS / num_shards.max(1) {
+/// Rows sampled from each file of `corpus`.
+fn rows_per_file(corpus: &dyn Corpus) -> Result<usize> {
+    let files: HashSet<usize> = (0..corpus.num_shards()).map(|shard| corpus.file(shard)).collect();
+    let num_files = files.len();
+    match SAMPLE_ROWS / num_files.max(1) {
         0 => Err(Error::config(
             "selection.mode",
             format!(
-                "`published` samples {SAMPLE_ROWS} rows, less than one of each of {num_shards} files"
+                "`published` samples {SAMPLE_ROWS} rows, less than one of each of {num_files} files"
             ),
         )),
         rows => Ok(rows),
     }
 }
 
-/// Scores at the heads of files, at most [`SAMPLE_ROWS`].
-#[derive(Debug, Default)]
+/// Scores at the heads of files, of some shards that follow one another.
+#[derive(Debug)]
 struct QuantileSample {
-    /// The file being read and how many of its rows were taken.
-    current: Option<(usize, usize)>,
-    scores: Vec<f32>,
+    /// Most rows of a file.
+    limit: usize,
+    by_file: BTreeMap<usize, Vec<f32>>,
 }
 
 impl QuantileSample {
-    /// Takes scores of `shard` until it gave `limit`. The rows of a shard come in one go.
-    fn add(&mut self, shard: usize, limit: usize, scores: &[f32]) {
-        let taken = self.current.filter(|(current, _)| *current == shard).map_or(0, |(_, n)| n);
-        let next = &scores[..scores.len().min(limit - taken)];
-        self.current = Some((shard, taken + next.len()));
-        self.scores.extend_from_slice(next);
+    /// Takes scores of `file` until it gave as many as it may.
+    fn add(&mut self, file: usize, scores: &[f32]) {
+        let taken = self.by_file.entry(file).or_default();
+        taken.extend_from_slice(&scores[..scores.len().min(self.limit - taken.len())]);
     }
 
     /// The bound of `threshold` at each of its rates; nothing is kept where nothing was sampled.
-    fn bounds(mut self, threshold: &Threshold) -> Result<Vec<Bound>> {
-        if self.scores.is_empty() {
+    fn bounds(self, threshold: &Threshold) -> Result<Vec<Bound>> {
+        let mut scores: Vec<f32> = self.by_file.into_values().flatten().collect();
+        if scores.is_empty() {
             return Ok(vec![Bound::Nothing; threshold.rates().len()]);
         }
-        self.scores.sort_unstable_by(f32::total_cmp);
-        threshold.rates().iter().map(|rate| self.bound(threshold, *rate)).collect()
-    }
-
-    fn bound(&self, threshold: &Threshold, rate: Rate) -> Result<Bound> {
-        // The share of the scores, counted from the lowest, that lies below the threshold.
-        let is_removal = matches!(threshold.kind, ThresholdKind::Remove(_));
-        let from_top = is_removal == (threshold.keep == Keep::Below);
-        let q = if from_top { 1.0 - rate.as_f64() } else { rate.as_f64() };
-        let score = quantile(&self.scores, q);
-        let score = if threshold.output.is_probability() { f64::from(score as f32) } else { score };
-        if !score.is_finite() {
-            let reason = format!(
-                "`published`: the quantile {q} of the scores of head `{}` is {score}, \
-                 infinite scores are in the sample",
-                threshold.head_name
-            );
-            return Err(Error::config("selection.mode", reason));
-        }
-        Ok(Bound::strictly(threshold.keep, score))
+        scores.sort_unstable_by(f32::total_cmp);
+        threshold.rates().iter().map(|rate| bound(&scores, threshold, *rate)).collect()
     }
 }
 
+/// The bound at the quantile of `scores`, which ascend.
+fn bound(scores: &[f32], threshold: &Threshold, rate: Rate) -> Result<Bound> {
+    // The share of the scores, counted from the lowest, that lies below the threshold.
+    let is_removal = matches!(threshold.kind, ThresholdKind::Remove(_));
+    let from_top = is_removal == (threshold.keep == Keep::Below);
+    let q = if from_top { 1.0 - rate.as_f64() } else { rate.as_f64() };
+    let score = quantile(scores, q);
+    let score = if threshold.output.is_probability() { f64::from(score as f32) } else { score };
+    if !score.is_finite() {
+        let reason = format!(
+            "`published`: the quantile {q} of the scores of head `{}` is {score}, \
+             infinite scores are in the sample",
+            threshold.head_name
+        );
+        return Err(Error::config("selection.mode", reason));
+    }
+    Ok(Bound::strictly(threshold.keep, score))
+}
+
 impl Merge for QuantileSample {
+    /// Takes what the shards after these gave.
     fn merge(&mut self, other: Self) {
-        self.current = None;
-        self.scores.extend(other.scores);
+        other.by_file.into_iter().for_each(|(file, scores)| self.add(file, &scores));
     }
 }
 

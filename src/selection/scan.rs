@@ -27,8 +27,8 @@ pub(super) struct Candidates<'a> {
     pub(super) scores: &'a [f32],
     /// `None`: each weighs 1.
     pub(super) weights: Option<&'a [u64]>,
-    /// The shard that they are of.
-    pub(super) shard: usize,
+    /// The file that they are of, see [`Corpus::file`].
+    pub(super) file: usize,
     /// Where in the batch each of them is; `None`: they are all rows of the batch.
     rows: Option<&'a [usize]>,
     batch: &'a ScoreBatch<'a>,
@@ -78,14 +78,14 @@ impl Gathered {
     fn candidates<'a>(
         &'a mut self,
         view: &View<'a>,
-        shard: usize,
+        file: usize,
         batch: &'a ScoreBatch<'a>,
     ) -> Candidates<'a> {
         let mut found = Candidates {
             logits: &[],
             scores: &[],
             weights: None,
-            shard,
+            file,
             rows: None,
             batch,
             done: view.done,
@@ -134,7 +134,8 @@ impl Gathered {
 
 impl View<'_> {
     /// Visits the candidates of all rows, or with `ties` those with one of these logits (others may be
-    /// among them), of which alone ids are known then. Those of a shard come in row order, to one `A`.
+    /// among them), of which alone ids are known then. They come in the order of shards and rows, some shards to one `A`;
+    /// merged is what was counted of shards that follow one another.
     pub(super) fn pass<A: Merge + Send>(
         &self,
         ties: Option<&[f32]>,
@@ -159,8 +160,9 @@ impl View<'_> {
             .try_fold(
                 || (new(), Gathered::default()),
                 |(mut counted, mut gathered), shard| {
+                    let file = self.corpus.file(shard);
                     self.corpus.scan(shard, &request, &mut |batch| {
-                        visit(&mut counted, &gathered.candidates(self, shard, batch));
+                        visit(&mut counted, &gathered.candidates(self, file, batch));
                         Ok(())
                     })?;
                     Ok::<_, Error>((counted, gathered))

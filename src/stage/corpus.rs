@@ -1,6 +1,6 @@
 //! The stored scores of one language as the selection scans them, and the thresholds it makes of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -68,6 +68,8 @@ pub(crate) struct ScoredCorpus<'a> {
     heads: Vec<&'a str>,
     /// Shards with documents of the language, with their place in the plan and their parts.
     shards: Vec<(u64, &'a Shard, usize)>,
+    /// See [`Corpus::file`].
+    files_of_shards: Vec<usize>,
     /// Scores of some documents of a shard in the place of the stored ones.
     rescored: Option<&'a RescoredOf<'a>>,
     cascade: Cascade,
@@ -104,8 +106,14 @@ impl<'a> ScoredCorpus<'a> {
     ) -> Result<Self> {
         let heads = context.config.heads.keys().map(String::as_str).collect();
         let shards = embedded.shards_of(language);
+        let mut numbers = HashMap::new();
+        let number = |(_, shard, _): &(u64, &'a Shard, usize)| {
+            let next = numbers.len();
+            *numbers.entry(&shard.file).or_insert(next)
+        };
+        let files_of_shards = shards.iter().map(number).collect();
         let cascade = Cascade::of_languages(context, [language.to_owned()])?;
-        Ok(Self { context, files, language, heads, shards, rescored, cascade })
+        Ok(Self { context, files, language, heads, shards, files_of_shards, rescored, cascade })
     }
 }
 
@@ -132,6 +140,10 @@ pub(crate) fn read_part(
 impl Corpus for ScoredCorpus<'_> {
     fn num_shards(&self) -> usize {
         self.shards.len()
+    }
+
+    fn file(&self, shard: usize) -> usize {
+        self.files_of_shards[shard]
     }
 
     fn scan(

@@ -84,12 +84,16 @@ fn golden_quantiles_are_numpys_to_the_bit() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The corpus of `sampled` in the generating script.
-struct Synthetic(Sampled);
+/// The corpus of `sampled` in the generating script, each file cut into so many shards.
+struct Synthetic(Sampled, usize);
 
 impl Corpus for Synthetic {
     fn num_shards(&self) -> usize {
-        self.0.num_files
+        self.0.num_files * self.1
+    }
+
+    fn file(&self, shard: usize) -> usize {
+        shard / self.1
     }
 
     fn scan(
@@ -98,14 +102,16 @@ impl Corpus for Synthetic {
         _: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
-        let rows = 0..self.0.rows_per_file;
+        let (file, part, parts) = (shard / self.1, (shard % self.1) as u64, self.1 as u64);
+        let bound = |part: u64| part * self.0.rows_per_file / parts;
+        let rows = bound(part)..bound(part + 1);
         let score = |row: u64| {
-            let ordinal = shard as u64 * self.0.rows_per_file + row;
+            let ordinal = file as u64 * self.0.rows_per_file + row;
             let uniform = (ordinal.wrapping_mul(2_654_435_761) & 0xffff_ffff) >> 8;
             uniform as f32 / 16_777_216.0
         };
         let scores: Vec<f32> = rows.clone().map(score).collect();
-        let present: Vec<bool> = rows.map(|row| !shard.is_multiple_of(7) || row != 0).collect();
+        let present: Vec<bool> = rows.map(|row| !file.is_multiple_of(7) || row != 0).collect();
         let (scores, present) = (scores.as_slice(), Some(present.as_slice()));
         let heads = [HeadColumn { logits: scores, scores, present }];
         visit(&ScoreBatch { len: scores.len(), heads: &heads, ..ScoreBatch::default() })
@@ -114,11 +120,16 @@ impl Corpus for Synthetic {
 
 #[test]
 fn golden_published_mode_samples_the_head_of_every_file() -> anyhow::Result<()> {
-    let sampled = golden()?.sampled;
-    let expected = f64::from(f32::from_bits(sampled.threshold_f32));
-    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate(&sampled.rate)]))];
-    let selection = select(&Synthetic(sampled), &thresholds, Mode::Published)?;
-    assert_eq!(selection.thresholds[0].outcomes[0].bound, Bound::Above(expected));
+    for shards_of_a_file in [1, 2] {
+        let sampled = golden()?.sampled;
+        let expected = f64::from(f32::from_bits(sampled.threshold_f32));
+        let retain = ThresholdKind::Retain(vec![rate(&sampled.rate)]);
+        let thresholds = [threshold(0, Keep::Above, retain)];
+        let corpus = Synthetic(sampled, shards_of_a_file);
+        let selection = select(&corpus, &thresholds, Mode::Published)?;
+        let bound = selection.thresholds[0].outcomes[0].bound;
+        assert_eq!(bound, Bound::Above(expected), "{shards_of_a_file}");
+    }
     Ok(())
 }
 
@@ -153,6 +164,6 @@ fn more_files_than_the_sample_has_rows_are_refused_in_published_mode() {
     let files =
         Sampled { num_files: 1_000_001, rows_per_file: 0, rate: "0.1".into(), threshold_f32: 0 };
     let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.1")]))];
-    let error = select(&Synthetic(files), &thresholds, Mode::Published);
+    let error = select(&Synthetic(files, 1), &thresholds, Mode::Published);
     assert!(error.is_err_and(|e| e.to_string().contains("1000001")));
 }
