@@ -1,4 +1,5 @@
-//! Uniform sampling without replacement from a stream whose order does not matter.
+//! Uniform sampling without replacement from a stream whose order does not matter; keys of texts, and the order in
+//! which a seed ranks them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,6 +14,54 @@ use crate::panics::{lock, unpoisoned};
 pub(crate) fn hash_seed(names: &[&str], seed: u64) -> u64 {
     let names = names.iter().map(|name| name.as_bytes());
     XxHash3_64::oneshot(&names.chain([&seed.to_le_bytes()[..]]).collect::<Vec<_>>().concat())
+}
+
+/// Key of a text: that of its words, in lower case, with one space between them.
+pub(crate) fn text_key(text: &str) -> u128 {
+    let mut normal = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !normal.is_empty() {
+            normal.push(' ');
+        }
+        if word.is_ascii() {
+            normal.extend(word.bytes().map(|byte| char::from(byte.to_ascii_lowercase())));
+        } else {
+            normal.extend(word.chars().flat_map(char::to_lowercase));
+        }
+    }
+    key_of("text", &[&normal])
+}
+
+/// Key of `parts`, of which other kinds have others.
+pub(crate) fn key_of(kind: &str, parts: &[&str]) -> u128 {
+    let mut hasher = blake3::Hasher::new();
+    for part in [kind].iter().chain(parts) {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    first_half(hasher.finalize())
+}
+
+/// A random order of keys: one for every seed and purpose.
+#[derive(Debug, Clone)]
+pub(crate) struct Ranks([u8; 32]);
+
+impl Ranks {
+    pub(crate) fn new(seed: u64, purpose: &str) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&seed.to_le_bytes()).update(purpose.as_bytes());
+        Self(*hasher.finalize().as_bytes())
+    }
+
+    /// Place of `key` in the order: uniform, and no two keys share one (as far as 128 bits tell).
+    pub(crate) fn of(&self, key: u128) -> u128 {
+        first_half(blake3::keyed_hash(&self.0, &key.to_le_bytes()))
+    }
+}
+
+fn first_half(hash: blake3::Hash) -> u128 {
+    let mut half = [0; 16];
+    half.copy_from_slice(&hash.as_bytes()[..16]);
+    u128::from_le_bytes(half)
 }
 
 /// The `k` items of smallest rank among all that are offered, from any number of threads.
@@ -151,5 +200,20 @@ mod tests {
             }
             assert_eq!(sampler.into_items(), ["a"]);
         }
+    }
+
+    #[test]
+    fn case_and_white_space_make_no_other_text() {
+        assert_eq!(text_key("Ein  Äpfel\n"), text_key("ein äpfel"));
+        assert_ne!(text_key("2 + 2"), text_key("2 - 2"));
+        assert_ne!(text_key("ab c"), text_key("a bc"));
+    }
+
+    #[test]
+    fn seeds_and_purposes_order_differently() {
+        let key = text_key("a");
+        let rank = |seed, purpose| Ranks::new(seed, purpose).of(key);
+        assert_ne!(rank(1, "a"), rank(2, "a"));
+        assert_ne!(rank(1, "a"), rank(1, "b"));
     }
 }

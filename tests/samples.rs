@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use assert_cmd::Command;
+use polysift::config::HeadConfig;
+use polysift::head::AnyHead;
 use serde_json::{Value, json};
 
-use crate::util::{TestResult, Workspace, digests, polysift, text};
+use crate::util::{TestResult, Workspace, digests, polysift, root, text};
 
 /// Samples of each language in a workspace, the same texts in both.
 const SAMPLES: u64 = 60;
@@ -137,5 +139,78 @@ fn embeddings_made_in_another_way_are_not_taken() -> TestResult {
     }
     // The first way again.
     assert_eq!(counts(train(&work, "out", &["--redo", "train"]))?.1, 0);
+    Ok(())
+}
+
+/// Trains heads of these `kinds` in `run` with these settings of the encoder and others; what it told.
+fn train_kinds(
+    work: &Workspace,
+    (run, kinds): (&str, &[&str]),
+    (others, encoder): (&str, &str),
+) -> Result<String, Box<dyn std::error::Error>> {
+    let mut settings = format!("{others}\n[encoder]\n{encoder}\n");
+    for kind in kinds {
+        for part in ["[heads.", kind, "]\nkind = '", kind, "'\ntrain = ['samples/{lang}.jsonl']\n"]
+        {
+            settings += part;
+        }
+        settings += match *kind {
+            "mlp" => "training = { epochs = 2 }\n",
+            "fasttext" => "fasttext = { dim = 4, buckets = 100 }\n",
+            _ => "",
+        };
+    }
+    let file = format!("{run}.toml");
+    work.write(&file, settings)?;
+    let mut command = polysift();
+    command.current_dir(work.dir.path()).args(["train", "-c", &file, "--run", run]);
+    Ok(String::from_utf8(command.assert().success().get_output().stderr.clone())?)
+}
+
+/// A digest of the texts of the test split of the head `kind` in `run`, and their number.
+fn tested(
+    work: &Workspace,
+    run: &str,
+    kind: &str,
+) -> Result<(String, usize), Box<dyn std::error::Error>> {
+    let extension = if kind == "fasttext" { "bin" } else { "safetensors" };
+    let path = work.path(&format!("{run}/heads/{kind}/fra_Latn.{extension}"));
+    let head = AnyHead::load(&path, kind, &HeadConfig::default(), "fra_Latn")?;
+    let record = head.card().training.clone().ok_or("no record")?;
+    let tested: usize = record.samples["test"].num_samples();
+    Ok((record.test_digest.ok_or("no digest")?, tested))
+}
+
+/// Neither the kind of head nor the encoder, its precision or its prompt says which texts are tested; the seed does.
+#[test]
+fn all_heads_are_tested_on_the_same_texts() -> TestResult {
+    let work = Workspace::new()?;
+    let rows = (100..160).map(|i| json!({"text": text(i), "label": u8::from(i % 3 == 0)}));
+    work.write_lines("samples/fra_Latn.jsonl", rows)?;
+    std::fs::remove_file(work.path("samples/deu_Latn.jsonl"))?;
+    let model = |name: &str| {
+        format!("model = '{}'\n", root().join("tests/golden/encoder").join(name).display())
+    };
+    let small = model("head16-prefixed");
+    let kinds = ["mlp", "logistic", "cosine", "ridge", "fasttext", "lexical"];
+    let told = train_kinds(&work, ("all", &kinds), ("", &small))?;
+    assert_eq!(told.matches("the test figures are of few texts").count(), kinds.len(), "{told}");
+    let expected = tested(&work, "all", "mlp")?;
+    // A tenth of the 20 positives and of the 40 others.
+    assert_eq!(expected.1, 6);
+    for kind in kinds {
+        assert_eq!(tested(&work, "all", kind)?, expected, "{kind}");
+    }
+    for (run, others, encoder) in [
+        ("other", "", model("bert") + "max_tokens = 64"),
+        ("rounded", "", small.clone() + "precision = 'bf16'"),
+        ("prompted", "", small.clone() + "prompt = 'query: '"),
+        ("short", "", small.clone() + "max_tokens = 4"),
+        ("seeded", "seed = 7", small.clone()),
+    ] {
+        train_kinds(&work, (run, &["logistic"]), (others, &encoder))?;
+        let found = tested(&work, run, "logistic")?;
+        assert_eq!(found == expected, run != "seeded", "{run}");
+    }
     Ok(())
 }

@@ -136,13 +136,19 @@ fn print_heads(context: Context<'_>) -> Result<()> {
         let distance =
             |test: Metrics| if is_graded { test.mean_absolute_error } else { test.accuracy };
         let order = |test: Metrics| if is_graded { test.spearman } else { test.roc_auc };
+        let interval = training.test.and_then(|test| {
+            if is_graded { test.spearman_interval } else { test.roc_auc_interval }
+        });
+        let tested = training.test.map_or(0, |test| test.num_samples);
         let table = if is_graded { &mut of_grades } else { &mut of_classes };
         table.push(vec![
             name,
             card.language.clone().unwrap_or_default(),
             samples.to_string(),
+            tested.to_string(),
             number(training.test.and_then(distance)),
             number(training.test.and_then(order)),
+            interval.map_or("-".to_owned(), |[low, high]| format!("{low:.2} to {high:.2}")),
             number(half.and_then(order)),
             number(training.linear_test.and_then(order)),
         ]);
@@ -152,8 +158,9 @@ fn print_heads(context: Context<'_>) -> Result<()> {
         (of_grades, "test mean error", "test Spearman"),
     ] {
         if !rows.is_empty() {
-            let titles = ["head", "language", "samples", distance, order, "with half", "linear"];
-            titled_table(titles, rows.into_iter());
+            let head = ["head", "language", "samples", "tested"];
+            let test = [distance, order, "95% interval", "with half", "linear"];
+            titled_table([&head[..], &test].concat(), rows.into_iter());
             line("");
         }
     }

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use rayon::prelude::*;
 
-use super::sample::{DatasetSample, Ranks, key_of, place_key, text_key};
+use super::sample::{DatasetSample, place_key};
 use super::{SourceCard, SourceFile};
 use crate::config::{InputConfig, Mode};
 use crate::error::{Error, Result};
 use crate::input::{DocumentReader, InputFile};
 use crate::progress::Stop;
-use crate::sample::BottomKSample;
+use crate::sample::{BottomKSample, Ranks, key_of, text_key};
 
 /// Name of the source of negatives.
 pub(super) const CORPUS: &str = "corpus";

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::corpus::{CORPUS, LanguageCorpus};
-use super::sample::{DatasetSample, Ranks, text_key};
+use super::sample::DatasetSample;
 use super::write::{SplitPlan, THREE_FILES, write};
 use super::{DatasetCard, DatasetRules, LanguageTable, SourceCard, repair};
 use crate::config::{InputConfig, Mode};
@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::hub::HubSettings;
 use crate::input::{InputFile, discover};
 use crate::progress::{Progress, Stop};
-use crate::sample::BottomKSample;
+use crate::sample::{BottomKSample, Ranks, text_key};
 pub(super) use reader::described;
 use reader::{CURATED, MkcReader, MkcSource, SOURCES, SourceFolder, fetch};
 use rows::{load_pairs, load_questions};

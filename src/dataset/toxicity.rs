@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::mkc::described;
-use super::sample::{DatasetSample, Ranks, place_key, text_key};
+use super::sample::{DatasetSample, place_key};
 use super::write::{SplitPlan, THREE_FILES, TWO_FILES, write};
 use super::{DatasetCard, DatasetRules, SourceCard, SourceFile};
 use crate::config::{LANGUAGE_CODE, Mode, is_language_code};
@@ -21,6 +21,7 @@ use crate::input::{
     read_table, table_columns, table_stem,
 };
 use crate::progress::Stop;
+use crate::sample::{Ranks, text_key};
 
 /// What a row of a file is made of.
 #[derive(Debug, Clone, PartialEq, Eq, ValueEnum)]

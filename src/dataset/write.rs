@@ -6,11 +6,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::sample::{DatasetSample, Ranks};
+use super::sample::DatasetSample;
 use super::{ClassSizes, DatasetCard};
 use crate::error::{Error, Result};
 use crate::input::Split;
 use crate::io::{AtomicFile, FileStamp, write_atomic};
+use crate::sample::Ranks;
 use crate::train::{hold_out, tenth};
 
 /// Name of the card in the directory of a dataset.

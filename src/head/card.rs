@@ -176,6 +176,8 @@ pub struct TrainingRecord {
     pub schedule: Option<Schedule>,
     /// Samples by split (`train`, `validation`, `test`).
     pub samples: BTreeMap<String, LabelCounts>,
+    /// Digest of the texts of the test split; heads with equal digests were tested on the same texts.
+    pub test_digest: Option<String>,
     /// Samples left out because their embedding is not finite.
     pub excluded_samples: usize,
     /// Metrics after each epoch, of many epochs after some; empty for a logistic and a cosine head.

@@ -409,8 +409,7 @@ fn samples(context: Context<'_>, model: Option<&Model>, job: &TrainingJob<'_>) -
         samples.splits.push(sample.split);
     }
     if let Some(model) = model {
-        let texts = std::mem::take(&mut samples.texts);
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let texts: Vec<&str> = samples.texts.iter().map(String::as_str).collect();
         samples.embeddings = embed_samples(context, model, &texts)?;
         samples.hidden_size = model.encoder.info().embedding_size;
     }

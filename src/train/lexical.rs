@@ -50,10 +50,12 @@ pub fn train_lexical_head(
         };
         Ok(found.map(Metrics::rounded))
     };
+    let test = metrics(&splits.test)?;
+    request.warn_of_few(test);
     let record = TrainingRecord {
         seed: request.seed,
         validation: metrics(&splits.validation)?,
-        test: metrics(&splits.test)?,
+        test,
         ..TrainingRecord::default()
     };
     let spec =

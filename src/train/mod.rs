@@ -91,6 +91,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     let spec =
         HeadSpec { kind: scorer.kind(), ..HeadSpec::of_config(config, name, scorer.layer_sizes()) };
     let test = request.metrics(&scorer, &splits.test).map(Metrics::rounded);
+    request.warn_of_few(test);
     let mut record = TrainingRecord {
         excluded_samples,
         validation: request.metrics(&scorer, &splits.validation).map(Metrics::rounded),

@@ -12,6 +12,8 @@ use crate::metrics::{Metrics, log_loss};
 
 /// Fewest samples that a head is trained on.
 pub const MIN_SAMPLES: usize = 10;
+/// Of fewer texts the figures of a test split say little.
+const FEW_TEST_TEXTS: usize = 50;
 /// Highest grade of an ordinal head, which has an output for each.
 const HIGHEST_GRADE: f32 = 100.0;
 
@@ -56,22 +58,33 @@ impl TrainingRequest<'_> {
     pub(super) fn split(&self, with_test: bool) -> Result<(Splits, usize)> {
         let samples = self.samples;
         samples.check(self.config.kind.is_of_texts())?;
-        let usable: Vec<usize> = (0..samples.ids.len())
-            .filter(|&row| samples.embedding(row).iter().all(|x| x.is_finite()))
-            .collect();
+        let is_usable = |row: &usize| samples.embedding(*row).iter().all(|x| x.is_finite());
+        let usable: Vec<usize> = (0..samples.ids.len()).filter(is_usable).collect();
         let excluded = samples.ids.len() - usable.len();
-        let kind = self.config.label_kind();
         let check = |which, rows: &[usize], least| {
             check(self.config, which, &samples.grades(rows), least, excluded)
                 .map_err(|reason| self.error(reason))
         };
         check("", &usable, MIN_SAMPLES)?;
-        let splits = split(samples, usable, kind, self.seed, with_test);
+        // What an embedding is decides nothing about where the others go.
+        let mut splits = split(samples, self.seed, with_test);
+        for rows in [&mut splits.train, &mut splits.validation, &mut splits.test] {
+            rows.retain(is_usable);
+        }
         check("of the training split ", &splits.train, 0)?;
         if samples.total_weight(&splits.train) <= 0.0 {
             return Err(self.error("all weights of the training split are 0"));
         }
         Ok((splits, excluded))
+    }
+
+    /// Warns where the figures of the test split are of few texts.
+    pub(super) fn warn_of_few(&self, test: Option<Metrics>) {
+        let few = test.map(|test| test.num_samples).filter(|texts| *texts < FEW_TEST_TEXTS);
+        if let Some(texts) = few {
+            let told = "the test figures are of few texts: their intervals say how far they can be trusted";
+            tracing::warn!(head = self.name, language = self.language, texts, "{told}");
+        }
     }
 
     /// The card of a head that was trained on `splits`; `record` is what else is known of it.
@@ -92,7 +105,11 @@ impl TrainingRequest<'_> {
             language: Some(self.language.to_owned()),
             polysift_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             provenance: Some(provenance),
-            training: Some(TrainingRecord { samples: samples.into(), ..record }),
+            training: Some(TrainingRecord {
+                samples: samples.into(),
+                test_digest: (!splits.test.is_empty()).then(|| self.samples.digest(&splits.test)),
+                ..record
+            }),
             head: self.name.to_owned(),
             spec,
             ..ModelCard::default()

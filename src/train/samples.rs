@@ -1,9 +1,9 @@
-//! Labelled samples and their 80/10/10 split: stratified, seeded, by content; where samples name the split
+//! Labelled samples and their 80/10/10 split: stratified, seeded, by text; where samples name the split
 //! they are of, they are in it.
 //!
-//! Samples of the same id or the same embedding (or text) form a group that no split separates.
-//! Groups are ordered by a keyed hash of their content, so neither the order of the samples nor that
-//! of the files matters, and a few more samples leave most of the others where they were.
+//! Samples of the same id or the same text (case and white space aside) form a group that no split separates. Groups are
+//! ordered by a keyed hash of their texts. So neither the kind of head nor the encoder, its precision or the order of the
+//! samples matters, and a few more samples leave most of the others where they were.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,12 @@ use crate::error::{Error, Result};
 use crate::head::{ClassCounts, GradeCounts, LabelCounts};
 use crate::input::Split;
 use crate::metrics::rounded;
+use crate::sample::{Ranks, text_key};
 
 /// A validation and a test sample of this many.
 const HOLD_OUT: usize = 10;
 
-/// Labelled samples; sample `i` is `ids[i]`, `labels[i]` and row `i` of `embeddings`, or `texts[i]`.
+/// Labelled samples; sample `i` is `ids[i]`, `texts[i]`, `labels[i]` and row `i` of `embeddings`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Samples {
     /// Ids; samples of the same id are taken for duplicates and never separated by the split.
@@ -29,7 +30,7 @@ pub struct Samples {
     pub embeddings: Vec<f32>,
     /// Width `D`.
     pub hidden_size: usize,
-    /// The texts as they are in the corpus, for a head of texts.
+    /// The texts as they are in the corpus: the split goes by them, and heads of texts learn from them.
     pub texts: Vec<String>,
     /// Split that each sample names for itself; empty where none does.
     pub splits: Vec<Option<Split>>,
@@ -93,26 +94,23 @@ impl Samples {
         })
     }
 
-    /// BLAKE3 of the text or the embedding of sample `row`.
-    fn digest(&self, row: usize) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new();
-        for value in self.embedding(row) {
-            hasher.update(&value.to_le_bytes());
-        }
-        hasher.update(self.texts.get(row).map_or(&[], |text| text.as_bytes()));
-        *hasher.finalize().as_bytes()
+    /// What the texts of `rows` have in common with no other texts, whatever their order: a digest in hex.
+    pub(super) fn digest(&self, rows: &[usize]) -> String {
+        let mut keys: Vec<u128> = rows.iter().map(|&row| text_key(&self.texts[row])).collect();
+        keys.sort_unstable();
+        let bytes: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+        blake3::hash(&bytes).to_hex().to_string()
     }
 
     /// [`Error::Shape`] unless the lists describe the same samples, of texts where `of_texts`.
     pub(super) fn check(&self, of_texts: bool) -> Result<()> {
         let Self { ids, labels, weights, embeddings, hidden_size, texts, splits } = self;
-        let (values, num_texts) =
-            if of_texts { (Some(0), ids.len()) } else { (ids.len().checked_mul(*hidden_size), 0) };
+        let values = if of_texts { Some(0) } else { ids.len().checked_mul(*hidden_size) };
         if labels.len() == ids.len()
             && (weights.is_empty() || weights.len() == ids.len())
             && (splits.is_empty() || splits.len() == ids.len())
             && values == Some(embeddings.len())
-            && num_texts == texts.len()
+            && texts.len() == ids.len()
             && (*hidden_size == 0) == of_texts
         {
             return Ok(());
@@ -133,7 +131,7 @@ impl Samples {
     }
 }
 
-/// Rows of the samples by split, each list in the order of (id, embedding, label).
+/// Rows of the samples by split, each list in the order of the split's own hash.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Splits {
     /// What is learned from.
@@ -144,24 +142,19 @@ pub struct Splits {
     pub test: Vec<usize>,
 }
 
-/// Splits the given `rows` of `samples`.
+/// Splits `samples`.
 ///
-/// A sample that names its split is in it. Of the others, within each class (of a group: that of
-/// its first sample; grades are one class) one tenth, rounded to nearest, goes to validation and, if `with_test`, as much
-/// to test, less what groups too large for the rest of it leave open; such groups go to train. A
+/// A sample that names its split is in it. Of the others, of those whose label is above 0.5 and of those whose label is
+/// not (of a group: that of its first sample), one tenth, rounded to nearest, goes to validation and, if `with_test`, as
+/// much to test, less what groups too large for the rest of it leave open; such groups go to train. A
 /// group in which some samples name a split goes where the first of them is.
-pub fn split(
-    samples: &Samples,
-    rows: Vec<usize>,
-    kind: LabelKind,
-    seed: u64,
-    with_test: bool,
-) -> Splits {
-    let keyed = rows.into_iter().map(|row| Keyed {
+pub fn split(samples: &Samples, seed: u64, with_test: bool) -> Splits {
+    let ranks = Ranks::new(seed, "training");
+    let keyed = (0..samples.ids.len()).map(|row| Keyed {
+        rank: ranks.of(text_key(&samples.texts[row])),
         id: &samples.ids[row],
-        digest: samples.digest(row),
         label: samples.labels[row],
-        is_positive: kind != LabelKind::Grades && samples.is_positive(row),
+        is_positive: samples.is_positive(row),
         named: samples.splits.get(row).copied().flatten(),
         row,
     });
@@ -169,15 +162,17 @@ pub fn split(
     // Samples equal in all of this are interchangeable, so the row itself never decides anything
     // that shows.
     ordered.sort_unstable_by(|a, b| {
-        let content = (a.id, a.digest).cmp(&(b.id, b.digest));
-        content.then(a.label.total_cmp(&b.label)).then(a.row.cmp(&b.row))
+        let content = (a.rank, a.id).cmp(&(b.rank, b.id));
+        let weight = |keyed: &Keyed<'_>| samples.weight(keyed.row);
+        let labels = a.label.total_cmp(&b.label).then(weight(a).total_cmp(&weight(b)));
+        content.then(labels).then(a.row.cmp(&b.row))
     });
 
     let mut splits = vec![Split::Train; ordered.len()];
-    let mut open = Vec::new();
+    let mut open = [Vec::new(), Vec::new()];
     for group in groups(&ordered) {
         match group.iter().find_map(|&at| ordered[at].named) {
-            None => open.push(group),
+            None => open[usize::from(ordered[group[0]].is_positive)].push(group),
             Some(first) => {
                 for at in group {
                     splits[at] = ordered[at].named.unwrap_or(first);
@@ -185,8 +180,15 @@ pub fn split(
             }
         }
     }
-    for is_positive in [true, false] {
-        assign(&ordered, &open, is_positive, seed, with_test, &mut splits);
+    for groups in open {
+        let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+        let validation = tenth(sizes.iter().sum());
+        let test = if with_test { validation } else { 0 };
+        for (group, part) in groups.iter().zip(hold_out(&sizes, validation, test)) {
+            for &at in group {
+                splits[at] = part;
+            }
+        }
     }
     let rows_of = |part: Split| {
         ordered.iter().zip(&splits).filter(|(_, own)| **own == part).map(|(s, _)| s.row).collect()
@@ -200,45 +202,14 @@ pub fn split(
 
 /// A sample with what orders it.
 struct Keyed<'a> {
+    /// Place of the text in the order of the seed.
+    rank: u128,
     id: &'a str,
-    /// Of the content.
-    digest: [u8; 32],
     label: f32,
     is_positive: bool,
     /// Split that it names for itself.
     named: Option<Split>,
     row: usize,
-}
-
-/// Assigns those of `groups` whose first sample is of this class.
-fn assign(
-    ordered: &[Keyed<'_>],
-    groups: &[Vec<usize>],
-    is_positive: bool,
-    seed: u64,
-    with_test: bool,
-    splits: &mut [Split],
-) {
-    let key = *blake3::hash(&seed.to_le_bytes()).as_bytes();
-    let mut groups: Vec<([u8; 32], &Vec<usize>)> = groups
-        .iter()
-        .filter(|group| ordered[group[0]].is_positive == is_positive)
-        .map(|group| {
-            let first = &ordered[group[0]];
-            let mut hasher = blake3::Hasher::new_keyed(&key);
-            hasher.update(&first.digest).update(first.id.as_bytes());
-            (*hasher.finalize().as_bytes(), group)
-        })
-        .collect();
-    groups.sort_unstable();
-    let sizes: Vec<usize> = groups.iter().map(|(_, group)| group.len()).collect();
-    let validation = tenth(sizes.iter().sum());
-    let test = if with_test { validation } else { 0 };
-    for ((_, group), part) in groups.iter().zip(hold_out(&sizes, validation, test)) {
-        for &at in *group {
-            splits[at] = part;
-        }
-    }
 }
 
 /// One tenth of `size`, rounded to nearest.
@@ -263,16 +234,16 @@ pub(crate) fn hold_out(sizes: &[usize], mut validation: usize, mut test: usize) 
     sizes.iter().map(place).collect()
 }
 
-/// Positions of `ordered` in groups of equal id or equal digest, transitively; ascending within a
+/// Positions of `ordered` in groups of equal id or equal text, transitively; ascending within a
 /// group and by the first of each group.
 fn groups(ordered: &[Keyed<'_>]) -> Vec<Vec<usize>> {
     let mut parents: Vec<usize> = (0..ordered.len()).collect();
-    let mut by_digest = HashMap::new();
+    let mut by_id = HashMap::new();
     for at in 0..ordered.len() {
-        if at > 0 && ordered[at].id == ordered[at - 1].id {
+        if at > 0 && ordered[at].rank == ordered[at - 1].rank {
             join(&mut parents, at - 1, at);
         }
-        let twin = *by_digest.entry(ordered[at].digest).or_insert(at);
+        let twin = *by_id.entry(ordered[at].id).or_insert(at);
         join(&mut parents, twin, at);
     }
     let mut groups: Vec<Vec<usize>> = vec![Vec::new(); ordered.len()];
@@ -305,27 +276,22 @@ mod tests {
 
     use super::*;
 
-    /// Samples of one-value embeddings.
+    /// Samples of these ids, labels and texts.
     fn samples(rows: &[(u8, bool, u8)]) -> Samples {
         Samples {
             ids: rows.iter().map(|(id, ..)| format!("d{id}")).collect(),
             labels: rows.iter().map(|&(_, label, _)| f32::from(u8::from(label))).collect(),
-            embeddings: rows.iter().map(|&(.., value)| f32::from(value)).collect(),
-            hidden_size: 1,
+            texts: rows.iter().map(|&(.., text)| format!("t {text}")).collect(),
             ..Samples::default()
         }
     }
 
     /// Content of the rows of each split.
-    fn content(samples: &Samples, splits: &Splits) -> Vec<Vec<(String, bool, u32)>> {
+    fn content(samples: &Samples, splits: &Splits) -> Vec<Vec<(String, bool, String)>> {
         let of = |rows: &Vec<usize>| {
             rows.iter()
                 .map(|&r| {
-                    (
-                        samples.ids[r].clone(),
-                        samples.is_positive(r),
-                        samples.embeddings[r].to_bits(),
-                    )
+                    (samples.ids[r].clone(), samples.is_positive(r), samples.texts[r].clone())
                 })
                 .collect()
         };
@@ -336,7 +302,7 @@ mod tests {
     fn each_class_gives_a_tenth_to_validation_and_to_test() {
         let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
         let samples = samples(&rows);
-        let splits = split(&samples, (0..100).collect(), LabelKind::Classes, 7, true);
+        let splits = split(&samples, 7, true);
         for (rows, positive, negative) in
             [(&splits.train, 32, 48), (&splits.validation, 4, 6), (&splits.test, 4, 6)]
         {
@@ -349,19 +315,42 @@ mod tests {
     fn without_a_test_split_its_tenth_is_learned_from() {
         let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
         let samples = samples(&rows);
-        let (two, three) = (
-            split(&samples, (0..100).collect(), LabelKind::Classes, 7, false),
-            split(&samples, (0..100).collect(), LabelKind::Classes, 7, true),
-        );
+        let (two, three) = (split(&samples, 7, false), split(&samples, 7, true));
         assert_eq!(two.validation, three.validation);
         assert_eq!((two.train.len(), two.test.len()), (90, 0));
+    }
+
+    /// Of the samples of one text, however it is spelled, and of one id all are on one side; a sample of both joins them.
+    #[test]
+    fn no_group_is_divided_and_what_is_learned_decides_nothing() {
+        let mut samples = samples(&(0..200u8).map(|i| (i, i % 3 == 0, i)).collect::<Vec<_>>());
+        for row in 0..40 {
+            samples.texts[row + 40] = format!(" T  {row}\n");
+            samples.ids[row + 80] = samples.ids[row + 40].clone();
+        }
+        for seed in 0..20 {
+            let splits = split(&samples, seed, true);
+            for rows in [&splits.train, &splits.validation, &splits.test] {
+                for row in 0..40 {
+                    let group = [row, row + 40, row + 80].map(|row| rows.contains(&row));
+                    assert!(group == [group[0]; 3], "{seed} {row}: {group:?}");
+                }
+            }
+            assert!(splits.validation.len() >= 15 && splits.test.len() >= 15, "{seed}");
+            let embedded = Samples {
+                embeddings: (0..200u8).map(|i| f32::from(i / 2) / 7.0).collect(),
+                hidden_size: 1,
+                ..samples.clone()
+            };
+            assert_eq!(split(&embedded, seed, true), splits);
+        }
     }
 
     #[test]
     fn another_seed_gives_another_split() {
         let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
         let samples = samples(&rows);
-        let by = |seed| split(&samples, (0..100).collect(), LabelKind::Classes, seed, true);
+        let by = |seed| split(&samples, seed, true);
         assert_ne!(by(1), by(2));
     }
 
@@ -377,7 +366,7 @@ mod tests {
         samples.splits = (0..100).map(named).collect();
         // A twin of a test sample that names no split.
         samples.ids[2] = samples.ids[0].clone();
-        let splits = split(&samples, (0..100).collect(), LabelKind::Classes, 7, true);
+        let splits = split(&samples, 7, true);
         assert!((0..100).step_by(4).all(|row| splits.test.contains(&row)));
         assert!((1..100).step_by(4).all(|row| splits.train.contains(&row)));
         assert!(splits.test.contains(&2));
@@ -394,11 +383,11 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let (one, two) = (samples(&rows), samples(&shuffled));
-            let splits = split(&one, (0..rows.len()).collect(), LabelKind::Classes, seed, true);
+            let splits = split(&one, seed, true);
             let parts = content(&one, &splits);
             prop_assert_eq!(
                 &parts,
-                &content(&two, &split(&two, (0..rows.len()).collect(), LabelKind::Classes, seed, true))
+                &content(&two, &split(&two, seed, true))
             );
             prop_assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), rows.len());
             for (a, b) in [(0, 1), (0, 2), (1, 2)] {

@@ -44,6 +44,7 @@ pub fn train_text_head(
     let mut head = FastTextHead::trained(card, model, model_file.blake3.clone())?;
     let (validation, test) =
         (metrics(request, &head, &splits.validation), metrics(request, &head, &splits.test));
+    request.warn_of_few(test);
     head.record_metrics(validation, test);
     let mut text = serde_json::to_vec_pretty(head.card())
         .map_err(|e| Error::shape("fastText card", e.to_string()))?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use polysift::config::{HeadConfig, HeadKind};
 use polysift::fasttext::FastTextModel;
 use polysift::head::{FastTextHead, Provenance};
+use polysift::input::Split;
 use polysift::progress::Stop;
 use polysift::train::{Samples, TrainingRequest, train_text_head};
 
@@ -98,11 +99,12 @@ fn the_samples_of_the_library_are_told_apart_as_the_library_does() -> TestResult
         samples.ids.push(i.to_string());
         samples.labels.push(f32::from(u8::from(sample.label == "positive")));
         samples.texts.push(sample.text.clone());
+        samples.splits.push(Some(Split::Train));
     }
     let mut config = small_config();
     (config.fasttext.epochs, config.fasttext.buckets) = (30, 1000);
     let head = train(&samples, &config, 1, &folder.path().join("ours.bin"))?;
-    // All samples, of which it has seen 80%: the library's model is right about each of them.
+    // All samples, as the library's model, which is right about each of them, has seen all.
     let texts: Vec<Option<&String>> = samples.texts.iter().map(Some).collect();
     let right = |scores: Vec<f32>| {
         scores

@@ -32,6 +32,7 @@ pub(super) fn mixture(num_samples: usize, hidden_size: usize, distance: f64) -> 
     for sample in 0..num_samples as u64 {
         let (label, component) = (sample % 2, sample / 2 % 4);
         samples.ids.push(format!("<urn:{sample}>"));
+        samples.texts.push(format!("sample {sample}"));
         samples.labels.push(label as f32);
         for axis in 0..hidden_size as u64 {
             let centre =
@@ -52,6 +53,7 @@ fn reordered(samples: &Samples) -> Samples {
     for row in order {
         let width = samples.hidden_size;
         other.ids.push(samples.ids[row].clone());
+        other.texts.push(samples.texts[row].clone());
         other.labels.push(samples.labels[row]);
         other.embeddings.extend(&samples.embeddings[row * width..(row + 1) * width]);
     }
@@ -105,10 +107,10 @@ pub(super) fn small_head(kind: HeadKind) -> Result<Head> {
 fn the_order_of_the_samples_does_not_change_the_file() -> Result<()> {
     use polysift::config::Centering;
     let mut samples = mixture(200, 12, 3.0);
-    // Duplicates by id and by embedding, with and without the same label.
+    // Duplicates by id and by text, with and without the same label.
     samples.ids[10] = samples.ids[20].clone();
     samples.ids[11] = samples.ids[20].clone();
-    samples.embeddings.copy_within(12 * 12..13 * 12, 13 * 12);
+    samples.texts[13] = samples.texts[12].clone();
     let cosine = small_config(HeadKind::Cosine);
     let whitened = HeadConfig { center: Some(Centering::Whiten), ..cosine.clone() };
     for config in [small_config(HeadKind::Mlp), cosine, whitened] {
@@ -208,6 +210,7 @@ fn centred_similarities_agree_with_numpy() -> Result<()> {
     let labels: Vec<u8> = super::values(get("labels")?)?;
     let samples = Samples {
         ids: (0..labels.len()).map(|i| format!("s{i}")).collect(),
+        texts: (0..labels.len()).map(|i| format!("sample {i}")).collect(),
         labels: labels.iter().map(|&label| f32::from(label)).collect(),
         embeddings: super::values(get("embeddings")?)?,
         hidden_size: 12,

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 
 use super::reader::{MkcReader, RowPlace, required};
 use crate::dataset::SourceCard;
-use crate::dataset::sample::{DatasetSample, Ranks, key_of};
+use crate::dataset::sample::DatasetSample;
 use crate::error::{Error, Result};
 use crate::input::{ColumnKind, ColumnRequest, InputFile};
+use crate::sample::{Ranks, key_of};
 
 /// Most conversations of one root.
 const PER_ROOT: usize = 2;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::config::Mode;
-use crate::dataset::sample::{DatasetSample, key_of, place_key, text_key};
+use crate::dataset::sample::{DatasetSample, place_key};
 use crate::dataset::{SourceCard, SourceFile};
 use crate::error::Result;
 use crate::hub::HubSettings;
@@ -19,6 +19,7 @@ use crate::input::{
 use crate::io::stamp;
 use crate::progress::{Progress, Stop};
 use crate::remote::{RepoType, Repository, Snapshot};
+use crate::sample::{key_of, text_key};
 
 /// Folder of the Aya Dataset that holds no samples.
 const DEMOGRAPHICS: &str = "demographics";

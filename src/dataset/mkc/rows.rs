@@ -9,9 +9,10 @@
 use super::reader::{MkcReader, RowPlace, required};
 use crate::config::Mode;
 use crate::dataset::SourceCard;
-use crate::dataset::sample::{DatasetSample, key_of, text_key};
+use crate::dataset::sample::DatasetSample;
 use crate::error::{Error, Result};
 use crate::input::{ColumnKind, ColumnRequest, InputFile, TableRow, table_columns};
+use crate::sample::{key_of, text_key};
 
 /// What a tokenizer of the translation put where it knew no word.
 const UNKNOWN: &str = "<unk>";

@@ -126,9 +126,8 @@ fn write_taught(
         // Nobody looks at figures of a test split.
         let split = |at| if at % VALIDATION == 0 { Split::Validation } else { Split::Train };
         samples.splits = (0..used.len()).map(|at| Some(split(at))).collect();
-    } else {
-        samples.texts = used.into_iter().map(ToOwned::to_owned).collect();
     }
+    samples.texts = used.into_iter().map(ToOwned::to_owned).collect();
     for ((name, targets), known) in names.iter().zip(&targets).zip(&known) {
         samples.labels = usable.iter().zip(known).map(|(&at, known)| targets[at] - known).collect();
         let path = path(run, pass, name, language);
