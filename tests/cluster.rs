@@ -57,7 +57,11 @@ impl Cluster {
 #[test]
 fn a_chain_is_submitted_and_recorded_in_the_run_directory() -> TestResult {
     let cluster = Cluster::new()?;
+    let id = "ls out/state/workers | wc -l >> seen; echo $((100 + $(grep -c ^sbatch calls)))";
+    cluster.command("sbatch", id)?;
     cluster.submit(&["--num-tasks", "2"]).assert().success().stdout(contains("afterok:101"));
+    // A job that is alone in the directory would sweep up the scripts that are still being written.
+    assert_eq!(std::fs::read_to_string(cluster.work.path("seen"))?, "1\n".repeat(5));
     let root = std::fs::canonicalize(cluster.work.dir.path())?;
     let script = |name: &str| format!("{}/out/slurm/000-{name}.sh", root.display());
     let expected = [
@@ -73,6 +77,25 @@ fn a_chain_is_submitted_and_recorded_in_the_run_directory() -> TestResult {
     assert_eq!(jobs[0]["array"], "0-1");
     assert_eq!(jobs[4]["job_id"], "105");
     assert!(cluster.work.path("out/logs").is_dir(), "Slurm makes no folder for its logs");
+    Ok(())
+}
+
+#[test]
+fn heads_are_trained_before_a_cascade_needs_them() -> TestResult {
+    let cluster = Cluster::new()?;
+    cluster.work.command("plan", "cascade").arg("--cascade").assert().success();
+    let stages = |arguments: &[&str]| -> Vec<String> {
+        let arguments = [&["--run", "cascade", "--force"], arguments].concat();
+        let before = cluster.calls("sbatch").len();
+        cluster.submit(&arguments).assert().success();
+        let calls = cluster.calls("sbatch").into_iter().skip(before);
+        let name = |call: String| Some(call.rsplit_once('-')?.1.strip_suffix(".sh")?.to_owned());
+        calls.filter_map(name).collect()
+    };
+    let in_order = ["train", "cascade", "embed", "score", "threshold", "export"];
+    assert_eq!(stages(&[]), in_order);
+    assert_eq!(stages(&["--stage", "score,embed,cascade,train"]), in_order[..4]);
+    assert_eq!(stages(&["--retry"]), in_order);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use polysift::config::RunConfig;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::stage::Context;
-use polysift::stage::status::{stages_of, unfinished};
+use polysift::stage::status::{in_order, stages_of, unfinished};
 use polysift::{Error, Result};
 
 use super::printer;
@@ -84,6 +84,8 @@ pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
                 planned.all(settings.num_tasks)
             };
             let jobs = slurm_jobs(&settings, &work)?;
+            // So that a job that begins does not sweep up what is written meanwhile.
+            let _at_work = Worker::join(&planned.run, &Stop::default())?;
             let submission = submit(&planned.run, settings.num_tasks, &jobs)?;
             if *json {
                 printer::json(&submission);
@@ -129,10 +131,10 @@ impl Planned {
         }
         let run = RunDir::open(&root)?;
         let config = settings_of(&root)?;
-        let mut stages =
-            if args.stage.is_empty() { stages_of(&config) } else { args.stage.clone() };
-        stages.sort_unstable();
-        stages.dedup();
+        let stages = match &args.stage[..] {
+            [] => stages_of(&config),
+            named => in_order(&config, named.to_vec()),
+        };
         Ok(Self { plan: run.plan()?, run, config, stages })
     }
 

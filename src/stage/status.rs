@@ -224,10 +224,14 @@ pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
         Stage::Refine => config.selection.refine,
         Stage::Cascade => config.cascade.is_some(),
     };
-    let mut stages: Vec<Stage> = Stage::ALL.into_iter().filter(is_wanted).collect();
-    if let [Stage::Cascade, Stage::Embed, Stage::Train, ..] = stages[..] {
-        stages[..3].rotate_right(1); // its pilot is scored
-    }
+    in_order(config, Stage::ALL.into_iter().filter(is_wanted).collect())
+}
+
+/// `stages` of a run of `config`, each once, in the order in which they need each other: heads are trained before a
+/// cascade, whose pilot they score.
+pub fn in_order(config: &RunConfig, mut stages: Vec<Stage>) -> Vec<Stage> {
+    stages.sort_by_key(|stage| (config.cascade.is_some() && *stage != Stage::Train, *stage));
+    stages.dedup();
     stages
 }
 

@@ -131,6 +131,13 @@ def test_stages_follow_each_other_and_global_ones_are_one_task(stand_in: StandIn
     )
 
 
+def test_heads_are_trained_before_a_cascade(stand_in: StandIn, tmp_path: Path) -> None:
+    do = f'echo "$stage" >> {tmp_path}/ran; touch {tmp_path}/$stage-$task'
+    program = stand_in(retry_tells(tmp_path, "0") + do)
+    driver.run(tmp_path, ["score", "embed", "cascade", "train"], 1, options(binary=program))
+    assert (tmp_path / "ran").read_text().split() == ["train", "cascade", "embed", "score"]
+
+
 def test_shards_that_a_lost_machine_held_are_swept_up(stand_in: StandIn, tmp_path: Path) -> None:
     # Task 1 ends well, but its shard was in other hands, of which nobody knew that they were dead.
     do = f"""

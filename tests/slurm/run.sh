@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs polysift's stages on a real Slurm cluster of three nodes on this machine (see cluster.sh).
 #
-#   tests/slurm/run.sh smoke          an array, a killed and a pre-empted task; about half a minute
+#   tests/slurm/run.sh smoke          an array, a killed and a pre-empted task, a cascade; about half a minute
 #   tests/slurm/run.sh full [TEST]    everything else, one after the other; some minutes
 #
 # POLYSIFT names the program (default: the one that cargo builds for tests); KEEP=1 keeps the cluster's
@@ -144,6 +144,25 @@ smoke() {
   wait "$reference_pid" || fail "the reference run"
   check "the bytes are those of one process" same_as_reference "$run"
   check "documents were removed for each reason" removed_for "$run" quality toxicity chance consent
+  smoke_cascade
+}
+
+# All stages of a run with a cascade, whose pilot is scored by the heads that the run trains.
+smoke_cascade() {
+  local run="$FOLDER/cascade" jobs
+  mkdir "$FOLDER/few"
+  cp -r "$FOLDER/data/corpus/cmn_Hani" "$FOLDER/few/"
+  settings+=(--set "input.files=['$FOLDER/few/{lang}/*']")
+  settings+=(--set cascade.recall=0.2 --set cascade.confidence=0.6 --set cascade.first_pass=lexical)
+  check "planned with a cascade" plan "$run"
+  jobs=$(submit "$run" --num-tasks 2) || fail "the cascade was not submitted"
+  rm -rf "$FOLDER/reference"
+  reference run || fail "the reference run with a cascade"
+  wait_until 180 "the cascade is over" jobs_are_over || fail "the chain of the cascade hangs"
+  # shellcheck disable=SC2086
+  check "all stages of the cascade ended well" all_complete $jobs
+  check "a language has a first pass" grep -q '"first_pass": "lexical"' "$run"/cascade/languages/*.json
+  check "the bytes of the cascade are those of one process" same_as_reference "$run"
 }
 
 # All stages, 32 shards on three nodes, arrays of at most MAX_ARRAY_SIZE tasks.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from polysift._run import StrPath
 
 STAGES = ("cascade", "embed", "train", "score", "filter", "refine", "threshold", "export")
-"""The stages in their order; a cascade, where there is one, comes after "train"."""
+"""The stages in their order; with a cascade "train" comes first."""
 SPLIT_STAGES = ("cascade", "embed", "train", "score", "filter", "export")
 """Those that are split into tasks; the others are one task."""
 
@@ -109,7 +109,7 @@ def run(run: StrPath, stages: str | Sequence[str], num_tasks: int, options: Opti
 
     Args:
         run: The run directory, on a file system that all workers share.
-        stages: Names of stages.
+        stages: Names of stages, which are run in the order of the program's `run`.
         num_tasks: Number of tasks, which need not be that of an earlier call.
         options: How tasks are run.
 
@@ -120,6 +120,10 @@ def run(run: StrPath, stages: str | Sequence[str], num_tasks: int, options: Opti
     names = [stages] if isinstance(stages, str) else list(stages)
     if unknown := set(names) - set(STAGES):
         raise ValueError(f"no such stage: {', '.join(sorted(unknown))}; there are {', '.join(STAGES)}")
+    # As the program has it: the heads score the pilot of a cascade.
+    names = sorted(
+        set(names), key=lambda stage: ("cascade" in names and stage != "train", STAGES.index(stage))
+    )
     options = options or Options()
     if not ray.is_initialized():
         ray.init()
@@ -250,7 +254,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="run directory that all workers can reach")
-    add("--stage", required=True, nargs="+", choices=STAGES, help="stages, in their order")
+    add("--stage", required=True, nargs="+", choices=STAGES, help="stages, in any order")
     add("--num-tasks", required=True, type=int, metavar="N", help="tasks per stage")
     add("--num-cpus-per-task", type=float, default=1, metavar="C", help="CPUs, and threads [1]")
     add("--num-gpus-per-task", type=float, default=0, metavar="G", help="GPUs [0]")
