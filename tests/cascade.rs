@@ -261,6 +261,71 @@ fn a_recall_that_is_not_proved_is_said_so_and_repaired_where_that_is_asked_for()
     assert_eq!(exported(&work, "unproved")?, exported(&work, "full")?);
     let mut verify = crate::util::polysift();
     verify.current_dir(work.dir.path()).args(["verify", "unproved"]).assert().success();
+
+    // A repair that is lost would have later stages take documents for dropped that are not.
+    let repair = work.path("unproved/cascade/repairs/fra_Latn.json");
+    let marker = work.path("unproved/state/cascade/done/repairs/fra_Latn.json");
+    for lost in [&[&repair][..], &[&marker, &repair]] {
+        let content: Vec<_> = lost.iter().map(std::fs::read).collect::<Result<_, _>>()?;
+        lost.iter().try_for_each(std::fs::remove_file)?;
+        let args = ["threshold", "--run", "unproved", "--redo", "threshold"];
+        let mut threshold = crate::util::polysift();
+        threshold.current_dir(work.dir.path()).args(args);
+        // German, which lost nothing, may be done.
+        threshold.assert().code(vec![3, 65]).stderr(contains("--redo cascade"));
+        for (path, content) in lost.iter().zip(content) {
+            std::fs::write(path, content)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn documents_whose_first_pass_is_lost_are_no_documents_that_are_kept() -> TestResult {
+    let work = workspace()?;
+    cascade(&work, "out", &["--quiet"]).assert().success();
+    let expected = digests(&work.path("out"))?;
+    let command = |command: &str| {
+        let mut polysift = crate::util::polysift();
+        polysift.current_dir(work.dir.path()).args([command, "-c", "cascade.toml", "--run", "out"]);
+        polysift
+    };
+    let marker = "out/state/cascade/done/scores/fra_Latn/b.json";
+    let language = "out/cascade/languages/fra_Latn.json";
+    let network = "out/cascade/heads/lexical/fra_Latn.safetensors";
+    let damaged = |path: &str| -> Result<Vec<u8>, Failure> {
+        let mut content = std::fs::read(work.path(path))?;
+        let at = content.len() / 2;
+        content[at] ^= 1;
+        Ok(content)
+    };
+    for (lost, content, code) in [
+        (marker, None, 66),
+        (marker, Some(Vec::new()), 3),
+        (language, Some(damaged(language)?), 65),
+    ] {
+        std::fs::remove_file(work.path(lost))?;
+        if let Some(content) = content {
+            std::fs::write(work.path(lost), content)?;
+        }
+        let name = if lost == marker { "scores/fra_Latn/b" } else { language };
+        let mut threshold = command("threshold");
+        threshold.args(["--redo", "threshold"]).assert().code(code).stderr(contains(name));
+        if code == 65 {
+            std::fs::remove_file(work.path(lost))?;
+        }
+        let again = command("run").assert().success();
+        let told = String::from_utf8(again.get_output().stderr.clone())?;
+        assert!(told.contains("done again"), "{lost}: {told}");
+        assert_eq!(digests(&work.path("out"))?, expected, "{lost}");
+    }
+    // The scores are made again by the first pass that made them.
+    std::fs::write(work.path(network), damaged(network)?)?;
+    std::fs::remove_file(work.path("out/cascade/scores/fra_Latn/b/part-00000.parquet"))?;
+    command("cascade").assert().code(65).stderr(contains(network));
+    std::fs::remove_file(work.path(network))?;
+    command("run").assert().success();
+    assert_eq!(digests(&work.path("out"))?, expected);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::head::{AnyHead, DocumentScore};
 use crate::input::{InputFile, LabelledText, SampleColumns, read_samples};
 use crate::progress::{Progress, Stop};
-use crate::run::{RunDir, Worker};
+use crate::run::{RunDir, Stage, Worker};
 use crate::selection::{RankKey, Selection};
 use crate::stage::context::Context;
 use crate::stage::heads::Heads;
@@ -198,10 +198,10 @@ impl<'a> LanguageTexts<'a> {
     /// Adds what every head does, and how far the heads agree.
     fn evaluate(&self, report: &mut Report) -> Result<()> {
         let &Self { setup, scorer: &TextScorer { heads, .. }, language, .. } = self;
-        let selection: Option<Selection> = match setup.run {
-            None => None,
-            Some(run) => run.read_json(&run.selection_file(language))?,
+        let read = |run: &RunDir| {
+            run.read_output(Stage::Threshold, language, &run.selection_file(language))
         };
+        let selection: Option<Selection> = setup.run.map_or(Ok(None), read)?;
         let all_scores = self.score()?;
         let dropped = match &self.drawn {
             Some((run, _)) => {

@@ -231,7 +231,7 @@ impl ChunkReader for CheckedFile {
 }
 
 /// What to do about a part that is gone or damaged.
-const MAKE_AGAIN: &str =
+pub(crate) const MAKE_AGAIN: &str =
     "`polysift run`, or the command of the stage that wrote it, makes it again";
 
 /// The error of `bytes` that are not what was written.

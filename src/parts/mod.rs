@@ -41,6 +41,7 @@ use crate::error::{Error, Result};
 use crate::input::Content;
 
 pub(crate) use audit::{PiiRow, write_pii};
+pub(crate) use checked::MAKE_AGAIN;
 pub(crate) use documents::{PartReader, read_documents};
 pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to};
 pub(crate) use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};

@@ -169,7 +169,10 @@ impl<'a> Claims<'a> {
         if run.is_done(stage, key)? {
             return lease.release().map(|()| false);
         }
-        run.reopen(stage)?;
+        if run.reopen(stage)? {
+            let stage = stage.name();
+            tracing::warn!(stage, key, "was done, and is gone or damaged: done again");
+        }
         if lease.is_taken_over() {
             run.sweep(stage, key)?;
         }

@@ -316,7 +316,12 @@ pub(super) fn json_lines<T: Serialize>(
         serde_json::to_writer(&mut lines, &item).map_err(failed)?;
     }
     lines.push(b'\n');
-    zstd::encode_all(lines.as_slice(), 0).map_err(Error::io(path, "compress"))
+    let compress = || {
+        let mut compressor = zstd::bulk::Compressor::new(0)?;
+        compressor.include_checksum(true)?;
+        compressor.compress(&lines)
+    };
+    compress().map_err(Error::io(path, "compress"))
 }
 
 /// Header and items of a file of [`json_lines`].

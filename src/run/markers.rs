@@ -1,14 +1,15 @@
 //! The files of a shard, and markers: small JSON files that say that an item is done and what it left behind.
 //!
 //! Once all items of a stage are done, what later stages need of their markers is gathered in one file: with
-//! 100,000 shards they read that one instead of 100,000. It says nothing that the markers do not say: a stage
-//! that finds an item undone again removes it, `verify` does not read it.
+//! 100,000 shards they read that one instead of 100,000. It says nothing that the markers do not say: it counts
+//! only while each marker is there, a stage that finds an item undone again removes it, `verify` does not read it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -17,7 +18,7 @@ use super::plan::Shard;
 use crate::error::{Error, Result};
 use crate::input::DocumentInfo;
 use crate::io::{FileStamp, check_confined, is_url, stamp, write_atomic};
-use crate::parts::{EmbeddingRows, read_embeddings};
+use crate::parts::{EmbeddingRows, MAKE_AGAIN, read_embeddings};
 
 /// Folder of the markers of what is done.
 const DONE: &str = "done";
@@ -66,7 +67,7 @@ pub struct Encoded {
     /// Rows with text that a cascade dropped.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
-    /// Rows with text of which the input, that brings its embeddings, has none.
+    /// Rows with text whose embedding is null in the input's column of embeddings.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub without_embedding: u64,
 }
@@ -313,10 +314,60 @@ impl RunDir {
         self.read_marker(&self.marker(stage, DONE, key))
     }
 
+    /// The marker of `key` in `stage`, for a reader to whom no marker would mean that there is nothing to read.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where it is gone or damaged.
+    pub(crate) fn done(&self, stage: Stage, key: &str) -> Result<ShardMarker> {
+        let path = self.marker(stage, DONE, key);
+        let gone = || Error::missing(path, format!("is gone or damaged; {MAKE_AGAIN}"));
+        self.shard_marker(stage, key)?.ok_or_else(gone)
+    }
+
+    /// Holds `file`, which a marker stands for, against its digest; objects of stores are left out.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where it is not what was written, [`Error::Missing`] where it is gone.
+    pub(crate) fn check_file(&self, file: &PartFile) -> Result<()> {
+        let path = self.path(&file.path);
+        if is_url(&file.path) || path.exists() && stamp(&path)? == file.stamp {
+            return Ok(());
+        }
+        if !path.exists() {
+            return Err(Error::missing(&path, format!("is gone; {MAKE_AGAIN}")));
+        }
+        let reason = format!("is not what was written; remove the file: {MAKE_AGAIN}");
+        Err(Error::corrupt(&path, reason))
+    }
+
+    /// Holds all files of `key` in `stage` against their digests.
+    ///
+    /// # Errors
+    /// Those of [`RunDir::done`] and [`RunDir::check_file`].
+    pub(crate) fn check_files(&self, stage: Stage, key: &str) -> Result<()> {
+        self.done(stage, key)?.files.iter().try_for_each(|file| self.check_file(file))
+    }
+
+    /// The JSON in `path`, a file of `key` in `stage`, held against its digest where a marker stands for it; `None`
+    /// where neither is there.
+    ///
+    /// # Errors
+    /// Those of [`RunDir::check_file`] and [`RunDir::read_json`].
+    pub(crate) fn read_output<T: DeserializeOwned>(
+        &self,
+        stage: Stage,
+        key: &str,
+        path: &Path,
+    ) -> Result<Option<T>> {
+        let (marker, name) = (self.shard_marker(stage, key)?, self.relative(path));
+        let mut files = marker.iter().flat_map(|marker| &marker.files);
+        files.find(|file| file.path == name).map_or(Ok(()), |file| self.check_file(file))?;
+        self.read_json(path)
+    }
+
     /// Parts of the embeddings of `shard`, and so of its scores.
     pub fn num_parts(&self, shard: &Shard) -> Result<usize> {
-        let embedded = self.shard_marker(Stage::Embed, &shard.name)?;
-        Ok(embedded.map_or(0, |marker| marker.files.len()))
+        Ok(self.done(Stage::Embed, &shard.name)?.files.len())
     }
 
     /// Key in [`Stage::Refine`] of a round that is complete; no head has such a name.
@@ -359,7 +410,7 @@ impl RunDir {
     }
 
     /// The marker of `key` in `stage` where it is done.
-    fn done_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
+    pub(crate) fn done_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
         let marker = self.shard_marker(stage, key)?;
         Ok(marker.filter(|marker| marker.files.iter().all(|file| self.is_present(file))))
     }
@@ -425,14 +476,16 @@ impl RunDir {
             && self.summaries(stage, keys)?.iter().all(Option::is_some))
     }
 
-    /// Removes the file of the finished `stage`: something of it is undone.
-    pub(super) fn reopen(&self, stage: Stage) -> Result<()> {
+    /// Removes the gathered file of `stage`, of which an item is undone, and returns whether it was there.
+    pub(super) fn reopen(&self, stage: Stage) -> Result<bool> {
         let path = self.finished_file(stage);
-        std::fs::remove_file(&path).or_else(gone).map_err(Error::io(&path, "remove"))
+        let removed = std::fs::remove_file(&path);
+        let was_finished = removed.is_ok();
+        removed.or_else(gone).map_err(Error::io(&path, "remove")).map(|()| was_finished)
     }
 
     /// The summaries of `keys` from the file of the finished `stage`; `None` where there is none, a damaged
-    /// one, or one of other items.
+    /// one, one of other items, or where a marker is gone.
     fn finished(&self, stage: Stage, keys: &[String]) -> Result<Option<Vec<Option<Summary>>>> {
         let path = self.finished_file(stage);
         let items: Vec<(String, Summary)> = match read_json_lines(&path) {
@@ -448,7 +501,9 @@ impl RunDir {
         };
         let mut by_key: HashMap<String, Summary> = items.into_iter().collect();
         let found: Vec<Option<Summary>> = keys.iter().map(|key| by_key.remove(key)).collect();
-        Ok(found.iter().all(Option::is_some).then_some(found))
+        let is_known = found.iter().all(Option::is_some);
+        let done = if is_known { self.done_keys(stage)? } else { BTreeSet::new() };
+        Ok((is_known && keys.iter().all(|key| done.contains(key))).then_some(found))
     }
 }
 
@@ -477,10 +532,20 @@ mod tests {
         assert_eq!((before[3].as_ref().map(|s| s.rows), before[4].is_none()), (Some(3), true));
         run.mark_shard(Stage::Embed, &keys[4], &marker(4))?;
         assert!(run.try_finish(Stage::Embed, &keys)?);
-        run.remove_tree("state/embed/done")?;
+        for key in &keys {
+            write_atomic(&run.marker(Stage::Embed, DONE, key), b"not read")?;
+        }
         let finished: Vec<Summary> =
             run.summaries(Stage::Embed, &keys)?.into_iter().flatten().collect();
         assert_eq!(finished, (0..5).map(|i| Summary::from(marker(i))).collect::<Vec<_>>());
+        // Nothing counts whose marker is gone.
+        let lost = run.marker(Stage::Embed, DONE, &keys[2]);
+        std::fs::remove_file(&lost).map_err(Error::io(&lost, "remove"))?;
+        assert!(!run.try_finish(Stage::Embed, &keys)?);
+        assert!(run.summaries(Stage::Embed, &keys)?[2].is_none());
+        run.mark_shard(Stage::Embed, &keys[2], &marker(2))?;
+        assert!(run.summaries(Stage::Embed, &keys)?.iter().all(Option::is_some));
+        write_atomic(&lost, b"not read")?;
         // A file of other items says nothing.
         let more: Vec<String> = keys.iter().cloned().chain(["x".to_owned()]).collect();
         assert!(run.summaries(Stage::Embed, &more)?.iter().all(Option::is_none));

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::cascaded::{Cascade, LanguageCascade, Repair, repair_file, repair_key};
+use super::cascaded::{Cascade, LanguageCascade, Repair, mark_repair, repair_file};
 use super::context::Context;
 use super::corpus::{ScoreFiles, ScoredCorpus, read_part, stored_selections, thresholds_of};
 use super::embedded::{Embedded, ordinal};
@@ -14,7 +14,7 @@ use super::verdicts::removed_rows;
 use crate::config::{CascadeConfig, Rate};
 use crate::error::Result;
 use crate::metrics::upper_bound;
-use crate::run::{PartFile, ShardMarker, Stage};
+use crate::run::Stage;
 use crate::selection::{
     CascadeAudit, Decision, Recall, ScoredDocument, Selection, ThresholdKind, select,
 };
@@ -238,11 +238,8 @@ pub fn repair(context: Context<'_>) -> Result<bool> {
         }
         // At last: before it is there, what is done again is what was there.
         for (language, threshold) in &repairs {
-            let path = repair_file(run, language);
-            let stamp = run.write_json(&path, &Repair { threshold: *threshold })?;
-            let file = PartFile { path: run.relative(&path), rows: 1, stamp };
-            let marker = ShardMarker { rows: 0, files: vec![file], ..ShardMarker::default() };
-            run.mark_shard(Stage::Cascade, &repair_key(language), &marker)?;
+            run.write_json(&repair_file(run, language), &Repair { threshold: *threshold })?;
+            mark_repair(run, language)?;
         }
         Ok(())
     })?;

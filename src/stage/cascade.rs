@@ -28,7 +28,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::cascaded::{
-    Candidate, Cascade, LanguageCascade, language_file, language_key, scores_key,
+    Candidate, Cascade, LanguageCascade, language_file, language_key, mark_repair, repair_file,
+    repair_key, scores_key,
 };
 use super::context::Context;
 use super::corpus::{threshold_settings, thresholds_of};
@@ -99,6 +100,13 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
         });
         context.progress.end();
         outcome?;
+    }
+    for language in languages {
+        let key = repair_key(language);
+        if repair_file(run, language).exists() && run.shard_marker(Stage::Cascade, &key)?.is_none()
+        {
+            mark_repair(run, language)?;
+        }
     }
     teaching.score()
 }
@@ -347,6 +355,9 @@ impl<'a> Teaching<'a> {
             Some((language.clone(), treated.first_pass?, names))
         });
         if !work.is_over() {
+            for language in treated.keys() {
+                run.check_files(Stage::Cascade, &language_key(language))?;
+            }
             let passes = FirstPasses::load(self.full, chosen)?;
             let language = |item: usize| language_of(config, &self.plan.shards[item]);
             let rows = |item: usize| {

@@ -2,6 +2,7 @@
 //! encoded all the same.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,8 +13,9 @@ use super::embedded::{all_done, ordinal};
 use super::plan::{language_of, planned_languages};
 use crate::config::{CascadeConfig, FirstPass, RunConfig};
 use crate::error::{Error, Result};
+use crate::io::stamp;
 use crate::parts::read_scores;
-use crate::run::{Plan, RunDir, Shard, Stage};
+use crate::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
 use crate::sample::hash_seed;
 
 /// What a first pass would cost in a language.
@@ -109,6 +111,22 @@ pub(crate) fn repair_file(run: &RunDir, language: &str) -> std::path::PathBuf {
     run.path(format!("cascade/repairs/{language}.json"))
 }
 
+/// The error of `path` where the cascade would drop other documents than when the corpus was embedded, because a
+/// repair or another file of it is gone or damaged.
+fn lost(path: &Path) -> Error {
+    let reason = "does not drop what was dropped when the corpus was embedded: something of the cascade is gone or \
+                  damaged; `polysift run --redo cascade` makes it, and what follows from it, again";
+    Error::corrupt(path, reason)
+}
+
+/// Marks the repair of `language` as done; its file is written.
+pub(crate) fn mark_repair(run: &RunDir, language: &str) -> Result<()> {
+    let path = repair_file(run, language);
+    let file = PartFile { path: run.relative(&path), rows: 1, stamp: stamp(&path)? };
+    let marker = ShardMarker { files: vec![file], ..ShardMarker::default() };
+    run.mark_shard(Stage::Cascade, &repair_key(language), &marker)
+}
+
 /// What a repair found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Repair {
@@ -147,9 +165,15 @@ impl Cascade {
         for language in all.into_iter().filter(|_| settings.is_some()) {
             let path = language_file(run, &language);
             let missing = || Error::missing(&path, "is not there; run `polysift cascade`");
-            languages.insert(language.clone(), run.read_json(&path)?.ok_or_else(missing)?);
-            if let Some(repair) = run.read_json::<Repair>(&repair_file(run, &language))? {
-                repaired.insert(language, repair.threshold.unwrap_or(f32::NEG_INFINITY));
+            let treated = run.read_output(Stage::Cascade, &language_key(&language), &path)?;
+            languages.insert(language.clone(), treated.ok_or_else(missing)?);
+            let path = repair_file(run, &language);
+            let repair = match run.read_output(Stage::Cascade, &repair_key(&language), &path) {
+                Err(Error::Corrupt { .. } | Error::Missing { .. }) => return Err(lost(&path)),
+                repair => repair?,
+            };
+            if let Some(Repair { threshold }) = repair {
+                repaired.insert(language, threshold.unwrap_or(f32::NEG_INFINITY));
             }
         }
         let audit_every = settings.map_or(1, CascadeConfig::audit_every);
@@ -193,6 +217,12 @@ impl Cascade {
                 rows.dropped.push(row);
             }
         })?;
+        let embedded = context.run.shard_marker(Stage::Embed, &shard.name)?;
+        let dropped = embedded.and_then(|marker| marker.encoded).map(|encoded| encoded.dropped);
+        let is_lost = dropped.is_some_and(|dropped| dropped != rows.dropped.len() as u64);
+        if is_lost && !self.languages.is_empty() {
+            return Err(lost(&context.run.path("cascade").join(scores_key(shard))));
+        }
         Ok(rows)
     }
 
@@ -222,8 +252,7 @@ impl Cascade {
     ) -> Result<()> {
         let language = language_of(context.config, shard);
         let Some(threshold) = self.threshold(&language) else { return Ok(()) };
-        let marker = context.run.shard_marker(Stage::Cascade, &scores_key(shard))?;
-        for file in marker.unwrap_or_default().files {
+        for file in context.run.done(Stage::Cascade, &scores_key(shard))?.files {
             let part = read_scores(&context.run.path(&file.path))?;
             for (&row, score) in part.documents.rows().iter().zip(part.scores) {
                 if let Some(margin) = score.filter(|score| *score < threshold) {
@@ -247,7 +276,8 @@ pub fn languages(run: &RunDir, config: &RunConfig) -> Result<BTreeMap<String, La
     let mut found = BTreeMap::new();
     if config.cascade.is_some() && run.has_plan() {
         for language in planned_languages(config, &run.plan()?).unwrap_or_default() {
-            if let Some(treated) = run.read_json(&language_file(run, &language))? {
+            let (key, path) = (language_key(&language), language_file(run, &language));
+            if let Some(treated) = run.read_output(Stage::Cascade, &key, &path)? {
                 found.insert(language, treated);
             }
         }

@@ -406,6 +406,7 @@ pub(crate) fn scored_run(context: Context<'_>) -> Result<(Embedded, Heads)> {
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(context.run, &names)?;
     check_filtered(context, &embedded.plan)?;
+    Cascade::of(context, &embedded.plan)?;
     let heads = Heads::load(context, &embedded)?;
     context.run.check_frozen(Stage::Score, &heads.settings_of_scores(context.run)?)?;
     for language in heads.languages() {
@@ -421,7 +422,8 @@ pub(crate) fn stored_selections(
 ) -> Result<BTreeMap<String, Selection>> {
     let stored = |language: String| {
         let is_done = run.is_done(Stage::Threshold, &language)?;
-        let stored = if is_done { run.read_json(&run.selection_file(&language))? } else { None };
+        let read = || run.read_output(Stage::Threshold, &language, &run.selection_file(&language));
+        let stored = if is_done { read()? } else { None };
         let missing = || {
             Error::missing(
                 run.root(),

@@ -152,7 +152,8 @@ fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
     for shard in &plan.shards {
         let path = run.pii_counts_file(shard);
         let lost = || Error::missing(&path, "is gone; export again (`--redo export`)");
-        pii::add(&mut counts, run.read_json(&path)?.ok_or_else(lost)?);
+        let found = run.read_output(Stage::Export, &shard.name, &path)?;
+        pii::add(&mut counts, found.ok_or_else(lost)?);
     }
     let path = run.pii_report_file();
     let stamp =
@@ -256,7 +257,7 @@ impl<'a> ShardExport<'a> {
     fn run(job: &'a ExportJob<'a>, place: u64, shard: &'a Shard) -> Result<ShardMarker> {
         let context = job.context;
         let mut reader = RowReader::open(&shard.input()?, &context.config.input)?;
-        let embedded = context.run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
+        let embedded = context.run.done(Stage::Embed, &shard.name)?;
         let pii = context.config.pii.as_ref().map(|config| ShardRedactor::new(config, shard));
         let redactor = pii.transpose()?.flatten();
         let mut export = Self {

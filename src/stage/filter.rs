@@ -194,7 +194,7 @@ impl<'a> OpenFilters<'a> {
 
     fn filter_shard(&self, context: Context<'_>, shard: &Shard) -> Result<ShardMarker> {
         let run = context.run;
-        let embedded = run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
+        let embedded = run.done(Stage::Embed, &shard.name)?;
         let (mut verdicts, mut found_documents) =
             (VerdictRows::default(), DocumentBuilder::default());
         let mut counts: BTreeMap<&str, FoundByLanguage> = BTreeMap::new();
@@ -387,7 +387,7 @@ impl OpenFilters<'_> {
             let path = run.verdict_counts_file(shard);
             let lost = || Error::missing(&path, "is gone; filter again (`--redo filter`)");
             let counts: BTreeMap<String, FoundByLanguage> =
-                run.read_json(&path)?.ok_or_else(lost)?;
+                run.read_output(Stage::Filter, &shard.name, &path)?.ok_or_else(lost)?;
             for (name, by_language) in counts {
                 let Some(report) = reports.get_mut(name.as_str()) else { continue };
                 for (language, found) in by_language {

@@ -76,6 +76,9 @@ impl Heads {
     ) -> Result<Self> {
         let mut by_name = BTreeMap::new();
         for (name, config) in heads {
+            if let (Some(run), None) = (run, &config.path) {
+                check_trained(run, name, &languages)?;
+            }
             let mut found = ByLanguage::new();
             if config.kind.is_of_rows() {
                 let head = AnyHead::Row(Box::new(RowHead::new(name, config, seed)));
@@ -339,6 +342,33 @@ pub fn check_files(config: &RunConfig) -> Result<()> {
         // Which languages there are is known when all is embedded.
         if !path.contains(LANG) && !Path::new(path).is_file() {
             return Err(no_head(name, head, &BTreeSet::new()));
+        }
+    }
+    Ok(())
+}
+
+/// Keys of the heads that are trained in `run`; `None` before that stage is begun.
+pub(super) fn trained_keys(run: &RunDir) -> Result<Option<Vec<String>>> {
+    let frozen = run.frozen_settings(Stage::Train)?;
+    let heads = frozen.as_ref().and_then(|frozen| frozen["heads"].as_object());
+    let of_head = |(name, head): (&String, &Value)| {
+        let languages = head["samples"].as_object().into_iter().flat_map(Map::keys);
+        languages.map(|language| format!("{name}/{language}")).collect::<Vec<_>>()
+    };
+    Ok(heads.map(|heads| heads.iter().flat_map(of_head).collect()))
+}
+
+/// Holds the heads `name` that were trained in `run` for one of `languages` against their digests. One that is gone
+/// would leave its language without scores.
+///
+/// # Errors
+/// Those of [`RunDir::check_files`].
+fn check_trained(run: &RunDir, name: &str, languages: &BTreeSet<String>) -> Result<()> {
+    for key in trained_keys(run)?.unwrap_or_default() {
+        let serves = key.strip_prefix(name).and_then(|rest| rest.strip_prefix('/'));
+        let mut serves = serves.into_iter().flat_map(|serves| serves.split('+'));
+        if serves.any(|language| language == ALL_LANGUAGES || languages.contains(language)) {
+            run.check_files(Stage::Train, &key)?;
         }
     }
     Ok(())

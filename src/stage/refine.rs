@@ -137,6 +137,13 @@ impl Refining<'_> {
                 return Ok(false);
             }
         }
+        for round in 0.. {
+            match self.finished_round(round)? {
+                None => return Ok(false),
+                Some(0) if round > 0 => break,
+                Some(_) => {}
+            }
+        }
         Ok(true)
     }
 
@@ -146,14 +153,12 @@ impl Refining<'_> {
         let Some(marker) = run.shard_marker(Stage::Refine, &RunDir::round_key(round))? else {
             return Ok(None);
         };
+        let mut rows = 0; // a shard has a marker where it has documents of the round
         for shard in self.scores.shards() {
             let key = RunDir::round_shard_key(round, shard);
-            let is_marked = run.shard_marker(Stage::Refine, &key)?.is_some();
-            if is_marked && !run.is_done(Stage::Refine, &key)? {
-                return Ok(None);
-            }
+            rows += run.done_marker(Stage::Refine, &key)?.map_or(0, |marker| marker.rows);
         }
-        Ok(Some(marker.rows))
+        Ok((rows == marker.rows).then_some(rows))
     }
 
     /// Does what is left of a round; the documents of all of it.

@@ -35,10 +35,12 @@ use self::limits::ReportLimits;
 use self::stored::{SelectionName, StoredRun};
 use self::survey::{LanguageSurvey, Surveying};
 use super::context::Context;
+use super::verdicts::REPORTS;
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::io::write_atomic;
 use crate::panics::{lock, unpoisoned};
+use crate::run::Stage;
 
 /// Version of the format of `report.json`.
 const FORMAT: u32 = 1;
@@ -187,10 +189,12 @@ fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Resu
     let heads: Vec<&str> = order.iter().map(|&head| run.heads[head]).collect();
     let names: BTreeSet<&SelectionName> =
         run.languages.values().flat_map(|language| &language.names).collect();
+    let read =
+        |stage, path: PathBuf| directory.read_output::<Value>(stage, REPORTS, path.as_path());
     let mut filters = Map::new();
     for name in config.filters.keys() {
-        let report = directory.read_json(&directory.filter_report_file(name))?;
-        filters.extend(report.map(|report: Value| (name.clone(), report)));
+        let report = read(Stage::Filter, directory.filter_report_file(name))?;
+        filters.extend(report.map(|report| (name.clone(), report)));
     }
     let root = directory.root();
     let title = root.canonicalize().map_err(Error::io(root, "find"))?;
@@ -204,7 +208,7 @@ fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Resu
         "selections": names.iter().map(|name| &name.name).collect::<Vec<_>>(),
         "languages": languages,
         "filters": filters,
-        "pii": directory.read_json::<Value>(&directory.pii_report_file())?,
+        "pii": read(Stage::Export, directory.pii_report_file())?,
         "agreement": (request.agreement)()?,
         "compare": compare,
         "notes": notes,

@@ -87,7 +87,7 @@ fn score_shard(
     shard: &Shard,
 ) -> Result<ShardMarker> {
     let run = context.run;
-    let embedded = run.shard_marker(Stage::Embed, &shard.name)?.unwrap_or_default();
+    let embedded = run.done(Stage::Embed, &shard.name)?;
     let write = |index: usize, scored: &ScoreRows| {
         let path = run.scores_part(name, shard, index);
         let stamp = write_scores(&path, scored, context.config.parts.zstd)?;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::cascaded::Cascade;
 use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::Embedded;
+use super::heads::trained_keys;
 use super::model::is_precise;
 use super::refine::Refinement;
 use super::work::score_keys;
@@ -129,15 +129,11 @@ fn encoded(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<En
 
 /// Of the heads to train, which are known when the stage is begun; before that of none.
 fn train_status(run: &RunDir, worker: &Worker) -> Result<StageStatus> {
-    let frozen = run.frozen_settings(Stage::Train)?;
-    let heads = frozen.as_ref().and_then(|frozen| frozen["heads"].as_object());
-    let of_head = |(name, head): (&String, &Value)| {
-        let languages = head["samples"].as_object().into_iter().flat_map(Map::keys);
-        languages.map(|language| format!("{name}/{language}")).collect::<Vec<_>>()
-    };
-    let keys: Vec<String> = heads.into_iter().flatten().flat_map(of_head).collect();
+    let trained = trained_keys(run)?;
+    let is_begun = trained.is_some();
+    let keys = trained.unwrap_or_default();
     let status = stage_status(run, worker, Stage::Train, &keys, run.marked(Stage::Train, &keys)?)?;
-    Ok(StageStatus { total: heads.and(status.total), ..status })
+    Ok(StageStatus { total: status.total.filter(|_| is_begun), ..status })
 }
 
 /// Of the items `keys` of `stage`, with what is known of those that are done.

@@ -364,16 +364,18 @@ pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
     let (languages, run) = (corpus_languages(context)?, context.run);
     let mut cards = Vec::new();
     for job in jobs(context.config, languages.as_ref())? {
+        if !run.is_done(Stage::Train, &job.key())? {
+            continue;
+        }
+        run.check_files(Stage::Train, &job.key())?;
         if job.head.kind == HeadKind::FastText {
             let card = FastTextHead::read_card(&run.text_head_file(job.name, &job.language()))?;
             cards.extend(card.map(|card| (job.name.to_owned(), card)));
             continue;
         }
         let path = run.head_file(job.name, &job.serves[0]);
-        if path.is_file() {
-            let head = AnyHead::load(&path, job.name, job.head, &job.language())?;
-            cards.push((job.name.to_owned(), head.card().clone()));
-        }
+        let head = AnyHead::load(&path, job.name, job.head, &job.language())?;
+        cards.push((job.name.to_owned(), head.card().clone()));
     }
     Ok(cards)
 }

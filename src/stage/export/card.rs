@@ -14,13 +14,13 @@ use crate::export::{EMBEDDINGS, PII_COUNT};
 use crate::io::{FileStamp, write_atomic};
 use crate::language::{language_name, language_tag};
 use crate::remote;
-use crate::run::{DocumentAmount, PartFile, ShardMarker, Stage};
+use crate::run::{DocumentAmount, PartFile, Stage};
 use crate::selection::{Selection, ThresholdKind};
 use crate::stage::context::Context;
 use crate::stage::corpus::stored_selections;
 use crate::stage::embedded::{Embedded, all_done};
 use crate::stage::inspect::{RowsRequest, inspected_rows};
-use crate::stage::verdicts::filter_settings;
+use crate::stage::verdicts::{REPORTS, filter_settings};
 
 /// Name of the card, at the top of the export.
 const FILE: &str = "README.md";
@@ -54,7 +54,7 @@ impl StoredExport {
         let folder = format!("{}/", run.relative(&place_of(context).join("export")));
         let mut export = Self { subsets: BTreeMap::new(), first: None };
         for name in names {
-            let marker: ShardMarker = run.shard_marker(Stage::Export, name)?.unwrap_or_default();
+            let marker = run.done(Stage::Export, name)?;
             let rows: u64 = marker.exported.values().map(|amount| amount.documents).sum();
             if rows != marker.counts.get(KEPT).copied().unwrap_or_default() {
                 let reason = "was exported by a version that did not count languages; export again (`--redo export`)";
@@ -64,6 +64,7 @@ impl StoredExport {
             for file in &marker.files {
                 let Some(path) = file.path.strip_prefix(&folder) else { continue };
                 if export.first.is_none() && file.rows > 0 && context.config.export.to.is_none() {
+                    run.check_file(file)?;
                     export.first = Some(run.path(&file.path));
                 }
                 let (top, rest) = path.split_once('/').unwrap_or(("", path));
@@ -167,7 +168,8 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
         "example": export.first.map(|path| example(path, context)).transpose()?.flatten(),
     });
     if config.pii.is_some() {
-        let report: Option<Value> = run.read_json(&run.pii_report_file())?;
+        let report: Option<Value> =
+            run.read_output(Stage::Export, REPORTS, &run.pii_report_file())?;
         facts["pii"]["found"] = report.map_or(Value::Null, |mut report| report["languages"].take());
     }
     Ok(facts)
@@ -248,7 +250,8 @@ fn filters(context: Context<'_>) -> Result<Vec<Value>> {
     let (run, lists) = (context.run, filter_settings(context.run)?);
     let mut filters = Vec::new();
     for (name, filter) in &context.config.filters {
-        let report: Option<Value> = run.read_json(&run.filter_report_file(name))?;
+        let report: Option<Value> =
+            run.read_output(Stage::Filter, REPORTS, &run.filter_report_file(name))?;
         let mut row = json!(filter);
         row["name"] = json!(name);
         row["action"] = json!(filter.action);

@@ -55,7 +55,7 @@ impl Refinement {
 
     /// The report of `run`; `None` before the stage is done.
     pub fn read(run: &RunDir) -> Result<Option<Self>> {
-        run.read_json(&run.path(Self::FILE))
+        run.read_output(Stage::Refine, ALL_LANGUAGES, &run.path(Self::FILE))
     }
 }
 
