@@ -257,10 +257,25 @@ fn a_recall_that_is_not_proved_is_said_so_and_repaired_where_that_is_asked_for()
     assert_eq!(recall("repaired")?["is_proved"], true);
     assert_eq!(exported(&work, "repaired")?, exported(&work, "full")?);
     // The same of a run that ended without.
-    cascade(&work, "unproved", &repaired).assert().success();
+    let printed = cascade(&work, "unproved", &repaired).assert().success();
     assert_eq!(exported(&work, "unproved")?, exported(&work, "full")?);
     let mut verify = crate::util::polysift();
     verify.current_dir(work.dir.path()).args(["verify", "unproved"]).assert().success();
+
+    // All is encoded, besides the pilot; a network of token ids takes no encoder.
+    let audit = &work.json("unproved/selection/fra_Latn.json")?["cascade"];
+    let treated = work.json("unproved/cascade/languages/fra_Latn.json")?;
+    let number = |value: &Value| value.as_f64().unwrap_or_default();
+    let cost = 1.0 + number(&treated["pilot"]) / number(&treated["rows"]);
+    assert_eq!(audit["dropped"], 0);
+    assert!((number(&audit["cost"]) - cost).abs() < 1e-9, "{audit} {treated}");
+    let printed = String::from_utf8(printed.get_output().stdout.clone())?;
+    let row: Vec<&str> = printed
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .find(|words| words.first() == Some(&"fra_Latn") && words.get(1) == Some(&"lexical"))
+        .ok_or("no row of the cascade")?;
+    assert_eq!(row[3..], ["100.0%", &format!("{:.1}%", 100.0 * cost)], "{printed}");
 
     // A repair that is lost would have later stages take documents for dropped that are not.
     let repair = work.path("unproved/cascade/repairs/fra_Latn.json");

@@ -208,27 +208,29 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
 fn print_cascade(context: Context<'_>) -> Result<()> {
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let (mut rows, mut whole) = (Vec::new(), Vec::new());
+    let selections = selections(context.run)?;
     for (language, treated) in cascaded_languages(context.run, context.config)? {
         let Some(pass) = treated.first_pass else {
             whole.push(format!("{language}: {}", treated.reason.unwrap_or_default()));
             continue;
         };
-        let of_pass = treated.candidates.iter().find(|candidate| candidate.first_pass == pass);
-        let cost = of_pass.map_or(1.0, |candidate| candidate.cost);
-        rows.push(vec![
-            language,
-            pass.to_string(),
-            treated.pilot.to_string(),
-            of_pass.map_or("-".to_owned(), |candidate| percent(candidate.encoded_share)),
-            percent(cost),
-        ]);
+        // What the run did, once it is known; before that what the pilot foretells.
+        let share = |audit: &CascadeAudit| 1.0 - audit.dropped as f64 / audit.documents as f64;
+        let done = selections.get(&language).and_then(|selection| selection.cascade.as_ref());
+        let (encoded, cost) = match (done, treated.candidate()) {
+            (Some(audit), _) => (share(audit), audit.cost),
+            (None, Some(pilot)) => (pilot.encoded_share, pilot.cost),
+            (None, None) => (1.0, 1.0),
+        };
+        let (pass, pilot) = (pass.to_string(), treated.pilot.to_string());
+        rows.push(vec![language, pass, pilot, percent(encoded), percent(cost)]);
     }
     if !rows.is_empty() {
         let titles = ["language", "first pass", "pilot", "encoded", "cost of the full run"];
         titled_table(titles, rows.into_iter());
         line("");
     }
-    for (language, selection) in selections(context.run)? {
+    for (language, selection) in selections {
         let Some(CascadeAudit {
             documents,
             dropped,

@@ -14,7 +14,7 @@ use super::verdicts::removed_rows;
 use crate::config::{CascadeConfig, Rate};
 use crate::error::Result;
 use crate::metrics::upper_bound;
-use crate::run::Stage;
+use crate::run::{Encoded, Stage};
 use crate::selection::{
     CascadeAudit, Decision, Recall, ScoredDocument, Selection, ThresholdKind, select,
 };
@@ -185,7 +185,6 @@ fn audit(
     };
     let flops = saved(|treated| treated.flops_per_dropped_document);
     let pass = treated.and_then(|treated| treated.first_pass);
-    let candidate = treated.and_then(|t| t.candidates.iter().find(|c| Some(c.first_pass) == pass));
     CascadeAudit {
         first_pass: pass.map(|pass| pass.to_string()).unwrap_or_default(),
         documents: rows,
@@ -193,9 +192,31 @@ fn audit(
         audited: m,
         tokens_saved: saved(|treated| treated.tokens_per_dropped_document).round() as u64,
         gpu_hours_saved: flops / GPU_FLOPS_PER_SEC / 3600.0,
-        cost: candidate.map_or(1.0, |candidate| candidate.cost),
+        cost: treated.map_or(1.0, |treated| cost(config, embedded, language, treated)),
         recalls: recalls.collect(),
     }
+}
+
+/// What the run costs in `language` by what it encoded, which the pilot does not know after a repair: the cost in the
+/// pilot, where a larger or smaller share of the documents was dropped.
+fn cost(
+    config: &CascadeConfig,
+    embedded: &Embedded,
+    language: &str,
+    treated: &LanguageCascade,
+) -> f64 {
+    let of_language = embedded.summaries.iter().filter(|s| s.counts.contains_key(language));
+    let mut encoded = Encoded::default();
+    of_language.filter_map(|summary| summary.encoded).for_each(|shard| encoded.add(&shard));
+    let Some(pilot) = treated.candidate() else { return 1.0 };
+    if treated.flops_per_document == 0.0 {
+        return pilot.cost; // of a run directory that does not say it
+    }
+    let audit = 1.0 / config.audit_every() as f64;
+    let in_pilot = (1.0 - pilot.encoded_share) * (1.0 - audit);
+    let dropped = encoded.dropped as f64 / encoded.documents.max(1) as f64;
+    let saves = treated.flops_per_dropped_document / treated.flops_per_document;
+    pilot.cost + (in_pilot - dropped) * saves
 }
 
 /// Has more documents encoded in the languages whose recall is not proved; whether there are some: then the embed stage

@@ -186,6 +186,7 @@ impl<'a> Teaching<'a> {
             tokens_per_document: 0.0,
             tokens_per_dropped_document: 0.0,
             flops_per_dropped_document: 0.0,
+            flops_per_document: 0.0,
             heads: BTreeMap::new(),
             candidates: Vec::new(),
         };
@@ -199,6 +200,8 @@ impl<'a> Teaching<'a> {
         treated.pilot = pilot.len() as u64;
         treated.evaluation = pilot.evaluation().len() as u64;
         treated.tokens_per_document = pilot.tokens_per_document();
+        let flops = pilot.evaluation_flops(self.full.model);
+        treated.flops_per_document = flops.iter().sum::<f64>() / flops.len().max(1) as f64;
         let selected = pilot.select(self.full.context, &thresholds, self.settings.risk() / 2.0)?;
         let (mut best, mut reason): (Option<Tried>, _) = (None, None);
         for &pass in self.passes() {

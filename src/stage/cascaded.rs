@@ -49,10 +49,20 @@ pub struct LanguageCascade {
     pub tokens_per_dropped_document: f64,
     /// And floating-point operations.
     pub flops_per_dropped_document: f64,
+    /// Mean floating-point operations of a document; 0 in run directories that lack the field.
+    #[serde(default)]
+    pub flops_per_document: f64,
     /// By head: a document with a lower score of the first pass is dropped, unless another head's is not.
     pub heads: BTreeMap<String, f32>,
     /// What was tried.
     pub candidates: Vec<Candidate>,
+}
+
+impl LanguageCascade {
+    /// The first pass that was taken, as the pilot shows it.
+    pub fn candidate(&self) -> Option<&Candidate> {
+        self.candidates.iter().find(|candidate| Some(candidate.first_pass) == self.first_pass)
+    }
 }
 
 /// The cascade of a run of which the first pass is done; of a run without one it drops nothing.
