@@ -25,14 +25,14 @@ fn main() -> ExitCode {
         }
     }
     // First of all: a scheduler's signal may come before a model is loaded.
-    let stop = Stop::default();
+    let stop = Stop::of_process();
     let began = Instant::now();
-    let outcome = cli::signals::install(&stop).and_then(|()| cli::run(&stop));
+    let outcome = cli::signals::install(stop).and_then(|()| cli::run(stop));
     match outcome {
         Ok(code) => code,
         Err(error) => {
             cli::printer::error(&error.report());
-            cli::signals::requeue(&stop, error.exit_code(), began.elapsed());
+            cli::signals::requeue(stop, error.exit_code(), began.elapsed());
             ExitCode::from(error.exit_code())
         }
     }

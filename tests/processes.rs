@@ -2,6 +2,7 @@
 //! of a single one.
 
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use polysift::progress::Stop;
 use polysift::run::{RunDir, Worker};
@@ -9,7 +10,7 @@ use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::json;
 
-use crate::util::{TestResult, Workspace, digests, polysift, text};
+use crate::util::{Random, TestResult, Workspace, digests, polysift, text};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -261,5 +262,53 @@ fn other_input_than_the_planned_one_is_refused_by_every_command() -> TestResult 
     // The same files in other words are the same input.
     with_input("embed", &["corpus/fra_Latn/*.jsonl", "corpus/deu_Latn/a.jsonl"]).assert().code(78);
     with_input("embed", &["./corpus/{lang}/*"]).assert().success();
+    Ok(())
+}
+
+/// Ends `child` if it has not ended by then; its exit code, none where it had to be killed.
+fn code_within(child: &mut Child, limit: Duration) -> Result<Option<i32>, Failure> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.code());
+        }
+        if began.elapsed() > limit {
+            child.kill()?;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_run_ends_at_a_signal_at_whichever_moment_and_goes_on_to_the_same_bytes() -> TestResult {
+    let work = workspace()?;
+    let began = Instant::now();
+    assert_eq!(spawn(&work, "run", "whole", &[])?.wait()?.code(), Some(0));
+    let expected = digests(&work.path("whole"))?;
+    let millis = usize::try_from(began.elapsed().as_millis())?;
+    let mut random = Random(42);
+    let mut stopped = 0;
+    for i in 0..20 {
+        let mut child = spawn(&work, "run", "stopped", &[])?;
+        // From when it has the signals on.
+        while !work.path("stopped/state/workers").exists() && child.try_wait()?.is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(random.below(millis / 4) as u64));
+        Command::new("kill")
+            .args(["-TERM", &child.id().to_string()])
+            .stderr(Stdio::null())
+            .status()?;
+        let code = code_within(&mut child, Duration::from_secs(30))?;
+        stopped += usize::from(code == Some(75));
+        assert!(matches!(code, Some(0 | 75)), "signal {i}: {code:?}");
+        if code == Some(0) {
+            assert_eq!(digests(&work.path("stopped"))?, expected);
+            std::fs::remove_dir_all(work.path("stopped"))?;
+        }
+    }
+    assert!(stopped > 5, "{stopped} of 20 were stopped");
+    work.command("run", "stopped").assert().success();
+    assert_eq!(digests(&work.path("stopped"))?, expected);
     Ok(())
 }

@@ -99,7 +99,7 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     let chunks_of_heads =
         args.encoder.chunks.is_none() && run.is_none() && args.base.config.is_none();
     let annotator = Annotator::open(&config, &heads, run.as_ref(), chunks_of_heads, (&hub, stop))?;
-    let documents = read(args, &config, &annotator)?;
+    let documents = read(args, &config, &annotator, stop)?;
     Blocks { documents, stop }.annotate(&annotator, &args.key)
 }
 
@@ -108,15 +108,19 @@ fn read(
     args: &AnnotateArgs,
     config: &RunConfig,
     annotator: &Annotator<'_>,
+    stop: &Stop,
 ) -> Result<Receiver<Sent>> {
-    let mut input = BufReader::new(std::io::stdin());
-    let io = Error::io(Path::new(STDIN), "read");
-    let first = input.fill_buf().map_err(io)?;
-    let is_json = first.trim_ascii_start().starts_with(b"{");
+    let begin = || {
+        let mut input = BufReader::new(std::io::stdin());
+        let is_json = input.fill_buf()?.trim_ascii_start().starts_with(b"{");
+        Ok((input, is_json))
+    };
+    let (input, is_json) = stop.leaving(begin)?.map_err(Error::io(Path::new(STDIN), "read"))?;
     let language = annotator.default_language();
     let (send, documents) = bounded(READ_AHEAD);
     if args.format == Format::Text || args.format == Format::Auto && !is_json {
-        let text = read_text(input, config.input.max_document_bytes)?;
+        let max_bytes = config.input.max_document_bytes;
+        let text = stop.leaving(move || read_text(input, max_bytes))??;
         let language = args.columns.language.as_deref().or(language).ok_or_else(|| {
             Error::config("--language", "is missing; there are heads for several languages")
         })?;

@@ -20,6 +20,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use polysift::panics::lock;
+use polysift::progress::Stop;
 use polysift::{Error, Result};
 
 /// A file of trace events; a layer of the subscriber writes them.
@@ -44,10 +45,13 @@ struct Fields(Map<String, Value>);
 impl Trace {
     /// Starts the file `path`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
-        let started = File::create(path).and_then(|mut file| {
+        let to = path.to_owned();
+        // A pipe is waited for until somebody reads it.
+        let started = Stop::of_process().leaving(move || {
+            let mut file = File::create(to)?;
             file.write_all(b"[\n")?;
             Ok(file)
-        });
+        })?;
         let source = |source| Error::Io { path: path.to_owned(), action: "create", source };
         let file = Mutex::new(Some(started.map_err(source)?));
         Ok(Self(Arc::new(TraceFile { began: Instant::now(), file })))

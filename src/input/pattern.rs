@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::progress::Stop;
 
 /// Placeholder of the language code.
 pub(crate) const LANG: &str = "{lang}";
@@ -28,6 +29,7 @@ pub(super) fn is_hidden(name: &str) -> bool {
 fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(Error::io(directory, "list"))? {
+        Stop::of_process().check()?;
         let entry = entry.map_err(Error::io(directory, "list"))?;
         let name = entry.file_name().into_string().map_err(|name| {
             Error::config(

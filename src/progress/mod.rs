@@ -11,8 +11,9 @@
 
 mod busy;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 pub use busy::Busy;
@@ -45,6 +46,9 @@ impl Progress for Silent {
     fn end(&self) {}
 }
 
+/// Time in which what waits notices a stop.
+pub(crate) const STOP_POLL: Duration = Duration::from_millis(100);
+
 /// A request to stop; stages look at it between items of work.
 #[derive(Debug, Default, Clone)]
 pub struct Stop {
@@ -53,6 +57,33 @@ pub struct Stop {
 }
 
 impl Stop {
+    /// What the signals of the program ask for; in a program that asks for none it stays quiet. Listings and transfers,
+    /// which are not given a stop of their own, look at it.
+    pub fn of_process() -> &'static Self {
+        static STOP: LazyLock<Stop> = LazyLock::new(Stop::default);
+        &STOP
+    }
+
+    /// Does `work`, which may wait without end for another program, in a thread that a stop leaves behind.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn leaving<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let (send, done) = channel();
+        let thread = std::thread::spawn(move || send.send(work()).is_ok());
+        loop {
+            match done.recv_timeout(STOP_POLL) {
+                Ok(done) => return Ok(done),
+                Err(RecvTimeoutError::Timeout) => self.check()?,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        thread.join().map_or_else(|panic| std::panic::resume_unwind(panic), |_| Err(Error::Stopped))
+    }
+
     /// Asks for a stop, because of the signal of this number.
     pub fn ask(&self, signal: i32) {
         self.signal.store(signal, Ordering::Relaxed);

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures_util::future::{Either, select};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -20,6 +22,7 @@ use super::wire::{Connector, WebConnector};
 use crate::error::{Error, Result};
 use crate::hub::HubSettings;
 use crate::panics::lock;
+use crate::progress::{STOP_POLL, Stop};
 
 /// Threads of the runtime; they move bytes, and digest and decode nothing.
 const WORKERS: usize = 2;
@@ -92,12 +95,21 @@ pub(super) fn hub_settings() -> &'static HubSettings {
     HUB.get_or_init(|| HubSettings::from_env(|name| std::env::var(name).ok()))
 }
 
-/// Waits for `work`.
+/// Waits for `work`, unless the process is to stop.
 ///
 /// # Errors
-/// Its own, and [`Error::Service`] where no thread can be started.
+/// Its own, [`Error::Stopped`], and [`Error::Service`] where no thread can be started.
 pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    runtime()?.block_on(work)
+    let stop = pin!(async {
+        while !Stop::of_process().is_asked() {
+            tokio::time::sleep(STOP_POLL).await;
+        }
+    });
+    let work = pin!(work);
+    match runtime()?.block_on(select(work, stop)) {
+        Either::Left((done, _)) => done,
+        Either::Right(_) => Err(Error::Stopped),
+    }
 }
 
 /// The runtime of all transfers.

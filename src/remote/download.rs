@@ -1,7 +1,7 @@
 //! A file of a repository of the hub, downloaded into the cache as huggingface_hub lays it out: the bytes are
 //! `blobs/<etag>`, and `snapshots/<commit>/<file>` is a link to them.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ use super::explain::{ANSWER, store_error};
 use super::wire::{COMMIT, LINKED_ETAG};
 use crate::error::{self, Source};
 use crate::hub::HubSettings;
+use crate::progress::STOP_POLL;
 
 /// The error of the client that `source` is.
 pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
@@ -97,7 +98,9 @@ pub(super) async fn download(
     std::fs::create_dir_all(&blobs).map_err(failed)?;
     let lock = File::create(blobs.join(format!("{}.lock", described.etag))).map_err(failed)?;
     // Where there are no locks the work may be done twice.
-    let _ = lock.lock();
+    while matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
+        tokio::time::sleep(STOP_POLL).await;
+    }
     if !blob.exists() {
         let begun = blobs.join(format!("{}.incomplete", described.etag));
         let mut retries = Retries::new();

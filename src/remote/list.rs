@@ -130,7 +130,12 @@ impl KeySearch<'_> {
         let options = PaginatedListOptions { delimiter, page_token, ..Default::default() };
         let prefix = (!prefix.is_empty()).then_some(prefix);
         let page = || self.pages.list_paginated(prefix, options.clone());
-        retried(&self.location.url(), page).await
+        let url = self.location.url();
+        let page = retried(&url, page).await?;
+        if page.page_token.is_some() && page.page_token == options.page_token {
+            return Err(store_error(&url, "the listing has no end: a page is followed by itself"));
+        }
+        Ok(page)
     }
 
     fn take(&self, objects: &[ObjectMeta], found: &mut Vec<KeyedMeta>) {

@@ -243,8 +243,8 @@ pub(super) struct Transfer(tokio::task::JoinHandle<Result<Bytes>>);
 impl Transfer {
     /// Waits for the bytes.
     pub(super) fn wait(mut self) -> Result<Bytes> {
-        let joined = runtime()?.block_on(&mut self.0);
-        joined.map_err(|error| store_error("transfers", &error.to_string()))?
+        let joined = async { (&mut self.0).await };
+        wait(async { joined.await.map_err(|error| store_error("transfers", &error.to_string()))? })
     }
 }
 

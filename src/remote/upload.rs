@@ -9,12 +9,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Key;
 use object_store::{MultipartId, ObjectStoreExt, PutPayload, PutResult};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use super::client::{Client, client, retried, runtime, wait};
 use super::explain::{explain, store_error};
@@ -25,6 +26,9 @@ use crate::io::{FileStamp, FirstError, boundary};
 
 /// Bytes of a part; S3 takes 10,000 of them, so an object is at most 80 GB.
 const PART_BYTES: usize = 8 << 20;
+
+/// Time that a store has to forget an upload.
+const ABORT_TIME: Duration = Duration::from_secs(1);
 
 /// Parts that are sent at once.
 const PARTS_ON_THEIR_WAY: usize = 3;
@@ -127,9 +131,9 @@ impl Upload {
 
     fn first_arrives(&mut self) -> Result<()> {
         let Some(first) = self.on_their_way.pop_front() else { return Ok(()) };
-        let joined = runtime()?.block_on(first);
-        let sent = joined.map_err(|error| store_error(&self.target.url, &error.to_string()))?;
-        self.arrived.push(sent?);
+        let lost = |error: JoinError| store_error(&self.target.url, &error.to_string());
+        let sent = wait(async { first.await.map_err(lost)? })?;
+        self.arrived.push(sent);
         Ok(())
     }
 }
@@ -225,8 +229,9 @@ impl Drop for Upload {
     fn drop(&mut self) {
         self.on_their_way.iter().for_each(JoinHandle::abort);
         if let Some(id) = &self.id {
-            // There is no place for an error; the store's own rule removes what stays.
-            let _ = wait(self.target.abort(id));
+            // There is no place for an error; the store's own rule removes what stays. A stop does not wait for it long.
+            let abort = async { tokio::time::timeout(ABORT_TIME, self.target.abort(id)).await };
+            let _ = runtime().map(|runtime| runtime.block_on(abort));
         }
     }
 }

@@ -13,6 +13,7 @@ use super::frozen::difference;
 use crate::error::{Error, Result};
 use crate::input::{FileFacts, InputFile};
 use crate::io::{is_url, write_new};
+use crate::progress::Stop;
 
 /// Files that are looked at at once: they mostly wait for a disk or a store.
 const READERS: usize = 32;
@@ -61,7 +62,10 @@ impl Plan {
     pub fn new(files: &[InputFile], max_shard_bytes: u64, settings: Value) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(files.len().clamp(1, READERS));
         let pool = pool.build().map_err(|e| Error::config("--threads", e.to_string()))?;
-        let of_file = |file: &InputFile| Ok(shards_of(file, &file.facts()?, max_shard_bytes));
+        let of_file = |file: &InputFile| {
+            Stop::of_process().check()?;
+            Ok(shards_of(file, &file.facts()?, max_shard_bytes))
+        };
         let shards = pool.install(|| files.par_iter().map(of_file).collect::<Result<Vec<_>>>())?;
         let mut shards: Vec<Shard> = shards.into_iter().flatten().collect();
         shards.sort_by(|a, b| a.name.cmp(&b.name));

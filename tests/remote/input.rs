@@ -1,6 +1,13 @@
 //! Input from a store: the results are those of the same files on a disk.
 
+use std::io::Read as _;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
 use predicates::str::contains;
+use tiny_http::{Response, Server};
 
 use super::server::{Faults, Line, liar};
 use super::{RESULTS, S3, assert_same, corpus, planned, run, with_s3, write_parquet};
@@ -167,4 +174,68 @@ fn samples_are_read_from_a_store_too() -> TestResult {
     with_s3(&mut remote, s3.address()).assert().success();
     // The heads name their samples by other digests; what they learned is the same.
     assert_same(&work, "local", "remote", &["embeddings", "selection"])
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_store_that_does_not_answer() -> TestResult {
+    let work = Workspace::new()?;
+    for arguments in [
+        &["s3://bucket/data", "--model", "none"][..],
+        &["s3://bucket/data/a.jsonl", "--model", "none"],
+        &["hf://datasets/someone/texts", "--model", "none"],
+        &["http://SERVER/a.jsonl", "--model", "none"],
+        &["corpus/{lang}/*.jsonl", "--model", "someone/model"],
+    ] {
+        let server = TcpListener::bind("127.0.0.1:0")?;
+        let address = server.local_addr()?;
+        let (asked, requests) = channel();
+        std::thread::spawn(move || {
+            for mut client in server.incoming().flatten() {
+                // A request has begun: from now on it waits.
+                let _ = client.read_exact(&mut [0]).map(|()| asked.send(client));
+            }
+        });
+        let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_polysift"));
+        with_s3(&mut command, address);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_polysift"));
+        let values = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        child
+            .envs(values)
+            .env("HF_ENDPOINT", format!("http://{address}"))
+            .env("HF_HOME", work.path("hf"));
+        child.current_dir(work.dir.path()).args(["embed", "--run", "out", "--device", "cpu"]);
+        child.args(arguments.iter().map(|part| part.replace("SERVER", &address.to_string())));
+        let mut child = child.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let _open = requests.recv_timeout(Duration::from_secs(30))?;
+        Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+        let began = Instant::now();
+        while child.try_wait()?.is_none() && began.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = child.kill(); // if it did not end
+        assert_eq!(child.wait()?.code(), Some(75), "{arguments:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_listing_that_comes_round_to_its_page_is_no_listing() -> TestResult {
+    let server = std::sync::Arc::new(Server::http("127.0.0.1:0").map_err(|e| e.to_string())?);
+    let address = server.server_addr().to_ip().ok_or("no address")?;
+    let answering = std::sync::Arc::clone(&server);
+    let thread = std::thread::spawn(move || {
+        for request in answering.incoming_requests() {
+            let page = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult><Name>bucket</Name><Prefix/>\
+                        <IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>\
+                        </ListBucketResult>";
+            let _ = request.respond(Response::from_string(page)); // or it was given up
+        }
+    });
+    let mut command = polysift();
+    command.args(["run", "--dry-run", "s3://bucket/data", "--model", "none"]);
+    with_s3(&mut command, address).timeout(Duration::from_secs(30));
+    command.assert().code(69).stderr(contains("a page is followed by itself"));
+    server.unblock();
+    let _ = thread.join();
+    Ok(())
 }

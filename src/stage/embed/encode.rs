@@ -10,6 +10,7 @@
 //! of them waits for the last task of a batch.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{self as channel, RecvTimeoutError};
@@ -18,7 +19,7 @@ use super::queue::{ChunkBatch, Receiver, Sender, Step};
 use crate::batch::{PackedBatch, plan_batches};
 use crate::encoder::{self, Encoder};
 use crate::error::{Error, Result};
-use crate::progress::Busy;
+use crate::progress::{Busy, STOP_POLL};
 use crate::stage::context::Context;
 
 /// Most batches whose chunks are sorted by length together, for each that is in work.
@@ -29,8 +30,6 @@ const PLANNED_TIME: Duration = Duration::from_secs(2);
 const THREADS_PER_BATCH: usize = 16;
 /// Time after which the planning thread looks again whether there is more: a fraction of a batch on a GPU.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// Time in which a thread that waits notices a stop.
-const POLL: Duration = Duration::from_millis(100);
 
 /// What encodes.
 pub(super) struct Encoding<'a> {
@@ -104,6 +103,9 @@ impl<'a> Encoding<'a> {
     ) -> Result<()> {
         let (to_encode, jobs) = channel::bounded(self.in_flight);
         let (to_collect, events) = channel::bounded(self.in_flight);
+        let is_collected = AtomicBool::new(false);
+        // Neither who encodes nor who reads may be there to wake the planning thread.
+        let is_over = || self.context.stop.is_asked() || is_collected.load(Ordering::Relaxed);
         std::thread::scope(|scope| {
             for _ in 0..self.in_flight {
                 let (jobs, to_collect) = (jobs.clone(), to_collect.clone());
@@ -111,26 +113,28 @@ impl<'a> Encoding<'a> {
             }
             // With the last thread these go too, and whoever sends to them learns of it.
             drop(jobs);
-            scope.spawn(move || self.plan(from_tokenize, &to_encode, &to_collect));
+            scope.spawn(move || self.plan(from_tokenize, &to_encode, &to_collect, &is_over));
             let outcome = self.collect(&events, to_write);
+            is_collected.store(true, Ordering::Relaxed);
             drop(events); // whoever still sends learns that nobody listens
             outcome
         })?;
         self.context.stop.check()
     }
 
-    /// Makes batches of the chunks that come until there are no more, or nobody listens.
+    /// Makes batches of the chunks that come until there are no more, nobody listens, or it `is_over`.
     fn plan(
         &self,
         from_tokenize: &Receiver<Step<ChunkBatch>>,
         to_encode: &channel::Sender<EncodeJob>,
         to_collect: &channel::Sender<Event>,
+        is_over: &(dyn Fn() -> bool + Sync),
     ) {
         let mut window = Window::default();
         let mut place = ChunkPlace { step: 0, chunk: 0 };
         let least = self.batch_tokens.saturating_mul(self.in_flight);
         let mut limit = least;
-        loop {
+        while !is_over() {
             let next = from_tokenize.try_recv();
             if next.is_none() {
                 // Nothing to add yet, and batches still wait to be encoded: more may come meanwhile.
@@ -142,7 +146,7 @@ impl<'a> Encoding<'a> {
                     return; // a thread has said why
                 }
             }
-            let Some(mut step) = next.or_else(|| from_tokenize.recv()) else {
+            let Some(mut step) = next.or_else(|| from_tokenize.recv_until(is_over)) else {
                 let _ = self.send_batches(&mut window, false, to_encode); // who does not listen has said why
                 return;
             };
@@ -207,7 +211,7 @@ impl<'a> Encoding<'a> {
     ) {
         let stop = self.context.stop;
         while !stop.is_asked() {
-            let EncodeJob { batch, mut places } = match jobs.recv_timeout(POLL) {
+            let EncodeJob { batch, mut places } = match jobs.recv_timeout(STOP_POLL) {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -246,7 +250,7 @@ impl<'a> Encoding<'a> {
         let mut open: VecDeque<Open> = VecDeque::new();
         let (mut passed, mut in_flight) = (0, self.in_flight);
         loop {
-            match events.recv_timeout(POLL) {
+            match events.recv_timeout(STOP_POLL) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
                 Ok(Event::ThreadEnded) => in_flight -= 1,

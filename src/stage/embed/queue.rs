@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::input::{DocumentBatch, Reject};
 use crate::panics::{lock, unpoisoned};
 use crate::parts::EmbeddingRows;
+use crate::progress::STOP_POLL;
 use crate::stage::cascaded::CascadeRows;
 
 /// What passes from thread to thread, in the order of the input.
@@ -211,13 +212,18 @@ impl<T> Receiver<T> {
 
     /// Takes the oldest item, waiting for one; `None` once all are taken and no more can come.
     pub(super) fn recv(&self) -> Option<T> {
+        self.recv_until(|| false)
+    }
+
+    /// As [`Receiver::recv`], but it does not wait any more once it `is_over`.
+    pub(super) fn recv_until(&self, is_over: impl Fn() -> bool) -> Option<T> {
         let mut state = self.0.lock();
         loop {
             let item = self.take(&mut state);
-            if item.is_some() || state.is_disconnected {
+            if item.is_some() || state.is_disconnected || is_over() {
                 return item;
             }
-            state = unpoisoned(self.0.changed.wait(state));
+            state = unpoisoned(self.0.changed.wait_timeout(state, STOP_POLL)).0;
         }
     }
 }

@@ -1,9 +1,14 @@
 //! The encoding threads between queues that the tests hold.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use super::queue::{ChunkBatch, PartEnd, Step};
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+
+use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use super::*;
 use crate::encoder::HubSettings;
 use crate::encoder::fake::{FAILS, FakeEncoder};
@@ -79,6 +84,20 @@ fn encode_until(
     encoder: &FakeEncoder,
     steps: Vec<Step<ChunkBatch>>,
 ) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
+    let (to_encode, from_tokenize) = queue(usize::MAX);
+    for step in steps {
+        // The other end is in scope.
+        let _ = to_encode.send(step, 1);
+    }
+    drop(to_encode);
+    encode_from(stop, encoder, &from_tokenize)
+}
+
+fn encode_from(
+    stop: &Stop,
+    encoder: &FakeEncoder,
+    from_tokenize: &Receiver<Step<ChunkBatch>>,
+) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
     let directory = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
     let run = RunDir::create(directory.path())?;
     let mut config = RunConfig::default();
@@ -89,14 +108,8 @@ fn encode_until(
     let worker = Worker::observer(&run);
     let context = Context::observing(&config, &run, &hub, stop, &Silent, &worker);
     let busy = Busy::new("encoding");
-    let (to_encode, from_tokenize) = queue(usize::MAX);
     let (to_write, from_encode) = queue(usize::MAX);
-    for step in steps {
-        // The other end is in scope.
-        let _ = to_encode.send(step, 1);
-    }
-    drop(to_encode);
-    let outcome = Encoding::new(context, encoder, &busy).run(&from_tokenize, &to_write);
+    let outcome = Encoding::new(context, encoder, &busy).run(from_tokenize, &to_write);
     drop(to_write);
     Ok((outcome, std::iter::from_fn(|| from_encode.recv()).collect()))
 }
@@ -234,4 +247,84 @@ fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
         assert!(endless.join().is_ok());
         outcome
     })
+}
+
+/// Encodes what comes from `from_tokenize`, in a thread that is left behind if that does not end within 2 seconds of when
+/// `over` says that it is to.
+fn ends(
+    stop: &Stop,
+    encoder: &Arc<FakeEncoder>,
+    from_tokenize: Receiver<Step<ChunkBatch>>,
+    over: impl FnOnce(),
+) -> Option<Result<()>> {
+    let (stop, encoder) = (stop.clone(), Arc::clone(encoder));
+    let (done, ended) = channel();
+    std::thread::spawn(move || {
+        let outcome = encode_from(&stop, &encoder, &from_tokenize);
+        let _ = done.send(outcome.and_then(|(outcome, _)| outcome)); // or it was given up
+    });
+    over();
+    ended.recv_timeout(Duration::from_secs(2)).ok()
+}
+
+/// Two batches are in work and one waits when chunks come that do not fill one: the planning thread waits for more.
+#[test]
+fn neither_a_stop_nor_an_error_is_missed_while_a_batch_waits_for_more() {
+    for id in [1, FAILS] {
+        let (stop, encoder) = (Stop::default(), Arc::new(FakeEncoder::new(2)));
+        let (to_encode, from_tokenize) = queue(usize::MAX);
+        let over = || {
+            let _ = to_encode.send(batch(0, 0, &[[300, id]; 7]), 1);
+            while encoder.calls.load(Ordering::SeqCst) < 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let _ = to_encode.send(batch(0, 0, &[[300, id]]), 1);
+            if id != FAILS {
+                stop.ask(15);
+            }
+        };
+        let outcome = ends(&stop, &encoder, from_tokenize, over);
+        let as_wanted = |outcome: &Result<()>| match outcome {
+            Err(Error::Stopped) => id != FAILS,
+            outcome => id == FAILS && outcome.is_err(),
+        };
+        assert!(outcome.as_ref().is_some_and(as_wanted), "{id}: {outcome:?}");
+    }
+}
+
+#[test]
+fn three_hundred_stops_at_random_moments_end_three_hundred_times() {
+    let late = |seed: &u64| {
+        let mut random = ChaCha8Rng::seed_from_u64(*seed);
+        let stop = Stop::default();
+        let encoder = Arc::new(FakeEncoder::new(random.random_range(1..4)));
+        let (to_encode, from_tokenize) = queue(random.random_range(1..20));
+        let (asker, after) = (stop.clone(), random.random_range(0..20_000));
+        // As one that tokenizes: it ends at a stop, and waits where there is no room.
+        std::thread::spawn(move || {
+            while !asker.is_asked() {
+                let chunk = [random.random_range(0..4), 1];
+                let step = batch(0, 0, &vec![chunk; random.random_range(1..9)]);
+                if to_encode.send(step, 1).is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_micros(random.random_range(0..4_000)));
+            }
+        });
+        let over = || {
+            std::thread::sleep(Duration::from_micros(after));
+            stop.ask(15);
+        };
+        !matches!(ends(&stop, &encoder, from_tokenize, over), Some(Err(Error::Stopped)))
+    };
+    let seeds: Vec<u64> = (0..300).collect();
+    let late = std::thread::scope(|scope| {
+        let threads: Vec<_> = (seeds.chunks(38))
+            .map(|seeds| {
+                scope.spawn(move || seeds.iter().copied().filter(late).collect::<Vec<_>>())
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect::<Vec<_>>()
+    });
+    assert_eq!(late.concat(), [0; 0]);
 }
