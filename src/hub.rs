@@ -10,6 +10,8 @@
 
 use std::path::PathBuf;
 
+use crate::io::read_text;
+
 /// [`HubSettings::endpoint`].
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
@@ -54,7 +56,7 @@ impl HubSettings {
             },
             PathBuf::from,
         );
-        let token_file = || std::fs::read_to_string(home.join("token")).ok();
+        let token_file = || read_text(&home.join("token")).ok();
         let token = get("HF_TOKEN").or_else(token_file).map(|t| t.trim().to_owned());
         let endpoint = get("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.into());
         let on = ["1", "ON", "YES", "TRUE"];

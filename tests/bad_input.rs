@@ -1,7 +1,10 @@
 //! Bad input through the program: a clear error that names file and row or column, the documented
 //! exit code, nothing partial left behind.
 
+use std::os::unix::fs::symlink;
+use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
@@ -208,4 +211,127 @@ fn a_full_disk_leaves_nothing_partial() -> TestResult {
     assert_eq!(output.status.code(), Some(74), "{stderr}");
     assert!(stderr.contains("embeddings/a/part-00000.parquet"), "{stderr}");
     no_temporaries(&work)
+}
+
+/// A workspace with `pipe`, which nobody writes into.
+fn with_pipe() -> Result<Workspace, Box<dyn std::error::Error>> {
+    let work = Workspace::new()?;
+    assert!(Command::new("mkfifo").arg(work.path("pipe")).status()?.success());
+    Ok(work)
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_at_once() -> TestResult {
+    let work = with_pipe()?;
+    for name in [
+        "pipe.txt",
+        "pipe.jsonl",
+        "pipe.csv",
+        "pipe.safetensors",
+        "pipe.bin",
+        "pipe.pt",
+        "pipe.toml",
+    ] {
+        symlink(work.path("pipe"), work.path(name))?;
+    }
+    let model = crate::util::root().join("tests/golden/encoder/head16-prefixed");
+    for broken in ["config.json", "tokenizer.json", "model.safetensors"] {
+        for entry in std::fs::read_dir(&model)? {
+            let (name, from) = {
+                let entry = entry?;
+                (entry.file_name(), entry.path())
+            };
+            let to = work.path(&format!("model-{broken}")).join(name);
+            std::fs::create_dir_all(to.parent().ok_or("no parent")?)?;
+            let from = if to.ends_with(broken) { work.path("pipe") } else { from };
+            symlink(from, to)?;
+        }
+    }
+    let item = r#"{"id": "0", "task": "t", "answer": "one two three four five six", "language": "eng_Latn"}"#;
+    work.write("items.jsonl", item)?;
+    let filter = |settings: &str| format!("[filters.x]\n{settings}\n");
+    let copies = "copies = { by = 'n', weights = 'pipe.txt' }";
+    for (name, settings) in [
+        ("ids", filter("kind = 'ids'\nlists = ['pipe.txt']")),
+        ("urls", filter("kind = 'urls'\nlists = ['pipe.csv']")),
+        ("index", filter("kind = 'decontamination'\nindex = 'pipe.bin'")),
+        ("license", filter("kind = 'license'\nallow = 'pipe.txt'")),
+        (
+            "robots",
+            filter("kind = 'robots'\nas_of = '2026-01'\nsources = [{ robots = 'pipe.txt' }]"),
+        ),
+        ("card", "[card]\ntemplate = 'pipe.txt'\n[export]\ncard = true\n".to_owned()),
+        (
+            "mix",
+            format!(
+                "count = 'bytes'\n[[source]]\nfiles = ['corpus/*/*.jsonl']\nepochs = 1\n{copies}\n"
+            ),
+        ),
+        (
+            "tokenizer",
+            "tokenizer = 'pipe.txt'\n[[source]]\nfiles = ['corpus/*/*.jsonl']\nepochs = 1\n".into(),
+        ),
+    ] {
+        let run = std::fs::read_to_string(work.path("run.toml"))?;
+        let is_mix = ["mix", "tokenizer"].contains(&name);
+        work.write(&format!("{name}.toml"), if is_mix { settings } else { run + &settings })?;
+    }
+    for (at, line) in [
+        "plan -c pipe.toml --run out",
+        "run -c ids.toml --run out",
+        "run -c urls.toml --run out",
+        "run -c index.toml --run out",
+        "run -c license.toml --run out",
+        "run -c robots.toml --run out",
+        "run -c card.toml --run out",
+        "mix -c pipe.toml --out mixed",
+        "mix -c mix.toml --out mixed",
+        "mix -c tokenizer.toml --out mixed",
+        "run -c run.toml --run out --model model-config.json",
+        "run -c run.toml --run out --model model-tokenizer.json",
+        "run -c run.toml --run out --model model-model.safetensors",
+        "run pipe.jsonl --run out --head q=pipe.safetensors --retention q=0.5",
+        "run corpus --run out --head q=pipe.safetensors --retention q=0.5",
+        "train -c run.toml --run out --train-on q=pipe.jsonl",
+        "head import pipe.pt --out heads",
+        "inspect pipe.safetensors",
+        "inspect pipe.bin",
+        "inspect pipe.jsonl",
+        "dataset benchmarks --items pipe.jsonl",
+        "dataset benchmarks --sets pipe.toml",
+        "dataset benchmarks --items items.jsonl --ignore pipe.txt",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let line = line.replace("--run out", &format!("--run out-{at}"));
+        let mut command = crate::util::polysift();
+        command.current_dir(work.dir.path()).args(line.split(' '));
+        let done = command.timeout(Duration::from_secs(30)).output()?;
+        let told = String::from_utf8_lossy(&done.stderr);
+        let is_told = told.contains("pipe") || told.contains("model-");
+        assert!(
+            done.status.code().is_some_and(|code| [2, 65, 66].contains(&code)) && is_told,
+            "{line}: {done:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn settings_may_come_out_of_a_pipe_that_a_shell_hands_over_and_a_stop_ends_the_wait() -> TestResult
+{
+    let work = Workspace::new()?;
+    let shell = |line: &str| {
+        let mut command = assert_cmd::Command::new("bash");
+        command.current_dir(work.dir.path()).env("POLYSIFT", env!("CARGO_BIN_EXE_polysift"));
+        command.args(["-c", line]).timeout(Duration::from_secs(30)).assert()
+    };
+    let settings = "<(printf '[encoder]\\nmodel = \"none\"\\n')";
+    shell(&format!("$POLYSIFT plan --dry-run -c {settings} 'corpus/{{lang}}/*.jsonl'")).success();
+    shell("printf '[encoder]\\nmodel = \"none\"\\n' | $POLYSIFT plan --dry-run -c /dev/stdin 'corpus/{lang}/*.jsonl'").success();
+    // Nobody writes, and nobody closes.
+    let endless = "-c /dev/stdin < <(exec sleep 20 2> /dev/null)";
+    shell(&format!("timeout 1 $POLYSIFT plan --dry-run {endless}; test $? = 124")).success();
+    Ok(())
 }

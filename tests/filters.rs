@@ -9,7 +9,7 @@ use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::util::{TestResult, Workspace, digests, read_parquet};
+use crate::util::{TestResult, Workspace, digests, polysift, read_parquet};
 
 /// The texts of a column of a Parquet file of the workspace.
 fn texts(
@@ -471,6 +471,44 @@ fn contaminated() -> Result<Workspace, Box<dyn std::error::Error>> {
                  [filters.benchmarks]\nkind = 'decontamination'\nindex = 'b.idx'\n";
     work.write("run.toml", input)?;
     Ok(work)
+}
+
+#[test]
+fn an_index_that_a_kill_left_half_written_is_removed_by_the_next_one() -> TestResult {
+    let work = Workspace::new()?;
+    work.write_lines(
+        "items.jsonl",
+        (0..3).map(|i| {
+            let answer = format!(
+                "the quick brown fox jumps over the lazy dog while nobody looks at its number {i}"
+            );
+            json!({"id": i.to_string(), "task": "t", "answer": answer, "language": "eng_Latn"})
+        }),
+    )?;
+    let build = || {
+        let mut command = polysift();
+        command.current_dir(work.dir.path());
+        command.args(["dataset", "benchmarks", "--items", "items.jsonl", "--out", "b.idx"]);
+        command
+    };
+    // At the first piece of data, which the name does not wait for.
+    let killed = build().env("POLYSIFT_KILL_AT", "3").output()?;
+    assert_eq!(killed.status.code(), None);
+    let temporaries = || -> Result<Vec<String>, Box<dyn std::error::Error>> {
+        let files = digests(work.dir.path())?.into_keys();
+        Ok(files.filter(|name| name.contains(".tmp")).collect())
+    };
+    assert_eq!(temporaries()?.len(), 1);
+    // Of another file, and of a process that is at work, which has it locked: this one.
+    let alive = format!(".b.idx.{}-0.tmp", std::process::id());
+    work.write(".c.idx.999999999-0.tmp", "")?;
+    let at_work = std::fs::File::create(work.path(&alive))?;
+    at_work.lock()?;
+    build().assert().success();
+    let mut kept = [alive, ".c.idx.999999999-0.tmp".to_owned()];
+    kept.sort();
+    assert_eq!(temporaries()?, kept);
+    Ok(())
 }
 
 #[test]

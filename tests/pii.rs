@@ -1,7 +1,11 @@
 //! Personal data in exported texts: replaced, counted, noted.
 
+use std::os::unix::fs::symlink;
+
 use arrow::array::AsArray;
 use arrow::datatypes::{Int32Type, UInt64Type};
+use polysift::progress::Stop;
+use polysift::run::{RunDir, Worker};
 use predicates::str::contains;
 use serde_json::json;
 
@@ -172,5 +176,30 @@ fn settings_of_personal_data_that_cannot_be_are_refused() -> TestResult {
     nested.write_lines("code/b.jsonl", [row].into_iter())?;
     let mut run = nested.command("run", "out");
     run.args(["--text-column", "page.body"]).assert().code(65).stderr(contains("page.body"));
+    Ok(())
+}
+
+#[test]
+fn what_a_killed_process_left_of_the_audit_goes_when_another_takes_its_file_over() -> TestResult {
+    let work = workspace("[pii]\naudit = 'spans'\n")?;
+    for stage in ["embed", "filter", "threshold"] {
+        work.command(stage, "out").assert().success();
+    }
+    // Another process is at work, so that nobody may tidy up; this one died over the export of a file.
+    let run = RunDir::open(&work.path("out"))?;
+    let _other = Worker::join(&run, &Stop::default())?;
+    for (base, name) in [
+        ("audit/pii/web", ".a.parquet.17-0.tmp"),
+        ("audit/shards/web", ".a.json.17-1.tmp"),
+        ("export/web", ".a.parquet.17-2.tmp"),
+        ("state/export/failed/web", ".a.json.17-3.tmp"),
+    ] {
+        work.write(&format!("out/{base}/{name}"), "half")?;
+    }
+    std::fs::create_dir_all(work.path("out/state/export/leases/web"))?;
+    symlink("gone.1.0", work.path("out/state/export/leases/web/a.0"))?;
+    work.command("export", "out").assert().success();
+    let left = digests(&work.path("out"))?.into_keys().filter(|name| name.contains(".tmp"));
+    assert_eq!(left.collect::<Vec<_>>(), [""; 0]);
     Ok(())
 }

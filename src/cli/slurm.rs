@@ -10,6 +10,7 @@ use polysift::cluster::slurm::{
 };
 use polysift::cluster::{StageTasks, shell_quoted};
 use polysift::config::RunConfig;
+use polysift::io::create_folder;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::stage::Context;
@@ -104,7 +105,7 @@ fn print_script(args: &SlurmArgs) -> Result<()> {
     let script = driver_script(&slurm_jobs(&settings, &planned.all(settings.num_tasks))?);
     // Slurm fails a job whose log has no folder.
     let logs = planned.run.path("logs");
-    std::fs::create_dir_all(&logs).map_err(Error::io(&logs, "create directory"))?;
+    create_folder(&logs)?;
     printer::bytes(script.as_bytes());
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::sample::DatasetSample;
 use super::{ClassSizes, DatasetCard};
 use crate::error::{Error, Result};
 use crate::input::Split;
-use crate::io::{AtomicFile, FileStamp, write_atomic};
+use crate::io::{AtomicFile, FileStamp, unlink, write_atomic};
 use crate::sample::Ranks;
 use crate::train::{hold_out, tenth};
 
@@ -83,12 +83,7 @@ pub(super) fn write(
 fn remove_old(directory: &Path) -> Result<()> {
     let names = THREE_FILES.iter().chain(TWO_FILES).map(|(name, _)| *name);
     for path in [CARD].into_iter().chain(names).map(|name| directory.join(name)) {
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io(&path, "remove")(error));
-            }
-            _ => {}
-        }
+        unlink(&path)?;
     }
     Ok(())
 }

@@ -22,7 +22,6 @@
 //! Everything is checked when a file is opened, so that what is read later is there.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
@@ -32,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use super::prefilter::place;
 use super::settings::{IndexSettings, ItemPart};
 use crate::error::{Error, Result};
+use crate::io::open;
 
 /// First bytes of a file.
 pub(super) const MAGIC: [u8; 8] = *b"PSDECON\0";
@@ -128,7 +128,7 @@ impl Index {
     /// [`Error::Io`]; [`Error::Mismatch`] where it is of another version; [`Error::Corrupt`] where it is
     /// no index, cut off or changed.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let file = open(path)?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
         if bytes < (PREAMBLE + DIGEST) as u64 {
             return Err(Error::corrupt(path, "is too short for an index of n-grams"));

@@ -11,6 +11,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::architecture::{Architecture, FeedForward, Positions, TensorsOfMap};
 use crate::error::{Error, Result};
+use crate::io;
 
 /// The contents of one model file.
 #[derive(Debug)]
@@ -34,13 +35,13 @@ impl Blob {
 
     /// Reads a small file.
     pub(super) fn read(path: PathBuf) -> Result<Self> {
-        let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+        let bytes = io::read(&path)?;
         Ok(Self { path, contents: Contents::Read(bytes) })
     }
 
     /// Maps a large file.
     pub(super) fn map(path: PathBuf) -> Result<Self> {
-        let file = std::fs::File::open(&path).map_err(Error::io(&path, "open"))?;
+        let file = io::open(&path)?;
         // SAFETY: a map is sound as long as nobody changes the file. Model files are written once
         // (the hub's cache renames whole files into place), and we only read.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(&path, "map"))?;

@@ -1,6 +1,5 @@
 //! A model: read, written, and what it says of a line of text.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use super::matrix::{WordMatrix, scale};
 use super::settings::{ModelLoss, ModelSettings};
 use super::source::{ModelReader, broken, of_file};
 use crate::error::{Error, Result};
-use crate::io::{AtomicFile, FileStamp, check_confined};
+use crate::io::{AtomicFile, FileStamp, open};
 
 /// First number of a file.
 pub(super) const MAGIC: i32 = 793_712_314;
@@ -77,8 +76,7 @@ impl FastTextModel {
     /// that it names are held against its length before memory is taken.
     /// C++: `FastText::loadModel`.
     pub fn read(path: &Path) -> Result<(Self, String)> {
-        check_confined(path)?;
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let file = open(path)?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
         let mut source = ModelReader::new(BufReader::with_capacity(1 << 20, file), bytes);
         let model = Self::from_source(&mut source).map_err(|error| of_file(error, path))?;
@@ -247,7 +245,7 @@ fn softmax(outputs: &[f32], label: usize) -> f32 {
 /// Whether the file `path` begins as a fastText model does.
 pub(crate) fn is_model(path: &Path) -> Result<bool> {
     let mut start = [0; 4];
-    let mut file = File::open(path).map_err(Error::io(path, "open"))?;
+    let mut file = open(path)?;
     match file.read_exact(&mut start) {
         Ok(()) => Ok(start == MAGIC.to_le_bytes()),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),

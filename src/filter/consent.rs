@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::input::{
     ColumnKind, ColumnRequest, check_list, is_table, list_files, read_table, table_at,
 };
-use crate::io::stamp;
+use crate::io::{read, stamp};
 use crate::progress::Stop;
 use crate::robots::{
     AgentMask, Agents, DocumentUrl, Matching, Robots, Suffixes, WebScheme, line_text, locate,
@@ -251,7 +251,7 @@ impl RobotsSource {
                 for_each_row(path, stop, each)?;
                 continue;
             }
-            let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+            let bytes = read(path)?;
             let host = name.strip_suffix(".txt").unwrap_or(&name);
             let content = &String::from_utf8_lossy(&bytes);
             let reason = authority_of(host, None).and_then(|authority| {

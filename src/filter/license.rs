@@ -9,7 +9,7 @@ use super::document::{FilteredDocument, Finding, Verdict};
 use super::strings::digests;
 use crate::config::{FilterAction, FilterConfig};
 use crate::error::{Error, Result};
-use crate::io::read_text;
+use crate::io::{if_there, read};
 use crate::rules::{LicenseRule, Licensed, Refusal, parse_allow_list, published_allow_list};
 
 /// Finds documents without evidence of a licence; one that flags finds those that have it, and says which.
@@ -26,7 +26,10 @@ impl LicenseFilter {
         let entries = match &allow {
             None => published_allow_list().map_err(|e| Error::config("permissive.toml", e))?,
             Some(path) => {
-                let text = read_text(path)?;
+                let missing = || Error::missing(path, "no such list");
+                let bytes = if_there(read(path))?.ok_or_else(missing)?;
+                let text = String::from_utf8(bytes)
+                    .map_err(|_| Error::corrupt(path, "the list is not UTF-8"))?;
                 parse_allow_list(&text).map_err(|e| Error::config(path.display().to_string(), e))?
             }
         };

@@ -18,7 +18,7 @@ use crate::config::{
 use crate::encoder::{self, Recipe};
 use crate::error::{Error, Result};
 use crate::hub::HubSettings;
-use crate::io::check_confined;
+use crate::io::{self, if_there};
 
 /// First bytes of a zip file.
 const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
@@ -79,13 +79,8 @@ impl Head {
 
 /// The bytes of the file of the head `name`; [`Error::Missing`] without one.
 pub(super) fn read(path: &Path, name: &str) -> Result<Vec<u8>> {
-    check_confined(path)?;
-    std::fs::read(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Error::missing(path, format!("the file of the head `{name}` does not exist"))
-        }
-        _ => Error::io(path, "read")(error),
-    })
+    let missing = || Error::missing(path, format!("the file of the head `{name}` does not exist"));
+    if_there(io::read(path))?.ok_or_else(missing)
 }
 
 /// What a file holds.

@@ -18,7 +18,7 @@ use crate::config::{
 };
 use crate::encoder::Recipe;
 use crate::error::{Error, Result};
-use crate::io::check_confined;
+use crate::io::{if_there, open};
 use crate::lexical::LexicalModel;
 use crate::tokenize::Tokenizer;
 
@@ -106,8 +106,7 @@ impl LexicalHead {
     /// # Errors
     /// Those of reading, also for a link that leads out of the folder.
     pub fn is_file(path: &Path) -> Result<bool> {
-        check_confined(path)?;
-        let Ok(file) = std::fs::File::open(path) else { return Ok(false) };
+        let Some(file) = if_there(open(path))? else { return Ok(false) };
         let mut file = file.take(MAX_HEADER_BYTES);
         let mut length = [0; 8];
         let mut header = Vec::new();

@@ -11,7 +11,7 @@ use super::scorer::DocumentScore;
 use crate::config::{Activation, ChunkRule, HeadConfig, HeadKind, HeadOutput, Mode, TextSpec};
 use crate::error::{Error, Result};
 use crate::fasttext::{FastTextModel, TextScratch, document_line};
-use crate::io::check_confined;
+use crate::io::{if_there, read};
 use crate::metrics::Metrics;
 
 /// A head that scores texts, ready to score.
@@ -37,13 +37,9 @@ impl FastTextHead {
     /// [`Error::Model`] if it is not the card of a head; [`Error::Io`].
     pub fn read_card(path: &Path) -> Result<Option<ModelCard>> {
         let path = Self::card_path(path);
-        check_confined(&path)?;
-        match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|e| Error::model(&path, format!("is not the card of a head: {e}"))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io(&path, "read")(error)),
-        }
+        let Some(bytes) = if_there(read(&path))? else { return Ok(None) };
+        serde_json::from_slice(&bytes)
+            .map_err(|e| Error::model(&path, format!("is not the card of a head: {e}")))
     }
 
     /// As [`FastTextHead::read_card`], where the digest of the model is `digest`.

@@ -11,8 +11,7 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::InputFile;
 use crate::error::{Error, Result};
-use crate::io::FirstError;
-use crate::io::is_url;
+use crate::io::{FirstError, is_url, open};
 use crate::remote::{Object, ObjectVersion, RemoteFile};
 
 /// Bytes at each end of a file that make its fingerprint.
@@ -53,7 +52,7 @@ impl Content {
     }
 
     fn open_local(path: &Path) -> Result<Self> {
-        let handle = File::open(path).map_err(Error::io(path, "open"))?;
+        let handle = open(path)?;
         if handle.metadata().map_err(Error::io(path, "stat"))?.is_dir() {
             let error = std::io::Error::from(std::io::ErrorKind::IsADirectory);
             return Err(Error::io(path, "read")(error));
@@ -65,7 +64,7 @@ impl Content {
     pub(crate) fn again(&self, path: &Path, streams: &[Vec<Range<u64>>]) -> Result<Self> {
         match self {
             // Handles that are made of one another share their place in the file.
-            Self::Local(_) => File::open(path).map(Self::Local).map_err(Error::io(path, "open")),
+            Self::Local(_) => open(path).map(Self::Local),
             Self::Remote(file) => Ok(Self::Remote(file.ahead(streams))),
         }
     }
@@ -101,7 +100,7 @@ impl InputFile {
             hasher.update(self.version.as_deref().unwrap_or_default().as_bytes());
             return Ok(hasher.finalize().to_hex().to_string());
         }
-        let mut file = File::open(&self.path).map_err(Error::io(&self.path, "open"))?;
+        let mut file = open(&self.path)?;
         fingerprint(&mut file, self.bytes).map_err(Error::io(&self.path, "read"))
     }
 }

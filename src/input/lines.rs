@@ -3,7 +3,6 @@
 //! Owns byte order marks, line ends, blank lines, the limit on a line and damaged compression. Does
 //! not know JSON. One line at a time is in memory, and of one beyond the limit only the beginning.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use flate2::bufread::GzDecoder;
 
 use super::{Compression, InputFile};
 use crate::error::{Error, Result};
-use crate::io::FirstError;
+use crate::io::{FirstError, open};
 use crate::remote::RemoteFile;
 
 /// Bytes that are kept of a line beyond the limit.
@@ -32,8 +31,7 @@ pub(super) fn decompressed(
     path: &Path,
     compression: Compression,
 ) -> Result<Box<dyn BufRead + Send>> {
-    let handle = File::open(path).map_err(Error::io(path, "open"))?;
-    decompress(path, handle, compression)
+    decompress(path, open(path)?, compression)
 }
 
 fn decompress<R: Read + Send + 'static>(
@@ -134,7 +132,7 @@ impl LineReader {
         let bytes = Arc::clone(&bytes_read);
         let (reader, failure) = match file.object()? {
             None => {
-                let inner = File::open(&path).map_err(Error::io(&path, "open"))?;
+                let inner = open(&path)?;
                 (
                     decompress(&path, CountedRead { inner, bytes }, compression)?,
                     FirstError::default(),

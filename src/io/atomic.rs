@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::confined::check_confined;
+use super::confined::{check_confined, if_there, is_confined, list, open, unlink};
 use crate::error::{Error, Result};
 
 /// Bytes gathered before they are hashed and handed to the system.
@@ -90,6 +90,10 @@ impl AtomicFile {
         })?;
         check_confined(directory(path))?;
         fs::create_dir_all(directory(path)).map_err(Error::io(path, "create the directory"))?;
+        if !is_confined(path) {
+            // What cannot be removed is in nobody's way.
+            let _ = remove_abandoned(directory(path), &name.to_string_lossy());
+        }
         boundary();
         let (file, temporary) = loop {
             let temporary = path.with_file_name(temporary_name(&name.to_string_lossy()));
@@ -100,6 +104,8 @@ impl AtomicFile {
                 Err(error) => return Err(Error::io(path, "create")(error)),
             }
         };
+        // While this process holds the lock, no other one takes the file for abandoned.
+        let _ = file.try_lock();
         boundary();
         let hashed = HashedFile { file, hasher: blake3::Hasher::new(), bytes: 0 };
         Ok(Self {
@@ -193,8 +199,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> Result<bool> {
 
 /// Size and digest of the file `path`, read from its start to its end.
 pub fn stamp(path: &Path) -> Result<FileStamp> {
-    check_confined(path)?;
-    let file = File::open(path).map_err(Error::io(path, "open"))?;
+    let file = open(path)?;
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(file).map_err(Error::io(path, "read"))?;
     let blake3 = hasher.finalize().to_hex().to_string();
@@ -203,41 +208,41 @@ pub fn stamp(path: &Path) -> Result<FileStamp> {
 
 /// Removes the temporary files of `path`, which killed processes left beside it.
 pub(crate) fn remove_temporaries_of(path: &Path) -> Result<()> {
-    let prefix = format!(".{}", path.file_name().unwrap_or_default().to_string_lossy());
-    check_confined(directory(path))?;
-    remove_beginning(directory(path), &prefix, false).map(drop)
+    let prefix = path.file_name().unwrap_or_default().to_string_lossy();
+    remove_chosen(directory(path), false, &|_, name| name.starts_with(&*prefix)).map(drop)
 }
 
 /// Removes the temporary files that killed processes left in `dir` and below it, and says how
 /// many there were; a missing `dir` has none. Only names made by [`AtomicFile`] are touched, but
 /// those of a process that still writes there too: call it where nobody does.
 pub fn remove_temporaries(dir: &Path) -> Result<u64> {
-    check_confined(dir)?;
-    remove_beginning(dir, "", true)
+    remove_chosen(dir, true, &|_, _| true)
 }
 
-/// Removes the temporary files in `dir` whose names begin with `prefix`, and those `below`.
-fn remove_beginning(dir: &Path, prefix: &str, below: bool) -> Result<u64> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(Error::io(dir, "list")(error)),
-    };
+/// Removes the temporary files in `dir` of the file `name` that no process holds locked. In a run directory
+/// the process that takes an item over does that.
+fn remove_abandoned(dir: &Path, name: &str) -> Result<u64> {
+    let is_unlocked = |path: &Path| File::open(path).is_ok_and(|file| file.try_lock().is_ok());
+    remove_chosen(dir, false, &|path, of| of == name && is_unlocked(path))
+}
+
+/// Decides whether to remove the temporary file at a path, which would get the final name.
+type Choice<'a> = dyn Fn(&Path, &str) -> bool + 'a;
+
+/// Removes the temporary files in `dir` that `goes` chooses, and those `below`.
+fn remove_chosen(dir: &Path, below: bool, goes: &Choice) -> Result<u64> {
     let mut num_removed = 0;
-    for entry in entries {
-        let entry = entry.map_err(Error::io(dir, "list"))?;
+    for entry in list(dir)? {
         let (path, name) = (entry.path(), entry.file_name());
-        let name = name.to_string_lossy();
         // Links are not followed: what they point to is not the run's.
-        let kind = entry.file_type().map_err(Error::io(&path, "inspect"))?;
-        if kind.is_dir() && below {
-            num_removed += remove_beginning(&path, prefix, below)?;
-        } else if kind.is_file() && name.starts_with(prefix) && is_temporary(&name) {
-            match fs::remove_file(&path) {
-                Ok(()) => num_removed += 1,
-                Err(error) if error.kind() == ErrorKind::NotFound => {} // it has its name now
-                Err(error) => return Err(Error::io(&path, "remove")(error)),
-            }
+        let kind = if_there(entry.file_type().map_err(Error::io(&path, "inspect")))?;
+        if below && kind.is_some_and(|kind| kind.is_dir()) {
+            num_removed += remove_chosen(&path, below, goes)?;
+        } else if kind.is_some_and(|kind| kind.is_file())
+            && final_name(&name.to_string_lossy()).is_some_and(|name| goes(&path, name))
+        {
+            unlink(&path)?; // if it does not have its name now
+            num_removed += 1;
         }
     }
     Ok(num_removed)
@@ -252,12 +257,16 @@ fn temporary_name(name: &str) -> String {
 
 /// Whether [`temporary_name`] can have made `name`.
 pub(crate) fn is_temporary(name: &str) -> bool {
+    final_name(name).is_some()
+}
+
+/// The name that the file with a temporary name will have.
+fn final_name(temporary: &str) -> Option<&str> {
+    let (name, numbers) =
+        temporary.strip_prefix('.')?.strip_suffix(TEMPORARY_SUFFIX)?.rsplit_once('.')?;
+    let (process, counter) = numbers.split_once('-')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    name.strip_prefix('.')
-        .and_then(|rest| rest.strip_suffix(TEMPORARY_SUFFIX))
-        .and_then(|rest| rest.rsplit_once('.'))
-        .and_then(|(_, numbers)| numbers.split_once('-'))
-        .is_some_and(|(process, counter)| is_number(process) && is_number(counter))
+    (is_number(process) && is_number(counter)).then_some(name)
 }
 
 /// Directory of `path`; a bare name lies in the current one.

@@ -1,13 +1,12 @@
 //! JSON in files of its own.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::atomic::{FileStamp, write_atomic};
-use super::confined::check_confined;
+use super::confined::{if_there, read};
 use crate::error::{Error, Result};
 
 /// The JSON in `path`, which messages call `format`; `None` if there is no such file.
@@ -15,14 +14,8 @@ use crate::error::{Error, Result};
 /// # Errors
 /// [`Error::Decode`] for a damaged file; [`Error::Corrupt`] for a link in a run directory; [`Error::Io`].
 pub fn read_json<T: DeserializeOwned>(path: &Path, format: &'static str) -> Result<Option<T>> {
-    check_confined(path)?;
-    match std::fs::read(path) {
-        Ok(bytes) => {
-            serde_json::from_slice(&bytes).map(Some).map_err(|e| Error::decode(path, format, e))
-        }
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io(path, "read")(e)),
-    }
+    let Some(bytes) = if_there(read(path))? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|e| Error::decode(path, format, e))
 }
 
 /// Writes `value` as indented JSON, whole or not at all.

@@ -12,17 +12,18 @@ mod atomic;
 mod confined;
 mod failure;
 mod json;
-mod text;
 mod url;
 
 #[cfg(feature = "remote")]
 pub(crate) use atomic::boundary;
 pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
 pub(crate) use atomic::{is_temporary, remove_temporaries_of};
-pub(crate) use confined::{check_confined, confine};
+pub(crate) use confined::{
+    append, check_confined, check_entries, confine, link, list, open, remove, rename, unlink,
+};
+pub use confined::{create_folder, if_there, read, read_once, read_text};
 pub(crate) use failure::FirstError;
 pub use json::{read_json, write_json};
-pub use text::read_text;
 pub(crate) use url::{file_name, redacted, without_query};
 pub use url::{is_url, without_secrets};
 #[cfg(feature = "remote")]

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::config::{Copies, MixSource};
 use crate::error::{Error, Result};
+use crate::io::{if_there, read};
 
 /// Copies by least cluster size, of the data card of FineWeb-2; those above the last as the last.
 const CARD: [(u64, u32); 6] = [(1, 1), (2, 2), (3, 3), (5, 5), (100, 8), (1000, 1)];
@@ -117,10 +118,8 @@ pub(super) fn whole_number(text: &str) -> Option<u64> {
 
 /// Reads copies by least cluster size.
 fn read_steps(path: &Path) -> Result<BTreeMap<u64, u32>> {
-    let text = std::fs::read(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::missing(path, "no such file of weights"),
-        _ => Error::io(path, "read")(e),
-    })?;
+    let missing = || Error::missing(path, "no such file of weights");
+    let text = if_there(read(path))?.ok_or_else(missing)?;
     let steps: BTreeMap<u64, u32> = serde_json::from_slice(&text).map_err(|e| {
         let reason = format!("is not a map from cluster sizes to copies, as in {{\"1\": 1}}: {e}");
         Error::corrupt(path, reason)

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::export::{ExportWriter, WriterOptions};
 use crate::hub::{HubSettings, is_repository_id};
 use crate::input::{ColumnKind, ColumnRequest, Format, InputFile, RowReader, read_table};
+use crate::io::read;
 use crate::progress::{Progress, Stop};
 use crate::remote::{RepoType, Repository};
 use crate::tokenize::Tokenizer;
@@ -79,7 +80,7 @@ impl TokenCounter {
             (Some(TokenCount::Column(name)), _) => CountMethod::Column(name.clone()),
             (_, Some(name)) => {
                 let path = tokenizer_path(name, base, hub)?;
-                let json = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+                let json = read(&path)?;
                 let encoder = EncoderConfig::default();
                 let tokenizer = Box::new(Tokenizer::from_bytes(&json, &path, &encoder)?);
                 let digest = blake3::hash(&json).to_hex().to_string();

@@ -24,7 +24,6 @@ mod draw;
 mod shuffle;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,7 +39,7 @@ use crate::config::MixConfig;
 use crate::error::{Error, Result};
 use crate::hub::HubSettings;
 use crate::input::{InputFile, UNDETERMINED_LANGUAGE, discover};
-use crate::io::{read_json, write_json, write_new};
+use crate::io::{confine, create_folder, list, read_json, remove, write_json, write_new};
 use crate::progress::{Progress, Stop};
 use crate::run::{RunDir, Worker, difference};
 use columns::MixSchema;
@@ -138,6 +137,8 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let rules: Vec<CopyRule> = rules.collect::<Result<_>>()?;
     let counter = TokenCounter::load(config, base, request.hub)?;
     let found = find_files(config, base)?;
+    create_folder(out)?;
+    confine(out);
     let state = out.join("_state");
     let worker = Worker::join(&RunDir::create(&state)?, request.stop)?;
     worker.clean_up(request.stop, out)?;
@@ -319,8 +320,8 @@ fn written(out: &Path) -> Result<Vec<PathBuf>> {
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let part = |name: &str| name.strip_prefix("part-")?.strip_suffix(".parquet").map(is_number);
     let mut found = Vec::new();
-    for entry in fs::read_dir(out).map_err(Error::io(out, "list"))? {
-        let path = entry.map_err(Error::io(out, "list"))?.path();
+    for entry in list(out)? {
+        let path = entry.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name == REPORT || part(&name) == Some(true) {
             found.push(path);
@@ -328,17 +329,6 @@ fn written(out: &Path) -> Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
-}
-
-/// Removes the file or the folder `path`, if it is there.
-fn remove(path: &Path) -> Result<()> {
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(path, "remove")(error))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn report(

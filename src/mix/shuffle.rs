@@ -38,7 +38,7 @@ use crate::config::{DEFAULT_ZSTD_LEVEL, InputConfig};
 use crate::error::{Error, Result};
 use crate::export::{ExportWriter, WriterOptions};
 use crate::input::RowReader;
-use crate::io::{AtomicFile, FileStamp, read_json, write_json};
+use crate::io::{AtomicFile, FileStamp, open, read_json, write_json};
 use crate::panics::lock;
 use crate::progress::Progress;
 use crate::run::Worker;
@@ -442,7 +442,8 @@ fn chunk_properties() -> parquet::errors::Result<WriterProperties> {
 
 /// Section number `section` of the `num_sections` of the file `path`.
 fn read_section(path: &Path, section: u64, num_sections: u64) -> Result<Vec<RecordBatch>> {
-    let bytes = section_bytes(path, section, num_sections).map_err(Error::io(path, "read"))?;
+    let bytes = section_bytes(open(path)?, section, num_sections);
+    let bytes = bytes.map_err(Error::io(path, "read"))?;
     if bytes.is_empty() {
         return Ok(Vec::new());
     }
@@ -453,8 +454,7 @@ fn read_section(path: &Path, section: u64, num_sections: u64) -> Result<Vec<Reco
     batches.map_err(|e| damaged(crate::error::Source::from(e)))
 }
 
-fn section_bytes(path: &Path, section: u64, num_sections: u64) -> std::io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+fn section_bytes(mut file: File, section: u64, num_sections: u64) -> std::io::Result<Vec<u8>> {
     let table = file.metadata()?.len().saturating_sub(8 * (num_sections + 1));
     let mut bounds = [0; 16];
     file.seek(SeekFrom::Start(table + 8 * section))?;

@@ -10,7 +10,7 @@
 //! Owns where they lie. Invariant: no byte leaves a [`CheckedFile`] before its checksum was found right.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use std::hash::Hasher;
 use twox_hash::XxHash3_64;
 
 use crate::error::{Error, Result};
-use crate::io::{AtomicFile, FileStamp, check_confined};
+use crate::io::{AtomicFile, FileStamp, if_there, open};
 
 /// Format named in [`Error::Decode`].
 pub(super) const PARQUET: &str = "parquet";
@@ -152,11 +152,8 @@ impl CheckedFile {
     /// # Errors
     /// [`Error::Missing`]; [`Error::Decode`] where its end is not what was written; [`Error::Io`].
     pub(super) fn open(path: &Path) -> Result<Self> {
-        check_confined(path)?;
-        let file = File::open(path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::missing(path, format!("is not there; {MAKE_AGAIN}")),
-            _ => Error::io(path, "open")(error),
-        })?;
+        let missing = || Error::missing(path, format!("is not there; {MAKE_AGAIN}"));
+        let file = if_there(open(path))?.ok_or_else(missing)?;
         let length = file.metadata().map_err(Error::io(path, "stat"))?.len();
         let decode = |e| Error::decode(path, PARQUET, e);
         let read = |start| file.get_bytes(start, (length - start) as usize).map_err(decode);

@@ -1,7 +1,6 @@
 //! Claims: the items of a stage, handed out to this process one by one while others do the same.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -9,7 +8,7 @@ use std::time::Instant;
 use super::dir::{RunDir, Stage};
 use super::worker::{Holder, Lease, Liveness, POLL, WARN_AFTER, Worker};
 use crate::error::Result;
-use crate::io::{remove_temporaries, remove_temporaries_of};
+use crate::io::{list, remove_temporaries, remove_temporaries_of};
 use crate::panics::lock;
 use crate::progress::Stop;
 
@@ -218,21 +217,24 @@ impl RunDir {
 
     /// The leases of `key` without their numbers.
     fn lease_base(&self, stage: Stage, key: &str) -> PathBuf {
-        self.path("state").join(stage.name()).join("leases").join(key)
+        self.leases(stage).join(key)
+    }
+
+    /// Folder of the leases of `stage`.
+    pub(super) fn leases(&self, stage: Stage) -> PathBuf {
+        self.path("state").join(stage.name()).join("leases")
     }
 
     /// Clears what a killed process left of the item `key` of `stage`.
     fn sweep(&self, stage: Stage, key: &str) -> Result<()> {
         let state = self.path("state").join(stage.name());
-        let mut outputs = vec![state.join("parts").join(key), state.join("done").join(key)];
-        outputs.extend(stage.outputs().iter().map(|folder| self.path(folder).join(key)));
-        if stage == Stage::Export {
-            let reasons = fs::read_dir(self.path("removed")).into_iter().flatten().flatten();
-            outputs.extend(reasons.map(|reason| reason.path().join(key)));
-        }
-        for output in outputs {
-            remove_temporaries_of(&output)?;
-            remove_temporaries(&output)?;
+        // Files of an item lie in a folder, or in one of those that are right in it.
+        for folder in stage.outputs().iter().map(|folder| self.path(folder)).chain([state]) {
+            let within = list(&folder)?.into_iter().map(|entry| entry.path());
+            for output in within.chain([folder]).map(|folder| folder.join(key)) {
+                remove_temporaries_of(&output)?;
+                remove_temporaries(&output)?;
+            }
         }
         Ok(())
     }

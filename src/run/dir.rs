@@ -1,8 +1,7 @@
 //! The directory: stages, paths, and how its small files are read and written.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
@@ -13,7 +12,8 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::io::{
-    FileStamp, check_confined, confine, is_temporary, is_url, read_json, write_json, write_new,
+    FileStamp, check_entries, confine, create_folder, if_there, is_temporary, is_url, list, open,
+    read_json, write_json, write_new,
 };
 use crate::panics::lock;
 
@@ -135,7 +135,7 @@ impl RunDir {
     /// [`Error::Config`] for a URL or a newer format; [`Error::Corrupt`] where there are links in it; [`Error::Io`].
     pub fn create(root: &Path) -> Result<Self> {
         not_a_url(root)?;
-        fs::create_dir_all(root).map_err(Error::io(root, "create directory"))?;
+        create_folder(root)?;
         let run = Self { root: root.to_owned() };
         if !run.has_format()? {
             let text = serde_json::json!(RunFormat { format: FORMAT }).to_string() + "\n";
@@ -165,7 +165,14 @@ impl RunDir {
     /// Whether the directory, in which there must be no links, says of which format it is; those that were made
     /// before there were others do not. One that is newer than this program is refused.
     fn has_format(&self) -> Result<bool> {
-        confine(&self.root)?;
+        confine(&self.root);
+        check_entries(&self.root)?;
+        check_entries(&self.path("state"))?;
+        // Deeper ones are checked as they are used; leases are links.
+        let stages = Stage::ALL.map(Stage::name).into_iter();
+        for folder in stages.chain(["workers"]) {
+            check_entries(&self.path("state").join(folder))?;
+        }
         match self.read_json(&self.path(FORMAT_FILE))? {
             Some(RunFormat { format }) if format > FORMAT => {
                 let reason = format!(
@@ -208,21 +215,16 @@ impl RunDir {
         let root = self.path(relative);
         let (mut files, mut pending) = (Vec::new(), vec![String::new()]);
         while let Some(folder) = pending.pop() {
-            let path = root.join(&folder);
-            let listed = fs::read_dir(&path).and_then(|entries| {
-                for entry in entries {
-                    let entry = entry?;
-                    let name = entry.file_name().to_string_lossy().into_owned();
-                    let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-                    match entry.file_type() {
-                        Ok(kind) if kind.is_dir() => pending.push(name),
-                        Ok(_) => files.push(name),
-                        Err(error) => gone(error)?,
-                    }
+            for entry in list(&root.join(&folder))? {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                let kind = entry.file_type().map_err(Error::io(&entry.path(), "inspect"));
+                match if_there(kind)? {
+                    Some(kind) if kind.is_dir() => pending.push(name),
+                    Some(_) => files.push(name),
+                    None => {}
                 }
-                Ok(())
-            });
-            listed.or_else(gone).map_err(Error::io(&path, "list"))?;
+            }
         }
         Ok(files)
     }
@@ -326,8 +328,7 @@ pub(super) fn json_lines<T: Serialize>(
 
 /// Header and items of a file of [`json_lines`].
 pub(super) fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<(Value, Vec<T>)> {
-    check_confined(path)?;
-    let file = fs::File::open(path).map_err(Error::io(path, "open"))?;
+    let file = open(path)?;
     let read = || -> std::io::Result<(Value, Vec<T>)> {
         let mut lines = BufReader::new(zstd::Decoder::new(file)?).lines();
         let header = lines.next().transpose()?.unwrap_or_default();
@@ -335,11 +336,6 @@ pub(super) fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<(Value
         Ok((serde_json::from_str(&header)?, items.collect::<std::io::Result<_>>()?))
     };
     read().map_err(|e| Error::decode(path, "JSON lines of a run directory", e))
-}
-
-/// What is gone already needs no removing.
-pub(super) fn gone(error: std::io::Error) -> std::io::Result<()> {
-    if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 #[cfg(test)]

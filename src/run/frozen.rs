@@ -5,16 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::dir::{PLAN, RunDir, Stage, gone};
+use super::dir::{PLAN, RunDir, Stage};
 use super::worker::Worker;
 use crate::error::{Error, Result};
-use crate::io::write_new;
+use crate::io::{remove, write_new};
 use crate::progress::Stop;
 
 /// Time after which a file that another machine made is looked for again.
@@ -100,23 +99,16 @@ impl RunDir {
     pub fn discard_from(&self, first: Stage) -> Result<()> {
         let goes = |stage: &Stage| *stage == first || stage.depends_on(first);
         Stage::ALL.into_iter().filter(goes).try_for_each(|stage| self.discard(stage))?;
-        if first == Stage::Embed { self.remove_tree(PLAN) } else { Ok(()) }
+        if first == Stage::Embed { remove(&self.path(PLAN)) } else { Ok(()) }
     }
 
     fn discard(&self, stage: Stage) -> Result<()> {
         // Markers first: after a crash in between, outputs without markers do not count.
-        self.remove_tree(&format!("state/{}", stage.name()))?;
+        remove(&self.path("state").join(stage.name()))?;
         for directory in stage.outputs() {
-            self.remove_tree(directory)?;
+            remove(&self.path(directory))?;
         }
-        self.remove_tree(&format!("frozen/{}.json", stage.name()))
-    }
-
-    pub(super) fn remove_tree(&self, relative: &str) -> Result<()> {
-        let path = self.path(relative);
-        let removed =
-            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.or_else(gone).map_err(Error::io(&path, "remove"))
+        remove(&self.frozen_file(stage))
     }
 }
 

@@ -5,7 +5,6 @@
 //! only while each marker is there, a stage that finds an item undone again removes it, `verify` does not read it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -13,11 +12,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::dir::{RunDir, Stage, gone, json_lines, read_json_lines};
+use super::dir::{RunDir, Stage, json_lines, read_json_lines};
 use super::plan::Shard;
 use crate::error::{Error, Result};
 use crate::input::DocumentInfo;
-use crate::io::{FileStamp, check_confined, is_url, stamp, write_atomic};
+use crate::io::{FileStamp, check_confined, if_there, is_url, remove, stamp, write_atomic};
 use crate::parts::{EmbeddingRows, MAKE_AGAIN, read_embeddings};
 
 /// Folder of the markers of what is done.
@@ -261,20 +260,16 @@ impl RunDir {
     /// Marks part `index` of `shard`'s embeddings as done.
     pub fn mark_part(&self, shard: &Shard, index: usize, marker: &PartMarker) -> Result<()> {
         self.write_json(&self.part_file("parts", shard, index), marker)?;
-        let saved = self.part_file("saved", shard, index);
-        std::fs::remove_file(&saved).or_else(gone).map_err(Error::io(&saved, "remove"))
+        remove(&self.part_file("saved", shard, index))
     }
 
     /// Has the embeddings of `shard` made again, of which what is encoded is kept.
     pub(crate) fn reopen_embeddings(&self, shard: &Shard) -> Result<()> {
-        let remove = |path: PathBuf| {
-            std::fs::remove_file(&path).or_else(gone).map_err(Error::io(&path, "remove"))
-        };
         self.reopen(Stage::Embed)?;
-        remove(self.marker(Stage::Embed, DONE, &shard.name))?;
+        remove(&self.marker(Stage::Embed, DONE, &shard.name))?;
         for (index, part) in self.part_markers(shard)?.iter().enumerate() {
             self.mark_saved(shard, index, &part.file)?;
-            remove(self.part_file("parts", shard, index))?;
+            remove(&self.part_file("parts", shard, index))?;
         }
         Ok(())
     }
@@ -426,8 +421,7 @@ impl RunDir {
     /// Marks `key` as done in `stage`.
     pub fn mark_shard(&self, stage: Stage, key: &str, marker: &ShardMarker) -> Result<()> {
         self.write_json(&self.marker(stage, DONE, key), marker)?;
-        let failed = self.marker(stage, FAILED, key);
-        std::fs::remove_file(&failed).or_else(gone).map_err(Error::io(&failed, "remove"))
+        remove(&self.marker(stage, FAILED, key))
     }
 
     fn finished_file(&self, stage: Stage) -> PathBuf {
@@ -447,7 +441,7 @@ impl RunDir {
             let items = keys.iter().zip(summaries.iter().flatten());
             write_atomic(&path, &json_lines(&path, &json!({"stage": stage}), items)?)?;
             // Nobody needs them any more: whoever asks for an item from here on finds it done.
-            self.remove_tree(&format!("state/{}/leases", stage.name()))?;
+            remove(&self.leases(stage))?;
         }
         Ok(summaries)
     }
@@ -479,22 +473,19 @@ impl RunDir {
     /// Removes the gathered file of `stage`, of which an item is undone, and returns whether it was there.
     pub(super) fn reopen(&self, stage: Stage) -> Result<bool> {
         let path = self.finished_file(stage);
-        let removed = std::fs::remove_file(&path);
-        let was_finished = removed.is_ok();
-        removed.or_else(gone).map_err(Error::io(&path, "remove")).map(|()| was_finished)
+        let was_finished = path.exists();
+        remove(&path).map(|()| was_finished)
     }
 
     /// The summaries of `keys` from the file of the finished `stage`; `None` where there is none, a damaged
     /// one, one of other items, or where a marker is gone.
     fn finished(&self, stage: Stage, keys: &[String]) -> Result<Option<Vec<Option<Summary>>>> {
         let path = self.finished_file(stage);
-        let items: Vec<(String, Summary)> = match read_json_lines(&path) {
-            Ok((_, items)) => items,
+        let items: Vec<(String, Summary)> = match if_there(read_json_lines(&path)) {
+            Ok(Some((_, items))) => items,
+            Ok(None) => return Ok(None),
             Err(error @ Error::Decode { .. }) => {
                 Self::warn_of_damage(&path, &error);
-                return Ok(None);
-            }
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 return Ok(None);
             }
             Err(error) => return Err(error),

@@ -17,10 +17,9 @@
 //! they write would be right without them, since an item has one result, and appears whole.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -30,9 +29,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::dir::{RunDir, Stage, gone};
+use super::dir::{RunDir, Stage};
 use crate::error::{Error, Result};
-use crate::io::{check_confined, is_temporary, remove_temporaries, write_atomic};
+use crate::io::{
+    append, create_folder, is_temporary, link, read, remove, remove_temporaries, rename, unlink,
+    write_atomic,
+};
 use crate::panics::{lock, unpoisoned};
 use crate::progress::Stop;
 
@@ -175,7 +177,7 @@ impl Heartbeat {
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(ttl / BEATS) == Err(RecvTimeoutError::Timeout) {
                 if let Err(error) = beat(&path) {
-                    tracing::warn!(path = %path.display(), %error, "the heartbeat cannot be written");
+                    tracing::warn!(error = %error.report(), "the heartbeat cannot be written");
                 }
             }
         });
@@ -183,8 +185,8 @@ impl Heartbeat {
     }
 }
 
-fn beat(path: &Path) -> std::io::Result<()> {
-    File::options().append(true).open(path)?.write_all(b".")
+fn beat(path: &Path) -> Result<()> {
+    append(path, b".")
 }
 
 /// What was observed of another process.
@@ -268,7 +270,7 @@ impl Worker {
             let liveness: Vec<Liveness> = others.iter().map(|id| self.liveness(id)).collect();
             if liveness.iter().all(|liveness| *liveness == Liveness::Dead) {
                 for id in others {
-                    let _ = fs::remove_file(self.file(&id)); // another one may have done so
+                    unlink(&self.file(&id))?;
                 }
                 return Ok(());
             }
@@ -295,9 +297,9 @@ impl Worker {
         }
         let outcome = self.exclusive(stop, || {
             for stage in Stage::ALL {
-                self.run.remove_tree(&format!("state/{}/leases", stage.name()))?;
+                remove(&self.run.leases(stage))?;
             }
-            self.run.remove_tree(SHARED)?;
+            remove(&self.run.path(SHARED))?;
             remove_temporaries(folder)?;
             self.reset_exclusive()
         });
@@ -360,11 +362,10 @@ impl Worker {
     /// Lets the leases on the directory begin again at 0, and so lets go of this process's. In one step:
     /// whoever comes meanwhile sees all of them or none.
     fn reset_exclusive(&self) -> Result<()> {
-        const FORMER: &str = "state/exclusive.former";
-        self.run.remove_tree(FORMER)?;
-        let (leases, former) = (self.run.path(EXCLUSIVE), self.run.path(FORMER));
-        fs::rename(&leases, former).map_err(Error::io(&leases, "rename"))?;
-        self.run.remove_tree(FORMER)
+        let former = self.run.path("state/exclusive.former");
+        remove(&former)?;
+        rename(&self.run.path(EXCLUSIVE), &former)?;
+        remove(&former)
     }
 
     /// The other processes that are registered and not dead.
@@ -438,20 +439,18 @@ impl Worker {
             let (number, None) = self.last_lease(base)? else { return Ok(None) };
             let lease = Lease { base: base.to_owned(), number, holder: self.id.clone() };
             let path = numbered(base, number);
-            match symlink(&self.id, &path) {
+            match link(&self.id, &path) {
                 Ok(()) => return Ok(Some(lease)),
                 // A network file system may have made it and sent the request once more.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
                     if lease.check().is_ok() {
                         return Ok(Some(lease));
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let folder = base.parent().unwrap_or(base);
-                    check_confined(folder)?;
-                    fs::create_dir_all(folder).map_err(Error::io(folder, "create directory"))?;
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                    create_folder(base.parent().unwrap_or(base))?;
                 }
-                Err(error) => return Err(Error::io(&path, "create")(error)),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -479,7 +478,7 @@ impl Worker {
     }
 
     fn deregister(&self) {
-        let _ = fs::remove_file(self.file(&self.id)); // one that stays does not grow
+        let _ = unlink(&self.file(&self.id)); // one that stays does not grow
     }
 
     /// Ids of all other registered processes.
@@ -496,13 +495,13 @@ impl Worker {
     /// Identity and length of the file of the process `id`. Opened anew each time, since network file
     /// systems promise what others wrote only then.
     fn read(&self, id: &str) -> Option<(Identity, u64)> {
-        let mut content = String::new();
-        File::open(self.file(id)).ok()?.read_to_string(&mut content).ok()?;
+        // A lease from elsewhere may name anything.
+        let content = if id.contains('/') { None } else { read(&self.file(id)).ok() }?;
         let length = content.len() as u64;
-        let line = content.lines().next().unwrap_or_default();
+        let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
         // One that says nothing is observed as long as others.
         let unknown = || Identity { ttl_secs: DEFAULT_LEASE_SECS, ..Identity::default() };
-        Some((serde_json::from_str(line).unwrap_or_else(|_| unknown()), length))
+        Some((serde_json::from_slice(line).unwrap_or_else(|_| unknown()), length))
     }
 }
 
@@ -555,12 +554,12 @@ impl Lease {
         }
         let path = numbered(&self.base, self.number);
         if self.number == 0 {
-            return fs::remove_file(&path).or_else(gone).map_err(Error::io(&path, "remove"));
+            return unlink(&path);
         }
         // The numbers must not begin again: it stays, held by nobody.
         let free = path.with_file_name(format!(".{}.free", self.holder));
-        let renamed = symlink(NOBODY, &free).and_then(|()| fs::rename(&free, &path));
-        renamed.map_err(Error::io(&path, "release"))
+        link(NOBODY, &free)?;
+        rename(&free, &path)
     }
 }
 
@@ -655,7 +654,7 @@ mod tests {
         let path = stranger(&run, "far", 1)?;
         let worker = Worker::join(&run, &Stop::default())?;
         assert_eq!(worker.liveness("far"), Liveness::Unknown);
-        beat(&path).map_err(Error::io(&path, "write"))?;
+        beat(&path)?;
         assert_eq!(worker.liveness("far"), Liveness::Alive);
         let began = Instant::now();
         while worker.liveness("far") == Liveness::Alive {
@@ -682,7 +681,7 @@ mod tests {
         // One who sees it for the first time cannot know, and watches it.
         let late = Worker::join(&run, &Stop::default())?;
         assert_eq!(late.liveness("stopped"), Liveness::Unknown);
-        beat(&path).map_err(Error::io(&path, "write"))?;
+        beat(&path)?;
         assert_eq!(late.liveness("stopped"), Liveness::Alive);
         Ok(())
     }
@@ -694,7 +693,8 @@ mod tests {
         let worker = Worker::join(&run, &Stop::default())?;
         assert_eq!(worker.liveness("far"), Liveness::Unknown);
         let long_ago = SystemTime::now() - Duration::from_hours(26);
-        let file = File::options().append(true).open(&path).map_err(Error::io(&path, "open"))?;
+        let file =
+            fs::File::options().append(true).open(&path).map_err(Error::io(&path, "open"))?;
         file.set_modified(long_ago).map_err(Error::io(&path, "date"))?;
         assert_eq!(worker.liveness("far"), Liveness::Dead);
         Ok(())

@@ -6,7 +6,7 @@ use crate::cluster::Task;
 use crate::config::RunConfig;
 use crate::encoder::HubSettings;
 use crate::error::{Error, Result};
-use crate::io::write_atomic;
+use crate::io::{read, write_atomic};
 use crate::progress::{Progress, Stop};
 use crate::run::{RunDir, Stage, Worker};
 
@@ -65,7 +65,7 @@ impl<'a> Context<'a> {
         let path = self.run.path("config.toml");
         let text = toml::to_string(self.config)
             .map_err(|e| Error::config("config.toml", e.to_string()))?;
-        if std::fs::read(&path).is_ok_and(|stored| stored == text.as_bytes()) {
+        if read(&path).is_ok_and(|stored| stored == text.as_bytes()) {
             return Ok(());
         }
         write_atomic(&path, text.as_bytes()).map(drop)

@@ -9,7 +9,6 @@
 //! are there, and one that is damaged or gone costs time and changes nothing.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -21,6 +20,7 @@ use crate::config::Chunks;
 use crate::encoder::Model;
 use crate::error::{Error, Result};
 use crate::input::DocumentInfo;
+use crate::io::list;
 use crate::parts::{EmbeddingScan, EmbeddingWriter, round_to};
 
 /// Folder of the files, below the run directory.
@@ -94,12 +94,7 @@ fn name(bytes: &[u8]) -> String {
 
 /// The files in `folder`, by name.
 fn stored(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.and_then(Iterator::collect::<std::io::Result<Vec<_>>>),
-    };
-    let entries = entries.map_err(Error::io(folder, "list"))?;
-    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+    let mut files: Vec<PathBuf> = list(folder)?.into_iter().map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == PARQUET));
     files.sort();
     Ok(files)

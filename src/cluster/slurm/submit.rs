@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::io::write_atomic;
+use crate::io::{create_folder, write_atomic};
 use crate::run::RunDir;
 
 use super::{DEFAULT_MAX_ARRAY_SIZE, SlurmJob};
@@ -84,7 +84,7 @@ fn max_array_tasks_of(config: &str) -> u32 {
 /// [`Error::Service`] where there is no `sbatch` or it refuses.
 pub fn submit(run: &RunDir, num_tasks: u32, jobs: &[SlurmJob]) -> Result<Submission> {
     let logs = run.path("logs");
-    std::fs::create_dir_all(&logs).map_err(Error::io(&logs, "create directory"))?;
+    create_folder(&logs)?;
     let mut record = submissions(run)?;
     let number = record.len();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

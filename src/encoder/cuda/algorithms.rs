@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use polysift_kernels::cuda::{Algorithm, Device, Matmul, MatmulKernel, MatmulShape};
 use serde::{Deserialize, Serialize};
 
-use crate::io::write_atomic;
+use crate::io::{self, write_atomic};
 
 /// What is kept for one GPU.
 #[derive(Default)]
@@ -123,7 +123,7 @@ fn file_name(gpu: &str, library: Option<usize>, driver: u32, program: &str) -> S
 
 /// What the file at `path` holds; nothing if it cannot be read or was changed.
 fn read(path: &Path) -> Algorithms {
-    let bytes = std::fs::read(path).unwrap_or_default();
+    let bytes = io::read(path).unwrap_or_default();
     match serde_json::from_slice::<AlgorithmFile>(&bytes) {
         Ok(file) if file.digest == digest(&file.algorithms) => file.algorithms,
         _ => Algorithms::new(),

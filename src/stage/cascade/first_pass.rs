@@ -10,10 +10,10 @@ use super::full_run::{FullRun, PassEncoder, logits};
 use super::pilot::Pilot;
 use crate::config::{FirstPass, HeadConfig, HeadKind, Loss};
 use crate::encoder::Model;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::head::{FastTextHead, Provenance};
 use crate::input::{DocumentBuilder, DocumentReader, LANG, Split};
-use crate::io::write_atomic;
+use crate::io::{read, remove, write_atomic};
 use crate::lexical::{LexicalModel, fit};
 use crate::parts::{ScoreRows, write_scores};
 use crate::run::{PartFile, RunDir, Shard, ShardMarker};
@@ -38,10 +38,7 @@ pub(super) struct Taught {
 impl Taught {
     /// Removes the files: another first pass is better.
     pub(super) fn discard(&self, run: &RunDir) -> Result<()> {
-        self.files.iter().try_for_each(|file| {
-            let path = run.path(&file.path);
-            std::fs::remove_file(&path).map_err(Error::io(&path, "remove"))
-        })
+        self.files.iter().try_for_each(|file| remove(&run.path(&file.path)))
     }
 }
 
@@ -199,7 +196,7 @@ impl<'a> FirstPasses<'a> {
         for (language, pass, names) in chosen {
             let scorer = if pass == FirstPass::Lexical {
                 let path = path(run, pass, "", &language);
-                let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+                let bytes = read(&path)?;
                 Scorer::Lexical(Box::new(LexicalModel::from_bytes(&bytes, &path)?))
             } else {
                 let head = |name: &String| {
