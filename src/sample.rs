@@ -32,7 +32,7 @@ pub(crate) fn text_key(text: &str) -> u128 {
     key_of("text", &[&normal])
 }
 
-/// Key of `parts`, of which other kinds have others.
+/// Key of `parts`; different kinds give different keys.
 pub(crate) fn key_of(kind: &str, parts: &[&str]) -> u128 {
     let mut hasher = blake3::Hasher::new();
     for part in [kind].iter().chain(parts) {
@@ -77,7 +77,7 @@ pub(crate) struct BottomKSample<T> {
     kept: Mutex<BTreeMap<u128, T>>,
 }
 
-impl<T: Ord> BottomKSample<T> {
+impl<T: PartialOrd> BottomKSample<T> {
     /// Keeps at most `k`.
     pub(crate) fn new(k: usize) -> Self {
         let limit = AtomicU64::new(if k == 0 { 0 } else { u64::MAX });

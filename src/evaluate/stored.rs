@@ -50,8 +50,7 @@ pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Ve
         let documents = sampled.into_items();
         let ties: Vec<RankKey> = documents.iter().map(|document| document.tie).collect();
         let logits = |(head, name)| -> HeadLogits<'_> {
-            let bits = documents.iter().map(|document| document.logits[head]);
-            (name, bits.map(f32::from_bits).collect())
+            (name, documents.iter().map(|document| document.logits[head]).collect())
         };
         let columns: Vec<_> = heads.iter().copied().enumerate().map(logits).collect();
         agreement.extend(pairs(&language, &columns, &ties, top));
@@ -63,12 +62,12 @@ pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Ve
 }
 
 /// A sampled document.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
 struct SampledDocument {
     /// What breaks ties of the logit.
     tie: RankKey,
-    /// Bits of the logit by head; NaN where there is none.
-    logits: Box<[u32]>,
+    /// By head; NaN where there is none.
+    logits: Box<[f32]>,
 }
 
 /// Offers the documents of one part of the scores of the shard at `place`, head by head.
@@ -89,7 +88,7 @@ fn offer_part(
             let hash = XxHash3_64::oneshot_with_seed(SAMPLE_SEED, document.id.as_bytes());
             sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || SampledDocument {
                 tie: RankKey::of_logit(0.0, Keep::Above).with_id(document.id, ordinal),
-                logits: heads.iter().map(|head| logit(head, row).to_bits()).collect(),
+                logits: heads.iter().map(|head| logit(head, row)).collect(),
             });
         }
     }

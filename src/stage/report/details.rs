@@ -50,7 +50,7 @@ impl Wanted {
     ) -> Self {
         let mut steps = curves.clone();
         for example in examples {
-            let ranked = example.with(|document| thresholds.ranked(document));
+            let ranked = thresholds.ranked(&example.stored());
             for (steps, ranked) in steps.iter_mut().zip(ranked) {
                 steps.extend(ranked.map(|(key, _)| key));
             }

@@ -48,9 +48,11 @@ impl SurveyedLanguage<'_> {
     /// Places of the sample in the order of `head`, with their keys.
     fn order(&self, head: usize) -> Vec<(RankKey, usize)> {
         let keep = self.thresholds.keeps[head];
-        let ranked = self.sample.iter().enumerate().filter_map(|(at, document)| {
-            Some((document.with(|document| document.ranked(head, keep))?.0, at))
-        });
+        let ranked = self
+            .sample
+            .iter()
+            .enumerate()
+            .filter_map(|(at, document)| Some((document.stored().ranked(head, keep)?.0, at)));
         let mut order: Vec<(RankKey, usize)> = ranked.collect();
         order.sort_unstable();
         order
@@ -331,25 +333,24 @@ impl SurveyedLanguage<'_> {
             let (KeptDocument { id, bytes, tokens, .. }, ordinal) =
                 (example.document, example.document.ordinal());
             let (mut scores, mut ranks) = (Map::new(), Map::new());
-            let verdict = example.document.with(|document| {
-                let ranked = self.thresholds.ranked(document);
-                for (head, name) in self.run.heads.iter().enumerate() {
-                    let place = ranked[head].and_then(|(key, (_, score))| {
-                        scores.insert((*name).to_owned(), short(score));
-                        let at = wanted.steps[head].binary_search(&key).ok()?;
-                        Some(before[head][at])
-                    });
-                    ranks.insert((*name).to_owned(), place.map_or(json!(-1), |rank| json!(rank)));
+            let document = example.document.stored();
+            let ranked = self.thresholds.ranked(&document);
+            for (head, name) in self.run.heads.iter().enumerate() {
+                let place = ranked[head].and_then(|(key, (_, score))| {
+                    scores.insert((*name).to_owned(), short(score));
+                    let at = wanted.steps[head].binary_search(&key).ok()?;
+                    Some(before[head][at])
+                });
+                ranks.insert((*name).to_owned(), place.map_or(json!(-1), |rank| json!(rank)));
+            }
+            let verdict = match self.thresholds.selection.decide(&document.scored) {
+                removed @ Decision::Removed { .. } => format!("removed: {removed}"),
+                Decision::Kept { .. } => {
+                    let kept = self.thresholds.kept(&document, |_, _| {});
+                    let first = self.thresholds.names.get(kept.trailing_zeros() as usize);
+                    first.map(|name| name.name.clone()).unwrap_or_default()
                 }
-                match self.thresholds.selection.decide(&document.scored) {
-                    removed @ Decision::Removed { .. } => format!("removed: {removed}"),
-                    Decision::Kept { .. } => {
-                        let kept = self.thresholds.kept(document, |_, _| {});
-                        let first = self.thresholds.names.get(kept.trailing_zeros() as usize);
-                        first.map(|name| name.name.clone()).unwrap_or_default()
-                    }
-                }
-            });
+            };
             let input = details.examples.get(&ordinal).cloned().unwrap_or_default();
             let mut row = json!({"id": id});
             if let Some(url) = input.url {

@@ -139,28 +139,26 @@ impl StoredDocument<'_> {
 
     /// What is left of it when its part is gone.
     pub(super) fn to_kept(self) -> KeptDocument {
-        let bits = |values: &[Option<f32>]| values.iter().map(|v| v.map(f32::to_bits)).collect();
         KeptDocument {
             tie: self.tie,
             id: self.info.id.into(),
             bytes: self.info.num_bytes,
             tokens: self.info.num_tokens,
-            logits: bits(self.scored.logits),
-            scores: bits(self.scored.scores),
+            logits: self.scored.logits.into(),
+            scores: self.scored.scores.into(),
         }
     }
 }
 
 /// A document of a sample, or beside a cut.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub(super) struct KeptDocument {
     tie: RankKey,
     pub(super) id: Box<str>,
     pub(super) bytes: u64,
     pub(super) tokens: Option<u64>,
-    /// Their bits, which have an order.
-    logits: Box<[Option<u32>]>,
-    scores: Box<[Option<u32>]>,
+    logits: Box<[Option<f32>]>,
+    scores: Box<[Option<f32>]>,
 }
 
 impl KeptDocument {
@@ -168,19 +166,15 @@ impl KeptDocument {
         self.tie.ordinal
     }
 
-    /// Calls `look` with the document as it was.
-    pub(super) fn with<T>(&self, look: impl FnOnce(&StoredDocument<'_>) -> T) -> T {
-        let values = |bits: &[Option<u32>]| -> Vec<Option<f32>> {
-            bits.iter().map(|bits| bits.map(f32::from_bits)).collect()
-        };
-        let (logits, scores) = (values(&self.logits), values(&self.scores));
+    /// The document as it was read.
+    pub(super) fn stored(&self) -> StoredDocument<'_> {
         let (id, ordinal) = (&*self.id, self.ordinal());
         let (num_bytes, num_tokens) = (self.bytes, self.tokens);
-        look(&StoredDocument {
+        StoredDocument {
             info: DocumentInfo { row: ordinal, id, language: "", num_bytes, num_tokens },
-            scored: ScoredDocument { id, ordinal, logits: &logits, scores: &scores },
+            scored: ScoredDocument { id, ordinal, logits: &self.logits, scores: &self.scores },
             tie: self.tie,
-        })
+        }
     }
 }
 

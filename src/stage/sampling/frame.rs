@@ -65,18 +65,18 @@ impl StoredPart {
 }
 
 /// A document of a frame.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub(super) struct FrameDocument {
     /// Its place in the corpus.
     pub(super) ordinal: u64,
-    /// Bits of logit and score by head.
-    scores: Box<[Option<[u32; 2]>]>,
+    /// Logit and score by head.
+    scores: Box<[Option<[f32; 2]>]>,
 }
 
 impl FrameDocument {
     /// Logit and score of the head at `head`; neither is NaN.
     pub(super) fn score(&self, head: usize) -> Option<[f32; 2]> {
-        self.scores.get(head).copied().flatten().map(|bits| bits.map(f32::from_bits))
+        self.scores.get(head).copied().flatten()
     }
 }
 
@@ -119,9 +119,9 @@ impl Frame {
                     population.fetch_add(1, Ordering::Relaxed);
                     let ordinal = ordinal(place, document.row);
                     let rank = u128::from(draws.of(ordinal)) << 64 | u128::from(ordinal);
-                    sample.offer(rank, || {
-                        let bits = |score: Option<[f32; 2]>| score.map(|s| s.map(f32::to_bits));
-                        FrameDocument { ordinal, scores: part.values(at).map(bits).collect() }
+                    sample.offer(rank, || FrameDocument {
+                        ordinal,
+                        scores: part.values(at).collect(),
                     });
                 }
             }
