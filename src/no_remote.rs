@@ -2,7 +2,9 @@
 
 #![allow(
     dead_code,
+    unused_variables,
     clippy::needless_pass_by_value,
+    clippy::unused_self,
     reason = "what is never made is never looked at"
 )]
 
@@ -22,6 +24,15 @@ use crate::io::{FileStamp, FirstError, redacted};
 mod listing;
 
 pub(crate) use listing::{ListedObject, ObjectFilter, ObjectVersion, Snapshot};
+
+/// Methods of a type that cannot be made, since it holds an [`Infallible`].
+macro_rules! never {
+    ($of:ty: $(fn $name:ident($($argument:ident: $type:ty),*) -> $made:ty;)*) => {
+        impl $of {
+            $(pub(crate) fn $name(&self, $($argument: $type),*) -> $made { match self.never {} })*
+        }
+    };
+}
 
 fn without<T>(name: &str) -> Result<T> {
     Err(Error::without_feature(redacted(name), "remote"))
@@ -57,22 +68,13 @@ impl Location {
     pub(crate) fn parse(url: &str) -> Result<Self> {
         without(url)
     }
+}
 
-    pub(crate) fn is_on_hub(&self) -> bool {
-        match self.never {}
-    }
-
-    pub(crate) fn can_be_searched(&self) -> bool {
-        match self.never {}
-    }
-
-    pub(crate) fn with_key(&self, _key: impl Into<String>) -> Self {
-        match self.never {}
-    }
-
-    pub(crate) fn url(&self) -> String {
-        match self.never {}
-    }
+never! { Location:
+    fn is_on_hub() -> bool;
+    fn can_be_searched() -> bool;
+    fn with_key(key: impl Into<String>) -> Self;
+    fn url() -> String;
 }
 
 pub(crate) enum Dataset {
@@ -89,7 +91,9 @@ pub(crate) fn list(location: &Location, _filter: &dyn ObjectFilter) -> Result<Ve
 }
 
 #[derive(Debug)]
-pub(crate) struct Object(Infallible);
+pub(crate) struct Object {
+    never: Infallible,
+}
 
 impl Object {
     pub(crate) fn new(url: &Path, _version: ObjectVersion) -> Result<Self> {
@@ -98,71 +102,51 @@ impl Object {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct RemoteFile(Infallible);
+pub(crate) struct RemoteFile {
+    never: Infallible,
+}
 
 impl RemoteFile {
     pub(crate) fn open(object: Object) -> Result<Self> {
-        match object.0 {}
+        match object.never {}
     }
 
     pub(crate) fn sequential(object: Object) -> Self {
-        match object.0 {}
-    }
-
-    pub(crate) fn ahead(&self, _streams: &[Vec<Range<u64>>]) -> Self {
-        match self.0 {}
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        match self.0 {}
-    }
-
-    pub(crate) fn bytes(&self, _offset: u64, _length: usize) -> io::Result<Bytes> {
-        match self.0 {}
-    }
-
-    pub(crate) fn reader(&self, _offset: u64) -> RemoteRead {
-        match self.0 {}
-    }
-
-    pub(crate) fn failure(&self) -> FirstError {
-        match self.0 {}
+        match object.never {}
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct RemoteRead(Infallible);
-
-impl Read for RemoteRead {
-    fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
-        match self.0 {}
-    }
+never! { RemoteFile:
+    fn ahead(streams: &[Vec<Range<u64>>]) -> Self;
+    fn len() -> u64;
+    fn bytes(offset: u64, length: usize) -> io::Result<Bytes>;
+    fn reader(offset: u64) -> Box<dyn Read + Send>;
+    fn failure() -> FirstError;
 }
 
 #[derive(Debug)]
-pub(crate) struct Upload(Infallible);
+pub(crate) struct Upload {
+    never: Infallible,
+}
 
 impl Upload {
     pub(crate) fn create(path: &Path, _failure: &FirstError) -> Result<Self> {
         without(&path.to_string_lossy())
     }
+}
 
-    pub(crate) fn path(&self) -> &Path {
-        match self.0 {}
-    }
-
-    pub(crate) fn commit(self) -> Result<FileStamp> {
-        match self.0 {}
-    }
+never! { Upload:
+    fn path() -> &Path;
+    fn commit() -> Result<FileStamp>;
 }
 
 impl Write for Upload {
     fn write(&mut self, _buffer: &[u8]) -> io::Result<usize> {
-        match self.0 {}
+        match self.never {}
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self.0 {}
+        match self.never {}
     }
 }
 
@@ -171,7 +155,10 @@ pub(crate) enum RepoType {
     Model,
 }
 
-pub(crate) struct Repository<'a>(Infallible, PhantomData<&'a str>);
+pub(crate) struct Repository<'a> {
+    never: Infallible,
+    of: PhantomData<&'a str>,
+}
 
 impl<'a> Repository<'a> {
     pub(crate) fn new(
@@ -182,20 +169,11 @@ impl<'a> Repository<'a> {
     ) -> Result<Self> {
         without(id)
     }
+}
 
-    pub(crate) fn get(&self, _file: &str) -> Result<Option<PathBuf>> {
-        match self.0 {}
-    }
-
-    pub(crate) fn missing(&self, _file: &str) -> Error {
-        match self.0 {}
-    }
-
-    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
-        match self.0 {}
-    }
-
-    pub(crate) fn note(&self, _commit: &str) -> Result<()> {
-        match self.0 {}
-    }
+never! { Repository<'_>:
+    fn get(file: &str) -> Result<Option<PathBuf>>;
+    fn missing(file: &str) -> Error;
+    fn snapshot() -> Result<Snapshot>;
+    fn note(commit: &str) -> Result<()>;
 }
