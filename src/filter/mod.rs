@@ -69,9 +69,6 @@ impl Filter {
     }
 
     /// Reads what it needs for all documents, in parallel: before they are looked at, by one thread.
-    ///
-    /// # Errors
-    /// Those of reading it.
     pub(crate) fn prepare(&mut self, stop: &Stop) -> Result<()> {
         match &mut self.0 {
             FilterRule::Consent(filter) => filter.prepare(stop),
@@ -93,9 +90,6 @@ impl Filter {
     }
 
     /// What it says of each of `documents`.
-    ///
-    /// # Errors
-    /// Those of reading its lists.
     pub(crate) fn judge(
         &self,
         documents: &[FilteredDocument<'_>],

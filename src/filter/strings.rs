@@ -75,9 +75,6 @@ pub(super) struct ListedStrings {
 
 impl ListedStrings {
     /// The lists that `patterns` name.
-    ///
-    /// # Errors
-    /// Those of [`list_files`], and of [`check_list`] for each of them.
     pub(super) fn open(patterns: &[String], format: ListFormat) -> Result<Self> {
         let files = list_files(patterns)?;
         let columns = [format.column].into_iter().chain(format.blocked_if.as_deref());

@@ -51,9 +51,6 @@ static IN_USE: Mutex<BTreeMap<String, Weak<HeadTokenizer>>> = Mutex::new(BTreeMa
 
 impl HeadTokenizer {
     /// Of a `tokenizer.json`, for texts as `recipe` has them; `origin` names it in errors.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::from_bytes`].
     pub(crate) fn of_json(json: &[u8], recipe: &Recipe, origin: &Path) -> Result<Arc<Self>> {
         let packed = zstd::encode_all(json, 0).map_err(Error::io(origin, "compress"))?;
         Self::shared(&packed, recipe, origin)
@@ -92,9 +89,6 @@ impl HeadTokenizer {
     }
 
     /// Token ids of the first chunk of `text`.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::chunks`].
     pub(crate) fn first_chunk(&self, text: &str) -> Result<Vec<u32>> {
         Ok(self.tokenizer.chunks(text)?.into_iter().next().unwrap_or_default())
     }

@@ -80,9 +80,6 @@ impl<'a> NumberColumn<'a> {
 
     /// The value in `row`, where rows ascend from call to call; a boolean counts 1 or 0. `None` where it is null
     /// or, which [`NumberColumn::finish`] tells, no number.
-    ///
-    /// # Errors
-    /// As [`ColumnValues::value`].
     pub(crate) fn value(&mut self, row: u64) -> Result<Option<f32>> {
         let name = self.column.name;
         let Some(text) = self.column.value(row)? else { return Ok(None) };

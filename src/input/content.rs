@@ -38,9 +38,6 @@ impl Content {
     }
 
     /// Opens the file or the object `path` as it is now.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub(crate) fn open_now(path: &Path) -> Result<Self> {
         match path.to_str().filter(|text| is_url(text)) {
             Some(url) => {

@@ -54,9 +54,6 @@ fn table_of(path: &Path) -> Result<Option<InputFile>> {
 }
 
 /// Checks that the list `path`, if it is a table, has `columns`, as far as its first row shows.
-///
-/// # Errors
-/// As [`for_each_listed`].
 pub(crate) fn check_list(path: &Path, columns: Vec<ColumnRequest>) -> Result<()> {
     let Some(table) = table_of(path)? else { return Ok(()) };
     let mut reader = open(&table, columns, DEFAULT_MAX_DOCUMENT_BYTES, Rejects::counted())?;

@@ -38,9 +38,6 @@ const DEFAULT_RETRY_SECS: u64 = 180;
 const RETRIES: usize = 10;
 
 /// Calls `request` of `url` until it succeeds or there is no point in it.
-///
-/// # Errors
-/// As [`explain`] says.
 pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     url: &str,
     request: impl Fn() -> F,

@@ -133,9 +133,6 @@ fn requested_key(location: &Location) -> Result<Key> {
 
 impl Object {
     /// The object `url`, which has to be of `version` when it is read.
-    ///
-    /// # Errors
-    /// As [`stat`], but that nothing is asked for yet.
     pub(crate) fn new(url: &Path, version: ObjectVersion) -> Result<Self> {
         let location = Location::parse(&url.to_string_lossy())?;
         let (url, options) = (location.url(), get_options(&location));
@@ -296,9 +293,6 @@ async fn create_or_read(
 }
 
 /// Puts the object `url` of `content`, whatever is there.
-///
-/// # Errors
-/// As [`create`].
 pub(crate) fn replace(url: &str, content: &str) -> Result<()> {
     let location = Location::parse(url)?;
     let (client, key) = (client(&location)?, location.object_key()?);

@@ -336,18 +336,12 @@ impl RunDir {
     }
 
     /// Holds all files of `key` in `stage` against their digests.
-    ///
-    /// # Errors
-    /// Those of [`RunDir::done`] and [`RunDir::check_file`].
     pub(crate) fn check_files(&self, stage: Stage, key: &str) -> Result<()> {
         self.done(stage, key)?.files.iter().try_for_each(|file| self.check_file(file))
     }
 
     /// The JSON in `path`, a file of `key` in `stage`, held against its digest where a marker stands for it; `None`
     /// where neither is there.
-    ///
-    /// # Errors
-    /// Those of [`RunDir::check_file`] and [`RunDir::read_json`].
     pub(crate) fn read_output<T: DeserializeOwned>(
         &self,
         stage: Stage,

@@ -138,9 +138,6 @@ pub fn filter(context: Context<'_>) -> Result<()> {
 }
 
 /// Opens every filter of the settings, so that a list that is not there shows before the first document is read.
-///
-/// # Errors
-/// Those of the stage that would find it out.
 pub(crate) fn check_filters(filters: &BTreeMap<String, FilterConfig>) -> Result<()> {
     OpenFilters::open(filters).map(drop)
 }

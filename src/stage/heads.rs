@@ -360,9 +360,6 @@ pub(super) fn trained_keys(run: &RunDir) -> Result<Option<Vec<String>>> {
 
 /// Holds the heads `name` that were trained in `run` for one of `languages` against their digests. One that is gone
 /// would leave its language without scores.
-///
-/// # Errors
-/// Those of [`RunDir::check_files`].
 fn check_trained(run: &RunDir, name: &str, languages: &BTreeSet<String>) -> Result<()> {
     for key in trained_keys(run)?.unwrap_or_default() {
         let serves = key.strip_prefix(name).and_then(|rest| rest.strip_prefix('/'));

@@ -42,9 +42,6 @@ impl<'a> Texts<'a> {
 
     /// The text of `row`, whatever it is; `None` for a row without text and for one that is set aside. Rows ascend
     /// from call to call.
-    ///
-    /// # Errors
-    /// Those of reading.
     pub(super) fn any_text(&mut self, row: u64) -> Result<Option<String>> {
         let place = self.seek(row)?;
         Ok(place.and_then(|place| self.batch.text(place)).map(ToOwned::to_owned))
