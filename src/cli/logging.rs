@@ -50,7 +50,8 @@ pub(crate) struct GlobalArgs {
 const MAX_THREADS: usize = 4096;
 
 impl GlobalArgs {
-    /// Starts as many worker threads as are asked for, here or in rayon's variable.
+    /// Checks how many worker threads are asked for, here or in rayon's variable, and starts those of `--threads`;
+    /// rayon starts its own when it needs them.
     pub(crate) fn start_threads(&self) -> Result<()> {
         let own = self.threads.map(|threads| ("--threads", threads));
         let of_rayon = std::env::var(RAYON_THREADS).ok().and_then(|number| number.parse().ok());
@@ -61,6 +62,9 @@ impl GlobalArgs {
         if threads > MAX_THREADS {
             let reason = format!("is {threads}; at most {MAX_THREADS} threads are started");
             return Err(Error::config(name, reason));
+        }
+        if self.threads.is_none() {
+            return Ok(());
         }
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
         pool.map_err(|e| Error::config(name, e.to_string()))

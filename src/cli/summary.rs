@@ -214,7 +214,7 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
             whole.push(format!("{language}: {}", treated.reason.unwrap_or_default()));
             continue;
         };
-        // What the run did, once it is known; before that what the pilot foretells.
+        // The run's own figures once thresholds are found; before that the pilot's estimate.
         let share = |audit: &CascadeAudit| 1.0 - audit.dropped as f64 / audit.documents as f64;
         let done = selections.get(&language).and_then(|selection| selection.cascade.as_ref());
         let (encoded, cost) = match (done, treated.candidate()) {

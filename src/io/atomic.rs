@@ -91,7 +91,7 @@ impl AtomicFile {
         check_confined(directory(path))?;
         fs::create_dir_all(directory(path)).map_err(Error::io(path, "create the directory"))?;
         if !is_confined(path) {
-            // What cannot be removed is in nobody's way.
+            // A temporary file that cannot be removed does no harm.
             let _ = remove_abandoned(directory(path), &name.to_string_lossy());
         }
         boundary();

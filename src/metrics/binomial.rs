@@ -22,7 +22,7 @@
 //! Of the dropped documents a uniform sample is encoded after all. If x of m of them are kept by the selection, at
 //! most a share [`upper_bound`]`(x, m, risk)` of the dropped ones would be (Clopper and Pearson).
 
-/// What lies beyond either end of a 95% interval.
+/// Probability beyond either end of a 95% interval.
 const TAIL: f64 = 0.025;
 /// Of more trials an interval is no narrower: it is as narrow as the logarithm of a factorial in f64 allows.
 const MOST_TRIALS: f64 = 1e8;

@@ -80,7 +80,7 @@ fn share(
             [weight + text.weight, squares + chance * text.weight * text.weight / text.copies]
         })
     };
-    // What a hit, and a miss, adds to the variance by its weight.
+    // The variance that one hit, or one miss, adds by its weight.
     let spread = |hits: bool, could_be: Is| {
         let mean = |[weight, squares]: [f64; 2]| if weight > 0.0 { squares / weight } else { 0.0 };
         let known = sums(&could_be);

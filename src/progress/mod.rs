@@ -57,8 +57,8 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// What the signals of the program ask for; in a program that asks for none it stays quiet. Listings and transfers,
-    /// which are not given a stop of their own, look at it.
+    /// The stop that the program's signal handler asks for. Listings and transfers, which are given no stop of their
+    /// own, look at it; in a program without the handler it is never asked.
     pub fn of_process() -> &'static Self {
         static STOP: LazyLock<Stop> = LazyLock::new(Stop::default);
         &STOP

@@ -324,12 +324,13 @@ impl RunDir {
     /// # Errors
     /// [`Error::Corrupt`] where it is not what was written, [`Error::Missing`] where it is gone.
     pub(crate) fn check_file(&self, file: &PartFile) -> Result<()> {
-        let path = self.path(&file.path);
-        if is_url(&file.path) || path.exists() && stamp(&path)? == file.stamp {
+        if is_url(&file.path) {
             return Ok(());
         }
-        if !path.exists() {
-            return Err(Error::missing(&path, format!("is gone; {MAKE_AGAIN}")));
+        let path = self.path(&file.path);
+        let gone = || Error::missing(&path, format!("is gone; {MAKE_AGAIN}"));
+        if if_there(stamp(&path))?.ok_or_else(gone)? == file.stamp {
+            return Ok(());
         }
         let reason = format!("is not what was written; remove the file: {MAKE_AGAIN}");
         Err(Error::corrupt(&path, reason))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::config::FilterConfig;
 use crate::error::Result;
@@ -49,17 +49,23 @@ impl ExportProvenance {
 
     /// The settings for a file with documents of `languages`; `reason` says why its documents were removed.
     pub(super) fn of_file(&self, languages: &BTreeMap<String, u64>, reason: Option<&str>) -> Value {
-        let mut file = self.all.clone();
-        let is_own = |language: &String| languages.contains_key(language);
-        for head in objects(&mut file, "/head_digests") {
-            head.retain(|language, _| language == ALL_LANGUAGES || is_own(language));
-        }
-        if let Some(thresholds) = file.pointer_mut("/thresholds/thresholds") {
-            thresholds.as_object_mut().into_iter().for_each(|of| of.retain(|key, _| is_own(key)));
-        }
-        for lists in objects(&mut file, "/filters/lists") {
-            lists.retain(|path, _| self.listed.get(path).is_none_or(is_own));
-        }
+        let is_own = |language: &str| languages.contains_key(language);
+        let serves = |language: &str| language == ALL_LANGUAGES || is_own(language);
+        let is_listed = |path: &str| self.listed.get(path).is_none_or(|language| is_own(language));
+        // Whatever is of other languages is not copied first: every file would copy all of them.
+        let own = |key: &str, value: &Value| match key {
+            "head_digests" => each(value, |_, head| retained(head, &serves)),
+            "thresholds" => each(value, |key, of| match key {
+                "thresholds" => retained(of, &is_own),
+                _ => of.clone(),
+            }),
+            "filters" => each(value, |key, of| match key {
+                "lists" => each(of, |_, lists| retained(lists, &is_listed)),
+                _ => of.clone(),
+            }),
+            _ => value.clone(),
+        };
+        let mut file = each(&self.all, own);
         if let Some(reason) = reason {
             file["removed_by"] = json!(reason);
         }
@@ -67,11 +73,15 @@ impl ExportProvenance {
     }
 }
 
-/// The objects in that at `pointer` in `value`.
-fn objects<'v>(
-    value: &'v mut Value,
-    pointer: &str,
-) -> impl Iterator<Item = &'v mut Map<String, Value>> {
-    let found = value.pointer_mut(pointer).and_then(Value::as_object_mut);
-    found.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut)
+/// An object of what `make` makes of each value by its key; a value that is no object as it is.
+fn each(value: &Value, make: impl Fn(&str, &Value) -> Value) -> Value {
+    let Some(object) = value.as_object() else { return value.clone() };
+    object.iter().map(|(key, value)| (key.clone(), make(key, value))).collect()
+}
+
+/// The keys of an object that `is_kept`, with their values; a value that is no object as it is.
+fn retained(value: &Value, is_kept: &dyn Fn(&str) -> bool) -> Value {
+    let Some(object) = value.as_object() else { return value.clone() };
+    let kept = object.iter().filter(|(key, _)| is_kept(key));
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
