@@ -147,9 +147,9 @@ mod tests {
 
     #[test]
     fn a_device_is_not_idle_while_there_are_batches() {
-        // Batches of 16,896, 8,448 and 4,224 tokens; callers that come back at once, and late. Even
+        // Batches of 33,792, 16,896, 8,448 and 4,224 tokens; callers that come back at once, and late. Even
         // one caller less than there are is enough.
-        for duration in [5.6e-3, 2.8e-3, 1.4e-3] {
+        for duration in [11.2e-3, 5.6e-3, 2.8e-3, 1.4e-3] {
             for pause in [0.1e-3, 0.15e-3, 0.25e-3, 0.5e-3, 1.0e-3] {
                 for callers in [IN_FLIGHT_PER_DEVICE - 1, IN_FLIGHT_PER_DEVICE] {
                     let mut device = Model::new(duration, pause, callers);
