@@ -128,9 +128,8 @@ test-page: ## Check the page of the report in Chromium (needs Python, PyPI, Debi
 dist: need-cargo ## Make what is released in target/dist: wheel, sources, archive, image (needs Python, PyPI)
 	.ci/dist
 
-test-dist: ## Install what make dist made in clean environments, run the job there, and package the crates
+test-dist: ## Install what make dist made in clean environments and run the job there
 	.ci/test-dist
-	$(CARGO) package -p polysift -p polysift-kernels --locked
 
 test-python: need-cargo ## Build the wheel, then lint and test the Python package (needs Python and PyPI)
 	python3 -m venv $(PYTHON_ENV)

@@ -21,70 +21,39 @@
 //! Every stage writes whole files into the run directory ([`run`]) and marks them done after the rename,
 //! so a killed run continues where it stopped and ends with the same bytes.
 //!
-//! # Floors
+//! # Crates
 //!
-//! A file uses files of its own floor and of those below, and no two files or folders use each other. The
-//! program, `cli`, stands on top of the library. `tests/floors.rs` reads this picture and holds the code to it:
+//! Each folder of `src` with a `Cargo.toml` is a crate; this one gives their modules under one name, and holds the
+//! program (`cli`). A crate uses those below it alone:
 //!
 //! ```text
-//! 5  cli
-//! 4  stage  evaluate  dataset  mix
-//! 3  run  cluster
-//! 2  config  input  parts  tokenize  encoder  fasttext  lexical  head  train  filter  selection  export
-//! 1  io  remote  hub  robots  pii  decontamination  rules
-//! 0  error  panics  progress  batch  metrics  sample  language
+//! cli                              the program: arguments, what is printed
+//! datasets  mix  stages            labelled data sets; mixtures; stages, filters, evaluation
+//! runs  selection                  the run directory, processes, schedulers; exact thresholds
+//! heads                            heads that score, and their training
+//! data  encoder                    readers of documents, files of a run, export; texts to embeddings
+//! tokenizer                        texts to input ids
+//! config                           settings
+//! remote  text                     object stores, the hub; robots.txt, personal data, benchmarks, rules
+//! base                             errors, progress, whole files, metrics, samples
 //! ```
 //!
-//! - 0: what needs nothing else: errors and exit codes, progress and stops, packing, metrics, sampling, names of
-//!   languages.
-//! - 1: files that appear whole or not at all, object stores, the hub; what a robots.txt says; personal data in
-//!   a text; text of benchmarks in it; licences, words and repetition.
-//! - 2: settings; readers of documents; part files; encoder, heads and their training; filters; exact selection;
-//!   writers of the export. Each can be used without a run.
-//! - 3: the run directory, many processes on it, and the schedulers that start them.
-//! - 4: the stages, which do not use each other; evaluation; labelled data sets; mixtures.
+//! Inside a crate no two files or folders use each other (`tests/floors.rs`), and no stage uses another. All that is
+//! below `runs` can be used without a run.
 
-pub mod batch;
-pub mod error;
-pub mod language;
-pub mod metrics;
-pub mod panics;
-pub mod progress;
-pub(crate) mod sample;
-
-pub mod hub;
-pub mod io;
-#[cfg(feature = "remote")]
-pub mod remote;
-#[cfg(not(feature = "remote"))]
-#[path = "no_remote.rs"]
-pub mod remote;
-
-pub mod decontamination;
-pub mod pii;
-pub mod robots;
-pub mod rules;
-
-pub mod config;
-pub mod encoder;
-pub mod export;
-pub mod fasttext;
-pub mod filter;
-pub mod head;
-pub mod input;
-pub mod lexical;
-pub mod parts;
-pub mod selection;
-pub mod tokenize;
-pub mod train;
-
-pub mod cluster;
-pub mod run;
-
+pub use polysift_base::{batch, error, hub, io, language, metrics, panics, progress};
+pub use polysift_config as config;
+pub use polysift_data::{export, input, parts};
 #[cfg(feature = "datasets")]
-pub mod dataset;
-pub mod evaluate;
-pub mod mix;
-pub mod stage;
+pub use polysift_datasets as dataset;
+pub use polysift_encoder as encoder;
+pub use polysift_heads::{fasttext, head, lexical, train};
+pub use polysift_mix as mix;
+pub use polysift_remote as remote;
+pub use polysift_runs::{cluster, run};
+pub use polysift_selection as selection;
+pub use polysift_stages::{evaluate, filter, stage};
+pub use polysift_text::{decontamination, pii, robots, rules};
+pub use polysift_tokenizer as tokenize;
 
 pub use error::{Error, Result};

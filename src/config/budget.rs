@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// What is to be kept, above 0, in what `selection.weight` counts: documents, bytes or tokens.
 ///
 /// ```
-/// let budget: polysift::config::Budget = "1.5M".parse()?;
+/// let budget: polysift_config::Budget = "1.5M".parse()?;
 /// assert_eq!(budget.0, 1_500_000);
 /// # Ok::<(), String>(())
 /// ```

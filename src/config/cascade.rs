@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{LanguageSource, Mode, NO_MODEL, RunConfig};
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
 
 /// Least and largest N of [`FirstPass::Prefix`].
 const PREFIX_TOKENS: std::ops::RangeInclusive<usize> = 8..=4096;
@@ -107,17 +107,17 @@ impl Default for CascadeConfig {
 
 impl CascadeConfig {
     /// 1 − [`CascadeConfig::confidence`].
-    pub(crate) fn risk(&self) -> f64 {
+    pub fn risk(&self) -> f64 {
         1.0 - self.confidence
     }
 
     /// One in so many dropped documents is encoded all the same.
-    pub(crate) fn audit_every(&self) -> u64 {
+    pub fn audit_every(&self) -> u64 {
         (1.0 / self.audit).round() as u64
     }
 
     /// Checks the ranges, and that a cascade goes with the rest of `config`.
-    pub(super) fn check(&self, config: &RunConfig) -> Result<()> {
+    pub fn check(&self, config: &RunConfig) -> Result<()> {
         for (key, value, least) in
             [("cascade.recall", self.recall, 0.0), ("cascade.confidence", self.confidence, 0.5)]
         {

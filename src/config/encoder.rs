@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_MODEL, DEFAULT_ZSTD_LEVEL, DeviceChoice};
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
 
 /// How token states become one vector per chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
@@ -23,7 +23,7 @@ pub enum Pooling {
 
 impl Pooling {
     /// As settings write it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Mean => "mean",
             Self::Cls => "cls",
@@ -206,7 +206,7 @@ impl EncoderConfig {
 
     /// Takes `precision`, in which a run was begun, where the settings leave it open and the device
     /// allows it.
-    pub(crate) fn resume_in(&mut self, precision: EncoderPrecision) {
+    pub fn resume_in(&mut self, precision: EncoderPrecision) {
         let begun = Self { precision, ..self.clone() };
         if self.precision == EncoderPrecision::Auto && !(begun.needs_gpu() && begun.needs_cpu()) {
             self.precision = precision;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Mode;
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
 
 /// What every label of a fastText file begins with.
 pub const LABEL_PREFIX: &str = "__label__";
@@ -152,7 +152,7 @@ impl FastTextConfig {
     }
 
     /// Checks what the types cannot; `key` is that of the table.
-    pub(super) fn check(&self, key: &str) -> Result<()> {
+    pub fn check(&self, key: &str) -> Result<()> {
         let fail = |name: &str, reason: &str| Err(Error::config(format!("{key}.{name}"), reason));
         for (name, label) in [("positive", &self.positive), ("negative", &self.negative)] {
             let rest = label.strip_prefix(LABEL_PREFIX).unwrap_or_default();

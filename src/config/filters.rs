@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::is_language_code;
-use crate::decontamination::Rule;
-use crate::error::{Error, Result};
-use crate::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
-use crate::rules::{LicenseOptions, RestrictiveOn};
+use polysift_base::error::{Error, Result};
+use polysift_text::decontamination::Rule;
+use polysift_text::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
+use polysift_text::rules::{LicenseOptions, RestrictiveOn};
 
 /// What a filter goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,7 +187,7 @@ pub struct FilterConfig {
     /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_item: Option<f64>,
-    /// Sources whose documents may be used: a file of [`parse_allow_list`](crate::rules::parse_allow_list); those of
+    /// Sources whose documents may be used: a file of [`parse_allow_list`](polysift_text::rules::parse_allow_list); those of
     /// MixtureVitae by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<String>,
@@ -224,12 +224,12 @@ impl FilterConfig {
     const COMMON_KEYS: [&str; 4] = ["kind", "when", "action", "languages"];
 
     /// Whether what it removes has no part in the thresholds.
-    pub(crate) fn removes_before(&self) -> bool {
+    pub fn removes_before(&self) -> bool {
         self.action != FilterAction::Flag && self.when() == FilterWhen::Before
     }
 
     /// When what it removes is taken away.
-    pub(crate) fn when(&self) -> FilterWhen {
+    pub fn when(&self) -> FilterWhen {
         self.when.unwrap_or(match self.kind {
             FilterKind::Decontamination => FilterWhen::After,
             _ => FilterWhen::Before,
@@ -237,7 +237,7 @@ impl FilterConfig {
     }
 
     /// Whether it looks at texts.
-    pub(crate) fn needs_text(&self) -> bool {
+    pub fn needs_text(&self) -> bool {
         match self.kind {
             FilterKind::Ids | FilterKind::Urls | FilterKind::Robots => false,
             FilterKind::License => self.license_options().needs_text(),
@@ -246,7 +246,7 @@ impl FilterConfig {
     }
 
     /// What a text says of its licence.
-    pub(crate) fn license_options(&self) -> LicenseOptions {
+    pub fn license_options(&self) -> LicenseOptions {
         let default = LicenseOptions::default();
         LicenseOptions {
             keywords: self.keywords.clone().unwrap_or(default.keywords),
@@ -260,7 +260,7 @@ impl FilterConfig {
     ///
     /// # Errors
     /// [`Error::Config`] for a share that is none, and keys of another rule.
-    pub(crate) fn rule(&self, name: &str) -> Result<Rule> {
+    pub fn rule(&self, name: &str) -> Result<Rule> {
         let fail =
             |key: &str, reason: &str| Err(Error::config(format!("filters.{name}.{key}"), reason));
         for (key, share) in [("min_coverage", self.min_coverage), ("min_item", self.min_item)] {
@@ -286,12 +286,12 @@ impl FilterConfig {
     }
 
     /// Whether it looks at documents of `language`.
-    pub(crate) fn is_for(&self, language: &str) -> bool {
+    pub fn is_for(&self, language: &str) -> bool {
         self.languages.is_empty() || self.languages.iter().any(|known| known == language)
     }
 
     /// Column of the input that it needs besides those that every document has.
-    pub(crate) fn url_column(&self) -> Option<&str> {
+    pub fn url_column(&self) -> Option<&str> {
         let default = match self.kind {
             FilterKind::Urls | FilterKind::Robots | FilterKind::License => Some("url"),
             _ => None,
@@ -303,7 +303,7 @@ impl FilterConfig {
     ///
     /// # Errors
     /// [`Error::Config`] for a list that cannot be used.
-    pub(crate) fn agents(&self, name: &str) -> Result<Agents> {
+    pub fn agents(&self, name: &str) -> Result<Agents> {
         let agents = match &self.agents {
             Some(listed) => Agents::new(listed, self.matching),
             None => Agents::new(&DEFAULT_AGENTS, self.matching),
@@ -312,7 +312,7 @@ impl FilterConfig {
     }
 
     /// Checks what the types cannot.
-    pub(super) fn check(&self, name: &str) -> Result<()> {
+    pub fn check(&self, name: &str) -> Result<()> {
         let fail =
             |key: &str, reason: String| Err(Error::config(format!("filters.{name}{key}"), reason));
         if !is_language_code(name) {

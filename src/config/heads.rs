@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{FastTextConfig, Mode};
-use crate::error::{Error, Result};
-use crate::io::is_url;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::is_url;
 
 /// What computes the score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -72,7 +72,7 @@ impl HeadOutput {
     }
 
     /// Whether a head of so many outputs can give it.
-    pub(crate) fn fits(self, outputs: usize) -> bool {
+    pub fn fits(self, outputs: usize) -> bool {
         match self {
             Self::Sigmoid | Self::Raw => outputs == 1,
             Self::SigmoidOf(output) => output < outputs,
@@ -137,8 +137,7 @@ pub enum Activation {
 
 impl Activation {
     /// Whether it is the default, which is not written into model cards.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    pub(crate) fn is_relu(&self) -> bool {
+    pub fn is_relu(&self) -> bool {
         *self == Self::Relu
     }
 }
@@ -452,7 +451,7 @@ impl HeadConfig {
     }
 
     /// Whether its outputs are those of classes, of which one is scored.
-    pub(crate) fn is_class(&self, name: &str) -> bool {
+    pub fn is_class(&self, name: &str) -> bool {
         matches!(self.output(name), HeadOutput::Class(_))
     }
 
@@ -469,7 +468,7 @@ impl HeadConfig {
     }
 
     /// Whether it is trained on embeddings of its samples, not on their texts.
-    pub(crate) fn learns_from_embeddings(&self) -> bool {
+    pub fn learns_from_embeddings(&self) -> bool {
         !self.train.is_empty() && !self.kind.is_of_texts()
     }
 
@@ -521,7 +520,7 @@ impl HeadConfig {
     }
 
     /// Checks what the types cannot.
-    pub(super) fn check(&self, name: &str) -> Result<()> {
+    pub fn check(&self, name: &str) -> Result<()> {
         let fail =
             |key: &str, reason: &str| Err(Error::config(format!("heads.{name}{key}"), reason));
         if !super::is_language_code(name) {
@@ -770,7 +769,7 @@ mod tests {
     fn labels_loss_and_output_go_together() {
         let parsed = |settings: &str| {
             let text = format!("[heads.edu]\ntrain=['a']\n{settings}");
-            crate::config::RunConfig::from_toml(&text, "run.toml").map_err(|e| e.to_string())
+            crate::RunConfig::from_toml(&text, "run.toml").map_err(|e| e.to_string())
         };
         for (settings, output) in [
             ("kind='ridge'\nlabel=['a','b']\nweight='w'", HeadOutput::Raw),

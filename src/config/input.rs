@@ -7,7 +7,7 @@ pub const DEFAULT_MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 
 /// Most that [`InputConfig::max_document_bytes`] can be: Arrow's 32-bit offsets hold any text of a
 /// line of so many bytes.
-pub(crate) const LARGEST_DOCUMENT_BYTES: u64 = 1 << 30;
+pub const LARGEST_DOCUMENT_BYTES: u64 = 1 << 30;
 
 /// `[input]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Budget, DEFAULT_SEED, Rate, is_language_code, words};
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
 
 /// [`MixConfig::max_epochs`].
 const DEFAULT_MAX_EPOCHS: Epochs = Epochs { whole: 4, rest: None };
@@ -312,12 +312,12 @@ fn sum<'r>(rates: impl IntoIterator<Item = &'r Rate>) -> u64 {
 
 impl MixSource {
     /// [`Error::Config`] about `key`.
-    pub(crate) fn wrong(&self, key: &str, reason: impl Into<String>) -> Error {
+    pub fn wrong(&self, key: &str, reason: impl Into<String>) -> Error {
         Error::config(format!("source `{}`: {key}", self.name), reason)
     }
 
     /// Share of the languages that [`MixSource::languages`] does not name.
-    pub(crate) fn share_left(&self) -> Option<Rate> {
+    pub fn share_left(&self) -> Option<Rate> {
         // Nothing is left where they add up to 1.
         let left = WHOLE.checked_sub(sum(self.languages.values())).filter(|left| *left > 0)?;
         format!("{}.{:012}", left / WHOLE, left % WHOLE).parse().ok()

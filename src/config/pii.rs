@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::pii::{IpScope, Markers, PiiKind, PiiMode, PiiOptions, Placeholders};
+use polysift_base::error::{Error, Result};
+use polysift_text::pii::{IpScope, Markers, PiiKind, PiiMode, PiiOptions, Placeholders};
 
 /// What is noted of the personal data that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -50,7 +50,7 @@ impl Default for PiiConfig {
 
 impl PiiConfig {
     /// What finds and replaces it.
-    pub(crate) fn options(&self) -> PiiOptions {
+    pub fn options(&self) -> PiiOptions {
         let Self { mode, ip, placeholders, .. } = *self;
         let (kinds, markers) = (self.kinds.clone(), self.markers.clone());
         PiiOptions { mode, kinds, ip, placeholders, markers }
@@ -60,7 +60,7 @@ impl PiiConfig {
     ///
     /// # Errors
     /// [`Error::Config`] for one that is malformed.
-    pub(crate) fn exceptions(&self) -> Result<Vec<glob::Pattern>> {
+    pub fn exceptions(&self) -> Result<Vec<glob::Pattern>> {
         let parse = |pattern: &String| {
             glob::Pattern::new(pattern).map_err(|e| Error::config("pii.except", e.to_string()))
         };
@@ -68,7 +68,7 @@ impl PiiConfig {
     }
 
     /// Checks what the types cannot.
-    pub(super) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         if self.kinds.is_empty() {
             return Err(Error::config("pii.kinds", "is empty; leave `[pii]` out instead"));
         }

@@ -13,7 +13,7 @@ const MAX_DECIMALS: u32 = 12;
 /// A rate in (0, 1], exact: 0.1 is one tenth, not the nearest binary fraction.
 ///
 /// ```
-/// let rate: polysift::config::Rate = "0.1".parse()?;
+/// let rate: polysift_config::Rate = "0.1".parse()?;
 /// assert_eq!(rate.ceil_of(30), 3); // 0.1 * 30.0 is 3.0000000000000004 in f64
 /// # Ok::<(), String>(())
 /// ```

@@ -105,7 +105,7 @@ pub struct SelectionConfig {
     /// How thresholds are found.
     pub mode: Mode,
     /// Score the documents near the thresholds again with embeddings in f32, so that the selection is the
-    /// one that f32 would make of the whole corpus (see [`crate::stage::refine`]).
+    /// one that f32 would make of the whole corpus (see `polysift_stages::stage::refine`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refine: bool,
 }

@@ -19,7 +19,7 @@ pub(super) struct Architecture {
     pub(super) positions: Positions,
     /// 0 where there are none.
     pub(super) num_token_types: usize,
-    pub(super) norm_eps: f64,
+    pub norm_eps: f64,
     /// Whether the norms stand before attention and the feed-forward part, and one after the last layer;
     /// else after the sums.
     pub(super) pre_norm: bool,
@@ -102,7 +102,7 @@ impl Positions {
     }
 
     /// The row of each token of a sequence.
-    pub(super) fn of(self, ids: &[u32]) -> impl Iterator<Item = usize> {
+    pub(crate) fn of(self, ids: &[u32]) -> impl Iterator<Item = usize> {
         let (mut next, skips, step) = match self {
             Self::Learned { first, skips, .. } => (first, skips, 1),
             Self::None => (0, None, 0),

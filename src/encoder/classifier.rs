@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::config::{Activation, HeadOutput, Pooling};
+use polysift_config::{Activation, HeadOutput, Pooling};
 
 /// The end of the names of such classes.
 const CLASS: &str = "ForSequenceClassification";
@@ -16,9 +16,9 @@ pub struct Classifier {
     /// What it takes.
     pub pooling: Pooling,
     /// Between its layers, where the configuration says it.
-    pub(crate) activation: Option<Activation>,
+    pub activation: Option<Activation>,
     /// Of its norm, where it has one.
-    pub(crate) norm_eps: Option<f64>,
+    pub norm_eps: Option<f64>,
     problem_type: Option<String>,
     labels: BTreeMap<usize, String>,
 }
@@ -42,7 +42,7 @@ struct ClassifierConfig {
 
 impl Classifier {
     /// What `config.json` says; `Ok(None)` if the model is of another class.
-    pub(super) fn parse(json: &[u8]) -> Result<Option<Self>, String> {
+    pub fn parse(json: &[u8]) -> Result<Option<Self>, String> {
         let classes: Classes = serde_json::from_slice(json).map_err(|e| e.to_string())?;
         if !classes.architectures.into_iter().flatten().any(|class| class.ends_with(CLASS)) {
             return Ok(None);
@@ -67,13 +67,13 @@ impl Classifier {
     }
 
     /// What the score of a single output is; of several one has to be chosen.
-    pub(crate) fn output(&self, outputs: usize) -> Option<HeadOutput> {
+    pub fn output(&self, outputs: usize) -> Option<HeadOutput> {
         let is_label = self.problem_type.as_deref() == Some("multi_label_classification");
         (outputs == 1).then_some(if is_label { HeadOutput::Sigmoid } else { HeadOutput::Raw })
     }
 
     /// Names of the outputs, those of transformers where the configuration has none.
-    pub(crate) fn labels(&self, outputs: usize) -> Vec<String> {
+    pub fn labels(&self, outputs: usize) -> Vec<String> {
         let name = |k| self.labels.get(&k).cloned().unwrap_or_else(|| format!("LABEL_{k}"));
         (0..outputs).map(name).collect()
     }

@@ -23,12 +23,12 @@ use super::architecture::{Architecture, Rope};
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::{Blob, EmbeddingWeights, NormWeights, Table, Weights};
-use crate::batch::PackedBatch;
-use crate::config::{EncoderConfig, EncoderPrecision, Pooling};
-use crate::error::{Error, Result};
-use crate::panics::lock;
-use crate::progress::Stop;
-use crate::tokenize::Tokenizer;
+use polysift_base::batch::PackedBatch;
+use polysift_base::error::{Error, Result};
+use polysift_base::panics::lock;
+use polysift_base::progress::Stop;
+use polysift_config::{EncoderConfig, EncoderPrecision, Pooling};
+use polysift_tokenizer::Tokenizer;
 
 /// See the module.
 pub(super) struct CpuEncoder {
@@ -348,9 +348,9 @@ fn split(cu_seqlens: &[u32], threads: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::EncoderConfig;
-    use crate::encoder::files::resolve;
-    use crate::hub::HubSettings;
+    use crate::files::resolve;
+    use polysift_base::hub::HubSettings;
+    use polysift_config::EncoderConfig;
 
     fn starts(lengths: &[u32]) -> Vec<u32> {
         let sums = lengths.iter().scan(0, |sum, length| {
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn the_first_tokens_alone_have_the_bits_that_they_have_among_all() -> Result<()> {
         for name in ["head64-f16", "gte", "modernbert"] {
-            let model = format!("{}/tests/golden/encoder/{name}", env!("CARGO_MANIFEST_DIR"));
+            let model = format!("{}/../../tests/golden/encoder/{name}", env!("CARGO_MANIFEST_DIR"));
             let pooling = Some(Pooling::Cls);
             let config = EncoderConfig { model, max_tokens: 130, pooling, ..Default::default() };
             let files = resolve(&config, &HubSettings::from_env(|_| None))?;

@@ -13,8 +13,8 @@ use rayon::prelude::*;
 use super::cpu::CpuEncoder;
 use super::encode::Encoder;
 use super::files::ModelFiles;
-use crate::config::{DeviceChoice, EncoderConfig, EncoderPrecision};
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
+use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision};
 
 /// Where and in what an encoder computes; displayed as a [`DeviceChoice`] is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +119,7 @@ fn good_ones<T>(
 ///
 /// # Errors
 /// [`Error::Device`] if one of them cannot be used.
-pub(crate) fn scoring_gpus(choice: &DeviceChoice) -> Result<Vec<Device>> {
+pub fn scoring_gpus(choice: &DeviceChoice) -> Result<Vec<Device>> {
     let DeviceChoice::Cuda(named) = choice else { return Ok(Vec::new()) };
     Ok(open_gpus(named)?)
 }
@@ -240,7 +240,7 @@ mod tests {
     use std::cell::RefCell;
     use std::sync::Mutex;
 
-    use crate::panics::{lock, unpoisoned};
+    use polysift_base::panics::{lock, unpoisoned};
 
     use super::*;
 

@@ -12,7 +12,7 @@ use super::architecture::{
     Architecture, FeedForward, LayerKind, Names, Positions, Rope, TensorsOfMap,
 };
 use super::keys::{self, only};
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
 
 /// Maximum positions of a model with rotary positions: its files hold no table that would bound them.
 const MOST_ANGLES: usize = 1 << 17;
@@ -22,7 +22,7 @@ const LAYER_HEADER: f64 = 256.0;
 
 /// Parses and checks the contents of a `config.json`; `origin` names it in errors. Sizes that need more than
 /// `weight_bytes` bytes of weights are refused.
-pub(super) fn parse(json: &[u8], origin: &Path, weight_bytes: u64) -> Result<Architecture> {
+pub(crate) fn parse(json: &[u8], origin: &Path, weight_bytes: u64) -> Result<Architecture> {
     let parsed = serde_json::from_slice::<Value>(json);
     let config = parsed.and_then(|keys| Ok((Config::deserialize(&keys)?, keys)));
     let (config, keys) = config

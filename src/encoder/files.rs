@@ -14,11 +14,11 @@ use super::recipe::Recipe;
 use super::sentence_transformers::SentenceTransformers;
 use super::settings::{ResolvedEncoder, ResolvedSetting};
 use super::weights::{Blob, headers};
-use crate::config::{DEFAULT_MODEL, EncoderConfig};
-use crate::error::{Error, Result};
-use crate::hub::{HubSettings, is_repository_id};
-use crate::remote::{RepoType, Repository};
-use crate::tokenize::Tokenizer;
+use polysift_base::error::{Error, Result};
+use polysift_base::hub::{HubSettings, is_repository_id};
+use polysift_config::{DEFAULT_MODEL, EncoderConfig};
+use polysift_remote::{RepoType, Repository};
+use polysift_tokenizer::Tokenizer;
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -60,7 +60,7 @@ impl ModelFiles {
     }
 
     /// The contents of the files of weights.
-    pub(crate) fn weights(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+    pub fn weights(&self) -> impl Iterator<Item = (&Path, &[u8])> {
         self.weights.iter().map(|blob| (blob.path.as_path(), blob.bytes()))
     }
 

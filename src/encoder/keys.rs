@@ -72,7 +72,7 @@ pub(super) fn is_in(words: &str, word: &str) -> bool {
 }
 
 /// Says which key of the `config.json` of a model of `family` makes it compute something that we do not.
-pub(super) fn check(config: &Value, family: &str) -> Result<(), String> {
+pub(crate) fn check(config: &Value, family: &str) -> Result<(), String> {
     for (_, keys, one) in ONE_VALUE.iter().filter(|row| is_in(row.0, family)) {
         only_all("", config, &[(keys, one)])?;
     }

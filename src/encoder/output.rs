@@ -7,10 +7,10 @@ use polysift_kernels::{
 use rayon::prelude::*;
 
 use super::encode::{Encoder, EncoderInfo};
-use crate::batch::PackedBatch;
-use crate::config::Pooling;
-use crate::error::{Error, Result};
-use crate::progress::Stop;
+use polysift_base::batch::PackedBatch;
+use polysift_base::error::{Error, Result};
+use polysift_base::progress::Stop;
+use polysift_config::Pooling;
 
 /// Rows that go through the linear maps at once: whole tiles of every instruction set.
 const BLOCK_ROWS: usize = 126;
@@ -40,7 +40,7 @@ pub(super) struct Dense {
 
 impl Dense {
     /// A map with `weight` `[outputs, inputs]`, `bias` `[outputs]` and tanh, if `tanh`.
-    pub(super) fn new(digest: String, weight: &[f32], bias: Vec<f32>, tanh: bool) -> Self {
+    pub(crate) fn new(digest: String, weight: &[f32], bias: Vec<f32>, tanh: bool) -> Self {
         let inputs = weight.len() / bias.len().max(1);
         let weight = Matrix::new(weight, bias.len(), inputs, inputs);
         let weight = PackedMatrix::new(Isa::detect(), Precision::F32, weight);

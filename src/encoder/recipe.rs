@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::config::Pooling;
+use polysift_config::Pooling;
 
 /// How texts become the embeddings that a head scores: all that the settings and the files of a model say of
 /// it, resolved. What is computed in which type on which device is not part of it.
@@ -44,7 +44,7 @@ impl Recipe {
 
     /// In what `other`, by which embeddings were made, differs from this recipe, as far as this is known, and
     /// the flags that mend it; `None` if it does not.
-    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+    pub fn difference(&self, other: &Self) -> Option<String> {
         let (mut differences, mut flags) = (Vec::new(), String::new());
         let mut hold = |key: &str, [wanted, found]: [String; 2]| {
             if wanted != found {

@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use super::keys;
 use super::output::Dense;
 use super::weights::{Blob, floats};
-use crate::config::Pooling;
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
+use polysift_config::Pooling;
 
 pub(super) const MODULES: &str = "modules.json";
 const PROMPTS: &str = "config_sentence_transformers.json";

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::output::{Dense, Output};
 use super::recipe::Recipe;
 use super::sentence_transformers::{Said, SentenceTransformers};
-use crate::config::{EncoderConfig, Pooling};
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
+use polysift_config::{EncoderConfig, Pooling};
 
 /// A setting as it counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -57,7 +57,7 @@ impl ResolvedEncoder {
     /// # Errors
     /// [`Error::Config`] for settings that the model does not allow; [`Error::Model`] for what its files say and
     /// we cannot do.
-    pub(super) fn new(
+    pub(crate) fn new(
         config: &EncoderConfig,
         (files, of_head): (SentenceTransformers, Said<Pooling>),
         model_digest: &str,

@@ -10,14 +10,14 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use super::architecture::{Architecture, FeedForward, Positions, TensorsOfMap};
-use crate::error::{Error, Result};
-use crate::io;
+use polysift_base::error::{Error, Result};
+use polysift_base::io;
 
 /// The contents of one model file.
 #[derive(Debug)]
 pub(super) struct Blob {
     /// Where it is from; for the bundled model a name that is no file.
-    pub(super) path: PathBuf,
+    pub path: PathBuf,
     contents: Contents,
 }
 
@@ -48,7 +48,7 @@ impl Blob {
         Ok(Self { path, contents: Contents::Mapped(map) })
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match &self.contents {
             Contents::Bundled(bytes) => bytes,
             Contents::Read(bytes) => bytes,
@@ -184,7 +184,7 @@ pub(super) struct Weights<'a> {
 
 impl<'a> Weights<'a> {
     /// Reads the headers of all files.
-    pub(super) fn open(blobs: &'a Arc<[Blob]>, architecture: &'a Architecture) -> Result<Self> {
+    pub(crate) fn open(blobs: &'a Arc<[Blob]>, architecture: &'a Architecture) -> Result<Self> {
         let files = headers(blobs)?;
         let mut this = Self { blobs, architecture, files, prefix: "" };
         let first = format!("{}.weight", architecture.names.words);

@@ -7,8 +7,8 @@ use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::draw::DrawnFile;
-use crate::config::MixColumns;
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
+use polysift_config::MixColumns;
 
 /// Columns that are added: the source of a row, and which of the copies of its document it is, from 0.
 const ADDED: [(&str, DataType); 2] = [("source", DataType::Utf8), ("copy", DataType::Int32)];
@@ -33,7 +33,7 @@ impl MixSchema {
     /// # Errors
     /// [`Error::Schema`] if a column has two types and all are asked for, if `text` is in a file without it, and if
     /// an input column cannot have its new name.
-    pub(super) fn new(files: &[DrawnFile], columns: MixColumns, text: &str) -> Result<Self> {
+    pub(crate) fn new(files: &[DrawnFile], columns: MixColumns, text: &str) -> Result<Self> {
         let mut found: Vec<(String, Option<DataType>, usize)> = Vec::new();
         for DrawnFile { file, counted, .. } in files {
             for field in counted.schema.fields() {
@@ -74,7 +74,7 @@ impl MixSchema {
     }
 
     /// Names and types of the output.
-    pub(super) fn output(&self) -> SchemaRef {
+    pub(crate) fn output(&self) -> SchemaRef {
         let inputs = self
             .inputs
             .iter()
@@ -89,7 +89,7 @@ impl MixSchema {
     }
 
     /// Number of columns of inputs.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.inputs.len()
     }
 

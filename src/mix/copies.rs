@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::config::{Copies, MixSource};
-use crate::error::{Error, Result};
-use crate::io::{if_there, read};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{if_there, read};
+use polysift_config::{Copies, MixSource};
 
 /// Copies by least cluster size, of the data card of FineWeb-2; those above the last as the last.
 const CARD: [(u64, u32); 6] = [(1, 1), (2, 2), (3, 3), (5, 5), (100, 8), (1000, 1)];
@@ -74,7 +74,7 @@ impl CopyRule {
     ///
     /// # Errors
     /// What is wrong with the value.
-    pub(super) fn of(&self, value: Option<&str>) -> Result<u32, String> {
+    pub(crate) fn of(&self, value: Option<&str>) -> Result<u32, String> {
         let Some(value) = value else { return Ok(1) };
         let number = |column: &str| {
             whole_number(value).ok_or_else(|| format!("`{column}` is {value}, not a whole number"))

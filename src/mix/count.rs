@@ -10,15 +10,15 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rayon::prelude::*;
 
 use super::copies::whole_number;
-use crate::config::{DEFAULT_ZSTD_LEVEL, EncoderConfig, InputConfig, MixConfig, TokenCount};
-use crate::error::{Error, Result};
-use crate::export::{ExportWriter, WriterOptions};
-use crate::hub::{HubSettings, is_repository_id};
-use crate::input::{ColumnKind, ColumnRequest, Format, InputFile, RowReader, read_table};
-use crate::io::read;
-use crate::progress::{Progress, Stop};
-use crate::remote::{RepoType, Repository};
-use crate::tokenize::Tokenizer;
+use polysift_base::error::{Error, Result};
+use polysift_base::hub::{HubSettings, is_repository_id};
+use polysift_base::io::read;
+use polysift_base::progress::{Progress, Stop};
+use polysift_config::{DEFAULT_ZSTD_LEVEL, EncoderConfig, InputConfig, MixConfig, TokenCount};
+use polysift_data::export::{ExportWriter, WriterOptions};
+use polysift_data::input::{ColumnKind, ColumnRequest, Format, InputFile, RowReader, read_table};
+use polysift_remote::{RepoType, Repository};
+use polysift_tokenizer::Tokenizer;
 
 /// File of a tokenizer in a directory or a repository.
 const TOKENIZER: &str = "tokenizer.json";
@@ -63,11 +63,11 @@ pub(super) struct CountedFile {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CountedRow<'a> {
     /// Number of the row in its file.
-    pub(super) row: u64,
-    pub(super) id: &'a str,
+    pub row: u64,
+    pub id: &'a str,
     pub(super) tokens: u32,
     /// Value of the column that was asked for beside.
-    pub(super) value: Option<&'a str>,
+    pub value: Option<&'a str>,
 }
 
 impl TokenCounter {
@@ -192,7 +192,7 @@ impl CountedFile {
     ///
     /// # Errors
     /// [`Error::Corrupt`] and those of reading.
-    pub(super) fn open(folder: &Path, key: &str) -> Result<Self> {
+    pub(crate) fn open(folder: &Path, key: &str) -> Result<Self> {
         let open = |path: &Path| InputFile::at(path, key.to_owned(), None);
         let columns = columns_file(folder, key);
         let schema = RowReader::open(&open(&columns)?, &InputConfig::default())?.schema();

@@ -14,12 +14,12 @@ use twox_hash::XxHash3_64;
 
 use super::copies::CopyRule;
 use super::count::{CountedFile, CountedRow};
-use crate::config::{Epochs, MixConfig, MixSource};
-use crate::error::{Error, Result};
-use crate::input::InputFile;
-use crate::panics::{lock, unpoisoned};
-use crate::progress::Stop;
-use crate::sample::hash_seed;
+use polysift_base::error::{Error, Result};
+use polysift_base::panics::{lock, unpoisoned};
+use polysift_base::progress::Stop;
+use polysift_base::sample::hash_seed;
+use polysift_config::{Epochs, MixConfig, MixSource};
+use polysift_data::input::InputFile;
 
 /// What is mixed into the seed of the hash that chooses documents.
 const SALT: &str = "mix";
@@ -32,7 +32,7 @@ pub(super) struct DrawnFile {
     pub(super) file: InputFile,
     /// Place of its source among those of the settings.
     pub(super) source: usize,
-    pub(super) language: String,
+    pub language: String,
     pub(super) fingerprint: String,
     pub(super) counted: CountedFile,
 }

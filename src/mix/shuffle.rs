@@ -34,15 +34,15 @@ use twox_hash::XxHash3_64;
 
 use super::columns::MixSchema;
 use super::draw::{Draw, DrawnFile, MixCorpus};
-use crate::config::{DEFAULT_ZSTD_LEVEL, InputConfig};
-use crate::error::{Error, Result};
-use crate::export::{ExportWriter, WriterOptions};
-use crate::input::RowReader;
-use crate::io::{AtomicFile, FileStamp, open, read_json, write_json};
-use crate::panics::lock;
-use crate::progress::Progress;
-use crate::run::Worker;
-use crate::sample::hash_seed;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{AtomicFile, FileStamp, open, read_json, write_json};
+use polysift_base::panics::lock;
+use polysift_base::progress::Progress;
+use polysift_base::sample::hash_seed;
+use polysift_config::{DEFAULT_ZSTD_LEVEL, InputConfig};
+use polysift_data::export::{ExportWriter, WriterOptions};
+use polysift_data::input::RowReader;
+use polysift_runs::run::Worker;
 
 /// Salts of the hashes that say the file and the place of a copy.
 const SALTS: [&str; 2] = ["file", "order"];
@@ -451,7 +451,7 @@ fn read_section(path: &Path, section: u64, num_sections: u64) -> Result<Vec<Reco
     let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes));
     let reader = reader.and_then(|builder| builder.with_batch_size(BATCH_ROWS).build());
     let batches = reader.map_err(|e| damaged(e.into()))?.collect::<Result<Vec<_>, _>>();
-    batches.map_err(|e| damaged(crate::error::Source::from(e)))
+    batches.map_err(|e| damaged(polysift_base::error::Source::from(e)))
 }
 
 fn section_bytes(mut file: File, section: u64, num_sections: u64) -> std::io::Result<Vec<u8>> {

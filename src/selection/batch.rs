@@ -1,7 +1,7 @@
 //! Documents as the selection sees them: one by one, and as columns of some consecutive rows.
 
 use super::counts::Amount;
-use crate::error::Result;
+use polysift_base::error::Result;
 
 /// One document.
 #[derive(Debug, Clone, Copy)]

@@ -18,8 +18,8 @@ use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
 use super::report::{Bound, ThresholdReport};
 use super::scan::View;
-use crate::config::{Keep, Rate};
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
+use polysift_config::{Keep, Rate};
 
 /// Rows sampled over all files (`mlp.py`).
 const SAMPLE_ROWS: usize = 1_000_000;

@@ -46,7 +46,7 @@ impl Amount {
 
     /// Adds one document. Wraps where the corpus weighs 2^64 or more: `Survey` sums in 128 bits
     /// and refuses such a corpus before a sum is used.
-    pub(super) fn add(&mut self, weight: u64) {
+    pub fn add(&mut self, weight: u64) {
         self.merge(Self { num_documents: 1, weight });
     }
 
@@ -82,7 +82,7 @@ pub(super) struct KeyCounts {
 impl KeyCounts {
     /// No documents yet. `with_scores`: also keep the score of every cell, for the digit that
     /// completes the logit.
-    pub(super) fn new(with_scores: bool) -> Self {
+    pub(crate) fn new(with_scores: bool) -> Self {
         Self {
             documents: vec![0; RADIX],
             excess: Vec::new(),
@@ -93,7 +93,7 @@ impl KeyCounts {
 
     /// Counts a document.
     #[inline]
-    pub(super) fn add(&mut self, digit: usize, weight: u64) {
+    pub(crate) fn add(&mut self, digit: usize, weight: u64) {
         self.documents[digit] += 1;
         if weight != 1 {
             self.add_excess(digit, weight);
@@ -209,7 +209,7 @@ impl Default for Survey {
 
 impl Survey {
     /// Counts documents with a score, of weight 1 where there are no weights.
-    pub(super) fn add(&mut self, scores: &[f32], weights: Option<&[u64]>) {
+    pub(crate) fn add(&mut self, scores: &[f32], weights: Option<&[u64]>) {
         self.num_scored += scores.len() as u64;
         self.weight_scored += match weights {
             None => scores.len() as u128,
@@ -291,7 +291,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// Without documents, of scores from `min` to `max`.
-    pub(super) fn new(min: f32, max: f32) -> Self {
+    pub fn new(min: f32, max: f32) -> Self {
         let is_within = min >= 0.0 && max <= 1.0;
         let (low, high) = if is_within { (0.0, 1.0) } else { (f64::from(min), f64::from(max)) };
         Self { min, max, low, high, counts: vec![0; NUM_BINS] }
@@ -304,7 +304,7 @@ impl Histogram {
     }
 
     /// Counts documents; infinite scores go to the end bins.
-    pub(super) fn add(&mut self, scores: &[f32]) {
+    pub fn add(&mut self, scores: &[f32]) {
         let (low, width) = (self.low, self.high - self.low);
         if (low, width) == (0.0, 1.0) {
             self.add_places(scores, |score| score * NUM_BINS as f64);

@@ -4,9 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Budget, FixedThreshold, HeadKind, HeadOutput, Keep, LanguageThresholds, Rate};
-use crate::error::{Error, Result};
-use crate::head::HeadSpec;
+use polysift_base::error::{Error, Result};
+use polysift_config::{
+    Budget, FixedThreshold, HeadKind, HeadOutput, Keep, LanguageThresholds, Rate,
+};
+use polysift_heads::head::HeadSpec;
 
 /// Most rates of a retention.
 pub const MAX_RATES: usize = 64;
@@ -53,7 +55,7 @@ impl Threshold {
     }
 
     /// Its rate in the selection `i`.
-    pub(crate) fn rate(&self, i: usize) -> Option<Rate> {
+    pub fn rate(&self, i: usize) -> Option<Rate> {
         let rates = self.rates();
         rates.get(i).or(rates.last()).copied()
     }
@@ -133,7 +135,7 @@ fn new_threshold(
 }
 
 /// Checks what [`Threshold`]'s types cannot.
-pub(super) fn check(thresholds: &[Threshold]) -> Result<()> {
+pub(crate) fn check(thresholds: &[Threshold]) -> Result<()> {
     let mut with_several: Option<&str> = None;
     for Threshold { head, head_name, kind, keep, .. } in thresholds {
         let config = |key: &str, reason| Err(Error::config(format!("{key}.{head_name}"), reason));

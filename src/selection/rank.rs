@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use crate::config::Keep;
+use polysift_config::Keep;
 
 /// Number of 16-bit digits of a [`RankKey`].
 pub(super) const LEVELS: usize = 10;
@@ -34,7 +34,7 @@ impl RankKey {
     pub(super) const FIRST: Self = Self { logit: 0, id_hash: 0, ordinal: 0 };
 
     /// Key of the logit alone, tie-breaks zero.
-    pub(crate) fn of_logit(logit: f32, keep: Keep) -> Self {
+    pub fn of_logit(logit: f32, keep: Keep) -> Self {
         let bits = (logit + 0.0).to_bits(); // −0.0 + 0.0 is +0.0
         let ascending = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
         let logit = match keep {
@@ -45,12 +45,13 @@ impl RankKey {
     }
 
     /// The same logit with its tie-breaks.
-    pub(crate) fn with_id(self, id: &str, ordinal: u64) -> Self {
+    #[must_use]
+    pub fn with_id(self, id: &str, ordinal: u64) -> Self {
         Self { id_hash: XxHash3_64::oneshot(id.as_bytes()), ordinal, ..self }
     }
 
     /// The logit this key was made of (+0.0 for both zeros).
-    pub(crate) fn logit(self, keep: Keep) -> f32 {
+    pub fn logit(self, keep: Keep) -> f32 {
         let ascending = match keep {
             Keep::Above => !self.logit,
             Keep::Below => self.logit,

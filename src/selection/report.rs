@@ -12,7 +12,7 @@ use super::batch::{RankedDocument, ScoredDocument};
 use super::counts::{Amount, Histogram};
 use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
-use crate::config::{FixedThreshold, Keep, Mode, Rate};
+use polysift_config::{FixedThreshold, Keep, Mode, Rate};
 
 /// Thresholds of one language and what they select.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -204,7 +204,7 @@ impl Selection {
 
     /// The final selections that keep a document, a bit each; at every bound that it comes to, of the outcome `i` of the
     /// threshold `at`, `at_bound(at, i, passes)` is told whether it passes.
-    pub(crate) fn kept(
+    pub fn kept(
         &self,
         document: &ScoredDocument<'_>,
         at_bound: impl FnMut(usize, usize, bool),
@@ -338,7 +338,7 @@ impl Bound {
     }
 
     /// Whether a candidate at this place in the threshold's order is kept.
-    pub(crate) fn keeps_key(&self, key: RankKey, score: f32) -> bool {
+    pub fn keeps_key(&self, key: RankKey, score: f32) -> bool {
         match self {
             Self::All => true,
             Self::Nothing => false,
@@ -374,7 +374,7 @@ impl Bound {
 impl Outcome {
     /// What `threshold` keeps at its rate for the selection `i`, after `retentions`: of `candidates`
     /// among all `scored` documents. `score` is that of the document at the boundary.
-    pub(super) fn new(
+    pub fn new(
         (threshold, i, mut retentions): (&Threshold, usize, Vec<Rate>),
         (bound, score): (Bound, Option<f32>),
         [all, candidates, kept]: [Amount; 3],

@@ -7,7 +7,7 @@ use super::batch::{BatchRow, Corpus, ScanRequest, ScoreBatch};
 use super::counts::{Amount, Histogram, Merge, Survey};
 use super::plan::{Threshold, ThresholdKind};
 use super::report::{Bound, Outcome, Selections, ThresholdReport, parent, split_logits, survivors};
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
 
 /// Groups of shards that a pass is split into per thread, so that uneven shards even out.
 const GROUPS_PER_THREAD: usize = 4;

@@ -11,8 +11,8 @@ use super::plan::{Threshold, ThresholdKind};
 use super::rank::{ID_LEVEL, LEVELS, RADIX, RankKey};
 use super::report::{Bound, ThresholdReport};
 use super::scan::{Candidates, View};
-use crate::config::Keep;
-use crate::error::{Error, Result};
+use polysift_base::error::{Error, Result};
+use polysift_config::Keep;
 
 /// A guess is made from one shard of so many.
 const GUESS_EVERY: usize = 64;

@@ -103,7 +103,7 @@ def forms(out):
     for name, prefix, dtype in [
         ("module_f64.pt", "module.classifier.", torch.float64),
         ("head_f16.pt", "head.", torch.float16),
-        # 21 characters, a length that misleads a reader of zip files: see src/head/pytorch/read.rs
+        # 21 characters, a length that misleads a reader of zip files: see src/heads/head/pytorch/read.rs
         ("model_classifier_bf16.pt", "model.classifier.", torch.bfloat16),
     ]:
         head = mlp(D, 8, 1)

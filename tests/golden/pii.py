@@ -1,4 +1,4 @@
-"""Expected values of the tests of src/pii, from the published formatters, ipaddress and schwifty.
+"""Expected values of the tests of src/text/pii, from the published formatters, ipaddress and schwifty.
 
     PYTHONPATH=PRETRAIN_DATA/src python tests/golden/pii.py tests/golden/pii
 

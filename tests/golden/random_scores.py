@@ -1,4 +1,4 @@
-"""The numbers of `random_scores_are_those_of_the_published_hash` in src/head/row.rs.
+"""The numbers of `random_scores_are_those_of_the_published_hash` in src/heads/head/row.rs.
 
 pip install xxhash==4.1.0; python3 tests/golden/random_scores.py
 """

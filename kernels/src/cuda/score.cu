@@ -1,7 +1,7 @@
 // Scoring of embeddings in f32: the layers of a small head, and the largest similarity to any of
 // many references. Bound by reading the embeddings, so plain fused multiply-adds do; every sum
 // runs over the inputs in order, whatever the other rows are.
-// CPU twin: the scorer of the heads (src/head/scorer.rs).
+// CPU twin: the scorer of the heads (src/heads/head/scorer.rs).
 #include "device.cuh"
 
 constexpr int SCORE_THREADS = 256;

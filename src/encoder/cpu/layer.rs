@@ -9,10 +9,10 @@ use polysift_kernels::{
 };
 
 use super::calibration::{FIRST, LayerInputs};
-use crate::encoder::architecture::{Architecture, FeedForward};
-use crate::encoder::weights::{Layer, LinearWeights, NormWeights, Weights};
-use crate::error::Result;
-use crate::progress::Stop;
+use crate::architecture::{Architecture, FeedForward};
+use crate::weights::{Layer, LinearWeights, NormWeights, Weights};
+use polysift_base::error::Result;
+use polysift_base::progress::Stop;
 
 /// Bytes of the states inside the feed-forward part, for the tokens that go through it at a time: they
 /// stay near the second-level cache.

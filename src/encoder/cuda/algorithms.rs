@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use polysift_kernels::cuda::{Algorithm, Device, Matmul, MatmulKernel, MatmulShape};
 use serde::{Deserialize, Serialize};
 
-use crate::io::{self, write_atomic};
+use polysift_base::io::{self, write_atomic};
 
 /// What is kept for one GPU.
 #[derive(Default)]

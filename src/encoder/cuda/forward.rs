@@ -13,7 +13,7 @@ use polysift_kernels::cuda::{
 
 use super::super::architecture::{Architecture, FeedForward};
 use super::model::{DeviceLayer, DeviceModel, ModelShape};
-use crate::config::{Gelu, Pooling};
+use polysift_config::{Gelu, Pooling};
 
 /// Candidates of a search that the log names.
 const LOGGED: usize = 5;

@@ -36,10 +36,10 @@ use super::architecture::{Architecture, FeedForward};
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::Blob;
-use crate::batch::PackedBatch;
-use crate::config::{EncoderConfig, EncoderPrecision, Gelu};
-use crate::error::{Error, Result};
-use crate::progress::Stop;
+use polysift_base::batch::PackedBatch;
+use polysift_base::error::{Error, Result};
+use polysift_base::progress::Stop;
+use polysift_config::{EncoderConfig, EncoderPrecision, Gelu};
 
 /// Maximum tokens of a batch unless the settings say otherwise: 8 x 4,224 fill 132 multiprocessors
 /// evenly, and are 2.5% faster on an H200 than half as many.

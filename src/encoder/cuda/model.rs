@@ -9,8 +9,8 @@ use polysift_kernels::cuda::{
 
 use super::super::architecture::{Architecture, Positions, Rope};
 use super::super::weights::{Blob, EmbeddingWeights, Layer, LinearWeights, NormWeights, Weights};
-use crate::config::{Gelu, Pooling};
-use crate::error::Result;
+use polysift_base::error::Result;
+use polysift_config::{Gelu, Pooling};
 
 /// What the forward pass depends on beside the weights.
 #[derive(Debug, Clone)]

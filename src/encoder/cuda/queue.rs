@@ -10,8 +10,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use polysift_kernels::cuda::CudaError;
 
-use crate::batch::PackedBatch;
-use crate::panics::{lock, unpoisoned};
+use polysift_base::batch::PackedBatch;
+use polysift_base::panics::{lock, unpoisoned};
 
 /// GPUs that may fail with a batch before it is given up.
 const MAX_FAILURES: usize = 2;

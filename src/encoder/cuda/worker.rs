@@ -52,7 +52,7 @@ impl DeviceWorker {
         (files, shape): (&Arc<[Blob]>, &ModelShape),
         largest: usize,
         queue: Arc<Queue>,
-    ) -> crate::Result<Self> {
+    ) -> polysift_base::Result<Self> {
         let mut model = DeviceModel::load(&device.stream()?, files, shape.clone())?;
         let slots = (0..SLOTS).map(|_| StreamSlot::new(&device, shape, largest));
         let mut slots = slots.collect::<Result<Vec<_>>>()?;

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
-use super::fake::{FAILS, FakeEncoder};
 use super::*;
+use crate::fake::{FAILS, FakeEncoder};
 
 /// Embeddings, and what was reported of the batches.
 type Outcome = Result<(Vec<f32>, Vec<(usize, usize)>)>;

@@ -1,0 +1,276 @@
+//! The one error type of the library; every variant says when it is returned and names the data it is about.
+//!
+//! Messages are lower case without a final stop; a cause is reachable through `source` only, so a
+//! printed chain says each thing once.
+//!
+//! ```
+//! use polysift_base::Error;
+//!
+//! let error = Error::config("--retention", "`10` is not a rate");
+//! assert_eq!(error.to_string(), "--retention: `10` is not a rate");
+//! assert_eq!(error.exit_code(), 2);
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use polysift_kernels::cuda::CudaError;
+
+/// Result with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Cause of an [`Error`], as foreign crates return it.
+pub type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Everything that can go wrong; [`Error::exit_code`] maps it to the program's exit status.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    // --- what the user asked for ---
+    /// A setting is missing, contradictory or out of range; `name` is the flag or the TOML key.
+    #[error("{name}: {reason}")]
+    Config {
+        /// Flag or dotted TOML key.
+        name: String,
+        /// What is wrong and what is allowed.
+        reason: String,
+    },
+    /// The settings differ from those that the run directory was made with.
+    #[error("{}: made with other settings\n{difference}\n{hint}", path.display())]
+    Mismatch {
+        /// The run directory.
+        path: PathBuf,
+        /// One line per differing key: name, frozen value, new value.
+        difference: String,
+        /// What the user can do.
+        hint: String,
+    },
+
+    // --- input data ---
+    /// A pattern matches nothing or a named file does not exist.
+    #[error("{path}: {reason}")]
+    Missing {
+        /// Path or pattern as the user wrote it.
+        path: String,
+        /// What was looked for.
+        reason: String,
+    },
+    /// A file cannot be decoded (truncated, corrupt, not of the format its name says).
+    #[error("{}: cannot be read as {format}", path.display())]
+    Decode {
+        /// The file.
+        path: PathBuf,
+        /// Format that was expected.
+        format: &'static str,
+        /// Decoder's message.
+        #[source]
+        source: Source,
+    },
+    /// A column is absent or of a type that cannot serve.
+    #[error("{}: column `{column}`: {reason}", path.display())]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A row cannot be used; counted over the whole file before it is returned.
+    #[error("{}: row {row}: {reason} ({count} such row(s) in this file)", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// First bad row, counted from 1 (the line number in JSON lines).
+        row: u64,
+        /// What is wrong with it.
+        reason: String,
+        /// How many rows of the file are bad.
+        count: u64,
+    },
+
+    // --- models and heads ---
+    /// A model, tokenizer or head file is unusable.
+    #[error("{}: {reason}", path.display())]
+    Model {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A numeric operation was given arrays that do not fit together.
+    #[error("{op}: {reason}")]
+    Shape {
+        /// The operation.
+        op: &'static str,
+        /// The shapes, expected and given.
+        reason: String,
+    },
+    /// A tensor operation failed in training.
+    #[error("tensor operation failed")]
+    Tensor(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A head cannot be trained on what was given (no samples, one class only...).
+    #[error("head `{head}`, {language}: {reason}")]
+    Training {
+        /// Name of the head.
+        head: String,
+        /// Language code.
+        language: String,
+        /// What is wrong.
+        reason: String,
+    },
+
+    // --- the world ---
+    /// A file operation failed.
+    #[error("{}: {action} failed", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done ("create", "write", "rename"...).
+        action: &'static str,
+        /// The system's message.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Other processes work in the run directory, and what was asked for takes one that is alone.
+    #[error("{}: in use by another process; stop it, or wait for it, and run this again", path.display())]
+    Busy {
+        /// The run directory.
+        path: PathBuf,
+    },
+    /// Another process took over what this one was at work on, having not heard of it for too long.
+    #[error("{}: taken over by another process, which did not hear of this one for too long", path.display())]
+    Lost {
+        /// The lease.
+        path: PathBuf,
+    },
+    /// A GPU, or what drives it, cannot be used or failed.
+    #[error(transparent)]
+    Device(#[from] CudaError),
+    /// The hub, an object store or the cluster's scheduler does not answer or refuses, after retries.
+    #[error("{name}: {reason}")]
+    Service {
+        /// Repository, URL, or the scheduler's command (`sbatch`...).
+        name: String,
+        /// What happened, with the service's own message.
+        reason: String,
+    },
+    /// The content of a file is wrong: it is missing, changed or does not add up (found by `verify`, or by
+    /// a stage that reads it).
+    #[error("{}: {reason}", path.display())]
+    Corrupt {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Some shards failed, each reported before; the others are done.
+    #[error("{failed} of {total} shard(s) failed; the others are done")]
+    Shards {
+        /// Number of failed shards.
+        failed: usize,
+        /// Number of shards of the stage.
+        total: usize,
+    },
+    /// A signal asked for a stop; all finished work is saved.
+    #[error("stopped by a signal; finished work is saved, and a run goes on with the same command")]
+    Stopped,
+}
+
+impl Error {
+    /// [`Error::Config`] for `name`.
+    pub fn config(name: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Config { name: name.into(), reason: reason.into() }
+    }
+
+    /// [`Error::Config`] for `name`, which takes a build with the Cargo feature `feature`.
+    pub fn without_feature(name: impl Into<String>, feature: &str) -> Self {
+        let reason = format!(
+            "this polysift was built without the feature `{feature}`; build it with \
+             `cargo build --release --features {feature}`"
+        );
+        Self::config(name, reason)
+    }
+
+    /// [`Error::Missing`] for `path`.
+    pub fn missing(path: impl AsRef<Path>, reason: impl Into<String>) -> Self {
+        Self::Missing { path: path.as_ref().display().to_string(), reason: reason.into() }
+    }
+
+    /// [`Error::Decode`] for `path`.
+    pub fn decode(path: &Path, format: &'static str, source: impl Into<Source>) -> Self {
+        Self::Decode { path: path.to_owned(), format, source: source.into() }
+    }
+
+    /// [`Error::Model`] for `path`.
+    pub fn model(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Model { path: path.to_owned(), reason: reason.into() }
+    }
+
+    /// [`Error::Schema`] for `column` of `path`.
+    pub fn schema(path: &Path, column: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Schema { path: path.to_owned(), column: column.into(), reason: reason.into() }
+    }
+
+    /// [`Error::Shape`] for `op`.
+    pub fn shape(op: &'static str, reason: impl Into<String>) -> Self {
+        Self::Shape { op, reason: reason.into() }
+    }
+
+    /// [`Error::Corrupt`] for `path`.
+    pub fn corrupt(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Corrupt { path: path.to_owned(), reason: reason.into() }
+    }
+
+    /// [`Error::Io`] for `path` where a foreign crate writes; a full disk shows in its message.
+    pub fn write(path: &Path, source: impl Into<Source>) -> Self {
+        Self::io(path, "write")(std::io::Error::other(source))
+    }
+
+    /// A closure for `map_err` that names the file and the action.
+    pub fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, action, source }
+    }
+
+    /// Exit status of the program (`sysexits` where one fits): see docs/exit-codes.md.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config { .. } | Self::Device(CudaError::NotBuilt) => 2,
+            Self::Shards { .. } => 3,
+            Self::Decode { .. }
+            | Self::Schema { .. }
+            | Self::Row { .. }
+            | Self::Model { .. }
+            | Self::Training { .. }
+            | Self::Corrupt { .. } => 65,
+            Self::Missing { .. } => 66,
+            // What worked and fails now may be the machine; another one may do better.
+            Self::Device(CudaError::Driver { .. }) => 71,
+            Self::Service { .. } | Self::Device(_) => 69,
+            Self::Shape { .. } | Self::Tensor(_) => 70,
+            Self::Io { .. } => 74,
+            Self::Busy { .. } | Self::Lost { .. } | Self::Stopped => 75,
+            Self::Mismatch { .. } => 78,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_not_repeated_in_the_message() {
+        let error = Error::io(Path::new("a"), "open")(std::io::Error::other("boom"));
+        assert_eq!(error.to_string(), "a: open failed");
+        assert_eq!(std::error::Error::source(&error).map(ToString::to_string), Some("boom".into()));
+    }
+
+    #[test]
+    fn signals_and_mismatches_have_the_codes_schedulers_rely_on() {
+        assert_eq!(Error::Stopped.exit_code(), 75);
+        let mismatch =
+            Error::Mismatch { path: "r".into(), difference: String::new(), hint: String::new() };
+        assert_eq!(mismatch.exit_code(), 78);
+    }
+}

@@ -1,0 +1,128 @@
+//! Where the Hugging Face hub is, and where its files are kept.
+//!
+//! ```
+//! use polysift_base::hub::HubSettings;
+//!
+//! let settings = HubSettings::from_env(|name| (name == "HF_HOME").then(|| "/data/hf".to_owned()));
+//! assert_eq!(settings.cache, std::path::Path::new("/data/hf/hub"));
+//! assert!(!settings.offline);
+//! ```
+
+use std::path::PathBuf;
+
+use crate::io::read_text;
+
+/// [`HubSettings::endpoint`].
+pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
+
+/// Where the hub is, and where its files are kept.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HubSettings {
+    /// Cache directory, the one with `models--*` and `datasets--*` in it.
+    pub cache: PathBuf,
+    /// Access token.
+    pub token: Option<String>,
+    /// Address of the hub, without a slash at its end.
+    pub endpoint: String,
+    /// Take files from the cache only.
+    pub offline: bool,
+}
+
+impl std::fmt::Debug for HubSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let token = self.token.as_ref().map(|_| "(hidden)");
+        f.debug_struct("HubSettings")
+            .field("cache", &self.cache)
+            .field("token", &token)
+            .field("endpoint", &self.endpoint)
+            .field("offline", &self.offline)
+            .finish()
+    }
+}
+
+impl HubSettings {
+    /// Settings from environment variables as huggingface_hub reads them: `HF_HUB_CACHE`, else
+    /// `hub` in `HF_HOME`, else in `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache`;
+    /// `HF_TOKEN`, else the file `token` in `HF_HOME`; `HF_ENDPOINT`; `HF_HUB_OFFLINE`.
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Self {
+        let get = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
+        let home = get("HF_HOME").map_or_else(
+            || {
+                let cache = get("XDG_CACHE_HOME").map_or_else(
+                    || PathBuf::from(get("HOME").unwrap_or_default()).join(".cache"),
+                    PathBuf::from,
+                );
+                cache.join("huggingface")
+            },
+            PathBuf::from,
+        );
+        let token_file = || read_text(&home.join("token")).ok();
+        let token = get("HF_TOKEN").or_else(token_file).map(|t| t.trim().to_owned());
+        let endpoint = get("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.into());
+        let on = ["1", "ON", "YES", "TRUE"];
+        Self {
+            cache: get("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from),
+            token: token.filter(|t| !t.is_empty()),
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            offline: get("HF_HUB_OFFLINE").is_some_and(|v| on.contains(&v.to_uppercase().as_str())),
+        }
+    }
+}
+
+/// Whether `name` is that of a repository of the hub: two parts of ASCII letters, digits and `-_.`
+pub fn is_repository_id(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        !part.is_empty() && part != "." && part != ".." && part.chars().all(is_allowed)
+    };
+    name.split('/').count() == 2 && name.split('/').all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(variables: &[(&str, &str)]) -> HubSettings {
+        let find = |name: &str| variables.iter().find(|(n, _)| *n == name);
+        HubSettings::from_env(|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn the_cache_is_looked_for_where_huggingface_hub_looks() {
+        for (variables, cache) in [
+            (&[("HOME", "/h")][..], "/h/.cache/huggingface/hub"),
+            (&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")], "/x/huggingface/hub"),
+            (&[("XDG_CACHE_HOME", "/x"), ("HF_HOME", "/hf")], "/hf/hub"),
+            (&[("HF_HOME", "/hf"), ("HF_HUB_CACHE", "/c")], "/c"),
+            (&[("HF_HOME", " "), ("HOME", "/h")], "/h/.cache/huggingface/hub"),
+        ] {
+            assert_eq!(settings(variables).cache, PathBuf::from(cache));
+        }
+    }
+
+    #[test]
+    fn the_token_variable_wins_over_the_token_file() -> std::io::Result<()> {
+        let home = tempfile::tempdir()?;
+        std::fs::write(home.path().join("token"), "from_file\n")?;
+        let home = home.path().to_str().unwrap_or_default();
+        assert_eq!(settings(&[("HF_HOME", home)]).token.as_deref(), Some("from_file"));
+        let both = settings(&[("HF_HOME", home), ("HF_TOKEN", "from_env")]);
+        assert_eq!(both.token.as_deref(), Some("from_env"));
+        Ok(())
+    }
+
+    #[test]
+    fn endpoint_and_offline_have_their_usual_spellings() {
+        let default = settings(&[]);
+        assert_eq!((default.endpoint.as_str(), default.offline), (DEFAULT_ENDPOINT, false));
+        let set = settings(&[("HF_ENDPOINT", "http://a:1/"), ("HF_HUB_OFFLINE", "true")]);
+        assert_eq!((set.endpoint.as_str(), set.offline), ("http://a:1", true));
+        assert!(!settings(&[("HF_HUB_OFFLINE", "0")]).offline);
+    }
+
+    #[test]
+    fn a_token_is_not_printed() {
+        let printed = format!("{:?}", settings(&[("HF_TOKEN", "secret")]));
+        assert!(!printed.contains("secret") && printed.contains("hidden"));
+    }
+}

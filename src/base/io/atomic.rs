@@ -1,0 +1,398 @@
+//! Files that appear whole or not at all: written under a temporary name, synced, then renamed.
+//!
+//! Owns the temporary names, the digest taken while writing and the fault injection that the kill
+//! tests use. Does not retry: a failed write is the caller's to report.
+//!
+//! Invariant: whatever happens, the final name holds the old content or all of the new one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::confined::{check_confined, if_there, is_confined, list, open, unlink};
+use crate::error::{Error, Result};
+
+/// Bytes gathered before they are hashed and handed to the system.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// End of every temporary name.
+const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// Environment variable of the kill tests: the process aborts at the write boundary of this
+/// number, counted from 1 over all files. Boundaries are: before and after a temporary file is
+/// created, before each piece of data goes to the system, before and after the rename.
+const KILL_AT: &str = "POLYSIFT_KILL_AT";
+
+/// Size and digest of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStamp {
+    /// Size in bytes.
+    pub bytes: u64,
+    /// BLAKE3 digest, 64 lower-case hexadecimal digits.
+    pub blake3: String,
+    /// What the store of an object calls its content, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+}
+
+impl FileStamp {
+    /// That of a file of `content`.
+    pub fn of(content: &[u8]) -> Self {
+        let (bytes, blake3) = (content.len() as u64, blake3::hash(content).to_hex().to_string());
+        Self { bytes, blake3, etag: None }
+    }
+}
+
+/// A file under construction; dropped without [`AtomicFile::commit`] it leaves nothing behind.
+///
+/// Writes are buffered, so small ones are fine. A failed [`Write`] gives the system's error
+/// without a path; [`AtomicFile::create`] and [`AtomicFile::commit`] give [`Error::Io`] with the
+/// final path.
+#[derive(Debug)]
+pub struct AtomicFile {
+    path: PathBuf,
+    temporary: PathBuf,
+    writer: BufWriter<HashedFile>,
+    renamed: bool,
+}
+
+/// A file and the digest of what went into it.
+#[derive(Debug)]
+struct HashedFile {
+    file: File,
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl Write for HashedFile {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        boundary();
+        let written = self.file.write(buffer)?;
+        self.hasher.update(&buffer[..written]);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl AtomicFile {
+    /// Starts a file that will be called `path`; makes the directories it needs.
+    pub fn create(path: &Path) -> Result<Self> {
+        let name = path.file_name().ok_or_else(|| {
+            Error::io(path, "create")(io::Error::new(ErrorKind::InvalidInput, "no file name"))
+        })?;
+        check_confined(directory(path))?;
+        fs::create_dir_all(directory(path)).map_err(Error::io(path, "create the directory"))?;
+        if !is_confined(path) {
+            // A temporary file that cannot be removed does no harm.
+            let _ = remove_abandoned(directory(path), &name.to_string_lossy());
+        }
+        boundary();
+        let (file, temporary) = loop {
+            let temporary = path.with_file_name(temporary_name(&name.to_string_lossy()));
+            match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+                Ok(file) => break (file, temporary),
+                // Process ids come again, in containers even every time: a killed run left it.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Error::io(path, "create")(error)),
+            }
+        };
+        // While this process holds the lock, no other one takes the file for abandoned.
+        let _ = file.try_lock();
+        boundary();
+        let hashed = HashedFile { file, hasher: blake3::Hasher::new(), bytes: 0 };
+        Ok(Self {
+            path: path.to_owned(),
+            temporary,
+            writer: BufWriter::with_capacity(BUFFER_BYTES, hashed),
+            renamed: false,
+        })
+    }
+
+    /// The name the file will have.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts the file on disk and gives it its name, replacing a file of that name.
+    pub fn commit(mut self) -> Result<FileStamp> {
+        self.sync()?;
+        fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
+        self.renamed = true;
+        self.named()
+    }
+
+    /// As [`AtomicFile::commit`], but a file of that name stays as it is, and `None` says so: of
+    /// several processes that commit one name, one succeeds.
+    pub fn commit_new(mut self) -> Result<Option<FileStamp>> {
+        self.sync()?;
+        match fs::hard_link(&self.temporary, &self.path) {
+            Ok(()) => self.named().map(Some),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+            // A file system without links: the check and the rename are two steps there.
+            Err(_) if !self.path.exists() => {
+                fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
+                self.renamed = true;
+                self.named().map(Some)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Puts all that was written on disk.
+    fn sync(&mut self) -> Result<()> {
+        self.writer.flush().map_err(Error::io(&self.path, "write"))?;
+        self.writer.get_ref().file.sync_all().map_err(Error::io(&self.path, "sync"))?;
+        boundary();
+        Ok(())
+    }
+
+    /// Puts the new name on disk.
+    fn named(&self) -> Result<FileStamp> {
+        boundary();
+        sync_directory(directory(&self.path)).map_err(Error::io(&self.path, "sync"))?;
+        let hashed = self.writer.get_ref();
+        let blake3 = hashed.hasher.finalize().to_hex().to_string();
+        Ok(FileStamp { bytes: hashed.bytes, blake3, etag: None })
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.writer.write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        if !self.renamed {
+            // There is no place for an error; a sweep removes what stays.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Writes `bytes` as the file `path`, whole or not at all.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<FileStamp> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(bytes).map_err(Error::io(path, "write"))?;
+    file.commit()
+}
+
+/// Writes `bytes` as the file `path` unless there is one; whether it did.
+pub fn write_new(path: &Path, bytes: &[u8]) -> Result<bool> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(bytes).map_err(Error::io(path, "write"))?;
+    Ok(file.commit_new()?.is_some())
+}
+
+/// Size and digest of the file `path`, read from its start to its end.
+pub fn stamp(path: &Path) -> Result<FileStamp> {
+    let file = open(path)?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(file).map_err(Error::io(path, "read"))?;
+    let blake3 = hasher.finalize().to_hex().to_string();
+    Ok(FileStamp { bytes: hasher.count(), blake3, etag: None })
+}
+
+/// Removes the temporary files of `path`, which killed processes left beside it.
+pub fn remove_temporaries_of(path: &Path) -> Result<()> {
+    let prefix = path.file_name().unwrap_or_default().to_string_lossy();
+    remove_chosen(directory(path), false, &|_, name| name.starts_with(&*prefix)).map(drop)
+}
+
+/// Removes the temporary files that killed processes left in `dir` and below it, and says how
+/// many there were; a missing `dir` has none. Only names made by [`AtomicFile`] are touched, but
+/// those of a process that still writes there too: call it where nobody does.
+pub fn remove_temporaries(dir: &Path) -> Result<u64> {
+    remove_chosen(dir, true, &|_, _| true)
+}
+
+/// Removes the temporary files in `dir` of the file `name` that no process holds locked. In a run directory
+/// the process that takes an item over does that.
+fn remove_abandoned(dir: &Path, name: &str) -> Result<u64> {
+    let is_unlocked = |path: &Path| File::open(path).is_ok_and(|file| file.try_lock().is_ok());
+    remove_chosen(dir, false, &|path, of| of == name && is_unlocked(path))
+}
+
+/// Decides whether to remove the temporary file at a path, which would get the final name.
+type Choice<'a> = dyn Fn(&Path, &str) -> bool + 'a;
+
+/// Removes the temporary files in `dir` that `goes` chooses, and those `below`.
+fn remove_chosen(dir: &Path, below: bool, goes: &Choice) -> Result<u64> {
+    let mut num_removed = 0;
+    for entry in list(dir)? {
+        let (path, name) = (entry.path(), entry.file_name());
+        // Links are not followed: what they point to is not the run's.
+        let kind = if_there(entry.file_type().map_err(Error::io(&path, "inspect")))?;
+        if below && kind.is_some_and(|kind| kind.is_dir()) {
+            num_removed += remove_chosen(&path, below, goes)?;
+        } else if kind.is_some_and(|kind| kind.is_file())
+            && final_name(&name.to_string_lossy()).is_some_and(|name| goes(&path, name))
+        {
+            unlink(&path)?; // if it does not have its name now
+            num_removed += 1;
+        }
+    }
+    Ok(num_removed)
+}
+
+/// `.<name>.<process id>-<counter>.tmp`, not given before in this process.
+fn temporary_name(name: &str) -> String {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let counter = COUNTER.fetch_add(1, Ordering::Relaxed);
+    format!(".{name}.{}-{counter}{TEMPORARY_SUFFIX}", std::process::id())
+}
+
+/// Whether `temporary_name` can have made `name`.
+pub fn is_temporary(name: &str) -> bool {
+    final_name(name).is_some()
+}
+
+/// The name that the file with a temporary name will have.
+fn final_name(temporary: &str) -> Option<&str> {
+    let (name, numbers) =
+        temporary.strip_prefix('.')?.strip_suffix(TEMPORARY_SUFFIX)?.rsplit_once('.')?;
+    let (process, counter) = numbers.split_once('-')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    (is_number(process) && is_number(counter)).then_some(name)
+}
+
+/// Directory of `path`; a bare name lies in the current one.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the names in `dir` durable, where the file system can.
+fn sync_directory(dir: &Path) -> io::Result<()> {
+    match File::open(dir).and_then(|dir| dir.sync_all()) {
+        // Some network file systems do not sync directories; their renames are durable or not,
+        // nothing here can change it.
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+/// A place where a kill would hurt; see `KILL_AT`. Costs one load when the variable is not set.
+pub fn boundary() {
+    static AT: OnceLock<Option<u64>> = OnceLock::new();
+    static PASSED: AtomicU64 = AtomicU64::new(0);
+    let at = AT.get_or_init(|| std::env::var(KILL_AT).ok().and_then(|at| at.parse().ok()));
+    if at.is_some_and(|at| PASSED.fetch_add(1, Ordering::SeqCst) + 1 == at) {
+        std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = fs::read_dir(dir)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    #[test]
+    fn nothing_has_the_final_name_before_the_commit() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("a/b/part.bin");
+        let mut file = AtomicFile::create(&path)?;
+        file.write_all(&vec![7; 3 << 20])?;
+        file.flush()?;
+        assert!(!path.exists());
+        let stamped = file.commit()?;
+        assert_eq!(names(&dir.path().join("a/b"))?, ["part.bin"]);
+        assert_eq!(stamped, stamp(&path)?);
+        assert_eq!(stamped.bytes, 3 << 20);
+        Ok(())
+    }
+
+    #[test]
+    fn the_digest_is_that_of_blake3() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        // BLAKE3 of the empty input, from the paper's test vectors.
+        let empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
+        let stamped = write_atomic(&dir.path().join("empty"), b"")?;
+        assert_eq!(stamped, FileStamp { bytes: 0, blake3: empty.into(), etag: None });
+        Ok(())
+    }
+
+    #[test]
+    fn a_dropped_file_leaves_the_old_one() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("x");
+        write_atomic(&path, b"old")?;
+        let mut file = AtomicFile::create(&path)?;
+        file.write_all(b"new")?;
+        drop(file);
+        assert_eq!(fs::read(&path)?, b"old");
+        write_atomic(&path, b"new")?;
+        assert_eq!(fs::read(&path)?, b"new");
+        assert_eq!(names(dir.path())?, ["x"]);
+        Ok(())
+    }
+
+    #[test]
+    fn an_error_names_the_final_path() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let file = dir.path().join("file");
+        write_atomic(&file, b"")?;
+        let below = file.join("part");
+        let error = AtomicFile::create(&below).err().ok_or("created below a file")?;
+        assert!(matches!(&error, Error::Io { path, .. } if *path == below), "{error}");
+        assert!(matches!(AtomicFile::create(Path::new("/")), Err(Error::Io { .. })));
+        Ok(())
+    }
+
+    #[test]
+    fn the_sweep_takes_temporaries_only() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let deep = dir.path().join("a/b");
+        fs::create_dir_all(&deep)?;
+        let kept = [".cache.tmp", ".x.1-.tmp", "x.1-2.tmp", "part.parquet", ".x.1-2.tmp.bak"];
+        for name in kept.iter().chain(&[".part.parquet.17-0.tmp", ".x.1-2.tmp"]) {
+            fs::write(deep.join(name), b"")?;
+        }
+        assert_eq!(remove_temporaries(dir.path())?, 2);
+        let mut kept = kept.map(String::from);
+        kept.sort();
+        assert_eq!(names(&deep)?, kept);
+        assert_eq!(remove_temporaries(&dir.path().join("none"))?, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_leftover_of_the_same_process_id_is_stepped_over() -> Result<(), Box<dyn std::error::Error>>
+    {
+        let dir = tempfile::tempdir()?;
+        // The counter is shared by all tests of this process, so take names some way ahead.
+        let next: u64 = temporary_name("x")
+            .rsplit_once('-')
+            .and_then(|(_, end)| end.strip_suffix(TEMPORARY_SUFFIX))
+            .ok_or("no counter")?
+            .parse()?;
+        for counter in next..next + 50 {
+            let name = format!(".x.{}-{counter}{TEMPORARY_SUFFIX}", std::process::id());
+            fs::write(dir.path().join(name), b"stale")?;
+        }
+        write_atomic(&dir.path().join("x"), b"fresh")?;
+        assert_eq!(fs::read(dir.path().join("x"))?, b"fresh");
+        Ok(())
+    }
+}

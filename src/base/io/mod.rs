@@ -1,0 +1,28 @@
+//! Files that appear whole or not at all, their digests, and URLs as texts. No network.
+//!
+//! ```
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("a.json");
+//! polysift_base::io::write_atomic(&path, b"{}")?; // there whole, or not at all
+//! assert_eq!(std::fs::read(&path)?, b"{}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod atomic;
+mod confined;
+mod failure;
+mod json;
+mod url;
+
+pub use atomic::boundary;
+pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
+pub use atomic::{is_temporary, remove_temporaries_of};
+pub use confined::{
+    append, check_confined, check_entries, confine, link, list, open, remove, rename, unlink,
+};
+pub use confined::{create_folder, if_there, read, read_once, read_text};
+pub use failure::FirstError;
+pub use json::{read_json, write_json};
+pub use url::{file_name, redacted, without_query};
+pub use url::{is_url, without_secrets};
+pub use url::{is_web, with_secrets};

@@ -1,0 +1,276 @@
+//! Exact binomial bounds: how many misses a sample may show, and how many a population may have.
+//!
+//! # The threshold of a first pass
+//!
+//! Let S be the documents that the full run would keep, and call a document *missed* if it is one of S and the first
+//! pass scores it below c. Of a uniform sample of n documents take those of S, in ascending order of their first
+//! pass's score: Z_1 ≤ Z_2 ≤ … . If more than a share p of the population were missed at c = Z_{x+1}, then at most x
+//! of the n documents would lie among the p lowest of the missed, which has the probability P(Binomial(n, p) ≤ x)
+//! (Wilks 1941: the coverage of an order statistic does not depend on the distribution). So with
+//! x = [`allowed_misses`]`(n, p, risk)`, c = Z_{x+1} misses at most p with confidence 1 − risk. x depends on n, p and
+//! the risk alone and not on the scores, so that there is no choice among thresholds to be paid for. It is the
+//! largest x whose upper bound by Clopper and Pearson (1934) is at most p. Documents are drawn without replacement,
+//! which makes a count as small as x less likely still (Uhlmann 1966).
+//!
+//! Which documents S holds is known of the sample only up to the threshold t of the full score. S is replaced by the
+//! best [`rank`]`(n, rate, risk)` of the sample: with confidence 1 − risk, their worst is not better than t, so they
+//! hold all of S that is in the sample, every Z_i is at most what it would be, and so is c. The two risks add up. Where
+//! the sample also chooses among m first passes, the risk of each threshold is an mth, so that all m hold (Bonferroni).
+//!
+//! # The audit
+//!
+//! Of the dropped documents a uniform sample is encoded after all. If x of m of them are kept by the selection, at
+//! most a share [`upper_bound`]`(x, m, risk)` of the dropped ones would be (Clopper and Pearson).
+
+/// Probability beyond either end of a 95% interval.
+const TAIL: f64 = 0.025;
+/// Of more trials an interval is no narrower: it is as narrow as the logarithm of a factorial in f64 allows.
+const MOST_TRIALS: f64 = 1e8;
+/// Terms of a continued fraction, at most; some roots of the larger parameter are enough.
+const MAX_TERMS: u32 = 100_000;
+
+/// P(X ≤ `x`) of a binomial X of `n` trials with probability `p`.
+pub fn binomial_cdf(x: u64, n: u64, p: f64) -> f64 {
+    if x >= n || p <= 0.0 {
+        return 1.0;
+    }
+    if p >= 1.0 {
+        return 0.0;
+    }
+    // In logarithms, relative to the largest term so far: the first may be below the smallest f64.
+    let odds = p.ln() - (-p).ln_1p();
+    let mut term = n as f64 * (-p).ln_1p();
+    let (mut largest, mut sum) = (term, 1.0);
+    for k in 0..x {
+        term += ((n - k) as f64).ln() - ((k + 1) as f64).ln() + odds;
+        if term > largest {
+            sum = sum * (largest - term).exp() + 1.0;
+            largest = term;
+        } else {
+            sum += (term - largest).exp();
+        }
+    }
+    (largest + sum.ln()).exp().min(1.0)
+}
+
+/// The largest x with P(Binomial(`n`, `p`) ≤ x) ≤ `risk`; `None` where even 0 is too likely.
+pub fn allowed_misses(n: u64, p: f64, risk: f64) -> Option<u64> {
+    let is_allowed = |x: u64| binomial_cdf(x, n, p) <= risk;
+    if !is_allowed(0) {
+        return None;
+    }
+    let (mut low, mut high) = (0, n); // allowed, not allowed: P(X ≤ n) is 1
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if is_allowed(middle) { low = middle } else { high = middle }
+    }
+    Some(low)
+}
+
+/// The highest threshold of a first pass below which at most `allowed` of the documents lie that a sample keeps, of
+/// which these are the `scores`; `None` where no finite one is allowed.
+pub fn highest_threshold(mut scores: Vec<f32>, allowed: Option<u64>) -> Option<f32> {
+    scores.sort_by(f32::total_cmp);
+    let last = scores.len().checked_sub(1)?;
+    Some(scores[(allowed? as usize).min(last)]).filter(|threshold| threshold.is_finite())
+}
+
+/// Upper bound by Clopper and Pearson: the largest p of which `x` or fewer in `n` are seen with a probability of at
+/// least `risk`; 1 without trials.
+pub fn upper_bound(x: u64, n: u64, risk: f64) -> f64 {
+    if x >= n {
+        return 1.0;
+    }
+    let (mut low, mut high) = (0.0, 1.0);
+    // As near as f64 tells apart.
+    for _ in 0..100 {
+        let middle: f64 = f64::midpoint(low, high);
+        if binomial_cdf(x, n, middle) > risk { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// 95% confidence interval of a share of which `successes` of `trials` were seen; `None` without a trial.
+///
+/// # Source
+/// C. J. Clopper, E. S. Pearson: The use of confidence or fiducial limits illustrated in the case of the binomial, 1934.
+pub fn proportion_interval(successes: usize, trials: usize) -> Option<[f64; 2]> {
+    (trials > 0).then(|| share_interval(successes as f64 / trials as f64, trials as f64))
+}
+
+/// [`proportion_interval`] of a `share` that was seen in `n` trials, which need not be a whole number: the bounds of
+/// Clopper and Pearson are quantiles of beta distributions. Without end the share is exact.
+pub(super) fn share_interval(share: f64, n: f64) -> [f64; 2] {
+    if n.is_infinite() {
+        return [share; 2];
+    }
+    let n = n.min(MOST_TRIALS);
+    let (hits, misses) = (share * n, (1.0 - share) * n);
+    let low = if hits > 0.0 { beta_quantile(TAIL, hits, misses + 1.0) } else { 0.0 };
+    let high = if misses > 0.0 { beta_quantile(1.0 - TAIL, hits + 1.0, misses) } else { 1.0 };
+    [low.min(share), high.max(share)]
+}
+
+/// The x below which a beta distribution of `a` and `b` has the probability `p`.
+fn beta_quantile(p: f64, a: f64, b: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..60 {
+        let middle: f64 = f64::midpoint(low, high);
+        if beta_cdf(middle, a, b) < p { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// The probability below `x`, in (0, 1), of a beta distribution: its continued fraction, from the front.
+///
+/// # Source
+/// M. Abramowitz, I. A. Stegun: Handbook of Mathematical Functions, 1964, 26.5.8; W. J. Lentz: Generating Bessel functions
+/// in Mie scattering calculations using continued fractions, 1976 (evaluation).
+fn beta_cdf(x: f64, a: f64, b: f64) -> f64 {
+    if x > (a + 1.0) / (a + b + 2.0) {
+        return 1.0 - beta_cdf(1.0 - x, b, a); // where the fraction converges fast
+    }
+    let away = |value: f64| if value.abs() < f64::MIN_POSITIVE { f64::MIN_POSITIVE } else { value };
+    let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
+    let mut fraction = d;
+    for m in 1..MAX_TERMS {
+        let m = f64::from(m);
+        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
+        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
+        let before = fraction;
+        for term in [even, odd] {
+            (c, d) = (away(1.0 + term / c), 1.0 / away(1.0 + term * d));
+            fraction *= c * d;
+        }
+        if (fraction - before).abs() <= f64::EPSILON * fraction.abs() {
+            break;
+        }
+    }
+    let scale = libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b);
+    fraction * (scale + a * x.ln() + b * (-x).ln_1p()).exp() / a
+}
+
+/// The smallest k with P(Binomial(`n`, `rate`) > k) ≤ `risk`: with this confidence the `rate` best of a population are
+/// not more than k of a sample of `n`.
+pub fn rank(n: u64, rate: f64, risk: f64) -> u64 {
+    // P(X > k) is P(n − X ≤ n − k − 1).
+    let is_too_likely = |k: u64| k < n && binomial_cdf(n - k - 1, n, 1.0 - rate) > risk;
+    let (mut low, mut high) = (0, n);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_too_likely(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+/// The fewest documents of a sample in which not to see one of a share `p` is at most as likely as `risk`.
+pub fn least_sample(p: f64, risk: f64) -> u64 {
+    (risk.ln() / (-p).ln_1p()).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::ChaCha8Rng;
+    use rand::seq::SliceRandom;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    /// By `tests/golden/cascade.py` (SciPy): kind, x or rate, n, p or risk, value.
+    const GOLDEN: &str = include_str!("../../../tests/golden/cascade.tsv");
+
+    #[test]
+    fn bounds_are_those_of_scipy() {
+        let mut seen = 0;
+        for line in GOLDEN.lines().filter(|line| !line.starts_with('#')) {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let number = |at: usize| fields[at].parse::<f64>().unwrap_or(f64::NAN);
+            let (a, n, b, expected) = (number(1), number(2) as u64, number(3), number(4));
+            // Sums of as many terms as x, each with the rounding of a logarithm.
+            let (found, tolerance) = match fields[0] {
+                "cdf" => (binomial_cdf(a as u64, n, b), 1e-8),
+                "upper" => (upper_bound(a as u64, n, b), 1e-8),
+                "misses" => (allowed_misses(n, a, b).map_or(-1.0, |x| x as f64), 0.0),
+                "rank" => (rank(n, a, b) as f64, 0.0),
+                _ => (least_sample(a, b) as f64, 0.0),
+            };
+            assert!((found - expected).abs() <= tolerance * expected, "{line}: {found}");
+            seen += 1;
+        }
+        assert!(seen > 100, "{seen}");
+    }
+
+    /// Of 300 populations and samples the share whose threshold misses more than was promised; it is that of the first
+    /// pass, of so many, that leaves the fewest documents of the sample. What is kept is a rate, or what a fixed
+    /// threshold keeps.
+    fn broken(correlation: f64, step: f64, passes: usize, is_fixed: bool) -> f64 {
+        const POPULATION: usize = 8000;
+        const SAMPLE: usize = 1500;
+        const RATE: f64 = 0.1;
+        const RECALL: f64 = 0.9;
+        const RISK: f64 = 0.1;
+        let mut random = ChaCha8Rng::seed_from_u64(9);
+        let mut failures = 0;
+        for _ in 0..300 {
+            // Full score and those of the first passes, with so much in common; rounded to `step`, so that many are equal.
+            let round = |score: f64| if step > 0.0 { (score / step).floor() } else { score };
+            let mut documents: Vec<(f64, Vec<f32>)> = (0..POPULATION)
+                .map(|_| {
+                    let full: f64 = random.random();
+                    let mut cheap = |_| {
+                        let noise: f64 = random.random();
+                        round(correlation * full + (1.0 - correlation) * noise) as f32
+                    };
+                    let cheap = (0..passes).map(&mut cheap).collect();
+                    (round(full), cheap)
+                })
+                .collect();
+            let order =
+                |documents: &mut [(f64, Vec<f32>)]| documents.sort_by(|a, b| b.0.total_cmp(&a.0));
+            documents.shuffle(&mut random); // the order of equal scores
+            let mut sample = documents[..SAMPLE].to_vec();
+            order(&mut documents);
+            order(&mut sample);
+            let whole = (RATE * POPULATION as f64) as usize;
+            let risk = RISK / 2.0 / passes as f64;
+            let (wide, allowed) = if is_fixed {
+                let wide = sample.partition_point(|document| document.0 >= documents[whole - 1].0);
+                (wide, allowed_misses(wide as u64, 1.0 - RECALL, risk))
+            } else {
+                let wide = rank(SAMPLE as u64, RATE, RISK / 2.0) as usize;
+                (wide, allowed_misses(SAMPLE as u64, (1.0 - RECALL) * RATE, risk))
+            };
+            let threshold = |pass: usize| {
+                let kept = sample[..wide].iter().map(|document| document.1[pass]).collect();
+                (pass, highest_threshold(kept, allowed).unwrap_or(f32::INFINITY))
+            };
+            let left = |&(pass, threshold): &(usize, f32)| {
+                sample.iter().filter(|document| document.1[pass] >= threshold).count()
+            };
+            let (pass, threshold) =
+                (0..passes).map(threshold).min_by_key(left).unwrap_or((0, f32::INFINITY));
+            let missed =
+                documents[..whole].iter().filter(|document| document.1[pass] < threshold).count();
+            failures += usize::from(missed as f64 > (1.0 - RECALL) * whole as f64);
+        }
+        failures as f64 / 300.0
+    }
+
+    #[test]
+    fn the_promise_holds_as_often_as_it_says_whatever_the_first_pass_is_worth() {
+        for (correlation, step) in [(0.0, 0.0), (0.5, 0.0), (0.9, 0.0), (0.9, 0.1), (1.0, 0.0)] {
+            let broken = broken(correlation, step, 1, false);
+            assert!(broken <= 0.1, "{correlation} {step}: {broken}");
+        }
+        let broken = broken(0.5, 0.0, 10, true);
+        assert!(broken <= 0.1, "the best of ten: {broken}");
+    }
+
+    #[test]
+    fn as_many_misses_are_allowed_as_the_upper_bound_lets_pass() {
+        for (n, p, risk) in [(1000, 0.01, 0.05), (9211, 0.0005, 0.01), (500, 0.2, 0.005)] {
+            let x = allowed_misses(n, p, risk).unwrap_or_default();
+            assert!(upper_bound(x, n, risk) <= p && upper_bound(x + 1, n, risk) > p, "{n} {p}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Metrics of scores against labels, and of scores against each other: pure functions.
+//!
+//! What has no value (no sample, one class only, nothing called positive) is `None`, where
+//! scikit-learn warns and returns 0 or NaN. Scores that are NaN never enter. Counts are exact, and
+//! no result depends on the order of the documents by more than the rounding of a sum.
+//!
+//! ```
+//! use polysift_base::metrics::{Confusion, roc_auc};
+//!
+//! let (scores, labels) = ([0.9, 0.6, 0.4, 0.1], [true, false, true, false]);
+//! assert_eq!(roc_auc(&scores, &labels), Some(0.75));
+//! assert_eq!(Confusion::new(&scores, &labels).precision(), Some(0.5));
+//! ```
+
+mod binomial;
+mod calibration;
+mod ranking;
+mod weighted;
+
+use serde::{Deserialize, Serialize};
+
+pub use binomial::{
+    allowed_misses, binomial_cdf, highest_threshold, least_sample, proportion_interval, rank,
+    upper_bound,
+};
+pub use calibration::{CalibrationBin, calibration, calibration_error};
+pub use ranking::{
+    average_precision, kendall, roc_auc, roc_auc_interval, spearman, spearman_interval,
+};
+pub use weighted::{
+    WeightedShare, WeightedText, effective_size, weighted_precision, weighted_recall,
+};
+
+/// A document is called positive if its probability is above this.
+pub const DECISION: f32 = 0.5;
+
+/// Counts of what was called right and wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Confusion {
+    /// Positives called positive.
+    #[serde(rename = "tp")]
+    pub true_positives: usize,
+    /// Negatives called positive.
+    #[serde(rename = "fp")]
+    pub false_positives: usize,
+    /// Negatives called negative.
+    #[serde(rename = "tn")]
+    pub true_negatives: usize,
+    /// Positives called negative.
+    #[serde(rename = "fn")]
+    pub false_negatives: usize,
+}
+
+impl Confusion {
+    /// Counts; a document is called positive if its score is above [`DECISION`].
+    pub fn new(scores: &[f32], labels: &[bool]) -> Self {
+        let called = scores.iter().map(|&score| score > DECISION);
+        Self::of_calls(called.zip(labels.iter().copied()))
+    }
+
+    /// Counts pairs of (called positive, is positive).
+    pub fn of_calls(calls: impl IntoIterator<Item = (bool, bool)>) -> Self {
+        let mut counts = Self::default();
+        for call in calls {
+            match call {
+                (true, true) => counts.true_positives += 1,
+                (true, false) => counts.false_positives += 1,
+                (false, false) => counts.true_negatives += 1,
+                (false, true) => counts.false_negatives += 1,
+            }
+        }
+        counts
+    }
+
+    /// Number called positive.
+    pub fn called_positive(&self) -> usize {
+        self.true_positives + self.false_positives
+    }
+
+    /// Share called right.
+    pub fn accuracy(&self) -> Option<f64> {
+        let right = self.true_positives + self.true_negatives;
+        ratio(right, right + self.false_positives + self.false_negatives)
+    }
+
+    /// Share of positives among those called positive.
+    pub fn precision(&self) -> Option<f64> {
+        ratio(self.true_positives, self.called_positive())
+    }
+
+    /// Share of those called positive among the positives.
+    pub fn recall(&self) -> Option<f64> {
+        ratio(self.true_positives, self.true_positives + self.false_negatives)
+    }
+
+    /// Harmonic mean of precision and recall, 2 tp / (2 tp + fp + fn).
+    pub fn f1(&self) -> Option<f64> {
+        let twice = 2 * self.true_positives;
+        ratio(twice, twice + self.false_positives + self.false_negatives)
+    }
+}
+
+/// How well scores separate the labels. A document is called positive if its score is above 0.5;
+/// what is undefined (no such document) is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
+pub struct Metrics {
+    /// Documents with a score.
+    pub num_samples: usize,
+    /// Mean binary cross-entropy of the logits; of grades the squared error, or the absolute error of a head whose
+    /// training counts outliers less. `None` for a cosine head.
+    pub loss: Option<f64>,
+    /// Share of documents called right.
+    pub accuracy: Option<f64>,
+    /// Its 95% confidence interval, see [`proportion_interval`].
+    pub accuracy_interval: Option<[f64; 2]>,
+    /// Share of positives among those called positive.
+    pub precision: Option<f64>,
+    /// Share of those called positive among the positives.
+    pub recall: Option<f64>,
+    /// Harmonic mean of precision and recall.
+    pub f1: Option<f64>,
+    /// Probability that a positive scores above a negative, a tie counting one half.
+    pub roc_auc: Option<f64>,
+    /// Its 95% confidence interval, see [`roc_auc_interval`].
+    pub roc_auc_interval: Option<[f64; 2]>,
+    /// Rank correlation with the grades; `None` for classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spearman: Option<f64>,
+    /// Its 95% confidence interval, see [`spearman_interval`].
+    pub spearman_interval: Option<[f64; 2]>,
+    /// Mean distance from the grades; `None` for classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_absolute_error: Option<f64>,
+}
+
+impl Metrics {
+    /// Those of predicted grades, none of which is NaN, without a loss, which is that of the training. `None`
+    /// without a grade.
+    pub fn of_grades(predicted: &[f32], grades: &[f32]) -> Option<Self> {
+        let spearman = spearman(predicted, grades);
+        (!predicted.is_empty()).then(|| Self {
+            num_samples: predicted.len(),
+            spearman,
+            spearman_interval: spearman.and_then(|rho| spearman_interval(rho, predicted.len())),
+            mean_absolute_error: mean_absolute_error(predicted, grades),
+            ..Self::default()
+        })
+    }
+
+    /// Those of `scores`, without a loss; scores that are NaN do not count. `None` without a score.
+    pub fn of_scores(scores: &[f32], labels: &[bool]) -> Option<Self> {
+        let defined = scores.iter().zip(labels).filter(|(score, _)| !score.is_nan());
+        let (scores, labels): (Vec<f32>, Vec<bool>) = defined.unzip();
+        let confusion = Confusion::new(&scores, &labels);
+        (!scores.is_empty()).then(|| Self {
+            num_samples: scores.len(),
+            loss: None,
+            accuracy: confusion.accuracy(),
+            accuracy_interval: proportion_interval(
+                confusion.true_positives + confusion.true_negatives,
+                scores.len(),
+            ),
+            precision: confusion.precision(),
+            recall: confusion.recall(),
+            f1: confusion.f1(),
+            roc_auc: roc_auc(&scores, &labels),
+            roc_auc_interval: roc_auc_interval(&scores, &labels),
+            ..Self::default()
+        })
+    }
+
+    /// Those of the probabilities that `logits` stand for, none of which is NaN.
+    pub fn of_logits(logits: &[f32], labels: &[bool]) -> Option<Self> {
+        let probabilities: Vec<f32> = logits.iter().map(|&logit| sigmoid(logit)).collect();
+        let metrics = Self::of_scores(&probabilities, labels)?;
+        let (loss, roc_auc) = (binary_cross_entropy(logits, labels), roc_auc(logits, labels));
+        let roc_auc_interval = roc_auc_interval(logits, labels);
+        Some(Self { loss, roc_auc, roc_auc_interval, ..metrics })
+    }
+
+    /// Rounded to six decimals, for a card that people read; no split is so large that more would
+    /// mean anything.
+    #[must_use]
+    pub fn rounded(self) -> Self {
+        let round = |value: Option<f64>| value.map(rounded);
+        let ends = |interval: Option<[f64; 2]>| interval.map(|ends| ends.map(rounded));
+        Self {
+            num_samples: self.num_samples,
+            loss: round(self.loss),
+            accuracy: round(self.accuracy),
+            accuracy_interval: ends(self.accuracy_interval),
+            precision: round(self.precision),
+            recall: round(self.recall),
+            f1: round(self.f1),
+            roc_auc: round(self.roc_auc),
+            roc_auc_interval: ends(self.roc_auc_interval),
+            spearman: round(self.spearman),
+            spearman_interval: ends(self.spearman_interval),
+            mean_absolute_error: round(self.mean_absolute_error),
+        }
+    }
+}
+
+/// Mean binary cross-entropy (log loss, in nats) of `logits` (log-odds of the positive class), in
+/// f64, without overflow: max(z, 0) - z y + log(1 + exp(-|z|)). `None` without samples.
+pub fn binary_cross_entropy(logits: &[f32], labels: &[bool]) -> Option<f64> {
+    let losses = logits.iter().zip(labels).map(|(&logit, &label)| log_loss(logit, label));
+    (!logits.is_empty()).then(|| losses.sum::<f64>() / logits.len() as f64)
+}
+
+/// Binary cross-entropy of one sample, see [`binary_cross_entropy`].
+pub fn log_loss(logit: f32, label: bool) -> f64 {
+    let z = f64::from(logit);
+    z.max(0.0) - if label { z } else { 0.0 } + (-z.abs()).exp().ln_1p()
+}
+
+/// Mean distance of `predicted` from `grades`; `None` without samples.
+pub fn mean_absolute_error(predicted: &[f32], grades: &[f32]) -> Option<f64> {
+    let errors = predicted.iter().zip(grades).map(|(&p, &g)| (f64::from(p) - f64::from(g)).abs());
+    (!predicted.is_empty()).then(|| errors.sum::<f64>() / predicted.len() as f64)
+}
+
+/// `value` with six decimals.
+pub fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+/// 1 / (1 + exp(-`logit`)) in f32, as `torch.sigmoid` computes it: exactly 1 from about 16.7.
+pub fn sigmoid(logit: f32) -> f32 {
+    1.0 / (1.0 + (-logit).exp())
+}
+
+/// `part` / `whole`, unless `whole` is 0.
+pub fn ratio(part: usize, whole: usize) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}

@@ -1,0 +1,220 @@
+//! Uniform sampling without replacement from a stream whose order does not matter; keys of texts, and the order in
+//! which a seed ranks them.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use twox_hash::XxHash3_64;
+
+use crate::panics::{lock, unpoisoned};
+
+/// The seed of a hash: xxh3-64 of the `names`, one after another, and of `seed` as 8 bytes, the lowest first.
+pub fn hash_seed(names: &[&str], seed: u64) -> u64 {
+    let names = names.iter().map(|name| name.as_bytes());
+    XxHash3_64::oneshot(&names.chain([&seed.to_le_bytes()[..]]).collect::<Vec<_>>().concat())
+}
+
+/// Key of a text: that of its words, in lower case, with one space between them.
+pub fn text_key(text: &str) -> u128 {
+    let mut normal = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !normal.is_empty() {
+            normal.push(' ');
+        }
+        if word.is_ascii() {
+            normal.extend(word.bytes().map(|byte| char::from(byte.to_ascii_lowercase())));
+        } else {
+            normal.extend(word.chars().flat_map(char::to_lowercase));
+        }
+    }
+    key_of("text", &[&normal])
+}
+
+/// Key of `parts`; different kinds give different keys.
+pub fn key_of(kind: &str, parts: &[&str]) -> u128 {
+    let mut hasher = blake3::Hasher::new();
+    for part in [kind].iter().chain(parts) {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    first_half(hasher.finalize())
+}
+
+/// A random order of keys: one for every seed and purpose.
+#[derive(Debug, Clone)]
+pub struct Ranks([u8; 32]);
+
+impl Ranks {
+    /// The order of `purpose` for `seed`.
+    pub fn new(seed: u64, purpose: &str) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&seed.to_le_bytes()).update(purpose.as_bytes());
+        Self(*hasher.finalize().as_bytes())
+    }
+
+    /// Place of `key` in the order: uniform, and no two keys share one (as far as 128 bits tell).
+    pub fn of(&self, key: u128) -> u128 {
+        first_half(blake3::keyed_hash(&self.0, &key.to_le_bytes()))
+    }
+}
+
+fn first_half(hash: blake3::Hash) -> u128 {
+    let mut half = [0; 16];
+    half.copy_from_slice(&hash.as_bytes()[..16]);
+    u128::from_le_bytes(half)
+}
+
+/// The `k` items of smallest rank among all that are offered, from any number of threads.
+///
+/// With ranks that are a uniform hash of the items, the result is a uniform sample of the distinct
+/// items, whatever the order in which they come. Of items with the same rank the smallest is kept.
+/// Holds `k` items, no more.
+#[derive(Debug)]
+pub struct BottomKSample<T> {
+    k: usize,
+    /// Upper half of the largest rank kept, once `k` are: most offers end here.
+    limit: AtomicU64,
+    kept: Mutex<BTreeMap<u128, T>>,
+}
+
+impl<T: PartialOrd> BottomKSample<T> {
+    /// Keeps at most `k`.
+    pub fn new(k: usize) -> Self {
+        let limit = AtomicU64::new(if k == 0 { 0 } else { u64::MAX });
+        Self { k, limit, kept: Mutex::default() }
+    }
+
+    /// Whether an item of this rank may be among the smallest, as far as can be told now.
+    pub(crate) fn may_keep(&self, rank: u128) -> bool {
+        // The limit only ever falls, so an old one lets too much through, never too little.
+        self.k > 0 && upper_half(rank) <= self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Offers the item that `make` gives, which is not called for a rank that is too large.
+    pub fn offer(&self, rank: u128, make: impl FnOnce() -> T) {
+        if !self.may_keep(rank) {
+            return;
+        }
+        let item = make();
+        // What another thread's panic left is a map of whole items.
+        let mut kept = lock(&self.kept);
+        match kept.entry(rank) {
+            Entry::Occupied(mut entry) => {
+                if item < *entry.get() {
+                    entry.insert(item);
+                }
+            }
+            Entry::Vacant(entry) => {
+                entry.insert(item);
+                if kept.len() > self.k {
+                    kept.pop_last();
+                }
+            }
+        }
+        if kept.len() == self.k
+            && let Some((&largest, _)) = kept.last_key_value()
+        {
+            self.limit.store(upper_half(largest), Ordering::Relaxed);
+        }
+    }
+
+    /// What was kept, in the order of ranks.
+    pub fn into_items(self) -> Vec<T> {
+        let kept = unpoisoned(self.kept.into_inner());
+        kept.into_values().collect()
+    }
+}
+
+fn upper_half(rank: u128) -> u64 {
+    (rank >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A uniform rank for every item and seed.
+    fn rank(item: u64, seed: u64) -> u128 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&seed.to_le_bytes()).update(&item.to_le_bytes());
+        let mut half = [0; 16];
+        half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        u128::from_le_bytes(half)
+    }
+
+    /// Which of `items` are kept with `seed`.
+    fn sample(items: &[u64], k: usize, seed: u64) -> Vec<u64> {
+        let sampler = BottomKSample::new(k);
+        for &item in items {
+            sampler.offer(rank(item, seed), || item);
+        }
+        sampler.into_items()
+    }
+
+    #[test]
+    fn every_item_is_drawn_equally_often() {
+        let items: Vec<u64> = (0..50).collect();
+        let (k, draws) = (10, 4000);
+        let mut counts = [0u64; 50];
+        for seed in 0..draws {
+            for item in sample(&items, k, seed) {
+                counts[item as usize] += 1;
+            }
+        }
+        // Drawing k of n without replacement: each count has the variance d p (1 - p), and counts
+        // of one draw are correlated by -1 / (n - 1), so that the sum of squares over
+        // d p (1 - p) n / (n - 1) is chi-square with n - 1 = 49 degrees of freedom. Its 99.99%
+        // quantile is 96.2, its 0.01% quantile 18.7.
+        let p = k as f64 / items.len() as f64;
+        let expected = draws as f64 * p;
+        let squares: f64 = counts.iter().map(|&c| (c as f64 - expected).powi(2)).sum();
+        let n = items.len() as f64;
+        let chi_square = squares / (expected * (1.0 - p) * n / (n - 1.0));
+        assert!((18.7..96.2).contains(&chi_square), "{chi_square}");
+    }
+
+    #[test]
+    fn order_and_repetition_change_nothing() {
+        let items: Vec<u64> = (0..1000).collect();
+        let mut other: Vec<u64> = items.iter().rev().chain(&items[..500]).copied().collect();
+        other.rotate_left(123);
+        assert_eq!(sample(&items, 37, 1), sample(&other, 37, 1));
+        assert_ne!(sample(&items, 37, 1), sample(&items, 37, 2));
+        assert_eq!(sample(&items, 37, 1), sample(&items, 40, 1)[..37]);
+    }
+
+    #[test]
+    fn none_and_all_are_fine() {
+        assert_eq!(sample(&[1, 2], 0, 1), [0; 0]);
+        let mut all = sample(&[3, 1, 2], 9, 1);
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3]);
+    }
+
+    #[test]
+    fn of_equal_ranks_the_smallest_item_is_kept() {
+        for items in [["b", "a", "c"], ["c", "b", "a"]] {
+            let sampler = BottomKSample::new(2);
+            for item in items {
+                sampler.offer(5, || item);
+            }
+            assert_eq!(sampler.into_items(), ["a"]);
+        }
+    }
+
+    #[test]
+    fn case_and_white_space_make_no_other_text() {
+        assert_eq!(text_key("Ein  Äpfel\n"), text_key("ein äpfel"));
+        assert_ne!(text_key("2 + 2"), text_key("2 - 2"));
+        assert_ne!(text_key("ab c"), text_key("a bc"));
+    }
+
+    #[test]
+    fn seeds_and_purposes_order_differently() {
+        let key = text_key("a");
+        let rank = |seed, purpose| Ranks::new(seed, purpose).of(key);
+        assert_ne!(rank(1, "a"), rank(2, "a"));
+        assert_ne!(rank(1, "a"), rank(1, "b"));
+    }
+}

@@ -1,0 +1,525 @@
+//! The run's settings: what `run.toml` holds, with its defaults.
+//!
+//! Owns the names of the settings and their checks. Does not read arguments or the environment
+//! (that is `cli`). Unknown keys are errors. Paths are relative to the file that names them and
+//! may hold `{lang}`, the FineWeb-2 language code (`deu_Latn`).
+//!
+//! ```
+//! use polysift_config::RunConfig;
+//!
+//! let config = RunConfig::from_toml("[heads.quality]\npath = 'q.safetensors'", "run.toml")?;
+//! assert_eq!(config.encoder.model, "polysift-mini");
+//! assert!(RunConfig::from_toml("[inputs]", "run.toml").is_err()); // an unknown key
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod budget;
+mod card;
+mod cascade;
+mod device;
+mod encoder;
+mod export;
+mod fasttext;
+mod filters;
+mod heads;
+mod input;
+mod mix;
+mod pii;
+mod rate;
+mod selection;
+mod words;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use budget::Budget;
+pub use card::CardConfig;
+pub use cascade::{CascadeConfig, FirstPass};
+pub use device::DeviceChoice;
+pub use encoder::{
+    Chunks, EmbeddingDtype, EncoderConfig, EncoderPrecision, Gelu, PartsConfig, Pooling,
+};
+pub use export::{ExportConfig, Layout};
+pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
+pub use filters::{
+    ConsentSource, ContaminationRule, FilterAction, FilterConfig, FilterKind, FilterWhen, ListMode,
+    Unknown,
+};
+pub use heads::{
+    Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput,
+    Keep, LabelKind, Loss, Preset, TrainingConfig,
+};
+pub use input::LARGEST_DOCUMENT_BYTES;
+pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
+pub use mix::{Copies, Epochs, MixColumns, MixConfig, MixSource, TokenCount, ValueCopies};
+pub use pii::{PiiAudit, PiiConfig};
+pub use rate::Rate;
+pub use selection::{
+    FixedThreshold, LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE,
+    REFINE_SAFETY, REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
+};
+
+use polysift_base::error::{Error, Result};
+use polysift_base::io::is_url;
+use polysift_remote as remote;
+
+/// [`EncoderConfig::model`]: the encoder inside the binary.
+pub const DEFAULT_MODEL: &str = "polysift-mini";
+/// [`EncoderConfig::model`] of a run without embeddings.
+pub const NO_MODEL: &str = "none";
+/// [`EncoderConfig::batch_tokens`] of an encoder that does not say what suits it.
+pub const DEFAULT_BATCH_TOKENS: usize = 16_384;
+/// [`PartsConfig::zstd`] and [`ExportConfig::zstd`].
+pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
+/// [`RunConfig::seed`].
+pub const DEFAULT_SEED: u64 = 42;
+/// Key of [`RunConfig::languages`] whose values apply to every language that does not set its own.
+pub const DEFAULT_LANGUAGE: &str = "_default";
+/// Key of [`RunConfig::languages`] that takes the place of [`DEFAULT_LANGUAGE`] in languages without a head.
+pub const UNSCORED_LANGUAGE: &str = "_unscored";
+
+/// What exports count the selected documents under.
+pub const KEPT: &str = "kept";
+/// Why documents with null, empty or blank text are not selected.
+pub const NO_TEXT: &str = "no_text";
+/// Why documents that the first pass of a cascade drops are not selected.
+pub const CASCADE: &str = "cascade";
+
+/// All settings of a run. The parts are frozen stage by stage in the run directory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunConfig {
+    /// The run directory; `--run` wins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_dir: Option<String>,
+    /// What is read.
+    pub input: InputConfig,
+    /// What turns text into embeddings.
+    pub encoder: EncoderConfig,
+    /// How embeddings are kept in the run directory.
+    pub parts: PartsConfig,
+    /// Heads by name; the name is used in flags, paths and reports.
+    pub heads: BTreeMap<String, HeadConfig>,
+    /// Filters by name, in whose order they give the reason of a removal.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub filters: BTreeMap<String, FilterConfig>,
+    /// What is kept and removed, by language code; `_default` applies where a language is silent, or
+    /// `_unscored` where it has no head to be selected by.
+    pub languages: BTreeMap<String, LanguageConfig>,
+    /// How the thresholds are made.
+    pub selection: SelectionConfig,
+    /// What looks at documents before the encoder does; `None`: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cascade: Option<CascadeConfig>,
+    /// What becomes of personal data in exported texts; `None`: they stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pii: Option<PiiConfig>,
+    /// What is written at the end.
+    pub export: ExportConfig,
+    /// What the card of the data set says that a run cannot know.
+    #[serde(skip_serializing_if = "CardConfig::is_empty")]
+    pub card: CardConfig,
+    /// Seed of everything random (splits, initialisation, shuffling, dropout, reference sampling).
+    pub seed: Seed,
+}
+
+/// Whose rules are followed, where what was published differs from what we think right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// What the papers describe, done exactly.
+    #[default]
+    Default,
+    /// What the published code does, its mistakes included.
+    Published,
+}
+
+impl Mode {
+    /// Whether it is the default, which is not written into model cards.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::Default
+    }
+}
+
+/// See [`RunConfig::seed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seed(pub u64);
+
+impl Default for Seed {
+    fn default() -> Self {
+        Self(DEFAULT_SEED)
+    }
+}
+
+/// What a language code is, in words.
+pub const LANGUAGE_CODE: &str = "made of ASCII letters, digits, `_` and `-`";
+
+/// Whether `code` can name a language; codes become parts of file names.
+pub fn is_language_code(code: &str) -> bool {
+    !code.is_empty() && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+impl RunConfig {
+    /// Parses and [checks](Self::check) `run.toml`; `origin` names it in errors.
+    pub fn from_toml(text: &str, origin: &str) -> Result<Self> {
+        let config = Self::parse(text, origin)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Parses `run.toml`, which may be incomplete until flags are added; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// Unknown keys and wrong types, with their lines.
+    pub fn parse(text: &str, origin: &str) -> Result<Self> {
+        toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))
+    }
+
+    /// The settings of a table, which are still to be [checked](Self::check).
+    ///
+    /// # Errors
+    /// What is wrong with a key or a value.
+    pub fn from_table(table: toml::Table) -> Result<Self, String> {
+        table.try_into().map_err(|e: toml::de::Error| words::of_value(e.message()))
+    }
+
+    /// Whether texts are embedded.
+    pub fn embeds_texts(&self) -> bool {
+        self.input.embeddings.is_none() && self.encoder.model != NO_MODEL
+    }
+
+    /// Whether there are embeddings, made or brought by the input.
+    pub fn has_embeddings(&self) -> bool {
+        self.input.embeddings.is_some() || self.encoder.model != NO_MODEL
+    }
+
+    /// [`Error::Config`]: there is no encoder, and `what` needs one.
+    pub fn no_encoder(what: impl std::fmt::Display) -> Error {
+        Error::config("encoder.model", format!("is `{NO_MODEL}`, and {what}"))
+    }
+
+    /// The thresholds that apply to `language`: its own table key by key, else `_default`'s.
+    pub fn thresholds(&self, language: &str) -> LanguageThresholds {
+        self.thresholds_or(language, DEFAULT_LANGUAGE)
+    }
+
+    /// Those that apply to `language` where `has_head` says which heads it has: where none of those that
+    /// would keep documents is among them, `_unscored` takes the place of `_default`, if there is such a table.
+    pub fn thresholds_with(
+        &self,
+        language: &str,
+        has_head: impl Fn(&str) -> bool,
+    ) -> LanguageThresholds {
+        let usual = self.thresholds(language);
+        let LanguageThresholds { retention, threshold, budget, .. } = &usual;
+        let mut keeping = retention.keys().chain(threshold.keys()).chain(budget.keys());
+        if keeping.any(|head| has_head(head)) || !self.languages.contains_key(UNSCORED_LANGUAGE) {
+            return usual;
+        }
+        self.thresholds_or(language, UNSCORED_LANGUAGE)
+    }
+
+    /// The thresholds of the table `language` key by key, else those of the table `other`.
+    fn thresholds_or(&self, language: &str, other: &str) -> LanguageThresholds {
+        let tables = [self.languages.get(language), self.languages.get(other)];
+        let tables = || tables.into_iter().flatten();
+        let mut retention = tables().find_map(|c| c.retention.clone()).unwrap_or_default();
+        for rates in retention.values_mut() {
+            rates.sort_unstable();
+            rates.dedup();
+        }
+        LanguageThresholds {
+            retention,
+            removal: tables().find_map(|c| c.removal.clone()).unwrap_or_default(),
+            threshold: tables().find_map(|c| c.threshold.clone()).unwrap_or_default(),
+            budget: tables().find_map(|c| c.budget.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Checks what the types cannot: ranges, and that every head named anywhere is defined.
+    pub fn check(&self) -> Result<()> {
+        let positive = |name: &str, value: usize, least: usize| {
+            if value < least {
+                Err(Error::config(name, format!("is {value}; at least {least} is needed")))
+            } else {
+                Ok(())
+            }
+        };
+        positive("encoder.max_tokens", self.encoder.max_tokens, 3)?;
+        if let Some(tokens) = self.encoder.batch_tokens {
+            positive("encoder.batch_tokens", tokens, self.encoder.max_tokens)?;
+        }
+        if let Some(chars) = self.encoder.max_chars {
+            positive("encoder.max_chars", chars, 1)?;
+        }
+        self.encoder.check_device()?;
+        if is_url(&self.encoder.model) {
+            let reason = "is a URL; a model is a directory or a hub id (OWNER/NAME)";
+            return Err(Error::config("encoder.model", reason));
+        }
+        if let Some(to) = &self.export.to {
+            remote::check_destination(to).map_err(|e| Error::config("export.to", e.to_string()))?;
+        }
+        positive("parts.rows", self.parts.rows, 1)?;
+        positive("export.row_group_mb", self.export.row_group_mb, 1)?;
+        positive("export.max_file_mb", self.export.max_file_mb.unwrap_or(1), 1)?;
+        for (name, level) in [("parts.zstd", self.parts.zstd), ("export.zstd", self.export.zstd)] {
+            if !(1..=22).contains(&level) {
+                return Err(Error::config(name, format!("is {level}; 1 to 22 are allowed")));
+            }
+        }
+        let (bytes, most) = (self.input.max_document_bytes, LARGEST_DOCUMENT_BYTES);
+        if !(1..=most).contains(&bytes) {
+            let reason = format!("is {bytes}; 1 to {most} are allowed");
+            return Err(Error::config("input.max_document_bytes", reason));
+        }
+        if let LanguageSource::Fixed(code) = &self.input.language
+            && !is_language_code(code)
+        {
+            return Err(Error::config(
+                "input.language",
+                format!("`{code}` is not {LANGUAGE_CODE}"),
+            ));
+        }
+        for (name, head) in &self.heads {
+            head.check(name)?;
+            self.check_fallback(name, head)?;
+            if head.learns_from_embeddings() && self.encoder.model == NO_MODEL {
+                return Err(Self::no_encoder(format!(
+                    "the head `{name}` is trained on embeddings"
+                )));
+            }
+        }
+        for (name, filter) in &self.filters {
+            filter.check(name)?;
+            self.check_reason(name)?;
+        }
+        self.pii.as_ref().map_or(Ok(()), PiiConfig::check)?;
+        self.cascade.as_ref().map_or(Ok(()), |cascade| cascade.check(self))?;
+        self.check_refinement()?;
+        self.check_thresholds()
+    }
+
+    /// Checks that the fallback of the head `name` is another head that scores embeddings too, without one of
+    /// its own.
+    fn check_fallback(&self, name: &str, head: &HeadConfig) -> Result<()> {
+        let Some(fallback) = &head.fallback else { return Ok(()) };
+        let reason = match self.heads.get(fallback) {
+            None => format!("names the head `{fallback}`, which is not defined"),
+            Some(other) if other.fallback.is_some() || fallback == name => {
+                "names a head with a fallback of its own".to_owned()
+            }
+            Some(other) if other.kind.is_of_rows() => {
+                format!("names the head `{fallback}`, which has no file to load")
+            }
+            Some(other) if other.kind.is_of_texts() != head.kind.is_of_texts() => {
+                "names a head of texts for one of embeddings, or the other way round".to_owned()
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(Error::config(format!("heads.{name}.fallback"), reason))
+    }
+
+    /// Checks that the filter `name` is the reason of no other removal.
+    fn check_reason(&self, name: &str) -> Result<()> {
+        let of_head = |head: &String| {
+            let rest = name.strip_prefix(head.as_str());
+            rest.is_some_and(|rest| ["", "_unscored", "_nan"].contains(&rest))
+        };
+        let is_reason =
+            [KEPT, NO_TEXT].contains(&name) || self.cascade.is_some() && name == CASCADE;
+        if !is_reason && !self.heads.keys().any(of_head) {
+            return Ok(());
+        }
+        let reason = "is already a reason why documents are removed; choose another name";
+        Err(Error::config(format!("filters.{name}"), reason))
+    }
+
+    /// Checks that what is to be refined can be: f32 has to be another way to the same scores.
+    fn check_refinement(&self) -> Result<()> {
+        let reason = match self {
+            Self { selection: SelectionConfig { refine: false, .. }, .. } => return Ok(()),
+            Self { selection, .. } if selection.mode == Mode::Published => {
+                "does not go with the mode `published`, whose thresholds lie between two sampled scores"
+            }
+            Self { input, .. } if input.embeddings.is_some() => {
+                "needs an encoder; the input brings its own embeddings"
+            }
+            Self { encoder, .. } if encoder.model == NO_MODEL => "needs an encoder; there is none",
+            Self { encoder, .. } if encoder.gelu == Gelu::Tanh => {
+                "does not go with the GELU `tanh`; f32 computes `erf`"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::config("selection.refine", reason))
+    }
+
+    /// Checks that every head with a threshold is defined, and named by an order that names any.
+    fn check_thresholds(&self) -> Result<()> {
+        if self.selection.weight == Weight::Tokens && !self.embeds_texts() {
+            return Err(Error::config(
+                "selection.weight",
+                "tokens are not counted where no text is embedded; use documents or bytes",
+            ));
+        }
+        let known = |key: String, head: &String| {
+            if self.heads.contains_key(head) {
+                Ok(())
+            } else {
+                let known: Vec<&str> = self.heads.keys().map(String::as_str).collect();
+                let reason = format!(
+                    "names the head `{head}`, which is not defined; there are: {}",
+                    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                );
+                Err(Error::config(key, reason))
+            }
+        };
+        let order = &self.selection.order;
+        for head in order {
+            known("selection.order".into(), head)?;
+        }
+        // `_default` comes before every language, so its own mistakes are reported as its own.
+        for language in self.languages.keys() {
+            let is_for_others = [DEFAULT_LANGUAGE, UNSCORED_LANGUAGE].contains(&language.as_str());
+            if language.starts_with('_') && !is_for_others {
+                return Err(Error::config(
+                    format!("languages.{language}"),
+                    format!("is neither a language nor {DEFAULT_LANGUAGE} or {UNSCORED_LANGUAGE}"),
+                ));
+            }
+            let LanguageThresholds { retention, removal, threshold, budget } =
+                self.thresholds(language);
+            let by_rate = retention.keys().chain(removal.keys());
+            for head in by_rate.chain(threshold.keys()).chain(budget.keys()) {
+                known(format!("languages.{language}"), head)?;
+                if !order.is_empty() && !order.contains(head) {
+                    let reason = format!("does not name the head `{head}`, which has a threshold");
+                    return Err(Error::config("selection.order", reason));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_pass_their_own_checks() {
+        assert!(RunConfig::default().check().is_ok());
+    }
+
+    #[test]
+    fn settings_read_back_as_they_were_written() -> Result<()> {
+        let config = RunConfig::from_toml(
+            "[heads.q]\npath='q'\n[languages._default]\nretention={q=[0.1]}",
+            "run.toml",
+        )?;
+        let text = toml::to_string(&config).map_err(|e| Error::config("test", e.to_string()))?;
+        assert_eq!(RunConfig::from_toml(&text, "written")?, config);
+        Ok(())
+    }
+
+    #[test]
+    fn device_precision_and_gelu_have_to_go_together() {
+        for (settings, wrong) in [
+            ("device='cuda'\nprecision='f32'", "encoder.precision: is f32"),
+            ("device='cuda:1'\nprecision='int8'", "encoder.precision: is int8"),
+            ("device='cpu'\ngelu='tanh'", "encoder.gelu: is tanh"),
+            ("precision='f16'\ngelu='tanh'", "encoder.gelu: is tanh"),
+            ("device='cpu'\nprecision='fp8'", "encoder.precision: is fp8, which is only for GPUs"),
+        ] {
+            let error = RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml");
+            let message = error.map_err(|e| (e.exit_code(), e.to_string()));
+            assert!(message.is_err_and(|(code, text)| code == 2 && text.starts_with(wrong)));
+        }
+        for settings in [
+            "device='cpu'\nprecision='bf16'",
+            "device='cpu'\nprecision='int8'",
+            "device='cuda:0,2'\nprecision='bf16'\ngelu='tanh'",
+            "device='auto'\nprecision='f16'",
+            "precision='bf16'",
+            "device='cuda'\nprecision='fp8'",
+            "precision='fp8'\ngelu='tanh'",
+        ] {
+            assert!(RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml").is_ok());
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it() {
+        let error = RunConfig::from_toml("[encoder]\nmodle = 'x'", "run.toml");
+        assert!(error.is_err_and(|e| e.to_string().contains("modle")));
+    }
+
+    #[test]
+    fn a_language_overrides_the_default_key_by_key() -> Result<()> {
+        let config = RunConfig::from_toml(
+            "[heads.q]\npath='q'\n[heads.t]\npath='t'\npreset='toxicity'\n\
+             [languages._default]\nretention={q=[0.33,0.1]}\nremoval={t=0.05}\n\
+             [languages.deu_Latn]\nremoval={}",
+            "run.toml",
+        )?;
+        let thresholds = config.thresholds("deu_Latn");
+        assert!(thresholds.removal.is_empty());
+        assert_eq!(
+            thresholds.retention["q"].iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["0.1", "0.33"]
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn a_language_without_a_head_takes_another_table() -> Result<()> {
+        let config = RunConfig::from_toml(
+            "[heads.q]\npath='q'\n[heads.t]\npath='t'\n[heads.chance]\nkind='random'\n\
+             [languages._default]\nretention={q=0.1}\nremoval={t=0.05}\n\
+             [languages._unscored]\nretention={chance=0.095}\n\
+             [languages.isl_Latn]\nretention={}\n[languages.mlt_Latn]\nremoval={chance=0.5}",
+            "run.toml",
+        )?;
+        let heads = |language: &str, has: &[&str]| {
+            let LanguageThresholds { retention, removal, .. } =
+                config.thresholds_with(language, |head| has.contains(&head));
+            let names: Vec<String> = retention.into_keys().chain(removal.into_keys()).collect();
+            names.join(" ")
+        };
+        assert_eq!(heads("deu_Latn", &["q", "t", "chance"]), "q t");
+        assert_eq!(heads("fao_Latn", &["t", "chance"]), "chance");
+        assert_eq!(heads("isl_Latn", &["t", "chance"]), "");
+        assert_eq!(heads("mlt_Latn", &["chance"]), "chance chance");
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_refined_is_refused() {
+        for (settings, wrong) in [
+            ("[selection]\nrefine=true\nmode='published'", "`published`"),
+            ("[selection]\nrefine=true\n[input]\nembeddings='e'", "its own embeddings"),
+            ("[selection]\nrefine=true\n[encoder]\nmodel='none'", "there is none"),
+            ("[selection]\nrefine=true\n[encoder]\ngelu='tanh'", "`tanh`"),
+        ] {
+            let error = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
+            let named = |text: String| text.starts_with("selection.refine") && text.contains(wrong);
+            assert!(error.is_err_and(named), "{settings}");
+        }
+        assert!(RunConfig::from_toml("[selection]\nrefine=true", "run.toml").is_ok());
+    }
+
+    #[test]
+    fn a_table_of_languages_that_nothing_reads_is_refused() {
+        let error = RunConfig::from_toml("[languages._unscore]\nretention={}", "run.toml");
+        assert!(error.is_err_and(|e| e.to_string().contains("nor _default or _unscored")));
+    }
+
+    #[test]
+    fn a_threshold_by_an_undefined_head_is_refused() {
+        let error = RunConfig::from_toml("[languages._default]\nremoval={tox=0.05}", "run.toml");
+        assert!(error.is_err_and(|e| e.to_string().contains("`tox`")));
+    }
+}

@@ -1,0 +1,373 @@
+//! The exported columns: where each comes from, where it goes, and what the schema says of them.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray, StructArray,
+};
+use arrow_cast::cast;
+use arrow_schema::{DataType, Field, FieldRef, Fields, Metadata, Schema, SchemaRef};
+use serde_json::{Map, Value, json};
+
+use super::{ExportSpec, RowExtras};
+use crate::input::{InputColumn, METADATA, column_at};
+use crate::parts::{embeddings_array, embeddings_type};
+use polysift_base::error::{Error, Result};
+use polysift_config::{EmbeddingDtype, Layout};
+
+/// The column of embeddings.
+pub const EMBEDDINGS: &str = "embeddings";
+/// The column of how much personal data was found.
+pub const PII_COUNT: &str = "pii_count";
+/// Key of the features of Hugging Face's `datasets`.
+const HUGGING_FACE: &str = "huggingface";
+/// Key of Spark's schema. Spark believes it more than the columns, and would not see the new ones.
+const SPARK: &str = "org.apache.spark.sql.parquet.row.metadata";
+
+/// The columns of the export of an input.
+#[derive(Debug)]
+pub struct ExportColumns {
+    input: SchemaRef,
+    spec: ExportSpec,
+    /// At the top level.
+    top: Vec<ExportColumn>,
+    /// Inside the struct `metadata` that follows them; without any, the struct is left out.
+    nested: Vec<ExportColumn>,
+    schema: SchemaRef,
+    /// Names of the input's column of texts from the top level down, where they may be replaced.
+    text: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone)]
+struct ExportColumn {
+    field: FieldRef,
+    source: ColumnSource,
+}
+
+/// Where the values of an exported column come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ColumnSource {
+    /// A column of the input, by the names from the top level down.
+    Input(Vec<String>),
+    /// The embeddings.
+    Embeddings,
+    /// The one of [`ExportSpec::new_columns`] of this index.
+    New(usize),
+    /// The one of [`ExportSpec::flags`] of this index.
+    Flag(usize),
+    /// How much personal data was found.
+    PiiCount,
+}
+
+/// A column that cannot be exported, and why.
+type Misfit = (String, String);
+
+impl ExportColumns {
+    /// Arranges the columns of an input file `path` with the schema `input` and the new ones of `spec`.
+    ///
+    /// Metadata of fields and of the schema is kept; what of it describes the columns, describes the new
+    /// ones too or is left out.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] for a name that is taken twice and a type that Parquet cannot hold.
+    pub fn new(input: &SchemaRef, spec: &ExportSpec, path: &Path) -> Result<Self> {
+        let arranged = arrange(input, spec);
+        let (top, nested) =
+            arranged.map_err(|(column, reason)| Error::schema(path, column, reason))?;
+        let mut fields: Vec<FieldRef> = top.iter().map(|c| Arc::clone(&c.field)).collect();
+        if !nested.is_empty() {
+            fields.push(Arc::new(Field::new(METADATA, DataType::Struct(children(&nested)), true)));
+        }
+        let metadata = exported_metadata(input, &top, &nested, spec.embeddings);
+        let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
+        let text = text_path(input, spec, &top, &nested);
+        let text = text.map_err(|(column, reason)| Error::schema(path, column, reason))?;
+        Ok(Self { input: Arc::clone(input), spec: spec.clone(), top, nested, schema, text })
+    }
+
+    /// Schema of the export.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The exported rows of `input`, with `extras` beside them. Extras that do not fit the rows, or an
+    /// `input` of other columns, are an [`Error::Shape`].
+    pub fn assemble(&self, input: &RecordBatch, extras: &RowExtras) -> Result<RecordBatch> {
+        let types = self.input.fields().iter().map(|field| field.data_type());
+        if !types.eq(input.schema_ref().fields().iter().map(|field| field.data_type())) {
+            return Err(shape(format!("{:?} expected, not {:?}", self.input, input.schema_ref())));
+        }
+        let arrays = |columns: &[ExportColumn]| -> Result<Vec<ArrayRef>> {
+            columns.iter().map(|column| self.array(input, extras, &column.source)).collect()
+        };
+        let mut columns = arrays(&self.top)?;
+        if !self.nested.is_empty() {
+            let metadata =
+                StructArray::try_new(children(&self.nested), arrays(&self.nested)?, None);
+            columns.push(Arc::new(metadata.map_err(|e| shape(e.to_string()))?));
+        }
+        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns);
+        rows.map_err(|e| shape(e.to_string()))
+    }
+
+    /// The values of one exported column.
+    fn array(
+        &self,
+        input: &RecordBatch,
+        extras: &RowExtras,
+        source: &ColumnSource,
+    ) -> Result<ArrayRef> {
+        let (num_rows, spec) = (input.num_rows(), &self.spec);
+        let checked = |name: &str, len: Option<usize>| match len {
+            Some(len) if len == num_rows => Ok(()),
+            _ => Err(shape(format!("{num_rows} rows, but {len:?} values of {name}"))),
+        };
+        match source {
+            ColumnSource::Input(path) => {
+                let column = column_at(input, path).map_err(|e| shape(e.to_string()))?;
+                match extras.texts.as_ref().filter(|_| self.text.as_ref() == Some(path)) {
+                    Some(texts) => {
+                        checked(&spec.text, Some(texts.len()))?;
+                        cast(texts, column.data_type()).map_err(|e| shape(e.to_string()))
+                    }
+                    None => Ok(column),
+                }
+            }
+            ColumnSource::PiiCount => {
+                checked(PII_COUNT, Some(extras.pii_counts.len()))?;
+                Ok(Arc::new(Int32Array::from(extras.pii_counts.clone())))
+            }
+            ColumnSource::Embeddings => {
+                let RowExtras { chunk_offsets, values, hidden_size, .. } = extras;
+                checked("embeddings", chunk_offsets.len().checked_sub(1))?;
+                let dtype = spec.embeddings.unwrap_or_default();
+                embeddings_array(chunk_offsets, values, *hidden_size, dtype)
+            }
+            ColumnSource::New(i) => {
+                let values = extras.new_columns.get(*i);
+                checked(&spec.new_columns[*i], values.map(Vec::len))?;
+                Ok(Arc::new(values.into_iter().flatten().copied().collect::<Float64Array>()))
+            }
+            ColumnSource::Flag(i) => {
+                let values = extras.flags.get(*i);
+                checked(&spec.flags[*i], values.map(Vec::len))?;
+                Ok(Arc::new(values.into_iter().flatten().cloned().collect::<StringArray>()))
+            }
+        }
+    }
+}
+
+/// Where the texts are that may be replaced: in a column that is exported by itself.
+fn text_path(
+    input: &Schema,
+    spec: &ExportSpec,
+    top: &[ExportColumn],
+    nested: &[ExportColumn],
+) -> Result<Option<Vec<String>>, Misfit> {
+    let found = InputColumn::find(input.fields(), &spec.text).filter(|_| spec.replaces_texts);
+    let Some(InputColumn { path, .. }) = found else { return Ok(None) };
+    let source = ColumnSource::Input(path.clone());
+    if top.iter().chain(nested).any(|column| column.source == source) {
+        return Ok(Some(path));
+    }
+    let reason = "is inside a struct that is exported whole; its texts cannot be replaced";
+    Err((spec.text.clone(), reason.to_owned()))
+}
+
+fn shape(reason: String) -> Error {
+    Error::shape("assemble", reason)
+}
+
+/// Fields of the struct of `columns`.
+fn children(columns: &[ExportColumn]) -> Fields {
+    columns.iter().map(|column| Arc::clone(&column.field)).collect()
+}
+
+/// The columns of `input` and the new ones of `spec`, at the top level and in the struct `metadata`.
+fn arrange(
+    input: &Schema,
+    spec: &ExportSpec,
+) -> Result<(Vec<ExportColumn>, Vec<ExportColumn>), Misfit> {
+    let opens = spec.layout == Layout::Nested || is_datatrove(input);
+    let mut columns = flatten(input, opens);
+    for column in &columns {
+        if let Some(inner) = empty_struct(&column.field) {
+            let reason = format!("`{inner}` is a struct without fields; Parquet has none");
+            return Err((column.field.name().clone(), reason));
+        }
+    }
+    add_new(&mut columns, spec)?;
+    let mut seen = HashSet::new();
+    if let Some(twice) = columns.iter().find(|column| !seen.insert(column.field.name().clone())) {
+        let reason = "would be exported twice; rename one of the two";
+        return Err((twice.field.name().clone(), reason.into()));
+    }
+    let mut top = Vec::new();
+    if spec.layout == Layout::Flat {
+        return Ok((columns, top));
+    }
+    for (column, name) in [(&spec.text, "text"), (&spec.id, "id")] {
+        let Some(InputColumn { path, field }) = InputColumn::find(input.fields(), column) else {
+            if name == "text" {
+                return Err((column.clone(), "is not in the input".into()));
+            }
+            continue;
+        };
+        let source = ColumnSource::Input(path);
+        columns.retain(|c| c.source != source);
+        top.push(ExportColumn { field: Arc::new(field.with_name(name)), source });
+    }
+    Ok((top, columns))
+}
+
+/// Whether datatrove's writers made `input`: text, id and media, and all else in the struct `metadata`.
+fn is_datatrove(input: &Schema) -> bool {
+    let own = ["text", "id", "media", METADATA];
+    input.fields().iter().all(|field| own.contains(&field.name().as_str()))
+}
+
+/// The columns of the input, those of a struct `metadata` in its place where that `opens`.
+fn flatten(input: &Schema, opens: bool) -> Vec<ExportColumn> {
+    let mut columns = Vec::new();
+    for (i, field) in input.fields().iter().enumerate() {
+        match field.data_type() {
+            DataType::Struct(children) if opens && field.name() == METADATA => {
+                for child in children {
+                    let is_nullable = field.is_nullable() || child.is_nullable();
+                    let mut hoisted = child.as_ref().clone().with_nullable(is_nullable);
+                    if input.fields().find(child.name()).is_some_and(|(at, _)| at != i) {
+                        hoisted.set_name(format!("{METADATA}.{}", child.name()));
+                    }
+                    let source =
+                        ColumnSource::Input(vec![METADATA.to_owned(), child.name().clone()]);
+                    columns.push(ExportColumn { field: Arc::new(hoisted), source });
+                }
+            }
+            _ => columns.push(ExportColumn {
+                field: Arc::clone(field),
+                source: ColumnSource::Input(vec![field.name().clone()]),
+            }),
+        }
+    }
+    columns
+}
+
+/// Adds the new columns to those of the input.
+fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Misfit> {
+    let new_embeddings = spec.embeddings.map(|dtype| ExportColumn {
+        field: Arc::new(Field::new(EMBEDDINGS, embeddings_type(dtype), true)),
+        source: ColumnSource::Embeddings,
+    });
+    let at = columns.iter().position(|c| c.field.name() == EMBEDDINGS);
+    match (at, new_embeddings, spec.replace_embeddings) {
+        (Some(at), Some(new), true) => columns[at] = new,
+        (Some(at), None, true) => {
+            columns.remove(at);
+        }
+        (Some(_), Some(_), false) => {
+            let reason = "is already in the input; set `input.embeddings` to use it, rename it, \
+                          or set `export.with_embeddings = false`";
+            return Err((EMBEDDINGS.into(), reason.into()));
+        }
+        (None, Some(new), _) => columns.push(new),
+        (_, None, _) => {}
+    }
+    let pii_count = PII_COUNT.to_owned();
+    let scores = spec.new_columns.iter().enumerate();
+    let scores = scores.map(|(i, name)| (name, DataType::Float64, ColumnSource::New(i)));
+    let flags = spec.flags.iter().enumerate();
+    let flags = flags.map(|(i, name)| (name, DataType::Utf8, ColumnSource::Flag(i)));
+    let pii_count =
+        spec.counts_pii.then_some((&pii_count, DataType::Int32, ColumnSource::PiiCount));
+    for (name, data_type, source) in scores.chain(flags).chain(pii_count) {
+        if let Some(taken) = columns.iter().find(|c| c.field.name() == name) {
+            let reason = match taken.source {
+                ColumnSource::Input(_) => {
+                    "is already in the input; give the new column another name with \
+                     `heads.<name>.column`, or the filter that flags one"
+                }
+                _ => "is the name of two new columns; set `heads.<name>.column` of one head",
+            };
+            return Err((name.clone(), reason.into()));
+        }
+        columns.push(ExportColumn { field: Arc::new(Field::new(name, data_type, true)), source });
+    }
+    Ok(())
+}
+
+/// Name of a struct without fields in `field`, if there is one.
+fn empty_struct(field: &Field) -> Option<&str> {
+    match field.data_type() {
+        DataType::Struct(children) if children.is_empty() => Some(field.name()),
+        DataType::Struct(children) => children.iter().find_map(|child| empty_struct(child)),
+        DataType::List(child)
+        | DataType::LargeList(child)
+        | DataType::FixedSizeList(child, _)
+        | DataType::Map(child, _) => empty_struct(child),
+        _ => None,
+    }
+}
+
+/// The metadata of an export with these columns, of an input with the schema `input`.
+fn exported_metadata(
+    input: &Schema,
+    top: &[ExportColumn],
+    nested: &[ExportColumn],
+    embeddings: Option<EmbeddingDtype>,
+) -> Metadata {
+    let mut metadata = input.metadata().clone();
+    metadata.remove(SPARK);
+    if let Some(described) = metadata.remove(HUGGING_FACE)
+        && let Some(described) = hugging_face(&described, top, nested, embeddings)
+    {
+        metadata.insert(HUGGING_FACE, described);
+    }
+    metadata
+}
+
+/// The features `described` of the input as those of the export; `None` where they do not describe the
+/// input. Without any, `datasets` goes by the types of the columns.
+fn hugging_face(
+    described: &str,
+    top: &[ExportColumn],
+    nested: &[ExportColumn],
+    embeddings: Option<EmbeddingDtype>,
+) -> Option<String> {
+    let mut described: Value = serde_json::from_str(described).ok()?;
+    let old = described.get_mut("info")?.get_mut("features")?.take();
+    let value = |dtype: &str| json!({"dtype": dtype, "_type": "Value"});
+    let features = |columns: &[ExportColumn]| -> Option<Map<String, Value>> {
+        let feature = |column: &ExportColumn| {
+            let feature = match &column.source {
+                ColumnSource::Input(path) => {
+                    path.iter().try_fold(&old, |feature, name| feature.get(name))?.clone()
+                }
+                ColumnSource::Embeddings => {
+                    let is_half = embeddings? == EmbeddingDtype::F16;
+                    let number = value(if is_half { "float16" } else { "float32" });
+                    // The words that every version of `datasets` knows.
+                    let vector = json!({"feature": number, "_type": "Sequence"});
+                    json!({"feature": vector, "_type": "Sequence"})
+                }
+                ColumnSource::New(_) => value("float64"),
+                ColumnSource::Flag(_) => value("string"),
+                ColumnSource::PiiCount => value("int32"),
+            };
+            Some((column.field.name().clone(), feature))
+        };
+        columns.iter().map(feature).collect()
+    };
+    let mut new = features(top)?;
+    if !nested.is_empty() {
+        new.insert(METADATA.to_owned(), features(nested)?.into());
+    }
+    described["info"]["features"] = new.into();
+    // It stands for the rows that were.
+    described.as_object_mut()?.shift_remove("fingerprint");
+    Some(described.to_string())
+}
+
+#[cfg(test)]
+mod tests;

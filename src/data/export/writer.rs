@@ -1,0 +1,507 @@
+//! The exported Parquet files.
+//!
+//! Rows are gathered into slices that end after a number of rows or bytes, whatever batches they
+//! came in; row groups and files end where a slice ends. So the same rows give the same bytes.
+//! Pages end by content (content-defined chunking), so that files with most rows in common share
+//! most of their bytes on a deduplicating store. They end by nothing else, and each row group begins
+//! the search anew: where a page is to end that has just ended (by its size, its rows, a full
+//! dictionary, the row group), parquet 60 writes one without values, which Arrow C++ takes for the end.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch};
+use arrow_cast::cast;
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
+use bytes::Bytes;
+use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
+use parquet::basic::{Compression, Encoding, LogicalType, Type, ZstdLevel};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{CdcOptions, EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::ColumnDescriptor;
+
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{AtomicFile, FileStamp, FirstError, is_url};
+use polysift_remote::Upload;
+
+/// Most rows of a pending.
+const SLICE_ROWS: usize = 1024;
+/// Uncompressed bytes after which a slice ends; less when files are small.
+const SLICE_BYTES: u64 = 1 << 22;
+/// Slices of a file that has a largest size, so that it ends near it.
+const SLICES_PER_FILE: u64 = 16;
+
+/// Rows after which a row group ends.
+const MAX_GROUP_ROWS: usize = 1 << 20;
+/// Pages end as often as by default: that follows from the bytes between least and most, of which a
+/// level takes half. A first value of the most would leave a page without values; no page holds one.
+const PAGES: CdcOptions =
+    CdcOptions { min_chunk_size: 256 << 10, max_chunk_size: 1 << 31, norm_level: 11 };
+
+/// How the files are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriterOptions {
+    /// Compression level.
+    pub zstd: i32,
+    /// Uncompressed bytes after which a row group ends.
+    pub row_group_bytes: u64,
+    /// Bytes after which a file ends and the next one starts; `None`: one file.
+    pub max_file_bytes: Option<u64>,
+    /// Key-value pairs for the footer of every file, beside those of the schema.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// A file that was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportedFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Number of its rows.
+    pub rows: u64,
+    /// Its size and digest.
+    pub stamp: FileStamp,
+}
+
+/// Writes rows to `<base>.parquet`, or to `<base>-00000.parquet`, `<base>-00001.parquet`, ...
+/// when files have a largest size. None has its name before [`ExportWriter::finish`]; dropped
+/// without it, the writer leaves nothing behind.
+#[derive(Debug)]
+pub struct ExportWriter {
+    base: PathBuf,
+    schema: SchemaRef,
+    properties: WriterProperties,
+    options: WriterOptions,
+    pending: PendingRows,
+    /// Uncompressed bytes in the open row group.
+    group_bytes: u64,
+    open: Option<OpenFile>,
+    full: Vec<(ExportTarget, u64)>,
+    failure: FirstError,
+}
+
+/// Rows that are written together.
+#[derive(Debug, Default)]
+struct PendingRows {
+    parts: Vec<RecordBatch>,
+    rows: usize,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    path: PathBuf,
+    rows: u64,
+    writer: SerializedFileWriter<ExportTarget>,
+    /// The row group that is not in the file yet.
+    group: Option<ArrowWriter<Vec<u8>>>,
+}
+
+impl ExportWriter {
+    /// Starts the first file. A schema that Parquet cannot hold is an [`Error::Io`].
+    pub fn create(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<Self> {
+        let mut writer = Self {
+            properties: properties(base, schema, options)?,
+            base: base.to_owned(),
+            schema: Arc::new(schema.clone()),
+            options: options.clone(),
+            pending: PendingRows::default(),
+            group_bytes: 0,
+            open: None,
+            full: Vec::new(),
+            failure: FirstError::default(),
+        };
+        writer.open = Some(writer.next_file()?);
+        Ok(writer)
+    }
+
+    /// Adds the rows of `batch`, whose columns must be those of the schema ([`Error::Shape`]).
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.schema_ref().fields() != self.schema.fields() {
+            let reason = format!("{:?} expected, got {:?}", self.schema, batch.schema_ref());
+            return Err(Error::shape("export", reason));
+        }
+        let batch = dense(batch).map_err(|e| Error::write(&self.base, e))?;
+        let slice_bytes = match self.options.max_file_bytes {
+            Some(bytes) => (bytes / SLICES_PER_FILE).min(SLICE_BYTES),
+            None => SLICE_BYTES,
+        };
+        let mut start = 0;
+        for (i, bytes) in row_bytes(&batch).into_iter().enumerate() {
+            let end = i + 1;
+            self.pending.rows += 1;
+            self.pending.bytes += bytes;
+            let is_full = self.pending.rows == SLICE_ROWS || self.pending.bytes >= slice_bytes;
+            if is_full || end == batch.num_rows() {
+                self.pending.parts.push(batch.slice(start, end - start));
+                start = end;
+            }
+            if is_full {
+                self.write_pending()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the files and gives them their names, in their order.
+    pub fn finish(mut self) -> Result<Vec<ExportedFile>> {
+        self.write_pending()?;
+        self.close_file()?;
+        let mut files = Vec::with_capacity(self.full.len());
+        for (file, rows) in self.full {
+            let path = file.path().to_owned();
+            files.push(ExportedFile { path, rows, stamp: file.commit()? });
+        }
+        Ok(files)
+    }
+
+    /// Writes the gathered rows, and ends the row group or the file when it is full.
+    fn write_pending(&mut self) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        let Some(first) = pending.parts.first() else {
+            return Ok(());
+        };
+        // Alone, a batch would come back as the slice it is, and the page chunker of parquet 60
+        // hashes the values of a sliced list from the start of the array it was cut from.
+        let empty = RecordBatch::new_empty(first.schema());
+        let rows = concat_batches(&first.schema(), [&empty].into_iter().chain(&pending.parts))
+            .map_err(|e| Error::write(&self.base, e))?;
+        let mut file = match self.open.take() {
+            Some(file) => file,
+            None => self.next_file()?,
+        };
+        file.rows += pending.rows as u64;
+        let wrong = |e| Error::write(&self.base, e);
+        let mut group = match file.group.take() {
+            Some(group) => group,
+            None => ArrowWriter::try_new(Vec::new(), rows.schema(), Some(self.properties.clone()))
+                .map_err(wrong)?,
+        };
+        group.write(&rows).map_err(wrong)?;
+        self.group_bytes += pending.bytes;
+        let is_full = self.group_bytes >= self.options.row_group_bytes
+            || group.in_progress_rows() >= MAX_GROUP_ROWS;
+        let group_bytes = if is_full { 0 } else { group.in_progress_size() };
+        file.group = Some(group);
+        if is_full {
+            self.close_group(&mut file)?;
+        }
+        let file_bytes = (file.writer.bytes_written() + group_bytes) as u64;
+        self.open = Some(file);
+        if self.options.max_file_bytes.is_some_and(|max| file_bytes >= max) {
+            self.close_file()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the open row group of `file`, if there is one.
+    fn close_group(&mut self, file: &mut OpenFile) -> Result<()> {
+        self.group_bytes = 0;
+        let Some(mut group) = file.group.take() else { return Ok(()) };
+        let copied = group.finish().and_then(|metadata| {
+            let bytes = Bytes::from(std::mem::take(group.inner_mut()));
+            let pages = metadata.page_index_for_row_group(0);
+            let mut writer = file.writer.next_row_group()?;
+            for (at, column) in metadata.row_group(0).columns().iter().enumerate() {
+                let close = ColumnCloseResult {
+                    bytes_written: column.compressed_size().cast_unsigned(),
+                    rows_written: metadata.row_group(0).num_rows().cast_unsigned(),
+                    metadata: column.clone(),
+                    bloom_filter: None,
+                    column_index: pages.column_index(at).cloned(),
+                    offset_index: pages.offset_index(at).cloned(),
+                };
+                writer.append_column(&bytes, close)?;
+            }
+            writer.close()
+        });
+        copied.map(drop).map_err(|e| self.failed(&file.path, e))
+    }
+
+    /// Writes the footer of the open file, if there is one.
+    fn close_file(&mut self) -> Result<()> {
+        if let Some(mut file) = self.open.take() {
+            self.close_group(&mut file)?;
+            let OpenFile { path, rows, writer, .. } = file;
+            let file = writer.into_inner().map_err(|e| self.failed(&path, e))?;
+            self.full.push((file, rows));
+        }
+        Ok(())
+    }
+
+    /// What made writing `path` fail, `error` or what is behind it.
+    fn failed(&self, path: &Path, error: ParquetError) -> Error {
+        self.failure.or(Error::write(path, error))
+    }
+
+    fn next_file(&self) -> Result<OpenFile> {
+        let mut name = self.base.clone().into_os_string();
+        match self.options.max_file_bytes {
+            Some(_) => name.push(format!("-{:05}.parquet", self.full.len())),
+            None => name.push(".parquet"),
+        }
+        let path = PathBuf::from(name);
+        let file = ExportTarget::create(&path, &self.failure)?;
+        // Arrow's readers look for metadata in the schema that they are given, others in the footer.
+        let pairs = self.schema.metadata().iter();
+        let pairs = pairs.chain(self.options.metadata.iter().map(|(key, value)| (key, value)));
+        let pairs = pairs.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+        let properties = self.properties.clone().into_builder();
+        let properties = properties.set_key_value_metadata(Some(pairs)).build();
+        let writer = ArrowWriter::try_new(file, Arc::clone(&self.schema), Some(properties))
+            .and_then(ArrowWriter::into_serialized_writer);
+        let (writer, _) = writer.map_err(|e| self.failed(&path, e))?;
+        Ok(OpenFile { path, rows: 0, writer, group: None })
+    }
+}
+
+/// Settings of every row group: zstd, page index, content-defined pages, stream split for vectors.
+fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<WriterProperties> {
+    let level = ZstdLevel::try_new(options.zstd).map_err(|e| Error::write(base, e))?;
+    let mut builder = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(level))
+        .set_content_defined_chunking(Some(PAGES))
+        .set_data_page_size_limit(usize::MAX)
+        .set_data_page_row_count_limit(2 * MAX_GROUP_ROWS)
+        .set_dictionary_enabled(false)
+        .set_max_row_group_row_count(None);
+    let columns = ArrowSchemaConverter::new().convert(schema).map_err(|e| Error::write(base, e))?;
+    for column in columns.columns().iter().filter(|column| column.max_rep_level() > 0) {
+        let Some(encoding) = vector_encoding(column) else {
+            continue;
+        };
+        builder = builder
+            .set_column_encoding(column.path().clone(), encoding)
+            .set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None);
+    }
+    Ok(builder.build())
+}
+
+/// Encoding of floats in lists, which are embeddings, ours or those of the input.
+fn vector_encoding(column: &ColumnDescriptor) -> Option<Encoding> {
+    if matches!(column.logical_type_ref(), Some(LogicalType::Float16)) {
+        // DuckDB 2.0 does not read split f16; it would save 8 % of the bytes.
+        return Some(Encoding::PLAIN);
+    }
+    let is_float = matches!(column.physical_type(), Type::FLOAT | Type::DOUBLE);
+    is_float.then_some(Encoding::BYTE_STREAM_SPLIT)
+}
+
+/// A file or an object that appears whole when it is committed.
+#[derive(Debug)]
+enum ExportTarget {
+    File(Box<AtomicFile>),
+    Object(Box<Upload>),
+}
+
+impl ExportTarget {
+    /// Begins the file `path`, or the object of that URL; `failure` keeps the error of its store.
+    fn create(path: &Path, failure: &FirstError) -> Result<Self> {
+        if path.to_str().is_some_and(is_url) {
+            return Upload::create(path, failure).map(Box::new).map(Self::Object);
+        }
+        AtomicFile::create(path).map(Box::new).map(Self::File)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::File(file) => file.path(),
+            Self::Object(upload) => upload.path(),
+        }
+    }
+
+    fn commit(self) -> Result<FileStamp> {
+        match self {
+            Self::File(file) => file.commit(),
+            Self::Object(upload) => upload.commit(),
+        }
+    }
+}
+
+impl Write for ExportTarget {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.write(buffer),
+            Self::Object(upload) => upload.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.flush(),
+            Self::Object(upload) => upload.flush(),
+        }
+    }
+}
+
+/// Counted for a value whose type has no width of its own.
+const OTHER_BYTES: u64 = 8;
+
+/// Uncompressed bytes of each row, offsets and null masks not counted.
+fn row_bytes(batch: &RecordBatch) -> Vec<u64> {
+    let mut total = vec![0; batch.num_rows()];
+    for column in batch.columns() {
+        add(&mut total, &value_bytes(column));
+    }
+    total
+}
+
+fn add(total: &mut [u64], bytes: &[u64]) {
+    for (total, bytes) in total.iter_mut().zip(bytes) {
+        *total += bytes;
+    }
+}
+
+/// Bytes of each value of `array`; 0 for a null.
+fn value_bytes(array: &dyn Array) -> Vec<u64> {
+    let len = array.len();
+    let mut bytes = match array.data_type() {
+        DataType::Utf8 => offset_bytes(array.as_string::<i32>().value_offsets(), 1),
+        DataType::LargeUtf8 => offset_bytes(array.as_string::<i64>().value_offsets(), 1),
+        DataType::Binary => offset_bytes(array.as_binary::<i32>().value_offsets(), 1),
+        DataType::LargeBinary => offset_bytes(array.as_binary::<i64>().value_offsets(), 1),
+        DataType::Utf8View => array.as_string_view().lengths().map(u64::from).collect(),
+        DataType::BinaryView => array.as_binary_view().lengths().map(u64::from).collect(),
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            list_bytes(list.value_offsets(), list.values())
+        }
+        DataType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            list_bytes(list.value_offsets(), list.values())
+        }
+        DataType::Map(_, _) => {
+            let map = array.as_map();
+            list_bytes(map.value_offsets(), map.entries())
+        }
+        DataType::FixedSizeList(_, size) => {
+            let values = value_bytes(array.as_fixed_size_list().values());
+            let size = usize::try_from(*size).unwrap_or_default();
+            (0..len).map(|i| values[i * size..(i + 1) * size].iter().sum()).collect()
+        }
+        DataType::Struct(_) => {
+            let mut total = vec![0; len];
+            for child in array.as_struct().columns() {
+                add(&mut total, &value_bytes(child));
+            }
+            total
+        }
+        other => vec![fixed_bytes(other).unwrap_or(OTHER_BYTES); len],
+    };
+    if let Some(nulls) = array.nulls() {
+        for (i, bytes) in bytes.iter_mut().enumerate() {
+            if nulls.is_null(i) {
+                *bytes = 0;
+            }
+        }
+    }
+    bytes
+}
+
+/// Bytes of a value of a type whose values all have the same.
+fn fixed_bytes(data_type: &DataType) -> Option<u64> {
+    match data_type {
+        DataType::Null => Some(0),
+        DataType::Boolean => Some(1),
+        DataType::FixedSizeBinary(size) => u64::try_from(*size).ok(),
+        other => other.primitive_width().map(|width| width as u64),
+    }
+}
+
+fn offset_bytes<O: OffsetSizeTrait>(offsets: &[O], width: u64) -> Vec<u64> {
+    offsets.windows(2).map(|w| (w[1] - w[0]).as_usize() as u64 * width).collect()
+}
+
+fn list_bytes<O: OffsetSizeTrait>(offsets: &[O], values: &dyn Array) -> Vec<u64> {
+    if let Some(width) = fixed_bytes(values.data_type()) {
+        return offset_bytes(offsets, width);
+    }
+    let start = offsets[0].as_usize();
+    let values = values.slice(start, offsets[offsets.len() - 1].as_usize() - start);
+    let bytes = value_bytes(&values);
+    let sum = |w: &[O]| bytes[w[0].as_usize() - start..w[1].as_usize() - start].iter().sum();
+    offsets.windows(2).map(sum).collect()
+}
+
+/// `batch` with dictionaries replaced by their values, at every depth.
+fn dense(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let mut fields = Vec::new();
+    let mut columns: Vec<ArrayRef> = Vec::new();
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let data_type = dense_type(field.data_type());
+        columns.push(if data_type == *field.data_type() {
+            Arc::clone(column)
+        } else {
+            cast(column, &data_type)?
+        });
+        fields.push(field.as_ref().clone().with_data_type(data_type));
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+}
+
+fn dense_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, values) => dense_type(values),
+        DataType::List(child) => DataType::List(dense_field(child)),
+        DataType::LargeList(child) => DataType::LargeList(dense_field(child)),
+        DataType::FixedSizeList(child, size) => DataType::FixedSizeList(dense_field(child), *size),
+        DataType::Map(child, sorted) => DataType::Map(dense_field(child), *sorted),
+        DataType::Struct(children) => DataType::Struct(children.iter().map(dense_field).collect()),
+        other => other.clone(),
+    }
+}
+
+fn dense_field(field: &FieldRef) -> FieldRef {
+    let data_type = dense_type(field.data_type());
+    Arc::new(Field::clone(field).with_data_type(data_type))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::types::Int32Type;
+    use arrow_array::{Int32Array, ListArray, StringArray};
+    use arrow_buffer::OffsetBuffer;
+
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_size_of_its_values() -> Result<(), ArrowError> {
+        let texts: ArrayRef =
+            Arc::new(StringArray::from(vec![Some("ab"), None, Some("äöü"), Some("")]));
+        let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3), Some(4)]));
+        let lists = ListArray::try_new(
+            Arc::new(Field::new("element", DataType::Utf8, true)),
+            OffsetBuffer::new(vec![0, 2, 2, 3, 4].into()),
+            Arc::clone(&texts),
+            None,
+        )?;
+        let batch = RecordBatch::try_from_iter([
+            ("text", texts),
+            ("number", numbers),
+            ("list", Arc::new(lists) as ArrayRef),
+        ])?;
+        assert_eq!(row_bytes(&batch), [2 + 4 + 2, 0, 6 + 4 + 6, 4]);
+        assert_eq!(row_bytes(&batch.slice(2, 2)), [6 + 4 + 6, 4]);
+        Ok(())
+    }
+
+    #[test]
+    fn dictionaries_become_their_values_inside_lists_too() -> Result<(), ArrowError> {
+        let words: arrow_array::DictionaryArray<Int32Type> =
+            vec![Some("a"), Some("b"), None, Some("a")].into_iter().collect();
+        let field = Arc::new(Field::new("element", words.data_type().clone(), true));
+        let offsets = OffsetBuffer::from_lengths([3, 1]);
+        let lists = ListArray::try_new(field, offsets, Arc::new(words), None)?;
+        let batch = RecordBatch::try_from_iter([("x", Arc::new(lists) as ArrayRef)])?;
+        let dense = dense(&batch)?;
+        let values = dense.column(0).as_list::<i32>().values();
+        let values: Vec<_> = values.as_string::<i32>().iter().collect();
+        assert_eq!(values, [Some("a"), Some("b"), None, Some("a")]);
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! The values of one column, by row.
+
+use arrow_array::StringViewArray;
+use arrow_array::cast::AsArray;
+
+use super::columns::{ColumnKind, ColumnReader, ColumnRequest, Rejects, string};
+use super::labelled::score_value;
+use super::{BATCH_ROWS, InputFile, documents};
+use polysift_base::error::{Error, Result};
+use polysift_config::InputConfig;
+
+/// Reads the texts or scalars of a column of a file, forwards.
+pub struct ColumnValues<'a> {
+    file: &'a InputFile,
+    name: &'a str,
+    reader: Box<dyn ColumnReader>,
+    rows: Vec<u64>,
+    values: StringViewArray,
+}
+
+impl<'a> ColumnValues<'a> {
+    /// Opens `file` and finds the column `name`, as [`super::DocumentReader::open`] finds columns.
+    pub fn open(
+        file: &'a InputFile,
+        config: &InputConfig,
+        name: &'a str,
+        kind: ColumnKind,
+    ) -> Result<Self> {
+        let columns = vec![ColumnRequest::new(name, kind, true)];
+        let reader = documents::open(file, columns, config.max_document_bytes, Rejects::counted())?;
+        let (rows, values) = (Vec::new(), StringViewArray::from(Vec::<&str>::new()));
+        Ok(Self { file, name, reader, rows, values })
+    }
+
+    /// The value in `row`, where rows ascend from call to call; `None` where it is null.
+    ///
+    /// # Errors
+    /// [`Error::Row`] if its value is not of the kind, [`Error::Corrupt`] if there is no such row; those of reading.
+    pub fn value(&mut self, row: u64) -> Result<Option<&str>> {
+        while self.rows.last().is_none_or(|&last| last < row) {
+            let batch = self.reader.next_batch(BATCH_ROWS)?;
+            let batch = batch.ok_or_else(|| self.lost(row))?;
+            let values = batch.columns.first().and_then(|column| column.as_string_view_opt());
+            self.values = values.cloned().ok_or_else(|| self.lost(row))?;
+            self.rows = batch.rows;
+        }
+        let at = self.rows.binary_search(&row).map_err(|_| self.lost(row))?;
+        Ok(string(&self.values, at))
+    }
+
+    /// The error of a row that was not read: what is wrong with its value, if rows were set aside.
+    fn lost(&self, row: u64) -> Error {
+        let rejects = self.reader.rejects();
+        match rejects.kept().first() {
+            Some(first) => Error::Row {
+                path: self.file.path.clone(),
+                row: first.row + 1,
+                reason: first.reason.clone(),
+                count: rejects.count(),
+            },
+            None => Error::corrupt(&self.file.path, format!("row {row} is gone")),
+        }
+    }
+}
+
+/// Reads the numbers of a column of a file, forwards.
+pub struct NumberColumn<'a> {
+    column: ColumnValues<'a>,
+    /// The first row whose value is none, with why, and how many there are.
+    first_bad: Option<(u64, String)>,
+    num_bad: u64,
+}
+
+impl<'a> NumberColumn<'a> {
+    /// As [`ColumnValues::open`].
+    pub fn open(file: &'a InputFile, config: &InputConfig, name: &'a str) -> Result<Self> {
+        let column = ColumnValues::open(file, config, name, ColumnKind::Scalar)?;
+        Ok(Self { column, first_bad: None, num_bad: 0 })
+    }
+
+    /// The value in `row`, where rows ascend from call to call; a boolean counts 1 or 0. `None` where it is null
+    /// or, which [`NumberColumn::finish`] tells, no number.
+    pub fn value(&mut self, row: u64) -> Result<Option<f32>> {
+        let name = self.column.name;
+        let Some(text) = self.column.value(row)? else { return Ok(None) };
+        let number = score_value(name, text).map_err(|reason| {
+            self.num_bad += 1;
+            self.first_bad.get_or_insert((row, reason));
+        });
+        Ok(number.ok())
+    }
+
+    /// [`Error::Row`] if a value was no number.
+    pub fn finish(self) -> Result<()> {
+        let path = self.column.file.path.clone();
+        self.first_bad.map_or(Ok(()), |(row, reason)| {
+            Err(Error::Row { path, row: row + 1, reason, count: self.num_bad })
+        })
+    }
+}

@@ -1,0 +1,475 @@
+//! Columns by name, nested ones included, and batches of their values, whatever the format.
+//!
+//! Owns the lookup rule: the name itself, else a dotted path into structs, else a field of a
+//! struct `metadata` (the layout of datatrove's writer); and what a column of a kind may hold.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringViewArray};
+use arrow_cast::cast;
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
+use arrow_select::nullif::nullif;
+
+use super::vectors::{is_embeddings, vectors};
+use polysift_base::error::{Error, Result};
+
+/// What is read of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// Strings.
+    Text,
+    /// Strings, or bytes as UTF-8, in which what is none becomes U+FFFD.
+    LossyText,
+    /// Strings, or integers as decimal text.
+    Id,
+    /// Strings; numbers and booleans as they are written.
+    Scalar,
+    /// Such scalars, or lists of them as JSON arrays of strings.
+    ScalarOrList,
+    /// Embeddings.
+    Vectors,
+}
+
+/// A column that is asked for.
+#[derive(Debug, Clone)]
+pub struct ColumnRequest {
+    /// Its name, see [`super::DocumentReader::open`].
+    pub name: String,
+    /// What it may hold.
+    pub kind: ColumnKind,
+    /// Whether a file without it is an error, rather than one of nulls.
+    pub required: bool,
+}
+
+impl ColumnRequest {
+    /// Asks for the column `name`.
+    pub fn new(name: impl Into<String>, kind: ColumnKind, required: bool) -> Self {
+        Self { name: name.into(), kind, required }
+    }
+}
+
+/// Consecutive rows of a file.
+pub(super) struct ColumnBatch {
+    /// Numbers of the rows in the file, ascending.
+    pub rows: Vec<u64>,
+    /// As many values in each of the columns, in the order in which they were asked for: those of
+    /// [`vectors`] for embeddings, else a [`StringViewArray`].
+    pub columns: Vec<ArrayRef>,
+}
+
+/// Batches of the rows of a file of any format.
+pub(super) trait ColumnReader: Send {
+    /// The next rows: at most `max_rows`, at least one; `None` at the end of the file.
+    fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>>;
+
+    /// Leaves out the rows before `row`, of which `rejected` were set aside by a reader before; they
+    /// count where the rows are not read again.
+    fn seek(&mut self, row: u64, rejected: u64);
+
+    /// Rows that were set aside so far.
+    fn rejects(&self) -> &Rejects;
+
+    /// Number of rows that are read, where the format says so.
+    fn num_rows(&self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of the file that were read so far, where it is read from its start to its end.
+    fn bytes_read(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A row that was set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reject {
+    /// Number of the row or line, counted from 0.
+    pub row: u64,
+    /// Why it cannot be used.
+    pub reason: String,
+    /// The line without its end, undecoded; of one that is too long the beginning, of a row of
+    /// Parquet nothing.
+    pub raw: Vec<u8>,
+}
+
+/// Rows of a file that cannot be used: up to a limit they are set aside, lines with their bytes; one
+/// more fails the file with a count over all of it.
+pub(super) struct Rejects {
+    limit: u64,
+    /// Whether users can ask for another limit.
+    is_limit_set: bool,
+    count: u64,
+    kept: Vec<Reject>,
+    most_kept: u64,
+}
+
+impl Rejects {
+    pub(super) fn new(limit: u64) -> Self {
+        Self { limit, is_limit_set: true, count: 0, kept: Vec::new(), most_kept: limit.max(1) }
+    }
+
+    /// Of a file in which all rows have to be good.
+    pub(super) fn refused() -> Self {
+        Self { is_limit_set: false, ..Self::new(0) }
+    }
+
+    /// Without a limit; only the first reject is kept.
+    pub(super) fn counted() -> Self {
+        Self { limit: u64::MAX, most_kept: 1, ..Self::refused() }
+    }
+
+    /// Counts rows that were set aside before the file is read on.
+    pub(super) fn resume(&mut self, count: u64) {
+        self.count = count;
+        self.kept.clear();
+    }
+
+    /// Counts a bad row; only rows within the limit are kept, and the first in any case, for
+    /// the message.
+    pub(super) fn add(&mut self, row: u64, reason: String, raw: &[u8]) {
+        self.count += 1;
+        if (self.kept.len() as u64) < self.most_kept {
+            self.kept.push(Reject { row, reason, raw: raw.to_vec() });
+        }
+    }
+
+    /// Counts what another reason has set aside of the same rows.
+    pub(super) fn add_all(&mut self, others: &Self) {
+        self.count += others.count;
+        self.kept.extend_from_slice(&others.kept);
+        self.kept.sort_by_key(|reject| reject.row);
+    }
+
+    /// Whether the file must fail.
+    pub(super) fn exceeded(&self) -> bool {
+        self.count > self.limit
+    }
+
+    /// Number of rows, those included that are not kept.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn kept(&self) -> &[Reject] {
+        &self.kept
+    }
+
+    /// The failure of the file, once all of its rows were seen.
+    pub(super) fn error(&self, path: &Path) -> Error {
+        let (row, reason) =
+            self.kept.first().map_or((0, ""), |first| (first.row, first.reason.as_str()));
+        let count = self.count;
+        let reason = if self.is_limit_set {
+            format!("{reason}; `--max-rejects {count}` sets such rows aside")
+        } else {
+            reason.to_owned()
+        };
+        Error::Row { path: path.to_owned(), row: row + 1, reason, count }
+    }
+}
+
+impl ColumnKind {
+    /// `column` as a [`ColumnBatch`] has it.
+    pub(super) fn decode(self, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
+            Self::Vectors => Arc::new(vectors(column)?),
+            Self::ScalarOrList if item(column.data_type()).is_some() => {
+                Arc::new(json_arrays(column)?)
+            }
+            Self::LossyText if column.data_type().is_binary() => Arc::new(lossy_strings(column)?),
+            _ => Arc::new(strings(column)?),
+        })
+    }
+
+    /// What a column of the kind holds, for messages.
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Text => "strings",
+            Self::LossyText => "strings or bytes",
+            Self::Id => "strings or integers",
+            Self::Scalar => "strings, booleans, numbers or times",
+            Self::ScalarOrList => "strings, numbers, booleans, times or a list of them",
+            Self::Vectors => "lists of lists of numbers",
+        }
+    }
+
+    /// Whether a column of that type can be read so.
+    fn takes(self, data_type: &DataType) -> bool {
+        match (self, data_type) {
+            (Self::Vectors, _) => is_embeddings(data_type),
+            (_, DataType::Dictionary(_, value)) => self.takes(value),
+            (
+                Self::ScalarOrList,
+                DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _),
+            ) => Self::Scalar.takes(item.data_type()),
+            // A column without any value could be one of strings.
+            (_, other) if other.is_string() || other.is_null() => true,
+            (Self::LossyText, other) if other.is_binary() => true,
+            (Self::Text | Self::LossyText, _) => false,
+            (_, other) if other.is_integer() => true,
+            (Self::Id, _) => false,
+            (_, DataType::Boolean | DataType::Timestamp(..) | DataType::Date32) => true,
+            (_, other) => other.is_floating(),
+        }
+    }
+}
+
+/// Struct in which names are looked up that are not at the top level.
+pub const METADATA: &str = "metadata";
+
+/// What to do where a column is in a list.
+const IN_LIST: &str = "; a row has one value of it, not a list of them: join the list, or make a row of \
+                       each item, before";
+
+/// A column that was found.
+#[derive(Debug, Clone)]
+pub struct InputColumn {
+    /// Names from the top level down.
+    pub path: Vec<String>,
+    /// Its own field; where a struct around it may be null, so may its values.
+    pub field: Field,
+}
+
+/// Ways to cut a dotted name in two.
+pub(super) fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
+    name.match_indices('.').map(|(at, _)| (&name[..at], &name[at + 1..]))
+}
+
+impl InputColumn {
+    /// Looks `name` up.
+    pub fn find(fields: &Fields, name: &str) -> Option<Self> {
+        let nested = || {
+            let inner = children(field(fields, METADATA).filter(|_| !name.contains('.'))?)?;
+            Some(vec![field(fields, METADATA)?, field(inner, name)?])
+        };
+        let path = reach(fields, name).or_else(nested)?;
+        Some(Self {
+            path: path.iter().map(|field| field.name().clone()).collect(),
+            field: (path.last()?.as_ref().clone())
+                .with_nullable(path.iter().any(|field| field.is_nullable())),
+        })
+    }
+
+    /// Looks up what is asked for; `None` where it is missing and may be.
+    pub(super) fn requested(
+        path: &Path,
+        fields: &Fields,
+        request: &ColumnRequest,
+    ) -> Result<Option<Self>> {
+        let ColumnRequest { name, kind, required } = request;
+        let Some(column) = Self::find(fields, name) else {
+            if !required {
+                return Ok(None);
+            }
+            let inside = if is_in_list(fields, name) { IN_LIST } else { "" };
+            let reason = format!("is not in the file, which has: {}{inside}", describe(fields));
+            return Err(Error::schema(path, name, reason));
+        };
+        let found = column.field.data_type();
+        if kind.takes(found) {
+            return Ok(Some(column));
+        }
+        let hint = match found {
+            _ if found.is_binary() => {
+                "; convert it to strings first, bytes are not taken for UTF-8"
+            }
+            _ if item(found).is_some() => IN_LIST,
+            _ => "",
+        };
+        let (expected, all) = (kind.expected(), describe(fields));
+        let reason = format!("is {found}, not {expected}{hint}; the file has: {all}");
+        Err(Error::schema(path, name, reason))
+    }
+
+    /// Whether its values are strings.
+    pub(super) fn is_text(&self) -> bool {
+        ColumnKind::Text.takes(self.field.data_type())
+    }
+}
+
+/// The column at `path` of `batch`; where a struct around a value is null, so is the value.
+pub fn column_at(batch: &RecordBatch, path: &[String]) -> Result<ArrayRef, ArrowError> {
+    let missing = || ArrowError::SchemaError(format!("no column {}", path.join(".")));
+    let (first, rest) = path.split_first().ok_or_else(missing)?;
+    let mut array = batch.column_by_name(first).ok_or_else(missing)?.clone();
+    for name in rest {
+        let outer = array.as_struct_opt().ok_or_else(missing)?;
+        let inner = outer.column_by_name(name).ok_or_else(missing)?;
+        array = match outer.nulls().filter(|nulls| nulls.null_count() > 0) {
+            Some(nulls) => nullif(inner, &BooleanArray::new(!nulls.inner(), None))?,
+            None => inner.clone(),
+        };
+    }
+    Ok(array)
+}
+
+fn field<'f>(fields: &'f Fields, name: &str) -> Option<&'f FieldRef> {
+    fields.iter().find(|field| field.name() == name)
+}
+
+fn children(field: &FieldRef) -> Option<&Fields> {
+    match field.data_type() {
+        DataType::Struct(fields) => Some(fields),
+        _ => None,
+    }
+}
+
+fn reach<'f>(fields: &'f Fields, name: &str) -> Option<Vec<&'f FieldRef>> {
+    let inside = |(outer, inner)| {
+        let outer = field(fields, outer)?;
+        let mut path = vec![outer];
+        path.extend(reach(children(outer)?, inner)?);
+        Some(path)
+    };
+    field(fields, name).map(|field| vec![field]).or_else(|| splits(name).find_map(inside))
+}
+
+/// The items of a list.
+fn item(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _) => Some(item),
+        _ => None,
+    }
+}
+
+/// Whether `name` reaches into the structs of a list, or is a field of them.
+fn is_in_list(fields: &Fields, name: &str) -> bool {
+    fields.iter().any(|field| {
+        let rest = name.strip_prefix(field.name().as_str()).and_then(|rest| rest.strip_prefix('.'));
+        let name = rest.unwrap_or(name);
+        match item(field.data_type()).and_then(children) {
+            Some(inner) => reach(inner, name).is_some() || is_in_list(inner, name),
+            None => children(field).is_some_and(|inner| is_in_list(inner, name)),
+        }
+    })
+}
+
+/// Names of all columns, those of structs with dots, in lists behind `[]`.
+fn describe(fields: &Fields) -> String {
+    fn collect(fields: &Fields, prefix: &str, names: &mut Vec<String>) {
+        for field in fields {
+            let name = format!("{prefix}{}", field.name());
+            match (children(field), item(field.data_type()).and_then(children)) {
+                (Some(inner), _) => collect(inner, &format!("{name}."), names),
+                (None, Some(inner)) => collect(inner, &format!("{name}[]."), names),
+                (None, None) => names.push(name),
+            }
+        }
+    }
+    let mut names = Vec::new();
+    collect(fields, "", &mut names);
+    names.join(", ")
+}
+
+/// Values of a column as strings; those of scalars are rendered. Nothing is copied where the column
+/// holds strings.
+pub fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
+    if let DataType::Dictionary(_, value) = column.data_type() {
+        return strings(&cast(column, value)?);
+    }
+    let view = cast(column, &DataType::Utf8View)?;
+    Ok(view.as_string_view().clone())
+}
+
+/// Bytes as UTF-8, in which what is none becomes U+FFFD.
+fn lossy_strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
+    let bytes = cast(column, &DataType::BinaryView)?;
+    let texts = bytes.as_binary_view().iter();
+    Ok(texts.map(|bytes| bytes.map(String::from_utf8_lossy)).collect())
+}
+
+/// Lists of scalars as JSON arrays of strings.
+fn json_arrays(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
+    let item = Field::new_list_field(DataType::Utf8View, true);
+    let lists = cast(column, &DataType::LargeList(item.into()))?;
+    let json = |list: ArrayRef| json_array(list.as_string_view().iter());
+    Ok(lists.as_list::<i64>().iter().map(|list| list.map(json)).collect())
+}
+
+/// A JSON array of strings.
+pub(super) fn json_array<'s>(items: impl Iterator<Item = Option<&'s str>>) -> String {
+    items.collect::<serde_json::Value>().to_string()
+}
+
+/// Value of a row, `None` for null.
+pub(super) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
+    strings.is_valid(row).then(|| strings.value(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Int64Array, StructArray};
+    use arrow_buffer::NullBuffer;
+    use arrow_schema::Schema;
+
+    use super::*;
+
+    fn fields() -> Fields {
+        let inner = Fields::from(vec![
+            Field::new("url", DataType::Utf8, true),
+            Field::new("text", DataType::Int64, true),
+        ]);
+        Fields::from(vec![
+            Field::new("text", DataType::Utf8, true),
+            Field::new("metadata", DataType::Struct(inner.clone()), true),
+            Field::new("other", DataType::Struct(inner), true),
+            Field::new("other.url", DataType::Binary, true),
+        ])
+    }
+
+    fn path(name: &str) -> Option<String> {
+        InputColumn::find(&fields(), name).map(|column| column.path.join("/"))
+    }
+
+    fn requested(name: &str) -> Result<Option<InputColumn>> {
+        let request =
+            ColumnRequest { name: name.to_owned(), kind: ColumnKind::Text, required: true };
+        InputColumn::requested(Path::new("f"), &fields(), &request)
+    }
+
+    #[test]
+    fn names_are_looked_up_from_the_top_down() {
+        assert_eq!(path("text").as_deref(), Some("text"));
+        assert_eq!(path("url").as_deref(), Some("metadata/url"));
+        assert_eq!(path("metadata.text").as_deref(), Some("metadata/text"));
+        assert_eq!(path("other.url").as_deref(), Some("other.url"));
+        assert_eq!(path("other.text").as_deref(), Some("other/text"));
+        assert_eq!(path("other.none"), None);
+    }
+
+    #[test]
+    fn a_missing_column_lists_those_there_are() {
+        let error = requested("txt");
+        let message = error.err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(message.contains("`txt`"), "{message}");
+        assert!(message.contains("text, metadata.url, metadata.text, other.url"), "{message}");
+    }
+
+    #[test]
+    fn a_column_of_bytes_is_refused_with_a_hint() {
+        let error = requested("other.url");
+        let message = error.err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(message.contains("Binary") && message.contains("UTF-8"), "{message}");
+    }
+
+    #[test]
+    fn in_a_null_struct_the_value_is_null() -> Result<(), Box<dyn std::error::Error>> {
+        let inner = Fields::from(vec![Field::new("n", DataType::Int64, true)]);
+        let values: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+        let nulls = NullBuffer::from(vec![true, false, true]);
+        let outer = StructArray::try_new(inner.clone(), vec![values], Some(nulls))?;
+        let schema = Schema::new(vec![Field::new("s", DataType::Struct(inner), true)]);
+        let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(outer)])?;
+        let column = InputColumn::find(batch.schema().fields(), "s.n").ok_or("not found")?;
+        let strings = strings(&column_at(&batch, &column.path)?)?;
+        let found: Vec<_> = (0..3).map(|row| string(&strings, row)).collect();
+        assert_eq!(found, [Some("1"), None, Some("3")]);
+        Ok(())
+    }
+}

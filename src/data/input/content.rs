@@ -1,0 +1,150 @@
+//! The bytes of a file, wherever it is, and what identifies them.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+
+use bytes::Bytes;
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::reader::{ChunkReader, Length};
+
+use super::InputFile;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{FirstError, is_url, open};
+use polysift_remote::{Object, ObjectVersion, RemoteFile};
+
+/// Bytes at each end of a file that make its fingerprint.
+const FINGERPRINT_BYTES: u64 = 64 << 10;
+
+/// An open file whose parts are read in any order.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Local(File),
+    Remote(RemoteFile),
+}
+
+impl Content {
+    /// Opens `file`.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; of an object [`Error::Service`], [`Error::Missing`], and [`Error::Corrupt`] when
+    /// it is no longer the one that was found.
+    pub(crate) fn open(file: &InputFile) -> Result<Self> {
+        match file.object()? {
+            Some(object) => RemoteFile::open(object).map(Self::Remote),
+            None => Self::open_local(&file.path),
+        }
+    }
+
+    /// Opens the file or the object `path` as it is now.
+    pub(crate) fn open_now(path: &Path) -> Result<Self> {
+        match path.to_str().filter(|text| is_url(text)) {
+            Some(url) => {
+                let object = Object::new(path, polysift_remote::stat(url)?)?;
+                RemoteFile::open(object).map(Self::Remote)
+            }
+            None => Self::open_local(path),
+        }
+    }
+
+    fn open_local(path: &Path) -> Result<Self> {
+        let handle = open(path)?;
+        if handle.metadata().map_err(Error::io(path, "stat"))?.is_dir() {
+            let error = std::io::Error::from(std::io::ErrorKind::IsADirectory);
+            return Err(Error::io(path, "read")(error));
+        }
+        Ok(Self::Local(handle))
+    }
+
+    /// The same file once more, for a reader that goes through each of `streams` in its order.
+    pub(crate) fn again(&self, path: &Path, streams: &[Vec<Range<u64>>]) -> Result<Self> {
+        match self {
+            // Handles that are made of one another share their place in the file.
+            Self::Local(_) => open(path).map(Self::Local),
+            Self::Remote(file) => Ok(Self::Remote(file.ahead(streams))),
+        }
+    }
+
+    /// Where the error is kept that makes a decoder of this file fail.
+    pub(crate) fn failure(&self) -> FirstError {
+        match self {
+            Self::Local(_) => FirstError::default(),
+            Self::Remote(file) => file.failure(),
+        }
+    }
+}
+
+impl InputFile {
+    /// The object that the file is; `None` for a local one.
+    pub(super) fn object(&self) -> Result<Option<Object>> {
+        if self.path.to_str().is_none_or(|text| !is_url(text)) {
+            return Ok(None);
+        }
+        let version = ObjectVersion { bytes: self.bytes, tag: self.version.clone() };
+        Object::new(&self.path, version).map(Some)
+    }
+
+    /// Cheap identity of the file, whatever its [`InputFile::rows`]: the BLAKE3 digest (hex) of its
+    /// size and its first and last 64 KiB; of an object, of its size and [`InputFile::version`].
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn fingerprint(&self) -> Result<String> {
+        if self.object()?.is_some() {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(&self.bytes.to_le_bytes());
+            hasher.update(self.version.as_deref().unwrap_or_default().as_bytes());
+            return Ok(hasher.finalize().to_hex().to_string());
+        }
+        let mut file = open(&self.path)?;
+        fingerprint(&mut file, self.bytes).map_err(Error::io(&self.path, "read"))
+    }
+}
+
+fn fingerprint(file: &mut File, bytes: u64) -> std::io::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&bytes.to_le_bytes());
+    for start in [0, bytes.saturating_sub(FINGERPRINT_BYTES)] {
+        file.seek(SeekFrom::Start(start))?;
+        let mut end = Vec::new();
+        file.by_ref().take(FINGERPRINT_BYTES).read_to_end(&mut end)?;
+        hasher.update(&end);
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+impl Length for Content {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Local(file) => Length::len(file),
+            Self::Remote(file) => file.len(),
+        }
+    }
+}
+
+impl ChunkReader for Content {
+    type T = BufReader<Box<dyn Read>>;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
+        let reader: Box<dyn Read> = match self {
+            Self::Local(file) => Box::new(file.get_read(start)?.into_inner()),
+            Self::Remote(file) => Box::new(file.reader(start)),
+        };
+        Ok(BufReader::new(reader))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        match self {
+            // The decoder asks for what the file claims to hold.
+            Self::Local(file) if start.saturating_add(length as u64) > Length::len(file) => {
+                let reason = format!("{length} bytes at {start} are not in the file");
+                Err(ParquetError::EOF(reason))
+            }
+            Self::Local(file) => file.get_bytes(start, length),
+            Self::Remote(file) => {
+                file.bytes(start, length).map_err(|e| ParquetError::External(Box::new(e)))
+            }
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Finds the input files: files, directories and patterns become a sorted list without doubles.
+//!
+//! Owns which files are inputs, and the names of shards: short, unique, the same on every machine
+//! that has the same files. Lists directories and stores; does not open what it finds.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::path::{Component, Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::pattern::{FoundFile, KeyPattern, LANG, holds_run, is_pattern, search, split};
+use super::{Compression, Format, InputFile};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{file_name, is_url, without_query};
+use polysift_remote::{self as remote, Dataset, Location, ObjectFilter, ObjectVersion};
+
+/// A file or an object that a pattern names.
+pub(super) struct MatchedFile {
+    pub path: PathBuf,
+    /// What `{lang}` stands for; `None` when the pattern has no `{lang}`.
+    pub language: Option<String>,
+    /// Of an object.
+    version: Option<ObjectVersion>,
+}
+
+/// Patterns that are searched at once.
+const MAX_SEARCHES: usize = 32;
+
+const KNOWN_EXTENSIONS: &str =
+    ".parquet, or .jsonl, .ndjson, .json with or without .gz, .gzip, .zst, .zstd";
+
+/// Finds the files that `patterns` name, sorted by [`InputFile::name`].
+///
+/// A pattern is a file, a directory (searched recursively for known extensions; names that start
+/// with `.` or `_` are left out) or a glob, where `**` stands for any number of directories and
+/// `{lang}` for a path component or a part of one made of `[A-Za-z0-9_-]`, as long as possible
+/// and the same wherever it appears. Relative patterns start at `base`. A file that two patterns
+/// match is taken once.
+///
+/// URLs of stores (`s3://`, `gs://`, `az://`, `hf://datasets/OWNER/NAME[@REVISION]`) are patterns of
+/// the same kind; `http://` and `https://` name one file each. A revision of a hub becomes the
+/// commit that it stands for now; without a network the cache is searched.
+///
+/// # Errors
+/// [`Error::Missing`] when a pattern matches nothing; [`Error::Config`] when a named file has an
+/// unknown extension, a pattern is malformed, or two patterns give one file two languages;
+/// [`Error::Io`] when a directory cannot be read; [`Error::Service`] when a store
+/// does not answer.
+pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
+    let found = find(patterns, base, &|name| format_of(name).is_some())?;
+    let files = found.into_iter().map(|(file, name)| {
+        let name = with_language(name, file.language.as_deref());
+        file.described(name)
+    });
+    let mut files = files.collect::<Result<Vec<_>>>()?;
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+/// The files that `patterns` name, those in directories if `takes` takes their names, each once, and
+/// unique names for them.
+pub(super) fn find(
+    patterns: &[String],
+    base: &Path,
+    takes: &(dyn Fn(&str) -> bool + Sync),
+) -> Result<Vec<(MatchedFile, String)>> {
+    let base = std::path::absolute(base).map_err(Error::io(base, "resolve"))?;
+    // Stores are asked for many at once.
+    let num_threads = patterns.len().clamp(1, MAX_SEARCHES);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(num_threads).build();
+    let pool = pool.map_err(|e| Error::config("--threads", e.to_string()))?;
+    let searched: Vec<Result<Vec<MatchedFile>>> = pool
+        .install(|| patterns.par_iter().map(|pattern| files_of(pattern, &base, takes)).collect());
+    let mut found: Vec<MatchedFile> = Vec::new();
+    let mut by_identity: HashMap<OsString, usize> = HashMap::new();
+    for files in searched {
+        // The first error in the order of the patterns, whichever came first in time.
+        for file in files? {
+            let identity = identity(&file.path)?;
+            let Some(&index) = by_identity.get(&identity) else {
+                by_identity.insert(identity, found.len());
+                found.push(file);
+                continue;
+            };
+            let known = &mut found[index].language;
+            match (&known, &file.language) {
+                (Some(a), Some(b)) if a != b => {
+                    let path = file.path.display();
+                    return Err(Error::config(
+                        "input.files",
+                        format!("{path}: the patterns give it two languages, {a} and {b}"),
+                    ));
+                }
+                (None, Some(_)) => *known = file.language,
+                _ => {}
+            }
+        }
+    }
+    let paths: Vec<_> = found.iter().map(|file| normalized(&naming_path(&file.path))).collect();
+    let names = shard_names(&paths);
+    Ok(found.into_iter().zip(names).collect())
+}
+
+/// The name of a shard holds its language, also where all files have the same one.
+fn with_language(name: String, language: Option<&str>) -> String {
+    match language {
+        Some(language) if !name.contains(language) => format!("{language}/{name}"),
+        _ => name,
+    }
+}
+
+/// The input files that one pattern names.
+fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
+    if pattern.trim().is_empty() {
+        return Err(Error::config("input.files", "holds an empty pattern"));
+    }
+    if is_url(pattern) {
+        return objects_of(pattern, takes);
+    }
+    let literal = base.join(pattern);
+    let missing = |reason: String| Error::Missing { path: pattern.to_owned(), reason };
+    // A path that exists is meant as it is, also when it holds `[` or `*`.
+    let (root, keys) = if literal.is_dir() {
+        (literal.clone(), KeyPattern::all())
+    } else if literal.exists() {
+        if !literal.file_name().and_then(|name| name.to_str()).is_some_and(takes) {
+            return Err(unknown_extension(&pattern));
+        }
+        return Ok(vec![MatchedFile { path: literal, language: None, version: None }]);
+    } else if is_pattern(pattern) {
+        split(pattern, base)?
+    } else {
+        return Err(missing(format!("no such file or directory under {}", base.display())));
+    };
+    let found = if root.is_dir() { search(&root, &keys, takes)? } else { Vec::new() };
+    if found.is_empty() {
+        return Err(missing(if holds_run(&literal) {
+            "is a run directory, which is not searched; name a folder in it".to_owned()
+        } else {
+            format!("no file there ends in {KNOWN_EXTENSIONS}")
+        }));
+    }
+    let file = |found: FoundFile| MatchedFile {
+        path: root.join(found.key),
+        language: found.language,
+        version: None,
+    };
+    Ok(found.into_iter().map(file).collect())
+}
+
+/// Same for two spellings of one path, different for two links to one file: a hub cache keeps
+/// every file as a link, and equal contents under two names are two inputs. Of URLs every byte counts,
+/// which it does not where paths are compared.
+fn identity(path: &Path) -> Result<OsString> {
+    if url_of(path).is_some() {
+        return Ok(path.as_os_str().to_owned());
+    }
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let directory = std::fs::canonicalize(directory).map_err(Error::io(directory, "resolve"))?;
+    Ok(directory.join(path.file_name().unwrap_or_default()).into_os_string())
+}
+
+fn file_format(path: &Path) -> Option<Format> {
+    let name = match url_of(path) {
+        Some(url) => file_name(url),
+        None => path.file_name()?.to_str()?,
+    };
+    format_of(name).map(|(format, _)| format)
+}
+
+/// `path` as a URL, if it is one.
+fn url_of(path: &Path) -> Option<&str> {
+    path.to_str().filter(|text| is_url(text))
+}
+
+/// What the name of a shard is made of.
+fn naming_path(path: &Path) -> PathBuf {
+    let Some(url) = url_of(path) else { return path.to_owned() };
+    let url = without_query(url).replacen("://", "/", 1);
+    // Paths have no empty components.
+    let names = url.split('/').map(|name| if name.is_empty() { EMPTY_NAME } else { name });
+    PathBuf::from(format!("/{}", names.collect::<Vec<_>>().join("/")))
+}
+
+/// Stands for the empty name between two slashes of a key.
+const EMPTY_NAME: &str = "%2F";
+
+/// What a pattern is after in a store: keys that match and that end as input files do.
+struct KeyFilter {
+    keys: KeyPattern,
+    /// Keys that match and end otherwise.
+    num_others: Cell<usize>,
+}
+
+impl ObjectFilter for KeyFilter {
+    fn enters(&self, folder: &str) -> bool {
+        self.keys.enters(folder)
+    }
+
+    fn takes(&self, key: &str) -> bool {
+        let is_match = self.keys.matched(key).is_some();
+        let name = key.rsplit('/').next().unwrap_or_default();
+        let has_format = format_of(name).is_some();
+        self.num_others.set(self.num_others.get() + usize::from(is_match && !has_format));
+        is_match && has_format
+    }
+}
+
+/// The objects that the URL `pattern` names.
+fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
+    let mut location = Location::parse(pattern)?;
+    match pinned(&location)? {
+        Dataset::Online(at_commit) => location = at_commit,
+        Dataset::Cached(folder) => return files_of(&location.key, &folder, takes),
+    }
+    let url = location.url();
+    let is_search = if location.can_be_searched() {
+        location.key.is_empty() || is_pattern(&location.key)
+    } else {
+        location.key.contains('*') || location.key.contains(LANG)
+    };
+    let has_format = file_format(url.as_ref()).is_some();
+    if !has_format && !location.can_be_searched() {
+        return Err(unknown_extension(&url));
+    }
+    if !is_search && has_format {
+        // It may be a folder, except on a web server.
+        match object(&url) {
+            Err(Error::Missing { .. }) if location.can_be_searched() => {}
+            found => return found,
+        }
+    }
+    let filter =
+        KeyFilter { keys: KeyPattern::parse(&location.key, &url)?, num_others: Cell::new(0) };
+    let found = remote::list(&location.with_key(&*filter.keys.root), &filter)?;
+    let matched = |listed: remote::ListedObject| {
+        let language = filter.keys.matched(&listed.key)?.language.map(ToOwned::to_owned);
+        let path = location.with_key(listed.key).url().into();
+        Some(MatchedFile { path, language, version: Some(listed.version) })
+    };
+    let files: Vec<MatchedFile> = found.into_iter().filter_map(matched).collect();
+    if !files.is_empty() {
+        return Ok(files);
+    }
+    match filter.num_others.get() {
+        // A key that holds `[` or `*` is meant as it is, where the pattern matches none.
+        0 if is_search && has_format => object(&url),
+        0 if !is_search && !has_format && remote::stat(&url).is_ok() => {
+            Err(unknown_extension(&url))
+        }
+        0 => Err(Error::Missing { path: url, reason: "no such object".to_owned() }),
+        others => {
+            let reason = format!("none of {others} objects ends in {KNOWN_EXTENSIONS}");
+            Err(Error::Missing { path: url, reason })
+        }
+    }
+}
+
+/// The one object `url`.
+fn object(url: &str) -> Result<Vec<MatchedFile>> {
+    let version = Some(remote::stat(url)?);
+    Ok(vec![MatchedFile { path: url.into(), language: None, version }])
+}
+
+/// `location`, at a commit if it is on a hub.
+fn pinned(location: &Location) -> Result<Dataset> {
+    if location.is_on_hub() {
+        remote::dataset(location)
+    } else {
+        Ok(Dataset::Online(location.clone()))
+    }
+}
+
+impl MatchedFile {
+    /// As an input file called `name`.
+    fn described(self, name: String) -> Result<InputFile> {
+        let Self { path, language, version } = self;
+        let Some(ObjectVersion { bytes, tag }) = version else {
+            return InputFile::at(&path, name, language);
+        };
+        let format = file_format(&path).ok_or_else(|| unknown_extension(&path.display()))?;
+        Ok(InputFile { path, name, language, bytes, format, rows: None, version: tag })
+    }
+}
+
+impl InputFile {
+    /// Describes the whole file or object at `path`, to be called `name`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the extension is unknown, [`Error::Missing`] when it is no regular
+    /// file or no object, [`Error::Io`] when there is no file; [`Error::Service`].
+    pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
+        Self::of_format(path, name, language, None)
+    }
+
+    /// As [`Self::at`]; the extension gives a format that is not set.
+    pub(super) fn of_format(
+        path: &Path,
+        name: String,
+        language: Option<String>,
+        format: Option<Format>,
+    ) -> Result<Self> {
+        let format = format.or_else(|| file_format(path));
+        let format = format.ok_or_else(|| unknown_extension(&path.display()))?;
+        if let Some(url) = url_of(path) {
+            let path = match pinned(&Location::parse(url)?)? {
+                Dataset::Online(location) => PathBuf::from(location.url()),
+                Dataset::Cached(folder) => {
+                    let key = Location::parse(url)?.key;
+                    return Self::at(&folder.join(key), name, language);
+                }
+            };
+            let version = Some(remote::stat(&path.to_string_lossy())?);
+            return MatchedFile { path, language, version }.described(name);
+        }
+        let metadata = std::fs::metadata(path).map_err(Error::io(path, "stat"))?;
+        if !metadata.is_file() {
+            // Opening a pipe would wait for its other end.
+            let path = path.display().to_string();
+            return Err(Error::Missing { path, reason: "is not a regular file".into() });
+        }
+        let (path, bytes) = (path.to_owned(), metadata.len());
+        Ok(Self { path, name, language, bytes, format, rows: None, version: None })
+    }
+}
+
+fn unknown_extension(path: &dyn Display) -> Error {
+    Error::config("input.files", format!("{path}: unknown extension; known are {KNOWN_EXTENSIONS}"))
+}
+
+/// Format and length of the extension(s) of `file_name`, or `None` when it is not a known one.
+pub(super) fn format_of(file_name: &str) -> Option<(Format, usize)> {
+    let lower = file_name.to_ascii_lowercase();
+    let (inner, compression) = split_compression(&lower);
+    let json = [".jsonl", ".ndjson", ".json"].iter().find_map(|e| inner.strip_suffix(e));
+    let (stem, format) = if let Some(stem) = json {
+        (stem, Format::JsonLines(compression))
+    } else {
+        (lower.strip_suffix(".parquet")?, Format::Parquet)
+    };
+    (!stem.is_empty()).then(|| (format, file_name.len() - stem.len()))
+}
+
+/// Compression of the CSV file called `file_name` (`.csv`, also compressed), or `None` when it is
+/// not one.
+pub(super) fn csv_of(file_name: &str) -> Option<Compression> {
+    let lower = file_name.to_ascii_lowercase();
+    let (inner, compression) = split_compression(&lower);
+    inner.strip_suffix(".csv").filter(|stem| !stem.is_empty()).map(|_| compression)
+}
+
+/// A lower-case name without the extension of its compression, and that compression.
+fn split_compression(lower: &str) -> (&str, Compression) {
+    [
+        (".gz", Compression::Gzip),
+        (".gzip", Compression::Gzip),
+        (".zst", Compression::Zstd),
+        (".zstd", Compression::Zstd),
+    ]
+    .iter()
+    .find_map(|(extension, kind)| Some((lower.strip_suffix(extension)?, *kind)))
+    .unwrap_or((lower, Compression::None))
+}
+
+/// `path` without `.` and `..`, by its spelling alone (links are not resolved).
+fn normalized(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                plain.pop();
+            }
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// One name per path (normalized, absolute, distinct, UTF-8): relative to the longest common
+/// directory, without extensions, with them where names would collide.
+fn shard_names(paths: &[PathBuf]) -> Vec<String> {
+    let common = common_directory(paths);
+    let full: Vec<String> = paths
+        .iter()
+        .map(|path| {
+            let relative = path.strip_prefix(&common).unwrap_or(path);
+            let parts: Vec<_> = (relative.components())
+                .filter_map(|part| match part {
+                    Component::Normal(part) => Some(part.to_string_lossy()),
+                    _ => None,
+                })
+                .collect();
+            parts.join("/")
+        })
+        .collect();
+
+    let mut names: Vec<String> = (full.iter())
+        .map(|name| {
+            let extension = format_of(name).map_or(0, |(_, length)| length);
+            name[..name.len() - extension].to_owned()
+        })
+        .collect();
+    // A full name may itself equal another file's short name (`a.parquet.jsonl`), hence the
+    // loop; full names are distinct, so it ends.
+    loop {
+        let mut uses: HashMap<&str, usize> = HashMap::new();
+        for name in &names {
+            *uses.entry(name).or_default() += 1;
+        }
+        let clashing: Vec<usize> = (0..names.len())
+            .filter(|&i| uses[names[i].as_str()] > 1 && names[i] != full[i])
+            .collect();
+        if clashing.is_empty() {
+            return names;
+        }
+        for i in clashing {
+            names[i].clone_from(&full[i]);
+        }
+    }
+}
+
+fn common_directory(paths: &[PathBuf]) -> PathBuf {
+    let mut parents = paths.iter().filter_map(|path| path.parent());
+    let mut common = parents.next().unwrap_or(Path::new("")).to_owned();
+    for parent in parents {
+        while !parent.starts_with(&common) && common.pop() {}
+    }
+    common
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(paths: &[&str]) -> Vec<String> {
+        shard_names(&paths.iter().map(PathBuf::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn formats_are_told_by_extension() {
+        let format = |name| format_of(name).map(|(format, _)| format);
+        assert_eq!(format("a.parquet"), Some(Format::Parquet));
+        assert_eq!(format("a.PARQUET"), Some(Format::Parquet));
+        assert_eq!(format("a.jsonl"), Some(Format::JsonLines(Compression::None)));
+        assert_eq!(format("a.ndjson.gz"), Some(Format::JsonLines(Compression::Gzip)));
+        assert_eq!(format("a.json.zstd"), Some(Format::JsonLines(Compression::Zstd)));
+        for unknown in ["a.txt", "a.parquet.gz", "a.gz", ".parquet", "parquet", "a.jsonl.bz2"] {
+            assert_eq!(format(unknown), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn names_are_relative_to_the_common_directory() {
+        assert_eq!(names(&["/d/x/a.parquet"]), ["a"]);
+        assert_eq!(names(&["/d/x/a.parquet", "/d/y/a.jsonl.gz"]), ["x/a", "y/a"]);
+        assert_eq!(names(&["/d/xa/a.parquet", "/d/xb/a.parquet"]), ["xa/a", "xb/a"]);
+        assert_eq!(names(&["/a.parquet", "/d/b.parquet"]), ["a", "d/b"]);
+    }
+
+    #[test]
+    fn colliding_names_keep_their_extensions() {
+        assert_eq!(names(&["/d/a.jsonl", "/d/a.parquet"]), ["a.jsonl", "a.parquet"]);
+        assert_eq!(
+            names(&["/d/a.jsonl", "/d/a.parquet", "/d/a.parquet.jsonl"]),
+            ["a.jsonl", "a.parquet", "a.parquet.jsonl"]
+        );
+    }
+
+    #[test]
+    fn dots_are_resolved_by_spelling() {
+        assert_eq!(normalized(Path::new("/a/./b/../c")), Path::new("/a/c"));
+        assert_eq!(normalized(Path::new("/../a")), Path::new("/a"));
+    }
+}

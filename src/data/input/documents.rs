@@ -1,0 +1,204 @@
+//! Readers of documents: the columns that embedding needs, in batches.
+//!
+//! Owns the defaults: generated ids, unknown languages. Other columns are not decoded (Parquet) or not
+//! kept (JSON lines).
+
+use std::borrow::Cow;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, StringArray, StringViewArray};
+
+use super::columns::{
+    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, string,
+};
+use super::csv::CsvReader;
+use super::document_batch::DocumentBatch;
+use super::json_lines::JsonReader;
+use super::parquet::ParquetReader;
+use super::{Format, InputFile, UNDETERMINED_LANGUAGE};
+use polysift_base::error::Result;
+use polysift_config::{InputConfig, LanguageSource};
+
+/// Reads the documents of one file in order.
+pub struct DocumentReader {
+    reader: Box<dyn ColumnReader>,
+    columns: DocumentRequest,
+}
+
+impl DocumentReader {
+    /// Opens `file` and finds its columns.
+    ///
+    /// A name is looked up among the columns, then as a dotted path into structs, then in a
+    /// struct `metadata`. In JSON lines a key that a line lacks is null there.
+    ///
+    /// # Errors
+    /// [`polysift_base::Error::Schema`] when a column is missing or of a wrong type (in JSON lines: when
+    /// none of the first 1000 objects has it, found while reading); [`polysift_base::Error::Decode`]
+    /// when the file is not what its extension says; [`polysift_base::Error::Io`].
+    pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
+        let columns = DocumentRequest::new(file, config);
+        let reader = columns.open(file, config)?;
+        Ok(Self { reader, columns })
+    }
+
+    /// Leaves out the documents whose row is below `rows`.
+    ///
+    /// To go on after row `r`, pass `r + 1` before the first batch. Parquet jumps there; JSON
+    /// lines are read and checked, so that rejects and their limit are those of a run without
+    /// interruption. Never goes back in JSON lines.
+    pub fn skip_rows(&mut self, rows: u64) {
+        self.resume(rows, 0);
+    }
+
+    /// As [`DocumentReader::skip_rows`], after a reader that had set `rejected` of these rows aside:
+    /// they count where the rows are not read again.
+    pub fn resume(&mut self, rows: u64, rejected: u64) {
+        self.reader.seek(rows, rejected);
+    }
+
+    /// The next documents: at most `max_rows`, fewer where the decoder's batch ends and where texts
+    /// are long; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// [`polysift_base::Error::Row`] when more than `config.max_rejects` rows are malformed (JSON lines) or
+    /// too long, or vectors of embeddings in Parquet are not equally wide;
+    /// [`polysift_base::Error::Decode`] when the file is damaged.
+    pub fn next_batch(&mut self, max_rows: usize) -> Result<Option<DocumentBatch>> {
+        let batch = self.reader.next_batch(max_rows)?;
+        Ok(batch.map(|batch| self.columns.batch(batch).0))
+    }
+
+    /// Number of rows that are read of the file, where it says so (Parquet).
+    pub fn num_rows_hint(&self) -> Option<u64> {
+        self.reader.num_rows()
+    }
+
+    /// Bytes of the file that were read so far, as they lie there; `None` for Parquet, whose rows are known.
+    pub fn bytes_read(&self) -> Option<u64> {
+        self.reader.bytes_read()
+    }
+
+    /// Rows that were set aside among those read so far, skipped lines included; when they were too
+    /// many, the first ones.
+    pub fn rejects(&self) -> &[Reject] {
+        self.reader.rejects().kept()
+    }
+}
+
+/// A reader of `columns`, the first of which is held up to `max_bytes` a row.
+pub(super) fn open(
+    file: &InputFile,
+    columns: Vec<ColumnRequest>,
+    max_bytes: u64,
+    rejects: Rejects,
+) -> Result<Box<dyn ColumnReader>> {
+    Ok(match file.format {
+        Format::Parquet => Box::new(ParquetReader::open(file, &columns, max_bytes, rejects)?),
+        Format::JsonLines(_) => Box::new(JsonReader::open(file, columns, max_bytes, rejects)?),
+        Format::Csv(_) => Box::new(CsvReader::open(file, columns, rejects)?),
+    })
+}
+
+/// The columns that a document is made of, by the names of the settings.
+#[derive(Debug, Clone)]
+pub(super) struct DocumentRequest {
+    /// The text, the id, the language and the script where columns have them, the embeddings where
+    /// the input has them, and then what else is asked for.
+    pub requests: Vec<ColumnRequest>,
+    /// Prefix of generated ids.
+    name: String,
+    /// Language of the documents; `None` where a column has it.
+    language: Option<String>,
+    has_script: bool,
+    has_embeddings: bool,
+}
+
+impl DocumentRequest {
+    pub(super) fn new(file: &InputFile, config: &InputConfig) -> Self {
+        let mut columns = Self {
+            requests: Vec::new(),
+            name: file.name.clone(),
+            language: None,
+            has_script: false,
+            has_embeddings: config.embeddings.is_some(),
+        };
+        columns.request(&config.text, ColumnKind::Text, true);
+        columns.request(&config.id, ColumnKind::Id, false);
+        match &config.language {
+            LanguageSource::Path => {
+                let language = file.language.as_deref().unwrap_or(UNDETERMINED_LANGUAGE);
+                columns.language = Some(language.to_owned());
+            }
+            LanguageSource::Fixed(code) => columns.language = Some(code.clone()),
+            LanguageSource::Column { column, script_column } => {
+                columns.request(column, ColumnKind::Text, true);
+                columns.has_script = script_column.is_some();
+                if let Some(column) = script_column {
+                    columns.request(column, ColumnKind::Text, true);
+                }
+            }
+        }
+        if let Some(name) = &config.embeddings {
+            columns.request(name, ColumnKind::Vectors, true);
+        }
+        columns
+    }
+
+    /// A reader of what was asked for.
+    pub(super) fn open(
+        &self,
+        file: &InputFile,
+        config: &InputConfig,
+    ) -> Result<Box<dyn ColumnReader>> {
+        let rejects = Rejects::new(config.max_rejects);
+        open(file, self.requests.clone(), config.max_document_bytes, rejects)
+    }
+
+    /// Asks for one more column.
+    pub(super) fn request(&mut self, name: &str, kind: ColumnKind, required: bool) {
+        self.requests.push(ColumnRequest::new(name, kind, required));
+    }
+
+    /// The documents of a batch, and the columns behind theirs.
+    pub(super) fn batch(&self, batch: ColumnBatch) -> (DocumentBatch, Vec<ArrayRef>) {
+        let ColumnBatch { rows, columns } = batch;
+        let mut columns = columns.into_iter();
+        let mut strings = |is_there: bool| -> Option<StringViewArray> {
+            let column = if is_there { columns.next() } else { None };
+            column?.as_string_view_opt().cloned()
+        };
+        let (texts, ids) = (strings(true), strings(true));
+        let (codes, scripts) = (strings(self.language.is_none()), strings(self.has_script));
+        let embeddings = if self.has_embeddings { columns.next() } else { None };
+        let embeddings = embeddings.and_then(|column| column.as_list_opt().cloned());
+        let ids = self.ids(ids.as_ref(), &rows);
+        let languages = self.languages(codes.as_ref(), scripts.as_ref(), rows.len());
+        (DocumentBatch::with_texts(rows, ids, languages, texts, embeddings), columns.collect())
+    }
+
+    /// Ids of `rows`, generated where the column has none.
+    fn ids(&self, column: Option<&StringViewArray>, rows: &[u64]) -> StringArray {
+        StringArray::from_iter_values(rows.iter().enumerate().map(|(i, row)| {
+            let id = column.and_then(|ids| string(ids, i));
+            id.map_or_else(|| Cow::Owned(format!("{}/{row}", self.name)), Cow::Borrowed)
+        }))
+    }
+
+    /// Languages of `len` rows with what the columns of the language and the script hold.
+    fn languages(
+        &self,
+        codes: Option<&StringViewArray>,
+        scripts: Option<&StringViewArray>,
+        len: usize,
+    ) -> StringArray {
+        StringArray::from_iter_values((0..len).map(|i| {
+            let code = codes.and_then(|codes| string(codes, i));
+            match (&self.language, code, scripts.and_then(|scripts| string(scripts, i))) {
+                (Some(language), ..) => Cow::Borrowed(language.as_str()),
+                (None, None, _) => Cow::Borrowed(UNDETERMINED_LANGUAGE),
+                (None, Some(code), None) => Cow::Borrowed(code),
+                (None, Some(code), Some(script)) => Cow::Owned(format!("{code}_{script}")),
+            }
+        }))
+    }
+}

@@ -1,0 +1,340 @@
+//! Lines of JSON as rows: which lines are usable, and what they hold.
+//!
+//! Owns the check of a line, which the readers of some and of all columns apply so that they agree on
+//! every row. Lines that fail it are counted and set aside.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_array::builder::{Float32Builder, LargeListBuilder, StringViewBuilder};
+
+use super::columns::{
+    self, ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, METADATA, Rejects, json_array,
+};
+use super::json::{Json, JsonValue};
+use super::lines::{LineReader, TextLine};
+use super::vectors::Width;
+use super::{BATCH_BYTES, InputFile};
+use polysift_base::error::{Error, Result};
+
+/// A column that none of the first objects has is taken to be misspelt.
+const OBJECTS_BEFORE_COLUMNS_ARE_MISSED: u64 = 1000;
+
+/// Decides, line by line from the start of a file, what is usable.
+pub(super) struct LineChecker {
+    columns: Vec<ColumnRequest>,
+    width: Width,
+    objects: u64,
+    /// Required columns that no object had so far.
+    unseen: Vec<String>,
+    /// Keys of the first object, for the message about missing columns.
+    first_keys: String,
+}
+
+/// A value of one of the columns.
+pub(super) enum JsonField<'j> {
+    Null,
+    Text(Cow<'j, str>),
+    Vectors(Vec<Vec<f32>>),
+}
+
+impl JsonField<'_> {
+    /// The text; `None` for null and vectors.
+    pub(super) fn into_text(self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text.into_owned()),
+            Self::Null | Self::Vectors(_) => None,
+        }
+    }
+}
+
+impl LineChecker {
+    pub(super) fn new(columns: Vec<ColumnRequest>) -> Self {
+        let unseen = columns.iter().filter(|column| column.required);
+        let unseen = unseen.map(|column| column.name.clone()).collect();
+        Self { columns, width: Width::default(), objects: 0, unseen, first_keys: String::new() }
+    }
+
+    /// The object on the line, or why the line cannot be used; `each` is given the values in it.
+    pub(super) fn check<'l>(
+        &mut self,
+        line: &'l TextLine,
+        each: impl FnOnce(Vec<JsonField<'_>>),
+    ) -> Result<Json<'l>, String> {
+        let json = object(line)?;
+        if self.objects == 0 {
+            self.first_keys = json.keys().collect::<Vec<_>>().join(", ");
+        }
+        self.unseen.retain(|name| find(&json, name).is_none());
+        let width = &mut self.width;
+        let fields = self.columns.iter().map(|column| field(&json, column, width));
+        each(fields.collect::<Result<_, _>>()?);
+        self.objects += 1;
+        Ok(json)
+    }
+
+    /// Whether a required column is missing, as far as the lines up to here show.
+    fn missed(&self, at_end: bool) -> Option<&str> {
+        let enough = self.objects == OBJECTS_BEFORE_COLUMNS_ARE_MISSED || at_end;
+        (enough && self.objects > 0).then(|| self.unseen.first())?.map(String::as_str)
+    }
+}
+
+/// The rows of a file of JSON lines, chosen columns of them.
+pub(super) struct JsonReader {
+    lines: LineReader,
+    line: TextLine,
+    checker: LineChecker,
+    rejects: Rejects,
+    /// Rows before it are checked only.
+    first_row: u64,
+}
+
+impl JsonReader {
+    /// Opens `file`, whose lines are held up to `max_bytes`.
+    pub(super) fn open(
+        file: &InputFile,
+        columns: Vec<ColumnRequest>,
+        max_bytes: u64,
+        rejects: Rejects,
+    ) -> Result<Self> {
+        let (lines, line) = (LineReader::open(file, max_bytes)?, TextLine::default());
+        Ok(Self { lines, line, checker: LineChecker::new(columns), rejects, first_row: 0 })
+    }
+
+    /// Hands every usable line to `each`.
+    pub(super) fn for_each(&mut self, mut each: impl FnMut(&Json<'_>) -> Result<()>) -> Result<()> {
+        while self.visit(|_, _| (), &mut each)? {}
+        Ok(())
+    }
+
+    /// Reads one line and hands its row and its values on if it is usable, then the object; false at
+    /// the end of the file.
+    fn visit(
+        &mut self,
+        each_fields: impl FnOnce(u64, Vec<JsonField<'_>>),
+        each: impl FnOnce(&Json<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let read = self.lines.read(&mut self.line)?;
+        if read {
+            let row = self.line.row;
+            match self.checker.check(&self.line, |fields| each_fields(row, fields)) {
+                Ok(json) => each(&json)?,
+                Err(reason) => {
+                    self.rejects.add(row, reason, &self.line.bytes);
+                    if self.rejects.exceeded() {
+                        return Err(self.count_the_rest());
+                    }
+                }
+            }
+        }
+        if let Some(name) = self.checker.missed(!read) {
+            let reason = format!("is in no line; the first has: {}", self.checker.first_keys);
+            return Err(Error::schema(self.lines.path(), name, reason));
+        }
+        Ok(read)
+    }
+
+    /// Counts the bad lines to the end of a file that has failed.
+    fn count_the_rest(&mut self) -> Error {
+        loop {
+            match self.lines.read(&mut self.line) {
+                Err(error) => return error,
+                Ok(false) => return self.rejects.error(self.lines.path()),
+                Ok(true) => {
+                    if let Err(reason) = self.checker.check(&self.line, |_| ()) {
+                        self.rejects.add(self.line.row, reason, &self.line.bytes);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl ColumnReader for JsonReader {
+    fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
+        let mut columns: Vec<ColumnBuilder> =
+            self.checker.columns.iter().map(|column| ColumnBuilder::new(column.kind)).collect();
+        let (mut rows, mut bytes, first_row) = (Vec::new(), 0, self.first_row);
+        while rows.len() < max_rows && bytes < BATCH_BYTES {
+            let num_rows = rows.len();
+            let push = |row: u64, fields: Vec<JsonField<'_>>| {
+                if row >= first_row {
+                    rows.push(row);
+                    columns.iter_mut().zip(fields).for_each(|(column, field)| column.push(field));
+                }
+            };
+            if !self.visit(push, |_| Ok(()))? {
+                break;
+            }
+            bytes += if rows.len() > num_rows { self.line.bytes.len() } else { 0 };
+        }
+        let columns = columns.into_iter().map(ColumnBuilder::finish).collect();
+        Ok((!rows.is_empty()).then_some(ColumnBatch { rows, columns }))
+    }
+
+    /// Lines are read and checked all the same, so that rejects and their limit are those of a run
+    /// without interruption. Never goes back.
+    fn seek(&mut self, row: u64, _rejected: u64) {
+        self.first_row = row;
+    }
+
+    fn rejects(&self) -> &Rejects {
+        &self.rejects
+    }
+
+    fn bytes_read(&self) -> Option<u64> {
+        Some(self.lines.bytes_read())
+    }
+}
+
+/// A column of a batch that is being read.
+enum ColumnBuilder {
+    Strings(StringViewBuilder),
+    Vectors(LargeListBuilder<LargeListBuilder<Float32Builder>>),
+}
+
+impl ColumnBuilder {
+    fn new(kind: ColumnKind) -> Self {
+        match kind {
+            ColumnKind::Vectors => {
+                Self::Vectors(LargeListBuilder::new(LargeListBuilder::new(Float32Builder::new())))
+            }
+            _ => Self::Strings(StringViewBuilder::new()),
+        }
+    }
+
+    fn push(&mut self, field: JsonField<'_>) {
+        match (self, field) {
+            (Self::Strings(texts), JsonField::Text(text)) => texts.append_value(text),
+            (Self::Strings(texts), _) => texts.append_null(),
+            (Self::Vectors(rows), JsonField::Vectors(vectors)) => {
+                for vector in vectors {
+                    rows.values().values().append_slice(&vector);
+                    rows.values().append(true);
+                }
+                rows.append(true);
+            }
+            (Self::Vectors(rows), _) => rows.append(false),
+        }
+    }
+
+    fn finish(self) -> ArrayRef {
+        match self {
+            Self::Strings(mut texts) => Arc::new(texts.finish()),
+            Self::Vectors(mut rows) => Arc::new(rows.finish()),
+        }
+    }
+}
+
+/// Keys of the first object of `file`, none where there are no lines.
+pub(super) fn first_keys(file: &InputFile, max_bytes: u64) -> Result<Vec<String>> {
+    let (mut lines, mut line) = (LineReader::open(file, max_bytes)?, TextLine::default());
+    if !lines.read(&mut line)? {
+        return Ok(Vec::new());
+    }
+    match object(&line) {
+        Ok(json) => Ok(json.keys().map(ToOwned::to_owned).collect()),
+        Err(reason) => {
+            Err(Error::Row { path: file.path.clone(), row: line.row + 1, reason, count: 1 })
+        }
+    }
+}
+
+/// The object on a line, or why there is none.
+fn object(line: &TextLine) -> Result<Json<'_>, String> {
+    let parsed = line.whole().and_then(Json::parse).and_then(|json| match json.value {
+        JsonValue::Object(_) => Ok(json),
+        _ => Err(format!("is {}, not a JSON object", json.kind())),
+    });
+    parsed.map_err(|reason| match line.bytes.trim_ascii_start() {
+        [b'[', ..] if line.row == 0 => {
+            format!("{reason}; if the file is one JSON array, `jq -c '.[]'` makes lines of it")
+        }
+        b"{" if line.row == 0 => {
+            format!("{reason}; if objects go over several lines, `jq -c .` makes a line of each")
+        }
+        _ => reason,
+    })
+}
+
+/// Value of the column `name`: a key, a dotted path, or a key of `metadata`.
+pub(super) fn find<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
+    let reach = |json: &'j Json<'l>| -> Option<&'j Json<'l>> {
+        columns::splits(name).find_map(|(outer, inner)| find(json.get(outer)?, inner))
+    };
+    let nested = || json.get(METADATA).filter(|_| !name.contains('.'))?.get(name);
+    json.get(name).or_else(|| reach(json)).or_else(nested)
+}
+
+/// Value of a column, or why the row cannot be used.
+fn field<'j>(
+    json: &'j Json<'_>,
+    column: &ColumnRequest,
+    width: &mut Width,
+) -> Result<JsonField<'j>, String> {
+    let name = &column.name;
+    let found = find(json, name).filter(|value| value.value != JsonValue::Null);
+    let Some(value) = found else { return Ok(JsonField::Null) };
+    let wrong = |expected| Err(format!("`{name}` is {}, not {expected}", value.kind()));
+    match (column.kind, &value.value) {
+        (ColumnKind::Vectors, _) => {
+            let vectors = vectors(value)?;
+            width.check(vectors.iter().map(Vec::len))?;
+            Ok(JsonField::Vectors(vectors))
+        }
+        (_, JsonValue::String(text)) => Ok(JsonField::Text(Cow::Borrowed(text))),
+        (ColumnKind::Text | ColumnKind::LossyText, _) => wrong("a string"),
+        (ColumnKind::Id, _) if !is_integer(value) => wrong("a string or an integer"),
+        (ColumnKind::ScalarOrList, JsonValue::Array(items)) => {
+            let items = items.iter().map(|item| match &item.value {
+                JsonValue::Null => Ok(None),
+                _ => {
+                    scalar(item).ok_or_else(|| format!("`{name}` holds {}", item.kind())).map(Some)
+                }
+            });
+            let items = items.collect::<Result<Vec<_>, _>>()?;
+            Ok(JsonField::Text(Cow::Owned(json_array(items.into_iter()))))
+        }
+        _ => match scalar(value) {
+            Some(text) => Ok(JsonField::Text(Cow::Borrowed(text))),
+            None => wrong("a string, a boolean or a number"),
+        },
+    }
+}
+
+/// A string as it is, a number or a boolean as it is written.
+fn scalar<'j>(value: &'j Json<'_>) -> Option<&'j str> {
+    match &value.value {
+        JsonValue::String(text) => Some(text),
+        JsonValue::Number | JsonValue::Bool(_) => Some(value.raw),
+        JsonValue::Null | JsonValue::Array(_) | JsonValue::Object(_) => None,
+    }
+}
+
+fn is_integer(value: &Json<'_>) -> bool {
+    value.value == JsonValue::Number && !value.raw.contains(['.', 'e', 'E'])
+}
+
+/// A list of vectors, or one vector.
+fn vectors(value: &Json<'_>) -> Result<Vec<Vec<f32>>, String> {
+    let wrong = || "the embeddings are not a list of lists of numbers".to_owned();
+    let JsonValue::Array(items) = &value.value else { return Err(wrong()) };
+    let number = |item: &Json<'_>| match item.value {
+        // By way of f64, as Python reads it.
+        JsonValue::Number => {
+            item.raw.parse::<f64>().map(|number| number as f32).map_err(|_| wrong())
+        }
+        _ => Err(wrong()),
+    };
+    let vector = |items: &[Json<'_>]| items.iter().map(number).collect::<Result<Vec<f32>, _>>();
+    if items.first().is_some_and(|item| item.value == JsonValue::Number) {
+        return Ok(vec![vector(items)?]);
+    }
+    let list = |item: &Json<'_>| match &item.value {
+        JsonValue::Array(items) => vector(items),
+        _ => Err(wrong()),
+    };
+    items.iter().map(list).collect()
+}

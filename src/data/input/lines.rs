@@ -1,0 +1,293 @@
+//! Numbered lines of a file, decompressed as they are read.
+//!
+//! Owns byte order marks, line ends, blank lines, the limit on a line and damaged compression. Does
+//! not know JSON. One line at a time is in memory, and of one beyond the limit only the beginning.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::GzDecoder;
+
+use super::{Compression, InputFile};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{FirstError, open};
+use polysift_remote::RemoteFile;
+
+/// Bytes that are kept of a line beyond the limit.
+const EXCERPT_BYTES: usize = 1 << 10;
+
+/// Bytes that a line may have besides its content: a byte order mark, `\r\n`.
+const MARK_AND_END_BYTES: u64 = 5;
+
+/// Frames compressed with `zstd --long=31`, as some corpora are, need a window of 2^31 bytes.
+const ZSTD_WINDOW_LOG_MAX: u32 = 31;
+
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// The content of the file `path`, decompressed as it is read.
+pub(super) fn decompressed(
+    path: &Path,
+    compression: Compression,
+) -> Result<Box<dyn BufRead + Send>> {
+    decompress(path, open(path)?, compression)
+}
+
+fn decompress<R: Read + Send + 'static>(
+    path: &Path,
+    compressed: R,
+    compression: Compression,
+) -> Result<Box<dyn BufRead + Send>> {
+    let buffered = BufReader::with_capacity(BUFFER_BYTES, compressed);
+    Ok(match compression {
+        Compression::None => Box::new(buffered),
+        Compression::Gzip => {
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, GzipReader::new(buffered)))
+        }
+        Compression::Zstd => {
+            let mut decoder = zstd::Decoder::with_buffer(buffered)
+                .map_err(Error::io(path, "start decompression"))?;
+            (decoder.window_log_max(ZSTD_WINDOW_LOG_MAX))
+                .map_err(Error::io(path, "start decompression"))?;
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
+        }
+    })
+}
+
+/// Counts what is read.
+struct CountedRead<R> {
+    inner: R,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for CountedRead<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// One line without its end.
+#[derive(Debug, Default)]
+pub(super) struct TextLine {
+    /// Number of the line, counted from 0, blank lines included.
+    pub row: u64,
+    /// Its bytes; the first ones where it is longer than lines may be.
+    pub bytes: Vec<u8>,
+    /// Why it is not whole, if so.
+    too_long: Option<String>,
+}
+
+impl TextLine {
+    /// All its bytes, or why they are not held.
+    pub(super) fn whole(&self) -> Result<&[u8], String> {
+        self.too_long.clone().map_or(Ok(&self.bytes), Err)
+    }
+}
+
+/// Why a document of so many bytes cannot be used where at most `max_bytes` are allowed.
+pub(super) fn too_long(bytes: u64, max_bytes: u64) -> String {
+    format!("has {bytes} bytes, more than `input.max_document_bytes` = {max_bytes}")
+}
+
+/// What to report of a text that begins with `bytes` if it is UTF-16.
+pub(super) fn utf16(bytes: &[u8]) -> Option<&'static str> {
+    let is_utf16 = match *bytes {
+        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => true,
+        // Without a mark: what tables and objects begin with is ASCII.
+        [0, other, ..] | [other, 0, ..] => other != 0,
+        _ => false,
+    };
+    is_utf16.then_some("it is UTF-16; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)")
+}
+
+/// Reader of the lines that are not blank.
+pub(super) struct LineReader {
+    path: PathBuf,
+    format: &'static str,
+    reader: Box<dyn BufRead + Send>,
+    failure: FirstError,
+    next_row: u64,
+    max_bytes: u64,
+    bytes_read: Arc<AtomicU64>,
+}
+
+impl LineReader {
+    /// The lines of `file`, which are held up to `max_bytes`.
+    pub(super) fn open(file: &InputFile, max_bytes: u64) -> Result<Self> {
+        let compression = file.format.compression();
+        let format = match compression {
+            Compression::None => "JSON lines",
+            Compression::Gzip => "gzip-compressed JSON lines",
+            Compression::Zstd => "zstd-compressed JSON lines",
+        };
+        if let Some(rows) = &file.rows {
+            let reason = format!("rows {rows:?} are asked for, but {format} have no row groups");
+            return Err(Error::corrupt(&file.path, reason));
+        }
+        let path = file.path.clone();
+        let bytes_read = Arc::default();
+        let bytes = Arc::clone(&bytes_read);
+        let (reader, failure) = match file.object()? {
+            None => {
+                let inner = open(&path)?;
+                (
+                    decompress(&path, CountedRead { inner, bytes }, compression)?,
+                    FirstError::default(),
+                )
+            }
+            Some(object) => {
+                let content = RemoteFile::sequential(object);
+                let counted = CountedRead { inner: content.reader(0), bytes };
+                (decompress(&path, counted, compression)?, content.failure())
+            }
+        };
+        Ok(Self { format, failure, bytes_read, ..Self::new(reader, &path, max_bytes) })
+    }
+
+    /// The lines of `reader`, which messages call `path`; they are held up to `max_bytes`.
+    pub(super) fn new(reader: Box<dyn BufRead + Send>, path: &Path, max_bytes: u64) -> Self {
+        Self {
+            path: path.to_owned(),
+            format: "JSON lines",
+            reader,
+            failure: FirstError::default(),
+            next_row: 0,
+            max_bytes,
+            bytes_read: Arc::default(),
+        }
+    }
+
+    /// Bytes of the file that were read so far, before decompression; what is buffered counts.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the next line that is not blank into `line`; false at the end of the file.
+    pub(super) fn read(&mut self, line: &mut TextLine) -> Result<bool> {
+        loop {
+            let read = self.read_bytes(line).map_err(|e| self.damaged(e));
+            let Some(unread) = self.failure.on(read)? else { return Ok(false) };
+            line.row = self.next_row;
+            self.next_row += 1;
+            if line.row == 0 {
+                if let Some(reason) = utf16(&line.bytes) {
+                    return Err(Error::decode(&self.path, self.format, reason));
+                }
+                if line.bytes.starts_with(b"\xEF\xBB\xBF") {
+                    line.bytes.drain(..3);
+                }
+            }
+            while line.bytes.last().is_some_and(|end| matches!(end, b'\n' | b'\r')) {
+                line.bytes.pop();
+            }
+            let bytes = line.bytes.len() as u64 + unread;
+            if unread > 0 || bytes > self.max_bytes {
+                line.too_long = Some(too_long(bytes, self.max_bytes));
+                line.bytes.truncate(EXCERPT_BYTES);
+                return Ok(true);
+            }
+            if !line.bytes.trim_ascii().is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Reads a line with its end as far as it may be held and gives the number of bytes behind that;
+    /// `None` at the end of the file.
+    fn read_bytes(&mut self, line: &mut TextLine) -> std::io::Result<Option<u64>> {
+        line.bytes.clear();
+        line.too_long = None;
+        let most = self.max_bytes + MARK_AND_END_BYTES;
+        let read = self.reader.by_ref().take(most).read_until(b'\n', &mut line.bytes)? as u64;
+        if read == most && !line.bytes.ends_with(b"\n") {
+            return self.skip_line().map(Some);
+        }
+        Ok((read > 0).then_some(0))
+    }
+
+    /// Goes on to the next line and gives the number of bytes on the way, without the line feed.
+    fn skip_line(&mut self) -> std::io::Result<u64> {
+        let mut skipped = 0;
+        loop {
+            let buffer = self.reader.fill_buf()?;
+            let (bytes, end) = match buffer.iter().position(|&byte| byte == b'\n') {
+                Some(at) => (at, 1),
+                None => (buffer.len(), 0),
+            };
+            let is_end = end == 1 || buffer.is_empty();
+            self.reader.consume(bytes + end);
+            skipped += bytes as u64;
+            if is_end {
+                return Ok(skipped);
+            }
+        }
+    }
+
+    /// A plain file fails to be read; a compressed one may also be damaged.
+    fn damaged(&self, error: std::io::Error) -> Error {
+        if self.format == "JSON lines" || error.raw_os_error().is_some() {
+            Error::io(&self.path, "read")(error)
+        } else {
+            Error::decode(&self.path, self.format, error)
+        }
+    }
+}
+
+/// What a member of a gzip file begins with.
+const GZIP_MAGIC: u8 = 0x1F;
+
+/// The decompressed bytes of a gzip file as the tools read it: members one after another, which zeros
+/// may follow.
+struct GzipReader<R> {
+    /// `None` behind the last member.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> GzipReader<R> {
+    fn new(compressed: R) -> Self {
+        Self { member: Some(GzDecoder::new(compressed)) }
+    }
+}
+
+impl<R: BufRead> Read for GzipReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let Some(member) = self.member.take() else { break };
+            self.member = next_member(member.into_inner())?.map(GzDecoder::new);
+        }
+        Ok(0)
+    }
+}
+
+/// What follows a member: another one, or nothing but zeros.
+fn next_member<R: BufRead>(mut rest: R) -> std::io::Result<Option<R>> {
+    let mut is_padded = false;
+    loop {
+        let buffer = rest.fill_buf()?;
+        match buffer.iter().position(|&byte| byte != 0) {
+            None if buffer.is_empty() => return Ok(None),
+            Some(0) if buffer[0] == GZIP_MAGIC && !is_padded => return Ok(Some(rest)),
+            Some(_) => {
+                let reason =
+                    "after the compressed data comes something that is neither gzip nor zeros";
+                return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, reason));
+            }
+            None => {
+                is_padded = true;
+                let zeros = buffer.len();
+                rest.consume(zeros);
+            }
+        }
+    }
+}

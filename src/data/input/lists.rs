@@ -1,0 +1,123 @@
+//! Lists: files of strings, with one a line or as a column of a table.
+//!
+//! Owns which files they are and how their entries are read. Does not know what the strings mean.
+
+use std::io::{BufRead, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use super::columns::{ColumnKind, ColumnRequest, Rejects};
+use super::discover::{MatchedFile, find};
+use super::documents::open;
+use super::lines::decompressed;
+use super::table::{is_table, read_table, table_at};
+use super::{Compression, InputFile};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::is_url;
+use polysift_base::progress::Stop;
+use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
+
+/// Values of a condition that does not hold.
+const NOTHING: [&str; 4] = ["", "[]", "0", "false"];
+/// Begins a line of text that is no entry.
+const COMMENT: char = '#';
+
+/// A file that is a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListFile {
+    /// Path or URL.
+    pub path: PathBuf,
+    /// What `{lang}` stands for; `None` where the list is for all languages.
+    pub language: Option<String>,
+}
+
+/// The lists that `patterns` name, files, directories or globs, by path.
+///
+/// # Errors
+/// [`Error::Missing`] where a pattern matches nothing; [`Error::Config`] for a URL and a malformed pattern;
+/// [`Error::Io`].
+pub fn list_files(patterns: &[String]) -> Result<Vec<ListFile>> {
+    if let Some(url) = patterns.iter().find(|pattern| is_url(pattern)) {
+        let reason = "is a URL; lists are read from files, so download it first";
+        return Err(Error::config(url, reason));
+    }
+    let found = find(patterns, Path::new("."), &|_| true)?;
+    let list =
+        |(file, _): (MatchedFile, String)| ListFile { path: file.path, language: file.language };
+    let mut files: Vec<ListFile> = found.into_iter().map(list).collect();
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+/// The table that the list `path` is; `None` for text.
+fn table_of(path: &Path) -> Result<Option<InputFile>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    is_table(&name).then(|| table_at(path, name.into_owned())).transpose()
+}
+
+/// Checks that the list `path`, if it is a table, has `columns`, as far as its first row shows.
+pub fn check_list(path: &Path, columns: Vec<ColumnRequest>) -> Result<()> {
+    let Some(table) = table_of(path)? else { return Ok(()) };
+    let mut reader = open(&table, columns, DEFAULT_MAX_DOCUMENT_BYTES, Rejects::counted())?;
+    reader.next_batch(1).map(drop)
+}
+
+/// Calls `each` with every entry of the list `path`: of a table (Parquet, JSON lines, CSV) the values of
+/// `column`, where `only_if` names another column those of rows in which that holds something (not null, empty,
+/// `[]`, `0` or `false`), of any other file, compressed or not, its lines without space at the ends, blank ones and comments
+/// (`# ...`) left out. `each` says why an entry is none.
+///
+/// # Errors
+/// [`Error::Schema`] for a table without the column, [`Error::Row`] with the count for rows that cannot be read or
+/// used, and for the first line that is not UTF-8; [`Error::Decode`] for damaged compression; [`Error::Io`],
+/// [`Error::Stopped`].
+pub fn for_each_listed(
+    path: &Path,
+    column: &str,
+    only_if: Option<&str>,
+    stop: &Stop,
+    each: &mut dyn FnMut(&str) -> Result<(), String>,
+) -> Result<()> {
+    if let Some(table) = table_of(path)? {
+        let mut columns = vec![ColumnRequest::new(column, ColumnKind::Id, true)];
+        let condition = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
+        columns.extend(only_if.map(condition));
+        read_table(&table, &columns, None, stop, &mut |row| {
+            let holds = |name| row.text(name).is_some_and(|value| !NOTHING.contains(&value));
+            match row.text(column).filter(|_| only_if.is_none_or(holds)) {
+                Some(entry) => each(entry),
+                None => Ok(()),
+            }
+        })?;
+        return Ok(());
+    }
+    let compression = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("gz" | "gzip") => Compression::Gzip,
+        Some("zst" | "zstd") => Compression::Zstd,
+        _ => Compression::None,
+    };
+    let mut reader = decompressed(path, compression)?;
+    let mut rejects = Rejects::refused();
+    let mut line = String::new();
+    for row in 0.. {
+        line.clear();
+        match reader.read_line(&mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::InvalidData && line.is_empty() => {
+                rejects.add(row, "is not UTF-8".to_owned(), &[]);
+                return Err(rejects.error(path));
+            }
+            Err(error) => return Err(Error::decode(path, "text", error)),
+        }
+        stop.check()?;
+        let text = if row == 0 { line.trim_start_matches('\u{FEFF}') } else { &line };
+        let entry = text.trim();
+        if !entry.is_empty()
+            && !entry.starts_with(COMMENT)
+            && let Err(reason) = each(entry)
+        {
+            rejects.add(row, reason, &[]);
+        }
+    }
+    if rejects.exceeded() { Err(rejects.error(path)) } else { Ok(()) }
+}

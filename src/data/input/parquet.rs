@@ -1,0 +1,499 @@
+//! Parquet files: the footer, batches of chosen columns from any row on, and their values.
+//!
+//! Owns the size of decoded batches, the choice of row groups, the jump over rows that are done, and
+//! what happens when a file is damaged. Pages are decoded as rows are asked for; a row group is never
+//! held whole.
+//!
+//! The `parquet` crate panics on some damaged files (lengths that are negative or do not agree),
+//! so it is called behind a guard that turns a panic into the error a damaged file deserves.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StringViewArray};
+use arrow_schema::{ArrowError, DataType, FieldRef, Fields, Schema, SchemaRef};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+
+use super::columns::{
+    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, column_at, string,
+    strings,
+};
+use super::content::Content;
+use super::lines::too_long;
+use super::vectors::Width;
+use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
+use polysift_base::error::{Error, Result, Source};
+use polysift_base::io::FirstError;
+use polysift_base::panics::caught;
+
+/// What a file says about itself before its rows are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileFacts {
+    /// [`InputFile::fingerprint`].
+    pub fingerprint: String,
+    /// Number of rows, where the format knows it (Parquet).
+    pub rows: Option<u64>,
+    /// Row groups in the order of the file; none where the format has none.
+    pub row_groups: Vec<RowGroup>,
+}
+
+/// Rows of a Parquet file that are stored together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowGroup {
+    /// Number of rows.
+    pub rows: u64,
+    /// Bytes of all columns as they are stored.
+    pub bytes: u64,
+}
+
+impl InputFile {
+    /// Reads the fingerprint, and of a Parquet file the footer; of one that is damaged neither the
+    /// rows nor the row groups are known, and reading it is the error.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; of an object [`Error::Service`], [`Error::Missing`], [`Error::Corrupt`].
+    pub fn facts(&self) -> Result<FileFacts> {
+        let mut facts =
+            FileFacts { fingerprint: self.fingerprint()?, rows: None, row_groups: Vec::new() };
+        if self.format == Format::Parquet {
+            match ParquetFile::open(self) {
+                Ok(file) => {
+                    facts.row_groups = file.row_groups();
+                    facts.rows = Some(file.num_rows());
+                }
+                Err(Error::Decode { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(facts)
+    }
+
+    /// Bytes of all columns of the rows that are read, before compression; `None` where the format does not say.
+    ///
+    /// # Errors
+    /// As [`InputFile::facts`], and [`Error::Decode`] when the file is damaged.
+    pub fn decoded_bytes(&self) -> Result<Option<u64>> {
+        if self.format != Format::Parquet {
+            return Ok(None);
+        }
+        let file = ParquetFile::open(self)?;
+        let groups = &file.footer.metadata().row_groups()[file.groups.clone()];
+        let bytes = groups.iter().map(|group| u64::try_from(group.total_byte_size()).unwrap_or(0));
+        Ok(Some(bytes.fold(0, u64::saturating_add)))
+    }
+}
+
+/// An open Parquet file: its footer is read and valid.
+pub(super) struct ParquetFile {
+    pub path: PathBuf,
+    pub footer: ArrowReaderMetadata,
+    content: Content,
+    /// The row groups that are read.
+    groups: Range<usize>,
+    /// Their rows.
+    rows: Range<u64>,
+}
+
+impl ParquetFile {
+    pub(super) fn open(file: &InputFile) -> Result<Self> {
+        let path = file.path.clone();
+        let content = Content::open(file)?;
+        let failure = content.failure();
+        let load = |options| failure.on(guarded(&path, || read_footer(&content, options)));
+        let mut footer = load(ArrowReaderOptions::new())?;
+        let fields: Fields = footer.schema().fields().iter().map(date32).collect();
+        if fields != *footer.schema().fields() {
+            let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields)));
+            // Where the days are stored as 64-bit milliseconds, the type stays.
+            footer = load(options).unwrap_or(footer);
+        }
+        let (groups, rows) = chosen_groups(&footer, file.rows.as_ref()).ok_or_else(|| {
+            let rows = file.rows.clone().unwrap_or_default();
+            Error::corrupt(&path, format!("rows {rows:?} are not those of whole row groups"))
+        })?;
+        Ok(Self { path, footer, content, groups, rows })
+    }
+
+    /// Number of rows that are read.
+    pub(super) fn num_rows(&self) -> u64 {
+        self.rows.end - self.rows.start
+    }
+
+    /// The first row that is read, by its number in the file.
+    pub(super) fn first_row(&self) -> u64 {
+        self.rows.start
+    }
+
+    /// The row groups that are read.
+    pub(super) fn row_groups(&self) -> Vec<RowGroup> {
+        let of_group = |group: &RowGroupMetaData| RowGroup {
+            rows: num_rows(group),
+            bytes: u64::try_from(group.compressed_size()).unwrap_or(0),
+        };
+        self.footer.metadata().row_groups()[self.groups.clone()].iter().map(of_group).collect()
+    }
+
+    /// The columns of `mask` from `first_row` on, a number in the file that is not before
+    /// [`Self::first_row`]; earlier row groups are not read at all.
+    fn batches(&self, mask: ProjectionMask, first_row: u64) -> Result<ParquetBatches> {
+        let path = self.path.clone();
+        let groups = self.footer.metadata().row_groups();
+        let mut first_group = self.groups.start;
+        let mut offset = first_row.saturating_sub(self.rows.start);
+        while first_group < self.groups.end && offset >= num_rows(&groups[first_group]) {
+            offset -= num_rows(&groups[first_group]);
+            first_group += 1;
+        }
+        let leaves = (0..self.footer.parquet_schema().num_columns())
+            .filter(|&leaf| mask.leaf_included(leaf));
+        let of_leaf = |leaf: usize| {
+            let groups = &groups[first_group..self.groups.end];
+            groups.iter().filter_map(|g| g.columns().get(leaf)).map(stored_bytes).collect()
+        };
+        let streams: Vec<Vec<Range<u64>>> = leaves.map(of_leaf).collect();
+        let content = self.content.again(&path, &streams)?;
+        let failure = content.failure();
+        let builder =
+            ParquetRecordBatchReaderBuilder::new_with_metadata(content, self.footer.clone())
+                .with_batch_size(batch_rows(groups, &mask))
+                .with_projection(mask)
+                .with_row_groups((first_group..self.groups.end).collect())
+                .with_offset(offset as usize);
+        let reader = failure.on(guarded(&path, || builder.build()))?;
+        Ok(ParquetBatches {
+            path,
+            failure,
+            reader,
+            missing_rows: self.rows.end.saturating_sub(first_row),
+        })
+    }
+}
+
+/// The footer of `content`. Other programs put texts into it that are no UTF-8.
+fn read_footer(
+    content: &Content,
+    options: ArrowReaderOptions,
+) -> ParquetResult<ArrowReaderMetadata> {
+    ArrowReaderMetadata::load(content, options).map_err(|error| {
+        let text = error.to_string();
+        if !(text.contains("utf-8") || text.contains("utf8")) {
+            return error;
+        }
+        ParquetError::General(format!(
+            "names or metadata in the footer are not UTF-8; write the file again without them (in \
+             pyarrow with `table.replace_schema_metadata(None)`): {text}"
+        ))
+    })
+}
+
+/// The row groups of which `rows` are the rows, or all; `None` where `rows` begin or end inside one
+/// or beyond the file.
+fn chosen_groups(
+    footer: &ArrowReaderMetadata,
+    rows: Option<&Range<u64>>,
+) -> Option<(Range<usize>, Range<u64>)> {
+    let mut ends = vec![0u64];
+    for group in footer.metadata().row_groups() {
+        ends.push(ends.last()?.saturating_add(num_rows(group)));
+    }
+    let rows = rows.cloned().unwrap_or(0..*ends.last()?);
+    // Empty row groups belong to the range that they begin or end.
+    let first = ends.partition_point(|&end| end < rows.start);
+    let last = ends.partition_point(|&end| end <= rows.end).checked_sub(1)?;
+    let is_whole = ends.get(first) == Some(&rows.start) && ends[last] == rows.end;
+    (is_whole && first <= last).then_some((first..last, rows))
+}
+
+/// `field` as what Parquet has for dates: days. Parquet written from a Date64 holds days as well,
+/// and would lose its logical type if it were written as Date64 again.
+fn date32(field: &FieldRef) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::Date64 => DataType::Date32,
+        DataType::List(item) => DataType::List(date32(item)),
+        DataType::LargeList(item) => DataType::LargeList(date32(item)),
+        DataType::Struct(children) => DataType::Struct(children.iter().map(date32).collect()),
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
+
+/// Decoder of a file, batch by batch.
+struct ParquetBatches {
+    path: PathBuf,
+    failure: FirstError,
+    reader: ParquetRecordBatchReader,
+    /// Rows that the footer promises and that were not read yet.
+    missing_rows: u64,
+}
+
+impl ParquetBatches {
+    /// The next batch, `None` once all rows were read.
+    fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let read = guarded(&self.path, || self.reader.next().transpose());
+        let batch = self.failure.on(read)?;
+        let num_rows = batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+        if num_rows > self.missing_rows || (batch.is_none() && self.missing_rows > 0) {
+            return Err(damaged(&self.path, "the number of rows is not that of the footer"));
+        }
+        self.missing_rows -= num_rows;
+        Ok(batch)
+    }
+}
+
+/// Calls the decoder; its errors and panics are those of a damaged file.
+fn guarded<T, E: Into<Source>>(path: &Path, decode: impl FnOnce() -> Result<T, E>) -> Result<T> {
+    // The decoder is not used again after a panic, so nothing sees what it left half done.
+    let result = caught(decode);
+    let result = result.map_err(|panic| damaged(path, format!("the decoder gave up: {panic}")))?;
+    result.map_err(|error| damaged(path, error))
+}
+
+fn damaged(path: &Path, error: impl Into<Source>) -> Error {
+    Error::decode(path, "Parquet; it is damaged or encrypted", error)
+}
+
+/// The bytes of a column chunk; none where its footer entry makes no sense.
+fn stored_bytes(column: &ColumnChunkMetaData) -> Range<u64> {
+    let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+    let end = start.saturating_add(column.compressed_size());
+    u64::try_from(start).unwrap_or(0)..u64::try_from(end).unwrap_or(0)
+}
+
+fn num_rows(group: &RowGroupMetaData) -> u64 {
+    u64::try_from(group.num_rows()).unwrap_or(0)
+}
+
+/// Rows of a batch, so that one is about [`BATCH_BYTES`] where rows are longest on average.
+fn batch_rows(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
+    let row_bytes = groups.iter().map(|group| {
+        let columns = group.columns().iter().enumerate();
+        let bytes: i64 = columns
+            .filter(|(leaf, _)| mask.leaf_included(*leaf))
+            .map(|(_, column)| column.uncompressed_size().max(0))
+            .fold(0, i64::saturating_add);
+        bytes as u64 / num_rows(group).max(1)
+    });
+    let longest = row_bytes.max().unwrap_or(0).max(1);
+    (BATCH_BYTES as u64 / longest).clamp(1, BATCH_ROWS as u64) as usize
+}
+
+/// The rows of a Parquet file from any of them on, without those whose text is too long.
+pub(super) struct ParquetRows {
+    file: ParquetFile,
+    mask: ProjectionMask,
+    /// The column of the text, and the most bytes of one.
+    text: Option<InputColumn>,
+    max_text_bytes: u64,
+    rejects: Rejects,
+    /// Started when the first row is asked for.
+    batches: Option<ParquetBatches>,
+    batch: Option<RecordBatch>,
+    /// Texts in `batch` that are too long: their places and bytes.
+    long_texts: VecDeque<(usize, u64)>,
+    /// Row of the file that `batch` begins with.
+    first_row: u64,
+    /// Rows of `batch` that were handed out or set aside.
+    taken: usize,
+}
+
+impl ParquetRows {
+    /// The columns of `mask` of `file`, texts up to `max_text_bytes`.
+    pub(super) fn new(
+        file: ParquetFile,
+        mask: ProjectionMask,
+        text: Option<InputColumn>,
+        max_text_bytes: u64,
+        rejects: Rejects,
+    ) -> Self {
+        Self {
+            first_row: file.first_row(),
+            file,
+            mask,
+            text: text.filter(InputColumn::is_text),
+            max_text_bytes,
+            rejects,
+            batches: None,
+            batch: None,
+            long_texts: VecDeque::new(),
+            taken: 0,
+        }
+    }
+
+    /// Names and types of the columns.
+    pub(super) fn schema(&mut self) -> Result<SchemaRef> {
+        Ok(self.batches()?.reader.schema())
+    }
+
+    fn batches(&mut self) -> Result<&mut ParquetBatches> {
+        Ok(match &mut self.batches {
+            Some(batches) => batches,
+            none => none.insert(self.file.batches(self.mask.clone(), self.first_row)?),
+        })
+    }
+
+    /// The next rows, without a gap between them: the number of the first, and at most `max_rows`;
+    /// `None` at the end.
+    pub(super) fn next(&mut self, max_rows: usize) -> Result<Option<(u64, RecordBatch)>> {
+        while let Some(batch) = self.fill()? {
+            let (row, left) = (self.first_row + self.taken as u64, batch.num_rows() - self.taken);
+            let long = self.long_texts.front().copied();
+            let before = long.map_or(left, |(place, _)| place - self.taken);
+            if let (0, Some((_, bytes))) = (before, long) {
+                self.long_texts.pop_front();
+                let name = self.text.as_ref().map_or(String::new(), |text| text.path.join("."));
+                let reason = format!("`{name}` {}", too_long(bytes, self.max_text_bytes));
+                self.rejects.add(row, reason, &[]);
+                self.taken += 1;
+            } else if self.rejects.exceeded() {
+                // A file that has failed is read to its end, for the count.
+                self.taken += before;
+            } else {
+                let rows = batch.slice(self.taken, before.min(max_rows));
+                self.taken += rows.num_rows();
+                return Ok(Some((row, rows)));
+            }
+        }
+        if self.rejects.exceeded() { Err(self.rejects.error(&self.file.path)) } else { Ok(None) }
+    }
+
+    /// The batch of which rows are left, decoded if need be; `None` at the end.
+    fn fill(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.batch.take_if(|batch| batch.num_rows() == self.taken) {
+                self.first_row += batch.num_rows() as u64;
+                self.taken = 0;
+            }
+            if self.batch.is_none() {
+                self.batch = self.batches()?.next()?;
+                self.long_texts = match &self.batch {
+                    Some(batch) => guarded(&self.file.path, || self.long_texts_of(batch))?,
+                    None => return Ok(None),
+                };
+            }
+            if self.batch.as_ref().is_some_and(|batch| batch.num_rows() > self.taken) {
+                return Ok(self.batch.clone());
+            }
+        }
+    }
+
+    fn long_texts_of(&self, batch: &RecordBatch) -> Result<VecDeque<(usize, u64)>, ArrowError> {
+        let Some(column) = &self.text else { return Ok(VecDeque::new()) };
+        let texts = column_at(batch, &column.path)?;
+        if texts.get_array_memory_size() as u64 <= self.max_text_bytes {
+            return Ok(VecDeque::new());
+        }
+        let texts = strings(&texts)?;
+        let bytes = |place| string(&texts, place).map_or(0, str::len) as u64;
+        let all = (0..batch.num_rows()).map(|place| (place, bytes(place)));
+        Ok(all.filter(|(_, bytes)| *bytes > self.max_text_bytes).collect())
+    }
+
+    /// Goes to `row`, also back; see [`ColumnReader::seek`].
+    fn seek(&mut self, row: u64, rejected: u64) {
+        self.rejects.resume(rejected);
+        self.first_row = row.max(self.file.first_row());
+        (self.batches, self.batch, self.taken) = (None, None, 0);
+    }
+}
+
+/// The rows of a Parquet file, chosen columns of them.
+pub(super) struct ParquetReader {
+    rows: ParquetRows,
+    /// What is read, and where it is.
+    columns: Vec<(ColumnKind, Option<InputColumn>)>,
+    width: Width,
+}
+
+impl ParquetReader {
+    /// Opens `file` and finds the `columns`; where the first is of texts, they are held up to
+    /// `max_text_bytes`.
+    pub(super) fn open(
+        file: &InputFile,
+        columns: &[ColumnRequest],
+        max_text_bytes: u64,
+        rejects: Rejects,
+    ) -> Result<Self> {
+        let file = ParquetFile::open(file)?;
+        let fields = file.footer.schema().fields();
+        let found = |request: &ColumnRequest| {
+            Ok::<_, Error>((request.kind, InputColumn::requested(&file.path, fields, request)?))
+        };
+        let columns: Vec<_> = columns.iter().map(found).collect::<Result<_>>()?;
+        let mask = mask(&file, columns.iter().filter_map(|(_, column)| column.as_ref()));
+        let text = columns.first().and_then(|(_, column)| column.clone());
+        let rows = ParquetRows::new(file, mask, text, max_text_bytes, rejects);
+        Ok(Self { rows, columns, width: Width::default() })
+    }
+
+    fn decode(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let decode = |(kind, column): &(ColumnKind, Option<InputColumn>)| match column {
+            Some(column) => kind.decode(&column_at(batch, &column.path)?),
+            None => Ok(Arc::new(StringViewArray::new_null(batch.num_rows())) as ArrayRef),
+        };
+        guarded(&self.rows.file.path, || {
+            self.columns.iter().map(decode).collect::<Result<_, ArrowError>>()
+        })
+    }
+
+    /// The places of rows whose vectors are not as wide as those before, and why.
+    fn bad_vectors(&mut self, columns: &[ArrayRef]) -> Vec<(usize, String)> {
+        let place = self.columns.iter().position(|(kind, _)| *kind == ColumnKind::Vectors);
+        let vectors = place.and_then(|place| columns.get(place)?.as_list_opt::<i64>());
+        let Some(vectors) = vectors else { return Vec::new() };
+        let check = |row| Some((row, self.width.check_row(vectors, row).err()?));
+        (0..vectors.len()).filter_map(check).collect()
+    }
+}
+
+impl ColumnReader for ParquetReader {
+    fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
+        let Some((first_row, batch)) = self.rows.next(max_rows)? else { return Ok(None) };
+        let columns = self.decode(&batch)?;
+        let bad = self.bad_vectors(&columns);
+        if let Some((place, reason)) = bad.first() {
+            let mut count = bad.len() as u64;
+            while let Some((_, batch)) = self.rows.next(BATCH_ROWS)? {
+                let columns = self.decode(&batch)?;
+                count += self.bad_vectors(&columns).len() as u64;
+            }
+            let (path, row) = (self.rows.file.path.clone(), first_row + *place as u64 + 1);
+            return Err(Error::Row { path, row, reason: reason.clone(), count });
+        }
+        let rows = (first_row..).take(batch.num_rows()).collect();
+        Ok(Some(ColumnBatch { rows, columns }))
+    }
+
+    /// Goes back as well.
+    fn seek(&mut self, row: u64, rejected: u64) {
+        self.rows.seek(row, rejected);
+    }
+
+    fn rejects(&self) -> &Rejects {
+        &self.rows.rejects
+    }
+
+    fn num_rows(&self) -> Option<u64> {
+        Some(self.rows.file.num_rows())
+    }
+}
+
+/// The leaves below `columns`.
+fn mask<'c>(file: &ParquetFile, columns: impl Iterator<Item = &'c InputColumn>) -> ProjectionMask {
+    let schema = file.footer.parquet_schema();
+    let mut leaves = Vec::new();
+    for column in columns {
+        let below = (0..schema.num_columns())
+            .filter(|&leaf| schema.column(leaf).path().parts().starts_with(&column.path));
+        leaves.extend(below);
+    }
+    ProjectionMask::leaves(schema, leaves)
+}

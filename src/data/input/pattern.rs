@@ -1,0 +1,366 @@
+//! Patterns of the input: globs with `**` and `{lang}`, matched against the keys of a store or the
+//! paths of files below a directory.
+//!
+//! Owns what a pattern means. Does not decide which files are inputs (that is `discover`).
+//! Entries whose names start with `.` or `_` are left out unless the pattern's own component
+//! starts so.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+use polysift_base::error::{Error, Result};
+use polysift_base::progress::Stop;
+
+/// Placeholder of the language code.
+pub const LANG: &str = "{lang}";
+
+/// Whether `pattern` needs matching, rather than naming one path.
+pub(super) fn is_pattern(pattern: &str) -> bool {
+    pattern.contains(['*', '?', '[']) || pattern.contains(LANG)
+}
+
+/// Whether an entry of that name is left out of directories and globs.
+pub(super) fn is_hidden(name: &str) -> bool {
+    name.starts_with(['.', '_'])
+}
+
+/// Entries of `directory`, sorted by name; names that are not UTF-8 are an error because shard
+/// names are made of them.
+fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(Error::io(directory, "list"))? {
+        Stop::of_process().check()?;
+        let entry = entry.map_err(Error::io(directory, "list"))?;
+        let name = entry.file_name().into_string().map_err(|name| {
+            Error::config(
+                "input.files",
+                format!("{}: the name is not UTF-8", directory.join(name).display()),
+            )
+        })?;
+        found.push((name, entry.path()));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Whether `directory` is that of a run.
+pub(super) fn holds_run(directory: &Path) -> bool {
+    let has = |name: &str| directory.join(name).exists();
+    has("state") && (has("plan.jsonl.zst") || has("frozen"))
+}
+
+/// A file below the directory that was searched.
+pub(super) struct FoundFile {
+    /// Path below that directory, with `/`.
+    pub key: String,
+    /// What `{lang}` stands for; `None` when the pattern has no `{lang}`.
+    pub language: Option<String>,
+}
+
+/// The files below `directory` that match `keys` and whose names `takes` takes, in byte order of the
+/// names. Links are followed; directories of runs are left out.
+pub(super) fn search(
+    directory: &Path,
+    keys: &KeyPattern,
+    takes: &dyn Fn(&str) -> bool,
+) -> Result<Vec<FoundFile>> {
+    let (ancestors, found) = (Vec::new(), Vec::new());
+    let mut search = DirectorySearch { keys, takes, ancestors, found };
+    search.below(directory, "")?;
+    Ok(search.found)
+}
+
+struct DirectorySearch<'a> {
+    keys: &'a KeyPattern,
+    takes: &'a dyn Fn(&str) -> bool,
+    /// Directories on the way down: a symbolic link to one of them ends the descent.
+    ancestors: Vec<PathBuf>,
+    found: Vec<FoundFile>,
+}
+
+impl DirectorySearch<'_> {
+    /// Searches `directory`, the keys of whose files begin with `prefix`. What a run has written is no
+    /// input of any, unless a folder in it is named.
+    fn below(&mut self, directory: &Path, prefix: &str) -> Result<()> {
+        if holds_run(directory) {
+            tracing::info!(directory = %directory.display(), "a run directory is not searched");
+            return Ok(());
+        }
+        let real = std::fs::canonicalize(directory).map_err(Error::io(directory, "resolve"))?;
+        if self.ancestors.contains(&real) {
+            return Ok(());
+        }
+        self.ancestors.push(real);
+        for (name, path) in entries(directory)? {
+            let key = format!("{prefix}{name}");
+            if path.is_dir() {
+                let folder = key + "/";
+                if self.keys.enters(&folder) {
+                    self.below(&path, &folder)?;
+                }
+            } else if (self.takes)(&name)
+                && let Some(MatchedKey { language }) = self.keys.matched(&key)
+            {
+                let language = language.map(ToOwned::to_owned);
+                self.found.push(FoundFile { key, language });
+            }
+        }
+        self.ancestors.pop();
+        Ok(())
+    }
+}
+
+/// The directory that all matches of `pattern` (made absolute with `base`) lie below, and what they
+/// match there.
+pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)> {
+    let absolute = base.join(pattern);
+    let mut root = PathBuf::new();
+    let mut parts = Vec::new();
+    for component in absolute.components() {
+        match component {
+            Component::Normal(part) if parts.is_empty() && !is_pattern(&part.to_string_lossy()) => {
+                root.push(part);
+            }
+            Component::Normal(part) => {
+                let part = part.to_str().ok_or_else(|| {
+                    Error::config("input.files", format!("`{pattern}` is not UTF-8"))
+                })?;
+                parts.push(PatternPart::parse(part, pattern)?);
+            }
+            Component::ParentDir if !parts.is_empty() => {
+                let reason = format!("`{pattern}`: `..` cannot follow a wildcard");
+                return Err(Error::config("input.files", reason));
+            }
+            other => root.push(other),
+        }
+    }
+    Ok((root, KeyPattern { root: String::new(), parts }))
+}
+
+/// Languages for which a file of the name `template` is there; `{lang}` is all that is a pattern in it.
+pub fn languages_of(template: &str) -> Result<BTreeSet<String>> {
+    let base = std::path::absolute(".").map_err(Error::io(Path::new("."), "resolve"))?;
+    let (root, keys) = split(&glob::Pattern::escape(template), &base)?;
+    if !root.is_dir() {
+        return Ok(BTreeSet::new());
+    }
+    let found = search(&root, &keys, &|_| true)?.into_iter();
+    let files = found.filter(|file| file.key.split('/').count() == keys.parts.len());
+    Ok(files.filter_map(|file| file.language).collect())
+}
+
+/// One component of a pattern.
+enum PatternPart {
+    /// `**`: any number of directories, also none.
+    Any,
+    /// The globs between the `{lang}`s of a component; one alone has no `{lang}`.
+    Globs {
+        globs: Vec<glob::Pattern>,
+        /// Starts with `.` or `_`, so hidden names may match.
+        hidden: bool,
+    },
+}
+
+impl PatternPart {
+    fn parse(component: &str, pattern: &str) -> Result<Self> {
+        if component == "**" {
+            return Ok(Self::Any);
+        }
+        let globs = component.split(LANG).map(glob::Pattern::new).collect::<Result<_, _>>();
+        let globs = globs.map_err(|e| {
+            let reason = format!(
+                "`{pattern}` is not a glob: {}; `[[]`, `[*]` and `[?]` stand for `[`, `*` and `?`",
+                e.msg
+            );
+            Error::config("input.files", reason)
+        })?;
+        Ok(Self::Globs { globs, hidden: is_hidden(component) })
+    }
+}
+
+/// A pattern of the keys of a store, or of the paths below a directory. A key is what lies between
+/// its slashes, be it nothing. Where it names a folder, all in that matches.
+pub(super) struct KeyPattern {
+    /// What all matches begin with: nothing, or folders with a slash at the end.
+    pub root: String,
+    parts: Vec<PatternPart>,
+}
+
+impl KeyPattern {
+    /// What all keys match.
+    pub(super) fn all() -> Self {
+        Self { root: String::new(), parts: Vec::new() }
+    }
+
+    /// Parses `key`; `pattern` names it in errors.
+    pub(super) fn parse(key: &str, pattern: &str) -> Result<Self> {
+        let key = key.strip_suffix('/').unwrap_or(key);
+        let components: Vec<&str> =
+            if key.is_empty() { Vec::new() } else { key.split('/').collect() };
+        let literal = components.iter().take_while(|part| !is_pattern(part)).count();
+        let (root, parts) = components.split_at(literal);
+        let root = root.iter().flat_map(|folder| [folder, "/"]).collect();
+        let parts =
+            parts.iter().map(|part| PatternPart::parse(part, pattern)).collect::<Result<_>>()?;
+        Ok(Self { root, parts })
+    }
+
+    /// Whether `key` matches, and with which language: the longest.
+    pub(super) fn matched<'k>(&self, key: &'k str) -> Option<MatchedKey<'k>> {
+        let names: Vec<&str> = key.strip_prefix(self.root.as_str())?.split('/').collect();
+        match_names(&self.parts, &names, None, false)
+    }
+
+    /// Whether keys below `folder`, which ends with a slash, may match.
+    pub(super) fn enters(&self, folder: &str) -> bool {
+        let below = folder.strip_prefix(self.root.as_str()).and_then(|f| f.strip_suffix('/'));
+        let Some(below) = below else { return true };
+        let names: Vec<&str> = below.split('/').collect();
+        match_names(&self.parts, &names, None, true).is_some()
+    }
+}
+
+/// A key that matches.
+pub(super) struct MatchedKey<'k> {
+    /// What `{lang}` stands for.
+    pub language: Option<&'k str>,
+}
+
+/// The first language under which `names` match `parts`, or, being those of a folder, something below
+/// them may; names that are left over are those of a directory that is searched.
+fn match_names<'n>(
+    parts: &[PatternPart],
+    names: &[&'n str],
+    language: Option<&'n str>,
+    is_folder: bool,
+) -> Option<MatchedKey<'n>> {
+    let Some((part, rest)) = parts.split_first() else {
+        return names.iter().all(|name| !is_hidden(name)).then_some(MatchedKey { language });
+    };
+    let Some((name, below)) = names.split_first() else {
+        return is_folder.then_some(MatchedKey { language });
+    };
+    match part {
+        PatternPart::Any => match_names(rest, names, language, is_folder).or_else(|| {
+            let is_searched = (is_folder || !below.is_empty()) && !is_hidden(name);
+            is_searched.then(|| match_names(parts, below, language, is_folder)).flatten()
+        }),
+        PatternPart::Globs { hidden, .. } if is_hidden(name) && !hidden => None,
+        PatternPart::Globs { globs, .. } => languages(globs, name, language)
+            .into_iter()
+            .find_map(|found| match_names(rest, below, found, is_folder)),
+    }
+}
+
+/// Values of `{lang}` under which `name` matches, longest first; a single `None` for a match
+/// without `{lang}`, nothing for no match. A `bound` language must stand for itself again.
+fn languages<'n>(
+    globs: &[glob::Pattern],
+    name: &'n str,
+    bound: Option<&'n str>,
+) -> Vec<Option<&'n str>> {
+    let Some((first, rest)) = globs.split_first() else { return Vec::new() };
+    if rest.is_empty() {
+        return if first.matches(name) { vec![bound] } else { Vec::new() };
+    }
+    let mut found: Vec<Option<&str>> = Vec::new();
+    for start in (0..=name.len()).filter(|&i| name.is_char_boundary(i)) {
+        if !first.matches(&name[..start]) {
+            continue;
+        }
+        let longest = name[start..].bytes().take_while(|&b| is_language_byte(b)).count();
+        for length in (1..=longest).rev() {
+            let (code, tail) = name[start..].split_at(length);
+            if bound.is_none_or(|bound| bound == code) {
+                for language in languages(rest, tail, Some(code)) {
+                    if !found.contains(&language) {
+                        found.push(language);
+                    }
+                }
+            }
+        }
+    }
+    found.sort_by_key(|code| std::cmp::Reverse(code.map_or(0, str::len)));
+    found
+}
+
+fn is_language_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matched(component: &str, name: &str, bound: Option<&str>) -> Result<Vec<String>> {
+        let PatternPart::Globs { globs, .. } = PatternPart::parse(component, component)? else {
+            return Ok(Vec::new());
+        };
+        let found = languages(&globs, name, bound);
+        Ok(found.into_iter().map(|code| code.unwrap_or("-").to_owned()).collect())
+    }
+
+    #[test]
+    fn a_language_is_the_longest_run_that_fits() -> Result<()> {
+        assert_eq!(matched("{lang}", "deu_Latn", None)?, ["deu_Latn"]);
+        assert_eq!(matched("train_{lang}.jsonl", "train_deu_Latn.jsonl", None)?, ["deu_Latn"]);
+        assert_eq!(matched("{lang}_*", "deu_Latn_001.parquet", None)?, ["deu_Latn", "deu"]);
+        assert_eq!(matched("{lang}", "deu Latn", None)?, [""; 0]);
+        assert_eq!(matched("{lang}", "日本", None)?, [""; 0]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_bound_language_must_agree() -> Result<()> {
+        assert_eq!(matched("{lang}_*", "deu_Latn_001", Some("deu"))?, ["deu"]);
+        assert_eq!(matched("{lang}_*", "deu_Latn_001", Some("fra"))?, [""; 0]);
+        assert_eq!(matched("{lang}-{lang}", "de-de", None)?, ["de"]);
+        assert_eq!(matched("*.parquet", "a.parquet", Some("fra"))?, ["fra"]);
+        Ok(())
+    }
+
+    #[test]
+    fn keys_are_matched_between_their_slashes() -> Result<()> {
+        for (pattern, key, language) in [
+            ("p/{lang}/**/*.parquet", "p/deu/x/q?.parquet", Some("deu")),
+            ("p/{lang}/**/*.parquet", "p/deu//a.parquet", Some("deu")),
+            ("p/{lang}/*.parquet", "p/deu//a.parquet", None),
+            ("p/*/{lang}.parquet", "p//deu.parquet", Some("deu")),
+            ("p//{lang}.parquet", "p/deu.parquet", None),
+            ("p//{lang}.parquet", "p//deu.parquet", Some("deu")),
+            ("/{lang}.parquet", "/deu.parquet", Some("deu")),
+            ("{lang}/q[?].parquet", "deu/qq.parquet", None),
+            ("{lang}/q[?].parquet", "deu/q?.parquet", Some("deu")),
+            ("{lang}/[[]{*}[*].parquet", "deu/[{x}*.parquet", Some("deu")),
+            ("{lang}/", "deu/a/b.parquet", Some("deu")),
+        ] {
+            let keys = KeyPattern::parse(pattern, pattern)?;
+            let found = keys.matched(key).and_then(|matched| matched.language);
+            assert_eq!(found, language, "{pattern} {key}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn folders_are_entered_where_something_in_them_may_match() -> Result<()> {
+        for (pattern, folder, enters) in [
+            ("p/{lang}/train/*.parquet", "p/deu/", true),
+            ("p/{lang}/train/*.parquet", "p/deu/train/", true),
+            ("p/{lang}/train/*.parquet", "p/deu/test/", false),
+            ("p/{lang}/train/*.parquet", "p/deu/_train/", false),
+            ("p/**/b/*.parquet", "p/x/y/z/", true),
+            ("p/**/b/*.parquet", "p/x/.y/", false),
+            ("p/*", "p/x/y//z/", true),
+            ("", "p/_x/", false),
+        ] {
+            assert_eq!(KeyPattern::parse(pattern, pattern)?.enters(folder), enters, "{folder}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_broken_glob_names_the_pattern() {
+        let error = split("data/[.parquet", Path::new("/"));
+        assert!(error.is_err_and(|e| e.to_string().contains("data/[.parquet")));
+    }
+}

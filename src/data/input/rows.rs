@@ -1,0 +1,165 @@
+//! Rows with every column in its own type, for the export.
+//!
+//! Owns the schema: the one in the footer of a Parquet file, one inferred from all lines of a
+//! JSON lines file (see `infer` for the types). Rows have the numbers they have in
+//! [`super::DocumentReader`], and lines that are rejected there are left out here.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, Schema, SchemaRef};
+use parquet::arrow::ProjectionMask;
+
+use super::columns::{InputColumn, Rejects};
+use super::documents::DocumentRequest;
+use super::infer::{JsonShape, arrow_fields, columns, observe_object};
+use super::json::Json;
+use super::json_lines::{JsonReader, LineChecker};
+use super::lines::{LineReader, TextLine};
+use super::parquet::{ParquetFile, ParquetRows};
+use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
+use polysift_base::error::{Error, Result};
+use polysift_config::InputConfig;
+
+/// Most columns of a JSON lines file.
+const MAX_COLUMNS: usize = 10_000;
+
+/// At most 1024 rows; fewer where they are long.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowBatch {
+    /// [`super::DocumentInfo::row`] of each row, ascending; in JSON lines with gaps.
+    pub rows: Vec<u64>,
+    /// All columns; as many rows.
+    pub batch: RecordBatch,
+}
+
+/// Reads all columns of one file in order.
+pub struct RowReader {
+    schema: SchemaRef,
+    source: RowSource,
+}
+
+enum RowSource {
+    Parquet(Box<ParquetRows>),
+    Json(Box<JsonRows>),
+}
+
+impl RowReader {
+    /// Opens `file`; one of JSON lines is read once to its end, to infer the schema.
+    ///
+    /// # Errors
+    /// [`Error::Decode`] when the file is damaged; in JSON lines [`Error::Row`] and
+    /// [`Error::Schema`] as [`super::DocumentReader`] returns them; [`Error::Io`].
+    pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
+        let (schema, source) = match file.format {
+            Format::Parquet => {
+                let parquet = ParquetFile::open(file)?;
+                let schema = Arc::clone(parquet.footer.schema());
+                let text = InputColumn::find(schema.fields(), &config.text);
+                let (mask, max_bytes) = (ProjectionMask::all(), config.max_document_bytes);
+                let mut rows = ParquetRows::new(parquet, mask, text, max_bytes, Rejects::counted());
+                let metadata = schema.metadata().clone();
+                let schema = rows.schema()?.as_ref().clone().with_metadata(metadata);
+                (Arc::new(schema), RowSource::Parquet(Box::new(rows)))
+            }
+            Format::Csv(_) => {
+                return Err(Error::corrupt(&file.path, "CSV is read as a table only"));
+            }
+            Format::JsonLines(_) => {
+                let rows = JsonRows::open(file, config)?;
+                (rows.schema.clone(), RowSource::Json(Box::new(rows)))
+            }
+        };
+        Ok(Self { schema, source })
+    }
+
+    /// Names and types of all columns, in the order of the file, and what a Parquet file says of
+    /// itself beside them.
+    pub fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    /// The next rows, `None` at the end.
+    ///
+    /// # Errors
+    /// [`Error::Decode`] when the file is damaged; [`Error::Io`].
+    pub fn next_batch(&mut self) -> Result<Option<RowBatch>> {
+        match &mut self.source {
+            RowSource::Parquet(rows) => Ok(rows.next(BATCH_ROWS)?.map(|(first_row, batch)| {
+                RowBatch { rows: (first_row..).take(batch.num_rows()).collect(), batch }
+            })),
+            RowSource::Json(rows) => rows.next_batch(),
+        }
+    }
+}
+
+/// Second pass over a file of JSON lines.
+struct JsonRows {
+    lines: LineReader,
+    checker: LineChecker,
+    fields: Vec<(String, JsonShape)>,
+    schema: SchemaRef,
+}
+
+impl JsonRows {
+    fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
+        let columns = DocumentRequest::new(file, config).requests;
+        let (max_bytes, rejects) = (config.max_document_bytes, Rejects::new(config.max_rejects));
+        let mut fields = Vec::new();
+        JsonReader::open(file, columns.clone(), max_bytes, rejects)?.for_each(|json| {
+            observe_object(&mut fields, json);
+            if fields.len() > MAX_COLUMNS {
+                let last = fields.last().map_or("", |(name, _)| name.as_str());
+                let reason = format!("is one too many; {MAX_COLUMNS} columns are allowed");
+                return Err(Error::schema(&file.path, last, reason));
+            }
+            Ok(())
+        })?;
+        let schema = Arc::new(Schema::new(arrow_fields(&fields)));
+        let lines = LineReader::open(file, max_bytes)?;
+        Ok(Self { lines, checker: LineChecker::new(columns), fields, schema })
+    }
+
+    fn next_batch(&mut self) -> Result<Option<RowBatch>> {
+        loop {
+            let lines = self.read_lines()?;
+            if lines.is_empty() {
+                return Ok(None);
+            }
+            let mut rows = Vec::with_capacity(lines.len());
+            let mut objects = Vec::with_capacity(lines.len());
+            for line in &lines {
+                // The first pass has counted the bad lines and found them few enough.
+                if let Ok(json) = self.checker.check(line, |_| ()) {
+                    rows.push(line.row);
+                    objects.push(json);
+                }
+            }
+            if !rows.is_empty() {
+                let batch = self.batch(&objects);
+                let batch = batch.map_err(|e| Error::decode(self.lines.path(), "JSON lines", e))?;
+                return Ok(Some(RowBatch { rows, batch }));
+            }
+        }
+    }
+
+    fn batch(&self, objects: &[Json<'_>]) -> Result<RecordBatch, ArrowError> {
+        let objects: Vec<_> = objects.iter().map(Some).collect();
+        RecordBatch::try_new(self.schema.clone(), columns(&self.fields, &objects)?)
+    }
+
+    /// Lines of one batch.
+    fn read_lines(&mut self) -> Result<Vec<TextLine>> {
+        let mut lines = Vec::new();
+        let mut bytes = 0;
+        while lines.len() < BATCH_ROWS && bytes < BATCH_BYTES {
+            let mut line = TextLine::default();
+            if !self.lines.read(&mut line)? {
+                break;
+            }
+            bytes += line.bytes.len();
+            lines.push(line);
+        }
+        Ok(lines)
+    }
+}

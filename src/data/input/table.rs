@@ -1,0 +1,169 @@
+//! Tables: files of rows with named columns, in the formats in which datasets are published: Parquet,
+//! JSON lines and CSV.
+//!
+//! Owns which files are tables, and the reading of chosen columns as text, whatever the format, with the
+//! count of the rows that cannot be used. Does not know what the columns mean.
+
+use std::path::Path;
+
+use arrow_array::cast::AsArray;
+
+use super::columns::{ColumnBatch, ColumnRequest, Rejects, string};
+use super::csv::CsvReader;
+use super::discover::{csv_of, find, format_of};
+use super::documents::open;
+use super::json_lines::first_keys;
+use super::parquet::ParquetFile;
+use super::pattern::{KeyPattern, is_hidden, search};
+use super::{BATCH_ROWS, Format, InputFile};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::is_url;
+use polysift_base::progress::Stop;
+use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
+
+/// One row of a table: the columns that were asked for.
+#[derive(Clone, Copy)]
+pub struct TableRow<'b> {
+    /// Row in the file, counted from 0; in JSON lines the number of the line less one.
+    pub row: u64,
+    at: usize,
+    batch: &'b ColumnBatch,
+    requests: &'b [ColumnRequest],
+}
+
+/// How many rows a table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TableCounts {
+    /// All rows, blank lines of JSON lines and of CSV not counted.
+    pub rows: u64,
+    /// Those of them that were set aside.
+    pub rejected: u64,
+}
+
+impl TableRow<'_> {
+    /// Value of `column`; `None` for null and for a column that was not asked for.
+    pub fn text(&self, column: &str) -> Option<&str> {
+        let place = self.requests.iter().position(|request| request.name == column)?;
+        string(self.batch.columns[place].as_string_view_opt()?, self.at)
+    }
+
+    /// [`Self::text`] of a column without which the row is of no use.
+    ///
+    /// # Errors
+    /// The reason, when it is null.
+    pub fn required_text(&self, column: &str) -> Result<&str, String> {
+        self.text(column).ok_or_else(|| format!("`{column}` is null or missing"))
+    }
+}
+
+/// Names of the columns of the table `file`, those of structs left out; in JSON lines the keys of the
+/// first object, none for a file without rows.
+///
+/// # Errors
+/// [`Error::Decode`] when the file is damaged, [`Error::Row`] when its first line is not a JSON
+/// object; [`Error::Io`].
+pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
+    match file.format {
+        Format::Csv(_) => CsvReader::header(file),
+        Format::JsonLines(_) => first_keys(file, DEFAULT_MAX_DOCUMENT_BYTES),
+        Format::Parquet => {
+            let fields = ParquetFile::open(file)?.footer.schema().fields().clone();
+            Ok(fields.iter().map(|field| field.name().clone()).collect())
+        }
+    }
+}
+
+/// Reads `columns` of every row of the table `file` and hands them to `each`, which says why a row
+/// cannot be used.
+///
+/// # Errors
+/// [`Error::Schema`] when a required column is missing (in JSON lines: in the first 1000 objects) or
+/// of a type that cannot serve; [`Error::Row`] with the count when more than `max_rejects` rows
+/// (any, where users cannot set it) cannot be used, and in any case when a CSV file ends inside a quoted field;
+/// [`Error::Decode`] when the file is damaged; [`Error::Io`], [`Error::Stopped`].
+pub fn read_table(
+    file: &InputFile,
+    columns: &[ColumnRequest],
+    max_rejects: Option<u64>,
+    stop: &Stop,
+    each: &mut dyn FnMut(TableRow<'_>) -> Result<(), String>,
+) -> Result<TableCounts> {
+    let max_bytes = DEFAULT_MAX_DOCUMENT_BYTES;
+    let mut reader = open(file, columns.to_vec(), max_bytes, Rejects::counted())?;
+    let (mut rejects, mut rows) = (max_rejects.map_or_else(Rejects::refused, Rejects::new), 0);
+    while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
+        stop.check()?;
+        rows += batch.rows.len() as u64;
+        for (at, &row) in batch.rows.iter().enumerate() {
+            if let Err(reason) = each(TableRow { row, at, batch: &batch, requests: columns }) {
+                rejects.add(row, reason, &[]);
+            }
+        }
+    }
+    let unread = reader.rejects();
+    rejects.add_all(unread);
+    let counts = TableCounts { rows: rows + unread.count(), rejected: rejects.count() };
+    if rejects.exceeded() { Err(rejects.error(&file.path)) } else { Ok(counts) }
+}
+
+/// Describes the table at `path`, to be called `name`.
+///
+/// # Errors
+/// [`Error::Config`] when the extension is none of `.parquet`, `.csv`, `.jsonl`, `.ndjson` and
+/// `.json` (the last four also with `.gz` and `.zst`); [`Error::Missing`], [`Error::Io`].
+pub fn table_at(path: &Path, name: String) -> Result<InputFile> {
+    let csv = csv_of(&path.file_name().unwrap_or_default().to_string_lossy());
+    let format = csv.map(Format::Csv);
+    InputFile::of_format(path, name, None, format)
+}
+
+/// `name` of a table without its extensions.
+pub fn table_stem(name: &str) -> &str {
+    let csv = || {
+        let lower = name.to_ascii_lowercase();
+        csv_of(&lower).and_then(|_| lower.rfind(".csv")).unwrap_or(name.len())
+    };
+    let end = format_of(name).map_or_else(csv, |(_, end)| name.len() - end);
+    &name[..end]
+}
+
+/// Whether [`table_files`] would find a file of that name; with `/`.
+pub fn is_table(name: &str) -> bool {
+    let is_found = |part: &str| !part.is_empty() && !is_hidden(part);
+    has_format(name.rsplit('/').next().unwrap_or_default()) && name.split('/').all(is_found)
+}
+
+fn has_format(file_name: &str) -> bool {
+    csv_of(file_name).is_some() || format_of(file_name).is_some()
+}
+
+/// All tables below `directory`, sorted by name, which is the path below it with `/`; names that start
+/// with `.` or `_` are left out.
+///
+/// # Errors
+/// [`Error::Io`] when a directory cannot be read; [`Error::Config`] when a name is not UTF-8.
+pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
+    let found = search(directory, &KeyPattern::all(), &has_format)?;
+    let mut files = (found.into_iter())
+        .map(|file| table_at(&directory.join(&file.key), file.key))
+        .collect::<Result<Vec<_>>>()?;
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+/// The tables that `patterns` name, as [`super::discover`] has them; a name is the path below what they
+/// all have in common, without the extensions of Parquet and JSON lines where it stays unique.
+///
+/// # Errors
+/// As [`super::discover`] and [`table_at`]; [`Error::Config`] for a URL.
+pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
+    if let Some(url) = patterns.iter().find(|pattern| is_url(pattern)) {
+        let reason = "is a URL; tables are read from files, so download it first";
+        return Err(Error::config(url, reason));
+    }
+    let found = find(patterns, Path::new("."), &has_format)?.into_iter();
+    let mut files =
+        found.map(|(file, name)| table_at(&file.path, name)).collect::<Result<Vec<_>>>()?;
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}

@@ -1,0 +1,146 @@
+//! What both kinds of parts share: the columns of documents that they begin with, and how they are opened.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{Array, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
+use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::schema::types::ColumnPath;
+
+use super::checked::{CheckedFile, PARQUET};
+use crate::input::{DOCUMENT_COLUMNS, DocumentBatch, NUM_TOKENS, document_fields};
+use polysift_base::error::{Error, Result, Source};
+
+/// Schema of a part: the document columns, then `fields`.
+pub(super) fn part_schema(fields: impl IntoIterator<Item = Field>) -> SchemaRef {
+    Arc::new(Schema::new(document_fields().chain(fields).collect::<Vec<_>>()))
+}
+
+/// Writer settings of a part: zstd, and encodings that suit the document columns and `numbers`.
+pub(super) fn properties(
+    path: &Path,
+    zstd: i32,
+    numbers: &[&str],
+) -> Result<WriterPropertiesBuilder> {
+    let level = ZstdLevel::try_new(zstd).map_err(|e| Error::write(path, e))?;
+    let mut builder = WriterProperties::builder().set_compression(Compression::ZSTD(level));
+    for name in ["row", "num_bytes", NUM_TOKENS].iter().chain(numbers) {
+        let column = ColumnPath::from(*name);
+        builder = builder
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+    }
+    Ok(builder.set_column_dictionary_enabled(ColumnPath::from("id"), false))
+}
+
+/// Column `name` of `batch`, which was read from the part `path`; it may have nulls.
+pub(super) fn column<'a, A: Array + 'static>(
+    batch: &'a RecordBatch,
+    name: &str,
+    path: &Path,
+) -> Result<&'a A> {
+    let array = batch.column_by_name(name);
+    let array = array.ok_or_else(|| Error::schema(path, name, "is missing"))?;
+    array.as_any().downcast_ref().ok_or_else(|| {
+        Error::schema(path, name, format!("is of the unexpected type {}", array.data_type()))
+    })
+}
+
+/// As [`column`], without nulls.
+pub(super) fn full_column<'a, A: Array + 'static>(
+    batch: &'a RecordBatch,
+    name: &str,
+    path: &Path,
+) -> Result<&'a A> {
+    let array: &A = column(batch, name, path)?;
+    if array.null_count() > 0 {
+        return Err(Error::schema(path, name, "has nulls"));
+    }
+    Ok(array)
+}
+
+/// The documents of `batch`, which was read from the part `path`.
+pub(super) fn documents_of(batch: &RecordBatch, path: &Path) -> Result<DocumentBatch> {
+    Ok(DocumentBatch::from_columns(
+        full_column::<UInt64Array>(batch, "row", path)?.clone(),
+        full_column::<StringArray>(batch, "id", path)?.clone(),
+        full_column::<StringArray>(batch, "language", path)?.clone(),
+        full_column::<UInt64Array>(batch, "num_bytes", path)?.clone(),
+        column::<UInt64Array>(batch, NUM_TOKENS, path)?.clone(),
+    ))
+}
+
+/// An open part: its footer is read and valid.
+#[derive(Debug, Clone)]
+pub struct PartReader {
+    /// The file.
+    pub path: PathBuf,
+    pub(super) bytes: CheckedFile,
+    footer: ArrowReaderMetadata,
+}
+
+impl PartReader {
+    /// Opens the part `path`. A file that is not one is an [`Error::Decode`] or [`Error::Schema`].
+    pub fn open(path: &Path) -> Result<Self> {
+        let bytes = CheckedFile::open(path)?;
+        // The types of Parquet say all that those of arrow would.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let footer = ArrowReaderMetadata::load(&bytes, options);
+        let footer = footer.map_err(|e| Error::decode(path, PARQUET, e))?;
+        Ok(Self { path: path.to_owned(), bytes, footer })
+    }
+
+    /// What it says of its content.
+    pub(super) fn footer(&self) -> &Arc<ParquetMetaData> {
+        self.footer.metadata()
+    }
+
+    /// Number of rows.
+    pub fn num_rows(&self) -> usize {
+        self.footer().file_metadata().num_rows().max(0) as usize
+    }
+
+    /// The top-level columns `names` from `first_row` on, in batches of `batch_rows` rows.
+    pub(super) fn batches(
+        &self,
+        names: &[&str],
+        first_row: usize,
+        batch_rows: usize,
+    ) -> Result<ParquetRecordBatchReader> {
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
+            self.bytes.clone(),
+            self.footer.clone(),
+        );
+        let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().copied());
+        let builder = builder.with_projection(mask).with_batch_size(batch_rows);
+        builder.with_offset(first_row).build().map_err(|e| self.damaged(e))
+    }
+
+    /// The top-level columns `names` of all rows.
+    pub(super) fn read(&self, names: &[&str]) -> Result<RecordBatch> {
+        let reader = self.batches(names, 0, self.num_rows().max(1))?;
+        let schema = reader.schema();
+        let batches: Vec<RecordBatch> =
+            reader.collect::<Result<_, _>>().map_err(|e| self.damaged(e))?;
+        concat_batches(&schema, &batches).map_err(|e| self.damaged(e))
+    }
+
+    /// The error of a part that is not as it was written.
+    pub(super) fn damaged(&self, error: impl Into<Source>) -> Error {
+        Error::decode(&self.path, PARQUET, error)
+    }
+}
+
+/// Which documents the rows of the part `path` are.
+pub fn read_documents(path: &Path) -> Result<DocumentBatch> {
+    documents_of(&PartReader::open(path)?.read(&DOCUMENT_COLUMNS)?, path)
+}

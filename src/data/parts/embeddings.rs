@@ -1,0 +1,469 @@
+//! One embedding part: the embeddings of some consecutive documents of a shard.
+//!
+//! Owns the column types of embeddings, in the parts and in the export, the rounding to the stored
+//! type, and how parts are written and read. Does not compute anything with them.
+//!
+//! The column `embeddings` is that of the export, a list per document of a list per chunk. Its values are
+//! read without looking at these lists, page by page: how long they are, the column `num_chunks` and the
+//! footer say. So reading takes a third of the time that it takes through arrow's lists.
+//!
+//! Invariants: what is read back is, bit for bit, what [`round_to`] made of what was written; where
+//! pages and row groups end depends on the rows alone, so that the same rows give the same bytes
+//! however they arrive.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, ArrayRef, Float16Array, Float32Array, ListArray, RecordBatch, UInt64Array,
+};
+use arrow_buffer::{NullBuffer, OffsetBuffer};
+use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
+use bytes::{Buf, Bytes};
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Encoding, LogicalType, Type};
+use parquet::column::page::{Page, PageReader};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::EnabledStatistics;
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::schema::types::ColumnPath;
+
+use super::checked::{self, CheckedFile, CheckedWriter};
+use super::documents::{self, PartReader, documents_of, full_column};
+use crate::input::{DOCUMENT_COLUMNS, DocumentBatch, DocumentBuilder, DocumentInfo};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::FileStamp;
+use polysift_config::EmbeddingDtype;
+
+/// Column of the number of chunks.
+const NUM_CHUNKS: &str = "num_chunks";
+/// Column of the embeddings.
+const EMBEDDINGS: &str = "embeddings";
+/// Name of list elements, as pyarrow writes it.
+const ELEMENT: &str = "element";
+/// Key of the file metadata that holds the hidden size.
+const HIDDEN_SIZE: &str = "polysift.hidden_size";
+/// Most rows of a row group.
+const GROUP_ROWS: usize = 25_000;
+/// Number of values after which a row group ends: what of it is compressed is in memory.
+const GROUP_VALUES: usize = 1 << 24;
+/// Most rows that are handed to the Parquet writer at once.
+const SLICE_ROWS: usize = 1024;
+/// Number of values after which they are handed over.
+const SLICE_VALUES: usize = 1 << 22;
+
+/// The rows of one embedding part, in the order of the input.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct EmbeddingRows {
+    /// Which documents they are.
+    pub documents: DocumentBatch,
+    /// `[documents + 1]`: document `i` has the chunks `chunk_offsets[i]..chunk_offsets[i + 1]`;
+    /// none when it has no text.
+    pub chunk_offsets: Vec<usize>,
+    /// `[chunks, hidden_size]`, f32.
+    pub values: Vec<f32>,
+    /// Length of one embedding.
+    pub hidden_size: usize,
+}
+
+impl EmbeddingRows {
+    /// Embeddings `[chunks, hidden_size]` of document `i`; empty when it has no text.
+    ///
+    /// # Panics
+    /// When there is no document `i`.
+    pub fn chunks(&self, i: usize) -> &[f32] {
+        let d = self.hidden_size;
+        &self.values[self.chunk_offsets[i] * d..self.chunk_offsets[i + 1] * d]
+    }
+}
+
+/// Rounds `values` to what `dtype` can hold, to nearest with ties to even; NaN stays NaN and
+/// what is beyond the largest value becomes an infinity. Scores are computed from rounded values,
+/// so that they can be reproduced from the stored ones.
+pub fn round_to(values: &mut [f32], dtype: EmbeddingDtype) {
+    match dtype {
+        EmbeddingDtype::F32 => {}
+        EmbeddingDtype::F16 => {
+            let mut buffer = [f16::ZERO; 1024];
+            for part in values.chunks_mut(buffer.len()) {
+                let rounded = &mut buffer[..part.len()];
+                rounded.convert_from_f32_slice(part);
+                rounded.convert_to_f32_slice(part);
+            }
+        }
+        EmbeddingDtype::Bf16InF32 => {
+            for value in values {
+                *value = bf16::from_f32(*value).to_f32();
+            }
+        }
+    }
+}
+
+/// Column type of embeddings: a list per document (null without text) of a list per chunk.
+pub fn embeddings_type(dtype: EmbeddingDtype) -> DataType {
+    DataType::List(element(DataType::List(element(value_type(dtype)))))
+}
+
+/// The column of embeddings of the documents whose chunks start and end at `chunk_offsets`
+/// `[documents + 1]` of `values` `[chunks, hidden_size]`; a document without chunks is null.
+/// Values are rounded to `dtype`.
+pub fn embeddings_array(
+    chunk_offsets: &[usize],
+    values: &[f32],
+    hidden_size: usize,
+    dtype: EmbeddingDtype,
+) -> Result<ArrayRef> {
+    let op = "embeddings_array";
+    let (Some(&first), Some(&last)) = (chunk_offsets.first(), chunk_offsets.last()) else {
+        return Err(Error::shape(op, "chunk_offsets is empty; documents + 1 are needed"));
+    };
+    let is_sorted = chunk_offsets.is_sorted();
+    let Some(used) = (is_sorted.then_some(()))
+        .and_then(|()| values.get(first * hidden_size..last * hidden_size))
+    else {
+        let reason = format!(
+            "chunk_offsets {first}..{last} (ascending: {is_sorted}) do not fit {} values of hidden \
+             size {hidden_size}",
+            values.len()
+        );
+        return Err(Error::shape(op, reason));
+    };
+    if i32::try_from(used.len().max(last - first)).is_err() {
+        return Err(Error::shape(op, format!("{} values in one row group", used.len())));
+    }
+    let leaf: ArrayRef = match dtype {
+        EmbeddingDtype::F16 => {
+            let mut halves = vec![f16::ZERO; used.len()];
+            halves.convert_from_f32_slice(used);
+            Arc::new(Float16Array::from(halves))
+        }
+        EmbeddingDtype::F32 | EmbeddingDtype::Bf16InF32 => {
+            let mut rounded = used.to_vec();
+            round_to(&mut rounded, dtype);
+            Arc::new(Float32Array::from(rounded))
+        }
+    };
+    let lengths = chunk_offsets.windows(2).map(|w| w[1] - w[0]);
+    let nulls = lengths.clone().map(|len| len > 0).collect::<NullBuffer>();
+    let chunks = OffsetBuffer::from_repeated_length(hidden_size, last - first);
+    let chunks = ListArray::try_new(element(leaf.data_type().clone()), chunks, leaf, None);
+    let nulls = Some(nulls).filter(|nulls| nulls.null_count() > 0);
+    let documents = chunks.and_then(|chunks| {
+        let field = element(chunks.data_type().clone());
+        ListArray::try_new(field, OffsetBuffer::from_lengths(lengths), Arc::new(chunks), nulls)
+    });
+    Ok(Arc::new(documents.map_err(|e| Error::shape(op, e.to_string()))?))
+}
+
+fn element(data_type: DataType) -> FieldRef {
+    Arc::new(Field::new(ELEMENT, data_type, true))
+}
+
+fn value_type(dtype: EmbeddingDtype) -> DataType {
+    match dtype {
+        EmbeddingDtype::F16 => DataType::Float16,
+        EmbeddingDtype::F32 | EmbeddingDtype::Bf16InF32 => DataType::Float32,
+    }
+}
+
+/// Path of the values in the schema of a part.
+fn leaf() -> ColumnPath {
+    ColumnPath::new([EMBEDDINGS, "list", ELEMENT, "list", ELEMENT].map(String::from).into())
+}
+
+/// Writes a part row by row. They leave for the file in slices, so that memory does not depend on the
+/// size of a part.
+pub struct EmbeddingWriter {
+    writer: ArrowWriter<CheckedWriter>,
+    schema: SchemaRef,
+    dtype: EmbeddingDtype,
+    /// Rows that are not with the Parquet writer yet.
+    documents: DocumentBuilder,
+    chunk_offsets: Vec<usize>,
+    values: Vec<f32>,
+    /// Of the chunks so far; 0 before the first.
+    hidden_size: usize,
+    /// Rows and values of the row group so far.
+    group: (usize, usize),
+}
+
+impl EmbeddingWriter {
+    /// Starts the part `path` with values rounded to `dtype`, at compression level `zstd`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn create(path: &Path, dtype: EmbeddingDtype, zstd: i32) -> Result<Self> {
+        let num_chunks = Field::new(NUM_CHUNKS, DataType::UInt64, false);
+        let embeddings = Field::new(EMBEDDINGS, embeddings_type(dtype), true);
+        let schema = documents::part_schema([num_chunks, embeddings]);
+        let properties = documents::properties(path, zstd, &[NUM_CHUNKS])?
+            .set_column_dictionary_enabled(leaf(), false)
+            .set_column_encoding(leaf(), Encoding::BYTE_STREAM_SPLIT)
+            .set_column_statistics_enabled(leaf(), EnabledStatistics::None);
+        let writer = checked::create(path, Arc::clone(&schema), properties.build())?;
+        Ok(Self {
+            writer,
+            schema,
+            dtype,
+            documents: DocumentBuilder::default(),
+            chunk_offsets: vec![0],
+            values: Vec::new(),
+            hidden_size: 0,
+            group: (0, 0),
+        })
+    }
+
+    /// Appends a document whose chunks have the embeddings `values` `[chunks, hidden_size]`; without
+    /// chunks that is any number.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `values` are not whole embeddings of the width of those before;
+    /// [`Error::Io`].
+    pub fn push(
+        &mut self,
+        document: &DocumentInfo<'_>,
+        values: &[f32],
+        hidden_size: usize,
+    ) -> Result<()> {
+        if !values.is_empty() {
+            let width = if self.hidden_size == 0 { hidden_size } else { self.hidden_size };
+            if hidden_size != width || !values.len().is_multiple_of(width.max(1)) {
+                let len = values.len();
+                let reason =
+                    format!("{len} values of width {hidden_size}; those before have {width}");
+                return Err(Error::shape("EmbeddingWriter::push", reason));
+            }
+            self.hidden_size = width;
+        }
+        self.documents.push(document);
+        self.values.extend_from_slice(values);
+        self.chunk_offsets.push(self.values.len() / self.hidden_size.max(1));
+        self.group = (self.group.0 + 1, self.group.1 + values.len());
+        let group_ends = self.group.0 == GROUP_ROWS || self.group.1 >= GROUP_VALUES;
+        let slice_rows = self.chunk_offsets.len() - 1;
+        if group_ends || slice_rows == SLICE_ROWS || self.values.len() >= SLICE_VALUES {
+            self.write_slice()?;
+        }
+        if group_ends {
+            self.group = (0, 0);
+            self.writer.flush().map_err(|e| Error::write(self.writer.inner().path(), e))?;
+        }
+        Ok(())
+    }
+
+    fn write_slice(&mut self) -> Result<()> {
+        let offsets = std::mem::replace(&mut self.chunk_offsets, vec![0]);
+        let num_chunks = offsets.windows(2).map(|pair| (pair[1] - pair[0]) as u64);
+        let mut columns = self.documents.finish().columns();
+        columns.push(Arc::new(num_chunks.collect::<UInt64Array>()));
+        columns.push(embeddings_array(&offsets, &self.values, self.hidden_size, self.dtype)?);
+        self.values.clear();
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
+        let written = batch.map_err(Into::into).and_then(|batch| self.writer.write(&batch));
+        written.map_err(|e| Error::write(self.writer.inner().path(), e))
+    }
+
+    /// Writes what is left and gives the file its name.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn finish(mut self) -> Result<FileStamp> {
+        if self.chunk_offsets.len() > 1 {
+            self.write_slice()?;
+        }
+        let hidden_size = KeyValue::new(HIDDEN_SIZE.into(), self.hidden_size.to_string());
+        self.writer.append_key_value_metadata(hidden_size);
+        checked::finish(self.writer)
+    }
+}
+
+/// Reads the part `path`. A file that is not one is an [`Error::Decode`], [`Error::Schema`] or
+/// [`Error::Corrupt`].
+pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
+    let mut scan = EmbeddingScan::open(path)?;
+    let mut rows = EmbeddingRows { hidden_size: scan.hidden_size, ..EmbeddingRows::default() };
+    scan.next(usize::MAX, &mut rows.chunk_offsets, &mut rows.values)?;
+    rows.documents = scan.documents;
+    Ok(rows)
+}
+
+/// A part whose embeddings are read in order.
+pub struct EmbeddingScan {
+    part: PartReader,
+    documents: DocumentBatch,
+    /// Number of chunks of each document.
+    num_chunks: UInt64Array,
+    hidden_size: usize,
+    /// The document that comes next, and the row group after that of `pages`.
+    next: (usize, usize),
+    /// Place of the values among the columns.
+    column: usize,
+    is_half: bool,
+    pages: Option<SerializedPageReader<CheckedFile>>,
+    /// Values of a page as byte streams, and how many of them were taken.
+    page: (Bytes, usize),
+}
+
+impl EmbeddingScan {
+    /// Opens the part `path`. A file that is not one is an [`Error::Decode`], [`Error::Schema`] or
+    /// [`Error::Corrupt`].
+    pub fn open(path: &Path) -> Result<Self> {
+        let part = PartReader::open(path)?;
+        let footer = part.footer().file_metadata();
+        let hidden_size = (footer.key_value_metadata().into_iter().flatten())
+            .find(|pair| pair.key == HIDDEN_SIZE)
+            .and_then(|pair| pair.value.as_ref()?.parse().ok())
+            .ok_or_else(|| {
+                Error::corrupt(path, format!("has no `{HIDDEN_SIZE}` in its metadata"))
+            })?;
+        let columns = footer.schema_descr().columns();
+        let column = columns.iter().position(|column| *column.path() == leaf());
+        let missing = || Error::schema(path, EMBEDDINGS, "is not a list of lists");
+        let column = column.ok_or_else(missing)?;
+        let is_half = match (columns[column].physical_type(), columns[column].logical_type_ref()) {
+            (Type::FLOAT, _) => false,
+            (Type::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Float16)) => true,
+            (other, _) => {
+                let reason = format!("is of type {other}, not of floats");
+                return Err(Error::schema(path, EMBEDDINGS, reason));
+            }
+        };
+        let batch = part.read(&[&DOCUMENT_COLUMNS[..], &[NUM_CHUNKS]].concat())?;
+        let num_chunks = full_column::<UInt64Array>(&batch, NUM_CHUNKS, path)?.clone();
+        // A document without chunks counts as a value, one that is null.
+        let expected = |chunks: &u64| (chunks * hidden_size as u64).max(1);
+        let expected: u64 = num_chunks.values().iter().map(expected).sum();
+        let groups = part.footer().row_groups().iter();
+        let found: i64 = groups.map(|group| group.column(column).num_values()).sum();
+        if u64::try_from(found) != Ok(expected) {
+            let reason = format!("holds {found} values, not {expected} by its numbers of chunks");
+            return Err(Error::corrupt(path, reason));
+        }
+        Ok(Self {
+            documents: documents_of(&batch, path)?,
+            num_chunks,
+            part,
+            hidden_size,
+            next: (0, 0),
+            column,
+            is_half,
+            pages: None,
+            page: (Bytes::new(), 0),
+        })
+    }
+
+    /// Length of one embedding.
+    pub fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
+    /// Which documents there are.
+    pub fn documents(&self) -> &DocumentBatch {
+        &self.documents
+    }
+
+    /// Replaces `chunk_offsets` (`[documents + 1]`, from 0; see [`EmbeddingRows::chunk_offsets`]) and
+    /// `values` (`[chunks, hidden_size]`) by those of the next `limit` documents, fewer at the end and none
+    /// after it.
+    pub fn next(
+        &mut self,
+        limit: usize,
+        chunk_offsets: &mut Vec<usize>,
+        values: &mut Vec<f32>,
+    ) -> Result<()> {
+        let start = self.next.0;
+        let end = start.saturating_add(limit).min(self.documents.len());
+        self.next.0 = end;
+        chunk_offsets.clear();
+        chunk_offsets.push(0);
+        let mut num_chunks = 0;
+        chunk_offsets.extend(self.num_chunks.values()[start..end].iter().map(|&chunks| {
+            num_chunks += chunks as usize;
+            num_chunks
+        }));
+        values.clear();
+        values.resize(num_chunks * self.hidden_size, 0.0);
+        let mut left = &mut values[..];
+        while !left.is_empty() {
+            let (streams, taken) = &mut self.page;
+            let in_page = streams.len() / if self.is_half { 2 } else { 4 };
+            if *taken == in_page {
+                self.page = (self.next_page()?, 0);
+                continue;
+            }
+            let (out, rest) = left.split_at_mut(left.len().min(in_page - *taken));
+            if self.is_half {
+                join_f16(streams, *taken, out);
+            } else {
+                join_f32(streams, *taken, out);
+            }
+            *taken += out.len();
+            left = rest;
+        }
+        Ok(())
+    }
+
+    /// The values of the next page.
+    fn next_page(&mut self) -> Result<Bytes> {
+        loop {
+            if let Some(pages) = &mut self.pages
+                && let Some(page) = pages.get_next_page().map_err(|e| self.part.damaged(e))?
+            {
+                return self.values_of(page);
+            }
+            let group = self.part.footer().row_groups().get(self.next.1);
+            let group = group.ok_or_else(|| self.part.damaged("has fewer values than chunks"))?;
+            let rows = group.num_rows().max(0) as usize;
+            let bytes = Arc::new(self.part.bytes.clone());
+            let pages = SerializedPageReader::new(bytes, group.column(self.column), rows, None);
+            self.pages = Some(pages.map_err(|e| self.part.damaged(e))?);
+            self.next.1 += 1;
+        }
+    }
+
+    /// The byte streams of `page`, behind its levels.
+    fn values_of(&self, page: Page) -> Result<Bytes> {
+        let Page::DataPage { mut buf, encoding: Encoding::BYTE_STREAM_SPLIT, .. } = page else {
+            return Err(self.part.damaged("has a page of another kind than was written"));
+        };
+        for _levels in ["repetition", "definition"] {
+            let length =
+                buf.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize + 4);
+            if length == 0 || length > buf.len() {
+                return Err(self.part.damaged("has a page that ends within its levels"));
+            }
+            buf.advance(length);
+        }
+        Ok(buf)
+    }
+}
+
+/// The f32 values from the one at `from` on, whose four byte streams follow each other in `streams`
+/// (Parquet's `BYTE_STREAM_SPLIT`).
+fn join_f32(streams: &[u8], from: usize, out: &mut [f32]) {
+    let (count, length) = (streams.len() / 4, out.len());
+    let stream = |i: usize| &streams[count * i + from..][..length];
+    let (a, b, c, d) = (stream(0), stream(1), stream(2), stream(3));
+    for (i, value) in out.iter_mut().enumerate() {
+        *value = f32::from_le_bytes([a[i], b[i], c[i], d[i]]);
+    }
+}
+
+/// As [`join_f32`], of f16 values, which are widened exactly.
+fn join_f16(streams: &[u8], from: usize, out: &mut [f32]) {
+    let (count, length) = (streams.len() / 2, out.len());
+    let stream = |i: usize| &streams[count * i + from..][..length];
+    let mut joined = [f16::ZERO; 1024];
+    let bytes = stream(0).chunks(joined.len()).zip(stream(1).chunks(joined.len()));
+    for ((low, high), out) in bytes.zip(out.chunks_mut(joined.len())) {
+        for (i, value) in joined[..out.len()].iter_mut().enumerate() {
+            *value = f16::from_le_bytes([low[i], high[i]]);
+        }
+        joined[..out.len()].convert_to_f32_slice(out);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,422 @@
+//! One score part: the logits and scores that one head gave to the documents of a shard.
+//!
+//! Row-aligned with the shard and without text, so that selecting reads little. A score that is
+//! NaN is stored as NaN; a document without text has neither logit nor score (null).
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Float32Array, RecordBatch, StringArray, UInt64Array,
+};
+use arrow_schema::{DataType, Field};
+use arrow_select::filter::filter_record_batch;
+use parquet::basic::Compression;
+use parquet::file::statistics::Statistics;
+use parquet::schema::types::ColumnPath;
+
+use super::checked::{self, PARQUET};
+use super::documents::{self, PartReader, column, documents_of, full_column};
+use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::FileStamp;
+
+/// Columns of the scores, after those of the documents.
+const SCORE_COLUMNS: [&str; 2] = ["logit", "score"];
+/// Rows of a [`PartBatch`].
+const BATCH_ROWS: usize = 16_384;
+
+/// The rows of one score part, in the order of the input; all columns have one length.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ScoreRows {
+    /// Which documents they are.
+    pub documents: DocumentBatch,
+    /// What selection orders by; `None` without text.
+    pub logits: Vec<Option<f32>>,
+    /// What the head gave; `None` without text.
+    pub scores: Vec<Option<f32>>,
+}
+
+/// Writes the part `path` at compression level `zstd`; columns of different lengths are an
+/// [`Error::Shape`].
+pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStamp> {
+    write_part(path, rows, None, zstd)
+}
+
+/// Writes the part `path` like [`write_scores`], with a column `refined` that says which scores were
+/// computed again in f32.
+pub fn write_refined_scores(
+    path: &Path,
+    rows: &ScoreRows,
+    refined: &[bool],
+    zstd: i32,
+) -> Result<FileStamp> {
+    write_part(path, rows, Some(refined), zstd)
+}
+
+fn write_part(
+    path: &Path,
+    rows: &ScoreRows,
+    refined: Option<&[bool]>,
+    zstd: i32,
+) -> Result<FileStamp> {
+    let floats = SCORE_COLUMNS.map(|name| Field::new(name, DataType::Float32, true));
+    let flag = refined.map(|_| Field::new("refined", DataType::Boolean, false));
+    let schema = documents::part_schema(floats.into_iter().chain(flag));
+    let mut properties = documents::properties(path, zstd, &[])?;
+    for column in SCORE_COLUMNS.map(ColumnPath::from) {
+        // Compressed they would be a tenth smaller, and finding thresholds would take twice as long.
+        properties = properties
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_compression(column, Compression::UNCOMPRESSED);
+    }
+    let mut arrays = rows.documents.columns();
+    for values in [&rows.logits, &rows.scores] {
+        arrays.push(Arc::new(Float32Array::from(values.clone())));
+    }
+    arrays
+        .extend(refined.map(|flags| -> ArrayRef { Arc::new(BooleanArray::from(flags.to_vec())) }));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
+        .map_err(|e| Error::shape("write_scores", e.to_string()))?;
+    let mut writer = checked::create(path, schema, properties.build())?;
+    writer.write(&batch).map_err(|e| Error::write(path, e))?;
+    checked::finish(writer)
+}
+
+/// Reads the part `path`. A file that is not one is an [`Error::Decode`] or [`Error::Schema`].
+pub fn read_scores(path: &Path) -> Result<ScoreRows> {
+    let part = PartReader::open(path)?;
+    let batch = part.read(&[&DOCUMENT_COLUMNS[..], &SCORE_COLUMNS].concat())?;
+    let documents = documents_of(&batch, path)?;
+    let [logits, scores] = scores_of(&batch, path)?.map(|values| values.iter().collect());
+    Ok(ScoreRows { documents, logits, scores })
+}
+
+/// Logits and scores of `batch`, which was read from the part `path`.
+fn scores_of<'a>(batch: &'a RecordBatch, path: &Path) -> Result<[&'a Float32Array; 2]> {
+    let [logit, score] = SCORE_COLUMNS;
+    Ok([column(batch, logit, path)?, column(batch, score, path)?])
+}
+
+/// Rows of a score part, some at a time.
+pub type PartBatches = Box<dyn Iterator<Item = Result<PartBatch>>>;
+
+/// Reading of the scores of a part, for looking at all those of a corpus.
+impl PartReader {
+    /// The language of all rows, where the footer says that it is one.
+    pub fn only_language(&self) -> Option<String> {
+        let mut only: Option<&[u8]> = None;
+        for group in self.footer().row_groups() {
+            let column = group.columns().iter().find(|c| c.column_path().string() == "language")?;
+            let Some(Statistics::ByteArray(values)) = column.statistics() else { return None };
+            if !(values.min_is_exact() && values.max_is_exact()) {
+                return None;
+            }
+            let (least, largest) = (values.min_bytes_opt()?, values.max_bytes_opt()?);
+            if least != largest || only.is_some_and(|language| language != least) {
+                return None;
+            }
+            only = Some(least);
+        }
+        only.and_then(|language| String::from_utf8(language.to_vec()).ok())
+    }
+
+    /// Logits, scores and the document columns `names`.
+    pub fn scores(&self, names: &[&str]) -> Result<PartBatches> {
+        let reader = self.batches(&[&SCORE_COLUMNS, names].concat(), 0, BATCH_ROWS)?;
+        let path = self.path.clone();
+        Ok(Box::new(reader.map(move |batch| match batch {
+            Ok(batch) => Ok(PartBatch { path: path.clone(), batch }),
+            Err(error) => Err(Error::decode(&path, PARQUET, error)),
+        })))
+    }
+
+    /// Row and id of `rows`.
+    pub fn identities(&self, rows: Range<usize>) -> Result<PartBatch> {
+        let batch = self.batches(&["row", "id"], rows.start, rows.len())?.next();
+        let batch = batch.transpose().map_err(|e| self.damaged(e))?;
+        let batch = batch.filter(|batch| batch.num_rows() == rows.len());
+        let batch = batch.ok_or_else(|| self.damaged("has fewer ids than scores"))?;
+        Ok(PartBatch { path: self.path.clone(), batch })
+    }
+}
+
+/// Consecutive rows of a score part, with the columns that were asked for.
+#[derive(Debug, Clone)]
+pub struct PartBatch {
+    path: PathBuf,
+    batch: RecordBatch,
+}
+
+impl PartBatch {
+    /// Number of rows.
+    #[expect(clippy::len_without_is_empty, reason = "a batch has rows")]
+    pub fn len(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    /// Logits and scores; any value where there is none.
+    pub fn values(&self) -> Result<[&[f32]; 2]> {
+        Ok(scores_of(&self.batch, &self.path)?.map(|values| &values.values()[..]))
+    }
+
+    /// Whether a row has a logit and a score; `None`: all have.
+    pub fn present(&self) -> Result<Option<Vec<bool>>> {
+        let [logits, scores] = scores_of(&self.batch, &self.path)?;
+        let all = logits.null_count() == 0 && scores.null_count() == 0;
+        let is_present = |row| logits.is_valid(row) && scores.is_valid(row);
+        Ok((!all).then(|| (0..self.len()).map(is_present).collect()))
+    }
+
+    /// The column `name` of numbers; `None` where they were not counted.
+    pub fn numbers(&self, name: &str) -> Result<Option<&[u64]>> {
+        let numbers: &UInt64Array = column(&self.batch, name, &self.path)?;
+        Ok((numbers.null_count() == 0).then(|| &numbers.values()[..]))
+    }
+
+    /// The ids.
+    pub fn ids(&self) -> Result<Vec<&str>> {
+        let ids: &StringArray = full_column(&self.batch, "id", &self.path)?;
+        Ok(ids.iter().flatten().collect())
+    }
+
+    /// Which rows are of `language`, where one is given, and are not `removed` (ascending); `None`: all rows.
+    pub fn mask(&self, language: Option<&str>, removed: &[u64]) -> Result<Option<BooleanArray>> {
+        if language.is_none() && removed.is_empty() {
+            return Ok(None);
+        }
+        let mut mask = vec![true; self.len()];
+        if let Some(language) = language {
+            let languages: &StringArray = full_column(&self.batch, "language", &self.path)?;
+            mask.iter_mut().zip(languages).for_each(|(is, found)| *is &= found == Some(language));
+        }
+        if !removed.is_empty() {
+            let rows: &UInt64Array = full_column(&self.batch, "row", &self.path)?;
+            let stays = |row: &u64| removed.binary_search(row).is_err();
+            mask.iter_mut().zip(rows.values()).for_each(|(is, row)| *is &= stays(row));
+        }
+        Ok(Some(mask.into()))
+    }
+
+    /// Puts other logits and scores, or none, into some rows.
+    pub fn replace(&mut self, rows: impl Iterator<Item = (usize, Option<[f32; 2]>)>) -> Result<()> {
+        let mut values: [Vec<Option<f32>>; 2] =
+            scores_of(&self.batch, &self.path)?.map(|values| values.iter().collect());
+        for (row, new) in rows {
+            for (i, values) in values.iter_mut().enumerate() {
+                values[row] = new.map(|new| new[i]);
+            }
+        }
+        let (schema, mut columns) = (self.batch.schema(), self.batch.columns().to_vec());
+        for (name, values) in SCORE_COLUMNS.into_iter().zip(values) {
+            if let Some((at, _)) = schema.column_with_name(name) {
+                columns[at] = Arc::new(Float32Array::from(values));
+            }
+        }
+        let replaced = RecordBatch::try_new(schema, columns);
+        self.batch = replaced.map_err(|e| Error::decode(&self.path, PARQUET, e))?;
+        Ok(())
+    }
+
+    /// Leaves only the rows of `mask`.
+    pub fn keep(&mut self, mask: &BooleanArray) -> Result<()> {
+        let kept = filter_record_batch(&self.batch, mask);
+        self.batch = kept.map_err(|e| Error::decode(&self.path, PARQUET, e))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::input::{DocumentBuilder, DocumentInfo};
+
+    fn score() -> impl Strategy<Value = Option<f32>> {
+        let special = prop_oneof![
+            Just(f32::NAN),
+            Just(f32::INFINITY),
+            Just(f32::NEG_INFINITY),
+            Just(-0.0f32),
+            Just(f32::from_bits(1)),
+        ];
+        proptest::option::of(prop_oneof![any::<f32>(), special])
+    }
+
+    fn bits(values: &[Option<f32>]) -> Vec<Option<u32>> {
+        values.iter().map(|v| v.map(f32::to_bits)).collect()
+    }
+
+    /// Documents of so many bytes and these scores, in `languages` by turns.
+    fn rows_of(columns: &[(u64, Option<f32>, Option<f32>)], languages: &[&str]) -> ScoreRows {
+        let mut documents = DocumentBuilder::default();
+        for (i, &(num_bytes, ..)) in columns.iter().enumerate() {
+            documents.push(&DocumentInfo {
+                row: i as u64,
+                id: &format!("<urn:{num_bytes}>"),
+                language: languages[i % languages.len()],
+                num_bytes,
+                num_tokens: Some(num_bytes / 4),
+            });
+        }
+        ScoreRows {
+            documents: documents.finish(),
+            logits: columns.iter().map(|&(_, logit, _)| logit).collect(),
+            scores: columns.iter().map(|&(.., score)| score).collect(),
+        }
+    }
+
+    /// A part of `len` rows, every third without a score.
+    fn part(path: &Path, len: usize, languages: &[&str]) -> Result<ScoreRows> {
+        let logit = |i| (i % 3 > 0).then(|| (i as f32 - 5e3).sqrt());
+        let columns = |i| (i as u64, logit(i), logit(i).map(|logit| logit / 2.0));
+        let rows = rows_of(&(0..len).map(columns).collect::<Vec<_>>(), languages);
+        write_scores(path, &rows, 1)?;
+        Ok(rows)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn scores_come_back_bit_for_bit(
+            columns in proptest::collection::vec((any::<u64>(), score(), score()), 0..300)
+        ) {
+            let dir = tempfile::tempdir()?;
+            let path = dir.path().join("part");
+            let rows = rows_of(&columns, &["deu_Latn", "und"]);
+            write_scores(&path, &rows, 1)?;
+            let read = read_scores(&path)?;
+            prop_assert_eq!(bits(&read.logits), bits(&rows.logits));
+            prop_assert_eq!(bits(&read.scores), bits(&rows.scores));
+            prop_assert_eq!(&read.documents, &rows.documents);
+        }
+    }
+
+    #[test]
+    fn token_counts_that_were_not_made_come_back_as_such() -> Result<(), Box<dyn std::error::Error>>
+    {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        let mut rows = rows_of(&vec![(7, None, None); BATCH_ROWS + 1], &["und"]);
+        let uncounted = |document| DocumentInfo { num_tokens: None, ..document };
+        rows.documents = rows.documents.iter().map(uncounted).collect();
+        write_scores(&path, &rows, 1)?;
+        assert_eq!(read_scores(&path)?, rows);
+        for batch in PartReader::open(&path)?.scores(&["num_tokens", "num_bytes"])? {
+            let batch = batch?;
+            assert_eq!(batch.numbers("num_tokens")?, None);
+            assert_eq!(batch.numbers("num_bytes")?, Some(&vec![7; batch.len()][..]));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn columns_of_different_lengths_are_refused() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        let mut rows = rows_of(&[(1, None, None)], &["und"]);
+        assert!(matches!(write_refined_scores(&path, &rows, &[], 1), Err(Error::Shape { .. })));
+        rows.scores.clear();
+        assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
+        rows.documents = DocumentBatch::default();
+        assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
+        assert!(!path.exists());
+        Ok(())
+    }
+
+    #[test]
+    fn batches_hold_every_row_once() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        // More rows than the tail holds, so that pages before it are read too.
+        for len in [0, 1, BATCH_ROWS, 5 * BATCH_ROWS + 1] {
+            let rows = part(&path, len, &["deu_Latn"])?;
+            let part = PartReader::open(&path)?;
+            assert_eq!(part.num_rows(), len);
+            let (mut logits, mut scores, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+            for batch in part.scores(&[])? {
+                let batch = batch?;
+                let rows = logits.len()..logits.len() + batch.len();
+                let identities = part.identities(rows.clone())?;
+                ids.extend(identities.ids()?.into_iter().map(String::from));
+                let numbers: Vec<u64> = rows.map(|row| row as u64).collect();
+                assert_eq!(identities.numbers("row")?, Some(&numbers[..]));
+                let present = batch.present()?.unwrap_or_else(|| vec![true; batch.len()]);
+                for (all, values) in [&mut logits, &mut scores].into_iter().zip(batch.values()?) {
+                    all.extend(values.iter().zip(&present).map(|(&v, &is)| is.then_some(v)));
+                }
+            }
+            assert_eq!((bits(&logits), bits(&scores)), (bits(&rows.logits), bits(&rows.scores)));
+            assert!(ids.iter().eq(rows.documents.iter().map(|document| document.id)));
+            assert!(part.identities(len..len + 1).is_err());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_rows_of_a_language_can_be_kept() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        let rows = part(&path, 7, &["deu_Latn", "und"])?;
+        let batch = PartReader::open(&path)?.scores(&["language", "num_bytes"])?.next();
+        let mut batch = batch.ok_or("no batch")??;
+        assert_eq!(batch.mask(None, &[])?, None);
+        let mask = batch.mask(Some("und"), &[])?.ok_or("no mask")?;
+        batch.keep(&mask)?;
+        assert_eq!(batch.numbers("num_bytes")?, Some(&[1, 3, 5][..]));
+        assert_eq!(batch.present()?, Some(vec![true, false, true]));
+        assert_eq!(batch.values()?[0][2].to_bits(), rows.logits[5].map_or(0, f32::to_bits));
+        assert!(batch.numbers("row").is_err(), "was not asked for");
+        batch.replace([(0, None), (1, Some([0.5, 0.25]))].into_iter())?;
+        assert_eq!(batch.present()?, Some(vec![false, true, true]));
+        assert_eq!(
+            batch.values()?.map(|values| values[1].to_bits()),
+            [0.5, 0.25].map(f32::to_bits)
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn removed_rows_are_left_out() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        part(&path, 7, &["deu_Latn", "und"])?;
+        let batch = PartReader::open(&path)?.scores(&["language", "row"])?.next();
+        let batch = batch.ok_or("no batch")??;
+        for (language, expected) in [(None, [0, 2, 4, 6].as_slice()), (Some("und"), &[])] {
+            let mut batch = batch.clone();
+            let mask = batch.mask(language, &[1, 3, 5, 9])?.ok_or("no mask")?;
+            batch.keep(&mask)?;
+            assert_eq!(batch.numbers("row")?, Some(expected));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_footer_names_the_one_language() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        for (languages, expected) in
+            [(&["deu_Latn"][..], Some("deu_Latn")), (&["deu_Latn", "und"], None)]
+        {
+            part(&path, 100, languages)?;
+            assert_eq!(PartReader::open(&path)?.only_language().as_deref(), expected);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_damaged_part_is_an_error() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("part");
+        part(&path, 1000, &["und"])?;
+        let bytes = std::fs::read(&path)?;
+        for len in [0, 3, bytes.len() / 2, bytes.len() - 1] {
+            std::fs::write(&path, &bytes[..len])?;
+            assert!(matches!(PartReader::open(&path), Err(Error::Decode { .. })), "{len} bytes");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! The verdicts of filters: which documents of a shard were found, by which filter and why. Documents that no
+//! filter found have no row.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field};
+
+use super::checked;
+use super::documents::{self, PartReader, documents_of, full_column};
+use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::FileStamp;
+
+/// Columns of the verdicts, after those of the documents.
+const VERDICT_COLUMNS: [&str; 5] = ["filter", "action", "reason", "detail", "pieces"];
+
+/// What filters found in a shard: a row for each document and filter, in the order of the input, and of one
+/// document in that of the filters' names. All columns have one length.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct VerdictRows {
+    /// The documents; one stands there for every filter that found it.
+    pub documents: DocumentBatch,
+    /// Name of the filter.
+    pub filters: Vec<String>,
+    /// What becomes of the document: `remove`, `flag` or `cut`.
+    pub actions: Vec<String>,
+    /// Why it was found, a word of the kind of filter.
+    pub reasons: Vec<String>,
+    /// What of it was found, separated by commas; may be empty.
+    pub details: Vec<String>,
+    /// Of a text that is cut what stays, as first byte and end, `0-640 900-1660`; else empty.
+    pub pieces: Vec<String>,
+}
+
+impl VerdictRows {
+    /// Places of the verdicts on `row` of the input.
+    pub fn of_row(&self, row: u64) -> Range<usize> {
+        let rows = self.documents.rows();
+        rows.partition_point(|&other| other < row)..rows.partition_point(|&other| other <= row)
+    }
+
+    /// What was found by the verdict `at`, or where that is nothing of its own, the reason.
+    pub fn why(&self, at: usize) -> &str {
+        if self.details[at].is_empty() { &self.reasons[at] } else { &self.details[at] }
+    }
+}
+
+/// Writes the file `path` at compression level `zstd`; columns of different lengths are an [`Error::Shape`].
+pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<FileStamp> {
+    let texts = VERDICT_COLUMNS.map(|name| Field::new(name, DataType::Utf8, false));
+    let schema = documents::part_schema(texts);
+    let properties = documents::properties(path, zstd, &[])?.build();
+    let mut arrays = rows.documents.columns();
+    let VerdictRows { filters, actions, reasons, details, pieces, .. } = rows;
+    for values in [filters, actions, reasons, details, pieces] {
+        arrays.push(Arc::new(StringArray::from_iter_values(values)) as ArrayRef);
+    }
+    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
+        .map_err(|e| Error::shape("write_verdicts", e.to_string()))?;
+    let mut writer = checked::create(path, schema, properties)?;
+    writer.write(&batch).map_err(|e| Error::write(path, e))?;
+    checked::finish(writer)
+}
+
+/// Reads the file `path`. One that is not of verdicts is an [`Error::Decode`] or [`Error::Schema`].
+pub fn read_verdicts(path: &Path) -> Result<VerdictRows> {
+    let part = PartReader::open(path)?;
+    let batch = part.read(&[&DOCUMENT_COLUMNS[..], &VERDICT_COLUMNS].concat())?;
+    let texts = |name: &str| -> Result<Vec<String>> {
+        let column: &StringArray = full_column(&batch, name, path)?;
+        Ok(column.iter().flatten().map(ToOwned::to_owned).collect())
+    };
+    let [filters, actions, reasons, details, pieces] = VERDICT_COLUMNS.map(texts);
+    Ok(VerdictRows {
+        documents: documents_of(&batch, path)?,
+        filters: filters?,
+        actions: actions?,
+        reasons: reasons?,
+        details: details?,
+        pieces: pieces?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::DocumentInfo;
+
+    #[test]
+    fn verdicts_come_back_as_they_were_written() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("verdicts");
+        let document =
+            |row, id| DocumentInfo { row, id, language: "und", num_bytes: 3, num_tokens: None };
+        let own = |texts: [&str; 3]| texts.map(str::to_owned).to_vec();
+        let rows = VerdictRows {
+            documents: [document(2, "b"), document(7, "g"), document(7, "g")].into_iter().collect(),
+            filters: own(["consent", "consent", "ids"]),
+            actions: own(["remove", "remove", "flag"]),
+            reasons: own(["robots", "domain", "listed"]),
+            details: own(["GPTBot,CCBot", "example.com", ""]),
+            pieces: own(["", "0-640 900-1660", ""]),
+        };
+        write_verdicts(&path, &rows, 1)?;
+        assert_eq!(read_verdicts(&path)?, rows);
+        assert_eq!([0, 2, 7, 9].map(|row| rows.of_row(row)), [0..0, 0..1, 1..3, 3..3]);
+        let lacking = VerdictRows { details: Vec::new(), ..rows };
+        assert!(matches!(write_verdicts(&path, &lacking, 1), Err(Error::Shape { .. })));
+        write_verdicts(&path, &VerdictRows::default(), 1)?;
+        assert_eq!(read_verdicts(&path)?, VerdictRows::default());
+        Ok(())
+    }
+}

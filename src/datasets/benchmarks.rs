@@ -1,0 +1,250 @@
+//! An index of benchmark items, by which documents that hold their text are found.
+//!
+//! Items come as others have them: rows with `task`, `question` and `answer`; those of decon's evaluation files
+//! (`eval_key`, `eval_instance_index`, `is_correct`); of datatrove (`query`, and `text` for the answer); `task`
+//! with `text` alone. Of any other table a set names the task and the columns ([`BenchmarksRequest::sets`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Deserialize;
+
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{AtomicFile, read_text, stamp};
+use polysift_base::progress::Stop;
+use polysift_data::input::{
+    ColumnKind, ColumnRequest, ListFile, TableRow, for_each_listed, is_table, list_files,
+    read_table, table_at,
+};
+use polysift_text::decontamination::{
+    BenchmarkItem, IndexBuilder, IndexSettings, Normalisation, Numbers, TaskCounts,
+};
+
+/// Columns of items, of which a file has some, and what they hold.
+const COLUMNS: [(&str, ColumnKind); 11] = [
+    ("task", ColumnKind::Text),
+    ("eval_key", ColumnKind::Text),
+    ("config", ColumnKind::Scalar),
+    ("split", ColumnKind::Text),
+    ("id", ColumnKind::Scalar),
+    ("eval_instance_index", ColumnKind::Scalar),
+    ("question", ColumnKind::Text),
+    ("query", ColumnKind::Text),
+    ("answer", ColumnKind::Text),
+    ("text", ColumnKind::Text),
+    ("language", ColumnKind::Text),
+];
+/// Those of them with the text of an item, which a set may name otherwise.
+const PARTS: [&str; 4] = ["question", "query", "answer", "text"];
+/// Column that says of a row whether its answer is right.
+const IS_CORRECT: &str = "is_correct";
+
+/// What an index is made of.
+#[derive(Debug, Clone, Args)]
+pub struct BenchmarksRequest {
+    /// Files of items: JSON lines, Parquet, CSV; {lang} stands for the language of a file's items
+    #[arg(long, value_name = "PATTERN", num_args = 1.., required_unless_present = "sets")]
+    pub items: Vec<String>,
+    /// TOML file of sets of items: a table `set` each, with files, task, columns of question and answer, split, language
+    #[arg(long, value_name = "FILE")]
+    pub sets: Option<PathBuf>,
+    /// Language of items that do not say theirs, as in eng_Latn
+    #[arg(long, value_name = "CODE")]
+    pub language: Option<String>,
+    /// Files of texts whose n-grams are no evidence, since they may be common: a line each, or a column `text`
+    #[arg(long, value_name = "PATTERN", num_args = 1..)]
+    pub ignore: Vec<String>,
+    /// Words of an n-gram [default: 13; of datatrove 12]
+    #[arg(long, value_name = "N")]
+    pub ngram: Option<u32>,
+    /// Characters of an n-gram in languages that are written without spaces [default: 26]
+    #[arg(long, value_name = "N")]
+    pub ngram_chars: Option<u32>,
+    /// Numbers all count as one, so that an exercise with other numbers is the same
+    #[arg(long)]
+    pub zero_numbers: bool,
+    /// Read items and documents as datatrove does
+    #[arg(long)]
+    pub datatrove: bool,
+    /// The index to write
+    #[arg(long, value_name = "FILE", default_value = "benchmarks.idx")]
+    pub out: PathBuf,
+}
+
+impl BenchmarksRequest {
+    fn settings(&self) -> IndexSettings {
+        let mut settings =
+            if self.datatrove { IndexSettings::datatrove() } else { IndexSettings::default() };
+        settings.ngram = self.ngram.unwrap_or(settings.ngram);
+        settings.ngram_chars = self.ngram_chars.unwrap_or(settings.ngram_chars);
+        if self.zero_numbers && settings.normalisation == Normalisation::Default {
+            settings.numbers = Numbers::Zero;
+        }
+        settings
+    }
+
+    /// The sets of items: those of `items`, and those of the file of sets.
+    fn item_sets(&self) -> Result<Vec<ItemSet>> {
+        let mut sets = Vec::new();
+        if !self.items.is_empty() {
+            sets.push(ItemSet { files: self.items.clone(), ..ItemSet::default() });
+        }
+        if let Some(path) = &self.sets {
+            let text = read_text(path)?;
+            let file: ItemSets = toml::from_str(&text)
+                .map_err(|error| Error::config(path.to_string_lossy(), error.to_string()))?;
+            let folder = path.parent().unwrap_or(Path::new(""));
+            for mut set in file.sets {
+                if set.files.is_empty() {
+                    return Err(Error::config(path.to_string_lossy(), "a set has no `files`"));
+                }
+                for pattern in &mut set.files {
+                    *pattern = folder.join(&*pattern).to_string_lossy().into_owned();
+                }
+                sets.push(set);
+            }
+        }
+        Ok(sets)
+    }
+}
+
+/// A file of sets of items.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ItemSets {
+    #[serde(rename = "set")]
+    sets: Vec<ItemSet>,
+}
+
+/// Tables of items, and what their rows do not say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ItemSet {
+    /// Files, directories or globs, relative to the file of sets.
+    files: Vec<String>,
+    task: Option<String>,
+    /// Columns whose values, lists too, make the question, one after the other; none: those that items have.
+    question: Vec<String>,
+    /// And the answer.
+    answer: Vec<String>,
+    split: Option<String>,
+    language: Option<String>,
+}
+
+impl ItemSet {
+    /// The columns that items have or may have.
+    fn columns(&self) -> Vec<ColumnRequest> {
+        let own: BTreeSet<&str> =
+            self.question.iter().chain(&self.answer).map(String::as_str).collect();
+        let others = (COLUMNS.into_iter().chain([(IS_CORRECT, ColumnKind::Scalar)]))
+            .filter(|(name, _)| !own.contains(name) && (own.is_empty() || !PARTS.contains(name)))
+            .map(|(name, kind)| ColumnRequest::new(name, kind, false));
+        let own = own.iter().map(|name| ColumnRequest::new(*name, ColumnKind::ScalarOrList, true));
+        own.chain(others).collect()
+    }
+
+    /// Adds the items of a file, in `language` where they do not say theirs.
+    fn add_items(
+        &self,
+        builder: &mut IndexBuilder,
+        list: &ListFile,
+        language: Option<&str>,
+        stop: &Stop,
+    ) -> Result<()> {
+        let name = list.path.file_name().unwrap_or_default().to_string_lossy();
+        if !is_table(&name) {
+            let reason = "items are read from Parquet, JSON lines and CSV";
+            return Err(Error::config(list.path.to_string_lossy(), reason));
+        }
+        let table = table_at(&list.path, name.into_owned())?;
+        let mut add = |row: TableRow<'_>| self.add_item(builder, row, language);
+        read_table(&table, &self.columns(), None, stop, &mut add)?;
+        Ok(())
+    }
+
+    /// Adds the item of `row`; the reason why it is none.
+    fn add_item(
+        &self,
+        builder: &mut IndexBuilder,
+        row: TableRow<'_>,
+        language: Option<&str>,
+    ) -> Result<(), String> {
+        if row.text(IS_CORRECT).is_some_and(|is| is.eq_ignore_ascii_case("false") || is == "0") {
+            return Ok(()); // a wrong choice, which is no evidence
+        }
+        let first = |names: [&str; 2]| names.into_iter().find_map(|name| row.text(name));
+        let query = row.text("query");
+        let text = row.text("text");
+        // Beside a query the text is its answer.
+        let question =
+            row.text("question").or(query).or(text.filter(|_| row.text("answer").is_none()));
+        let answer = row.text("answer").or(text.filter(|_| query.is_some()));
+        let part = |columns: &[String], usual: Option<&str>| match columns {
+            _ if self.question.is_empty() && self.answer.is_empty() => {
+                usual.unwrap_or_default().to_owned()
+            }
+            columns => joined(columns.iter().filter_map(|name| row.text(name))),
+        };
+        let id = first(["id", "eval_instance_index"]).unwrap_or_default();
+        let id = row.text("config").map_or(id.to_owned(), |config| format!("{config}/{id}"));
+        let item = BenchmarkItem {
+            task: first(["task", "eval_key"]).or(self.task.as_deref()).unwrap_or_default(),
+            split: row.text("split").or(self.split.as_deref()).unwrap_or_default(),
+            question: &part(&self.question, question),
+            answer: &part(&self.answer, answer),
+            id: &id,
+            language: row.text("language").or(language).unwrap_or_default(),
+        };
+        builder.add(&item).map_err(|error| error.to_string())
+    }
+}
+
+/// Writes the index of the items that are asked for; what became of each task.
+///
+/// # Errors
+/// [`Error::Row`] with the count for items without a task or text, and for two of one id and different text;
+/// [`Error::Schema`] for files without a column that their set names; [`Error::Config`] for a file of sets that
+/// is none, files that are no tables and an index without an n-gram; [`Error::Missing`], [`Error::Io`].
+pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<TaskCounts>> {
+    let mut builder = IndexBuilder::new(request.settings())?;
+    let mut digests = BTreeMap::new();
+    let mut digest = |list: &ListFile| -> Result<()> {
+        // By what does not depend on where the files are.
+        let name = list.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        digests.insert(stamp(&list.path)?.blake3, name);
+        Ok(())
+    };
+    for set in request.item_sets()? {
+        for list in list_files(&set.files)? {
+            digest(&list)?;
+            let language = (list.language.as_deref()).or(set.language.as_deref());
+            let language = language.or(request.language.as_deref());
+            set.add_items(&mut builder, &list, language, stop)?;
+        }
+    }
+    if !request.ignore.is_empty() {
+        for list in list_files(&request.ignore)? {
+            digest(&list)?;
+            let language = list.language.as_deref().or(request.language.as_deref());
+            let mut ignore = |text: &str| {
+                builder.ignore(text, language.unwrap_or_default());
+                Ok(())
+            };
+            for_each_listed(&list.path, "text", None, stop, &mut ignore)?;
+        }
+    }
+    let built = builder.build(digests)?;
+    let mut file = AtomicFile::create(&request.out)?;
+    built.write(&mut file).map_err(Error::io(&request.out, "write"))?;
+    file.commit()?;
+    Ok(built.tasks().to_vec())
+}
+
+/// Values of columns as one text; lists, which come as JSON, by their elements.
+fn joined<'a>(values: impl Iterator<Item = &'a str>) -> String {
+    let elements = |value: &str| {
+        serde_json::from_str::<Vec<String>>(value).map_or(value.to_owned(), |list| list.join("\n"))
+    };
+    values.map(elements).collect::<Vec<_>>().join("\n")
+}

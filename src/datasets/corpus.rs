@@ -1,0 +1,139 @@
+//! Negatives: a uniform sample of the whole corpus of a language.
+
+use std::collections::HashSet;
+
+use rayon::prelude::*;
+
+use super::sample::{DatasetSample, place_key};
+use super::{SourceCard, SourceFile};
+use polysift_base::error::{Error, Result};
+use polysift_base::progress::Stop;
+use polysift_base::sample::{BottomKSample, Ranks, key_of, text_key};
+use polysift_config::{InputConfig, Mode};
+use polysift_data::input::{DocumentReader, InputFile};
+
+/// Name of the source of negatives.
+pub(super) const CORPUS: &str = "corpus";
+
+/// Files that the published code looks at.
+const PUBLISHED_FILES: usize = 3;
+
+/// Documents read at once.
+const BATCH_ROWS: usize = 256;
+
+/// The corpus of one language and how it is sampled.
+#[derive(Clone, Copy)]
+pub(super) struct LanguageCorpus<'a> {
+    pub files: &'a [InputFile],
+    pub input: &'a InputConfig,
+    pub ranks: &'a Ranks,
+    pub mode: Mode,
+    pub stop: &'a Stop,
+}
+
+/// Rows of a file and why some of them cannot be drawn.
+#[derive(Default)]
+struct RowCounts {
+    rows: u64,
+    blank: u64,
+    positive: u64,
+    malformed: u64,
+}
+
+impl LanguageCorpus<'_> {
+    /// Draws `count` documents, fewer where there are no more, each distinct text with the same
+    /// probability; texts whose key is among `positives` are left out. Holds no more
+    /// documents than that. Published mode draws from three files, texts that are there twice twice.
+    pub(super) fn draw(
+        &self,
+        count: usize,
+        positives: &HashSet<u128>,
+    ) -> Result<(Vec<DatasetSample>, SourceCard)> {
+        let files = self.chosen_files()?;
+        let sampler = BottomKSample::new(count);
+        let read = |file: &&InputFile| self.read(file, positives, &sampler);
+        let counts: Vec<Result<RowCounts>> = files.par_iter().map(read).collect();
+        let mut card = SourceCard::default();
+        for (file, counts) in files.into_iter().zip(counts) {
+            let RowCounts { rows, blank, positive, malformed } = counts?;
+            card.rows += rows;
+            card.drop_rows("blank", blank);
+            card.drop_rows("malformed", malformed);
+            card.drop_rows("equal to a positive", positive);
+            card.files.push(SourceFile {
+                name: file.name.clone(),
+                bytes: file.bytes,
+                blake3: None,
+                fingerprint: Some(file.fingerprint()?),
+                rows,
+            });
+        }
+        let samples = sampler.into_items();
+        let usable = card.rows - card.dropped_of(&["blank", "equal to a positive"]);
+        card.drop_rows("not drawn", usable - samples.len() as u64);
+        Ok((samples, card))
+    }
+
+    /// All files, or those of published mode, sorted by name.
+    fn chosen_files(&self) -> Result<Vec<&InputFile>> {
+        let mut files: Vec<&InputFile> = self.files.iter().collect();
+        if self.mode == Mode::Published {
+            if files.len() < PUBLISHED_FILES {
+                let reason = format!(
+                    "the mode `published` draws from {PUBLISHED_FILES} files; there are {}",
+                    files.len()
+                );
+                return Err(Error::config("--corpus", reason));
+            }
+            files.sort_by_key(|file| self.ranks.of(key_of("file", &[&file.name])));
+            files.truncate(PUBLISHED_FILES);
+        }
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(files)
+    }
+
+    fn read(
+        &self,
+        file: &InputFile,
+        positives: &HashSet<u128>,
+        sampler: &BottomKSample<DatasetSample>,
+    ) -> Result<RowCounts> {
+        let mut reader = DocumentReader::open(file, self.input)?;
+        let mut counts = RowCounts::default();
+        while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
+            self.stop.check()?;
+            for i in 0..batch.len() {
+                counts.rows += 1;
+                let text = match self.mode {
+                    Mode::Default => batch.text(i),
+                    // Published mode takes every text that is there.
+                    Mode::Published => batch.stored_text(i),
+                };
+                let Some(text) = text else {
+                    counts.blank += 1;
+                    continue;
+                };
+                let key = match self.mode {
+                    Mode::Default => text_key(text),
+                    Mode::Published => place_key(&file.name, batch.rows()[i]),
+                };
+                if positives.contains(&key) {
+                    counts.positive += 1;
+                    continue;
+                }
+                let sample = || DatasetSample {
+                    id: batch.id(i).to_owned(),
+                    text: text.to_owned(),
+                    source: CORPUS.to_owned(),
+                    positive: false,
+                    key,
+                    group: key,
+                    is_translated: false,
+                };
+                sampler.offer(self.ranks.of(key), sample);
+            }
+        }
+        counts.malformed = reader.rejects().len() as u64;
+        Ok(counts)
+    }
+}

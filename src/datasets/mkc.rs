@@ -1,0 +1,402 @@
+//! MKC and MKC+: knowledge-rich positives against a sample of the corpus, for every language.
+//!
+//! The sources lie below one directory, each in a folder of its own: `mmmlu`, `include`, `oasst2`,
+//! `aya_dataset`, `aya_collection`, as a clone of the hub's repositories lays them out or as single
+//! files. A folder that is not there is a source that is not used, or one that is downloaded.
+
+mod conversations;
+mod reader;
+mod rows;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::corpus::{CORPUS, LanguageCorpus};
+use super::sample::DatasetSample;
+use super::write::{SplitPlan, THREE_FILES, write};
+use super::{DatasetCard, DatasetRules, LanguageTable, SourceCard, repair};
+use polysift_base::error::{Error, Result};
+use polysift_base::hub::HubSettings;
+use polysift_base::progress::{Progress, Stop};
+use polysift_base::sample::{BottomKSample, Ranks, text_key};
+use polysift_config::{InputConfig, Mode};
+use polysift_data::input::{InputFile, discover};
+pub(super) use reader::described;
+use reader::{CURATED, MkcReader, MkcSource, SOURCES, SourceFolder, fetch};
+use rows::{load_pairs, load_questions};
+
+/// Most positives of a language, which are as many negatives again.
+const DEFAULT_MAX_POSITIVES: usize = 80_000;
+
+/// The published code's limit before its split; 80% of it is what is trained on.
+const PUBLISHED_MAX_POSITIVES: usize = 100_000;
+
+/// Fewest that can be asked for: of fewer none would be held out.
+const MIN_POSITIVES: usize = 5;
+
+/// Which dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ValueEnum)]
+pub enum MkcVariant {
+    /// Without the Aya Collection.
+    #[serde(rename = "mkc")]
+    Mkc,
+    /// With it.
+    #[default]
+    #[serde(rename = "mkc+")]
+    #[value(name = "mkc+")]
+    MkcPlus,
+}
+
+/// What to build, as the command line has it.
+#[derive(Debug, Args)]
+pub struct MkcRequest {
+    /// Directory with the folders mmmlu, include, oasst2, aya_dataset and aya_collection
+    #[arg(long, value_name = "DIR", required_unless_present = "download")]
+    pub sources: Option<PathBuf>,
+    /// Download the sources that are not in --sources from the Hugging Face hub, into its cache
+    #[arg(long)]
+    pub download: bool,
+    /// Use only downloads that are already here, never the hub
+    #[arg(long, requires = "download")]
+    pub offline: bool,
+    /// Files, directories or globs of the corpus; {lang} stands for the language code
+    #[arg(long, value_name = "PATTERN", required = true, num_args = 1..)]
+    pub corpus: Vec<String>,
+    /// Directory of the result, which gets a folder per language
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Languages, by FineWeb-2 code [default: all of the table that have a corpus]
+    #[arg(long, value_name = "CODES", value_delimiter = ',')]
+    pub languages: Vec<String>,
+    /// With (mkc+) or without (mkc) the Aya Collection
+    #[arg(long, value_enum, default_value = "mkc+")]
+    pub variant: MkcVariant,
+    /// Most positives of a language [default: 80000; in the mode published 100000]
+    #[arg(long, value_name = "N")]
+    pub max_positives: Option<usize>,
+    /// TOML file with more rows of the table of languages, which win over the built-in ones
+    #[arg(long, value_name = "FILE")]
+    pub table: Option<PathBuf>,
+    /// Column of the text in the corpus
+    #[arg(long, value_name = "COLUMN", default_value = "text")]
+    pub text_column: String,
+    /// Column of the id in the corpus
+    #[arg(long, value_name = "COLUMN", default_value = "id")]
+    pub id_column: String,
+    /// How samples are chosen
+    #[command(flatten)]
+    pub rules: DatasetRules,
+}
+
+/// Builds the dataset of every language and writes `<out>/<language>/{train_80,valid_10,test_10}.jsonl`
+/// and `card.json`.
+///
+/// Memory: the positives and as many negatives of one language, and 8 bytes (in a hash set) for each row
+/// of its Aya Collection.
+///
+/// # Errors
+/// [`Error::Missing`] when there is no source, no row of a language or no corpus for it;
+/// [`Error::Config`] for a language that the table does not have and for too few positives; [`Error::Row`] and
+/// [`Error::Schema`] for sources that cannot be read; [`Error::Service`] for those that cannot be
+/// downloaded; [`Error::Io`], [`Error::Stopped`].
+pub fn build_mkc(
+    request: &MkcRequest,
+    hub: &HubSettings,
+    stop: &Stop,
+    progress: &dyn Progress,
+) -> Result<Vec<DatasetCard>> {
+    let there = |kind: &MkcSource| request.folder(kind).is_some_and(|folder| folder.is_dir());
+    let max_positives = request.max_positives();
+    if max_positives < MIN_POSITIVES {
+        let reason = format!(
+            "is {max_positives}; at least {MIN_POSITIVES} are needed: a tenth each is held out for validation and test"
+        );
+        return Err(Error::config("--max-positives", reason));
+    }
+    if !request.download && !SOURCES.iter().any(there) {
+        let names: Vec<&str> = SOURCES.iter().map(|kind| kind.name).collect();
+        return Err(request.without(format!("has none of the folders {}", names.join(", "))));
+    }
+    let mut table = LanguageTable::of_mode(request.rules.mode)?;
+    if let Some(path) = &request.table {
+        table.add_file(path)?;
+    }
+    let languages = request.languages(&table)?;
+    let folders = request.folders(&table, &languages, hub, stop, progress)?;
+    progress.begin("mkc", Some(languages.len() as u64), "languages");
+    let build = |(language, files): (String, Vec<InputFile>)| {
+        let (language, files) = (language.as_str(), files.as_slice());
+        let card = MkcLanguage { request, table: &table, folders: &folders, language, files, stop };
+        let card = card.build()?;
+        progress.advance(1, 0);
+        Ok(card)
+    };
+    let cards = languages.into_iter().map(build).collect();
+    progress.end();
+    cards
+}
+
+impl MkcRequest {
+    fn max_positives(&self) -> usize {
+        self.max_positives.unwrap_or(match self.rules.mode {
+            Mode::Default => DEFAULT_MAX_POSITIVES,
+            Mode::Published => PUBLISHED_MAX_POSITIVES,
+        })
+    }
+
+    /// The user's folder of a source.
+    fn folder(&self, kind: &MkcSource) -> Option<PathBuf> {
+        self.sources.as_ref().map(|sources| sources.join(kind.name))
+    }
+
+    fn without(&self, reason: String) -> Error {
+        let path = self.sources.as_ref().map(|sources| sources.display().to_string());
+        Error::Missing { path: path.unwrap_or_else(|| "--download".to_owned()), reason }
+    }
+
+    /// Where each source is, downloaded if need be; a source that is not asked for is left out.
+    fn folders(
+        &self,
+        table: &LanguageTable,
+        languages: &BTreeMap<String, Vec<InputFile>>,
+        hub: &HubSettings,
+        stop: &Stop,
+        progress: &dyn Progress,
+    ) -> Result<BTreeMap<&'static str, SourceFolder>> {
+        let num_sources = if self.variant == MkcVariant::Mkc { CURATED } else { SOURCES.len() };
+        let mut folders = BTreeMap::new();
+        for kind in &SOURCES[..num_sources] {
+            let folder = self.folder(kind);
+            let name = |language: &String| table.name(language, kind.name);
+            let cells: BTreeSet<&str> = languages.keys().filter_map(name).collect();
+            let directory = folder.unwrap_or_default();
+            if directory.is_dir() || !self.download {
+                folders.insert(kind.name, SourceFolder { directory, revision: None });
+            } else if !cells.is_empty() {
+                folders.insert(kind.name, fetch(kind, &cells, hub, stop, progress)?);
+            }
+        }
+        Ok(folders)
+    }
+
+    /// The languages to build and the files of their corpus.
+    fn languages(&self, table: &LanguageTable) -> Result<BTreeMap<String, Vec<InputFile>>> {
+        let mut by_language: BTreeMap<String, Vec<InputFile>> = BTreeMap::new();
+        let mut of_any = Vec::new();
+        for file in discover(&self.corpus, Path::new("."))? {
+            match &file.language {
+                Some(language) => by_language.entry(language.clone()).or_default().push(file),
+                None => of_any.push(file),
+            }
+        }
+        if let ([language], false) = (self.languages.as_slice(), of_any.is_empty()) {
+            by_language.entry(language.clone()).or_default().append(&mut of_any);
+        }
+        if !of_any.is_empty() {
+            let reason = "names no language with {lang}; that serves a single one of --languages";
+            return Err(Error::config("--corpus", reason));
+        }
+        if self.languages.is_empty() {
+            by_language.retain(|language, _| table.has(language));
+        }
+        let codes: BTreeSet<String> = if self.languages.is_empty() {
+            by_language.keys().cloned().collect()
+        } else {
+            self.languages.iter().cloned().collect()
+        };
+        if codes.is_empty() {
+            let reason = "no file of the corpus is of a language of the table";
+            return Err(Error::Missing { path: "--corpus".into(), reason: reason.into() });
+        }
+        let files_of = |language: String| {
+            if !table.has(&language) {
+                let reason =
+                    format!("`{language}` is not in the table of languages; add it with --table");
+                return Err(Error::config("--languages", reason));
+            }
+            let files = by_language.remove(&language).ok_or_else(|| Error::Missing {
+                path: language.clone(),
+                reason: "no file of the corpus is of this language".to_owned(),
+            })?;
+            Ok((language, files))
+        };
+        codes.into_iter().map(files_of).collect()
+    }
+}
+
+/// One language.
+struct MkcLanguage<'a> {
+    request: &'a MkcRequest,
+    table: &'a LanguageTable,
+    folders: &'a BTreeMap<&'static str, SourceFolder>,
+    language: &'a str,
+    files: &'a [InputFile],
+    stop: &'a Stop,
+}
+
+impl MkcLanguage<'_> {
+    fn build(&self) -> Result<DatasetCard> {
+        let MkcRequest { variant, rules: DatasetRules { seed, mode, .. }, .. } = *self.request;
+        let dataset = match variant {
+            MkcVariant::Mkc => "mkc",
+            MkcVariant::MkcPlus => "mkc+",
+        };
+        let mut card = DatasetCard::new(dataset, self.language, mode, seed);
+        card.max_positives = Some(self.request.max_positives());
+        let mut samples = self.curated(&mut card.sources)?;
+        if variant == MkcVariant::MkcPlus {
+            self.add_collection(&mut samples, &mut card.sources)?;
+        }
+        if samples.is_empty() {
+            let reason = format!("no source has a row of {}", self.language);
+            return Err(self.request.without(reason));
+        }
+        let positives: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
+        let ranks = self.ranks("negatives");
+        let input = InputConfig {
+            text: self.request.text_column.clone(),
+            id: self.request.id_column.clone(),
+            max_rejects: self.request.rules.max_rejects,
+            ..InputConfig::default()
+        };
+        let corpus = LanguageCorpus {
+            files: self.files,
+            input: &input,
+            ranks: &ranks,
+            mode,
+            stop: self.stop,
+        };
+        let (negatives, corpus) = corpus.draw(samples.len(), &positives)?;
+        if negatives.len() < samples.len() {
+            let (language, positives, negatives) = (self.language, samples.len(), negatives.len());
+            tracing::warn!(language, positives, negatives, "the corpus has too few documents");
+        }
+        card.sources.insert(CORPUS.to_owned(), corpus);
+        samples.extend(negatives);
+        let labels = ["positive", "negative"];
+        let plan = SplitPlan { seed, labels, files: THREE_FILES, stratified: true };
+        write(&self.request.out.join(self.language), &plan, samples, &mut card)?;
+        Ok(card)
+    }
+
+    fn ranks(&self, purpose: &str) -> Ranks {
+        Ranks::new(self.request.rules.seed, &format!("{}/{purpose}", self.language))
+    }
+
+    /// A source, if it is there and has the language.
+    fn source(&self, kind: &'static MkcSource) -> Result<Option<MkcReader<'_>>> {
+        let cell = self.table.name(self.language, kind.name);
+        let (Some(cell), Some(folder)) = (cell, self.folders.get(kind.name)) else {
+            return Ok(None);
+        };
+        let DatasetRules { mode, max_rejects, .. } = self.request.rules;
+        let reader = MkcReader { kind, folder, cell, mode, max_rejects, stop: self.stop };
+        Ok(reader.is_there()?.then_some(reader))
+    }
+
+    /// All positives but those of the Aya Collection, at most as many as are wanted.
+    fn curated(&self, cards: &mut BTreeMap<String, SourceCard>) -> Result<Vec<DatasetSample>> {
+        let mut samples: Vec<DatasetSample> = Vec::new();
+        for kind in &SOURCES[..CURATED] {
+            let Some(source) = self.source(kind)? else { continue };
+            let name = source.kind.name;
+            let (mut card, mut found) = (SourceCard::default(), Vec::new());
+            let sink = &mut |sample| found.push(sample);
+            match name {
+                "mmmlu" | "include" => load_questions(&source, &mut card, sink)?,
+                "oasst2" => conversations::load(&source, &self.ranks(name), &mut card, sink)?,
+                _ => load_pairs(&source, false, &mut card, sink)?,
+            }
+            // The first of equal texts stays, whatever the order of rows.
+            found.sort_unstable();
+            samples.append(&mut found);
+            cards.insert(name.to_owned(), card);
+        }
+        drop_repeated(&mut samples, &mut HashSet::new(), cards);
+        let most = self.request.max_positives();
+        if self.request.rules.mode == Mode::Default && samples.len() > most {
+            let ranks = self.ranks("positives");
+            samples.sort_by_cached_key(|sample| ranks.of(sample.key));
+            for sample in samples.drain(most..) {
+                count_drop(cards, &sample, "beyond the most positives");
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Fills up with a uniform sample of the Aya Collection, repaired.
+    fn add_collection(
+        &self,
+        samples: &mut Vec<DatasetSample>,
+        cards: &mut BTreeMap<String, SourceCard>,
+    ) -> Result<()> {
+        let room = self.request.max_positives().saturating_sub(samples.len());
+        let Some(source) = self.source(&SOURCES[CURATED])?.filter(|_| room > 0) else {
+            return Ok(());
+        };
+        let name = source.kind.name;
+        let mut curated: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
+        let (ranks, sampler) = (self.ranks(name), BottomKSample::new(room));
+        let (mut card, mut repeated) = (SourceCard::default(), 0);
+        // Halves of keys: of ten million rows, two share one with a probability of 3 in a million.
+        let mut seen: HashSet<u64> = HashSet::new();
+        load_pairs(&source, true, &mut card, &mut |sample| {
+            let is_curated = curated.contains(&sample.key);
+            repeated += u64::from(is_curated || !seen.insert((sample.key >> 64) as u64));
+            if !is_curated {
+                // Of equal texts the sampler keeps one, which is the same in any order of rows.
+                sampler.offer(ranks.of(sample.key), || sample);
+            }
+        })?;
+        card.drop_rows("repeated", repeated);
+        let mut found = sampler.into_items();
+        let gave_none: u64 = card.dropped_of(&["null", "blank", "<unk>", "repeated"]);
+        card.drop_rows("not drawn", card.rows - gave_none - found.len() as u64);
+        if self.request.rules.mode == Mode::Default {
+            card.repaired = repair_all(&mut found);
+        }
+        cards.insert(name.to_owned(), card);
+        drop_repeated(&mut found, &mut curated, cards);
+        samples.append(&mut found);
+        Ok(())
+    }
+}
+
+/// Keeps the first of the samples of each key that is not `known` yet.
+fn drop_repeated(
+    samples: &mut Vec<DatasetSample>,
+    known: &mut HashSet<u128>,
+    cards: &mut BTreeMap<String, SourceCard>,
+) {
+    samples.retain(|sample| {
+        let new = known.insert(sample.key);
+        if !new {
+            count_drop(cards, sample, "repeated");
+        }
+        new
+    });
+}
+
+fn count_drop(cards: &mut BTreeMap<String, SourceCard>, sample: &DatasetSample, reason: &str) {
+    if let Some(card) = cards.get_mut(&sample.source) {
+        card.drop_rows(reason, 1);
+    }
+}
+
+/// Repairs texts and says how many were not right.
+fn repair_all(samples: &mut [DatasetSample]) -> u64 {
+    let repaired = samples.par_iter_mut().map(|sample| {
+        let text = match repair(&sample.text) {
+            std::borrow::Cow::Borrowed(_) => return 0,
+            std::borrow::Cow::Owned(text) => text,
+        };
+        sample.key = text_key(&text);
+        sample.text = text;
+        1
+    });
+    repaired.sum()
+}

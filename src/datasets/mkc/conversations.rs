@@ -1,0 +1,125 @@
+//! OpenAssistant-2: trees of messages, from which conversations are taken leaf by leaf.
+//!
+//! A conversation is a leaf with all messages above it, joined by spaces from the root down. A leaf
+//! is a message without replies in the language; a root is one whose parent is not in the language.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+
+use super::reader::{MkcReader, RowPlace, required};
+use crate::SourceCard;
+use crate::sample::DatasetSample;
+use polysift_base::error::{Error, Result};
+use polysift_base::sample::{Ranks, key_of};
+use polysift_data::input::{ColumnKind, ColumnRequest, InputFile};
+
+/// Most conversations of one root.
+const PER_ROOT: usize = 2;
+
+struct Message {
+    id: String,
+    parent: Option<String>,
+    tree: Option<String>,
+    text: String,
+    path: PathBuf,
+    row: u64,
+}
+
+/// Conversations of every tree, as positives; `ranks` chooses those of a tree.
+pub(super) fn load(
+    source: &MkcReader<'_>,
+    ranks: &Ranks,
+    card: &mut SourceCard,
+    sink: &mut dyn FnMut(DatasetSample),
+) -> Result<()> {
+    let messages = messages(source, card)?;
+    let by_id: HashMap<&str, usize> =
+        messages.iter().enumerate().map(|(at, message)| (message.id.as_str(), at)).collect();
+    let parent_of = |at: usize| -> Option<usize> {
+        messages[at].parent.as_deref().and_then(|parent| by_id.get(parent).copied())
+    };
+    let parents: Vec<Option<usize>> = (0..messages.len()).map(parent_of).collect();
+    refuse_cycles(&messages, &parents)?;
+    let answered: HashSet<usize> = parents.iter().flatten().copied().collect();
+    let mut leaves: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for at in (0..messages.len()).filter(|at| !answered.contains(at)) {
+        if let Some(root) = std::iter::successors(Some(at), |&at| parents[at]).last() {
+            leaves.entry(&messages[root].id).or_default().push(at);
+        }
+    }
+    for (root, mut leaves) in leaves {
+        leaves.sort_by_key(|&at| ranks.of(key_of("conversation", &[&messages[at].id])));
+        card.drop_rows("leaf beyond two of a tree", leaves.len().saturating_sub(PER_ROOT) as u64);
+        for at in leaves.into_iter().take(PER_ROOT) {
+            let path = std::iter::successors(Some(at), |&at| parents[at]);
+            let mut texts: Vec<&str> = path.map(|at| messages[at].text.as_str()).collect();
+            texts.reverse();
+            let Message { id, tree, .. } = &messages[at];
+            let group = key_of("tree", &[tree.as_deref().unwrap_or(root)]);
+            sink(source.sample(format!("{}/{id}", source.kind.name), texts.join(" "), group));
+        }
+    }
+    card.drop_rows("message inside a conversation", answered.len() as u64);
+    Ok(())
+}
+
+/// All messages of the language.
+fn messages(source: &MkcReader<'_>, card: &mut SourceCard) -> Result<Vec<Message>> {
+    let mut messages: Vec<Message> = Vec::new();
+    let mut known = HashSet::new();
+    // A message at the root may lack its parent altogether.
+    let optional = |name| ColumnRequest::new(name, ColumnKind::Scalar, false);
+    let columns = |_: &InputFile| {
+        let optional = ["parent_id", "message_tree_id"].map(optional);
+        Ok(Some([required(&["message_id", "text"]), optional.into()].concat()))
+    };
+    source.read(card, &columns, &mut |_, place: RowPlace<'_>, row| {
+        let id = row.required_text("message_id")?.to_owned();
+        let text = row.required_text("text")?.to_owned();
+        let [parent, tree] =
+            ["parent_id", "message_tree_id"].map(|name| row.text(name).map(ToOwned::to_owned));
+        if !known.insert(id.clone()) {
+            return Err(format!("the message {id:.60?} is there twice"));
+        }
+        let (path, row) = place.file_and_row();
+        messages.push(Message { id, parent, tree, text, path: path.to_owned(), row });
+        Ok(())
+    })?;
+    Ok(messages)
+}
+
+/// Whether the way up from a message comes back to it.
+fn is_own_ancestor(parents: &[Option<usize>], message: usize) -> bool {
+    let way_up = std::iter::successors(parents[message], |&at| parents[at]);
+    way_up.take(parents.len()).any(|at| at == message)
+}
+
+/// Refuses trees with a cycle.
+///
+/// # Errors
+/// [`Error::Row`] for the first message of one.
+fn refuse_cycles(messages: &[Message], parents: &[Option<usize>]) -> Result<()> {
+    let own = (0..messages.len()).filter(|&at| is_own_ancestor(parents, at));
+    let own: Vec<&Message> = own.map(|at| &messages[at]).collect();
+    let first = own.iter().min_by_key(|message| (&message.path, message.row));
+    let Some(first) = first else { return Ok(()) };
+    Err(Error::Row {
+        path: first.path.clone(),
+        row: first.row,
+        reason: format!("the message {:.60?} is its own ancestor", first.id),
+        count: own.iter().filter(|message| message.path == first.path).count() as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_is_told_from_what_hangs_below_it() {
+        // 0 is a root with 1 below; 2, 3 and 4 are a cycle with 5 and, below that, 6; 7 is its own parent.
+        let parents = [None, Some(0), Some(4), Some(2), Some(3), Some(3), Some(5), Some(7)];
+        let own: Vec<usize> = (0..8).filter(|&at| is_own_ancestor(&parents, at)).collect();
+        assert_eq!(own, [2, 3, 4, 7]);
+    }
+}

@@ -1,0 +1,413 @@
+//! Which files of a source hold a language, downloaded from the hub if need be, and their rows.
+//!
+//! A source is a directory. A file belongs to a language when its own name or that of a folder
+//! above it is what the source calls the language (`DE_DE/`, `mmlu_DE-DE.csv`,
+//! `standard_arabic/train-00000-of-00002.parquet`); where no name says so, a column does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::sample::{DatasetSample, place_key};
+use crate::{SourceCard, SourceFile};
+use polysift_base::error::Result;
+use polysift_base::hub::HubSettings;
+use polysift_base::io::stamp;
+use polysift_base::progress::{Progress, Stop};
+use polysift_base::sample::{key_of, text_key};
+use polysift_config::Mode;
+use polysift_data::input::{
+    ColumnKind, ColumnRequest, InputFile, TableRow, is_table, read_table, table_columns,
+    table_files, table_stem,
+};
+use polysift_remote::{RepoType, Repository, Snapshot};
+
+/// Folder of the Aya Dataset that holds no samples.
+const DEMOGRAPHICS: &str = "demographics";
+
+/// What is known of a source.
+pub(super) struct MkcSource {
+    /// Its directory's name, the prefix of ids.
+    pub name: &'static str,
+    /// Dataset of the hub.
+    pub repository: &'static str,
+    /// Split that is read where there are several.
+    pub split: &'static str,
+    /// Column of the language, and whether names of files are looked at first.
+    pub column: &'static str,
+    pub by_name: bool,
+}
+
+/// The sources in the order in which they are asked for samples.
+pub(super) static SOURCES: [MkcSource; 5] = [
+    source("mmmlu", "openai/MMMLU", "test", "language", true),
+    source("include", "CohereLabs/include-base-44", "test", "language", true),
+    source("oasst2", "OpenAssistant/oasst2", "train", "lang", false),
+    source("aya_dataset", "CohereLabs/aya_dataset", "train", "language_code", false),
+    source("aya_collection", "CohereLabs/aya_collection_language_split", "train", "language", true),
+];
+
+const fn source(
+    name: &'static str,
+    repository: &'static str,
+    split: &'static str,
+    column: &'static str,
+    by_name: bool,
+) -> MkcSource {
+    MkcSource { name, repository, split, column, by_name }
+}
+
+/// How many of them come before the Aya Collection, which only fills up.
+pub(super) const CURATED: usize = 4;
+
+/// Where the files of a source are.
+pub(super) struct SourceFolder {
+    /// One of the user, or one in the cache of the hub.
+    pub directory: PathBuf,
+    /// Commit of the repository that the folder is fetched from.
+    pub revision: Option<String>,
+}
+
+/// Fetches the files of the languages that the source calls `cells`, those of one commit.
+///
+/// Names of files decide, as they do for a folder; but where a repository names its languages and
+/// not this one, nothing is fetched: looking for a column would fetch all of it.
+pub(super) fn fetch(
+    kind: &'static MkcSource,
+    cells: &BTreeSet<&str>,
+    hub: &HubSettings,
+    stop: &Stop,
+    progress: &dyn Progress,
+) -> Result<SourceFolder> {
+    let branch = Repository::new(RepoType::Dataset, kind.repository, None, hub)?;
+    let Snapshot { commit, folder, files } = branch.snapshot()?;
+    let offline = files.is_none();
+    let listed = match files {
+        Some(listed) => listed,
+        None => table_files(&folder)?.into_iter().map(|file| file.name).collect(),
+    };
+    let repository = Repository::new(RepoType::Dataset, kind.repository, Some(&commit), hub)?;
+    let mut names = BTreeSet::new();
+    for cell in cells {
+        let of_language = kind.fetched(cell, &listed);
+        if let (true, Some(part)) = (offline, lacking(&of_language)) {
+            return Err(repository.missing(&part));
+        }
+        names.extend(of_language);
+    }
+    progress.begin("download", Some(names.len() as u64), "files");
+    for name in names {
+        stop.check()?;
+        repository.get(name)?.ok_or_else(|| repository.missing(name))?;
+        progress.advance(1, 0);
+    }
+    progress.end();
+    if !offline {
+        branch.note(&commit)?;
+    }
+    Ok(SourceFolder { directory: folder, revision: Some(commit) })
+}
+
+/// A numbered series of files that lacks one, such as `german/train-*-of-00003`: a download that was
+/// cut off leaves it in the cache, where no list tells what should be there.
+fn lacking(names: &[&str]) -> Option<String> {
+    let mut series: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for name in names {
+        let Some((before, after)) = name.split_once("-of-") else { continue };
+        let start = before.trim_end_matches(|c: char| c.is_ascii_digit());
+        let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        *series.entry((start, &after[..end])).or_default() += 1;
+    }
+    let mut lacking =
+        series.iter().filter(|((_, total), found)| total.parse().is_ok_and(|n: u64| n > **found));
+    lacking.next().map(|((start, total), _)| format!("{start}*-of-{total}"))
+}
+
+/// A source and the language that is read of it.
+pub(super) struct MkcReader<'a> {
+    pub kind: &'static MkcSource,
+    pub folder: &'a SourceFolder,
+    /// What it calls the language.
+    pub cell: &'a str,
+    pub mode: Mode,
+    pub max_rejects: u64,
+    pub stop: &'a Stop,
+}
+
+impl MkcSource {
+    /// Those of the tables that are to be read for a language, and whether their names tell so.
+    fn of_language<'n>(
+        &self,
+        cell: &str,
+        names: impl Iterator<Item = &'n str>,
+    ) -> (Vec<&'n str>, bool) {
+        let parts = |name: &'n str| table_stem(name).split('/');
+        let is_sample = |name: &&'n str| parts(name).all(|part| part != DEMOGRAPHICS);
+        let is_named = |name: &&'n str| parts(name).any(|part| self.is_cell(cell, part));
+        let mut names: Vec<&str> = names.filter(is_sample).collect();
+        let tells = self.by_name && names.iter().any(is_named);
+        if tells {
+            names.retain(is_named);
+        }
+        (names, tells)
+    }
+
+    /// Keeps the files of the split, if names tell which these are.
+    fn keep_split(&self, names: &mut Vec<&str>) {
+        let of_split =
+            |name: &&str| table_stem(name).split('/').any(|part| is_split(part, self.split));
+        if names.iter().any(of_split) {
+            names.retain(of_split);
+        }
+    }
+
+    /// Those of the `listed` files of the repository that are read for a language, sorted.
+    fn fetched<'n>(&self, cell: &str, listed: &'n [String]) -> Vec<&'n str> {
+        let tables = listed.iter().map(String::as_str).filter(|name| is_table(name));
+        let (mut names, tells) = self.of_language(cell, tables);
+        if self.by_name && !tells {
+            return Vec::new();
+        }
+        self.keep_split(&mut names);
+        names.sort_unstable();
+        names
+    }
+
+    /// Whether a component of a path is the name of the language: `DE_DE`, `de-de`, `mmlu_DE-DE`,
+    /// `german-00000-of-00003`, `german_train`.
+    fn is_cell(&self, cell: &str, part: &str) -> bool {
+        let plain = |text: &str| text.to_lowercase().replace('-', "_");
+        let (part, cell) = (plain(part), plain(cell));
+        let part = ["mmlu_", "mmmlu_"].iter().find_map(|p| part.strip_prefix(p)).unwrap_or(&part);
+        part.strip_prefix(&cell).is_some_and(|rest| {
+            let rest = rest.strip_prefix(&format!("_{}", self.split)).unwrap_or(rest);
+            rest.is_empty() || (rest.contains("_of_") && rest.starts_with("_0"))
+        })
+    }
+}
+
+impl MkcReader<'_> {
+    /// Whether the source is there; said once a language, because a dataset without it is another one.
+    pub(super) fn is_there(&self) -> Result<bool> {
+        let SourceFolder { directory, revision } = self.folder;
+        let (place, there) = match revision {
+            None => (directory.display().to_string(), directory.is_dir()),
+            Some(_) => {
+                (format!("{}: {}", self.kind.repository, self.cell), !self.select()?.0.is_empty())
+            }
+        };
+        if !there {
+            tracing::warn!(place, "no such source; it is left out");
+        }
+        Ok(there)
+    }
+
+    /// The files of the language, and whether a column says of their rows which are.
+    fn select(&self) -> Result<(Vec<InputFile>, bool)> {
+        let kind = self.kind;
+        let mut files = table_files(&self.folder.directory)?;
+        let (mut names, tells) =
+            kind.of_language(self.cell, files.iter().map(|file| file.name.as_str()));
+        if kind.by_name && !tells {
+            // Other languages may be there in folders of their own.
+            names.clear();
+            for file in files.iter().filter(|_| self.folder.revision.is_none()) {
+                if table_columns(file)?.iter().any(|column| column == kind.column) {
+                    names.push(&file.name);
+                }
+            }
+        }
+        kind.keep_split(&mut names);
+        let names: BTreeSet<String> = names.into_iter().map(ToOwned::to_owned).collect();
+        files.retain(|file| names.contains(&file.name));
+        Ok((files, !tells))
+    }
+
+    /// Reads all rows of the language in the selected files; `columns` gives the names for a file.
+    pub(super) fn read(
+        &self,
+        card: &mut SourceCard,
+        columns: &dyn Fn(&InputFile) -> Result<Option<Vec<ColumnRequest>>>,
+        each: &mut dyn FnMut(&mut SourceCard, RowPlace<'_>, TableRow<'_>) -> Result<(), String>,
+    ) -> Result<()> {
+        card.selector = Some(self.cell.to_owned());
+        if let Some(revision) = &self.folder.revision {
+            card.repository = Some(self.kind.repository.to_owned());
+            card.revision = Some(revision.clone());
+        }
+        let (files, by_column) = self.select()?;
+        let mut before = 0;
+        for file in &files {
+            let mut found = SourceFile { rows: 0, ..described(file)? };
+            if let Some(mut columns) = columns(file)? {
+                if by_column {
+                    columns.extend(required(&[self.kind.column]));
+                }
+                let mut of_language = 0;
+                let is_of_language = |row: TableRow<'_>| {
+                    let language = row.text(self.kind.column);
+                    language.is_some_and(|language| language.eq_ignore_ascii_case(self.cell))
+                };
+                let read = &mut |row: TableRow<'_>| {
+                    if by_column && !is_of_language(row) {
+                        return Ok(());
+                    }
+                    let number = before + if by_column { of_language } else { row.row };
+                    of_language += 1;
+                    each(card, RowPlace { source: self, file, row: row.row, number }, row)?;
+                    card.rows += 1;
+                    Ok(())
+                };
+                let counts = read_table(file, &columns, Some(self.max_rejects), self.stop, read)?;
+                before += if by_column { of_language } else { counts.rows };
+                found.rows = counts.rows;
+                card.drop_rows("malformed", counts.rejected);
+            }
+            card.files.push(found);
+        }
+        if card.rows == 0 {
+            tracing::warn!(
+                source = self.kind.name,
+                language = self.cell,
+                "no rows of this language"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Asks for columns of scalars.
+pub(super) fn required(names: &[&str]) -> Vec<ColumnRequest> {
+    names.iter().map(|name| ColumnRequest::new(*name, ColumnKind::Scalar, true)).collect()
+}
+
+/// Where a row is.
+#[derive(Clone, Copy)]
+pub(super) struct RowPlace<'a> {
+    source: &'a MkcReader<'a>,
+    file: &'a InputFile,
+    row: u64,
+    /// Number of the row among all of the language.
+    number: u64,
+}
+
+impl RowPlace<'_> {
+    /// Id of the row's sample.
+    fn id(&self) -> String {
+        format!("{}/{}/{}", self.source.kind.name, table_stem(&self.file.name), self.row)
+    }
+
+    /// The positive sample of the row; `group` keeps it together with others.
+    pub(super) fn sample(&self, text: String, group: u128) -> DatasetSample {
+        self.source.sample(self.id(), text, group)
+    }
+
+    /// The positive sample of the row where all languages have the same rows in the same order: it stays
+    /// together with its translations.
+    pub(super) fn translated_sample(&self, text: String) -> DatasetSample {
+        let MkcReader { kind, mode, .. } = self.source;
+        let group = key_of("translation", &[kind.name, &self.number.to_string()]);
+        DatasetSample { is_translated: *mode == Mode::Default, ..self.sample(text, group) }
+    }
+
+    /// The file and the row counted from 1.
+    pub(super) fn file_and_row(&self) -> (&Path, u64) {
+        (&self.file.path, self.row + 1)
+    }
+}
+
+impl MkcReader<'_> {
+    /// A positive sample.
+    pub(super) fn sample(&self, id: String, text: String, group: u128) -> DatasetSample {
+        let (key, group) = match self.mode {
+            Mode::Default => (text_key(&text), group),
+            Mode::Published => (place_key(&id, 0), place_key(&id, 0)),
+        };
+        let (source, is_translated) = (self.kind.name.to_owned(), false);
+        DatasetSample { id, text, source, positive: true, key, group, is_translated }
+    }
+}
+
+/// Name, size and digest of a file.
+pub(crate) fn described(file: &InputFile) -> Result<SourceFile> {
+    let stamp = stamp(&file.path)?;
+    Ok(SourceFile {
+        name: file.name.clone(),
+        bytes: stamp.bytes,
+        blake3: Some(stamp.blake3),
+        fingerprint: None,
+        rows: 0,
+    })
+}
+
+/// `train`, `train-00000-of-00001`, `train_1`, `german_train`.
+fn is_split(part: &str, split: &str) -> bool {
+    let part = part.to_lowercase();
+    part.split(['-', '_', '.']).any(|word| word == split)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: MkcSource = source("x", "someone/x", "train", "language", true);
+
+    #[test]
+    fn a_language_is_found_in_the_names_of_files_and_folders() {
+        for (cell, part) in [
+            ("DE_DE", "DE_DE"),
+            ("DE_DE", "mmlu_DE-DE"),
+            ("standard_arabic", "standard_arabic"),
+            ("german", "german-00000-of-00003"),
+            ("german", "German_train"),
+        ] {
+            assert!(KIND.is_cell(cell, part), "{cell} {part}");
+        }
+        for (cell, part) in [
+            ("DE_DE", "AR_XY"),
+            ("chinese", "simplified_chinese"),
+            ("all", "allgemein"),
+            ("a", "a_b"),
+        ] {
+            assert!(!KIND.is_cell(cell, part), "{cell} {part}");
+        }
+    }
+
+    #[test]
+    fn a_split_is_a_word_of_a_name() {
+        assert!(is_split("train-00000-of-00001", "train"));
+        assert!(is_split("test", "test"));
+        assert!(!is_split("training", "train"));
+    }
+
+    #[test]
+    fn only_files_of_the_language_and_the_split_are_chosen() {
+        let listed = [
+            ".gitattributes",
+            "README.md",
+            "german/test-00000-of-00001.parquet",
+            "german/train-00001-of-00002.parquet",
+            "german/train-00000-of-00002.parquet",
+            "french/train-00000-of-00001.parquet",
+            "../german/train-00000-of-00001.parquet",
+            "/german/train-00000-of-00001.parquet",
+            ".cache/german/train-00000-of-00001.parquet",
+        ]
+        .map(str::to_owned);
+        let german = ["german/train-00000-of-00002.parquet", "german/train-00001-of-00002.parquet"];
+        assert_eq!(KIND.fetched("german", &listed), german);
+        assert!(KIND.fetched("danish", &listed).is_empty());
+        let by_column = MkcSource { by_name: false, ..KIND };
+        assert_eq!(by_column.fetched("da", &listed).len(), 3);
+    }
+
+    #[test]
+    fn a_series_that_lacks_a_file_is_found() {
+        assert_eq!(
+            lacking(&["a/train-00000-of-00002-0f.parquet", "a/train-00001-of-00002-9e.parquet"]),
+            None
+        );
+        assert_eq!(lacking(&["mmlu_DE-DE.csv", "all-of-it.csv"]), None);
+        let half = lacking(&["a/train-00001-of-00002.parquet", "b/train-00000-of-00001.parquet"]);
+        assert_eq!(half.as_deref(), Some("a/train-*-of-00002"));
+    }
+}

@@ -1,0 +1,167 @@
+//! Rows that are samples by themselves: prompts with their answers (Aya Dataset and Aya Collection)
+//! and multiple-choice questions (MMMLU and INCLUDE-base-44).
+//!
+//! Three layouts of questions are read, told apart by the columns: `Question`, `A` to `D` and a letter
+//! in `Answer` (MMMLU); `question`, a list `choices` and an index in `answer` (INCLUDE of December
+//! 2024, and cais/mmlu for English); `question`, `option_a` to `option_d` and an index in `answer`
+//! (INCLUDE since March 2025). Indices count from 0.
+
+use super::reader::{MkcReader, RowPlace, required};
+use crate::SourceCard;
+use crate::sample::DatasetSample;
+use polysift_base::error::{Error, Result};
+use polysift_base::sample::{key_of, text_key};
+use polysift_config::Mode;
+use polysift_data::input::{ColumnKind, ColumnRequest, InputFile, TableRow, table_columns};
+
+/// What a tokenizer of the translation put where it knew no word.
+const UNKNOWN: &str = "<unk>";
+
+/// What is cut off the end of an answer.
+const DOTS: &str = "...";
+const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
+const OPTIONS: [&str; 4] = ["option_a", "option_b", "option_c", "option_d"];
+
+/// Prompt and answer of every row, as positives; rows with `<unk>` are left out where
+/// `drop_unknown`.
+pub(super) fn load_pairs(
+    source: &MkcReader<'_>,
+    drop_unknown: bool,
+    card: &mut SourceCard,
+    sink: &mut dyn FnMut(DatasetSample),
+) -> Result<()> {
+    let columns = |_: &InputFile| Ok(Some(required(&["inputs", "targets"])));
+    source.read(card, &columns, &mut |card, place, row| {
+        let (Some(inputs), Some(targets)) = (row.text("inputs"), row.text("targets")) else {
+            card.drop_rows("null", 1);
+            return Ok(());
+        };
+        let text = format!("{inputs} {}", targets.strip_suffix(DOTS).unwrap_or(targets));
+        if source.mode == Mode::Default && text.trim().is_empty() {
+            card.drop_rows("blank", 1);
+        } else if drop_unknown && text.contains(UNKNOWN) {
+            card.drop_rows(UNKNOWN, 1);
+        } else {
+            let group = key_of("prompt", &[&text_key(inputs).to_string()]);
+            sink(place.sample(text, group));
+        }
+        Ok(())
+    })
+}
+
+/// Question and right answer of every row, as positives.
+///
+/// The files of all languages of MMMLU have the same questions in the same order, whose texts are
+/// stripped of white space. Of INCLUDE, published mode takes the answer before the right one.
+pub(super) fn load_questions(
+    source: &MkcReader<'_>,
+    card: &mut SourceCard,
+    sink: &mut dyn FnMut(DatasetSample),
+) -> Result<()> {
+    let is_mmmlu = source.kind.name == "mmmlu";
+    let before = i64::from(!is_mmmlu && source.mode == Mode::Published);
+    let columns = |file: &InputFile| layout(file).map(|layout| layout.map(QuestionLayout::columns));
+    source.read(card, &columns, &mut |card, place: RowPlace<'_>, row| {
+        let (mut question, mut answer) = question_and_answer(row, before)?;
+        if is_mmmlu {
+            question = question.trim().to_owned();
+            answer = answer.trim().to_owned();
+        }
+        let text = format!("{question} {answer}");
+        if source.mode == Mode::Default && question.trim().is_empty() {
+            card.drop_rows("blank", 1);
+        } else if is_mmmlu {
+            sink(place.translated_sample(text));
+        } else {
+            sink(place.sample(text, key_of("question", &[&text_key(&question).to_string()])));
+        }
+        Ok(())
+    })
+}
+
+#[derive(Clone, Copy)]
+enum QuestionLayout {
+    Letters,
+    List,
+    Options,
+}
+
+/// Layout of a file; `None` for one without rows that could tell.
+fn layout(file: &InputFile) -> Result<Option<QuestionLayout>> {
+    let columns = table_columns(file)?;
+    let has = |name: &str| columns.iter().any(|column| column == name);
+    if columns.is_empty() {
+        return Ok(None);
+    }
+    if has("Question") {
+        Ok(Some(QuestionLayout::Letters))
+    } else if has("choices") {
+        Ok(Some(QuestionLayout::List))
+    } else if has(OPTIONS[0]) {
+        Ok(Some(QuestionLayout::Options))
+    } else {
+        let reason = format!(
+            "and `option_a` and `Question` are not in the file, which has: {}",
+            columns.join(", ")
+        );
+        Err(Error::schema(&file.path, "choices", reason))
+    }
+}
+
+impl QuestionLayout {
+    fn columns(self) -> Vec<ColumnRequest> {
+        match self {
+            Self::Letters => required(&[&["Question", "Answer"][..], &LETTERS].concat()),
+            Self::List => {
+                let choices = ColumnRequest::new("choices", ColumnKind::ScalarOrList, true);
+                [required(&["question", "answer"]), vec![choices]].concat()
+            }
+            Self::Options => required(&[&["question", "answer"][..], &OPTIONS].concat()),
+        }
+    }
+}
+
+/// Of a row of any layout: the columns of the others are not there.
+fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String), String> {
+    if let Some(question) = row.text("Question") {
+        let letter = row.required_text("Answer")?;
+        let column = LETTERS.into_iter().find(|column| *column == letter.trim());
+        let column =
+            column.ok_or_else(|| format!("`Answer` is {letter:.40?}, not one of A, B, C and D"))?;
+        return Ok((question.to_owned(), row.required_text(column)?.to_owned()));
+    }
+    let question = row.required_text("question")?;
+    let answer = row.required_text("answer")?;
+    let choices: Vec<Option<String>> = match row.text("choices") {
+        Some(list) => serde_json::from_str(list).map_err(|_| "`choices` is text, not a list")?,
+        None => OPTIONS.iter().map(|name| row.text(name).map(ToOwned::to_owned)).collect(),
+    };
+    let at = index(answer, choices.len(), before).ok_or_else(|| {
+        format!("`answer` is {answer:.40?}; there are {} choices, counted from 0", choices.len())
+    })?;
+    let choice = choices[at].clone();
+    choice.map(|choice| (question.to_owned(), choice)).ok_or_else(|| format!("choice {at} is null"))
+}
+
+/// Position of the answer among `len` choices; `before` is subtracted as Python does it, where -1
+/// is the last.
+fn index(answer: &str, len: usize, before: i64) -> Option<usize> {
+    let answer = answer.trim();
+    let answer = answer.strip_suffix(".0").unwrap_or(answer).parse::<i64>().ok()?;
+    let len = i64::try_from(len).ok()?;
+    let at = answer.checked_sub(before)?;
+    let at = if at < 0 && before > 0 { at.checked_add(len)? } else { at };
+    (0..len).contains(&at).then_some(at as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_count_from_zero_and_published_mode_takes_the_one_before() {
+        let all = |before| ["0", "1", "3", "4", "-1", "x", "2.0"].map(|a| index(a, 4, before));
+        assert_eq!(all(0), [Some(0), Some(1), Some(3), None, None, None, Some(2)]);
+        assert_eq!(all(1), [Some(3), Some(0), Some(2), Some(3), Some(2), None, Some(1)]);
+    }
+}

@@ -1,0 +1,301 @@
+//! Toxic against other texts, balanced.
+//!
+//! Three formats are read, told by the columns: PleIAs ToxicCommons (`original_text`; `scores`, a
+//! bracketed list of integers, toxic when they sum to more than 0), SWSR (`comment_text`, `label`),
+//! and any two columns of a text and a label.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::mkc::described;
+use super::sample::{DatasetSample, place_key};
+use super::write::{SplitPlan, THREE_FILES, TWO_FILES, write};
+use super::{DatasetCard, DatasetRules, SourceCard, SourceFile};
+use polysift_base::error::{Error, Result};
+use polysift_base::progress::Stop;
+use polysift_base::sample::{Ranks, text_key};
+use polysift_config::{LANGUAGE_CODE, Mode, is_language_code};
+use polysift_data::input::{
+    ColumnKind, ColumnRequest, InputFile, TableCounts, TableRow, label_class, named_tables,
+    read_table, table_columns, table_stem,
+};
+
+/// What a row of a file is made of.
+#[derive(Debug, Clone, PartialEq, Eq, ValueEnum)]
+pub enum ToxicityFormat {
+    /// PleIAs ToxicCommons.
+    ToxicCommons,
+    /// SWSR, `SexComment.csv`.
+    Swsr,
+    /// Two columns.
+    #[value(skip)]
+    Plain {
+        /// Column of the text.
+        text: String,
+        /// Column of the label, in any spelling that [`polysift_data::input::read_samples`] knows.
+        label: String,
+    },
+}
+
+/// What to build, as the command line has it.
+#[derive(Debug, Args)]
+pub struct ToxicityRequest {
+    /// Parquet, CSV or JSON lines files, or directories of them
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<String>,
+    /// Language of all texts, by FineWeb-2 code
+    #[arg(long, value_name = "CODE")]
+    pub language: String,
+    /// Directory of the result, which gets a folder of the language
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// What the columns mean [default: told by their names]
+    #[arg(long, value_enum)]
+    pub format: Option<ToxicityFormat>,
+    /// Column of the text, for other files than those of a known format
+    #[arg(long, value_name = "COLUMN", conflicts_with = "format")]
+    pub text_column: Option<String>,
+    /// Column of the label, for other files than those of a known format
+    #[arg(long, value_name = "COLUMN", conflicts_with = "format")]
+    pub label_column: Option<String>,
+    /// How samples are chosen
+    #[command(flatten)]
+    pub rules: DatasetRules,
+}
+
+impl ToxicityRequest {
+    /// Format of `file`: the one that is asked for, else by its columns.
+    fn format(&self, file: &InputFile) -> Result<ToxicityFormat> {
+        let name = |column: &Option<String>, default: &str| {
+            column.clone().unwrap_or_else(|| default.to_owned())
+        };
+        match (&self.format, &self.text_column, &self.label_column) {
+            (Some(format), ..) => Ok(format.clone()),
+            (None, None, None) => ToxicityFormat::of(file),
+            (None, text, label) => {
+                Ok(ToxicityFormat::Plain { text: name(text, "text"), label: name(label, "label") })
+            }
+        }
+    }
+}
+
+impl ToxicityFormat {
+    /// Format of a file, by its columns.
+    fn of(file: &InputFile) -> Result<Self> {
+        let columns = table_columns(file)?;
+        let has = |name: &str| columns.is_empty() || columns.iter().any(|column| column == name);
+        if has("original_text") && has("scores") {
+            Ok(Self::ToxicCommons)
+        } else if has("comment_text") && has("label") {
+            Ok(Self::Swsr)
+        } else if has("text") && has("label") {
+            Ok(Self::Plain { text: "text".into(), label: "label".into() })
+        } else {
+            let reason = format!(
+                "the file has none of `original_text` and `scores`, `comment_text` and `label`, \
+                 `text` and `label`; name its columns; it has: {}",
+                columns.join(", ")
+            );
+            Err(Error::schema(&file.path, "text", reason))
+        }
+    }
+
+    /// Columns of the text and of the label.
+    fn columns(&self) -> [&str; 2] {
+        match self {
+            Self::ToxicCommons => ["original_text", "scores"],
+            Self::Swsr => ["comment_text", "label"],
+            Self::Plain { text, label } => [text, label],
+        }
+    }
+
+    /// Text and class of a row, or why it is left out; `Err` for one that should not be there. Published
+    /// mode takes every text that is there, also a blank one.
+    fn sample(
+        &self,
+        row: TableRow<'_>,
+        mode: Mode,
+    ) -> Result<Result<(String, bool), &'static str>, String> {
+        let [text_column, label_column] = self.columns();
+        let toxic = if *self == Self::ToxicCommons {
+            let scores = row.text(label_column).and_then(sum);
+            let Some(sum) = scores else { return Ok(Err("malformed scores")) };
+            sum > 0
+        } else {
+            let label = row.required_text(label_column)?;
+            label_class(label.trim())
+                .ok_or_else(|| format!("`{label_column}` is {label:.40?}, no known label"))?
+        };
+        let text = row.text(text_column);
+        let text = text.filter(|text| mode == Mode::Published || !text.trim().is_empty());
+        Ok(text.map(|text| (text.to_owned(), toxic)).ok_or("no text"))
+    }
+}
+
+/// Sum of scores: a list of numbers, or `[0, 1, 2]` as text.
+fn sum(scores: &str) -> Option<i64> {
+    let scores = scores.strip_prefix('[')?.strip_suffix(']')?;
+    scores.split(',').map(|score| score.trim().trim_matches('"').parse::<i64>().ok()).sum()
+}
+
+/// Builds `<out>/<language>/{train_80,valid_10,test_10}.jsonl`, or `{train_90,valid_10}.jsonl` in
+/// [`Mode::Published`], and `card.json`.
+///
+/// The larger class is sampled down to the size of the other; published mode samples only the
+/// non-toxic one. Equal texts are taken once, and not at all when their labels differ; the
+/// published code keeps all of them. Files are read twice. Memory: 40 bytes a row and the texts chosen.
+///
+/// # Errors
+/// [`Error::Config`] for a language that is no code; [`Error::Missing`] when there are no files or when
+/// a class has no text; [`Error::Row`] and
+/// [`Error::Schema`] for files that cannot be read; [`Error::Io`], [`Error::Stopped`].
+pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetCard> {
+    if !is_language_code(&request.language) {
+        let reason = format!("`{}` is not {LANGUAGE_CODE}", request.language);
+        return Err(Error::config("--language", reason));
+    }
+    let files = named_tables(&request.files)?;
+    let classes = classes(request, &files, stop)?;
+    let of_class = |toxic: bool| classes.values().filter(|class| **class == Some(toxic)).count();
+    let (toxic, other) = (of_class(true), of_class(false));
+    if toxic == 0 || other == 0 {
+        let reason = format!(
+            "{} is there: the files hold {toxic} toxic and {other} other text(s); both classes are \
+             needed, from further files if need be",
+            if toxic == 0 { "no toxic text" } else { "nothing but toxic texts" },
+        );
+        return Err(Error::Missing { path: request.files.join(", "), reason });
+    }
+    let chosen = choose(request, &classes);
+    let (samples, cards) = read_chosen(request, &files, &classes, &chosen, stop)?;
+    let mut card =
+        DatasetCard::new("toxicity", &request.language, request.rules.mode, request.rules.seed);
+    card.sources = cards;
+    let is_default = request.rules.mode == Mode::Default;
+    let plan = SplitPlan {
+        seed: request.rules.seed,
+        labels: ["toxic", "nontoxic"],
+        files: if is_default { THREE_FILES } else { TWO_FILES },
+        stratified: is_default,
+    };
+    write(&request.out.join(&request.language), &plan, samples, &mut card)?;
+    Ok(card)
+}
+
+/// Classes of the texts by key; `None` where equal texts have different ones.
+type Classes = HashMap<u128, Option<bool>>;
+
+/// A row's sample, or the reason why there is none.
+type RowOutcome = Result<DatasetSample, &'static str>;
+
+/// Hands every row of `file` to `each` as a sample without an id, and says how many there were.
+fn read(
+    request: &ToxicityRequest,
+    file: &InputFile,
+    stop: &Stop,
+    each: &mut dyn FnMut(u64, RowOutcome),
+) -> Result<TableCounts> {
+    let format = request.format(file)?;
+    let [text, label] = format.columns();
+    let columns = [
+        ColumnRequest::new(text, ColumnKind::Scalar, true),
+        ColumnRequest::new(label, ColumnKind::ScalarOrList, true),
+    ];
+    read_table(file, &columns, Some(request.rules.max_rejects), stop, &mut |row| {
+        let outcome = format.sample(row, request.rules.mode)?.map(|(text, positive)| {
+            let key = match request.rules.mode {
+                Mode::Default => text_key(&text),
+                Mode::Published => place_key(&file.name, row.row),
+            };
+            let source = file.name.clone();
+            let (id, group, is_translated) = (String::new(), key, false);
+            DatasetSample { id, text, source, positive, key, group, is_translated }
+        });
+        each(row.row, outcome);
+        Ok(())
+    })
+}
+
+fn classes(request: &ToxicityRequest, files: &[InputFile], stop: &Stop) -> Result<Classes> {
+    let mut classes = Classes::new();
+    for file in files {
+        read(request, file, stop, &mut |_, outcome| {
+            if let Ok(DatasetSample { key, positive, .. }) = outcome {
+                let class = classes.entry(key).or_insert(Some(positive));
+                *class = class.filter(|class| *class == positive);
+            }
+        })?;
+    }
+    Ok(classes)
+}
+
+/// Keys of the samples that make both classes equally large.
+fn choose(request: &ToxicityRequest, classes: &Classes) -> HashSet<u128> {
+    let ranks = Ranks::new(request.rules.seed, &format!("{}/toxicity", request.language));
+    let of_class = |toxic: bool| {
+        let keys = classes.iter().filter(|(_, class)| **class == Some(toxic));
+        let mut keys: Vec<(u128, u128)> = keys.map(|(&key, _)| (ranks.of(key), key)).collect();
+        keys.sort_unstable();
+        keys
+    };
+    let (mut toxic, mut other) = (of_class(true), of_class(false));
+    let size = toxic.len().min(other.len());
+    if request.rules.mode == Mode::Default {
+        toxic.truncate(size);
+    }
+    other.truncate(size);
+    toxic.into_iter().chain(other).map(|(_, key)| key).collect()
+}
+
+/// The chosen samples, of equal texts the one that comes first, and a card for every file.
+fn read_chosen(
+    request: &ToxicityRequest,
+    files: &[InputFile],
+    classes: &Classes,
+    chosen: &HashSet<u128>,
+    stop: &Stop,
+) -> Result<(Vec<DatasetSample>, BTreeMap<String, SourceCard>)> {
+    let mut samples: HashMap<u128, DatasetSample> = HashMap::new();
+    let mut cards = BTreeMap::new();
+    for file in files {
+        let mut card = SourceCard::default();
+        let counts = read(request, file, stop, &mut |row, outcome| {
+            card.rows += 1;
+            let sample = match outcome {
+                Ok(sample) => sample,
+                Err(reason) => return card.drop_rows(reason, 1),
+            };
+            if !chosen.contains(&sample.key) {
+                let agreed = classes.get(&sample.key).copied().flatten().is_some();
+                card.drop_rows(if agreed { "not drawn" } else { "both labels" }, 1);
+            } else if let Entry::Vacant(place) = samples.entry(sample.key) {
+                let id = format!("{}/{row}", table_stem(&file.name));
+                place.insert(DatasetSample { id, ..sample });
+            } else {
+                card.drop_rows("repeated", 1);
+            }
+        })?;
+        card.drop_rows("malformed", counts.rejected);
+        card.files.push(SourceFile { rows: counts.rows, ..described(file)? });
+        cards.insert(file.name.clone(), card);
+    }
+    Ok((samples.into_values().collect(), cards))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_a_bracketed_list_of_integers() {
+        assert_eq!(sum("[0, 1, 0, 2, 0]"), Some(3));
+        assert_eq!(sum("[\"1\",\"2\"]"), Some(3));
+        assert_eq!(sum("[0,0,0,0,0]"), Some(0));
+        for malformed in ["", "[]", "[", "1, 2", "[1, x]", "[1, 2", "[1.5]", "[\"1\",null]"] {
+            assert_eq!(sum(malformed), None, "{malformed}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The end of a dataset: splits, files, card.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::sample::DatasetSample;
+use super::{ClassSizes, DatasetCard};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{AtomicFile, FileStamp, unlink, write_atomic};
+use polysift_base::sample::Ranks;
+use polysift_data::input::Split;
+use polysift_heads::train::{hold_out, tenth};
+
+/// Name of the card in the directory of a dataset.
+const CARD: &str = "card.json";
+
+/// How samples are split and what the classes are called.
+pub(super) struct SplitPlan {
+    pub seed: u64,
+    /// Label of the positive class, and of the other.
+    pub labels: [&'static str; 2],
+    /// Names of the files; a split without one gets no sample.
+    pub files: &'static [(&'static str, Split)],
+    /// Whether each class is split on its own.
+    pub stratified: bool,
+}
+
+/// Files of a training, a validation and a test split.
+pub(super) const THREE_FILES: &[(&str, Split)] = &[
+    ("train_80.jsonl", Split::Train),
+    ("valid_10.jsonl", Split::Validation),
+    ("test_10.jsonl", Split::Test),
+];
+
+/// Files without a test split.
+pub(super) const TWO_FILES: &[(&str, Split)] =
+    &[("train_90.jsonl", Split::Train), ("valid_10.jsonl", Split::Validation)];
+
+/// A line of a file.
+#[derive(Serialize)]
+struct SampleLine<'a> {
+    label: &'a str,
+    text: &'a str,
+    id: &'a str,
+    source: &'a str,
+    split: Split,
+}
+
+/// Splits `samples`, writes them below `directory` and completes the card, which is written last.
+pub(super) fn write(
+    directory: &Path,
+    plan: &SplitPlan,
+    mut samples: Vec<DatasetSample>,
+    card: &mut DatasetCard,
+) -> Result<()> {
+    remove_old(directory)?;
+    let order = Ranks::new(plan.seed, "order");
+    samples.sort_by_cached_key(|sample| (order.of(sample.key), sample.id.clone()));
+    let splits = assign(plan, &samples);
+    for &(name, split) in plan.files {
+        let path = directory.join(name);
+        let rows = samples.iter().zip(&splits).filter(|(_, own)| **own == split);
+        let (sizes, stamp) = write_file(&path, plan, rows)?;
+        card.samples.insert(name.to_owned(), sizes);
+        card.files.insert(name.to_owned(), stamp);
+    }
+    for sample in &samples {
+        if let Some(source) = card.sources.get_mut(&sample.source) {
+            source.kept += 1;
+        }
+    }
+    let mut text = serde_json::to_vec_pretty(card).map_err(|e| Error::write(directory, e))?;
+    text.push(b'\n');
+    write_atomic(&directory.join(CARD), &text)?;
+    Ok(())
+}
+
+/// Removes what another mode wrote here, so that no sample is there in two splits; the card first,
+/// which stands for a whole dataset.
+fn remove_old(directory: &Path) -> Result<()> {
+    let names = THREE_FILES.iter().chain(TWO_FILES).map(|(name, _)| *name);
+    for path in [CARD].into_iter().chain(names).map(|name| directory.join(name)) {
+        unlink(&path)?;
+    }
+    Ok(())
+}
+
+/// Split of every sample; groups stay together.
+///
+/// A group that goes through all languages has the split that its rank says, since the languages know
+/// nothing of one another; the others fill up to one tenth of each class.
+fn assign(plan: &SplitPlan, samples: &[DatasetSample]) -> Vec<Split> {
+    let ranks = Ranks::new(plan.seed, "split");
+    let has_test = plan.files.iter().any(|(_, split)| *split == Split::Test);
+    let mut splits = vec![Split::Train; samples.len()];
+    let classes: &[&[bool]] =
+        if plan.stratified { &[&[true], &[false]] } else { &[&[true, false]] };
+    for class in classes {
+        let mut groups: BTreeMap<u128, Vec<usize>> = BTreeMap::new();
+        let (mut num_samples, mut validation, mut test) = (0, 0, 0);
+        for (at, sample) in samples.iter().enumerate() {
+            if !class.contains(&sample.positive) {
+                continue;
+            }
+            num_samples += 1;
+            let rank = ranks.of(sample.group);
+            if sample.is_translated {
+                splits[at] = split_of_rank(rank);
+                validation += usize::from(splits[at] == Split::Validation);
+                test += usize::from(splits[at] == Split::Test);
+            } else {
+                groups.entry(rank).or_default().push(at);
+            }
+        }
+        let sizes: Vec<usize> = groups.values().map(Vec::len).collect();
+        let target = tenth(num_samples);
+        let of_test = if has_test { target.saturating_sub(test) } else { 0 };
+        let parts = hold_out(&sizes, target.saturating_sub(validation), of_test);
+        for (group, part) in groups.into_values().zip(parts) {
+            for at in group {
+                splits[at] = part;
+            }
+        }
+    }
+    splits
+}
+
+/// The split of a group by its rank alone: validation for the lowest tenth, test for the next.
+fn split_of_rank(rank: u128) -> Split {
+    match rank / (u128::MAX / 10) {
+        0 => Split::Validation,
+        1 => Split::Test,
+        _ => Split::Train,
+    }
+}
+
+fn write_file<'a>(
+    path: &Path,
+    plan: &SplitPlan,
+    rows: impl Iterator<Item = (&'a DatasetSample, &'a Split)>,
+) -> Result<(ClassSizes, FileStamp)> {
+    let mut file = AtomicFile::create(path)?;
+    let mut sizes = ClassSizes::default();
+    for (sample, &split) in rows {
+        let [positive, negative] = plan.labels;
+        let label = if sample.positive { positive } else { negative };
+        let DatasetSample { id, text, source, .. } = sample;
+        let mut line = serde_json::to_vec(&SampleLine { label, text, id, source, split })
+            .map_err(|e| Error::write(path, e))?;
+        line.push(b'\n');
+        file.write_all(&line).map_err(Error::io(path, "write"))?;
+        *if sample.positive { &mut sizes.positive } else { &mut sizes.negative } += 1;
+    }
+    Ok((sizes, file.commit()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<DatasetSample> {
+        // Positives in groups of one, two and three, negatives alone.
+        let group = |i: u128| {
+            if i < 90 { i / 6 * 3 + [0, 1, 1, 2, 2, 2][i as usize % 6] } else { 1000 + i }
+        };
+        (0..180)
+            .map(|i| DatasetSample {
+                id: i.to_string(),
+                text: String::new(),
+                source: String::new(),
+                positive: i < 90,
+                key: i,
+                group: group(i),
+                is_translated: false,
+            })
+            .collect()
+    }
+
+    fn plan(files: &'static [(&'static str, Split)], stratified: bool) -> SplitPlan {
+        SplitPlan { seed: 1, labels: ["positive", "negative"], files, stratified }
+    }
+
+    #[test]
+    fn a_tenth_of_each_class_is_held_out_and_groups_stay_together() {
+        let samples = samples();
+        let splits = assign(&plan(THREE_FILES, true), &samples);
+        let size = |split, positive| {
+            let rows = samples.iter().zip(&splits);
+            rows.filter(|(s, own)| **own == split && s.positive == positive).count()
+        };
+        for positive in [true, false] {
+            let sizes =
+                [Split::Train, Split::Validation, Split::Test].map(|split| size(split, positive));
+            assert_eq!(sizes, [72, 9, 9], "{positive}");
+        }
+        for (a, split) in samples.iter().zip(&splits) {
+            let others = samples.iter().zip(&splits).filter(|(b, _)| b.group == a.group);
+            assert!(others.into_iter().all(|(_, other)| other == split), "{}", a.group);
+        }
+    }
+
+    #[test]
+    fn a_translated_group_is_in_the_same_split_whatever_else_there_is() {
+        let translated = |number: u128, others: u128| -> Vec<DatasetSample> {
+            let mut all = samples();
+            all.truncate(others as usize);
+            for (i, sample) in (0..number).zip(&mut all) {
+                (sample.group, sample.is_translated) = (5000 + i, true);
+            }
+            all
+        };
+        let (some, more) = (translated(60, 80), translated(60, 180));
+        let plan = plan(THREE_FILES, true);
+        let (a, b) = (assign(&plan, &some), assign(&plan, &more));
+        assert_eq!(a[..60], b[..60]);
+        assert!([Split::Train, Split::Validation, Split::Test].iter().all(|s| a.contains(s)));
+        // The others make up for what the ranks have too few of.
+        let held_out = |split| b[..90].iter().filter(|own| **own == split).count();
+        assert_eq!((held_out(Split::Validation), held_out(Split::Test)), (9, 9));
+    }
+
+    #[test]
+    fn without_a_test_file_there_is_no_test_split() {
+        let splits = assign(&plan(TWO_FILES, false), &samples());
+        assert_eq!(splits.iter().filter(|s| **s == Split::Validation).count(), 18);
+        assert!(!splits.contains(&Split::Test));
+    }
+}

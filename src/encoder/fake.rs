@@ -1,0 +1,78 @@
+//! An encoder for tests of what calls encoders: simple values, and as slow as its input says.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use polysift_base::batch::PackedBatch;
+use polysift_base::error::{Error, Result};
+use polysift_base::progress::Stop;
+
+use crate::{Encoder, EncoderInfo};
+
+/// A batch with this token id fails.
+pub const FAILS: u32 = 999;
+
+/// The embedding of a sequence is `[sum of its ids, its length]`; a batch takes as many milliseconds
+/// as its first id says.
+#[derive(Debug)]
+pub struct FakeEncoder {
+    info: EncoderInfo,
+    in_flight: usize,
+    now_in_flight: AtomicUsize,
+    /// Most calls of `encode` at the same time.
+    pub most_in_flight: AtomicUsize,
+    /// Calls of `encode`.
+    pub calls: AtomicUsize,
+}
+
+impl FakeEncoder {
+    /// Takes `in_flight` calls of `encode` at the same time.
+    #[must_use]
+    pub fn new(in_flight: usize) -> Self {
+        let info = EncoderInfo {
+            model: "fake".into(),
+            hidden_size: 2,
+            embedding_size: 2,
+            linear_flops: 1,
+            windows: vec![None],
+            vocab_size: 1000,
+            max_tokens: 512,
+            device: "fake".into(),
+            digest: "fake".into(),
+        };
+        let (now_in_flight, most_in_flight, calls) = Default::default();
+        Self { info, in_flight, now_in_flight, most_in_flight, calls }
+    }
+}
+
+impl Encoder for FakeEncoder {
+    fn info(&self) -> &EncoderInfo {
+        &self.info
+    }
+
+    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], _: &Stop) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let now_in_flight = self.now_in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_in_flight.fetch_max(now_in_flight, Ordering::SeqCst);
+        let millis = batch.input_ids.first().copied().unwrap_or(0);
+        std::thread::sleep(Duration::from_millis(u64::from(millis)));
+        for (i, row) in embeddings.chunks_exact_mut(2).enumerate() {
+            let ids = batch.sequence(i);
+            row[0] = ids.iter().sum::<u32>() as f32;
+            row[1] = ids.len() as f32;
+        }
+        self.now_in_flight.fetch_sub(1, Ordering::SeqCst);
+        if batch.input_ids.contains(&FAILS) {
+            return Err(Error::shape("fake", "fails"));
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn max_sequences(&self, batch_tokens: usize) -> usize {
+        batch_tokens / 4
+    }
+}

@@ -1,0 +1,279 @@
+//! The words and labels of a model, and how a line of text becomes rows of its input matrix.
+//!
+//! Everything here is fastText's: the white space, the hashes, the n-grams. Words are bytes, since the
+//! files say nothing of an encoding.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+
+use super::settings::ModelSettings;
+use super::source::{ModelReader, broken, write_i32};
+use polysift_config::LABEL_PREFIX;
+
+/// The word that ends every line; where a text has it, the line ends there.
+pub(super) const END_OF_LINE: &[u8] = b"</s>";
+/// Factor of the hash of an n-gram of words.
+const NGRAM_FACTOR: u64 = 116_049_371;
+/// A slot of the table without an entry.
+const EMPTY: u32 = u32::MAX;
+/// Least bytes of an entry in a file: the zero after its text, its count and its type.
+const ENTRY_BYTES: usize = 10;
+
+/// Words, then labels.
+#[derive(Debug, Clone)]
+pub(super) struct Dictionary {
+    /// All texts, one after another.
+    text: Vec<u8>,
+    /// Where the text of each entry ends.
+    ends: Vec<usize>,
+    counts: Vec<i64>,
+    num_words: usize,
+    /// Tokens that the words and labels were counted in.
+    num_tokens: i64,
+    /// The n-grams that a quantised model kept: their rows after the words, by bucket.
+    pruned: Option<BTreeMap<u32, u32>>,
+    /// Entries by the hash of their text, a free slot after the last of equal hash.
+    table: Vec<u32>,
+}
+
+/// What a line becomes; the memory is worth keeping.
+#[derive(Debug, Default)]
+pub(super) struct LineRows {
+    /// Rows of the input matrix.
+    pub(super) rows: Vec<u32>,
+    /// Tokens, the end of the line included.
+    pub(super) num_tokens: u64,
+    hashes: Vec<u32>,
+    word: Vec<u8>,
+}
+
+/// FNV-1a as fastText has it: bytes are taken as signed.
+/// C++: `Dictionary::hash`.
+fn hash(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(2_166_136_261, |hash: u32, &byte| {
+        (hash ^ i32::from(byte.cast_signed()).cast_unsigned()).wrapping_mul(16_777_619)
+    })
+}
+
+/// The words of a line, as fastText separates them; the end of the line is the last.
+/// C++: `Dictionary::readWord`.
+pub(super) fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | 0x0b | 0x0c | 0);
+    let words = line.split(is_space).filter(|word| !word.is_empty());
+    let mut ended = false;
+    words.chain([END_OF_LINE]).take_while(move |word| {
+        let is_before_end = !ended;
+        ended |= *word == END_OF_LINE;
+        is_before_end
+    })
+}
+
+impl Dictionary {
+    /// Of `words` and `labels` with their counts, among `num_tokens` tokens.
+    pub(super) fn new(words: &[(&[u8], i64)], labels: &[(&[u8], i64)], num_tokens: i64) -> Self {
+        let (mut text, mut ends, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        for (entry, count) in words.iter().chain(labels) {
+            text.extend_from_slice(entry);
+            ends.push(text.len());
+            counts.push(*count);
+        }
+        let num_words = words.len();
+        let table = Vec::new();
+        Self { text, ends, counts, num_words, num_tokens, pruned: None, table }.indexed()
+    }
+
+    /// Fills the table.
+    fn indexed(mut self) -> Self {
+        // As full as fastText's, and never quite full, so that a search ends.
+        self.table = vec![EMPTY; self.ends.len() * 10 / 7 + 1];
+        for entry in 0..self.ends.len() {
+            let slot = self.slot(self.entry(entry), hash(self.entry(entry)));
+            self.table[slot] = entry as u32;
+        }
+        self
+    }
+
+    /// The slot of `text`, or the free one where it would be.
+    /// C++: `Dictionary::find`.
+    fn slot(&self, text: &[u8], hash: u32) -> usize {
+        let mut slot = hash as usize % self.table.len();
+        while self.table[slot] != EMPTY && self.entry(self.table[slot] as usize) != text {
+            slot = (slot + 1) % self.table.len();
+        }
+        slot
+    }
+
+    fn entry(&self, entry: usize) -> &[u8] {
+        let start = if entry == 0 { 0 } else { self.ends[entry - 1] };
+        &self.text[start..self.ends[entry]]
+    }
+
+    pub(super) fn num_words(&self) -> usize {
+        self.num_words
+    }
+
+    pub(super) fn num_labels(&self) -> usize {
+        self.ends.len() - self.num_words
+    }
+
+    /// Text of a label.
+    pub(super) fn label(&self, label: usize) -> &[u8] {
+        self.entry(self.num_words + label)
+    }
+
+    /// Rows that the input matrix has for words and n-grams; `None` if pruned n-grams have no place.
+    pub(super) fn num_rows(&self, settings: &ModelSettings) -> Option<usize> {
+        let Some(pruned) = &self.pruned else { return Some(self.num_words + settings.buckets) };
+        let in_place = pruned.values().all(|&row| (row as usize) < pruned.len());
+        in_place.then_some(self.num_words + pruned.len())
+    }
+
+    /// Whether only some n-grams have rows.
+    pub(super) fn is_pruned(&self) -> bool {
+        self.pruned.is_some()
+    }
+
+    /// Turns `text` into rows of the input matrix: words that are known, n-grams of characters of all
+    /// words, n-grams of words.
+    /// C++: `Dictionary::getLine`.
+    pub(super) fn line(&self, settings: &ModelSettings, text: &[u8], line: &mut LineRows) {
+        line.rows.clear();
+        line.hashes.clear();
+        line.num_tokens = 0;
+        for token in tokens(text) {
+            line.num_tokens += 1;
+            let hash = hash(token);
+            let found = self.table[self.slot(token, hash)];
+            let is_label = match found {
+                EMPTY => token.starts_with(LABEL_PREFIX.as_bytes()),
+                entry => entry as usize >= self.num_words,
+            };
+            if is_label {
+                continue;
+            }
+            line.hashes.push(hash);
+            if found != EMPTY {
+                line.rows.push(found);
+            }
+            if settings.longest_subword > 0 && token != END_OF_LINE {
+                self.subwords(settings, token, line);
+            }
+        }
+        self.ngrams(settings, line);
+    }
+
+    /// N-grams of the characters of `<token>`.
+    /// C++: `Dictionary::computeSubwords`.
+    fn subwords(&self, settings: &ModelSettings, token: &[u8], line: &mut LineRows) {
+        let mut word = std::mem::take(&mut line.word);
+        word.clear();
+        word.extend_from_slice(b"<");
+        word.extend_from_slice(token);
+        word.extend_from_slice(b">");
+        let begins = |at: usize| word[at] & 0xc0 != 0x80;
+        for start in (0..word.len()).filter(|&at| begins(at)) {
+            let mut end = start;
+            for length in 1..=settings.longest_subword {
+                if end == word.len() {
+                    break;
+                }
+                end += 1;
+                while end < word.len() && !begins(end) {
+                    end += 1;
+                }
+                // A marker alone says nothing.
+                let is_marker = length == 1 && (start == 0 || end == word.len());
+                if length >= settings.shortest_subword && !is_marker {
+                    let bucket = u64::from(hash(&word[start..end]));
+                    self.push_bucket(settings, bucket, &mut line.rows);
+                }
+            }
+        }
+        line.word = word;
+    }
+
+    /// N-grams of two words and more.
+    /// C++: `Dictionary::addWordNgrams`.
+    fn ngrams(&self, settings: &ModelSettings, line: &mut LineRows) {
+        let LineRows { rows, hashes, .. } = line;
+        // The hashes are kept as 32-bit integers with a sign.
+        let signed = |hash: u32| i64::from(hash.cast_signed()).cast_unsigned();
+        for start in 0..hashes.len() {
+            let mut ngram = signed(hashes[start]);
+            for &next in hashes[start + 1..].iter().take(settings.word_ngrams.saturating_sub(1)) {
+                ngram = ngram.wrapping_mul(NGRAM_FACTOR).wrapping_add(signed(next));
+                self.push_bucket(settings, ngram, rows);
+            }
+        }
+    }
+
+    /// The row of an n-gram with this hash, if it has one.
+    /// C++: `Dictionary::pushHash`.
+    fn push_bucket(&self, settings: &ModelSettings, hash: u64, rows: &mut Vec<u32>) {
+        if settings.buckets == 0 {
+            return;
+        }
+        let bucket = (hash % settings.buckets as u64) as u32;
+        let place = match &self.pruned {
+            None => Some(bucket),
+            Some(pruned) => pruned.get(&bucket).copied(),
+        };
+        rows.extend(place.map(|place| self.num_words as u32 + place));
+    }
+
+    /// C++: `Dictionary::load`.
+    pub(super) fn read(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
+        let (size, num_words, num_labels) = (source.i32()?, source.i32()?, source.i32()?);
+        let (num_tokens, num_pruned) = (source.i64()?, source.i64()?);
+        let adds_up =
+            num_words >= 0 && num_labels >= 0 && num_words.checked_add(num_labels) == Some(size);
+        if !adds_up {
+            return broken(format!(
+                "has {size} entries, {num_words} words and {num_labels} labels"
+            ));
+        }
+        let (size, num_words) = (size as usize, num_words as usize);
+        source.expect(size, ENTRY_BYTES, "words and labels")?;
+        let mut text = Vec::new();
+        let (mut ends, mut counts) = (Vec::with_capacity(size), Vec::with_capacity(size));
+        for entry in 0..size {
+            source.text(&mut text)?;
+            ends.push(text.len());
+            counts.push(source.i64()?);
+            let is_label = source.bool()?;
+            if is_label != (entry >= num_words) {
+                return broken(format!("has a label or a word out of place, as entry {entry}"));
+            }
+        }
+        let pruned = match usize::try_from(num_pruned) {
+            Err(_) => None,
+            Ok(len) => {
+                source.expect(len, 8, "pruned n-grams")?;
+                let number = |value: i32| {
+                    u32::try_from(value).or_else(|_| broken(format!("has an n-gram {value}")))
+                };
+                let pairs = (0..len).map(|_| Ok((number(source.i32()?)?, number(source.i32()?)?)));
+                Some(pairs.collect::<io::Result<BTreeMap<_, _>>>()?)
+            }
+        };
+        let table = Vec::new();
+        Ok(Self { text, ends, counts, num_words, num_tokens, pruned, table }.indexed())
+    }
+
+    /// C++: `Dictionary::save`.
+    pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
+        for number in [self.ends.len(), self.num_words, self.num_labels()] {
+            write_i32(file, number)?;
+        }
+        file.write_all(&self.num_tokens.to_le_bytes())?;
+        file.write_all(&(-1i64).to_le_bytes())?; // no n-gram is pruned in what is written
+        for (entry, count) in self.counts.iter().enumerate() {
+            file.write_all(self.entry(entry))?;
+            file.write_all(&[0])?;
+            file.write_all(&count.to_le_bytes())?;
+            file.write_all(&[u8::from(entry >= self.num_words)])?;
+        }
+        Ok(())
+    }
+}

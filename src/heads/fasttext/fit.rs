@@ -1,0 +1,164 @@
+//! Training: plain gradient descent on one line at a time, as `fasttext supervised` does it.
+//!
+//! One thread, so that the same samples give the same bytes: fastText's own threads write into the
+//! same vectors as it comes. The order of the lines is drawn anew for every epoch; fastText keeps that
+//! of its file.
+
+use std::collections::HashMap;
+
+use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
+use rand::seq::SliceRandom;
+
+use super::dictionary::{Dictionary, LineRows, tokens};
+use super::matrix::{DenseMatrix, WordMatrix, dot, scale};
+use super::model::FastTextModel;
+use super::settings::ModelSettings;
+use polysift_base::error::Result;
+use polysift_base::progress::Stop;
+use polysift_config::{FastTextConfig, LABEL_PREFIX};
+
+/// What a model is trained from.
+pub(crate) struct Fit<'a> {
+    pub(crate) config: &'a FastTextConfig,
+    pub(crate) word_ngrams: usize,
+    /// Lines of words, and whether they have the positive label; at least one of each.
+    pub(crate) samples: &'a [(String, bool)],
+    /// Draws the first vectors.
+    pub(crate) initialisation: ChaCha8Rng,
+    /// Draws the order of the lines.
+    pub(crate) order: ChaCha8Rng,
+}
+
+impl Fit<'_> {
+    /// Trains for all epochs; `None` if the vectors diverged.
+    /// C++: `FastText::trainThread, FastText::supervised`.
+    pub(crate) fn run(mut self, stop: &Stop) -> Result<Option<FastTextModel>> {
+        let config = self.config;
+        let counts = (config.epochs, config.min_count);
+        let settings =
+            ModelSettings::supervised(config.dim, self.word_ngrams, config.buckets, counts);
+        let (dictionary, num_tokens) = self.dictionary();
+        let positive = config.positive.as_bytes();
+        let is_positive = |label| dictionary.label(label) == positive;
+        let classes: Vec<usize> = (self.samples.iter())
+            .map(|(_, positive)| usize::from(is_positive(0) != *positive))
+            .collect();
+        let mut descent = Descent {
+            input: self.first_vectors(dictionary.num_words() + settings.buckets),
+            output: DenseMatrix::new(2, config.dim, vec![0.0; 2 * config.dim]),
+            hidden: vec![0.0; config.dim],
+            gradient: vec![0.0; config.dim],
+        };
+        let total = num_tokens as f64 * config.epochs as f64;
+        let (mut line, mut done) = (LineRows::default(), 0);
+        let mut order: Vec<usize> = (0..self.samples.len()).collect();
+        for _ in 0..config.epochs {
+            order.shuffle(&mut self.order);
+            for &at in &order {
+                stop.check()?;
+                dictionary.line(&settings, self.samples[at].0.as_bytes(), &mut line);
+                let rate = config.learning_rate * (1.0 - done as f64 / total);
+                descent.step(&line.rows, classes[at], rate as f32);
+                done += line.num_tokens + 1; // the label is a token too
+            }
+        }
+        let Descent { input, output, .. } = descent;
+        let is_finite = |matrix: &DenseMatrix| matrix.values.iter().all(|value| value.is_finite());
+        if !is_finite(&input) || !is_finite(&output) {
+            return Ok(None);
+        }
+        let (input, output) = (WordMatrix::Dense(input), WordMatrix::Dense(output));
+        Ok(Some(FastTextModel { settings, dictionary, input, output }))
+    }
+
+    /// The words that are frequent enough and both labels, the most frequent first, those as frequent
+    /// by their text; and the number of all tokens.
+    /// C++: `Dictionary::readFromFile, Dictionary::threshold`.
+    fn dictionary(&self) -> (Dictionary, i64) {
+        let mut counts: HashMap<&[u8], i64> = HashMap::new();
+        let mut labels =
+            [(self.config.positive.as_bytes(), 0), (self.config.negative.as_bytes(), 0)];
+        let mut num_tokens = 0;
+        for (line, is_positive) in self.samples {
+            labels[usize::from(!is_positive)].1 += 1;
+            num_tokens += 1;
+            for token in tokens(line.as_bytes()) {
+                num_tokens += 1;
+                // A word that looks like a label is none.
+                if !token.starts_with(LABEL_PREFIX.as_bytes()) {
+                    *counts.entry(token).or_default() += 1;
+                }
+            }
+        }
+        let mut words: Vec<(&[u8], i64)> = counts
+            .into_iter()
+            .filter(|(_, count)| {
+                usize::try_from(*count).is_ok_and(|count| count >= self.config.min_count)
+            })
+            .collect();
+        let by_frequency = |a: &(&[u8], i64), b: &(&[u8], i64)| (b.1, a.0).cmp(&(a.1, b.0));
+        words.sort_unstable_by(by_frequency);
+        labels.sort_unstable_by(by_frequency);
+        (Dictionary::new(&words, &labels, num_tokens), num_tokens)
+    }
+
+    /// `[rows, dim]`, uniform within ±1/dim.
+    fn first_vectors(&mut self, rows: usize) -> DenseMatrix {
+        let dim = self.config.dim;
+        let bound = 1.0 / dim as f32;
+        let values = (0..rows * dim)
+            .map(|_| (self.initialisation.random::<f32>() * 2.0 - 1.0) * bound)
+            .collect();
+        DenseMatrix::new(rows, dim, values)
+    }
+}
+
+/// The vectors in training.
+struct Descent {
+    input: DenseMatrix,
+    /// `[2, dim]`.
+    output: DenseMatrix,
+    hidden: Vec<f32>,
+    gradient: Vec<f32>,
+}
+
+impl Descent {
+    /// One step on a line of class `class`.
+    /// C++: `Model::update`.
+    fn step(&mut self, rows: &[u32], class: usize, rate: f32) {
+        if rows.is_empty() {
+            return;
+        }
+        let Self { input, output, hidden, gradient } = self;
+        let share = (1.0 / rows.len() as f64) as f32;
+        hidden.fill(0.0);
+        for &row in rows {
+            add(hidden, input.row(row as usize), 1.0);
+        }
+        scale(hidden, share);
+        gradient.fill(0.0);
+        for (label, probability) in probabilities(output, hidden).into_iter().enumerate() {
+            let step = rate * (f32::from(u8::from(label == class)) - probability);
+            add(gradient, output.row(label), step);
+            add(output.row_mut(label), hidden, step);
+        }
+        scale(gradient, share);
+        for &row in rows {
+            add(input.row_mut(row as usize), gradient, 1.0);
+        }
+    }
+}
+
+/// Softmax over the two labels.
+/// C++: `SoftmaxLoss::forward`.
+fn probabilities(output: &DenseMatrix, hidden: &[f32]) -> [f32; 2] {
+    let [a, b] = [dot(output.row(0), hidden), dot(output.row(1), hidden)];
+    let first = 1.0 / (1.0 + (b - a).exp());
+    [first, 1.0 - first]
+}
+
+/// Adds `scale` * `vector` to `sum`.
+fn add(sum: &mut [f32], vector: &[f32], scale: f32) {
+    sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += scale * value);
+}

@@ -1,0 +1,254 @@
+//! A model: read, written, and what it says of a line of text.
+
+use std::io::{self, BufReader, Read, Write};
+use std::path::Path;
+
+use super::dictionary::{Dictionary, LineRows};
+use super::matrix::{WordMatrix, scale};
+use super::settings::{ModelLoss, ModelSettings};
+use super::source::{ModelReader, broken, of_file};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{AtomicFile, FileStamp, open};
+
+/// First number of a file.
+pub(super) const MAGIC: i32 = 793_712_314;
+/// Version of the format that is written, and the newest that is read.
+const VERSION: i32 = 12;
+
+/// Where the table of sigmoids ends on both sides, and its number of steps.
+const SIGMOID_END: f32 = 8.0;
+const SIGMOID_STEPS: f32 = 512.0;
+
+/// A fastText classifier, as `fasttext supervised` trains it.
+#[derive(Debug, Clone)]
+pub struct FastTextModel {
+    pub(super) settings: ModelSettings,
+    pub(super) dictionary: Dictionary,
+    /// `[words + buckets, dim]`.
+    pub(super) input: WordMatrix,
+    /// `[labels, dim]`.
+    pub(super) output: WordMatrix,
+}
+
+/// Memory of scoring that is worth keeping between calls.
+#[derive(Debug, Default)]
+pub struct TextScratch {
+    line: LineRows,
+    hidden: Vec<f32>,
+    outputs: Vec<f32>,
+}
+
+/// What a model says of one label.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LabelScore {
+    /// Log-odds of the label (softmax), or its output (other losses): what selection orders by.
+    pub logit: f32,
+    /// The probability as fastText gives it: exp(log(p + 0.00001)), so up to 1.00001.
+    pub probability: f32,
+}
+
+/// The number that fastText gives for a probability.
+/// C++: `std_log in Loss::findKBest`.
+fn reported(probability: f32) -> f32 {
+    ((f64::from(probability) + 1e-5).ln() as f32).exp()
+}
+
+/// fastText's sigmoid: the entry below `x` of a table of 512 steps between -8 and 8.
+/// C++: `Loss::sigmoid`.
+fn sigmoid(x: f32) -> f32 {
+    if x < -SIGMOID_END {
+        0.0
+    } else if x > SIGMOID_END {
+        1.0
+    } else {
+        let step = ((x + SIGMOID_END) * SIGMOID_STEPS / SIGMOID_END / 2.0).floor();
+        let at = step * 2.0 * SIGMOID_END / SIGMOID_STEPS - SIGMOID_END;
+        (1.0 / (1.0 + f64::from((-at).exp()))) as f32
+    }
+}
+
+impl FastTextModel {
+    /// Reads a `.bin` or `.ftz` file and its BLAKE3 digest. Softmax, one-versus-all and negative
+    /// sampling are understood, n-grams of words and of characters, product quantisation.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Model`] for what is not such a file, is cut off or damaged. Sizes
+    /// that it names are held against its length before memory is taken.
+    /// C++: `FastText::loadModel`.
+    pub fn read(path: &Path) -> Result<(Self, String)> {
+        let file = open(path)?;
+        let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
+        let mut source = ModelReader::new(BufReader::with_capacity(1 << 20, file), bytes);
+        let model = Self::from_source(&mut source).map_err(|error| of_file(error, path))?;
+        let digest = source.finish().map_err(|error| of_file(error, path))?;
+        Ok((model, digest))
+    }
+
+    fn from_source(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
+        if source.left() < 8 || source.i32()? != MAGIC {
+            return broken("is not a fastText model of version 11 or 12");
+        }
+        let version = source.i32()?;
+        if !(11..=VERSION).contains(&version) {
+            return broken(format!("is of version {version} of the format; 11 and 12 are known"));
+        }
+        let settings = ModelSettings::read(source, version)?;
+        let dictionary = Dictionary::read(source)?;
+        let is_quantised = source.bool()?;
+        let input = WordMatrix::read(source, is_quantised)?;
+        let quantises_output = source.bool()?;
+        let output = WordMatrix::read(source, is_quantised && quantises_output)?;
+        let model = Self { settings, dictionary, input, output };
+        model.check()?;
+        Ok(model)
+    }
+
+    /// Whether the parts fit together; afterwards every row that a line becomes is there.
+    fn check(&self) -> io::Result<()> {
+        let Self { settings, dictionary, input, output } = self;
+        if dictionary.is_pruned() && matches!(input, WordMatrix::Dense(_)) {
+            return broken("is pruned but not quantised, which fastText refuses too");
+        }
+        if dictionary.num_labels() == 0 {
+            return broken("has no labels");
+        }
+        let Some(rows) = dictionary.num_rows(settings) else {
+            return broken("has pruned n-grams without a place in its matrix");
+        };
+        for (name, matrix, rows) in
+            [("input", input, rows), ("output", output, dictionary.num_labels())]
+        {
+            if matrix.rows() != rows || matrix.cols() != settings.dim {
+                let (found, cols, dim) = (matrix.rows(), matrix.cols(), settings.dim);
+                return broken(format!(
+                    "has an {name} matrix of {found} rows of {cols} values where {rows} of {dim} \
+                     are needed"
+                ));
+            }
+        }
+        if settings.dim == 0 {
+            return broken("has vectors of no values");
+        }
+        Ok(())
+    }
+
+    /// Writes the model as the file `path`, whole or not at all: the same model gives the same bytes.
+    /// Quantised models are only read.
+    pub fn write(&self, path: &Path) -> Result<FileStamp> {
+        let mut file = AtomicFile::create(path)?;
+        self.write_to(&mut file).map_err(Error::io(path, "write"))?;
+        file.commit()
+    }
+
+    /// C++: `FastText::saveModel`.
+    fn write_to(&self, file: &mut impl Write) -> io::Result<()> {
+        file.write_all(&MAGIC.to_le_bytes())?;
+        file.write_all(&VERSION.to_le_bytes())?;
+        self.settings.write(file)?;
+        self.dictionary.write(file)?;
+        file.write_all(&[0])?; // not quantised
+        self.input.write(file)?;
+        file.write_all(&[0])?;
+        self.output.write(file)
+    }
+
+    /// Width of the vectors.
+    pub fn dim(&self) -> usize {
+        self.settings.dim
+    }
+
+    /// Longest n-gram of words.
+    pub fn word_ngrams(&self) -> usize {
+        self.settings.word_ngrams
+    }
+
+    /// Words with a vector of their own.
+    pub fn num_words(&self) -> usize {
+        self.dictionary.num_words()
+    }
+
+    /// Vectors that n-grams share.
+    pub fn num_buckets(&self) -> usize {
+        self.settings.buckets
+    }
+
+    /// The labels, with their prefix, in the order of the file.
+    pub fn labels(&self) -> Vec<String> {
+        let labels = 0..self.dictionary.num_labels();
+        labels
+            .map(|label| String::from_utf8_lossy(self.dictionary.label(label)).into_owned())
+            .collect()
+    }
+
+    /// What the model says of a label (its index) in `text`, of which only the first line counts;
+    /// `None` where it knows no word of it, for which fastText gives no prediction.
+    pub fn score(&self, text: &str, label: usize, scratch: &mut TextScratch) -> Option<LabelScore> {
+        let outputs = self.outputs(text, scratch)?;
+        let output = *outputs.get(label)?;
+        if self.settings.loss != ModelLoss::Softmax {
+            return Some(LabelScore { logit: output, probability: reported(sigmoid(output)) });
+        }
+        let others = || outputs.iter().enumerate().filter(|&(at, _)| at != label).map(|(_, &z)| z);
+        let largest = others().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = others().map(|z| f64::from(z - largest).exp()).sum();
+        let logit = f64::from(output) - f64::from(largest) - sum.ln();
+        let probability = reported(softmax(outputs, label));
+        Some(LabelScore { logit: logit as f32, probability })
+    }
+
+    /// All labels with their probabilities, the most probable first, as fastText's `predict` gives
+    /// them for `k = -1`; empty where the model knows no word of `text`.
+    /// C++: `FastText::predict`.
+    pub fn predict(&self, text: &str) -> Vec<(String, f32)> {
+        let mut scratch = TextScratch::default();
+        let probability = |label| Some(self.score(text, label, &mut scratch)?.probability);
+        let probabilities: Vec<Option<f32>> =
+            (0..self.dictionary.num_labels()).map(probability).collect();
+        let mut predicted: Vec<(String, f32)> = self
+            .labels()
+            .into_iter()
+            .zip(probabilities)
+            .filter_map(|(l, p)| Some((l, p?)))
+            .collect();
+        predicted.sort_by(|a, b| b.1.total_cmp(&a.1));
+        predicted
+    }
+
+    /// The outputs `[labels]` for `text`.
+    /// C++: `Model::computeHidden`.
+    fn outputs<'a>(&self, text: &str, scratch: &'a mut TextScratch) -> Option<&'a [f32]> {
+        let TextScratch { line, hidden, outputs } = scratch;
+        self.dictionary.line(&self.settings, text.as_bytes(), line);
+        if line.rows.is_empty() {
+            return None;
+        }
+        hidden.clear();
+        hidden.resize(self.settings.dim, 0.0);
+        for &row in &line.rows {
+            self.input.add_row(row as usize, hidden);
+        }
+        scale(hidden, (1.0 / line.rows.len() as f64) as f32);
+        outputs.clear();
+        outputs.extend((0..self.output.rows()).map(|label| self.output.dot_row(label, hidden)));
+        Some(outputs)
+    }
+}
+
+/// Probability of `label` among `outputs`, in f32 as fastText computes it.
+/// C++: `SoftmaxLoss::computeOutput`.
+fn softmax(outputs: &[f32], label: usize) -> f32 {
+    let largest = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f32 = outputs.iter().map(|z| (z - largest).exp()).sum();
+    (outputs[label] - largest).exp() / sum
+}
+
+/// Whether the file `path` begins as a fastText model does.
+pub fn is_model(path: &Path) -> Result<bool> {
+    let mut start = [0; 4];
+    let mut file = open(path)?;
+    match file.read_exact(&mut start) {
+        Ok(()) => Ok(start == MAGIC.to_le_bytes()),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(Error::io(path, "read")(error)),
+    }
+}

@@ -1,0 +1,143 @@
+//! Numbers and texts of a file whose size is known: no length that the file names is believed before
+//! the file is seen to have that many bytes left.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::Path;
+
+use polysift_base::error::Error;
+
+/// Bytes of floats that are converted at a time.
+const FLOAT_BYTES: usize = 1 << 18;
+
+/// The error for a file that is not what a fastText file is, in words.
+pub(super) fn broken<T>(reason: impl Into<String>) -> io::Result<T> {
+    Err(io::Error::new(ErrorKind::InvalidData, reason.into()))
+}
+
+/// `error`, met in reading the file `path`.
+pub(super) fn of_file(error: io::Error, path: &Path) -> Error {
+    match error.kind() {
+        ErrorKind::InvalidData => Error::model(path, error.to_string()),
+        _ => Error::io(path, "read")(error),
+    }
+}
+
+/// Reads a file from its start, little-endian, and takes its digest.
+pub(super) struct ModelReader<R> {
+    reader: R,
+    left: u64,
+    hasher: blake3::Hasher,
+}
+
+impl<R: Read> ModelReader<R> {
+    /// Of a `reader` that gives `bytes` bytes.
+    pub(super) fn new(reader: R, bytes: u64) -> Self {
+        Self { reader, left: bytes, hasher: blake3::Hasher::new() }
+    }
+
+    /// Bytes that were not read yet.
+    pub(super) fn left(&self) -> u64 {
+        self.left
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        if buffer.len() as u64 > self.left {
+            return broken("ends too early");
+        }
+        self.reader.read_exact(buffer)?;
+        self.hasher.update(buffer);
+        self.left -= buffer.len() as u64;
+        Ok(())
+    }
+
+    /// The next `N` bytes.
+    pub(super) fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn i32(&mut self) -> io::Result<i32> {
+        self.array().map(i32::from_le_bytes)
+    }
+
+    pub(super) fn i64(&mut self) -> io::Result<i64> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    /// A C++ `bool`.
+    pub(super) fn bool(&mut self) -> io::Result<bool> {
+        match self.array()? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            [other] => broken(format!("has {other} where only 0 and 1 can be")),
+        }
+    }
+
+    /// A count of `what`, which is not negative.
+    pub(super) fn count(&mut self, what: &str) -> io::Result<usize> {
+        let count = self.i64()?;
+        usize::try_from(count).or_else(|_| broken(format!("has {count} {what}")))
+    }
+
+    /// [`broken`] unless `count` items of at least `size` bytes can still come.
+    pub(super) fn expect(&self, count: usize, size: usize, what: &str) -> io::Result<()> {
+        let bytes = (count as u128) * (size as u128);
+        if bytes <= u128::from(self.left) {
+            return Ok(());
+        }
+        broken(format!("ends too early: it announces {count} {what}, {} bytes are left", self.left))
+    }
+
+    /// The next `len` bytes.
+    pub(super) fn bytes(&mut self, len: usize, what: &str) -> io::Result<Vec<u8>> {
+        self.expect(len, 1, what)?;
+        let mut bytes = vec![0; len];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The next `len` floats.
+    pub(super) fn floats(&mut self, len: usize, what: &str) -> io::Result<Vec<f32>> {
+        self.expect(len, size_of::<f32>(), what)?;
+        let mut floats = Vec::with_capacity(len);
+        let mut buffer = vec![0; FLOAT_BYTES.min(len * size_of::<f32>())];
+        while floats.len() < len {
+            let bytes = buffer.len().min((len - floats.len()) * size_of::<f32>());
+            self.fill(&mut buffer[..bytes])?;
+            let (chunks, _) = buffer[..bytes].as_chunks();
+            floats.extend(chunks.iter().map(|chunk| f32::from_le_bytes(*chunk)));
+        }
+        Ok(floats)
+    }
+
+    /// Appends the bytes up to a zero, which is read too.
+    pub(super) fn text(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
+        loop {
+            match self.array()? {
+                [0] => return Ok(()),
+                [byte] => text.push(byte),
+            }
+        }
+    }
+
+    /// The digest of all bytes; [`broken`] unless this is the end.
+    pub(super) fn finish(self) -> io::Result<String> {
+        if self.left > 0 {
+            return broken(format!("goes on for {} bytes after its end", self.left));
+        }
+        Ok(self.hasher.finalize().to_hex().to_string())
+    }
+}
+
+/// Writes a count as an `int32_t`; an error if it is too large for one.
+pub(super) fn write_i32(file: &mut impl Write, count: usize) -> io::Result<()> {
+    let count = i32::try_from(count).map_err(io::Error::other)?;
+    file.write_all(&count.to_le_bytes())
+}
+
+/// Writes a count as an `int64_t`.
+pub(super) fn write_i64(file: &mut impl Write, count: usize) -> io::Result<()> {
+    let count = i64::try_from(count).map_err(io::Error::other)?;
+    file.write_all(&count.to_le_bytes())
+}

@@ -1,0 +1,122 @@
+//! What a text becomes before a model sees it: one line of words between spaces.
+
+use unicode_segmentation::UnicodeSegmentation;
+
+use polysift_config::{Mode, Preprocessing, Segmenter, TextSpec};
+
+/// What stands for a newline ([`Preprocessing::NewlineToken`]); the name is FineWeb2-HQ's.
+const NEWLINE_TOKEN: &str = "<NEW_LINE>";
+
+/// The line that a sample becomes.
+pub(crate) fn sample_line(spec: &TextSpec, text: &str) -> String {
+    let line = cased(spec.lowercase, spaced(spec.preprocessing, text));
+    segmented(spec.segmenter, line)
+}
+
+/// The line that a text to be scored becomes.
+pub(crate) fn document_line(spec: &TextSpec, text: &str) -> String {
+    match spec.inference {
+        Mode::Default => sample_line(spec, text),
+        // Trims before it deletes, so that the end may be a space.
+        Mode::Published => segmented(spec.segmenter, text.trim_matches(is_space).replace('\n', "")),
+    }
+}
+
+/// Python's `str.isspace`: Unicode's white space and four separators.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}
+
+fn spaced(preprocessing: Preprocessing, text: &str) -> String {
+    match preprocessing {
+        Preprocessing::DeleteNewlines => text.replace('\n', "").trim_matches(is_space).to_owned(),
+        Preprocessing::Collapse => joined(text.split(is_space)),
+        Preprocessing::NewlineToken => {
+            let marked = text.replace('\n', &format!(" {NEWLINE_TOKEN} "));
+            joined(marked.split(is_space))
+        }
+    }
+}
+
+/// The words that are not empty, one space between them.
+fn joined<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let mut line = String::new();
+    for word in words.filter(|word| !word.is_empty()) {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    line
+}
+
+fn cased(lowercase: bool, line: String) -> String {
+    if lowercase { line.to_lowercase() } else { line }
+}
+
+fn segmented(segmenter: Segmenter, line: String) -> String {
+    match segmenter {
+        // `auto` was decided when the language was known.
+        Segmenter::None | Segmenter::Auto => line,
+        Segmenter::Words => joined(line.split_word_bounds().map(str::trim)),
+        Segmenter::Characters => joined(line.graphemes(true).map(str::trim)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polysift_config::FastTextConfig;
+
+    fn line(config: &FastTextConfig, text: &str) -> String {
+        document_line(&config.text_spec("deu_Latn"), text)
+    }
+
+    #[test]
+    fn the_three_variants_are_those_that_were_published() {
+        let config = |preprocessing| FastTextConfig { preprocessing, ..FastTextConfig::default() };
+        // What `clean_text_for_fasttext` of `preprocess_ft.py` gives for V1, V2 and V3.
+        for (preprocessing, text, expected) in [
+            (
+                Preprocessing::DeleteNewlines,
+                " Ein Satz.\nNoch\r\n einer \n",
+                "ein satz.noch\r einer",
+            ),
+            (Preprocessing::Collapse, " Ein Satz.\nNoch\r\n einer \n", "ein satz. noch einer"),
+            (
+                Preprocessing::NewlineToken,
+                " Ein Satz.\nNoch\r\n einer \n",
+                "ein satz. <new_line> noch <new_line> einer <new_line>",
+            ),
+            (Preprocessing::Collapse, "\u{3000}\u{a0}İ\x1cΑΣ\u{2028}ß", "i\u{307} ας ß"),
+            (Preprocessing::Collapse, " \n", ""),
+        ] {
+            assert_eq!(line(&config(preprocessing), text), expected, "{preprocessing:?}");
+        }
+    }
+
+    #[test]
+    fn published_inference_treats_documents_otherwise_than_samples() {
+        let config = FastTextConfig {
+            preprocessing: Preprocessing::NewlineToken,
+            inference: Mode::Published,
+            ..FastTextConfig::default()
+        };
+        let spec = config.text_spec("deu_Latn");
+        let text = " Ein\nSatz \n";
+        assert_eq!(sample_line(&spec, text), "ein <new_line> satz <new_line>");
+        assert_eq!(document_line(&spec, text), "EinSatz");
+    }
+
+    #[test]
+    fn scripts_without_spaces_fall_into_words() {
+        let config = |segmenter| FastTextConfig { segmenter, ..FastTextConfig::default() };
+        for (segmenter, expected) in [
+            (Segmenter::None, "fasttext很快。 データを!"),
+            (Segmenter::Words, "fasttext 很 快 。 データ を !"),
+            (Segmenter::Characters, "f a s t t e x t 很 快 。 デ ー タ を !"),
+        ] {
+            assert_eq!(line(&config(segmenter), "FastText很快。\nデータを!"), expected);
+        }
+    }
+}

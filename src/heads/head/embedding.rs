@@ -1,0 +1,253 @@
+//! An embedding head: scores of documents from the embeddings of their chunks, and its bytes.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use polysift_kernels::cuda::Device;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+
+use super::card::{HeadSpec, ModelCard};
+use super::pytorch;
+use super::scorer::{BLOCK_ROWS, DocumentScore, OnGpus, ScoreScratch, Scorer};
+use super::weights::{self, Keys};
+use polysift_base::error::{Error, Result};
+use polysift_config::{ChunkRule, HeadOutput};
+
+/// Key of the card in the metadata. It is the only key: safetensors writes metadata in the order
+/// of a hash map, and the bytes must not depend on that.
+pub(super) const CARD_KEY: &str = "polysift.card";
+
+/// Documents that a GPU is given at once.
+const GPU_BLOCK: usize = 8192;
+
+/// A head, ready to score.
+#[derive(Debug, Clone)]
+pub struct Head {
+    pub(super) card: ModelCard,
+    pub(super) scorer: Scorer,
+    digest: String,
+    /// Where it scores instead of the CPU.
+    gpus: Option<Arc<OnGpus>>,
+}
+
+impl Head {
+    /// A head of `scorer`, described by `card`; its digest is that of the bytes that
+    /// [`Head::to_bytes`] gives. [`Error::Shape`] if `card.spec` does not fit.
+    pub fn new(card: ModelCard, scorer: Scorer) -> Result<Self> {
+        card.spec.check().map_err(|reason| Error::shape("head", reason))?;
+        let mut head = Self { card, scorer, digest: String::new(), gpus: None };
+        head.digest = blake3::hash(&head.to_bytes()?).to_hex().to_string();
+        Ok(head)
+    }
+
+    /// A head that was read from a file of this `digest`, where `spec` fits `scorer`.
+    pub(super) fn of_file(card: ModelCard, scorer: Scorer, digest: String) -> Self {
+        Self { card, scorer, digest, gpus: None }
+    }
+
+    /// Whether GPUs compute it: linear layers with ReLU between them, and similarities without whitening.
+    pub fn runs_on_gpus(&self) -> bool {
+        self.scorer.runs_on_gpus()
+    }
+
+    /// Lets the head score on `devices` from now on; where there are none, or where they do not compute
+    /// it, on the CPU.
+    pub fn score_on(&mut self, devices: &[Device]) -> Result<()> {
+        self.gpus = match devices {
+            [] => None,
+            _ if !self.runs_on_gpus() => None,
+            devices => Some(Arc::new(OnGpus::new(&self.scorer, devices)?)),
+        };
+        Ok(())
+    }
+
+    /// What the head computes.
+    pub fn spec(&self) -> &HeadSpec {
+        &self.card.spec
+    }
+
+    /// Where the head comes from.
+    pub fn card(&self) -> &ModelCard {
+        &self.card
+    }
+
+    /// BLAKE3 of the file's bytes, in hex. Settings that override the file's spec are not part of
+    /// it; [`Head::spec`] has them.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Width `D` of the embeddings that the head scores.
+    pub fn hidden_size(&self) -> usize {
+        self.scorer.hidden_size()
+    }
+
+    /// Scores documents: `chunks` `[num_chunks, D]` f32, row-major; the chunks of document `i` are
+    /// the rows `chunk_offsets[i]..chunk_offsets[i + 1]`, so there is one offset more than
+    /// documents. A document without chunks scores `None`.
+    ///
+    /// [`ChunkRule`] picks or combines the logits of the chunks (the mean is taken in f64), then
+    /// the output turns that logit into the score. A chunk that is not finite, an output that
+    /// is not finite, or before references a vector without direction gives NaN, and a NaN chunk that counts
+    /// makes the document NaN.
+    ///
+    /// Blocks of documents are scored in parallel on the current rayon pool, or one after another on
+    /// a GPU.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where `chunks` and `chunk_offsets` do not describe `[num_chunks, D]`;
+    /// [`Error::Device`] if a GPU fails.
+    ///
+    /// # Precision
+    /// Hidden layers and similarities in f32, the output layer in f64: within 1e-6 of PyTorch
+    /// (`scores_agree_with_pytorch`).
+    pub fn score(
+        &self,
+        chunks: &[f32],
+        chunk_offsets: &[usize],
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        self.score_by(chunks, chunk_offsets, |rows, output| {
+            self.scorer.logits(chunks, rows, output)
+        })
+    }
+
+    /// As [`Head::score`]; on the CPU in the calling thread alone, for callers that are parallel
+    /// themselves. `scratch` is for any head.
+    pub fn score_here(
+        &self,
+        chunks: &[f32],
+        chunk_offsets: &[usize],
+        scratch: &mut ScoreScratch,
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        self.score_by(chunks, chunk_offsets, |rows, output| {
+            self.scorer.logits_here(chunks, rows, output, scratch)
+        })
+    }
+
+    /// Documents that are best scored at once.
+    pub fn block_documents(&self) -> usize {
+        if self.gpus.is_some() { GPU_BLOCK } else { BLOCK_ROWS }
+    }
+
+    /// Scores documents with the logits that `on_cpu` finds for rows of `chunks`, unless a GPU does.
+    fn score_by(
+        &self,
+        chunks: &[f32],
+        chunk_offsets: &[usize],
+        on_cpu: impl FnOnce(&[usize], HeadOutput) -> Vec<f32>,
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        self.check_shapes(chunks, chunk_offsets)?;
+        let HeadSpec { chunk, output, .. } = self.card.spec;
+        let documents = || chunk_offsets.windows(2).map(|pair| pair[0]..pair[1]);
+        let rows: Vec<usize> = match chunk {
+            ChunkRule::First => documents().filter(|d| !d.is_empty()).map(|d| d.start).collect(),
+            ChunkRule::Max | ChunkRule::Mean => documents().flatten().collect(),
+        };
+        let logits = match &self.gpus {
+            None => on_cpu(&rows, output),
+            Some(gpus) => {
+                let width = self.hidden_size();
+                let row = |&row: &usize| &chunks[row * width..(row + 1) * width];
+                let gathered = rows.iter().flat_map(row).copied().collect();
+                let gathered = self.scorer.centred(gathered);
+                self.scorer.to_logits(&gpus.outputs(&gathered)?, output)
+            }
+        };
+        let mut rest = logits.as_slice();
+        let scores = documents().map(|document| {
+            let used =
+                if chunk == ChunkRule::First { document.len().min(1) } else { document.len() };
+            let (own, others) = rest.split_at(used);
+            rest = others;
+            (!own.is_empty()).then(|| DocumentScore::new(combine(own, chunk), output))
+        });
+        Ok(scores.collect())
+    }
+
+    /// The file's bytes: the same head gives the same bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let invalid = |error: &dyn std::fmt::Display| Error::shape("head file", error.to_string());
+        let card = serde_json::to_string(&self.card).map_err(|e| invalid(&e))?;
+        let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let tensors: Vec<(String, Vec<usize>, Vec<u8>)> =
+            weights::named(&self.scorer, Keys::Classifier)
+                .into_iter()
+                .map(|(name, shape, values)| (name, shape, bytes(values)))
+                .collect();
+        let views: Result<Vec<_>, _> = (tensors.iter())
+            .map(|(name, shape, data)| {
+                TensorView::new(Dtype::F32, shape.clone(), data).map(|view| (name, view))
+            })
+            .collect();
+        let metadata = HashMap::from([(CARD_KEY.to_owned(), card)]);
+        safetensors::serialize(views.map_err(|e| invalid(&e))?, Some(metadata))
+            .map_err(|e| invalid(&e))
+    }
+
+    /// The bytes of a state dict of this head's tensors (f32) that `torch.load(weights_only=True)`
+    /// reads; output, chunk rule and kept side are not in it. The same head gives the same
+    /// bytes. A cosine head has `references`, and of a centred one `mean` and `whitening`, whatever `keys` are.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where `keys` do not fit the layers; [`Error::Shape`] where the format cannot hold a tensor
+    /// (2^31 values or more).
+    pub fn to_pytorch(&self, keys: Keys) -> Result<Vec<u8>> {
+        keys.check(self.spec()).map_err(|reason| Error::config("--keys", reason))?;
+        pytorch::to_bytes(&weights::named(&self.scorer, keys))
+            .map_err(|reason| Error::shape("head export", reason))
+    }
+
+    /// [`Error::Model`], naming `path`, unless the head scores embeddings of `hidden_size`.
+    pub fn check_hidden_size(&self, path: &Path, hidden_size: usize) -> Result<()> {
+        if self.hidden_size() == hidden_size {
+            return Ok(());
+        }
+        Err(Error::model(
+            path,
+            format!(
+                "scores embeddings of {} values, the corpus's have {hidden_size}",
+                self.hidden_size()
+            ),
+        ))
+    }
+
+    /// The shape check of [`Head::score`].
+    fn check_shapes(&self, chunks: &[f32], chunk_offsets: &[usize]) -> Result<()> {
+        let hidden_size = self.hidden_size();
+        let ascending = chunk_offsets.is_sorted() && chunk_offsets.first() == Some(&0);
+        let num_chunks = chunk_offsets.last().copied().unwrap_or_default();
+        if ascending && num_chunks.checked_mul(hidden_size) == Some(chunks.len()) {
+            return Ok(());
+        }
+        Err(Error::shape(
+            "score",
+            format!(
+                "the head `{}` expects chunks [{num_chunks}, {hidden_size}] and ascending offsets \
+                 from 0 to {num_chunks}; got {} values and {} offset(s)",
+                self.card.head,
+                chunks.len(),
+                chunk_offsets.len()
+            ),
+        ))
+    }
+}
+
+/// The logit of a document from those of the chunks that count; NaN where one of them is NaN.
+fn combine(logits: &[f32], rule: ChunkRule) -> f32 {
+    match rule {
+        ChunkRule::First => logits.first().copied().unwrap_or(f32::NAN),
+        // f32::max drops NaN, which must not be dropped here.
+        ChunkRule::Max => logits.iter().copied().fold(f32::NEG_INFINITY, |a, b| {
+            if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
+        }),
+        ChunkRule::Mean => {
+            let sum: f64 = logits.iter().map(|&logit| f64::from(logit)).sum();
+            (sum / logits.len() as f64) as f32
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

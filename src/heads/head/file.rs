@@ -1,0 +1,401 @@
+//! Reading head files: safetensors whose metadata holds the [`ModelCard`], and those of others,
+//! safetensors, PyTorch's and whole models for classification, which are imported with a card that says
+//! where they come from.
+
+use std::path::Path;
+
+use safetensors::SafeTensors;
+
+use super::card::{HeadSpec, ImportSource, ModelCard, Provenance};
+use super::embedding::{CARD_KEY, Head};
+use super::published::PublishedRecipe;
+use super::scorer::Scorer;
+use super::weights::KnownLayers;
+use super::{pytorch, weights};
+use polysift_base::error::{Error, Result};
+use polysift_base::hub::HubSettings;
+use polysift_base::io::{self, if_there};
+use polysift_config::{
+    Activation, ChunkRule, EncoderConfig, HeadConfig, HeadKind, HeadOutput, Keep, Preset,
+};
+use polysift_encoder::{self as encoder, Recipe};
+
+/// First bytes of a zip file.
+const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
+/// First bytes of what `torch.save` wrote before PyTorch 1.6: the pickled number 0x1950a86a20f9469cfc6c.
+const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+
+/// Extensions of the files that heads are read from.
+pub const HEAD_EXTENSIONS: [&str; 4] = ["safetensors", "pt", "pth", CKPT];
+/// Extension of Lightning's checkpoints. Those that hold heads hold regressions.
+const CKPT: &str = "ckpt";
+
+/// The encoder of all published heads of this form.
+const PUBLISHED_ENCODER: &str = "FacebookAI/xlm-roberta-base, mean pooling";
+
+/// Names and short codes that published heads are called by, and their language codes. `du`, `po`
+/// and `sp` are Apertus's own.
+const LANGUAGES: [(&[&str], &str); 9] = [
+    (&["english", "en"], "eng_Latn"),
+    (&["german", "de"], "deu_Latn"),
+    (&["french", "fr"], "fra_Latn"),
+    (&["italian", "it"], "ita_Latn"),
+    (&["spanish", "es", "sp"], "spa_Latn"),
+    (&["portuguese", "pt", "po"], "por_Latn"),
+    (&["polish", "pl"], "pol_Latn"),
+    (&["chinese", "zh"], "cmn_Hani"),
+    (&["dutch", "nl", "du"], "nld_Latn"),
+];
+
+/// Ends of a name that say nothing of the language.
+const SUFFIXES: [&str; 3] = ["_cls", "_classifier", "_head"];
+
+impl Head {
+    /// Reads the head called `name` from a file at `path`: safetensors, or a state dict that
+    /// `torch.save` wrote (PyTorch 1.6 or later), recognised by its content.
+    ///
+    /// The spec is the file's own where polysift wrote it; there, only what `config` sets
+    /// explicitly (`output`, `chunk`, `keep`) overrides it. For other files it comes from
+    /// `config` and its preset. Layer sizes and kind always come from the tensors. Tensors may be
+    /// f32, f64, f16 or bf16; a file of a whole model may hold an encoder besides.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] without such a file; [`Error::Model`] if it is of neither format, is
+    /// truncated, lacks a tensor, holds shapes that do not fit together or values that are not
+    /// finite, or if the spec does not fit the number of outputs.
+    pub fn load(path: &Path, name: &str, config: &HeadConfig) -> Result<Self> {
+        HeadFile::read(path, name, None)?.into_head(path, name, config)
+    }
+
+    /// Reads a head of which nothing else is known: what the file does not say comes from the preset
+    /// that fits the number of outputs, which also names the head. Errors as of [`Head::load`].
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = HeadFile::read(path, "head", None)?;
+        let preset = file.preset();
+        let config = HeadConfig { preset: Some(preset), ..HeadConfig::default() };
+        file.into_head(path, preset.name(), &config)
+    }
+}
+
+/// The bytes of the file of the head `name`; [`Error::Missing`] without one.
+pub(super) fn read(path: &Path, name: &str) -> Result<Vec<u8>> {
+    let missing = || Error::missing(path, format!("the file of the head `{name}` does not exist"));
+    if_there(io::read(path))?.ok_or_else(missing)
+}
+
+/// What a file holds.
+struct HeadFile {
+    /// BLAKE3 of its bytes, in hex.
+    digest: String,
+    /// Whether polysift wrote it.
+    is_own: bool,
+    /// What it says of the head; all where polysift wrote it.
+    card: ModelCard,
+    scorer: Scorer,
+    /// What the score is, where that is known of such files.
+    output: Option<HeadOutput>,
+    /// See [`ImportSource::assumed_encoder`].
+    encoder: String,
+}
+
+impl HeadFile {
+    /// Reads the file at `path`; `name` is that of the head, for the message if there is none. `activation`
+    /// stands between linear layers where that is not known.
+    fn read(path: &Path, name: &str, activation: Option<Activation>) -> Result<Self> {
+        let bytes = read(path, name)?;
+        let (card, scorer) =
+            decode(&bytes, activation).map_err(|reason| Error::model(path, reason))?;
+        Ok(Self {
+            digest: blake3::hash(&bytes).to_hex().to_string(),
+            is_own: !card.spec.layer_sizes.is_empty(),
+            card,
+            scorer,
+            output: path.extension().is_some_and(|e| e == CKPT).then_some(HeadOutput::Raw),
+            encoder: PUBLISHED_ENCODER.to_owned(),
+        })
+    }
+
+    /// Reads the head of a model for sequence classification, a directory or a hub id.
+    fn of_model(path: &Path, activation: Option<Activation>, hub: &HubSettings) -> Result<Self> {
+        let model = path.display().to_string();
+        let files =
+            encoder::resolve(&EncoderConfig { model, max_tokens: 1, ..Default::default() }, hub)?;
+        let fail = |reason: String| Error::model(path, reason);
+        let classifier = files.classifier.as_ref().ok_or_else(|| {
+            fail("`architectures` in its config.json names no `*ForSequenceClassification`".into())
+        })?;
+        let tensors: Result<Vec<_>> = (files.weights())
+            .map(|(path, bytes)| {
+                let broken =
+                    |e| Error::model(path, format!("is not a whole safetensors file: {e}"));
+                SafeTensors::deserialize(bytes).map_err(broken)
+            })
+            .collect();
+        let known = KnownLayers {
+            is_own: false,
+            activation: activation.or(classifier.activation),
+            norm_eps: classifier.norm_eps,
+        };
+        let (scorer, _) = weights::parse_safetensors(&tensors?, known).map_err(fail)?;
+        let outputs = scorer.layer_sizes().last().copied().unwrap_or_default();
+        let provenance = Provenance {
+            encoder_digest: files.digest.clone(),
+            model: files.model.clone(),
+            ..Default::default()
+        };
+        let card = ModelCard {
+            labels: classifier.labels(outputs),
+            provenance: Some(provenance),
+            ..ModelCard::default()
+        };
+        let output = classifier.output(outputs);
+        let pooling = format!("{:?} pooling", classifier.pooling).to_lowercase();
+        let encoder = format!("{}, {pooling}", files.model);
+        Ok(Self { digest: files.digest, is_own: false, card, scorer, output, encoder })
+    }
+
+    /// The preset whose head has as many outputs; without names, two are toxic or not.
+    fn preset(&self) -> Preset {
+        let is_class = self.scorer.kind() == HeadKind::Mlp && self.card.labels.is_empty();
+        let outputs = self.scorer.layer_sizes().last().copied().unwrap_or_default();
+        if is_class && outputs > 1 { Preset::Toxicity } else { Preset::Quality }
+    }
+
+    /// The output that `text` names; the number of an output may be its name.
+    fn named_output(&self, text: &str) -> Result<HeadOutput> {
+        let number = |label| self.card.labels.iter().position(|known| known == label);
+        let named = text.split_once(':').and_then(|(kind, label)| Some((kind, number(label)?)));
+        let fail = |reason| Error::config("--output", reason);
+        match (text.parse(), named) {
+            (Ok(output), _) => Ok(output),
+            (_, Some((kind, k))) => format!("{kind}:{k}").parse().map_err(fail),
+            (Err(reason), None) => Err(fail(reason)),
+        }
+    }
+
+    /// The head called `name`; `config` says what the file does not.
+    fn into_head(self, path: &Path, name: &str, config: &HeadConfig) -> Result<Head> {
+        let Self { digest, is_own, mut card, scorer, output, .. } = self;
+        let fail = |reason: String| Error::model(path, reason);
+        if !is_own {
+            let output = config.output.or(output);
+            let config = HeadConfig { kind: scorer.kind(), output, ..config.clone() };
+            card.spec = HeadSpec::of_config(&config, name, scorer.layer_sizes());
+            (card.spec.activation, card.spec.norm_eps) = scorer.between();
+            name.clone_into(&mut card.head);
+        }
+        let spec = &mut card.spec;
+        spec.output = config.output.unwrap_or(spec.output);
+        spec.chunk = config.chunk.unwrap_or(spec.chunk);
+        spec.keep = config.keep.unwrap_or(spec.keep);
+        if config.kind == HeadKind::Cosine && spec.kind != HeadKind::Cosine {
+            return Err(fail("holds linear layers; a cosine head was asked for".into()));
+        }
+        spec.check().map_err(|reason| fail(format!("head `{name}`: {reason}")))?;
+        Ok(Head::of_file(card, scorer, digest))
+    }
+}
+
+/// The card, of a foreign file with the counts of its references alone, and the weights.
+fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Scorer), String> {
+    let foreign = |references| ModelCard { references, ..ModelCard::default() };
+    let mut known = KnownLayers { activation, ..KnownLayers::default() };
+    if bytes.starts_with(LEGACY_MAGIC) {
+        return Err(
+            "is in PyTorch's format before 1.6; load it there and torch.save it again".into()
+        );
+    }
+    if bytes.starts_with(ZIP_MAGIC) {
+        let (scorer, references) = pytorch::read(bytes, known)?;
+        return Ok((foreign(references), scorer));
+    }
+    let unreadable = |e: safetensors::SafeTensorError| {
+        format!("neither a safetensors file ({e}) nor one of PyTorch (no zip file)")
+    };
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
+    let card: Option<ModelCard> = metadata
+        .metadata()
+        .as_ref()
+        .and_then(|entries| entries.get(CARD_KEY))
+        .map(|json| serde_json::from_str(json))
+        .transpose()
+        .map_err(|e| format!("its card cannot be read: {e}"))?;
+    if let Some(ModelCard { spec, .. }) = &card {
+        if spec.kind.is_of_texts() {
+            return Err("scores texts, not embeddings".to_owned());
+        }
+        let (activation, norm_eps) = (Some(spec.activation), spec.norm_eps);
+        known = KnownLayers { is_own: true, activation, norm_eps };
+    }
+    let (scorer, references) = weights::parse_safetensors(&[tensors], known)?;
+    if let Some(card) = card {
+        let sizes = scorer.layer_sizes();
+        let center = card.references.and_then(|references| references.center);
+        let is_sound = card.spec.norm_eps.is_none_or(|eps| eps >= 0.0);
+        if center != scorer.centering() {
+            let found = scorer.centering();
+            return Err(format!("its card says centering {center:?}, its tensors are {found:?}"));
+        }
+        if card.spec.layer_sizes != sizes || card.spec.kind != scorer.kind() || !is_sound {
+            return Err(format!(
+                "its card says layers {:?}, its tensors are {sizes:?}",
+                card.spec.layer_sizes
+            ));
+        }
+        return Ok((card, scorer));
+    }
+    Ok((foreign(references), scorer))
+}
+
+/// What is known of a head beyond its file; all of it may be left open.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ImportRequest {
+    /// Name of the head [default: the preset's]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Language of the head [default: that in the file's name, as in deu_Latn.pt or german_cls.pth]
+    #[arg(long, value_name = "CODE")]
+    pub language: Option<String>,
+    /// The published heads whose encoder, pooling, length and output it shares; checked when it scores
+    #[arg(long)]
+    pub recipe: Option<PublishedRecipe>,
+    /// Where the defaults come from [default: quality for one output, toxicity for more]
+    #[arg(long)]
+    pub preset: Option<Preset>,
+    /// The score: sigmoid, sigmoid:K, class:K, expected or raw, K a number or a label of the model
+    /// [default: the preset's; raw for .ckpt; what a model says of its only output]
+    #[arg(long)]
+    pub output: Option<String>,
+    /// Between linear layers [default: what their names say, else relu]
+    #[arg(long)]
+    pub activation: Option<Activation>,
+    /// Which chunks of a document count [default: the preset's]
+    #[arg(long)]
+    pub chunk: Option<ChunkRule>,
+    /// Which side of a threshold is kept [default: the preset's]
+    #[arg(long)]
+    pub keep: Option<Keep>,
+}
+
+/// Whether heads are imported from `path` as from a model: a directory with a configuration, or what is
+/// no file but may be a hub id.
+pub fn is_classifier(path: &Path) -> bool {
+    let is_file = path.extension().is_some_and(|e| HEAD_EXTENSIONS.iter().any(|known| e == *known));
+    path.join("config.json").is_file()
+        || !path.exists() && !is_file && path.is_relative() && path.components().count() == 2
+}
+
+/// Reads a head that other software wrote from a file at `path` (see [`Head::load`]), or from a model for
+/// sequence classification (see [`is_classifier`]); its card says where it comes from.
+///
+/// # Errors
+/// As of [`Head::load`]; [`Error::Model`] also for a file that polysift wrote and for a model that is none
+/// for sequence classification; those of [`encoder::resolve`]; [`Error::Config`] where a model has
+/// several labels and `request` names none.
+pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result<Head> {
+    let file = if is_classifier(path) {
+        HeadFile::of_model(path, request.activation, hub)?
+    } else {
+        HeadFile::read(path, request.name.as_deref().unwrap_or("head"), request.activation)?
+    };
+    if file.is_own {
+        return Err(Error::model(path, "is a head of polysift already; use it as it is"));
+    }
+    let published = request.recipe.map(PublishedRecipe::describe);
+    let known = published.as_ref();
+    let output = request.output.as_deref().map(|text| file.named_output(text)).transpose()?;
+    let output = output.or(known.and_then(|known| known.output));
+    if output.or(file.output).is_none() && !file.card.labels.is_empty() {
+        let reason = format!(
+            "{} has the labels {}; give sigmoid:LABEL, class:LABEL or expected",
+            path.display(),
+            file.card.labels.join(", ")
+        );
+        return Err(Error::config("--output", reason));
+    }
+    let preset = request.preset.or(known.map(|known| known.preset));
+    let preset = preset.unwrap_or_else(|| file.preset());
+    let config = HeadConfig {
+        preset: Some(preset),
+        output,
+        chunk: request.chunk,
+        keep: request.keep,
+        ..HeadConfig::default()
+    };
+    let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let blake3 = file.digest.clone();
+    // A model brings its own encoder.
+    let published_encoder = known.filter(|_| file.card.provenance.is_none());
+    let assumed_encoder = published_encoder.map_or(file.encoder.as_str(), |known| known.encoder);
+    let assumed_encoder = assumed_encoder.to_owned();
+    let name = request.name.as_deref().unwrap_or(preset.name());
+    let Head { mut card, scorer, .. } = file.into_head(path, name, &config)?;
+    card.language = request.language.clone().or_else(|| language_of(&file_name));
+    card.source = Some(ImportSource { file: file_name, blake3, assumed_encoder });
+    if let Some(known) = published {
+        let provenance = card.provenance.get_or_insert_default();
+        let model_digest = provenance.encoder_digest.clone();
+        let dimensions = Some(scorer.hidden_size());
+        provenance.recipe = Some(Recipe { model_digest, dimensions, ..known.recipe });
+    }
+    Head::new(card, scorer)
+}
+
+/// The language code in `file_name`: it is a code as `deu_Latn.pt` or begins or ends with one, or
+/// it is the name of a language as `german_cls.pth` or its two letters as `de.pth`.
+pub fn language_of(file_name: &str) -> Option<String> {
+    let stem = file_name.rsplit_once('.').map_or(file_name, |(stem, _)| stem);
+    if let Some(code) = stem.get(..8)
+        && is_code(code)
+        && !stem[8..].starts_with(|c: char| c.is_ascii_alphanumeric())
+    {
+        return Some(code.to_owned());
+    }
+    let last = stem.len().checked_sub(8).and_then(|at| stem.split_at_checked(at));
+    if let Some((before, code)) = last
+        && is_code(code)
+        && before.ends_with(['_', '-'])
+    {
+        return Some(code.to_owned());
+    }
+    let stem = SUFFIXES.iter().find_map(|suffix| stem.strip_suffix(suffix)).unwrap_or(stem);
+    let stem = stem.to_ascii_lowercase();
+    let known = LANGUAGES.iter().find(|(names, _)| names.contains(&&*stem));
+    known.map(|(_, code)| (*code).to_owned())
+}
+
+/// Whether `text` is of the form `deu_Latn`.
+fn is_code(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() == 8
+        && bytes[..3].iter().all(u8::is_ascii_lowercase)
+        && bytes[3] == b'_'
+        && bytes[4].is_ascii_uppercase()
+        && bytes[5..].iter().all(u8::is_ascii_lowercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_names_tell_their_language() {
+        for (name, expected) in [
+            ("deu_Latn.pt", Some("deu_Latn")),
+            ("rus_Cyrl_mlp.pth", Some("rus_Cyrl")),
+            ("german_cls.pth", Some("deu_Latn")),
+            ("edu_classifier_v2_eng_Latn", Some("eng_Latn")),
+            ("edueng_Latn", None),
+            ("Chinese.pth", Some("cmn_Hani")),
+            ("du.pth", Some("nld_Latn")),
+            ("model.pt", None),
+            ("deu_Latnx.pt", None),
+            ("pt", Some("por_Latn")),
+            ("größe_ä.pt", None),
+            ("", None),
+        ] {
+            assert_eq!(language_of(name).as_deref(), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A network over n-grams of tokens as a head. Its file (safetensors) holds the tokenizer too, so that it scores texts
+//! without an encoder.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use safetensors::SafeTensors;
+use serde_json::json;
+
+use super::card::{HeadSpec, ModelCard};
+use super::embedding::CARD_KEY;
+use super::file;
+use super::scorer::DocumentScore;
+use crate::lexical::LexicalModel;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{if_there, open};
+use polysift_config::{
+    Activation, ChunkRule, Chunks, EncoderConfig, HeadConfig, HeadKind, HeadOutput,
+};
+use polysift_encoder::Recipe;
+use polysift_tokenizer::Tokenizer;
+
+/// Tensor of the file that is the `tokenizer.json`, compressed.
+const TOKENIZER: &str = "tokenizer.json.zst";
+/// Most bytes that it may have.
+const MAX_TOKENIZER_BYTES: u64 = 1 << 28;
+/// Most bytes of the header of a file that is looked at to tell what it is.
+const MAX_HEADER_BYTES: u64 = 1 << 24;
+
+/// A head that scores the first chunk of a text, ready to score.
+#[derive(Debug, Clone)]
+pub struct LexicalHead {
+    card: ModelCard,
+    network: LexicalModel,
+    tokenizer: Arc<HeadTokenizer>,
+    digest: String,
+}
+
+/// The tokenizer of heads.
+#[derive(Debug)]
+pub(crate) struct HeadTokenizer {
+    /// The `tokenizer.json`, compressed.
+    packed: Vec<u8>,
+    tokenizer: Tokenizer,
+}
+
+/// Tokenizers of heads by what makes them: those of many languages share theirs, which takes tens of megabytes.
+static IN_USE: Mutex<BTreeMap<String, Weak<HeadTokenizer>>> = Mutex::new(BTreeMap::new());
+
+impl HeadTokenizer {
+    /// Of a `tokenizer.json`, for texts as `recipe` has them; `origin` names it in errors.
+    pub(crate) fn of_json(json: &[u8], recipe: &Recipe, origin: &Path) -> Result<Arc<Self>> {
+        let packed = zstd::encode_all(json, 0).map_err(Error::io(origin, "compress"))?;
+        Self::shared(&packed, recipe, origin)
+    }
+
+    /// The same of what is in a file, or the one that is made of it already.
+    fn shared(packed: &[u8], recipe: &Recipe, origin: &Path) -> Result<Arc<Self>> {
+        let Recipe { prompt, max_tokens, max_chars, .. } = recipe;
+        let settings = json!([prompt, max_tokens, max_chars]);
+        let key = format!("{} {settings}", blake3::hash(packed).to_hex());
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = in_use.get(&key).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let mut bytes = Vec::new();
+        let decoder = zstd::Decoder::new(packed).map_err(Error::io(origin, "decompress"))?;
+        let mut decoder = decoder.take(MAX_TOKENIZER_BYTES + 1);
+        let broken = |e| Error::model(origin, format!("its tokenizer cannot be decompressed: {e}"));
+        decoder.read_to_end(&mut bytes).map_err(broken)?;
+        if bytes.len() as u64 > MAX_TOKENIZER_BYTES {
+            let reason = format!("its tokenizer has more than {MAX_TOKENIZER_BYTES} bytes");
+            return Err(Error::model(origin, reason));
+        }
+        let config = EncoderConfig {
+            prompt: Some(prompt.clone()),
+            max_tokens: *max_tokens,
+            max_chars: *max_chars,
+            chunks: Chunks::First,
+            ..EncoderConfig::default()
+        };
+        let tokenizer = Tokenizer::from_bytes(&bytes, origin, &config)?;
+        let made = Arc::new(Self { packed: packed.to_vec(), tokenizer });
+        in_use.retain(|_, known| known.strong_count() > 0);
+        in_use.insert(key, Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    /// Token ids of the first chunk of `text`.
+    pub(crate) fn first_chunk(&self, text: &str) -> Result<Vec<u32>> {
+        Ok(self.tokenizer.chunks(text)?.into_iter().next().unwrap_or_default())
+    }
+}
+
+impl LexicalHead {
+    /// Whether `path` is the file of such a head.
+    ///
+    /// # Errors
+    /// Those of reading, also for a link that leads out of the folder.
+    pub fn is_file(path: &Path) -> Result<bool> {
+        let Some(file) = if_there(open(path))? else { return Ok(false) };
+        let mut file = file.take(MAX_HEADER_BYTES);
+        let mut length = [0; 8];
+        let mut header = Vec::new();
+        if file.read_exact(&mut length).is_err() {
+            return Ok(false);
+        }
+        file.take(u64::from_le_bytes(length))
+            .read_to_end(&mut header)
+            .map_err(Error::io(path, "read"))?;
+        let header: serde_json::Value = serde_json::from_slice(&header).unwrap_or_default();
+        let card = header["__metadata__"][CARD_KEY].as_str().unwrap_or_default();
+        let card: serde_json::Value = serde_json::from_str(card).unwrap_or_default();
+        Ok(card["spec"]["kind"] == json!(HeadKind::Lexical))
+    }
+
+    /// Reads the head called `name` from a file at `path`. Only `keep` of `config` overrides the file.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] without such a file; [`Error::Model`] if it is not that of a lexical head, or is damaged.
+    pub fn load(path: &Path, name: &str, config: &HeadConfig) -> Result<Self> {
+        let bytes = file::read(path, name)?;
+        let fail = |reason: String| Error::model(path, reason);
+        let (card, network, packed) = decode(&bytes).map_err(fail)?;
+        let recipe = card.provenance.as_ref().and_then(|provenance| provenance.recipe.as_ref());
+        let untold = || fail("its card does not say how texts become tokens".to_owned());
+        let tokenizer = HeadTokenizer::shared(packed, recipe.ok_or_else(untold)?, path)?;
+        let digest = blake3::hash(&bytes).to_hex().to_string();
+        let mut head = Self { card, network, tokenizer, digest };
+        head.card.spec.keep = config.keep.unwrap_or(head.card.spec.keep);
+        Ok(head)
+    }
+
+    /// A head that was just trained, of a `network` of one output; of the spec of `card` only output and kept side are
+    /// not the network's.
+    pub(crate) fn trained(
+        mut card: ModelCard,
+        network: LexicalModel,
+        tokenizer: Arc<HeadTokenizer>,
+    ) -> Result<Self> {
+        card.spec = spec(&network, &card);
+        let mut head = Self { card, network, tokenizer, digest: String::new() };
+        head.digest = blake3::hash(&head.to_bytes()?).to_hex().to_string();
+        Ok(head)
+    }
+
+    /// The file's bytes: the same head gives the same bytes.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], which does not happen.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let card = serde_json::to_string(&self.card);
+        let card = card.map_err(|e| Error::shape("head file", e.to_string()))?;
+        let metadata = HashMap::from([(CARD_KEY.to_owned(), card)]);
+        self.network.to_bytes(&[(TOKENIZER, &self.tokenizer.packed)], Some(metadata))
+    }
+
+    /// What the head computes.
+    pub fn spec(&self) -> &HeadSpec {
+        &self.card.spec
+    }
+
+    /// Where the head comes from.
+    pub fn card(&self) -> &ModelCard {
+        &self.card
+    }
+
+    /// BLAKE3 of the file's bytes, in hex.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The score of one text.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::chunks`].
+    pub fn score(&self, text: &str) -> Result<DocumentScore> {
+        let logit = self.network.score(&self.tokenizer.first_chunk(text)?)[0];
+        Ok(DocumentScore::new(logit, self.card.spec.output))
+    }
+}
+
+/// What a head of `network` and `card` computes.
+fn spec(network: &LexicalModel, card: &ModelCard) -> HeadSpec {
+    HeadSpec {
+        kind: HeadKind::Lexical,
+        layer_sizes: network.layer_sizes(),
+        activation: Activation::Relu,
+        norm_eps: None,
+        output: card.spec.output,
+        chunk: ChunkRule::First,
+        keep: card.spec.keep,
+    }
+}
+
+/// Card, network and packed tokenizer of a file; the error says what is wrong with it.
+fn decode(bytes: &[u8]) -> Result<(ModelCard, LexicalModel, &[u8]), String> {
+    let unreadable = |e: safetensors::SafeTensorError| format!("is no safetensors file: {e}");
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
+    let card = metadata.metadata().as_ref().and_then(|entries| entries.get(CARD_KEY));
+    let card = card.ok_or("is no lexical head: it has no card")?;
+    let card: ModelCard =
+        serde_json::from_str(card).map_err(|e| format!("its card cannot be read: {e}"))?;
+    let network = LexicalModel::of_tensors(&tensors)?;
+    let is_output = matches!(card.spec.output, HeadOutput::Sigmoid | HeadOutput::Raw);
+    if card.spec != spec(&network, &card) || network.layer_sizes().last() != Some(&1) || !is_output
+    {
+        return Err("its card and its tensors are not those of a lexical head".to_owned());
+    }
+    let packed = tensors.tensor(TOKENIZER).map_err(|e| e.to_string())?.data();
+    Ok((card, network, packed))
+}

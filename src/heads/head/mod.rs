@@ -1,0 +1,164 @@
+//! Heads: what turns the embeddings of a document's chunks, or its text, into one score.
+//!
+//! Owns the head file (safetensors with a [`ModelCard`]), the files of others (safetensors, PyTorch)
+//! and scoring; [`Head`] scores embeddings, [`FastTextHead`] and [`LexicalHead`] texts by a model of [`crate::fasttext`] or
+//! [`crate::lexical`], [`RowHead`] rows by a column or at random, and [`AnyHead`] is any of them. Does not train (that is
+//! `crate::train`), does not read embeddings and does not know thresholds.
+//!
+//! Invariants: a document's score depends on its own chunks alone, bit by bit, whatever the other
+//! documents of the call and the number of threads (a GPU adds in another order than the CPU, so its
+//! last bits are its own); selection orders by `logit`, `score` is what is exported; whatever is not
+//! finite scores NaN and never panics.
+//!
+//! ```
+//! use polysift_config::HeadConfig;
+//! use polysift_heads::head::Head;
+//!
+//! let path = "../../tests/golden/heads/quality.safetensors".as_ref();
+//! let head = Head::load(path, "quality", &HeadConfig::default())?;
+//! let chunks = vec![0.5; 2 * head.hidden_size()]; // two documents of a chunk each
+//! let scores = head.score(&chunks, &[0, 1, 2])?;
+//! assert_eq!(scores[0], scores[1]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod card;
+mod embedding;
+mod file;
+mod lexical;
+mod published;
+#[cfg(feature = "train")]
+mod pytorch;
+#[cfg(not(feature = "train"))]
+#[path = "no_pytorch.rs"]
+mod pytorch;
+mod row;
+mod scorer;
+mod text;
+mod weights;
+
+use std::path::Path;
+
+pub use card::{
+    ClassCounts, EpochMetrics, GradeCounts, HeadSpec, ImportSource, LabelCounts, LearningPoint,
+    ModelCard, Provenance, ReferenceCounts, Schedule, TextCard, TrainingRecord,
+};
+pub use embedding::Head;
+pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};
+pub(crate) use lexical::HeadTokenizer;
+pub use lexical::LexicalHead;
+pub use published::PublishedRecipe;
+pub use row::{RowHead, ScoreSource};
+pub use scorer::DocumentScore;
+#[cfg(feature = "train")]
+pub use scorer::LinearLayer;
+pub use scorer::{Center, References, ScoreScratch, Scorer, normalised};
+pub use text::FastTextHead;
+pub use weights::Keys;
+
+use crate::fasttext::{TextScratch, is_model};
+use polysift_base::error::{Error, Result};
+use polysift_config::{HeadConfig, HeadKind};
+
+/// A head, whatever it scores.
+#[derive(Debug, Clone)]
+pub enum AnyHead {
+    /// Scores embeddings of chunks.
+    Embedding(Box<Head>),
+    /// Scores texts by their words.
+    FastText(Box<FastTextHead>),
+    /// Scores texts by their tokens.
+    Lexical(Box<LexicalHead>),
+    /// Scores rows, whatever their texts are.
+    Row(Box<RowHead>),
+}
+
+impl AnyHead {
+    /// Reads the head called `name` from `path`: a fastText model where the file begins as one, a lexical head where
+    /// its card says so, else as [`Head::load`]. `language` matters to foreign fastText models alone, see
+    /// [`FastTextHead::load`].
+    ///
+    /// # Errors
+    /// Those of the three; [`Error::Model`] where `config` asks for a head of texts and the file is
+    /// none such, or for a cosine head and it is a fastText model.
+    pub fn load(path: &Path, name: &str, config: &HeadConfig, language: &str) -> Result<Self> {
+        let is_text = path.is_file() && is_model(path)?;
+        match (config.kind, is_text) {
+            (HeadKind::FastText, false) if path.is_file() => {
+                Err(Error::model(path, "is not a fastText model of version 11 or 12"))
+            }
+            (HeadKind::Cosine, true) => {
+                Err(Error::model(path, "is a fastText model; a cosine head was asked for"))
+            }
+            (_, true) | (HeadKind::FastText, false) => {
+                let head = FastTextHead::load(path, name, config, language)?;
+                Ok(Self::FastText(Box::new(head)))
+            }
+            (kind, false) if kind == HeadKind::Lexical || LexicalHead::is_file(path)? => {
+                LexicalHead::load(path, name, config).map(|head| Self::Lexical(Box::new(head)))
+            }
+            (_, false) => {
+                Head::load(path, name, config).map(|head| Self::Embedding(Box::new(head)))
+            }
+        }
+    }
+
+    /// What the head computes.
+    pub fn spec(&self) -> &HeadSpec {
+        &self.card().spec
+    }
+
+    /// Where the head comes from.
+    pub fn card(&self) -> &ModelCard {
+        match self {
+            Self::Embedding(head) => head.card(),
+            Self::FastText(head) => head.card(),
+            Self::Lexical(head) => head.card(),
+            Self::Row(head) => head.card(),
+        }
+    }
+
+    /// BLAKE3 of the file's bytes, in hex.
+    pub fn digest(&self) -> &str {
+        match self {
+            Self::Embedding(head) => head.digest(),
+            Self::FastText(head) => head.digest(),
+            Self::Lexical(head) => head.digest(),
+            Self::Row(head) => head.digest(),
+        }
+    }
+
+    /// The head, if it scores embeddings.
+    pub fn as_embedding(&self) -> Option<&Head> {
+        match self {
+            Self::Embedding(head) => Some(head),
+            Self::FastText(_) | Self::Lexical(_) | Self::Row(_) => None,
+        }
+    }
+
+    /// Whether it scores texts.
+    pub fn is_of_texts(&self) -> bool {
+        self.spec().kind.is_of_texts()
+    }
+
+    /// The score of one text; `None` of a head that scores something else.
+    pub fn score_text(
+        &self,
+        text: &str,
+        scratch: &mut TextScratch,
+    ) -> Result<Option<DocumentScore>> {
+        match self {
+            Self::FastText(head) => Ok(Some(head.score_one(text, scratch))),
+            Self::Lexical(head) => head.score(text).map(Some),
+            Self::Embedding(_) | Self::Row(_) => Ok(None),
+        }
+    }
+
+    /// The head, if it scores rows.
+    pub fn as_row(&self) -> Option<&RowHead> {
+        match self {
+            Self::Row(head) => Some(head),
+            Self::Embedding(_) | Self::FastText(_) | Self::Lexical(_) => None,
+        }
+    }
+}

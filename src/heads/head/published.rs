@@ -1,0 +1,59 @@
+//! How the embeddings of published heads are made; no file says it.
+
+use clap::ValueEnum;
+
+use polysift_config::{HeadOutput, Pooling, Preset};
+use polysift_encoder::Recipe;
+
+/// Published heads that are used in one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PublishedRecipe {
+    /// FineWeb2-HQ, FineWeb-HQ: XLM-R base, mean
+    Fineweb2Hq,
+    /// Toxicity of Apertus: XLM-R base, mean, class 1, the largest of all chunks
+    Apertus,
+    /// JQL: arctic-embed-m-v2.0, first token, normalised, 8,192 tokens
+    Jql,
+    /// FineWeb-Edu: arctic-embed-m, first token
+    FinewebEdu,
+    /// FinePDFs: the encoder in the model itself, mean, 2,048 tokens of the first 10,000 characters
+    Finepdfs,
+    /// Registers of HPLT: the encoder in the model itself, first token
+    HpltRegisters,
+}
+
+/// What is known of them.
+pub(super) struct Published {
+    pub(super) encoder: &'static str,
+    pub(super) preset: Preset,
+    /// `None` where each output is a label of its own.
+    pub(super) output: Option<HeadOutput>,
+    /// Without the digest of the encoder, which its publishers do not say.
+    pub(super) recipe: Recipe,
+}
+
+impl PublishedRecipe {
+    pub(super) fn describe(self) -> Published {
+        const XLM_R: &str = "FacebookAI/xlm-roberta-base";
+        let (encoder, pooling, max_tokens, output) = match self {
+            Self::Fineweb2Hq => (XLM_R, Pooling::Mean, 512, Some(HeadOutput::Sigmoid)),
+            Self::Apertus => (XLM_R, Pooling::Mean, 512, Some(HeadOutput::Class(1))),
+            Self::Jql => {
+                let encoder = "Snowflake/snowflake-arctic-embed-m-v2.0";
+                (encoder, Pooling::Cls, 8192, Some(HeadOutput::Raw))
+            }
+            Self::FinewebEdu => {
+                let encoder = "Snowflake/snowflake-arctic-embed-m";
+                (encoder, Pooling::Cls, 512, Some(HeadOutput::Raw))
+            }
+            // Encoders that were trained with the head: mmBERT or ModernBERT, and XLM-R large.
+            Self::Finepdfs => ("that of the model", Pooling::Mean, 2048, Some(HeadOutput::Raw)),
+            Self::HpltRegisters => ("that of the model", Pooling::Cls, 512, None),
+        };
+        let preset = if self == Self::Apertus { Preset::Toxicity } else { Preset::Quality };
+        let normalize = self == Self::Jql;
+        let max_chars = (self == Self::Finepdfs).then_some(10_000);
+        let recipe = Recipe { pooling, normalize, max_tokens, max_chars, ..Recipe::default() };
+        Published { encoder, preset, output, recipe }
+    }
+}

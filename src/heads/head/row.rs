@@ -1,0 +1,98 @@
+//! A head without a file: the score of a row is a column of the input, or a random number.
+
+use serde::Serialize;
+use twox_hash::XxHash3_64;
+
+use super::card::{HeadSpec, ModelCard};
+use super::scorer::DocumentScore;
+use polysift_base::sample::hash_seed;
+use polysift_config::{HeadConfig, HeadKind};
+
+/// A head that scores rows without looking at their texts.
+#[derive(Debug, Clone)]
+pub struct RowHead {
+    card: ModelCard,
+    source: ScoreSource,
+    digest: String,
+}
+
+/// Where the score of a row comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScoreSource {
+    /// This column of the input.
+    Column(String),
+    /// The xxh3-64 of the id with this seed, as a share of 2^64.
+    Random(u64),
+}
+
+impl RowHead {
+    /// The head called `name` of `config`, which is of rows; `seed` is the run's.
+    pub fn new(name: &str, config: &HeadConfig, seed: u64) -> Self {
+        let source = match &config.score {
+            Some(column) if config.kind == HeadKind::Column => ScoreSource::Column(column.clone()),
+            // Another order for each head, and for each seed of a run.
+            _ => ScoreSource::Random(hash_seed(&[name], seed)),
+        };
+        let json = serde_json::to_vec(&source).unwrap_or_default();
+        let spec = HeadSpec::of_config(config, name, Vec::new());
+        let card = ModelCard { head: name.to_owned(), spec, ..ModelCard::default() };
+        Self { card, source, digest: blake3::hash(&json).to_hex().to_string() }
+    }
+
+    /// What the head computes, without layers, and nothing else.
+    pub fn card(&self) -> &ModelCard {
+        &self.card
+    }
+
+    /// BLAKE3 of [`RowHead::source`] as JSON, in hex.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Where the score of a row comes from.
+    pub fn source(&self) -> &ScoreSource {
+        &self.source
+    }
+
+    /// The column that [`RowHead::score`] is given the values of.
+    pub fn column(&self) -> Option<&str> {
+        match &self.source {
+            ScoreSource::Column(column) => Some(column),
+            ScoreSource::Random(_) => None,
+        }
+    }
+
+    /// The score of the row `id`, in whose column there is `value`.
+    pub fn score(&self, id: &str, value: Option<f32>) -> Option<DocumentScore> {
+        let score = match self.source {
+            ScoreSource::Column(_) => value?,
+            // A float is the finer the smaller it is, and low numbers are kept.
+            ScoreSource::Random(seed) => {
+                XxHash3_64::oneshot_with_seed(seed, id.as_bytes()) as f32 / 2f32.powi(64)
+            }
+        };
+        Some(DocumentScore { logit: score, score })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goldens of the Python package xxhash: of the ids `doc-0` to `doc-999` sorted by
+    /// `xxh3_64_intdigest(id, seed=xxh3_64_intdigest(b"sample" + struct.pack("<Q", 42)))`.
+    #[test]
+    fn random_scores_are_those_of_the_published_hash() {
+        let config = HeadConfig { kind: HeadKind::Random, ..HeadConfig::default() };
+        let head = RowHead::new("sample", &config, 42);
+        assert_eq!(*head.source(), ScoreSource::Random(4_724_028_913_651_968_343));
+        let score = |i: usize| head.score(&format!("doc-{i}"), None).map_or(f32::NAN, |s| s.score);
+        assert!((f64::from(score(0)) - 8_606_003_404_178_797_738.0 / 2f64.powi(64)).abs() < 1e-7);
+        let mut order: Vec<usize> = (0..1000).collect();
+        order.sort_by(|a, b| score(*a).total_cmp(&score(*b)));
+        assert_eq!(order[..3], [118, 822, 690]);
+        // The last of 9.5%, 31.35% and 95%.
+        assert_eq!([order[94], order[313], order[949]], [883, 550, 166]);
+    }
+}

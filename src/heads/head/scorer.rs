@@ -1,0 +1,518 @@
+//! The arithmetic of scoring: rows of an embedding matrix to outputs, outputs to logits; on the CPU,
+//! or on GPUs in its place.
+//!
+//! Only rows that are finite enter a product. A product's row depends on its own row alone (see
+//! `polysift_kernels::gemm`), so a document's score does not depend on the blocks that rows are
+//! scored in.
+
+use std::sync::Mutex;
+
+use polysift_kernels::cuda::{Device, RowScorer};
+use polysift_kernels::{
+    Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, finite_rows, gelu,
+    gemm, layer_norm, linear_f64, raise_to_row_max, relu,
+};
+use rayon::prelude::*;
+
+use polysift_base::error::Result;
+use polysift_base::metrics::sigmoid;
+use polysift_base::panics::lock;
+use polysift_config::{Activation, Centering, HeadKind, HeadOutput};
+
+/// Rows of one matrix product: whole tiles of every instruction set, and with a usual hidden layer
+/// half of a second-level cache of 1 MiB.
+pub(crate) const BLOCK_ROWS: usize = 126;
+/// References whose similarities to a block of rows are there at once: they stay in the second-level
+/// cache until their largest is taken.
+const REFERENCE_BLOCK: usize = 1024;
+
+/// Result of one document.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DocumentScore {
+    /// What selection orders by: the output (sigmoid, raw), the log-odds of the class, the mean class or
+    /// the cosine similarity. NaN where an embedding or an output is not finite.
+    pub logit: f32,
+    /// What is exported: a probability in [0, 1], or the logit itself.
+    pub score: f32,
+}
+
+impl DocumentScore {
+    /// The score that `output` gives to `logit`: a probability is [`sigmoid`] of it, and that of a
+    /// class is the same function of its log-odds.
+    pub fn new(logit: f32, output: HeadOutput) -> Self {
+        let score = if output.is_probability() { sigmoid(logit) } else { logit };
+        Self { logit, score }
+    }
+
+    /// Whether selections and measures leave it out.
+    pub fn is_nan(self) -> bool {
+        self.logit.is_nan() || self.score.is_nan()
+    }
+}
+
+/// One linear layer.
+#[derive(Debug, Clone)]
+pub struct LinearLayer {
+    /// `[outputs, inputs]` f32, row-major, as PyTorch stores it.
+    pub(crate) weight: Vec<f32>,
+    /// `[outputs]` f32.
+    pub(crate) bias: Vec<f32>,
+    /// `weight` in the layout of the products.
+    packed: PackedMatrix,
+}
+
+impl LinearLayer {
+    /// A layer of `weight` `[outputs, inputs]` and `bias` `[outputs]`.
+    pub fn new(weight: Vec<f32>, bias: Vec<f32>) -> Self {
+        let inputs = weight.len() / bias.len().max(1);
+        let matrix = Matrix::new(&weight, bias.len(), inputs, inputs);
+        let packed = PackedMatrix::new(Isa::detect(), Precision::F32, matrix);
+        Self { weight, bias, packed }
+    }
+
+    /// Width of the input.
+    pub(crate) fn inputs(&self) -> usize {
+        self.weight.len() / self.bias.len().max(1)
+    }
+
+    /// Width of the output.
+    pub(crate) fn outputs(&self) -> usize {
+        self.bias.len()
+    }
+}
+
+/// One layer of an MLP head.
+#[derive(Debug, Clone)]
+pub enum HeadLayer {
+    Linear(LinearLayer),
+    Activation(Activation),
+    /// Of the width of `gamma`.
+    LayerNorm {
+        gamma: Vec<f32>,
+        beta: Vec<f32>,
+        eps: f64,
+    },
+}
+
+impl HeadLayer {
+    /// Widths of input and output; `None`: any.
+    pub(super) fn widths(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Linear(layer) => Some((layer.inputs(), layer.outputs())),
+            Self::LayerNorm { gamma, .. } => Some((gamma.len(), gamma.len())),
+            Self::Activation(_) => None,
+        }
+    }
+}
+
+/// What embeddings go through before they are compared: `whitening` · (x - `mean`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Center {
+    /// `[D]` f32.
+    pub(crate) mean: Vec<f32>,
+    /// `[D, D]` f32, row-major; `None`: the identity.
+    pub(crate) whitening: Option<Vec<f32>>,
+}
+
+impl Center {
+    /// What becomes of `rows` `[n, D]`. Differences in f32, whitening in f64; rounded to f32.
+    pub(crate) fn apply(&self, rows: &[f32]) -> Vec<f32> {
+        let mean = self.mean.iter().cycle();
+        let centred: Vec<f32> = rows.iter().zip(mean).map(|(x, mean)| x - mean).collect();
+        let Some(whitening) = &self.whitening else { return centred };
+        let mut whitened = vec![0.0; centred.len()];
+        let bias = vec![0.0; self.mean.len()];
+        linear_f64(Isa::detect(), &centred, whitening, &bias, &mut whitened);
+        whitened.into_iter().map(|x| x as f32).collect()
+    }
+}
+
+/// The references of a cosine head, of unit norm.
+#[derive(Debug, Clone)]
+pub struct References {
+    /// `[K, D]` f32, row-major.
+    pub(crate) values: Vec<f32>,
+    /// Width `D`.
+    pub(crate) hidden_size: usize,
+    /// What embeddings go through first; the references have.
+    pub(crate) center: Option<Center>,
+    /// `values` in the layout of the products, at most [`REFERENCE_BLOCK`] rows each.
+    packed: Vec<PackedMatrix>,
+}
+
+impl References {
+    /// References whose rows already have gone through `center` and have unit norm.
+    pub(crate) fn from_normalised(
+        values: Vec<f32>,
+        hidden_size: usize,
+        center: Option<Center>,
+    ) -> Self {
+        let width = hidden_size.max(1);
+        let blocks = values.chunks(REFERENCE_BLOCK * width);
+        let pack = |block: &[f32]| {
+            let matrix = Matrix::new(block, block.len() / width, hidden_size, hidden_size);
+            PackedMatrix::new(Isa::detect(), Precision::F32, matrix)
+        };
+        let packed = blocks.map(pack).collect();
+        Self { values, hidden_size, center, packed }
+    }
+
+    /// Number K.
+    #[expect(clippy::len_without_is_empty, reason = "a head without references is refused")]
+    pub fn len(&self) -> usize {
+        self.values.len() / self.hidden_size.max(1)
+    }
+
+    /// What is done to embeddings first.
+    pub(super) fn centering(&self) -> Option<Centering> {
+        self.center.as_ref().map(|center| match center.whitening {
+            Some(_) => Centering::Whiten,
+            None => Centering::Mean,
+        })
+    }
+}
+
+/// `row` divided by its L2 norm, computed in f64; `None` if that norm is zero or not finite.
+pub fn normalised(row: &[f32]) -> Option<Vec<f32>> {
+    let norm = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+    (norm > 0.0 && norm.is_finite())
+        .then(|| row.iter().map(|&x| (f64::from(x) / norm) as f32).collect())
+}
+
+/// What a head computes with.
+#[derive(Debug, Clone)]
+pub enum Scorer {
+    /// At least one linear layer, which is the last; an activation, of one kind, between any two.
+    Mlp(Vec<HeadLayer>),
+    /// Largest cosine similarity.
+    Cosine(References),
+}
+
+impl Scorer {
+    /// Linear layers with ReLU between them.
+    #[cfg(any(test, feature = "train"))]
+    pub(crate) fn mlp(layers: Vec<LinearLayer>) -> Self {
+        let relu = HeadLayer::Activation(Activation::Relu);
+        let with_relu = layers.into_iter().flat_map(|l| [relu.clone(), HeadLayer::Linear(l)]);
+        Self::Mlp(with_relu.skip(1).collect())
+    }
+
+    /// The layers of an MLP.
+    fn layers(&self) -> &[HeadLayer] {
+        if let Self::Mlp(layers) = self { layers } else { &[] }
+    }
+
+    /// The linear layers of an MLP.
+    fn linear_layers(&self) -> impl Iterator<Item = &LinearLayer> {
+        self.layers().iter().filter_map(|layer| match layer {
+            HeadLayer::Linear(layer) => Some(layer),
+            _ => None,
+        })
+    }
+
+    /// What stands between its linear layers, and the eps of its norms; see `HeadSpec`.
+    pub(super) fn between(&self) -> (Activation, Option<f64>) {
+        let (mut activation, mut norm_eps) = (Activation::Relu, None);
+        for layer in self.layers() {
+            match layer {
+                HeadLayer::Linear(_) => {}
+                HeadLayer::Activation(one) => activation = *one,
+                HeadLayer::LayerNorm { eps, .. } => norm_eps = Some(*eps),
+            }
+        }
+        (activation, norm_eps)
+    }
+
+    /// Whether GPUs compute it, of what `Scorer::centred` gives.
+    pub fn runs_on_gpus(&self) -> bool {
+        self.between() == (Activation::Relu, None) && self.centering() != Some(Centering::Whiten)
+    }
+
+    /// What is done to embeddings before they are compared.
+    pub(super) fn centering(&self) -> Option<Centering> {
+        if let Self::Cosine(references) = self { references.centering() } else { None }
+    }
+
+    /// What becomes of `rows` `[n, D]` before they are compared, of a cosine head.
+    pub(super) fn centred(&self, rows: Vec<f32>) -> Vec<f32> {
+        match self {
+            Self::Cosine(References { center: Some(center), .. }) => center.apply(&rows),
+            _ => rows,
+        }
+    }
+
+    /// Which kind of head computes with it.
+    pub(crate) fn kind(&self) -> HeadKind {
+        match self {
+            Self::Mlp(_) => HeadKind::Mlp,
+            Self::Cosine(_) => HeadKind::Cosine,
+        }
+    }
+
+    /// Width `D` of the embeddings.
+    pub fn hidden_size(&self) -> usize {
+        match self {
+            Self::Mlp(layers) => layers.iter().find_map(HeadLayer::widths).unwrap_or((0, 0)).0,
+            Self::Cosine(references) => references.hidden_size,
+        }
+    }
+
+    /// Widths of all layers, as in `HeadSpec::layer_sizes`.
+    pub(crate) fn layer_sizes(&self) -> Vec<usize> {
+        match self {
+            Self::Mlp(_) => [self.hidden_size()]
+                .into_iter()
+                .chain(self.linear_layers().map(LinearLayer::outputs))
+                .collect(),
+            Self::Cosine(references) => vec![references.hidden_size, references.len()],
+        }
+    }
+
+    /// Values that a row gives: those of the last layer, or the one similarity.
+    fn num_outputs(&self) -> usize {
+        match self {
+            Self::Mlp(layers) => layers.last().and_then(HeadLayer::widths).unwrap_or((0, 1)).1,
+            Self::Cosine(_) => 1,
+        }
+    }
+
+    /// Logits of the given `rows` of `matrix` `[_, D]` f32, in that order; NaN where the row or its
+    /// logit is not finite. Every row must lie inside the matrix. Computed on the current rayon pool.
+    pub(crate) fn logits(&self, matrix: &[f32], rows: &[usize], output: HeadOutput) -> Vec<f32> {
+        let blocks =
+            rows.par_chunks(BLOCK_ROWS).map_init(ScoreScratch::default, |scratch, rows| {
+                self.logits_here(matrix, rows, output, scratch)
+            });
+        blocks.collect::<Vec<_>>().concat()
+    }
+
+    /// As [`Scorer::logits`], in the calling thread.
+    pub(super) fn logits_here(
+        &self,
+        matrix: &[f32],
+        rows: &[usize],
+        output: HeadOutput,
+        scratch: &mut ScoreScratch,
+    ) -> Vec<f32> {
+        let mut outputs = Vec::with_capacity(rows.len() * self.num_outputs());
+        for rows in rows.chunks(BLOCK_ROWS) {
+            self.block_outputs(matrix, rows, scratch, &mut outputs);
+        }
+        self.to_logits(&outputs, output)
+    }
+
+    /// The logits of rows whose `outputs` `[n, num_outputs]` a device computed.
+    pub(super) fn to_logits(&self, outputs: &[f64], output: HeadOutput) -> Vec<f32> {
+        let output = match self {
+            Self::Mlp(_) => output,
+            Self::Cosine(_) => HeadOutput::Raw,
+        };
+        let finite = |logit: f32| if logit.is_finite() { logit } else { f32::NAN };
+        let rows = outputs.chunks_exact(self.num_outputs());
+        rows.map(|row| finite(logit(row, output) as f32)).collect()
+    }
+
+    /// Appends the outputs `[rows.len(), num_outputs]` f64 of at most [`BLOCK_ROWS`] `rows` of
+    /// `matrix`; NaN for a row that is not finite or, before references, has no direction.
+    fn block_outputs(
+        &self,
+        matrix: &[f32],
+        rows: &[usize],
+        scratch: &mut ScoreScratch,
+        outputs: &mut Vec<f64>,
+    ) {
+        let (width, isa, count) = (self.hidden_size(), Isa::detect(), rows.len());
+        let ScoreScratch { block, usable, states, gemm } = scratch;
+        usable.clear();
+        usable.resize(count, true);
+        let start = outputs.len();
+        outputs.resize(start + count * self.num_outputs(), f64::NAN);
+        let outputs = &mut outputs[start..];
+        match self {
+            Self::Mlp(layers) => {
+                let block = contiguous(matrix, rows, width, block);
+                finite_rows(isa, block, width, usable);
+                mlp_outputs(layers, block, count, (states, gemm), outputs);
+            }
+            Self::Cosine(references) => {
+                let rows = contiguous(matrix, rows, width, &mut states[0]);
+                let centred = references.center.as_ref().map(|center| center.apply(rows));
+                block.clear();
+                let rows = centred.as_deref().unwrap_or(rows).chunks_exact(width);
+                for (usable, row) in usable.iter_mut().zip(rows) {
+                    let unit = normalised(row);
+                    *usable = unit.is_some();
+                    // A row without direction is left out of the product as zeros.
+                    block.extend(unit.unwrap_or_else(|| vec![0.0; width]));
+                }
+                references.best(block, count, (states, gemm), outputs);
+            }
+        }
+        for (row, usable) in outputs.chunks_exact_mut(self.num_outputs()).zip(usable) {
+            // ReLU would turn NaN and -inf into numbers.
+            if !*usable {
+                row.fill(f64::NAN);
+            }
+        }
+    }
+}
+
+/// Memory of scoring that is worth keeping between calls.
+#[derive(Debug, Default)]
+pub struct ScoreScratch {
+    block: Vec<f32>,
+    usable: Vec<bool>,
+    states: [Vec<f32>; 2],
+    gemm: GemmScratch,
+}
+
+/// The `rows` of `matrix` as they lie where they follow each other, else copied to `memory`.
+fn contiguous<'a>(
+    matrix: &'a [f32],
+    rows: &[usize],
+    width: usize,
+    memory: &'a mut Vec<f32>,
+) -> &'a [f32] {
+    let first = rows.first().copied().unwrap_or_default();
+    if rows.iter().enumerate().all(|(i, &row)| row == first + i) {
+        return &matrix[first * width..(first + rows.len()) * width];
+    }
+    memory.clear();
+    for &row in rows {
+        memory.extend_from_slice(&matrix[row * width..(row + 1) * width]);
+    }
+    memory
+}
+
+/// `y` `[count, outputs]` = `x` `[count, depth]` · `w`ᵀ.
+fn product(
+    x: &[f32],
+    count: usize,
+    w: &PackedMatrix,
+    epilogue: Epilogue<'_>,
+    y: &mut Vec<f32>,
+    scratch: &mut GemmScratch,
+) {
+    let (n, k) = (w.outputs(), w.k());
+    y.resize(count * n, 0.0);
+    let (x, mut y) = (Matrix::new(x, count, k, k), MatrixMut::new(y, count, n, n));
+    gemm(Isa::detect(), x, w, epilogue, &mut y, scratch);
+}
+
+/// Outputs of the `count` rows of `block` `[count, D]`; `states` holds those of the hidden layers.
+fn mlp_outputs(
+    layers: &[HeadLayer],
+    block: &[f32],
+    count: usize,
+    (states, scratch): (&mut [Vec<f32>; 2], &mut GemmScratch),
+    outputs: &mut [f64],
+) {
+    let Some((HeadLayer::Linear(last), hidden)) = layers.split_last() else { return };
+    let (isa, [previous, next]) = (Isa::detect(), states);
+    for (i, layer) in hidden.iter().enumerate() {
+        let input = if i == 0 { block } else { previous.as_slice() };
+        match layer {
+            HeadLayer::Linear(layer) => {
+                let bias = Epilogue::Bias(&layer.bias);
+                product(input, count, &layer.packed, bias, next, scratch);
+            }
+            HeadLayer::LayerNorm { gamma, beta, eps } => {
+                next.resize(input.len(), 0.0);
+                layer_norm(isa, input, gamma, beta, *eps, next);
+            }
+            HeadLayer::Activation(activation) => {
+                next.clear();
+                next.extend_from_slice(input);
+                match activation {
+                    Activation::Relu => relu(isa, next),
+                    Activation::Gelu => gelu(isa, next),
+                    // Not the platform's, so that all machines agree.
+                    Activation::Tanh => {
+                        for x in next.iter_mut() {
+                            *x = libm::tanh(f64::from(*x)) as f32;
+                        }
+                    }
+                }
+            }
+        }
+        std::mem::swap(previous, next);
+    }
+    let input = if hidden.is_empty() { block } else { previous.as_slice() };
+    linear_f64(isa, input, &last.weight, &last.bias, outputs);
+}
+
+impl References {
+    /// The largest similarity of each of the `count` rows of `block` `[count, D]`, which have unit
+    /// norm, at most 1; `states` holds some similarities at a time.
+    fn best(
+        &self,
+        block: &[f32],
+        count: usize,
+        (states, scratch): (&mut [Vec<f32>; 2], &mut GemmScratch),
+        outputs: &mut [f64],
+    ) {
+        let [similarities, best] = states;
+        best.clear();
+        best.resize(count, f32::NEG_INFINITY);
+        for packed in &self.packed {
+            product(block, count, packed, Epilogue::None, similarities, scratch);
+            raise_to_row_max(Isa::detect(), similarities, packed.outputs(), best);
+        }
+        for (output, &best) in outputs.iter_mut().zip(best.iter()) {
+            *output = f64::from(best.min(1.0));
+        }
+    }
+}
+
+/// The weights of a head on every GPU that scores, each for one thread at a time.
+#[derive(Debug)]
+pub(super) struct OnGpus(Vec<Mutex<RowScorer>>);
+
+impl OnGpus {
+    /// Takes the weights of `scorer`, which GPUs compute, to `devices`, of which there is at least one.
+    pub(super) fn new(scorer: &Scorer, devices: &[Device]) -> Result<Self> {
+        let on_gpu = |device| match scorer {
+            Scorer::Mlp(_) => {
+                let layers = scorer.linear_layers();
+                let layers: Vec<(&[f32], &[f32])> =
+                    layers.map(|l| (l.weight.as_slice(), l.bias.as_slice())).collect();
+                RowScorer::mlp(device, &layers)
+            }
+            Scorer::Cosine(references) => {
+                RowScorer::cosine(device, &references.values, references.hidden_size)
+            }
+        };
+        let scorers = devices.iter().map(|device| on_gpu(device).map(Mutex::new));
+        Ok(Self(scorers.collect::<Result<_, _>>()?))
+    }
+
+    /// As [`Scorer::outputs`], of `rows` `[n, D]`.
+    pub(super) fn outputs(&self, rows: &[f32]) -> Result<Vec<f64>> {
+        let at = rayon::current_thread_index().unwrap_or(0) % self.0.len();
+        // A scorer holds no state between calls that a panic could have left half done.
+        let mut scorer = lock(&self.0[at]);
+        Ok(scorer.outputs(rows)?)
+    }
+}
+
+/// The logit of `outputs`: one of them, for a class its log-odds, z_c - log(sum over the others of exp(z)),
+/// or the mean class.
+fn logit(outputs: &[f64], output: HeadOutput) -> f64 {
+    match output {
+        HeadOutput::Sigmoid | HeadOutput::Raw => outputs[0],
+        HeadOutput::SigmoidOf(output) => outputs[output],
+        HeadOutput::Class(class) => {
+            let others =
+                || outputs.iter().enumerate().filter(|&(i, _)| i != class).map(|(_, &z)| z);
+            let largest = others().fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = others().map(|z| (z - largest).exp()).sum();
+            outputs[class] - largest - sum.ln()
+        }
+        HeadOutput::Expected => {
+            let largest = outputs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let weights = || outputs.iter().map(|z| (z - largest).exp());
+            let sum: f64 = weights().zip(0u32..).map(|(weight, k)| weight * f64::from(k)).sum();
+            sum / weights().sum::<f64>()
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A fastText model as a head: which of its labels is the score, and how texts become its words.
+//!
+//! Beside `<name>.bin` lies `<name>.json`, the [`ModelCard`], where polysift trained the model.
+
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::card::{HeadSpec, ModelCard, TextCard};
+use super::scorer::DocumentScore;
+use crate::fasttext::{FastTextModel, TextScratch, document_line};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{if_there, read};
+use polysift_base::metrics::Metrics;
+use polysift_config::{Activation, ChunkRule, HeadConfig, HeadKind, HeadOutput, Mode, TextSpec};
+
+/// A head that scores texts, ready to score.
+#[derive(Debug, Clone)]
+pub struct FastTextHead {
+    card: ModelCard,
+    text: TextSpec,
+    model: FastTextModel,
+    /// Index of the label whose probability is the score.
+    label: usize,
+    digest: String,
+}
+
+impl FastTextHead {
+    /// Where the card of the model `path` lies.
+    pub fn card_path(path: &Path) -> PathBuf {
+        path.with_extension("json")
+    }
+
+    /// The card beside the model `path`, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if it is not the card of a head; [`Error::Io`].
+    pub fn read_card(path: &Path) -> Result<Option<ModelCard>> {
+        let path = Self::card_path(path);
+        let Some(bytes) = if_there(read(&path))? else { return Ok(None) };
+        serde_json::from_slice(&bytes)
+            .map_err(|e| Error::model(&path, format!("is not the card of a head: {e}")))
+    }
+
+    /// As [`FastTextHead::read_card`], where the digest of the model is `digest`.
+    pub fn card_of(path: &Path, digest: &str) -> Result<Option<ModelCard>> {
+        let card = Self::read_card(path)?;
+        let is_its =
+            |card: &ModelCard| card.text.as_ref().is_some_and(|t| t.model_digest == digest);
+        if card.as_ref().is_none_or(is_its) {
+            return Ok(card);
+        }
+        let reason = "is the card of another file than the model beside it";
+        Err(Error::model(&Self::card_path(path), reason))
+    }
+
+    /// Reads the head called `name` for texts in `language` from a fastText file at `path`.
+    ///
+    /// How a text becomes words is said by the card beside the file, of which only
+    /// [`Mode::Published`] and `keep` can be overridden; without one by `config`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] without such a file; [`Error::Model`] if it is not a fastText classifier,
+    /// is damaged, lacks the label, or if its card is that of another file.
+    pub fn load(path: &Path, name: &str, config: &HeadConfig, language: &str) -> Result<Self> {
+        if !path.is_file() {
+            return Err(Error::missing(
+                path,
+                format!("the file of the head `{name}` does not exist"),
+            ));
+        }
+        let (model, digest) = FastTextModel::read(path)?;
+        let mut card = match Self::card_of(path, &digest)? {
+            Some(card) => card,
+            None => foreign_card(name, config, language, &model, &digest),
+        };
+        card.spec.keep = config.keep.unwrap_or(card.spec.keep);
+        if let (Some(text), Mode::Published) = (&mut card.text, config.fasttext.inference) {
+            text.spec.inference = Mode::Published;
+        }
+        Self::new(card, model, digest).map_err(|reason| Error::model(path, reason))
+    }
+
+    /// A head that was just trained; `digest` is that of the file.
+    pub(crate) fn trained(card: ModelCard, model: FastTextModel, digest: String) -> Result<Self> {
+        Self::new(card, model, digest).map_err(|reason| Error::shape("fastText head", reason))
+    }
+
+    /// Fills in the spec of `card`, of which only the kept side is not the model's.
+    fn new(mut card: ModelCard, model: FastTextModel, digest: String) -> Result<Self, String> {
+        let Some(text) = card.text.as_ref().map(|text| text.spec.clone()) else {
+            return Err("its card does not say how texts become words".to_owned());
+        };
+        let labels = model.labels();
+        let Some(label) = labels.iter().position(|label| *label == text.positive) else {
+            let known: Vec<String> = labels.iter().take(10).cloned().collect();
+            return Err(format!(
+                "has no label `{}`; it has {} label(s): {}",
+                text.positive,
+                labels.len(),
+                known.join(", ")
+            ));
+        };
+        card.spec = HeadSpec {
+            kind: HeadKind::FastText,
+            layer_sizes: vec![model.dim(), labels.len()],
+            activation: Activation::Relu,
+            norm_eps: None,
+            output: HeadOutput::Class(label),
+            chunk: ChunkRule::First,
+            keep: card.spec.keep,
+        };
+        Ok(Self { card, text, model, label, digest })
+    }
+
+    /// Notes how well the head does on samples that it has not seen.
+    pub(crate) fn record_metrics(&mut self, validation: Option<Metrics>, test: Option<Metrics>) {
+        if let Some(training) = &mut self.card.training {
+            (training.validation, training.test) = (validation, test);
+        }
+    }
+
+    /// What the head computes.
+    pub fn spec(&self) -> &HeadSpec {
+        &self.card.spec
+    }
+
+    /// Where the head comes from.
+    pub fn card(&self) -> &ModelCard {
+        &self.card
+    }
+
+    /// BLAKE3 of the model file's bytes, in hex; [`FastTextHead::text_spec`] is not part of it.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// How a text becomes words.
+    pub fn text_spec(&self) -> &TextSpec {
+        &self.text
+    }
+
+    /// Scores `texts`, in parallel on the current rayon pool; a document without text scores `None`.
+    pub fn score<T: AsRef<str> + Sync>(&self, texts: &[Option<T>]) -> Vec<Option<DocumentScore>> {
+        let score = |scratch: &mut TextScratch, text: &Option<T>| {
+            text.as_ref().map(|text| self.score_one(text.as_ref(), scratch))
+        };
+        texts.par_iter().map_init(TextScratch::default, score).collect()
+    }
+
+    /// The score of one text. The score is what fastText reports, which is 0.00001 above the
+    /// probability; the logit is the log-odds, which still differs between documents where that is 1. NaN where
+    /// the model knows no word of the text.
+    pub fn score_one(&self, text: &str, scratch: &mut TextScratch) -> DocumentScore {
+        let line = document_line(&self.text, text);
+        match self.model.score(&line, self.label, scratch) {
+            Some(score) if score.logit.is_finite() => {
+                DocumentScore { logit: score.logit, score: score.probability }
+            }
+            _ => DocumentScore { logit: f32::NAN, score: f32::NAN },
+        }
+    }
+}
+
+/// The card of a model that polysift did not train.
+fn foreign_card(
+    name: &str,
+    config: &HeadConfig,
+    language: &str,
+    model: &FastTextModel,
+    digest: &str,
+) -> ModelCard {
+    let spec = HeadSpec { keep: config.keep(name), ..HeadSpec::default() };
+    let text = TextCard {
+        spec: config.fasttext.text_spec(language),
+        model_digest: digest.to_owned(),
+        word_ngrams: model.word_ngrams(),
+        training: None,
+    };
+    ModelCard { text: Some(text), head: name.to_owned(), spec, ..ModelCard::default() }
+}

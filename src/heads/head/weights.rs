@@ -1,0 +1,458 @@
+//! Tensors of a head file, of either kind, to and from a [`Scorer`].
+//!
+//! Written names are those of the published quality head: `classifier.0.weight`,
+//! `classifier.3.weight`... (each layer counts, and a Dropout after each activation), and `references`
+//! for a cosine head, with the `mean` `[D]` that is subtracted from embeddings and the `whitening` `[D, D]`
+//! that multiplies the difference where there are any; the references have been through both. Read are all
+//! names `<prefix><index>.weight` and `.bias` of one prefix, in the order of index, and those of
+//! transformers' classes for sequence classification; a file of a whole model (encoder and head) may hold
+//! other tensors besides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::ValueEnum;
+use half::{bf16, f16};
+use safetensors::{Dtype, SafeTensors};
+
+use super::card::{HeadSpec, ReferenceCounts};
+use super::scorer::{Center, HeadLayer, LinearLayer, References, Scorer, normalised};
+use polysift_config::{Activation, HeadKind};
+
+/// Name of the matrix of a cosine head.
+const REFERENCES: &str = "references";
+/// Name of what a centred one subtracts from embeddings.
+const MEAN: &str = "mean";
+/// Name of what it multiplies the difference by.
+const WHITENING: &str = "whitening";
+
+/// Tensors of which every encoder has one: a file that has it too is one of a whole model.
+const WORD_EMBEDDINGS: [&str; 2] =
+    ["embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight"];
+/// The layers of transformers' classes for sequence classification, and what stands behind the first:
+/// BERT and GTE; XLM-RoBERTa; `ModernBERT`.
+const CLASSIFIERS: [(&[&str], Activation); 3] = [
+    (&["pooler.dense", "classifier"], Activation::Tanh),
+    (&["classifier.dense", "classifier.out_proj"], Activation::Tanh),
+    (&["head.dense", "head.norm", "classifier"], Activation::Gelu),
+];
+/// PyTorch's for layer norm.
+const DEFAULT_EPS: f64 = 1e-5;
+
+/// What is known of a file besides its tensors.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct KnownLayers {
+    /// Whether polysift wrote it.
+    pub is_own: bool,
+    /// What stands between linear layers, if it is not what the names say, else ReLU.
+    pub activation: Option<Activation>,
+    /// Of norms, if it is not PyTorch's.
+    pub norm_eps: Option<f64>,
+}
+
+/// Names of the tensors of a head that is exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Keys {
+    /// `classifier.0.weight`...: the quality head of FineWeb2-HQ.
+    #[default]
+    Classifier,
+    /// `0.weight`...: the toxicity head of Apertus.
+    Plain,
+    /// `layer1.weight`, `layer2.weight`...: the heads of JQL, of two linear layers.
+    Jql,
+    /// `classifier.weight`...: the last layer of FineWeb-Edu's model, one linear layer.
+    FinewebEdu,
+}
+
+impl Keys {
+    /// Name of the layer at `index` of a `Sequential`, the `number`th with weights, counted from 1.
+    fn layer(self, index: usize, number: usize) -> String {
+        match self {
+            Self::Classifier => format!("classifier.{index}"),
+            Self::Plain => index.to_string(),
+            Self::Jql => format!("layer{number}"),
+            Self::FinewebEdu => "classifier".to_owned(),
+        }
+    }
+
+    /// Why the names do not fit a head of these layers.
+    pub fn check(self, spec: &HeadSpec) -> Result<(), String> {
+        let (name, wanted) = match self {
+            Self::Classifier | Self::Plain => return Ok(()),
+            Self::Jql => ("jql", 2),
+            Self::FinewebEdu => ("fineweb-edu", 1),
+        };
+        let num_layers = spec.layer_sizes.len() - 1;
+        let is_plain = spec.norm_eps.is_none() && spec.activation == Activation::Relu;
+        if spec.kind == HeadKind::Mlp && num_layers == wanted && is_plain {
+            return Ok(());
+        }
+        let layers = spec.layers_in_words();
+        Err(format!(
+            "the names `{name}` are for {wanted} linear layer(s) with ReLU between them; the head is {layers}"
+        ))
+    }
+}
+
+/// A tensor to be written: name, shape, values.
+pub(super) type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
+
+/// The tensors of `scorer` with their names, of which those of layers are as `keys` say.
+pub(super) fn named(scorer: &Scorer, keys: Keys) -> Vec<NamedTensor<'_>> {
+    match scorer {
+        Scorer::Mlp(layers) => {
+            let (mut tensors, mut index) = (Vec::new(), 0);
+            for layer in layers {
+                let (shape, weight, bias) = match layer {
+                    HeadLayer::Linear(layer) => {
+                        (vec![layer.outputs(), layer.inputs()], &layer.weight, &layer.bias)
+                    }
+                    HeadLayer::LayerNorm { gamma, beta, .. } => (vec![gamma.len()], gamma, beta),
+                    HeadLayer::Activation(_) => {
+                        index += 2;
+                        continue;
+                    }
+                };
+                let layer = keys.layer(index, tensors.len() / 2 + 1);
+                let name = |part| format!("{layer}.{part}");
+                tensors.push((name("weight"), shape, weight.as_slice()));
+                tensors.push((name("bias"), vec![bias.len()], bias.as_slice()));
+                index += 1;
+            }
+            tensors
+        }
+        Scorer::Cosine(References { values, hidden_size: width, center, .. }) => {
+            let height = values.len() / (*width).max(1);
+            let mut tensors =
+                vec![(REFERENCES.to_owned(), vec![height, *width], values.as_slice())];
+            if let Some(Center { mean, whitening }) = center {
+                tensors.push((MEAN.to_owned(), vec![*width], mean));
+                let matrix = |values| (WHITENING.to_owned(), vec![*width, *width], values);
+                tensors.extend(whitening.as_deref().map(matrix));
+            }
+            tensors
+        }
+    }
+}
+
+/// A scorer, and how the references of a cosine head were found.
+pub(super) type HeadWeights = (Scorer, Option<ReferenceCounts>);
+
+/// Gives a tensor of a file by name; the error text names it.
+pub(super) type Read<'r, 'a> = &'r mut dyn FnMut(&str) -> Result<Stored<'a>, String>;
+
+/// The scorer that the tensors `names` describe. References that polysift wrote are taken as they are;
+/// others are normalised, and those of zero norm dropped and counted. The error text names the tensor.
+pub(super) fn parse(
+    names: &[String],
+    read: Read<'_, '_>,
+    known: KnownLayers,
+) -> Result<HeadWeights, String> {
+    if names.iter().any(|name| name == REFERENCES) {
+        let is_known = |name: &String| [REFERENCES, MEAN, WHITENING].contains(&name.as_str());
+        if !names.iter().all(is_known) {
+            return Err(format!("holds other tensors besides `{REFERENCES}`"));
+        }
+        let (scorer, counts) = references(names, read, known.is_own)?;
+        return Ok((scorer, Some(counts)));
+    }
+    let (modules, activation) = modules(names)?;
+    let activation = HeadLayer::Activation(known.activation.unwrap_or(activation));
+    let mut layers = Vec::new();
+    // Place and output of the layer before, and whether an activation is due since the last linear one.
+    let (mut before, mut width, mut is_due) = (None, None, false);
+    for (name, place) in modules {
+        let layer = layer(names, read, &name, (width, known.norm_eps))?;
+        let is_linear = matches!(layer, HeadLayer::Linear(_));
+        let has_room = place.zip(before).is_none_or(|(place, before)| place > before + 1);
+        // Before a norm where the places leave room for it there, else after it.
+        if is_due && (is_linear || has_room) {
+            layers.push(activation.clone());
+            is_due = false;
+        }
+        is_due |= is_linear;
+        (before, width) = (place, layer.widths().map(|(_, outputs)| outputs));
+        layers.push(layer);
+    }
+    match layers.last() {
+        Some(HeadLayer::Linear(_)) => Ok((Scorer::Mlp(layers), None)),
+        _ => Err("its last layer is not linear".into()),
+    }
+}
+
+/// A cosine head.
+fn references(
+    names: &[String],
+    read: Read<'_, '_>,
+    ours: bool,
+) -> Result<(Scorer, ReferenceCounts), String> {
+    let stored = read(REFERENCES)?;
+    let (requested, width) = matrix_shape(REFERENCES, &stored)?;
+    let mut values = stored.values(REFERENCES)?;
+    if !ours {
+        values = values.chunks_exact(width).filter_map(normalised).flatten().collect();
+    }
+    if values.is_empty() {
+        return Err(format!("tensor `{REFERENCES}`: all references are zero"));
+    }
+    let mut of_shape = |name: &str, shape: &[usize]| {
+        if !names.iter().any(|known| known == name) {
+            return Ok(None);
+        }
+        let stored = read(name)?;
+        if stored.shape != shape {
+            let found = &stored.shape;
+            return Err(format!("tensor `{name}` has the shape {found:?}; expected {shape:?}"));
+        }
+        stored.values(name).map(Some)
+    };
+    let center = match (of_shape(MEAN, &[width])?, of_shape(WHITENING, &[width, width])?) {
+        (Some(mean), whitening) => Some(Center { mean, whitening }),
+        (None, None) => None,
+        (None, Some(_)) => return Err(format!("{}, but not `{WHITENING}`", missing(MEAN))),
+    };
+    let references = References::from_normalised(values, width, center);
+    let (available, center) = (references.len(), references.centering());
+    let zero_norm = requested - available;
+    let counts = ReferenceCounts { requested, available, zero_norm, center, center_rows: None };
+    Ok((Scorer::Cosine(references), counts))
+}
+
+/// Name of a layer, and its place in a `Sequential` where it is in one.
+type Module = (String, Option<usize>);
+
+/// Names of the layers of a file, without `.weight` and `.bias`, and their places in a `Sequential`; and
+/// what stands between linear ones. The file may hold nothing besides but an encoder, whose own names end
+/// in the name of a module, not in an index.
+fn modules(names: &[String]) -> Result<(Vec<Module>, Activation), String> {
+    let has_encoder =
+        names.iter().any(|name| WORD_EMBEDDINGS.iter().any(|words| name.ends_with(words)));
+    for (known, activation) in CLASSIFIERS {
+        let found: Option<Vec<&str>> = known.iter().map(|known| module(names, known)).collect();
+        let Some(found) = found else { continue };
+        let of_head = |name: &String| {
+            let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
+            found.contains(&layer)
+        };
+        if has_encoder || names.iter().all(of_head) {
+            let modules = found.into_iter().map(|name| (name.to_owned(), None));
+            return Ok((modules.collect(), activation));
+        }
+    }
+    let layer = |name: &String| name.rsplit_once('.').map(|(layer, _)| layer.to_owned());
+    let layers: BTreeSet<Option<String>> = names.iter().map(layer).collect();
+    if let ([Some(only)], false) = (layers.iter().collect::<Vec<_>>().as_slice(), has_encoder)
+        && layer_index(&format!("{only}.weight")).is_none()
+    {
+        return Ok((vec![(only.clone(), None)], Activation::Relu)); // one linear layer
+    }
+    let mut by_prefix: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for name in names {
+        match layer_index(name) {
+            Some((prefix, index)) => {
+                by_prefix.entry(prefix).or_default().insert(index);
+            }
+            None if has_encoder => {}
+            None => {
+                return Err(format!(
+                    "tensor `{name}` is not part of a head; expected `<prefix><index>.weight` and \
+                     `.bias`, or `{REFERENCES}` alone"
+                ));
+            }
+        }
+    }
+    let prefixes: Vec<String> = by_prefix.keys().map(|prefix| format!("`{prefix}`")).collect();
+    match (by_prefix.pop_first(), prefixes.len()) {
+        (Some((prefix, indices)), 1) => {
+            let modules =
+                indices.into_iter().map(|index| (format!("{prefix}{index}"), Some(index)));
+            Ok((modules.collect(), Activation::Relu))
+        }
+        (None, _) if has_encoder => Err("holds an encoder, but no head beside it".to_owned()),
+        (None, _) => Err("holds no tensors".to_owned()),
+        _ => Err(format!("holds layers of different prefixes: {}", prefixes.join(", "))),
+    }
+}
+
+/// The one layer among those of `names` whose name is `known`, after whatever prefix.
+fn module<'a>(names: &'a [String], known: &str) -> Option<&'a str> {
+    let is_known = |name: &str| {
+        name.strip_suffix(known).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
+    };
+    let layers = names.iter().filter_map(|name| name.strip_suffix(".weight"));
+    let mut found = layers.filter(|name| is_known(name));
+    found.next().filter(|_| found.next().is_none())
+}
+
+/// Splits `classifier.3.weight` into `classifier.` and 3.
+fn layer_index(name: &str) -> Option<(&str, usize)> {
+    let layer = name.strip_suffix(".weight").or_else(|| name.strip_suffix(".bias"))?;
+    let digits = layer.len() - layer.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let (prefix, index) = layer.split_at(layer.len() - digits);
+    // A second spelling of an index (`00`) would name another tensor.
+    let index: usize = index.parse().ok().filter(|i: &usize| i.to_string() == index)?;
+    Some((prefix, index))
+}
+
+/// The layer called `name`, whose input must have the `width` of the output before it; without a bias it
+/// has zeros. A weight that is a vector is one of a norm.
+fn layer(
+    names: &[String],
+    read: Read<'_, '_>,
+    name: &str,
+    (width, norm_eps): (Option<usize>, Option<f64>),
+) -> Result<HeadLayer, String> {
+    let (weight_name, bias_name) = (format!("{name}.weight"), format!("{name}.bias"));
+    let weight = read(&weight_name)?;
+    let is_norm = weight.shape.len() == 1;
+    let (outputs, inputs) = match *weight.shape {
+        [width] if width > 0 => (width, width),
+        _ => matrix_shape(&weight_name, &weight)?,
+    };
+    if width.is_some_and(|width| width != inputs) {
+        return Err(format!(
+            "tensor `{weight_name}` takes {inputs} inputs, the layer before gives {}",
+            width.unwrap_or_default()
+        ));
+    }
+    let weight = weight.values(&weight_name)?;
+    let mut beta = vec![0.0; outputs];
+    if names.contains(&bias_name) {
+        let bias = read(&bias_name)?;
+        if bias.shape != [outputs] {
+            return Err(format!(
+                "tensor `{bias_name}` has the shape {:?}; expected [{outputs}]",
+                bias.shape
+            ));
+        }
+        beta = bias.values(&bias_name)?;
+    }
+    if is_norm {
+        let eps = norm_eps.unwrap_or(DEFAULT_EPS);
+        return Ok(HeadLayer::LayerNorm { gamma: weight, beta, eps });
+    }
+    Ok(HeadLayer::Linear(LinearLayer::new(weight, beta)))
+}
+
+/// Rows and columns of a tensor that must be a matrix with at least one value.
+fn matrix_shape(name: &str, stored: &Stored<'_>) -> Result<(usize, usize), String> {
+    match *stored.shape {
+        [rows, columns] if rows > 0 && columns > 0 => Ok((rows, columns)),
+        ref other => Err(format!("tensor `{name}` has the shape {other:?}; expected a matrix")),
+    }
+}
+
+/// The tensors of safetensors files; see [`parse`].
+pub(super) fn parse_safetensors(
+    files: &[SafeTensors<'_>],
+    known: KnownLayers,
+) -> Result<HeadWeights, String> {
+    let names: Vec<String> = files.iter().flat_map(SafeTensors::names).map(str::to_owned).collect();
+    let mut read = |name: &str| {
+        let view = files.iter().find_map(|file| file.tensor(name).ok());
+        view.ok_or_else(|| missing(name)).map(|view| {
+            let (shape, strides) = (view.shape().to_vec(), contiguous_strides(view.shape()));
+            Stored { dtype: view.dtype(), shape, strides, offset: 0, data: view.data() }
+        })
+    };
+    parse(&names, &mut read, known)
+}
+
+/// The message about a tensor that is not there.
+pub(super) fn missing(name: &str) -> String {
+    format!("tensor `{name}` is missing")
+}
+
+/// A tensor that is not read yet. Nothing of it can be trusted but the length of `data`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stored<'a> {
+    /// Type of the values.
+    pub(super) dtype: Dtype,
+    /// Length of each axis.
+    pub(super) shape: Vec<usize>,
+    /// Values from one index to the next, by axis.
+    pub(super) strides: Vec<usize>,
+    /// Values of `data` before the first.
+    pub(super) offset: usize,
+    /// Little-endian values, which may be more than the tensor's.
+    pub(super) data: &'a [u8],
+}
+
+impl Stored<'_> {
+    /// Bytes of the values in the file; `None` if no file holds so many.
+    pub(super) fn num_bytes(&self) -> Option<usize> {
+        let count = self.shape.iter().try_fold(1usize, |count, &n| count.checked_mul(n))?;
+        count.checked_mul(self.dtype.bitsize() / 8)
+    }
+
+    /// The values in the order of their indices, as f32. They must be finite, lie within the data
+    /// and be no more than it holds, which bounds what a false shape can ask for.
+    pub(super) fn values(&self, name: &str) -> Result<Vec<f32>, String> {
+        let outside = || {
+            format!(
+                "tensor `{name}`: the shape {:?}, strides {:?} and offset {} do not fit its data",
+                self.shape, self.strides, self.offset
+            )
+        };
+        let (rows, columns, row_stride, stride) = match (&*self.shape, &*self.strides) {
+            (&[columns], &[stride]) => (1, columns, 0, stride),
+            (&[rows, columns], &[row_stride, stride]) => (rows, columns, row_stride, stride),
+            _ => {
+                return Err(format!(
+                    "tensor `{name}` has the shape {:?} and the strides {:?}; expected a vector or \
+                     a matrix",
+                    self.shape, self.strides
+                ));
+            }
+        };
+        if self.num_bytes().is_none_or(|bytes| bytes > self.data.len()) {
+            return Err(outside());
+        }
+        if rows == 0 || columns == 0 {
+            return Ok(Vec::new());
+        }
+        let size = self.dtype.bitsize() / 8;
+        let end = (rows - 1)
+            .checked_mul(row_stride)
+            .zip((columns - 1).checked_mul(stride))
+            .and_then(|(down, along)| down.checked_add(along)?.checked_add(self.offset))
+            .and_then(|last| last.checked_add(1)?.checked_mul(size));
+        if end.is_none_or(|end| end > self.data.len()) {
+            return Err(outside());
+        }
+        let value: fn(&[u8]) -> f32 = match self.dtype {
+            Dtype::F32 => |bytes| f32::from_le_bytes(first(bytes)),
+            Dtype::F64 => |bytes| f64::from_le_bytes(first(bytes)) as f32,
+            Dtype::F16 => |bytes| f16::from_le_bytes(first(bytes)).to_f32(),
+            Dtype::BF16 => |bytes| bf16::from_le_bytes(first(bytes)).to_f32(),
+            other => return Err(not_a_float(name, other)),
+        };
+        let at = |index: usize| value(&self.data[index * size..]);
+        let values: Vec<f32> = (0..rows)
+            .flat_map(|row| (0..columns).map(move |column| (row, column)))
+            .map(|(row, column)| at(self.offset + row * row_stride + column * stride))
+            .collect();
+        match values.iter().position(|value| !value.is_finite()) {
+            Some(at) => Err(format!("tensor `{name}`: value {at} is {}", values[at])),
+            None => Ok(values),
+        }
+    }
+}
+
+/// The message about a tensor of another type.
+pub(super) fn not_a_float(name: &str, dtype: impl std::fmt::Display) -> String {
+    format!("tensor `{name}` is of type {dtype}; expected a float")
+}
+
+/// The first `N` bytes.
+fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.first_chunk().copied().unwrap_or([0; N])
+}
+
+/// Strides of values that lie one after the other, the last axis first.
+pub(super) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1usize; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
+    }
+    strides
+}

@@ -1,0 +1,161 @@
+//! Training: AdaGrad, the pass of the lowest validation loss.
+
+use rand::rngs::ChaCha8Rng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+
+use super::{LexicalModel, WIDTH, count};
+use polysift_base::error::Result;
+use polysift_base::metrics::{log_loss, sigmoid};
+use polysift_base::progress::Stop;
+use polysift_config::Loss;
+
+/// Most passes over the samples.
+const PASSES: usize = 40;
+/// Passes without a lower validation error after which it ends.
+const PATIENCE: usize = 4;
+/// One sample in so many is of the validation split.
+const HOLD_OUT: usize = 10;
+/// AdaGrad's learning rate.
+const LEARNING_RATE: f32 = 0.05;
+/// Weights of the first layer begin within this: what few samples teach is to be more than what they begin with.
+const FIRST_LIMIT: f32 = 0.05;
+/// Samples that have an n-gram, at least, where it is known.
+const LEAST_SAMPLES: usize = 2;
+/// What AdaGrad's sums of squares begin with.
+const EPSILON: f32 = 1e-8;
+
+/// A parameter with AdaGrad's sum of squared gradients.
+struct AdaGrad {
+    squares: Vec<f32>,
+}
+
+impl AdaGrad {
+    fn new(len: usize) -> Self {
+        Self { squares: vec![0.0; len] }
+    }
+
+    fn step(&mut self, at: usize, parameter: &mut f32, gradient: f32) {
+        let square = &mut self.squares[at];
+        *square += gradient * gradient;
+        *parameter -= LEARNING_RATE * gradient / (*square + EPSILON).sqrt();
+    }
+}
+
+/// A network that predicts the scores of `samples`, each given by its token ids and one score for each output, and
+/// counting as much as `weights` say, all the same where that is empty. It minimises the cross-entropy, where scores
+/// are 0 or 1 and what it gives are logits, or the squared error, where scores are standardised, which the last layer
+/// takes back.
+///
+/// # Errors
+/// [`Error::Stopped`](polysift_base::Error::Stopped).
+pub fn fit(
+    samples: &[(Vec<u32>, Vec<f32>)],
+    weights: &[f32],
+    loss: Loss,
+    seed: u64,
+    stop: &Stop,
+) -> Result<LexicalModel> {
+    let weight = |sample: usize| weights.get(sample).copied().unwrap_or(1.0);
+    let outputs = samples.first().map_or(0, |(_, scores)| scores.len());
+    let counts: Vec<_> = samples.iter().map(|(ids, _)| count(ids)).collect();
+    let mut seen: Vec<u32> = counts.iter().flatten().map(|(ngram, _)| *ngram).collect();
+    seen.sort_unstable();
+    let total = samples.len() as f32;
+    let idf = |same: &[u32]| ((1.0 + total) / (1.0 + same.len() as f32)).ln() + 1.0;
+    let known = seen.chunk_by(|a, b| a == b).filter(|same| same.len() >= LEAST_SAMPLES);
+    let (ngrams, idf): (Vec<u32>, Vec<f32>) = known.map(|same| (same[0], idf(same))).unzip();
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut uniform = |len: usize, limit: f32| -> Vec<f32> {
+        (0..len).map(|_| random.random_range(-limit..=limit)).collect()
+    };
+    let mut model = LexicalModel {
+        first: uniform(ngrams.len() * WIDTH, FIRST_LIMIT),
+        ngrams,
+        idf,
+        first_bias: vec![0.0; WIDTH],
+        second: uniform(outputs * WIDTH, (1.0 / WIDTH as f32).sqrt()),
+        second_bias: vec![0.0; outputs],
+    };
+    let features: Vec<Vec<(usize, f32)>> =
+        counts.iter().map(|counts| model.features(counts)).collect();
+    let spread: Vec<(f32, f32)> =
+        (0..outputs).map(|output| mean_and_deviation(samples, output)).collect();
+    let spread = if loss == Loss::CrossEntropy { vec![(0.0, 1.0); outputs] } else { spread };
+    let target = |sample: usize, output: usize| {
+        let (mean, deviation) = spread[output];
+        (samples[sample].1[output] - mean) / deviation
+    };
+    let mut order: Vec<usize> = (0..samples.len()).collect();
+    order.shuffle(&mut random);
+    let (held, order) = order.split_at_mut(samples.len() / HOLD_OUT);
+    let error = |model: &LexicalModel| -> f64 {
+        let of_sample = |&sample: &usize| {
+            let (_, found) = model.forward(&features[sample]);
+            let off = |(output, found): (usize, f32)| match (loss, target(sample, output)) {
+                (Loss::CrossEntropy, target) => log_loss(found, target > 0.5),
+                (_, target) => f64::from(found - target).powi(2),
+            };
+            f64::from(weight(sample)) * found.into_iter().enumerate().map(off).sum::<f64>()
+        };
+        held.iter().map(of_sample).sum()
+    };
+    let [mut first, mut first_bias, mut second, mut second_bias] =
+        [model.first.len(), WIDTH, outputs * WIDTH, outputs].map(AdaGrad::new);
+    let (mut best, mut lowest, mut since) = (model.clone(), f64::INFINITY, 0);
+    for _ in 0..PASSES {
+        order.shuffle(&mut random);
+        for (at, &sample) in order.iter().enumerate() {
+            if at % 256 == 0 {
+                stop.check()?;
+            }
+            let (hidden, found) = model.forward(&features[sample]);
+            let mut of_hidden = [0.0f32; WIDTH];
+            for (output, found) in found.into_iter().enumerate() {
+                let found = if loss == Loss::CrossEntropy { sigmoid(found) } else { found };
+                let off = weight(sample) * (found - target(sample, output));
+                for unit in 0..WIDTH {
+                    let place = output * WIDTH + unit;
+                    of_hidden[unit] += off * model.second[place];
+                    second.step(place, &mut model.second[place], off * hidden[unit]);
+                }
+                second_bias.step(output, &mut model.second_bias[output], off);
+            }
+            for unit in 0..WIDTH {
+                if hidden[unit] <= 0.0 {
+                    of_hidden[unit] = 0.0;
+                } else {
+                    first_bias.step(unit, &mut model.first_bias[unit], of_hidden[unit]);
+                }
+            }
+            for &(at, value) in &features[sample] {
+                let row = at * WIDTH;
+                for (unit, gradient) in of_hidden.iter().enumerate().filter(|(_, g)| **g != 0.0) {
+                    first.step(row + unit, &mut model.first[row + unit], gradient * value);
+                }
+            }
+        }
+        let found = error(&model);
+        since += 1;
+        if found < lowest || held.is_empty() {
+            (best, lowest, since) = (model.clone(), found, 0);
+        }
+        if since == PATIENCE {
+            break;
+        }
+    }
+    for (output, (mean, deviation)) in spread.into_iter().enumerate() {
+        best.second[output * WIDTH..][..WIDTH].iter_mut().for_each(|weight| *weight *= deviation);
+        best.second_bias[output] = best.second_bias[output] * deviation + mean;
+    }
+    Ok(best)
+}
+
+/// Mean and standard deviation of a score; the deviation of equal scores is 1.
+fn mean_and_deviation(samples: &[(Vec<u32>, Vec<f32>)], output: usize) -> (f32, f32) {
+    let n = samples.len().max(1) as f64;
+    let scores = || samples.iter().map(|(_, scores)| f64::from(scores[output]));
+    let mean = scores().sum::<f64>() / n;
+    let variance = scores().map(|score| (score - mean).powi(2)).sum::<f64>() / n;
+    (mean as f32, if variance > 0.0 { variance.sqrt() as f32 } else { 1.0 })
+}

@@ -1,0 +1,237 @@
+//! A small network over hashed n-grams of token ids: a cheap student of a score that an encoder gave.
+//!
+//! ```text
+//! token ids ──1- and 2-grams──▶ TF-IDF, length 1 ──linear──▶ [32] ──ReLU──linear──▶ a score for each output
+//! ```
+//!
+//! N-grams are known by a hash of 32 bits, and those that one sample alone has are left out: what is seen once says
+//! nothing about other texts, and would be most of the file.
+//! The form is that of Luxical (arXiv 2512.09015), reduced to what predicting a few numbers needs. Pure arithmetic on
+//! one thread in a fixed order: the same samples and seed give the same model to the bit.
+
+mod fit;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use polysift_base::error::{Error, Result};
+
+pub use fit::fit;
+
+/// Width of the hidden layer.
+const WIDTH: usize = 32;
+/// What a hash of n-grams is multiplied by: 2^64 divided by the golden ratio, odd.
+const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A trained network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LexicalModel {
+    /// `[N]`: the n-grams that are known, ascending.
+    ngrams: Vec<u32>,
+    /// `[N]`: their inverse document frequencies.
+    idf: Vec<f32>,
+    /// `[N, WIDTH]`
+    first: Vec<f32>,
+    /// `[WIDTH]`
+    first_bias: Vec<f32>,
+    /// `[outputs, WIDTH]`
+    second: Vec<f32>,
+    /// `[outputs]`
+    second_bias: Vec<f32>,
+}
+
+/// The n-grams of a text, ascending, and how often it has each.
+pub(crate) type Counts = Vec<(u32, u32)>;
+
+/// Counts the 1- and 2-grams of `ids`.
+pub(crate) fn count(ids: &[u32]) -> Counts {
+    let hash = |key: u64| (key.wrapping_mul(MULTIPLIER) >> 32) as u32;
+    let ones = ids.iter().map(|&id| hash(u64::from(id) + 1));
+    let twos = ids.windows(2).map(|pair| hash((u64::from(pair[0]) + 1) << 32 | u64::from(pair[1])));
+    let mut ngrams: Vec<u32> = ones.chain(twos).collect();
+    ngrams.sort_unstable();
+    ngrams.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect()
+}
+
+impl LexicalModel {
+    /// The scores of a text of these token ids, one for each output.
+    pub fn score(&self, ids: &[u32]) -> Vec<f32> {
+        self.forward(&self.features(&count(ids))).1
+    }
+
+    /// TF-IDF of `counts` as a vector of length 1, by place among the known n-grams.
+    fn features(&self, counts: &Counts) -> Vec<(usize, f32)> {
+        let weight = |(ngram, times): &(u32, u32)| {
+            let at = self.ngrams.binary_search(ngram).ok()?;
+            Some((at, (1.0 + (*times as f32).ln()) * self.idf[at]))
+        };
+        let mut features: Vec<(usize, f32)> = counts.iter().filter_map(weight).collect();
+        let square: f32 = features.iter().map(|(_, value)| value * value).sum();
+        let scale = if square > 0.0 { 1.0 / square.sqrt() } else { 0.0 };
+        for (_, value) in &mut features {
+            *value *= scale;
+        }
+        features
+    }
+
+    /// Hidden values after the ReLU, and the outputs.
+    fn forward(&self, features: &[(usize, f32)]) -> (Vec<f32>, Vec<f32>) {
+        let mut hidden = self.first_bias.clone();
+        for &(at, value) in features {
+            let row = &self.first[at * WIDTH..][..WIDTH];
+            hidden.iter_mut().zip(row).for_each(|(sum, weight)| *sum += value * weight);
+        }
+        for value in &mut hidden {
+            *value = value.max(0.0);
+        }
+        let output = |(row, bias): (&[f32], &f32)| {
+            bias + row.iter().zip(&hidden).map(|(weight, value)| weight * value).sum::<f32>()
+        };
+        let outputs = self.second.chunks_exact(WIDTH).zip(&self.second_bias).map(output).collect();
+        (hidden, outputs)
+    }
+
+    /// Widths of its layers.
+    pub(crate) fn layer_sizes(&self) -> Vec<usize> {
+        vec![self.ngrams.len(), WIDTH, self.second_bias.len()]
+    }
+
+    /// The tensors by name, with their shapes.
+    fn tensors(&self) -> [(&'static str, Vec<usize>, &[f32]); 5] {
+        let (ngrams, outputs) = (self.ngrams.len(), self.second_bias.len());
+        [
+            ("idf", vec![ngrams], &self.idf),
+            ("first.weight", vec![ngrams, WIDTH], &self.first),
+            ("first.bias", vec![WIDTH], &self.first_bias),
+            ("second.weight", vec![outputs, WIDTH], &self.second),
+            ("second.bias", vec![outputs], &self.second_bias),
+        ]
+    }
+
+    /// The bytes of its file, safetensors of f32 and of the n-grams' u32, with tensors of `others`, which are bytes, and `metadata`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], which does not happen.
+    pub fn to_bytes(
+        &self,
+        others: &[(&str, &[u8])],
+        metadata: Option<HashMap<String, String>>,
+    ) -> Result<Vec<u8>> {
+        let failed = |e: safetensors::SafeTensorError| Error::shape("lexical model", e.to_string());
+        let stored: Vec<(&str, Vec<usize>, Vec<u8>)> = (self.tensors().into_iter())
+            .map(|(name, shape, values)| {
+                (name, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+            })
+            .collect();
+        let mut views = BTreeMap::new();
+        for (name, shape, bytes) in &stored {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(failed)?;
+            views.insert(*name, view);
+        }
+        let ngrams: Vec<u8> = self.ngrams.iter().flat_map(|ngram| ngram.to_le_bytes()).collect();
+        let view = TensorView::new(Dtype::U32, vec![self.ngrams.len()], &ngrams).map_err(failed)?;
+        views.insert("ngrams", view);
+        for (name, bytes) in others {
+            let view = TensorView::new(Dtype::U8, vec![bytes.len()], bytes).map_err(failed)?;
+            views.insert(*name, view);
+        }
+        safetensors::serialize(views, metadata).map_err(failed)
+    }
+
+    /// Of the `bytes` of the file `path`.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for what is no such file.
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
+        let tensors = SafeTensors::deserialize(bytes).map_err(|e| e.to_string());
+        tensors.and_then(|tensors| Self::of_tensors(&tensors)).map_err(|e| Error::model(path, e))
+    }
+
+    /// The same of the tensors of a file; the error says what is wrong with it.
+    pub(crate) fn of_tensors(tensors: &SafeTensors<'_>) -> Result<Self, String> {
+        let values = |name: &str, shape: &[usize]| {
+            let tensor = tensors.tensor(name).map_err(|e| e.to_string())?;
+            if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
+                let (dtype, found) = (tensor.dtype(), tensor.shape());
+                return Err(format!("`{name}` is {dtype:?} {found:?}, not F32 {shape:?}"));
+            }
+            let (numbers, _) = tensor.data().as_chunks::<4>();
+            let values: Vec<f32> = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            let is_sound = values.iter().all(|value| value.is_finite());
+            is_sound.then_some(values).ok_or_else(|| format!("`{name}` is not finite"))
+        };
+        let outputs = tensors.tensor("second.bias").map_err(|e| e.to_string())?;
+        let outputs = outputs.shape().first().copied().unwrap_or_default();
+        let ngrams = tensors.tensor("ngrams").map_err(|e| e.to_string())?;
+        let (numbers, _) = ngrams.data().as_chunks::<4>();
+        let numbers: Vec<u32> = numbers.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+        let is_list = ngrams.dtype() == Dtype::U32 && ngrams.shape() == [numbers.len()];
+        if !is_list || !numbers.is_sorted_by(|a, b| a < b) {
+            return Err("`ngrams` are not ascending numbers".to_owned());
+        }
+        Ok(Self {
+            idf: values("idf", &[numbers.len()])?,
+            first: values("first.weight", &[numbers.len(), WIDTH])?,
+            first_bias: values("first.bias", &[WIDTH])?,
+            second: values("second.weight", &[outputs, WIDTH])?,
+            second_bias: values("second.bias", &[outputs])?,
+            ngrams: numbers,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polysift_base::progress::Stop;
+    use polysift_config::Loss;
+
+    /// Texts of 30 ids below 100; the score of one is the share of ids below 10, less 0.1.
+    fn samples() -> Vec<(Vec<u32>, Vec<f32>)> {
+        let mut state = 1u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        (0..400)
+            .map(|_| {
+                let most = 20 + next(80);
+                let ids: Vec<u32> = (0..30).map(|_| next(most) as u32).collect();
+                let low = ids.iter().filter(|id| **id < 10).count() as f32 / 30.0;
+                (ids, vec![low - 0.1, -low])
+            })
+            .collect()
+    }
+
+    #[test]
+    fn n_grams_are_counted_once_each_whatever_their_order() {
+        assert_eq!(count(&[]), []);
+        let counts = count(&[7, 7, 7]);
+        assert_eq!(counts.iter().map(|(_, times)| *times).sum::<u32>(), 5);
+        assert_eq!(counts.len(), 2);
+        assert!(count(&[1, 2]).iter().ne(count(&[2, 1]).iter()), "2-grams have an order");
+    }
+
+    #[test]
+    fn a_student_learns_what_follows_from_the_tokens_and_reads_back_as_it_was_written() -> Result<()>
+    {
+        let samples = samples();
+        let (train, held) = samples.split_at(300);
+        let model = fit(train, &[], Loss::SquaredError, 7, &Stop::default())?;
+        assert_eq!(model, fit(train, &[], Loss::SquaredError, 7, &Stop::default())?);
+        let predicted: Vec<f32> = held.iter().map(|(ids, _)| model.score(ids)[0]).collect();
+        let labels: Vec<bool> = held.iter().map(|(_, scores)| scores[0] > 0.15).collect();
+        let auc = polysift_base::metrics::roc_auc(&predicted, &labels);
+        assert!(auc.is_some_and(|auc| auc > 0.9), "{auc:?}");
+        let read = LexicalModel::from_bytes(&model.to_bytes(&[], None)?, "m".as_ref())?;
+        assert_eq!(read, model);
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_refused() {
+        assert!(LexicalModel::from_bytes(b"no model", "m".as_ref()).is_err());
+    }
+}

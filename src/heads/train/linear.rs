@@ -1,0 +1,193 @@
+//! Logistic regression of classes and ridge regression of grades: two kinds of heads, and the baseline of the others.
+
+mod least_squares;
+
+use argmin::core::{CostFunction, Error as ArgminError, Executor, Gradient, State};
+use argmin::solver::linesearch::MoreThuenteLineSearch;
+use argmin::solver::quasinewton::LBFGS;
+use rayon::prelude::*;
+
+use super::request::{Trained, TrainingRequest};
+use super::samples::{Samples, Splits};
+use super::standardisation::Standardisation;
+use crate::head::{Scorer, TrainingRecord};
+use least_squares::Moments;
+use polysift_base::error::Result;
+use polysift_base::metrics::rounded;
+use polysift_base::progress::Stop;
+use polysift_config::LabelKind;
+
+/// Strengths of the penalty that are tried: scikit-learn's C, of ridge regression 1 / alpha; the penalty is
+/// |w|² / 2C beside the sum of the losses.
+const INVERSE_PENALTIES: [f64; 6] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
+/// The one that is taken without a validation split.
+const DEFAULT_INVERSE_PENALTY: f64 = 0.1;
+/// Rows that are summed by one thread.
+const BLOCK_ROWS: usize = 1024;
+/// Pairs of steps and gradients that L-BFGS keeps, and its most iterations.
+const MEMORY: usize = 10;
+const MAX_ITERATIONS: u64 = 1_000;
+/// Largest norm of a gradient of the mean loss that is taken for zero.
+const TOLERANCE: f64 = 1e-6;
+
+/// Trains on the training split; the penalty is the one with the lowest validation loss.
+pub(super) fn train(
+    request: &TrainingRequest<'_>,
+    splits: &Splits,
+    stop: &Stop,
+) -> Result<Trained> {
+    let kind = request.config.label_kind();
+    let mut objective = Objective::new(request.samples, &splits.train, kind);
+    let tried = if splits.validation.is_empty() {
+        &[DEFAULT_INVERSE_PENALTY][..]
+    } else {
+        &INVERSE_PENALTIES
+    };
+    let mut parameters = vec![0.0; request.samples.hidden_size + 1];
+    let mut best: Option<(f64, f64, Scorer)> = None;
+    for &inverse_penalty in tried {
+        stop.check()?;
+        objective.penalty = 1.0 / (inverse_penalty * splits.train.len() as f64);
+        parameters = objective.minimise(parameters).map_err(|e| request.error(e.to_string()))?;
+        let scorer = objective.scorer(&parameters);
+        let metrics = request.metrics(&scorer, &splits.validation);
+        let loss = metrics.and_then(|metrics| metrics.loss).unwrap_or_default();
+        if best.as_ref().is_none_or(|(lowest, ..)| loss < *lowest) {
+            best = Some((loss, inverse_penalty, scorer));
+        }
+    }
+    let Some((loss, inverse_penalty, scorer)) = best else {
+        return Err(request.error("no penalty gives a finite loss"));
+    };
+    let record = TrainingRecord {
+        inverse_penalty: Some(inverse_penalty),
+        kept_loss: (!splits.validation.is_empty()).then(|| rounded(loss)),
+        seed: request.seed,
+        ..TrainingRecord::default()
+    };
+    Ok(Trained { scorer, record, references: None })
+}
+
+/// Weighted mean loss of standardised samples and penalty, by the `D` weights and the bias: for grades its optimum, for
+/// classes what L-BFGS minimises.
+struct Objective<'a> {
+    samples: &'a Samples,
+    rows: &'a [usize],
+    standardisation: Standardisation,
+    /// Of grades, whose loss is half the squared error; that of classes is the cross-entropy.
+    moments: Option<Moments>,
+    /// Of all rows.
+    mean_weight: f64,
+    /// Of half the sum of the squared weights, beside the mean of the losses.
+    penalty: f64,
+}
+
+impl<'a> Objective<'a> {
+    fn new(samples: &'a Samples, rows: &'a [usize], kind: LabelKind) -> Self {
+        let standardisation = Standardisation::of(samples, rows);
+        let mean_weight = samples.total_weight(rows) / rows.len().max(1) as f64;
+        let moments = (kind == LabelKind::Grades).then(|| {
+            let Standardisation { mean, scale } = &standardisation;
+            let inputs = |row| {
+                let centred =
+                    samples.embedding(row).iter().zip(mean).map(|(&x, m)| f64::from(x) - m);
+                centred.zip(scale).map(|(x, scale)| x / scale)
+            };
+            let of_row = |row| (samples.weight(row) / mean_weight, f64::from(samples.labels[row]));
+            Moments::of(samples.hidden_size, rows, inputs, of_row)
+        });
+        Self { samples, rows, standardisation, moments, mean_weight, penalty: 0.0 }
+    }
+
+    /// The parameters of the lowest value, found from `start`.
+    fn minimise(&self, start: Vec<f64>) -> Result<Vec<f64>, ArgminError> {
+        if let Some(moments) = &self.moments {
+            return Ok(moments.solve(self.penalty));
+        }
+        let search = MoreThuenteLineSearch::new();
+        let solver = LBFGS::new(search, MEMORY).with_tolerance_grad(TOLERANCE)?;
+        let executor = Executor::new(self, solver)
+            .configure(|state| state.param(start.clone()).max_iters(MAX_ITERATIONS));
+        let result = executor.run()?;
+        Ok(result.state().get_best_param().cloned().unwrap_or(start))
+    }
+
+    fn scorer(&self, parameters: &[f64]) -> Scorer {
+        let (weight, bias) = parameters.split_at(self.samples.hidden_size);
+        Scorer::mlp(vec![self.standardisation.fold(weight, bias)])
+    }
+
+    /// Weights and bias for embeddings as they are.
+    fn folded(&self, parameters: &[f64]) -> (Vec<f64>, f64) {
+        let Standardisation { mean, scale } = &self.standardisation;
+        let (weight, bias) = parameters.split_at(mean.len());
+        let weight: Vec<f64> = weight.iter().zip(scale).map(|(w, scale)| w / scale).collect();
+        let shift: f64 = weight.iter().zip(mean).map(|(w, mean)| w * mean).sum();
+        (weight, bias[0] - shift)
+    }
+
+    /// Sums of the losses and of their gradients by the folded weights and bias. Blocks of rows are summed
+    /// side by side, their sums in order, so that the number of threads changes nothing.
+    fn sums(&self, parameters: &[f64]) -> (f64, Vec<f64>) {
+        let (weight, bias) = self.folded(parameters);
+        let block = |rows: &[usize]| {
+            let (mut loss, mut gradient) = (0.0, vec![0.0; weight.len() + 1]);
+            for &row in rows {
+                let inputs = self.samples.embedding(row);
+                let products = inputs.iter().zip(&weight).map(|(&x, w)| f64::from(x) * w);
+                let logit = products.sum::<f64>() + bias;
+                let target = f64::from(self.samples.labels[row]);
+                let share = self.samples.weight(row) / self.mean_weight;
+                let own = logit.max(0.0) - target * logit + (-logit.abs()).exp().ln_1p();
+                loss += share * own;
+                let residual = share * (1.0 / (1.0 + (-logit).exp()) - target);
+                for (sum, &x) in gradient.iter_mut().zip(inputs) {
+                    *sum += residual * f64::from(x);
+                }
+                gradient[weight.len()] += residual;
+            }
+            (loss, gradient)
+        };
+        let blocks: Vec<_> = self.rows.par_chunks(BLOCK_ROWS).map(block).collect();
+        let mut sums = (0.0, vec![0.0; weight.len() + 1]);
+        for (loss, gradient) in blocks {
+            sums.0 += loss;
+            for (sum, value) in sums.1.iter_mut().zip(gradient) {
+                *sum += value;
+            }
+        }
+        sums
+    }
+}
+
+impl CostFunction for &Objective<'_> {
+    type Param = Vec<f64>;
+    type Output = f64;
+
+    fn cost(&self, parameters: &Vec<f64>) -> Result<f64, ArgminError> {
+        let weights = &parameters[..self.samples.hidden_size];
+        let squares: f64 = weights.iter().map(|w| w * w).sum();
+        Ok(self.sums(parameters).0 / self.rows.len() as f64 + self.penalty * squares / 2.0)
+    }
+}
+
+impl Gradient for &Objective<'_> {
+    type Param = Vec<f64>;
+    type Gradient = Vec<f64>;
+
+    fn gradient(&self, parameters: &Vec<f64>) -> Result<Vec<f64>, ArgminError> {
+        let (_, mut gradient) = self.sums(parameters);
+        let (count, width) = (self.rows.len() as f64, self.samples.hidden_size);
+        let Standardisation { mean, scale } = &self.standardisation;
+        let residuals = gradient[width];
+        for (i, value) in gradient[..width].iter_mut().enumerate() {
+            let standardised = (*value - mean[i] * residuals) / scale[i];
+            *value = standardised / count + self.penalty * parameters[i];
+        }
+        gradient[width] /= count;
+        Ok(gradient)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,323 @@
+//! The training loop of an MLP head: candle's backward pass and AdamW, our own random numbers.
+
+use candle_core::{Device, Tensor, Var};
+use candle_nn::{AdamW, Optimizer, ParamsAdamW};
+use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
+use rand::seq::SliceRandom;
+use rayon::prelude::*;
+
+use super::loss::{self, HeadLoss};
+use super::request::{Trained, TrainingRequest};
+use super::samples::Splits;
+use super::standardisation::Standardisation;
+use crate::head::{EpochMetrics, LinearLayer, Schedule, Scorer, TrainingRecord};
+use polysift_base::error::{Error, Result};
+use polysift_base::metrics::{Metrics, rounded};
+use polysift_base::progress::Stop;
+use polysift_config::{Checkpoint, HeadOutput, Loss, Mode, TrainingConfig};
+
+/// What candle could not do, as an error of polysift's.
+fn failed(error: candle_core::Error) -> Error {
+    Error::Tensor(Box::new(error))
+}
+
+/// Most times that a training looks at its metrics.
+const MAX_CHECKS: usize = 32;
+
+/// Trains with every weight decay that the settings leave open, and keeps the head of the lowest validation
+/// loss.
+pub(super) fn train(
+    request: &TrainingRequest<'_>,
+    splits: &Splits,
+    stop: &Stop,
+) -> Result<Trained> {
+    let settings = request.config.training(request.name, splits.train.len());
+    let tried = match settings.weight_decay {
+        Some(one) => vec![one],
+        None if splits.validation.is_empty() => TrainingConfig::WEIGHT_DECAYS[1..2].to_vec(),
+        None => TrainingConfig::WEIGHT_DECAYS.to_vec(),
+    };
+    let with = |weight_decay| {
+        let settings = TrainingConfig { weight_decay: Some(weight_decay), ..settings.clone() };
+        fit(request, splits, settings, stop)
+    };
+    let trained: Vec<Trained> = tried.into_par_iter().map(with).collect::<Result<_>>()?;
+    let loss = |trained: &Trained| trained.record.kept_loss.unwrap_or(f64::INFINITY);
+    // The first of equals.
+    let best = trained.into_iter().reduce(|a, b| if loss(&b) < loss(&a) { b } else { a });
+    best.ok_or_else(|| request.error("no weight decay is to be tried"))
+}
+
+/// Trains with these settings and keeps the epoch that the checkpoint rule names.
+fn fit(
+    request: &TrainingRequest<'_>,
+    splits: &Splits,
+    settings: TrainingConfig,
+    stop: &Stop,
+) -> Result<Trained> {
+    let (epochs, batch_size) = (settings.epochs.unwrap_or(1), settings.batch_size.unwrap_or(1));
+    let is_default = settings.mode == Mode::Default;
+    let schedule = (!is_default && request.config.is_class(request.name)).then(|| Schedule {
+        warm_up_steps: TrainingConfig::WARM_UP_STEPS,
+        steps: splits.train.len().div_ceil(batch_size) * epochs,
+    });
+    let standardisation = if is_default {
+        Standardisation::of(request.samples, &splits.train)
+    } else {
+        Standardisation::none(request.samples.hidden_size)
+    };
+    let mut order = splits.train.clone();
+    let mut trainer = Trainer::new(request, settings.clone(), schedule, standardisation, &order)
+        .map_err(failed)?;
+    let mut examined: Vec<EpochMetrics> = Vec::new();
+    let mut kept: Option<Kept> = None;
+    for epoch in 1..=epochs {
+        trainer.epoch(&mut order, stop)?;
+        if epoch % epochs.div_ceil(MAX_CHECKS) != 0 && epoch < epochs {
+            continue;
+        }
+        let Some(scorer) = trainer.scorer().map_err(failed)? else {
+            return Err(request.error(format!(
+                "the weights are not finite after epoch {epoch}; try a smaller learning_rate than {}",
+                settings.learning_rate.unwrap_or_default()
+            )));
+        };
+        let (metrics, loss, merit) = examine(request, splits, epoch, &scorer, &settings);
+        examined.push(metrics);
+        if kept.as_ref().is_none_or(|kept| merit.is_none() || merit > kept.merit) {
+            kept = Some(Kept { epoch, merit, loss, scorer });
+        }
+        let best = kept.as_ref().map_or(epoch, |kept| kept.epoch);
+        if is_default && epoch - best >= epochs.div_ceil(4).max(2) {
+            break;
+        }
+    }
+    let kept = kept.ok_or_else(|| request.error("`epochs` is 0; at least 1 is needed"))?;
+    let record = TrainingRecord {
+        kept_loss: kept.loss,
+        hyperparameters: Some(settings),
+        schedule,
+        epochs: examined,
+        kept_epoch: Some(kept.epoch),
+        seed: request.seed,
+        ..TrainingRecord::default()
+    };
+    Ok(Trained { scorer: kept.scorer, record, references: None })
+}
+
+/// Metrics of the weights after `epoch`, their validation loss, and their merit by the checkpoint rule.
+fn examine(
+    request: &TrainingRequest<'_>,
+    splits: &Splits,
+    epoch: usize,
+    scorer: &Scorer,
+    settings: &TrainingConfig,
+) -> (EpochMetrics, Option<f64>, Option<f64>) {
+    let train = request.metrics(scorer, &splits.train);
+    let validation = request.metrics(scorer, &splits.validation);
+    let is_double = settings.mode == Mode::Published && request.config.is_class(request.name);
+    let published_loss = is_double.then(|| {
+        let logits = request.logits(scorer, &splits.validation);
+        loss::double_softmax(&logits, &request.samples.classes(&splits.validation))
+    });
+    let published_loss = published_loss.flatten();
+    let accuracy = validation.and_then(|metrics| metrics.accuracy);
+    let loss = published_loss.or(validation.and_then(|metrics| metrics.loss));
+    tracing::debug!(head = request.name, language = request.language, epoch, accuracy, loss);
+    let merit = match settings.checkpoint.unwrap_or_default() {
+        Checkpoint::Last => Some(epoch as f64),
+        Checkpoint::Best => accuracy,
+        Checkpoint::LowestLoss => loss.map(|loss| -loss),
+    };
+    let metrics = EpochMetrics {
+        epoch,
+        train: train.map(Metrics::rounded),
+        validation: validation.map(Metrics::rounded),
+        published_loss: published_loss.map(rounded),
+    };
+    (metrics, loss, merit)
+}
+
+/// The weights that are the head unless a later epoch has more merit. Without a validation split
+/// there is no best epoch and the last is kept.
+struct Kept {
+    epoch: usize,
+    /// What the checkpoint rule goes by, the more the better.
+    merit: Option<f64>,
+    /// On the validation split.
+    loss: Option<f64>,
+    scorer: Scorer,
+}
+
+/// The weights in training and what changes them.
+struct Trainer<'a> {
+    request: &'a TrainingRequest<'a>,
+    settings: TrainingConfig,
+    loss: HeadLoss,
+    /// How the learning rate changes; `None` where it does not.
+    schedule: Option<Schedule>,
+    standardisation: Standardisation,
+    /// Mean and deviation of the grades; outputs are learned as if they had mean 0 and deviation 1.
+    grades: (f64, f64),
+    /// Mean weight of the training split.
+    mean_weight: f64,
+    /// Steps done.
+    steps: usize,
+    /// Weight `[outputs, inputs]` and bias `[outputs]` of each layer.
+    layers: Vec<(Var, Var)>,
+    optimizer: AdamW,
+    shuffling: ChaCha8Rng,
+    dropout: ChaCha8Rng,
+}
+
+impl<'a> Trainer<'a> {
+    /// For the training split `rows`. Initial weights: uniform within ±1/sqrt(inputs), biases too, as
+    /// PyTorch's `Linear`.
+    fn new(
+        request: &'a TrainingRequest<'a>,
+        settings: TrainingConfig,
+        schedule: Option<Schedule>,
+        standardisation: Standardisation,
+        rows: &[usize],
+    ) -> candle_core::Result<Self> {
+        let (samples, config) = (request.samples, request.config);
+        let highest = samples.labels.iter().fold(0.0f32, |highest, grade| highest.max(*grade));
+        let sizes = config.layer_sizes(request.name, samples.hidden_size, highest.ceil() as usize);
+        let mut rng = request.stream("initialisation");
+        let mut layers = Vec::new();
+        for (&inputs, &outputs) in sizes.iter().zip(&sizes[1..]) {
+            let bound = 1.0 / (inputs as f32).sqrt();
+            let mut uniform = |count: usize| -> Vec<f32> {
+                (0..count).map(|_| (rng.random::<f32>() * 2.0 - 1.0) * bound).collect()
+            };
+            let weight =
+                Tensor::from_vec(uniform(outputs * inputs), (outputs, inputs), &Device::Cpu)?;
+            let bias = Tensor::from_vec(uniform(outputs), outputs, &Device::Cpu)?;
+            layers.push((Var::from_tensor(&weight)?, Var::from_tensor(&bias)?));
+        }
+        let vars = layers.iter().flat_map(|(w, b)| [w.clone(), b.clone()]).collect();
+        let params = ParamsAdamW {
+            lr: settings.learning_rate.unwrap_or_default(),
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: settings.weight_decay.unwrap_or_default(),
+        };
+        let loss = match (config.loss(), config.output(request.name), settings.mode) {
+            (Loss::SquaredError, ..) => HeadLoss::Squared,
+            (Loss::Huber, ..) => HeadLoss::Huber,
+            (Loss::Ordinal, ..) => HeadLoss::RankedProbability,
+            (_, HeadOutput::Class(class), Mode::Default) => HeadLoss::Softmax { class },
+            (_, HeadOutput::Class(class), Mode::Published) => HeadLoss::DoubleSoftmax { class },
+            _ => HeadLoss::Binary,
+        };
+        let grades = match (loss, samples.mean_and_deviation(rows)) {
+            (HeadLoss::Squared | HeadLoss::Huber, (mean, 0.0)) => (mean, 1.0),
+            (HeadLoss::Squared | HeadLoss::Huber, of_rows) => of_rows,
+            _ => (0.0, 1.0),
+        };
+        Ok(Self {
+            request,
+            settings,
+            loss,
+            schedule,
+            standardisation,
+            grades,
+            mean_weight: samples.total_weight(rows) / rows.len().max(1) as f64,
+            steps: 0,
+            layers,
+            optimizer: AdamW::new(vars, params)?,
+            shuffling: request.stream("shuffling"),
+            dropout: request.stream("dropout"),
+        })
+    }
+
+    /// One pass over the samples of `order`, which is shuffled first.
+    fn epoch(&mut self, order: &mut [usize], stop: &Stop) -> Result<()> {
+        order.shuffle(&mut self.shuffling);
+        for rows in order.chunks(self.settings.batch_size.unwrap_or(1)) {
+            stop.check()?;
+            self.step(rows).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// One step of AdamW on a batch.
+    fn step(&mut self, rows: &[usize]) -> candle_core::Result<()> {
+        let samples = self.request.samples;
+        let mut batch = Vec::with_capacity(rows.len() * samples.hidden_size);
+        for &row in rows {
+            self.standardisation.apply(samples.embedding(row), &mut batch);
+        }
+        let batch = Tensor::from_vec(batch, (rows.len(), samples.hidden_size), &Device::Cpu)?;
+        let outputs = self.forward(batch)?;
+        let (mean, deviation) = self.grades;
+        let targets = rows.iter().map(|&row| {
+            let label = (f64::from(samples.labels[row]) - mean) / deviation;
+            (label, samples.weight(row) / self.mean_weight)
+        });
+        let gradient = self.loss.gradient(&outputs.to_vec2::<f32>()?, targets);
+        let gradient = Tensor::from_vec(gradient, outputs.dims(), &Device::Cpu)?;
+        // Its derivative by the outputs is `gradient`, so the backward pass gives the gradients of
+        // the loss, and the loss itself, which overflows, is never computed here.
+        let surrogate = (outputs * gradient)?.sum_all()?;
+        if let Some(schedule) = self.schedule {
+            let factor = loss::factor(schedule, self.steps);
+            let highest = self.settings.learning_rate.unwrap_or_default();
+            self.optimizer.set_learning_rate(highest * factor);
+        }
+        self.optimizer.step(&surrogate.backward()?)?;
+        self.steps += 1;
+        Ok(())
+    }
+
+    /// Outputs of a batch `[B, D]` → `[B, outputs]`, dropout on.
+    fn forward(&mut self, batch: Tensor) -> candle_core::Result<Tensor> {
+        let last = self.layers.len() - 1;
+        let mut states = batch;
+        for (i, (weight, bias)) in self.layers.iter().enumerate() {
+            states = states.matmul(&weight.t()?)?.broadcast_add(bias)?;
+            if i < last {
+                let rate = self.settings.dropout.unwrap_or_default();
+                let mask = dropout_mask(&mut self.dropout, states.elem_count(), rate);
+                let mask = Tensor::from_vec(mask, states.dims(), &Device::Cpu)?;
+                states = (states.relu()? * mask)?;
+            }
+        }
+        Ok(states)
+    }
+
+    /// A copy of the weights, for embeddings as they are; `None` if one is not finite.
+    fn scorer(&self) -> candle_core::Result<Option<Scorer>> {
+        let mut layers = Vec::new();
+        let (mean, deviation) = self.grades;
+        for (i, (weight, bias)) in self.layers.iter().enumerate() {
+            let weight = weight.flatten_all()?.to_vec1::<f32>()?;
+            let bias = bias.to_vec1::<f32>()?;
+            if !weight.iter().chain(&bias).all(|x| x.is_finite()) {
+                return Ok(None);
+            }
+            let (scale, shift) =
+                if i + 1 == self.layers.len() { (deviation, mean) } else { (1.0, 0.0) };
+            let weight: Vec<f64> = weight.into_iter().map(|x| f64::from(x) * scale).collect();
+            let bias: Vec<f64> = bias.into_iter().map(|x| f64::from(x) * scale + shift).collect();
+            let in_f32 = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect();
+            layers.push(match i {
+                0 => self.standardisation.fold(&weight, &bias),
+                _ => LinearLayer::new(in_f32(weight), in_f32(bias)),
+            });
+        }
+        Ok(Some(Scorer::mlp(layers)))
+    }
+}
+
+/// Factors of dropout: 0 with probability `rate`, else 1 / (1 - `rate`).
+fn dropout_mask(rng: &mut ChaCha8Rng, count: usize, rate: f64) -> Vec<f32> {
+    let kept = (1.0 / (1.0 - rate)) as f32;
+    let rate = rate as f32;
+    (0..count).map(|_| if rng.random::<f32>() < rate { 0.0 } else { kept }).collect()
+}
+
+#[cfg(test)]
+mod tests;

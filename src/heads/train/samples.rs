@@ -1,0 +1,400 @@
+//! Labelled samples and their 80/10/10 split: stratified, seeded, by text; where samples name the split
+//! they are of, they are in it.
+//!
+//! Samples of the same id or the same text (case and white space aside) form a group that no split separates. Groups are
+//! ordered by a keyed hash of their texts. So neither the kind of head nor the encoder, its precision or the order of the
+//! samples matters, and a few more samples leave most of the others where they were.
+
+use std::collections::HashMap;
+
+use crate::head::{ClassCounts, GradeCounts, LabelCounts};
+use polysift_base::error::{Error, Result};
+use polysift_base::metrics::rounded;
+use polysift_base::sample::{Ranks, text_key};
+use polysift_config::LabelKind;
+use polysift_data::input::Split;
+
+/// A validation and a test sample of this many.
+const HOLD_OUT: usize = 10;
+
+/// Labelled samples; sample `i` is `ids[i]`, `texts[i]`, `labels[i]` and row `i` of `embeddings`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Samples {
+    /// Ids; samples of the same id are taken for duplicates and never separated by the split.
+    pub ids: Vec<String>,
+    /// 1 of the positive (toxic...) class and 0 of the other, or grades.
+    pub labels: Vec<f32>,
+    /// How much each counts, not below 0; empty where all count the same.
+    pub weights: Vec<f32>,
+    /// `[num_samples, D]` f32, row-major: one vector per sample; none for a head of texts.
+    pub embeddings: Vec<f32>,
+    /// Width `D`.
+    pub hidden_size: usize,
+    /// The texts as they are in the corpus: the split goes by them, and heads of texts learn from them.
+    pub texts: Vec<String>,
+    /// Split that each sample names for itself; empty where none does.
+    pub splits: Vec<Option<Split>>,
+}
+
+impl Samples {
+    /// Embedding of sample `row`.
+    pub(super) fn embedding(&self, row: usize) -> &[f32] {
+        &self.embeddings[row * self.hidden_size..(row + 1) * self.hidden_size]
+    }
+
+    /// Whether sample `row` is of the positive class.
+    pub(super) fn is_positive(&self, row: usize) -> bool {
+        self.labels[row] > 0.5
+    }
+
+    /// Whether each sample of `rows` is of the positive class.
+    pub(super) fn classes(&self, rows: &[usize]) -> Vec<bool> {
+        rows.iter().map(|&row| self.is_positive(row)).collect()
+    }
+
+    /// Grades of the samples of `rows`.
+    pub(super) fn grades(&self, rows: &[usize]) -> Vec<f32> {
+        rows.iter().map(|&row| self.labels[row]).collect()
+    }
+
+    /// How much sample `row` counts.
+    pub(super) fn weight(&self, row: usize) -> f64 {
+        self.weights.get(row).map_or(1.0, |&weight| f64::from(weight))
+    }
+
+    /// How much the samples of `rows` count together.
+    pub(super) fn total_weight(&self, rows: &[usize]) -> f64 {
+        rows.iter().map(|&row| self.weight(row)).sum()
+    }
+
+    /// Mean and standard deviation of the grades of `rows`.
+    pub(super) fn mean_and_deviation(&self, rows: &[usize]) -> (f64, f64) {
+        let grades = || rows.iter().map(|&row| f64::from(self.labels[row]));
+        let count = rows.len().max(1) as f64;
+        let mean = grades().sum::<f64>() / count;
+        let variance = grades().map(|grade| (grade - mean).powi(2)).sum::<f64>() / count;
+        (mean, variance.sqrt())
+    }
+
+    /// The samples of `rows` by label.
+    pub(super) fn counts(&self, rows: &[usize], kind: LabelKind) -> LabelCounts {
+        if kind != LabelKind::Grades {
+            let positive =
+                self.classes(rows).into_iter().filter(|is_positive| *is_positive).count();
+            return LabelCounts::Classes(ClassCounts { positive, negative: rows.len() - positive });
+        }
+        let grades = || rows.iter().map(|&row| f64::from(self.labels[row]));
+        let (mean, deviation) = self.mean_and_deviation(rows);
+        LabelCounts::Grades(GradeCounts {
+            num_samples: rows.len(),
+            mean: rounded(mean),
+            deviation: rounded(deviation),
+            lowest: grades().reduce(f64::min).unwrap_or_default(),
+            highest: grades().reduce(f64::max).unwrap_or_default(),
+        })
+    }
+
+    /// What the texts of `rows` have in common with no other texts, whatever their order: a digest in hex.
+    pub(super) fn digest(&self, rows: &[usize]) -> String {
+        let mut keys: Vec<u128> = rows.iter().map(|&row| text_key(&self.texts[row])).collect();
+        keys.sort_unstable();
+        let bytes: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+        blake3::hash(&bytes).to_hex().to_string()
+    }
+
+    /// [`Error::Shape`] unless the lists describe the same samples, of texts where `of_texts`.
+    pub fn check(&self, of_texts: bool) -> Result<()> {
+        let Self { ids, labels, weights, embeddings, hidden_size, texts, splits } = self;
+        let values = if of_texts { Some(0) } else { ids.len().checked_mul(*hidden_size) };
+        if labels.len() == ids.len()
+            && (weights.is_empty() || weights.len() == ids.len())
+            && (splits.is_empty() || splits.len() == ids.len())
+            && values == Some(embeddings.len())
+            && texts.len() == ids.len()
+            && (*hidden_size == 0) == of_texts
+        {
+            return Ok(());
+        }
+        Err(Error::shape(
+            "train",
+            format!(
+                "{} id(s), {} label(s), {} weight(s), {} split(s), {} text(s) and {} values of embeddings \
+                 [_, {hidden_size}] do not fit together",
+                ids.len(),
+                labels.len(),
+                weights.len(),
+                splits.len(),
+                texts.len(),
+                embeddings.len()
+            ),
+        ))
+    }
+}
+
+/// Rows of the samples by split, each list in the order of the split's own hash.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Splits {
+    /// What is learned from.
+    pub train: Vec<usize>,
+    /// What chooses an epoch.
+    pub validation: Vec<usize>,
+    /// What is looked at once.
+    pub test: Vec<usize>,
+}
+
+/// Splits `samples`.
+///
+/// A sample that names its split is in it. Of the others, of those whose label is above 0.5 and of those whose label is
+/// not (of a group: that of its first sample), one tenth, rounded to nearest, goes to validation and, if `with_test`, as
+/// much to test, less what groups too large for the rest of it leave open; such groups go to train. A
+/// group in which some samples name a split goes where the first of them is.
+pub fn split(samples: &Samples, seed: u64, with_test: bool) -> Splits {
+    let ranks = Ranks::new(seed, "training");
+    let keyed = (0..samples.ids.len()).map(|row| Keyed {
+        rank: ranks.of(text_key(&samples.texts[row])),
+        id: &samples.ids[row],
+        label: samples.labels[row],
+        is_positive: samples.is_positive(row),
+        named: samples.splits.get(row).copied().flatten(),
+        row,
+    });
+    let mut ordered: Vec<Keyed<'_>> = keyed.collect();
+    // Samples equal in all of this are interchangeable, so the row itself never decides anything
+    // that shows.
+    ordered.sort_unstable_by(|a, b| {
+        let content = (a.rank, a.id).cmp(&(b.rank, b.id));
+        let weight = |keyed: &Keyed<'_>| samples.weight(keyed.row);
+        let labels = a.label.total_cmp(&b.label).then(weight(a).total_cmp(&weight(b)));
+        content.then(labels).then(a.row.cmp(&b.row))
+    });
+
+    let mut splits = vec![Split::Train; ordered.len()];
+    let mut open = [Vec::new(), Vec::new()];
+    for group in groups(&ordered) {
+        match group.iter().find_map(|&at| ordered[at].named) {
+            None => open[usize::from(ordered[group[0]].is_positive)].push(group),
+            Some(first) => {
+                for at in group {
+                    splits[at] = ordered[at].named.unwrap_or(first);
+                }
+            }
+        }
+    }
+    for groups in open {
+        let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+        let validation = tenth(sizes.iter().sum());
+        let test = if with_test { validation } else { 0 };
+        for (group, part) in groups.iter().zip(hold_out(&sizes, validation, test)) {
+            for &at in group {
+                splits[at] = part;
+            }
+        }
+    }
+    let rows_of = |part: Split| {
+        ordered.iter().zip(&splits).filter(|(_, own)| **own == part).map(|(s, _)| s.row).collect()
+    };
+    Splits {
+        train: rows_of(Split::Train),
+        validation: rows_of(Split::Validation),
+        test: rows_of(Split::Test),
+    }
+}
+
+/// A sample with what orders it.
+struct Keyed<'a> {
+    /// Place of the text in the order of the seed.
+    rank: u128,
+    id: &'a str,
+    label: f32,
+    is_positive: bool,
+    /// Split that it names for itself.
+    named: Option<Split>,
+    row: usize,
+}
+
+/// One tenth of `size`, rounded to nearest.
+pub fn tenth(size: usize) -> usize {
+    (size + HOLD_OUT / 2) / HOLD_OUT
+}
+
+/// Splits of groups of these sizes, in their order: `validation` samples first, then `test`; a
+/// group that is too large for what is left of them goes to train.
+pub fn hold_out(sizes: &[usize], mut validation: usize, mut test: usize) -> Vec<Split> {
+    let place = |&size: &usize| {
+        if size <= validation {
+            validation -= size;
+            Split::Validation
+        } else if size <= test {
+            test -= size;
+            Split::Test
+        } else {
+            Split::Train
+        }
+    };
+    sizes.iter().map(place).collect()
+}
+
+/// Positions of `ordered` in groups of equal id or equal text, transitively; ascending within a
+/// group and by the first of each group.
+fn groups(ordered: &[Keyed<'_>]) -> Vec<Vec<usize>> {
+    let mut parents: Vec<usize> = (0..ordered.len()).collect();
+    let mut by_id = HashMap::new();
+    for at in 0..ordered.len() {
+        if at > 0 && ordered[at].rank == ordered[at - 1].rank {
+            join(&mut parents, at - 1, at);
+        }
+        let twin = *by_id.entry(ordered[at].id).or_insert(at);
+        join(&mut parents, twin, at);
+    }
+    let mut groups: Vec<Vec<usize>> = vec![Vec::new(); ordered.len()];
+    for at in 0..ordered.len() {
+        let root = root(&mut parents, at);
+        groups[root].push(at);
+    }
+    groups.retain(|group| !group.is_empty());
+    groups
+}
+
+/// Joins the groups of `a` and `b`; the smaller root stays a root.
+fn join(parents: &mut [usize], a: usize, b: usize) {
+    let (a, b) = (root(parents, a), root(parents, b));
+    parents[a.max(b)] = a.min(b);
+}
+
+/// Root of the group of `at`; halves the path on its way.
+fn root(parents: &mut [usize], mut at: usize) -> usize {
+    while parents[at] != at {
+        parents[at] = parents[parents[at]];
+        at = parents[at];
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Samples of these ids, labels and texts.
+    fn samples(rows: &[(u8, bool, u8)]) -> Samples {
+        Samples {
+            ids: rows.iter().map(|(id, ..)| format!("d{id}")).collect(),
+            labels: rows.iter().map(|&(_, label, _)| f32::from(u8::from(label))).collect(),
+            texts: rows.iter().map(|&(.., text)| format!("t {text}")).collect(),
+            ..Samples::default()
+        }
+    }
+
+    /// Content of the rows of each split.
+    fn content(samples: &Samples, splits: &Splits) -> Vec<Vec<(String, bool, String)>> {
+        let of = |rows: &Vec<usize>| {
+            rows.iter()
+                .map(|&r| {
+                    (samples.ids[r].clone(), samples.is_positive(r), samples.texts[r].clone())
+                })
+                .collect()
+        };
+        vec![of(&splits.train), of(&splits.validation), of(&splits.test)]
+    }
+
+    #[test]
+    fn each_class_gives_a_tenth_to_validation_and_to_test() {
+        let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
+        let samples = samples(&rows);
+        let splits = split(&samples, 7, true);
+        for (rows, positive, negative) in
+            [(&splits.train, 32, 48), (&splits.validation, 4, 6), (&splits.test, 4, 6)]
+        {
+            let counts = LabelCounts::Classes(ClassCounts { positive, negative });
+            assert_eq!(samples.counts(rows, LabelKind::Classes), counts);
+        }
+    }
+
+    #[test]
+    fn without_a_test_split_its_tenth_is_learned_from() {
+        let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
+        let samples = samples(&rows);
+        let (two, three) = (split(&samples, 7, false), split(&samples, 7, true));
+        assert_eq!(two.validation, three.validation);
+        assert_eq!((two.train.len(), two.test.len()), (90, 0));
+    }
+
+    /// Of the samples of one text, however it is spelled, and of one id all are on one side; a sample of both joins them.
+    #[test]
+    fn no_group_is_divided_and_what_is_learned_decides_nothing() {
+        let mut samples = samples(&(0..200u8).map(|i| (i, i % 3 == 0, i)).collect::<Vec<_>>());
+        for row in 0..40 {
+            samples.texts[row + 40] = format!(" T  {row}\n");
+            samples.ids[row + 80] = samples.ids[row + 40].clone();
+        }
+        for seed in 0..20 {
+            let splits = split(&samples, seed, true);
+            for rows in [&splits.train, &splits.validation, &splits.test] {
+                for row in 0..40 {
+                    let group = [row, row + 40, row + 80].map(|row| rows.contains(&row));
+                    assert!(group == [group[0]; 3], "{seed} {row}: {group:?}");
+                }
+            }
+            assert!(splits.validation.len() >= 15 && splits.test.len() >= 15, "{seed}");
+            let embedded = Samples {
+                embeddings: (0..200u8).map(|i| f32::from(i / 2) / 7.0).collect(),
+                hidden_size: 1,
+                ..samples.clone()
+            };
+            assert_eq!(split(&embedded, seed, true), splits);
+        }
+    }
+
+    #[test]
+    fn another_seed_gives_another_split() {
+        let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
+        let samples = samples(&rows);
+        let by = |seed| split(&samples, seed, true);
+        assert_ne!(by(1), by(2));
+    }
+
+    #[test]
+    fn samples_that_name_their_split_are_in_it() {
+        let rows: Vec<_> = (0..100u8).map(|i| (i, i < 40, i)).collect();
+        let mut samples = samples(&rows);
+        let named = |i| match i % 4 {
+            0 => Some(Split::Test),
+            1 => Some(Split::Train),
+            _ => None,
+        };
+        samples.splits = (0..100).map(named).collect();
+        // A twin of a test sample that names no split.
+        samples.ids[2] = samples.ids[0].clone();
+        let splits = split(&samples, 7, true);
+        assert!((0..100).step_by(4).all(|row| splits.test.contains(&row)));
+        assert!((1..100).step_by(4).all(|row| splits.train.contains(&row)));
+        assert!(splits.test.contains(&2));
+        // 19 positives and 30 negatives are open.
+        assert_eq!(splits.validation.len(), 2 + 3);
+        assert_eq!(splits.test.len(), 25 + 1 + 2 + 3);
+    }
+
+    proptest! {
+        #[test]
+        fn duplicates_stay_together_and_order_does_not_matter(
+            (rows, shuffled) in prop::collection::vec((0..30u8, any::<bool>(), 0..40u8), 0..80)
+                .prop_flat_map(|rows| (Just(rows.clone()), Just(rows).prop_shuffle())),
+            seed in any::<u64>(),
+        ) {
+            let (one, two) = (samples(&rows), samples(&shuffled));
+            let splits = split(&one, seed, true);
+            let parts = content(&one, &splits);
+            prop_assert_eq!(
+                &parts,
+                &content(&two, &split(&two, seed, true))
+            );
+            prop_assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), rows.len());
+            for (a, b) in [(0, 1), (0, 2), (1, 2)] {
+                for x in &parts[a] {
+                    prop_assert!(parts[b].iter().all(|y| x.0 != y.0 && x.2 != y.2));
+                }
+            }
+        }
+    }
+}

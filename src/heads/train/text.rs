@@ -1,0 +1,92 @@
+//! Training of fastText heads from labelled texts.
+
+use std::path::Path;
+
+use super::request::TrainingRequest;
+use super::samples::Splits;
+use crate::fasttext::{FastTextModel, Fit, sample_line};
+use crate::head::{FastTextHead, HeadSpec, TextCard, TrainingRecord};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{FileStamp, write_atomic};
+use polysift_base::metrics::Metrics;
+use polysift_base::progress::Stop;
+use polysift_config::TextSpec;
+
+/// Trains a fastText head on 80% of the samples (10% each are kept for validation and test), writes
+/// its model as `path` and its card beside it, see [`FastTextHead::card_path`]. Returns the head and
+/// what became of the two files.
+///
+/// The same samples in any order give the same files, whatever the number of threads.
+///
+/// # Errors
+/// [`Error::Training`] for fewer than [`MIN_SAMPLES`](super::MIN_SAMPLES) samples, for one class only,
+/// or if the vectors diverge; [`Error::Shape`] if the samples do not fit together; [`Error::Stopped`];
+/// those of writing.
+pub fn train_text_head(
+    request: &TrainingRequest<'_>,
+    path: &Path,
+    stop: &Stop,
+) -> Result<(FastTextHead, [FileStamp; 2])> {
+    let (splits, _) = request.split(true)?;
+    let text_spec = request.config.fasttext.text_spec(request.language);
+    let model = fit(request, &text_spec, &splits, stop)?;
+    let model_file = model.write(path)?;
+    let keep = request.config.keep(request.name);
+    let spec = HeadSpec { keep, ..HeadSpec::default() };
+    let record = TrainingRecord { seed: request.seed, ..TrainingRecord::default() };
+    let mut card = request.card(spec, record, &splits);
+    card.text = Some(TextCard {
+        spec: text_spec,
+        model_digest: model_file.blake3.clone(),
+        word_ngrams: model.word_ngrams(),
+        training: Some(request.config.fasttext.clone()),
+    });
+    let mut head = FastTextHead::trained(card, model, model_file.blake3.clone())?;
+    let (validation, test) =
+        (metrics(request, &head, &splits.validation), metrics(request, &head, &splits.test));
+    request.warn_of_few(test);
+    head.record_metrics(validation, test);
+    let mut text = serde_json::to_vec_pretty(head.card())
+        .map_err(|e| Error::shape("fastText card", e.to_string()))?;
+    text.push(b'\n');
+    let card_file = write_atomic(&FastTextHead::card_path(path), &text)?;
+    Ok((head, [model_file, card_file]))
+}
+
+/// The model of the training split.
+fn fit(
+    request: &TrainingRequest<'_>,
+    spec: &TextSpec,
+    splits: &Splits,
+    stop: &Stop,
+) -> Result<FastTextModel> {
+    let samples = request.samples;
+    let config = &request.config.fasttext;
+    let line = |&row: &usize| (sample_line(spec, &samples.texts[row]), samples.is_positive(row));
+    let lines: Vec<(String, bool)> = splits.train.iter().map(line).collect();
+    let fit = Fit {
+        config,
+        word_ngrams: config.word_ngrams(request.language),
+        samples: &lines,
+        initialisation: request.stream("initialisation"),
+        order: request.stream("order"),
+    };
+    fit.run(stop)?.ok_or_else(|| {
+        request.error(format!(
+            "the vectors are not finite; try a smaller learning_rate than {}",
+            config.learning_rate
+        ))
+    })
+}
+
+/// Metrics of `head` on the samples of `rows`; a text of which the model knows no word has no score,
+/// and does not count.
+fn metrics(request: &TrainingRequest<'_>, head: &FastTextHead, rows: &[usize]) -> Option<Metrics> {
+    let samples = request.samples;
+    let texts: Vec<Option<&str>> = rows.iter().map(|&row| Some(&*samples.texts[row])).collect();
+    let (logits, labels): (Vec<f32>, Vec<bool>) = (head.score(&texts).into_iter().zip(rows))
+        .filter_map(|(score, &row)| Some((score?.logit, samples.is_positive(row))))
+        .filter(|(logit, _)| !logit.is_nan())
+        .unzip();
+    Metrics::of_logits(&logits, &labels).map(Metrics::rounded)
+}

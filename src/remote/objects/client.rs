@@ -1,0 +1,236 @@
+//! One client per store and process, the runtime of all, and what their errors mean.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
+use object_store::{ClientOptions, HeaderValue, ObjectStore, RetryConfig};
+use tokio::runtime::Runtime;
+
+use super::explain::{explain, is_final, message, store_error};
+use super::location::{Location, Scheme};
+use super::wire::{Connector, WebConnector};
+use polysift_base::error::{Error, Result};
+use polysift_base::hub::HubSettings;
+use polysift_base::panics::lock;
+use polysift_base::progress::{STOP_POLL, Stop};
+
+/// Threads of the runtime; they move bytes, and digest and decode nothing.
+const WORKERS: usize = 2;
+
+/// Environment variable: seconds for which a request that fails for a passing reason is tried
+/// again.
+pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
+
+/// [`RETRY_SECS`] where it is not set.
+const DEFAULT_RETRY_SECS: u64 = 180;
+
+/// Most times that anything is tried again; backing off, they take about as long as the default allows.
+const RETRIES: usize = 10;
+
+/// Calls `request` of `url` until it succeeds or there is no point in it.
+pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
+    url: &str,
+    request: impl Fn() -> F,
+) -> Result<T> {
+    let mut retries = Retries::new();
+    loop {
+        match request().await {
+            Ok(done) => return Ok(done),
+            Err(error) if retries.allows(&error).await => {}
+            Err(error) => return Err(explain(url, &error)),
+        }
+    }
+}
+
+/// How a store is talked to.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) store: Arc<dyn ObjectStore>,
+    /// For objects in parts; `None` where nothing is written.
+    pub(super) parts: Option<Arc<dyn MultipartStore>>,
+    /// For listings, page by page; `None` where nothing is listed.
+    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.store)
+    }
+}
+
+impl Client {
+    fn of_bucket<S: ObjectStore + MultipartStore + PaginatedListStore>(store: S) -> Self {
+        let store = Arc::new(store);
+        Self {
+            parts: Some(Arc::clone(&store) as Arc<dyn MultipartStore>),
+            pages: Some(Arc::clone(&store) as Arc<dyn PaginatedListStore>),
+            store,
+        }
+    }
+}
+
+/// Hub of `hf://`, where the caller has settled it.
+static HUB: OnceLock<HubSettings> = OnceLock::new();
+
+/// Takes `settings` for `hf://`, if none were taken before; without them the environment has them.
+pub fn set_hub(settings: &HubSettings) {
+    // The first one is that of the command.
+    let _ = HUB.set(settings.clone());
+}
+
+pub(super) fn hub_settings() -> &'static HubSettings {
+    HUB.get_or_init(|| HubSettings::from_env(|name| std::env::var(name).ok()))
+}
+
+/// Waits for `work`, unless the process is to stop.
+///
+/// # Errors
+/// Its own, [`Error::Stopped`], and [`Error::Service`] where no thread can be started.
+pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let stop = pin!(async {
+        while !Stop::of_process().is_asked() {
+            tokio::time::sleep(STOP_POLL).await;
+        }
+    });
+    let work = pin!(work);
+    match runtime()?.block_on(select(work, stop)) {
+        Either::Left((done, _)) => done,
+        Either::Right(_) => Err(Error::Stopped),
+    }
+}
+
+/// The runtime of all transfers.
+pub(super) fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
+    let made = RUNTIME.get_or_init(|| {
+        // Whoever came first has chosen.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .thread_name("transfer")
+            .enable_all()
+            .build()
+    });
+    made.as_ref().map_err(|error| store_error("transfers", &format!("cannot be started: {error}")))
+}
+
+/// The client for the store of `location`.
+///
+/// # Errors
+/// [`Error::Service`] where the settings in the environment do not make one.
+pub(super) fn client(location: &Location) -> Result<Client> {
+    static CLIENTS: OnceLock<Mutex<HashMap<String, Client>>> = OnceLock::new();
+    runtime()?;
+    let key = match location.scheme {
+        Scheme::Hub => hub_settings().endpoint.clone(),
+        _ => location.root.clone(),
+    };
+    let mut clients = lock(CLIENTS.get_or_init(Mutex::default));
+    if let Some(client) = clients.get(&key) {
+        return Ok(client.clone());
+    }
+    let client = new_client(location)?;
+    clients.insert(key, client.clone());
+    Ok(client)
+}
+
+fn new_client(location: &Location) -> Result<Client> {
+    let (root, retry) = (location.root.as_str(), retry());
+    let made = match location.scheme {
+        Scheme::S3 => {
+            let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
+            let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+            check_endpoint(root, endpoint.as_deref())?;
+            builder.with_http_connector(Connector).build().map(Client::of_bucket)
+        }
+        Scheme::Gcs => {
+            let builder = GoogleCloudStorageBuilder::from_env().with_url(root).with_retry(retry);
+            builder.with_http_connector(Connector).build().map(Client::of_bucket)
+        }
+        Scheme::Azure => {
+            let builder = MicrosoftAzureBuilder::from_env().with_url(root).with_retry(retry);
+            check_endpoint(root, builder.get_config_value(&AzureConfigKey::Endpoint).as_deref())?;
+            builder.with_http_connector(Connector).build().map(Client::of_bucket)
+        }
+        Scheme::Http => {
+            let allows_http = root.starts_with("http://");
+            web_client(root, WebConnector { allows_http, token: None }, retry)
+        }
+        Scheme::Hub => web_client(&hub_settings().endpoint, hub_connector(hub_settings())?, retry),
+    };
+    made.map_err(|error| store_error(root, &error.to_string()))
+}
+
+/// Refuses an endpoint that is no URL, which the client would not survive.
+fn check_endpoint(name: &str, endpoint: Option<&str>) -> Result<()> {
+    let Some(Err(error)) = endpoint.map(reqwest::Url::parse) else { return Ok(()) };
+    Err(Error::config(name, format!("the endpoint in the environment is no URL: {error}")))
+}
+
+fn web_client(
+    root: &str,
+    connector: WebConnector,
+    retry: RetryConfig,
+) -> object_store::Result<Client> {
+    let options = ClientOptions::new().with_allow_http(connector.allows_http);
+    let builder = HttpBuilder::new().with_url(root).with_client_options(options).with_retry(retry);
+    let store = builder.with_http_connector(connector).build()?;
+    Ok(Client { store: Arc::new(store), parts: None, pages: None })
+}
+
+/// Connects clients that show the `hub` its token.
+pub(super) fn hub_connector(hub: &HubSettings) -> Result<WebConnector> {
+    check_endpoint("HF_ENDPOINT", Some(&hub.endpoint))?;
+    let token = hub.token.as_ref().and_then(|token| {
+        // A token that cannot be sent is none.
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    });
+    Ok(WebConnector { allows_http: hub.endpoint.starts_with("http://"), token })
+}
+
+fn retry() -> RetryConfig {
+    let retry_timeout = retry_time();
+    RetryConfig { max_retries: RETRIES, retry_timeout, ..RetryConfig::default() }
+}
+
+fn retry_time() -> Duration {
+    let seconds = std::env::var(RETRY_SECS).ok().and_then(|value| value.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(DEFAULT_RETRY_SECS))
+}
+
+/// How long something is tried again that the client gives up at once: answers that break off.
+pub(super) struct Retries {
+    since: Instant,
+    wait: Duration,
+    tries: usize,
+}
+
+impl Retries {
+    pub(super) fn new() -> Self {
+        Self { since: Instant::now(), wait: Duration::from_millis(100), tries: 0 }
+    }
+
+    /// Whether to try again after `error`; waits first.
+    pub(super) async fn allows(&mut self, error: &object_store::Error) -> bool {
+        if is_final(error) || self.tries == RETRIES || self.since.elapsed() > retry_time() {
+            return false;
+        }
+        tracing::debug!(reason = message(error), "trying again");
+        tokio::time::sleep(self.wait).await;
+        self.tries += 1;
+        self.wait = (self.wait * 2).min(Duration::from_secs(10));
+        true
+    }
+}

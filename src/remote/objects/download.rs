@@ -1,0 +1,178 @@
+//! A file of a repository of the hub, downloaded into the cache as huggingface_hub lays it out: the bytes are
+//! `blobs/<etag>`, and `snapshots/<commit>/<file>` is a link to them.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use futures_util::StreamExt;
+use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody, HttpResponse};
+use object_store::{ClientOptions, HeaderValue, Result};
+use ring::digest::{Context, SHA256};
+
+use super::client::{Retries, hub_connector};
+use super::explain::{ANSWER, store_error};
+use super::wire::{COMMIT, LINKED_ETAG};
+use polysift_base::error::{self, Source};
+use polysift_base::hub::HubSettings;
+use polysift_base::progress::STOP_POLL;
+
+/// The error of the client that `source` is.
+pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
+    object_store::Error::Generic { store: "", source: source.into() }
+}
+
+/// A client of the hub of `settings`.
+pub(super) fn hub_client(settings: &HubSettings) -> error::Result<HttpClient> {
+    let client = hub_connector(settings)?.connect(&ClientOptions::new());
+    client.map_err(|error| store_error(&settings.endpoint, &error.to_string()))
+}
+
+/// What `url` answers, of these bytes where a range is given; an error if that is no success.
+pub(super) async fn ask(
+    client: &HttpClient,
+    url: &str,
+    range: Option<&str>,
+) -> Result<HttpResponse> {
+    let mut request = HttpRequest::new(HttpRequestBody::empty());
+    *request.uri_mut() = url.parse().map_err(|_| failed("is no URL"))?;
+    if let Some(range) = range {
+        let range = HeaderValue::from_str(&format!("bytes={range}")).map_err(failed)?;
+        request.headers_mut().insert("range", range);
+    }
+    let answer = client.execute(request).await.map_err(failed)?;
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(answer);
+    }
+    let body = answer.into_body().bytes().await.map_err(failed)?;
+    Err(failed(format!("{ANSWER}{status}: {}", String::from_utf8_lossy(&body))))
+}
+
+/// What the hub says of a file.
+struct Described {
+    /// Names the content.
+    etag: String,
+    /// Whether it is the SHA-256 of the content: of large files, which the hub keeps elsewhere.
+    is_sha256: bool,
+    /// That the revision stands for.
+    commit: String,
+    bytes: u64,
+}
+
+impl Described {
+    fn of(answer: &HttpResponse) -> Result<Self> {
+        let header = |name: &str| answer.headers().get(name)?.to_str().ok();
+        let named = |names: &[&str]| {
+            let value = names.iter().find_map(|name| header(name));
+            let value = value.map(|text| text.trim_start_matches("W/").trim_matches('"'));
+            // They become names of files.
+            let is_name = |text: &&str| {
+                !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            };
+            let wrong = || failed(format!("the hub gives no {} that can be used", names[0]));
+            value.filter(is_name).map(ToOwned::to_owned).ok_or_else(wrong)
+        };
+        let range = header("content-range").and_then(|range| range.rsplit('/').next());
+        let bytes = range.and_then(|bytes| bytes.parse().ok());
+        Ok(Self {
+            etag: named(&[LINKED_ETAG, "etag"])?,
+            is_sha256: header(LINKED_ETAG).is_some(),
+            commit: named(&[COMMIT])?,
+            bytes: bytes.ok_or_else(|| failed("the hub does not answer requests for ranges"))?,
+        })
+    }
+}
+
+/// Downloads what `url` has into the cache of the repository in `folder`, as `file`; returns its path there and the
+/// commit. What an earlier call has begun is continued, and two processes do it once.
+pub(super) async fn download(
+    client: &HttpClient,
+    url: &str,
+    folder: &Path,
+    file: &str,
+) -> Result<(PathBuf, String)> {
+    let described = Described::of(&ask(client, url, Some("0-0")).await?)?;
+    let blobs = folder.join("blobs");
+    let blob = blobs.join(&described.etag);
+    std::fs::create_dir_all(&blobs).map_err(failed)?;
+    let lock = File::create(blobs.join(format!("{}.lock", described.etag))).map_err(failed)?;
+    // Where there are no locks the work may be done twice.
+    while matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
+        tokio::time::sleep(STOP_POLL).await;
+    }
+    if !blob.exists() {
+        let begun = blobs.join(format!("{}.incomplete", described.etag));
+        let mut retries = Retries::new();
+        loop {
+            match complete(client, url, &described, &begun).await {
+                Ok(()) => break,
+                Err(error) if retries.allows(&error).await => {}
+                Err(error) => return Err(error),
+            }
+        }
+        check(&described, &begun)?;
+        std::fs::rename(&begun, &blob).map_err(failed)?;
+    }
+    let path = folder.join("snapshots").join(&described.commit).join(file);
+    std::fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(failed)?;
+    let up = "../".repeat(2 + file.matches('/').count());
+    match std::os::unix::fs::symlink(format!("{up}blobs/{}", described.etag), &path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(error)),
+        _ => Ok((path, described.commit)),
+    }
+}
+
+/// Appends to the file `begun` what is missing of the content.
+async fn complete(
+    client: &HttpClient,
+    url: &str,
+    described: &Described,
+    begun: &Path,
+) -> Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(begun).map_err(failed)?;
+    let mut written = file.metadata().map_err(failed)?.len();
+    if written > described.bytes {
+        file.set_len(0).map_err(failed)?;
+        written = 0;
+    }
+    if written < described.bytes {
+        let answer = ask(client, url, Some(&format!("{written}-"))).await?;
+        let range = answer.headers().get("content-range").and_then(|range| range.to_str().ok());
+        if range.is_none_or(|range| !range.starts_with(&format!("bytes {written}-"))) {
+            return Err(failed("another range was answered than was asked for"));
+        }
+        let mut stream = answer.into_body().bytes_stream();
+        while let Some(bytes) = stream.next().await {
+            let bytes = bytes.map_err(failed)?;
+            file.write_all(&bytes).map_err(failed)?;
+            written += bytes.len() as u64;
+        }
+    }
+    file.sync_all().map_err(failed)?;
+    if written == described.bytes {
+        return Ok(());
+    }
+    Err(failed(format!("{written} of {} bytes came", described.bytes)))
+}
+
+/// Holds the content of the file `begun` against its SHA-256, where that is known; what is not it goes.
+fn check(described: &Described, begun: &Path) -> Result<()> {
+    let Described { etag, is_sha256, .. } = described;
+    let byte = |at: usize| u8::from_str_radix(etag.get(2 * at..2 * at + 2)?, 16).ok();
+    let named: Option<Vec<u8>> = (0..SHA256.output_len()).map(byte).collect();
+    let Some(named) = named.filter(|_| *is_sha256) else { return Ok(()) };
+    let mut file = File::open(begun).map_err(failed)?;
+    let (mut context, mut buffer) = (Context::new(&SHA256), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer).map_err(failed)? {
+            0 => break,
+            read => context.update(&buffer[..read]),
+        }
+    }
+    if context.finish().as_ref() == named {
+        return Ok(());
+    }
+    let _ = std::fs::remove_file(begun);
+    Err(failed(format!("its bytes do not have the SHA-256 {etag} that the hub says")))
+}

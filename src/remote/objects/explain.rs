@@ -1,0 +1,191 @@
+//! What an error of a store means to a user: short, and without secrets.
+
+use polysift_base::error::Error;
+use polysift_base::io::{is_web, redacted};
+
+/// How the client begins to say why a request failed; what is above it names the request.
+const BEGINNINGS: [&str; 4] =
+    [ANSWER, "Server returned error response", "HTTP error", "Received redirect"];
+
+/// How it says that the answer was a refusal; the status and what the server says follow.
+pub(super) const ANSWER: &str = "Server returned non-2xx status code: ";
+
+/// Where credentials come from.
+const HINT: &str =
+    "check the credentials (AWS_*, GOOGLE_*, AZURE_* or HF_TOKEN in the environment)";
+
+/// The same, of a web server.
+const WEB_HINT: &str = "a password and a query are not kept: give the URL with them again, as INPUT or \
+                        in POLYSIFT_SIGNED_URLS";
+
+/// Most characters of what a server says that are passed on.
+const MAX_SAID: usize = 300;
+
+/// [`Error::Service`] for `url`.
+pub(super) fn store_error(url: &str, reason: &str) -> Error {
+    Error::Service { name: redacted(url), reason: redacted(reason) }
+}
+
+/// The object of `url` is not the one that was planned.
+pub(super) fn changed(url: &str) -> Error {
+    Error::corrupt(url.as_ref(), "the object changed since the run was planned")
+}
+
+/// What an error of a store means to a user of `url`.
+pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
+    use object_store::Error as E;
+    let missing = |reason: String| Error::Missing { path: redacted(url), reason };
+    let answer = Answer::of(error);
+    match (error, answer.as_ref().map(|answer| answer.status)) {
+        (E::NotFound { .. }, _) | (_, Some(404)) => {
+            let is_of_bucket = answer.is_some_and(|answer| answer.is_without_bucket())
+                // A listing is of what is in a bucket, and of nothing where there is nothing.
+                || !matches!(error, E::NotFound { .. });
+            missing(if is_of_bucket { no_bucket(url) } else { "no such object".to_owned() })
+        }
+        (E::PermissionDenied { .. } | E::Unauthenticated { .. }, _) | (_, Some(401 | 403)) => {
+            let hint = if is_web(url) { WEB_HINT } else { HINT };
+            store_error(url, &format!("access is refused: {}; {hint}", message(error)))
+        }
+        (E::Precondition { .. } | E::NotModified { .. }, _) => changed(url),
+        (E::NotSupported { .. }, _) => {
+            store_error(url, "the server does not answer requests for ranges")
+        }
+        _ => store_error(url, &message(error)),
+    }
+}
+
+fn no_bucket(url: &str) -> String {
+    let bucket = url.split('/').nth(2).unwrap_or_default();
+    format!("there is no bucket `{bucket}`")
+}
+
+/// The status that the server refused with, if it answered.
+pub(super) fn status(error: &object_store::Error) -> Option<u16> {
+    Answer::of(error).map(|answer| answer.status)
+}
+
+/// Whether trying again cannot help: the server has refused, or what is wrong is on this side.
+pub(super) fn is_final(error: &object_store::Error) -> bool {
+    if !matches!(error, object_store::Error::Generic { .. }) {
+        return true;
+    }
+    // Too slow (408) and too many (429) pass.
+    Answer::of(error)
+        .is_some_and(|a| (400..500).contains(&a.status) && ![408, 429].contains(&a.status))
+}
+
+/// What `error` says, without the request.
+pub(super) fn message(error: &object_store::Error) -> String {
+    if let Some(answer) = Answer::of(error) {
+        return answer.to_string();
+    }
+    let causes = causes(error);
+    let from = causes.iter().position(|text| BEGINNINGS.iter().any(|b| text.starts_with(b)));
+    let mut parts: Vec<String> = Vec::new();
+    for cause in causes.into_iter().skip(from.unwrap_or(0)) {
+        // Many repeat their cause in their own words.
+        parts.retain(|part| !part.ends_with(&cause) || part == &cause);
+        if parts.last().is_none_or(|last| !last.ends_with(&cause)) {
+            parts.push(cause);
+        }
+    }
+    redacted(&parts.join(": "))
+}
+
+fn causes(error: &object_store::Error) -> Vec<String> {
+    let first = Some(error as &dyn std::error::Error);
+    std::iter::successors(first, |&e| e.source()).map(ToString::to_string).collect()
+}
+
+/// A refusal by the server.
+struct Answer {
+    status: u16,
+    /// Its status in words, and what it says about it.
+    text: String,
+}
+
+impl Answer {
+    /// The client gives the status of a listing in words only.
+    fn of(error: &object_store::Error) -> Option<Self> {
+        let causes = causes(error);
+        let text = causes.iter().find_map(|text| text.strip_prefix(ANSWER))?;
+        let status = text.get(..3)?.parse().ok()?;
+        Some(Self { status, text: text.to_owned() })
+    }
+
+    /// What the element `name` of the answer holds.
+    fn element(&self, name: &str) -> Option<&str> {
+        let (_, after) = self.text.split_once(&format!("<{name}>"))?;
+        after.split_once('<').map(|(text, _)| text)
+    }
+
+    fn is_without_bucket(&self) -> bool {
+        self.element("Code").is_some_and(|c| ["NoSuchBucket", "ContainerNotFound"].contains(&c))
+    }
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (status, body) = self.text.split_once(": ").unwrap_or((&self.text, ""));
+        // Bodies repeat the request that was signed, and pages for people say nothing shorter.
+        let said = match (self.element("Code"), self.element("Message")) {
+            (Some(code), Some(message)) => format!("{code}: {message}"),
+            (Some(code), None) => code.to_owned(),
+            (None, Some(message)) => message.to_owned(),
+            (None, None) if body.trim_start().starts_with('<') => String::new(),
+            (None, None) => body.trim().to_owned(),
+        };
+        let said: String = redacted(&said).chars().take(MAX_SAID).collect();
+        write!(f, "the server answers {status}")?;
+        if said.is_empty() { Ok(()) } else { write!(f, " ({said})") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(text: &str) -> object_store::Error {
+        object_store::Error::Generic { store: "S3", source: text.to_owned().into() }
+    }
+
+    #[test]
+    fn refusals_are_final_and_short() {
+        let refused = "Server returned non-2xx status code: 403 Forbidden: <?xml?><Error>\
+                       <Code>SignatureDoesNotMatch</Code><Message>Check your key</Message>\
+                       <StringToSign>X-Amz-Signature=hidden</StringToSign></Error>";
+        assert!(is_final(&generic(refused)));
+        let said = explain("s3://b/k", &generic(refused)).to_string();
+        let expected = "access is refused: the server answers 403 Forbidden \
+                        (SignatureDoesNotMatch: Check your key)";
+        assert!(said.contains(expected) && !said.contains("hidden"), "{said}");
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again() {
+        for text in [
+            "Server returned non-2xx status code: 503 Slow Down: ",
+            "Server returned non-2xx status code: 429 Too Many Requests: ",
+            "HTTP error: error sending request",
+        ] {
+            assert!(!is_final(&generic(text)), "{text}");
+        }
+        for status in [400, 401, 403, 404] {
+            let text = format!("Server returned non-2xx status code: {status} X: ");
+            assert!(is_final(&generic(&text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_bucket_is_told_from_a_missing_object() {
+        let not_found = |body: &str| object_store::Error::NotFound {
+            path: "k".into(),
+            source: format!("Server returned non-2xx status code: 404 Not Found: {body}").into(),
+        };
+        let said = |body| explain("s3://b/k", &not_found(body)).to_string();
+        assert_eq!(said("<Code>NoSuchBucket</Code>"), "s3://b/k: there is no bucket `b`");
+        assert_eq!(said("<Code>NoSuchKey</Code>"), "s3://b/k: no such object");
+        assert_eq!(said(""), "s3://b/k: no such object");
+    }
+}

@@ -1,0 +1,126 @@
+//! An object as a file: bytes at any place, and readers that go on from there.
+//!
+//! In memory are at most `AHEAD_BYTES` of what was announced (`RemoteFile::ahead`; a little more
+//! with more than 256 columns), the last [`TAIL_BYTES`] of the object, and what the decoder still
+//! looks at.
+
+use std::io::Read;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+
+use super::object::Object;
+use super::windows::Windows;
+use polysift_base::error::Result;
+use polysift_base::io::FirstError;
+use polysift_base::panics::lock;
+
+/// Bytes at the end of a file that are read at once: most footers fit.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// An object that is read.
+#[derive(Debug, Clone)]
+pub struct RemoteFile {
+    windows: Arc<Mutex<Windows>>,
+    failure: FirstError,
+    /// Where it begins, and the bytes.
+    tail: Option<(u64, Bytes)>,
+    length: u64,
+}
+
+impl RemoteFile {
+    /// Opens a file whose end says what is where, and reads that end.
+    pub fn open(object: Object) -> Result<Self> {
+        let start = object.len().saturating_sub(TAIL_BYTES);
+        let tail = object.read(start..object.len())?;
+        Ok(Self { tail: Some((start, tail)), ..Self::new(object, &[]) })
+    }
+
+    /// Opens a file that is read from its start to its end.
+    pub fn sequential(object: Object) -> Self {
+        let all = 0..object.len();
+        Self::new(object, &[vec![all]])
+    }
+
+    fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
+        let length = object.len();
+        let windows = Arc::new(Mutex::new(Windows::new(object, streams)));
+        Self { windows, failure: FirstError::default(), tail: None, length }
+    }
+
+    /// The same file, for a reader that goes through each of `streams` in its order.
+    #[must_use]
+    pub fn ahead(&self, streams: &[Vec<Range<u64>>]) -> Self {
+        let object = self.windows().object().clone();
+        Self { tail: self.tail.clone(), ..Self::new(object, streams) }
+    }
+
+    /// Size in bytes.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "the size of a file, as `File`'s metadata has it"
+    )]
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// The `length` bytes at `offset`.
+    pub fn bytes(&self, offset: u64, length: usize) -> std::io::Result<Bytes> {
+        if offset.checked_add(length as u64).is_none_or(|end| end > self.length) {
+            let reason = format!("{length} bytes at {offset} are not in {}", self.length);
+            return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, reason));
+        }
+        match self.in_tail(offset, length) {
+            Some(bytes) if bytes.len() == length => Ok(bytes),
+            _ => self.failure.keep(self.windows().bytes(offset, length)),
+        }
+    }
+
+    /// A reader from `offset` on.
+    pub fn reader(&self, offset: u64) -> RemoteRead {
+        RemoteRead { file: self.clone(), offset }
+    }
+
+    /// Where the error is kept that made a read fail.
+    pub fn failure(&self) -> FirstError {
+        self.failure.clone()
+    }
+
+    fn in_tail(&self, offset: u64, most: usize) -> Option<Bytes> {
+        let (start, tail) = self.tail.as_ref()?;
+        let at = usize::try_from(offset.checked_sub(*start)?).ok()?;
+        let end = tail.len().min(at.saturating_add(most));
+        (at < end).then(|| tail.slice(at..end))
+    }
+
+    fn windows(&self) -> MutexGuard<'_, Windows> {
+        lock(&self.windows)
+    }
+}
+
+/// Reads an object onwards; what was not announced, in requests of the size of the buffer.
+#[derive(Debug)]
+pub struct RemoteRead {
+    file: RemoteFile,
+    offset: u64,
+}
+
+impl Read for RemoteRead {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let Self { file, offset } = self;
+        if *offset >= file.length || buffer.is_empty() {
+            return Ok(0);
+        }
+        let some = if let Some(bytes) = file.in_tail(*offset, buffer.len()) {
+            bytes
+        } else {
+            let some = file.windows().some_bytes(*offset, buffer.len());
+            file.failure.keep(some)?
+        };
+        let length = some.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&some[..length]);
+        *offset += length as u64;
+        Ok(length)
+    }
+}

@@ -1,0 +1,148 @@
+//! Data sets of a Hugging Face hub: revisions, files, and where their bytes are.
+//!
+//! A revision is made a commit once; with it in the URL, the content cannot change.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use object_store::client::HttpClient;
+use object_store::path::Path as Key;
+use serde::Deserialize;
+
+use super::client::{hub_settings, retried, runtime, wait};
+use super::download::{ask, failed, hub_client};
+use super::explain::store_error;
+use super::key::{encoded, for_client};
+use super::location::{Location, Scheme};
+use super::repository::{DEFAULT_REVISION, RepoType, Repository};
+use polysift_base::error::{Error, Result};
+
+/// Where the files of a repository are.
+pub enum Dataset {
+    /// The same place at a commit.
+    Online(Location),
+    /// Without a network: the folder of the cache.
+    Cached(PathBuf),
+}
+
+/// Repository and revision of a place, the default where it names none.
+fn repository(location: &Location) -> (&str, &str) {
+    let path = location.root.trim_start_matches("hf://datasets/");
+    path.split_once('@').unwrap_or((path, DEFAULT_REVISION))
+}
+
+fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// `location` with the commit that its revision stands for now.
+///
+/// # Errors
+/// [`Error::Service`] when the hub does not know it or does not answer.
+pub fn dataset(location: &Location) -> Result<Dataset> {
+    let (id, revision) = repository(location);
+    let revision = revision.replace("%2F", "/");
+    let settings = hub_settings();
+    if is_commit(&revision) && !settings.offline {
+        return Ok(Dataset::Online(location.clone()));
+    }
+    let snapshot = Repository::new(RepoType::Dataset, id, Some(&revision), settings)?.snapshot()?;
+    if settings.offline {
+        return Ok(Dataset::Cached(snapshot.folder));
+    }
+    let root = format!("hf://datasets/{id}@{}", snapshot.commit);
+    Ok(Dataset::Online(Location { scheme: Scheme::Hub, root, key: location.key.clone() }))
+}
+
+/// Key of a file of a hub below its endpoint.
+///
+/// # Errors
+/// [`Error::Service`] without a network.
+pub(super) fn resolved(location: &Location) -> Result<Key> {
+    let (id, revision) = repository(location);
+    if hub_settings().offline {
+        let reason = "is not read without a network (--offline, HF_HUB_OFFLINE); plan the run \
+                      without one, and it reads the cache";
+        return Err(Error::Service { name: location.url(), reason: reason.into() });
+    }
+    let path = format!("datasets/{id}/resolve/{revision}/{}", location.key);
+    for_client(&path).map_err(|reason| {
+        Error::config(location.url(), format!("cannot be asked for: the path {reason}"))
+    })
+}
+
+/// The version of all files of a repository: its commit.
+pub(super) fn commit(location: &Location) -> String {
+    repository(location).1.to_owned()
+}
+
+/// A file or a folder of a listing.
+#[derive(Deserialize)]
+struct ListedFile {
+    r#type: String,
+    path: String,
+    #[serde(default)]
+    size: u64,
+}
+
+/// Paths and sizes of all files below `location`, a folder at a commit; none where there is no such folder.
+///
+/// # Errors
+/// [`Error::Service`].
+pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
+    let (id, revision) = repository(location);
+    let (endpoint, folder) = (&hub_settings().endpoint, encoded(location.key.trim_matches('/')));
+    let mut next = Some(format!(
+        "{endpoint}/api/datasets/{id}/tree/{revision}/{folder}?recursive=true&expand=false"
+    ));
+    let client = runtime().and_then(|_| hub_client(hub_settings()))?;
+    let mut files = Vec::new();
+    while let Some(url) = next {
+        let (body, link) = match wait(retried(&location.url(), || get(&client, &url))) {
+            Err(Error::Missing { .. }) => break,
+            answer => answer?,
+        };
+        let entries: Vec<ListedFile> = serde_json::from_slice(&body)
+            .map_err(|error| store_error(&url, &format!("is no listing: {error}")))?;
+        let of_page = entries.into_iter().filter(|entry| entry.r#type == "file");
+        files.extend(of_page.map(|file| (file.path, file.size)));
+        next = link.and_then(|link| next_page(&link)).filter(|next| *next != url);
+    }
+    Ok(files)
+}
+
+/// What `url` answers, and its `Link` header.
+async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, Option<String>)> {
+    let answer = ask(client, url, None).await?;
+    let link = answer.headers().get("link").and_then(|link| link.to_str().ok());
+    let link = link.map(ToOwned::to_owned);
+    Ok((answer.into_body().bytes().await.map_err(failed)?, link))
+}
+
+/// The URL that a `Link` header calls the next one.
+fn next_page(link: &str) -> Option<String> {
+    link.split(',').find_map(|part| {
+        let (url, parameters) = part.trim().strip_prefix('<')?.split_once('>')?;
+        parameters.contains("rel=\"next\"").then(|| url.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_is_the_one_called_so() {
+        let link = "<https://h/a?x=1>; rel=\"first\", <https://h/a?cursor=b%3D>; rel=\"next\"";
+        assert_eq!(next_page(link).as_deref(), Some("https://h/a?cursor=b%3D"));
+        assert_eq!(next_page("<https://h/a>; rel=\"prev\""), None);
+    }
+
+    #[test]
+    fn a_place_without_a_revision_is_of_the_main_one() -> Result<()> {
+        let of = |url| Location::parse(url);
+        assert_eq!(repository(&of("hf://datasets/o/n/a")?), ("o/n", "main"));
+        assert_eq!(repository(&of("hf://datasets/o/n@v1/a")?), ("o/n", "v1"));
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! The objects below a place.
+//!
+//! A page of a listing says where the next one begins, so pages come one after another. Folders are
+//! listed side by side, where there are more keys than fit on a page.
+
+use std::borrow::Cow;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::{ObjectMeta, ObjectStoreExt};
+
+use super::client::{Client, client, retried, wait};
+use super::explain::store_error;
+use super::hub;
+use super::key::unescaped;
+use super::location::{Location, Scheme};
+use crate::listing::{ListedObject, ObjectFilter, ObjectVersion};
+use polysift_base::error::{Error, Result};
+
+/// Requests on their way at once.
+const REQUESTS: usize = 32;
+
+/// The objects whose keys begin with that of `location` (empty, or with a slash at its end) and that
+/// `filter` takes, sorted by key. Keys that end with a slash are folders, and no objects.
+///
+/// # Errors
+/// [`Error::Config`] for a web server, which has no listing, and for a wanted key that no request can
+/// ask for; [`Error::Service`]; [`Error::Missing`] where there is no such bucket.
+pub fn list(location: &Location, filter: &dyn ObjectFilter) -> Result<Vec<ListedObject>> {
+    let mut found = match location.scheme {
+        Scheme::Http => {
+            let reason = "a web server cannot be searched; name each file by its URL";
+            return Err(Error::config(location.url(), reason));
+        }
+        Scheme::Hub => {
+            let version = |bytes| ObjectVersion { bytes, tag: Some(hub::commit(location)) };
+            let files = hub::files(location)?.into_iter().filter(|(key, _)| filter.takes(key));
+            files.map(|(key, bytes)| ListedObject { key, version: version(bytes) }).collect()
+        }
+        Scheme::S3 | Scheme::Gcs | Scheme::Azure => {
+            let client = client(location)?;
+            let pages = client.pages.as_deref();
+            let pages = pages.ok_or_else(|| store_error(&location.root, "cannot be searched"))?;
+            let search = KeySearch { location, pages, filter };
+            wait(async { search.versions(&client, search.all().await?).await })?
+        }
+    };
+    found.sort_by(|a, b| a.key.cmp(&b.key));
+    for listed in &found {
+        location.with_key(&listed.key).object_key()?;
+    }
+    Ok(found)
+}
+
+/// An object of a listing, by its key.
+type KeyedMeta = (String, ObjectMeta);
+
+struct KeySearch<'a> {
+    location: &'a Location,
+    pages: &'a dyn PaginatedListStore,
+    filter: &'a dyn ObjectFilter,
+}
+
+impl KeySearch<'_> {
+    async fn all(&self) -> Result<Vec<KeyedMeta>> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.location.key.clone()];
+        let mut searches = FuturesUnordered::new();
+        loop {
+            while searches.len() < REQUESTS
+                && let Some(folder) = folders.pop()
+            {
+                searches.push(self.folder(folder));
+            }
+            let Some(searched) = searches.next().await else { return Ok(found) };
+            let (objects, more) = searched?;
+            found.extend(objects);
+            folders.extend(more);
+        }
+    }
+
+    /// Objects below `folder`, and folders in it that have to be searched for others.
+    async fn folder(&self, folder: String) -> Result<(Vec<KeyedMeta>, Vec<String>)> {
+        let mut found = Vec::new();
+        let first = self.page(&folder, false, None).await?;
+        let mut next = first.page_token.clone();
+        if next.is_some()
+            && let Some((objects, folders)) = self.level(&folder).await?
+        {
+            self.take(&objects, &mut found);
+            return Ok((found, folders));
+        }
+        self.take(&first.result.objects, &mut found);
+        while next.is_some() {
+            let page = self.page(&folder, false, next).await?;
+            self.take(&page.result.objects, &mut found);
+            next = page.page_token;
+        }
+        Ok((found, Vec::new()))
+    }
+
+    /// Objects and folders right in `folder`; `None` where it holds mostly objects, which come as
+    /// fast without looking at folders.
+    async fn level(&self, folder: &str) -> Result<Option<(Vec<ObjectMeta>, Vec<String>)>> {
+        let (mut objects, mut folders, mut next) = (Vec::new(), Vec::new(), None);
+        loop {
+            let page = self.page(folder, true, next).await?;
+            let names = page.result.common_prefixes.iter().map(unescaped);
+            folders.extend(names);
+            objects.extend(page.result.objects);
+            next = page.page_token;
+            if next.is_none() {
+                folders.retain(|folder| self.filter.enters(folder));
+                return Ok(Some((objects, folders)));
+            }
+            if objects.len() > folders.len() {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn page(
+        &self,
+        prefix: &str,
+        by_folder: bool,
+        page_token: Option<String>,
+    ) -> Result<PaginatedListResult> {
+        let delimiter = by_folder.then_some(Cow::Borrowed("/"));
+        let options = PaginatedListOptions { delimiter, page_token, ..Default::default() };
+        let prefix = (!prefix.is_empty()).then_some(prefix);
+        let page = || self.pages.list_paginated(prefix, options.clone());
+        let url = self.location.url();
+        let page = retried(&url, page).await?;
+        if page.page_token.is_some() && page.page_token == options.page_token {
+            return Err(store_error(&url, "the listing has no end: a page is followed by itself"));
+        }
+        Ok(page)
+    }
+
+    fn take(&self, objects: &[ObjectMeta], found: &mut Vec<KeyedMeta>) {
+        let keys = objects.iter().map(|meta| (unescaped(&meta.location), meta));
+        let taken = keys.filter(|(key, _)| !key.ends_with('/') && self.filter.takes(key));
+        found.extend(taken.map(|(key, meta)| (key, meta.clone())));
+    }
+
+    /// The versions of what was `found`. An answer to a read always names the content; a listing has
+    /// to name it alike.
+    async fn versions(&self, client: &Client, found: Vec<KeyedMeta>) -> Result<Vec<ListedObject>> {
+        let version = |(key, meta): KeyedMeta| async move {
+            let place = self.location.with_key(&key);
+            let version = match place.object_key() {
+                Ok(path) if meta.e_tag.is_none() => {
+                    let head = || client.store.head(&path);
+                    ObjectVersion::of(&retried(&place.url(), head).await?)
+                }
+                _ => ObjectVersion::of(&meta),
+            };
+            Ok(ListedObject { key, version })
+        };
+        let versions = futures_util::stream::iter(found).map(version);
+        versions.buffer_unordered(REQUESTS).try_collect().await
+    }
+}

@@ -1,0 +1,193 @@
+//! URLs of objects: which store, and which key in it.
+
+use object_store::path::Path as Key;
+
+use super::key::for_client;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::without_secrets;
+
+const SCHEMES: &str = "s3://, gs://, az://, http://, https:// and hf://datasets/";
+
+/// Repositories of a hub have this before their names.
+const DATASETS: &str = "datasets/";
+
+/// Kinds of stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Scheme {
+    /// Amazon S3 and what speaks its protocol.
+    S3,
+    /// Google Cloud Storage.
+    Gcs,
+    /// Azure Blob Storage.
+    Azure,
+    /// A web server.
+    Http,
+    /// Data sets of a Hugging Face hub.
+    Hub,
+}
+
+/// A place in a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    pub(crate) scheme: Scheme,
+    /// The store: scheme and bucket, container, server or repository at a revision.
+    pub(crate) root: String,
+    /// The rest of the URL after one slash, every byte as it is: of S3, Google and Azure the key; of
+    /// a web server path and query, without secrets; of a hub the path, without a slash at either end.
+    pub key: String,
+}
+
+impl Location {
+    /// Parses `url`. What is secret in it is kept for requests only.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an unknown scheme, where the bucket or the repository is missing, and as
+    /// [`without_secrets`] says.
+    pub fn parse(url: &str) -> Result<Self> {
+        let open = without_secrets(url)?;
+        let refused = |reason: &str| Error::config(&open, reason);
+        let unknown = || refused(&format!("unknown kind of URL; known are {SCHEMES}"));
+        let (scheme, rest) = open.split_once("://").ok_or_else(unknown)?;
+        let scheme = match scheme {
+            "s3" => Scheme::S3,
+            "gs" => Scheme::Gcs,
+            "az" => Scheme::Azure,
+            "http" | "https" => Scheme::Http,
+            "hf" if rest.starts_with(DATASETS) => Scheme::Hub,
+            _ => return Err(unknown()),
+        };
+        let root_parts = if scheme == Scheme::Hub { 3 } else { 1 };
+        let (root, key) = match scheme {
+            Scheme::Http => rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())),
+            _ => split(rest, root_parts),
+        };
+        if root.split('/').filter(|part| !part.is_empty()).count() < root_parts {
+            let what = match scheme {
+                Scheme::Hub => "OWNER/NAME",
+                Scheme::Http => "the server",
+                _ => "the bucket",
+            };
+            return Err(refused(&format!("{what} is missing")));
+        }
+        let key = match scheme {
+            Scheme::Hub => key.trim_matches('/'),
+            _ => key.strip_prefix('/').unwrap_or(key),
+        };
+        let root = format!("{}://{root}", &open[..open.len() - rest.len() - 3]);
+        if scheme != Scheme::Hub {
+            reqwest::Url::parse(&root).map_err(|error| refused(&error.to_string()))?;
+        }
+        Ok(Self { scheme, root, key: key.to_owned() })
+    }
+
+    /// Whether it is a data set of a hub.
+    pub fn is_on_hub(&self) -> bool {
+        self.scheme == Scheme::Hub
+    }
+
+    /// Whether the store can say which objects it has.
+    pub fn can_be_searched(&self) -> bool {
+        self.scheme != Scheme::Http
+    }
+
+    /// The object `key` of the same store.
+    #[must_use]
+    pub fn with_key(&self, key: impl Into<String>) -> Self {
+        Self { key: key.into(), ..self.clone() }
+    }
+
+    /// The URL, without secrets; [`Self::parse`] makes the same place of it.
+    pub fn url(&self) -> String {
+        let Self { root, key, .. } = self;
+        let is_query = self.scheme == Scheme::Http && key.starts_with('?');
+        let slash = if key.is_empty() || is_query { "" } else { "/" };
+        format!("{root}{slash}{key}")
+    }
+
+    /// The key as the client is asked for it; of a web server the request has the URL.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where no request can ask for it.
+    pub(crate) fn object_key(&self) -> Result<Key> {
+        if self.scheme == Scheme::Http {
+            return Ok(Key::default());
+        }
+        for_client(&self.key).map_err(|reason| {
+            let url = self.url();
+            Error::config(
+                url.escape_debug().to_string(),
+                format!("cannot be asked for: the key {reason}; give the object another key"),
+            )
+        })
+    }
+}
+
+/// The first `parts` components of `rest`, and the others.
+fn split(rest: &str, parts: usize) -> (&str, &str) {
+    let end = rest.match_indices('/').nth(parts - 1).map_or(rest.len(), |(at, _)| at);
+    (&rest[..end], &rest[end..])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_url_is_a_store_and_a_key() -> Result<()> {
+        for (url, root, key) in [
+            ("s3://bucket/a/b c.parquet", "s3://bucket", "a/b c.parquet"),
+            ("s3://bucket//a//q?.parquet", "s3://bucket", "/a//q?.parquet"),
+            ("gs://bucket", "gs://bucket", ""),
+            ("az://container/a/", "az://container", "a/"),
+            ("https://host:80/a/b%20c.jsonl", "https://host:80", "a/b%20c.jsonl"),
+            ("https://me:1@[::1]:80//a?version=2", "https://[::1]:80", "/a?version=2"),
+            ("https://host/a.jsonl?sig=x/y", "https://host", "a.jsonl"),
+            ("hf://datasets/o/n/a/?.parquet", "hf://datasets/o/n", "a/?.parquet"),
+            ("hf://datasets/o/n@v1.0", "hf://datasets/o/n@v1.0", ""),
+        ] {
+            let found = Location::parse(url)?;
+            assert_eq!((found.root.as_str(), found.key.as_str()), (root, key), "{url}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_no_place_in_a_store_is_refused_with_what_is() {
+        for url in [
+            "ftp://host/a",
+            "hf://spaces/o/n/a",
+            "hf://datasets/o",
+            "s3:///a",
+            "s3://",
+            "https:///a",
+        ] {
+            assert!(Location::parse(url).is_err_and(|e| e.exit_code() == 2), "{url}");
+        }
+        let error = Location::parse("file:///a");
+        assert!(error.is_err_and(|e| e.to_string().contains("s3://, gs://")));
+    }
+
+    #[test]
+    fn a_password_is_not_told_where_it_cannot_be_taken() {
+        for url in ["s3://me:hidden@bucket/a", "https://me:hid/den@host/a", "x://me:hidden@host"] {
+            let message = Location::parse(url).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(!message.is_empty() && !message.contains("hid"), "{message}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_is_itself_again_after_its_url(
+            key in "([a-z]|[/?#%+*\\[\\]{}&;<>'\" =.:@~^|`]|%2F|//|\\.\\./|é|日|\u{1F600}){0,24}",
+            root in prop_oneof!["s3://bucket", "gs://bucket", "az://container"],
+        ) {
+            let failed = |e: Error| TestCaseError::fail(e.to_string());
+            let place = Location::parse(&root).map_err(failed)?.with_key(key.clone());
+            let again = Location::parse(&place.url()).map_err(failed)?;
+            prop_assert_eq!(&again.key, &key);
+            prop_assert_eq!(again, place);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! One object at one version: ranges of it, read with retries; and objects that only one writer creates.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::path::Path as Key;
+use object_store::{
+    Error as StoreError, GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, PutPayload,
+};
+
+use super::client::{Retries, client, retried, runtime, wait};
+use super::explain::{changed, explain, store_error};
+use super::hub;
+use super::location::{Location, Scheme};
+use super::wire::get_options;
+use crate::listing::ObjectVersion;
+use polysift_base::error::Result;
+
+/// Maximum bytes that are read ahead at once, and that a buffer reserves before its bytes arrive.
+pub(super) const LARGEST_WINDOW: u64 = 8 << 20;
+
+impl ObjectVersion {
+    /// Size, version and time of change as a store says them.
+    pub fn of(meta: &ObjectMeta) -> Self {
+        let changed = || {
+            let time = meta.last_modified;
+            (time.timestamp() > 0).then(|| time.to_rfc3339())
+        };
+        let etag = meta.e_tag.as_ref().map(|etag| etag.trim_matches('"').to_owned());
+        Self { bytes: meta.size, tag: etag.filter(|etag| !etag.is_empty()).or_else(changed) }
+    }
+}
+
+/// Bytes of an object that are in memory now, and the most there were.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Meter {
+    /// The most bytes that were in memory at once.
+    #[cfg(test)]
+    pub(super) fn most(&self) -> u64 {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+/// A buffer that is counted as long as anything refers to it.
+struct Counted {
+    bytes: Vec<u8>,
+    capacity: u64,
+    meter: Arc<Meter>,
+}
+
+impl Counted {
+    fn new(length: usize, meter: &Arc<Meter>) -> Self {
+        let capacity = length as u64;
+        let now = meter.now.fetch_add(capacity, Ordering::SeqCst) + capacity;
+        meter.most.fetch_max(now, Ordering::SeqCst);
+        let bytes = Vec::with_capacity(length.min(LARGEST_WINDOW as usize));
+        Self { bytes, capacity, meter: Arc::clone(meter) }
+    }
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.meter.now.fetch_sub(self.capacity, Ordering::SeqCst);
+    }
+}
+
+/// An object of a store.
+#[derive(Debug, Clone)]
+pub struct Object {
+    url: String,
+    store: Arc<dyn ObjectStore>,
+    key: Key,
+    /// How it is asked for.
+    options: GetOptions,
+    version: ObjectVersion,
+    /// Whether answers name the version; those of a hub come from elsewhere.
+    is_checked: bool,
+    meter: Arc<Meter>,
+}
+
+/// Finds the size and the version of the object `url`.
+///
+/// # Errors
+/// [`Error::Missing`](polysift_base::Error::Missing) when there is none; [`Error::Service`](polysift_base::Error::Service) when the store does not answer;
+/// [`Error::Config`](polysift_base::Error::Config) for a URL that is none.
+pub fn stat(url: &str) -> Result<ObjectVersion> {
+    let location = Location::parse(url)?;
+    let (store, key) = (client(&location)?.store, requested_key(&location)?);
+    let is_on_hub = location.scheme == Scheme::Hub;
+    let options = || get_options(&location);
+    let found = async {
+        // What is signed for reading is not to be asked for its head.
+        if is_on_hub || location.scheme == Scheme::Http {
+            match store.get_opts(&key, options().with_range(Some(0..1))).await {
+                Ok(answer) => return Ok(answer.meta),
+                // An empty file has no first byte.
+                Err(StoreError::Generic { .. }) if !is_on_hub => {}
+                Err(error) => return Err(error),
+            }
+        }
+        store.get_opts(&key, options().with_head(true)).await.map(|answer| answer.meta)
+    };
+    let url = location.url();
+    let meta = wait(async { found.await.map_err(|error| explain(&url, &error)) })?;
+    if is_on_hub {
+        return Ok(ObjectVersion { bytes: meta.size, tag: Some(hub::commit(&location)) });
+    }
+    Ok(ObjectVersion::of(&meta))
+}
+
+/// The key as the client of the store of `location` is asked for it.
+fn requested_key(location: &Location) -> Result<Key> {
+    match location.scheme {
+        Scheme::Hub => hub::resolved(location),
+        _ => location.object_key(),
+    }
+}
+
+impl Object {
+    /// The object `url`, which has to be of `version` when it is read.
+    pub fn new(url: &Path, version: ObjectVersion) -> Result<Self> {
+        let location = Location::parse(&url.to_string_lossy())?;
+        let (url, options) = (location.url(), get_options(&location));
+        let (store, is_checked) = (client(&location)?.store, location.scheme != Scheme::Hub);
+        let key = requested_key(&location)?;
+        Ok(Self { url, store, key, options, version, is_checked, meter: Arc::default() })
+    }
+
+    /// An object of `store`, for tests.
+    #[cfg(test)]
+    pub fn of(store: Arc<dyn ObjectStore>, key: &str, version: ObjectVersion) -> Self {
+        let url = format!("test://{key}");
+        let (key, options) = (Key::from(key), GetOptions::default());
+        Self { url, store, key, options, version, is_checked: true, meter: Arc::default() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Size in bytes.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "the size of a file, as `File`'s metadata has it"
+    )]
+    pub fn len(&self) -> u64 {
+        self.version.bytes
+    }
+
+    /// Waits for the bytes of `range`, which lies in the object.
+    ///
+    /// # Errors
+    /// [`Error::Service`], [`Error::Missing`]; [`Error::Corrupt`] when the object is of another
+    /// version.
+    pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        wait(self.fetch(range))
+    }
+
+    /// Begins to read `range`.
+    pub(super) fn begin(&self, range: Range<u64>) -> Result<Transfer> {
+        let object = self.clone();
+        Ok(Transfer(runtime()?.spawn(async move { object.fetch(range).await })))
+    }
+
+    async fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+        let length = (range.end - range.start) as usize;
+        let mut buffer = Counted::new(length, &self.meter);
+        let mut retries = Retries::new();
+        // The client takes up an answer that breaks off, where the ETag identifies the content.
+        while let Some(error) = self.append(&range, &mut buffer.bytes).await? {
+            if !retries.allows(&error).await {
+                return Err(explain(&self.url, &error));
+            }
+        }
+        Ok(Bytes::from_owner(buffer))
+    }
+
+    /// Asks for what `buffer` lacks of `range` and appends what comes; an error where the answer
+    /// broke off.
+    async fn append(
+        &self,
+        range: &Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Option<object_store::Error>> {
+        let requested = range.start + buffer.len() as u64..range.end;
+        if requested.is_empty() {
+            return Ok(None);
+        }
+        let options = self.options.clone().with_range(Some(requested.clone()));
+        let answer = self.store.get_opts(&self.key, options).await;
+        let answer = answer.map_err(|error| explain(&self.url, &error))?;
+        self.check(&answer, &requested)?;
+        let mut stream = answer.into_stream();
+        while let Some(piece) = stream.next().await {
+            match piece {
+                Ok(piece) if (buffer.len() + piece.len()) as u64 > range.end - range.start => {
+                    return Err(store_error(&self.url, "answers with more than was asked for"));
+                }
+                Ok(piece) => buffer.extend_from_slice(&piece),
+                Err(error) => return Ok(Some(error)),
+            }
+        }
+        let missing = range.end - range.start - buffer.len() as u64;
+        let source = format!("{missing} bytes are missing at the end").into();
+        Ok((missing > 0).then_some(object_store::Error::Generic { store: "", source }))
+    }
+
+    /// Whether the answer is of the planned version.
+    fn check(&self, answer: &GetResult, requested: &Range<u64>) -> Result<()> {
+        let found = ObjectVersion::of(&answer.meta);
+        let is_other = self.is_checked && found.tag != self.version.tag;
+        if is_other || found.bytes != self.version.bytes {
+            return Err(changed(&self.url));
+        }
+        if answer.range != *requested {
+            let (found, requested) = (&answer.range, requested);
+            let reason = format!("answers with the bytes {found:?} for {requested:?}");
+            return Err(store_error(&self.url, &reason));
+        }
+        Ok(())
+    }
+}
+
+/// A range on its way; dropped, it is given up.
+#[derive(Debug)]
+pub(super) struct Transfer(tokio::task::JoinHandle<Result<Bytes>>);
+
+impl Transfer {
+    /// Waits for the bytes.
+    pub(super) fn wait(mut self) -> Result<Bytes> {
+        let joined = async { (&mut self.0).await };
+        wait(async { joined.await.map_err(|error| store_error("transfers", &error.to_string()))? })
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Creates the object `url` of `content`, or gives the content of the one that is there.
+///
+/// Of several processes that try at once one succeeds, where the store has conditional writes.
+///
+/// # Errors
+/// [`polysift_base::Error::Service`]; [`polysift_base::Error::Config`] for a URL that is none.
+pub fn create(url: &str, content: &str) -> Result<Option<Bytes>> {
+    let location = Location::parse(url)?;
+    let (client, key) = (client(&location)?, location.object_key()?);
+    let payload = PutPayload::from(content.as_bytes().to_vec());
+    let create = || create_or_read(client.store.as_ref(), &key, payload.clone());
+    wait(retried(url, create))
+}
+
+async fn create_or_read(
+    store: &dyn ObjectStore,
+    key: &Key,
+    payload: PutPayload,
+) -> object_store::Result<Option<Bytes>> {
+    let mode = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    match store.put_opts(key, payload.clone(), mode).await {
+        Ok(_) => return Ok(None),
+        Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {}
+        Err(StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) => {
+            match store.head(key).await {
+                Err(StoreError::NotFound { .. }) => {
+                    return store.put(key, payload).await.map(|_| None);
+                }
+                found => drop(found?),
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    let mut stream = store.get(key).await?.into_stream();
+    let mut content = Vec::new();
+    while let Some(piece) = stream.next().await {
+        content.extend_from_slice(&piece?);
+    }
+    Ok(Some(content.into()))
+}
+
+/// Puts the object `url` of `content`, whatever is there.
+pub fn replace(url: &str, content: &str) -> Result<()> {
+    let location = Location::parse(url)?;
+    let (client, key) = (client(&location)?, location.object_key()?);
+    let payload = PutPayload::from(content.as_bytes().to_vec());
+    wait(retried(url, || client.store.put(&key, payload.clone()))).map(drop)
+}

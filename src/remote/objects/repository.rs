@@ -1,0 +1,236 @@
+//! Files from the Hugging Face hub and its cache, which other tools share.
+
+use std::path::PathBuf;
+
+pub use hf_hub::RepoType;
+use hf_hub::{Cache, Repo};
+use object_store::client::HttpClient;
+use serde::Deserialize;
+
+use super::client::wait;
+use super::download::{ask, download, failed, hub_client};
+use super::explain::{message, status};
+use super::key::encoded;
+use crate::listing::Snapshot;
+use polysift_base::error::{Error, Result};
+use polysift_base::hub::HubSettings;
+
+/// Revision where none is named.
+pub(super) const DEFAULT_REVISION: &str = "main";
+
+/// One repository at one revision.
+pub struct Repository<'a> {
+    kind: RepoType,
+    id: &'a str,
+    revision: &'a str,
+    settings: &'a HubSettings,
+    cache: Cache,
+}
+
+/// What the hub says of a revision.
+#[derive(Deserialize)]
+struct RevisionInfo {
+    sha: String,
+    siblings: Vec<Sibling>,
+}
+
+/// A file of it.
+#[derive(Deserialize)]
+struct Sibling {
+    rfilename: String,
+}
+
+impl<'a> Repository<'a> {
+    /// The repository `id` at `revision`, the default one if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if `id` or `revision` is malformed.
+    pub fn new(
+        kind: RepoType,
+        id: &'a str,
+        revision: Option<&'a str>,
+        settings: &'a HubSettings,
+    ) -> Result<Self> {
+        let revision = revision.unwrap_or(DEFAULT_REVISION);
+        if revision.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+            let reason = format!("`{revision}` is no commit, tag or branch");
+            return Err(Error::config("encoder.revision", reason));
+        }
+        let cache = Cache::new(settings.cache.clone());
+        Ok(Self { kind, id, revision, settings, cache })
+    }
+
+    /// Path of `file` in the cache, downloaded if it is not there; `None` if the repository does
+    /// not have it (or, offline, the cache).
+    pub fn get(&self, file: &str) -> Result<Option<PathBuf>> {
+        if file.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+            return Err(self.error(format!("`{file}` is no path of a file in it")));
+        }
+        if let Some(path) = self.cached(file) {
+            return Ok(Some(path));
+        }
+        let is_absent = self.absent(file).is_some_and(|note| note.exists());
+        if self.settings.offline || is_absent {
+            return Ok(None);
+        }
+        tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
+        let url = self.url("", &format!("resolve/{{}}/{}", encoded(file)));
+        match wait(async { Ok(self.download(&hub_client(self.settings)?, &url, file).await) })? {
+            Ok(path) => Ok(Some(path)),
+            Err(error) if status(&error) == Some(404) => {
+                if let Some(path) = self.absent(file) {
+                    // Without the note the hub is asked again.
+                    let folder = path.parent().unwrap_or(&path);
+                    let _ =
+                        std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, ""));
+                }
+                Ok(None)
+            }
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    /// Downloads `file` from `url`, and notes the commit that the revision stands for.
+    async fn download(
+        &self,
+        client: &HttpClient,
+        url: &str,
+        file: &str,
+    ) -> object_store::Result<PathBuf> {
+        let folder = self.cache.path().join(self.repo().folder_name());
+        let (path, commit) = download(client, url, &folder, file).await?;
+        self.cache.repo(self.repo()).create_ref(&commit).map_err(failed)?;
+        Ok(path)
+    }
+
+    /// The note in the cache that the snapshot has no `file`, where huggingface_hub has it too.
+    fn absent(&self, file: &str) -> Option<PathBuf> {
+        let snapshot = self.cached("")?;
+        let repo = snapshot.parent()?.parent()?;
+        Some(repo.join(".no_exist").join(snapshot.file_name()?).join(file))
+    }
+
+    /// The error for a required `file` that [`Repository::get`] did not find.
+    pub fn missing(&self, file: &str) -> Error {
+        self.error(if self.settings.offline {
+            self.not_cached(&format!("`{file}`"))
+        } else {
+            let published = match self.kind {
+                RepoType::Model => {
+                    ", and that the model is published as safetensors with a tokenizer.json"
+                }
+                _ => "",
+            };
+            format!(
+                "has no `{file}` at revision `{}` (404); check the id and the revision{published}",
+                self.revision
+            )
+        })
+    }
+
+    /// The commit that the revision stands for now; offline, when the cache was filled.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        if self.settings.offline {
+            // The empty path below a snapshot is its folder.
+            let folder =
+                self.cached("").ok_or_else(|| self.error(self.not_cached("the snapshot")))?;
+            let commit = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            return Ok(Snapshot { commit, folder, files: None });
+        }
+        let url = self.url("api/", "revision/{}");
+        let answer = wait(async {
+            let answer = ask(&hub_client(self.settings)?, &url, None).await;
+            let answer = answer.map_err(|error| self.explain(&error))?.into_body().bytes().await;
+            answer.map_err(|error| self.explain(&failed(error)))
+        })?;
+        let info: RevisionInfo = serde_json::from_slice(&answer)
+            .map_err(|e| self.error(format!("the hub does not describe the revision: {e}")))?;
+        if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(self.error(format!("the hub says {:?} for a commit", info.sha)));
+        }
+        let folder = self.cache.repo(self.repo()).pointer_path(&info.sha);
+        let files = info.siblings.into_iter().map(|file| file.rfilename).collect();
+        Ok(Snapshot { commit: info.sha, folder, files: Some(files) })
+    }
+
+    /// Notes in the cache that the revision stands for `commit`, for [`Repository::snapshot`] offline.
+    pub fn note(&self, commit: &str) -> Result<()> {
+        let noted = self.cache.repo(self.repo()).create_ref(commit);
+        noted.map_err(Error::io(&self.settings.cache, "write"))
+    }
+
+    fn not_cached(&self, what: &str) -> String {
+        format!(
+            "{what} of revision `{}` is not in the cache {}, and without a network (--offline, \
+             HF_HUB_OFFLINE) it has to be; download the {} where there is a network (`{}`) and copy the \
+             cache, or give a directory",
+            self.revision,
+            self.settings.cache.display(),
+            self.noun(),
+            self.download_command()
+        )
+    }
+
+    /// The address of the repository below `api`, and of `rest` in it, where `{}` is the revision.
+    fn url(&self, api: &str, rest: &str) -> String {
+        let kind = match self.kind {
+            RepoType::Dataset => "datasets/",
+            _ if api.is_empty() => "",
+            _ => "models/",
+        };
+        let rest = rest.replacen("{}", &self.revision.replace('/', "%2F"), 1);
+        format!("{}/{api}{kind}{}/{rest}", self.settings.endpoint, self.id)
+    }
+
+    fn noun(&self) -> &'static str {
+        match self.kind {
+            RepoType::Dataset => "dataset",
+            _ => "model",
+        }
+    }
+
+    fn download_command(&self) -> String {
+        match self.kind {
+            RepoType::Dataset => format!("hf download --repo-type dataset {}", self.id),
+            _ => format!("hf download {}", self.id),
+        }
+    }
+
+    /// A pinned commit needs no ref file: other tools do not write one.
+    fn cached(&self, file: &str) -> Option<PathBuf> {
+        let repo = self.cache.repo(self.repo());
+        let pinned = repo.pointer_path(self.revision).join(file);
+        repo.get(file).or_else(|| pinned.exists().then_some(pinned))
+    }
+
+    fn repo(&self) -> Repo {
+        Repo::with_revision(self.id.into(), self.kind, self.revision.into())
+    }
+
+    fn explain(&self, error: &object_store::Error) -> Error {
+        let noun = self.noun();
+        self.error(match status(error) {
+            Some(401) => format!(
+                "the hub wants to know who asks (401): the id does not exist, or the {noun} is \
+                 private and HF_TOKEN is not set to a token that may read it"
+            ),
+            Some(403) => format!(
+                "the hub refuses (403): accept the {noun}'s terms on its page with the account \
+                 that HF_TOKEN belongs to"
+            ),
+            Some(code) => format!("the hub {} answers {code}", self.settings.endpoint),
+            None => format!(
+                "cannot be downloaded from {}: {}; without a network, give a directory, or \
+                 fill the cache {} elsewhere (`{}`) and set HF_HUB_OFFLINE=1",
+                self.settings.endpoint,
+                message(error),
+                self.settings.cache.display(),
+                self.download_command()
+            ),
+        })
+    }
+
+    fn error(&self, reason: String) -> Error {
+        Error::Service { name: self.id.into(), reason }
+    }
+}

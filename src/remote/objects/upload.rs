@@ -1,0 +1,237 @@
+//! Objects that appear whole or not at all: sent in parts, completed at the end.
+//!
+//! In memory are at most [`PARTS_ON_THEIR_WAY`] parts on their way and the one that fills. Parts end
+//! at the same bytes whenever the same bytes are written, so an object that is written again is the
+//! same to its store too. An upload that is dropped is aborted; what a killed process has sent is
+//! visible to nobody, and goes when the store's rule for incomplete uploads says so.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path as Key;
+use object_store::{MultipartId, ObjectStoreExt, PutPayload, PutResult};
+use tokio::task::{JoinError, JoinHandle};
+
+use super::client::{Client, client, retried, runtime, wait};
+use super::explain::{explain, store_error};
+use super::location::{Location, Scheme};
+use crate::listing::ObjectVersion;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{FileStamp, FirstError, boundary};
+
+/// Bytes of a part; S3 takes 10,000 of them, so an object is at most 80 GB.
+const PART_BYTES: usize = 8 << 20;
+
+/// Time that a store has to forget an upload.
+const ABORT_TIME: Duration = Duration::from_secs(1);
+
+/// Parts that are sent at once.
+const PARTS_ON_THEIR_WAY: usize = 3;
+
+/// An object under construction.
+#[derive(Debug)]
+pub struct Upload {
+    path: PathBuf,
+    target: UploadTarget,
+    part: Vec<u8>,
+    hasher: blake3::Hasher,
+    bytes: u64,
+    /// Begun with the first full part.
+    id: Option<MultipartId>,
+    arrived: Vec<PartId>,
+    on_their_way: VecDeque<JoinHandle<Result<PartId>>>,
+    failure: FirstError,
+}
+
+/// Where an object goes.
+#[derive(Debug, Clone)]
+struct UploadTarget {
+    url: String,
+    key: Key,
+    client: Client,
+}
+
+impl Upload {
+    /// Begins the object `path`, a URL; what makes a write fail is kept in `failure`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a URL that cannot be written to; [`Error::Service`].
+    pub fn create(path: &Path, failure: &FirstError) -> Result<Self> {
+        let url = path.to_string_lossy().into_owned();
+        let location = Location::parse(&url)?;
+        check_writable(&location)?;
+        let (client, key) = (client(&location)?, location.object_key()?);
+        boundary();
+        Ok(Self {
+            path: path.to_owned(),
+            target: UploadTarget { url, key, client },
+            part: Vec::new(),
+            hasher: blake3::Hasher::new(),
+            bytes: 0,
+            id: None,
+            arrived: Vec::new(),
+            on_their_way: VecDeque::new(),
+            failure: failure.clone(),
+        })
+    }
+
+    /// The URL.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Completes the object, replacing one of that name.
+    ///
+    /// # Errors
+    /// [`Error::Service`].
+    pub fn commit(mut self) -> Result<FileStamp> {
+        boundary();
+        let etag = if self.id.is_none() {
+            let whole = Bytes::from(std::mem::take(&mut self.part));
+            wait(self.target.put(whole))?
+        } else {
+            if !self.part.is_empty() {
+                self.send()?;
+            }
+            while !self.on_their_way.is_empty() {
+                self.first_arrives()?;
+            }
+            boundary();
+            let id = self.id.clone().unwrap_or_default();
+            wait(self.target.complete(&id, &self.arrived, self.bytes))?
+        };
+        boundary();
+        self.id = None; // nothing is left to abort
+        let etag = etag.map(|etag| etag.trim_matches('"').to_owned());
+        let blake3 = self.hasher.finalize().to_hex().to_string();
+        Ok(FileStamp { bytes: self.bytes, blake3, etag })
+    }
+
+    /// Sends the part that is full, after waiting for one to arrive where all are on their way.
+    fn send(&mut self) -> Result<()> {
+        boundary();
+        if self.on_their_way.len() == PARTS_ON_THEIR_WAY {
+            self.first_arrives()?;
+        }
+        let id = match &self.id {
+            Some(id) => id.clone(),
+            None => self.id.insert(wait(self.target.begin())?).clone(),
+        };
+        let part = Bytes::from(std::mem::take(&mut self.part));
+        let (target, index) = (self.target.clone(), self.arrived.len() + self.on_their_way.len());
+        let sent = runtime()?.spawn(async move { target.put_part(&id, index, part).await });
+        self.on_their_way.push_back(sent);
+        Ok(())
+    }
+
+    fn first_arrives(&mut self) -> Result<()> {
+        let Some(first) = self.on_their_way.pop_front() else { return Ok(()) };
+        let lost = |error: JoinError| store_error(&self.target.url, &error.to_string());
+        let sent = wait(async { first.await.map_err(lost)? })?;
+        self.arrived.push(sent);
+        Ok(())
+    }
+}
+
+impl UploadTarget {
+    fn parts(&self) -> Result<&Arc<dyn MultipartStore>> {
+        let parts = self.client.parts.as_ref();
+        parts.ok_or_else(|| store_error(&self.url, "takes no objects in parts"))
+    }
+
+    /// Puts a whole object and gives its ETag.
+    async fn put(&self, whole: Bytes) -> Result<Option<String>> {
+        let payload = PutPayload::from(whole);
+        let put = || self.client.store.put(&self.key, payload.clone());
+        retried(&self.url, put).await.map(|stored: PutResult| stored.e_tag)
+    }
+
+    async fn begin(&self) -> Result<MultipartId> {
+        let parts = self.parts()?;
+        retried(&self.url, || parts.create_multipart(&self.key)).await
+    }
+
+    async fn put_part(&self, id: &MultipartId, index: usize, part: Bytes) -> Result<PartId> {
+        let (parts, payload) = (self.parts()?, PutPayload::from(part));
+        retried(&self.url, || parts.put_part(&self.key, id, index, payload.clone())).await
+    }
+
+    /// Makes an object of `bytes` bytes of its parts and gives its ETag.
+    async fn complete(
+        &self,
+        id: &MultipartId,
+        arrived: &[PartId],
+        bytes: u64,
+    ) -> Result<Option<String>> {
+        let parts = self.parts()?;
+        let complete = || parts.complete_multipart(&self.key, id, arrived.to_vec());
+        let completed = retried(&self.url, complete).await;
+        let Err(error @ (Error::Missing { .. } | Error::Service { .. })) = completed else {
+            return completed.map(|stored| stored.e_tag);
+        };
+        // The answer to a try that did complete may have been lost.
+        match self.client.store.head(&self.key).await {
+            Ok(meta) if meta.size == bytes => Ok(ObjectVersion::of(&meta).tag),
+            _ => Err(error),
+        }
+    }
+
+    async fn abort(&self, id: &MultipartId) -> Result<()> {
+        self.parts()?.abort_multipart(&self.key, id).await.map_err(|e| explain(&self.url, &e))
+    }
+}
+
+/// Whether files can be written below `url`.
+///
+/// # Errors
+/// [`Error::Config`].
+pub fn check_destination(url: &str) -> Result<()> {
+    let location = Location::parse(url.trim_end_matches('/'))?;
+    location.object_key()?;
+    check_writable(&location)
+}
+
+/// Refuses a target that is only read.
+fn check_writable(location: &Location) -> Result<()> {
+    match location.scheme {
+        Scheme::S3 | Scheme::Gcs | Scheme::Azure => Ok(()),
+        Scheme::Http | Scheme::Hub => {
+            let reason = "is only read; files are written to s3://, gs:// and az://";
+            Err(Error::config(location.url(), reason))
+        }
+    }
+}
+
+impl io::Write for Upload {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let length = buffer.len().min(PART_BYTES - self.part.len());
+        self.part.extend_from_slice(&buffer[..length]);
+        self.hasher.update(&buffer[..length]);
+        self.bytes += length as u64;
+        if self.part.len() == PART_BYTES {
+            let sent = self.send();
+            self.failure.keep(sent)?;
+        }
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.on_their_way.iter().for_each(JoinHandle::abort);
+        if let Some(id) = &self.id {
+            // There is no place for an error; the store's own rule removes what stays. A stop does not wait for it long.
+            let abort = async { tokio::time::timeout(ABORT_TIME, self.target.abort(id)).await };
+            let _ = runtime().map(|runtime| runtime.block_on(abort));
+        }
+    }
+}

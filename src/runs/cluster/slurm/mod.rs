@@ -1,0 +1,507 @@
+//! Slurm: an array job per stage that shards, one task per node, chained so that no job waits for ever.
+//!
+//! ```text
+//! embed 0-399%100 ─afterok─▶ train ─afterok─▶ score 0-399 ─afterok─▶ threshold ─afterok─▶ export 0-399
+//! ```
+//!
+//! A task that fails ends the chain in sight: the jobs after it are cancelled by Slurm
+//! (`--kill-on-invalid-dep`), and a retry submits what is left.
+
+mod submit;
+
+use std::fmt::{Display, Write as _};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+pub(super) use submit::call;
+pub use submit::{Submission, SubmittedJob, live_jobs, max_array_tasks, submissions, submit};
+
+use super::work::{Needs, StageTasks, array_expression};
+use crate::run::Stage;
+use polysift_base::error::{Error, Result};
+
+/// Set to 1 by the batch scripts: the program may requeue its job.
+pub const REQUEUE_VARIABLE: &str = "POLYSIFT_REQUEUE";
+/// `MaxArraySize` of a cluster that does not set it.
+const DEFAULT_MAX_ARRAY_SIZE: u32 = 1001;
+
+/// CPUs of a task that does not fill a node, unless they are given: what most nodes have to spare.
+const DEFAULT_CPUS: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
+
+/// What the jobs of a run ask Slurm for; the flags of `polysift slurm`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SlurmOptions {
+    /// Most tasks of a stage at once, as in --array=0-399%100
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_running: Option<u32>,
+    /// Partition, of all stages or of one: `--partition gpu --partition export=cpu`
+    #[arg(short, long, value_name = "[STAGE=]NAME")]
+    pub partition: Vec<StageValue<String>>,
+    /// Account, of all stages or of one
+    #[arg(short = 'A', long, value_name = "[STAGE=]NAME")]
+    pub account: Vec<StageValue<String>>,
+    /// Time limit of a task, as in 12:00:00, of all stages or of one; a task that reaches it continues in a new one
+    #[arg(short, long, value_name = "[STAGE=]TIME")]
+    pub time: Vec<StageValue<String>>,
+    /// GPUs of a node, for the stages that compute on them; a task uses all of them
+    #[arg(long, value_name = "N")]
+    pub gpus_per_node: Option<u32>,
+    /// CPUs of a task, of all stages or of one [default: all of a whole node; 4 where a stage does not fill one]
+    #[arg(long, value_name = "[STAGE=]N")]
+    pub cpus_per_task: Vec<StageValue<NonZeroU32>>,
+    /// Memory of a task, of all stages or of one [default: all of a whole node; else what the cluster gives]
+    #[arg(long, value_name = "[STAGE=]SIZE")]
+    pub mem: Vec<StageValue<String>>,
+    /// Let the stages that encode share nodes too; say with --cpus-per-task, --mem and --gpus-per-node what one needs
+    #[arg(long)]
+    pub partial_nodes: bool,
+    /// Seconds before the time limit at which a task is signalled to save and to requeue itself
+    #[arg(long, value_name = "SECS", default_value_t = 180)]
+    pub signal_secs: u32,
+    /// Submit the stages without dependencies
+    #[arg(long)]
+    pub no_chain: bool,
+    /// More arguments of sbatch, after `--`; they win
+    #[arg(last = true, value_name = "SBATCH_ARGS")]
+    pub sbatch: Vec<String>,
+}
+
+/// A value of a flag, for all stages or (`STAGE=VALUE`) for one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageValue<T> {
+    stage: Option<Stage>,
+    value: T,
+}
+
+impl<T: FromStr<Err: Display>> FromStr for StageValue<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (stage, value) = match text.split_once('=') {
+            None => (None, text),
+            Some((name, value)) => (Some(name.parse()?), value),
+        };
+        if value.is_empty() {
+            return Err("has no value".into());
+        }
+        Ok(Self { stage, value: value.parse().map_err(|e: T::Err| e.to_string())? })
+    }
+}
+
+/// The last of `values` that is for `stage` alone, else the last for all.
+fn value_for<T>(values: &[StageValue<T>], stage: Stage) -> Option<&T> {
+    let last = |of: Option<Stage>| values.iter().rev().find(move |value| value.stage == of);
+    last(Some(stage)).or_else(|| last(None)).map(|found| &found.value)
+}
+
+/// The jobs of a run: what they do, and what they ask for.
+#[derive(Debug, Clone)]
+pub struct SlurmSettings {
+    /// The program, by its absolute path.
+    pub program: PathBuf,
+    /// The run directory, by its absolute path.
+    pub run: PathBuf,
+    /// Tasks of a stage.
+    pub num_tasks: u32,
+    /// What they ask for.
+    pub options: SlurmOptions,
+}
+
+/// A job to submit: a stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlurmJob {
+    /// Name of the stage.
+    pub name: String,
+    /// Task ids as an array expression; `None` for a single job.
+    pub array: Option<String>,
+    /// Whether the job before has to succeed first.
+    pub is_chained: bool,
+    /// The batch script.
+    pub script: String,
+}
+
+impl SlurmJob {
+    /// The value of `--dependency`, given the id of the job before.
+    pub fn dependency(&self, before: Option<&str>) -> Option<String> {
+        before.filter(|_| self.is_chained).map(|id| format!("afterok:{id}"))
+    }
+}
+
+/// The jobs for `work`, in the order in which they are submitted. A stage waits for the success of the one
+/// before, unless they are not to be chained.
+///
+/// A run directory that Slurm cannot name in a script is [`Error::Config`].
+pub fn slurm_jobs(settings: &SlurmSettings, work: &[StageTasks]) -> Result<Vec<SlurmJob>> {
+    let job = |work: &StageTasks| {
+        Ok(SlurmJob {
+            name: work.stage.name().to_owned(),
+            array: work.tasks.as_deref().map(array_expression),
+            is_chained: !settings.options.no_chain,
+            script: batch_script(settings, work)?,
+        })
+    };
+    work.iter().map(job).collect()
+}
+
+/// The script of one job.
+fn batch_script(settings: &SlurmSettings, work: &StageTasks) -> Result<String> {
+    let mut script = String::from("#!/bin/bash\n");
+    for option in options(settings, work)? {
+        // Writing into a string cannot fail.
+        let _ = writeln!(script, "#SBATCH {option}");
+    }
+    let _ = writeln!(script, "export {REQUEUE_VARIABLE}=1");
+    if work.tasks.is_some() {
+        let _ = writeln!(script, "export POLYSIFT_NUM_TASKS={}", settings.num_tasks);
+        script.push_str("export POLYSIFT_TASK=$SLURM_ARRAY_TASK_ID\n");
+    } else {
+        // What the shell that submits has set would come along.
+        script.push_str(
+            "unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID SLURM_ARRAY_JOB_ID\n",
+        );
+    }
+    if let Some(cpus) = cpus(settings, work) {
+        // Not every cluster binds a task to its CPUs.
+        let cpus = format!("${{SLURM_CPUS_PER_TASK:-{cpus}}}");
+        let _ = writeln!(script, "export POLYSIFT_THREADS=${{POLYSIFT_THREADS:-{cpus}}}");
+    }
+    // exec: Slurm's signals reach the program, and its exit code is the job's.
+    let (program, run) = (text(&settings.program)?, text(&settings.run)?);
+    let (program, run) = (shell_quoted(program), shell_quoted(run));
+    let _ = writeln!(script, "exec {program} {} --run {run}", work.stage.name());
+    Ok(script)
+}
+
+/// CPUs of a task, where it does not get all of a node.
+fn cpus(settings: &SlurmSettings, work: &StageTasks) -> Option<NonZeroU32> {
+    let cpus = value_for(&settings.options.cpus_per_task, work.stage).copied();
+    cpus.or_else(|| (work.needs == Needs::Cores).then_some(DEFAULT_CPUS))
+}
+
+/// The `#SBATCH` options, each with its value; later ones win.
+fn options(settings: &SlurmSettings, work: &StageTasks) -> Result<Vec<String>> {
+    let (stage, options) = (work.stage, &settings.options);
+    let mut lines = vec![format!("--job-name=polysift-{}", stage.name())];
+    if let Some(tasks) = &work.tasks {
+        let limit = options.max_running.map(|n| format!("%{n}")).unwrap_or_default();
+        lines.push(format!("--array={}{limit}", array_expression(tasks)));
+    }
+    let log = log_pattern(&settings.run, work.tasks.is_some())?;
+    lines.push(sbatch_quoted(&format!("--output={log}"))?);
+    let fixed =
+        ["--open-mode=append", "--requeue", "--nodes=1", "--ntasks=1", "--kill-on-invalid-dep=yes"];
+    lines.extend(fixed.map(str::to_owned));
+    lines.push(format!("--signal=B:USR1@{}", options.signal_secs));
+    let fills_a_node = !options.partial_nodes && work.needs != Needs::Cores;
+    if fills_a_node {
+        lines.push("--exclusive".to_owned());
+    }
+    let gpus = options.gpus_per_node.filter(|_| work.needs == Needs::Gpus);
+    let mem = value_for(&options.mem, stage).cloned();
+    for (name, value) in [
+        ("time", value_for(&options.time, stage).cloned()),
+        ("partition", value_for(&options.partition, stage).cloned()),
+        ("account", value_for(&options.account, stage).cloned()),
+        ("gpus-per-node", gpus.map(|n| n.to_string())),
+        ("cpus-per-task", cpus(settings, work).map(|n| n.to_string())),
+        ("mem", mem.or_else(|| fills_a_node.then(|| "0".to_owned()))),
+    ] {
+        if let Some(value) = value {
+            lines.push(sbatch_quoted(&format!("--{name}={value}"))?);
+        }
+    }
+    if !options.sbatch.is_empty() {
+        let more =
+            options.sbatch.iter().map(|arg| sbatch_quoted(arg)).collect::<Result<Vec<_>>>()?;
+        lines.push(more.join(" "));
+    }
+    Ok(lines)
+}
+
+/// Where Slurm writes what a job prints; `%` of the path itself is doubled.
+fn log_pattern(run: &Path, array: bool) -> Result<String> {
+    let folder = text(run)?.replace('%', "%%");
+    Ok(format!("{folder}/logs/{}.log", if array { "%x_%A_%a" } else { "%x_%j" }))
+}
+
+/// A path as text that a script can hold.
+fn text(path: &Path) -> Result<&str> {
+    let text = path.to_str().filter(|text| !text.contains(['\n', '\r', '\\']));
+    text.ok_or_else(|| {
+        let reason = format!(
+            "{}: Slurm cannot name a path with a backslash, a line break or bytes that are not UTF-8",
+            path.display()
+        );
+        Error::config("--run", reason)
+    })
+}
+
+/// `argument` as sbatch reads it in a script, where a backslash escapes even inside of quotes.
+fn sbatch_quoted(argument: &str) -> Result<String> {
+    if argument.contains(['\n', '\r']) {
+        return Err(Error::config(argument, "an argument of sbatch cannot hold a line break"));
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_./:=@%,+-[]*".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        return Ok(argument.to_owned());
+    }
+    Ok(format!("\"{}\"", argument.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+/// A shell script that submits all of `jobs`, with the scripts inside; of a single job the batch script itself.
+/// The folder `logs` of the run directory has to be there.
+pub fn driver_script(jobs: &[SlurmJob]) -> String {
+    if let [job] = jobs {
+        return job.script.clone();
+    }
+    let mut driver = String::from("#!/bin/bash\n# Submits all jobs of a run.\nset -euo pipefail\n");
+    for (i, job) in jobs.iter().enumerate() {
+        let before = i.checked_sub(1).map(|i| format!("${{job{i}%%;*}}"));
+        let dependency = job.dependency(before.as_deref());
+        let wait = dependency.map(|d| format!(" --dependency=\"{d}\"")).unwrap_or_default();
+        let _ = write!(
+            driver,
+            "\njob{i}=$(sbatch --parsable{wait} <<'END_OF_SCRIPT'\n{}END_OF_SCRIPT\n)\necho \"{} ${{job{i}}}\"\n",
+            job.script, job.name
+        );
+    }
+    driver
+}
+
+/// `word` as a shell takes it: in single quotes where it holds what means something to a shell.
+pub fn shell_quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=@%,+-".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use polysift_config::RunConfig;
+
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        options: SlurmOptions,
+    }
+
+    /// The settings with the flags `arguments`.
+    fn with_flags(arguments: &[&str]) -> Result<SlurmSettings> {
+        let arguments = std::iter::once("slurm").chain(arguments.iter().copied());
+        let flags = Flags::try_parse_from(arguments);
+        let Flags { options } = flags.map_err(|e| Error::config("flags", e.to_string()))?;
+        Ok(SlurmSettings { options, ..settings() })
+    }
+
+    fn settings() -> SlurmSettings {
+        SlurmSettings {
+            program: "/opt/polysift".into(),
+            run: "/scratch/run".into(),
+            num_tasks: 8,
+            options: Flags::parse_from(["slurm"]).options,
+        }
+    }
+
+    fn array(stage: Stage, tasks: impl IntoIterator<Item = u32>) -> StageTasks {
+        StageTasks::of_tasks(&RunConfig::default(), stage, tasks.into_iter().collect())
+    }
+
+    fn single(stage: Stage) -> StageTasks {
+        array(stage, [])
+    }
+
+    fn script(settings: &SlurmSettings, work: StageTasks) -> Result<String> {
+        let jobs = slurm_jobs(settings, &[work])?;
+        Ok(jobs.into_iter().map(|job| job.script).collect())
+    }
+
+    #[test]
+    fn the_script_of_an_array_is_what_was_tested_on_a_cluster() -> Result<()> {
+        let text = script(&settings(), array(Stage::Embed, 0..8))?;
+        let expected = "#!/bin/bash
+#SBATCH --job-name=polysift-embed
+#SBATCH --array=0-7
+#SBATCH --output=/scratch/run/logs/%x_%A_%a.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --kill-on-invalid-dep=yes
+#SBATCH --signal=B:USR1@180
+#SBATCH --exclusive
+#SBATCH --mem=0
+export POLYSIFT_REQUEUE=1
+export POLYSIFT_NUM_TASKS=8
+export POLYSIFT_TASK=$SLURM_ARRAY_TASK_ID
+exec /opt/polysift embed --run /scratch/run
+";
+        assert_eq!(text, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn a_single_job_takes_no_task_from_the_shell_that_submits_it() -> Result<()> {
+        let text = script(&settings(), single(Stage::Train))?;
+        assert!(!text.contains("--array"));
+        assert!(text.contains("--output=/scratch/run/logs/%x_%j.log\n"));
+        assert!(text.contains("unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID"));
+        assert!(text.ends_with("exec /opt/polysift train --run /scratch/run\n"));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_asked_for_reaches_sbatch_and_the_users_own_arguments_come_last() -> Result<()> {
+        let flags = "--max-running 4 --time 12:00:00 -p gpu -A a-1 --gpus-per-node 4 --cpus-per-task 72 \
+                     --mem 200G --partial-nodes -- --constraint=a_b --nice=5";
+        let mut settings = with_flags(&flags.split_whitespace().collect::<Vec<_>>())?;
+        settings.options.sbatch[0] = "--constraint=a b".into();
+        let text = script(&settings, array(Stage::Embed, 0..8))?;
+        for line in [
+            "--array=0-7%4",
+            "--time=12:00:00",
+            "--partition=gpu",
+            "--account=a-1",
+            "--gpus-per-node=4",
+            "--cpus-per-task=72",
+            "--mem=200G",
+            "\"--constraint=a b\" --nice=5\nexport POLYSIFT_REQUEUE=1",
+        ] {
+            assert!(text.contains(&format!("#SBATCH {line}\n")), "{line}\n{text}");
+        }
+        let threads =
+            "export POLYSIFT_THREADS=${POLYSIFT_THREADS:-${SLURM_CPUS_PER_TASK:-72}}\nexec ";
+        assert!(text.contains(threads), "{text}");
+        assert!(!text.contains("--exclusive"));
+        Ok(())
+    }
+
+    /// The lines of a script that say what a task of a stage with `needs` gets of a node.
+    fn resources(settings: &SlurmSettings, needs: Needs) -> Result<Vec<String>> {
+        let text = script(settings, StageTasks { needs, ..single(Stage::Threshold) })?;
+        let is_resource = |option: &&str| {
+            ["--exclusive", "--gpus", "--cpus", "--mem"].iter().any(|name| option.starts_with(name))
+        };
+        let options = text.lines().filter_map(|line| line.strip_prefix("#SBATCH "));
+        Ok(options.filter(is_resource).map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn only_what_computes_on_gpus_gets_them_and_only_what_fills_a_node_gets_it_alone() -> Result<()>
+    {
+        let gpus = with_flags(&["--gpus-per-node=4"])?;
+        assert_eq!(resources(&gpus, Needs::Gpus)?, ["--exclusive", "--gpus-per-node=4", "--mem=0"]);
+        assert_eq!(resources(&gpus, Needs::Node)?, ["--exclusive", "--mem=0"]);
+        assert_eq!(resources(&gpus, Needs::Cores)?, ["--cpus-per-task=4"]);
+        let partial = with_flags(&["--gpus-per-node=4", "--partial-nodes"])?;
+        assert_eq!(resources(&partial, Needs::Gpus)?, ["--gpus-per-node=4"]);
+        assert_eq!(resources(&partial, Needs::Cores)?, ["--cpus-per-task=4"]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_stage_is_asked_for_with_its_own_values() -> Result<()> {
+        let flags = "-p gpu -p export=cpu,long -A export=a2 -A a1 -t 24:00:00 -t export=60 --mem 200G \
+                     --mem export=8G --cpus-per-task 72 --cpus-per-task export=2";
+        let settings = with_flags(&flags.split_whitespace().collect::<Vec<_>>())?;
+        let (embed, export) = (
+            script(&settings, array(Stage::Embed, 0..8))?,
+            script(&settings, array(Stage::Export, 0..8))?,
+        );
+        for (of_embed, of_export) in [
+            ("--partition=gpu", "--partition=cpu,long"),
+            ("--account=a1", "--account=a2"),
+            ("--time=24:00:00", "--time=60"),
+            ("--mem=200G", "--mem=8G"),
+            ("--cpus-per-task=72", "--cpus-per-task=2"),
+        ] {
+            assert!(embed.contains(&format!("#SBATCH {of_embed}\n")), "{embed}");
+            assert!(export.contains(&format!("#SBATCH {of_export}\n")), "{export}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn strange_paths_are_quoted_for_the_shell_and_for_sbatch() -> Result<()> {
+        let strange = SlurmSettings { run: "/data/it's 100% \"a\" $b #c".into(), ..settings() };
+        let text = script(&strange, single(Stage::Threshold))?;
+        let log = r#"#SBATCH "--output=/data/it's 100%% \"a\" $b #c/logs/%x_%j.log""#;
+        assert!(text.contains(log), "{text}");
+        assert!(text.ends_with("--run '/data/it'\\''s 100% \"a\" $b #c'\n"), "{text}");
+        for path in ["/a\nb", "/a\\b"] {
+            let refused = SlurmSettings { run: path.into(), ..settings() };
+            assert!(script(&refused, single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
+        }
+        let broken = with_flags(&["--", "--comment=a\nrm -rf b"])?;
+        assert!(script(&broken, single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
+        Ok(())
+    }
+
+    #[test]
+    fn a_stage_waits_for_the_success_of_the_one_before_unless_it_is_not_chained() -> Result<()> {
+        let work = [array(Stage::Embed, [0, 1, 7]), single(Stage::Train)];
+        let jobs = slurm_jobs(&settings(), &work)?;
+        assert_eq!((&*jobs[0].name, jobs[0].array.as_deref()), ("embed", Some("0-1,7")));
+        assert_eq!((&*jobs[1].name, jobs[1].array.as_deref()), ("train", None));
+        assert_eq!(jobs[0].dependency(None), None);
+        assert_eq!(jobs[1].dependency(Some("100")).as_deref(), Some("afterok:100"));
+        let unchained = slurm_jobs(&with_flags(&["--no-chain"])?, &work)?;
+        assert_eq!(unchained[1].dependency(Some("100")), None);
+        Ok(())
+    }
+
+    #[test]
+    fn a_value_of_a_stage_wins_over_that_of_all_in_either_order() -> Result<()> {
+        for flags in [["-pgpu", "-pscore=cpu,big"], ["-pscore=cpu,big", "-pgpu"]] {
+            let partition = with_flags(&flags)?.options.partition;
+            assert_eq!(value_for(&partition, Stage::Score).map(String::as_str), Some("cpu,big"));
+            assert_eq!(value_for(&partition, Stage::Embed).map(String::as_str), Some("gpu"));
+        }
+        let only = with_flags(&["--mem=train=4"])?.options.mem;
+        assert_eq!(value_for(&only, Stage::Embed), None);
+        assert!(with_flags(&["--max-running=0"]).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn what_names_no_stage_or_has_no_value_is_refused() {
+        for (text, wrong) in [
+            ("scor=4", "`scor` is no stage; the stages are cascade, embed"),
+            ("score=", "has no value"),
+            ("", "has no value"),
+            ("score=4G", "invalid digit"),
+        ] {
+            let refused = text.parse::<StageValue<u32>>();
+            assert!(refused.is_err_and(|reason| reason.contains(wrong)), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_job_is_printed_as_its_script_and_several_as_a_script_that_submits_them() -> Result<()> {
+        let one = slurm_jobs(&settings(), &[array(Stage::Embed, 0..8)])?;
+        assert_eq!(driver_script(&one), one[0].script);
+        let two = slurm_jobs(&settings(), &[array(Stage::Embed, 0..8), single(Stage::Train)])?;
+        let driver = driver_script(&two);
+        assert!(driver.contains("\njob0=$(sbatch --parsable <<'END_OF_SCRIPT'\n#!/bin/bash\n"));
+        assert!(driver.contains("sbatch --parsable --dependency=\"afterok:${job0%%;*}\" <<"));
+        Ok(())
+    }
+
+    #[test]
+    fn a_shell_reads_back_every_word() -> std::io::Result<()> {
+        for word in
+            ["/scratch/run", "/a b", "", "it's", "$HOME", "a\\b", "~", "*", "ü", "\"", "a\nb"]
+        {
+            let script = format!("printf %s {}", shell_quoted(word));
+            let printed = std::process::Command::new("sh").args(["-c", &script]).output()?.stdout;
+            assert_eq!(String::from_utf8_lossy(&printed), word);
+        }
+        assert_eq!(shell_quoted("/scratch/run-1"), "/scratch/run-1");
+        Ok(())
+    }
+}

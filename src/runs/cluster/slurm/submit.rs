@@ -1,0 +1,182 @@
+//! Jobs in the queue: submitted together or not at all, and recorded in the run directory.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::RunDir;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{create_folder, write_atomic};
+
+use super::{DEFAULT_MAX_ARRAY_SIZE, SlurmJob};
+
+/// Record of all submissions, first to last, relative to the run directory.
+const RECORD: &str = "slurm/jobs.json";
+
+/// Jobs that were submitted together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Submission {
+    /// When, in seconds since 1970.
+    pub unix_secs: u64,
+    /// Tasks of the array stages.
+    pub num_tasks: u32,
+    /// The jobs, in the order of the stages.
+    pub jobs: Vec<SubmittedJob>,
+}
+
+/// A job that Slurm took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmittedJob {
+    /// Slurm's id; of an array that of the whole.
+    pub job_id: String,
+    /// Name of the job.
+    pub name: String,
+    /// Tasks of an array, as an array expression.
+    pub array: Option<String>,
+    /// What it waits for.
+    pub dependency: Option<String>,
+    /// The script, relative to the run directory.
+    pub script: String,
+}
+
+/// What was submitted for `run` so far, first to last.
+pub fn submissions(run: &RunDir) -> Result<Vec<Submission>> {
+    Ok(run.read_json(&run.path(RECORD))?.unwrap_or_default())
+}
+
+/// Ids of the jobs of `run` that are queued or running.
+pub fn live_jobs(run: &RunDir) -> Result<Vec<String>> {
+    let record = submissions(run)?;
+    let jobs = record.iter().flat_map(|submission| &submission.jobs);
+    let ours: BTreeSet<&str> = jobs.map(|job| job.job_id.as_str()).collect();
+    if ours.is_empty() {
+        return Ok(Vec::new());
+    }
+    let arguments = ["--me", "--noheader", "--format=%F"].map(str::to_owned);
+    let queue = call("squeue", &arguments)?;
+    let live: BTreeSet<&str> =
+        queue.lines().map(str::trim).filter(|id| ours.contains(id)).collect();
+    Ok(live.into_iter().map(str::to_owned).collect())
+}
+
+/// Most tasks that the cluster takes in one array, by `scontrol show config`; every task id is below it.
+pub fn max_array_tasks() -> Result<u32> {
+    let config = call("scontrol", &["show", "config"].map(str::to_owned))?;
+    Ok(max_array_tasks_of(&config))
+}
+
+fn max_array_tasks_of(config: &str) -> u32 {
+    let value = |key: &str| {
+        let line = config.lines().find_map(|line| line.trim_start().strip_prefix(key));
+        line.and_then(|rest| rest.trim_start().strip_prefix('=')).map(str::trim)
+    };
+    let size = value("MaxArraySize").and_then(|n| n.parse().ok()).unwrap_or(DEFAULT_MAX_ARRAY_SIZE);
+    let parameters = value("SchedulerParameters").unwrap_or_default().split(',');
+    let tasks = parameters.filter_map(|p| p.trim().strip_prefix("max_array_tasks="));
+    // The largest task id is one less than MaxArraySize, and ids begin at 0.
+    tasks.filter_map(|n| n.parse().ok()).fold(size, u32::min)
+}
+
+/// Submits `jobs` of `run` in order and records them; a job that is refused takes back those before it.
+///
+/// [`Error::Service`] where there is no `sbatch` or it refuses.
+pub fn submit(run: &RunDir, num_tasks: u32, jobs: &[SlurmJob]) -> Result<Submission> {
+    let logs = run.path("logs");
+    create_folder(&logs)?;
+    let mut record = submissions(run)?;
+    let number = record.len();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut submission = Submission { unix_secs: now, num_tasks, jobs: Vec::new() };
+    for job in jobs {
+        let outcome = submit_one(run, number, job, &submission.jobs).and_then(|submitted| {
+            submission.jobs.push(submitted);
+            record.truncate(number);
+            record.push(submission.clone());
+            // After each, so that a kill between two leaves no job that nobody knows.
+            run.write_json(&run.path(RECORD), &record).map(drop)
+        });
+        if let Err(error) = outcome {
+            take_back(&submission);
+            return Err(error);
+        }
+    }
+    Ok(submission)
+}
+
+fn submit_one(
+    run: &RunDir,
+    number: usize,
+    job: &SlurmJob,
+    before: &[SubmittedJob],
+) -> Result<SubmittedJob> {
+    let script = run.path("slurm").join(format!("{number:03}-{}.sh", job.name));
+    write_atomic(&script, job.script.as_bytes())?;
+    let dependency = job.dependency(before.last().map(|job| job.job_id.as_str()));
+    let mut arguments = vec!["--parsable".to_owned()];
+    arguments.extend(dependency.as_ref().map(|d| format!("--dependency={d}")));
+    arguments.push(script.display().to_string());
+    let printed = call("sbatch", &arguments)?;
+    // With several clusters the id is followed by the cluster's name.
+    let job_id = printed.trim().split(';').next().unwrap_or_default().to_owned();
+    if job_id.is_empty() || !job_id.bytes().all(|b| b.is_ascii_digit()) {
+        let reason = format!("printed `{}` in place of a job id", printed.trim());
+        return Err(Error::Service { name: "sbatch".into(), reason });
+    }
+    Ok(SubmittedJob {
+        job_id,
+        name: job.name.clone(),
+        array: job.array.clone(),
+        dependency,
+        script: run.relative(&script),
+    })
+}
+
+/// Cancels what was submitted before a job was refused.
+fn take_back(submission: &Submission) {
+    let ids: Vec<String> = submission.jobs.iter().map(|job| job.job_id.clone()).collect();
+    if ids.is_empty() {
+        return;
+    }
+    if let Err(error) = call("scancel", &ids) {
+        let jobs = ids.join(" ");
+        tracing::warn!(jobs, %error, "jobs that were submitted before stay in the queue");
+    }
+}
+
+/// Runs a command of Slurm and returns what it printed; [`Error::Service`] with its message otherwise.
+pub(crate) fn call(command: &str, args: &[String]) -> Result<String> {
+    let failed = |reason: String| Error::Service { name: command.to_owned(), reason };
+    // A job counts the cores of its own node, not those that the program found here.
+    let mut program = Command::new(command);
+    let output = program.args(args).env_remove("RAYON_NUM_THREADS").output();
+    let output = output.map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            failed("not found; this machine has no Slurm, or it is not in PATH".into())
+        }
+        _ => failed(format!("cannot be run: {e}")),
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(failed(format!("{}: {}", output.status, message.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_array_is_what_the_cluster_says() {
+        // Two lines of `scontrol show config`, Slurm 22.05.
+        let config = "MaxArraySize            = 10001\nSchedulerParameters     = sched_interval=2,max_array_tasks=500,x\n";
+        assert_eq!(max_array_tasks_of(config), 500);
+        assert_eq!(max_array_tasks_of("MaxArraySize            = 10001\n"), 10_001);
+        assert_eq!(
+            max_array_tasks_of("SchedulerParameters     = (null)\n"),
+            DEFAULT_MAX_ARRAY_SIZE
+        );
+    }
+}

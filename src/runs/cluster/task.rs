@@ -1,0 +1,283 @@
+//! Which task of a scheduler a process is: from flags, own variables or the scheduler's.
+
+use polysift_base::error::{Error, Result};
+
+/// Variables with index and count that Kubernetes and AWS Batch set.
+const SCHEDULERS: [(&str, &str); 2] = [
+    ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"),
+    ("AWS_BATCH_JOB_ARRAY_INDEX", "AWS_BATCH_JOB_ARRAY_SIZE"),
+];
+
+/// Task `index` of `count` that work on a stage: it takes its own part of the shards first, then helps others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task {
+    /// Counted from 0.
+    pub index: u32,
+    /// All tasks; more than `index`.
+    pub count: u32,
+}
+
+/// A number and the flag or variable that it came from.
+#[derive(Debug, Clone, Copy)]
+struct Named {
+    name: &'static str,
+    value: u32,
+}
+
+impl Task {
+    /// The task that the flags `--task` and `--num-tasks` name, else the environment; `None` where nothing does.
+    ///
+    /// The index comes from the first of `--task`, `POLYSIFT_TASK`, Slurm's array task,
+    /// Kubernetes' completion index and AWS Batch's array index that is there; the count from
+    /// `--num-tasks`, `POLYSIFT_NUM_TASKS`, else from the scheduler that gave the index. A
+    /// scheduler's index without a count, a count without an index, an index that is not below the count
+    /// and what is no number are [`Error::Config`] with the name of the flag or variable.
+    ///
+    /// ```
+    /// use polysift_runs::cluster::Task;
+    /// let env = |name: &str| match name {
+    ///     "JOB_COMPLETION_INDEX" => Some("3".to_owned()),
+    ///     _ => None,
+    /// };
+    /// assert_eq!(Task::resolve(None, Some(8), env)?, Some(Task { index: 3, count: 8 }));
+    /// # Ok::<(), polysift_base::Error>(())
+    /// ```
+    pub fn resolve(
+        task: Option<u32>,
+        num_tasks: Option<u32>,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>> {
+        let own = |flag, value: Option<u32>, variable| match value {
+            Some(value) => Ok(Some(Named { name: flag, value })),
+            None => number(variable, &env),
+        };
+        let own_index = own("--task", task, "POLYSIFT_TASK")?;
+        let own_count = own("--num-tasks", num_tasks, "POLYSIFT_NUM_TASKS")?;
+        match (own_index, own_count) {
+            (Some(index), Some(count)) => Self::checked(index, count).map(Some),
+            (Some(index), None) => Err(lacks(index.name, "--num-tasks or POLYSIFT_NUM_TASKS")),
+            (None, count) => match (by_scheduler(count, &env)?, count) {
+                (Some((index, count)), _) => Self::checked(index, count).map(Some),
+                (None, Some(count)) => Err(lacks(count.name, "--task or POLYSIFT_TASK")),
+                (None, None) => Ok(None),
+            },
+        }
+    }
+
+    fn checked(index: Named, count: Named) -> Result<Self> {
+        if count.value == 0 {
+            return Err(Error::config(count.name, "is 0; there has to be at least one task"));
+        }
+        if index.value >= count.value {
+            let reason = format!(
+                "is {}, but the tasks are counted from 0 and {} says that there are {}",
+                index.value, count.name, count.value
+            );
+            return Err(Error::config(index.name, reason));
+        }
+        Ok(Self { index: index.value, count: count.value })
+    }
+}
+
+fn lacks(name: &str, missing: &str) -> Error {
+    Error::config(name, format!("is given without {missing}"))
+}
+
+/// The variable `name` as a number; `None` where it is not set.
+fn number(name: &'static str, env: &impl Fn(&str) -> Option<String>) -> Result<Option<Named>> {
+    let Some(text) = env(name) else { return Ok(None) };
+    let value = text.trim().parse().map_err(|_| {
+        Error::config(name, format!("`{text}` is not a number from 0 to {}", u32::MAX))
+    })?;
+    Ok(Some(Named { name, value }))
+}
+
+/// Index and count as the scheduler has them, with `count` in place of its own where that is given.
+fn by_scheduler(
+    count: Option<Named>,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<(Named, Named)>> {
+    if let Some(task) = number("SLURM_ARRAY_TASK_ID", env)? {
+        return slurm(task, count, env).map(Some);
+    }
+    for (index, size) in SCHEDULERS {
+        let Some(index) = number(index, env)? else { continue };
+        let Some(count) = count.map_or_else(|| number(size, env), |count| Ok(Some(count)))? else {
+            return Err(lacks(index.name, &format!("--num-tasks, POLYSIFT_NUM_TASKS or {size}")));
+        };
+        return Ok(Some((index, count)));
+    }
+    Ok(None)
+}
+
+/// The ids of an array are the indices of its tasks, but where it is whole and begins elsewhere (`--array=1-400`).
+fn slurm(
+    task: Named,
+    count: Option<Named>,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<(Named, Named)> {
+    let read = |name| number(name, env);
+    let whole = match (
+        read("SLURM_ARRAY_TASK_COUNT")?,
+        read("SLURM_ARRAY_TASK_MIN")?,
+        read("SLURM_ARRAY_TASK_MAX")?,
+    ) {
+        (Some(tasks), Some(min), Some(max)) => {
+            let contiguous = max.value.checked_sub(min.value).and_then(|n| n.checked_add(1));
+            let within = (min.value..=max.value).contains(&task.value);
+            (contiguous == Some(tasks.value) && within).then_some((tasks, min.value))
+        }
+        _ => None,
+    };
+    match (count, whole) {
+        (_, Some((tasks, first))) if count.is_none_or(|count| count.value == tasks.value) => {
+            Ok((Named { value: task.value - first, ..task }, count.unwrap_or(tasks)))
+        }
+        (Some(count), _) => Ok((task, count)),
+        (None, _) => Err(Error::config(
+            task.name,
+            "the array has gaps (or Slurm does not tell its size), so it does not say how many tasks \
+             there are; give --num-tasks or POLYSIFT_NUM_TASKS",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Env<'a> = &'a [(&'a str, &'a str)];
+
+    fn resolve(task: Option<u32>, num_tasks: Option<u32>, env: Env) -> Result<Option<(u32, u32)>> {
+        let env = |name: &str| {
+            env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        };
+        Ok(Task::resolve(task, num_tasks, env)?.map(|task| (task.index, task.count)))
+    }
+
+    /// Exit code and message of what is refused.
+    fn refusal(task: Option<u32>, num_tasks: Option<u32>, env: Env) -> Option<(u8, String)> {
+        resolve(task, num_tasks, env).err().map(|e| (e.exit_code(), e.to_string()))
+    }
+
+    fn slurm_array<'a>(
+        id: &'a str,
+        count: &'a str,
+        min: &'a str,
+        max: &'a str,
+    ) -> [(&'a str, &'a str); 5] {
+        [
+            ("SLURM_JOB_ID", "77"),
+            ("SLURM_ARRAY_TASK_ID", id),
+            ("SLURM_ARRAY_TASK_COUNT", count),
+            ("SLURM_ARRAY_TASK_MIN", min),
+            ("SLURM_ARRAY_TASK_MAX", max),
+        ]
+    }
+
+    #[test]
+    fn without_flags_and_variables_there_is_no_task() -> Result<()> {
+        assert_eq!(resolve(None, None, &[])?, None);
+        assert_eq!(resolve(None, None, &[("SLURM_JOB_ID", "12"), ("SLURM_NTASKS", "4")])?, None);
+        Ok(())
+    }
+
+    #[test]
+    fn flags_win_over_own_variables_and_those_over_the_schedulers() -> Result<()> {
+        let own = [("POLYSIFT_TASK", "2"), ("POLYSIFT_NUM_TASKS", "5")];
+        let array = slurm_array("7", "9", "0", "8");
+        let all = [&own[..], &array[..], &[("JOB_COMPLETION_INDEX", "1")]].concat();
+        assert_eq!(resolve(Some(0), Some(3), &all)?, Some((0, 3)));
+        assert_eq!(resolve(None, None, &all)?, Some((2, 5)));
+        assert_eq!(resolve(None, None, &all[2..])?, Some((7, 9)));
+        Ok(())
+    }
+
+    #[test]
+    fn half_of_a_pair_may_be_a_flag_and_half_a_variable() -> Result<()> {
+        assert_eq!(resolve(Some(1), None, &[("POLYSIFT_NUM_TASKS", "4")])?, Some((1, 4)));
+        assert_eq!(resolve(None, Some(4), &[("POLYSIFT_TASK", "3")])?, Some((3, 4)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_whole_slurm_array_tells_the_share_wherever_it_begins() -> Result<()> {
+        assert_eq!(resolve(None, None, &slurm_array("0", "400", "0", "399"))?, Some((0, 400)));
+        assert_eq!(resolve(None, None, &slurm_array("400", "400", "1", "400"))?, Some((399, 400)));
+        assert_eq!(
+            resolve(None, Some(400), &slurm_array("400", "400", "1", "400"))?,
+            Some((399, 400))
+        );
+        assert_eq!(resolve(None, None, &slurm_array("5", "1", "5", "5"))?, Some((0, 1)));
+        Ok(())
+    }
+
+    #[test]
+    fn an_array_with_gaps_needs_the_number_of_tasks() -> Result<()> {
+        for gaps in [slurm_array("8", "4", "3", "9"), slurm_array("4", "3", "0", "4")] {
+            let message = refusal(None, None, &gaps);
+            let told = |(code, text): (u8, String)| {
+                code == 2 && text.starts_with("SLURM_ARRAY_TASK_ID") && text.contains("--num-tasks")
+            };
+            assert!(message.is_some_and(told));
+        }
+        assert_eq!(resolve(None, Some(400), &slurm_array("8", "4", "3", "9"))?, Some((8, 400)));
+        let task = [("SLURM_ARRAY_TASK_ID", "8")];
+        assert!(refusal(None, None, &task).is_some(), "the size of the array is not known");
+        assert_eq!(resolve(None, Some(400), &task)?, Some((8, 400)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_part_of_an_array_keeps_its_ids_when_the_number_of_tasks_is_given() -> Result<()> {
+        assert_eq!(
+            resolve(None, Some(400), &slurm_array("150", "100", "100", "199"))?,
+            Some((150, 400))
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn kubernetes_and_aws_batch_number_their_pods_and_children() -> Result<()> {
+        let pod = [("JOB_COMPLETION_INDEX", "3"), ("JOB_COMPLETIONS", "8")];
+        assert_eq!(resolve(None, None, &pod)?, Some((3, 8)));
+        let own = [("JOB_COMPLETION_INDEX", "3"), ("POLYSIFT_NUM_TASKS", "16")];
+        assert_eq!(resolve(None, None, &own)?, Some((3, 16)));
+        let child = [("AWS_BATCH_JOB_ARRAY_INDEX", "0"), ("AWS_BATCH_JOB_ARRAY_SIZE", "2")];
+        assert_eq!(resolve(None, None, &child)?, Some((0, 2)));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_incomplete_or_wrong_is_refused_with_its_name() {
+        let cases: [(Option<u32>, Option<u32>, Env, &str); 12] = [
+            (Some(1), None, &[], "--task: is given without --num-tasks"),
+            (None, Some(2), &[], "--num-tasks: is given without --task"),
+            (None, None, &[("POLYSIFT_TASK", "1")], "POLYSIFT_TASK: is given without"),
+            (None, None, &[("POLYSIFT_NUM_TASKS", "2")], "POLYSIFT_NUM_TASKS: is given without"),
+            (
+                None,
+                None,
+                &[("JOB_COMPLETION_INDEX", "0")],
+                "JOB_COMPLETION_INDEX: is given without",
+            ),
+            (
+                None,
+                None,
+                &[("AWS_BATCH_JOB_ARRAY_INDEX", "0")],
+                "AWS_BATCH_JOB_ARRAY_INDEX: is given",
+            ),
+            (Some(4), Some(4), &[], "--task: is 4, but"),
+            (Some(0), Some(0), &[], "--num-tasks: is 0"),
+            (None, Some(8), &[("SLURM_ARRAY_TASK_ID", "8")], "SLURM_ARRAY_TASK_ID: is 8, but"),
+            (None, Some(8), &[("POLYSIFT_TASK", "-1")], "POLYSIFT_TASK: `-1` is not a number"),
+            (None, Some(8), &[("POLYSIFT_TASK", "")], "POLYSIFT_TASK: `` is not a number"),
+            (Some(1), None, &[("POLYSIFT_NUM_TASKS", "two")], "POLYSIFT_NUM_TASKS: `two` is not"),
+        ];
+        for (task, num_tasks, env, begins) in cases {
+            let refused = refusal(task, num_tasks, env);
+            let right = |(code, text): &(u8, String)| *code == 2 && text.starts_with(begins);
+            assert!(refused.as_ref().is_some_and(right), "{begins}: {refused:?}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What is to be done of a stage, and what doing it takes.
+
+use crate::run::Stage;
+use polysift_config::{DeviceChoice, EncoderPrecision, HeadConfig, RunConfig};
+
+/// What is to be done of a stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageTasks {
+    /// The stage.
+    pub stage: Stage,
+    /// The tasks that have something to do; `None` for a stage that is one job.
+    pub tasks: Option<Vec<u32>>,
+    /// What a task of it can use.
+    pub needs: Needs,
+}
+
+impl StageTasks {
+    /// All of `stage` of a run of `config`, in `num_tasks` tasks.
+    pub fn whole(config: &RunConfig, stage: Stage, num_tasks: u32) -> Self {
+        Self::of_tasks(config, stage, (0..num_tasks).collect())
+    }
+
+    /// What `tasks` do of `stage` of a run of `config`; a stage that is one job is done whole.
+    pub fn of_tasks(config: &RunConfig, stage: Stage, tasks: Vec<u32>) -> Self {
+        let is_split = matches!(
+            stage,
+            Stage::Cascade | Stage::Embed | Stage::Score | Stage::Filter | Stage::Export
+        );
+        Self { stage, tasks: is_split.then_some(tasks), needs: Needs::of(config, stage) }
+    }
+}
+
+/// `ids` as an array expression of Slurm, each once and in order: `0-3,7,9-12`; empty for none.
+///
+/// ```
+/// assert_eq!(polysift_runs::cluster::array_expression(&[7, 0, 1, 2, 3, 9, 10]), "0-3,7,9-10");
+/// ```
+pub fn array_expression(ids: &[u32]) -> String {
+    let mut sorted = ids.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let runs = sorted.chunk_by(|a, b| a + 1 == *b);
+    let texts: Vec<String> = runs
+        .filter_map(|run| match run {
+            [] => None,
+            [one] => Some(one.to_string()),
+            [first, .., last] => Some(format!("{first}-{last}")),
+        })
+        .collect();
+    texts.join(",")
+}
+
+/// How much of a machine a task can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Some cores: it reads and writes more than it computes.
+    Cores,
+    /// All cores: it encodes on the CPU.
+    Node,
+    /// All GPUs, where there are any, and the cores that feed them.
+    Gpus,
+}
+
+impl Needs {
+    /// What `stage` of a run of `config` can use.
+    pub fn of(config: &RunConfig, stage: Stage) -> Self {
+        let encoder = if config.encoder.needs_cpu() { Self::Node } else { Self::Gpus };
+        let encodes_samples = || config.heads.values().any(HeadConfig::learns_from_embeddings);
+        match stage {
+            Stage::Cascade | Stage::Embed if config.embeds_texts() => encoder,
+            // What is refined is encoded in f32, which is for the CPU, or for fp8 in bf16; so are the
+            // heads' samples then.
+            Stage::Refine if config.encoder.precision == EncoderPrecision::Fp8 => Self::Gpus,
+            Stage::Refine => Self::Node,
+            Stage::Train
+                if encodes_samples() && config.encoder.precision == EncoderPrecision::Fp8 =>
+            {
+                Self::Gpus
+            }
+            Stage::Train if encodes_samples() && config.selection.refine => Self::Node,
+            Stage::Train if encodes_samples() => encoder,
+            // Only where GPUs are asked for by name does it score on them.
+            Stage::Score if matches!(config.encoder.device, DeviceChoice::Cuda(_)) => Self::Gpus,
+            Stage::Cascade
+            | Stage::Embed
+            | Stage::Train
+            | Stage::Score
+            | Stage::Filter
+            | Stage::Threshold
+            | Stage::Export => Self::Cores,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use polysift_base::error::Result;
+
+    /// Needs of all stages, first to last.
+    fn needs(settings: &str) -> Result<[Needs; 8]> {
+        let config = RunConfig::from_toml(settings, "run.toml")?;
+        Ok(Stage::ALL.map(|stage| Needs::of(&config, stage)))
+    }
+
+    #[test]
+    fn only_stages_that_encode_or_score_on_gpus_need_gpus() -> Result<()> {
+        use Needs::{Cores, Gpus, Node};
+        let trained = "[heads.q]\ntrain=['s']\n";
+        for (settings, expected) in [
+            (trained.to_owned(), [Gpus, Gpus, Gpus, Cores, Cores, Node, Cores, Cores]),
+            (
+                "[heads.q]\npath='q'".to_owned(),
+                [Gpus, Gpus, Cores, Cores, Cores, Node, Cores, Cores],
+            ),
+            (
+                "[heads.q]\ntrain=['s']\nkind='fasttext'".to_owned(),
+                [Gpus, Gpus, Cores, Cores, Cores, Node, Cores, Cores],
+            ),
+            (
+                format!("{trained}[encoder]\ndevice='cuda'"),
+                [Gpus, Gpus, Gpus, Gpus, Cores, Node, Cores, Cores],
+            ),
+            (
+                format!("{trained}[encoder]\ndevice='cpu'"),
+                [Node, Node, Node, Cores, Cores, Node, Cores, Cores],
+            ),
+            (
+                format!("{trained}[encoder]\nprecision = 'int8'"),
+                [Node, Node, Node, Cores, Cores, Node, Cores, Cores],
+            ),
+            (
+                format!("{trained}[selection]\nrefine=true"),
+                [Gpus, Gpus, Node, Cores, Cores, Node, Cores, Cores],
+            ),
+            (
+                format!("{trained}[encoder]\nprecision = 'fp8'\n[selection]\nrefine=true"),
+                [Gpus, Gpus, Gpus, Cores, Cores, Gpus, Cores, Cores],
+            ),
+            (
+                format!("{trained}[input]\nembeddings='e'"),
+                [Cores, Cores, Gpus, Cores, Cores, Node, Cores, Cores],
+            ),
+        ] {
+            assert_eq!(needs(&settings)?, expected, "{settings}");
+        }
+        Ok(())
+    }
+    #[test]
+    fn runs_become_ranges_and_single_ids_stay_alone() {
+        assert_eq!(array_expression(&[]), "");
+        assert_eq!(array_expression(&[5]), "5");
+        assert_eq!(array_expression(&[0, 1, 2, 3, 7, 9, 10, 11, 12]), "0-3,7,9-12");
+        assert_eq!(array_expression(&[u32::MAX, 3, u32::MAX - 1, 3]), "3,4294967294-4294967295");
+    }
+
+    proptest! {
+        #[test]
+        fn an_expression_stands_for_the_ids_that_it_was_made_of(
+            ids in proptest::collection::btree_set(0u32..200, 1..100)
+        ) {
+            let expression = array_expression(&ids.iter().copied().collect::<Vec<_>>());
+            let number = |text: &str| text.parse::<u32>().unwrap_or(u32::MAX);
+            let back: BTreeSet<u32> = expression
+                .split(',')
+                .map(|part| part.split_once('-').unwrap_or((part, part)))
+                .flat_map(|(first, last)| number(first)..=number(last))
+                .collect();
+            prop_assert_eq!(back, ids);
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The directory: stages, paths, and how its small files are read and written.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Mutex;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{
+    FileStamp, check_entries, confine, create_folder, if_there, is_temporary, is_url, list, open,
+    read_json, write_json, write_new,
+};
+use polysift_base::panics::lock;
+
+/// The plan, below the run directory: a line with the settings that it was made of, then one for each shard.
+pub(super) const PLAN: &str = "plan.jsonl.zst";
+
+/// Says of which format a run directory is: `{"format": 1}`.
+const FORMAT_FILE: &str = "format.json";
+
+/// The format that is written, of the layout and of every file of a run directory; it is raised when a program
+/// that knows the one before would misread something.
+const FORMAT: u32 = 1;
+
+/// Content of [`FORMAT_FILE`].
+#[derive(Debug, Serialize, Deserialize)]
+struct RunFormat {
+    format: u32,
+}
+
+/// Stages in the order in which they depend on each other; a cascade, which needs heads, comes after the train stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// Text to cheap scores, by which documents are left out of all that follows.
+    Cascade,
+    /// Text to embeddings.
+    Embed,
+    /// Labelled samples to heads.
+    Train,
+    /// Embeddings to scores.
+    Score,
+    /// Documents to the verdicts of filters.
+    Filter,
+    /// Documents near the thresholds to scores in f32.
+    Refine,
+    /// Scores to exact thresholds.
+    Threshold,
+    /// Everything to the exported shards.
+    Export,
+}
+
+impl Stage {
+    /// All stages, first to last.
+    pub const ALL: [Self; 8] = [
+        Self::Cascade,
+        Self::Embed,
+        Self::Train,
+        Self::Score,
+        Self::Filter,
+        Self::Refine,
+        Self::Threshold,
+        Self::Export,
+    ];
+
+    /// Name in paths, flags and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cascade => "cascade",
+            Self::Embed => "embed",
+            Self::Train => "train",
+            Self::Score => "score",
+            Self::Filter => "filter",
+            Self::Refine => "refine",
+            Self::Threshold => "threshold",
+            Self::Export => "export",
+        }
+    }
+
+    /// Whether what it writes depends on what `other` writes.
+    pub fn depends_on(self, other: Self) -> bool {
+        let is_apart = match self {
+            Self::Filter => matches!(other, Self::Train | Self::Score),
+            Self::Train => other == Self::Cascade,
+            _ => false,
+        };
+        self > other && !is_apart
+    }
+
+    /// Directories that the stage writes, below the run directory.
+    pub(super) fn outputs(self) -> &'static [&'static str] {
+        match self {
+            Self::Cascade => &["cascade"],
+            Self::Embed => &["embeddings", "rejects"],
+            Self::Train => &["heads"],
+            Self::Score => &["scores"],
+            Self::Filter => &["verdicts", "filters"],
+            Self::Refine => &["rounds", "refined"],
+            Self::Threshold => &["selection"],
+            Self::Export => &["export", "removed", "audit"],
+        }
+    }
+}
+
+impl FromStr for Stage {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        let stage = Self::ALL.into_iter().find(|stage| stage.name() == name);
+        stage.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("`{name}` is no stage; the stages are {names}")
+        })
+    }
+}
+
+/// A run directory that exists.
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    root: PathBuf,
+}
+
+/// Markers of which this process said that they are damaged.
+static DAMAGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+impl RunDir {
+    /// Opens `root`, creating it if needed.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a URL or a newer format; [`Error::Corrupt`] where there are links in it; [`Error::Io`].
+    pub fn create(root: &Path) -> Result<Self> {
+        not_a_url(root)?;
+        create_folder(root)?;
+        let run = Self { root: root.to_owned() };
+        if !run.has_format()? {
+            let text = serde_json::json!(RunFormat { format: FORMAT }).to_string() + "\n";
+            write_new(&run.path(FORMAT_FILE), text.as_bytes())?;
+        }
+        Ok(run)
+    }
+
+    /// Opens an existing run directory for reading.
+    ///
+    /// # Errors
+    /// As [`RunDir::create`]; [`Error::Missing`].
+    pub fn open(root: &Path) -> Result<Self> {
+        not_a_url(root)?;
+        if [PLAN, "frozen"].iter().any(|name| root.join(name).exists()) {
+            let run = Self { root: root.to_owned() };
+            run.has_format()?;
+            Ok(run)
+        } else {
+            Err(Error::missing(
+                root,
+                "is not a run directory (it holds neither a plan nor frozen/)",
+            ))
+        }
+    }
+
+    /// Whether the directory, in which there must be no links, says of which format it is; those that were made
+    /// before there were others do not. One that is newer than this program is refused.
+    fn has_format(&self) -> Result<bool> {
+        confine(&self.root);
+        check_entries(&self.root)?;
+        check_entries(&self.path("state"))?;
+        // Deeper ones are checked as they are used; leases are links.
+        let stages = Stage::ALL.map(Stage::name).into_iter();
+        for folder in stages.chain(["workers"]) {
+            check_entries(&self.path("state").join(folder))?;
+        }
+        match self.read_json(&self.path(FORMAT_FILE))? {
+            Some(RunFormat { format }) if format > FORMAT => {
+                let reason = format!(
+                    "{} is of format {format}, which a newer polysift made; this one reads format {FORMAT}",
+                    self.root.display()
+                );
+                Err(Error::config("--run", reason))
+            }
+            found => Ok(found.is_some()),
+        }
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path below the directory.
+    pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// The trained head `head` of `language`.
+    pub fn head_file(&self, head: &str, language: &str) -> PathBuf {
+        self.path("heads").join(head).join(format!("{language}.safetensors"))
+    }
+
+    /// The trained fastText model `head` of `language`; its model card lies beside it.
+    pub fn text_head_file(&self, head: &str, language: &str) -> PathBuf {
+        self.path("heads").join(head).join(format!("{language}.bin"))
+    }
+
+    /// The thresholds of `language`.
+    pub fn selection_file(&self, language: &str) -> PathBuf {
+        self.path("selection").join(format!("{language}.json"))
+    }
+
+    /// Paths of the files and links below the directory `relative`, relative to it.
+    pub(super) fn tree(&self, relative: &str) -> Result<Vec<String>> {
+        let root = self.path(relative);
+        let (mut files, mut pending) = (Vec::new(), vec![String::new()]);
+        while let Some(folder) = pending.pop() {
+            for entry in list(&root.join(&folder))? {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                let kind = entry.file_type().map_err(Error::io(&entry.path(), "inspect"));
+                match if_there(kind)? {
+                    Some(kind) if kind.is_dir() => pending.push(name),
+                    Some(_) => files.push(name),
+                    None => {}
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    /// Paths of the files that `stage` left, in the folders where each has a marker that stands for it.
+    pub fn stored_files(&self, stage: Stage) -> Result<Vec<String>> {
+        let mut files = Vec::new();
+        for folder in stage.outputs().iter().filter(|folder| **folder != "rejects") {
+            let names = self
+                .tree(folder)?
+                .into_iter()
+                .filter(|path| !is_temporary(path.rsplit('/').next().unwrap_or_default()));
+            files.extend(names.map(|name| format!("{folder}/{name}")));
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// The personal data in the texts of an export, counted.
+    pub fn pii_report_file(&self) -> PathBuf {
+        self.path("audit/pii.json")
+    }
+
+    /// The items of benchmarks that the filter `name` found in the corpus.
+    pub fn filter_items_file(&self, name: &str) -> PathBuf {
+        self.path(format!("filters/{name}.items.jsonl"))
+    }
+
+    /// What the filter `name` found in the corpus, counted.
+    pub fn filter_report_file(&self, name: &str) -> PathBuf {
+        self.path(format!("filters/{name}.json"))
+    }
+
+    /// `path` relative to the run directory, a URL as it is, for markers and reports.
+    pub fn relative(&self, path: &Path) -> String {
+        path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned()
+    }
+
+    /// Reads a JSON file of the run; `None` when it does not exist.
+    pub fn read_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
+        read_json(path, "JSON of a run directory")
+    }
+
+    /// As [`RunDir::read_json`], for a file that says that something is done: one that is damaged (by a
+    /// full disk, a failing one) is warned of once, and counts as not there.
+    pub(super) fn read_marker<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
+        match self.read_json(path) {
+            Err(error @ Error::Decode { .. }) => {
+                Self::warn_of_damage(path, &error);
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
+    /// Warns once that the marker `path` is damaged.
+    pub(super) fn warn_of_damage(path: &Path, error: &Error) {
+        let mut damaged = lock(&DAMAGED);
+        if damaged.insert(path.to_owned()) {
+            tracing::warn!(%error, "a marker is damaged; what it stands for counts as not done");
+        }
+    }
+
+    /// Writes a JSON file whole.
+    pub fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<FileStamp> {
+        write_json(path, value)
+    }
+}
+
+fn not_a_url(root: &Path) -> Result<()> {
+    if root.to_str().is_none_or(|text| !is_url(text)) {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} is a URL; a run directory is on a file system that all its processes share",
+        root.display()
+    );
+    Err(Error::config("--run", reason))
+}
+
+/// The bytes of the file `path` of JSON lines, `header` and `items`, compressed.
+pub(super) fn json_lines<T: Serialize>(
+    path: &Path,
+    header: &Value,
+    items: impl Iterator<Item = T>,
+) -> Result<Vec<u8>> {
+    let failed = |e: serde_json::Error| Error::write(path, Box::new(e));
+    let mut lines = serde_json::to_vec(header).map_err(failed)?;
+    for item in items {
+        lines.push(b'\n');
+        serde_json::to_writer(&mut lines, &item).map_err(failed)?;
+    }
+    lines.push(b'\n');
+    let compress = || {
+        let mut compressor = zstd::bulk::Compressor::new(0)?;
+        compressor.include_checksum(true)?;
+        compressor.compress(&lines)
+    };
+    compress().map_err(Error::io(path, "compress"))
+}
+
+/// Header and items of a file of [`json_lines`].
+pub(super) fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<(Value, Vec<T>)> {
+    let file = open(path)?;
+    let read = || -> std::io::Result<(Value, Vec<T>)> {
+        let mut lines = BufReader::new(zstd::Decoder::new(file)?).lines();
+        let header = lines.next().transpose()?.unwrap_or_default();
+        let items = lines.map(|line| Ok(serde_json::from_str(&line?)?));
+        Ok((serde_json::from_str(&header)?, items.collect::<std::io::Result<_>>()?))
+    };
+    read().map_err(|e| Error::decode(path, "JSON lines of a run directory", e))
+}
+
+#[cfg(test)]
+impl RunDir {
+    /// An empty one that lives as long as the directory.
+    pub(super) fn temporary() -> Result<(tempfile::TempDir, Self)> {
+        let dir = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
+        let run = Self::create(dir.path())?;
+        Ok((dir, run))
+    }
+}

@@ -1,0 +1,214 @@
+//! Frozen settings: what a stage's outputs were made with, and the refusal to mix them with others.
+//!
+//! A file per stage, made once: of several processes that begin a stage at the same time, one
+//! freezes its settings and the others are held against them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::dir::{PLAN, RunDir, Stage};
+use super::worker::Worker;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{remove, write_new};
+use polysift_base::progress::Stop;
+
+/// Time after which a file that another machine made is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+impl RunDir {
+    fn frozen_file(&self, stage: Stage) -> PathBuf {
+        self.path("frozen").join(format!("{}.json", stage.name()))
+    }
+
+    /// Freezes `settings` for `stage`, or checks that they equal what was frozen before.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`], listing each differing key, once an item of the stage's work is begun;
+    /// before that, [`Error::Busy`] if other processes are at work, else the new settings replace the
+    /// old.
+    pub fn freeze(
+        &self,
+        stage: Stage,
+        settings: &Value,
+        worker: &Worker,
+        stop: &Stop,
+    ) -> Result<()> {
+        loop {
+            let Some(before) = self.frozen_settings(stage)? else {
+                let path = self.frozen_file(stage);
+                let mut text = serde_json::to_vec_pretty(settings)
+                    .map_err(|e| Error::write(&path, Box::new(e)))?;
+                text.push(b'\n');
+                if !write_new(&path, &text)? {
+                    // Another process was first: its settings count, once this machine sees them.
+                    stop.check()?;
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                continue;
+            };
+            if before == *settings {
+                return Ok(());
+            }
+            if self.is_begun(stage) {
+                return Err(self.mismatch(stage, &before, settings));
+            }
+            // A stage that did nothing yet binds nobody.
+            worker.exclusive(stop, || {
+                if self.is_begun(stage) { Ok(()) } else { self.discard(stage) }
+            })?;
+        }
+    }
+
+    /// Checks `settings` against what `stage` was frozen with, as [`RunDir::freeze`] does.
+    pub fn check_frozen(&self, stage: Stage, settings: &Value) -> Result<()> {
+        match self.frozen_settings(stage)? {
+            Some(before) if before != *settings => Err(self.mismatch(stage, &before, settings)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an item of `stage` was begun by any process.
+    pub(crate) fn is_begun(&self, stage: Stage) -> bool {
+        let state = self.path("state").join(stage.name());
+        ["done", "parts", "saved", "leases"].iter().any(|kind| state.join(kind).exists())
+    }
+
+    fn mismatch(&self, stage: Stage, before: &Value, settings: &Value) -> Error {
+        Error::Mismatch {
+            path: self.root().to_owned(),
+            difference: difference(stage.name(), before, settings),
+            hint: format!(
+                "restore the settings, choose another run directory, or give `--redo {}` to \
+                 discard the outputs of this stage and of those after it",
+                stage.name()
+            ),
+        }
+    }
+
+    /// What `stage` was frozen with.
+    pub fn frozen_settings(&self, stage: Stage) -> Result<Option<Value>> {
+        self.read_json(&self.frozen_file(stage))
+    }
+
+    /// Discards the markers, outputs and frozen settings of `first` and of every stage that depends on it; with those
+    /// of the first of all the plan too. Only for one that is alone in the directory ([`Worker::exclusive`]).
+    pub fn discard_from(&self, first: Stage) -> Result<()> {
+        let goes = |stage: &Stage| *stage == first || stage.depends_on(first);
+        Stage::ALL.into_iter().filter(goes).try_for_each(|stage| self.discard(stage))?;
+        if first == Stage::Embed { remove(&self.path(PLAN)) } else { Ok(()) }
+    }
+
+    fn discard(&self, stage: Stage) -> Result<()> {
+        // Markers first: after a crash in between, outputs without markers do not count.
+        remove(&self.path("state").join(stage.name()))?;
+        for directory in stage.outputs() {
+            remove(&self.path(directory))?;
+        }
+        remove(&self.frozen_file(stage))
+    }
+}
+
+/// One line per differing leaf: dotted key, frozen value, new value.
+pub fn difference(prefix: &str, before: &Value, after: &Value) -> String {
+    let (mut old, mut new) = (BTreeMap::new(), BTreeMap::new());
+    flatten(prefix, before, &mut old);
+    flatten(prefix, after, &mut new);
+    let mut lines = String::new();
+    let absent = || "(absent)".to_owned();
+    for key in old.keys().chain(new.keys().filter(|k| !old.contains_key(*k))) {
+        if old.get(key) != new.get(key) {
+            let was = old.get(key).cloned().unwrap_or_else(absent);
+            let is = new.get(key).cloned().unwrap_or_else(absent);
+            let _ = writeln!(lines, "  {key}: was {was}, now {is}");
+        }
+    }
+    lines.trim_end().to_owned()
+}
+
+fn flatten(key: &str, value: &Value, out: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            map.iter().for_each(|(k, v)| flatten(&format!("{key}.{k}"), v, out));
+        }
+        leaf => {
+            out.insert(key.to_owned(), leaf.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn freeze(run: &RunDir, stage: Stage, settings: &Value) -> Result<()> {
+        let stop = Stop::default();
+        run.freeze(stage, settings, &Worker::join(run, &stop)?, &stop)
+    }
+
+    #[test]
+    fn the_same_settings_are_accepted_again_and_others_are_refused_with_the_key() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        freeze(&run, Stage::Embed, &json!({"encoder": {"digest": "a", "chunks": "first"}}))?;
+        freeze(&run, Stage::Embed, &json!({"encoder": {"digest": "a", "chunks": "first"}}))?;
+        run.mark_shard(Stage::Embed, "a", &crate::run::ShardMarker::default())?;
+        let refused =
+            freeze(&run, Stage::Embed, &json!({"encoder": {"digest": "a", "chunks": "all"}}));
+        let message = refused.map_err(|e| (e.exit_code(), e.to_string()));
+        assert!(message.is_err_and(|(code, text)| {
+            code == 78 && text.contains("embed.encoder.chunks: was \"first\", now \"all\"")
+        }));
+        Ok(())
+    }
+
+    #[test]
+    fn settings_that_bound_nobody_are_replaced_unless_others_are_at_work() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        freeze(&run, Stage::Embed, &json!({"x": 1}))?;
+        freeze(&run, Stage::Embed, &json!({"x": 2}))?;
+        assert_eq!(run.frozen_settings(Stage::Embed)?, Some(json!({"x": 2})));
+        let _other = Worker::join(&run, &Stop::default())?;
+        let refused = freeze(&run, Stage::Embed, &json!({"x": 3}));
+        assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn of_processes_that_freeze_at_once_all_agree_in_the_end() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        let outcomes: Vec<bool> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|i| {
+                    let run = &run;
+                    scope.spawn(move || {
+                        let settings = json!({"x": i});
+                        write_new(&run.frozen_file(Stage::Embed), settings.to_string().as_bytes())
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| matches!(t.join(), Ok(Ok(true)))).collect()
+        });
+        assert_eq!(outcomes.iter().filter(|first| **first).count(), 1);
+        let winner = outcomes.iter().position(|first| *first);
+        assert_eq!(run.frozen_settings(Stage::Embed)?, Some(json!({"x": winner})));
+        Ok(())
+    }
+
+    #[test]
+    fn redoing_a_stage_forgets_it_and_what_follows_only() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        for stage in Stage::ALL {
+            freeze(&run, stage, &json!({"x": 1}))?;
+        }
+        run.discard_from(Stage::Score)?;
+        assert!(run.frozen_settings(Stage::Train)?.is_some());
+        assert!(run.frozen_settings(Stage::Score)?.is_none());
+        assert!(run.frozen_settings(Stage::Export)?.is_none());
+        Ok(())
+    }
+}

@@ -1,0 +1,548 @@
+//! The files of a shard, and markers: small JSON files that say that an item is done and what it left behind.
+//!
+//! Once all items of a stage are done, what later stages need of their markers is gathered in one file: with
+//! 100,000 shards they read that one instead of 100,000. It says nothing that the markers do not say: it counts
+//! only while each marker is there, a stage that finds an item undone again removes it, `verify` does not read it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::dir::{RunDir, Stage, json_lines, read_json_lines};
+use super::plan::Shard;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{FileStamp, check_confined, if_there, is_url, remove, stamp, write_atomic};
+use polysift_data::input::DocumentInfo;
+use polysift_data::parts::{EmbeddingRows, MAKE_AGAIN, read_embeddings};
+
+/// Folder of the markers of what is done.
+const DONE: &str = "done";
+/// Folder of the notes of what failed.
+const FAILED: &str = "failed";
+/// The markers of a finished stage.
+const FINISHED: &str = "finished.jsonl.zst";
+
+/// A file that a stage wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartFile {
+    /// Path relative to the run directory, or the URL of an object.
+    pub path: String,
+    /// Rows in it.
+    pub rows: u64,
+    /// Size and digest.
+    #[serde(flatten)]
+    pub stamp: FileStamp,
+}
+
+/// A part of a shard's embeddings is done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartMarker {
+    /// The embeddings.
+    pub file: PartFile,
+    /// Row of the input file at which the next part begins.
+    pub next_row: u64,
+    /// Rows by language.
+    pub languages: BTreeMap<String, u64>,
+    /// What was encoded for it.
+    #[serde(flatten)]
+    pub encoded: Encoded,
+}
+
+/// What the embed stage encoded of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Encoded {
+    /// Rows with text, those that a cascade dropped among them.
+    pub documents: u64,
+    /// Embedded chunks.
+    pub chunks: u64,
+    /// Encoded tokens, `<s>` and `</s>` included.
+    pub tokens: u64,
+    /// Malformed rows set aside.
+    pub rejects: u64,
+    /// Rows with text that a cascade dropped.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
+    /// Rows with text whose embedding is null in the input's column of embeddings.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub without_embedding: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Encoded {
+    /// Adds `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.documents += other.documents;
+        self.chunks += other.chunks;
+        self.tokens += other.tokens;
+        self.rejects += other.rejects;
+        self.dropped += other.dropped;
+        self.without_embedding += other.without_embedding;
+    }
+}
+
+/// What some documents amount to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DocumentAmount {
+    /// Documents.
+    pub documents: u64,
+    /// UTF-8 bytes of their texts.
+    pub bytes: u64,
+    /// Content tokens of the encoder's tokenizer, where they were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+}
+
+impl DocumentAmount {
+    /// Adds `other`; its tokens count as far as they were counted.
+    pub fn add(&mut self, other: Self) {
+        self.documents += other.documents;
+        self.bytes += other.bytes;
+        self.tokens = match (self.tokens, other.tokens) {
+            (Some(own), Some(others)) => Some(own + others),
+            (own, others) => own.or(others),
+        };
+    }
+}
+
+impl From<DocumentInfo<'_>> for DocumentAmount {
+    fn from(document: DocumentInfo<'_>) -> Self {
+        Self { documents: 1, bytes: document.num_bytes, tokens: document.num_tokens }
+    }
+}
+
+/// A shard is done in a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ShardMarker {
+    /// Rows of the shard that the stage accounted for.
+    pub rows: u64,
+    /// Files written, in order.
+    pub files: Vec<PartFile>,
+    /// Rows by what became of them (embed: language; score: `scored`, `null`, `nan`; refine: `refined`,
+    /// `unchanged`, and of a round the encoded `tokens`; export: `kept` or the reason).
+    pub counts: BTreeMap<String, u64>,
+    /// Of the embed stage: what was encoded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoded: Option<Encoded>,
+    /// Of the export stage: what was exported, by language; tokens are those of the texts that were read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub exported: BTreeMap<String, DocumentAmount>,
+}
+
+impl ShardMarker {
+    /// Adds a file, and what became of its rows.
+    pub fn add<S: Into<String>>(
+        &mut self,
+        file: PartFile,
+        counts: impl IntoIterator<Item = (S, u64)>,
+    ) {
+        self.rows += file.rows;
+        self.files.push(file);
+        for (what, rows) in counts {
+            *self.counts.entry(what.into()).or_default() += rows;
+        }
+    }
+}
+
+/// An item of work that cannot be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What is wrong, with its causes.
+    pub error: String,
+    /// Exit status that it stands for.
+    pub exit_code: u8,
+}
+
+/// What later stages need to know of an item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Summary {
+    /// See [`ShardMarker::rows`].
+    pub rows: u64,
+    /// Number of [`ShardMarker::files`].
+    pub num_files: usize,
+    /// See [`ShardMarker::counts`].
+    pub counts: BTreeMap<String, u64>,
+    /// See [`ShardMarker::encoded`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoded: Option<Encoded>,
+}
+
+impl From<ShardMarker> for Summary {
+    fn from(marker: ShardMarker) -> Self {
+        Self {
+            rows: marker.rows,
+            num_files: marker.files.len(),
+            counts: marker.counts,
+            encoded: marker.encoded,
+        }
+    }
+}
+
+impl RunDir {
+    /// Part `index` of the embeddings of `shard`.
+    pub fn embeddings_part(&self, shard: &Shard, index: usize) -> PathBuf {
+        self.path("embeddings").join(&shard.name).join(part_name(index, "parquet"))
+    }
+
+    /// Part `index` of the scores of `shard` by `head`.
+    pub fn scores_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
+        self.path("scores").join(head).join(&shard.name).join(part_name(index, "parquet"))
+    }
+
+    /// Part `index` of what the first pass of a cascade gave the documents of `shard`.
+    pub fn first_pass_part(&self, shard: &Shard, index: usize) -> PathBuf {
+        self.path("cascade/scores").join(&shard.name).join(part_name(index, "parquet"))
+    }
+
+    /// The documents of `shard` that round `round` of the refine stage scored again with `head`.
+    pub fn round_part(&self, round: usize, head: &str, shard: &Shard) -> PathBuf {
+        let folder = self.path("rounds").join(format!("{round:02}")).join(head);
+        folder.join(&shard.name).join(part_name(0, "parquet"))
+    }
+
+    /// Part `index` of the scores of `shard` by `head` after the refine stage.
+    pub fn refined_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
+        self.path("refined").join(head).join(&shard.name).join(part_name(index, "parquet"))
+    }
+
+    /// What the filters found in `shard`.
+    pub fn verdicts_file(&self, shard: &Shard) -> PathBuf {
+        self.path(format!("verdicts/{}.parquet", shard.name))
+    }
+
+    /// What each filter found in `shard`, counted.
+    pub fn verdict_counts_file(&self, shard: &Shard) -> PathBuf {
+        self.path(format!("filters/shards/{}.json", shard.name))
+    }
+
+    /// Where personal data stood in the exported texts of `shard`.
+    pub fn pii_file(&self, shard: &Shard) -> PathBuf {
+        self.path(format!("audit/pii/{}.parquet", shard.name))
+    }
+
+    /// The personal data in the exported texts of `shard`, counted.
+    pub fn pii_counts_file(&self, shard: &Shard) -> PathBuf {
+        self.path(format!("audit/shards/{}.json", shard.name))
+    }
+
+    /// Lines of `shard` that were set aside while part `index` was read.
+    pub fn rejects_part(&self, shard: &Shard, index: usize) -> PathBuf {
+        self.path("rejects").join(&shard.name).join(part_name(index, "jsonl"))
+    }
+
+    /// Where a file of a marker is: below the directory, or in a store.
+    pub fn located(&self, file: &PartFile) -> PathBuf {
+        if is_url(&file.path) { file.path.clone().into() } else { self.path(&file.path) }
+    }
+
+    fn marker(&self, stage: Stage, kind: &str, key: &str) -> PathBuf {
+        self.path("state").join(stage.name()).join(kind).join(format!("{key}.json"))
+    }
+
+    /// The marker of part `index` of the embeddings of `shard`: in `parts` if it is done, in `saved` if a stop
+    /// left it.
+    fn part_file(&self, kind: &str, shard: &Shard, index: usize) -> PathBuf {
+        self.marker(Stage::Embed, kind, &format!("{}/{index:05}", shard.name))
+    }
+
+    /// The marker of part `index` of `shard`'s embeddings.
+    pub fn part_marker(&self, shard: &Shard, index: usize) -> Result<Option<PartMarker>> {
+        self.read_marker(&self.part_file("parts", shard, index))
+    }
+
+    /// Marks part `index` of `shard`'s embeddings as done.
+    pub fn mark_part(&self, shard: &Shard, index: usize, marker: &PartMarker) -> Result<()> {
+        self.write_json(&self.part_file("parts", shard, index), marker)?;
+        remove(&self.part_file("saved", shard, index))
+    }
+
+    /// Has the embeddings of `shard` made again, of which what is encoded is kept.
+    pub fn reopen_embeddings(&self, shard: &Shard) -> Result<()> {
+        self.reopen(Stage::Embed)?;
+        remove(&self.marker(Stage::Embed, DONE, &shard.name))?;
+        for (index, part) in self.part_markers(shard)?.iter().enumerate() {
+            self.mark_saved(shard, index, &part.file)?;
+            remove(&self.part_file("parts", shard, index))?;
+        }
+        Ok(())
+    }
+
+    /// Marks `file` as what a stop left of part `index` of `shard`'s embeddings.
+    pub fn mark_saved(&self, shard: &Shard, index: usize, file: &PartFile) -> Result<()> {
+        self.write_json(&self.part_file("saved", shard, index), file).map(drop)
+    }
+
+    /// What a stop left of part `index` of `shard`'s embeddings, documents in the order of the input.
+    pub fn saved_part(&self, shard: &Shard, index: usize) -> Result<Option<EmbeddingRows>> {
+        let Some(file) = self.read_marker::<PartFile>(&self.part_file("saved", shard, index))?
+        else {
+            return Ok(None);
+        };
+        let path = self.path(&file.path);
+        if stamp(&path).is_ok_and(|found| found == file.stamp) {
+            return read_embeddings(&path).map(Some);
+        }
+        Ok(None) // of a part that was done since, or damaged: it is encoded again
+    }
+
+    /// The markers of the parts of `shard` that are done and there, from the first without a gap.
+    pub fn part_markers(&self, shard: &Shard) -> Result<Vec<PartMarker>> {
+        let mut parts = Vec::new();
+        while let Some(part) = self.part_marker(shard, parts.len())? {
+            if !self.is_present(&part.file) {
+                break;
+            }
+            parts.push(part);
+        }
+        Ok(parts)
+    }
+
+    /// The marker of `key` in `stage`: a shard's name, or `<head>/<shard>` for scores.
+    pub fn shard_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
+        self.read_marker(&self.marker(stage, DONE, key))
+    }
+
+    /// The marker of `key` in `stage`, for a reader to whom no marker would mean that there is nothing to read.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where it is gone or damaged.
+    pub fn done(&self, stage: Stage, key: &str) -> Result<ShardMarker> {
+        let path = self.marker(stage, DONE, key);
+        let gone = || Error::missing(path, format!("is gone or damaged; {MAKE_AGAIN}"));
+        self.shard_marker(stage, key)?.ok_or_else(gone)
+    }
+
+    /// Holds `file`, which a marker stands for, against its digest; objects of stores are left out.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where it is not what was written, [`Error::Missing`] where it is gone.
+    pub fn check_file(&self, file: &PartFile) -> Result<()> {
+        if is_url(&file.path) {
+            return Ok(());
+        }
+        let path = self.path(&file.path);
+        let gone = || Error::missing(&path, format!("is gone; {MAKE_AGAIN}"));
+        if if_there(stamp(&path))?.ok_or_else(gone)? == file.stamp {
+            return Ok(());
+        }
+        let reason = format!("is not what was written; remove the file: {MAKE_AGAIN}");
+        Err(Error::corrupt(&path, reason))
+    }
+
+    /// Holds all files of `key` in `stage` against their digests.
+    pub fn check_files(&self, stage: Stage, key: &str) -> Result<()> {
+        self.done(stage, key)?.files.iter().try_for_each(|file| self.check_file(file))
+    }
+
+    /// The JSON in `path`, a file of `key` in `stage`, held against its digest where a marker stands for it; `None`
+    /// where neither is there.
+    pub fn read_output<T: DeserializeOwned>(
+        &self,
+        stage: Stage,
+        key: &str,
+        path: &Path,
+    ) -> Result<Option<T>> {
+        let (marker, name) = (self.shard_marker(stage, key)?, self.relative(path));
+        let mut files = marker.iter().flat_map(|marker| &marker.files);
+        files.find(|file| file.path == name).map_or(Ok(()), |file| self.check_file(file))?;
+        self.read_json(path)
+    }
+
+    /// Parts of the embeddings of `shard`, and so of its scores.
+    pub fn num_parts(&self, shard: &Shard) -> Result<usize> {
+        Ok(self.done(Stage::Embed, &shard.name)?.files.len())
+    }
+
+    /// Key in [`Stage::Refine`] of a round that is complete; no head has such a name.
+    pub fn round_key(round: usize) -> String {
+        format!(".rounds/{round:02}")
+    }
+
+    /// Key in [`Stage::Refine`] of what a round did in `shard`.
+    pub fn round_shard_key(round: usize, shard: &Shard) -> String {
+        format!("{}/shards/{}", Self::round_key(round), shard.name)
+    }
+
+    /// Keys of `stage` that are marked as done.
+    pub fn done_keys(&self, stage: Stage) -> Result<BTreeSet<String>> {
+        self.keys(stage, DONE)
+    }
+
+    /// Items of `stage` that could not be done when they were tried last.
+    pub fn failures(&self, stage: Stage) -> Result<BTreeMap<String, Failure>> {
+        let failed = self.keys(stage, FAILED)?.into_iter().filter_map(|key| {
+            let read = self.read_marker(&self.marker(stage, FAILED, &key));
+            read.map(|failure| Some((key, failure?))).transpose()
+        });
+        failed.collect()
+    }
+
+    fn keys(&self, stage: Stage, kind: &str) -> Result<BTreeSet<String>> {
+        let files = self.tree(&format!("state/{}/{kind}", stage.name()))?;
+        Ok(files.into_iter().filter_map(|f| Some(f.strip_suffix(".json")?.to_owned())).collect())
+    }
+
+    /// Notes that `key` of `stage` cannot be done.
+    pub fn mark_failed(&self, stage: Stage, key: &str, failure: &Failure) -> Result<()> {
+        self.write_json(&self.marker(stage, FAILED, key), failure).map(drop)
+    }
+
+    /// Whether `key` is done in `stage`: marked, and every file it stands for is there in its size.
+    pub fn is_done(&self, stage: Stage, key: &str) -> Result<bool> {
+        self.done_marker(stage, key).map(|marker| marker.is_some())
+    }
+
+    /// The marker of `key` in `stage` where it is done.
+    pub fn done_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
+        let marker = self.shard_marker(stage, key)?;
+        Ok(marker.filter(|marker| marker.files.iter().all(|file| self.is_present(file))))
+    }
+
+    /// Whether `file` is there in its size. That an object of a store is, its marker says; asking
+    /// for each would take longer than the work that is left.
+    fn is_present(&self, file: &PartFile) -> bool {
+        let path = self.path(&file.path);
+        let found = || std::fs::metadata(&path).is_ok_and(|found| found.len() == file.stamp.bytes);
+        is_url(&file.path) || (check_confined(&path).is_ok() && found())
+    }
+
+    /// Marks `key` as done in `stage`.
+    pub fn mark_shard(&self, stage: Stage, key: &str, marker: &ShardMarker) -> Result<()> {
+        self.write_json(&self.marker(stage, DONE, key), marker)?;
+        remove(&self.marker(stage, FAILED, key))
+    }
+
+    fn finished_file(&self, stage: Stage) -> PathBuf {
+        self.path("state").join(stage.name()).join(FINISHED)
+    }
+
+    /// What is known of the items `keys` of `stage`, in their order; `None` for those that are not done.
+    /// Where all of them are done, and their files there, this also finishes the stage.
+    pub fn summaries(&self, stage: Stage, keys: &[String]) -> Result<Vec<Option<Summary>>> {
+        if let Some(finished) = self.finished(stage, keys)? {
+            return Ok(finished);
+        }
+        let read = |key: &String| Ok(self.done_marker(stage, key)?.map(Summary::from));
+        let summaries: Vec<Option<Summary>> = keys.par_iter().map(read).collect::<Result<_>>()?;
+        if !keys.is_empty() && summaries.iter().all(Option::is_some) {
+            let path = self.finished_file(stage);
+            let items = keys.iter().zip(summaries.iter().flatten());
+            write_atomic(&path, &json_lines(&path, &json!({"stage": stage}), items)?)?;
+            // Nobody needs them any more: whoever asks for an item from here on finds it done.
+            remove(&self.leases(stage))?;
+        }
+        Ok(summaries)
+    }
+
+    /// As [`RunDir::summaries`], by the markers alone, writing nothing.
+    pub fn marked(&self, stage: Stage, keys: &[String]) -> Result<Vec<Option<Summary>>> {
+        if let Some(finished) = self.finished(stage, keys)? {
+            return Ok(finished);
+        }
+        let done = self.done_keys(stage)?;
+        let read = |key: &String| {
+            let marker = if done.contains(key) { self.shard_marker(stage, key)? } else { None };
+            Ok(marker.map(Summary::from))
+        };
+        keys.par_iter().map(read).collect()
+    }
+
+    /// Finishes `stage` if all of `keys` are done; whether they are. Looks only at the names of markers
+    /// before it reads them.
+    pub fn try_finish(&self, stage: Stage, keys: &[String]) -> Result<bool> {
+        if self.finished(stage, keys)?.is_some() {
+            return Ok(true);
+        }
+        let done = self.done_keys(stage)?;
+        Ok(keys.iter().all(|key| done.contains(key))
+            && self.summaries(stage, keys)?.iter().all(Option::is_some))
+    }
+
+    /// Removes the gathered file of `stage`, of which an item is undone, and returns whether it was there.
+    pub(super) fn reopen(&self, stage: Stage) -> Result<bool> {
+        let path = self.finished_file(stage);
+        let was_finished = path.exists();
+        remove(&path).map(|()| was_finished)
+    }
+
+    /// The summaries of `keys` from the file of the finished `stage`; `None` where there is none, a damaged
+    /// one, one of other items, or where a marker is gone.
+    fn finished(&self, stage: Stage, keys: &[String]) -> Result<Option<Vec<Option<Summary>>>> {
+        let path = self.finished_file(stage);
+        let items: Vec<(String, Summary)> = match if_there(read_json_lines(&path)) {
+            Ok(Some((_, items))) => items,
+            Ok(None) => return Ok(None),
+            Err(error @ Error::Decode { .. }) => {
+                Self::warn_of_damage(&path, &error);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut by_key: HashMap<String, Summary> = items.into_iter().collect();
+        let found: Vec<Option<Summary>> = keys.iter().map(|key| by_key.remove(key)).collect();
+        let is_known = found.iter().all(Option::is_some);
+        let done = if is_known { self.done_keys(stage)? } else { BTreeSet::new() };
+        Ok((is_known && keys.iter().all(|key| done.contains(key))).then_some(found))
+    }
+}
+
+fn part_name(index: usize, extension: &str) -> String {
+    format!("part-{index:05}.{extension}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finished_stage_says_what_its_markers_say_until_an_item_is_undone() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        let keys: Vec<String> = (0..5).map(|i| format!("deu_Latn/{i}")).collect();
+        let marker = |i: u64| {
+            let encoded = Some(Encoded { documents: i, ..Encoded::default() });
+            let counts = [("deu_Latn".to_owned(), i)].into();
+            ShardMarker { rows: i, counts, encoded, ..ShardMarker::default() }
+        };
+        for (key, i) in keys.iter().zip(0..4) {
+            run.mark_shard(Stage::Embed, key, &marker(i))?;
+        }
+        assert!(!run.try_finish(Stage::Embed, &keys)?);
+        let before = run.marked(Stage::Embed, &keys)?;
+        assert_eq!((before[3].as_ref().map(|s| s.rows), before[4].is_none()), (Some(3), true));
+        run.mark_shard(Stage::Embed, &keys[4], &marker(4))?;
+        assert!(run.try_finish(Stage::Embed, &keys)?);
+        for key in &keys {
+            write_atomic(&run.marker(Stage::Embed, DONE, key), b"not read")?;
+        }
+        let finished: Vec<Summary> =
+            run.summaries(Stage::Embed, &keys)?.into_iter().flatten().collect();
+        assert_eq!(finished, (0..5).map(|i| Summary::from(marker(i))).collect::<Vec<_>>());
+        // Nothing counts whose marker is gone.
+        let lost = run.marker(Stage::Embed, DONE, &keys[2]);
+        std::fs::remove_file(&lost).map_err(Error::io(&lost, "remove"))?;
+        assert!(!run.try_finish(Stage::Embed, &keys)?);
+        assert!(run.summaries(Stage::Embed, &keys)?[2].is_none());
+        run.mark_shard(Stage::Embed, &keys[2], &marker(2))?;
+        assert!(run.summaries(Stage::Embed, &keys)?.iter().all(Option::is_some));
+        write_atomic(&lost, b"not read")?;
+        // A file of other items says nothing.
+        let more: Vec<String> = keys.iter().cloned().chain(["x".to_owned()]).collect();
+        assert!(run.summaries(Stage::Embed, &more)?.iter().all(Option::is_none));
+        // Neither does one that is cut off.
+        let file_path = run.finished_file(Stage::Embed);
+        let half = std::fs::metadata(&file_path).map(|found| found.len() / 2);
+        let file = std::fs::File::options().write(true).open(&file_path);
+        file.and_then(|file| file.set_len(half?)).map_err(Error::io(&file_path, "cut"))?;
+        assert!(run.summaries(Stage::Embed, &keys)?.iter().all(Option::is_none));
+        run.reopen(Stage::Embed)?;
+        assert!(run.summaries(Stage::Embed, &keys)?.iter().all(Option::is_none));
+        Ok(())
+    }
+}

@@ -1,0 +1,391 @@
+//! The plan: the shards, frozen before the first document is read, and who does which of them.
+
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::dir::{PLAN, RunDir, json_lines, read_json_lines};
+use super::frozen::difference;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{is_url, write_new};
+use polysift_base::progress::Stop;
+use polysift_data::input::{FileFacts, InputFile};
+
+/// Files that are looked at at once: they mostly wait for a disk or a store.
+const READERS: usize = 32;
+
+/// What to do about a file that is not the planned one.
+const RESTORE: &str = "restore it, or plan again with `polysift plan --redo`";
+
+/// Differences between two plans that are named.
+const MAX_NAMED: usize = 10;
+
+/// An input file, or consecutive row groups of one: the unit of work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// Unique name, a relative path without extension; outputs carry it.
+    pub name: String,
+    /// The file.
+    pub file: PathBuf,
+    /// Language code from the path, if the pattern had `{lang}`.
+    pub language: Option<String>,
+    /// Size of the file, or of its row groups.
+    pub bytes: u64,
+    /// Rows of the file, counted from 0, where it is not all of them.
+    pub rows: Option<Range<u64>>,
+    /// Number of rows, where the format knows it.
+    pub num_rows: Option<u64>,
+    /// Cheap identity of the file's content (size, first and last 64 KiB).
+    pub fingerprint: String,
+}
+
+/// All shards of a run, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// The shards.
+    pub shards: Vec<Shard>,
+    /// The settings that it was made of; null where they are not known.
+    pub settings: Value,
+}
+
+impl Plan {
+    /// The plan of `files`, which `settings` named; Parquet files larger than `max_shard_bytes` are split
+    /// between row groups.
+    ///
+    /// # Errors
+    /// Those of reading a file's rows and identity; [`Error::Config`] if two shards get
+    /// one name.
+    pub fn new(files: &[InputFile], max_shard_bytes: u64, settings: Value) -> Result<Self> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(files.len().clamp(1, READERS));
+        let pool = pool.build().map_err(|e| Error::config("--threads", e.to_string()))?;
+        let of_file = |file: &InputFile| {
+            Stop::of_process().check()?;
+            Ok(shards_of(file, &file.facts()?, max_shard_bytes))
+        };
+        let shards = pool.install(|| files.par_iter().map(of_file).collect::<Result<Vec<_>>>())?;
+        let mut shards: Vec<Shard> = shards.into_iter().flatten().collect();
+        shards.sort_by(|a, b| a.name.cmp(&b.name));
+        match shards.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            None => Ok(Self { shards, settings }),
+            Some(pair) => {
+                let files = format!("{} and {}", pair[0].file.display(), pair[1].file.display());
+                let reason = format!("{files}: both become the shard `{}`", pair[0].name);
+                Err(Error::config("input.files", reason))
+            }
+        }
+    }
+
+    /// Digest of what is frozen of the plan: names, rows, languages and fingerprints; not the place of
+    /// the files, nor how the settings name them.
+    pub fn digest(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for shard in &self.shards {
+            for part in shard.identity() {
+                hasher.update(&(part.len() as u64).to_le_bytes());
+                hasher.update(part.as_bytes());
+            }
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// Size of all shards.
+    pub fn bytes(&self) -> u64 {
+        self.shards.iter().map(|s| s.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Rows of all shards, where all formats know them.
+    pub fn num_rows(&self) -> Option<u64> {
+        self.shards.iter().map(|shard| shard.num_rows).sum()
+    }
+
+    /// Names of the shards.
+    pub fn names(&self) -> Vec<String> {
+        self.shards.iter().map(|shard| shard.name.clone()).collect()
+    }
+
+    /// Places of the shards, largest first.
+    pub fn by_size(&self) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.shards.len()).collect();
+        places.sort_by_key(|&place| std::cmp::Reverse(self.shards[place].bytes));
+        places
+    }
+
+    /// By shard, which of `count` tasks it belongs to: largest first, to the task that has least so
+    /// far (Graham's rule; the largest task is at most 4/3 of the smallest that is possible).
+    pub fn task_of_shards(&self, count: u32) -> Vec<u32> {
+        // Tasks beyond the number of shards get none.
+        let count = count.min(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
+        let mut loads: BTreeSet<(u64, u32)> = (0..count).map(|task| (0, task)).collect();
+        let mut tasks = vec![0; self.shards.len()];
+        for place in self.by_size() {
+            if let Some((load, task)) = loads.pop_first() {
+                tasks[place] = task;
+                // Also an empty file takes its time.
+                loads.insert((load.saturating_add(self.shards[place].bytes.max(1)), task));
+            }
+        }
+        tasks
+    }
+
+    /// Paths of those of `files` of which it has no shard.
+    pub fn unplanned<'a>(&self, files: &'a [InputFile]) -> Vec<&'a Path> {
+        let planned: HashSet<&Path> = self.shards.iter().map(|s| s.file.as_path()).collect();
+        let paths = files.iter().map(|file| file.path.as_path());
+        paths.filter(|path| !planned.contains(path)).collect()
+    }
+
+    /// One line per setting that differs in `other`, and per shard that it has not, or has differently;
+    /// at most ten of these.
+    fn differences(&self, other: &Self) -> String {
+        let described = |plan: &Self| -> Value {
+            let described = plan.shards.iter().map(|shard| {
+                let [name, rows, language, fingerprint] = shard.identity();
+                (name, format!("{fingerprint} {language} {rows}").trim_end().to_owned())
+            });
+            described.collect()
+        };
+        let settings = difference("input", &self.settings, &other.settings);
+        let shards = difference("embed.shards", &described(self), &described(other));
+        let more = shards.lines().count().saturating_sub(MAX_NAMED);
+        let mut lines: Vec<&str> = settings.lines().collect();
+        lines.extend(shards.lines().take(MAX_NAMED));
+        let more = if more > 0 { format!("\n  and {more} more shards") } else { String::new() };
+        lines.join("\n") + &more
+    }
+}
+
+/// The shards of `file`.
+fn shards_of(file: &InputFile, facts: &FileFacts, max_shard_bytes: u64) -> Vec<Shard> {
+    let whole = Shard {
+        name: file.name.clone(),
+        file: file.path.clone(),
+        language: file.language.clone(),
+        bytes: file.bytes,
+        rows: None,
+        num_rows: facts.rows,
+        fingerprint: facts.fingerprint.clone(),
+    };
+    let groups = &facts.row_groups;
+    if file.bytes <= max_shard_bytes || groups.len() < 2 {
+        return vec![whole];
+    }
+    // As many as are needed, of about equal size.
+    let bytes: u64 = groups.iter().map(|group| group.bytes).sum::<u64>().max(1);
+    let count = bytes.div_ceil(max_shard_bytes.max(1));
+    let mut ranges: Vec<(Range<u64>, u64)> = Vec::new();
+    let (mut seen_bytes, mut row, mut last) = (0, 0, None);
+    for group in groups {
+        let middle = u128::from(seen_bytes + group.bytes / 2);
+        let place = middle * u128::from(count) / u128::from(bytes);
+        match ranges.last_mut() {
+            Some((rows, size)) if last == Some(place) => {
+                rows.end += group.rows;
+                *size += group.bytes;
+            }
+            _ => ranges.push((row..row + group.rows, group.bytes)),
+        }
+        last = Some(place);
+        row += group.rows;
+        seen_bytes += group.bytes;
+    }
+    let shard = |(rows, bytes): (Range<u64>, u64)| Shard {
+        name: file.name.clone() + &suffix(Some(&rows)),
+        bytes,
+        num_rows: Some(rows.end - rows.start),
+        rows: Some(rows),
+        ..whole.clone()
+    };
+    ranges.into_iter().map(shard).collect()
+}
+
+/// What the name of a shard of `rows` has after that of the file; names sort as rows do.
+fn suffix(rows: Option<&Range<u64>>) -> String {
+    rows.map_or_else(String::new, |rows| format!(".{:012}", rows.start))
+}
+
+impl Shard {
+    /// What makes it the shard that it is.
+    fn identity(&self) -> [String; 4] {
+        let rows = self.rows.as_ref();
+        [
+            self.name.clone(),
+            rows.map_or(String::new(), |rows| format!("rows {}..{}", rows.start, rows.end)),
+            self.language.clone().unwrap_or_default(),
+            self.fingerprint.clone(),
+        ]
+    }
+
+    /// Name of the input file, which the ids of documents without one begin with.
+    fn file_name(&self) -> &str {
+        self.name.strip_suffix(&suffix(self.rows.as_ref())).unwrap_or(&self.name)
+    }
+
+    /// The first row of the file that is the shard's.
+    pub fn first_row(&self) -> u64 {
+        self.rows.as_ref().map_or(0, |rows| rows.start)
+    }
+
+    /// The input file as the readers want it; [`Error::Corrupt`] if it is no longer the planned one.
+    pub fn input(&self) -> Result<InputFile> {
+        if !is_url(&self.file.to_string_lossy()) && !self.file.exists() {
+            let path = self.file.display().to_string();
+            let reason = format!("the input file is gone; {RESTORE}");
+            return Err(Error::Missing { path, reason });
+        }
+        let file = InputFile::at(&self.file, self.file_name().to_owned(), self.language.clone())?;
+        if file.fingerprint()? == self.fingerprint {
+            Ok(InputFile { rows: self.rows.clone(), ..file })
+        } else {
+            let reason = format!("the file changed since the run was planned; {RESTORE}");
+            Err(Error::corrupt(&self.file, reason))
+        }
+    }
+}
+
+impl RunDir {
+    /// Whether the run is planned.
+    pub fn has_plan(&self) -> bool {
+        self.path(PLAN).is_file()
+    }
+
+    /// The plan as written; [`Error::Missing`] before there is one.
+    pub fn plan(&self) -> Result<Plan> {
+        if !self.has_plan() {
+            return Err(Error::missing(
+                self.root(),
+                "the run directory holds no plan; run `polysift plan` or `polysift embed` first",
+            ));
+        }
+        let (mut header, shards) = read_json_lines(&self.path(PLAN))?;
+        let settings = header.get_mut("input").map(Value::take).unwrap_or_default();
+        Ok(Plan { shards, settings })
+    }
+
+    /// Freezes `plan`, or checks that it equals the one that is frozen; [`Error::Mismatch`] names what
+    /// differs.
+    pub fn freeze_plan(&self, plan: &Plan) -> Result<()> {
+        if !self.has_plan() {
+            let path = self.path(PLAN);
+            let header = json!({"input": plan.settings});
+            write_new(&path, &json_lines(&path, &header, plan.shards.iter())?)?;
+        }
+        let frozen = self.plan()?;
+        if frozen.digest() == plan.digest() {
+            return Ok(());
+        }
+        Err(Error::Mismatch {
+            path: self.root().to_owned(),
+            difference: frozen.differences(plan),
+            hint: "restore the input, choose another run directory, or give `polysift plan --redo` to plan \
+                   again and discard all outputs"
+                .into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use polysift_data::input::RowGroup;
+
+    fn shard(name: &str, bytes: u64) -> Shard {
+        Shard {
+            name: name.to_owned(),
+            file: "file".into(),
+            language: Some("deu_Latn".into()),
+            bytes,
+            rows: None,
+            num_rows: None,
+            fingerprint: "f".into(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn tasks_are_balanced_and_cover_the_plan(
+            sizes in proptest::collection::vec(0u64..1000, 0..200), count in 1u32..40
+        ) {
+            let shards = sizes.iter().enumerate();
+            let shards = shards.map(|(i, &s)| shard(&i.to_string(), s)).collect();
+            let plan = Plan { shards, ..Plan::default() };
+            let tasks = plan.task_of_shards(count);
+            let mut loads = vec![0; count as usize];
+            for (task, &size) in tasks.iter().zip(&sizes) {
+                loads[*task as usize] += size.max(1);
+            }
+            let total: u64 = loads.iter().sum();
+            let largest = sizes.iter().copied().max().unwrap_or_default();
+            // What list scheduling promises: no task exceeds the mean by more than one shard.
+            let limit = total / u64::from(count) + largest + 1;
+            prop_assert!(loads.iter().all(|&load| load <= limit), "{:?}", loads);
+        }
+
+        #[test]
+        fn a_split_file_loses_no_row(
+            groups in proptest::collection::vec((0u64..50, 1u64..100), 1..40), limit in 1u64..500
+        ) {
+            let row_groups: Vec<RowGroup> =
+                groups.iter().map(|&(rows, bytes)| RowGroup { rows, bytes }).collect();
+            let bytes = groups.iter().map(|(_, bytes)| bytes).sum();
+            let num_rows = groups.iter().map(|(rows, _)| rows).sum::<u64>();
+            let facts = FileFacts { fingerprint: "f".into(), rows: Some(num_rows), row_groups };
+            let file = InputFile {
+                path: "a.parquet".into(),
+                name: "a".into(),
+                language: None,
+                bytes,
+                format: polysift_data::input::Format::Parquet,
+                version: None,
+                rows: None,
+            };
+            let shards = shards_of(&file, &facts, limit);
+            prop_assert_eq!(shards.iter().map(|s| s.bytes).sum::<u64>(), bytes);
+            prop_assert_eq!(shards.iter().filter_map(|s| s.num_rows).sum::<u64>(), num_rows);
+            let mut next = 0;
+            for shard in &shards {
+                let rows = shard.rows.clone().unwrap_or(0..num_rows);
+                prop_assert_eq!(rows.start, next);
+                next = rows.end;
+            }
+            prop_assert_eq!(next, num_rows);
+            // Only a single row group is more than half as large again as asked for.
+            for shard in shards.iter().filter(|_| shards.len() > 1) {
+                let largest = groups.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default();
+                prop_assert!(shard.bytes <= limit + largest, "{} of {}", shard.bytes, limit);
+            }
+        }
+    }
+
+    #[test]
+    fn plans_that_differ_name_the_shards() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        let plan = |names: [&str; 2], files: &str| Plan {
+            shards: names.map(|name| shard(name, 1)).to_vec(),
+            settings: json!({"files": [files]}),
+        };
+        let (before, mut now) = (plan(["a", "b"], "*"), plan(["a", "c"], "a*"));
+        run.freeze_plan(&before)?;
+        run.freeze_plan(&before)?;
+        assert_eq!(run.plan()?, before);
+        now.shards[0].rows = Some(3..9);
+        let refused = run.freeze_plan(&now).map_err(|error| error.to_string());
+        let message = refused.err().unwrap_or_default();
+        for part in [
+            "input.files: was [\"*\"], now [\"a*\"]",
+            "shards.a: was \"f deu_Latn\", now \"f deu_Latn rows 3..9\"",
+            "shards.b",
+            "shards.c",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+        // The same shards are the same plan, in whatever words they are named.
+        run.freeze_plan(&Plan { settings: now.settings, ..before })?;
+        Ok(())
+    }
+}

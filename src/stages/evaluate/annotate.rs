@@ -1,0 +1,341 @@
+//! Documents with what a run, or heads without one, say of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::texts::TextScorer;
+use crate::filter::{Filter, FilteredDocument};
+use crate::stage::ALL_LANGUAGES;
+use crate::stage::heads::Heads;
+use crate::stage::threshold::selections;
+use polysift_base::error::Result;
+use polysift_base::progress::Stop;
+use polysift_config::{
+    Budget, FilterAction, FilterWhen, FixedThreshold, HeadConfig, HeadKind, NO_TEXT, Rate,
+    RunConfig,
+};
+use polysift_data::input::{
+    LANG, StreamDocument, UNDETERMINED_LANGUAGE, languages_of, score_value,
+};
+use polysift_encoder::HubSettings;
+use polysift_heads::head::{DocumentScore, RowHead};
+use polysift_runs::run::RunDir;
+use polysift_selection::{Decision, ScoredDocument, Selection, ThresholdKind};
+
+/// What is said of one document.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Annotation<'a> {
+    /// Its language.
+    pub language: &'a str,
+    /// Its score by head; `None` without one (no text, no head for the language) and for NaN.
+    pub scores: BTreeMap<&'a str, Option<f32>>,
+    /// `kept`, or why it is removed, as in an export with `export.keep_removed`; `None` where the language has no
+    /// thresholds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// Of a kept document: by head the smallest rate of a retention that keeps it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub retention: BTreeMap<&'a str, Rate>,
+    /// The names of the filters that flag it, with why.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub flags: BTreeMap<&'a str, String>,
+    /// The thresholds of its language.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub cuts: &'a [ScoreCut],
+}
+
+/// A threshold, and where it lies.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ScoreCut {
+    /// Name of the head.
+    pub head: String,
+    /// What is kept or removed: a rate, a score, or a budget.
+    #[serde(flatten)]
+    pub kind: CutKind,
+    /// The score at the boundary; `None` where all or none is kept.
+    pub score: Option<f64>,
+}
+
+/// What a [`ScoreCut`] keeps or removes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CutKind {
+    /// The best are kept, so many of all.
+    Retention(Rate),
+    /// The worst are removed, so many of those left.
+    Removal(Rate),
+    /// Scores on the good side of this one are kept.
+    Threshold(FixedThreshold),
+    /// The best are kept until they weigh this.
+    Budget(Budget),
+}
+
+/// Annotates documents.
+pub struct Annotator<'a> {
+    config: &'a RunConfig,
+    stop: &'a Stop,
+    scorer: TextScorer<'a>,
+    filters: Vec<(&'a str, Filter)>,
+    selections: BTreeMap<String, Selection>,
+    cuts: BTreeMap<String, Vec<ScoreCut>>,
+}
+
+/// The heads that serve the languages of `run`, or those that their files are for.
+///
+/// # Errors
+/// [`Error::Missing`](polysift_base::Error::Missing) without a file of a head, and those of reading it.
+pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
+    let mut languages = BTreeSet::new();
+    for (name, head) in &config.heads {
+        languages.extend(languages_of_head(name, head, run)?);
+    }
+    if let Some(run) = run {
+        languages.extend(selections(run)?.into_keys());
+    }
+    Heads::find(&config.heads, run, languages, config.seed.0)
+}
+
+/// The languages that the head `name` has files for.
+fn languages_of_head(
+    name: &str,
+    config: &HeadConfig,
+    run: Option<&RunDir>,
+) -> Result<BTreeSet<String>> {
+    let trained = |run: &RunDir| match config.kind {
+        HeadKind::FastText => run.text_head_file(name, LANG),
+        _ => run.head_file(name, LANG),
+    };
+    let path = match &config.path {
+        Some(path) => Some(path.clone()),
+        None => run.map(|run| trained(run).display().to_string()),
+    };
+    let Some(path) = path.filter(|path| path.contains(LANG) && !config.kind.is_of_rows()) else {
+        return Ok(BTreeSet::new());
+    };
+    let mut languages = languages_of(&path)?;
+    languages.remove(ALL_LANGUAGES);
+    Ok(languages)
+}
+
+impl<'a> Annotator<'a> {
+    /// With the encoder of `config`, the `heads` (see [`heads_of`]), and the thresholds and filters of `run`.
+    ///
+    /// # Errors
+    /// Those of loading the encoder and the lists of filters; [`Error::Model`](polysift_base::Error::Model) where encoder and heads do not fit.
+    pub fn open(
+        config: &'a RunConfig,
+        heads: &'a Heads,
+        run: Option<&RunDir>,
+        chunks_of_heads: bool,
+        (hub, stop): (&'a HubSettings, &'a Stop),
+    ) -> Result<Self> {
+        let scorer = TextScorer::open(heads, config, run, chunks_of_heads, (hub, stop))?;
+        let selections = run.map(selections).transpose()?.unwrap_or_default();
+        let mut filters = Vec::new();
+        for (name, settings) in &config.filters {
+            let mut filter = Filter::open(name, settings)?;
+            filter.prepare(stop)?;
+            filters.push((name.as_str(), filter));
+        }
+        let cuts =
+            selections.iter().map(|(language, selection)| (language.clone(), cuts(selection)));
+        let cuts = cuts.collect();
+        Ok(Self { config, stop, scorer, filters, selections, cuts })
+    }
+
+    /// Columns of a document that heads and filters look at, besides its text and id.
+    pub fn columns(&self) -> Vec<String> {
+        let of_heads = self.row_heads().filter_map(|(_, head)| head.column());
+        let of_filters = self.config.filters.values().filter_map(|filter| filter.url_column());
+        of_heads.chain(of_filters).map(str::to_owned).collect()
+    }
+
+    /// The language of documents that do not say theirs: the only one, or where every head is for all
+    /// languages, [`UNDETERMINED_LANGUAGE`].
+    pub fn default_language(&self) -> Option<&'a str> {
+        let mut languages = self.scorer.heads.languages().iter();
+        match (languages.next(), languages.next()) {
+            (None, _) => Some(UNDETERMINED_LANGUAGE),
+            (Some(only), None) => Some(only),
+            (Some(_), Some(_)) => None,
+        }
+    }
+
+    fn row_heads(&self) -> impl Iterator<Item = (&'a str, &'a RowHead)> {
+        let (config, heads) = (self.config, self.scorer.heads);
+        config.heads.keys().filter_map(|name| Some((name.as_str(), heads.of_rows(name)?)))
+    }
+
+    /// What is said of each of `documents`, whose columns are [`Annotator::columns`]; of those with a value that is none
+    /// of its column, why.
+    ///
+    /// # Errors
+    /// Those of the encoder and of reading the lists of filters.
+    pub fn annotate<'d>(
+        &'d self,
+        documents: &'d [StreamDocument],
+    ) -> Result<Vec<Result<Annotation<'d>, String>>> {
+        let texts: Vec<Option<&str>> = documents.iter().map(text).collect();
+        let languages: Vec<&str> = documents.iter().map(|d| d.language.as_str()).collect();
+        let embedded = self.scorer.embed(&texts, &mut |_, _| ())?;
+        let mut wrong: BTreeMap<usize, String> = BTreeMap::new();
+        let mut scores: Vec<Vec<Option<DocumentScore>>> = Vec::new();
+        let mut column = 0;
+        for name in self.config.heads.keys() {
+            let Some(head) = self.scorer.heads.of_rows(name) else {
+                scores.push(self.scorer.score(name, &languages, &texts, &embedded)?);
+                continue;
+            };
+            let place = head.column().map(|name| (name, column));
+            column += usize::from(place.is_some());
+            let score = |(at, document): (usize, &StreamDocument)| {
+                let value = place
+                    .and_then(|(name, place)| Some((name, document.columns.get(place)?.as_ref()?)));
+                let value = value.map(|(name, value)| score_value(name, value)).transpose();
+                head.score(
+                    &document.id,
+                    value.unwrap_or_else(|reason| {
+                        wrong.insert(at, reason);
+                        None
+                    }),
+                )
+            };
+            scores.push(documents.iter().enumerate().map(score).collect());
+        }
+        let found = self.filtered(documents, column)?;
+        let annotation = |(at, document): (usize, &'d StreamDocument)| {
+            let scores: Vec<_> = scores.iter().map(|of_head| of_head[at]).collect();
+            let found: Vec<_> = found.iter().map(|of_filter| of_filter[at].as_deref()).collect();
+            wrong.remove(&at).map_or_else(|| Ok(self.annotation(document, &scores, &found)), Err)
+        };
+        Ok(documents.iter().enumerate().map(annotation).collect())
+    }
+
+    /// By filter, why it found each document, if it did; columns of URLs begin at `column`.
+    fn filtered(
+        &self,
+        documents: &[StreamDocument],
+        mut column: usize,
+    ) -> Result<Vec<Vec<Option<String>>>> {
+        let mut found = Vec::new();
+        for ((_, filter), settings) in self.filters.iter().zip(self.config.filters.values()) {
+            let place = settings.url_column().map(|_| column);
+            column += usize::from(place.is_some());
+            let seen: Vec<usize> = (0..documents.len())
+                .filter(|&at| settings.is_for(&documents[at].language))
+                .collect();
+            let document = |&at: &usize| {
+                let document = &documents[at];
+                let url = place.and_then(|place| document.columns.get(place)?.as_deref());
+                FilteredDocument {
+                    id: &document.id,
+                    language: &document.language,
+                    url,
+                    text: text(document),
+                }
+            };
+            let verdicts =
+                filter.judge(&seen.iter().map(document).collect::<Vec<_>>(), self.stop)?;
+            let mut of_filter = vec![None; documents.len()];
+            for (at, verdict) in seen.into_iter().zip(verdicts) {
+                // A document that is cut stays.
+                let finding = verdict.finding.filter(|finding| finding.pieces.is_none());
+                of_filter[at] = finding.map(|finding| finding.reason.to_owned());
+            }
+            found.push(of_filter);
+        }
+        Ok(found)
+    }
+
+    fn annotation<'d>(
+        &'d self,
+        document: &'d StreamDocument,
+        scores: &[Option<DocumentScore>],
+        found: &[Option<&str>],
+    ) -> Annotation<'d> {
+        let language = document.language.as_str();
+        let names = self.config.heads.keys().map(String::as_str);
+        let shown = |score: &Option<DocumentScore>| score.map(|s| s.score).filter(|s| !s.is_nan());
+        let by_filter = || self.filters.iter().zip(self.config.filters.values()).zip(found);
+        let flags = by_filter().filter(|((_, settings), _)| settings.action == FilterAction::Flag);
+        let mut annotation = Annotation {
+            language,
+            scores: names.zip(scores.iter().map(shown)).collect(),
+            verdict: None,
+            retention: BTreeMap::new(),
+            flags: flags
+                .filter_map(|(((name, _), _), why)| Some((*name, (*why)?.to_owned())))
+                .collect(),
+            cuts: self.cuts.get(language).map_or(&[], Vec::as_slice),
+        };
+        let Some(selection) = self.selections.get(language) else { return annotation };
+        let removed_by = |when: FilterWhen| {
+            let mut removing = by_filter().filter(|((_, settings), why)| {
+                settings.action != FilterAction::Flag && settings.when() == when && why.is_some()
+            });
+            removing.next().map(|(((name, _), _), _)| (*name).to_owned())
+        };
+        let values = |value: fn(&DocumentScore) -> f32| -> Vec<Option<f32>> {
+            scores.iter().map(|score| score.as_ref().map(value)).collect()
+        };
+        annotation.verdict = Some(if text(document).is_none() {
+            NO_TEXT.to_owned()
+        } else if let Some(filter) = removed_by(FilterWhen::Before) {
+            filter
+        } else {
+            // The ordinal orders equal ids alone.
+            let decision = selection.decide(&ScoredDocument {
+                id: &document.id,
+                ordinal: 0,
+                logits: &values(|score| score.logit),
+                scores: &values(|score| score.score),
+            });
+            match (&decision, removed_by(FilterWhen::After)) {
+                (Decision::Kept { .. }, Some(filter)) => filter,
+                (Decision::Kept { retentions }, None) => {
+                    let heads = selection.thresholds.iter().map(|report| &report.threshold);
+                    let heads = heads.filter(|t| matches!(t.kind, ThresholdKind::Retain(_)));
+                    let heads = heads.map(|threshold| threshold.head_name.as_str());
+                    annotation.retention = heads.zip(retentions.iter().copied()).collect();
+                    decision.to_string()
+                }
+                (Decision::Removed { .. }, _) => decision.to_string(),
+            }
+        });
+        annotation
+    }
+}
+
+/// The text of `document`; a blank one is none.
+fn text(document: &StreamDocument) -> Option<&str> {
+    document.text.as_deref().filter(|text| !text.trim().is_empty())
+}
+
+/// The thresholds of `selection`, one for each rate.
+fn cuts(selection: &Selection) -> Vec<ScoreCut> {
+    let mut cuts: Vec<ScoreCut> = Vec::new();
+    for report in &selection.thresholds {
+        let threshold = &report.threshold;
+        for (at, outcome) in report.outcomes.iter().enumerate() {
+            let kind = match &threshold.kind {
+                ThresholdKind::Retain(_) => match threshold.rate(at) {
+                    Some(rate) => CutKind::Retention(rate),
+                    None => continue,
+                },
+                ThresholdKind::Remove(rate) => CutKind::Removal(*rate),
+                ThresholdKind::Fixed(score) => CutKind::Threshold(*score),
+                ThresholdKind::Budget(budget) => CutKind::Budget(*budget),
+            };
+            let cut = ScoreCut {
+                head: threshold.head_name.clone(),
+                kind,
+                score: outcome.threshold_score,
+            };
+            if !cuts.contains(&cut) {
+                cuts.push(cut);
+            }
+        }
+    }
+    cuts
+}

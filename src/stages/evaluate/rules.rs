@@ -1,0 +1,257 @@
+//! Rules that call documents positive: fixed thresholds, rates, and the thresholds of a run.
+
+use polysift_base::metrics::DECISION;
+use polysift_config::{HeadKind, Keep, Rate};
+use polysift_heads::head::{DocumentScore, HeadSpec};
+use polysift_selection::{Bound, RankKey, Selection, ThresholdKind};
+
+/// A rule to judge a head by, made on its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecisionRule {
+    /// Name of the head; `None`: of all heads.
+    pub head: Option<String>,
+    /// What is kept or removed of the documents of each language.
+    pub kind: ThresholdKind,
+}
+
+/// What a rule calls positive.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calls {
+    /// The rule, as people read it.
+    pub(super) rule: String,
+    /// The score at the boundary, where there is one.
+    pub(super) threshold: Option<f64>,
+    /// The cut of grades that it is made for; `None`: all of them.
+    pub(super) cut: Option<f64>,
+    /// By document.
+    pub(super) positive: Vec<bool>,
+}
+
+/// What the scores of a head say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScoreMeaning {
+    /// How probable the positive class is.
+    Probability,
+    /// The grade.
+    Grade,
+    /// No more than an order.
+    Other,
+}
+
+impl ScoreMeaning {
+    /// That of heads of `spec`.
+    pub(super) fn of(spec: &HeadSpec) -> Self {
+        match spec.output {
+            output if output.is_probability() => Self::Probability,
+            _ if matches!(spec.kind, HeadKind::Cosine | HeadKind::Random) => Self::Other,
+            _ => Self::Grade,
+        }
+    }
+}
+
+/// The scores of one head on the documents of one language, with the keys that order them.
+pub(super) struct Ranked<'a> {
+    pub(super) head: &'a str,
+    pub(super) spec: &'a HeadSpec,
+    pub(super) scores: &'a [DocumentScore],
+    /// Place of each document in the head's order, best first.
+    pub keys: &'a [RankKey],
+}
+
+impl Ranked<'_> {
+    /// The calls of all rules: 0.5 for a probability, each of the `cuts` of grades for a grade, then `rules`,
+    /// then those of `selection`.
+    pub(super) fn calls(
+        &self,
+        rules: &[DecisionRule],
+        cuts: &[f64],
+        selection: Option<&Selection>,
+    ) -> Vec<Calls> {
+        let mut calls = Vec::new();
+        match ScoreMeaning::of(self.spec) {
+            ScoreMeaning::Probability => calls.push(self.above(f64::from(DECISION))),
+            ScoreMeaning::Grade => {
+                let of_cut = |&cut: &f64| Calls { cut: Some(cut), ..self.above(cut) };
+                calls.extend(cuts.iter().map(of_cut));
+            }
+            ScoreMeaning::Other => {}
+        }
+        let applies = |rule: &&DecisionRule| rule.head.as_ref().is_none_or(|h| h == self.head);
+        for rule in rules.iter().filter(applies) {
+            match &rule.kind {
+                ThresholdKind::Fixed(threshold) => {
+                    let score = threshold.score();
+                    if calls.iter().all(|call: &Calls| call.threshold != Some(score)) {
+                        calls.push(self.above(score));
+                    }
+                }
+                ThresholdKind::Retain(rates) => {
+                    calls.extend(rates.iter().map(|&rate| self.retained(rate)));
+                }
+                ThresholdKind::Remove(rate) => calls.push(self.removed(*rate)),
+                // What a corpus weighs says nothing of these texts.
+                ThresholdKind::Budget(_) => {}
+            }
+        }
+        calls.extend(selection.into_iter().flat_map(|selection| self.of_run(selection)));
+        calls
+    }
+
+    fn above(&self, threshold: f64) -> Calls {
+        let positive = |score: &DocumentScore| f64::from(score.score) > threshold;
+        Calls {
+            rule: format!("score above {threshold}"),
+            threshold: Some(threshold),
+            cut: None,
+            positive: self.scores.iter().map(positive).collect(),
+        }
+    }
+
+    /// What is kept is positive, but of a head that keeps low scores what is not kept.
+    fn positive(&self, is_kept: bool) -> bool {
+        is_kept == (self.spec.keep == Keep::Above)
+    }
+
+    fn retained(&self, rate: Rate) -> Calls {
+        let order = self.order();
+        let kept = &order[..rate.ceil_of(order.len() as u64) as usize];
+        self.keeping(format!("retention {rate}"), kept, kept.last())
+    }
+
+    fn removed(&self, rate: Rate) -> Calls {
+        let order = self.order();
+        let num_removed = rate.ceil_of(order.len() as u64) as usize;
+        let (kept, removed) = order.split_at(order.len() - num_removed);
+        self.keeping(format!("removal {rate}"), kept, removed.first())
+    }
+
+    /// Documents, best first.
+    fn order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.keys.len()).collect();
+        order.sort_unstable_by_key(|&row| self.keys[row]);
+        order
+    }
+
+    fn keeping(&self, rule: String, kept: &[usize], boundary: Option<&usize>) -> Calls {
+        let mut positive = vec![self.positive(false); self.scores.len()];
+        for &row in kept {
+            positive[row] = self.positive(true);
+        }
+        let threshold = boundary.map(|&row| f64::from(self.scores[row].score));
+        Calls { rule, threshold, cut: None, positive }
+    }
+
+    /// The thresholds of this head in `selection`, each taken alone. A document with the logit of the
+    /// boundary is kept by a retention and removed by a removal, whatever its id.
+    fn of_run(&self, selection: &Selection) -> Vec<Calls> {
+        let mut calls = Vec::new();
+        for report in
+            selection.thresholds.iter().filter(|report| report.threshold.head_name == self.head)
+        {
+            for outcome in &report.outcomes {
+                let mut rates: Vec<String> =
+                    outcome.retentions.iter().map(ToString::to_string).collect();
+                let rule = match &report.threshold.kind {
+                    ThresholdKind::Retain(_) => {
+                        format!("retention {}", rates.pop().unwrap_or_default())
+                    }
+                    ThresholdKind::Remove(rate) => format!("removal {rate}"),
+                    ThresholdKind::Fixed(threshold) => format!("threshold {threshold}"),
+                    ThresholdKind::Budget(budget) => format!("budget {budget}"),
+                };
+                let after = match rates.as_slice() {
+                    [] => String::new(),
+                    rates => format!(" after {}", rates.join(", ")),
+                };
+                let kept = |(&score, key): (&DocumentScore, &RankKey)| {
+                    self.positive(is_kept(outcome.bound, score, key))
+                };
+                calls.push(Calls {
+                    rule: format!("run: {rule}{after}"),
+                    threshold: outcome.threshold_score,
+                    cut: None,
+                    positive: self.scores.iter().zip(self.keys).map(kept).collect(),
+                });
+            }
+        }
+        calls
+    }
+}
+
+fn is_kept(bound: Bound, score: DocumentScore, key: &RankKey) -> bool {
+    match bound {
+        Bound::All => true,
+        Bound::Nothing => false,
+        Bound::UpTo(last) => key.logit <= last.logit,
+        Bound::Before(first) => key.logit < first.logit,
+        Bound::Above(threshold) => f64::from(score.score) > threshold,
+        Bound::Below(threshold) => f64::from(score.score) < threshold,
+        Bound::AtLeast(threshold) => f64::from(score.score) >= threshold,
+        Bound::AtMost(threshold) => f64::from(score.score) <= threshold,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polysift_config::{Activation, ChunkRule, FixedThreshold, HeadKind, HeadOutput};
+
+    const LOGITS: [f32; 5] = [0.5, -1.0, 2.0, 0.0, 2.0];
+
+    fn called(keep: Keep, output: HeadOutput, rules: &[DecisionRule]) -> Vec<(String, Vec<usize>)> {
+        let spec = HeadSpec {
+            kind: HeadKind::Mlp,
+            layer_sizes: vec![1, 1],
+            activation: Activation::Relu,
+            norm_eps: None,
+            output,
+            chunk: ChunkRule::First,
+            keep,
+        };
+        let scores = LOGITS.map(|logit| DocumentScore::new(logit, output));
+        let key =
+            |(i, &logit): (usize, &f32)| RankKey::of_logit(logit, keep).with_id("same", i as u64);
+        let keys: Vec<RankKey> = LOGITS.iter().enumerate().map(key).collect();
+        let ranked = Ranked { head: "h", spec: &spec, scores: &scores, keys: &keys };
+        let rows = |calls: Calls| {
+            let rows = calls.positive.iter().enumerate();
+            (calls.rule, rows.filter(|(_, p)| **p).map(|(i, _)| i).collect())
+        };
+        ranked.calls(rules, &[], None).into_iter().map(rows).collect()
+    }
+
+    fn rules() -> Result<Vec<DecisionRule>, String> {
+        let rule = |head: Option<&str>, kind| DecisionRule { head: head.map(Into::into), kind };
+        Ok(vec![
+            rule(None, ThresholdKind::Fixed(FixedThreshold::Beyond(0.0))),
+            rule(Some("other"), ThresholdKind::Fixed(FixedThreshold::Beyond(3.0))),
+            rule(Some("h"), ThresholdKind::Retain(vec!["0.2".parse()?])),
+            rule(None, ThresholdKind::Remove("0.2".parse()?)),
+        ])
+    }
+
+    #[test]
+    fn what_a_head_keeps_is_positive() -> Result<(), String> {
+        let found = called(Keep::Above, HeadOutput::Raw, &rules()?);
+        let expected = [
+            ("score above 0", vec![0, 2, 4]),
+            ("retention 0.2", vec![2]),
+            ("removal 0.2", vec![0, 2, 3, 4]),
+        ];
+        assert_eq!(found, expected.map(|(rule, rows)| (rule.to_owned(), rows)));
+        Ok(())
+    }
+
+    #[test]
+    fn what_a_head_that_keeps_low_scores_removes_is_positive() -> Result<(), String> {
+        let found = called(Keep::Below, HeadOutput::Class(1), &rules()?);
+        let expected = [
+            ("score above 0.5", vec![0, 2, 4]),
+            ("score above 0", vec![0, 1, 2, 3, 4]),
+            ("retention 0.2", vec![0, 2, 3, 4]),
+            ("removal 0.2", vec![4]), // of two equal ones the later
+        ];
+        assert_eq!(found, expected.map(|(rule, rows)| (rule.to_owned(), rows)));
+        Ok(())
+    }
+}

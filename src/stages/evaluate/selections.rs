@@ -1,0 +1,345 @@
+//! What the selection of a run holds, and what others would: shares that are estimated from labelled texts of its
+//! documents, which were drawn with known probabilities.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::group::TextGroup;
+use super::rules::Calls;
+use crate::stage::cascaded::Cascade;
+use crate::stage::context::Context;
+use crate::stage::corpus::{ScoreFiles, ScoredCorpus, scored_run, stored_selections};
+use crate::stage::embedded::Embedded;
+use polysift_base::error::{Error, Result};
+use polysift_base::metrics::{WeightedText, weighted_precision, weighted_recall};
+use polysift_config::{HeadConfig, Keep, Mode, Rate};
+use polysift_data::input::LabelledText;
+use polysift_data::parts::read_documents;
+use polysift_heads::head::{DocumentScore, HeadSpec};
+use polysift_selection::{
+    Decision, Outcome, ScoredDocument, Selection, Threshold, ThresholdKind, ThresholdReport, select,
+};
+
+/// A larger probability is 1, rounded when it was written.
+const CERTAIN: f64 = 1.0 - 1e-12;
+
+/// What a rule selects of the documents of a language, estimated.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SelectionShares {
+    /// The texts, which are documents of the run.
+    #[serde(flatten)]
+    pub group: TextGroup,
+    /// `run: selection`, with the rate of the head where it has one; or `rate R` of the documents of the language,
+    /// those with the highest scores of the head.
+    pub rule: String,
+    /// Score at the boundary; `None` where there is none.
+    pub threshold: Option<f64>,
+    /// Texts that it selects.
+    pub selected: usize,
+    /// [`polysift_base::metrics::WeightedShare::effective_size`] of these texts.
+    pub effective_size: Option<f64>,
+    /// Share of positives among the documents that it selects.
+    pub precision: Option<f64>,
+    /// Lower end of its 95% confidence interval.
+    pub precision_low: Option<f64>,
+    /// Upper end.
+    pub precision_high: Option<f64>,
+    /// Share of those that it selects among the positive documents.
+    pub recall: Option<f64>,
+    /// Lower end of its 95% confidence interval.
+    pub recall_low: Option<f64>,
+    /// Upper end.
+    pub recall_high: Option<f64>,
+}
+
+/// How the documents of a text were drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DrawnText {
+    /// See [`WeightedText::weight`].
+    pub(super) weight: f64,
+    /// See [`WeightedText::probability`].
+    pub(super) probability: f64,
+    /// See [`WeightedText::copies`].
+    pub(super) copies: f64,
+}
+
+impl DrawnText {
+    /// Those of `samples`: by a column of weights where one `is_weighted`, else by their probabilities; `None` where
+    /// nothing says how they were drawn.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where some have a probability and others have none.
+    pub fn of(samples: &[LabelledText], is_weighted: bool) -> Result<Option<Vec<Self>>> {
+        if is_weighted {
+            let of = |weight: f32| Self { weight: weight.into(), probability: 0.0, copies: 1.0 };
+            let drawn = |sample: &LabelledText| of(sample.weight);
+            return Ok(Some(samples.iter().map(drawn).collect()));
+        }
+        let of_sample = |sample: &LabelledText| {
+            // Its reciprocal is the weight of all copies together.
+            let (probability, copies) = (sample.inclusion_probability?, f64::from(sample.copies));
+            let weight = 1.0 / probability;
+            let of_each = copies * probability;
+            let probability = if of_each > CERTAIN { 1.0 } else { of_each };
+            Some(Self { weight, probability, copies })
+        };
+        let drawn: Vec<Self> = samples.iter().filter_map(of_sample).collect();
+        match samples.len() - drawn.len() {
+            0 => Ok(Some(drawn)),
+            others if others == samples.len() => Ok(None),
+            others => {
+                let reason = format!(
+                    "{others} of {} texts have no inclusion probability; evaluate them alone, or name \
+                     a column of weights (--weight-column)",
+                    samples.len()
+                );
+                Err(Error::config("--data", reason))
+            }
+        }
+    }
+}
+
+/// A run whose selections can be estimated.
+pub(super) struct EstimatedRun<'a> {
+    context: Context<'a>,
+    embedded: Embedded,
+    scores: ScoreFiles,
+    cascade: Cascade,
+    rates: &'a [Rate],
+}
+
+impl<'a> EstimatedRun<'a> {
+    /// Opens the run of `context`, of which `heads` are evaluated on `texts`; the text says why where that cannot
+    /// be.
+    pub(super) fn open(
+        context: Context<'a>,
+        heads: &BTreeMap<String, HeadConfig>,
+        texts: &[LabelledText],
+        rates: &'a [Rate],
+    ) -> Result<std::result::Result<Self, String>> {
+        if !heads.keys().eq(context.config.heads.keys()) {
+            return Ok(Err("that takes all heads of the run".to_owned()));
+        }
+        let columns: Vec<&str> = heads.values().filter_map(|head| head.score.as_deref()).collect();
+        let is_missing = |column: &usize| texts.iter().all(|text| text.scores[*column].is_none());
+        if let Some(column) = (0..columns.len()).find(is_missing) {
+            return Ok(Err(format!("the texts have no column `{}`", columns[column])));
+        }
+        let opened = || {
+            let (embedded, _) = scored_run(context)?;
+            stored_selections(context.run, embedded.languages())?;
+            let scores = ScoreFiles::selected(context)?;
+            let cascade = Cascade::of(context, &embedded.plan)?;
+            Ok(Self { context, embedded, scores, cascade, rates })
+        };
+        match opened() {
+            Ok(run) => Ok(Ok(run)),
+            Err(Error::Mismatch { .. }) => Ok(Err("its heads are others".to_owned())),
+            Err(error @ Error::Missing { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is selected of the `texts` of `language`, which have these scores by head of the run: by the run with its
+    /// `selection`, and by the head `name` alone at each rate; nothing of what a cascade `dropped`.
+    pub(super) fn calls(
+        &self,
+        language: &str,
+        (name, spec): (&str, &HeadSpec),
+        selection: Option<&Selection>,
+        texts: &ScoredTexts<'_>,
+        dropped: &BTreeSet<String>,
+    ) -> Result<Vec<Calls>> {
+        let mut calls = Vec::new();
+        if let Some(selection) = selection {
+            calls.extend(match spec.keep {
+                Keep::Above => kept_by_run(selection, name, texts),
+                Keep::Below => removed_by_head(selection, name, texts),
+            });
+        }
+        calls.extend(self.calls_at_rates(language, (name, spec), texts)?);
+        // The run knows no score of these, whatever it is here.
+        for calls in calls.iter_mut().filter(|_| !dropped.is_empty()) {
+            for (positive, id) in calls.positive.iter_mut().zip(&texts.ids) {
+                *positive &= !dropped.contains(*id);
+            }
+        }
+        Ok(calls)
+    }
+
+    /// Those of `ids` that are documents of `language` which a cascade dropped.
+    pub(super) fn dropped(&self, language: &str, ids: &BTreeSet<&str>) -> Result<BTreeSet<String>> {
+        let mut dropped = BTreeSet::new();
+        for (place, shard, num_parts) in self.embedded.shards_of(language) {
+            let rows = self.cascade.rows_of(self.context, place, shard)?;
+            for index in (0..num_parts).filter(|_| !rows.dropped.is_empty()) {
+                self.context.stop.check()?;
+                let documents = read_documents(&self.context.run.embeddings_part(shard, index))?;
+                let of_these = documents.iter().filter(|d| ids.contains(d.id));
+                dropped
+                    .extend(of_these.filter(|d| rows.is_dropped(d.row)).map(|d| d.id.to_owned()));
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// What the head `name` alone would select of the `texts` of `language` at each rate.
+    fn calls_at_rates(
+        &self,
+        language: &str,
+        (name, spec): (&str, &HeadSpec),
+        texts: &ScoredTexts<'_>,
+    ) -> Result<Vec<Calls>> {
+        let mut calls = Vec::new();
+        if self.rates.is_empty() {
+            return Ok(calls);
+        }
+        let mut rates = self.rates.to_vec();
+        rates.sort_unstable_by(|a, b| b.cmp(a));
+        rates.dedup();
+        let threshold = Threshold {
+            head: self.context.config.heads.keys().position(|head| head == name),
+            head_name: name.to_owned(),
+            // Positive is the class that scores high, whatever is kept.
+            keep: Keep::Above,
+            kind: ThresholdKind::Retain(rates.iter().rev().copied().collect()),
+            output: spec.output,
+        };
+        let (context, embedded) = (self.context, &self.embedded);
+        let corpus = ScoredCorpus::open(context, embedded, language, self.scores, None)?;
+        let ladder = select(&corpus, &[threshold], Mode::Default)?;
+        let smallest = texts.smallest_rates(&ladder, 0);
+        for rate in rates {
+            let outcome = |outcome: &&Outcome| outcome.retentions.last() == Some(&rate);
+            let outcome = ladder.outcomes().iter().find(outcome);
+            calls.push(Calls {
+                rule: format!("rate {rate}"),
+                threshold: outcome.and_then(|outcome| outcome.threshold_score),
+                cut: None,
+                positive: smallest.iter().map(|own| own.is_some_and(|own| own <= rate)).collect(),
+            });
+        }
+        Ok(calls)
+    }
+}
+
+/// Texts of a language with their scores by head of the run.
+pub(super) struct ScoredTexts<'a> {
+    pub(super) ids: Vec<&'a str>,
+    /// By text and head.
+    pub(super) scores: Vec<Vec<Option<DocumentScore>>>,
+}
+
+impl ScoredTexts<'_> {
+    /// What `selection` decides of each.
+    fn map<T>(&self, selection: &Selection, take: impl Fn(Decision<'_>) -> T) -> Vec<T> {
+        let texts = self.ids.iter().zip(&self.scores);
+        let decided = texts.map(|(id, scores)| {
+            let of_heads = |value: fn(DocumentScore) -> f32| -> Vec<Option<f32>> {
+                scores.iter().map(|score| score.map(value)).collect()
+            };
+            // The ordinal orders equal ids alone.
+            take(selection.decide(&ScoredDocument {
+                id,
+                ordinal: 0,
+                logits: &of_heads(|score| score.logit),
+                scores: &of_heads(|score| score.score),
+            }))
+        });
+        decided.collect()
+    }
+
+    /// The smallest rate of the retention at `place` among those of `selection` that keeps each; `None` where none
+    /// does.
+    fn smallest_rates(&self, selection: &Selection, place: usize) -> Vec<Option<Rate>> {
+        self.map(selection, |decision| match decision {
+            Decision::Kept { retentions } => retentions.get(place).copied(),
+            Decision::Removed { .. } => None,
+        })
+    }
+}
+
+/// The selections of the run, at each rate of the head `name`; nothing where the head has no part in them.
+fn kept_by_run(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Vec<Calls> {
+    let own = |report: &&ThresholdReport| report.threshold.head_name == name;
+    if !selection.thresholds.iter().any(|report| own(&report)) {
+        return Vec::new();
+    }
+    let is_retention = |threshold: &&Threshold| matches!(threshold.kind, ThresholdKind::Retain(_));
+    let mut retentions = selection.thresholds.iter().map(|r| &r.threshold).filter(is_retention);
+    let Some(place) = retentions.position(|threshold| threshold.head_name == name) else {
+        let is_kept = |decision: Decision<'_>| matches!(decision, Decision::Kept { .. });
+        return vec![Calls {
+            rule: "run: selection".to_owned(),
+            threshold: None,
+            cut: None,
+            positive: texts.map(selection, is_kept),
+        }];
+    };
+    let smallest = texts.smallest_rates(selection, place);
+    let report = selection.thresholds.iter().filter(own).find(|r| is_retention(&&r.threshold));
+    let outcomes = report.map_or(&[][..], |report| &report.outcomes);
+    let call = |outcome: &Outcome| {
+        let rate = *outcome.retentions.get(place)?;
+        Some(Calls {
+            rule: format!("run: selection at {rate}"),
+            threshold: outcome.threshold_score,
+            cut: None,
+            positive: smallest.iter().map(|own| own.is_some_and(|own| own <= rate)).collect(),
+        })
+    };
+    let mut calls: Vec<Calls> = outcomes.iter().filter_map(call).collect();
+    calls.dedup_by(|a, b| a.rule == b.rule);
+    calls
+}
+
+/// What each threshold of the head `name`, which keeps low scores, removes.
+fn removed_by_head(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Vec<Calls> {
+    let own = selection.thresholds.iter().filter(|report| report.threshold.head_name == name);
+    let call = |report: &ThresholdReport| {
+        let rule = match &report.threshold.kind {
+            ThresholdKind::Remove(rate) => format!("run: removal {rate}"),
+            ThresholdKind::Fixed(threshold) => format!("run: threshold {threshold}"),
+            ThresholdKind::Retain(_) => "run: not retained".to_owned(),
+            ThresholdKind::Budget(budget) => format!("run: beyond the budget {budget}"),
+        };
+        let alone = Selection { thresholds: vec![report.clone()], ..selection.clone() };
+        Calls {
+            rule,
+            threshold: report.outcomes.first().and_then(|outcome| outcome.threshold_score),
+            cut: None,
+            positive: texts.map(&alone, |decision| matches!(decision, Decision::Removed { .. })),
+        }
+    };
+    own.map(call).collect()
+}
+
+impl SelectionShares {
+    /// What `calls` select of texts that were `drawn`, of which these are `positive`.
+    pub fn new(group: &TextGroup, calls: &Calls, drawn: &[DrawnText], positive: &[bool]) -> Self {
+        let texts = drawn.iter().zip(calls.positive.iter().zip(positive));
+        let texts = texts.map(|(drawn, (&is_selected, &is_positive))| WeightedText {
+            weight: drawn.weight,
+            probability: drawn.probability,
+            copies: drawn.copies,
+            is_selected,
+            is_positive,
+        });
+        let texts: Vec<WeightedText> = texts.collect();
+        let (precision, recall) = (weighted_precision(&texts), weighted_recall(&texts));
+        Self {
+            group: group.clone(),
+            rule: calls.rule.clone(),
+            threshold: calls.threshold,
+            selected: calls.positive.iter().filter(|selected| **selected).count(),
+            effective_size: precision.map(|share| share.effective_size),
+            precision: precision.map(|share| share.share),
+            precision_low: precision.map(|share| share.low),
+            precision_high: precision.map(|share| share.high),
+            recall: recall.map(|share| share.share),
+            recall_low: recall.map(|share| share.low),
+            recall_high: recall.map(|share| share.high),
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! Consent with hindsight: documents whose hosts do not allow agents to fetch them today, whenever they were
+//! fetched.
+//!
+//! # Source
+//! The Swiss AI Initiative: Apertus (2025), section 3.1.1: a document goes if at least one of some agents may not
+//! fetch its URL by the robots.txt of January 2025, whatever the date of the crawl; without a file it stays.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_cast::parse::string_to_timestamp_nanos;
+use rayon::prelude::*;
+
+use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
+use super::ids::id_list;
+use super::strings::{LanguageStrings, ListFormat, ListedStrings};
+use super::urls::{UNREADABLE_URL, listed_domain, url_key};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{read, stamp};
+use polysift_base::progress::Stop;
+use polysift_config::{FilterConfig, Unknown};
+use polysift_data::input::{
+    ColumnKind, ColumnRequest, check_list, is_table, list_files, read_table, table_at,
+};
+use polysift_text::robots::{
+    AgentMask, Agents, DocumentUrl, Matching, Robots, Suffixes, WebScheme, line_text, locate,
+    registrable_domain,
+};
+
+/// What is noted of documents whose host has no robots.txt among the sources.
+const NO_ROBOTS: &str = "no-robots-file";
+/// What is noted of documents whose host has one.
+const HAS_ROBOTS: &str = "robots-file";
+/// Columns of tables of robots.txt files: the host, the file, and where they are there, the scheme and when it was
+/// fetched.
+const DOMAIN: &str = "domain";
+const CONTENT: &str = "content";
+const PROTOCOL: &str = "protocol";
+const FETCHED: &str = "fetched";
+/// Files that are parsed at once.
+const BATCH_FILES: usize = 4096;
+
+/// Finds documents by what the files of their hosts, lists of domains and lists of ids say.
+#[derive(Debug)]
+pub(super) struct ConsentFilter {
+    ids: Vec<ListedStrings>,
+    domains: Option<ListedStrings>,
+    robots: Option<RobotsSource>,
+    unknown: Unknown,
+    suffixes: Suffixes,
+    /// The files, once they were read ([`ConsentFilter::prepare`]).
+    files: Option<RobotsFiles>,
+}
+
+impl ConsentFilter {
+    pub(super) fn open(name: &str, config: &FilterConfig) -> Result<Self> {
+        let sources = &config.sources;
+        let ids = sources.iter().filter_map(|source| Some((source.ids.clone()?, source)));
+        let ids = ids
+            .map(|(path, source)| ListedStrings::open(&[path], id_list(source.blocked_if.clone())));
+        let domains: Vec<String> = sources.iter().filter_map(|s| s.domains.clone()).collect();
+        let format = ListFormat { column: DOMAIN, blocked_if: None, key: domain_key };
+        let has_domains = !domains.is_empty();
+        Ok(Self {
+            ids: ids.collect::<Result<_>>()?,
+            domains: has_domains.then(|| ListedStrings::open(&domains, format)).transpose()?,
+            robots: RobotsSource::open(name, config)?,
+            unknown: config.unknown,
+            suffixes: config.suffixes,
+            files: None,
+        })
+    }
+
+    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
+        let mut digests = BTreeMap::new();
+        for lists in self.ids.iter().chain(&self.domains) {
+            digests.extend(lists.digests()?);
+        }
+        for path in self.robots.iter().flat_map(|source| &source.paths) {
+            digests.insert(path.to_string_lossy().into_owned(), stamp(path)?.blake3);
+        }
+        Ok(digests)
+    }
+
+    pub(super) fn judge(
+        &self,
+        documents: &[FilteredDocument<'_>],
+        stop: &Stop,
+    ) -> Result<Vec<Verdict>> {
+        for_each_language(documents, |language, documents, verdicts| {
+            let ids = self.ids.iter().map(|lists| lists.of(language, stop));
+            let ids: Vec<LanguageStrings> = ids.collect::<Result<_>>()?;
+            let domains =
+                self.domains.as_ref().map(|lists| lists.of(language, stop)).transpose()?;
+            verdicts.extend(documents.iter().map(|document| {
+                if ids.iter().any(|listed| listed.contains(document.id)) {
+                    return Verdict::of(Finding::of("id"));
+                }
+                self.by_url(document.url, domains.as_ref())
+            }));
+            Ok(())
+        })
+    }
+
+    fn by_url(&self, url: Option<&str>, domains: Option<&LanguageStrings>) -> Verdict {
+        let unknown = |note: &'static str, host: Option<String>| Verdict {
+            finding: (self.unknown == Unknown::Remove)
+                .then(|| Finding { host, ..Finding::of(note) }),
+            ..Verdict::noted(note)
+        };
+        let Some(location) = url.and_then(|url| locate(url).ok()) else {
+            return unknown(UNREADABLE_URL, None);
+        };
+        let host = &*location.authority.host;
+        let found = |reason: &'static str, details: Vec<String>, note| Verdict {
+            note,
+            ..Verdict::of(Finding { details, host: Some(host.to_owned()), ..Finding::of(reason) })
+        };
+        let domain = domains.and_then(|listed| listed_domain(host, self.suffixes, listed));
+        if let Some(domain) = domain {
+            return found("domain", vec![domain.to_owned()], None);
+        }
+        let (Some(files), Some(source)) = (&self.files, &self.robots) else {
+            return Verdict::default();
+        };
+        let Some(blocked) = files.blocked(&location, &source.agents) else {
+            return unknown(NO_ROBOTS, Some(host.to_owned()));
+        };
+        if blocked == 0 {
+            return Verdict::noted(HAS_ROBOTS);
+        }
+        let agents = source.agents.labels_of(blocked).map(str::to_owned).collect();
+        found("robots", agents, Some(HAS_ROBOTS))
+    }
+
+    /// Reads the files of the sources, in parallel: not for a thread that others wait for.
+    pub(super) fn prepare(&mut self, stop: &Stop) -> Result<()> {
+        let read = |source| RobotsFiles::read(source, stop);
+        self.files = self.robots.as_ref().map(read).transpose()?;
+        Ok(())
+    }
+
+    /// What decides of `url`, as far as robots.txt files go.
+    pub(super) fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
+        let Some(source) = &self.robots else { return Ok(None) };
+        let location = locate(url).map_err(|error| Error::config(url, error.to_string()))?;
+        let mut contents: BTreeMap<WebScheme, String> = BTreeMap::new();
+        let authorities = schemes(&location).map(|scheme| (authority(&location, scheme), scheme));
+        let mut fetched: BTreeMap<WebScheme, Option<f64>> = BTreeMap::new();
+        source.for_each_file(stop, &mut |file| {
+            let known = authorities.iter().find(|(authority, _)| *authority == file.authority);
+            let Some((_, scheme)) = known else { return Ok(()) };
+            if fetched.get(scheme).is_none_or(|before| *before < file.fetched) {
+                contents.insert(*scheme, file.content.to_owned());
+                fetched.insert(*scheme, file.fetched);
+            }
+            Ok(())
+        })?;
+        let content = schemes(&location).iter().find_map(|scheme| contents.remove(scheme));
+        let agents = &source.agents;
+        let path = location.path(agents.matching());
+        let robots = content.as_ref().map(|text| Robots::parse(text.as_bytes(), agents));
+        let blocked = robots.as_ref().map_or(0, |robots| robots.blocked(path));
+        let line = |agent: usize| {
+            let number = robots.as_ref()?.deciding_line(agent, path)?;
+            let text = line_text(content.as_ref()?.as_bytes(), agents.matching(), number)?;
+            Some(format!("line {number}: {text}"))
+        };
+        let agent = |(i, label): (usize, &String)| AgentVerdict {
+            agent: label.clone(),
+            is_blocked: blocked >> i & 1 == 1,
+            line: line(i),
+        };
+        Ok(Some(RobotsVerdict {
+            url: url.to_owned(),
+            has_robots_file: content.is_some(),
+            agents: agents.labels().iter().enumerate().map(agent).collect(),
+        }))
+    }
+}
+
+/// What the robots.txt of a host says of a URL.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct RobotsVerdict {
+    /// The URL.
+    pub url: String,
+    /// Whether there is a file for its host among the sources.
+    pub has_robots_file: bool,
+    /// By agent of the settings.
+    pub agents: Vec<AgentVerdict>,
+}
+
+/// What a robots.txt says to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct AgentVerdict {
+    /// The agent.
+    pub agent: String,
+    /// Whether it may not fetch the URL.
+    pub is_blocked: bool,
+    /// The line of the file that decides, where one does.
+    pub line: Option<String>,
+}
+
+/// Where robots.txt files are, and whom they are asked about.
+#[derive(Debug)]
+struct RobotsSource {
+    /// Tables, and files called as their hosts.
+    paths: Vec<PathBuf>,
+    agents: Agents,
+}
+
+/// A robots.txt.
+struct RobotsText<'a> {
+    /// WebScheme, host and port.
+    authority: String,
+    content: &'a str,
+    /// When, in numbers of which larger ones are later.
+    fetched: Option<f64>,
+}
+
+impl RobotsSource {
+    /// The source of the settings; `None` where they name none.
+    fn open(name: &str, config: &FilterConfig) -> Result<Option<Self>> {
+        let patterns: Vec<String> =
+            config.sources.iter().filter_map(|source| source.robots.clone()).collect();
+        if patterns.is_empty() {
+            return Ok(None);
+        }
+        let agents = config.agents(name)?;
+        let files = list_files(&patterns)?;
+        for list in &files {
+            check_list(&list.path, columns().into())?;
+        }
+        let paths = files.into_iter().map(|list| list.path).collect();
+        Ok(Some(Self { paths, agents }))
+    }
+
+    /// Calls `each` with every file, which says why one cannot be used.
+    fn for_each_file(
+        &self,
+        stop: &Stop,
+        each: &mut dyn FnMut(RobotsText<'_>) -> Result<(), String>,
+    ) -> Result<()> {
+        for path in &self.paths {
+            stop.check()?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if is_table(&name) {
+                for_each_row(path, stop, each)?;
+                continue;
+            }
+            let bytes = read(path)?;
+            let host = name.strip_suffix(".txt").unwrap_or(&name);
+            let content = &String::from_utf8_lossy(&bytes);
+            let reason = authority_of(host, None).and_then(|authority| {
+                let is_known = registrable_domain(host, Suffixes::Icann).is_some();
+                if !is_known && host.parse::<IpAddr>().is_err() && host != "localhost" {
+                    return Err("is no table, and not called as a host".to_owned());
+                }
+                each(RobotsText { authority, content, fetched: None })
+            });
+            reason.map_err(|reason| Error::corrupt(path, reason))?;
+        }
+        Ok(())
+    }
+}
+
+/// Calls `each` with every file of the table `path`.
+fn for_each_row(
+    path: &Path,
+    stop: &Stop,
+    each: &mut dyn FnMut(RobotsText<'_>) -> Result<(), String>,
+) -> Result<()> {
+    let table = table_at(path, path.display().to_string())?;
+    read_table(&table, &columns(), None, stop, &mut |row| {
+        let Some(content) = row.text(CONTENT) else { return Ok(()) };
+        let authority = authority_of(row.required_text(DOMAIN)?, row.text(PROTOCOL))?;
+        each(RobotsText { authority, content, fetched: row.text(FETCHED).map(time).transpose()? })
+    })?;
+    Ok(())
+}
+
+/// The columns of tables of robots.txt files.
+fn columns() -> [ColumnRequest; 4] {
+    [
+        ColumnRequest::new(DOMAIN, ColumnKind::Text, true),
+        ColumnRequest::new(CONTENT, ColumnKind::LossyText, true),
+        ColumnRequest::new(PROTOCOL, ColumnKind::Text, false),
+        ColumnRequest::new(FETCHED, ColumnKind::Scalar, false),
+    ]
+}
+
+/// When a file was fetched: a number, a date, a month or a time.
+fn time(text: &str) -> Result<f64, String> {
+    let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
+    let day = if text.len() == "2025-01".len() { format!("{text}-01") } else { text.to_owned() };
+    let time = || string_to_timestamp_nanos(&day).ok().map(|nanos| nanos as f64);
+    let wrong = || {
+        format!(
+            "`{FETCHED}` is `{text}`; a date as in 2025-01-31, a time of RFC 3339 or a number is needed"
+        )
+    };
+    number().or_else(time).ok_or_else(wrong)
+}
+
+/// A host of a list of blocked domains.
+fn domain_key(entry: &str) -> Result<Cow<'_, str>, String> {
+    let key = url_key(entry)?;
+    if key.contains(['/', '?']) {
+        return Err(format!("`{entry}` has a path; `kind = \"urls\"` is for those"));
+    }
+    Ok(key)
+}
+
+/// The authority of `host`, which may be a URL, of https where nothing says http.
+fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
+    let protocol = protocol.map(|protocol| protocol.trim_end_matches("://"));
+    let is_http = protocol.map_or(host.ends_with(":80"), |protocol| protocol == "http");
+    let scheme = if is_http { WebScheme::Http } else { WebScheme::Https };
+    let url = match host.split_once("://") {
+        Some(_) if protocol.is_none() => host.to_owned(),
+        Some((_, rest)) => format!("{scheme}://{rest}"),
+        None => format!("{scheme}://{host}"),
+    };
+    let location = locate(&url).map_err(|error| format!("`{host}` is no host: {error}"))?;
+    Ok(location.authority.to_string())
+}
+
+/// The schemes whose file counts for `location`, the first that has one.
+fn schemes(location: &DocumentUrl<'_>) -> [WebScheme; 2] {
+    match location.authority.scheme {
+        WebScheme::Http => [WebScheme::Http, WebScheme::Https],
+        WebScheme::Https => [WebScheme::Https, WebScheme::Http],
+    }
+}
+
+/// The authority of `location` with another scheme.
+fn authority(location: &DocumentUrl<'_>, scheme: WebScheme) -> String {
+    let mut authority = location.authority.clone();
+    authority.scheme = scheme;
+    authority.to_string()
+}
+
+/// What the robots.txt of each authority says to the agents; what several say alike is kept once.
+#[derive(Debug)]
+struct RobotsFiles(HashMap<String, Arc<RobotsRules>>);
+
+/// The robots.txt of an authority, as it is read.
+struct RobotsFile {
+    fetched: Option<f64>,
+    /// Of its content.
+    hash: u128,
+    /// `None` until it is parsed.
+    rules: Option<Arc<RobotsRules>>,
+}
+
+/// What a robots.txt says to the agents.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct RobotsRules {
+    /// Those that may fetch nothing.
+    closed: AgentMask,
+    /// Where that is not all there is to say.
+    robots: Option<Robots>,
+}
+
+impl RobotsRules {
+    fn parse(content: &str, agents: &Agents) -> Self {
+        let robots = Robots::parse(content.as_bytes(), agents);
+        let (closed, open) = robots.everywhere();
+        let is_all = (closed | open).count_ones() as usize == agents.labels().len();
+        // Protego 0.4 matches a query without a path as it is, and `/` is no part of it.
+        let is_all = is_all && (closed == 0 || agents.matching() != Matching::Protego04);
+        Self { closed, robots: (!is_all).then_some(robots) }
+    }
+}
+
+impl RobotsFiles {
+    fn read(source: &RobotsSource, stop: &Stop) -> Result<Self> {
+        let mut files: HashMap<String, RobotsFile> = HashMap::new();
+        let mut distinct: HashSet<Arc<RobotsRules>> = HashSet::new();
+        let mut pending: Vec<(String, String)> = Vec::new();
+        let mut parse = |pending: &mut Vec<_>, files: &mut HashMap<String, RobotsFile>| {
+            let parsed: Vec<(String, RobotsRules)> = (pending.par_drain(..))
+                .map(|(authority, content): (_, String)| {
+                    (authority, RobotsRules::parse(&content, &source.agents))
+                })
+                .collect();
+            for (authority, rules) in parsed {
+                let known = distinct.get(&rules).cloned();
+                let rules = known.unwrap_or_else(|| {
+                    let rules = Arc::new(rules);
+                    distinct.insert(Arc::clone(&rules));
+                    rules
+                });
+                if let Some(file) = files.get_mut(&authority) {
+                    file.rules = Some(rules);
+                }
+            }
+        };
+        source.for_each_file(stop, &mut |RobotsText { authority, content, fetched }| {
+            let hash = twox_hash::XxHash3_128::oneshot(content.as_bytes());
+            if let Some(before) = files.get(&authority) {
+                if fetched == before.fetched && hash != before.hash {
+                    return Err(format!(
+                        "{authority} has two files, and nothing says which was fetched last \
+                         (`{FETCHED}`)"
+                    ));
+                }
+                if fetched <= before.fetched {
+                    return Ok(());
+                }
+            }
+            files.insert(authority.clone(), RobotsFile { fetched, hash, rules: None });
+            pending.push((authority, content.to_owned()));
+            if pending.len() == BATCH_FILES {
+                parse(&mut pending, &mut files);
+            }
+            Ok(())
+        })?;
+        parse(&mut pending, &mut files);
+        let rules = |(authority, file): (_, RobotsFile)| Some((authority, file.rules?));
+        Ok(Self(files.into_iter().filter_map(rules).collect()))
+    }
+
+    /// The agents that may not fetch `location`; `None` without a file.
+    fn blocked(&self, location: &DocumentUrl<'_>, agents: &Agents) -> Option<AgentMask> {
+        let mut places = schemes(location).into_iter();
+        let rules = places.find_map(|scheme| self.0.get(&authority(location, scheme)))?;
+        let path = location.path(agents.matching());
+        Some(match &rules.robots {
+            Some(robots) => robots.blocked(path),
+            None if agents.matching().always_allows(path) => 0,
+            None => rules.closed,
+        })
+    }
+}

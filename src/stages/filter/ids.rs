@@ -1,0 +1,48 @@
+//! Documents by their ids: requests for removal, verdicts of other programs.
+
+use std::borrow::Cow;
+
+use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
+use super::strings::{ListFormat, ListedStrings};
+use polysift_base::error::Result;
+use polysift_base::progress::Stop;
+use polysift_config::{FilterConfig, ListMode};
+
+/// Lists of ids; in tables those of rows where `blocked_if` holds something.
+pub(super) fn id_list(blocked_if: Option<String>) -> ListFormat {
+    ListFormat { column: "id", blocked_if, key: |id| Ok(Cow::Borrowed(id)) }
+}
+
+/// Finds documents that lists name, or that they do not name.
+#[derive(Debug)]
+pub(super) struct IdFilter {
+    pub(super) lists: ListedStrings,
+    mode: ListMode,
+}
+
+impl IdFilter {
+    pub(super) fn open(config: &FilterConfig) -> Result<Self> {
+        let lists = ListedStrings::open(&config.lists, id_list(None))?;
+        Ok(Self { lists, mode: config.mode })
+    }
+
+    pub(super) fn judge(
+        &self,
+        documents: &[FilteredDocument<'_>],
+        stop: &Stop,
+    ) -> Result<Vec<Verdict>> {
+        let reason = match self.mode {
+            ListMode::Exclude => "listed",
+            ListMode::Include => "not-listed",
+        };
+        for_each_language(documents, |language, documents, verdicts| {
+            let listed = self.lists.of(language, stop)?;
+            verdicts.extend(documents.iter().map(|document| {
+                let is_found = listed.contains(document.id) == (self.mode == ListMode::Exclude);
+                let finding = is_found.then(|| Finding::of(reason));
+                Verdict { finding, ..Verdict::default() }
+            }));
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! Documents by evidence that they may be used.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+
+use super::document::{FilteredDocument, Finding, Verdict};
+use super::strings::digests;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{if_there, read};
+use polysift_config::{FilterAction, FilterConfig};
+use polysift_text::rules::{
+    LicenseRule, Licensed, Refusal, parse_allow_list, published_allow_list,
+};
+
+/// Finds documents without evidence of a licence; one that flags finds those that have it, and says which.
+#[derive(Debug)]
+pub(super) struct LicenseFilter {
+    allow: Option<PathBuf>,
+    rule: LicenseRule,
+    flags: bool,
+}
+
+impl LicenseFilter {
+    pub(super) fn open(name: &str, config: &FilterConfig) -> Result<Self> {
+        let allow = config.allow.as_ref().map(PathBuf::from);
+        let entries = match &allow {
+            None => published_allow_list().map_err(|e| Error::config("permissive.toml", e))?,
+            Some(path) => {
+                let missing = || Error::missing(path, "no such list");
+                let bytes = if_there(read(path))?.ok_or_else(missing)?;
+                let text = String::from_utf8(bytes)
+                    .map_err(|_| Error::corrupt(path, "the list is not UTF-8"))?;
+                parse_allow_list(&text).map_err(|e| Error::config(path.display().to_string(), e))?
+            }
+        };
+        let rule = LicenseRule::new(entries, &config.license_options())
+            .map_err(|e| Error::config(format!("filters.{name}"), e))?;
+        Ok(Self { allow, rule, flags: config.action == FilterAction::Flag })
+    }
+
+    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
+        digests(self.allow.as_deref())
+    }
+
+    pub(super) fn judge(&self, documents: &[FilteredDocument<'_>]) -> Vec<Verdict> {
+        documents.par_iter().map(|document| self.verdict(document)).collect()
+    }
+
+    fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
+        let judged = self.rule.judge(document.url, document.text);
+        match judged {
+            Ok(Licensed { license, tier, evidence }) if self.flags => {
+                let details = [Some(evidence), license, tier.map(|tier| format!("tier:{tier}"))];
+                let details = details.into_iter().flatten().collect();
+                Verdict::of(Finding { details, ..Finding::of("licensed") })
+            }
+            Err(refusal) if !self.flags => {
+                let details = match &refusal {
+                    Refusal::Restrictive(term) => vec![term.clone()],
+                    Refusal::NoEvidence | Refusal::UnreadableUrl => Vec::new(),
+                };
+                Verdict::of(Finding { details, ..Finding::of(refusal.reason()) })
+            }
+            Ok(_) | Err(_) => Verdict::default(),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Documents that repeat their own sentences, or that hold encoded data.
+
+use rayon::prelude::*;
+
+use super::document::{FilteredDocument, Finding, Verdict};
+use polysift_config::{FilterAction, FilterConfig};
+use polysift_text::rules::{MAX_REPETITION_RATE, Repetition, base64_ranges};
+
+/// Finds documents of which too large a share of sentences is repeated; one that cuts finds those with any.
+#[derive(Debug)]
+pub(super) struct RepetitionFilter {
+    max_rate: f64,
+    base64: bool,
+    cuts: bool,
+}
+
+impl RepetitionFilter {
+    pub(super) fn open(config: &FilterConfig) -> Self {
+        Self {
+            max_rate: config.max_rate.unwrap_or(MAX_REPETITION_RATE),
+            base64: config.base64,
+            cuts: config.action == FilterAction::Cut,
+        }
+    }
+
+    pub(super) fn judge(&self, documents: &[FilteredDocument<'_>]) -> Vec<Verdict> {
+        documents.par_iter().map(|document| self.verdict(document)).collect()
+    }
+
+    fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
+        let Some(text) = document.text else { return Verdict::default() };
+        if self.base64 && !base64_ranges(text).is_empty() {
+            return Verdict::of(Finding::of("base64"));
+        }
+        let repetition = Repetition::of(text);
+        if repetition.is_over(self.max_rate) {
+            return Verdict::of(Finding::of("repetition"));
+        }
+        if !self.cuts || repetition.repeated == 0 {
+            return Verdict::default();
+        }
+        let pieces = Some(repetition.pieces);
+        Verdict::of(Finding { pieces, ..Finding::of("repetition") })
+    }
+}

@@ -1,0 +1,176 @@
+//! Sets of strings that are only asked whether they hold one: the ids or host names of lists.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+use twox_hash::XxHash3_128;
+
+use polysift_base::error::Result;
+use polysift_base::io::stamp;
+use polysift_base::progress::Stop;
+use polysift_data::input::{
+    ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files,
+};
+
+/// Bytes of sets that are kept for documents to come.
+const MOST_KEPT_BYTES: usize = 1 << 30;
+
+/// Strings by their xxh3-128. Of 10^9 strings and as many questions a wrong answer has the chance 10^-20.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct StringSet {
+    /// Ascending.
+    hashes: Vec<u128>,
+}
+
+impl StringSet {
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        self.hashes.binary_search(&hash(text)).is_ok()
+    }
+
+    /// The strings of these [`hash`]es.
+    pub fn new(mut hashes: Vec<u128>) -> Self {
+        hashes.par_sort_unstable();
+        hashes.dedup();
+        hashes.shrink_to_fit();
+        Self { hashes }
+    }
+}
+
+/// What a [`StringSet`] holds of a string.
+pub fn hash(text: &str) -> u128 {
+    XxHash3_128::oneshot(text.as_bytes())
+}
+
+/// BLAKE3 digest of each of `files`, by its path.
+pub(super) fn digests<'p>(
+    files: impl IntoIterator<Item = &'p Path>,
+) -> Result<BTreeMap<String, String>> {
+    let digest = |path: &Path| Ok((path.to_string_lossy().into_owned(), stamp(path)?.blake3));
+    files.into_iter().map(digest).collect()
+}
+
+/// How lists hold their strings.
+#[derive(Debug, Clone)]
+pub(super) struct ListFormat {
+    /// Column of the strings in tables.
+    pub(super) column: &'static str,
+    /// Column of tables whose rows count only where it holds something ([`for_each_listed`]).
+    pub(super) blocked_if: Option<String>,
+    /// What of an entry is asked for.
+    pub key: EntryKey,
+}
+
+/// What of an entry is asked for, or why it is none.
+pub(super) type EntryKey = for<'a> fn(&'a str) -> Result<Cow<'a, str>, String>;
+
+/// Lists of strings, read when documents of a language are asked for that they are for.
+#[derive(Debug)]
+pub(super) struct ListedStrings {
+    files: Vec<ListFile>,
+    format: ListFormat,
+    /// By language; of the lists for all languages under `None`.
+    loaded: Mutex<BTreeMap<Option<String>, Arc<StringSet>>>,
+}
+
+impl ListedStrings {
+    /// The lists that `patterns` name.
+    pub(super) fn open(patterns: &[String], format: ListFormat) -> Result<Self> {
+        let files = list_files(patterns)?;
+        let columns = [format.column].into_iter().chain(format.blocked_if.as_deref());
+        let request = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
+        let columns: Vec<ColumnRequest> = columns.map(request).collect();
+        files.iter().try_for_each(|list| check_list(&list.path, columns.clone()))?;
+        Ok(Self { files, format, loaded: Mutex::default() })
+    }
+
+    /// BLAKE3 digest of each list, by its path.
+    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
+        digests(self.files.iter().map(|list| &*list.path))
+    }
+
+    /// The strings of the lists for documents of `language`.
+    pub(super) fn of(&self, language: &str, stop: &Stop) -> Result<LanguageStrings> {
+        let of_all = self.load(None, stop)?;
+        let is_listed = |list: &ListFile| list.language.as_deref() == Some(language);
+        let own = self.files.iter().any(is_listed).then(|| self.load(Some(language), stop));
+        Ok(LanguageStrings { of_all, own: own.transpose()? })
+    }
+
+    fn load(&self, language: Option<&str>, stop: &Stop) -> Result<Arc<StringSet>> {
+        // Held while a list is read: another thread that needs it would read it too.
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = language.map(ToOwned::to_owned);
+        if let Some(set) = loaded.get(&key) {
+            return Ok(Arc::clone(set));
+        }
+        let mut hashes = Vec::new();
+        for list in self.files.iter().filter(|list| list.language.as_deref() == language) {
+            let ListFormat { column, blocked_if, key } = &self.format;
+            let mut add = |text: &str| {
+                hashes.push(hash(&key(text)?));
+                Ok(())
+            };
+            for_each_listed(&list.path, column, blocked_if.as_deref(), stop, &mut add)?;
+        }
+        let set = Arc::new(StringSet::new(hashes));
+        let kept: usize = loaded.values().map(|set| size_of_val(set.hashes.as_slice())).sum();
+        if kept > MOST_KEPT_BYTES {
+            loaded.clear();
+        }
+        loaded.insert(key, Arc::clone(&set));
+        Ok(set)
+    }
+}
+
+/// The strings that are listed for one language.
+#[derive(Debug)]
+pub(super) struct LanguageStrings {
+    of_all: Arc<StringSet>,
+    own: Option<Arc<StringSet>>,
+}
+
+impl LanguageStrings {
+    pub(super) fn contains(&self, text: &str) -> bool {
+        self.of_all.contains(text) || self.own.as_ref().is_some_and(|own| own.contains(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use polysift_base::error::Error;
+
+    proptest! {
+        #[test]
+        fn a_set_holds_what_it_was_made_of(
+            listed in proptest::collection::vec("[ab]{0,4}", 0..20),
+            asked in proptest::collection::vec("[ab]{0,4}", 0..20),
+        ) {
+            let set = StringSet::new(listed.iter().map(|text| hash(text)).collect());
+            for text in &asked {
+                prop_assert_eq!(set.contains(text), listed.contains(text));
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_is_for_its_language_or_for_all() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(path("all.txt"), "\u{FEFF}a\r\n# b\n\n  c d \n")?;
+        std::fs::write(path("deu_Latn.csv"), "id,x\n7,y\n,z\n")?;
+        let format = ListFormat { column: "id", blocked_if: None, key: |id| Ok(Cow::Borrowed(id)) };
+        let lists = ListedStrings::open(&[path("all.txt"), path("{lang}.csv")], format)?;
+        let holds =
+            |language, text| Ok::<_, Error>(lists.of(language, &Stop::default())?.contains(text));
+        assert!(holds("fra_Latn", "a")? && holds("deu_Latn", "c d")? && holds("deu_Latn", "7")?);
+        assert!(!(holds("fra_Latn", "7")? || holds("deu_Latn", "b")? || holds("deu_Latn", "")?));
+        assert_eq!(lists.digests()?.len(), 2);
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! Documents by their URLs: hosts, registrable domains, beginnings of paths.
+
+use std::borrow::Cow;
+
+use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
+use super::strings::{LanguageStrings, ListFormat, ListedStrings};
+use polysift_base::error::Result;
+use polysift_base::progress::Stop;
+use polysift_config::{FilterConfig, ListMode};
+use polysift_text::robots::{Matching, Suffixes, locate, registrable_domain};
+
+/// Column of the entries in lists that are tables.
+const URL: &str = "url";
+
+/// What is noted of documents without a URL that can be read.
+pub(super) const UNREADABLE_URL: &str = "unreadable-url";
+
+/// Finds documents whose URLs lists name, or do not name.
+///
+/// An entry is a host (`www.example.com`), a registrable domain, which stands for all of its hosts
+/// (`example.com`), or a host with segments of a path (`example.com/blog`), which stands for all below.
+#[derive(Debug)]
+pub(super) struct UrlFilter {
+    pub(super) lists: ListedStrings,
+    mode: ListMode,
+    suffixes: Suffixes,
+}
+
+impl UrlFilter {
+    pub(super) fn open(config: &FilterConfig) -> Result<Self> {
+        let format = ListFormat { column: URL, blocked_if: None, key: url_key };
+        let lists = ListedStrings::open(&config.lists, format)?;
+        Ok(Self { lists, mode: config.mode, suffixes: config.suffixes })
+    }
+
+    pub(super) fn judge(
+        &self,
+        documents: &[FilteredDocument<'_>],
+        stop: &Stop,
+    ) -> Result<Vec<Verdict>> {
+        for_each_language(documents, |language, documents, verdicts| {
+            let listed = self.lists.of(language, stop)?;
+            verdicts.extend(documents.iter().map(|document| self.verdict(document, &listed)));
+            Ok(())
+        })
+    }
+
+    fn verdict(&self, document: &FilteredDocument<'_>, listed: &LanguageStrings) -> Verdict {
+        let Some(location) = document.url.and_then(|url| locate(url).ok()) else {
+            return Verdict::noted(UNREADABLE_URL);
+        };
+        let host = &*location.authority.host;
+        let entry = || {
+            if let Some(domain) = listed_domain(host, self.suffixes, listed) {
+                return Some(domain.to_owned());
+            }
+            let url = format!("{host}{}", location.path(Matching::Rfc9309));
+            // Where segments end, with and without what ends them.
+            let ends = url.match_indices(['/', '?']).flat_map(|(at, _)| [at, at + 1]);
+            let mut starts = ends.chain([url.len()]).map(|end| &url[..end]);
+            starts
+                .find(|start| start.len() > host.len() && listed.contains(start))
+                .map(str::to_owned)
+        };
+        let (entry, host) = (entry(), Some(host.to_owned()));
+        let finding = match self.mode {
+            ListMode::Exclude => entry.map(|entry| (vec![entry], "listed")),
+            ListMode::Include => entry.is_none().then(|| (Vec::new(), "not-listed")),
+        };
+        let finding =
+            finding.map(|(details, reason)| Finding { details, host, ..Finding::of(reason) });
+        Verdict { finding, ..Verdict::default() }
+    }
+}
+
+/// The host or its registrable domain, whichever is listed.
+pub(super) fn listed_domain<'a>(
+    host: &'a str,
+    suffixes: Suffixes,
+    listed: &LanguageStrings,
+) -> Option<&'a str> {
+    if listed.contains(host) {
+        return Some(host);
+    }
+    registrable_domain(host, suffixes).filter(|domain| listed.contains(domain))
+}
+
+/// A host, or a host with a path, as URLs are parsed. A domain may be written as `*.example.com` or `.example.com`, and a
+/// comment stand behind white space.
+pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
+    let is_comment = |(at, _): &(usize, &str)| entry[..*at].ends_with(char::is_whitespace);
+    let comment = entry.match_indices('#').find(is_comment);
+    let entry = comment.map_or(entry, |(at, _)| entry[..at].trim_end());
+    let wrong = || format!("`{entry}` is no host and no URL");
+    let name = entry.strip_prefix('*').unwrap_or(entry);
+    let name = name.strip_prefix('.').unwrap_or(name);
+    let rest = name.split_once("://").map_or(name, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // The parser of URLs takes these, or leaves them out.
+    if authority.contains(|c: char| c.is_whitespace() || "\"'*".contains(c)) {
+        return Err(wrong());
+    }
+    let url = match name.parse::<std::net::Ipv6Addr>() {
+        Ok(_) => format!("http://[{name}]"),
+        Err(_) if name.contains("://") => name.to_owned(),
+        Err(_) => format!("http://{name}"),
+    };
+    let location = locate(&url).map_err(|_| wrong())?;
+    let host = &location.authority.host;
+    match location.path(Matching::Rfc9309) {
+        "/" => Ok(Cow::Owned(host.to_string())),
+        path => Ok(Cow::Owned(format!("{host}{path}"))),
+    }
+}

@@ -1,0 +1,91 @@
+//! Documents by the share of their words that lists name.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
+use super::strings::digests;
+use polysift_base::error::{Error, Result};
+use polysift_base::progress::Stop;
+use polysift_config::FilterConfig;
+use polysift_data::input::{
+    ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files,
+};
+use polysift_text::rules::WordList;
+
+/// Column of the words in lists that are tables.
+const WORD: &str = "word";
+/// Share of a text's words above which it is found (MixtureVitae's code).
+const MAX_SHARE: f64 = 0.2;
+
+/// Finds documents by lists of words.
+#[derive(Debug)]
+pub(super) struct WordFilter {
+    files: Vec<ListFile>,
+    max_share: f64,
+    /// By language, as documents ask for it; `None` where no list is for it.
+    loaded: Mutex<BTreeMap<String, Option<Arc<WordList>>>>,
+}
+
+impl WordFilter {
+    pub(super) fn open(config: &FilterConfig) -> Result<Self> {
+        let files = list_files(&config.lists)?;
+        let column = ColumnRequest::new(WORD, ColumnKind::Text, true);
+        files.iter().try_for_each(|list| check_list(&list.path, vec![column.clone()]))?;
+        let max_share = config.max_share.unwrap_or(MAX_SHARE);
+        Ok(Self { files, max_share, loaded: Mutex::default() })
+    }
+
+    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
+        digests(self.files.iter().map(|list| &*list.path))
+    }
+
+    pub(super) fn judge(
+        &self,
+        documents: &[FilteredDocument<'_>],
+        stop: &Stop,
+    ) -> Result<Vec<Verdict>> {
+        for_each_language(documents, |language, documents, verdicts| {
+            let list = self.of(language, stop)?;
+            let verdict = |document: &FilteredDocument<'_>| {
+                let (Some(list), Some(text)) = (&list, document.text) else {
+                    return Verdict::default();
+                };
+                if list.share(text).share() <= self.max_share {
+                    return Verdict::default();
+                }
+                let details = list.find(text).map(str::to_owned).into_iter().collect();
+                Verdict::of(Finding { details, ..Finding::of("words") })
+            };
+            verdicts.extend(documents.par_iter().map(verdict).collect::<Vec<_>>());
+            Ok(())
+        })
+    }
+
+    /// The words of the lists for documents of `language`.
+    fn of(&self, language: &str, stop: &Stop) -> Result<Option<Arc<WordList>>> {
+        // Held while lists are read: another thread that needs them would read them too.
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(list) = loaded.get(language) {
+            return Ok(list.clone());
+        }
+        let is_for = |list: &&ListFile| list.language.as_deref().is_none_or(|own| own == language);
+        let mut words = String::new();
+        let mut files = self.files.iter().filter(is_for).peekable();
+        let first = files.peek().map(|list| list.path.clone());
+        for list in files {
+            for_each_listed(&list.path, WORD, None, stop, &mut |word| {
+                words.extend([word, "\n"]);
+                Ok(())
+            })?;
+        }
+        let list = first.map(|path| {
+            WordList::parse(&words).map(Arc::new).map_err(|e| Error::corrupt(&path, e))
+        });
+        let list = list.transpose()?;
+        loaded.insert(language.to_owned(), list.clone());
+        Ok(list)
+    }
+}

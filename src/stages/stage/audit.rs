@@ -1,0 +1,352 @@
+//! The proof of a cascade: what its dropped documents would have been worth, from those of them that were encoded all
+//! the same, and more encoding where the proof fails.
+
+use serde_json::json;
+
+use super::cascaded::{Cascade, LanguageCascade, Repair, mark_repair, repair_file};
+use super::context::Context;
+use super::corpus::{ScoreFiles, ScoredCorpus, read_part, stored_selections, thresholds_of};
+use super::embedded::{Embedded, ordinal};
+use super::heads::Heads;
+use super::model::GPU_FLOPS_PER_SEC;
+use super::plan::language_of;
+use super::verdicts::removed_rows;
+use polysift_base::error::Result;
+use polysift_base::metrics::upper_bound;
+use polysift_config::{CascadeConfig, Rate};
+use polysift_runs::run::{Encoded, Stage};
+use polysift_selection::{
+    CascadeAudit, Decision, Recall, ScoredDocument, Selection, ThresholdKind, select,
+};
+
+/// How many thresholds a repair chooses from, each of which drops half of what the one before does.
+const REPAIR_STEPS: u32 = 10;
+
+/// A document that was encoded though the first pass would have dropped it.
+struct Audited {
+    /// How far it is above the first pass's thresholds.
+    margin: f32,
+    /// Whether the selection has it, by [`wanted`].
+    kept: Vec<bool>,
+}
+
+/// What a selection keeps of a language: heads with their rates, and how many documents.
+fn wanted(selection: &Selection) -> Vec<(String, Option<Rate>, u64)> {
+    let outcomes = selection.outcomes();
+    let mut wanted = Vec::new();
+    for report in &selection.thresholds {
+        let head = &report.threshold.head_name;
+        match &report.threshold.kind {
+            ThresholdKind::Retain(rates) => {
+                for (i, rate) in rates.iter().enumerate() {
+                    // Of several selections each has a rate of this retention; of one, all have.
+                    let of_rate = if outcomes.len() == rates.len() {
+                        outcomes.get(i)
+                    } else {
+                        outcomes.last()
+                    };
+                    let kept = of_rate.map_or(0, |outcome| outcome.kept.num_documents);
+                    wanted.push((head.clone(), Some(*rate), kept));
+                }
+            }
+            ThresholdKind::Fixed(_) => {
+                let kept = outcomes.last().map_or(0, |outcome| outcome.kept.num_documents);
+                wanted.push((head.clone(), None, kept));
+            }
+            ThresholdKind::Remove(_) | ThresholdKind::Budget(_) => {}
+        }
+    }
+    wanted
+}
+
+/// Computes the thresholds of one language from the stored scores in `files`, and what they say of a cascade.
+pub(crate) fn select_language(
+    context: Context<'_>,
+    embedded: &Embedded,
+    heads: &Heads,
+    language: &str,
+    files: ScoreFiles,
+) -> Result<Selection> {
+    let thresholds = thresholds_of(context, language, heads)?;
+    let corpus = ScoredCorpus::open(context, embedded, language, files, None)?;
+    let mut selection = select(&corpus, &thresholds, context.config.selection.mode)?;
+    let cascade = Cascade::of_languages(context, [language.to_owned()])?;
+    if let Some(config) = &context.config.cascade
+        && cascade.threshold(language).is_some()
+    {
+        let audited = audited(context, embedded, &cascade, language, files, &selection)?;
+        selection.cascade = Some(audit(config, embedded, &cascade, language, &audited, &selection));
+    }
+    Ok(selection)
+}
+
+/// The audited documents of `language`, without those that filters remove.
+fn audited(
+    context: Context<'_>,
+    embedded: &Embedded,
+    cascade: &Cascade,
+    language: &str,
+    files: ScoreFiles,
+    selection: &Selection,
+) -> Result<Vec<Audited>> {
+    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let wanted = wanted(selection);
+    let retentions: Vec<&str> = (selection.thresholds.iter())
+        .filter(|report| matches!(report.threshold.kind, ThresholdKind::Retain(_)))
+        .map(|report| report.threshold.head_name.as_str())
+        .collect();
+    let mut found = Vec::new();
+    for (place, shard, num_parts) in embedded.shards_of(language) {
+        let rows = cascade.rows_of(context, place, shard)?;
+        if rows.audited.is_empty() {
+            continue;
+        }
+        let removed = removed_rows(context, shard)?;
+        for index in 0..num_parts {
+            context.stop.check()?;
+            let parts = read_part(context, files, &names, shard, index)?;
+            let Some(first) = parts.first() else { continue };
+            for (at, document) in first.documents.iter().enumerate() {
+                let Some(margin) = rows.audited_margin(document.row) else { continue };
+                if removed.binary_search(&document.row).is_ok() {
+                    continue;
+                }
+                let logits: Vec<Option<f32>> = parts.iter().map(|part| part.logits[at]).collect();
+                let scores: Vec<Option<f32>> = parts.iter().map(|part| part.scores[at]).collect();
+                let decision = selection.decide(&ScoredDocument {
+                    id: document.id,
+                    ordinal: ordinal(place, document.row),
+                    logits: &logits,
+                    scores: &scores,
+                });
+                let is_kept =
+                    |(head, rate, _): &(String, Option<Rate>, u64)| match (&decision, rate) {
+                        (Decision::Removed { .. }, _) => false,
+                        (Decision::Kept { .. }, None) => true,
+                        (Decision::Kept { retentions: rates }, Some(rate)) => {
+                            let at = retentions.iter().position(|name| name == head);
+                            at.and_then(|at| rates.get(at)).is_some_and(|least| least <= rate)
+                        }
+                    };
+                found.push(Audited { margin, kept: wanted.iter().map(is_kept).collect() });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// At most so many of `dropped` documents, of which `audited` were drawn and `kept` of those are kept, are lost.
+fn most_lost(dropped: u64, audited: u64, kept: u64, risk: f64) -> u64 {
+    let most = (dropped as f64 * upper_bound(kept, audited, risk)).floor() as u64;
+    most.saturating_sub(kept).min(dropped - audited)
+}
+
+/// Least share of the full run's documents that is kept, where `kept` are and at most `lost` are lost.
+fn least_recall(rate: Option<Rate>, kept: u64, lost: u64) -> f64 {
+    match (rate, kept + lost) {
+        (_, 0) => 1.0,
+        // The full run would keep as many, and has at most these in their place.
+        (Some(_), _) => (1.0 - lost as f64 / kept.max(1) as f64).max(0.0),
+        (None, all) => kept as f64 / all as f64,
+    }
+}
+
+/// What `audited` says of `selection`.
+fn audit(
+    config: &CascadeConfig,
+    embedded: &Embedded,
+    cascade: &Cascade,
+    language: &str,
+    audited: &[Audited],
+    selection: &Selection,
+) -> CascadeAudit {
+    let left = selection.thresholds.first().map_or(0, |report| report.dropped.num_documents);
+    let (m, dropped) = (audited.len() as u64, left + audited.len() as u64);
+    let rows: u64 = (embedded.summaries.iter())
+        .map(|summary| summary.counts.get(language).copied().unwrap_or_default())
+        .sum();
+    let recalls = wanted(selection).into_iter().enumerate().map(|(at, (head, rate, kept))| {
+        let found = audited.iter().filter(|audited| audited.kept[at]).count() as u64;
+        let lost = most_lost(dropped, m, found, config.risk());
+        let estimated = if m == 0 { left as f64 } else { found as f64 * left as f64 / m as f64 };
+        let bound = least_recall(rate, kept, lost);
+        Recall {
+            head,
+            rate,
+            audited_kept: found,
+            estimate: least_recall(rate, kept, estimated.round() as u64),
+            lower_bound: bound,
+            is_proved: bound >= config.recall,
+        }
+    });
+    let treated = cascade.language(language);
+    let saved = |per_document: fn(&LanguageCascade) -> f64| {
+        treated.map_or(0.0, |treated| left as f64 * per_document(treated))
+    };
+    let flops = saved(|treated| treated.flops_per_dropped_document);
+    let pass = treated.and_then(|treated| treated.first_pass);
+    CascadeAudit {
+        first_pass: pass.map(|pass| pass.to_string()).unwrap_or_default(),
+        documents: rows,
+        dropped: left,
+        audited: m,
+        tokens_saved: saved(|treated| treated.tokens_per_dropped_document).round() as u64,
+        gpu_hours_saved: flops / GPU_FLOPS_PER_SEC / 3600.0,
+        cost: treated.map_or(1.0, |treated| cost(config, embedded, language, treated)),
+        recalls: recalls.collect(),
+    }
+}
+
+/// What the run costs in `language` by what it encoded, which the pilot does not know after a repair: the cost in the
+/// pilot, where a larger or smaller share of the documents was dropped.
+fn cost(
+    config: &CascadeConfig,
+    embedded: &Embedded,
+    language: &str,
+    treated: &LanguageCascade,
+) -> f64 {
+    let of_language = embedded.summaries.iter().filter(|s| s.counts.contains_key(language));
+    let mut encoded = Encoded::default();
+    of_language.filter_map(|summary| summary.encoded).for_each(|shard| encoded.add(&shard));
+    let Some(pilot) = treated.candidate() else { return 1.0 };
+    if treated.flops_per_document == 0.0 {
+        return pilot.cost; // of a run directory that does not say it
+    }
+    let audit = 1.0 / config.audit_every() as f64;
+    let in_pilot = (1.0 - pilot.encoded_share) * (1.0 - audit);
+    let dropped = encoded.dropped as f64 / encoded.documents.max(1) as f64;
+    let saves = treated.flops_per_dropped_document / treated.flops_per_document;
+    pilot.cost + (in_pilot - dropped) * saves
+}
+
+/// Has more documents encoded in the languages whose recall is not proved; whether there are some: then the embed stage
+/// and all after it are to be done again, of which what is encoded is kept.
+///
+/// # Errors
+/// [`Error::Busy`](polysift_base::Error::Busy) while other processes are at work in the run directory.
+pub fn repair(context: Context<'_>) -> Result<bool> {
+    let Context { config, run, .. } = context;
+    let Some(settings) = &config.cascade else { return Ok(false) };
+    let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(run, &names)?;
+    let mut repairs = Vec::new();
+    for (language, selection) in stored_selections(run, embedded.languages())? {
+        let Some(proof) = &selection.cascade else { continue };
+        if proof.recalls.iter().all(|recall| recall.is_proved) || proof.dropped == 0 {
+            continue;
+        }
+        let cascade = Cascade::of_languages(context, [language.clone()])?;
+        let files = ScoreFiles::selected(context)?;
+        let audited = audited(context, &embedded, &cascade, &language, files, &selection)?;
+        let threshold =
+            repaired(context, settings, &embedded, &cascade, &language, &audited, &selection)?;
+        tracing::warn!(
+            language,
+            ?threshold,
+            "the recall is not proved; more documents are encoded"
+        );
+        repairs.push((language, threshold));
+    }
+    if repairs.is_empty() {
+        return Ok(false);
+    }
+    context.worker.exclusive(context.stop, || {
+        run.discard_from(Stage::Score)?;
+        for shard in &embedded.plan.shards {
+            if repairs.iter().any(|(language, _)| language_of(config, shard) == *language) {
+                run.reopen_embeddings(shard)?;
+            }
+        }
+        // At last: before it is there, what is done again is what was there.
+        for (language, threshold) in &repairs {
+            run.write_json(&repair_file(run, language), &Repair { threshold: *threshold })?;
+            mark_repair(run, language)?;
+        }
+        Ok(())
+    })?;
+    Ok(true)
+}
+
+/// The highest threshold of the first pass, of those that drop a half, a fourth and so on of what is dropped now, at
+/// which the audit proves the recall; `None` where none does, and all is to be encoded.
+fn repaired(
+    context: Context<'_>,
+    settings: &CascadeConfig,
+    embedded: &Embedded,
+    cascade: &Cascade,
+    language: &str,
+    audited: &[Audited],
+    selection: &Selection,
+) -> Result<Option<f32>> {
+    let mut margins: Vec<f32> = audited.iter().map(|audited| audited.margin).collect();
+    margins.sort_by(f32::total_cmp);
+    let at = |step: u32| margins.get(margins.len() >> step).copied();
+    let mut steps: Vec<f32> = (1..=REPAIR_STEPS).filter_map(at).collect();
+    steps.dedup();
+    let mut dropped = vec![0u64; steps.len()];
+    for (_, shard, _) in embedded.shards_of(language) {
+        context.stop.check()?;
+        cascade.for_each_dropped(context, shard, &mut |margin| {
+            for (dropped, _) in dropped.iter_mut().zip(&steps).filter(|(_, step)| margin < **step) {
+                *dropped += 1;
+            }
+        })?;
+    }
+    // The choice among the steps is paid for.
+    let risk = settings.risk() / f64::from(REPAIR_STEPS);
+    for (step, dropped) in steps.into_iter().zip(dropped) {
+        let left: Vec<&Audited> = audited.iter().filter(|audited| audited.margin < step).collect();
+        let proves = |(at, (_, rate, kept)): (usize, &(String, Option<Rate>, u64))| {
+            let found = left.iter().filter(|audited| audited.kept[at]).count() as u64;
+            let m = left.len() as u64;
+            let lost = most_lost(dropped.max(m), m, found, risk);
+            least_recall(*rate, *kept, lost) >= settings.recall
+        };
+        if !left.is_empty() && wanted(selection).iter().enumerate().all(proves) {
+            return Ok(Some(step));
+        }
+    }
+    Ok(None)
+}
+
+/// Says in which languages the recall is not proved.
+pub(crate) fn warn_of_recall(language: &str, selection: &Selection, config: &CascadeConfig) {
+    let Some(proof) = &selection.cascade else { return };
+    for recall in proof.recalls.iter().filter(|recall| !recall.is_proved) {
+        let rate = json!(recall.rate);
+        tracing::warn!(
+            language,
+            head = recall.head,
+            %rate,
+            "the audit proves a recall of {:.4} and not of {}; with `--cascade-repair` more is encoded, until it does",
+            recall.lower_bound,
+            config.recall
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_audited_is_not_lost_and_without_an_audit_all_may_be() {
+        assert_eq!(most_lost(1000, 1000, 3, 0.01), 0);
+        assert_eq!(most_lost(1000, 0, 0, 0.01), 1000);
+        // 1 − 0.01^(1/100) = 0.0450 of 1,000.
+        assert_eq!(most_lost(1000, 100, 0, 0.01), 45);
+    }
+
+    #[test]
+    fn a_rate_has_others_in_the_place_of_what_is_lost_and_a_threshold_has_not() {
+        let rate = "0.1".parse().ok();
+        for (found, expected) in [
+            (least_recall(rate, 100, 5), 0.95),
+            (least_recall(None, 95, 5), 0.95),
+            (least_recall(rate, 10, 50), 0.0),
+            (least_recall(None, 0, 0), 1.0),
+        ] {
+            assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+        }
+    }
+}

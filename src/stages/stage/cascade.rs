@@ -1,0 +1,386 @@
+//! A cheap first pass over all documents, so that the encoder sees only those that may be kept.
+//!
+//! ```text
+//!  corpus ──uniform sample──▶ pilot ──encoder, heads──▶ full scores ──first half──▶ first pass
+//!                                                           └────────second half──▶ its thresholds
+//!  corpus ──first pass──▶ cascade/scores/<shard>/part: below all thresholds is dropped, but for an audited share
+//! ```
+//!
+//! # What is promised
+//!
+//! Of the documents that the full run would keep, by head, rate and language, at most a share 1 − `recall` is dropped,
+//! with the `confidence` of the settings; [`polysift_base::metrics`] has the bounds and where they come from. The promise is of
+//! the pilot's draw: it holds whatever the first pass is worth, and one that is worth nothing drops nothing, so that
+//! the language is encoded in full. Documents that a removal head would remove are no loss; its threshold is that of
+//! the pilot's evaluation half, and heads of columns and random ones count as if they removed nothing.
+//!
+//! # Resume
+//!
+//! A language is an item of work, done by one process whole; embeddings of the pilot are kept as those of samples are.
+//! A shard is one too. Nothing depends on who did what.
+
+mod first_pass;
+mod full_run;
+mod pilot;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::cascaded::{
+    Candidate, Cascade, LanguageCascade, language_file, language_key, mark_repair, repair_file,
+    repair_key, scores_key,
+};
+use super::context::Context;
+use super::corpus::{threshold_settings, thresholds_of};
+use super::heads::Heads;
+use super::model::{encoder_settings, freeze_encoded, load_model};
+use super::plan::{language_of, planned_languages};
+use super::work::own_shards;
+use crate::stage::work::StageWork;
+use first_pass::{FirstPasses, Taught};
+use full_run::FullRun;
+use pilot::{Pilot, SelectedPilot};
+use polysift_base::error::{Error, Result};
+use polysift_base::metrics::{allowed_misses, highest_threshold, least_sample};
+use polysift_config::{CascadeConfig, FirstPass, Weight};
+use polysift_encoder::Model;
+use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
+use polysift_selection::{Threshold, ThresholdKind};
+
+/// Largest share of a language that a pilot may be.
+const MAX_PILOT_SHARE: f64 = 0.25;
+/// Share of a large language that each half of its pilot is.
+const HALF_PILOT_SHARE: f64 = 0.01;
+/// Most that a half is larger than it has to be.
+const MAX_PILOT_FACTOR: u64 = 4;
+/// Share of kept documents that a pilot is made for where no rate says one.
+const NOMINAL_RATE: f64 = 0.1;
+/// A first pass that costs more than this share of the full run is not worth it.
+const MAX_COST: f64 = 0.95;
+/// Shards of which the texts are embedded at once for each GPU.
+const SHARDS_OF_A_GPU: usize = 4;
+/// What is tried where the settings leave it open.
+const CANDIDATES: [FirstPass; 5] = [
+    FirstPass::FastText,
+    FirstPass::Lexical,
+    FirstPass::Bundled,
+    FirstPass::Prefix(64),
+    FirstPass::Prefix(128),
+];
+
+/// Teaches the first pass of every language and scores all documents with it, as far as that is not done.
+///
+/// # Errors
+/// [`Error::Config`] without `[cascade]` in the settings; [`Error::Missing`] before the heads are trained; those of
+/// reading, encoding, training and writing.
+pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
+    let Context { config, run, .. } = context;
+    let Some(settings) = &config.cascade else {
+        let reason = "is not in the settings; give `--cascade`, or a table `[cascade]`";
+        return Err(Error::config("cascade", reason));
+    };
+    let languages = planned_languages(config, plan).unwrap_or_default();
+    let heads = Heads::find(&config.heads, Some(run), languages, config.seed.0)?;
+    let model = load_model(context, Stage::Cascade)?;
+    heads.check_recipe(&model.recipe)?;
+    freeze_encoded(context, Stage::Cascade, &frozen(context, plan, &heads, &model)?, Some(&model))?;
+    run.freeze_plan(plan)?;
+
+    let full = FullRun::new(context, &heads, &model);
+    let teaching = Teaching { full: &full, settings, plan };
+    let languages: Vec<&String> = heads.languages().iter().collect();
+    let keys = languages.iter().map(|language| language_key(language)).collect();
+    // Every process may teach every language, and needs them all.
+    let all: Vec<usize> = (0..languages.len()).collect();
+    let work = StageWork::waiting(context, Stage::Cascade, keys, &all)?;
+    if !work.is_over() {
+        context.progress.begin("cascade", Some(work.items.own.len() as u64), "languages");
+        let outcome = work.for_all_in_turn(context, |item| {
+            teaching.teach(languages[item]).inspect(|_| context.progress.advance(1, 0))
+        });
+        context.progress.end();
+        outcome?;
+    }
+    for language in languages {
+        let key = repair_key(language);
+        if repair_file(run, language).exists() && run.shard_marker(Stage::Cascade, &key)?.is_none()
+        {
+            mark_repair(run, language)?;
+        }
+    }
+    teaching.score()
+}
+
+/// Settings that the cascade depends on.
+fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Result<Value> {
+    let config = context.config;
+    let cascade = config.cascade.as_ref().map(|c| CascadeConfig { repair: false, ..c.clone() });
+    let mut thresholds = threshold_settings(context, heads)?;
+    // Filters look at documents afterwards.
+    thresholds.as_object_mut().and_then(|settings| settings.remove("filters"));
+    Ok(json!({
+        "plan": plan.digest(),
+        "input": {
+            "text": config.input.text, "max_rejects": config.input.max_rejects,
+            "max_document_bytes": config.input.max_document_bytes,
+        },
+        "encoder": encoder_settings(config, Some(model)),
+        "chunks": config.encoder.chunks,
+        "parts": config.parts,
+        "heads": heads.settings(false),
+        "thresholds": thresholds,
+        "cascade": cascade,
+        "seed": config.seed,
+    }))
+}
+
+/// A first pass that was tried.
+struct Tried {
+    candidate: Candidate,
+    /// Its thresholds by head.
+    heads: BTreeMap<String, f32>,
+    /// See [`LanguageCascade::tokens_per_dropped_document`] and the field after it.
+    dropped_document: (f64, f64),
+    taught: Taught,
+}
+
+/// What teaching takes.
+struct Teaching<'a> {
+    full: &'a FullRun<'a>,
+    settings: &'a CascadeConfig,
+    plan: &'a Plan,
+}
+
+impl<'a> Teaching<'a> {
+    /// The shards of `language`, with their places.
+    fn shards_of(&self, language: &str) -> Vec<(u64, &'a Shard)> {
+        let of_language =
+            |(_, shard): &(u64, &Shard)| language_of(self.full.context.config, shard) == language;
+        (0u64..).zip(&self.plan.shards).filter(of_language).collect()
+    }
+
+    /// Teaches the first pass of `language`, or says why there is none.
+    fn teach(&self, language: &str) -> Result<ShardMarker> {
+        let run = self.full.context.run;
+        let (treated, taught) = self.treat(language)?;
+        let files = taught.map_or(Vec::new(), |taught| taught.files);
+        let mut marker = ShardMarker { files, ..ShardMarker::default() };
+        if let Some(reason) = &treated.reason {
+            tracing::warn!(language, "all documents are encoded: {reason}");
+        }
+        let path = language_file(run, language);
+        let stamp = run.write_json(&path, &treated)?;
+        marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        Ok(marker)
+    }
+
+    fn treat(&self, language: &str) -> Result<(LanguageCascade, Option<Taught>)> {
+        let shards = self.shards_of(language);
+        let rows = pilot::count_rows(self.full.context, &shards)?;
+        let mut treated = LanguageCascade {
+            first_pass: None,
+            reason: None,
+            rows,
+            pilot: 0,
+            evaluation: 0,
+            tokens_per_document: 0.0,
+            tokens_per_dropped_document: 0.0,
+            flops_per_dropped_document: 0.0,
+            flops_per_document: 0.0,
+            heads: BTreeMap::new(),
+            candidates: Vec::new(),
+        };
+        let thresholds = thresholds_of(self.full.context, language, self.full.heads)?;
+        let half = match self.half_pilot(&thresholds, treated.rows) {
+            Ok(half) => half,
+            Err(reason) => return Ok((LanguageCascade { reason: Some(reason), ..treated }, None)),
+        };
+        let pilot = Pilot::draw(self.full.context, &shards, rows, 2 * half as usize)?;
+        let pilot = pilot.score(self.full, language)?;
+        treated.pilot = pilot.len() as u64;
+        treated.evaluation = pilot.evaluation().len() as u64;
+        treated.tokens_per_document = pilot.tokens_per_document();
+        let flops = pilot.evaluation_flops(self.full.model);
+        treated.flops_per_document = flops.iter().sum::<f64>() / flops.len().max(1) as f64;
+        let selected = pilot.select(self.full.context, &thresholds, self.settings.risk() / 2.0)?;
+        let (mut best, mut reason): (Option<Tried>, _) = (None, None);
+        for &pass in self.passes() {
+            self.full.context.stop.check()?;
+            match self.try_pass(pass, language, &pilot, &selected) {
+                Ok(tried) => {
+                    treated.candidates.push(tried.candidate.clone());
+                    let cost = |tried: &Tried| tried.candidate.cost;
+                    let is_better = best.as_ref().is_none_or(|best| cost(&tried) < cost(best));
+                    let worse = if is_better { best.replace(tried) } else { Some(tried) };
+                    worse.map_or(Ok(()), |worse| worse.taught.discard(self.full.context.run))?;
+                }
+                // Scores that are all equal teach nothing.
+                Err(error @ (Error::Training { .. } | Error::Shape { .. })) => {
+                    reason = Some(format!("{pass} cannot be taught: {}", error.report()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(Tried { candidate, heads, dropped_document, taught }) = best else {
+            treated.reason = reason;
+            return Ok((treated, None));
+        };
+        if candidate.cost > MAX_COST {
+            taught.discard(self.full.context.run)?;
+            treated.reason = Some(format!(
+                "{} is the best first pass, and with it the run would cost {:.0}% of one without",
+                candidate.first_pass,
+                100.0 * candidate.cost
+            ));
+            return Ok((treated, None));
+        }
+        treated.first_pass = Some(candidate.first_pass);
+        treated.heads = heads;
+        (treated.tokens_per_dropped_document, treated.flops_per_dropped_document) =
+            dropped_document;
+        Ok((treated, Some(taught)))
+    }
+
+    /// The first passes among which a pilot chooses.
+    fn passes(&self) -> &[FirstPass] {
+        match &self.settings.first_pass {
+            FirstPass::Auto => &CANDIDATES,
+            pass => std::slice::from_ref(pass),
+        }
+    }
+
+    /// Half of the risk is that of the misses, shared by the first passes: the one that is taken is chosen by the
+    /// half of the pilot that its threshold is of.
+    fn risk_of_misses(&self) -> f64 {
+        self.settings.risk() / 2.0 / self.passes().len() as f64
+    }
+
+    /// Documents of each half of the pilot of a language of so many `rows`, or why there is none.
+    fn half_pilot(&self, thresholds: &[Threshold], rows: u64) -> Result<u64, String> {
+        let keeping: Vec<&Threshold> = thresholds
+            .iter()
+            .filter(|threshold| !matches!(threshold.kind, ThresholdKind::Remove(_)))
+            .collect();
+        if keeping.is_empty() {
+            return Err("no threshold selects among them".to_owned());
+        }
+        if let Some(other) =
+            keeping.iter().find(|threshold| !self.full.heads.is_encoded(&threshold.head_name))
+        {
+            return Err(format!(
+                "the head `{}` keeps documents without the encoder",
+                other.head_name
+            ));
+        }
+        let rates = keeping.iter().flat_map(|threshold| threshold.rates());
+        let least = rates.map(|rate| rate.as_f64()).fold(1.0, f64::min);
+        let least = if least < 1.0 { least } else { NOMINAL_RATE };
+        let CascadeConfig { recall, confidence, .. } = *self.settings;
+        let needed = least_sample((1.0 - recall) * least, self.risk_of_misses());
+        let wanted = (rows as f64 * HALF_PILOT_SHARE).ceil() as u64;
+        let half = wanted.clamp(needed, MAX_PILOT_FACTOR * needed);
+        if (2 * half) as f64 > rows as f64 * MAX_PILOT_SHARE {
+            return Err(format!(
+                "{rows} documents are too few: a recall of {recall} at a rate of {least} with a confidence of \
+                 {confidence} takes a pilot of {}, and it may be a fourth of them",
+                2 * half
+            ));
+        }
+        Ok(half)
+    }
+
+    /// Teaches `pass` with the first half of the pilot, and finds its thresholds and its cost with the other half.
+    fn try_pass(
+        &self,
+        pass: FirstPass,
+        language: &str,
+        pilot: &Pilot,
+        selected: &SelectedPilot,
+    ) -> Result<Tried> {
+        let names: Vec<&str> = selected.heads().collect();
+        let taught = first_pass::teach(self.full, pass, language, pilot, &names)?;
+        let known = names.iter().map(|name| (*name).to_owned()).collect();
+        let passes = FirstPasses::load(self.full, [(language.to_owned(), pass, known)])?;
+        let texts = pilot.evaluation_texts();
+        let predicted = passes.predict(language, &texts)?;
+        let risk = self.risk_of_misses();
+        let miss = 1.0 - self.settings.recall;
+        let mut thresholds = BTreeMap::new();
+        for kept in &selected.kept {
+            let allowed = match kept.rate {
+                Some(rate) if self.full.context.config.selection.weight == Weight::Documents => {
+                    allowed_misses(texts.len() as u64, miss * rate.as_f64(), risk)
+                }
+                _ => allowed_misses(kept.documents.len() as u64, miss, risk),
+            };
+            let scores = kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
+            let Some(threshold) = highest_threshold(scores, allowed) else {
+                taught.discard(self.full.context.run)?;
+                let (kept, all) = (kept.documents.len(), texts.len());
+                let reason = format!("the {kept} kept of {all} documents of a pilot prove nothing");
+                return Err(Error::shape("first pass", reason));
+            };
+            let least = thresholds.entry(kept.head.clone()).or_insert(threshold);
+            *least = least.min(threshold);
+        }
+        let margins = first_pass::above(&predicted, &thresholds);
+        let is_encoded: Vec<bool> = margins.iter().map(|margin| *margin >= 0.0).collect();
+        let cost = self.cost(passes.flops(pass, &texts)?, pilot, &is_encoded);
+        let encoded = is_encoded.iter().filter(|is| **is).count() as f64;
+        let encoded_share = encoded / is_encoded.len().max(1) as f64;
+        let dropped_document = pilot.dropped_document(self.full.model, &is_encoded);
+        let candidate = Candidate { first_pass: pass, encoded_share, cost };
+        Ok(Tried { candidate, heads: thresholds, dropped_document, taught })
+    }
+
+    /// Floating-point operations with a first pass that takes `of_pass` of the evaluation half, by those of the full run.
+    fn cost(&self, of_pass: f64, pilot: &Pilot, is_encoded: &[bool]) -> f64 {
+        let full: Vec<f64> = pilot.evaluation_flops(self.full.model);
+        let audit = 1.0 / self.settings.audit_every() as f64;
+        let encoded = |(flops, is): (&f64, &bool)| if *is { *flops } else { flops * audit };
+        let all: f64 = full.iter().sum();
+        let encoded: f64 = full.iter().zip(is_encoded).map(encoded).sum();
+        let of_pilot = pilot.len() as f64 / pilot.rows.max(1) as f64;
+        (of_pass + encoded) / all.max(f64::MIN_POSITIVE) + of_pilot
+    }
+
+    /// Scores the documents of all shards with the first passes.
+    fn score(&self) -> Result<()> {
+        let Context { config, run, .. } = self.full.context;
+        let cascade =
+            Cascade::of_languages(self.full.context, self.full.heads.languages().iter().cloned())?;
+        let treated = cascade.languages();
+        let keys: Vec<String> = self.plan.shards.iter().map(scores_key).collect();
+        let own = own_shards(self.full.context, self.plan);
+        let work = StageWork::new(self.full.context, Stage::Cascade, keys, &own)?;
+        let chosen = treated.iter().filter_map(|(language, treated)| {
+            let names = treated.heads.keys().cloned().collect();
+            Some((language.clone(), treated.first_pass?, names))
+        });
+        if !work.is_over() {
+            for language in treated.keys() {
+                run.check_files(Stage::Cascade, &language_key(language))?;
+            }
+            let passes = FirstPasses::load(self.full, chosen)?;
+            let language = |item: usize| language_of(config, &self.plan.shards[item]);
+            let rows = |item: usize| {
+                let treated = &treated[&language(item)];
+                let shard = &self.plan.shards[item];
+                treated.first_pass.map_or(0, |_| shard.num_rows.unwrap_or_default())
+            };
+            let one = |item: usize| {
+                let treated = &treated[&language(item)];
+                passes.score_shard(&language(item), treated, &self.plan.shards[item])
+            };
+            // An encoder uses all threads of a CPU; a GPU is to have batches while texts are read and tokenized.
+            let at_once = match (passes.encodes(), &self.full.model.placement.gpus[..]) {
+                (false, _) => rayon::current_num_threads(),
+                (true, []) => 1,
+                (true, gpus) => SHARDS_OF_A_GPU * gpus.len(),
+            };
+            work.for_all_on(at_once, self.full.context, "documents", rows, one)?;
+        }
+        run.try_finish(Stage::Cascade, &Cascade::keys(config, self.plan)).map(drop)
+    }
+}

@@ -1,0 +1,327 @@
+//! First passes: how they are taught, kept and applied.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::full_run::{FullRun, PassEncoder, logits};
+use super::pilot::Pilot;
+use crate::stage::cascaded::LanguageCascade;
+use crate::stage::context::Context;
+use crate::stage::heads::Heads;
+use polysift_base::error::Result;
+use polysift_base::io::{read, remove, write_atomic};
+use polysift_base::sample::hash_seed;
+use polysift_config::{FirstPass, HeadConfig, HeadKind, Loss};
+use polysift_data::input::{DocumentBuilder, DocumentReader, LANG, Split};
+use polysift_data::parts::{ScoreRows, write_scores};
+use polysift_encoder::Model;
+use polysift_heads::head::{FastTextHead, Provenance};
+use polysift_heads::lexical::{LexicalModel, fit};
+use polysift_heads::train::{Samples, TrainingRequest, train_head, train_text_head};
+use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker};
+
+/// Documents whose texts are in memory at once.
+const BATCH_ROWS: usize = 1024;
+/// Share of the training half that a fastText model calls good, which takes classes and no scores.
+const GOOD_SHARE: f64 = 0.15;
+/// One document of the training half in so many chooses the penalty of a ridge head.
+const VALIDATION: usize = 5;
+
+/// Files of a first pass that was taught.
+pub(super) struct Taught {
+    pub(super) files: Vec<PartFile>,
+}
+
+impl Taught {
+    /// Removes the files: another first pass is better.
+    pub(super) fn discard(&self, run: &RunDir) -> Result<()> {
+        self.files.iter().try_for_each(|file| remove(&run.path(&file.path)))
+    }
+}
+
+/// Path of the file of `pass` for `head` of `language`.
+fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
+    let extension = if pass == FirstPass::FastText { "bin" } else { "safetensors" };
+    let folder = run.path("cascade/heads").join(pass.to_string().replace(':', "-"));
+    match pass {
+        // One network has an output for each head.
+        FirstPass::Lexical => folder.join(format!("{language}.{extension}")),
+        _ => folder.join(head).join(format!("{language}.{extension}")),
+    }
+}
+
+/// Settings of a head of a first pass; where `path` has `{lang}`, for all languages.
+fn head_config(pass: FirstPass, path: String) -> HeadConfig {
+    let kind = if pass == FirstPass::FastText { HeadKind::FastText } else { HeadKind::Ridge };
+    HeadConfig { kind, path: Some(path), ..HeadConfig::default() }
+}
+
+/// Teaches `pass` what the heads `names` gave the training half of `pilot`, and writes its files.
+pub(super) fn teach(
+    full: &FullRun<'_>,
+    pass: FirstPass,
+    language: &str,
+    pilot: &Pilot,
+    names: &[&str],
+) -> Result<Taught> {
+    let mut taught = Taught { files: Vec::new() };
+    match write_taught(full, pass, language, (pilot, names), &mut taught) {
+        Ok(()) => Ok(taught),
+        Err(error) => taught.discard(full.context.run).and(Err(error)),
+    }
+}
+
+/// As [`teach`], which takes away what is `taught` where this fails.
+fn write_taught(
+    full: &FullRun<'_>,
+    pass: FirstPass,
+    language: &str,
+    (pilot, names): (&Pilot, &[&str]),
+    taught: &mut Taught,
+) -> Result<()> {
+    let Context { config, run, stop, .. } = full.context;
+    let texts = pilot.training_texts();
+    let targets: Vec<Vec<f32>> =
+        names.iter().map(|name| pilot.targets(full, name, language)).collect();
+    // A document that a head cannot score teaches nothing.
+    let usable: Vec<usize> = (0..texts.len())
+        .filter(|&at| targets.iter().all(|targets| targets[at].is_finite()))
+        .collect();
+    let mut keep = |path: &PathBuf, stamp| {
+        taught.files.push(PartFile { path: run.relative(path), rows: 1, stamp });
+    };
+    if pass == FirstPass::Lexical {
+        let sample = |&at: &usize| {
+            stop.check()?;
+            let scores = targets.iter().map(|targets| targets[at]).collect();
+            Ok((first_chunk(full.model, texts[at])?, scores))
+        };
+        let samples = usable.par_iter().map(sample).collect::<Result<Vec<_>>>()?;
+        let seed = hash_seed(&["lexical", language], config.seed.0);
+        let path = path(run, pass, "", language);
+        let network = fit(&samples, &[], Loss::SquaredError, seed, stop)?;
+        keep(&path, write_atomic(&path, &network.to_bytes(&[], None)?)?);
+        return Ok(());
+    }
+    let used: Vec<&str> = usable.iter().map(|&at| texts[at]).collect();
+    let mut samples =
+        Samples { ids: usable.iter().map(usize::to_string).collect(), ..Samples::default() };
+    // What a prefix does not have to learn: what the run's own heads make of it.
+    let mut known = vec![vec![0.0; used.len()]; names.len()];
+    if let Some(encoder) = full.encoder(pass)? {
+        let (width, embedded) = encoder.embed(&used, stop)?;
+        if let FirstPass::Prefix(_) = pass {
+            for (name, known) in names.iter().zip(&mut known) {
+                *known = full.targets(name, language, &used, (width, &embedded))?;
+            }
+        }
+        samples.hidden_size = width;
+        samples.embeddings = embedded.values;
+        // Nobody looks at figures of a test split.
+        let split = |at| if at % VALIDATION == 0 { Split::Validation } else { Split::Train };
+        samples.splits = (0..used.len()).map(|at| Some(split(at))).collect();
+    }
+    samples.texts = used.into_iter().map(ToOwned::to_owned).collect();
+    for ((name, targets), known) in names.iter().zip(&targets).zip(&known) {
+        samples.labels = usable.iter().zip(known).map(|(&at, known)| targets[at] - known).collect();
+        let path = path(run, pass, name, language);
+        let head = head_config(pass, path.to_string_lossy().into_owned());
+        if pass == FirstPass::FastText {
+            let mut sorted = samples.labels.clone();
+            sorted.sort_by(f32::total_cmp);
+            let good = sorted.len() - (GOOD_SHARE * sorted.len() as f64).ceil() as usize;
+            let least = sorted.get(good).copied().unwrap_or_default();
+            samples.labels.iter_mut().for_each(|label| *label = f32::from(*label >= least));
+        }
+        let request = TrainingRequest {
+            name,
+            language,
+            config: &head,
+            samples: &samples,
+            seed: config.seed.0,
+            provenance: Provenance::default(),
+        };
+        if pass == FirstPass::FastText {
+            let (_, [file, card]) = train_text_head(&request, &path, stop)?;
+            keep(&path, file);
+            keep(&FastTextHead::card_path(&path), card);
+        } else {
+            let head = train_head(&request, stop)?;
+            keep(&path, write_atomic(&path, &head.to_bytes()?)?);
+        }
+    }
+    Ok(())
+}
+
+/// Token ids of the first chunk of `text`.
+fn first_chunk(model: &Model, text: &str) -> Result<Vec<u32>> {
+    Ok(model.tokenizer.chunks(text)?.into_iter().next().unwrap_or_default())
+}
+
+/// What scores the documents of a language.
+enum Scorer {
+    Heads(Heads),
+    Lexical(Box<LexicalModel>),
+}
+
+/// First passes that are taught.
+pub(super) struct FirstPasses<'a> {
+    full: &'a FullRun<'a>,
+    languages: BTreeMap<String, LanguagePass>,
+}
+
+/// The first pass of a language.
+struct LanguagePass {
+    pass: FirstPass,
+    /// Heads of the run that it stands for, ascending.
+    names: Vec<String>,
+    scorer: Scorer,
+    encoder: Option<Arc<PassEncoder>>,
+}
+
+/// Scores of a first pass, by head and by document; infinite where it has none, so that the document is encoded.
+pub(super) type Predicted = BTreeMap<String, Vec<f32>>;
+
+impl<'a> FirstPasses<'a> {
+    /// Loads those of `chosen` languages, each for heads of the run in ascending order.
+    pub(super) fn load(
+        full: &'a FullRun<'a>,
+        chosen: impl IntoIterator<Item = (String, FirstPass, Vec<String>)>,
+    ) -> Result<Self> {
+        let run = full.context.run;
+        let mut languages = BTreeMap::new();
+        for (language, pass, names) in chosen {
+            let scorer = if pass == FirstPass::Lexical {
+                let path = path(run, pass, "", &language);
+                let bytes = read(&path)?;
+                Scorer::Lexical(Box::new(LexicalModel::from_bytes(&bytes, &path)?))
+            } else {
+                let head = |name: &String| {
+                    let template = path(run, pass, name, LANG);
+                    (name.clone(), head_config(pass, template.to_string_lossy().into_owned()))
+                };
+                let heads: BTreeMap<String, HeadConfig> = names.iter().map(head).collect();
+                Scorer::Heads(Heads::find(&heads, None, [language.clone()].into(), 0)?)
+            };
+            let encoder = full.encoder(pass)?;
+            languages.insert(language, LanguagePass { pass, names, scorer, encoder });
+        }
+        Ok(Self { full, languages })
+    }
+
+    /// Whether one of them has an encoder.
+    pub(super) fn encodes(&self) -> bool {
+        self.languages.values().any(|language| language.encoder.is_some())
+    }
+
+    /// The scores of `texts` of `language`.
+    pub(super) fn predict(&self, language: &str, texts: &[&str]) -> Result<Predicted> {
+        let Some(LanguagePass { pass, names, scorer, encoder }) = self.languages.get(language)
+        else {
+            return Ok(Predicted::new());
+        };
+        let stop = self.full.context.stop;
+        let heads = match scorer {
+            Scorer::Heads(heads) => heads,
+            Scorer::Lexical(network) => {
+                let score = |text: &&str| {
+                    stop.check()?;
+                    Ok(network.score(&first_chunk(self.full.model, text)?))
+                };
+                let scores: Vec<Vec<f32>> = texts.par_iter().map(score).collect::<Result<_>>()?;
+                let of_head = |(at, name): (usize, &String)| {
+                    let own = scores.iter().map(|s| s.get(at).copied().unwrap_or(f32::INFINITY));
+                    (name.clone(), own.collect())
+                };
+                return Ok(names.iter().enumerate().map(of_head).collect());
+            }
+        };
+        let embedded = encoder.as_ref().map(|encoder| encoder.embed(texts, stop)).transpose()?;
+        let (width, embedded) = embedded.unwrap_or_default();
+        let of_head = |name: &String| {
+            let mut scores = logits(heads, name, language, texts, (width, &embedded))?;
+            if let FirstPass::Prefix(_) = pass {
+                let known = self.full.targets(name, language, texts, (width, &embedded))?;
+                scores.iter_mut().zip(known).for_each(|(score, known)| *score += known);
+            }
+            let or_encoded = |score: f32| if score.is_nan() { f32::INFINITY } else { score };
+            Ok((name.clone(), scores.into_iter().map(or_encoded).collect()))
+        };
+        names.iter().map(of_head).collect()
+    }
+
+    /// Floating-point operations of the encoder of `pass` for `texts`; 0 where it has none.
+    pub(super) fn flops(&self, pass: FirstPass, texts: &[&str]) -> Result<f64> {
+        let Some(encoder) = self.full.encoder(pass)? else { return Ok(0.0) };
+        let of_text = |text: &&str| {
+            let tokens = first_chunk(&encoder.model, text)?.len() as f64;
+            Ok(tokens * encoder.model.encoder.info().flops_per_token(tokens))
+        };
+        Ok(texts.par_iter().map(of_text).collect::<Result<Vec<f64>>>()?.into_iter().sum())
+    }
+
+    /// Scores the documents of `shard`, of `language`, and writes how far each is above the thresholds of `treated`.
+    pub(super) fn score_shard(
+        &self,
+        language: &str,
+        treated: &LanguageCascade,
+        shard: &Shard,
+    ) -> Result<ShardMarker> {
+        let Context { config, run, stop, progress, .. } = self.full.context;
+        let mut marker = ShardMarker::default();
+        if treated.first_pass.is_none() {
+            return Ok(marker);
+        }
+        let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
+        let (mut documents, mut margins) = (DocumentBuilder::default(), Vec::new());
+        loop {
+            stop.check()?;
+            let left = config.parts.rows - margins.len();
+            let batch = reader.next_batch(BATCH_ROWS.min(left))?;
+            if let Some(batch) = &batch {
+                let (places, texts): (Vec<usize>, Vec<&str>) = batch.texts().unzip();
+                let found = above(&self.predict(language, &texts)?, &treated.heads);
+                let first = margins.len();
+                margins.resize(first + batch.len(), None);
+                for (place, margin) in places.into_iter().zip(found) {
+                    margins[first + place] = Some(margin);
+                }
+                batch.iter().for_each(|document| documents.push(&document));
+                progress.advance(batch.len() as u64, 0);
+            }
+            let is_last = batch.is_none();
+            if margins.len() == config.parts.rows || is_last && !margins.is_empty() {
+                let rows = margins.len() as u64;
+                let margins = std::mem::take(&mut margins);
+                let scores = ScoreRows {
+                    documents: documents.finish(),
+                    logits: margins.clone(),
+                    scores: margins,
+                };
+                let path = run.first_pass_part(shard, marker.files.len());
+                let stamp = write_scores(&path, &scores, config.parts.zstd)?;
+                marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+                marker.rows += rows;
+            }
+            if is_last {
+                return Ok(marker);
+            }
+        }
+    }
+}
+
+/// How far each document is above the `thresholds` of the heads: the largest difference, not below 0 where one head
+/// wants it.
+pub(super) fn above(predicted: &Predicted, thresholds: &BTreeMap<String, f32>) -> Vec<f32> {
+    let len = predicted.values().next().map_or(0, Vec::len);
+    let mut margins = vec![f32::NEG_INFINITY; len];
+    for (head, threshold) in thresholds {
+        for (margin, score) in margins.iter_mut().zip(predicted.get(head).into_iter().flatten()) {
+            *margin = margin.max(score - threshold);
+        }
+    }
+    margins
+}

@@ -1,0 +1,436 @@
+//! The stored scores of one language as the selection scans them, and the thresholds it makes of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::cascaded::{Cascade, CascadeRows};
+use super::context::{ALL_LANGUAGES, Context};
+use super::embedded::{Embedded, ordinal};
+use super::heads::Heads;
+use super::model::is_precise;
+use super::verdicts::{check_filtered, filter_settings, removed_rows};
+use polysift_base::error::{Error, Result};
+use polysift_config::{
+    LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
+    RunConfig, Weight,
+};
+use polysift_data::input::NUM_TOKENS;
+use polysift_data::parts::{PartBatch, PartBatches, PartReader, ScoreRows, read_scores};
+use polysift_heads::head::{AnyHead, DocumentScore};
+use polysift_runs::run::{RunDir, Shard, Stage};
+use polysift_selection::{
+    Amount, Corpus, HeadColumn, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds,
+};
+
+/// Column of the rows of a shard.
+const ROW: &str = "row";
+
+/// Which of a run's scores are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScoreFiles {
+    /// Those of the score stage.
+    Scored,
+    /// Those that the refine stage made of them.
+    Refined,
+}
+
+impl ScoreFiles {
+    /// Those that selections are made of; [`Error::Missing`] if they have to be refined first.
+    pub(crate) fn selected(context: Context<'_>) -> Result<Self> {
+        let run = context.run;
+        if !context.config.selection.refine || is_precise(run)? {
+            return Ok(Self::Scored);
+        }
+        if run.is_done(Stage::Refine, ALL_LANGUAGES)? {
+            return Ok(Self::Refined);
+        }
+        Err(Error::missing(
+            run.root(),
+            "the scores near the thresholds are not refined yet; run `polysift refine`",
+        ))
+    }
+
+    fn part(self, run: &RunDir, head: &str, shard: &Shard, index: usize) -> PathBuf {
+        match self {
+            Self::Scored => run.scores_part(head, shard, index),
+            Self::Refined => run.refined_part(head, shard, index),
+        }
+    }
+}
+
+/// The scores of a language, all heads side by side.
+pub(crate) struct ScoredCorpus<'a> {
+    context: Context<'a>,
+    files: ScoreFiles,
+    language: &'a str,
+    heads: Vec<&'a str>,
+    /// Shards with documents of the language, with their place in the plan and their parts.
+    shards: Vec<(u64, &'a Shard, usize)>,
+    /// See [`Corpus::file`].
+    files_of_shards: Vec<usize>,
+    /// Scores of some documents of a shard in the place of the stored ones.
+    rescored: Option<&'a RescoredOf<'a>>,
+    cascade: Cascade,
+}
+
+/// By row of a shard, scores that take the place of the stored ones: one entry per head of the run.
+pub(crate) type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
+
+/// Those of a shard.
+pub(crate) type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
+
+fn not_counted() -> Error {
+    let reason = "is `tokens`, which were not counted when the corpus was embedded; embed it again \
+                  with this setting (`--weight tokens --redo embed`)";
+    Error::config("selection.weight", reason)
+}
+
+/// The column that `weight` counts, where there is one.
+fn weight_column(weight: Weight) -> Option<&'static str> {
+    match weight {
+        Weight::Documents => None,
+        Weight::Bytes => Some("num_bytes"),
+        Weight::Tokens => Some(NUM_TOKENS),
+    }
+}
+
+impl<'a> ScoredCorpus<'a> {
+    pub(crate) fn open(
+        context: Context<'a>,
+        embedded: &'a Embedded,
+        language: &'a str,
+        files: ScoreFiles,
+        rescored: Option<&'a RescoredOf<'a>>,
+    ) -> Result<Self> {
+        let heads = context.config.heads.keys().map(String::as_str).collect();
+        let shards = embedded.shards_of(language);
+        let mut numbers = HashMap::new();
+        let number = |(_, shard, _): &(u64, &'a Shard, usize)| {
+            let next = numbers.len();
+            *numbers.entry(&shard.file).or_insert(next)
+        };
+        let files_of_shards = shards.iter().map(number).collect();
+        let cascade = Cascade::of_languages(context, [language.to_owned()])?;
+        Ok(Self { context, files, language, heads, shards, files_of_shards, rescored, cascade })
+    }
+}
+
+/// Part `index` of the scores of `shard`, one entry per head of the run in name order.
+pub(crate) fn read_part(
+    context: Context<'_>,
+    files: ScoreFiles,
+    heads: &[&str],
+    shard: &Shard,
+    index: usize,
+) -> Result<Vec<ScoreRows>> {
+    let parts: Vec<ScoreRows> = heads
+        .iter()
+        .map(|head| read_scores(&files.part(context.run, head, shard, index)))
+        .collect::<Result<_>>()?;
+    if parts.windows(2).all(|pair| pair[0].documents.rows() == pair[1].documents.rows()) {
+        Ok(parts)
+    } else {
+        let path = files.part(context.run, heads[0], shard, index);
+        Err(Error::corrupt(&path, "the scores of two heads do not hold the same rows"))
+    }
+}
+
+impl Corpus for ScoredCorpus<'_> {
+    fn num_shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    fn file(&self, shard: usize) -> usize {
+        self.files_of_shards[shard]
+    }
+
+    fn scan(
+        &self,
+        shard: usize,
+        request: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (place, shard, num_parts) = self.shards[shard];
+        let rescored = self.rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
+        let removed = removed_rows(self.context, shard)?;
+        let cascade = self.cascade.rows_of(self.context, place, shard)?;
+        let mut rows = [&removed[..], &cascade.dropped].concat();
+        rows.sort_unstable();
+        let left_out = LeftOut { removed, cascade, rows, audit_every: self.cascade.audit_every() };
+        for index in 0..num_parts {
+            self.context.stop.check()?;
+            if let Some(mut part) = self.open_part(shard, index, &left_out, request)? {
+                part.scan(place, &rescored, &left_out, request, visit)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ScoredCorpus<'_> {
+    /// Part `index` of `shard`; `None` where it has no rows of the language.
+    fn open_part(
+        &self,
+        shard: &Shard,
+        index: usize,
+        left_out: &LeftOut,
+        request: &ScanRequest,
+    ) -> Result<Option<ScannedPart<'_>>> {
+        if self.heads.is_empty() {
+            return Ok(None);
+        }
+        // Where no head is requested the rows still count, and every head has them all.
+        let heads = if request.heads.is_empty() { &[0][..] } else { &request.heads };
+        let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
+        let mut parts: Vec<PartReader> =
+            heads.iter().map(|&head| PartReader::open(&path(head))).collect::<Result<_>>()?;
+        let first = &parts[0];
+        if parts.iter().any(|part| part.num_rows() != first.num_rows()) {
+            let reason = "the scores of two heads do not hold the same rows";
+            return Err(Error::corrupt(&path(heads[0]), reason));
+        }
+        let only = first.only_language();
+        if only.as_ref().is_some_and(|only| only != self.language) {
+            return Ok(None);
+        }
+        let weight = self.context.config.selection.weight;
+        let language = only.is_none().then_some(self.language);
+        let mut names: Vec<&str> =
+            weight_column(weight).into_iter().chain(language.map(|_| "language")).collect();
+        if !left_out.is_empty() {
+            names.push(ROW);
+        }
+        let mut scans = Vec::new();
+        for (&head, part) in heads.iter().zip(&parts) {
+            scans.push((head, part.scores(&names)?));
+            names.clear(); // what is said of the documents is read once
+        }
+        let (num_heads, first) = (self.heads.len(), parts.swap_remove(0));
+        Ok(Some(ScannedPart { scans, first, language, weight, num_heads }))
+    }
+}
+
+/// Documents of a shard that a selection does not look at, or counts otherwise.
+struct LeftOut {
+    /// Rows that filters removed.
+    removed: Vec<u64>,
+    cascade: CascadeRows,
+    /// Rows that are not looked at, ascending.
+    rows: Vec<u64>,
+    /// Dropped documents that an audited one stands for.
+    audit_every: u64,
+}
+
+impl LeftOut {
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.cascade.audited.is_empty()
+    }
+
+    /// Documents of `batch` that the cascade dropped, of those that filters leave in the language.
+    fn dropped(&self, batch: &PartBatch, part: &ScannedPart<'_>) -> Result<Amount> {
+        let mut amount = Amount::default();
+        if self.cascade.dropped.is_empty() {
+            return Ok(amount);
+        }
+        let mask = batch.mask(part.language, &self.removed)?;
+        let weights = part.weights(batch)?;
+        for (at, row) in batch.numbers(ROW)?.unwrap_or_default().iter().enumerate() {
+            let is_there = mask.as_ref().is_none_or(|mask| mask.value(at));
+            if is_there && self.cascade.is_dropped(*row) {
+                amount.num_documents += 1;
+                amount.weight += weights.map_or(1, |weights| weights[at]);
+            }
+        }
+        Ok(amount)
+    }
+
+    /// What removals count of `batch`, in which only those rows are left that are looked at.
+    fn removal_weights(
+        &self,
+        batch: &PartBatch,
+        part: &ScannedPart<'_>,
+    ) -> Result<Option<Vec<u64>>> {
+        if self.cascade.audited.is_empty() {
+            return Ok(None);
+        }
+        let weights = part.weights(batch)?;
+        let weight = |(at, row): (usize, &u64)| {
+            let is_audited = self.cascade.audited_margin(*row).is_some();
+            let stands_for = if is_audited { self.audit_every } else { 1 };
+            weights.map_or(1, |weights| weights[at]) * stands_for
+        };
+        let rows = batch.numbers(ROW)?.unwrap_or_default();
+        Ok(Some(rows.iter().enumerate().map(weight).collect()))
+    }
+}
+
+/// A part of the scores of all requested heads.
+struct ScannedPart<'a> {
+    /// With the index of the head; with the first, language and weight as far as needed.
+    scans: Vec<(usize, PartBatches)>,
+    /// That of the first.
+    first: PartReader,
+    /// The language of the rows to visit; `None`: all.
+    language: Option<&'a str>,
+    weight: Weight,
+    num_heads: usize,
+}
+
+impl ScannedPart<'_> {
+    /// What rates count of `batch`, the first of its heads; `None` for documents.
+    fn weights<'b>(&self, batch: &'b PartBatch) -> Result<Option<&'b [u64]>> {
+        let Some(name) = weight_column(self.weight) else { return Ok(None) };
+        batch.numbers(name)?.ok_or_else(not_counted).map(Some)
+    }
+
+    /// Visits all rows but those that are `left_out`; `place` is that of the shard in the plan.
+    fn scan(
+        &mut self,
+        place: u64,
+        rescored: &Rescored,
+        left_out: &LeftOut,
+        request: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut next_row = 0;
+        loop {
+            let mut batches = Vec::new();
+            for (_, scan) in &mut self.scans {
+                batches.extend(scan.next().transpose()?);
+            }
+            let Some(first) = batches.first() else { return Ok(()) };
+            let rows = next_row..next_row + first.len();
+            next_row = rows.end;
+            let mask = first.mask(self.language, &left_out.rows)?;
+            let dropped = left_out.dropped(first, self)?;
+            let mut identities = None;
+            if !rescored.is_empty() {
+                let found = self.first.identities(rows.clone())?;
+                self.replace(&mut batches, found.numbers(ROW)?.unwrap_or_default(), rescored)?;
+                identities = Some(found);
+            }
+            if let Some(mask) = &mask {
+                batches.iter_mut().try_for_each(|batch| batch.keep(mask))?;
+            }
+            let present: Vec<Option<Vec<bool>>> =
+                batches.iter().map(PartBatch::present).collect::<Result<_>>()?;
+            let mut heads = vec![HeadColumn::default(); self.num_heads];
+            for (((head, _), batch), present) in self.scans.iter().zip(&batches).zip(&present) {
+                let [logits, scores] = batch.values()?;
+                heads[*head] = HeadColumn { logits, scores, present: present.as_deref() };
+            }
+            let wants_ids = request.wants_any_id(&heads);
+            if !wants_ids && !request.others {
+                continue;
+            }
+            if wants_ids && identities.is_none() {
+                identities = Some(self.first.identities(rows)?);
+            }
+            let (mut ids, mut ordinals) = (Vec::new(), Vec::new());
+            if let Some(identities) = identities.as_mut().filter(|_| wants_ids) {
+                mask.as_ref().map_or(Ok(()), |mask| identities.keep(mask))?;
+                let rows = identities.numbers(ROW)?.unwrap_or_default();
+                ordinals.extend(rows.iter().map(|&row| ordinal(place, row)));
+                ids = identities.ids()?;
+            }
+            let removal_weights = left_out.removal_weights(&batches[0], self)?;
+            visit(&ScoreBatch {
+                len: batches[0].len(),
+                ids: &ids,
+                ordinals: &ordinals,
+                weights: self.weights(&batches[0])?,
+                heads: &heads,
+                removal_weights: removal_weights.as_deref(),
+                dropped,
+            })?;
+        }
+    }
+
+    /// Puts the scores of those of `rows` that are `rescored` into `batches`.
+    fn replace(&self, batches: &mut [PartBatch], rows: &[u64], rescored: &Rescored) -> Result<()> {
+        for ((head, _), batch) in self.scans.iter().zip(batches) {
+            let of_row = |(at, row)| {
+                let score = rescored.get(row)?.get(*head).copied().flatten();
+                Some((at, score.map(|DocumentScore { logit, score }| [logit, score])))
+            };
+            batch.replace(rows.iter().enumerate().filter_map(of_row))?;
+        }
+        Ok(())
+    }
+}
+
+/// What applies to `language`.
+fn thresholds(config: &RunConfig, language: &str, heads: &Heads) -> LanguageThresholds {
+    config.thresholds_with(language, |name| heads.get(name, language).is_some())
+}
+
+/// Settings that the thresholds depend on: for every language of the run what applies to it.
+pub(crate) fn threshold_settings(context: Context<'_>, heads: &Heads) -> Result<Value> {
+    let (config, languages) = (context.config, heads.languages().iter());
+    let thresholds: BTreeMap<&String, Value> =
+        languages.map(|l| (l, json!(thresholds(config, l, heads)))).collect();
+    let mut settings = json!({"thresholds": thresholds, "selection": config.selection});
+    if !config.filters.is_empty() {
+        settings["filters"] = filter_settings(context.run)?;
+    }
+    Ok(settings)
+}
+
+/// Settings that the refined scores depend on besides the scores.
+pub(crate) fn refine_settings(context: Context<'_>, heads: &Heads) -> Result<Value> {
+    Ok(json!({
+        "thresholds": threshold_settings(context, heads)?,
+        "safety": REFINE_SAFETY,
+        "sample": {"every": REFINE_SAMPLE_EVERY, "least": REFINE_MIN_SAMPLE, "most": REFINE_MAX_SAMPLE},
+        "seed": context.config.seed,
+    }))
+}
+
+/// The thresholds of `language`; [`Threshold::head`] counts all heads of the run in name order, as scores are read.
+pub(crate) fn thresholds_of(
+    context: Context<'_>,
+    language: &str,
+    heads: &Heads,
+) -> Result<Vec<Threshold>> {
+    let config = context.config;
+    let available: Vec<_> = (config.heads.keys())
+        .map(|name| (name.as_str(), heads.get(name, language).map(AnyHead::spec)))
+        .collect();
+    plan_thresholds(&thresholds(config, language, heads), &available, &config.selection.order)
+}
+
+/// A run of which all shards are scored, and the heads that scored them; their thresholds are possible.
+pub(crate) fn scored_run(context: Context<'_>) -> Result<(Embedded, Heads)> {
+    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(context.run, &names)?;
+    check_filtered(context, &embedded.plan)?;
+    Cascade::of(context, &embedded.plan)?;
+    let heads = Heads::load(context, &embedded)?;
+    context.run.check_frozen(Stage::Score, &heads.settings_of_scores(context.run)?)?;
+    for language in heads.languages() {
+        thresholds_of(context, language, &heads)?;
+    }
+    Ok((embedded, heads))
+}
+
+/// The thresholds of `languages`, as the threshold stage left them.
+pub(crate) fn stored_selections(
+    run: &RunDir,
+    languages: BTreeSet<String>,
+) -> Result<BTreeMap<String, Selection>> {
+    let stored = |language: String| {
+        let is_done = run.is_done(Stage::Threshold, &language)?;
+        let read = || run.read_output(Stage::Threshold, &language, &run.selection_file(&language));
+        let stored = if is_done { read()? } else { None };
+        let missing = || {
+            Error::missing(
+                run.root(),
+                "the thresholds are not computed yet; run `polysift threshold`",
+            )
+        };
+        Ok((language, stored.ok_or_else(missing)?))
+    };
+    languages.into_iter().map(stored).collect()
+}

@@ -1,0 +1,170 @@
+//! Text to embeddings: four threads joined by bounded queues.
+//!
+//! ```text
+//! read ──texts──▶ tokenize (rayon) ──tokens──▶ encode (several) ──embeddings──▶ round, write, mark
+//! ```
+//!
+//! What passes is a batch of documents; where parts, shards and files end passes between the batches
+//! and holds nobody up. Batches are made of whatever batches are there, so small files keep the
+//! encoder as busy as large ones.
+//!
+//! The unit of work is the part: `parts.rows` rows of one file. A part's bytes depend on
+//! its rows and the frozen settings alone. A stop leaves parts that lack documents: the next process reads and
+//! tokenizes such a part from its beginning, and encodes what is not in it.
+
+mod encode;
+mod pipeline;
+mod queue;
+mod read;
+mod tokenize;
+mod write;
+
+use std::sync::atomic::AtomicU64;
+
+use serde_json::{Value, json};
+
+use super::cascaded::Cascade;
+use super::context::Context;
+use super::model::{encoder_settings, freeze_encoded, load_model};
+use super::work::Failures;
+use crate::stage::work::StageWork;
+use encode::Encoding;
+use pipeline::Pipeline;
+use polysift_base::error::Result;
+use polysift_base::progress::Busy;
+use polysift_config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, RunConfig, Weight};
+use polysift_encoder::Model;
+use polysift_runs::run::{Plan, Stage};
+use queue::queue;
+
+/// Most bytes of text that wait to be tokenized.
+const TEXT_BYTES: usize = 8 << 20;
+/// Most bytes of embeddings that wait to be written.
+const EMBEDDING_BYTES: usize = 16 << 20;
+
+/// Settings that the embeddings depend on; `model` is `None` where no text is embedded.
+pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {
+    let (input, parts) = (&config.input, &config.parts);
+    let mut settings = json!({
+        "plan": plan.digest(),
+        "input": {
+            "text": input.text, "id": input.id, "language": input.language,
+            "embeddings": input.embeddings, "max_rejects": input.max_rejects,
+        },
+        "encoder": encoder_settings(config, model),
+        "chunks": config.encoder.chunks,
+        "counts_tokens": counts_tokens(config),
+        "parts": parts,
+    });
+    if input.max_document_bytes != DEFAULT_MAX_DOCUMENT_BYTES {
+        settings["input"]["max_document_bytes"] = input.max_document_bytes.into();
+    }
+    settings
+}
+
+/// Whether the content tokens of whole documents are counted. For the first chunk alone most of a
+/// long text is not even read.
+fn counts_tokens(config: &RunConfig) -> bool {
+    config.embeds_texts()
+        && (config.selection.weight == Weight::Tokens || config.encoder.chunks == Chunks::All)
+}
+
+/// Embeds the shards of `plan` that are not done yet.
+pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
+    let Context { config, run, .. } = context;
+    let model = config.embeds_texts().then(|| load_model(context, Stage::Embed)).transpose()?;
+    let mut settings = settings(config, plan, model.as_ref());
+    // A run that was begun with counts continues with them.
+    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    if frozen["counts_tokens"] == true && context.redo != Some(Stage::Embed) {
+        settings["counts_tokens"] = true.into();
+    }
+    let counts_tokens = settings["counts_tokens"] == true;
+    let cascade = Cascade::of(context, plan)?;
+    if let Some(config) = &config.cascade {
+        settings["cascade"] = cascade.settings(config);
+    }
+    freeze_encoded(context, Stage::Embed, &settings, model.as_ref())?;
+    run.freeze_plan(plan)?;
+
+    let work = StageWork::of_shards(context, Stage::Embed, plan)?;
+    if work.is_over() {
+        return work.finish(run);
+    }
+    let rows = read::expected_rows(context, &plan.shards, &work.items.own);
+    context.progress.begin("embed", rows, "documents");
+    let claims = work.claims(context);
+    let mut failures = Failures::new(run, Stage::Embed);
+    let own_bytes = work.items.own.iter().map(|&place| plan.shards[place].bytes);
+    let pipeline = Pipeline {
+        context,
+        shards: &plan.shards,
+        claims: &claims,
+        model: model.as_ref(),
+        counts_tokens,
+        cascade: &cascade,
+        bytes_read: AtomicU64::new(0),
+        bytes: AtomicU64::new(own_bytes.fold(0, u64::saturating_add)),
+        reading: Busy::new("reading"),
+        tokenizing: Busy::new("tokenizing"),
+        encoding: Busy::new("encoding"),
+        writing: Busy::new("writing"),
+    };
+    // What waits for other processes is not in the pipeline: half a batch would wait with it.
+    let outcome = loop {
+        let outcome = pipeline.embed(&mut failures).and_then(|()| claims.settle());
+        if !matches!(outcome, Ok(true)) {
+            break outcome;
+        }
+    };
+    let Pipeline { reading, tokenizing, encoding, writing, .. } = &pipeline;
+    for busy in [reading, tokenizing, encoding, writing] {
+        context.progress.busy(busy.activity(), busy.time());
+    }
+    context.progress.end();
+    outcome?;
+    drop(claims);
+    failures.finish()?;
+    work.finish(run)
+}
+
+impl Pipeline<'_> {
+    /// Embeds the shards that can be had now.
+    fn embed(&self, failures: &mut Failures<'_>) -> Result<()> {
+        let context = self.context;
+        let encoder = self.model.map(|m| m.encoder.as_ref());
+        let encoding = encoder.map(|encoder| Encoding::new(context, encoder, &self.encoding));
+        // No more than keeps the encoder busy: a shard that is read long before its turn is held for long.
+        // A token takes as many bytes as the text that it stands for does on average.
+        let window_bytes =
+            |encoding: &Encoding| (encoding.window() / 2).saturating_mul(size_of::<u32>());
+        let token_bytes = encoding.as_ref().map_or(EMBEDDING_BYTES, window_bytes);
+        let (to_tokenize, from_read) = queue(token_bytes.min(TEXT_BYTES));
+        let (to_encode, from_tokenize) = queue(token_bytes);
+        let (to_write, from_encode) = queue(EMBEDDING_BYTES);
+        std::thread::scope(|scope| {
+            // Each thread drops its ends of the queues when it is done.
+            let reader = scope.spawn(move || self.read(&to_tokenize));
+            let tokenizer = scope.spawn(move || self.tokenize(&from_read, &to_encode));
+            let writer = scope.spawn(move || self.write(&from_encode, failures));
+            let encoded = match encoding {
+                Some(encoding) => encoding.run(&from_tokenize, &to_write),
+                None => encode::pass_on(context, &from_tokenize, &to_write),
+            };
+            // Hanging up ends both neighbours: one cannot send any more, the other drains its queue.
+            drop((from_tokenize, to_write));
+            let written = joined(writer.join())?;
+            joined(tokenizer.join())?;
+            joined(reader.join())?;
+            encoded.and(written)
+        })
+    }
+}
+
+/// Continues a worker thread's panic in this one.
+fn joined<T>(outcome: std::thread::Result<T>) -> Result<T> {
+    outcome.map_err(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! The reading thread: documents of the shards, in batches that do not reach beyond their part.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::pipeline::Pipeline;
+use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
+use crate::stage::cascaded::CascadeRows;
+use crate::stage::context::Context;
+use polysift_base::error::{Error, Result};
+use polysift_config::{LANGUAGE_CODE, is_language_code};
+use polysift_data::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
+use polysift_data::parts::EmbeddingRows;
+use polysift_runs::run::Shard;
+
+/// Most documents of a batch.
+const BATCH_ROWS: usize = 1024;
+
+/// The place in a shard.
+struct ShardBytes<'a> {
+    pipeline: &'a Pipeline<'a>,
+    shard: &'a Shard,
+    position: u64,
+    /// Whether what comes before the first batch was done earlier.
+    is_resumed: bool,
+}
+
+impl ShardBytes<'_> {
+    /// `reader` has read all rows up to `next_row`.
+    fn advance(&mut self, reader: &DocumentReader, next_row: u64) {
+        let of_rows = || {
+            let rows = next_row.saturating_sub(self.shard.first_row()) as f64;
+            (self.shard.bytes as f64 * rows / self.shard.num_rows.unwrap_or(0).max(1) as f64) as u64
+        };
+        let position = reader.bytes_read().unwrap_or_else(of_rows);
+        let position = position.clamp(self.position, self.shard.bytes);
+        let read = position - self.position;
+        if std::mem::take(&mut self.is_resumed) {
+            self.pipeline.bytes.fetch_sub(read, Ordering::Relaxed);
+        } else {
+            self.pipeline.bytes_read.fetch_add(read, Ordering::Relaxed);
+        }
+        self.position = position;
+        self.pipeline.report_bytes();
+    }
+
+    /// The end: what was not read is nothing to be read.
+    fn finish(self) {
+        self.pipeline.bytes.fetch_sub(self.shard.bytes - self.position, Ordering::Relaxed);
+        self.pipeline.report_bytes();
+    }
+}
+
+/// A part that is being read.
+struct ReadPart {
+    shard: usize,
+    index: usize,
+    /// Rows so far, and the last of them.
+    num_rows: usize,
+    last_row: Option<u64>,
+    saved: Option<Arc<EmbeddingRows>>,
+    cascade: Arc<CascadeRows>,
+}
+
+impl Pipeline<'_> {
+    /// The reading thread.
+    pub(super) fn read(&self, to_tokenize: &Sender<Step<TextBatch>>) {
+        loop {
+            let shard = match self.claims.next() {
+                Ok(Some(shard)) => shard,
+                Ok(None) => return,
+                Err(error) => {
+                    // Where the receiver is gone there is nobody to report to.
+                    let _ = to_tokenize.send(Step::Failed { shard: None, error }, 1);
+                    return;
+                }
+            };
+            if !self.claims.is_own(shard) {
+                let rows = expected_rows(self.context, self.shards, &[shard]);
+                self.context.progress.extend(rows.unwrap_or(0));
+                self.bytes.fetch_add(self.shards[shard].bytes, Ordering::Relaxed);
+            }
+            let last = match self.read_shard(shard, to_tokenize) {
+                Ok(Ok(())) => Step::ShardEnd { shard },
+                Ok(Err(Disconnected)) => return,
+                Err(error) => Step::Failed { shard: Some(shard), error },
+            };
+            if to_tokenize.send(last, 1).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn read_shard(
+        &self,
+        shard: usize,
+        to_tokenize: &Sender<Step<TextBatch>>,
+    ) -> Result<Result<(), Disconnected>> {
+        let planned = &self.shards[shard];
+        let done = self.context.run.part_markers(planned)?;
+        let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
+        let mut first_row = done.last().map_or(planned.first_row(), |part| part.next_row);
+        reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum());
+        let is_resumed = !done.is_empty();
+        let mut bytes = ShardBytes { pipeline: self, shard: planned, position: 0, is_resumed };
+        let cascade = Arc::new(self.cascade.rows_of(self.context, shard as u64, planned)?);
+        let mut rejects_seen = 0;
+        for index in done.len().. {
+            let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
+            let cascade = Arc::clone(&cascade);
+            let mut part = ReadPart { shard, index, num_rows: 0, last_row: None, saved, cascade };
+            let ended = loop {
+                let Some(batch) = self.read_batch(&mut reader, &mut part)? else { break true };
+                bytes.advance(&reader, part.last_row.map_or(first_row, |row| row + 1));
+                let memory = batch.documents.memory();
+                if to_tokenize.send(Step::Batch(batch), memory).is_err() {
+                    return Ok(Err(Disconnected));
+                }
+                if part.num_rows == self.context.config.parts.rows {
+                    break false;
+                }
+            };
+            // Rows before the part were set aside with the parts that are done.
+            let new = reader.rejects()[rejects_seen..].iter().filter(|r| r.row >= first_row);
+            let rejects: Vec<Reject> = new.cloned().collect();
+            rejects_seen = reader.rejects().len();
+            let last_row = part.last_row.max(rejects.last().map(|r| r.row));
+            let next_row = last_row.map_or(first_row, |row| row + 1);
+            // A shard always has a first part, so that an empty file leaves its trace too.
+            if part.num_rows > 0 || !rejects.is_empty() || index == 0 {
+                let end = Step::PartEnd(PartEnd { shard, index, next_row, rejects });
+                if to_tokenize.send(end, 1).is_err() {
+                    return Ok(Err(Disconnected));
+                }
+            }
+            first_row = next_row;
+            if ended {
+                break;
+            }
+        }
+        bytes.finish();
+        Ok(Ok(()))
+    }
+
+    /// The next documents of `part`; `None` at the end of the file.
+    fn read_batch(
+        &self,
+        reader: &mut DocumentReader,
+        part: &mut ReadPart,
+    ) -> Result<Option<TextBatch>> {
+        self.context.stop.check()?;
+        let _busy = self.reading.work();
+        let span = tracing::trace_span!("read", documents = tracing::field::Empty);
+        let _entered = span.enter();
+        let left = self.context.config.parts.rows - part.num_rows;
+        let Some(documents) = reader.next_batch(BATCH_ROWS.min(left))? else { return Ok(None) };
+        span.record("documents", documents.len());
+        check_languages(&self.shards[part.shard], &documents)?;
+        part.num_rows += documents.len();
+        part.last_row = documents.rows().last().copied();
+        let (saved, cascade) = (part.saved.clone(), Arc::clone(&part.cascade));
+        let (shard, index) = (part.shard, part.index);
+        Ok(Some(TextBatch { shard, index, documents, cascade, saved }))
+    }
+}
+
+/// A language becomes part of file names.
+fn check_languages(shard: &Shard, documents: &DocumentBatch) -> Result<()> {
+    for DocumentInfo { row, language, .. } in documents.iter() {
+        if !is_language_code(language) {
+            return Err(Error::Row {
+                path: shard.file.clone(),
+                row: row + 1,
+                reason: format!("language `{language}` is not {LANGUAGE_CODE}"),
+                count: 1,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Documents still to be embedded of the shards at `places`, where their formats say how many rows
+/// there are.
+pub(super) fn expected_rows(
+    context: Context<'_>,
+    shards: &[Shard],
+    places: &[usize],
+) -> Option<u64> {
+    let rows = |&place: &usize| {
+        let shard = &shards[place];
+        let parts = context.run.part_markers(shard).ok()?;
+        let done = parts.last().map_or(0, |part| part.next_row.saturating_sub(shard.first_row()));
+        Some(shard.num_rows?.saturating_sub(done))
+    };
+    places.iter().map(rows).sum()
+}

@@ -1,0 +1,330 @@
+//! The encoding threads between queues that the tests hold.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+
+use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
+use super::*;
+use polysift_base::error::Error;
+use polysift_base::progress::{Silent, Stop};
+use polysift_data::input::DocumentInfo;
+use polysift_encoder::HubSettings;
+use polysift_encoder::fake::{FAILS, FakeEncoder};
+use polysift_runs::run::RunDir;
+use polysift_runs::run::Worker;
+
+/// A batch of documents with one chunk each; the first id is what a batch that begins with it takes
+/// in milliseconds, the second tells it from others.
+fn batch(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<ChunkBatch> {
+    let len = chunks.len();
+    let (id, language) = ("", "fra_Latn");
+    let documents = (0..len as u64).map(|row| DocumentInfo {
+        row,
+        id,
+        language,
+        num_bytes: 1,
+        num_tokens: None,
+    });
+    Step::Batch(ChunkBatch {
+        shard,
+        index,
+        documents: documents.collect(),
+        chunk_offsets: (0..=len).collect(),
+        chunks: chunks.iter().map(|ids| ids.to_vec()).collect(),
+        tokens: 2 * len,
+        dropped: 0,
+        without_embedding: 0,
+        is_encoded: vec![false; len],
+        values: Vec::new(),
+        hidden_size: 0,
+    })
+}
+
+fn part_end(shard: usize, index: usize) -> Step<ChunkBatch> {
+    Step::PartEnd(PartEnd { shard, index, next_row: 0, rejects: Vec::new() })
+}
+
+/// What came out: the first values of a batch's embeddings, or the shard and part that ended.
+#[derive(Debug, PartialEq)]
+enum Passed {
+    Batch(Vec<f32>),
+    PartEnd(usize, usize),
+    ShardEnd(usize),
+    Failed(usize),
+}
+
+fn as_batch(step: Step<ChunkBatch>) -> Option<ChunkBatch> {
+    if let Step::Batch(batch) = step { Some(batch) } else { None }
+}
+
+fn passed(steps: Vec<Step<ChunkBatch>>) -> Vec<Passed> {
+    (steps.into_iter())
+        .map(|step| match step {
+            Step::Batch(batch) => Passed::Batch(batch.values.into_iter().step_by(2).collect()),
+            Step::PartEnd(end) => Passed::PartEnd(end.shard, end.index),
+            Step::ShardEnd { shard } => Passed::ShardEnd(shard),
+            Step::Failed { shard, .. } => Passed::Failed(shard.unwrap_or(usize::MAX)),
+        })
+        .collect()
+}
+
+fn encode(encoder: &FakeEncoder, steps: Vec<Step<ChunkBatch>>) -> Result<Vec<Passed>> {
+    let (outcome, steps) = encode_until(&Stop::default(), encoder, steps)?;
+    outcome.map(|()| passed(steps))
+}
+
+/// Encodes `steps`; the outcome, and what was passed on.
+fn encode_until(
+    stop: &Stop,
+    encoder: &FakeEncoder,
+    steps: Vec<Step<ChunkBatch>>,
+) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
+    let (to_encode, from_tokenize) = queue(usize::MAX);
+    for step in steps {
+        // The other end is in scope.
+        let _ = to_encode.send(step, 1);
+    }
+    drop(to_encode);
+    encode_from(stop, encoder, &from_tokenize)
+}
+
+fn encode_from(
+    stop: &Stop,
+    encoder: &FakeEncoder,
+    from_tokenize: &Receiver<Step<ChunkBatch>>,
+) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
+    let directory = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
+    let run = RunDir::create(directory.path())?;
+    let mut config = RunConfig::default();
+    // Batches of two documents.
+    config.encoder.batch_tokens = Some(8);
+    let hub =
+        HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
+    let worker = Worker::observer(&run);
+    let context = Context::observing(&config, &run, &hub, stop, &Silent, &worker);
+    let busy = Busy::new("encoding");
+    let (to_write, from_encode) = queue(usize::MAX);
+    let outcome = Encoding::new(context, encoder, &busy).run(from_tokenize, &to_write);
+    drop(to_write);
+    Ok((outcome, std::iter::from_fn(|| from_encode.recv()).collect()))
+}
+
+#[test]
+fn blocks_leave_in_order_however_long_they_take() -> Result<()> {
+    for in_flight in [2, 4] {
+        let encoder = FakeEncoder::new(in_flight);
+        // So many that they are planned in several windows.
+        let batches = (0..40).map(|i| batch(0, i, &[[(40 - i as u32) % 7, i as u32]; 3]));
+        let ends = vec![part_end(0, 0), Step::ShardEnd { shard: 0 }];
+        let expected = (0..40).map(|i| Passed::Batch(vec![((40 - i) % 7 + i) as f32; 3]));
+        let expected: Vec<Passed> =
+            expected.chain([Passed::PartEnd(0, 0), Passed::ShardEnd(0)]).collect();
+        assert_eq!(encode(&encoder, batches.chain(ends).collect())?, expected);
+        assert_eq!(encoder.most_in_flight.load(Ordering::SeqCst), in_flight);
+    }
+    Ok(())
+}
+
+#[test]
+fn batches_are_full_where_more_is_to_come() -> Result<()> {
+    for in_flight in [1, 2, 3] {
+        let encoder = FakeEncoder::new(in_flight);
+        // The encoder does not wait for batches: all of them are there.
+        let batches = (0..41).map(|i| batch(0, i, &[[0, i as u32]; 3]));
+        let expected: Vec<Passed> = (0..41).map(|i| Passed::Batch(vec![i as f32; 3])).collect();
+        assert_eq!(encode(&encoder, batches.collect())?, expected);
+        // 123 documents, two in a batch.
+        assert_eq!(encoder.calls.load(Ordering::SeqCst), 62, "{in_flight} in flight");
+    }
+    Ok(())
+}
+
+#[test]
+fn batches_reach_over_the_ends_of_parts_and_shards() -> Result<()> {
+    let encoder = FakeEncoder::new(2);
+    let steps = vec![
+        batch(0, 0, &[[1, 0]]),
+        part_end(0, 0),
+        Step::ShardEnd { shard: 0 },
+        Step::Failed { shard: Some(1), error: Error::shape("test", "bad data") },
+        batch(2, 0, &[[2, 0], [3, 0]]),
+        batch(2, 0, &[]),
+        part_end(2, 0),
+        Step::ShardEnd { shard: 2 },
+    ];
+    let expected = [
+        Passed::Batch(vec![1.0]),
+        Passed::PartEnd(0, 0),
+        Passed::ShardEnd(0),
+        Passed::Failed(1),
+        Passed::Batch(vec![2.0, 3.0]),
+        Passed::Batch(vec![]),
+        Passed::PartEnd(2, 0),
+        Passed::ShardEnd(2),
+    ];
+    assert_eq!(encode(&encoder, steps)?, expected);
+    assert_eq!(encoder.calls.load(Ordering::SeqCst), 2, "two sequences fit into a batch of 8");
+    Ok(())
+}
+
+#[test]
+fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
+    for in_flight in [1, 2] {
+        let encoder = FakeEncoder::new(in_flight);
+        let stop = Stop::default();
+        let asker = stop.clone();
+        // Two documents a batch; those of odd batches take longer.
+        let steps = (0..4).map(|i| batch(0, i, &[[if i % 2 == 0 { 1 } else { 400 }, i as u32]; 8]));
+        let asking = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(600));
+            asker.ask(15);
+        });
+        let (outcome, steps) = encode_until(&stop, &encoder, steps.collect())?;
+        assert!(asking.join().is_ok());
+        assert!(matches!(outcome, Err(Error::Stopped)), "{outcome:?}");
+        let batches: Vec<ChunkBatch> = steps.into_iter().filter_map(as_batch).collect();
+        let is_encoded = |batch: &ChunkBatch, i: usize| batch.is_encoded(i);
+        let encoded = |batch: &ChunkBatch| (0..8).filter(|&i| is_encoded(batch, i)).count();
+        let counts: Vec<usize> = batches.iter().map(encoded).collect();
+        // Of the rest nothing was in work.
+        assert!(counts.len() >= 2, "batches in work are passed on: {counts:?}");
+        assert!(counts.iter().sum::<usize>() > 0 && counts.iter().any(|&n| n < 8), "{counts:?}");
+        for batch in &batches {
+            let sums = batch.values.chunks_exact(2).enumerate();
+            for (i, values) in sums.filter(|(i, _)| batch.is_encoded(*i)) {
+                assert_eq!(values[1].to_bits(), 2f32.to_bits(), "document {i}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_saved_is_not_encoded_again() -> Result<()> {
+    let encoder = FakeEncoder::new(1);
+    let mut step = batch(0, 0, &[[1, 0], [2, 0], [3, 0]]);
+    if let Step::Batch(batch) = &mut step {
+        batch.values = vec![0.0, 0.0, 70.0, 2.0, 0.0, 0.0];
+        batch.is_encoded[1] = true;
+    }
+    let passed = encode(&encoder, vec![step, part_end(0, 0)])?;
+    assert_eq!(passed, [Passed::Batch(vec![1.0, 70.0, 3.0]), Passed::PartEnd(0, 0)]);
+    Ok(())
+}
+
+#[test]
+fn a_failing_batch_fails_the_stage() {
+    for in_flight in [1, 2] {
+        let encoder = FakeEncoder::new(in_flight);
+        let steps = (0..30).map(|i| batch(0, 0, &[[0, if i == 20 { FAILS } else { 1 }]]));
+        let outcome = encode(&encoder, steps.collect());
+        assert!(outcome.is_err_and(|error| error.to_string().contains("fails")));
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
+    let (to_write, from_encode) = queue(1);
+    drop(from_encode);
+    let (to_encode, from_tokenize) = queue(1);
+    let (config, stop, busy) = (RunConfig::default(), Stop::default(), Busy::new("encoding"));
+    let directory = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
+    let run = RunDir::create(directory.path())?;
+    let hub =
+        HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
+    let worker = Worker::observer(&run);
+    let context = Context::observing(&config, &run, &hub, &stop, &Silent, &worker);
+    let encoder = FakeEncoder::new(2);
+    std::thread::scope(|scope| {
+        let endless = scope.spawn(move || while to_encode.send(batch(0, 0, &[]), 1).is_ok() {});
+        let outcome = Encoding::new(context, &encoder, &busy).run(&from_tokenize, &to_write);
+        drop(from_tokenize);
+        assert!(endless.join().is_ok());
+        outcome
+    })
+}
+
+/// Encodes what comes from `from_tokenize`, in a thread that is left behind if that does not end within 2 seconds of when
+/// `over` says that it is to.
+fn ends(
+    stop: &Stop,
+    encoder: &Arc<FakeEncoder>,
+    from_tokenize: Receiver<Step<ChunkBatch>>,
+    over: impl FnOnce(),
+) -> Option<Result<()>> {
+    let (stop, encoder) = (stop.clone(), Arc::clone(encoder));
+    let (done, ended) = channel();
+    std::thread::spawn(move || {
+        let outcome = encode_from(&stop, &encoder, &from_tokenize);
+        let _ = done.send(outcome.and_then(|(outcome, _)| outcome)); // or it was given up
+    });
+    over();
+    ended.recv_timeout(Duration::from_secs(2)).ok()
+}
+
+/// Two batches are in work and one waits when chunks come that do not fill one: the planning thread waits for more.
+#[test]
+fn neither_a_stop_nor_an_error_is_missed_while_a_batch_waits_for_more() {
+    for id in [1, FAILS] {
+        let (stop, encoder) = (Stop::default(), Arc::new(FakeEncoder::new(2)));
+        let (to_encode, from_tokenize) = queue(usize::MAX);
+        let over = || {
+            let _ = to_encode.send(batch(0, 0, &[[300, id]; 7]), 1);
+            while encoder.calls.load(Ordering::SeqCst) < 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let _ = to_encode.send(batch(0, 0, &[[300, id]]), 1);
+            if id != FAILS {
+                stop.ask(15);
+            }
+        };
+        let outcome = ends(&stop, &encoder, from_tokenize, over);
+        let as_wanted = |outcome: &Result<()>| match outcome {
+            Err(Error::Stopped) => id != FAILS,
+            outcome => id == FAILS && outcome.is_err(),
+        };
+        assert!(outcome.as_ref().is_some_and(as_wanted), "{id}: {outcome:?}");
+    }
+}
+
+#[test]
+fn three_hundred_stops_at_random_moments_end_three_hundred_times() {
+    let late = |seed: &u64| {
+        let mut random = ChaCha8Rng::seed_from_u64(*seed);
+        let stop = Stop::default();
+        let encoder = Arc::new(FakeEncoder::new(random.random_range(1..4)));
+        let (to_encode, from_tokenize) = queue(random.random_range(1..20));
+        let (asker, after) = (stop.clone(), random.random_range(0..20_000));
+        // As one that tokenizes: it ends at a stop, and waits where there is no room.
+        std::thread::spawn(move || {
+            while !asker.is_asked() {
+                let chunk = [random.random_range(0..4), 1];
+                let step = batch(0, 0, &vec![chunk; random.random_range(1..9)]);
+                if to_encode.send(step, 1).is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_micros(random.random_range(0..4_000)));
+            }
+        });
+        let over = || {
+            std::thread::sleep(Duration::from_micros(after));
+            stop.ask(15);
+        };
+        !matches!(ends(&stop, &encoder, from_tokenize, over), Some(Err(Error::Stopped)))
+    };
+    let seeds: Vec<u64> = (0..300).collect();
+    let late = std::thread::scope(|scope| {
+        let threads: Vec<_> = (seeds.chunks(38))
+            .map(|seeds| {
+                scope.spawn(move || seeds.iter().copied().filter(late).collect::<Vec<_>>())
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect::<Vec<_>>()
+    });
+    assert_eq!(late.concat(), [0; 0]);
+}

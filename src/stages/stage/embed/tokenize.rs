@@ -1,0 +1,111 @@
+//! The tokenizing thread: texts become chunks of token ids, and are let go.
+
+use rayon::prelude::*;
+
+use super::pipeline::Pipeline;
+use super::queue::{ChunkBatch, Receiver, Sender, Step, TextBatch};
+use polysift_base::error::{Error, Result};
+use polysift_tokenizer::{Tokenized, Tokenizer};
+
+/// Texts that a thread of the pool tokenizes at a time.
+const TASK_TEXTS: usize = 32;
+
+impl Pipeline<'_> {
+    /// The tokenizing thread.
+    pub(super) fn tokenize(
+        &self,
+        from_read: &Receiver<Step<TextBatch>>,
+        to_encode: &Sender<Step<ChunkBatch>>,
+    ) {
+        let mut failed = None;
+        while let Some(step) = from_read.recv() {
+            let of_failed = match &step {
+                Step::Batch(texts) => failed == Some(texts.shard),
+                Step::PartEnd(end) => failed == Some(end.shard),
+                Step::ShardEnd { shard } => failed == Some(*shard),
+                Step::Failed { shard, .. } => shard.is_some() && failed == *shard,
+            };
+            if of_failed {
+                continue;
+            }
+            let step = step.map(|texts| {
+                let shard = texts.shard;
+                let batch = match self.model {
+                    Some(model) => self.chunks(texts, &model.tokenizer),
+                    None => Ok(embedded(texts, self.context.config.has_embeddings())),
+                };
+                batch.map_or_else(|error| Step::Failed { shard: Some(shard), error }, Step::Batch)
+            });
+            if let Step::Failed { shard, .. } = &step {
+                failed = *shard;
+            }
+            let memory = step.memory();
+            if to_encode.send(step, memory).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn chunks(&self, texts: TextBatch, tokenizer: &Tokenizer) -> Result<ChunkBatch> {
+        let mut batch = ChunkBatch::new(&texts);
+        let documents = &texts.documents;
+        let is_dropped = |i: usize| texts.cascade.is_dropped(documents.rows()[i]);
+        let present: Vec<(bool, &str)> =
+            documents.texts().map(|(i, text)| (is_dropped(i), text)).collect();
+        batch.dropped = present.iter().filter(|(is_dropped, _)| *is_dropped).count() as u64;
+        let tasks = present.par_chunks(TASK_TEXTS).map(|texts| {
+            let _busy = self.tokenizing.work();
+            let _span = tracing::trace_span!("tokenize", documents = texts.len()).entered();
+            let of_text = |&(is_dropped, text): &(bool, &str)| {
+                self.context.stop.check()?;
+                Ok(match (self.counts_tokens, is_dropped) {
+                    (true, false) => tokenizer.tokenize(text)?,
+                    (true, true) => Tokenized { chunks: Vec::new(), ..tokenizer.tokenize(text)? },
+                    (false, false) => Tokenized { chunks: tokenizer.chunks(text)?, num_tokens: 0 },
+                    (false, true) => Tokenized { chunks: Vec::new(), num_tokens: 0 },
+                })
+            };
+            texts.iter().map(of_text).collect::<Result<Vec<_>>>()
+        });
+        let mut tokenized = tasks.collect::<Result<Vec<_>>>()?.into_iter().flatten();
+        let mut counts = Vec::new();
+        for i in 0..documents.len() {
+            let Tokenized { chunks, num_tokens } = match documents.text(i) {
+                Some(_) => tokenized
+                    .next()
+                    .ok_or_else(|| Error::shape("tokenize", "fewer results than texts"))?,
+                None => Tokenized { chunks: Vec::new(), num_tokens: 0 },
+            };
+            batch.push(chunks.len());
+            batch.tokens += chunks.iter().map(Vec::len).sum::<usize>();
+            batch.chunks.extend(chunks);
+            counts.push(num_tokens);
+        }
+        batch.take_documents(texts.documents);
+        if self.counts_tokens {
+            batch.documents.set_num_tokens(counts);
+        }
+        batch.is_encoded = vec![false; batch.num_chunks()];
+        if let Some(saved) = &texts.saved {
+            batch.take_saved(saved);
+        }
+        Ok(batch)
+    }
+}
+
+/// Takes the embeddings over that the input brought along, where it `has_embeddings`.
+fn embedded(texts: TextBatch, has_embeddings: bool) -> ChunkBatch {
+    let mut batch = ChunkBatch::new(&texts);
+    let documents = texts.documents;
+    for i in 0..documents.len() {
+        let has_text = documents.text(i).is_some();
+        let (num_chunks, values) = documents.embeddings(i).filter(|_| has_text).unwrap_or_default();
+        batch.without_embedding += u64::from(has_embeddings && has_text && num_chunks == 0);
+        batch.hidden_size = values.len().checked_div(num_chunks).unwrap_or(batch.hidden_size);
+        batch.values.extend_from_slice(values);
+        batch.push(num_chunks);
+    }
+    batch.take_documents(documents);
+    batch.is_encoded = vec![true; batch.num_chunks()];
+    batch
+}

@@ -1,0 +1,239 @@
+//! What a run would do and cost, measured on a sample of its own input; writes nothing.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::model::GPU_FLOPS_PER_SEC;
+use polysift_base::error::Result;
+use polysift_base::progress::Stop;
+use polysift_config::{DEFAULT_LANGUAGE, EmbeddingDtype, Rate, RunConfig};
+use polysift_data::input::DocumentReader;
+use polysift_encoder::{self as encoder, EncoderInfo, HubSettings, Model, ResolvedSetting};
+use polysift_runs::run::Plan;
+
+/// Files of the plan from which documents are sampled.
+const SAMPLE_FILES: usize = 8;
+/// Documents sampled from each of them.
+const SAMPLE_ROWS: usize = 128;
+/// Stop encoding the sample after this time.
+const SAMPLE_SECS: f64 = 3.0;
+/// Bytes on disk of a score: logit and score as they are, ids compressed to about half.
+const SCORE_BYTES: f64 = 40.0;
+
+/// The plan with its price.
+#[derive(Debug, Clone, Serialize)]
+pub struct Estimate {
+    /// Shards: files, or parts of large ones.
+    pub shards: usize,
+    /// Bytes of input.
+    pub input_bytes: u64,
+    /// Shards by language (`_column` where a column decides).
+    pub languages: BTreeMap<String, usize>,
+    /// Rows, counted where the files say so, else scaled from the sample.
+    pub rows: u64,
+    /// Whether `rows` was counted.
+    pub rows_counted: bool,
+    /// Mean encoded tokens of a document.
+    pub tokens_per_document: f64,
+    /// Tokens to encode.
+    pub tokens: f64,
+    /// Measured on the sample on a CPU; on GPUs, the speed that an H200 had.
+    pub tokens_per_sec: f64,
+    /// Whether `tokens_per_sec` was measured.
+    pub speed_measured: bool,
+    /// Seconds the encoder would take at that speed.
+    pub encode_secs: f64,
+    /// Where it would run: `cpu` or `cuda:0,2`.
+    pub device: String,
+    /// In what it would compute there: `f32` or `bf16`.
+    pub precision: &'static str,
+    /// Hours of one H200 at the speed that it had with an encoder of the base shape.
+    pub gpu_hours: f64,
+    /// Bytes of the stored embeddings, roughly.
+    pub embeddings_bytes: f64,
+    /// Bytes of the stored scores, roughly.
+    pub scores_bytes: f64,
+    /// Bytes of the exported files at the largest retention rate, roughly.
+    pub export_bytes: f64,
+    /// Name of the encoder.
+    pub model: String,
+    /// What makes the token ids: our engine, or the `tokenizers` crate and why.
+    pub tokenizer: String,
+    /// The settings of the encoder as they count.
+    pub encoder_settings: Vec<ResolvedSetting>,
+    /// Digest of the encoder.
+    pub encoder_digest: String,
+    /// Fingerprint of every input file.
+    pub fingerprints: BTreeMap<String, String>,
+}
+
+/// Totals over the sampled documents.
+#[derive(Default)]
+struct Sample {
+    rows: u64,
+    chunks: Vec<Vec<u32>>,
+    tokens: u64,
+    /// Rows of sampled files that know their number, with the bytes of those files.
+    counted: (u64, u64),
+    /// Rows read and the text bytes they held, for files that do not.
+    text: (u64, u64),
+}
+
+/// Measures what `plan` would cost.
+pub fn estimate(
+    config: &RunConfig,
+    plan: &Plan,
+    hub: &HubSettings,
+    stop: &Stop,
+) -> Result<Estimate> {
+    let model = encoder::load(&config.encoder, hub)?;
+    let sample = sample(config, plan, &model, stop)?;
+    let speed_measured = model.placement.gpus.is_empty();
+    let tokens_per_sec = if speed_measured {
+        measure(config, &model, &sample, stop)?
+    } else {
+        speed_of_gpus(model.encoder.info(), sample.mean_length(), model.placement.gpus.len())
+    };
+    let (rows, rows_counted) = match plan.num_rows() {
+        Some(rows) => (rows, true),
+        None => (sample.scaled_rows(plan), false),
+    };
+    let per_document = sample.tokens as f64 / (sample.rows.max(1)) as f64;
+    let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
+    let tokens = per_document * rows as f64;
+    let info = model.encoder.info();
+    let values = rows as f64 * chunks_per_document * info.embedding_size as f64;
+    let embeddings_bytes = values * stored_bytes(config.parts.embeddings);
+    let kept = largest_retention(config);
+    let with_embeddings = if config.export.with_embeddings { embeddings_bytes } else { 0.0 };
+    let mut languages = BTreeMap::new();
+    for shard in &plan.shards {
+        let language = shard.language.clone().unwrap_or_else(|| match &config.input.language {
+            polysift_config::LanguageSource::Fixed(code) => code.clone(),
+            _ => "_column".to_owned(),
+        });
+        *languages.entry(language).or_default() += 1;
+    }
+    Ok(Estimate {
+        shards: plan.shards.len(),
+        input_bytes: plan.bytes(),
+        languages,
+        rows,
+        rows_counted,
+        tokens_per_document: per_document,
+        tokens,
+        tokens_per_sec,
+        speed_measured,
+        device: model.placement.to_string(),
+        precision: model.placement.precision.name(),
+        encode_secs: tokens / tokens_per_sec.max(1e-9),
+        gpu_hours: tokens / speed_of_gpus(info, sample.mean_length(), 1) / 3600.0,
+        embeddings_bytes,
+        scores_bytes: rows as f64 * config.heads.len() as f64 * SCORE_BYTES,
+        export_bytes: kept * (plan.bytes() as f64 + with_embeddings),
+        model: info.model.clone(),
+        tokenizer: model.tokenizer.engine(),
+        encoder_settings: model.settings.clone(),
+        encoder_digest: info.digest.clone(),
+        fingerprints: plan.shards.iter().map(|s| (s.name.clone(), s.fingerprint.clone())).collect(),
+    })
+}
+
+impl Sample {
+    /// Tokens of the chunk that a token is in, on average.
+    fn mean_length(&self) -> f64 {
+        let squares: usize = self.chunks.iter().map(|chunk| chunk.len().pow(2)).sum();
+        squares.max(1) as f64 / self.tokens.max(1) as f64
+    }
+
+    /// Rows of `plan`, by its size.
+    fn scaled_rows(&self, plan: &Plan) -> u64 {
+        let (rows, bytes) = if self.counted.1 > 0 { self.counted } else { self.text };
+        (plan.bytes() as f64 * rows as f64 / bytes.max(1) as f64) as u64
+    }
+}
+
+/// Bytes on disk of a stored value of an embedding: 768 values took 2,599, 1,301 and 1,052 bytes in
+/// Parquet with BYTE_STREAM_SPLIT and zstd (pyarrow, normal values).
+fn stored_bytes(dtype: EmbeddingDtype) -> f64 {
+    match dtype {
+        EmbeddingDtype::F32 => 3.38,
+        EmbeddingDtype::F16 => 1.69,
+        EmbeddingDtype::Bf16InF32 => 1.37,
+    }
+}
+
+/// Largest rate that any language keeps; everything where nothing is cut by rate.
+fn largest_retention(config: &RunConfig) -> f64 {
+    let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
+    let rates = languages.flat_map(|language| config.thresholds(language).retention.into_values());
+    rates.flatten().map(Rate::as_f64).reduce(f64::max).unwrap_or(1.0)
+}
+
+/// The first documents of files spread over the plan.
+fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result<Sample> {
+    let mut sample = Sample::default();
+    let step = plan.shards.len().div_ceil(SAMPLE_FILES).max(1);
+    for shard in plan.shards.iter().step_by(step) {
+        stop.check()?;
+        let read = || -> Result<_> {
+            let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
+            Ok((reader.num_rows_hint(), reader.next_batch(SAMPLE_ROWS)?))
+        };
+        let (rows, batch) = match read() {
+            Ok(read) => read,
+            Err(error) => {
+                // The embed stage will say so too, of this shard alone.
+                tracing::warn!(shard = %shard.name, error = %error.report(), "not sampled");
+                continue;
+            }
+        };
+        if let Some(rows) = rows {
+            sample.counted.0 += rows;
+            sample.counted.1 += shard.bytes;
+        }
+        let Some(batch) = batch else { continue };
+        sample.rows += batch.len() as u64;
+        sample.text.0 += batch.len() as u64;
+        sample.text.1 += batch.num_bytes().iter().sum::<u64>();
+        let texts: Vec<&str> = batch.texts().map(|(_, text)| text).collect();
+        let tokenized = model.tokenizer.chunks_all(&texts)?;
+        for chunk in tokenized.into_iter().flatten() {
+            sample.tokens += chunk.len() as u64;
+            sample.chunks.push(chunk);
+        }
+    }
+    Ok(sample)
+}
+
+/// Encodes as much of the sample as fits the time; tokens per second.
+fn measure(config: &RunConfig, model: &Model, sample: &Sample, stop: &Stop) -> Result<f64> {
+    let encoder = model.encoder.as_ref();
+    let batch_tokens = encoder::batch_tokens(&config.encoder, encoder);
+    let began = Instant::now();
+    let mut tokens = 0;
+    for group in sample.chunks.chunks(64) {
+        let chunks: Vec<&[u32]> = group.iter().map(Vec::as_slice).collect();
+        encoder::embed_chunks(encoder, &chunks, batch_tokens, stop, &mut |_, batch_tokens| {
+            tokens += batch_tokens;
+        })?;
+        if began.elapsed().as_secs_f64() > SAMPLE_SECS {
+            break;
+        }
+    }
+    Ok(tokens as f64 / began.elapsed().as_secs_f64().max(1e-9))
+}
+
+/// Tokens per second of `gpus` H200 in sequences of `length` tokens.
+fn speed_of_gpus(info: &EncoderInfo, length: f64, gpus: usize) -> f64 {
+    GPU_FLOPS_PER_SEC * gpus as f64 / info.flops_per_token(length)
+}
+
+/// `number` bytes in a decimal unit: `1.5 MB`.
+pub fn bytes_for_people(number: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let power = (number.max(1.0).log10() / 3.0).floor().min(5.0);
+    format!("{:.1} {}", number / 1000f64.powf(power), units[power as usize])
+}

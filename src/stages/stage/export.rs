@@ -1,0 +1,552 @@
+//! The selected documents with all their columns, the new ones beside them; files mirror the inputs.
+//!
+//! A shard is read once more beside its parts, which say of each row into which file it goes: that of the
+//! exported rows, or with `export.keep_removed` the one of its reason.
+
+mod card;
+mod pii;
+mod provenance;
+mod spec;
+mod template;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::iter::Enumerate;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, BooleanArray, RecordBatch, StringViewArray};
+use arrow_select::filter::filter_record_batch;
+use serde_json::{Value, json};
+
+use super::cascaded::{Cascade, CascadeRows};
+use super::context::Context;
+use super::corpus::{ScoreFiles, read_part, stored_selections};
+use super::embedded::{Embedded, ordinal};
+use super::verdicts::{CUT, REMOVE, REPORTS, check_filtered, filter_settings, verdicts_of};
+use crate::stage::work::StageWork;
+pub use card::card_facts;
+use card::write_card;
+use pii::{PiiCounts, RedactedRow, ShardRedactor};
+use polysift_base::error::{Error, Result};
+use polysift_config::{CASCADE, FilterWhen, KEPT, NO_TEXT, PiiAudit, Rate, RunConfig};
+use polysift_data::export::{ExportColumns, ExportSpec, ExportWriter, RowExtras, WriterOptions};
+use polysift_data::input::{DocumentBatch, Format, InputColumn, RowReader, column_at, strings};
+use polysift_data::parts::{
+    EmbeddingRows, ScoreRows, VerdictRows, read_documents, read_embeddings, write_pii,
+};
+use polysift_remote as remote;
+use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
+use polysift_selection::{Decision, ScoredDocument, Selection, ThresholdKind};
+use provenance::ExportProvenance;
+use spec::{place_of, retention_heads, spec};
+pub use template::render_card;
+
+/// Object at the place of an export that says whose the files beside it are.
+const OWNER: &str = "polysift.json";
+/// Files whose columns [`check_columns`] looks at; those of one corpus are alike.
+const MAX_CHECKED_FILES: usize = 100;
+
+/// What is the same for all shards.
+struct ExportJob<'a> {
+    context: Context<'a>,
+    scores: ScoreFiles,
+    spec: ExportSpec,
+    /// Heads with a retention column, in the order of the columns.
+    retention_heads: Vec<String>,
+    selections: BTreeMap<String, Selection>,
+    cascade: Cascade,
+    provenance: ExportProvenance,
+}
+
+/// Whether the columns of the input leave room for the new ones, as far as footers show.
+pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
+    let spec = spec(config, &retention_heads(config));
+    // A damaged file is the embed stage's to report, with its shard.
+    let files = shards.iter().filter_map(|shard| shard.input().ok());
+    let parquet = files.filter(|file| file.format == Format::Parquet);
+    for file in parquet.take(MAX_CHECKED_FILES) {
+        if let Ok(reader) = RowReader::open(&file, &config.input) {
+            ExportColumns::new(&reader.schema(), &spec, &file.path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Settings that the exported files depend on.
+fn settings(context: Context<'_>, selections: &BTreeMap<String, Selection>) -> Result<Value> {
+    let config = context.config;
+    let columns: BTreeMap<&String, String> =
+        config.heads.iter().map(|(name, head)| (name, head.column(name))).collect();
+    let mut settings =
+        json!({"export": config.export, "columns": columns, "selections": selections});
+    if !config.filters.is_empty() {
+        settings["filters"] = filter_settings(context.run)?;
+    }
+    if let Some(pii) = &config.pii {
+        settings["pii"] = json!(pii);
+    }
+    Ok(settings)
+}
+
+/// Exports every shard that is not exported yet.
+pub fn export(context: Context<'_>) -> Result<()> {
+    let Context { config, run, .. } = context;
+    let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(run, &names)?;
+    check_filtered(context, &embedded.plan)?;
+    let selections = stored_selections(run, embedded.languages())?;
+    context.freeze(Stage::Export, &settings(context, &selections)?)?;
+    let work = StageWork::of_shards(context, Stage::Export, &embedded.plan)?;
+    if work.is_over() {
+        return finish(context, &work, &embedded.plan);
+    }
+    if let Some(to) = &config.export.to {
+        claim(context, to)?;
+    }
+    let retention_heads = retention_heads(config);
+    let job = ExportJob {
+        context,
+        scores: ScoreFiles::selected(context)?,
+        spec: spec(config, &retention_heads),
+        retention_heads,
+        selections,
+        cascade: Cascade::of(context, &embedded.plan)?,
+        provenance: ExportProvenance::of(context)?,
+    };
+    let rows = |place: usize| embedded.summaries[place].rows;
+    work.for_all(context, "documents", rows, |place| {
+        ShardExport::run(&job, place as u64, &embedded.plan.shards[place])
+    })?;
+    finish(context, &work, &embedded.plan)
+}
+
+/// Finishes the stage if all shards of `plan` are exported: adds up the personal data that was found, writes the card.
+fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
+    let Context { config, run, .. } = context;
+    if !run.try_finish(Stage::Export, &work.items.keys)?
+        || !has_reports(config)
+        || run.is_done(Stage::Export, REPORTS)?
+    {
+        return Ok(());
+    }
+    let mut marker = ShardMarker::default();
+    if config.pii.is_some() {
+        marker.files.push(write_pii_report(context, plan)?);
+    }
+    if config.export.card {
+        marker.files.push(write_card(context)?);
+    }
+    run.mark_shard(Stage::Export, REPORTS, &marker)
+}
+
+/// Whether the export of `config` has files that are not of a shard.
+pub(super) fn has_reports(config: &RunConfig) -> bool {
+    config.pii.is_some() || config.export.card
+}
+
+/// Adds up the personal data that was found in all shards of `plan`.
+fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
+    let run = context.run;
+    let mut counts = PiiCounts::new();
+    for shard in &plan.shards {
+        let path = run.pii_counts_file(shard);
+        let lost = || Error::missing(&path, "is gone; export again (`--redo export`)");
+        let found = run.read_output(Stage::Export, &shard.name, &path)?;
+        pii::add(&mut counts, found.ok_or_else(lost)?);
+    }
+    let path = run.pii_report_file();
+    let stamp =
+        run.write_json(&path, &json!({"settings": context.config.pii, "languages": counts}))?;
+    Ok(PartFile { path: run.relative(&path), rows: 1, stamp })
+}
+
+/// Says so if the store of `to` does not answer, long before there is something to export. No error: who
+/// may only write to a store learns nothing from it.
+pub(crate) fn warn_of_place(to: &str) {
+    match remote::stat(&format!("{}/{OWNER}", to.trim_end_matches('/'))) {
+        Ok(_) | Err(Error::Missing { .. }) => {}
+        Err(error) => {
+            let error = error.report();
+            tracing::warn!(to, %error, "the place of the export cannot be looked at");
+        }
+    }
+}
+
+/// Claims the place `to` for the results of this run. A run of the same settings, by which the files
+/// are the same, may write there too; `--redo` takes the place over.
+///
+/// # Errors
+/// [`Error::Mismatch`] where another run was first; [`Error::Service`].
+fn claim(context: Context<'_>, to: &str) -> Result<()> {
+    let url = format!("{}/{OWNER}", to.trim_end_matches('/'));
+    let mut hasher = blake3::Hasher::new();
+    for stage in Stage::ALL {
+        let settings = context.run.frozen_settings(stage)?.unwrap_or_default();
+        hasher.update(settings.to_string().as_bytes());
+    }
+    let own = json!({"settings": hasher.finalize().to_hex().to_string()});
+    let content = format!("{own}\n");
+    if context.redo.is_some() {
+        return remote::replace(&url, &content);
+    }
+    let Some(found) = remote::create(&url, &content)? else { return Ok(()) };
+    let found: Value = serde_json::from_slice(&found).unwrap_or_default();
+    if found == own {
+        return Ok(());
+    }
+    Err(Error::Mismatch {
+        path: to.into(),
+        difference: format!("  {OWNER}: is {found}, of this run {own}"),
+        hint: "choose another place, or give `--redo export` to replace what is there".into(),
+    })
+}
+
+/// What the run knows of the rows of a part.
+#[derive(Default)]
+struct KnownPart {
+    documents: DocumentBatch,
+    /// Only where it is exported.
+    embeddings: Option<EmbeddingRows>,
+    /// By head.
+    scores: Vec<ScoreRows>,
+}
+
+/// The rows of a batch that go into one file.
+struct Group {
+    mask: Vec<bool>,
+    /// Where personal data is replaced.
+    rows: Vec<RedactedRow>,
+    extras: RowExtras,
+}
+
+/// The export of a shard in progress.
+struct ShardExport<'a> {
+    job: &'a ExportJob<'a>,
+    /// Its place in the plan.
+    place: u64,
+    shard: &'a Shard,
+    /// Its rows by language.
+    languages: BTreeMap<String, u64>,
+    verdicts: VerdictRows,
+    cascade: CascadeRows,
+    /// Where personal data is replaced.
+    redactor: Option<ShardRedactor>,
+    columns: ExportColumns,
+    /// By [`KEPT`] or the reason of removal.
+    writers: BTreeMap<String, ExportWriter>,
+    marker: ShardMarker,
+    /// Its parts that are not read yet, with their index.
+    parts: Enumerate<std::vec::IntoIter<PartFile>>,
+    part: KnownPart,
+    /// The row of `part` that comes next.
+    next: usize,
+}
+
+/// The `pieces` of `text`, with an empty line between them.
+fn joined(text: &str, pieces: &str) -> String {
+    let piece = |range: &str| {
+        let (start, end) = range.split_once('-')?;
+        text.get(start.parse().ok()?..end.parse().ok()?)
+    };
+    pieces.split(' ').filter_map(piece).collect::<Vec<_>>().join("\n\n")
+}
+
+impl<'a> ShardExport<'a> {
+    /// Exports `shard`, the one at `place` of the plan.
+    fn run(job: &'a ExportJob<'a>, place: u64, shard: &'a Shard) -> Result<ShardMarker> {
+        let context = job.context;
+        let mut reader = RowReader::open(&shard.input()?, &context.config.input)?;
+        let embedded = context.run.done(Stage::Embed, &shard.name)?;
+        let pii = context.config.pii.as_ref().map(|config| ShardRedactor::new(config, shard));
+        let redactor = pii.transpose()?.flatten();
+        let mut export = Self {
+            job,
+            place,
+            shard,
+            languages: embedded.counts,
+            verdicts: verdicts_of(context, shard)?,
+            cascade: job.cascade.rows_of(context, place, shard)?,
+            redactor,
+            columns: ExportColumns::new(&reader.schema(), &job.spec, &shard.file)?,
+            writers: BTreeMap::new(),
+            marker: ShardMarker::default(),
+            parts: embedded.files.into_iter().enumerate(),
+            part: KnownPart::default(),
+            next: 0,
+        };
+        // A shard of which nothing is kept still has its file.
+        export.writer(KEPT)?;
+        while let Some(block) = reader.next_batch()? {
+            context.stop.check()?;
+            for (name, mut group) in export.groups(&block.rows)? {
+                let rows = group.mask.iter().filter(|selected| **selected).count() as u64;
+                *export.marker.counts.entry(name.clone()).or_default() += rows;
+                export.marker.rows += rows;
+                if name == KEPT || context.config.export.keep_removed {
+                    let selected =
+                        filter_record_batch(&block.batch, &BooleanArray::from(group.mask))
+                            .map_err(|e| Error::decode(&shard.file, "rows", e))?;
+                    export.redact(&selected, &group.rows, &mut group.extras)?;
+                    let rows = export.columns.assemble(&selected, &group.extras)?;
+                    export.writer(&name)?.write(&rows)?;
+                }
+            }
+            context.progress.advance(block.rows.len() as u64, 0);
+        }
+        export.finish()
+    }
+
+    /// Sorts `rows` of the shard by what becomes of them.
+    fn groups(&mut self, rows: &[u64]) -> Result<BTreeMap<String, Group>> {
+        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        for (at, &row) in rows.iter().enumerate() {
+            self.seek(row)?;
+            let (name, rates) = self.decide()?;
+            if name == KEPT {
+                let document = self.part.documents.get(self.next);
+                let amount = self.marker.exported.entry(document.language.to_owned()).or_default();
+                amount.add(document.into());
+            }
+            let is_kept = name == KEPT;
+            let group = groups.entry(name).or_insert_with(|| Group {
+                mask: vec![false; rows.len()],
+                rows: Vec::new(),
+                extras: RowExtras {
+                    chunk_offsets: vec![0],
+                    new_columns: vec![Vec::new(); self.job.spec.new_columns.len()],
+                    flags: vec![Vec::new(); self.job.spec.flags.len()],
+                    ..RowExtras::default()
+                },
+            });
+            group.mask[at] = true;
+            if self.job.spec.replaces_texts {
+                let document = self.part.documents.get(self.next);
+                group.rows.push(RedactedRow {
+                    row,
+                    id: document.id.to_owned(),
+                    language: document.language.to_owned(),
+                    is_kept,
+                });
+            }
+            let (extras, part) = (&mut group.extras, &self.part);
+            if let Some(embeddings) = &part.embeddings {
+                extras.values.extend_from_slice(embeddings.chunks(self.next));
+                extras.hidden_size = extras.hidden_size.max(embeddings.hidden_size);
+            }
+            extras.chunk_offsets.push(extras.values.len() / extras.hidden_size.max(1));
+            let scores = part.scores.iter().map(|part| part.scores[self.next].map(f64::from));
+            for (column, value) in extras.new_columns.iter_mut().zip(scores.chain(rates)) {
+                column.push(value);
+            }
+            for (name, column) in self.job.spec.flags.iter().zip(&mut extras.flags) {
+                let found = |at: &usize| self.verdicts.filters[*at] == *name;
+                let at = self.verdicts.of_row(row).find(found);
+                column.push(at.map(|at| self.verdicts.why(at).to_owned()));
+            }
+            self.next += 1;
+        }
+        Ok(groups)
+    }
+
+    /// `texts` of `rows`, of those that are cut the pieces that the last of their filters leaves, with an empty line
+    /// between them; `None` where none is.
+    fn cut(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
+        let VerdictRows { actions, pieces, .. } = &self.verdicts;
+        let places = rows.iter().map(|row| self.verdicts.of_row(row.row));
+        let cuts: Vec<Option<usize>> =
+            places.map(|places| places.rev().find(|at| actions[*at] == CUT)).collect();
+        cuts.iter().any(Option::is_some).then(|| {
+            let text = |(at, cut): (usize, &Option<usize>)| {
+                let text = texts.is_valid(at).then(|| texts.value(at))?;
+                Some(cut.map_or_else(|| text.to_owned(), |cut| joined(text, &pieces[cut])))
+            };
+            cuts.iter().enumerate().map(text).collect()
+        })
+    }
+
+    /// Puts the texts of `selected` into `extras` where they are exported otherwise: cut, or without personal data, and
+    /// how much of that there was.
+    fn redact(
+        &mut self,
+        selected: &RecordBatch,
+        rows: &[RedactedRow],
+        extras: &mut RowExtras,
+    ) -> Result<()> {
+        extras.pii_counts = vec![0; rows.len()];
+        let text = &self.job.spec.text;
+        let column = InputColumn::find(selected.schema_ref().fields(), text);
+        let Some(column) = column.filter(|_| self.job.spec.replaces_texts) else { return Ok(()) };
+        let texts = column_at(selected, &column.path).and_then(|column| strings(&column));
+        let read = texts.map_err(|e| Error::decode(&self.shard.file, "texts", e))?;
+        let mut texts = read.clone();
+        if let Some(cut) = self.cut(&texts, rows) {
+            texts = cut;
+            extras.texts = Some(Arc::new(texts.clone()));
+        }
+        if let Some(redactor) = &mut self.redactor {
+            let (redacted, counts) = redactor.redact(&texts, rows);
+            extras.texts = redacted.or(extras.texts.take());
+            extras.pii_counts = counts;
+        }
+        let Some(texts) = &extras.texts else { return Ok(()) };
+        let lengths = read.lengths().zip(texts.as_string_view().lengths());
+        for (row, (read, exported)) in rows.iter().zip(lengths).filter(|(row, _)| row.is_kept) {
+            if let Some(amount) = self.marker.exported.get_mut(&row.language) {
+                amount.bytes = (amount.bytes + u64::from(exported)).saturating_sub(read.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves to `row`; rows come in ascending order.
+    fn seek(&mut self, row: u64) -> Result<()> {
+        loop {
+            match self.part.documents.rows().get(self.next).copied() {
+                Some(next) if next == row => return Ok(()),
+                Some(next) if next < row => {
+                    let path = self.job.context.run.path("embeddings").join(&self.shard.name);
+                    let reason = format!("row {next} is not in the input file any more");
+                    return Err(Error::corrupt(&path, reason));
+                }
+                None if self.read_next_part()? => {}
+                _ => {
+                    let reason = format!("row {row} was never embedded");
+                    return Err(Error::corrupt(&self.shard.file, reason));
+                }
+            }
+        }
+    }
+
+    /// Reads the next part; whether there was one.
+    fn read_next_part(&mut self) -> Result<bool> {
+        let context = self.job.context;
+        context.stop.check()?;
+        let Some((index, file)) = self.parts.next() else { return Ok(false) };
+        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+        let scores = read_part(context, self.job.scores, &heads, self.shard, index)?;
+        let path = context.run.path(&file.path);
+        let mut embeddings = None;
+        if self.job.spec.embeddings.is_some() {
+            embeddings = Some(read_embeddings(&path)?);
+        }
+        let of_scores = scores.first().map(|part| part.documents.clone());
+        let of_embeddings = embeddings.as_ref().map(|part| part.documents.clone());
+        if let (Some(scored), Some(embedded)) = (&of_scores, &of_embeddings)
+            && scored.rows() != embedded.rows()
+        {
+            let reason = "embeddings and scores do not hold the same rows";
+            return Err(Error::corrupt(&path, reason));
+        }
+        let documents = match of_scores.or(of_embeddings) {
+            Some(documents) => documents,
+            None => read_documents(&path)?,
+        };
+        (self.part, self.next) = (KnownPart { documents, embeddings, scores }, 0);
+        Ok(true)
+    }
+
+    /// What becomes of the next row: [`KEPT`] or a reason, and by retention column the smallest rate
+    /// that keeps it.
+    fn decide(&self) -> Result<(String, Vec<Option<f64>>)> {
+        let heads = &self.job.retention_heads;
+        let document = self.part.documents.get(self.next);
+        let selection = self.job.selections.get(document.language).ok_or_else(|| {
+            let reason = format!("no thresholds for the language {}", document.language);
+            Error::corrupt(&self.job.context.run.path("selection"), reason)
+        })?;
+        if document.num_bytes == 0 {
+            return Ok((NO_TEXT.to_owned(), vec![None; heads.len()]));
+        }
+        if let Some(filter) = self.removed_by(document.row, FilterWhen::Before) {
+            return Ok((filter, vec![None; heads.len()]));
+        }
+        if self.cascade.is_dropped(document.row) {
+            return Ok((CASCADE.to_owned(), vec![None; heads.len()]));
+        }
+        let of_heads = |column: fn(&ScoreRows) -> &[Option<f32>]| -> Vec<Option<f32>> {
+            self.part.scores.iter().map(|part| column(part)[self.next]).collect()
+        };
+        let decision = selection.decide(&ScoredDocument {
+            id: document.id,
+            ordinal: ordinal(self.place, document.row),
+            logits: &of_heads(|part| &part.logits),
+            scores: &of_heads(|part| &part.scores),
+        });
+        let name = decision.to_string();
+        let Decision::Kept { retentions } = decision else {
+            return Ok((name, vec![None; heads.len()]));
+        };
+        if let Some(filter) = self.removed_by(document.row, FilterWhen::After) {
+            return Ok((filter, vec![None; heads.len()]));
+        }
+        let named: BTreeMap<&str, Rate> = (selection.thresholds.iter())
+            .map(|report| &report.threshold)
+            .filter(|threshold| matches!(threshold.kind, ThresholdKind::Retain(_)))
+            .map(|threshold| threshold.head_name.as_str())
+            .zip(retentions)
+            .collect();
+        let rate_of = |head: &String| named.get(head.as_str()).map(|rate| rate.as_f64());
+        Ok((name, heads.iter().map(rate_of).collect()))
+    }
+
+    /// The first filter that removes `row` before or after the thresholds.
+    fn removed_by(&self, row: u64, when: FilterWhen) -> Option<String> {
+        let VerdictRows { filters, actions, .. } = &self.verdicts;
+        let known = &self.job.context.config.filters;
+        let removes = |at: &usize| {
+            let filter = known.get(&filters[*at]);
+            actions[*at] == REMOVE && filter.is_some_and(|filter| filter.when() == when)
+        };
+        self.verdicts.of_row(row).find(removes).map(|at| filters[at].clone())
+    }
+
+    /// The writer of the rows called `name`, opened at the first of them.
+    fn writer(&mut self, name: &str) -> Result<&mut ExportWriter> {
+        let entry = match self.writers.entry(name.to_owned()) {
+            Entry::Occupied(entry) => return Ok(entry.into_mut()),
+            Entry::Vacant(entry) => entry,
+        };
+        let (folder, reason) = if name == KEPT {
+            (PathBuf::from("export"), None)
+        } else {
+            (PathBuf::from("removed").join(name), Some(name))
+        };
+        let base = place_of(self.job.context).join(folder).join(&self.shard.name);
+        let provenance = self.job.provenance.of_file(&self.languages, reason);
+        let export = &self.job.context.config.export;
+        let options = WriterOptions {
+            zstd: export.zstd,
+            row_group_bytes: (export.row_group_mb as u64).saturating_mul(1_000_000),
+            max_file_bytes: export.max_file_mb.map(|mb| (mb as u64).saturating_mul(1_000_000)),
+            metadata: vec![("polysift".to_owned(), provenance.to_string())],
+        };
+        Ok(entry.insert(ExportWriter::create(&base, self.columns.schema(), &options)?))
+    }
+
+    fn finish(mut self) -> Result<ShardMarker> {
+        let run = self.job.context.run;
+        for writer in self.writers.into_values() {
+            for file in writer.finish()? {
+                let path = run.relative(&file.path);
+                self.marker.files.push(PartFile { path, rows: file.rows, stamp: file.stamp });
+            }
+        }
+        let Some(config) = &self.job.context.config.pii else { return Ok(self.marker) };
+        let (mut found, counts) = self.redactor.map(ShardRedactor::into_found).unwrap_or_default();
+        if config.audit != PiiAudit::None {
+            let path = run.pii_file(self.shard);
+            found.sort();
+            let has_values = config.audit == PiiAudit::Values;
+            let zstd = self.job.context.config.export.zstd;
+            let stamp = write_pii(&path, &found, has_values, zstd)?;
+            let rows = found.len() as u64;
+            self.marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+        }
+        let path = run.pii_counts_file(self.shard);
+        let stamp = run.write_json(&path, &counts)?;
+        self.marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        Ok(self.marker)
+    }
+}

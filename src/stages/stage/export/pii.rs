@@ -1,0 +1,144 @@
+//! Personal data in the texts of an export: replaced, counted by language and kind, and noted in an audit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, StringViewArray};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use polysift_base::error::Result;
+use polysift_config::{PiiAudit, PiiConfig};
+use polysift_data::parts::PiiRow;
+use polysift_runs::run::Shard;
+use polysift_text::pii::{PiiKind, PiiSpan, Redacted, Redactor};
+
+/// What was found of a kind in the documents of a language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct PiiAmount {
+    /// Exported documents that held it.
+    documents: u64,
+    /// Where it was found.
+    occurrences: u64,
+    /// Those of them that are values FineWeb has in place of real ones.
+    placeholders: u64,
+}
+
+/// By language and kind what was found.
+pub(super) type PiiCounts = BTreeMap<String, BTreeMap<PiiKind, PiiAmount>>;
+
+/// Adds `other` to `counts`.
+pub(super) fn add(counts: &mut PiiCounts, other: PiiCounts) {
+    for (language, kinds) in other {
+        let of_language = counts.entry(language).or_default();
+        for (kind, PiiAmount { documents, occurrences, placeholders }) in kinds {
+            let amount = of_language.entry(kind).or_default();
+            amount.documents += documents;
+            amount.occurrences += occurrences;
+            amount.placeholders += placeholders;
+        }
+    }
+}
+
+/// Replaces the personal data in the texts of a shard.
+pub(super) struct ShardRedactor {
+    redactor: Redactor,
+    audit: PiiAudit,
+    counts: PiiCounts,
+    found: Vec<PiiRow>,
+}
+
+/// A row whose text is written.
+pub(super) struct RedactedRow {
+    pub row: u64,
+    pub id: String,
+    pub language: String,
+    /// Whether it is exported, or only kept with the removed documents.
+    pub(super) is_kept: bool,
+}
+
+impl ShardRedactor {
+    /// The redactor of `config`; `None` where the texts of `shard` stay as they are.
+    pub(super) fn new(config: &PiiConfig, shard: &Shard) -> Result<Option<Self>> {
+        let exceptions = config.exceptions()?;
+        let options =
+            glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
+        let here = std::env::current_dir().unwrap_or_default();
+        // Folders above the working directory say nothing about the corpus.
+        let file = shard.file.strip_prefix(&here).unwrap_or(&shard.file);
+        let is_match = |pattern: &glob::Pattern| {
+            let is_of_file = file.is_relative() || pattern.as_str().starts_with('/');
+            pattern.matches_with(&shard.name, options)
+                || is_of_file && pattern.matches_path_with(file, options)
+        };
+        if exceptions.iter().any(is_match) {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            redactor: Redactor::new(config.options()),
+            audit: config.audit,
+            counts: PiiCounts::new(),
+            found: Vec::new(),
+        }))
+    }
+
+    /// `texts` of `rows` with personal data replaced, `None` where nothing is; and how much was found in each.
+    pub(super) fn redact(
+        &mut self,
+        texts: &StringViewArray,
+        rows: &[RedactedRow],
+    ) -> (Option<ArrayRef>, Vec<i32>) {
+        let redacted: Vec<Option<Redacted>> = (0..texts.len())
+            .into_par_iter()
+            .map(|at| if texts.is_valid(at) { self.redactor.redact(texts.value(at)) } else { None })
+            .collect();
+        for (at, (row, redacted)) in rows.iter().zip(&redacted).enumerate() {
+            if let Some(redacted) = redacted {
+                self.note(row, texts.value(at), &redacted.spans);
+            }
+        }
+        let counts =
+            redacted.iter().map(|r| r.as_ref().map_or(0, |r| r.spans.len().cast_signed() as i32));
+        let counts = counts.collect();
+        let is_changed = redacted.iter().any(Option::is_some);
+        let new = |(at, redacted): (usize, &Option<Redacted>)| match redacted {
+            Some(redacted) => Some(redacted.text.clone()),
+            None => texts.is_valid(at).then(|| texts.value(at).to_owned()),
+        };
+        let replaced = || redacted.iter().enumerate().map(new).collect::<StringViewArray>();
+        (is_changed.then(|| Arc::new(replaced()) as ArrayRef), counts)
+    }
+
+    /// What was found in all texts.
+    pub(super) fn into_found(self) -> (Vec<PiiRow>, PiiCounts) {
+        (self.found, self.counts)
+    }
+
+    /// Counts and notes what was found in a text.
+    fn note(&mut self, row: &RedactedRow, text: &str, spans: &[PiiSpan]) {
+        for kind in PiiKind::ALL {
+            let of_kind = spans.iter().filter(|span| span.kind == kind);
+            let occurrences = of_kind.clone().count() as u64;
+            if occurrences > 0 && row.is_kept {
+                let of_language = self.counts.entry(row.language.clone()).or_default();
+                let amount = of_language.entry(kind).or_default();
+                amount.documents += 1;
+                amount.occurrences += occurrences;
+                amount.placeholders += of_kind.filter(|span| span.is_placeholder).count() as u64;
+            }
+        }
+        if self.audit == PiiAudit::None {
+            return;
+        }
+        let has_values = self.audit == PiiAudit::Values;
+        self.found.extend(spans.iter().map(|span| PiiRow {
+            row: row.row,
+            start: span.range.start as u64,
+            end: span.range.end as u64,
+            id: row.id.clone(),
+            kind: span.kind.name(),
+            is_placeholder: span.is_placeholder,
+            value: has_values.then(|| text[span.range.clone()].to_owned()),
+        }));
+    }
+}

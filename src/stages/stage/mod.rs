@@ -1,0 +1,64 @@
+//! The stages of the job, each a function over a [`Context`] that may be killed and called again.
+//!
+//! A stage freezes what it depends on and does the items that have no marker yet and that no other
+//! process holds. An item whose data is bad is reported and skipped; the others are done.
+//!
+//! Stages (`train`, `cascade`, `embed`, `score`, `filter`, `refine`, `threshold`, `export`) and commands (`plan`, `status`,
+//! `estimate`, `inspect`, `sampling`, `report`, `verify`) stand on what they share: `context`, the `model`, the
+//! `embedded` corpus, what a cascade left of it (`cascaded`), the embeddings of `samples`, the `heads`, the scores of the `corpus`, the `verdicts` of filters, the items of `work` and the
+//! `texts` of the input. No stage uses another.
+//!
+//! ```
+//! use polysift_config::RunConfig;
+//! use polysift_encoder::HubSettings;
+//! use polysift_base::progress::{Silent, Stop};
+//! use polysift_runs::run::{RunDir, Worker};
+//! use polysift_stages::stage::{Context, embed, plan, status};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let file = folder.path().join("a.jsonl");
+//! std::fs::write(&file, r#"{"id": "1", "text": "Ein Text."}"#)?;
+//! let settings = format!("input = {{ language = 'deu_Latn', files = ['{}'] }}", file.display());
+//! let config = RunConfig::from_toml(&settings, "run.toml")?;
+//!
+//! let (run, stop) = (RunDir::create(&folder.path().join("run"))?, Stop::default());
+//! let (hub, worker) = (HubSettings::from_env(|_| None), Worker::join(&run, &stop)?);
+//! let context = Context::observing(&config, &run, &hub, &stop, &Silent, &worker);
+//! let shards = plan::plan(&config)?;
+//! plan::freeze(context, &shards)?;
+//! embed::embed(context, &shards)?; // with the bundled encoder
+//! assert_eq!(status::status(context)?.stages[0].done, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod audit;
+pub mod cascade;
+pub(crate) mod cascaded;
+pub(crate) mod context;
+pub(crate) mod corpus;
+pub mod embed;
+pub(crate) mod embedded;
+pub mod estimate;
+pub mod export;
+pub mod filter;
+pub(crate) mod heads;
+pub mod inputs;
+pub mod inspect;
+pub(crate) mod model;
+pub mod plan;
+pub mod refine;
+pub mod report;
+mod samples;
+pub mod sampling;
+pub mod score;
+pub mod status;
+mod texts;
+pub mod threshold;
+pub mod train;
+pub(crate) mod verdicts;
+pub mod verify;
+mod work;
+
+pub use cascaded::{Candidate, LanguageCascade, languages as cascaded_languages};
+pub use context::{ALL_LANGUAGES, Context};
+pub use heads::{Heads, check_files};

@@ -1,0 +1,291 @@
+//! Scores near the thresholds computed again with embeddings in f32, so that a run whose encoder computes
+//! in a faster type selects what f32 would select. Where it computes in fp8 it is bf16 on the same
+//! GPUs that takes f32's place in all that follows.
+//!
+//! ```text
+//!  scores ──sample──▶ round 00 ─┐  text ▶ tokens ▶ f32 encoder ▶ heads
+//!    │                          ▼
+//!    ├──thresholds over mixed scores, margins──▶ rounds 01, 02 ... until nothing near a threshold is left
+//!    ▼
+//!  refined/<head>/<shard>/part: the scores with those of all rounds in their place
+//! ```
+//!
+//! # What is guaranteed
+//!
+//! A document's *difference* is |logit of the run − logit in f32|. Once the stage is done, every
+//! document whose logit lies within the margin of a threshold (by head and language, among those that
+//! the thresholds before keep) has its f32 scores. So **if no other document's difference exceeds the
+//! margin, the selection is exactly that of f32**: documents outside the margin are on the same side
+//! of the threshold in both, those inside are compared by their f32 scores, and the document at the threshold
+//! is one of them; the same then holds for the next threshold, among the same survivors. What f32 means:
+//! what the same settings with `encoder.precision = "f32"` would select, the rounding of stored
+//! embeddings and the training of heads included (heads are trained in f32 where this is asked for).
+//!
+//! The margin is measured, so the "if" is not a certainty. It is [`REFINE_SAFETY`](polysift_config::REFINE_SAFETY) times the largest
+//! difference of *all* documents that were scored both ways: a random sample and whatever lay near a
+//! threshold; a larger difference seen in a round widens the margin of the next. Of the language's
+//! documents, with 95% confidence, at most 3 in as many as were sampled exceed the largest sampled
+//! difference at all; to select wrongly one has to exceed it [`REFINE_SAFETY`](polysift_config::REFINE_SAFETY)-fold, and the distance to its
+//! threshold besides. Where differences fall off exponentially, the largest of n is about ln n times their
+//! mean, and about n^-[`REFINE_SAFETY`](polysift_config::REFINE_SAFETY) of the documents within one mean difference of a threshold are selected
+//! wrongly: with n = 4,096 less than one in 10^7 of those.
+//!
+//! # Where to read on
+//!
+//! `refine` and `Refining` are the rounds from top to bottom; `documents` says which documents a
+//! round scores and why; `report` writes the refined scores when there are none any more.
+//!
+//! # Resume
+//!
+//! What a round does follows from the scores and the rounds before it, so a killed round is
+//! planned again as it was, and continues with the shards that have no marker.
+
+mod documents;
+mod report;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+
+use rayon::prelude::*;
+
+use super::context::{ALL_LANGUAGES, Context};
+use super::corpus::{refine_settings, scored_run};
+use super::model::{encoder_digest, is_precise, load_precise, recipe};
+use super::texts::Texts;
+use super::work::score_keys;
+use crate::stage::work::StageWork;
+use documents::{RoundDocuments, RunScores};
+use polysift_base::error::{Error, Result};
+use polysift_data::input::{DocumentBatch, DocumentInfo};
+use polysift_data::parts::{ScoreRows, round_to, write_scores};
+use polysift_encoder::{EmbeddedTexts, Model};
+use polysift_heads::head::DocumentScore;
+use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
+use report::TOKENS;
+pub use report::{HeadRefinement, Refinement};
+
+/// What is held by the process that does the rounds; it has no marker.
+const ROUNDS: &str = "_rounds";
+/// Documents whose texts, tokens and embeddings are in memory at once.
+const BATCH_DOCUMENTS: usize = 2048;
+
+/// Scores the documents near the thresholds again in f32, or of a run in fp8 in bf16, where
+/// `selection.refine` asks for it and the encoder computed in another type.
+///
+/// # Errors
+/// [`Error::Missing`] before the score stage is done, or if an input file is gone;
+/// [`Error::Corrupt`] if one changed; [`Error::Model`] if the model is no longer the run's; those of
+/// reading, encoding and scoring.
+pub fn refine(context: Context<'_>) -> Result<()> {
+    if !context.config.selection.refine {
+        return Ok(());
+    }
+    let (embedded, heads) = scored_run(context)?;
+    if is_precise(context.run)? {
+        return Ok(());
+    }
+    context.freeze(Stage::Refine, &refine_settings(context, &heads)?)?;
+    let scores = RunScores::new(context, &embedded, &heads);
+    let refining = Refining { scores, model: OnceLock::new() };
+    // The rounds follow from each other, so one process does them all.
+    let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
+    let claims = work.claims(context);
+    loop {
+        if claims.next()?.is_some() {
+            refining.all_rounds()?;
+        }
+        if refining.is_done()? || !claims.settle()? {
+            return Ok(());
+        }
+    }
+}
+
+/// The stage in progress.
+struct Refining<'a> {
+    scores: RunScores<'a>,
+    /// Loaded when a document has to be encoded.
+    model: OnceLock<Model>,
+}
+
+impl Refining<'_> {
+    /// Does the rounds that are left, then writes the refined scores and the report.
+    fn all_rounds(&self) -> Result<()> {
+        if self.is_done()? {
+            return Ok(());
+        }
+        for round in 0.. {
+            self.scores.context.stop.check()?;
+            let documents = match self.finished_round(round)? {
+                Some(documents) => documents,
+                None => self.round(round)?,
+            };
+            // The sample may be empty; a later round that finds nothing is the last one.
+            if documents == 0 && round > 0 {
+                report::write_parts(&self.scores, round)?;
+                return report::write_report(&self.scores, round);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all outputs are there.
+    fn is_done(&self) -> Result<bool> {
+        let parts = score_keys(&self.scores.embedded.plan, &self.scores.names);
+        for key in parts.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
+            if !self.scores.context.run.is_done(Stage::Refine, key)? {
+                return Ok(false);
+            }
+        }
+        for round in 0.. {
+            match self.finished_round(round)? {
+                None => return Ok(false),
+                Some(0) if round > 0 => break,
+                Some(_) => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Documents of a round that is complete with all its files.
+    fn finished_round(&self, round: usize) -> Result<Option<u64>> {
+        let run = self.scores.context.run;
+        let Some(marker) = run.shard_marker(Stage::Refine, &RunDir::round_key(round))? else {
+            return Ok(None);
+        };
+        let mut rows = 0; // a shard has a marker where it has documents of the round
+        for shard in self.scores.shards() {
+            let key = RunDir::round_shard_key(round, shard);
+            rows += run.done_marker(Stage::Refine, &key)?.map_or(0, |marker| marker.rows);
+        }
+        Ok((rows == marker.rows).then_some(rows))
+    }
+
+    /// Does what is left of a round; the documents of all of it.
+    fn round(&self, round: usize) -> Result<u64> {
+        let Context { run, progress, stop, .. } = self.scores.context;
+        let chosen = RoundDocuments::choose(&self.scores, round)?;
+        let shards: Vec<_> = (0u64..).zip(self.scores.shards()).collect();
+        let counts: Vec<u64> = shards
+            .par_iter()
+            .map(|&(place, shard)| Ok(chosen.of_shard(place, shard)?.0.len() as u64))
+            .collect::<Result<_>>()?;
+        let total = counts.iter().sum();
+        tracing::info!(round, documents = total, "scoring again in a more precise type");
+        progress.begin("refine", Some(total), "documents");
+        let mut todo = shards.iter().zip(counts).filter(|(_, count)| *count > 0);
+        let outcome = todo.try_for_each(|(&(place, shard), count)| {
+            stop.check()?;
+            let key = RunDir::round_shard_key(round, shard);
+            if run.is_done(Stage::Refine, &key)? {
+                progress.advance(count, 0);
+                return Ok(());
+            }
+            let marker = self.score_again(round, shard, chosen.of_shard(place, shard)?)?;
+            run.mark_shard(Stage::Refine, &key, &marker)
+        });
+        progress.end();
+        outcome?;
+        let marker = ShardMarker { rows: total, ..ShardMarker::default() };
+        run.mark_shard(Stage::Refine, &RunDir::round_key(round), &marker)?;
+        Ok(total)
+    }
+
+    /// Scores `documents` of `shard` in f32 with every head, but for those of rows, whose scores are as `stored`,
+    /// and writes them as that of `round`.
+    fn score_again(
+        &self,
+        round: usize,
+        shard: &Shard,
+        (documents, mut stored): (DocumentBatch, Vec<Vec<Option<DocumentScore>>>),
+    ) -> Result<ShardMarker> {
+        let run = self.scores.context.run;
+        let num_rows = documents.len();
+        let mut input = Texts::open(self.scores.context, shard)?;
+        let mut tokens = 0;
+        let mut scored: Vec<Vec<Option<DocumentScore>>> = vec![Vec::new(); self.scores.names.len()];
+        for start in (0..num_rows).step_by(BATCH_DOCUMENTS) {
+            let batch = start..num_rows.min(start + BATCH_DOCUMENTS);
+            let text = |at: usize| {
+                let DocumentInfo { row, num_bytes, .. } = documents.get(at);
+                let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
+                input.text(row, num_bytes)?.ok_or_else(lost).map(Some)
+            };
+            let texts: Vec<Option<String>> = batch.clone().map(text).collect::<Result<_>>()?;
+            let embedded = self.embed(&texts, &mut tokens)?;
+            let languages: Vec<&str> = batch.clone().map(|at| documents.language(at)).collect();
+            for (name, all) in self.scores.names.iter().zip(&mut scored) {
+                if self.scores.heads.of_rows(name).is_none() {
+                    all.extend(self.score(name, &languages, &texts, &embedded)?);
+                }
+            }
+            self.scores.context.progress.advance(batch.len() as u64, 0);
+        }
+        for (head, name) in self.scores.names.iter().enumerate() {
+            if self.scores.heads.of_rows(name).is_some() {
+                scored[head] = std::mem::take(&mut stored[head]);
+            }
+        }
+        let mut marker = ShardMarker { rows: num_rows as u64, ..ShardMarker::default() };
+        marker.counts = [("refined".to_owned(), marker.rows), (TOKENS.to_owned(), tokens)].into();
+        let mut rows = ScoreRows { documents, ..ScoreRows::default() };
+        for (name, scores) in self.scores.names.iter().zip(&scored) {
+            rows.logits = scores.iter().map(|s| s.map(|s| s.logit)).collect();
+            rows.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
+            let path = run.round_part(round, name, shard);
+            let stamp = write_scores(&path, &rows, self.scores.context.config.parts.zstd)?;
+            marker.files.push(PartFile { path: run.relative(&path), rows: marker.rows, stamp });
+        }
+        Ok(marker)
+    }
+
+    /// Embeds `texts` as the embed stage would in f32, if any head needs that; adds what it encoded to
+    /// `tokens`.
+    fn embed(&self, texts: &[Option<String>], tokens: &mut u64) -> Result<EmbeddedTexts> {
+        if !self.scores.names.iter().any(|name| self.scores.heads.is_encoded(name)) {
+            return Ok(EmbeddedTexts::default());
+        }
+        let Context { config, stop, progress, .. } = self.scores.context;
+        let texts: Vec<&str> = texts.iter().flatten().map(String::as_str).collect();
+        let (model, chunks) = (self.model()?, config.encoder.chunks);
+        let mut embedded =
+            model.embed_texts(&texts, chunks, &config.encoder, stop, &mut |_, batch| {
+                *tokens += batch as u64;
+                progress.advance(0, batch as u64);
+            })?;
+        round_to(&mut embedded.values, config.parts.embeddings);
+        Ok(embedded)
+    }
+
+    /// Scores documents with the heads `name`, which are not of rows, of their `languages`.
+    fn score(
+        &self,
+        name: &str,
+        languages: &[&str],
+        texts: &[Option<String>],
+        embedded: &EmbeddedTexts,
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        let heads = self.scores.heads;
+        let is_encoded = heads.is_encoded(name);
+        let width = if is_encoded { self.model()?.encoder.info().embedding_size } else { 0 };
+        heads.score_embedded(name, languages, texts, (width, embedded))
+    }
+
+    fn model(&self) -> Result<&Model> {
+        if let Some(model) = self.model.get() {
+            return Ok(model);
+        }
+        let model = load_precise(self.scores.context)?;
+        let digest = encoder_digest(self.scores.context.run)?;
+        let found = &model.encoder.info().digest;
+        if *found != digest {
+            let reason = format!("is not the model of this run: {found} instead of {digest}");
+            return Err(Error::model(self.scores.context.config.encoder.model.as_ref(), reason));
+        }
+        if let Some(reason) = recipe(self.scores.context.run)?.difference(&model.recipe) {
+            return Err(Error::model(self.scores.context.run.root(), reason));
+        }
+        Ok(self.model.get_or_init(|| model))
+    }
+}

@@ -1,0 +1,362 @@
+//! Which documents a round scores, and why: first a random sample, then those so near to a threshold that
+//! f32 may treat them otherwise.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+use twox_hash::XxHash3_64;
+
+use crate::stage::context::Context;
+use crate::stage::corpus::{Rescored, ScoreFiles, ScoredCorpus, read_part, thresholds_of};
+use crate::stage::embedded::{Embedded, ordinal};
+use crate::stage::heads::Heads;
+use polysift_base::error::{Error, Result};
+use polysift_base::sample::BottomKSample;
+use polysift_config::{
+    HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
+};
+use polysift_data::input::{DocumentBatch, DocumentBuilder};
+use polysift_data::parts::{ScoreRows, read_scores};
+use polysift_heads::head::DocumentScore;
+use polysift_runs::run::{RunDir, Shard, Stage};
+use polysift_selection::{ScoredDocument, Selection, Threshold, select};
+
+/// The stored scores of a run.
+pub(super) struct RunScores<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) embedded: &'a Embedded,
+    pub(super) heads: &'a Heads,
+    /// Names of the heads of the run, in the order in which scores are read.
+    pub(super) names: Vec<&'a str>,
+}
+
+impl<'a> RunScores<'a> {
+    pub(super) fn new(context: Context<'a>, embedded: &'a Embedded, heads: &'a Heads) -> Self {
+        let names = context.config.heads.keys().map(String::as_str).collect();
+        Self { context, embedded, heads, names }
+    }
+
+    pub(super) fn shards(&self) -> &'a [Shard] {
+        &self.embedded.plan.shards
+    }
+
+    /// Whether the encoder has a part in where one of `thresholds` lies.
+    fn depend_on_encoder(&self, thresholds: &[Threshold]) -> bool {
+        let mut heads = thresholds.iter().filter_map(|threshold| threshold.head);
+        heads.any(|head| self.heads.is_encoded(self.names[head]))
+    }
+
+    /// Calls `visit` with every part of the scores of `shard`, one entry per head of the run.
+    fn for_each_part(
+        &self,
+        shard: &Shard,
+        mut visit: impl FnMut(&[ScoreRows]) -> Result<()>,
+    ) -> Result<()> {
+        for index in 0..self.context.run.num_parts(shard)? {
+            self.context.stop.check()?;
+            visit(&read_part(self.context, ScoreFiles::Scored, &self.names, shard, index)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The documents of a round.
+pub(super) struct RoundDocuments<'a> {
+    scores: &'a RunScores<'a>,
+    round: usize,
+    rule: Rule,
+}
+
+enum Rule {
+    /// These ordinals.
+    Sample(HashSet<u64>),
+    /// By language.
+    Near(BTreeMap<String, Near>),
+}
+
+impl<'a> RoundDocuments<'a> {
+    /// Chooses those of `round`: the first is a sample, those after it go by what was seen before.
+    pub(super) fn choose(scores: &'a RunScores<'a>, round: usize) -> Result<Self> {
+        let mut thresholds = BTreeMap::new();
+        for language in scores.heads.languages() {
+            let of_language = thresholds_of(scores.context, language, scores.heads)?;
+            if scores.depend_on_encoder(&of_language) {
+                thresholds.insert(language.clone(), of_language);
+            }
+        }
+        let rule = if round == 0 {
+            Rule::Sample(sample(scores, &thresholds)?)
+        } else {
+            let seen = differences(scores, round)?;
+            let near = thresholds.into_iter().map(|(language, thresholds)| {
+                let seen = seen.get(&language).map(Vec::as_slice);
+                Ok((language.clone(), Near::of(scores, round, &language, &thresholds, seen)?))
+            });
+            Rule::Near(near.collect::<Result<_>>()?)
+        };
+        Ok(Self { scores, round, rule })
+    }
+
+    /// Those of `shard`, which is at `place` of the plan, with their stored scores by head of the run.
+    pub(super) fn of_shard(
+        &self,
+        place: u64,
+        shard: &Shard,
+    ) -> Result<(DocumentBatch, Vec<Vec<Option<DocumentScore>>>)> {
+        let Self { scores, round, rule } = self;
+        let done = scored_again(scores, *round, shard)?;
+        let mut documents = DocumentBuilder::default();
+        let mut stored = vec![Vec::new(); scores.names.len()];
+        scores.for_each_part(shard, |heads| {
+            let Some(part) = heads.first() else { return Ok(()) };
+            for (at, row) in part.documents.rows().iter().enumerate() {
+                let is_chosen = match rule {
+                    Rule::Sample(ordinals) => ordinals.contains(&ordinal(place, *row)),
+                    Rule::Near(_) if done.contains_key(row) => false,
+                    Rule::Near(languages) => languages
+                        .get(part.documents.language(at))
+                        .is_some_and(|near| near.is_near(place, heads, at)),
+                };
+                if is_chosen {
+                    documents.push(&part.documents.get(at));
+                    for (stored, part) in stored.iter_mut().zip(heads) {
+                        let score = part.logits[at].zip(part.scores[at]);
+                        stored.push(score.map(|(logit, score)| DocumentScore { logit, score }));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok((documents.finish(), stored))
+    }
+}
+
+/// The thresholds of a language over the scores so far, and how far a document has to be from them.
+struct Near {
+    selection: Selection,
+    /// One per head of the run, in logits, with its output; `None` for heads that make no threshold or do
+    /// not serve the language.
+    margins: Vec<Option<(f64, HeadOutput)>>,
+}
+
+impl Near {
+    /// The thresholds over the scores with those of the first `rounds` rounds in their place, with margins
+    /// by the differences `seen`, one per head.
+    fn of(
+        scores: &RunScores<'_>,
+        rounds: usize,
+        language: &str,
+        thresholds: &[Threshold],
+        seen: Option<&[Differences]>,
+    ) -> Result<Self> {
+        let rescored = |shard: &Shard| scored_again(scores, rounds, shard);
+        let RunScores { context, embedded, .. } = *scores;
+        let files = ScoreFiles::Scored;
+        let corpus = ScoredCorpus::open(context, embedded, language, files, Some(&rescored))?;
+        let selection = select(&corpus, thresholds, context.config.selection.mode)?;
+        let margin = |(head, name): (usize, &&str)| {
+            let output = scores.heads.get(name, language)?.spec().output;
+            thresholds.iter().find(|threshold| threshold.head == Some(head))?;
+            let seen = seen.map(|heads| heads[head]).unwrap_or_default();
+            let width = if scores.heads.is_encoded(name) { seen.margin() } else { 0.0 };
+            Some((width, output))
+        };
+        Ok(Self { selection, margins: scores.names.iter().enumerate().map(margin).collect() })
+    }
+
+    /// Whether a logit within the margin of that of document `at` could be treated otherwise by a
+    /// threshold; a logit that is not a number says nothing, so such a document always is near.
+    fn is_near(&self, place: u64, heads: &[ScoreRows], at: usize) -> bool {
+        let [mut low, mut high] = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
+        for (part, margin) in heads.iter().zip(&self.margins) {
+            let scores = part.logits[at].zip(part.scores[at]).zip(*margin);
+            if scores.is_some_and(|((logit, _), _)| logit.is_nan()) {
+                return true;
+            }
+            for (end, sign) in [(&mut low, -1.0), (&mut high, 1.0)] {
+                let score = scores.map(|((logit, score), (width, output))| {
+                    if width == 0.0 {
+                        return DocumentScore { logit, score };
+                    }
+                    DocumentScore::new((f64::from(logit) + sign * width) as f32, output)
+                });
+                end.0.push(score.map(|s| s.logit));
+                end.1.push(score.map(|s| s.score));
+            }
+        }
+        let Some(info) = heads.first().map(|first| first.documents.get(at)) else { return false };
+        let document = ScoredDocument {
+            id: info.id,
+            ordinal: ordinal(place, info.row),
+            logits: &low.0,
+            scores: &low.1,
+        };
+        let other = ScoredDocument { logits: &high.0, scores: &high.1, ..document };
+        !self.selection.treats_alike(&document, &other)
+    }
+}
+
+/// Differences between the logits of the run and those in f32, of one head in one language.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Differences {
+    /// Documents that were scored both ways.
+    pub(super) documents: u64,
+    /// The largest difference; `None` where no logit of the run was a number.
+    pub(super) largest: Option<f64>,
+}
+
+impl Differences {
+    fn add(&mut self, logit: f32, exact: Option<f32>) {
+        self.documents += 1;
+        // Documents that the run could not score are scored in f32 whatever the margin is.
+        if logit.is_nan() {
+            return;
+        }
+        let difference = exact.map_or(f64::NAN, |exact| f64::from(logit) - f64::from(exact)).abs();
+        // No margin is wide enough for a number that f32 does not confirm.
+        let difference = if difference.is_nan() { f64::INFINITY } else { difference };
+        self.largest = Some(self.largest.map_or(difference, |largest| largest.max(difference)));
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.documents += other.documents;
+        self.largest = match (self.largest, other.largest) {
+            (Some(mine), Some(theirs)) => Some(mine.max(theirs)),
+            (mine, theirs) => mine.or(theirs),
+        };
+    }
+
+    /// The margin that the differences ask for: all documents where none says anything.
+    pub(super) fn margin(&self) -> f64 {
+        self.largest.map_or(f64::INFINITY, |largest| REFINE_SAFETY * largest)
+    }
+}
+
+/// What the first `rounds` rounds saw: by language, one entry per head of the run.
+pub(super) fn differences(
+    scores: &RunScores<'_>,
+    rounds: usize,
+) -> Result<BTreeMap<String, Vec<Differences>>> {
+    let none = || vec![Differences::default(); scores.names.len()];
+    let of_shard = |shard: &Shard| {
+        let done = scored_again(scores, rounds, shard)?;
+        let mut by_language: BTreeMap<String, Vec<Differences>> = BTreeMap::new();
+        if done.is_empty() {
+            return Ok(by_language);
+        }
+        scores.for_each_part(shard, |heads| {
+            let Some(first) = heads.first() else { return Ok(()) };
+            for (at, document) in first.documents.iter().enumerate() {
+                let Some(precise) = done.get(&document.row) else { continue };
+                let seen = by_language.entry(document.language.to_owned()).or_insert_with(none);
+                for ((seen, part), precise) in seen.iter_mut().zip(heads).zip(precise) {
+                    if let Some(logit) = part.logits[at] {
+                        seen.add(logit, precise.map(|score| score.logit));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok::<_, Error>(by_language)
+    };
+    let shards = scores.shards().par_iter();
+    shards.map(of_shard).try_reduce(BTreeMap::new, |mut all, shard| {
+        for (language, heads) in shard {
+            let known = all.entry(language).or_insert_with(none);
+            known.iter_mut().zip(&heads).for_each(|(mine, theirs)| mine.merge(theirs));
+        }
+        Ok(all)
+    })
+}
+
+/// The ordinals of a random sample of the documents with text, of every language with `thresholds`.
+fn sample(
+    scores: &RunScores<'_>,
+    thresholds: &BTreeMap<String, Vec<Threshold>>,
+) -> Result<HashSet<u64>> {
+    let seed = scores.context.config.seed.0;
+    // Documents of each language, and those of smallest hash.
+    let empty = || (AtomicU64::new(0), BottomKSample::new(REFINE_MAX_SAMPLE as usize));
+    let samples: BTreeMap<&str, _> =
+        thresholds.keys().map(|language| (language.as_str(), empty())).collect();
+    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
+    shards.into_par_iter().try_for_each(|(place, shard)| {
+        scores.for_each_part(shard, |heads| {
+            let Some(first) = heads.first() else { return Ok(()) };
+            let mut counts = BTreeMap::new();
+            for document in first.documents.iter().filter(|document| document.num_bytes > 0) {
+                let Some((_, sample)) = samples.get(document.language) else { continue };
+                *counts.entry(document.language).or_default() += 1;
+                let ordinal = ordinal(place, document.row);
+                let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
+                sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || ordinal);
+            }
+            for (language, count) in counts {
+                samples[language].0.fetch_add(count, Ordering::Relaxed);
+            }
+            Ok(())
+        })
+    })?;
+    let of_language = |(documents, sample): (AtomicU64, BottomKSample<u64>)| {
+        let size = documents.into_inner() / REFINE_SAMPLE_EVERY;
+        let size = size.clamp(REFINE_MIN_SAMPLE, REFINE_MAX_SAMPLE) as usize;
+        sample.into_items().into_iter().take(size)
+    };
+    Ok(samples.into_values().flat_map(of_language).collect())
+}
+
+/// By row, what f32 gives the documents of `shard` that the first `rounds` rounds scored, one entry per head
+/// of the run.
+pub(super) fn scored_again(
+    scores: &RunScores<'_>,
+    rounds: usize,
+    shard: &Shard,
+) -> Result<Rescored> {
+    let run = scores.context.run;
+    let mut scored = Rescored::new();
+    for round in 0..rounds {
+        if run.shard_marker(Stage::Refine, &RunDir::round_shard_key(round, shard))?.is_none() {
+            continue;
+        }
+        for (index, name) in scores.names.iter().enumerate() {
+            let path = run.round_part(round, name, shard);
+            let part = read_scores(&path)?;
+            for ((row, logit), score) in
+                part.documents.rows().iter().zip(part.logits).zip(part.scores)
+            {
+                let by_head = scored.entry(*row).or_default();
+                if by_head.len() != index {
+                    return Err(Error::corrupt(&path, "holds other rows than the other heads"));
+                }
+                let score = logit.zip(score).map(|(logit, score)| DocumentScore { logit, score });
+                by_head.push(score);
+            }
+        }
+    }
+    Ok(scored)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_margin_follows_the_largest_difference_in_either_direction() {
+        let mut seen = Differences::default();
+        assert!(seen.margin().is_infinite());
+        seen.add(1.0, Some(1.25));
+        seen.add(-3.0, Some(-3.5));
+        assert_eq!((seen.documents, seen.margin()), (2, REFINE_SAFETY * 0.5));
+    }
+
+    #[test]
+    fn a_number_that_f32_does_not_confirm_asks_for_all_documents_and_a_nan_for_none() {
+        let mut seen = Differences::default();
+        seen.add(f32::NAN, Some(1.0));
+        seen.add(1.0, Some(1.0));
+        assert_eq!(seen.largest, Some(0.0));
+        seen.add(1.0, Some(f32::NAN));
+        assert!(seen.margin().is_infinite());
+    }
+}

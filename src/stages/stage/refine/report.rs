@@ -1,0 +1,139 @@
+//! What the stage leaves: the scores with the refined ones in their place, and the report.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::documents::{RunScores, differences, scored_again};
+use crate::stage::context::ALL_LANGUAGES;
+use crate::stage::model::precise_settings;
+use crate::stage::work::score_keys;
+use polysift_base::error::Result;
+use polysift_config::EncoderPrecision;
+use polysift_data::parts::{read_scores, write_refined_scores};
+use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
+
+/// What [`ShardMarker::counts`] of a round calls the encoded tokens.
+pub(super) const TOKENS: &str = "tokens";
+
+/// What the refine stage did to a run, in all its calls.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Refinement {
+    /// The type that documents were encoded in.
+    pub precision: EncoderPrecision,
+    /// Rounds that scored documents.
+    pub rounds: usize,
+    /// Documents of the run with text.
+    pub documents: u64,
+    /// Those scored again.
+    pub refined: u64,
+    /// Tokens that the embed stage encoded, `<s>` and `</s>` included.
+    pub tokens: u64,
+    /// Tokens that were encoded again.
+    pub refined_tokens: u64,
+    /// By language and head, those with thresholds.
+    pub heads: Vec<HeadRefinement>,
+}
+
+/// How far the scores of a head were from those of f32, in logits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeadRefinement {
+    /// Language of the documents.
+    pub language: String,
+    /// Name of the head.
+    pub head: String,
+    /// Documents scored again.
+    pub refined: u64,
+    /// Largest difference of a document scored both ways; `None` where no score of the run is a number.
+    pub largest_difference: Option<f64>,
+    /// All documents so near to a threshold were scored again; `None`: all documents.
+    pub margin: Option<f64>,
+}
+
+impl Refinement {
+    /// The file, below the run directory.
+    const FILE: &str = "refined/report.json";
+
+    /// The report of `run`; `None` before the stage is done.
+    pub fn read(run: &RunDir) -> Result<Option<Self>> {
+        run.read_output(Stage::Refine, ALL_LANGUAGES, &run.path(Self::FILE))
+    }
+}
+
+/// Writes the score parts of every head and shard that are not written yet.
+pub(super) fn write_parts(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
+    let (run, shards) = (scores.context.run, scores.shards());
+    let keys = score_keys(&scores.embedded.plan, &scores.names);
+    (0..keys.len()).into_par_iter().try_for_each(|item| {
+        if run.is_done(Stage::Refine, &keys[item])? {
+            return Ok(());
+        }
+        let (name, shard) = (scores.names[item / shards.len()], &shards[item % shards.len()]);
+        write_shard(scores, rounds, name, shard)
+    })
+}
+
+fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard) -> Result<()> {
+    let run = scores.context.run;
+    let head = scores.names.iter().position(|other| *other == name).unwrap_or_default();
+    let done = scored_again(scores, rounds, shard)?;
+    let mut marker = ShardMarker::default();
+    for index in 0..run.num_parts(shard)? {
+        scores.context.stop.check()?;
+        let mut rows = read_scores(&run.scores_part(name, shard, index))?;
+        let mut refined = vec![false; rows.documents.len()];
+        for (at, row) in rows.documents.rows().iter().enumerate() {
+            if let Some(precise) = done.get(row) {
+                let score = precise.get(head).copied().flatten();
+                rows.logits[at] = score.map(|score| score.logit);
+                rows.scores[at] = score.map(|score| score.score);
+                refined[at] = true;
+            }
+        }
+        let path = run.refined_part(name, shard, index);
+        let stamp = write_refined_scores(&path, &rows, &refined, scores.context.config.parts.zstd)?;
+        let num_rows = rows.documents.len() as u64;
+        let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
+        let file = PartFile { path: run.relative(&path), rows: num_rows, stamp };
+        marker.add(file, [("refined", num_refined), ("unchanged", num_rows - num_refined)]);
+    }
+    run.mark_shard(Stage::Refine, &format!("{name}/{}", shard.name), &marker)
+}
+
+/// Writes the report of `rounds` rounds, the last of which found nothing, and marks the stage done.
+pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
+    let run = scores.context.run;
+    let precision = precise_settings(scores.context)?.precision;
+    let mut report = Refinement { precision, rounds, ..Refinement::default() };
+    for encoded in scores.embedded.summaries.iter().filter_map(|summary| summary.encoded) {
+        report.documents += encoded.documents;
+        report.tokens += encoded.tokens;
+    }
+    for shard in scores.shards() {
+        for round in 0..rounds {
+            let key = RunDir::round_shard_key(round, shard);
+            let marker = run.shard_marker(Stage::Refine, &key)?.unwrap_or_default();
+            report.refined += marker.rows;
+            report.refined_tokens += marker.counts.get(TOKENS).copied().unwrap_or_default();
+        }
+    }
+    for (language, seen) in differences(scores, rounds)? {
+        for (name, seen) in scores.names.iter().zip(seen).filter(|(_, seen)| seen.documents > 0) {
+            report.heads.push(HeadRefinement {
+                language: language.clone(),
+                head: (*name).to_owned(),
+                refined: seen.documents,
+                largest_difference: seen.largest.filter(|largest| largest.is_finite()),
+                margin: Some(seen.margin()).filter(|margin| margin.is_finite()),
+            });
+        }
+    }
+    let path = run.path(Refinement::FILE);
+    let stamp = run.write_json(&path, &report)?;
+    let marker = ShardMarker {
+        rows: report.refined,
+        files: vec![PartFile { path: run.relative(&path), rows: 1, stamp }],
+        counts: [(TOKENS.to_owned(), report.refined_tokens)].into(),
+        ..ShardMarker::default()
+    };
+    run.mark_shard(Stage::Refine, ALL_LANGUAGES, &marker)
+}

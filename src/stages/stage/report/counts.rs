@@ -1,0 +1,314 @@
+//! What the passes over a corpus count, in forms that merge in any order: no result depends on how the corpus was
+//! split, nor on threads.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use polysift_config::Keep;
+use polysift_selection::RankKey;
+
+/// How often each value was seen.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct ValueCounts(BTreeMap<u64, u64>);
+
+/// Mean, standard deviation (of the population, as numpy has it) and median of whole numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(super) struct Distribution {
+    pub(super) mean: Option<f64>,
+    pub(super) std: Option<f64>,
+    pub(super) median: Option<f64>,
+}
+
+impl ValueCounts {
+    /// Counts `values`, which are taken.
+    pub(super) fn add(&mut self, values: &mut Vec<u64>) {
+        values.sort_unstable();
+        for equal in values.chunk_by(|a, b| a == b) {
+            *self.0.entry(equal[0]).or_default() += equal.len() as u64;
+        }
+        values.clear();
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (value, count) in &other.0 {
+            *self.0.entry(*value).or_default() += count;
+        }
+    }
+
+    /// Number of values.
+    pub(super) fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// The value of `rank`, counted from 0, among those that are at least `least`, and how many of them are below it.
+    pub(super) fn at(&self, least: u64, rank: u64) -> Option<(u64, u64)> {
+        let mut below = 0;
+        for (&value, &count) in self.0.range(least..) {
+            if rank < below + count {
+                return Some((value, below));
+            }
+            below += count;
+        }
+        None
+    }
+
+    /// What is said of lengths; the median of an even number is the mean of the two in the middle.
+    pub(super) fn distribution(&self) -> Distribution {
+        let n = self.total();
+        let middle = |rank| self.at(0, rank).map(|(value, _)| value as f64);
+        let (Some(lower), Some(upper)) = (middle(n.saturating_sub(1) / 2), middle(n / 2)) else {
+            return Distribution::default();
+        };
+        let sum: u128 = self.0.iter().map(|(&v, &count)| u128::from(v) * u128::from(count)).sum();
+        let mean = sum as f64 / n as f64;
+        // In ascending order, whatever the order in which they were counted.
+        let squares = self.0.iter().map(|(&v, &count)| count as f64 * (v as f64 - mean).powi(2));
+        Distribution {
+            mean: Some(rounded(mean, 7)),
+            std: Some(rounded((squares.sum::<f64>() / n as f64).sqrt(), 7)),
+            median: Some(f64::midpoint(lower, upper)),
+        }
+    }
+}
+
+/// `value` to so many decimal digits: what more there is would only make a page longer.
+pub(super) fn rounded(value: f64, digits: usize) -> f64 {
+    format!("{value:.*e}", digits - 1).parse().unwrap_or(value)
+}
+
+/// A sum of finite numbers without rounding: their mantissas are added as integers, by exponent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct ExactSum(BTreeMap<i32, i128>);
+
+impl ExactSum {
+    pub(super) fn add(&mut self, value: f64) {
+        let bits = value.to_bits();
+        let (exponent, fraction) = ((bits >> 52 & 0x7FF) as i32, bits & ((1 << 52) - 1));
+        let whole = if exponent == 0 { fraction } else { fraction | 1 << 52 };
+        let signed = if value.is_sign_negative() { -i128::from(whole) } else { whole.into() };
+        *self.0.entry(exponent.max(1) - 1075).or_default() += signed;
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        for (exponent, sum) in other.0 {
+            *self.0.entry(exponent).or_default() += sum;
+        }
+    }
+
+    /// The sum as f64; its two halves of 106 bits are added up by Neumaier's summation.
+    pub(super) fn value(&self) -> f64 {
+        let (mut sum, mut lost) = (0.0f64, 0.0f64);
+        for (&exponent, &mantissas) in &self.0 {
+            // Each part is exact in f64.
+            for part in [mantissas & ((1 << 40) - 1), mantissas >> 40 << 40] {
+                let term = part as f64 * 2f64.powi(exponent);
+                let next = sum + term;
+                lost += if sum.abs() >= term.abs() { sum - next + term } else { term - next + sum };
+                sum = next;
+            }
+        }
+        sum + lost
+    }
+}
+
+/// Counts in intervals of equal width.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Bins {
+    pub(super) low: f64,
+    pub(super) high: f64,
+    /// Upper ends excluded but the last; empty where there is no range.
+    pub(super) counts: Vec<u64>,
+}
+
+impl Bins {
+    /// `number` of them over `range`.
+    pub(super) fn of(range: Option<(f64, f64)>, number: usize) -> Self {
+        let (low, high) = range.unwrap_or((0.0, 1.0));
+        Self { low, high, counts: vec![0; range.map_or(0, |_| number)] }
+    }
+
+    /// Counts `value`; what lies outside goes into the bin at that end.
+    pub(super) fn add(&mut self, value: f32) {
+        let place = (f64::from(value) - self.low) / (self.high - self.low);
+        // The cast saturates: below `low`, and in bins without width (NaN), this is bin 0.
+        let bin = (place * self.counts.len() as f64) as usize;
+        let last = self.counts.len().saturating_sub(1);
+        if let Some(count) = self.counts.get_mut(bin.min(last)) {
+            *count += 1;
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+    }
+}
+
+/// Percents of the quantiles, with how many thousandths of a percent they are.
+pub(super) const QUANTILES: [(&str, u64); 11] = [
+    ("0.1", 100),
+    ("1", 1000),
+    ("5", 5000),
+    ("10", 10_000),
+    ("25", 25_000),
+    ("50", 50_000),
+    ("75", 75_000),
+    ("90", 90_000),
+    ("95", 95_000),
+    ("99", 99_000),
+    ("99.9", 99_900),
+];
+
+/// Rank, counted from 0, of the quantile at so many thousandths of a percent of `n` values: the nearest rank.
+pub(super) fn quantile_rank(n: u64, thousandths: u64) -> u64 {
+    let rank = (u128::from(n) * u128::from(thousandths)).div_ceil(100_000) as u64;
+    rank.saturating_sub(1)
+}
+
+/// An integer that orders as scores do; both zeros are one.
+pub(super) fn score_key(score: f32) -> u64 {
+    RankKey::of_logit(score, Keep::Below).logit.into()
+}
+
+/// The score of a [`score_key`].
+pub(super) fn score_of(key: u64) -> f32 {
+    RankKey { logit: key as u32, id_hash: 0, ordinal: 0 }.logit(Keep::Below)
+}
+
+/// The scores of one head in a language, as two passes count them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct ScoreCounts {
+    /// Documents with a number as score, infinite ones too.
+    pub(super) n: u64,
+    pub(super) infinite: u64,
+    /// Least and largest finite score, and logit.
+    pub(super) range: Option<(f32, f32)>,
+    pub(super) logit_range: Option<(f32, f32)>,
+    sum: ExactSum,
+    /// By the upper half of their keys.
+    coarse: ValueCounts,
+}
+
+/// The ranges `a` and `b` as one.
+fn joined(a: Option<(f32, f32)>, b: Option<(f32, f32)>) -> Option<(f32, f32)> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+        (a, b) => a.or(b),
+    }
+}
+
+fn point(value: f32) -> Option<(f32, f32)> {
+    value.is_finite().then_some((value + 0.0, value + 0.0)) // zeros unsigned
+}
+
+impl ScoreCounts {
+    /// Counts logits and scores, none of them NaN.
+    pub(super) fn add(&mut self, values: &[(f32, f32)]) {
+        self.n += values.len() as u64;
+        for &(logit, score) in values {
+            self.range = joined(self.range, point(score));
+            self.logit_range = joined(self.logit_range, point(logit));
+            if score.is_finite() {
+                self.sum.add(score.into());
+            } else {
+                self.infinite += 1;
+            }
+        }
+        self.coarse.add(&mut values.iter().map(|(_, score)| score_key(*score) >> 16).collect());
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        self.n += other.n;
+        self.infinite += other.infinite;
+        self.range = joined(self.range, other.range);
+        self.logit_range = joined(self.logit_range, other.logit_range);
+        self.sum.merge(other.sum);
+        self.coarse.merge(&other.coarse);
+    }
+
+    /// Of the finite scores.
+    pub(super) fn mean(&self) -> Option<f64> {
+        let finite = self.n - self.infinite;
+        (finite > 0).then(|| self.sum.value() / finite as f64)
+    }
+
+    /// Where the quantiles lie: the upper half of the key, and the rank under it.
+    fn places(&self) -> impl Iterator<Item = Option<(u64, u64)>> {
+        QUANTILES.iter().map(|(_, thousandths)| {
+            let rank = quantile_rank(self.n, *thousandths);
+            self.coarse.at(0, rank).map(|(prefix, below)| (prefix, rank - below))
+        })
+    }
+
+    /// The second pass, with `bins` bins.
+    pub(super) fn details(&self, bins: usize) -> ScoreDetails {
+        let wide = |range: Option<(f32, f32)>| range.map(|(low, high)| (low.into(), high.into()));
+        let is_share = self.range.is_some_and(|(low, high)| low >= 0.0 && high <= 1.0);
+        let range = if is_share { Some((0.0, 1.0)) } else { wide(self.range) };
+        let mut prefixes: Vec<u64> = self.places().flatten().map(|(prefix, _)| prefix).collect();
+        prefixes.dedup();
+        ScoreDetails {
+            mean: self.mean().unwrap_or_default(),
+            prefixes,
+            squares: ExactSum::default(),
+            fine: ValueCounts::default(),
+            bins: Bins::of(range, bins),
+            logits: Bins::of(wide(self.logit_range), bins),
+        }
+    }
+
+    /// The scores at the quantiles.
+    pub(super) fn quantiles(&self, details: &ScoreDetails) -> Vec<Option<f32>> {
+        let exact = |(prefix, rank): (u64, u64)| details.fine.at(prefix << 16, rank);
+        self.places().map(|place| Some(score_of(place.and_then(exact)?.0))).collect()
+    }
+
+    /// Of the finite scores, as numpy has it.
+    pub(super) fn std(&self, details: &ScoreDetails) -> Option<f64> {
+        let finite = self.n - self.infinite;
+        (finite > 0).then(|| (details.squares.value() / finite as f64).sqrt())
+    }
+}
+
+/// What a second pass counts, which knows what the first one found.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ScoreDetails {
+    mean: f64,
+    /// Upper halves of the keys of quantiles, ascending.
+    prefixes: Vec<u64>,
+    squares: ExactSum,
+    /// The keys that begin with one of them.
+    fine: ValueCounts,
+    pub(super) bins: Bins,
+    pub(super) logits: Bins,
+}
+
+impl ScoreDetails {
+    pub(super) fn add(&mut self, values: &[(f32, f32)]) {
+        for &(logit, score) in values {
+            self.bins.add(score);
+            if logit.is_finite() {
+                self.logits.add(logit);
+            }
+            if score.is_finite() {
+                self.squares.add((f64::from(score) - self.mean).powi(2));
+            }
+        }
+        let keys = values.iter().map(|(_, score)| score_key(*score));
+        let is_near = |key: &u64| self.prefixes.binary_search(&(key >> 16)).is_ok();
+        self.fine.add(&mut keys.filter(is_near).collect());
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        self.squares.merge(other.squares);
+        self.fine.merge(&other.fine);
+        self.bins.merge(&other.bins);
+        self.logits.merge(&other.logits);
+    }
+}
+
+#[cfg(test)]
+#[path = "counts_tests.rs"]
+mod tests;

@@ -1,0 +1,138 @@
+//! Against NumPy; the golden file is written by `tests/golden/report.py`.
+
+use std::error::Error;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+type TestResult = Result<(), Box<dyn Error>>;
+
+const BINS: usize = 200;
+
+fn golden() -> Result<Value, Box<dyn Error>> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/report/scores.json");
+    Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+}
+
+fn whole(values: &Value) -> Vec<u64> {
+    values.as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
+}
+
+/// Logits and scores that are no NaN.
+fn numbers(case: &Value) -> Vec<(f32, f32)> {
+    let scores = whole(&case["bits"]).into_iter().map(|bits| f32::from_bits(bits as u32));
+    scores.filter(|score| !score.is_nan()).map(|score| (score, score)).collect()
+}
+
+/// What both passes count of `parts`, merged from the last to the first.
+fn counted(parts: &[&[(f32, f32)]]) -> (ScoreCounts, ScoreDetails) {
+    let mut counts = ScoreCounts::default();
+    for part in parts.iter().rev() {
+        let mut new = ScoreCounts::default();
+        new.add(part);
+        counts.merge(new);
+    }
+    let mut details = counts.details(BINS);
+    for part in parts.iter().rev() {
+        let mut new = counts.details(BINS);
+        new.add(part);
+        details.merge(new);
+    }
+    (counts, details)
+}
+
+fn close(found: Option<f64>, expected: &Value) -> bool {
+    let (found, expected) = (found.unwrap_or(f64::NAN), expected.as_f64().unwrap_or(f64::NAN));
+    (found - expected).abs() <= 1e-11 * expected.abs()
+}
+
+#[test]
+fn scores_have_the_figures_of_numpy() -> TestResult {
+    let golden = golden()?;
+    for name in ["raw", "shares", "close", "one"] {
+        let case = &golden[name];
+        let numbers = numbers(case);
+        let (counts, details) = counted(&numbers.chunks(777).collect::<Vec<_>>());
+        assert_eq!(Some(counts.n), case["n"].as_u64());
+        assert!(close(counts.mean(), &case["mean"]), "{name}: {:?}", counts.mean());
+        let std = counts.std(&details);
+        assert!(close(std, &case["std"]), "{name}: {std:?} {}", case["std"]);
+        let range = counts.range.map(|(min, max)| (f64::from(min), f64::from(max)));
+        assert_eq!(range, case["min"].as_f64().zip(case["max"].as_f64()));
+        for ((percent, _), found) in QUANTILES.iter().zip(counts.quantiles(&details)) {
+            let found = found.filter(|found| found.is_finite()).map(f64::from);
+            assert_eq!(found, case["quantiles"][percent].as_f64(), "{name}, {percent}%");
+        }
+        assert_eq!(details.bins.counts, whole(&case["counts"]), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn lengths_have_the_figures_of_numpy() -> TestResult {
+    for case in golden()?["lengths"].as_array().ok_or("no lengths")? {
+        let mut counts = ValueCounts::default();
+        whole(&case["values"]).chunks(100).for_each(|part| counts.add(&mut part.to_vec()));
+        let Distribution { mean, std, median } = counts.distribution();
+        let is_near = |found: Option<f64>, name: &str| {
+            let expected = case[name].as_f64().unwrap_or(f64::NAN);
+            (found.unwrap_or(f64::NAN) - expected).abs() <= 1e-6 * expected.abs()
+        };
+        assert!(is_near(mean, "mean") && is_near(std, "std"), "{mean:?} {std:?}");
+        assert_eq!(median, case["median"].as_f64());
+    }
+    assert_eq!(ValueCounts::default().distribution(), Distribution::default());
+    Ok(())
+}
+
+#[test]
+fn nothing_has_no_figures() {
+    let (counts, details) = counted(&[]);
+    assert_eq!((counts.mean(), counts.std(&details), counts.range), (None, None, None));
+    assert_eq!(counts.quantiles(&details), [None; 11]);
+    assert!(details.bins.counts.is_empty());
+    // Nor have infinite scores alone, but for quantiles.
+    let (counts, details) = counted(&[&[(0.0, f32::INFINITY)]]);
+    assert_eq!((counts.n, counts.mean(), counts.range), (1, None, None));
+    assert_eq!(counts.quantiles(&details), [Some(f32::INFINITY); 11]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(50))]
+
+    #[test]
+    fn order_and_parts_change_nothing(
+        numbers in prop::collection::vec((any::<f32>(), any::<f32>()), 1..60), size in 1usize..20,
+    ) {
+        let mut numbers: Vec<(f32, f32)> =
+            numbers.into_iter().filter(|(a, b)| !a.is_nan() && !b.is_nan()).collect();
+        let all = counted(&[&numbers]);
+        numbers.reverse();
+        let places = size % numbers.len().max(1);
+        numbers.rotate_left(places);
+        let parts = counted(&numbers.chunks(size).collect::<Vec<_>>());
+        prop_assert_eq!(format!("{all:?}"), format!("{parts:?}"));
+    }
+
+    #[test]
+    fn sums_lose_nothing(numbers in prop::collection::vec(-1i64 << 40..1 << 40, 0..50)) {
+        let mut sum = ExactSum::default();
+        for &number in &numbers {
+            sum.add(number as f64 * 2f64.powi(-30));
+            sum.add(1e300);
+        }
+        for _ in &numbers {
+            sum.add(-1e300);
+        }
+        let expected = numbers.iter().sum::<i64>() as f64 * 2f64.powi(-30);
+        prop_assert_eq!(sum.value().to_bits(), expected.to_bits());
+    }
+
+    #[test]
+    fn keys_give_their_scores_back(score: f32) {
+        prop_assume!(!score.is_nan());
+        prop_assert_eq!(score_of(score_key(score)).to_bits(), (score + 0.0).to_bits());
+    }
+}

@@ -1,0 +1,434 @@
+//! What a report says of one language.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde_json::{Map, Value, json};
+
+use super::counts::{QUANTILES, ValueCounts, rounded};
+use super::details::{LanguageDetails, MEASURES, Wanted, domain_of};
+use super::limits::ReportLimits;
+use super::stored::{KeptDocument, StoredRun, StoredThresholds};
+use super::survey::LanguageSurvey;
+use polysift_base::language::language_name;
+use polysift_runs::run::DocumentAmount;
+use polysift_selection::{Amount, Bound, Decision, RankKey, ThresholdKind};
+
+/// Percents of the quantiles of a brief report.
+const MAIN_QUANTILES: [&str; 3] = ["5", "50", "95"];
+/// Measures of length of a brief report.
+const MAIN_MEASURES: [&str; 2] = ["words", "tokens"];
+/// Points at the ends of a long curve, at powers of two.
+const END_POINTS: usize = 24;
+/// Under which name domains are added up that are not shown.
+const OTHERS: &str = "(others)";
+
+/// A language after the first pass.
+pub(super) struct SurveyedLanguage<'a> {
+    pub(super) run: &'a StoredRun<'a>,
+    pub(super) limits: &'a ReportLimits,
+    pub language: &'a str,
+    pub(super) thresholds: &'a StoredThresholds,
+    pub(super) survey: LanguageSurvey,
+    pub(super) sample: Vec<KeptDocument>,
+}
+
+/// A document to read, and by head why it is shown.
+struct Example<'a> {
+    document: &'a KeptDocument,
+    shown_for: BTreeMap<&'a str, Vec<String>>,
+}
+
+/// A score in as many digits as tell it from others.
+fn short(score: f32) -> Value {
+    let text = score.to_string();
+    json!(text.parse::<f64>().ok().filter(|score| score.is_finite()))
+}
+
+impl SurveyedLanguage<'_> {
+    /// Places of the sample in the order of `head`, with their keys.
+    fn order(&self, head: usize) -> Vec<(RankKey, usize)> {
+        let keep = self.thresholds.keeps[head];
+        let ranked = self
+            .sample
+            .iter()
+            .enumerate()
+            .filter_map(|(at, document)| Some((document.stored().ranked(head, keep)?.0, at)));
+        let mut order: Vec<(RankKey, usize)> = ranked.collect();
+        order.sort_unstable();
+        order
+    }
+
+    /// The cuts of `head`.
+    fn cuts(&self, head: usize) -> impl Iterator<Item = usize> {
+        let cuts = self.thresholds.cuts.iter().enumerate();
+        cuts.filter(move |(_, cut)| cut.head == head).map(|(at, _)| at)
+    }
+
+    /// Places of the curve of each head: those of the sample, so many of them, and the cuts.
+    fn curves(&self) -> Vec<BTreeSet<RankKey>> {
+        let heads = 0..self.run.heads.len();
+        heads
+            .map(|head| {
+                let order = self.order(head);
+                let at = thinned(order.len(), self.limits.points);
+                let cuts = self.cuts(head).filter_map(|cut| self.survey.cuts[cut].first_out);
+                at.into_iter().map(|at| order[at].0).chain(cuts).collect()
+            })
+            .collect()
+    }
+
+    /// The documents to read: those at the ends of each order, beside the cuts, and of each tenth.
+    fn examples(&self) -> Vec<Example<'_>> {
+        let mut found: Vec<Example<'_>> = Vec::new();
+        let mut places: HashMap<u64, usize> = HashMap::new();
+        for (head, name) in self.run.heads.iter().enumerate() {
+            let mut show = |document, word: &str| {
+                let at = *places.entry(KeptDocument::ordinal(document)).or_insert_with(|| {
+                    found.push(Example { document, shown_for: BTreeMap::new() });
+                    found.len() - 1
+                });
+                let words = found[at].shown_for.entry(*name).or_default();
+                if !words.iter().any(|known| known == word) {
+                    words.push(word.to_owned());
+                }
+            };
+            let survey = &self.survey.heads[head];
+            survey.top.kept.values().for_each(|document| show(document, "top"));
+            survey.bottom.kept.values().rev().for_each(|document| show(document, "bottom"));
+            for cut in self.cuts(head) {
+                let (survey, cut) = (&self.survey.cuts[cut], &self.thresholds.cuts[cut]);
+                for selection in &cut.selections {
+                    let above = survey.above.kept.values().rev();
+                    above.for_each(|document| show(document, &format!("above_cut {selection}")));
+                    let below = survey.below.kept.values();
+                    below.for_each(|document| show(document, &format!("below_cut {selection}")));
+                }
+            }
+            let order = self.order(head);
+            for decile in 0..10 {
+                // In the middle of the tenth.
+                let first = (2 * decile + 1) * order.len() / 20;
+                for (_, at) in order.iter().skip(first).take(self.limits.of_decile) {
+                    show(&self.sample[*at], &format!("decile {decile}"));
+                }
+            }
+        }
+        found
+    }
+
+    /// What the second pass has to look for.
+    pub(super) fn wanted(&self) -> Wanted {
+        let documents: Vec<&KeptDocument> =
+            self.examples().into_iter().map(|example| example.document).collect();
+        Wanted::new(
+            &self.survey,
+            self.thresholds,
+            self.curves(),
+            (&documents, &self.sample),
+            self.limits,
+        )
+    }
+
+    /// The number of tokens, where all are counted.
+    fn tokens(&self, tokens: Option<u64>) -> Option<u64> {
+        (self.survey.without_tokens == 0).then_some(tokens.unwrap_or_default())
+    }
+
+    fn totals(&self, totals: DocumentAmount) -> Value {
+        let DocumentAmount { documents, bytes, tokens } = totals;
+        json!({"documents": documents, "bytes": bytes, "tokens": self.tokens(tokens)})
+    }
+
+    /// All of it, after the second pass.
+    pub(super) fn report(
+        &self,
+        wanted: &Wanted,
+        details: &LanguageDetails,
+        order: &[usize],
+    ) -> Value {
+        let (names, DocumentAmount { documents, bytes, tokens }) =
+            (&self.thresholds.names, self.survey.totals);
+        let scores: Map<String, Value> = (order.iter())
+            .filter_map(|&head| {
+                Some((self.run.heads[head].to_owned(), self.scores(head, wanted, details)?))
+            })
+            .collect();
+        let selected: Map<String, Value> = (names.iter().zip(&details.selected))
+            .map(|(name, totals)| (name.name.clone(), self.totals(*totals)))
+            .collect();
+        let mut report = json!({
+            "language": self.language,
+            "name": language_name(self.language),
+            "documents": documents,
+            "bytes": bytes,
+            "tokens": self.tokens(tokens),
+            "scores": scores,
+            "thresholds": self.thresholds(),
+            "selected": selected,
+            "sample": self.sample(details),
+            "examples": self.shown_examples(wanted, details),
+            "length": self.lengths(details),
+        });
+        if self.has_domains(details) {
+            report["domains"] = self.domains(details);
+            report["domains_sampled"] = json!(wanted.domains_are_sampled());
+        }
+        if let Some(cascade) = &self.thresholds.selection.cascade {
+            report["cascade"] = json!(cascade);
+        }
+        report
+    }
+
+    /// `None` of a head that the language does not have.
+    fn scores(&self, head: usize, wanted: &Wanted, details: &LanguageDetails) -> Option<Value> {
+        let survey = &self.survey.heads[head];
+        let (counts, found) = (&survey.counts, &details.scores[head]);
+        if counts.n + survey.nan == 0 && self.cuts(head).next().is_none() {
+            return None;
+        }
+        let quantiles: Map<String, Value> = (QUANTILES.iter().zip(counts.quantiles(found)))
+            .filter(|((name, _), _)| !self.limits.brief || MAIN_QUANTILES.contains(name))
+            .map(|((name, _), score)| ((*name).to_owned(), score.map_or(Value::Null, short)))
+            .collect();
+        let range = counts.range;
+        let cascade = self.thresholds.selection.cascade.as_ref();
+        let dropped = cascade.map_or(0, |audit| audit.dropped);
+        let mut report = json!({
+            "n": counts.n,
+            "nan": survey.nan,
+            "unscored": survey.unscored.saturating_sub(dropped),
+            "mean": counts.mean().map(|mean| rounded(mean, 9)),
+            "std": counts.std(found).map(|std| rounded(std, 9)),
+            "min": range.map(|(min, _)| short(min)),
+            "max": range.map(|(_, max)| short(max)),
+            "quantiles": quantiles,
+            "bins": found.bins,
+            "logits": found.logits,
+            "curve": self.curve(head, wanted, details),
+        });
+        for (key, number) in [("infinite", counts.infinite), ("dropped", dropped)] {
+            if number > 0 {
+                report[key] = json!(number);
+            }
+        }
+        Some(report)
+    }
+
+    fn curve(&self, head: usize, wanted: &Wanted, details: &LanguageDetails) -> Value {
+        let (steps, found) = (&wanted.steps[head], &details.steps[head]);
+        let of_curve = &wanted.curves[head];
+        let (mut documents, mut bytes, mut tokens) = (vec![0], vec![0], vec![0]);
+        let mut scores = vec![Value::Null];
+        let (mut before, mut last) = (DocumentAmount::default(), Value::Null);
+        for (at, step) in found.iter().enumerate() {
+            before.add(step.totals);
+            last = step.last.map_or(last, |(_, score)| short(score));
+            let is_point = steps.get(at).is_none_or(|key| of_curve.contains(key));
+            if is_point && documents.last() != Some(&before.documents) {
+                documents.push(before.documents);
+                bytes.push(before.bytes);
+                tokens.push(before.tokens.unwrap_or_default());
+                scores.push(last.clone());
+            }
+        }
+        let tokens = (self.survey.without_tokens == 0).then_some(tokens);
+        json!({"documents": documents, "bytes": bytes, "tokens": tokens, "score": scores})
+    }
+
+    /// Each threshold in each selection in which it stands.
+    fn thresholds(&self) -> Vec<Value> {
+        let mut rows = Vec::new();
+        let mut cuts = self.thresholds.cuts.iter();
+        for report in &self.thresholds.selection.thresholds {
+            let threshold = &report.threshold;
+            for (i, outcome) in report.outcomes.iter().enumerate() {
+                let rate = threshold.rate(i);
+                let mut row = json!({"head": threshold.head_name});
+                match &threshold.kind {
+                    ThresholdKind::Retain(_) => {
+                        row["kind"] = json!("retention");
+                        row["rate"] = json!(rate);
+                    }
+                    ThresholdKind::Remove(_) => {
+                        row["kind"] = json!("removal");
+                        row["rate"] = json!(rate);
+                    }
+                    ThresholdKind::Budget(budget) => {
+                        row["kind"] = json!("budget");
+                        row["budget"] = json!(budget.0);
+                    }
+                    ThresholdKind::Fixed(fixed) => {
+                        row["kind"] = json!("threshold");
+                        row["at"] = json!(fixed.score());
+                        row["bound"] = json!(bound_name(outcome.bound));
+                    }
+                }
+                let amount = |Amount { num_documents, weight }: Amount| json!({"documents": num_documents, "weight": weight});
+                let score = outcome.threshold_score.map(|score| short(score as f32));
+                for selection in cuts.next().into_iter().flat_map(|cut| &cut.selections) {
+                    let mut row = row.clone();
+                    row["selection"] = json!(selection);
+                    row["candidates"] = amount(outcome.candidates);
+                    row["kept"] = amount(outcome.kept);
+                    row["score"] = json!(score);
+                    row["logit"] = json!(outcome.threshold_logit.map(short));
+                    rows.push(row);
+                }
+            }
+        }
+        rows
+    }
+
+    fn sample(&self, details: &LanguageDetails) -> Value {
+        let mut ranks = Map::new();
+        for (head, name) in self.run.heads.iter().enumerate() {
+            let mut of_head = vec![-1; self.sample.len()];
+            for (rank, (_, at)) in (0i64..).zip(self.order(head)) {
+                of_head[at] = rank;
+            }
+            ranks.insert((*name).to_owned(), json!(of_head));
+        }
+        let bytes: Vec<u64> = self.sample.iter().map(|document| document.bytes).collect();
+        let tokens: Vec<u64> = self.sample.iter().filter_map(|document| document.tokens).collect();
+        let mut sample = json!({
+            "of": self.survey.totals.documents,
+            "is_all": self.sample.len() as u64 == self.survey.totals.documents,
+            "bytes": bytes,
+            "tokens": Some(tokens).filter(|tokens| tokens.len() == bytes.len()),
+            "ranks": ranks,
+        });
+        if self.has_domains(details) && self.limits.sample_domains {
+            let of =
+                |d: &KeptDocument| details.sample_domains.get(&d.ordinal()).map(String::as_str);
+            let domains: Vec<&str> =
+                self.sample.iter().map(|d| of(d).unwrap_or_default()).collect();
+            let names: BTreeSet<&str> = domains.iter().copied().collect();
+            let names: Vec<&str> = names.into_iter().collect();
+            let place = |domain: &&str| names.binary_search(domain).unwrap_or_default();
+            sample["domains"] = json!(domains.iter().map(place).collect::<Vec<_>>());
+            sample["domain_names"] = json!(names);
+        }
+        sample
+    }
+
+    /// Whether the report names domains.
+    fn has_domains(&self, details: &LanguageDetails) -> bool {
+        details.with_urls && !details.without_input && self.limits.domains > 0
+    }
+
+    fn shown_examples(&self, wanted: &Wanted, details: &LanguageDetails) -> Vec<Value> {
+        let sampled: HashMap<u64, usize> =
+            (self.sample.iter().enumerate()).map(|(at, d)| (d.ordinal(), at)).collect();
+        // Documents before each place of an order.
+        let before: Vec<Vec<u64>> = (details.steps.iter())
+            .map(|steps| {
+                let sums = steps.iter().scan(0, |sum, step| {
+                    *sum += step.totals.documents;
+                    Some(*sum)
+                });
+                sums.collect()
+            })
+            .collect();
+        let shown = |example: Example<'_>| {
+            let (KeptDocument { id, bytes, tokens, .. }, ordinal) =
+                (example.document, example.document.ordinal());
+            let (mut scores, mut ranks) = (Map::new(), Map::new());
+            let document = example.document.stored();
+            let ranked = self.thresholds.ranked(&document);
+            for (head, name) in self.run.heads.iter().enumerate() {
+                let place = ranked[head].and_then(|(key, (_, score))| {
+                    scores.insert((*name).to_owned(), short(score));
+                    let at = wanted.steps[head].binary_search(&key).ok()?;
+                    Some(before[head][at])
+                });
+                ranks.insert((*name).to_owned(), place.map_or(json!(-1), |rank| json!(rank)));
+            }
+            let verdict = match self.thresholds.selection.decide(&document.scored) {
+                removed @ Decision::Removed { .. } => format!("removed: {removed}"),
+                Decision::Kept { .. } => {
+                    let kept = self.thresholds.kept(&document, |_, _| {});
+                    let first = self.thresholds.names.get(kept.trailing_zeros() as usize);
+                    first.map(|name| name.name.clone()).unwrap_or_default()
+                }
+            };
+            let input = details.examples.get(&ordinal).cloned().unwrap_or_default();
+            let mut row = json!({"id": id});
+            if let Some(url) = input.url {
+                row["domain"] = json!(domain_of(&url));
+                row["url"] = json!(url);
+            }
+            row["bytes"] = json!(bytes);
+            row["tokens"] = json!(tokens);
+            row["scores"] = json!(scores);
+            row["ranks"] = json!(ranks);
+            row["sample"] = json!(sampled.get(&ordinal));
+            row["shown_for"] = json!(example.shown_for);
+            row["verdict"] = json!(verdict);
+            if let Some(text) = input.text {
+                row["text"] = json!(text);
+            }
+            row
+        };
+        self.examples().into_iter().map(shown).collect()
+    }
+
+    fn lengths(&self, details: &LanguageDetails) -> Value {
+        let names = self.thresholds.names.iter().map(|name| name.name.as_str());
+        let groups = ["all"].into_iter().chain(names).zip(&details.lengths);
+        let of_group = |(name, lengths): (&str, &[_; 4])| {
+            let bytes: &ValueCounts = &lengths[2];
+            let mut row = json!({"documents": bytes.total()});
+            for (at, measure) in MEASURES.into_iter().enumerate() {
+                let is_read = at >= 2 || !details.without_input;
+                if is_read && (!self.limits.brief || MAIN_MEASURES.contains(&measure)) {
+                    let is_known = measure != "tokens" || self.survey.without_tokens == 0;
+                    let found = is_known.then(|| lengths[at].distribution());
+                    row[measure] = json!(found.unwrap_or_default());
+                }
+            }
+            (name.to_owned(), row)
+        };
+        Value::Object(groups.map(of_group).collect())
+    }
+
+    fn domains(&self, details: &LanguageDetails) -> Value {
+        let mut domains: Vec<(&str, &Vec<u64>)> =
+            details.domains.iter().map(|(domain, counts)| (domain.as_str(), counts)).collect();
+        domains.sort_by_key(|(domain, counts)| (u64::MAX - counts[0], *domain));
+        let others = domains.split_off(self.limits.domains.min(domains.len()));
+        let mut sum = vec![0; self.thresholds.names.len() + 1];
+        for (_, counts) in &others {
+            sum.iter_mut().zip(*counts).for_each(|(sum, count)| *sum += count);
+        }
+        domains.extend((!others.is_empty()).then_some((OTHERS, &sum)));
+        let row = |(domain, counts): (&str, &Vec<u64>)| {
+            let kept: Map<String, Value> = (self.thresholds.names.iter().zip(&counts[1..]))
+                .map(|(name, count)| (name.name.clone(), json!(count)))
+                .collect();
+            json!({"domain": domain, "documents": counts[0], "kept": kept})
+        };
+        domains.into_iter().map(row).collect()
+    }
+}
+
+/// At most about `most` of the places of `len` documents: evenly, and where there are many, more of them at both ends.
+fn thinned(len: usize, most: usize) -> BTreeSet<usize> {
+    if len <= most {
+        return (0..len).collect();
+    }
+    let ends = if most > 2 * END_POINTS { END_POINTS / 2 } else { 0 };
+    let evenly = most - 2 * ends;
+    let even = (0..evenly).map(|i| i * (len - 1) / (evenly - 1).max(1));
+    let powers = (0..ends).map(|i| (1 << i) - 1).filter(|at| *at < len);
+    even.chain(powers.flat_map(|at| [at, len - 1 - at])).collect()
+}
+
+/// What of the scores a fixed threshold keeps.
+fn bound_name(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Below(_) => "below",
+        Bound::AtLeast(_) => "at-least",
+        Bound::AtMost(_) => "at-most",
+        _ => "above",
+    }
+}

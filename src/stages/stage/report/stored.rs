@@ -1,0 +1,286 @@
+//! A run as its report reads it: parts of scores, and what the thresholds make of each document.
+
+use std::collections::BTreeMap;
+
+use crate::stage::cascaded::{Cascade, CascadeRows};
+use crate::stage::context::Context;
+use crate::stage::corpus::{ScoreFiles, read_part, stored_selections};
+use crate::stage::embedded::{Embedded, ordinal};
+use crate::stage::verdicts::{check_filtered, removed_rows};
+use polysift_base::error::Result;
+use polysift_config::{Keep, Rate, RunConfig};
+use polysift_data::input::{DocumentBatch, DocumentInfo};
+use polysift_data::parts::{ScoreRows, read_documents};
+use polysift_runs::run::Shard;
+use polysift_selection::{
+    Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport,
+};
+
+/// Name of the selection of a language without a threshold that keeps documents.
+const KEPT: &str = "kept";
+
+/// A run whose thresholds are made.
+pub(super) struct StoredRun<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) embedded: Embedded,
+    files: ScoreFiles,
+    cascade: Cascade,
+    /// In name order, as scores are read.
+    pub(super) heads: Vec<&'a str>,
+    pub(super) languages: BTreeMap<String, StoredThresholds>,
+}
+
+impl<'a> StoredRun<'a> {
+    /// Opens the run of `context`; [`Error::Missing`](polysift_base::Error::Missing) where its thresholds are not made.
+    pub(super) fn open(context: Context<'a>) -> Result<Self> {
+        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+        let embedded = Embedded::scored(context.run, &heads)?;
+        check_filtered(context, &embedded.plan)?;
+        let files = ScoreFiles::selected(context)?;
+        let selections = stored_selections(context.run, embedded.languages())?;
+        let thresholds = |(language, selection)| {
+            (language, StoredThresholds::new(context.config, &heads, selection))
+        };
+        let languages = selections.into_iter().map(thresholds).collect();
+        let cascade = Cascade::of(context, &embedded.plan)?;
+        Ok(Self { context, embedded, files, cascade, heads, languages })
+    }
+
+    /// Calls `visit` for every part of the shard at `place` of the plan.
+    pub(super) fn for_each_part(
+        &self,
+        place: usize,
+        mut visit: impl FnMut(&StoredRows<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let shard = &self.embedded.plan.shards[place];
+        let removed = removed_rows(self.context, shard)?;
+        let cascade = self.cascade.rows_of(self.context, place as u64, shard)?;
+        for index in 0..self.embedded.summaries[place].num_files {
+            self.context.stop.check()?;
+            let (documents, scores) = self.part(shard, index)?;
+            self.context.progress.advance(documents.len() as u64, 0);
+            let (place, removed, cascade) = (place as u64, &removed[..], &cascade);
+            visit(&StoredRows { place, removed, cascade, documents, scores })?;
+        }
+        Ok(())
+    }
+
+    fn part(&self, shard: &Shard, index: usize) -> Result<(DocumentBatch, Vec<ScoreRows>)> {
+        let scores = read_part(self.context, self.files, &self.heads, shard, index)?;
+        let documents = match scores.first() {
+            Some(first) => first.documents.clone(),
+            None => read_documents(&self.context.run.embeddings_part(shard, index))?,
+        };
+        Ok((documents, scores))
+    }
+}
+
+/// A part of a shard.
+pub(super) struct StoredRows<'r> {
+    place: u64,
+    removed: &'r [u64],
+    cascade: &'r CascadeRows,
+    documents: DocumentBatch,
+    scores: Vec<ScoreRows>,
+}
+
+/// A document with what the heads gave it.
+#[derive(Clone, Copy)]
+pub(super) struct StoredDocument<'r> {
+    pub(super) info: DocumentInfo<'r>,
+    pub(super) scored: ScoredDocument<'r>,
+    /// Its place in any order, but for the logit.
+    tie: RankKey,
+}
+
+impl StoredRows<'_> {
+    /// Calls `visit` for every row that no filter removes before the thresholds. What a cascade dropped has no score here,
+    /// not even of heads that do without the encoder.
+    pub(super) fn for_each(
+        &self,
+        mut visit: impl FnMut(&StoredDocument<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (mut logits, mut scores) = (Vec::new(), Vec::new());
+        for (at, info) in self.documents.iter().enumerate() {
+            if self.removed.binary_search(&info.row).is_ok() {
+                continue;
+            }
+            let is_dropped = self.cascade.is_dropped(info.row);
+            let counts = |value: Option<f32>| value.filter(|_| !is_dropped);
+            logits.clear();
+            logits.extend(self.scores.iter().map(|head| counts(head.logits[at])));
+            scores.clear();
+            scores.extend(self.scores.iter().map(|head| counts(head.scores[at])));
+            let ordinal = ordinal(self.place, info.row);
+            let (logits, scores) = (&logits[..], &scores[..]);
+            visit(&StoredDocument {
+                info,
+                scored: ScoredDocument { id: info.id, ordinal, logits, scores },
+                tie: RankKey::of_logit(0.0, Keep::Above).with_id(info.id, ordinal),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Logit and score of a head, and the place in its order.
+pub(super) type HeadRank = (RankKey, (f32, f32));
+
+impl StoredDocument<'_> {
+    /// What `head` gave; `None` without a score, or where it is NaN.
+    pub(super) fn number(&self, head: usize) -> Option<(f32, f32)> {
+        let (logit, score) = (self.scored.logits[head]?, self.scored.scores[head]?);
+        (!logit.is_nan() && !score.is_nan()).then_some((logit, score))
+    }
+
+    /// The same, with the place in the order of `head`, which keeps the scores `keep`.
+    pub(super) fn ranked(&self, head: usize, keep: Keep) -> Option<HeadRank> {
+        let number = self.number(head)?;
+        Some((RankKey { logit: RankKey::of_logit(number.0, keep).logit, ..self.tie }, number))
+    }
+
+    /// What is left of it when its part is gone.
+    pub(super) fn to_kept(self) -> KeptDocument {
+        KeptDocument {
+            tie: self.tie,
+            id: self.info.id.into(),
+            bytes: self.info.num_bytes,
+            tokens: self.info.num_tokens,
+            logits: self.scored.logits.into(),
+            scores: self.scored.scores.into(),
+        }
+    }
+}
+
+/// A document of a sample, or beside a cut.
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
+pub(super) struct KeptDocument {
+    tie: RankKey,
+    pub id: Box<str>,
+    pub(super) bytes: u64,
+    pub(super) tokens: Option<u64>,
+    logits: Box<[Option<f32>]>,
+    scores: Box<[Option<f32>]>,
+}
+
+impl KeptDocument {
+    pub(super) fn ordinal(&self) -> u64 {
+        self.tie.ordinal
+    }
+
+    /// The document as it was read.
+    pub(super) fn stored(&self) -> StoredDocument<'_> {
+        let (id, ordinal) = (&*self.id, self.ordinal());
+        let (num_bytes, num_tokens) = (self.bytes, self.tokens);
+        StoredDocument {
+            info: DocumentInfo { row: ordinal, id, language: "", num_bytes, num_tokens },
+            scored: ScoredDocument { id, ordinal, logits: &self.logits, scores: &self.scores },
+            tie: self.tie,
+        }
+    }
+}
+
+/// The thresholds of a language as its report needs them.
+pub(super) struct StoredThresholds {
+    pub(super) selection: Selection,
+    /// Kept side by head of the run.
+    pub(super) keeps: Vec<Keep>,
+    /// The final selections, the smallest first.
+    pub(super) names: Vec<SelectionName>,
+    /// Where documents are parted: each threshold in each of its selections, in order.
+    pub(super) cuts: Vec<PlacedCut>,
+}
+
+/// A selection by name; their order is that of heads, then of rates.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SelectionName {
+    heads: Vec<String>,
+    sizes: Vec<Rate>,
+    pub(super) name: String,
+}
+
+/// A threshold in one of its selections.
+#[derive(Debug, Clone)]
+pub(super) struct PlacedCut {
+    /// Of the run.
+    pub(super) head: usize,
+    pub(super) bound: Bound,
+    /// Names of the final selections in which it stands.
+    pub(super) selections: Vec<String>,
+}
+
+impl StoredThresholds {
+    fn new(config: &RunConfig, heads: &[&str], selection: Selection) -> Self {
+        let keep = |name: &&str| {
+            let mut own = selection.thresholds.iter().map(|report| &report.threshold);
+            let own = own.rfind(|threshold| threshold.head_name == **name);
+            own.map_or_else(|| config.heads[*name].keep(name), |threshold| threshold.keep)
+        };
+        let keeps = heads.iter().map(keep).collect();
+        let names = names(&selection);
+        let mut cuts = Vec::new();
+        for report in &selection.thresholds {
+            for (i, outcome) in report.outcomes.iter().enumerate() {
+                let stands = |at: usize| report.outcomes.len() == 1 || at == i;
+                let standing = names.iter().enumerate().filter(|(at, _)| stands(*at));
+                cuts.push(PlacedCut {
+                    head: report.threshold.head.unwrap_or(usize::MAX),
+                    bound: outcome.bound,
+                    selections: standing.map(|(_, name)| name.name.clone()).collect(),
+                });
+            }
+        }
+        Self { selection, keeps, names, cuts }
+    }
+
+    /// What `document` is in the order of each head.
+    pub(super) fn ranked(&self, document: &StoredDocument<'_>) -> Vec<Option<HeadRank>> {
+        self.keeps.iter().enumerate().map(|(head, keep)| document.ranked(head, *keep)).collect()
+    }
+
+    /// Which of the final selections keep a document, a bit each; at every cut that it comes to, `at_cut` is told whether
+    /// it passes.
+    pub(super) fn kept(
+        &self,
+        document: &StoredDocument<'_>,
+        mut at_cut: impl FnMut(usize, bool),
+    ) -> u64 {
+        let thresholds = &self.selection.thresholds;
+        let cuts_of =
+            |before: &[ThresholdReport]| before.iter().map(|t| t.outcomes.len()).sum::<usize>();
+        self.selection.kept(&document.scored, |at, i, passes| {
+            at_cut(cuts_of(&thresholds[..at]) + i, passes);
+        })
+    }
+}
+
+/// What the final selections of a language are called: by the heads that keep documents, with their rates, else by its
+/// fixed thresholds.
+fn names(selection: &Selection) -> Vec<SelectionName> {
+    let thresholds = || selection.thresholds.iter().map(|report| &report.threshold);
+    let selects =
+        |kind: &ThresholdKind| matches!(kind, ThresholdKind::Retain(_) | ThresholdKind::Budget(_));
+    let by_rate = thresholds().any(|threshold| selects(&threshold.kind));
+    let number = selection.outcomes().len().max(1);
+    let name = |i: usize| {
+        let (mut heads, mut sizes, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for threshold in thresholds() {
+            let size = match &threshold.kind {
+                ThresholdKind::Retain(_) => threshold.rate(i).map(|rate| {
+                    sizes.push(rate);
+                    rate.to_string()
+                }),
+                ThresholdKind::Budget(budget) => Some(budget.to_string()),
+                ThresholdKind::Fixed(fixed) if !by_rate => Some(fixed.score().to_string()),
+                ThresholdKind::Fixed(_) | ThresholdKind::Remove(_) => None,
+            };
+            if let Some(size) = size {
+                parts.push(format!("{}={size}", threshold.head_name));
+                heads.push(threshold.head_name.clone());
+            }
+        }
+        let name = if parts.is_empty() { KEPT.to_owned() } else { parts.join(",") };
+        SelectionName { heads, sizes, name }
+    };
+    (0..number).map(name).collect()
+}

@@ -1,0 +1,205 @@
+//! The first pass over the stored scores: counts by language, a uniform sample, and the documents at the ends of every
+//! order and beside every cut.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use twox_hash::XxHash3_64;
+
+use super::counts::ScoreCounts;
+use super::limits::ReportLimits;
+use super::stored::{HeadRank, KeptDocument, StoredDocument, StoredThresholds};
+use polysift_base::panics::unpoisoned;
+use polysift_base::sample::BottomKSample;
+use polysift_runs::run::DocumentAmount;
+use polysift_selection::RankKey;
+
+/// Number by which a sample of ids is drawn, the least ones first.
+pub(super) fn sampling_hash(id: &str) -> u64 {
+    let seed = XxHash3_64::oneshot(b"report");
+    XxHash3_64::oneshot_with_seed(seed, id.as_bytes())
+}
+
+/// The documents of least keys, or of largest ones.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ends {
+    most: usize,
+    largest: bool,
+    pub(super) kept: BTreeMap<RankKey, KeptDocument>,
+}
+
+impl Ends {
+    fn new(most: usize, largest: bool) -> Self {
+        Self { most, largest, kept: BTreeMap::new() }
+    }
+
+    /// The document that would go next, and whether `key` stands before it.
+    fn has_room(&self, key: RankKey) -> bool {
+        let next =
+            if self.largest { self.kept.first_key_value() } else { self.kept.last_key_value() };
+        let Some((&next, _)) = next.filter(|_| self.kept.len() >= self.most) else {
+            return self.most > 0;
+        };
+        if self.largest { key > next } else { key < next }
+    }
+
+    fn offer(&mut self, key: RankKey, make: impl FnOnce() -> KeptDocument) {
+        if !self.has_room(key) {
+            return;
+        }
+        self.kept.insert(key, make());
+        if self.kept.len() > self.most {
+            if self.largest {
+                self.kept.pop_first()
+            } else {
+                self.kept.pop_last()
+            };
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        for (key, document) in other.kept {
+            self.offer(key, || document);
+        }
+    }
+}
+
+/// What is found of one head in a language.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HeadSurvey {
+    pub(super) counts: ScoreCounts,
+    pub(super) nan: u64,
+    pub(super) unscored: u64,
+    pub(super) top: Ends,
+    pub(super) bottom: Ends,
+    /// Numbers that are not counted yet.
+    new: Vec<(f32, f32)>,
+}
+
+/// What is found at a cut.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CutSurvey {
+    /// The last of the candidates that pass, and the first of those that do not.
+    pub(super) above: Ends,
+    pub(super) below: Ends,
+    /// The first of all documents that would not pass, candidates or not.
+    pub(super) first_out: Option<RankKey>,
+}
+
+/// What is found of the documents of a language.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LanguageSurvey {
+    pub(super) totals: DocumentAmount,
+    /// Documents with text whose tokens were not counted.
+    pub(super) without_tokens: u64,
+    pub(super) heads: Vec<HeadSurvey>,
+    pub(super) cuts: Vec<CutSurvey>,
+}
+
+impl LanguageSurvey {
+    pub(super) fn new(thresholds: &StoredThresholds, limits: &ReportLimits) -> Self {
+        let most = limits.examples;
+        let head = HeadSurvey {
+            top: Ends::new(most, false),
+            bottom: Ends::new(most, true),
+            ..HeadSurvey::default()
+        };
+        let cut = CutSurvey {
+            above: Ends::new(most, true),
+            below: Ends::new(most, false),
+            first_out: None,
+        };
+        Self {
+            heads: vec![head; thresholds.keeps.len()],
+            cuts: vec![cut; thresholds.cuts.len()],
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn add(&mut self, document: &StoredDocument<'_>, thresholds: &StoredThresholds) {
+        self.totals.add(document.info.into());
+        let is_uncounted = document.info.num_tokens.is_none() && document.info.num_bytes > 0;
+        self.without_tokens += u64::from(is_uncounted);
+        let ranked = thresholds.ranked(document);
+        for (head, (survey, ranked)) in self.heads.iter_mut().zip(&ranked).enumerate() {
+            match ranked {
+                Some((key, number)) => {
+                    survey.new.push(*number);
+                    survey.top.offer(*key, || document.to_kept());
+                    survey.bottom.offer(*key, || document.to_kept());
+                }
+                None if document.scored.logits[head].is_some()
+                    && document.scored.scores[head].is_some() =>
+                {
+                    survey.nan += 1;
+                }
+                None => survey.unscored += 1,
+            }
+        }
+        let of_cut = |cut: usize| -> Option<HeadRank> { *ranked.get(thresholds.cuts[cut].head)? };
+        for (cut, survey) in self.cuts.iter_mut().enumerate() {
+            let Some(ranked) = of_cut(cut) else { continue };
+            let is_first = survey.first_out.is_none_or(|first| ranked.0 < first);
+            if is_first && !thresholds.cuts[cut].bound.keeps_key(ranked.0, ranked.1.1) {
+                survey.first_out = Some(ranked.0);
+            }
+        }
+        thresholds.kept(document, |cut, passes| {
+            let Some((key, _)) = of_cut(cut) else { return };
+            let CutSurvey { above, below, .. } = &mut self.cuts[cut];
+            let side = if passes { above } else { below };
+            side.offer(key, || document.to_kept());
+        });
+    }
+
+    /// Counts the scores since the last call: many at once are counted faster.
+    pub(super) fn count(&mut self) {
+        for head in &mut self.heads {
+            head.counts.add(&head.new);
+            head.new.clear();
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        self.totals.add(other.totals);
+        self.without_tokens += other.without_tokens;
+        for (mine, theirs) in self.heads.iter_mut().zip(other.heads) {
+            mine.counts.merge(theirs.counts);
+            mine.nan += theirs.nan;
+            mine.unscored += theirs.unscored;
+            mine.top.merge(theirs.top);
+            mine.bottom.merge(theirs.bottom);
+        }
+        for (mine, theirs) in self.cuts.iter_mut().zip(other.cuts) {
+            mine.above.merge(theirs.above);
+            mine.below.merge(theirs.below);
+            mine.first_out = mine.first_out.into_iter().chain(theirs.first_out).min();
+        }
+    }
+}
+
+/// A survey in the making, from several threads.
+pub(super) struct Surveying {
+    pub(super) survey: Mutex<LanguageSurvey>,
+    /// The documents of least hash.
+    pub(super) sample: BottomKSample<KeptDocument>,
+}
+
+impl Surveying {
+    pub(super) fn new(thresholds: &StoredThresholds, limits: &ReportLimits) -> Self {
+        let survey = Mutex::new(LanguageSurvey::new(thresholds, limits));
+        Self { survey, sample: BottomKSample::new(limits.sample) }
+    }
+
+    /// Offers a document to the sample.
+    pub(super) fn offer(&self, document: &StoredDocument<'_>) {
+        let hash = sampling_hash(document.info.id);
+        let rank = u128::from(hash) << 64 | u128::from(document.scored.ordinal);
+        self.sample.offer(rank, || document.to_kept());
+    }
+
+    /// What was found, and the sample in the order of its hashes.
+    pub(super) fn finish(self) -> (LanguageSurvey, Vec<KeptDocument>) {
+        (unpoisoned(self.survey.into_inner()), self.sample.into_items())
+    }
+}

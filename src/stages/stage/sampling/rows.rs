@@ -1,0 +1,209 @@
+//! Drawn documents with their texts, as rows to annotate; and what earlier rounds have.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use super::draws::Draws;
+use super::frame::StoredDocuments;
+use super::mixture::Strategy;
+use crate::stage::embedded::place_of;
+use crate::stage::texts::Texts;
+use polysift_base::error::{Error, Result};
+use polysift_config::{InputConfig, LanguageSource};
+use polysift_data::input::{DocumentInfo, DocumentReader, InputFile, UNDETERMINED_LANGUAGE};
+use polysift_runs::run::Shard;
+
+/// Rows of an earlier round that are read at once.
+const READ_ROWS: usize = 1024;
+
+/// BLAKE3 of a text.
+type TextDigest = [u8; 32];
+
+fn digest(text: &str) -> TextDigest {
+    *blake3::hash(text.as_bytes()).as_bytes()
+}
+
+/// What earlier rounds have.
+#[derive(Debug, Default)]
+pub(super) struct EarlierRounds {
+    pub(super) ids: BTreeSet<String>,
+    texts: HashSet<TextDigest>,
+}
+
+impl EarlierRounds {
+    /// Reads `files`, whose columns have the names that `config` gives them.
+    pub(super) fn read(files: &[InputFile], config: &InputConfig) -> Result<Self> {
+        // Rows need not have the columns of language and embeddings that the corpus has.
+        let language = LanguageSource::Fixed(UNDETERMINED_LANGUAGE.into());
+        let config = InputConfig { language, embeddings: None, ..config.clone() };
+        let mut earlier = Self::default();
+        for file in files {
+            let mut reader = DocumentReader::open(file, &config)?;
+            while let Some(batch) = reader.next_batch(READ_ROWS)? {
+                earlier.ids.extend((0..batch.len()).map(|i| batch.id(i).to_owned()));
+                earlier.texts.extend(batch.texts().map(|(_, text)| digest(text)));
+            }
+        }
+        Ok(earlier)
+    }
+
+    /// A digest of their ids; of none it is empty.
+    pub(super) fn history(&self) -> Vec<u8> {
+        let mut hasher = blake3::Hasher::new();
+        for id in &self.ids {
+            hasher.update(&(id.len() as u64).to_le_bytes()).update(id.as_bytes());
+        }
+        if self.ids.is_empty() { Vec::new() } else { hasher.finalize().as_bytes().to_vec() }
+    }
+}
+
+/// A document that was drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct DrawnDocument {
+    /// Its place in the corpus.
+    pub(super) ordinal: u64,
+    /// With which it was drawn.
+    pub(super) probability: f64,
+    /// What most of that is from.
+    pub(super) strategy: Strategy,
+}
+
+/// A text to annotate.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct AnnotationRow<'a> {
+    /// Names of the columns of id and text.
+    pub(super) columns: [&'a str; 2],
+    pub id: String,
+    pub(super) text: String,
+    pub language: &'a str,
+    pub(super) file: &'a Path,
+    /// Row in the file, counted from 0.
+    pub row: u64,
+    /// By head; `None` where there is none, or where it is no finite number.
+    pub(super) scores: Vec<(&'a str, Option<f32>)>,
+    pub(super) strategy: Strategy,
+    /// Documents that the drawn ones with this text stand for in estimates of totals, together.
+    pub(super) weight: f64,
+    /// Drawn documents with this text.
+    pub(super) copies: u64,
+}
+
+impl Serialize for AnnotationRow<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// Scores by head, in the order of the heads.
+        struct Scores<'a>(&'a [(&'a str, Option<f32>)]);
+        impl Serialize for Scores<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_map(self.0.iter().copied())
+            }
+        }
+        let [id, text] = self.columns;
+        let mut row = serializer.serialize_map(None)?;
+        row.serialize_entry(id, &self.id)?;
+        row.serialize_entry(text, &self.text)?;
+        row.serialize_entry("label", &())?;
+        row.serialize_entry("language", self.language)?;
+        row.serialize_entry("file", self.file)?;
+        row.serialize_entry("row", &self.row)?;
+        row.serialize_entry("scores", &Scores(&self.scores))?;
+        row.serialize_entry("strategy", &self.strategy)?;
+        row.serialize_entry("copies", &self.copies)?;
+        row.serialize_entry("inclusion_probability", &(1.0 / self.weight))?;
+        row.serialize_entry("weight", &self.weight)?;
+        row.end()
+    }
+}
+
+/// The rows of a language, and the drawn documents whose text an earlier round has.
+pub(super) struct LanguageRows<'a> {
+    /// In random order, so that the first of them are a sample as well.
+    pub(super) rows: Vec<AnnotationRow<'a>>,
+    pub(super) known_texts: u64,
+}
+
+impl<'a> LanguageRows<'a> {
+    /// Reads the texts of `drawn`, documents of `language`.
+    ///
+    /// Of equal texts the first of the corpus is a row, whose weight is that of all: estimates of totals stay
+    /// what they are. A text that earlier rounds have is left out, which does not change with what probability
+    /// the others were drawn.
+    pub(super) fn read(
+        stored: &'a StoredDocuments<'_>,
+        language: &'a str,
+        mut drawn: Vec<DrawnDocument>,
+        earlier: &EarlierRounds,
+        order: Draws,
+    ) -> Result<Self> {
+        drawn.sort_unstable_by_key(|document| document.ordinal);
+        let mut found = Self { rows: Vec::with_capacity(drawn.len()), known_texts: 0 };
+        let (mut places, mut ranks) = (HashMap::new(), Vec::new());
+        for of_shard in drawn.chunk_by(|a, b| place_of(a.ordinal).0 == place_of(b.ordinal).0) {
+            let shard = &stored.embedded.plan.shards[place_of(of_shard[0].ordinal).0 as usize];
+            found.read_shard(stored, language, (shard, of_shard), |row, ordinal, rows| {
+                let digest = digest(&row.text);
+                if earlier.texts.contains(&digest) {
+                    return true;
+                }
+                let place = *places.entry(digest).or_insert(rows.len());
+                if let Some(first) = rows.get_mut(place) {
+                    first.weight += row.weight;
+                    first.copies += 1;
+                } else {
+                    ranks.push((order.of(ordinal), ordinal));
+                    rows.push(row);
+                }
+                false
+            })?;
+        }
+        let mut ranked: Vec<_> = ranks.into_iter().zip(found.rows).collect();
+        ranked.sort_unstable_by_key(|(rank, _)| *rank);
+        found.rows = ranked.into_iter().map(|(_, row)| row).collect();
+        Ok(found)
+    }
+
+    /// Hands the documents of a shard, with their ordinals, to `take`, which says whether their texts are known.
+    fn read_shard(
+        &mut self,
+        stored: &'a StoredDocuments<'_>,
+        language: &'a str,
+        (shard, drawn): (&'a Shard, &[DrawnDocument]),
+        mut take: impl FnMut(AnnotationRow<'a>, u64, &mut Vec<AnnotationRow<'a>>) -> bool,
+    ) -> Result<()> {
+        let context = stored.context;
+        let input = &context.config.input;
+        let mut texts = Texts::open(context, shard)?;
+        let mut drawn = drawn.iter().peekable();
+        for index in 0..context.run.num_parts(shard)? {
+            if drawn.peek().is_none() {
+                break;
+            }
+            let part = stored.part(shard, index)?;
+            while let Some(document) = drawn.peek() {
+                let wanted = place_of(document.ordinal).1;
+                let Ok(at) = part.documents.rows().binary_search(&wanted) else { break };
+                let DocumentInfo { row, id, num_bytes, .. } = part.documents.get(at);
+                let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
+                let score = |score: Option<[f32; 2]>| score.map(|s| s[1]).filter(|s| s.is_finite());
+                let scores = stored.heads.iter().copied().zip(part.values(at).map(score));
+                let row = AnnotationRow {
+                    columns: [&input.id, &input.text],
+                    id: id.to_owned(),
+                    text: texts.text(row, num_bytes)?.ok_or_else(lost)?,
+                    language,
+                    file: &shard.file,
+                    row,
+                    scores: scores.collect(),
+                    strategy: document.strategy,
+                    weight: 1.0 / document.probability,
+                    copies: 1,
+                };
+                self.known_texts += u64::from(take(row, document.ordinal, &mut self.rows));
+                drawn.next();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! Stored embeddings, or the texts of the input, to scores, per head; the encoder is never run here.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rayon::prelude::*;
+use serde_json::json;
+
+use super::context::Context;
+use super::embedded::Embedded;
+use super::heads::Heads;
+use super::model::{FOREIGN_ENCODER, recipe, refined_precision};
+use super::texts::Texts;
+use crate::stage::work::StageWork;
+use polysift_base::error::{Error, Result};
+use polysift_config::NO_MODEL;
+use polysift_data::input::{DocumentBatch, DocumentInfo, NumberColumn};
+use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
+use polysift_encoder::scoring_gpus;
+use polysift_heads::head::{DocumentScore, RowHead, ScoreScratch};
+use polysift_runs::run::{PartFile, Shard, ShardMarker, Stage};
+
+/// Documents whose texts are in memory at once, and that are scored in parallel.
+const BLOCK_DOCUMENTS: usize = 1024;
+
+/// Scores every shard with every head where that is not done yet, on the GPUs that the settings
+/// name, else on the CPU.
+pub fn score(context: Context<'_>) -> Result<()> {
+    let Context { run, .. } = context;
+    let embedded = Embedded::of(run)?;
+    let mut heads = Heads::load(context, &embedded)?;
+    same_encoder(context, &heads)?;
+    let gpus = scoring_gpus(&context.config.encoder.device)?;
+    context.freeze(Stage::Score, &heads.settings(!gpus.is_empty()))?;
+    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let shards = &embedded.plan.shards;
+    let work = StageWork::of_scores(context, Stage::Score, &embedded.plan, &names)?;
+    if work.is_over() {
+        return work.finish(run);
+    }
+    heads.warn_of_unserved();
+    heads.score_on(&gpus)?;
+    let rows = |item: usize| embedded.summaries[item % shards.len()].rows;
+    work.for_all(context, "documents", rows, |item| {
+        let (head, place) = (item / shards.len(), item % shards.len());
+        score_shard(context, &heads, names[head], &shards[place])
+    })
+}
+
+/// Refuses heads that are for embeddings of another encoder, or made in another way, than the corpus's.
+fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
+    let run = context.run;
+    let embed = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    let digest = embed["encoder"]["digest"].as_str().unwrap_or_default();
+    if digest == FOREIGN_ENCODER {
+        return Ok(()); // the input says nothing about what made its embeddings
+    }
+    if digest == NO_MODEL {
+        return heads.check_without_encoder();
+    }
+    let checked = heads.check_recipe(&recipe(run)?);
+    let corpus = json!({"encoder": embed["encoder"], "embeddings": embed["parts"]["embeddings"]});
+    let train = run.frozen_settings(Stage::Train)?.unwrap_or_default();
+    let samples = json!({"encoder": train["encoder"], "embeddings": train["embeddings"]});
+    // Nothing is embedded to train heads of texts.
+    if train["encoder"].is_null() || samples == corpus || train["encoder"]["digest"] != digest {
+        return checked;
+    }
+    let mut precise = corpus.clone();
+    let begun = serde_json::from_value(corpus["encoder"]["precision"].clone()).unwrap_or_default();
+    precise["encoder"]["precision"] = refined_precision(begun).name().into();
+    if context.config.selection.refine && samples == precise {
+        return checked;
+    }
+    Err(Error::Mismatch {
+        path: run.root().to_owned(),
+        difference: format!(
+            "  the heads were trained with {samples}\n  the corpus is embedded with {corpus}"
+        ),
+        hint: "train again with `--redo train`, or embed again with `--redo embed`".into(),
+    })
+}
+
+fn score_shard(
+    context: Context<'_>,
+    heads: &Heads,
+    name: &str,
+    shard: &Shard,
+) -> Result<ShardMarker> {
+    let run = context.run;
+    let embedded = run.done(Stage::Embed, &shard.name)?;
+    let write = |index: usize, scored: &ScoreRows| {
+        let path = run.scores_part(name, shard, index);
+        let stamp = write_scores(&path, scored, context.config.parts.zstd)?;
+        let rows = scored.documents.len() as u64;
+        context.progress.advance(rows, 0);
+        Ok((PartFile { path: run.relative(&path), rows, stamp }, counts(scored)))
+    };
+    let path = |part: &PartFile| run.path(&part.path);
+    let parts: Vec<Result<(PartFile, Counts)>> = if let Some(head) = heads.of_rows(name) {
+        let file = shard.input()?;
+        let open = |column| NumberColumn::open(&file, &context.config.input, column);
+        let mut column = head.column().map(open).transpose()?;
+        let parts = embedded.files.iter().enumerate().map(|(index, part)| {
+            context.stop.check()?;
+            write(index, &score_documents(head, column.as_mut(), &path(part))?)
+        });
+        let parts = parts.collect();
+        column.map_or(Ok(()), NumberColumn::finish)?;
+        parts
+    } else if heads.is_text(name) {
+        let mut texts = Texts::open(context, shard)?;
+        let parts = embedded.files.iter().enumerate().map(|(index, part)| {
+            write(index, &score_texts(context, heads, name, &mut texts, &path(part))?)
+        });
+        parts.collect()
+    } else {
+        let parts = embedded.files.par_iter().enumerate().map(|(index, part)| {
+            context.stop.check()?;
+            write(index, &score_embeddings(heads, name, &path(part))?)
+        });
+        parts.collect()
+    };
+    let mut marker = ShardMarker::default();
+    for part in parts {
+        let (file, counts) = part?;
+        marker.add(file, counts);
+    }
+    Ok(marker)
+}
+
+/// Rows by what became of them.
+type Counts = BTreeMap<&'static str, u64>;
+
+fn counts(scored: &ScoreRows) -> Counts {
+    let mut counts = Counts::new();
+    for logit in &scored.logits {
+        let outcome = match logit {
+            None => "null",
+            Some(logit) if logit.is_nan() => "nan",
+            Some(_) => "scored",
+        };
+        *counts.entry(outcome).or_default() += 1;
+    }
+    counts
+}
+
+/// The rows of a part of scores.
+fn score_rows(documents: DocumentBatch, scored: &[Option<DocumentScore>]) -> ScoreRows {
+    let logits = scored.iter().map(|score| score.map(|score| score.logit)).collect();
+    let scores = scored.iter().map(|score| score.map(|score| score.score)).collect();
+    ScoreRows { documents, logits, scores }
+}
+
+/// Scores the documents of the part of embeddings `path`, each by the head `name` of its language, some
+/// documents at a time.
+fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows> {
+    let mut scan = EmbeddingScan::open(path)?;
+    let documents = scan.documents().clone();
+    let mut scored = Vec::new();
+    let (mut chunk_offsets, mut values) = (Vec::new(), Vec::new());
+    let (limit, mut scratch) = (heads.block_documents(name).max(1), ScoreScratch::default());
+    while scored.len() < documents.len() {
+        scan.next(limit, &mut chunk_offsets, &mut values)?;
+        let block = scored.len()..scored.len() + chunk_offsets.len() - 1;
+        let languages: Vec<&str> = block.map(|at| documents.language(at)).collect();
+        let (width, chunks) = (scan.hidden_size(), (&values[..], &chunk_offsets[..]));
+        scored.extend(heads.score_chunks(name, &languages, width, chunks, &mut scratch)?);
+    }
+    Ok(score_rows(documents, &scored))
+}
+
+/// Scores the documents with text of the part of embeddings `path` by `head` and its `column`, which stands
+/// before the first of them.
+fn score_documents(
+    head: &RowHead,
+    mut column: Option<&mut NumberColumn<'_>>,
+    path: &Path,
+) -> Result<ScoreRows> {
+    let documents = read_documents(path)?;
+    let mut score = |document: DocumentInfo<'_>| -> Result<Option<DocumentScore>> {
+        if document.num_bytes == 0 {
+            return Ok(None);
+        }
+        let value = column.as_mut().map_or(Ok(None), |column| column.value(document.row))?;
+        Ok(head.score(document.id, value))
+    };
+    let scored: Vec<_> = documents.iter().map(&mut score).collect::<Result<_>>()?;
+    Ok(score_rows(documents, &scored))
+}
+
+/// Scores the documents of the part of embeddings `path` by their texts, each by the head `name` of its
+/// language; `texts` stands before the first of them.
+fn score_texts(
+    context: Context<'_>,
+    heads: &Heads,
+    name: &str,
+    texts: &mut Texts<'_>,
+    path: &Path,
+) -> Result<ScoreRows> {
+    let documents = read_documents(path)?;
+    let mut scored = Vec::new();
+    for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
+        context.stop.check()?;
+        let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
+        let languages: Vec<&str> = block.clone().map(|at| documents.language(at)).collect();
+        let text = |at: usize| {
+            let DocumentInfo { row, num_bytes, .. } = documents.get(at);
+            texts.text(row, num_bytes)
+        };
+        let texts: Vec<Option<String>> = block.map(text).collect::<Result<_>>()?;
+        scored.extend(heads.score_texts(name, &languages, &texts)?);
+    }
+    Ok(score_rows(documents, &scored))
+}

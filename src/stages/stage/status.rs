@@ -1,0 +1,263 @@
+//! How far a run is, from its markers alone, and what of it is left for whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::cascaded::Cascade;
+use super::context::{ALL_LANGUAGES, Context};
+use super::embedded::Embedded;
+use super::heads::trained_keys;
+use super::model::is_precise;
+use super::refine::Refinement;
+use super::work::score_keys;
+use polysift_base::error::Result;
+use polysift_config::RunConfig;
+use polysift_runs::run::{Encoded, Failure, LiveWorker, Plan, RunDir, Stage, Summary, Worker};
+
+/// Progress of a stage.
+#[derive(Debug, Clone, Serialize)]
+pub struct StageStatus {
+    /// The stage.
+    pub stage: Stage,
+    /// Items of work that are done (shards; heads; shards times heads; languages).
+    pub done: usize,
+    /// Items of work in all, where that is known.
+    pub total: Option<usize>,
+    /// Items that processes have in their hands, as far as it is known that they live.
+    pub leased: usize,
+    /// Items that could not be done when they were tried last.
+    pub failed: BTreeMap<String, Failure>,
+    /// Rows accounted for by what is done.
+    pub rows: u64,
+    /// Rows by what became of them.
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// Status of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunStatus {
+    /// Shards of the plan.
+    pub shards: usize,
+    /// Bytes of input.
+    pub input_bytes: u64,
+    /// What was encoded so far.
+    #[serde(flatten)]
+    pub encoded: Encoded,
+    /// Stage by stage; the train stage only where there is something to train, the cascade and the filter stage where
+    /// there is one, the refine stage where it was begun.
+    pub stages: Vec<StageStatus>,
+    /// Other processes at work.
+    pub workers: Vec<LiveWorker>,
+    /// What the refine stage did, once it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refinement: Option<Refinement>,
+}
+
+impl RunStatus {
+    /// Whether everything that was begun is complete up to and including the export.
+    pub fn finished(&self) -> bool {
+        self.stages.iter().all(|s| s.total.is_none_or(|total| s.done == total))
+    }
+}
+
+/// Reads the status of the run of `context`, as seen by its worker.
+pub fn status(context: Context<'_>) -> Result<RunStatus> {
+    let Context { config, run, worker, .. } = context;
+    let plan = run.plan()?;
+    let names = plan.names();
+    let heads: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+    let scores = score_keys(&plan, &heads);
+    let embedded = run.marked(Stage::Embed, &names)?;
+    let counts = embedded.iter().flatten().flat_map(|summary| summary.counts.keys().cloned());
+    let languages: Vec<String> = counts.collect::<BTreeSet<_>>().into_iter().collect();
+    let encoded = encoded(run, &plan, &embedded)?;
+    let mut stages = Vec::new();
+    if config.cascade.is_some() {
+        let keys = Cascade::keys(config, &plan);
+        let done = run.marked(Stage::Cascade, &keys)?;
+        stages.push(stage_status(run, worker, Stage::Cascade, &keys, done)?);
+    }
+    stages.push(stage_status(run, worker, Stage::Embed, &names, embedded)?);
+    if stages_of(config).contains(&Stage::Train) {
+        stages.push(train_status(run, worker)?);
+    }
+    let is_refined = run.frozen_settings(Stage::Refine)?.is_some();
+    for (stage, keys) in [
+        (Stage::Score, scores.as_slice()),
+        (Stage::Filter, &names),
+        (Stage::Refine, &scores),
+        (Stage::Threshold, &languages),
+        (Stage::Export, &names),
+    ] {
+        let is_part = match stage {
+            Stage::Refine => is_refined,
+            Stage::Filter => !config.filters.is_empty(),
+            _ => true,
+        };
+        if is_part {
+            stages.push(stage_status(run, worker, stage, keys, run.marked(stage, keys)?)?);
+        }
+    }
+    Ok(RunStatus {
+        shards: plan.shards.len(),
+        input_bytes: plan.bytes(),
+        encoded,
+        stages,
+        workers: worker.live()?,
+        refinement: Refinement::read(run)?,
+    })
+}
+
+/// What was encoded so far, also of shards that are not done.
+fn encoded(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<Encoded> {
+    let of_shard = |(shard, summary): (&_, &Option<Summary>)| -> Result<Encoded> {
+        let mut sum = Encoded::default();
+        match summary {
+            Some(summary) => sum.add(&summary.encoded.unwrap_or_default()),
+            None => run.part_markers(shard)?.iter().for_each(|part| sum.add(&part.encoded)),
+        }
+        Ok(sum)
+    };
+    let all = plan.shards.par_iter().zip(embedded).map(of_shard);
+    all.try_reduce(Encoded::default, |mut sum, part| {
+        sum.add(&part);
+        Ok(sum)
+    })
+}
+
+/// Of the heads to train, which are known when the stage is begun; before that of none.
+fn train_status(run: &RunDir, worker: &Worker) -> Result<StageStatus> {
+    let trained = trained_keys(run)?;
+    let is_begun = trained.is_some();
+    let keys = trained.unwrap_or_default();
+    let status = stage_status(run, worker, Stage::Train, &keys, run.marked(Stage::Train, &keys)?)?;
+    Ok(StageStatus { total: status.total.filter(|_| is_begun), ..status })
+}
+
+/// Of the items `keys` of `stage`, with what is known of those that are done.
+fn stage_status(
+    run: &RunDir,
+    worker: &Worker,
+    stage: Stage,
+    keys: &[String],
+    summaries: Vec<Option<Summary>>,
+) -> Result<StageStatus> {
+    let mut status = StageStatus {
+        stage,
+        done: 0,
+        total: Some(keys.len()),
+        leased: run.num_held(stage, worker)?,
+        failed: run.failures(stage)?,
+        rows: 0,
+        counts: BTreeMap::new(),
+    };
+    for (key, summary) in keys.iter().zip(summaries) {
+        let Some(summary) = summary else { continue };
+        status.failed.remove(key); // of an attempt before
+        status.done += 1;
+        status.rows += summary.rows;
+        for (name, count) in summary.counts {
+            *status.counts.entry(name).or_default() += count;
+        }
+    }
+    Ok(status)
+}
+
+/// What is left of a stage for those that would do it in `num_tasks` tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unfinished {
+    /// The stage.
+    pub stage: Stage,
+    /// Items that are not done.
+    pub items: usize,
+    /// Number of tasks.
+    pub num_tasks: u32,
+    /// Those that have such items.
+    pub tasks: Vec<u32>,
+}
+
+/// What is left of `stage`, or of the first stage that is not done; `None`: nothing. Without `num_tasks`
+/// every shard is a task of its own.
+///
+/// # Errors
+/// [`Error::Missing`](polysift_base::Error::Missing) where there is no plan; those of reading markers.
+pub fn unfinished(
+    context: Context<'_>,
+    stage: Option<Stage>,
+    num_tasks: Option<u32>,
+) -> Result<Option<Unfinished>> {
+    let Context { run, config, .. } = context;
+    let plan = run.plan()?;
+    let num_tasks = num_tasks.unwrap_or(plan.shards.len().max(1) as u32);
+    let stages = match stage {
+        Some(stage) => vec![stage],
+        None => stages_of(config),
+    };
+    for stage in stages {
+        let (keys, task_of) = task_of_items(context, &plan, stage, num_tasks)?;
+        let is_left: Vec<bool> =
+            keys.par_iter().map(|key| Ok(!run.is_done(stage, key)?)).collect::<Result<_>>()?;
+        let left = is_left.iter().zip(task_of).filter(|(is_left, _)| **is_left);
+        let left: Vec<u32> = left.map(|(_, task)| task).collect();
+        if !left.is_empty() {
+            let items = left.len();
+            let tasks = left.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+            return Ok(Some(Unfinished { stage, items, num_tasks, tasks }));
+        }
+    }
+    Ok(None)
+}
+
+/// The stages that a run of `config` has, in the order in which many tasks do them.
+pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
+    let is_trained = config.heads.values().any(|head| !head.train.is_empty());
+    let is_wanted = |stage: &Stage| match stage {
+        Stage::Embed | Stage::Score | Stage::Threshold | Stage::Export => true,
+        Stage::Train => is_trained,
+        Stage::Filter => !config.filters.is_empty(),
+        Stage::Refine => config.selection.refine,
+        Stage::Cascade => config.cascade.is_some(),
+    };
+    in_order(config, Stage::ALL.into_iter().filter(is_wanted).collect())
+}
+
+/// `stages` of a run of `config`, each once, in the order in which they need each other: heads are trained before a
+/// cascade, whose pilot they score.
+pub fn in_order(config: &RunConfig, mut stages: Vec<Stage>) -> Vec<Stage> {
+    stages.sort_by_key(|stage| (config.cascade.is_some() && *stage != Stage::Train, *stage));
+    stages.dedup();
+    stages
+}
+
+/// The items of `stage`, and which of `num_tasks` tasks each belongs to.
+fn task_of_items(
+    context: Context<'_>,
+    plan: &Plan,
+    stage: Stage,
+    num_tasks: u32,
+) -> Result<(Vec<String>, Vec<u32>)> {
+    let of_shards = plan.task_of_shards(num_tasks);
+    let dealt = |keys: Vec<String>| {
+        let tasks = (0..keys.len()).map(|item| item as u32 % num_tasks).collect();
+        (keys, tasks)
+    };
+    Ok(match stage {
+        Stage::Cascade => {
+            // Every task takes languages; the first sees to those that are left.
+            let keys = Cascade::keys(context.config, plan);
+            let languages = vec![0; keys.len() - of_shards.len()];
+            (keys, [languages, of_shards].concat())
+        }
+        Stage::Embed | Stage::Filter | Stage::Export => (plan.names(), of_shards),
+        Stage::Score => {
+            let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+            (score_keys(plan, &heads), heads.iter().flat_map(|_| of_shards.clone()).collect())
+        }
+        Stage::Train => dealt(super::train::keys(context)?),
+        Stage::Refine if is_precise(context.run)? => dealt(Vec::new()),
+        Stage::Refine => dealt(vec![ALL_LANGUAGES.to_owned()]),
+        Stage::Threshold => dealt(Embedded::of(context.run)?.languages().into_iter().collect()),
+    })
+}

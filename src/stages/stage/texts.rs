@@ -1,0 +1,69 @@
+//! The texts of documents once more, from the input.
+
+use super::context::Context;
+use polysift_base::error::{Error, Result};
+use polysift_data::input::{DocumentBatch, DocumentReader};
+use polysift_runs::run::Shard;
+
+/// Rows of the input that are read at once.
+const READ_ROWS: usize = 1024;
+
+/// Reads texts of a file by row, forwards.
+pub(super) struct Texts<'a> {
+    shard: &'a Shard,
+    reader: DocumentReader,
+    batch: DocumentBatch,
+    /// The first row that was not read yet.
+    next_row: u64,
+}
+
+impl<'a> Texts<'a> {
+    /// Opens the input of `shard`; [`Error::Corrupt`] if it is no longer the planned file.
+    pub(super) fn open(context: Context<'_>, shard: &'a Shard) -> Result<Self> {
+        let reader = DocumentReader::open(&shard.input()?, &context.config.input)?;
+        Ok(Self { shard, reader, batch: DocumentBatch::default(), next_row: shard.first_row() })
+    }
+
+    /// The text of `row`, where rows ascend from call to call; `num_bytes` is its length when it was
+    /// embedded, 0 for a row without text, which gives `None`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the row is gone or its text has another length; those of reading.
+    pub(super) fn text(&mut self, row: u64, num_bytes: u64) -> Result<Option<String>> {
+        if num_bytes == 0 {
+            return Ok(None);
+        }
+        let place = self.place(row)?;
+        if self.batch.num_bytes()[place] == num_bytes {
+            return Ok(self.batch.text(place).map(ToOwned::to_owned));
+        }
+        Err(Error::corrupt(&self.shard.file, format!("row {row} has another text than before")))
+    }
+
+    /// The text of `row`, whatever it is; `None` for a row without text and for one that is set aside. Rows ascend
+    /// from call to call.
+    pub(super) fn any_text(&mut self, row: u64) -> Result<Option<String>> {
+        let place = self.seek(row)?;
+        Ok(place.and_then(|place| self.batch.text(place)).map(ToOwned::to_owned))
+    }
+
+    /// Place of `row` in the batch, which is read if it comes later.
+    fn place(&mut self, row: u64) -> Result<usize> {
+        let lost = || Error::corrupt(&self.shard.file, format!("row {row} is gone"));
+        self.seek(row)?.ok_or_else(lost)
+    }
+
+    /// As [`Texts::place`]; `None` where there is no such document.
+    fn seek(&mut self, row: u64) -> Result<Option<usize>> {
+        while self.batch.rows().last().is_none_or(|&last| last < row) {
+            // What lies in between is not decoded where the format allows it.
+            if row >= self.next_row + READ_ROWS as u64 {
+                self.reader.skip_rows(row);
+            }
+            let Some(batch) = self.reader.next_batch(READ_ROWS)? else { return Ok(None) };
+            self.batch = batch;
+            self.next_row = self.batch.rows().last().map_or(row, |last| last + 1);
+        }
+        Ok(self.batch.rows().binary_search(&row).ok())
+    }
+}

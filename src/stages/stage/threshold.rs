@@ -1,0 +1,64 @@
+//! Scores to exact thresholds, per language, over the whole corpus.
+
+use std::collections::BTreeMap;
+
+use super::audit::{select_language, warn_of_recall};
+use super::context::Context;
+use super::corpus::{
+    ScoreFiles, refine_settings, scored_run, stored_selections, threshold_settings,
+};
+use crate::stage::work::StageWork;
+use polysift_base::error::Result;
+use polysift_runs::run::{PartFile, RunDir, ShardMarker, Stage};
+use polysift_selection::{Selection, ThresholdKind, ThresholdReport};
+
+/// Finds the thresholds of every language and writes `selection/<lang>.json`. Languages are shared out, since
+/// each is decided on its own.
+pub fn threshold(context: Context<'_>) -> Result<()> {
+    let run = context.run;
+    let (embedded, heads) = scored_run(context)?;
+    let scores = ScoreFiles::selected(context)?;
+    if scores == ScoreFiles::Refined {
+        run.check_frozen(Stage::Refine, &refine_settings(context, &heads)?)?;
+    }
+    context.freeze(Stage::Threshold, &threshold_settings(context, &heads)?)?;
+    let languages = heads.languages().iter().cloned().collect();
+    let work = StageWork::dealt(context, Stage::Threshold, languages)?;
+    work.for_all(
+        context,
+        "languages",
+        |_| 1,
+        |item| {
+            context.stop.check()?;
+            let language = &work.items.keys[item];
+            let selection = select_language(context, &embedded, &heads, language, scores)?;
+            warn_of_unreached(language, &selection);
+            if let Some(cascade) = &context.config.cascade {
+                warn_of_recall(language, &selection, cascade);
+            }
+            let path = run.selection_file(language);
+            let stamp = run.write_json(&path, &selection)?;
+            let file = PartFile { path: run.relative(&path), rows: 1, stamp };
+            context.progress.advance(1, 0);
+            Ok(ShardMarker { rows: 1, files: vec![file], ..ShardMarker::default() })
+        },
+    )
+}
+
+/// Says which budgets are above what there is.
+fn warn_of_unreached(language: &str, selection: &Selection) {
+    for ThresholdReport { threshold, outcomes, .. } in &selection.thresholds {
+        let ThresholdKind::Budget(budget) = threshold.kind else { continue };
+        let (head, kept) = (&threshold.head_name, outcomes.iter().map(|o| o.kept.weight).min());
+        if let Some(kept) = kept.filter(|kept| *kept < budget.0) {
+            tracing::warn!(language, head, %budget, kept, "the budget is above what there is; all is kept");
+        }
+    }
+}
+
+/// The thresholds of the languages of `run` that have them.
+pub fn selections(run: &RunDir) -> Result<BTreeMap<String, Selection>> {
+    let mut languages = run.done_keys(Stage::Threshold)?;
+    languages.retain(|language| run.is_done(Stage::Threshold, language).unwrap_or_default());
+    stored_selections(run, languages)
+}

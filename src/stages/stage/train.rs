@@ -1,0 +1,420 @@
+//! Labelled samples to heads: the samples go through the same tokenizer and encoder as the corpus.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use super::context::{ALL_LANGUAGES, Context};
+use super::embedded::Embedded;
+use super::heads::in_words;
+use super::model::{encoder_settings, freeze_encoded, load_model};
+use super::plan::{self, planned_languages};
+use super::samples::embed_samples;
+use crate::stage::work::StageWork;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{FileStamp, write_atomic};
+use polysift_base::progress::Stop;
+use polysift_config::{EncoderConfig, HeadConfig, HeadKind, HeadLanguages, NO_MODEL, RunConfig};
+use polysift_data::input::{
+    InputFile, SampleColumns, SkippedRows, Split, discover, for_each_sample, read_samples,
+};
+use polysift_encoder::{Model, ModelFiles, Recipe, resolve};
+use polysift_heads::head::{AnyHead, FastTextHead, ModelCard, Provenance};
+use polysift_heads::train::{
+    Samples, TrainingRequest, check_labels, train_head, train_lexical_head, train_text_head,
+};
+use polysift_runs::run::{PartFile, RunDir, ShardMarker, Stage};
+
+/// A head to train: its name, settings, languages and samples.
+struct TrainingJob<'a> {
+    name: &'a str,
+    head: &'a HeadConfig,
+    /// The languages that it serves, or [`ALL_LANGUAGES`].
+    serves: Vec<String>,
+    files: Vec<InputFile>,
+    /// Fingerprints of the files.
+    digests: Vec<String>,
+}
+
+impl TrainingJob<'_> {
+    /// Whether the head is trained on the texts themselves.
+    fn is_text(&self) -> bool {
+        self.head.kind.is_of_texts()
+    }
+
+    fn key(&self) -> String {
+        format!("{}/{}", self.name, self.language())
+    }
+
+    /// What the head is called after.
+    fn language(&self) -> String {
+        self.serves.join("+")
+    }
+
+    /// As [`check_labels`]; the error says where the samples come from.
+    fn check(&self, labels: &[(f32, Option<Split>)]) -> Result<()> {
+        check_labels(self.name, &self.language(), self.head, labels).map_err(|error| match error {
+            Error::Training { head, language, reason } => {
+                let files: Vec<String> =
+                    self.files.iter().map(|file| file.path.display().to_string()).collect();
+                let (first, more) = (&files[0], files.len() - 1);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let reason = format!("{reason}; they are read from {first}{more}");
+                Error::Training { head, language, reason }
+            }
+            other => other,
+        })
+    }
+}
+
+/// Trains every head that has samples and is not trained yet, for the languages of the run.
+pub fn train(context: Context<'_>) -> Result<()> {
+    if to_train(context.config).next().is_none() {
+        tracing::info!("no head is to be trained: all of them come from files");
+        return Ok(());
+    }
+    let jobs = jobs(context.config, corpus_languages(context)?.as_ref())?;
+    if jobs.is_empty() {
+        tracing::warn!(
+            "no head has labelled samples for a language of the corpus; nothing to train"
+        );
+        return Ok(());
+    }
+    let model = if jobs.iter().all(TrainingJob::is_text) {
+        None // nothing to embed
+    } else {
+        Some(load_model(context, Stage::Train)?)
+    };
+    let files = tokenizer_files(context, &jobs)?;
+    let settings = settings(context, &jobs, model.as_ref(), files.as_ref());
+    freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
+    let keys = jobs.iter().map(TrainingJob::key).collect();
+    let work = StageWork::dealt(context, Stage::Train, keys)?;
+    if work.is_over() {
+        return Ok(());
+    }
+    context.progress.begin("train", Some(work.items.own.len() as u64), "heads");
+    // One after another: each uses all threads.
+    let outcome = work.for_all_in_turn(context, |item| {
+        context.progress.extend(u64::from(!work.items.is_own[item]));
+        let model = model.as_ref().filter(|_| !jobs[item].is_text());
+        train_one(context, model, files.as_ref(), &jobs[item])
+            .inspect(|_| context.progress.advance(1, 0))
+    });
+    context.progress.end();
+    outcome
+}
+
+/// Keys of the heads to train.
+pub(crate) fn keys(context: Context<'_>) -> Result<Vec<String>> {
+    let languages = corpus_languages(context)?;
+    Ok(jobs(context.config, languages.as_ref())?.iter().map(TrainingJob::key).collect())
+}
+
+/// The heads that are trained, not loaded.
+fn to_train(config: &RunConfig) -> impl Iterator<Item = (&String, &HeadConfig)> {
+    config.heads.iter().filter(|(_, head)| !head.train.is_empty())
+}
+
+/// What is to be trained for `languages`; `None` stands for all that there are samples of.
+fn jobs<'a>(
+    config: &'a RunConfig,
+    languages: Option<&BTreeSet<String>>,
+) -> Result<Vec<TrainingJob<'a>>> {
+    let mut jobs = Vec::new();
+    for (name, head) in to_train(config) {
+        let sources = head_sources(name, head)?;
+        for (serves, files) in deal(name, head, &sources, languages)? {
+            let digests = files.iter().map(InputFile::fingerprint).collect::<Result<_>>()?;
+            jobs.push(TrainingJob { name, head, serves, files, digests });
+        }
+    }
+    Ok(jobs)
+}
+
+/// The languages that each head called `name` serves and the files it learns from, of `sources` by language, for
+/// `languages` of the corpus (`None`: all).
+fn deal(
+    name: &str,
+    head: &HeadConfig,
+    sources: &Sources,
+    languages: Option<&BTreeSet<String>>,
+) -> Result<Vec<(Vec<String>, Vec<InputFile>)>> {
+    let is_wanted = |language: &String| languages.is_none_or(|known| known.contains(language));
+    let of = |is_source: &dyn Fn(&String) -> bool| -> Vec<InputFile> {
+        let files = sources.iter().filter(|(language, _)| is_source(language));
+        files.flat_map(|(_, files)| files.clone()).collect()
+    };
+    let has_languages = !sources.contains_key(ALL_LANGUAGES);
+    let mut dealt = Vec::new();
+    match &head.languages {
+        HeadLanguages::Each => {
+            for (language, files) in sources {
+                if language == ALL_LANGUAGES || is_wanted(language) {
+                    dealt.push((vec![language.clone()], files.clone()));
+                } else {
+                    tracing::info!(head = %name, %language, "samples of a language without documents");
+                }
+            }
+        }
+        HeadLanguages::All => dealt.push((vec![ALL_LANGUAGES.to_owned()], of(&|_| true))),
+        _ if !has_languages => {
+            let reason = "are by language, but `train` has files without `{lang}`";
+            return Err(Error::config(format!("heads.{name}.languages"), reason));
+        }
+        HeadLanguages::Others => {
+            let served = languages.cloned().unwrap_or_else(|| sources.keys().cloned().collect());
+            for language in served {
+                let files = of(&|source| *source != language);
+                dealt.push((vec![language], files));
+            }
+        }
+        HeadLanguages::Groups(groups) => {
+            for group in groups {
+                let served: Vec<String> = group.iter().filter(|l| is_wanted(l)).cloned().collect();
+                if !served.is_empty() {
+                    dealt.push((served, of(&|source| group.contains(source))));
+                }
+            }
+        }
+    }
+    dealt.retain(|(_, files)| !files.is_empty());
+    Ok(dealt)
+}
+
+/// Files of labelled samples by language.
+type Sources = BTreeMap<String, Vec<InputFile>>;
+
+/// Files of labelled samples by language (`_all` for patterns without `{lang}`).
+fn head_sources(name: &str, head: &HeadConfig) -> Result<Sources> {
+    let mut sources = Sources::new();
+    for file in discover(&head.train, Path::new("."))? {
+        let language = file.language.clone().unwrap_or_else(|| ALL_LANGUAGES.to_owned());
+        sources.entry(language).or_default().push(file);
+    }
+    if sources.is_empty() {
+        return Err(Error::config(format!("heads.{name}.train"), "matches no file"));
+    }
+    Ok(sources)
+}
+
+/// Languages of the corpus: as planned where they are known then, so that heads are trained before it is
+/// embedded; else those of the embedded documents. `None` where heads are trained without a corpus.
+fn corpus_languages(context: Context<'_>) -> Result<Option<BTreeSet<String>>> {
+    let Context { config, run, .. } = context;
+    if config.input.files.is_empty() {
+        return Ok(None);
+    }
+    let plan = if run.has_plan() { run.plan()? } else { plan::plan(config)? };
+    match planned_languages(config, &plan) {
+        None => Ok(Some(Embedded::of(run)?.languages())),
+        known => Ok(known),
+    }
+}
+
+/// Reads the samples of every head that is to be trained for `languages` (`None`: of all) and is not
+/// in `run`, and checks that it can be trained on them; keeps none of them.
+///
+/// # Errors
+/// [`Error::Missing`] for a head without samples for any language; those of reading;
+/// [`Error::Training`] as [`check_labels`].
+pub(crate) fn check_samples(
+    config: &RunConfig,
+    languages: Option<&BTreeSet<String>>,
+    run: Option<&RunDir>,
+    stop: &Stop,
+) -> Result<()> {
+    let jobs = jobs(config, languages)?;
+    let mut without = to_train(config).filter(|(name, _)| jobs.iter().all(|job| job.name != *name));
+    let without = without.find(|(_, head)| head.fallback.is_none());
+    if let (Some((name, head)), Some(languages)) = (without, languages) {
+        let reason = format!("the head `{name}` has samples for none of {}", in_words(languages));
+        return Err(Error::Missing { path: head.train.join(", "), reason });
+    }
+    let check = |job: &TrainingJob<'_>| {
+        if run.map_or(Ok(false), |run| run.is_done(Stage::Train, &job.key()))? {
+            return Ok(());
+        }
+        let columns = SampleColumns::of_head(job.head);
+        let mut labels = Vec::new();
+        for_each_sample(&job.files, &config.input, &columns, &mut |sample| {
+            labels.push((sample.label, sample.split));
+            stop.check()
+        })?;
+        job.check(&labels)
+    };
+    // Of several errors the first in the order of the heads.
+    jobs.par_iter().map(check).collect::<Vec<_>>().into_iter().collect()
+}
+
+/// The files of the encoder whose tokenizer lexical heads take, if there are any such heads: the run's, or the bundled one
+/// of a run without an encoder.
+fn tokenizer_files(context: Context<'_>, jobs: &[TrainingJob<'_>]) -> Result<Option<ModelFiles>> {
+    if jobs.iter().all(|job| job.head.kind != HeadKind::Lexical) {
+        return Ok(None);
+    }
+    let encoder = &context.config.encoder;
+    let bundled = EncoderConfig::default();
+    resolve(if encoder.model == NO_MODEL { &bundled } else { encoder }, context.hub).map(Some)
+}
+
+fn settings(
+    context: Context<'_>,
+    jobs: &[TrainingJob<'_>],
+    model: Option<&Model>,
+    files: Option<&ModelFiles>,
+) -> Value {
+    let mut heads: BTreeMap<&str, Value> = BTreeMap::new();
+    for job in jobs {
+        let head = heads.entry(job.name).or_insert_with(|| {
+            match job.head.kind {
+                HeadKind::FastText => {
+                    return json!({"fasttext": job.head.fasttext, "kind": job.head.kind,
+                                  "keep": job.head.keep(job.name), "label": job.head.labels(),
+                                  "samples": {}});
+                }
+                HeadKind::Lexical => {
+                    return json!({"kind": job.head.kind, "keep": job.head.keep(job.name),
+                                  "label": job.head.labels(), "weight": job.head.weight,
+                                  "loss": job.head.loss(), "languages": job.head.languages,
+                                  "samples": {}});
+                }
+                _ => {}
+            }
+            json!({"training": job.head.training,
+                   "hidden": job.head.hidden, "kind": job.head.kind,
+                   "output": job.head.output(job.name), "label": job.head.labels(),
+                   "weight": job.head.weight, "languages": job.head.languages,
+                   "references": job.head.references(),
+                   "center": job.head.center.unwrap_or_default(), "samples": {}})
+        });
+        head["samples"][&job.language()] = json!(job.digests);
+    }
+    let mut settings = json!({"seed": context.config.seed});
+    if model.is_some() {
+        settings["encoder"] = encoder_settings(context.config, model);
+        settings["embeddings"] = json!(context.config.parts.embeddings);
+    }
+    if let Some(files) = files {
+        let Recipe { prompt, max_tokens, max_chars, .. } = &files.recipe;
+        let digest = blake3::hash(files.tokenizer_json().0).to_hex().to_string();
+        settings["tokenizer"] = json!({"digest": digest, "prompt": prompt,
+                                       "max_tokens": max_tokens, "max_chars": max_chars});
+    }
+    settings["heads"] = json!(heads);
+    settings
+}
+
+/// Trains a head on the texts or on their embeddings, as `model` makes them.
+fn train_one(
+    context: Context<'_>,
+    model: Option<&Model>,
+    files: Option<&ModelFiles>,
+    job: &TrainingJob<'_>,
+) -> Result<ShardMarker> {
+    let Context { config, run, stop, .. } = context;
+    stop.check()?;
+    let samples = samples(context, model, job)?;
+    let files = files.filter(|_| job.head.kind == HeadKind::Lexical);
+    let encoder = model.map(|model| {
+        let info = model.encoder.info();
+        (&info.model, &info.digest, &model.recipe)
+    });
+    let encoder = encoder.or(files.map(|files| (&files.model, &files.digest, &files.recipe)));
+    let language = job.language();
+    let request = TrainingRequest {
+        name: job.name,
+        language: &language,
+        config: job.head,
+        samples: &samples,
+        seed: config.seed.0,
+        provenance: Provenance {
+            model: encoder.map_or_else(String::new, |(model, ..)| model.clone()),
+            recipe: encoder.map(|(.., recipe)| recipe.clone()),
+            recipe_digest: encoder.map_or_else(String::new, |(.., recipe)| recipe.digest()),
+            encoder_digest: encoder.map_or_else(String::new, |(_, digest, _)| digest.clone()),
+            data_digests: job.digests.clone(),
+        },
+    };
+    let mut marker = ShardMarker { rows: samples.labels.len() as u64, ..ShardMarker::default() };
+    let mut wrote = |path: &Path, stamp: FileStamp| {
+        marker.files.push(PartFile { path: run.relative(path), rows: marker.rows, stamp });
+    };
+    if job.head.kind == HeadKind::FastText {
+        let path = run.text_head_file(job.name, &language);
+        let (_, [model, card]) = train_text_head(&request, &path, stop)?;
+        wrote(&path, model);
+        wrote(&FastTextHead::card_path(&path), card);
+        return Ok(marker);
+    }
+    let bytes = match files {
+        Some(files) => train_lexical_head(&request, files.tokenizer_json(), stop)?.to_bytes()?,
+        None => train_head(&request, stop)?.to_bytes()?,
+    };
+    for language in &job.serves {
+        let path = run.head_file(job.name, language);
+        wrote(&path, write_atomic(&path, &bytes)?);
+    }
+    Ok(marker)
+}
+
+/// The cards of the heads of the run that are trained, with their names, in the order of their training.
+pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
+    let (languages, run) = (corpus_languages(context)?, context.run);
+    let mut cards = Vec::new();
+    for job in jobs(context.config, languages.as_ref())? {
+        if !run.is_done(Stage::Train, &job.key())? {
+            continue;
+        }
+        run.check_files(Stage::Train, &job.key())?;
+        if job.head.kind == HeadKind::FastText {
+            let card = FastTextHead::read_card(&run.text_head_file(job.name, &job.language()))?;
+            cards.extend(card.map(|card| (job.name.to_owned(), card)));
+            continue;
+        }
+        let path = run.head_file(job.name, &job.serves[0]);
+        let head = AnyHead::load(&path, job.name, job.head, &job.language())?;
+        cards.push((job.name.to_owned(), head.card().clone()));
+    }
+    Ok(cards)
+}
+
+/// The samples of a head, of both classes: with a `model` the first chunk of each, embedded and rounded as the
+/// corpus is, else their texts.
+fn samples(context: Context<'_>, model: Option<&Model>, job: &TrainingJob<'_>) -> Result<Samples> {
+    let config = context.config;
+    let columns = SampleColumns::of_head(job.head);
+    let labelled = read_samples(&job.files, &config.input, &columns)?;
+    let SkippedRows { without_text, without_label } = labelled.skipped;
+    if without_text + without_label > 0 {
+        tracing::warn!(head = job.name, without_text, without_label, "rows are left out");
+    }
+    let labels: Vec<_> = labelled.samples.iter().map(|s| (s.label, s.split)).collect();
+    job.check(&labels)?;
+    let mut samples = Samples::default();
+    let mut in_language: BTreeMap<String, usize> = BTreeMap::new();
+    for sample in &labelled.samples {
+        *in_language.entry(sample.language.clone()).or_default() += 1;
+    }
+    let (mean, is_balanced) =
+        (labels.len() as f64 / in_language.len().max(1) as f64, in_language.len() > 1);
+    for sample in labelled.samples {
+        samples.ids.push(sample.id);
+        samples.labels.push(sample.label);
+        if is_balanced || columns.weight.is_some() {
+            // Languages count the same together.
+            let balance = mean / in_language[&sample.language] as f64;
+            samples.weights.push((f64::from(sample.weight) * balance) as f32);
+        }
+        samples.texts.push(sample.text);
+        samples.splits.push(sample.split);
+    }
+    if let Some(model) = model {
+        let texts: Vec<&str> = samples.texts.iter().map(String::as_str).collect();
+        samples.embeddings = embed_samples(context, model, &texts)?;
+        samples.hidden_size = model.encoder.info().embedding_size;
+    }
+    Ok(samples)
+}

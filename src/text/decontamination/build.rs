@@ -1,0 +1,431 @@
+//! Making an index of benchmark items.
+//!
+//! Owns which n-grams of an item are indexed, and what is subtracted from them. Does not read items.
+//! The same items in the same order give the same bytes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, Write};
+use std::ops::Range;
+
+use super::hash::{ngram_hashes, token_hash};
+use super::index::{Header, ITEM_NUMBERS, MAGIC, Posting, TaskCounts, VERSION, num_buckets};
+use super::prefilter::{self, place};
+use super::settings::{IndexSettings, ItemPart};
+use super::tokens::for_each_token;
+use polysift_base::error::{Error, Result};
+
+/// The split whose n-grams are subtracted from those of the other splits of a task.
+const TRAIN: &str = "train";
+/// Bytes of numbers that are gathered before they are written.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// An item of a benchmark.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BenchmarkItem<'a> {
+    /// Name of the task.
+    pub task: &'a str,
+    /// Its split; the n-grams of `train` are those that need not be looked for.
+    pub split: &'a str,
+    /// The question with its choices; may be empty.
+    pub question: &'a str,
+    /// The right answer; may be empty.
+    pub answer: &'a str,
+    /// Its id within task and split; empty where it has none.
+    pub id: &'a str,
+    /// Code of its language (`deu_Latn`); empty where it is not known.
+    pub language: &'a str,
+}
+
+/// Why an item cannot be indexed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ItemError {
+    /// It has no task.
+    #[error("has no task")]
+    NoTask,
+    /// Question and answer are empty.
+    #[error("has no text")]
+    NoText,
+    /// Another item of its task and split has its id and another text.
+    #[error("has the id of another item with another text")]
+    SameId,
+}
+
+/// Collects items, and texts whose n-grams are no evidence.
+#[derive(Debug)]
+pub struct IndexBuilder {
+    settings: IndexSettings,
+    tasks: Vec<TaskCounts>,
+    task_numbers: HashMap<String, u32>,
+    texts: Vec<TokenizedText>,
+    /// The text with an id, by task, split and id.
+    texts_by_id: HashMap<(u32, String, String), usize>,
+    /// Tokens of all texts, each followed by a space, and where each ends behind it.
+    tokens: Vec<u8>,
+    token_ends: Vec<usize>,
+    occurrences: Vec<Occurrence>,
+    /// The bits of an n-gram's hash that count: all, but in tests that need collisions.
+    hash_mask: u64,
+}
+
+/// A text whose tokens were added.
+#[derive(Debug)]
+struct TokenizedText {
+    source: Source,
+    id: String,
+    /// Its tokens in those of the builder.
+    tokens: Range<usize>,
+    question_tokens: usize,
+    ngram: u32,
+}
+
+/// What an n-gram was found in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// An item to be looked for, of this task.
+    Item(u32),
+    /// An item of the training split of this task.
+    Train(u32),
+    /// A text that may be common.
+    Ignored,
+}
+
+/// An n-gram at its place.
+#[derive(Debug, Clone, Copy)]
+struct Occurrence {
+    hash: u64,
+    text: u32,
+    /// Number of its first token within the text.
+    token: u32,
+}
+
+/// An index that can be written.
+#[derive(Debug)]
+pub struct BuiltIndex {
+    header: Header,
+    filter: Vec<u64>,
+    hashes: Vec<u64>,
+    posting_ends: Vec<u32>,
+    postings: Vec<Posting>,
+    items: Vec<u32>,
+    token_ends: Vec<u32>,
+    text: Vec<u8>,
+    ids: Vec<u8>,
+}
+
+impl IndexBuilder {
+    /// Without items.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that cannot be.
+    pub fn new(settings: IndexSettings) -> Result<Self> {
+        settings.check()?;
+        Ok(Self {
+            settings,
+            tasks: Vec::new(),
+            task_numbers: HashMap::new(),
+            texts: Vec::new(),
+            texts_by_id: HashMap::new(),
+            tokens: Vec::new(),
+            token_ends: Vec::new(),
+            occurrences: Vec::new(),
+            hash_mask: u64::MAX,
+        })
+    }
+
+    /// With n-grams whose hashes are equal in all bits but those of `hash_mask`.
+    #[cfg(test)]
+    pub(super) fn with_hash_mask(settings: IndexSettings, hash_mask: u64) -> Result<Self> {
+        Ok(Self { hash_mask, ..Self::new(settings)? })
+    }
+
+    /// Adds an item; the same item under the same id counts once.
+    ///
+    /// # Errors
+    /// Leaves the item out; the others are not affected.
+    pub fn add(&mut self, item: &BenchmarkItem<'_>) -> Result<(), ItemError> {
+        if item.task.is_empty() {
+            return Err(ItemError::NoTask);
+        }
+        if item.question.is_empty() && item.answer.is_empty() {
+            return Err(ItemError::NoText);
+        }
+        let task = self.task_number(item.task);
+        let source = if item.split == TRAIN { Source::Train(task) } else { Source::Item(task) };
+        let text = self.tokenize(source, item);
+        if !item.id.is_empty() {
+            let key = (task, item.split.to_owned(), item.id.to_owned());
+            let same = *self.texts_by_id.entry(key).or_insert(self.texts.len());
+            if let Some(same) = self.texts.get(same) {
+                let is_equal = self.bytes(&same.tokens) == self.bytes(&text.tokens)
+                    && same.question_tokens == text.question_tokens;
+                self.forget(text.tokens.start);
+                return if is_equal { Ok(()) } else { Err(ItemError::SameId) };
+            }
+        }
+        let is_covered = self.index(&text);
+        if matches!(source, Source::Item(_)) {
+            let counts = &mut self.tasks[task as usize];
+            counts.items += 1;
+            counts.not_covered += u64::from(!is_covered);
+        }
+        self.texts.push(text);
+        Ok(())
+    }
+
+    /// Adds a text in `language` whose n-grams are not evidence of contamination.
+    pub fn ignore(&mut self, text: &str, language: &str) {
+        let item = BenchmarkItem { question: text, language, ..BenchmarkItem::default() };
+        let text = self.tokenize(Source::Ignored, &item);
+        self.index(&text);
+        self.texts.push(text);
+    }
+
+    fn task_number(&mut self, task: &str) -> u32 {
+        if let Some(number) = self.task_numbers.get(task) {
+            return *number;
+        }
+        let number = self.tasks.len() as u32;
+        self.tasks.push(TaskCounts { task: task.to_owned(), ..TaskCounts::default() });
+        self.task_numbers.insert(task.to_owned(), number);
+        number
+    }
+
+    /// Adds the tokens of an item to those of the builder.
+    fn tokenize(&mut self, source: Source, item: &BenchmarkItem<'_>) -> TokenizedText {
+        let start = self.token_ends.len();
+        let mut question_tokens = 0;
+        for text in [item.question, item.answer] {
+            question_tokens = self.token_ends.len() - start;
+            for_each_token(&self.settings, item.language, text, |token, _| {
+                self.tokens.extend_from_slice(token);
+                self.tokens.push(b' ');
+                self.token_ends.push(self.tokens.len());
+            });
+        }
+        TokenizedText {
+            source,
+            id: item.id.to_owned(),
+            tokens: start..self.token_ends.len(),
+            question_tokens,
+            ngram: self.settings.ngram_for(item.language, || [item.question, item.answer].concat()),
+        }
+    }
+
+    /// Takes the tokens from number `token` on away.
+    fn forget(&mut self, token: usize) {
+        self.token_ends.truncate(token);
+        self.tokens.truncate(self.token_ends.last().copied().unwrap_or(0));
+    }
+
+    /// The bytes of tokens, with the space behind the last.
+    fn bytes(&self, tokens: &Range<usize>) -> &[u8] {
+        let end = |token: usize| token.checked_sub(1).map_or(0, |before| self.token_ends[before]);
+        &self.tokens[end(tokens.start)..end(tokens.end)]
+    }
+
+    /// Notes the n-grams of a text; whether it has any that are wanted.
+    fn index(&mut self, text: &TokenizedText) -> bool {
+        let hashes: Vec<u64> = text
+            .tokens
+            .clone()
+            .map(|token| self.bytes(&(token..token + 1)))
+            .map(|token| token_hash(&token[..token.len() - 1]))
+            .collect();
+        let before = self.occurrences.len();
+        for (token, hash) in ngram_hashes(&hashes, text.ngram, self.hash_mask).enumerate() {
+            let part = ItemPart::of(token as u32, text.ngram, text.question_tokens as u32);
+            // What is subtracted is so wherever it stands.
+            if !matches!(text.source, Source::Item(_)) || self.settings.parts.contains(&part) {
+                let number = self.texts.len() as u32;
+                self.occurrences.push(Occurrence { hash, text: number, token: token as u32 });
+            }
+        }
+        self.occurrences.len() > before
+    }
+
+    /// The tokens of an n-gram.
+    fn ngram(&self, occurrence: &Occurrence) -> &[u8] {
+        let text = &self.texts[occurrence.text as usize];
+        let start = text.tokens.start + occurrence.token as usize;
+        self.bytes(&(start..start + text.ngram as usize))
+    }
+
+    /// The index of what was added; `inputs` are the BLAKE3 digests of what it came from, by name.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where no n-gram is left, or more than a file of this format can hold.
+    pub fn build(mut self, inputs: BTreeMap<String, String>) -> Result<BuiltIndex> {
+        let mut occurrences = std::mem::take(&mut self.occurrences);
+        occurrences.sort_unstable_by(|a, b| {
+            let by_text = || self.ngram(a).cmp(self.ngram(b));
+            let by_place = || (a.text, a.token).cmp(&(b.text, b.token));
+            a.hash.cmp(&b.hash).then_with(by_text).then_with(by_place)
+        });
+        let (mut index, numbers) = self.items(inputs)?;
+        let same =
+            |a: &Occurrence, b: &Occurrence| a.hash == b.hash && self.ngram(a) == self.ngram(b);
+        for places in occurrences.chunk_by(same) {
+            let source = |place: &Occurrence| self.texts[place.text as usize].source;
+            let (mut is_ignored, mut trained) = (false, BTreeSet::new());
+            for place in places {
+                match source(place) {
+                    Source::Item(_) => {}
+                    Source::Train(task) => _ = trained.insert(task),
+                    Source::Ignored => is_ignored = true,
+                }
+            }
+            let (mut kept, mut subtracted) = (BTreeSet::new(), BTreeSet::new());
+            for place in places {
+                let Source::Item(task) = source(place) else { continue };
+                if is_ignored || trained.contains(&task) {
+                    subtracted.insert(task);
+                } else {
+                    kept.insert(task);
+                    let item = numbers[place.text as usize];
+                    index.postings.push(Posting { item, token: place.token });
+                }
+            }
+            let tasks = &mut index.header.tasks;
+            for task in &kept {
+                tasks[*task as usize].ngrams += 1;
+            }
+            for task in subtracted {
+                tasks[task as usize].subtracted += 1;
+            }
+            if !kept.is_empty() {
+                index.hashes.push(places[0].hash);
+                index.posting_ends.push(index.postings.len() as u32);
+            }
+        }
+        if index.hashes.is_empty() {
+            return Err(Error::config("items", "have no n-grams to look for"));
+        }
+        index.filter = prefilter::build(&index.hashes);
+        index.header.filter_words = index.filter.len() as u64;
+        index.header.ngrams = index.hashes.len() as u64;
+        index.header.postings = index.postings.len() as u64;
+        Ok(index)
+    }
+
+    /// An index with the items and no n-grams, and the number in it of each text that is one.
+    fn items(&mut self, inputs: BTreeMap<String, String>) -> Result<(BuiltIndex, Vec<u32>)> {
+        let mut numbers = Vec::with_capacity(self.texts.len());
+        let (mut items, mut token_ends) = (Vec::new(), Vec::new());
+        let (mut text, mut ids) = (Vec::new(), Vec::new());
+        for item in &self.texts {
+            let Source::Item(task) = item.source else {
+                numbers.push(u32::MAX);
+                continue;
+            };
+            numbers.push((items.len() / ITEM_NUMBERS) as u32);
+            let before = text.len();
+            let start = self.bytes(&(0..item.tokens.start)).len();
+            text.extend_from_slice(self.bytes(&item.tokens));
+            let ends = &self.token_ends[item.tokens.clone()];
+            token_ends.extend(ends.iter().map(|end| (end - start + before) as u32));
+            ids.extend_from_slice(item.id.as_bytes());
+            let ends = [token_ends.len() as u32, ids.len() as u32];
+            items.extend([task, item.ngram, item.question_tokens as u32]);
+            items.extend(ends);
+        }
+        // Tokens have two bytes at least, and there is a posting for a token at most.
+        if [text.len(), ids.len(), self.texts.len()].iter().any(|n| u32::try_from(*n).is_err()) {
+            return Err(Error::config("items", "are more than 4 GiB of tokens, or of ids"));
+        }
+        let header = Header {
+            settings: self.settings.clone(),
+            inputs,
+            tasks: std::mem::take(&mut self.tasks),
+            filter_words: 0,
+            ngrams: 0,
+            postings: 0,
+            items: (items.len() / ITEM_NUMBERS) as u64,
+            tokens: token_ends.len() as u64,
+            text_bytes: text.len() as u64,
+            id_bytes: ids.len() as u64,
+        };
+        let index = BuiltIndex {
+            header,
+            filter: Vec::new(),
+            hashes: Vec::new(),
+            posting_ends: Vec::new(),
+            postings: Vec::new(),
+            items,
+            token_ends,
+            text,
+            ids,
+        };
+        Ok((index, numbers))
+    }
+}
+
+impl BuiltIndex {
+    /// What it holds of each task.
+    pub fn tasks(&self) -> &[TaskCounts] {
+        &self.header.tasks
+    }
+
+    /// Where the hashes of each bucket end.
+    fn bucket_ends(&self) -> impl Iterator<Item = u32> {
+        let buckets = num_buckets(self.hashes.len() as u64) as usize;
+        let mut end = 0;
+        (0..buckets).map(move |bucket| {
+            let rest = &self.hashes[end..];
+            end += rest.iter().take_while(|hash| place(**hash, buckets) <= bucket).count();
+            end as u32
+        })
+    }
+
+    /// Writes the file that [`Index::open`](super::Index::open) reads.
+    pub fn write(&self, file: impl Write) -> io::Result<()> {
+        let mut file = Hashed { file, hasher: blake3::Hasher::new() };
+        let mut header = serde_json::to_vec(&self.header)?;
+        header.resize(header.len().next_multiple_of(8), b' ');
+        file.write(&MAGIC)?;
+        file.write(&VERSION.to_le_bytes())?;
+        let length = u32::try_from(header.len()).map_err(io::Error::other)?;
+        file.write(&length.to_le_bytes())?;
+        file.write(&header)?;
+        file.numbers(self.filter.iter().map(|word| word.to_le_bytes()))?;
+        file.numbers(self.hashes.iter().map(|hash| hash.to_le_bytes()))?;
+        file.numbers(self.bucket_ends().map(u32::to_le_bytes))?;
+        file.numbers(self.posting_ends.iter().map(|end| end.to_le_bytes()))?;
+        let postings = self.postings.iter().flat_map(|posting| [posting.item, posting.token]);
+        file.numbers(postings.map(u32::to_le_bytes))?;
+        file.numbers(self.items.iter().map(|number| number.to_le_bytes()))?;
+        file.numbers(self.token_ends.iter().map(|end| end.to_le_bytes()))?;
+        file.write(&self.text)?;
+        file.write(&self.ids)?;
+        let digest = file.hasher.finalize();
+        file.file.write_all(digest.as_bytes())
+    }
+}
+
+/// A file and the digest of what went into it.
+struct Hashed<W> {
+    file: W,
+    hasher: blake3::Hasher,
+}
+
+impl<W: Write> Hashed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hasher.update(bytes);
+        self.file.write_all(bytes)
+    }
+
+    /// Writes numbers in pieces: one call for each is slow.
+    fn numbers<const N: usize>(
+        &mut self,
+        numbers: impl Iterator<Item = [u8; N]>,
+    ) -> io::Result<()> {
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        for number in numbers {
+            buffer.extend_from_slice(&number);
+            if buffer.len() >= BUFFER_BYTES {
+                self.write(&buffer)?;
+                buffer.clear();
+            }
+        }
+        self.write(&buffer)
+    }
+}

@@ -1,0 +1,75 @@
+//! English words that spaCy, datatrove's tokenizer, splits although no space is in them.
+//!
+//! Apostrophes are gone when datatrove splits a text, so `don't` is `don t` and none of these: they are
+//! for text that was written without.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// Stems and the endings that each of them can have, as spaCy 3.8 lists them for English.
+const CONTRACTIONS: [(&str, &str); 16] = [
+    ("ai are dare has have is was were", "nt"),
+    ("ca could did do does had may might must need ought sha should wo would", "nt nt-ve"),
+    ("could might must not should would", "ve"),
+    ("how there what when where why", "d d-ve ll ll-ve re s ve"),
+    ("these they those you", "d d-ve ll ll-ve re ve"),
+    ("that this", "d d-ve ll ll-ve s"),
+    ("who", "d d-ve ll ll-ve s ve"),
+    ("it", "d d-ve ll ll-ve"),
+    ("he", "d d-ve ll-ve s"),
+    ("she", "d-ve ll-ve s"),
+    ("we", "d d-ve ll-ve ve"),
+    ("i", "d d-ve ll-ve m m-a ve"),
+    ("can", "not"),
+    ("gon", "na"),
+    ("got", "ta"),
+    ("y", "all"),
+];
+
+/// The parts of a word in lower case, as their lengths; `None` of a word that is not split.
+pub(super) fn parts(word: &[u8]) -> Option<&'static [usize]> {
+    words().get(word).map(Vec::as_slice)
+}
+
+fn words() -> &'static HashMap<Vec<u8>, Vec<usize>> {
+    static WORDS: OnceLock<HashMap<Vec<u8>, Vec<usize>>> = OnceLock::new();
+    WORDS.get_or_init(|| {
+        let words = CONTRACTIONS.iter().flat_map(|(stems, endings)| {
+            let endings = endings.split(' ');
+            endings.flat_map(|ending| stems.split(' ').map(move |stem| format!("{stem}-{ending}")))
+        });
+        words
+            .map(|word| (word.replace('-', "").into(), word.split('-').map(str::len).collect()))
+            .collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    /// What `tests/golden/decontamination.py` wrote, as far as this test needs it.
+    #[derive(Deserialize)]
+    struct Golden {
+        contractions: BTreeMap<String, Vec<String>>,
+    }
+
+    #[test]
+    fn contractions_are_those_of_spacy() -> Result<(), Box<dyn std::error::Error>> {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let file = std::fs::read(format!("{root}/tests/golden/decontamination/expected.json"))?;
+        let Golden { contractions } = serde_json::from_slice(&file)?;
+        assert_eq!(words().len(), contractions.len());
+        for (word, expected) in contractions {
+            let lengths: Vec<usize> = expected.iter().map(String::len).collect();
+            assert_eq!(expected.concat(), word);
+            assert_eq!(parts(word.as_bytes()), Some(lengths.as_slice()), "{word}");
+        }
+        assert_eq!(parts(b"were"), None);
+        Ok(())
+    }
+}

@@ -1,0 +1,510 @@
+//! The index of the n-grams of benchmark items: its file, mapped into memory, and look-ups in it.
+//!
+//! Owns the layout of the file and what has to hold of it. All numbers are little-endian:
+//!
+//! ```text
+//! magic           8 bytes, `MAGIC`
+//! version         u32, `VERSION`
+//! header length   u32
+//! header          JSON (`Header`), padded with spaces to a multiple of 8 bytes
+//! filter          u64 × filter_words      the Bloom filter (prefilter.rs)
+//! hashes          u64 × ngrams            ascending
+//! bucket ends     u32 × buckets           hashes of bucket i: those between ends i - 1 and i
+//! posting ends    u32 × ngrams            postings of n-gram i: those between ends i - 1 and i
+//! postings        u32, u32 × postings     item, number of its token that the n-gram begins with
+//! items           u32 × 5 × items         task, n, tokens of the question, end of its tokens, end of its id
+//! token ends      u32 × tokens            in `text`, behind the space that follows a token
+//! text            tokens of all items, each followed by a space
+//! ids             ids of all items
+//! digest          BLAKE3 of all that is before it, 32 bytes
+//! ```
+//!
+//! Everything is checked when a file is opened, so that what is read later is there.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
+
+use super::prefilter::place;
+use super::settings::{IndexSettings, ItemPart};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::open;
+
+/// First bytes of a file.
+pub(super) const MAGIC: [u8; 8] = *b"PSDECON\0";
+/// Version of the layout and of the rules by which text becomes tokens.
+pub(super) const VERSION: u32 = 2;
+/// Bytes before the header.
+const PREAMBLE: usize = 16;
+/// Bytes of the digest.
+const DIGEST: usize = 32;
+/// Hashes for which there is a bucket: the two cache lines they lie in are all that a search reads of them.
+const HASHES_PER_BUCKET: u64 = 8;
+/// Numbers of an item's record.
+pub(super) const ITEM_NUMBERS: usize = 5;
+
+/// What is known of an index before its sections are read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Header {
+    pub(super) settings: IndexSettings,
+    /// BLAKE3 digests of what the index was made of, by name.
+    pub(super) inputs: BTreeMap<String, String>,
+    pub(super) tasks: Vec<TaskCounts>,
+    pub(super) filter_words: u64,
+    pub(super) ngrams: u64,
+    pub(super) postings: u64,
+    pub(super) items: u64,
+    pub(super) tokens: u64,
+    pub(super) text_bytes: u64,
+    pub(super) id_bytes: u64,
+}
+
+/// What an index holds of a task.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskCounts {
+    /// Name of the task.
+    pub task: String,
+    /// Items, those of the training split aside.
+    pub items: u64,
+    /// Items without an n-gram: too short, or without the parts that are indexed.
+    pub not_covered: u64,
+    /// Distinct n-grams in the index.
+    pub ngrams: u64,
+    /// Distinct n-grams that are not, because the training split or an ignored text has them.
+    pub subtracted: u64,
+}
+
+/// One place of an n-gram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Posting {
+    /// Number of the item.
+    pub item: u32,
+    /// Number, within the item, of the n-gram's first token.
+    pub token: u32,
+}
+
+/// An item as the index knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexedItem<'a> {
+    /// Number of its task in [`Index::tasks`].
+    pub task: usize,
+    /// Its id; empty where it has none.
+    pub id: &'a str,
+    /// Tokens of question and answer.
+    pub tokens: u32,
+    /// Tokens of its n-grams.
+    pub ngram: u32,
+}
+
+/// An index file, mapped into memory and shared by the processes that use it.
+#[derive(Debug)]
+pub struct Index {
+    map: Mmap,
+    header: Header,
+    filter: Range<usize>,
+    hashes: Range<usize>,
+    bucket_ends: Range<usize>,
+    posting_ends: Range<usize>,
+    postings: Range<usize>,
+    items: Range<usize>,
+    token_ends: Range<usize>,
+    text: Range<usize>,
+    ids: Range<usize>,
+    /// How many tokens n-grams have: those of words, of characters, or both.
+    lengths: Vec<u32>,
+    /// The bits of an n-gram's hash that count: all, but in tests that need collisions.
+    pub(super) hash_mask: u64,
+}
+
+impl Index {
+    /// Opens an index file and reads all of it once, to check it.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Mismatch`] where it is of another version; [`Error::Corrupt`] where it is
+    /// no index, cut off or changed.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = open(path)?;
+        let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
+        if bytes < (PREAMBLE + DIGEST) as u64 {
+            return Err(Error::corrupt(path, "is too short for an index of n-grams"));
+        }
+        // SAFETY: a map is sound as long as nobody changes the file. Index files appear whole, under
+        // their name, and are only read afterwards.
+        let map = unsafe { Mmap::map(&file) }.map_err(Error::io(path, "map"))?;
+        if map[..8] != MAGIC {
+            return Err(Error::corrupt(path, "is not an index of n-grams"));
+        }
+        let version = u32_at(&map, 2);
+        if version != VERSION {
+            return Err(Error::Mismatch {
+                path: path.to_owned(),
+                difference: format!("version of the index: {version}, not {VERSION}"),
+                hint: "make the index again from its items".to_owned(),
+            });
+        }
+        let mut index = Self::from_map(map).map_err(|reason| Error::corrupt(path, reason))?;
+        index.check().map_err(|reason| Error::corrupt(path, reason))?;
+        index.lengths = (0..index.num_items()).map(|item| index.item(item).ngram).collect();
+        index.lengths.sort_unstable();
+        index.lengths.dedup();
+        Ok(index)
+    }
+
+    fn from_map(map: Mmap) -> Result<Self, String> {
+        let (content, digest) = map.split_at(map.len() - DIGEST);
+        if blake3::hash(content) != *digest {
+            return Err("is cut off or changed: its digest is another".to_owned());
+        }
+        let header_end = PREAMBLE + u32_at(content, 3) as usize;
+        let header = content.get(PREAMBLE..header_end).ok_or("has no header")?;
+        let header: Header =
+            serde_json::from_slice(header).map_err(|error| format!("has a bad header: {error}"))?;
+        let mut end = header_end;
+        let mut section = |count: u64, size: u64| {
+            let start = end;
+            let bytes = usize::try_from(count.checked_mul(size)?).ok()?;
+            end = start.checked_add(bytes).filter(|end| *end <= content.len())?;
+            Some(start..end)
+        };
+        let mut sections = [
+            (header.filter_words, 8),
+            (header.ngrams, 8),
+            (num_buckets(header.ngrams), 4),
+            (header.ngrams, 4),
+            (header.postings, 8),
+            (header.items, 4 * ITEM_NUMBERS as u64),
+            (header.tokens, 4),
+            (header.text_bytes, 1),
+            (header.id_bytes, 1),
+        ]
+        .map(|(count, size)| section(count, size));
+        let all = sections.iter_mut().map(Option::take).collect::<Option<Vec<_>>>();
+        let all = all.and_then(|all| <[Range<usize>; 9]>::try_from(all).ok());
+        let (Some(all), true) = (all, end == content.len()) else {
+            return Err("does not have the length that its header says".to_owned());
+        };
+        let [filter, hashes, bucket_ends, posting_ends, postings, items, token_ends, text, ids] =
+            all;
+        Ok(Self {
+            map,
+            header,
+            filter,
+            hashes,
+            bucket_ends,
+            posting_ends,
+            postings,
+            items,
+            token_ends,
+            text,
+            ids,
+            lengths: Vec::new(),
+            hash_mask: u64::MAX,
+        })
+    }
+
+    /// Whether all that refers to something else in the file refers to what is there.
+    fn check(&self) -> Result<(), String> {
+        let fail = |what: &str| Err(format!("is damaged: {what}"));
+        let header = &self.header;
+        header.settings.check().map_err(|error| format!("has bad settings: {error}"))?;
+        if [header.ngrams, header.postings, header.items, header.tokens, header.text_bytes]
+            .iter()
+            .any(|count| *count > u64::from(u32::MAX))
+        {
+            return fail("it has more of something than can be numbered");
+        }
+        let text = str::from_utf8(&self.map[self.text.clone()]).map_err(|_| "text is not UTF-8")?;
+        let ids = str::from_utf8(&self.map[self.ids.clone()]).map_err(|_| "ids are not UTF-8")?;
+        let mut end = 0;
+        for token in self.numbers(&self.token_ends) {
+            let start = std::mem::replace(&mut end, token as usize);
+            if end <= start || end > text.len() || text.as_bytes()[end - 1] != b' ' {
+                return fail("tokens");
+            }
+        }
+        let (mut token_end, mut id_end) = (0, 0);
+        for item in 0..self.num_items() {
+            let [task, ngram, question, next_token_end, next_id_end] = self.item_numbers(item);
+            if task as usize >= header.tasks.len()
+                || ![header.settings.ngram, header.settings.ngram_chars].contains(&ngram)
+                || next_token_end < token_end
+                || u64::from(next_token_end) > header.tokens
+                || question > next_token_end - token_end
+                || next_id_end < id_end
+                || ids.get(id_end as usize..next_id_end as usize).is_none()
+            {
+                return fail("items");
+            }
+            (token_end, id_end) = (next_token_end, next_id_end);
+        }
+        if !self.map[self.hashes.clone()].as_chunks().0.is_sorted_by_key(|h| u64::from_le_bytes(*h))
+        {
+            return fail("hashes");
+        }
+        let mut end = 0;
+        for next in self.numbers(&self.bucket_ends) {
+            if next < std::mem::replace(&mut end, next) || u64::from(next) > header.ngrams {
+                return fail("buckets");
+            }
+        }
+        if u64::from(end) != header.ngrams {
+            return fail("buckets");
+        }
+        let mut end = 0;
+        for next in self.numbers(&self.posting_ends) {
+            if next <= std::mem::replace(&mut end, next) {
+                return fail("postings");
+            }
+        }
+        if u64::from(end) != header.postings {
+            return fail("postings");
+        }
+        for posting in (0..header.postings as usize).map(|place| self.posting(place)) {
+            if posting.item >= self.num_items() {
+                return fail("postings");
+            }
+            let item = self.item(posting.item);
+            if posting.token.checked_add(item.ngram).is_none_or(|end| end > item.tokens) {
+                return fail("postings");
+            }
+        }
+        Ok(())
+    }
+
+    /// What the index was made with.
+    pub fn settings(&self) -> &IndexSettings {
+        &self.header.settings
+    }
+
+    /// How many tokens its n-grams have, ascending.
+    pub(super) fn lengths(&self) -> &[u32] {
+        &self.lengths
+    }
+
+    /// BLAKE3 digests of what the index was made of, by name.
+    pub fn inputs(&self) -> &BTreeMap<String, String> {
+        &self.header.inputs
+    }
+
+    /// The tasks, in the order of their first items.
+    pub fn tasks(&self) -> &[TaskCounts] {
+        &self.header.tasks
+    }
+
+    /// Number of n-grams, all distinct; they are numbered from 0.
+    pub fn num_ngrams(&self) -> u32 {
+        self.header.ngrams as u32
+    }
+
+    /// Number of items, those of the training splits aside; they are numbered from 0, as they were added.
+    pub fn num_items(&self) -> u32 {
+        self.header.items as u32
+    }
+
+    /// Item number `item`, below [`Index::num_items`].
+    pub fn item(&self, item: u32) -> IndexedItem<'_> {
+        let [task, ngram, _, token_end, id_end] = self.item_numbers(item);
+        let [token_start, id_start] = self.item_starts(item);
+        let id = &self.map[self.ids.clone()][id_start as usize..id_end as usize];
+        IndexedItem {
+            task: task as usize,
+            id: str::from_utf8(id).unwrap_or_default(), // checked on opening
+            tokens: token_end - token_start,
+            ngram,
+        }
+    }
+
+    /// The places of n-gram number `ngram`, below [`Index::num_ngrams`]; at least one.
+    pub fn postings(&self, ngram: u32) -> impl Iterator<Item = Posting> {
+        let ends = &self.map[self.posting_ends.clone()];
+        let end = u32_at(ends, ngram as usize);
+        let start = ngram.checked_sub(1).map_or(0, |before| u32_at(ends, before as usize));
+        (start..end).map(|place| self.posting(place as usize))
+    }
+
+    /// The part of its item that the n-gram at a posting is in.
+    pub fn part(&self, posting: Posting) -> ItemPart {
+        let [_, ngram, question, ..] = self.item_numbers(posting.item);
+        ItemPart::of(posting.token, ngram, question)
+    }
+
+    /// The tokens of n-gram number `ngram`, a space between them.
+    pub fn ngram_text(&self, ngram: u32) -> &str {
+        str::from_utf8(self.ngram_bytes(ngram)).unwrap_or_default() // checked on opening
+    }
+
+    /// As [`Index::ngram_text`].
+    pub(super) fn ngram_bytes(&self, ngram: u32) -> &[u8] {
+        let Some(Posting { item, token }) = self.postings(ngram).next() else { return &[] };
+        let ends = &self.map[self.token_ends.clone()];
+        let first = (self.item_starts(item)[0] + token) as usize;
+        let last = first + self.item(item).ngram as usize - 1;
+        let start = first.checked_sub(1).map_or(0, |before| u32_at(ends, before));
+        &self.map[self.text.clone()][start as usize..u32_at(ends, last) as usize - 1]
+    }
+
+    /// The Bloom filter over the hashes.
+    pub(super) fn filter(&self) -> &[[u8; 8]] {
+        self.map[self.filter.clone()].as_chunks().0
+    }
+
+    /// The numbers of the n-grams with this hash.
+    pub(super) fn with_hash(&self, hash: u64) -> Range<u32> {
+        let ends = &self.map[self.bucket_ends.clone()];
+        let bucket = place(hash, ends.len() / 4);
+        let start = bucket.checked_sub(1).map_or(0, |before| u32_at(ends, before));
+        let end = u32_at(ends, bucket);
+        let hashes = &self.map[self.hashes.clone()].as_chunks().0[start as usize..end as usize];
+        let before = hashes.partition_point(|other| u64::from_le_bytes(*other) < hash);
+        let same = hashes[before..].iter().take_while(|other| **other == hash.to_le_bytes());
+        let first = start + before as u32;
+        first..first + same.count() as u32
+    }
+
+    fn posting(&self, place: usize) -> Posting {
+        let postings = &self.map[self.postings.clone()];
+        Posting { item: u32_at(postings, 2 * place), token: u32_at(postings, 2 * place + 1) }
+    }
+
+    /// An item's record.
+    fn item_numbers(&self, item: u32) -> [u32; ITEM_NUMBERS] {
+        let items = &self.map[self.items.clone()];
+        std::array::from_fn(|index| u32_at(items, item as usize * ITEM_NUMBERS + index))
+    }
+
+    /// Where an item's tokens and its id begin.
+    fn item_starts(&self, item: u32) -> [u32; 2] {
+        let before = item.checked_sub(1).map(|before| self.item_numbers(before));
+        before.map_or([0, 0], |[.., token_end, id_end]| [token_end, id_end])
+    }
+
+    fn numbers(&self, section: &Range<usize>) -> impl Iterator<Item = u32> {
+        self.map[section.clone()].as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+}
+
+/// Number of buckets of the hashes of so many n-grams.
+pub(super) fn num_buckets(ngrams: u64) -> u64 {
+    ngrams.div_ceil(HASHES_PER_BUCKET)
+}
+
+/// Number `index` of little-endian numbers; the caller has checked that it is there.
+fn u32_at(bytes: &[u8], index: usize) -> u32 {
+    bytes.as_chunks().0.get(index).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::build::{BenchmarkItem, IndexBuilder};
+    use super::*;
+
+    /// A file of a small index.
+    fn file() -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+        let mut builder =
+            IndexBuilder::new(IndexSettings { ngram: 2, ..IndexSettings::default() })?;
+        for (task, question, id) in [("one", "a b c d", "x"), ("two", "b c d e", "y")] {
+            let item = BenchmarkItem { task, question, id, ..BenchmarkItem::default() };
+            builder.add(&item)?;
+        }
+        let mut file = Vec::new();
+        builder.build(BTreeMap::new())?.write(&mut file)?;
+        Ok(file)
+    }
+
+    fn open(bytes: &[u8]) -> Result<Index, Box<dyn std::error::Error>> {
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), bytes)?;
+        Ok(Index::open(file.path())?)
+    }
+
+    /// Everything that an index can be asked.
+    fn use_all(index: &Index) {
+        let hits = index.scan("A b c d e f g", "");
+        index.items_hit(&hits);
+        index.tasks_hit(&hits);
+        for item in 0..index.num_items() {
+            index.item(item);
+        }
+        for ngram in 0..index.num_ngrams() {
+            assert!(!index.ngram_text(ngram).is_empty());
+            assert!(index.postings(ngram).all(|posting| posting.item < index.num_items()));
+        }
+    }
+
+    fn is_corrupt(result: &Result<Index, Box<dyn std::error::Error>>) -> bool {
+        matches!(
+            result.as_ref().map_err(|error| error.downcast_ref()),
+            Err(Some(Error::Corrupt { .. }))
+        )
+    }
+
+    #[test]
+    fn places_are_those_of_the_items() -> Result<(), Box<dyn std::error::Error>> {
+        let index = open(&file()?)?;
+        use_all(&index);
+        let mut found: Vec<(&str, Vec<(&str, u32)>)> = (0..index.num_ngrams())
+            .map(|ngram| {
+                let places = index.postings(ngram).map(|p| (index.item(p.item).id, p.token));
+                (index.ngram_text(ngram), places.collect())
+            })
+            .collect();
+        found.sort_unstable();
+        let expected = [
+            ("a b", vec![("x", 0)]),
+            ("b c", vec![("x", 1), ("y", 0)]),
+            ("c d", vec![("x", 2), ("y", 1)]),
+            ("d e", vec![("y", 2)]),
+        ];
+        assert_eq!(found, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() -> Result<(), Box<dyn std::error::Error>> {
+        let mut bytes = file()?;
+        bytes[8] += 1;
+        let error = open(&bytes).err().and_then(|error| error.downcast::<Error>().ok());
+        assert!(matches!(error.as_deref(), Some(Error::Mismatch { .. })));
+        assert!(is_corrupt(&open(b"")));
+        assert!(is_corrupt(&open(&[0; 100])));
+        assert!(is_corrupt(&open(&file()?[..100])));
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn a_flipped_bit_is_found(place: prop::sample::Index, bit in 0..8) {
+            let mut bytes = file().map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let place = place.index(bytes.len());
+            bytes[place] ^= 1_u8 << bit;
+            let opened = open(&bytes);
+            prop_assert!(opened.is_err());
+            prop_assert!(is_corrupt(&opened) || (8..12).contains(&place));
+        }
+
+        #[test]
+        fn a_hostile_file_is_refused_or_harmless(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+        ) {
+            let mut bytes = file().map_err(|error| TestCaseError::fail(error.to_string()))?;
+            bytes.truncate(bytes.len() - DIGEST);
+            for (place, byte) in changes {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            bytes.truncate(cut.map_or(bytes.len(), |cut| cut.index(bytes.len())));
+            bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
+            if let Ok(index) = open(&bytes) {
+                use_all(&index);
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Which n-grams of an index a document holds.
+
+use std::ops::Range;
+
+use super::hash::{ngram_hashes, token_hash};
+use super::index::Index;
+use super::prefilter;
+use super::tokens::for_each_token;
+
+/// Bytes of text for a token, roughly: what memory for hashes is taken for at first.
+const BYTES_PER_TOKEN: usize = 5;
+
+/// An n-gram of the index at its place in a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    /// Its number in the index.
+    pub ngram: u32,
+    /// Where it stands in the text, in bytes.
+    pub range: Range<usize>,
+}
+
+/// What was found in a document.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// Every place of an n-gram of the index, in the order of the text.
+    pub hits: Vec<Hit>,
+    /// Distinct n-grams of the document, as long as those that were hit; 0 where there are no hits.
+    pub distinct_ngrams: usize,
+}
+
+/// How much of an item a document holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ItemCoverage {
+    /// Number of the item in the index.
+    pub item: u32,
+    /// Share of its tokens that are in an n-gram that was hit.
+    pub share: f64,
+}
+
+impl Hits {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.hits.is_empty()
+    }
+
+    /// The n-grams of the index that were hit, ascending, each once.
+    pub fn ngrams(&self) -> Vec<u32> {
+        let mut ngrams: Vec<u32> = self.hits.iter().map(|hit| hit.ngram).collect();
+        ngrams.sort_unstable();
+        ngrams.dedup();
+        ngrams
+    }
+
+    /// Where the hits are, in bytes and in order; those that overlap are one.
+    pub fn spans(&self) -> Vec<Range<usize>> {
+        let mut spans: Vec<Range<usize>> = Vec::new();
+        for Hit { range, .. } in &self.hits {
+            match spans.last_mut() {
+                Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+                _ => spans.push(range.clone()),
+            }
+        }
+        spans
+    }
+}
+
+/// The tokens of a document whose n-grams are compared.
+#[derive(Default)]
+struct DocumentTokens {
+    /// Each followed by a space.
+    text: Vec<u8>,
+    /// By token: where it begins in `text`, and its place in the document.
+    places: Vec<(usize, Range<usize>)>,
+}
+
+impl DocumentTokens {
+    /// The `n` tokens from number `first` on, a space between them.
+    fn ngram(&self, first: usize, n: usize) -> &[u8] {
+        let end = self.places.get(first + n).map_or(self.text.len(), |(start, _)| *start);
+        &self.text[self.places[first].0..end - 1]
+    }
+}
+
+impl Index {
+    /// Looks for the n-grams of the index in a text in `language` (`deu_Latn`; empty where it is not known), those in
+    /// other languages too.
+    pub fn scan(&self, text: &str, language: &str) -> Hits {
+        let mut tokens = Vec::with_capacity(text.len() / BYTES_PER_TOKEN);
+        for_each_token(self.settings(), language, text, |token, _| tokens.push(token_hash(token)));
+        // All questions to the filter in one loop, so that the accesses to memory overlap.
+        let filter = self.filter();
+        let is_candidate =
+            |hash| prefilter::may_contain(filter, hash) && !self.with_hash(hash).is_empty();
+        let has_candidate = |n: &u32| ngram_hashes(&tokens, *n, self.hash_mask).any(is_candidate);
+        let lengths: Vec<u32> = self.lengths().iter().copied().filter(has_candidate).collect();
+        if lengths.is_empty() {
+            return Hits::default();
+        }
+        self.compare(text, language, (&tokens, &lengths))
+    }
+
+    /// The hits of n-grams of these lengths in a document of these tokens, compared as they are written.
+    fn compare(&self, text: &str, language: &str, (hashes, lengths): (&[u64], &[u32])) -> Hits {
+        let mut tokens = DocumentTokens::default();
+        for_each_token(self.settings(), language, text, |token, range| {
+            tokens.places.push((tokens.text.len(), range));
+            tokens.text.extend_from_slice(token);
+            tokens.text.push(b' ');
+        });
+        let mut hits = Hits::default();
+        for &n in lengths {
+            let mut ngrams = Vec::with_capacity(hashes.len());
+            let before = hits.hits.len();
+            for (first, hash) in ngram_hashes(hashes, n, self.hash_mask).enumerate() {
+                let ngram = tokens.ngram(first, n as usize);
+                ngrams.push((hash, ngram));
+                if !prefilter::may_contain(self.filter(), hash) {
+                    continue;
+                }
+                if let Some(found) =
+                    self.with_hash(hash).find(|found| self.ngram_bytes(*found) == ngram)
+                {
+                    let last = first + n as usize - 1;
+                    let range = tokens.places[first].1.start..tokens.places[last].1.end;
+                    hits.hits.push(Hit { ngram: found, range });
+                }
+            }
+            if hits.hits.len() > before {
+                ngrams.sort_unstable();
+                ngrams.dedup();
+                hits.distinct_ngrams += ngrams.len();
+            }
+        }
+        hits.hits.sort_by_key(|hit| hit.range.start);
+        hits
+    }
+
+    /// The tasks that were hit, ascending, as numbers in [`Index::tasks`].
+    pub fn tasks_hit(&self, hits: &Hits) -> Vec<usize> {
+        let ngrams = hits.ngrams();
+        let postings = ngrams.iter().flat_map(|ngram| self.postings(*ngram));
+        let mut tasks: Vec<usize> = postings.map(|posting| self.item(posting.item).task).collect();
+        tasks.sort_unstable();
+        tasks.dedup();
+        tasks
+    }
+
+    /// The items that were hit, ascending, and how much of each.
+    pub fn items_hit(&self, hits: &Hits) -> Vec<ItemCoverage> {
+        let ngrams = hits.ngrams();
+        let mut postings: Vec<_> = ngrams.iter().flat_map(|ngram| self.postings(*ngram)).collect();
+        postings.sort_unstable();
+        let of_items = postings.chunk_by(|a, b| a.item == b.item);
+        of_items
+            .map(|postings| {
+                let item = self.item(postings[0].item);
+                let (mut covered, mut end) = (0, 0);
+                for posting in postings {
+                    let next = posting.token + item.ngram;
+                    covered += next - posting.token.max(end);
+                    end = next;
+                }
+                let share = f64::from(covered) / f64::from(item.tokens);
+                ItemCoverage { item: postings[0].item, share }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::build::{BenchmarkItem, IndexBuilder};
+    use super::super::settings::IndexSettings;
+    use super::*;
+    use polysift_base::error::Error;
+
+    /// An index whose hashes are cut to these bits.
+    fn index(settings: &IndexSettings, items: &[String], hash_mask: u64) -> Result<Index, Error> {
+        let mut builder = IndexBuilder::with_hash_mask(settings.clone(), hash_mask)?;
+        for text in items {
+            let item = BenchmarkItem { task: "task", question: text, ..BenchmarkItem::default() };
+            _ = builder.add(&item);
+        }
+        let built = builder.build(BTreeMap::new())?;
+        let file = tempfile::NamedTempFile::new().map_err(Error::io("".as_ref(), "create"))?;
+        built.write(file.as_file()).map_err(Error::io(file.path(), "write"))?;
+        let mut index = Index::open(file.path())?;
+        index.hash_mask = hash_mask;
+        Ok(index)
+    }
+
+    fn tokens(settings: &IndexSettings, text: &str) -> Vec<(String, Range<usize>)> {
+        let mut tokens = Vec::new();
+        for_each_token(settings, "", text, |token, range| {
+            tokens.push((String::from_utf8_lossy(token).into_owned(), range));
+        });
+        tokens
+    }
+
+    fn texts() -> impl Strategy<Value = String> {
+        let words: Vec<&str> = "a B c d É e. 1 2.5 don't 你 カ _ \u{301} ก ׳".split(' ').collect();
+        let words = prop::collection::vec(prop::sample::select(words), 0..25);
+        words.prop_map(|words| words.join(" "))
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_hit_is_what_a_search_for_strings_finds(
+            items in prop::collection::vec(texts(), 1..6),
+            document in texts(),
+            n in 1_u32..5,
+            bits in prop::sample::select(vec![0_u32, 8, 64]),
+            is_datatrove: bool,
+        ) {
+            let base =
+                if is_datatrove { IndexSettings::datatrove() } else { IndexSettings::default() };
+            let settings =
+                IndexSettings { ngram: n, ngram_chars: n, parts: IndexSettings::default().parts, ..base };
+            let n = n as usize;
+            let of_items: Vec<Vec<String>> = items
+                .iter()
+                .map(|item| tokens(&settings, item).into_iter().map(|token| token.0).collect())
+                .collect();
+            let is_known = |ngram: &[String]| {
+                of_items.iter().any(|item| item.windows(n).any(|known| known == ngram))
+            };
+            let words = tokens(&settings, &document);
+            let mut distinct = Vec::new();
+            let mut expected = Vec::new();
+            for window in words.windows(n) {
+                let ngram: Vec<String> = window.iter().map(|token| token.0.clone()).collect();
+                if is_known(&ngram) {
+                    let range = window[0].1.start..window[n - 1].1.end;
+                    expected.push((ngram.join(" "), range));
+                }
+                distinct.push(ngram);
+            }
+            distinct.sort_unstable();
+            distinct.dedup();
+            let mask = u64::MAX.checked_shr(64 - bits).unwrap_or(0);
+            let index = match index(&settings, &items, mask) {
+                Ok(index) => index,
+                Err(error) => {
+                    // No item has as many tokens.
+                    prop_assert!(matches!(error, Error::Config { .. }), "{error}");
+                    prop_assert!(of_items.iter().all(|item| item.len() < n));
+                    return Ok(());
+                }
+            };
+            let hits = index.scan(&document, "");
+            let found: Vec<(String, Range<usize>)> = hits
+                .hits
+                .iter()
+                .map(|hit| (index.ngram_text(hit.ngram).to_owned(), hit.range.clone()))
+                .collect();
+            let distinct = if expected.is_empty() { 0 } else { distinct.len() };
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(hits.distinct_ngrams, distinct);
+        }
+
+        #[test]
+        fn any_text_can_be_scanned(text: String, is_datatrove: bool) {
+            let base =
+                if is_datatrove { IndexSettings::datatrove() } else { IndexSettings::default() };
+            let settings = IndexSettings { ngram: 1, ..base };
+            let built = index(&settings, &["a b 0 é".to_owned()], u64::MAX);
+            if let Ok(index) = built {
+                let hits = index.scan(&text, "");
+                super::super::rule::cut(&text, &hits);
+                for span in hits.spans() {
+                    prop_assert!(text.get(span).is_some());
+                }
+            }
+        }
+    }
+}

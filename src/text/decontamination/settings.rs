@@ -1,0 +1,176 @@
+//! What an index is made with, and what a document has to be read with to be looked up in it.
+
+use serde::{Deserialize, Serialize};
+
+use super::character::{WordPart, look_up};
+use polysift_base::error::{Error, Result};
+
+/// Languages written without spaces, by ISO 639 code.
+const UNSPACED_LANGUAGES: [&str; 22] = [
+    "zh", "zho", "cmn", "yue", "wuu", "nan", "hak", "gan", "lzh", "ja", "jpn", "th", "tha", "lo",
+    "lao", "km", "khm", "my", "mya", "bo", "bod", "dzo",
+];
+/// Scripts without spaces, by ISO 15924 code.
+const UNSPACED_SCRIPTS: [&str; 11] =
+    ["Hani", "Hans", "Hant", "Jpan", "Hira", "Kana", "Thai", "Laoo", "Khmr", "Mymr", "Tibt"];
+
+/// How a text becomes tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Normalisation {
+    /// NFKC, without case and nonspacing marks; runs of letters and digits, and single characters in scripts
+    /// without spaces.
+    #[default]
+    Default,
+    /// What datatrove makes of text: numbers are `0`, punctuation is white space, words stand between
+    /// spaces. Not for languages without spaces.
+    Datatrove,
+}
+
+/// What becomes of numbers ([`Normalisation::Datatrove`] makes each `0` whatever is set).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Numbers {
+    /// They stay.
+    #[default]
+    Keep,
+    /// Each is `0`, so that the same exercise with other numbers is the same text.
+    Zero,
+}
+
+/// Where in an item an n-gram stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ItemPart {
+    /// Wholly in the question.
+    Question,
+    /// In both.
+    Straddle,
+    /// Wholly in the answer.
+    Answer,
+}
+
+impl ItemPart {
+    /// Of an n-gram of `ngram` tokens that begins with token number `token` of an item whose question has
+    /// `question` tokens.
+    pub fn of(token: u32, ngram: u32, question: u32) -> Self {
+        if token >= question {
+            Self::Answer
+        } else if token + ngram <= question {
+            Self::Question
+        } else {
+            Self::Straddle
+        }
+    }
+}
+
+/// What an index is made with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexSettings {
+    /// How items and documents become tokens.
+    pub normalisation: Normalisation,
+    /// What becomes of their numbers.
+    pub numbers: Numbers,
+    /// Tokens of an n-gram.
+    pub ngram: u32,
+    /// Tokens of an n-gram in languages written without spaces, where characters are tokens.
+    pub ngram_chars: u32,
+    /// The parts whose n-grams are indexed.
+    pub parts: Vec<ItemPart>,
+}
+
+impl Default for IndexSettings {
+    fn default() -> Self {
+        Self {
+            normalisation: Normalisation::Default,
+            numbers: Numbers::Keep,
+            ngram: 13,
+            ngram_chars: 26,
+            parts: vec![ItemPart::Question, ItemPart::Straddle, ItemPart::Answer],
+        }
+    }
+}
+
+impl IndexSettings {
+    /// The defaults of datatrove 0.10: n-grams of 12 words, none wholly in a question.
+    pub fn datatrove() -> Self {
+        Self {
+            normalisation: Normalisation::Datatrove,
+            ngram: 12,
+            parts: vec![ItemPart::Straddle, ItemPart::Answer],
+            ..Self::default()
+        }
+    }
+
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// [`Error::Config`].
+    pub fn check(&self) -> Result<()> {
+        for (name, ngram) in [("ngram", self.ngram), ("ngram_chars", self.ngram_chars)] {
+            if ngram == 0 {
+                return Err(Error::config(name, "is 0; an n-gram has at least one token"));
+            }
+        }
+        if self.parts.is_empty() {
+            return Err(Error::config("parts", "is empty; name question, straddle or answer"));
+        }
+        Ok(())
+    }
+
+    /// Tokens of an n-gram of an item in `language` (`deu_Latn`, `ja`); where that is not known, its `text` says
+    /// whether it is written without spaces.
+    pub(super) fn ngram_for(&self, language: &str, text: impl FnOnce() -> String) -> u32 {
+        let is_unspaced = || is_unspaced(language).unwrap_or_else(|| is_mostly_unspaced(&text()));
+        if self.normalisation == Normalisation::Default && is_unspaced() {
+            self.ngram_chars
+        } else {
+            self.ngram
+        }
+    }
+}
+
+/// Whether `language` is written without spaces: its script says so, or where it names none, the language; `None`
+/// where it is no code of a language.
+fn is_unspaced(language: &str) -> Option<bool> {
+    let language = language.to_ascii_lowercase();
+    let mut subtags = language.split(['_', '-']);
+    let primary = subtags.next().unwrap_or_default();
+    let script = subtags.find(|subtag| subtag.len() == 4);
+    if !(2..=3).contains(&primary.len()) || script.is_none() && primary == "und" {
+        return None;
+    }
+    Some(match script {
+        Some(script) => UNSPACED_SCRIPTS.iter().any(|known| known.eq_ignore_ascii_case(script)),
+        None => UNSPACED_LANGUAGES.contains(&primary),
+    })
+}
+
+/// Whether more than half of the letters of `text` are of scripts without spaces.
+fn is_mostly_unspaced(text: &str) -> bool {
+    let parts = || text.chars().map(|c| look_up(c).0);
+    let unspaced = parts().filter(|part| *part == WordPart::Single).count();
+    let letters = parts().filter(|part| *part == WordPart::Letter).count();
+    unspaced > letters
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_decides_and_else_the_language() {
+        for unspaced in ["cmn_Hani", "CMN_HANI", "tha_Thai", "zh", "zh-CN", "zh-Hant-TW", "bo"] {
+            assert_eq!(is_unspaced(unspaced), Some(true), "{unspaced}");
+        }
+        for spaced in ["cmn_Latn", "kor_Hang", "deu_Latn", "en"] {
+            assert_eq!(is_unspaced(spaced), Some(false), "{spaced}");
+        }
+        for unknown in ["", "_", "und", "Chinese", "Hani"] {
+            assert_eq!(is_unspaced(unknown), None, "{unknown}");
+        }
+        assert!(is_mostly_unspaced("この問題をTensorFlowで解く方法を説明してください"));
+        assert!(!is_mostly_unspaced("a text that names 北京 and 東京 only"));
+    }
+}

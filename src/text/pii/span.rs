@@ -1,0 +1,68 @@
+//! What is found, and where.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// E-mail addresses that FineWeb and FineWeb-2 have in place of real ones, in turn.
+pub(super) const PLACEHOLDER_EMAILS: [&str; 2] =
+    ["email@example.com", "firstname.lastname@example.org"];
+/// IPv4 addresses that FineWeb and FineWeb-2 have in place of real ones, in turn.
+pub(super) const PLACEHOLDER_IPS: [&str; 6] = [
+    "22.214.171.124",
+    "126.96.36.199",
+    "188.8.131.52",
+    "184.108.40.206",
+    "220.127.116.11",
+    "18.104.22.168",
+];
+
+/// What is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PiiKind {
+    /// E-mail addresses.
+    Email,
+    /// IP addresses, of versions 4 and 6.
+    Ip,
+    /// International bank account numbers.
+    Iban,
+}
+
+impl PiiKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Email, Self::Ip, Self::Iban];
+
+    /// Name in settings and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Email => "email",
+            Self::Ip => "ip",
+            Self::Iban => "iban",
+        }
+    }
+}
+
+/// Personal data in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PiiSpan {
+    /// What it is.
+    pub kind: PiiKind,
+    /// Its bytes in the original text.
+    pub range: Range<usize>,
+    /// Whether it is one of the values that FineWeb has in place of real ones.
+    pub is_placeholder: bool,
+}
+
+impl PiiSpan {
+    /// The span of `text` at `range`.
+    pub fn new(text: &str, kind: PiiKind, range: Range<usize>) -> Self {
+        let placeholders: &[&str] = match kind {
+            PiiKind::Email => &PLACEHOLDER_EMAILS,
+            PiiKind::Ip => &PLACEHOLDER_IPS,
+            PiiKind::Iban => &[],
+        };
+        let is_placeholder = placeholders.contains(&&text[range.clone()]);
+        Self { kind, range, is_placeholder }
+    }
+}

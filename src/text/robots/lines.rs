@@ -1,0 +1,216 @@
+//! Lines of a robots.txt as fields and values.
+
+use std::borrow::Cow;
+
+use super::{Matching, is_space};
+
+/// Bytes of a file that rfc9309 reads.
+const MAX_BYTES: usize = 500 << 10;
+
+/// The fields that are told apart, by their names in lower case, with the usual misspellings.
+const FIELDS: [(&str, Field); 19] = [
+    ("user-agent", Field::UserAgent),
+    ("useragent", Field::UserAgent),
+    ("user agent", Field::UserAgent),
+    ("allow", Field::Allow),
+    ("disallow", Field::Disallow),
+    ("dissallow", Field::Disallow),
+    ("dissalow", Field::Disallow),
+    ("disalow", Field::Disallow),
+    ("diasllow", Field::Disallow),
+    ("disallaw", Field::Disallow),
+    ("sitemap", Field::Site),
+    ("sitemaps", Field::Site),
+    ("site-map", Field::Site),
+    ("host", Field::Site),
+    ("crawl-delay", Field::Rate),
+    ("crawl delay", Field::Rate),
+    ("request-rate", Field::Rate),
+    ("request rate", Field::Rate),
+    ("visit-time", Field::VisitTime),
+];
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Field {
+    UserAgent,
+    Allow,
+    Disallow,
+    /// What concerns the whole site.
+    Site,
+    /// How fast an agent may come.
+    Rate,
+    VisitTime,
+    Unknown,
+    /// Nothing in front of the colon.
+    Empty,
+}
+
+/// A line that is not empty.
+#[derive(Debug)]
+pub(super) struct Line<'a> {
+    /// From 1.
+    pub(super) number: usize,
+    /// Without comment and white space around it.
+    pub(super) text: &'a str,
+    pub(super) field: Field,
+    /// Trimmed; may be empty.
+    pub value: Cow<'a, str>,
+}
+
+/// The lines of a text that have a field.
+pub(super) fn lines(text: &str, matching: Matching) -> impl Iterator<Item = Line<'_>> {
+    let mut rest = text;
+    let split = std::iter::from_fn(move || {
+        let ends = |c| matching.ends_line(c);
+        let (line, end) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
+        let after = end.strip_prefix("\r\n").or_else(|| end.strip_prefix(ends));
+        let is_some = !rest.is_empty();
+        rest = after.unwrap_or_default();
+        is_some.then_some(line)
+    });
+    split.enumerate().filter_map(move |(i, line)| {
+        let text = line.split('#').next().unwrap_or_default().trim_matches(is_space);
+        let (field, value) = matching.field_and_value(text)?;
+        Some(Line { number: i + 1, text, field, value })
+    })
+}
+
+impl Field {
+    /// The field of a name in any case.
+    fn known(name: &str) -> Option<Self> {
+        let is_name = |(known, _): &&(&str, Self)| known.eq_ignore_ascii_case(name);
+        FIELDS.iter().find(is_name).map(|(_, field)| *field)
+    }
+
+    /// What stands in front of a colon.
+    fn named(name: &str) -> Self {
+        let name = name.trim_matches(is_space);
+        let unknown = if name.is_empty() { Self::Empty } else { Self::Unknown };
+        Self::known(name).unwrap_or(unknown)
+    }
+}
+
+impl Matching {
+    /// What is read of a file; bytes that are not UTF-8 become U+FFFD.
+    pub(super) fn text(self, content: &[u8]) -> Cow<'_, str> {
+        if self != Self::Rfc9309 {
+            return String::from_utf8_lossy(content);
+        }
+        let mut content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
+        if content.len() > MAX_BYTES {
+            content = &content[..MAX_BYTES];
+            // The half of a rule is another rule.
+            let end = content.iter().rposition(|byte| b"\n\r\0".contains(byte));
+            content = &content[..end.unwrap_or(0)];
+        }
+        let markup = content.trim_ascii_start();
+        let starts_with = |tag: &[u8]| {
+            markup.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag))
+        };
+        if starts_with(b"<!doctype") || starts_with(b"<html") {
+            return Cow::Borrowed("");
+        }
+        String::from_utf8_lossy(content)
+    }
+
+    fn ends_line(self, c: char) -> bool {
+        match self {
+            Self::Rfc9309 => matches!(c, '\n' | '\r' | '\0'),
+            Self::Protego04 | Self::Protego07 => matches!(
+                c,
+                '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}'
+            ),
+        }
+    }
+
+    fn field_and_value(self, line: &str) -> Option<(Field, Cow<'_, str>)> {
+        let pair = line.split_once(':');
+        if self == Self::Protego07 {
+            return words(line, pair);
+        }
+        let (field, value) = match pair {
+            Some((name, value)) => (Field::named(name), value),
+            None if self == Self::Rfc9309 => {
+                let (name, value) = line.split_once(is_space)?;
+                let value = value.trim_matches(is_space);
+                (Field::known(name).filter(|_| !value.contains(is_space))?, value)
+            }
+            None => line.match_indices(' ').take(2).find_map(|(space, _)| {
+                let (name, value) = line.split_at(space);
+                let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
+                let field = Field::known(name).filter(|field| *field != Field::VisitTime);
+                field.filter(|_| is_lower).map(|field| (field, value))
+            })?,
+        };
+        Some((field, Cow::Borrowed(value.trim_matches(is_space))))
+    }
+}
+
+/// Field and value as Protego 0.7 finds them: a colon that cannot end a field is a part of the value.
+fn words<'a>(line: &'a str, pair: Option<(&'a str, &'a str)>) -> Option<(Field, Cow<'a, str>)> {
+    let at_colon = pair.map(|(name, value)| (Field::named(name), value));
+    let at_colon_trimmed = at_colon.map(|(f, v)| (f, Cow::Borrowed(v.trim_matches(is_space))));
+    if let Some((field, value)) = at_colon
+        && (!matches!(field, Field::Unknown | Field::Empty)
+            || value.is_empty()
+            || value.starts_with(is_space))
+    {
+        return at_colon_trimmed;
+    }
+    let words: Vec<&str> = line.split(is_space).filter(|word| !word.is_empty()).collect();
+    let by_words = (1..=words.len().min(2)).find_map(|count| {
+        let (name, value) = words.split_at(count);
+        Field::known(&name.join(" ")).map(|field| (field, Cow::Owned(value.join(" "))))
+    });
+    by_words.or(at_colon_trimmed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(text: &str, matching: Matching) -> Vec<usize> {
+        lines(text, matching).map(|line| line.number).collect()
+    }
+
+    #[test]
+    fn lines_end_as_their_reader_says() {
+        let text = "a:1\r\n\rb:2\0c:3\x0bd:4\u{2028}e:5\n";
+        assert_eq!(numbers(text, Matching::Rfc9309), [1, 3, 4]);
+        assert_eq!(numbers(text, Matching::Protego04), [1, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_the_last_whole_line_of_500_kib() {
+        let mut content = b"\xef\xbb\xbfa:1\n".to_vec();
+        content.resize(3 + MAX_BYTES, b'b');
+        assert_eq!(Matching::Rfc9309.text(&content).len(), MAX_BYTES);
+        content.push(b'b');
+        assert_eq!(Matching::Rfc9309.text(&content).len(), "a:1".len());
+        assert_eq!(Matching::Protego04.text(&content).len(), content.len());
+    }
+
+    #[test]
+    fn pages_have_no_rules() {
+        for page in ["\u{feff}\n <!DOCTYPE html>\nDisallow: /", "<HTML>\nDisallow: /"] {
+            assert_eq!(Matching::Rfc9309.text(page.as_bytes()), "");
+        }
+        assert_ne!(Matching::Rfc9309.text(b"<pre>\nDisallow: /"), "");
+    }
+
+    #[test]
+    fn a_colon_may_be_missing() {
+        use Field::{Disallow, Unknown, UserAgent, VisitTime};
+        let fields = |matching| {
+            let text = "User-agent *\nuser agent  *\nDISALLOW\t/\nvisit-time x\ndisallow a:b";
+            lines(text, matching).map(|line| line.field).collect::<Vec<_>>()
+        };
+        assert_eq!(fields(Matching::Rfc9309), [UserAgent, Disallow, VisitTime, Unknown]);
+        assert_eq!(fields(Matching::Protego04), [UserAgent, Unknown]);
+        assert_eq!(
+            fields(Matching::Protego07),
+            [UserAgent, UserAgent, Disallow, VisitTime, Disallow]
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! Rules that judge one document by its URL and its text, without a model: licences, words,
+//! repetition, base64.
+//!
+//! ```
+//! use polysift_text::rules::{LicenseOptions, LicenseRule, Refusal, Repetition, WordList, published_allow_list};
+//!
+//! let rule = LicenseRule::new(published_allow_list()?, &LicenseOptions::default())?;
+//! let licensed = rule.judge(Some("https://docs.python.org/3/"), Some("The tutorial."));
+//! assert_eq!(licensed.map(|found| found.evidence).as_deref(), Ok("host:python.org"));
+//! let refused = rule.judge(Some("https://example.com/"), Some("All rights reserved"));
+//! assert_eq!(refused, Err(Refusal::NoEvidence));
+//!
+//! let share = WordList::parse("darn\nsweet pea\n")?.share("Darn! It is a sweet  pea.");
+//! assert_eq!((share.hits, share.words), (3, 6));
+//! assert_eq!(Repetition::of("Only one sentence, which is not repeated.").repeated, 0);
+//! # Ok::<(), String>(())
+//! ```
+//!
+//! Owns what is evidence of a licence, what a word and a sentence are, and what counts as base64.
+//! Does not read files, and does not decide what becomes of a document.
+//!
+//! Every rule takes time in proportion to the length of the text, whatever it is made of. Words and
+//! sentences are those of UAX #29; `unicode-segmentation` says what the classes of characters are,
+//! but its search for the ends of sentences looks ahead from every space behind a full stop, which
+//! takes the square of their number.
+
+mod allow;
+mod base64;
+mod characters;
+mod folding;
+mod license;
+mod repetition;
+mod sentences;
+mod terms;
+#[cfg(test)]
+mod tests;
+
+mod units;
+mod words;
+
+pub use allow::{AllowEntry, parse_allow_list, published_allow_list};
+pub use base64::{MIN_BASE64_CHARACTERS, base64_ranges};
+pub use license::{DEFAULT_WINDOW, LicenseOptions, LicenseRule, Licensed, Refusal, RestrictiveOn};
+pub use repetition::{MAX_REPETITION_RATE, MIN_SENTENCE_CHARACTERS, Repetition};
+pub use terms::{default_keywords, default_restrictive_terms};
+pub use words::{WordList, WordShare};

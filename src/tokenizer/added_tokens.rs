@@ -1,0 +1,56 @@
+//! Added tokens: texts that are found before the model sees anything.
+
+use aho_corasick::{AhoCorasick, Input, MatchKind};
+
+/// An added token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AddedToken {
+    pub id: u32,
+    /// Takes the white space before it.
+    pub(super) lstrip: bool,
+    /// Takes the white space after it.
+    pub(super) rstrip: bool,
+}
+
+/// A token in a text, without the white space that it takes.
+pub(super) struct AddedTokenMatch {
+    pub(super) token: AddedToken,
+    pub start: usize,
+    pub end: usize,
+}
+
+/// A set of added tokens.
+pub(super) struct AddedTokens {
+    search: AhoCorasick,
+    tokens: Vec<AddedToken>,
+    longest: usize,
+}
+
+impl AddedTokens {
+    /// `None` if the search cannot be built.
+    pub(crate) fn new(tokens: &[(String, AddedToken)]) -> Option<Self> {
+        let search = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(tokens.iter().map(|(text, _)| text))
+            .ok()?;
+        let longest = tokens.iter().map(|(text, _)| text.len()).max()?;
+        Some(Self { search, tokens: tokens.iter().map(|(_, token)| *token).collect(), longest })
+    }
+
+    /// Bytes of the longest one.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The first token that starts in `from..to`; of several there the longest.
+    pub(crate) fn find(&self, text: &str, from: usize, to: usize) -> Option<AddedTokenMatch> {
+        let end = text.len().min(to.saturating_add(self.longest));
+        let found = self.search.find(Input::new(text).range(from..end))?;
+        let token = self.tokens[found.pattern().as_usize()];
+        (found.start() < to).then(|| AddedTokenMatch {
+            token,
+            start: found.start(),
+            end: found.end(),
+        })
+    }
+}

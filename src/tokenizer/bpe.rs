@@ -1,0 +1,258 @@
+//! Byte-pair encoding of text that nothing splits into words, as Gemma has it.
+//!
+//! A merge joins two symbols side by side, so it needs the last character of its left part and the
+//! first of its right part side by side in the text. Two characters of which no merge has these are
+//! a **seam**: no merge ever crosses it. Merges are made by rank, then from left to right; those of
+//! one side of a seam never see the other side, so the ids of a text are the ids of its stretches
+//! between seams, one stretch after the other. Most are words or parts of them and are seen again.
+//!
+//! This holds where a symbol is the text that it stands for. Bytes of characters that are not in the
+//! vocabulary are symbols of another text, so a model that merges them is refused; so is one without
+//! them, where neighbours may become one unknown token.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use foldhash::fast::FixedState;
+use serde::Deserialize;
+use tokenizers::models::bpe::BPE;
+
+use super::charmap::META;
+
+/// No symbol, and the rank of no merge.
+const NONE: u32 = u32::MAX;
+/// log2 of the bits that say which characters may be joined: 128 KiB.
+const PAIR_BITS: u32 = 20;
+/// Characters in the table of symbols.
+const TABLE_LEN: u32 = 0x1_0000;
+/// Numbers that may be no ids, beside one for each id.
+const MOST_GAPS: usize = 1 << 16;
+/// Symbols of a stretch up to which the next merge is looked for in all of it.
+const SHORT: usize = if cfg!(test) { 6 } else { 32 };
+
+/// The model.
+pub(super) struct Bpe {
+    /// Symbols of the characters of the Basic Multilingual Plane.
+    table: Vec<u32>,
+    beyond: HashMap<char, u32>,
+    bytes: [u32; 256],
+    /// Hashed pairs of characters that some merge has side by side. Pairs that share a bit with one
+    /// are taken for such, which makes a stretch longer and changes no id.
+    pairs: Vec<u64>,
+    merges: HashMap<(u32, u32), Merge, FixedState>,
+}
+
+/// What the crate writes of its model, by rank.
+#[derive(Deserialize)]
+struct RankedMerges {
+    merges: Vec<(String, String)>,
+}
+
+impl Bpe {
+    /// # Errors
+    /// What of `model` this one has not.
+    pub(crate) fn of(model: &BPE) -> Result<Self, &'static str> {
+        let is_set = |part: &Option<String>| part.as_deref().is_some_and(|text| !text.is_empty());
+        if model.dropout.is_some_and(|share| share > 0.0) || model.ignore_merges {
+            return Err("it is BPE that drops or ignores merges");
+        }
+        if is_set(&model.continuing_subword_prefix) || is_set(&model.end_of_word_suffix) {
+            return Err("it is BPE that marks parts of words");
+        }
+        let vocabulary = model.get_vocab();
+        let mut ids: Vec<u32> = vocabulary.values().copied().collect();
+        ids.sort_unstable();
+        if ids.windows(2).any(|pair| pair[0] == pair[1]) || ids.last() == Some(&NONE) {
+            return Err("it is BPE with two tokens of one id");
+        }
+        // The crate writes a model as long as its largest id.
+        if ids.last().is_some_and(|&last| last as usize >= MOST_GAPS + 2 * ids.len()) {
+            return Err("it is BPE with ids far apart");
+        }
+        let id = |text: &str| vocabulary.get(text).copied();
+        let bytes = std::array::from_fn(|byte| id(&format!("<{byte:#04X}>")).unwrap_or(NONE));
+        let is_missing = |byte: u8| {
+            let is_character =
+                byte.is_ascii() && id(char::from(byte).encode_utf8(&mut [0; 4])).is_some();
+            bytes[usize::from(byte)] == NONE && !is_character
+        };
+        if !model.byte_fallback || (0..=u8::MAX).any(is_missing) {
+            return Err("it is BPE without tokens for bytes");
+        }
+        let json = serde_json::to_vec(model).map_err(|_| "its merges cannot be read")?;
+        let ranked: RankedMerges =
+            serde_json::from_slice(&json).map_err(|_| "its merges cannot be read")?;
+        drop(json);
+        let mut bpe = Self {
+            table: vec![NONE; TABLE_LEN as usize],
+            beyond: HashMap::new(),
+            bytes,
+            pairs: vec![0; 1 << (PAIR_BITS - u64::BITS.ilog2())],
+            merges: HashMap::with_capacity_and_hasher(ranked.merges.len(), FixedState::default()),
+        };
+        for (text, &id) in &vocabulary {
+            let mut chars = text.chars();
+            let (Some(c), None) = (chars.next(), chars.next()) else { continue };
+            match bpe.table.get_mut(c as usize) {
+                Some(entry) => *entry = id,
+                None => {
+                    bpe.beyond.insert(c, id);
+                }
+            }
+        }
+        let is_byte = |text: &str, id: u32| text.starts_with("<0x") && bytes.contains(&id);
+        for (rank, (left, right)) in ranked.merges.iter().enumerate() {
+            let whole = [left.as_str(), right].concat();
+            let (Some(a), Some(b), Some(whole)) = (id(left), id(right), id(&whole)) else {
+                return Err("its merges cannot be read");
+            };
+            let (Some(last), Some(first)) = (left.chars().last(), right.chars().next()) else {
+                return Err("it is BPE that merges nothing with something");
+            };
+            if is_byte(left, a) || is_byte(right, b) {
+                return Err("it is BPE that merges bytes");
+            }
+            let bit = pair_bit(last, first);
+            bpe.pairs[bit / 64] |= 1 << (bit % 64);
+            bpe.merges.insert((a, b), Merge { rank: rank as u32, whole });
+        }
+        Ok(bpe)
+    }
+
+    /// Whether a merge might join symbols that end and begin so.
+    #[inline]
+    pub(super) fn may_join(&self, last: char, first: char) -> bool {
+        let bit = pair_bit(last, first);
+        self.pairs[bit / 64] >> (bit % 64) & 1 == 1
+    }
+
+    /// [`NO_MERGE`] if there is none.
+    #[inline]
+    fn merge(&self, left: u32, right: u32) -> Merge {
+        self.merges.get(&(left, right)).copied().unwrap_or(NO_MERGE)
+    }
+
+    /// Hands the symbols of a character over: one, or those of its bytes.
+    #[inline]
+    pub(super) fn symbols(&self, c: char, mut take: impl FnMut(u32)) {
+        let id = match self.table.get(c as usize) {
+            Some(&id) => id,
+            None => self.beyond.get(&c).copied().unwrap_or(NONE),
+        };
+        if id == NONE {
+            c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| take(self.bytes[usize::from(byte)]));
+        } else {
+            take(id);
+        }
+    }
+}
+
+/// A character as the model gets it.
+#[inline]
+pub(super) fn spaced(c: char) -> char {
+    if c == ' ' { META } else { c }
+}
+
+/// The bit of two characters side by side.
+#[inline]
+fn pair_bit(last: char, first: char) -> usize {
+    let pair = u64::from(u32::from(last)) << 32 | u64::from(u32::from(first));
+    (pair.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - PAIR_BITS)) as usize
+}
+
+/// What two symbols become, and when: the lowest rank first.
+#[derive(Debug, Clone, Copy)]
+struct Merge {
+    rank: u32,
+    whole: u32,
+}
+
+const NO_MERGE: Merge = Merge { rank: NONE, whole: NONE };
+
+/// A symbol of a stretch.
+#[derive(Debug, Clone, Copy)]
+struct Symbol {
+    id: u32,
+    /// With the next one.
+    merge: Merge,
+    /// Neighbours; [`NONE`] at the ends.
+    previous: u32,
+    next: u32,
+}
+
+const GONE: Symbol = Symbol { id: NONE, merge: NO_MERGE, previous: NONE, next: NONE };
+
+/// The symbols of a stretch while they are merged.
+#[derive(Default)]
+pub(super) struct Symbols {
+    list: Vec<Symbol>,
+    /// Rank and place of the left symbol.
+    queue: BinaryHeap<Reverse<(u32, u32)>>,
+}
+
+impl Symbols {
+    /// Gives back what a stretch of unusual length took.
+    pub(super) fn shrink_to(&mut self, kept: usize) {
+        self.list.clear();
+        self.queue.clear();
+        self.list.shrink_to(kept);
+        self.queue.shrink_to(kept);
+    }
+
+    /// Appends the ids of a stretch.
+    pub(super) fn encode(&mut self, stretch: &str, model: &Bpe, ids: &mut Vec<u32>) {
+        self.list.clear();
+        let mut take = |id| {
+            let previous = (self.list.len() as u32).wrapping_sub(1);
+            if let Some(last) = self.list.last_mut() {
+                last.merge = model.merge(last.id, id);
+                last.next = previous.wrapping_add(1);
+            }
+            self.list.push(Symbol { id, previous, ..GONE });
+        };
+        stretch.chars().for_each(|c| model.symbols(spaced(c), &mut take));
+        self.merge(model);
+        ids.extend(self.list.iter().map(|symbol| symbol.id).filter(|&id| id != NONE));
+    }
+
+    /// Merges until nothing can be; what became part of the symbol before it is [`GONE`]. The next
+    /// merge comes from a queue, or from a look at all symbols if they are few.
+    fn merge(&mut self, model: &Bpe) {
+        let Self { list, queue } = self;
+        let is_short = list.len() <= SHORT;
+        queue.clear();
+        if !is_short {
+            let ranked = list.iter().map(|symbol| symbol.merge.rank).zip(0..);
+            queue.extend(ranked.filter(|merge| merge.0 != NONE).map(Reverse));
+        }
+        loop {
+            let first = if is_short {
+                list.iter().map(|symbol| symbol.merge.rank).zip(0..).min()
+            } else {
+                queue.pop().map(|Reverse(merge)| merge)
+            };
+            let Some((rank, place)) = first.filter(|merge| merge.0 != NONE) else { return };
+            let left = list[place as usize];
+            // A pair has one rank: another one is of a pair that was here before.
+            if left.merge.rank != rank {
+                continue;
+            }
+            let next = std::mem::replace(&mut list[left.next as usize], GONE).next;
+            list[place as usize] = Symbol { id: left.merge.whole, next, ..left };
+            if let Some(following) = list.get_mut(next as usize) {
+                following.previous = place;
+            }
+            for (a, b) in [(left.previous, place), (place, next)] {
+                if a == NONE {
+                    continue;
+                }
+                let id = list.get(b as usize).map_or(NONE, |symbol| symbol.id);
+                let merge = model.merge(list[a as usize].id, id);
+                list[a as usize].merge = merge;
+                if !is_short && merge.rank != NONE {
+                    queue.push(Reverse((merge.rank, a)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Reads a `tokenizer.json` by the `tokenizers` crate: all of it, or all but a unigram model. To make that
+//! takes the crate longer than anything else at a start, and our engine needs nothing of it.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokenizers::Tokenizer;
+
+/// The crate's tokenizer of all of a file, for texts of any length.
+///
+/// # Errors
+/// What the crate says of a file that is none.
+pub(crate) fn open(json: &[u8]) -> Result<Tokenizer, String> {
+    let mut tokenizer =
+        Tokenizer::from_bytes(json).map_err(|e| format!("is not a tokenizer: {e}"))?;
+    tokenizer
+        .with_truncation(None)
+        .map_err(|e| format!("truncation cannot be turned off: {e}"))?
+        .with_padding(None);
+    Ok(tokenizer)
+}
+
+/// A file with a unigram model.
+pub(super) struct UnigramFile {
+    /// All but the model, in the place of which is one that knows the added tokens alone.
+    pub(super) tokenizer: Tokenizer,
+    pub(super) model: UnigramEntries,
+}
+
+/// The model as the file has it; with anything else in it, the crate reads it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UnigramEntries {
+    #[serde(rename = "type")]
+    _type: UnigramTag,
+    #[serde(rename = "unk_id")]
+    pub(super) unknown: Option<usize>,
+    /// Pieces and their scores; ids are places.
+    #[serde(rename = "vocab")]
+    pub(super) vocabulary: Vec<(String, f64)>,
+    #[serde(default)]
+    pub(super) byte_fallback: bool,
+}
+
+#[derive(Deserialize)]
+enum UnigramTag {
+    Unigram,
+}
+
+#[derive(Deserialize)]
+struct TokenizerFile {
+    model: UnigramEntries,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+impl UnigramFile {
+    /// `None` if `json` is anything else, or the crate has to say what is wrong with it.
+    pub(super) fn read(json: &[u8]) -> Option<Self> {
+        let TokenizerFile { model, mut rest } = serde_json::from_slice(json).ok()?;
+        let size = model.vocabulary.len();
+        if size == 0 || model.unknown.is_some_and(|id| id >= size) {
+            return None;
+        }
+        // As the crate numbers added tokens: the last piece of that text, else the next number.
+        let added = rest.get("added_tokens").and_then(Value::as_array).into_iter().flatten();
+        let texts: Vec<&str> = added.filter_map(|token| token["content"].as_str()).collect();
+        let mut ids: HashMap<&str, Option<usize>> =
+            texts.iter().map(|&text| (text, None)).collect();
+        for (id, (text, _)) in model.vocabulary.iter().enumerate() {
+            if let Some(found) = ids.get_mut(text.as_str()) {
+                *found = Some(id);
+            }
+        }
+        let mut next = size..;
+        for text in texts.into_iter().filter(|text| !text.is_empty()) {
+            if let Some(id @ None) = ids.get_mut(text) {
+                *id = next.next();
+            }
+        }
+        ids.retain(|_, id| id.is_some());
+        let added_alone = json!({"type": "WordLevel", "vocab": ids, "unk_token": ""});
+        rest.insert("model".into(), added_alone);
+        let rest = serde_json::to_vec(&rest).ok()?;
+        Some(Self { tokenizer: open(&rest).ok()?, model })
+    }
+}

@@ -1,0 +1,318 @@
+//! Text to chunks of token ids, as transformers' fast tokenizers split them.
+//!
+//! A document, or its first characters, is tokenized with the prompt before it; the ids are then split into consecutive chunks
+//! without overlap, and every chunk gets the special tokens of the tokenizer's own post-processor.
+//! That equals `return_overflowing_tokens` with `stride=0`. Truncation and padding that
+//! `tokenizer.json` may ask for do not apply.
+//!
+//! The pipelines of XLM-RoBERTa and Gemma run on an engine of our own, which gives the ids of the
+//! `tokenizers` crate and reads no more of a text than the ids that are wanted need. Any other goes
+//! through the crate, which gets a text only up to a place that surely splits it, where that gives
+//! the ids that are wanted.
+//!
+//! ```
+//! use polysift_config::EncoderConfig;
+//! use polysift_tokenizer::Tokenizer;
+//!
+//! let path = std::path::Path::new("../../models/polysift-mini/tokenizer.json");
+//! let tokenizer = Tokenizer::from_bytes(&std::fs::read(path)?, path, &EncoderConfig::default())?;
+//! let chunks = tokenizer.chunks("A text.")?;
+//! assert_eq!((chunks.len(), chunks[0][0]), (1, 0)); // input_ids, which begin with <s>
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod added_tokens;
+mod bpe;
+mod cache;
+mod charmap;
+mod engine;
+mod file;
+mod pipeline;
+mod prefix;
+mod segments;
+mod stretches;
+mod unigram;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use rayon::prelude::*;
+use tokenizers::{Encoding, Token, Tokenizer as CrateTokenizer};
+
+use self::engine::Engine;
+use self::file::UnigramFile;
+use self::prefix::SureSplits;
+use polysift_base::error::{Error, Result};
+use polysift_base::panics::caught;
+use polysift_config::{Chunks, EncoderConfig};
+
+/// Bytes of a text that the crate gets at first for each token that is wanted.
+const BYTES_PER_TOKEN: usize = if cfg!(test) { 2 } else { 16 };
+
+/// One tokenized document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tokenized {
+    /// Token ids of each chunk with its special tokens, at most `max_tokens`; at least one chunk,
+    /// which for text without content is `<s></s>`. Only the first one under [`Chunks::First`].
+    pub chunks: Vec<Vec<u32>>,
+    /// Tokens of the whole text, without the prompt and the special tokens.
+    pub num_tokens: u64,
+}
+
+/// A tokenizer with the settings of an encoder.
+#[derive(Debug)]
+pub struct Tokenizer {
+    backend: Backend,
+    origin: PathBuf,
+    /// Special tokens before and after the content of a chunk.
+    before: Vec<u32>,
+    after: Vec<u32>,
+    largest_id: u32,
+    content_tokens: usize,
+    chunks: Chunks,
+    prompt: String,
+    max_chars: Option<usize>,
+}
+
+/// What makes the ids.
+#[derive(Debug)]
+enum Backend {
+    /// Our engine, and the crate where there is a prompt.
+    Engine(Box<Engine>, Option<Box<PromptCounter>>),
+    /// The crate, why, and where it may get a text in parts.
+    Crate(Box<CrateTokenizer>, &'static str, Option<SureSplits>),
+}
+
+/// The crate, which knows how many of the ids a prompt is; read when that is asked first.
+#[derive(Debug)]
+struct PromptCounter {
+    json: Vec<u8>,
+    tokenizer: OnceLock<Result<CrateTokenizer, String>>,
+}
+
+impl Tokenizer {
+    /// Reads the contents of a `tokenizer.json`; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if it cannot be read, [`Error::Config`] if `max_tokens` leaves no room
+    /// for content.
+    pub fn from_bytes(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
+        // The crate panics on some files, and so may what takes its parts.
+        caught(|| Self::parse(json, origin, config)).unwrap_or_else(|panic| {
+            Err(Error::model(origin, format!("is not a tokenizer, or is damaged: {panic}")))
+        })
+    }
+
+    fn parse(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
+        let whole = || file::open(json).map_err(|reason| Error::model(origin, reason));
+        let (mut inner, unigram) = match UnigramFile::read(json) {
+            Some(UnigramFile { tokenizer, model }) => (tokenizer, Some(model)),
+            None => (whole()?, None),
+        };
+        let (before, after) = special_tokens(&inner)
+            .map_err(|e| Error::model(origin, format!("its post-processor fails: {e}")))?;
+        let content_tokens = config.max_tokens.saturating_sub(before.len() + after.len());
+        if content_tokens == 0 {
+            let reason = format!("is {}; the special tokens leave no room", config.max_tokens);
+            return Err(Error::config("encoder.max_tokens", reason));
+        }
+        let last_piece = unigram.as_ref().map(|model| model.vocabulary.len() as u32 - 1);
+        let of_vocabulary = inner.get_vocab(true).into_values().chain(last_piece);
+        let largest_id = of_vocabulary.chain(before.iter().chain(&after).copied()).max();
+        let prompt = config.prompt.clone().unwrap_or_default();
+        let backend = match Engine::new(&inner, unigram.as_ref()) {
+            Ok(engine) => {
+                let counter = || PromptCounter { json: json.to_vec(), tokenizer: OnceLock::new() };
+                let counter = (!prompt.is_empty()).then(counter).map(Box::new);
+                Backend::Engine(Box::new(engine), counter)
+            }
+            Err(reason) => {
+                if unigram.is_some() {
+                    inner = whole()?;
+                }
+                let splits = SureSplits::of(&inner);
+                Backend::Crate(Box::new(inner), reason, splits)
+            }
+        };
+        let tokenizer = Self {
+            backend,
+            origin: origin.to_owned(),
+            before,
+            after,
+            largest_id: largest_id.unwrap_or_default(),
+            content_tokens,
+            chunks: config.chunks,
+            prompt,
+            max_chars: config.max_chars,
+        };
+        tracing::debug!(tokenizer = %origin.display(), engine = tokenizer.engine());
+        Ok(tokenizer)
+    }
+
+    /// Largest id that it can give.
+    pub fn largest_id(&self) -> u32 {
+        self.largest_id
+    }
+
+    /// What makes the ids, for people: our engine, or the crate and why. The ids are the same.
+    pub fn engine(&self) -> String {
+        match &self.backend {
+            Backend::Engine(..) => "polysift's engine".into(),
+            Backend::Crate(_, reason, Some(_)) => format!("the tokenizers crate: {reason}"),
+            Backend::Crate(_, reason, None) => {
+                format!("the tokenizers crate: {reason}; first chunks read whole texts")
+            }
+        }
+    }
+
+    /// Tokenizes one document, all of it: what the chunks leave out counts too.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if the tokenizer refuses the text (no unknown token, for example).
+    pub fn tokenize(&self, text: &str) -> Result<Tokenized> {
+        let whole = self.with_prompt(text);
+        let (chunks, num_tokens) = match &self.backend {
+            Backend::Engine(engine, counter) => {
+                let read = |ids: &[u32]| (self.to_chunks(ids), ids.len());
+                let (chunks, num_tokens) = engine.encode(&whole, usize::MAX, read);
+                let of_prompt = counter.as_ref().map_or(Ok(0), |counter| {
+                    let read = || caught(|| file::open(&counter.json)).and_then(|read| read);
+                    let inner = counter.tokenizer.get_or_init(read);
+                    let inner =
+                        inner.as_ref().map_err(|e| Error::model(&self.origin, e.clone()))?;
+                    let from = self.prompt.len();
+                    let end = if engine.splits() { word_end(&whole, from) } else { whole.len() };
+                    self.tokens_of_prompt(inner, &self.encode(inner, &whole[..end])?)
+                })?;
+                (chunks, num_tokens - of_prompt)
+            }
+            Backend::Crate(inner, ..) => {
+                let encoding = self.encode(inner, &whole)?;
+                let of_prompt = self.tokens_of_prompt(inner, &encoding)?;
+                (self.to_chunks(encoding.get_ids()), encoding.len() - of_prompt)
+            }
+        };
+        let chunks =
+            if self.first_chars(text).len() == text.len() { chunks } else { self.chunks(text)? };
+        Ok(Tokenized { chunks, num_tokens: num_tokens as u64 })
+    }
+
+    /// The chunks of one document, as [`Tokenizer::tokenize`] gives them. Under [`Chunks::First`]
+    /// the text is read only as far as they need, however long it is, unless the crate makes the ids
+    /// and nothing in the text surely splits it.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::tokenize`].
+    pub fn chunks(&self, text: &str) -> Result<Vec<Vec<u32>>> {
+        let whole = self.with_prompt(self.first_chars(text));
+        let limit = match self.chunks {
+            Chunks::First => self.content_tokens,
+            Chunks::All => usize::MAX,
+        };
+        match &self.backend {
+            Backend::Engine(engine, _) => {
+                Ok(engine.encode(&whole, limit, |ids| self.to_chunks(ids)))
+            }
+            Backend::Crate(inner, _, splits) => {
+                let mut bytes = match splits {
+                    Some(_) => limit.saturating_mul(BYTES_PER_TOKEN),
+                    None => usize::MAX,
+                };
+                loop {
+                    let end = SureSplits::find(&whole, bytes);
+                    let encoding = self.encode(inner, &whole[..end])?;
+                    if end == whole.len() || encoding.len() >= limit {
+                        return Ok(self.to_chunks(encoding.get_ids()));
+                    }
+                    bytes = end.saturating_mul(2);
+                }
+            }
+        }
+    }
+
+    /// The chunks of documents in parallel; results in the order of `texts`.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::tokenize`].
+    pub fn chunks_all(&self, texts: &[&str]) -> Result<Vec<Vec<Vec<u32>>>> {
+        texts.par_iter().map(|text| self.chunks(text)).collect()
+    }
+
+    /// What of a document the chunks are made of.
+    fn first_chars<'a>(&self, text: &'a str) -> &'a str {
+        let cut = self.max_chars.and_then(|chars| text.char_indices().nth(chars));
+        cut.map_or(text, |(end, _)| &text[..end])
+    }
+
+    fn with_prompt<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.prompt.is_empty() {
+            Cow::Borrowed(text)
+        } else {
+            Cow::Owned(format!("{}{text}", self.prompt))
+        }
+    }
+
+    /// With offsets where there is a prompt, whose tokens they show.
+    fn encode(&self, tokenizer: &CrateTokenizer, text: &str) -> Result<Encoding> {
+        // A damaged normalizer is noticed, by a panic, at the first text that needs the damaged place.
+        let encoding = caught(|| {
+            if self.prompt.is_empty() {
+                tokenizer.encode_fast(text, false)
+            } else {
+                tokenizer.encode(text, false)
+            }
+        });
+        let fail = |reason| Error::model(&self.origin, format!("cannot tokenize a text: {reason}"));
+        encoding.map_err(fail)?.map_err(|e| fail(e.to_string()))
+    }
+
+    /// Tokens that end in the prompt. A space at its end is none of them where `tokenizer` puts one before
+    /// every text: the text alone begins with that token too.
+    fn tokens_of_prompt(&self, tokenizer: &CrateTokenizer, encoding: &Encoding) -> Result<usize> {
+        if self.prompt.is_empty() {
+            return Ok(0);
+        }
+        let (prompt, offsets) = (self.prompt.as_str(), encoding.get_offsets());
+        let count = offsets.iter().filter(|offset| offset.1 <= prompt.len()).count();
+        let is_the_texts = (1..offsets.len()).contains(&count)
+            && offsets[count - 1].0 >= prompt.trim_end().len()
+            && self.encode(tokenizer, "a")?.get_ids() == self.encode(tokenizer, " a")?.get_ids();
+        Ok(count - usize::from(is_the_texts))
+    }
+
+    fn to_chunks(&self, ids: &[u32]) -> Vec<Vec<u32>> {
+        let wrap = |content: &[u32]| [&self.before[..], content, &self.after[..]].concat();
+        let first = &ids[..ids.len().min(self.content_tokens)];
+        let mut chunks = vec![wrap(first)];
+        if self.chunks == Chunks::All {
+            chunks.extend(ids[first.len()..].chunks(self.content_tokens).map(wrap));
+        }
+        chunks
+    }
+}
+
+/// What the post-processor puts before and after the content of a single sequence.
+fn special_tokens(tokenizer: &CrateTokenizer) -> tokenizers::Result<(Vec<u32>, Vec<u32>)> {
+    let content = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
+    let whole = tokenizer.post_process(content, None, true)?;
+    let content_at = whole.get_special_tokens_mask().iter().position(|&special| special == 0);
+    let (before, rest) = whole.get_ids().split_at(content_at.ok_or("it drops the content")?);
+    Ok((before.to_vec(), rest[1..].to_vec()))
+}
+
+/// The end of a word at `from` or later, so that the text up to there has the first tokens of the
+/// whole text: before a space or line feed between ASCII characters. The whole text if none is near.
+fn word_end(text: &str, from: usize) -> usize {
+    const NEAR: usize = 1024;
+    let is_end = |window: &[u8]| {
+        window[0].is_ascii_graphic() && matches!(window[1], b' ' | b'\n') && window[2].is_ascii()
+    };
+    let before = from.saturating_sub(1);
+    let near = &text.as_bytes()[before..text.len().min(before + NEAR)];
+    near.windows(3).position(is_end).map_or(text.len(), |at| before + at + 1)
+}

@@ -1,0 +1,198 @@
+//! A `tokenizer.json` in this engine's terms, or what of it the engine does not know. Anything
+//! that is not read below exactly is refused, and the `tokenizers` crate does the work.
+
+use tokenizers::models::bpe::BPE;
+use tokenizers::normalizers::replace::ReplacePattern;
+use tokenizers::normalizers::{NormalizerWrapper, Precompiled, Replace};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::pre_tokenizers::split::SplitPattern;
+use tokenizers::{ModelWrapper, NormalizedString, Normalizer as _, Tokenizer};
+
+use super::added_tokens::{AddedToken, AddedTokens};
+use super::bpe::Bpe;
+use super::charmap::{CharMap, META};
+use super::file::UnigramEntries;
+use super::unigram::Unigram;
+use super::words::{Spacing, WordModel};
+
+/// What the engine runs on.
+pub(super) struct TokenPipeline {
+    pub(super) model: PipelineModel,
+    /// Added tokens that are looked for in the text as it is.
+    pub(super) added_tokens: Option<AddedTokens>,
+}
+
+/// What makes the ids of a segment.
+pub(super) enum PipelineModel {
+    /// XLM-RoBERTa's.
+    Unigram(Box<CharMap>, Box<WordModel>),
+    /// Gemma's.
+    Bpe(Box<Bpe>),
+}
+
+/// A part of the pipeline, or what is not known about it.
+type Supported<T> = Result<T, &'static str>;
+
+impl TokenPipeline {
+    /// Of `tokenizer`, with the model `unigram` if there is one.
+    ///
+    /// # Errors
+    /// What it has that the engine has not.
+    pub(crate) fn of(tokenizer: &Tokenizer, unigram: Option<&UnigramEntries>) -> Supported<Self> {
+        match (unigram, tokenizer.get_model()) {
+            (Some(model), _) => Self::of_unigram(tokenizer, model),
+            (None, ModelWrapper::BPE(model)) => Self::of_bpe(tokenizer, model),
+            _ => Err("its model is neither Unigram nor BPE"),
+        }
+    }
+
+    fn of_unigram(tokenizer: &Tokenizer, model: &UnigramEntries) -> Supported<Self> {
+        let (map, strips_end, collapses) = normalizer(tokenizer.get_normalizer())?;
+        let splits = splits(tokenizer.get_pre_tokenizer())?;
+        if splits && collapses {
+            return Err("it replaces spaces and splits at white space");
+        }
+        let spacing = Spacing { splits, strips_end, collapses };
+        let unigram = unigram(model)?;
+        let [added_tokens, normalized] = added_tokens(tokenizer, spacing)?;
+        let model = WordModel { spacing, unigram, added_tokens: normalized };
+        let model = PipelineModel::Unigram(Box::new(map), Box::new(model));
+        Ok(Self { model, added_tokens })
+    }
+
+    /// Spaces become `▁`, after which a split at spaces finds none.
+    fn of_bpe(tokenizer: &Tokenizer, model: &BPE) -> Supported<Self> {
+        let space = Replace::new(" ", META.to_string());
+        if !matches!((tokenizer.get_normalizer(), space),
+            (Some(NormalizerWrapper::Replace(replace)), Ok(space)) if *replace == space)
+        {
+            return Err("it is BPE, and its normalizer is not Gemma's");
+        }
+        let finds_nothing = match tokenizer.get_pre_tokenizer() {
+            None => true,
+            Some(PreTokenizerWrapper::Split(split)) => {
+                split.pattern == SplitPattern::String(" ".into()) && !split.invert
+            }
+            Some(_) => false,
+        };
+        if !finds_nothing {
+            return Err("it is BPE, and its pre-tokenizer is not Gemma's");
+        }
+        let mut texts = Vec::new();
+        for (id, token) in tokenizer.get_added_tokens_decoder() {
+            if token.normalized || token.single_word || token.content.is_empty() {
+                return Err("an added token is a single word, empty or of normalized text");
+            }
+            let added = AddedToken { id, lstrip: token.lstrip, rstrip: token.rstrip };
+            texts.push((token.content, added));
+        }
+        let added_tokens = search(texts)?;
+        Ok(Self { model: PipelineModel::Bpe(Box::new(Bpe::of(model)?)), added_tokens })
+    }
+}
+
+/// The character map, whether the end is stripped, whether spaces collapse.
+fn normalizer(normalizer: Option<&NormalizerWrapper>) -> Supported<(CharMap, bool, bool)> {
+    let steps = match normalizer {
+        None => &[],
+        Some(NormalizerWrapper::Sequence(sequence)) => sequence.as_ref(),
+        Some(step) => std::slice::from_ref(step),
+    };
+    let (map, steps) = match steps {
+        [NormalizerWrapper::Precompiled(map), rest @ ..] => (charmap(map)?, rest),
+        steps => (CharMap::identity(), steps),
+    };
+    let (strips_end, steps) = match steps {
+        [NormalizerWrapper::StripNormalizer(strip), rest @ ..]
+            if strip.strip_right && !strip.strip_left =>
+        {
+            (true, rest)
+        }
+        steps => (false, steps),
+    };
+    let spaces = Replace::new(ReplacePattern::Regex(" {2,}".into()), META.to_string());
+    match steps {
+        [] => Ok((map, strips_end, false)),
+        [NormalizerWrapper::Replace(replace)] if spaces.is_ok_and(|spaces| *replace == spaces) => {
+            Ok((map, strips_end, true))
+        }
+        _ => Err("its normalizer is not XLM-RoBERTa's"),
+    }
+}
+
+fn charmap(precompiled: &Precompiled) -> Supported<CharMap> {
+    let json = serde_json::to_value(precompiled).unwrap_or_default();
+    let charsmap = json["precompiled_charsmap"].as_str().and_then(CharMap::from_base64);
+    charsmap.ok_or("its character map cannot be read")
+}
+
+/// Whether white space splits before `▁` is put in.
+fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Supported<bool> {
+    use PreTokenizerWrapper::{Metaspace as Meta, Sequence, WhitespaceSplit};
+    let (splits, metaspace) = match pre_tokenizer {
+        Some(Meta(metaspace)) => (false, metaspace),
+        Some(Sequence(sequence)) => match sequence.as_ref() {
+            [Meta(metaspace)] => (false, metaspace),
+            [WhitespaceSplit(_), Meta(metaspace)] => (true, metaspace),
+            _ => return Err("its pre-tokenizer is not XLM-RoBERTa's"),
+        },
+        _ => return Err("its pre-tokenizer is not XLM-RoBERTa's"),
+    };
+    if *metaspace == Metaspace::new(META, PrependScheme::Always, true) {
+        Ok(splits)
+    } else {
+        Err("its Metaspace is not XLM-RoBERTa's")
+    }
+}
+
+fn unigram(model: &UnigramEntries) -> Supported<Unigram> {
+    if model.byte_fallback {
+        return Err("it falls back to bytes");
+    }
+    let unknown = model.unknown.ok_or("it has no unknown token")?;
+    Unigram::new(&model.vocabulary, unknown as u32).ok_or("its vocabulary cannot be searched")
+}
+
+/// Added tokens to be found in the text as it is, and in normalized text.
+fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Supported<[Option<AddedTokens>; 2]> {
+    let mut texts: [Vec<(String, AddedToken)>; 2] = Default::default();
+    for (id, token) in tokenizer.get_added_tokens_decoder() {
+        let text = if token.normalized {
+            normalized(tokenizer, &token.content)?
+        } else {
+            token.content.clone()
+        };
+        if token.single_word || text.is_empty() || text.contains(char::is_whitespace) {
+            return Err("an added token is a single word, empty or holds white space");
+        }
+        // Where white space does not split, the words around one are written before it is seen.
+        let takes_space = (token.lstrip || token.rstrip) && !spacing.splits;
+        if token.normalized && (text.contains(META) || takes_space) {
+            return Err("an added token in normalized text holds ▁ or takes white space");
+        }
+        let added = AddedToken { id, lstrip: token.lstrip, rstrip: token.rstrip };
+        texts[usize::from(token.normalized)].push((text, added));
+    }
+    let [raw, normalized] = texts;
+    Ok([search(raw)?, search(normalized)?])
+}
+
+fn search(mut texts: Vec<(String, AddedToken)>) -> Supported<Option<AddedTokens>> {
+    texts.sort_by(|a, b| a.0.cmp(&b.0));
+    if texts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        return Err("two added tokens have one text");
+    }
+    match &texts[..] {
+        [] => Ok(None),
+        texts => AddedTokens::new(texts).map(Some).ok_or("its added tokens cannot be searched"),
+    }
+}
+
+pub(super) fn normalized(tokenizer: &Tokenizer, text: &str) -> Supported<String> {
+    let mut string = NormalizedString::from(text);
+    if let Some(normalizer) = tokenizer.get_normalizer() {
+        normalizer.normalize(&mut string).map_err(|_| "an added token cannot be normalized")?;
+    }
+    Ok(string.get().to_owned())
+}

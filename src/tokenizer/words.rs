@@ -1,0 +1,341 @@
+//! Normalized text to words and words to ids: spaces, the metaspace, the ids of the words seen last.
+//!
+//! A word is what the model gets at once: `▁` and what follows up to the next one. Text comes in
+//! as it is normalized; only the word that is being written is kept, so a reader who wants the
+//! first ids stops the work behind them.
+
+use super::added_tokens::AddedTokens;
+use super::bpe::Symbols;
+use super::cache::{LONGEST_CACHED, WordCache, key};
+use super::charmap::{META, Normal};
+use super::segments::Flow;
+use super::unigram::{Lattice, Unigram};
+
+/// Bytes at which what is certain of an unfinished word becomes ids: scripts without spaces.
+const LONG_WORD: usize = if cfg!(test) { 24 } else { 1024 };
+
+/// Ids and bytes for which memory is kept from text to text.
+const KEPT: usize = 1 << 18;
+
+/// What the pipeline does with white space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spacing {
+    /// `WhitespaceSplit`: any white space ends a word and is dropped. Then nothing else applies.
+    pub(super) splits: bool,
+    /// `Strip` on the right of a segment.
+    pub(super) strips_end: bool,
+    /// `Replace`: two and more `' '` are one `▁`.
+    pub(super) collapses: bool,
+}
+
+/// What the words are made for and with.
+pub(super) struct WordModel {
+    pub(super) spacing: Spacing,
+    pub(super) unigram: Unigram,
+    /// Added tokens that are looked for in normalized text.
+    pub(super) added_tokens: Option<AddedTokens>,
+}
+
+/// How a word begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WordStart {
+    /// The start of a segment, or text behind an added token: its `▁` is not in the text.
+    Segment,
+    /// `▁` in the text, or `' '`.
+    Space,
+    /// The middle of a long word, whose beginning has its ids already.
+    Continued,
+}
+
+/// Memory that is used again for every text.
+pub(super) struct WordScratch {
+    /// Ids of the text so far.
+    pub(super) ids: Vec<u32>,
+    /// The word that is being written; empty before the first one.
+    word: String,
+    start: WordStart,
+    /// White space that is dropped if the segment ends.
+    pending: String,
+    /// Bytes at which the word is looked at before its end.
+    long: usize,
+    /// Ways through the word as far as it was looked at.
+    lattice: Lattice,
+    pub(super) cache: WordCache,
+    /// For the pipelines without words.
+    pub(super) symbols: Symbols,
+}
+
+impl WordScratch {
+    pub(crate) fn new() -> Self {
+        Self {
+            ids: Vec::new(),
+            word: String::new(),
+            start: WordStart::Segment,
+            pending: String::new(),
+            long: LONG_WORD,
+            lattice: Lattice::default(),
+            cache: WordCache::new(),
+            symbols: Symbols::default(),
+        }
+    }
+
+    /// Breaks once there are as many ids as are enough.
+    pub(super) fn enough(&self, limit: usize) -> Flow {
+        if self.ids.len() >= limit { Flow::Break(()) } else { Flow::Continue(()) }
+    }
+
+    /// Adds the id of an added token.
+    pub(super) fn id(&mut self, id: u32, limit: usize) -> Flow {
+        self.ids.push(id);
+        self.enough(limit)
+    }
+
+    /// Gives back what a text of unusual length took.
+    pub(super) fn shrink(&mut self) {
+        self.ids.clear();
+        self.word.clear();
+        self.pending.clear();
+        self.ids.shrink_to(KEPT);
+        self.word.shrink_to(KEPT);
+        self.pending.shrink_to(KEPT);
+        self.symbols.shrink_to(KEPT);
+    }
+}
+
+/// Takes the normalized text of one text, segment by segment.
+pub(super) struct WordWriter<'a> {
+    model: &'a WordModel,
+    scratch: &'a mut WordScratch,
+    /// Ids that are enough.
+    limit: usize,
+}
+
+impl<'a> WordWriter<'a> {
+    /// For a new text.
+    pub(crate) fn new(model: &'a WordModel, scratch: &'a mut WordScratch, limit: usize) -> Self {
+        scratch.ids.clear();
+        scratch.pending.clear();
+        let mut writer = Self { model, scratch, limit };
+        writer.forget_word();
+        writer
+    }
+
+    /// An added token between segments.
+    pub(super) fn id(&mut self, id: u32) -> Flow {
+        self.scratch.id(id, self.limit)
+    }
+
+    /// Takes text that is neither white space nor [`META`].
+    #[inline]
+    pub(super) fn text(&mut self, text: &str) -> Flow {
+        if text.is_empty() {
+            return Flow::Continue(());
+        }
+        if !self.scratch.pending.is_empty() {
+            self.write_pending()?;
+        }
+        self.append(text)
+    }
+
+    /// Takes one `' '`.
+    #[inline]
+    pub(super) fn space(&mut self) -> Flow {
+        if self.model.spacing.splits {
+            return self.end_word();
+        }
+        self.scratch.pending.push(' ');
+        Flow::Continue(())
+    }
+
+    /// Takes what a character or a cluster `source` became.
+    pub(super) fn normal(&mut self, normal: &Normal<'_>, source: &str) -> Flow {
+        match normal {
+            Normal::Same => self.text(source),
+            Normal::Space => self.space(),
+            Normal::Meta => self.meta(),
+            Normal::Blank => self.blank(source),
+            Normal::Text(text) => self.any(text),
+        }
+    }
+
+    /// Takes any text.
+    pub(super) fn any(&mut self, text: &str) -> Flow {
+        let mut bytes = [0; 4];
+        for c in text.chars() {
+            match c {
+                ' ' => self.space()?,
+                META => self.meta()?,
+                c if c.is_whitespace() => self.blank(c.encode_utf8(&mut bytes))?,
+                c => self.text(c.encode_utf8(&mut bytes))?,
+            }
+        }
+        Flow::Continue(())
+    }
+
+    /// Ends a segment.
+    pub(super) fn end_segment(&mut self) -> Flow {
+        if self.model.spacing.strips_end {
+            self.scratch.pending.clear();
+        } else {
+            self.write_pending()?;
+        }
+        self.end_word()
+    }
+
+    fn meta(&mut self) -> Flow {
+        self.write_pending()?;
+        self.start_word(WordStart::Space)
+    }
+
+    fn blank(&mut self, blank: &str) -> Flow {
+        if self.model.spacing.splits {
+            return self.end_word();
+        }
+        self.scratch.pending.push_str(blank);
+        Flow::Continue(())
+    }
+
+    fn write_pending(&mut self) -> Flow {
+        if self.scratch.pending == " " {
+            self.scratch.pending.clear();
+            return self.start_word(WordStart::Space);
+        }
+        let pending = std::mem::take(&mut self.scratch.pending);
+        for run in pending.as_bytes().chunk_by(|a, b| (*a == b' ') == (*b == b' ')) {
+            match (run, std::str::from_utf8(run)) {
+                ([b' ', b' ', ..], _) if self.model.spacing.collapses => {
+                    self.start_word(WordStart::Space)?;
+                }
+                ([b' ', ..], _) => {
+                    run.iter().try_for_each(|_| self.start_word(WordStart::Space))?;
+                }
+                // Blanks are whole between bytes of spaces.
+                (_, blanks) => self.append(blanks.unwrap_or_default())?,
+            }
+        }
+        // Gives the memory back for the next run.
+        self.scratch.pending = pending;
+        self.scratch.pending.clear();
+        Flow::Continue(())
+    }
+
+    #[inline]
+    fn append(&mut self, text: &str) -> Flow {
+        let scratch = &mut *self.scratch;
+        if scratch.word.is_empty() {
+            scratch.word.push(META);
+            scratch.start = WordStart::Segment;
+        }
+        scratch.word.push_str(text);
+        if scratch.word.len() >= scratch.long { self.shorten() } else { Flow::Continue(()) }
+    }
+
+    #[inline]
+    fn start_word(&mut self, start: WordStart) -> Flow {
+        self.end_word()?;
+        self.scratch.word.push(META);
+        self.scratch.start = start;
+        Flow::Continue(())
+    }
+
+    #[inline]
+    fn end_word(&mut self) -> Flow {
+        if self.scratch.word.is_empty() {
+            return Flow::Continue(());
+        }
+        while self.take_added_token(0) {}
+        if !self.scratch.word.is_empty() {
+            self.tokenize_word();
+        }
+        self.forget_word();
+        self.enough()
+    }
+
+    fn enough(&self) -> Flow {
+        self.scratch.enough(self.limit)
+    }
+
+    fn forget_word(&mut self) {
+        self.scratch.word.clear();
+        self.scratch.lattice.restart(0.0);
+        self.scratch.long = LONG_WORD;
+    }
+
+    /// Ids of the word, from the cache if it is short.
+    #[inline]
+    fn tokenize_word(&mut self) {
+        let limit = self.limit.saturating_sub(self.scratch.ids.len());
+        let WordScratch { ids, word, start, lattice, cache, .. } = &mut *self.scratch;
+        let text = &word.as_bytes()[META.len_utf8().min(word.len())..];
+        if text.len() > LONGEST_CACHED || *start == WordStart::Continued {
+            self.model.unigram.forward(word, lattice);
+            self.model.unigram.path(word, word.len(), lattice, limit, ids);
+            return;
+        }
+        let key = key(text);
+        if let Some(known) = cache.get(&key) {
+            ids.extend_from_slice(known);
+            return;
+        }
+        let first = ids.len();
+        self.model.unigram.forward(word, lattice);
+        self.model.unigram.path(word, word.len(), lattice, usize::MAX, ids);
+        cache.set(&key, &ids[first..]);
+    }
+
+    /// Makes ids of what is certain of a long word, whatever follows.
+    #[cold]
+    fn shorten(&mut self) -> Flow {
+        let margin = self.model.added_tokens.as_ref().map_or(0, AddedTokens::longest);
+        while self.take_added_token(margin) {}
+        self.enough()?;
+        let limit = self.limit.saturating_sub(self.scratch.ids.len());
+        let WordScratch { ids, word, start, lattice, long, .. } = &mut *self.scratch;
+        // What could be part of an added token is left alone.
+        let known = word.floor_char_boundary(word.len().saturating_sub(2 * margin));
+        self.model.unigram.forward(&word[..known], lattice);
+        let Some((settled, score_there)) = self.model.unigram.settled(&word[..known], lattice)
+        else {
+            *long = word.len() * 2;
+            return Flow::Continue(());
+        };
+        self.model.unigram.path(word, settled, lattice, limit, ids);
+        word.drain(..settled);
+        lattice.restart(score_there);
+        *start = WordStart::Continued;
+        *long = word.len() * 2 + LONG_WORD;
+        self.enough()
+    }
+
+    /// Makes ids of the word up to the first added token in it and of that; the word is then
+    /// what follows. Only if at least `margin` bytes follow, so that no longer token starts there.
+    fn take_added_token(&mut self, margin: usize) -> bool {
+        let Some(added_tokens) = &self.model.added_tokens else { return false };
+        let scratch = &mut *self.scratch;
+        let text_at = if scratch.start == WordStart::Continued { 0 } else { META.len_utf8() };
+        let text_at = text_at.min(scratch.word.len());
+        let Some(found) = added_tokens.find(&scratch.word, text_at, scratch.word.len()) else {
+            return false;
+        };
+        if found.end + margin > scratch.word.len() {
+            return false;
+        }
+        let rest = scratch.word.split_off(found.end);
+        scratch.word.truncate(found.start);
+        // Without text before it, its own `▁` is not in the text either.
+        if found.start > text_at || self.scratch.start == WordStart::Space {
+            self.tokenize_word();
+        }
+        self.forget_word();
+        if self.enough().is_break() {
+            return false;
+        }
+        self.scratch.ids.push(found.token.id);
+        self.scratch.start = WordStart::Segment;
+        if !rest.is_empty() {
+            self.scratch.word.push(META);
+            self.scratch.word.push_str(&rest);
+        }
+        true
+    }
+}
