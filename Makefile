@@ -1,4 +1,4 @@
-# The project's commands; `.ci/run` calls `make spelling deny check-features test` with FEATURES=none.
+# The project's commands; `.ci/run` calls `make check`, `make test` and `make test-all`.
 
 CARGO ?= cargo
 DEMO := target/demo
@@ -9,7 +9,7 @@ FEATURES ?= none cuda datasets remote train
 CUDA_TESTS ?= cuda:: device::gpus::
 CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 
-.PHONY: help run test check check-features bench bench-peers bench-selection bench-callgrind \
+.PHONY: help run test test-all check check-features bench bench-peers bench-selection bench-callgrind \
         clean-demo need-cargo cuda-check cuda-build \
         test-slurm-smoke test-slurm \
         test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-page test-python dist test-dist \
@@ -28,8 +28,12 @@ run: need-cargo ## Build the release binary and run the whole job on the bundled
 	$(CARGO) build --release --locked --bin polysift
 	$${CARGO_TARGET_DIR:-target}/release/polysift run --config tests/sample/run.toml --run $(DEMO)
 
-test: check cuda-check ## Format, lints, docs, CUDA kernels and all tests
-	$(CARGO) test --workspace --locked
+test: need-cargo ## Unit tests and the fast integration tests, with what they cost
+	tests/timed.sh run $(CARGO) test --workspace --locked --lib --bins --test integration --test features
+
+test-all: need-cargo ## The tests that make test leaves out: the slow ones, examples, simulated GPU, Slurm
+	tests/timed.sh run $(CARGO) test --workspace --locked --test slow --test cuda
+	$(CARGO) test --workspace --locked --doc
 	$(MAKE) --no-print-directory test-cuda-sim
 	$(MAKE) --no-print-directory test-slurm-smoke
 
@@ -67,7 +71,7 @@ check-features: need-cargo ## Clippy without any feature of the crate, and with 
 soak: need-cargo ## Faults on run directories for SOAK_SECS (an hour); a second call goes on with the next ones
 	mkdir -p target/soak
 	SOAK_SECS=$${SOAK_SECS:-3600} SOAK_LOG=$(abspath target/soak)/rounds.jsonl $(CARGO) test --workspace --locked -p polysift \
-	  --test integration soak:: -- --nocapture
+	  --test slow soak:: -- --nocapture
 
 fuzz: need-cargo ## Fuzz every target, or TARGET, for SECS (60) each (needs cargo-fuzz, nightly Rust)
 	sh tests/fuzz/all.sh $(or $(SECS),60) $(TARGET)
@@ -92,7 +96,7 @@ bench-callgrind: need-cargo ## Count the instructions of small operations (needs
 
 test-cuda: need-cargo ## Run the CUDA tests; without a GPU they fail
 	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test cuda
-	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test integration -- $(CUDA_TESTS)
+	POLYSIFT_REQUIRE_CUDA=1 $(CARGO) test --workspace --locked --test slow -- $(CUDA_TESTS)
 
 test-cuda-sim: ## Run the CUDA tests on a simulated GPU, with cublasLt and without (tests/cuda_sim; needs g++ or clang++)
 	$(MAKE) --no-print-directory -s -j2 -C tests/cuda_sim OUT=$(CUDA_SIM) all check

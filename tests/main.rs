@@ -1,51 +1,29 @@
-//! Integration tests, in one binary: each module is a way of using the library or the program.
+//! The fast integration tests, in one binary: each module is a way of using the library or the program. The slow ones
+//! are in `slow.rs`.
 
+#[allow(dead_code, reason = "the slow tests use the rest")]
 mod util;
 
 mod annotate;
 mod bad_input;
-mod card;
-mod cascade;
 mod cli;
 mod cluster;
-mod cuda;
-mod damage;
-mod dataset;
 mod decontamination;
-mod device;
-mod docs;
 mod encoder;
-mod evaluate;
 mod export;
-mod fasttext;
 mod filters;
 mod floors;
 mod formats;
-mod fuzz;
 mod guards;
-mod heads;
-mod hub;
 mod input;
 mod inputs;
-mod leases;
-mod mix;
 mod packages;
 mod pii;
 mod pipeline;
-mod processes;
-mod ranges;
-mod recipes;
-mod refine;
-mod remote;
 mod report;
-mod resume;
 mod robots;
-mod rows;
 mod run;
 mod samples;
-mod sampling;
 mod selection;
-mod soak;
-mod tokenizer;
 mod trust;
 mod variants;

@@ -13,12 +13,12 @@ limit_kb=60000
 program=$(benches/built.sh polysift build --release --bin polysift)
 bench=$(benches/built.sh cuda build --release --bench cuda ${BENCH_FEATURES:+--features "$BENCH_FEATURES"})
 # Tests with debug assertions and overflow checks, as `make test` runs them.
-integration=$(benches/built.sh integration test --no-run --test integration)
+slow=$(benches/built.sh slow test --no-run --test slow)
 kernels=$(benches/built.sh cuda test --no-run -p polysift-kernels --test cuda)
 
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/tests" "$out/benches"
-for pair in "$program polysift" "$bench bench" "$integration integration" "$kernels kernels"; do
+for pair in "$program polysift" "$bench bench" "$slow slow" "$kernels kernels"; do
   strip -o "$out/bin/${pair##* }" "${pair% *}"
 done
 cp -r tests/golden tests/sample "$out/tests/"

@@ -150,7 +150,7 @@ products() { tests products must "all pass" bin/kernels matmul:: --skip $foreign
 
 foreign() { tests foreign may "passes; a crash here is cublasLt's, and harms nothing else" bin/kernels --exact $foreign_words; }
 
-encoder() { tests encoder must "all pass" bin/integration cuda:: device::gpus::; }
+encoder() { tests encoder must "all pass" bin/slow cuda:: device::gpus::; }
 
 prepare() {
   if [ -n "${prepared:-}" ]; then return "$prepared"; fi

@@ -13,7 +13,7 @@ seconds=${1:-60}
 out=$PWD/target/fuzz
 mkdir -p "$out"
 [ -n "${FUZZ_BUILT:-}" ] || cargo +nightly fuzz build --fuzz-dir tests/fuzz --features fuzz -s none
-[ -d "$out/seeds" ] || FUZZ_SEEDS="$out/seeds" cargo test --quiet --workspace --locked -p polysift --test integration fuzz:: > /dev/null
+[ -d "$out/seeds" ] || FUZZ_SEEDS="$out/seeds" cargo test --quiet --workspace --locked -p polysift --test slow fuzz:: > /dev/null
 export out seconds
 one() {
     mkdir -p "$out/corpus/$1" "$out/crashes/$1"
