@@ -24,9 +24,11 @@ need-cargo:
 	@command -v cc >/dev/null 2>&1 || { \
 	  echo "a C compiler is missing (zstd is built from source): install gcc or clang" >&2; exit 1; }
 
-run: need-cargo ## Build the release binary and run the whole job on the bundled sample
-	$(CARGO) build --release --locked --bin polysift
-	$${CARGO_TARGET_DIR:-target}/release/polysift run --config tests/sample/run.toml --run $(DEMO)
+run: need-cargo ## Build the program without GPUs, object stores and data sets, and run the whole job on the small sample
+	@echo "make run builds the program without the features cuda, datasets and remote; cargo install --path . builds all"
+	$(CARGO) build --release --locked --bin polysift --no-default-features --features train
+	$${CARGO_TARGET_DIR:-target}/release/polysift run --config tests/sample/small/run.toml --run $(DEMO)
+	$${CARGO_TARGET_DIR:-target}/release/polysift report $(DEMO)
 
 test: need-cargo ## Unit tests and the fast integration tests, with what they cost
 	tests/timed.sh run $(CARGO) test --workspace --locked --lib --bins --test integration --test features
