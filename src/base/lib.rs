@@ -1,5 +1,5 @@
-//! What every other crate of polysift needs and what needs none of them: the error type, progress and stops, files
-//! that appear whole or not at all, metrics, samples and names of languages.
+//! The lowest crate of polysift, which every other one uses: the error type, progress and stops, files that appear
+//! whole or not at all, metrics, samples and names of languages.
 //!
 //! ```text
 //!  error  panics  progress      what goes wrong, and how a process stops

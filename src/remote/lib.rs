@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Owns the clients, their configuration (environment variables of each store), retries, and how much
-//! of an object is in memory. The rest of the crate is synchronous: it waits here for a small
+//! of an object is in memory. The other crates are synchronous: they wait here for a small
 //! runtime that does all transfers.
 //!
 //! Reading is by ranges: an object is never held whole (see `file` for the bound), every answer is

@@ -1,4 +1,4 @@
-//! What a document's own text and URL say of it, without a model: whether a site consents ([`robots`]), personal data
+//! Rules on the text and the URL of a document, which need no model: consent of its site ([`robots`]), personal data
 //! ([`pii`]), text of benchmarks ([`decontamination`]), licences, words and repetition ([`rules`]).
 
 pub mod decontamination;

@@ -17,7 +17,7 @@ use polysift_base::metrics::{Metrics, rounded};
 use polysift_base::progress::Stop;
 use polysift_config::{Checkpoint, HeadOutput, Loss, Mode, TrainingConfig};
 
-/// What candle could not do, as an error of polysift's.
+/// Wraps an error of candle in polysift's.
 fn failed(error: candle_core::Error) -> Error {
     Error::Tensor(Box::new(error))
 }

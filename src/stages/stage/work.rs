@@ -13,7 +13,7 @@ use polysift_runs::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, Stag
 /// The items of a stage, and how they are worked on.
 #[derive(Debug, Clone)]
 pub(crate) struct StageWork {
-    /// What there is to do, and for whom.
+    /// The keys of the items, and which of them this process works on.
     pub(crate) items: StageItems,
 }
 
