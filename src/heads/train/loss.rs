@@ -34,15 +34,15 @@ pub(super) enum HeadLoss {
 }
 
 impl HeadLoss {
-    /// Gradient by `outputs` `[B, outputs]`, row-major, of the mean of the losses, each times its weight;
+    /// Gradient by the rows `outputs` `[B, outputs]` of the mean of the losses, each times its weight, row-major;
     /// `targets` are the labels with their weights.
-    pub(super) fn gradient(
+    pub(super) fn gradient<'o>(
         self,
-        outputs: &[Vec<f32>],
+        outputs: impl ExactSizeIterator<Item = &'o [f32]>,
         targets: impl Iterator<Item = (f64, f64)>,
     ) -> Vec<f32> {
         let scale = 1.0 / outputs.len() as f64;
-        let rows = outputs.iter().zip(targets).flat_map(|(row, (label, weight))| {
+        let rows = outputs.zip(targets).flat_map(|(row, (label, weight))| {
             let row: Vec<f64> = row.iter().map(|&z| f64::from(z)).collect();
             let gradient = self.row_gradient(&row, label).into_iter();
             gradient.map(move |g| (g * weight * scale) as f32)

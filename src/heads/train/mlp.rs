@@ -1,13 +1,11 @@
-//! The training loop of an MLP head: candle's backward pass and AdamW, our own random numbers.
+//! The training loop of an MLP head.
 
-use candle_core::{Device, Tensor, Var};
-use candle_nn::{AdamW, Optimizer, ParamsAdamW};
-use rand::RngExt;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 use rayon::prelude::*;
 
 use super::loss::{self, HeadLoss};
+use super::network::Network;
 use super::request::{Trained, TrainingRequest};
 use super::samples::Splits;
 use super::standardisation::Standardisation;
@@ -68,8 +66,7 @@ fn fit(
         Standardisation::none(request.samples.hidden_size)
     };
     let mut order = splits.train.clone();
-    let mut trainer = Trainer::new(request, settings.clone(), schedule, standardisation, &order)
-        .map_err(failed)?;
+    let mut trainer = Trainer::new(request, settings.clone(), schedule, standardisation, &order);
     let mut examined: Vec<EpochMetrics> = Vec::new();
     let mut kept: Option<Kept> = None;
     for epoch in 1..=epochs {
@@ -77,7 +74,7 @@ fn fit(
         if epoch % epochs.div_ceil(MAX_CHECKS) != 0 && epoch < epochs {
             continue;
         }
-        let Some(scorer) = trainer.scorer().map_err(failed)? else {
+        let Some(scorer) = trainer.scorer() else {
             return Err(request.error(format!(
                 "the weights are not finite after epoch {epoch}; try a smaller learning_rate than {}",
                 settings.learning_rate.unwrap_or_default()
@@ -164,46 +161,24 @@ struct Trainer<'a> {
     mean_weight: f64,
     /// Steps done.
     steps: usize,
-    /// Weight `[outputs, inputs]` and bias `[outputs]` of each layer.
-    layers: Vec<(Var, Var)>,
-    optimizer: AdamW,
+    network: Network,
     shuffling: ChaCha8Rng,
     dropout: ChaCha8Rng,
 }
 
 impl<'a> Trainer<'a> {
-    /// For the training split `rows`. Initial weights: uniform within ±1/sqrt(inputs), biases too, as
-    /// PyTorch's `Linear`.
+    /// For the training split `rows`.
     fn new(
         request: &'a TrainingRequest<'a>,
         settings: TrainingConfig,
         schedule: Option<Schedule>,
         standardisation: Standardisation,
         rows: &[usize],
-    ) -> candle_core::Result<Self> {
+    ) -> Self {
         let (samples, config) = (request.samples, request.config);
         let highest = samples.labels.iter().fold(0.0f32, |highest, grade| highest.max(*grade));
         let sizes = config.layer_sizes(request.name, samples.hidden_size, highest.ceil() as usize);
-        let mut rng = request.stream("initialisation");
-        let mut layers = Vec::new();
-        for (&inputs, &outputs) in sizes.iter().zip(&sizes[1..]) {
-            let bound = 1.0 / (inputs as f32).sqrt();
-            let mut uniform = |count: usize| -> Vec<f32> {
-                (0..count).map(|_| (rng.random::<f32>() * 2.0 - 1.0) * bound).collect()
-            };
-            let weight =
-                Tensor::from_vec(uniform(outputs * inputs), (outputs, inputs), &Device::Cpu)?;
-            let bias = Tensor::from_vec(uniform(outputs), outputs, &Device::Cpu)?;
-            layers.push((Var::from_tensor(&weight)?, Var::from_tensor(&bias)?));
-        }
-        let vars = layers.iter().flat_map(|(w, b)| [w.clone(), b.clone()]).collect();
-        let params = ParamsAdamW {
-            lr: settings.learning_rate.unwrap_or_default(),
-            beta1: 0.9,
-            beta2: 0.999,
-            eps: 1e-8,
-            weight_decay: settings.weight_decay.unwrap_or_default(),
-        };
+        let network = Network::new(&sizes, &mut request.stream("initialisation"));
         let loss = match (config.loss(), config.output(request.name), settings.mode) {
             (Loss::SquaredError, ..) => HeadLoss::Squared,
             (Loss::Huber, ..) => HeadLoss::Huber,
@@ -217,7 +192,7 @@ impl<'a> Trainer<'a> {
             (HeadLoss::Squared | HeadLoss::Huber, of_rows) => of_rows,
             _ => (0.0, 1.0),
         };
-        Ok(Self {
+        Self {
             request,
             settings,
             loss,
@@ -226,11 +201,10 @@ impl<'a> Trainer<'a> {
             grades,
             mean_weight: samples.total_weight(rows) / rows.len().max(1) as f64,
             steps: 0,
-            layers,
-            optimizer: AdamW::new(vars, params)?,
+            network,
             shuffling: request.stream("shuffling"),
             dropout: request.stream("dropout"),
-        })
+        }
     }
 
     /// One pass over the samples of `order`, which is shuffled first.
@@ -250,73 +224,44 @@ impl<'a> Trainer<'a> {
         for &row in rows {
             self.standardisation.apply(samples.embedding(row), &mut batch);
         }
-        let batch = Tensor::from_vec(batch, (rows.len(), samples.hidden_size), &Device::Cpu)?;
-        let outputs = self.forward(batch)?;
+        let dropout = self.settings.dropout.unwrap_or_default();
+        let activations = self.network.forward(batch, dropout, &mut self.dropout)?;
         let (mean, deviation) = self.grades;
         let targets = rows.iter().map(|&row| {
             let label = (f64::from(samples.labels[row]) - mean) / deviation;
             (label, samples.weight(row) / self.mean_weight)
         });
-        let gradient = self.loss.gradient(&outputs.to_vec2::<f32>()?, targets);
-        let gradient = Tensor::from_vec(gradient, outputs.dims(), &Device::Cpu)?;
-        // Its derivative by the outputs is `gradient`, so the backward pass gives the gradients of
-        // the loss, and the loss itself, which overflows, is never computed here.
-        let surrogate = (outputs * gradient)?.sum_all()?;
-        if let Some(schedule) = self.schedule {
-            let factor = loss::factor(schedule, self.steps);
-            let highest = self.settings.learning_rate.unwrap_or_default();
-            self.optimizer.set_learning_rate(highest * factor);
-        }
-        self.optimizer.step(&surrogate.backward()?)?;
+        let width = activations.outputs.len() / rows.len();
+        let gradient = self.loss.gradient(activations.outputs.chunks_exact(width), targets);
+        let factor = self.schedule.map_or(1.0, |schedule| loss::factor(schedule, self.steps));
+        let learning_rate = self.settings.learning_rate.unwrap_or_default() * factor;
+        let weight_decay = self.settings.weight_decay.unwrap_or_default();
+        self.network.step(activations, gradient, learning_rate, weight_decay)?;
         self.steps += 1;
         Ok(())
     }
 
-    /// Outputs of a batch `[B, D]` → `[B, outputs]`, dropout on.
-    fn forward(&mut self, batch: Tensor) -> candle_core::Result<Tensor> {
-        let last = self.layers.len() - 1;
-        let mut states = batch;
-        for (i, (weight, bias)) in self.layers.iter().enumerate() {
-            states = states.matmul(&weight.t()?)?.broadcast_add(bias)?;
-            if i < last {
-                let rate = self.settings.dropout.unwrap_or_default();
-                let mask = dropout_mask(&mut self.dropout, states.elem_count(), rate);
-                let mask = Tensor::from_vec(mask, states.dims(), &Device::Cpu)?;
-                states = (states.relu()? * mask)?;
-            }
-        }
-        Ok(states)
-    }
-
     /// A copy of the weights, for embeddings as they are; `None` if one is not finite.
-    fn scorer(&self) -> candle_core::Result<Option<Scorer>> {
+    fn scorer(&self) -> Option<Scorer> {
         let mut layers = Vec::new();
         let (mean, deviation) = self.grades;
-        for (i, (weight, bias)) in self.layers.iter().enumerate() {
-            let weight = weight.flatten_all()?.to_vec1::<f32>()?;
-            let bias = bias.to_vec1::<f32>()?;
-            if !weight.iter().chain(&bias).all(|x| x.is_finite()) {
-                return Ok(None);
+        let last = self.network.layers.len() - 1;
+        for (i, layer) in self.network.layers.iter().enumerate() {
+            let (weight, bias) = (&layer.weight.values, &layer.bias.values);
+            if !weight.iter().chain(bias).all(|x| x.is_finite()) {
+                return None;
             }
-            let (scale, shift) =
-                if i + 1 == self.layers.len() { (deviation, mean) } else { (1.0, 0.0) };
-            let weight: Vec<f64> = weight.into_iter().map(|x| f64::from(x) * scale).collect();
-            let bias: Vec<f64> = bias.into_iter().map(|x| f64::from(x) * scale + shift).collect();
+            let (scale, shift) = if i == last { (deviation, mean) } else { (1.0, 0.0) };
+            let weight: Vec<f64> = weight.iter().map(|&x| f64::from(x) * scale).collect();
+            let bias: Vec<f64> = bias.iter().map(|&x| f64::from(x) * scale + shift).collect();
             let in_f32 = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect();
             layers.push(match i {
                 0 => self.standardisation.fold(&weight, &bias),
                 _ => LinearLayer::new(in_f32(weight), in_f32(bias)),
             });
         }
-        Ok(Some(Scorer::mlp(layers)))
+        Some(Scorer::mlp(layers))
     }
-}
-
-/// Factors of dropout: 0 with probability `rate`, else 1 / (1 - `rate`).
-fn dropout_mask(rng: &mut ChaCha8Rng, count: usize, rate: f64) -> Vec<f32> {
-    let kept = (1.0 / (1.0 - rate)) as f32;
-    let rate = rate as f32;
-    (0..count).map(|_| if rng.random::<f32>() < rate { 0.0 } else { kept }).collect()
 }
 
 #[cfg(test)]

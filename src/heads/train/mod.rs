@@ -21,6 +21,8 @@ mod linear;
 mod loss;
 #[cfg(feature = "train")]
 mod mlp;
+#[cfg(feature = "train")]
+mod network;
 #[cfg(not(feature = "train"))]
 mod no_training;
 mod request;

@@ -1,7 +1,10 @@
 //! The optimiser against PyTorch; the golden files are written by `tests/golden/heads.py` and
 //! `tests/golden/toxicity.py`.
 
-use candle_core::DType;
+use candle_core::{DType, Device, Tensor};
+use rand::SeedableRng;
+
+use std::collections::HashMap;
 
 use super::*;
 use crate::head::Provenance;
@@ -14,16 +17,54 @@ fn request<'a>(samples: &'a Samples, config: &'a HeadConfig) -> TrainingRequest<
     TrainingRequest { name: "quality", language: "und", config, samples, seed: 1, provenance }
 }
 
-/// Largest absolute difference.
-fn difference(a: &Tensor, b: &Tensor) -> candle_core::Result<f32> {
-    (a - b)?.abs()?.flatten_all()?.max(0)?.to_scalar()
+/// The values of layer `index` in `golden` by their names, `weight` and `bias`, beside a trainer's.
+fn layer<'t>(
+    trainer: &'t mut Trainer<'_>,
+    golden: &HashMap<String, Tensor>,
+    prefix: &str,
+    index: usize,
+) -> candle_core::Result<[(&'t mut Vec<f32>, Vec<f32>); 2]> {
+    let get = |part: &str| -> candle_core::Result<Vec<f32>> {
+        golden[&format!("{prefix}.{}.{part}", index * 3)].flatten_all()?.to_vec1()
+    };
+    let layer = &mut trainer.network.layers[index];
+    Ok([(&mut layer.weight.values, get("weight")?), (&mut layer.bias.values, get("bias")?)])
 }
 
-/// Five full-batch steps from PyTorch's weights end at PyTorch's weights: forward pass,
-/// gradients and AdamW. A step moves a weight by about the learning rate, 3e-2, whatever the
-/// size of the gradient; both sides compute it in f32, and where a gradient is itself the small
-/// difference of terms near 0.1 its relative error is some 1e-6, so 1e-5 of a step is allowed
-/// in each of five.
+/// Starts `trainer` from the weights `before` in `golden`, steps with every sample, and compares with the
+/// weights `after`. A step moves a weight by about the learning rate, 3e-2, whatever the size of the gradient;
+/// both sides compute it in f32, and where a gradient is itself the small difference of terms near 0.1 its
+/// relative error is some 1e-6, so 1e-5 of a step is allowed in each of five.
+fn steps_end_at(
+    trainer: &mut Trainer<'_>,
+    golden: &HashMap<String, Tensor>,
+    prefix: &str,
+    steps: usize,
+) -> anyhow::Result<()> {
+    for index in 0..2 {
+        for (values, before) in layer(trainer, golden, &format!("{prefix}before"), index)? {
+            *values = before;
+        }
+    }
+    let mut order: Vec<usize> = (0..trainer.request.samples.labels.len()).collect();
+    for _ in 0..steps {
+        trainer.epoch(&mut order, &Stop::default())?;
+    }
+    for index in 0..2 {
+        for (values, after) in layer(trainer, golden, &format!("{prefix}after"), index)? {
+            assert_eq!(values.len(), after.len());
+            for (value, after) in values.iter().zip(after) {
+                assert!(
+                    (value - after).abs() < 5.0 * 3e-2 * 1e-5,
+                    "{prefix}{index}: {value} {after}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Five full-batch steps from PyTorch's weights end at PyTorch's weights: forward pass, gradients and AdamW.
 #[test]
 fn golden_optimisation_f32() -> anyhow::Result<()> {
     let path =
@@ -58,28 +99,16 @@ fn golden_optimisation_f32() -> anyhow::Result<()> {
             ..HeadConfig::default()
         };
         let request = request(&samples, &config);
-        let mut order: Vec<usize> = (0..labels.len()).collect();
-        let mut trainer = Trainer::new(&request, training, None, Standardisation::none(6), &order)?;
-        for (index, (weight, bias)) in trainer.layers.iter().enumerate() {
-            weight.set(get(&format!("before.{}.weight", index * 3)))?;
-            bias.set(get(&format!("before.{}.bias", index * 3)))?;
-        }
-        for _ in 0..5 {
-            trainer.epoch(&mut order, &Stop::default())?;
-        }
-        for (index, (weight, bias)) in trainer.layers.iter().enumerate() {
-            for (part, var) in [("weight", weight), ("bias", bias)] {
-                let error = difference(var, get(&format!("after.{}.{part}", index * 3)))?;
-                assert!(error < 5.0 * 3e-2 * 1e-5, "{outputs} {index} {part}: {error}");
-            }
-        }
+        let order: Vec<usize> = (0..labels.len()).collect();
+        let mut trainer = Trainer::new(&request, training, None, Standardisation::none(6), &order);
+        steps_end_at(&mut trainer, &golden, &format!("{outputs}."), 5)?;
     }
     Ok(())
 }
 
 /// Eight full-batch steps of published mode from PyTorch's weights end at PyTorch's weights, and
 /// the loss there is PyTorch's: softmax twice, a rate that rises over three steps and falls to
-/// 0. The tolerance is that of the test above; the rates add up to some five times the highest.
+/// 0. The rates add up to some five times the highest.
 #[test]
 fn golden_published_mode_f32() -> anyhow::Result<()> {
     let path =
@@ -108,24 +137,11 @@ fn golden_published_mode_f32() -> anyhow::Result<()> {
     };
     let request = request(&samples, &config);
     let schedule = Schedule { warm_up_steps: 3, steps: 8 };
-    let mut order: Vec<usize> = (0..labels.len()).collect();
-    let mut trainer =
-        Trainer::new(&request, training, Some(schedule), Standardisation::none(6), &order)?;
-    for (index, (weight, bias)) in trainer.layers.iter().enumerate() {
-        weight.set(&golden[&format!("before.{}.weight", index * 3)])?;
-        bias.set(&golden[&format!("before.{}.bias", index * 3)])?;
-    }
-    for _ in 0..8 {
-        trainer.epoch(&mut order, &Stop::default())?;
-    }
-    for (index, (weight, bias)) in trainer.layers.iter().enumerate() {
-        for (part, var) in [("weight", weight), ("bias", bias)] {
-            let error = difference(var, &golden[&format!("after.{}.{part}", index * 3)])?;
-            assert!(error < 5.0 * 3e-2 * 1e-5, "{index} {part}: {error}");
-        }
-    }
     let rows: Vec<usize> = (0..labels.len()).collect();
-    let scorer = trainer.scorer()?.ok_or_else(|| request.error("not finite"))?;
+    let mut trainer =
+        Trainer::new(&request, training, Some(schedule), Standardisation::none(6), &rows);
+    steps_end_at(&mut trainer, &golden, "", 8)?;
+    let scorer = trainer.scorer().ok_or_else(|| request.error("not finite"))?;
     let logits = request.logits(&scorer, &rows);
     let loss = loss::double_softmax(&logits, &samples.classes(&rows)).unwrap_or_default();
     // Weights off by 1.5e-6 in sums of a dozen products move a loss of slope < 1/2 by less.
@@ -135,26 +151,40 @@ fn golden_published_mode_f32() -> anyhow::Result<()> {
 }
 
 #[test]
-fn initial_weights_fill_their_range_and_dropout_its_rate() -> anyhow::Result<()> {
+fn initial_weights_fill_their_range_and_dropout_its_rate() {
     let samples = Samples { hidden_size: 400, ..Samples::default() };
     let config = HeadConfig::default();
     let request = request(&samples, &config);
     let settings = config.training("quality", 1);
-    let mut trainer = Trainer::new(&request, settings, None, Standardisation::none(400), &[])?;
-    for ((weight, bias), bound) in trainer.layers.iter().zip([0.05f32, 0.0625]) {
-        for var in [weight, bias] {
-            let values = var.flatten_all()?.to_vec1::<f32>()?;
+    let trainer = Trainer::new(&request, settings, None, Standardisation::none(400), &[]);
+    for (layer, bound) in trainer.network.layers.iter().zip([0.05f32, 0.0625]) {
+        for values in [&layer.weight.values, &layer.bias.values] {
             assert!(values.iter().all(|x| x.abs() <= bound));
             // Of 256 uniform values the largest is above 0.9 of the bound but for 0.9^256.
             let largest = values.iter().fold(0.0f32, |a, b| a.max(b.abs()));
             assert!(values.len() == 1 || largest > 0.9 * bound, "{largest}");
         }
     }
-    let mask = dropout_mask(&mut trainer.dropout, 100_000, 0.2);
-    let dropped = mask.iter().filter(|&&factor| factor == 0.0).count();
-    // Six standard deviations of a binomial: 6 sqrt(100000 * 0.2 * 0.8) = 759.
-    assert!((19_241..=20_759).contains(&dropped), "{dropped}");
-    assert!(mask.iter().all(|&factor| factor == 0.0 || (factor - 1.25).abs() < 1e-6));
+}
+
+/// ReLU passes what is not negative, and dropout passes its rate of that, times what holds the mean.
+#[test]
+fn activations_are_dropped_at_their_rate() -> anyhow::Result<()> {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut network = Network::new(&[1, 100_000, 1], &mut rng);
+    let hidden = &mut network.layers[0];
+    hidden.weight.values.fill(0.0);
+    for (at, bias) in hidden.bias.values.iter_mut().enumerate() {
+        *bias = if at % 2 == 0 { 3.0 } else { -3.0 };
+    }
+    let activations = network.forward(vec![1.0], 0.2, &mut rng)?;
+    let factors = &activations.derivatives[0];
+    assert!(factors.iter().skip(1).step_by(2).all(|&factor| factor == 0.0));
+    let positive: Vec<f32> = factors.iter().step_by(2).copied().collect();
+    let dropped = positive.iter().filter(|&&factor| factor == 0.0).count();
+    // Six standard deviations of a binomial: 6 sqrt(50000 * 0.2 * 0.8) = 537.
+    assert!((9_463..=10_537).contains(&dropped), "{dropped}");
+    assert!(positive.iter().all(|&factor| factor == 0.0 || (factor - 1.25).abs() < 1e-6));
     Ok(())
 }
 
@@ -173,7 +203,7 @@ fn golden_gradients_of_grades() -> anyhow::Result<()> {
     ] {
         let outputs: Vec<Vec<f32>> = outputs.iter().map(|row| row[..width].to_vec()).collect();
         let targets = grades.iter().zip(&weights).map(|(&g, &w)| (f64::from(g), f64::from(w)));
-        let found = loss.gradient(&outputs, targets);
+        let found = loss.gradient(outputs.iter().map(Vec::as_slice), targets);
         let expected = golden[&format!("gradient.{name}")]
             .to_dtype(DType::F64)?
             .flatten_all()?

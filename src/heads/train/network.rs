@@ -1,0 +1,188 @@
+//! The network of an MLP head in training: its forward pass, its backward pass and AdamW, in f32.
+//!
+//! candle computes the matrix products. Everything else is one pass over a slice each, where candle's
+//! tensors would need some thirty.
+
+use candle_core::{Device, Result, Tensor};
+use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
+
+/// Layers of an MLP with ReLU and dropout between them.
+pub(super) struct Network {
+    pub(super) layers: Vec<Layer>,
+    /// Steps of AdamW so far.
+    steps: i32,
+}
+
+/// A linear layer: y = x Wᵀ + b.
+pub(super) struct Layer {
+    inputs: usize,
+    outputs: usize,
+    /// `[outputs, inputs]`, row-major.
+    pub(super) weight: Parameter,
+    /// `[outputs]`.
+    pub(super) bias: Parameter,
+}
+
+/// Values that are trained, with AdamW's averages of their gradients.
+pub(super) struct Parameter {
+    pub(super) values: Vec<f32>,
+    first_moment: Vec<f32>,
+    second_moment: Vec<f32>,
+}
+
+/// What the backward pass needs of a forward pass.
+pub(super) struct Activations {
+    /// Inputs of each layer, `[B, inputs]`.
+    inputs: Vec<Tensor>,
+    /// Derivative of the inputs of each layer but the first by the outputs of the layer before, `[B, inputs]`:
+    /// of ReLU, times the factor of dropout.
+    pub(super) derivatives: Vec<Vec<f32>>,
+    /// Outputs of the last layer, `[B, outputs]`, row-major.
+    pub(super) outputs: Vec<f32>,
+}
+
+impl Network {
+    /// Layers of `sizes[i]` inputs and `sizes[i + 1]` outputs. Initial weights are uniform within
+    /// ±1/sqrt(inputs), and so are biases, as in PyTorch's `Linear`.
+    pub(super) fn new(sizes: &[usize], rng: &mut ChaCha8Rng) -> Self {
+        let layer = |(&inputs, &outputs): (&usize, &usize)| {
+            let bound = 1.0 / (inputs as f32).sqrt();
+            let mut uniform = |count: usize| {
+                let value = |_| (rng.random::<f32>() * 2.0 - 1.0) * bound;
+                Parameter::new((0..count).map(value).collect())
+            };
+            Layer { inputs, outputs, weight: uniform(outputs * inputs), bias: uniform(outputs) }
+        };
+        Self { layers: sizes.iter().zip(&sizes[1..]).map(layer).collect(), steps: 0 }
+    }
+
+    /// The forward pass of `batch` `[B, inputs]`, row-major, with dropout of probability `dropout`.
+    ///
+    /// # Errors
+    /// An error of candle's products.
+    pub(super) fn forward(
+        &self,
+        batch: Vec<f32>,
+        dropout: f64,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Activations> {
+        let (kept, dropout) = ((1.0 / (1.0 - dropout)) as f32, dropout as f32);
+        let mut states = batch;
+        let (mut inputs, mut derivatives) = (Vec::new(), Vec::new());
+        for (at, layer) in self.layers.iter().enumerate() {
+            if at > 0 {
+                let activate = |state: &mut f32| {
+                    let factor = if rng.random::<f32>() < dropout { 0.0 } else { kept };
+                    let derivative = if *state >= 0.0 { factor } else { 0.0 };
+                    *state = state.max(0.0) * factor;
+                    derivative
+                };
+                derivatives.push(states.iter_mut().map(activate).collect());
+            }
+            let rows = states.len() / layer.inputs;
+            let input = Tensor::from_vec(states, (rows, layer.inputs), &Device::Cpu)?;
+            states = values(&input.matmul(&layer.weight_tensor()?.t()?)?)?;
+            for row in states.chunks_exact_mut(layer.outputs) {
+                row.iter_mut().zip(&layer.bias.values).for_each(|(state, bias)| *state += bias);
+            }
+            inputs.push(input);
+        }
+        Ok(Activations { inputs, derivatives, outputs: states })
+    }
+
+    /// The backward pass from `gradient` `[B, outputs]`, row-major, of the loss by the outputs, and a step of
+    /// AdamW with the betas 0.9 and 0.999 and the epsilon 1e-8.
+    ///
+    /// # Errors
+    /// An error of candle's products.
+    ///
+    /// # Source
+    /// Loshchilov and Hutter: Decoupled Weight Decay Regularization, 2019.
+    pub(super) fn step(
+        &mut self,
+        activations: Activations,
+        gradient: Vec<f32>,
+        learning_rate: f64,
+        weight_decay: f64,
+    ) -> Result<()> {
+        self.steps += 1;
+        let adam = AdamW::new(self.steps, learning_rate, weight_decay);
+        let Activations { inputs, mut derivatives, .. } = activations;
+        let mut gradient = gradient;
+        for (layer, input) in self.layers.iter_mut().zip(&inputs).rev() {
+            let mut by_bias = vec![0.0f32; layer.outputs];
+            for row in gradient.chunks_exact(layer.outputs) {
+                by_bias.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+            }
+            let by_outputs =
+                Tensor::from_vec(gradient, (input.dim(0)?, layer.outputs), &Device::Cpu)?;
+            let by_weight = values(&by_outputs.t()?.matmul(input)?)?;
+            gradient = Vec::new();
+            if let Some(derivative) = derivatives.pop() {
+                gradient = values(&by_outputs.matmul(&layer.weight_tensor()?)?)?;
+                gradient.iter_mut().zip(derivative).for_each(|(value, factor)| *value *= factor);
+            }
+            adam.update(&mut layer.weight, &by_weight);
+            adam.update(&mut layer.bias, &by_bias);
+        }
+        Ok(())
+    }
+}
+
+impl Layer {
+    fn weight_tensor(&self) -> Result<Tensor> {
+        Tensor::from_slice(&self.weight.values, (self.outputs, self.inputs), &Device::Cpu)
+    }
+}
+
+impl Parameter {
+    fn new(values: Vec<f32>) -> Self {
+        let zeros = vec![0.0; values.len()];
+        Self { values, first_moment: zeros.clone(), second_moment: zeros }
+    }
+}
+
+/// The factors of one step of AdamW.
+struct AdamW {
+    learning_rate: f32,
+    /// Factor of the weights: 1 - learning rate · weight decay.
+    decay: f32,
+    /// Corrections of the moments, which begin at 0.
+    first_scale: f32,
+    second_scale: f32,
+}
+
+impl AdamW {
+    const BETA1: f64 = 0.9;
+    const BETA2: f64 = 0.999;
+    const EPSILON: f32 = 1e-8;
+
+    fn new(step: i32, learning_rate: f64, weight_decay: f64) -> Self {
+        Self {
+            learning_rate: learning_rate as f32,
+            decay: (1.0 - learning_rate * weight_decay) as f32,
+            first_scale: (1.0 / (1.0 - Self::BETA1.powi(step))) as f32,
+            second_scale: (1.0 / (1.0 - Self::BETA2.powi(step))) as f32,
+        }
+    }
+
+    fn update(&self, parameter: &mut Parameter, gradient: &[f32]) {
+        let (beta1, beta2) = (Self::BETA1 as f32, Self::BETA2 as f32);
+        let (rest1, rest2) = ((1.0 - Self::BETA1) as f32, (1.0 - Self::BETA2) as f32);
+        let Parameter { values, first_moment, second_moment } = parameter;
+        let moments = first_moment.iter_mut().zip(second_moment);
+        for ((value, (m, v)), g) in values.iter_mut().zip(moments).zip(gradient) {
+            *m = *m * beta1 + g * rest1;
+            *v = *v * beta2 + g * g * rest2;
+            let direction =
+                *m * self.first_scale / ((*v * self.second_scale).sqrt() + Self::EPSILON);
+            *value = *value * self.decay - direction * self.learning_rate;
+        }
+    }
+}
+
+/// The values of a contiguous tensor, row-major.
+fn values(tensor: &Tensor) -> Result<Vec<f32>> {
+    tensor.flatten_all()?.to_vec1()
+}
