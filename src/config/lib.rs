@@ -170,6 +170,14 @@ impl RunConfig {
         Ok(config)
     }
 
+    /// The settings as TOML, for the file `origin`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that TOML cannot hold.
+    pub fn to_toml(&self, origin: &str) -> Result<String> {
+        toml::to_string(self).map_err(|e| Error::config(origin, e.to_string()))
+    }
+
     /// Parses `run.toml`, which may be incomplete until flags are added; `origin` names it in errors.
     ///
     /// # Errors
@@ -420,7 +428,7 @@ mod tests {
             "[heads.q]\npath='q'\n[languages._default]\nretention={q=[0.1]}",
             "run.toml",
         )?;
-        let text = toml::to_string(&config).map_err(|e| Error::config("test", e.to_string()))?;
+        let text = config.to_toml("test")?;
         assert_eq!(RunConfig::from_toml(&text, "written")?, config);
         Ok(())
     }

@@ -218,7 +218,7 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
         .metadata()
         .as_ref()
         .and_then(|entries| entries.get(CARD_KEY))
-        .map(|json| serde_json::from_str(json))
+        .map(|json| serde_json::from_slice(json.as_bytes()))
         .transpose()
         .map_err(|e| format!("its card cannot be read: {e}"))?;
     if let Some(ModelCard { spec, .. }) = &card {

@@ -112,7 +112,7 @@ impl LexicalHead {
             .map_err(Error::io(path, "read"))?;
         let header: serde_json::Value = serde_json::from_slice(&header).unwrap_or_default();
         let card = header["__metadata__"][CARD_KEY].as_str().unwrap_or_default();
-        let card: serde_json::Value = serde_json::from_str(card).unwrap_or_default();
+        let card: serde_json::Value = serde_json::from_slice(card.as_bytes()).unwrap_or_default();
         Ok(card["spec"]["kind"] == json!(HeadKind::Lexical))
     }
 
@@ -202,8 +202,8 @@ fn decode(bytes: &[u8]) -> Result<(ModelCard, LexicalModel, &[u8]), String> {
     let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
     let card = metadata.metadata().as_ref().and_then(|entries| entries.get(CARD_KEY));
     let card = card.ok_or("is no lexical head: it has no card")?;
-    let card: ModelCard =
-        serde_json::from_str(card).map_err(|e| format!("its card cannot be read: {e}"))?;
+    let card: ModelCard = serde_json::from_slice(card.as_bytes())
+        .map_err(|e| format!("its card cannot be read: {e}"))?;
     let network = LexicalModel::of_tensors(&tensors)?;
     let is_output = matches!(card.spec.output, HeadOutput::Sigmoid | HeadOutput::Raw);
     if card.spec != spec(&network, &card) || network.layer_sizes().last() != Some(&1) || !is_output

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use polysift_base::error::{Error, Result};
+use polysift_base::error::Result;
 use polysift_base::io::{read, write_atomic};
 use polysift_base::progress::{Progress, Stop};
 use polysift_config::RunConfig;
@@ -63,8 +63,7 @@ impl<'a> Context<'a> {
     /// Keeps the settings in the run directory, for commands that are given only that.
     pub(crate) fn keep_settings(&self) -> Result<()> {
         let path = self.run.path("config.toml");
-        let text = toml::to_string(self.config)
-            .map_err(|e| Error::config("config.toml", e.to_string()))?;
+        let text = self.config.to_toml("config.toml")?;
         if read(&path).is_ok_and(|stored| stored == text.as_bytes()) {
             return Ok(());
         }
