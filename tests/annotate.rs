@@ -63,9 +63,9 @@ fn documents_of_a_run_get_the_scores_and_verdicts_of_its_export() -> TestResult 
             let (ids, scores) = (column("id")?.as_string::<i32>(), column("quality_score")?);
             let scores = scores.as_primitive::<Float64Type>();
             for row in 0..rows.num_rows() {
-                let verdict = if folder == "export" { "kept" } else { &folder[8..] };
+                let reason = folder.strip_prefix("removed/");
                 let score = scores.is_valid(row).then(|| scores.value(row) as f32);
-                expected.insert(ids.value(row).to_owned(), (verdict.to_owned(), score));
+                expected.insert(ids.value(row).to_owned(), (reason, score));
             }
         }
     }
@@ -73,9 +73,11 @@ fn documents_of_a_run_get_the_scores_and_verdicts_of_its_export() -> TestResult 
     assert_eq!(annotated.len(), 65);
     for document in &annotated {
         let id = document["id"].as_str().ok_or("no id")?;
-        let (verdict, score) = &expected[id];
+        let (reason, score) = &expected[id];
         let annotation = &document["annotation"];
-        assert_eq!(annotation["verdict"], *verdict, "{document}");
+        let verdict = if reason.is_some() { "removed" } else { "kept" };
+        assert_eq!(annotation["verdict"], verdict, "{document}");
+        assert_eq!(annotation.get("reason").and_then(Value::as_str), *reason, "{document}");
         let found = annotation["scores"]["quality"].as_f64().map(|score| score as f32);
         // A document that a filter before the thresholds removes is exported without its score.
         if score.is_some() {
@@ -117,6 +119,15 @@ fn a_text_alone_is_annotated_by_heads_from_files() -> TestResult {
     // There is a head for each of two languages, and the text does not say which is its own.
     annotate(&["--head", head], "un texte").assert().code(2).stderr(contains("--language"));
     annotate(&["--head", "quality=nothing.safetensors"], "un texte").assert().code(66);
+    // JSON lines with a byte order mark are JSON lines; an array of objects is no text.
+    let lines = "\u{feff}{\"text\":\"un\"}\n{\"text\":\"deux\"}\n";
+    let output = annotate(&["--head", head, "--language", "fra_Latn"], lines).output()?;
+    assert_eq!(
+        annotated(output.stdout.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&output.stdout))?.len(),
+        2
+    );
+    let array = annotate(&["--head", head, "--language", "fra_Latn"], " [ {\"text\": 1}]");
+    { array }.assert().code(2).stderr(contains("is a JSON array"));
     annotate(&[], "un texte").assert().code(2).stderr(contains("--run"));
     annotate(&["--head", head, "--language", "fra_Latn"], "").assert().success().stdout(is_empty());
     Ok(())

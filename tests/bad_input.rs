@@ -258,7 +258,9 @@ fn a_pipe_in_the_place_of_a_file_is_refused_at_once() -> TestResult {
         ("license", filter("kind = 'license'\nallow = 'pipe.txt'")),
         (
             "robots",
-            filter("kind = 'robots'\nas_of = '2026-01'\nsources = [{ robots = 'pipe.txt' }]"),
+            filter(
+                "kind = 'robots'\nurl = 'id'\nas_of = '2026-01'\nsources = [{ robots = 'pipe.txt' }]",
+            ),
         ),
         ("card", "[card]\ntemplate = 'pipe.txt'\n[export]\ncard = true\n".to_owned()),
         (

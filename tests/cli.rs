@@ -105,7 +105,8 @@ fn inspect_describes_files_heads_and_runs() -> TestResult {
         .assert()
         .success()
         .stdout(contains("fra_Latn"));
-    inspect("out").assert().success().stdout(contains("thresholds"));
+    let told = contains("quality retention").and(contains("kept; removed:"));
+    inspect("out").assert().success().stdout(told);
     inspect("corpus/fra_Latn/a.jsonl").assert().success().stdout(contains("rows: 40"));
     inspect("nothing.parquet").assert().code(66);
     Ok(())
@@ -263,7 +264,7 @@ fn an_import_that_cannot_be_right_writes_nothing() -> TestResult {
 }
 
 #[test]
-fn progress_on_json_lines_is_told_by_the_bytes_that_are_read() -> TestResult {
+fn progress_on_json_lines_is_told_by_the_bytes_of_what_is_encoded() -> TestResult {
     let work = Workspace::new()?;
     let output = work.command("embed", "out").args(["--log-format", "json"]).output()?;
     let lines = String::from_utf8(output.stderr)?;

@@ -191,3 +191,41 @@ fn a_pytorch_file_that_cannot_be_read_is_one_line_also_with_backtraces() -> Test
     assert!(stderr.contains("bad.pt") && stderr.trim().lines().count() == 1, "{stderr}");
     Ok(())
 }
+
+#[test]
+fn what_costs_hours_for_little_is_told_before_the_first_document_is_read() -> TestResult {
+    let work = Workspace::new()?;
+    let run = |settings: &str, flags: &[&str]| {
+        let base = "[encoder]\nmodel = 'none'\n";
+        work.write("run.toml", format!("{base}{settings}"))?;
+        Ok::<_, Box<dyn std::error::Error>>(work.command("run", "out").args(flags).assert())
+    };
+    let files = "[input]\nfiles = ['corpus/fra_Latn/*.jsonl']\n";
+    let heads = "[heads.r]\nkind = 'random'\n";
+    let dry = ["--dry-run"];
+    // Nothing that selects, and no language.
+    run(files, &dry)?.success().stderr(
+        contains("neither a head nor a rate is named").and(contains("no language is named")),
+    );
+    run(&format!("{files}{heads}"), &dry)?.success().stderr(contains("no rate is named"));
+    let french = ["--dry-run", "--retention", "r=0.5", "--language", "fra_Latn"];
+    run(&format!("{files}{heads}"), &french)?.success().stderr(contains("WARN").not());
+    for (code, hint) in [("fr", "is `fra`"), ("french", "is `fra`"), ("xx", "`xx` is no code")] {
+        let flags = ["--dry-run", "--retention", "r=0.5", "--language", code];
+        run(&format!("{files}{heads}"), &flags)?.success().stderr(contains(hint));
+    }
+    // Columns that no file has.
+    let flags = ["--id-column", "uid", "--language", "fra_Latn"];
+    for command in ["run", "embed", "plan"] {
+        let told = contains("column `uid`: is in no line");
+        work.command(command, "out").args(flags).assert().code(65).stderr(told);
+    }
+    assert!(!work.path("out").exists());
+    // No document.
+    work.write("empty/a.jsonl", "")?;
+    let flags = ["--language", "fra_Latn", "--retention", "r=0.5"];
+    run(&format!("[input]\nfiles = ['empty/*.jsonl']\n{heads}"), &flags)?
+        .success()
+        .stderr(contains("no document with text was read"));
+    Ok(())
+}

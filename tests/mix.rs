@@ -386,6 +386,9 @@ fn other_settings_are_refused_until_they_are_asked_for() -> TestResult {
     command(&work, "other").assert().success();
     command(&work, "out").arg("--dry-run").assert().success();
     command(&work, "out").arg("--redo").assert().success();
+    // A mixture is its parts, not the file about them.
+    let mut inspect = crate::util::polysift();
+    inspect.arg("inspect").arg(work.path("out")).assert().success().stdout(contains("part-00000"));
     assert_eq!(digests(&work.path("out"))?, digests(&work.path("other"))?);
     // Files of which nobody knows where they come from.
     std::fs::remove_dir_all(work.path("out/_state"))?;

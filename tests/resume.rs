@@ -7,7 +7,7 @@ use polysift::progress::Stop;
 use polysift::run::{RunDir, Worker};
 use predicates::str::contains;
 
-use crate::util::{TestResult, Workspace, digests};
+use crate::util::{TestResult, Workspace, digests, polysift};
 
 /// Stops the program at its n-th write boundary (see `io::atomic`).
 const KILL_AT: &str = "POLYSIFT_KILL_AT";
@@ -124,6 +124,12 @@ fn stopped_until_done(
         // A part that is done has its own marker; the stop came after it.
         let now = rows("saved", "/rows").or_else(|| rows("parts", "/file/rows")).unwrap_or(0);
         assert!(now >= saved, "{now} documents are saved after {saved}");
+        if now > 0 {
+            let status =
+                polysift().current_dir(work.dir.path()).args(["status", run, "--json"]).output()?;
+            let status: serde_json::Value = serde_json::from_slice(&status.stdout)?;
+            assert_eq!(status["documents"], now, "{status}");
+        }
         stops += u64::from(now > saved);
         // Where nothing was encoded, the machine is busy.
         millis += if now > saved { 0 } else { 250 };

@@ -31,6 +31,13 @@ fn language(code: &str) -> Option<Language> {
     Language::from_639_3(&code).or_else(|| Language::from_639_1(&code))
 }
 
+/// The ISO 639-3 code and the English name of the language of `code`, or of that English name; `None` for what is neither.
+pub fn iso_639_3(code: &str) -> Option<(&'static str, &'static str)> {
+    let capital = |name: &str| Some(name.get(..1)?.to_uppercase() + &name.get(1..)?.to_lowercase());
+    let language = language(code).or_else(|| Language::from_name(&capital(code)?))?;
+    Some((language.to_639_3(), language.to_name()))
+}
+
 /// What the language of `code` is called in English; `None` for a code that ISO 639 does not have.
 pub fn language_name(code: &str) -> Option<&'static str> {
     Some(language(code)?.to_name())
@@ -47,6 +54,14 @@ pub fn language_tag(code: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_language_is_found_by_its_codes_and_by_its_name() {
+        for named in ["fra", "fr", "French", "french", "FRENCH", "fra_Latn", "fr-FR"] {
+            assert_eq!(iso_639_3(named), Some(("fra", "French")), "{named}");
+        }
+        assert_eq!((iso_639_3("qqq"), iso_639_3(""), iso_639_3("é")), (None, None, None));
+    }
 
     #[test]
     fn languages_of_fineweb2_have_names_and_the_tags_of_its_card() {

@@ -92,7 +92,16 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
         config.heads.retain(|name, _| named(name));
     }
     if config.heads.is_empty() && config.filters.is_empty() {
-        return Err(Error::config("--run", "is missing; or name heads (`--head NAME=PATH`)"));
+        return Err(match &args.base.run {
+            Some(run) => Error::config(
+                "--run",
+                format!(
+                    "{} has neither heads nor filters; name heads (`--head NAME=PATH`)",
+                    run.display()
+                ),
+            ),
+            None => Error::config("--run", "is missing; or name heads (`--head NAME=PATH`)"),
+        });
     }
     let hub = hub(args.encoder.offline);
     let heads = heads_of(&config, run.as_ref())?;
@@ -103,6 +112,8 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     Blocks { documents, stop }.annotate(&annotator, &args.key)
 }
 
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
 /// Starts to read the input, in a thread that ends with it or with the program.
 fn read(
     args: &AnnotateArgs,
@@ -112,10 +123,19 @@ fn read(
 ) -> Result<Receiver<Sent>> {
     let begin = || {
         let mut input = BufReader::new(std::io::stdin());
-        let is_json = input.fill_buf()?.trim_ascii_start().starts_with(b"{");
-        Ok((input, is_json))
+        let head = input.fill_buf()?;
+        let head = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head).trim_ascii_start();
+        let is_array =
+            head.strip_prefix(b"[").is_some_and(|rest| rest.trim_ascii_start().starts_with(b"{"));
+        let is_json = head.starts_with(b"{");
+        Ok((input, is_json, is_array))
     };
-    let (input, is_json) = stop.leaving(begin)?.map_err(Error::io(Path::new(STDIN), "read"))?;
+    let (input, is_json, is_array) =
+        stop.leaving(begin)?.map_err(Error::io(Path::new(STDIN), "read"))?;
+    if is_array && args.format != Format::Text {
+        let reason = "is a JSON array; needed is an object a line (`jq -c '.[]'` makes them), or `--format text`";
+        return Err(Error::config(STDIN, reason));
+    }
     let language = annotator.default_language();
     let (send, documents) = bounded(READ_AHEAD);
     if args.format == Format::Text || args.format == Format::Auto && !is_json {

@@ -41,6 +41,9 @@ pub(crate) struct EvaluateArgs {
     /// of --run or --config
     #[arg(value_name = "HEAD")]
     heads: Vec<String>,
+    /// Only this head of --run or --config, which the labels are of; several times for several
+    #[arg(long, value_name = "NAME", conflicts_with = "heads")]
+    head: Vec<String>,
     /// Labelled texts: files, directories or globs; {lang} stands for the language code
     #[arg(long, value_name = "FILES", num_args = 1.., help_heading = "Texts")]
     data: Vec<String>,
@@ -141,8 +144,8 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
     {
         config.input.language = LanguageSource::Path;
     }
-    let chosen = chosen_heads(&heads, &config, run.is_some())?;
-    let report = evaluate(&Setup {
+    let chosen = chosen_heads(args, &heads, &config, run.is_some())?;
+    let mut report = evaluate(&Setup {
         config: &config,
         heads: &chosen,
         run: run.as_ref(),
@@ -168,6 +171,12 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         progress,
     })?;
     check_sources(args, &report)?;
+    if chosen.len() > 1 && heads.is_empty() && args.head.is_empty() {
+        let names = chosen.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        report.notes.push(format!(
+            "all heads ({names}) are judged by the same labels; name the one that they are of with --head NAME"
+        ));
+    }
     put_out(args, &report)
 }
 
@@ -271,14 +280,21 @@ fn name_of(path: &Path) -> String {
     name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-', "_")
 }
 
-/// The heads to evaluate: those that were typed, else all of the settings.
+/// The heads to evaluate: those that were typed, else those of the settings that `--head` names, else all.
 fn chosen_heads(
+    args: &EvaluateArgs,
     typed: &[(String, String)],
     config: &RunConfig,
     has_run: bool,
 ) -> Result<BTreeMap<String, HeadConfig>> {
+    if let Some(name) = args.head.iter().find(|name| !config.heads.contains_key(*name)) {
+        let known: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+        let reason = format!("there is no head `{name}`; the heads are {}", known.join(", "));
+        return Err(Error::config("--head", reason));
+    }
+    let is_typed = |name: &String| typed.is_empty() || typed.iter().any(|(typed, _)| typed == name);
     let is_chosen =
-        |name: &String| typed.is_empty() || typed.iter().any(|(known, _)| known == name);
+        |name: &String| is_typed(name) && (args.head.is_empty() || args.head.contains(name));
     let chosen: BTreeMap<String, HeadConfig> = (config.heads.iter())
         .filter(|(name, _)| is_chosen(name))
         .map(|(name, head)| (name.clone(), head.clone()))

@@ -326,6 +326,12 @@ impl CommandContext<'_> {
             None => embeds.then(|| stage::plan::plan(&config)).transpose()?,
         };
         let looked_at = plan.as_ref().filter(|_| embeds && (task.is_none() || planned.is_none()));
+        if let Some(plan) = looked_at {
+            stage::inputs::check_ids(&config, plan)?;
+            if stages.contains(&Stage::Export) {
+                stage::inputs::warn_of_settings(&config, plan);
+            }
+        }
         if stages.contains(&Stage::Export) {
             let shards = looked_at.map_or(&[][..], |plan| &plan.shards);
             stage::export::check_columns(&config, shards)?;
@@ -342,6 +348,7 @@ impl CommandContext<'_> {
         let begins = embeds || stages.contains(&Stage::Train);
         let run = if begins { RunDir::create(&root)? } else { RunDir::open(&root)? };
         let worker = Worker::join(&run, self.stop)?;
+        self.display.keep_in(worker.note());
         if task.is_none() {
             worker.clean_up(self.stop, run.root())?;
         }
@@ -382,6 +389,8 @@ impl CommandContext<'_> {
         run_dir.as_deref().map_or(Ok(()), |root| check_input(&config, root))?;
         let hub = hub(args.encoder.offline);
         let plan = stage::plan::plan(&config)?;
+        stage::inputs::check_ids(&config, &plan)?;
+        stage::inputs::warn_of_settings(&config, &plan);
         stage::export::check_columns(&config, &plan.shards)?;
         // What is trained again needs its samples again.
         let root = run_dir.as_deref().filter(|_| args.redo.is_none());
@@ -415,9 +424,9 @@ impl CommandContext<'_> {
             });
             return Ok(());
         }
-        let estimate = stage::estimate::estimate(&config, &plan, &hub, self.stop)?;
+        let estimate = stage::estimate::estimate(&config, &plan, &hub, self.stop, self.display)?;
         printer::show(json, &estimate, |estimate| {
-            summary::print_estimate(estimate, run_dir.as_deref());
+            summary::print_estimate(estimate, &config, run_dir.as_deref());
         });
         Ok(())
     }
@@ -504,6 +513,10 @@ impl CommandContext<'_> {
         let mut total = stage::inspect::Total::default();
         for path in &files {
             self.stop.check()?;
+            if path.is_dir() && !json {
+                self.with_run(path, summary::print_run)?;
+                continue;
+            }
             let description = if path.is_dir() {
                 self.with_run(path, |context| {
                     stage::inspect::inspect_run(context, &stage::status::status(context)?)

@@ -9,14 +9,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use polysift::Result;
 use polysift::panics::lock;
 use polysift::progress::Progress;
-use polysift::run::Stage;
+use polysift::run::{ProgressNote, Stage};
+use serde_json::{Value, json};
 
 use super::logging::{GlobalArgs, LogFormat};
 
 /// Between two progress lines where there is no terminal.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
+/// Between two notes for other processes.
+const BETWEEN_NOTES: Duration = Duration::from_secs(1);
 /// Redraws of a bar per second.
 const REDRAWS_PER_SEC: u8 = 5;
+/// Length of a bar that is full.
+const BAR_STEPS: u64 = 1000;
 
 /// Counts of the running stage.
 #[derive(Default)]
@@ -25,11 +30,12 @@ struct StageProgress {
     unit: &'static str,
     total: Option<u64>,
     done: u64,
-    /// Bytes of the input: read, and in all.
+    /// Bytes of the input: of what is done, and in all.
     input: Option<(u64, u64)>,
     tokens: u64,
     began: Option<Instant>,
     reported: Option<Instant>,
+    noted: Option<Instant>,
     bar: Option<ProgressBar>,
     /// Its parts that work side by side, and for how long each was at work.
     busy: Vec<(&'static str, Duration)>,
@@ -40,9 +46,9 @@ impl StageProgress {
         self.began.map_or(0.0, |t| t.elapsed().as_secs_f64()).max(1e-9)
     }
 
-    /// How much of the stage is done: of its units, else of the bytes of its input.
+    /// How much of the stage is done: of the bytes of its input, else of its units.
     fn share(&self) -> Option<f64> {
-        let (done, total) = self.total.map(|total| (self.done, total)).or(self.input)?;
+        let (done, total) = self.input.or(self.total.map(|total| (self.done, total)))?;
         (total > 0).then(|| (done as f64 / total as f64).min(1.0))
     }
 
@@ -51,52 +57,74 @@ impl StageProgress {
         Some((1.0 - share) * self.secs() / share)
     }
 
-    /// The share where the number of units does not show it, in parentheses.
-    fn share_of_bytes(&self) -> String {
-        let share = self.share().filter(|_| self.total.is_none());
-        share.map(|share| format!(" ({:.1}%)", 100.0 * share)).unwrap_or_default()
-    }
-
-    /// What the bar says beside the number of units.
-    fn message(&self) -> String {
-        let secs = self.secs();
-        let mut message = format!("{} {:.0}/s", self.unit, self.done as f64 / secs);
+    /// What a bar and a line say: the counts, the share and the speeds.
+    fn counts(&self) -> String {
+        let (unit, done, secs) = (self.unit, self.done, self.secs());
+        let total = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
+        let mut counts = format!("{done}{total} {unit}");
+        // Writing into a string cannot fail.
+        if let Some(share) = self.share() {
+            let _ = write!(counts, " ({:.1}%)", 100.0 * share);
+        }
+        let per_sec = done as f64 / secs;
+        if per_sec >= 1.0 {
+            let _ = write!(counts, ", {per_sec:.0} {unit}/s");
+        }
         if self.tokens > 0 {
-            // Writing into a string cannot fail.
-            let _ = write!(message, " {:.0} tokens/s", self.tokens as f64 / secs);
+            let _ = write!(counts, ", {:.0} tokens/s", self.tokens as f64 / secs);
         }
-        let share = self.share_of_bytes();
-        if let Some(eta) = self.eta_secs().filter(|_| !share.is_empty()) {
-            let _ = write!(message, "{share} eta {eta:.0} s");
-        }
-        message
+        counts
     }
 
-    /// The same as a line for a log.
-    fn line(&self, format: LogFormat, ended: bool) -> String {
+    /// What the bar says.
+    fn message(&self) -> String {
+        let left = self.eta_secs().map(|secs| format!(", {} left", time_for_people(secs)));
+        format!("{}{}", self.counts(), left.unwrap_or_default())
+    }
+
+    /// The counts as JSON.
+    fn json(&self) -> Value {
         let &Self { ref stage, unit, total, done, tokens, .. } = self;
-        let (secs, eta) = (self.secs(), self.eta_secs());
+        let secs = self.secs();
         let (per_sec, tokens_per_sec) = (done as f64 / secs, tokens as f64 / secs);
+        json!({
+            "progress": stage, "unit": unit, "done": done, "total": total,
+            "share": self.share(), "tokens": tokens, "secs": secs, "per_sec": per_sec,
+            "tokens_per_sec": tokens_per_sec, "eta_secs": self.eta_secs(),
+        })
+    }
+
+    /// A line for a log.
+    fn line(&self, format: LogFormat, ended: bool) -> String {
+        let (stage, secs) = (&self.stage, self.secs());
         if format == LogFormat::Json {
-            let line = serde_json::json!({
-                "progress": stage, "unit": unit, "done": done, "total": total,
-                "share": self.share(), "tokens": tokens, "secs": secs, "per_sec": per_sec,
-                "tokens_per_sec": tokens_per_sec, "eta_secs": eta, "ended": ended,
-            });
+            let mut line = self.json();
+            line["ended"] = ended.into();
             return line.to_string();
         }
-        let total = total.map(|t| format!(" of {t}")).unwrap_or_default();
-        let share = self.share_of_bytes();
-        let mut line = format!("{stage}: {done}{total} {unit}{share}, {per_sec:.0} {unit}/s");
-        if tokens > 0 {
-            let _ = write!(line, ", {tokens_per_sec:.0} tokens/s");
-        }
         if ended {
-            let _ = write!(line, ", {secs:.1} s");
-        } else if let Some(eta) = eta {
-            let _ = write!(line, ", {eta:.0} s left");
+            return format!("{stage}: {}, {}", self.counts(), time_for_people(secs));
         }
-        line
+        format!("{stage}: {}", self.message())
+    }
+
+    /// Moves the bar to the share, and says the counts beside it.
+    fn draw(&self) {
+        let Some(bar) = &self.bar else { return };
+        bar.set_position((self.share().unwrap_or(0.0) * BAR_STEPS as f64) as u64);
+        bar.set_message(self.message());
+    }
+}
+
+/// A time as people say it: `8.3 s`, `3 min 20 s`, `1 h 43 min`.
+pub(crate) fn time_for_people(secs: f64) -> String {
+    let whole = secs.round() as u64;
+    match whole {
+        0..10 => format!("{secs:.1} s"),
+        10..60 => format!("{whole} s"),
+        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        3600..86_400 => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+        _ => format!("{} d {} h", whole / 86_400, whole % 86_400 / 3600),
     }
 }
 
@@ -124,6 +152,8 @@ pub(crate) struct Display {
     form: Form,
     state: Mutex<StageProgress>,
     taken: Mutex<Vec<Usage>>,
+    /// What other processes are told.
+    note: Mutex<Option<ProgressNote>>,
 }
 
 impl Display {
@@ -137,7 +167,23 @@ impl Display {
         } else {
             Form::Lines(args.log_format)
         };
-        Self { form, state: Mutex::default(), taken: Mutex::default() }
+        Self { form, state: Mutex::default(), taken: Mutex::default(), note: Mutex::default() }
+    }
+
+    /// Writes the progress into `note` from now on.
+    pub(crate) fn keep_in(&self, note: ProgressNote) {
+        *lock(&self.note) = Some(note);
+    }
+
+    /// Writes the progress into the note, once a second.
+    fn keep(&self, state: &mut StageProgress) {
+        let is_due = state.noted.is_none_or(|last| last.elapsed() >= BETWEEN_NOTES);
+        if let (Some(note), true) = (&*lock(&self.note), is_due) {
+            state.noted = Some(Instant::now());
+            let mut json = state.json();
+            json["line"] = state.line(LogFormat::Text, false).into();
+            *lock(note) = json.to_string();
+        }
     }
 
     /// Runs a stage and measures it.
@@ -164,7 +210,8 @@ impl Progress for Display {
         let mut state =
             StageProgress { stage: stage.into(), unit, total, ..StageProgress::default() };
         (state.began, state.reported) = (now, now);
-        state.bar = matches!(self.form, Form::Bar).then(|| bar(stage, total));
+        state.bar = matches!(self.form, Form::Bar).then(|| bar(stage));
+        state.draw();
         *lock(&self.state) = state;
     }
 
@@ -172,10 +219,8 @@ impl Progress for Display {
         let mut state = lock(&self.state);
         state.done += units;
         state.tokens += tokens;
-        if let Some(bar) = &state.bar {
-            bar.set_message(state.message());
-            bar.inc(units);
-        }
+        state.draw();
+        self.keep(&mut state);
         if let Form::Lines(format) = self.form
             && state.reported.is_none_or(|last| last.elapsed() >= BETWEEN_LINES)
         {
@@ -187,9 +232,6 @@ impl Progress for Display {
     fn extend(&self, units: u64) {
         let mut state = lock(&self.state);
         state.total = state.total.map(|total| total + units);
-        if let Some(bar) = &state.bar {
-            bar.inc_length(units);
-        }
     }
 
     fn input(&self, done: u64, total: u64) {
@@ -203,7 +245,7 @@ impl Progress for Display {
     fn end(&self) {
         let mut state = lock(&self.state);
         if let Some(bar) = state.bar.take() {
-            bar.finish();
+            bar.abandon(); // where it is, which is full only if all was done
         }
         if let Form::Lines(format) = self.form {
             print(&state.line(format, true));
@@ -211,17 +253,13 @@ impl Progress for Display {
     }
 }
 
-fn bar(stage: &str, total: Option<u64>) -> ProgressBar {
+/// A bar whose spinner moves also while nothing is reported.
+fn bar(stage: &str) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SEC);
-    let bar = ProgressBar::with_draw_target(total, target);
-    let template = if total.is_some() {
-        "{prefix:<9} {bar:30} {pos}/{len} {msg} eta {eta}"
-    } else {
-        "{prefix:<9} {spinner} {pos} {msg} {elapsed}"
-    };
-    bar.set_style(
-        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+    let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), target);
+    let style = ProgressStyle::with_template("{prefix:<9} {spinner} {bar:30} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_secs(1) / u32::from(REDRAWS_PER_SEC));
     bar.with_prefix(stage.to_owned())
 }
 
@@ -258,15 +296,44 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_the_input_tell_the_share_where_the_units_do_not() {
+    fn the_share_is_of_the_bytes_of_the_input_else_of_the_units() {
         let began = Instant::now().checked_sub(Duration::from_secs(30));
-        let state =
-            StageProgress { done: 7, input: Some((25, 100)), began, ..StageProgress::default() };
-        assert_eq!((state.share(), state.share_of_bytes()), (Some(0.25), " (25.0%)".to_owned()));
-        assert!(state.eta_secs().is_some_and(|secs| (secs - 90.0).abs() < 1.0));
-        let state = StageProgress { total: Some(14), ..state };
-        assert_eq!((state.share(), state.share_of_bytes()), (Some(0.5), String::new()));
-        assert!(state.eta_secs().is_some_and(|secs| (secs - 30.0).abs() < 1.0));
-        assert_eq!(StageProgress::default().eta_secs(), None);
+        let state = StageProgress {
+            stage: "embed".into(),
+            unit: "documents",
+            done: 60,
+            input: Some((25, 100)),
+            began,
+            ..StageProgress::default()
+        };
+        assert_eq!(
+            state.line(LogFormat::Text, false),
+            "embed: 60 documents (25.0%), 2 documents/s, 1 min 30 s left"
+        );
+        assert_eq!(
+            state.line(LogFormat::Text, true),
+            "embed: 60 documents (25.0%), 2 documents/s, 30 s"
+        );
+        let state = StageProgress { input: None, ..state };
+        assert_eq!(state.message(), "60 documents, 2 documents/s");
+        let state = StageProgress { total: Some(120), tokens: 300, ..state };
+        assert_eq!(
+            state.message(),
+            "60 of 120 documents (50.0%), 2 documents/s, 10 tokens/s, 30 s left"
+        );
+    }
+
+    #[test]
+    fn times_are_said_as_people_say_them() {
+        for (secs, text) in [
+            (0.04, "0.0 s"),
+            (9.4, "9.4 s"),
+            (59.4, "59 s"),
+            (59.6, "1 min 0 s"),
+            (6_180.0, "1 h 43 min"),
+            (180_000.0, "2 d 2 h"),
+        ] {
+            assert_eq!(time_for_people(secs), text);
+        }
     }
 }

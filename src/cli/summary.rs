@@ -1,12 +1,13 @@
 //! What the commands print when they are done.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use polysift::Result;
-use polysift::config::Rate;
+use polysift::config::{KEPT, NO_TEXT, Rate, RunConfig};
 use polysift::encoder::ResolvedSetting;
 use polysift::filter::RobotsVerdict;
 use polysift::head::LabelCounts;
@@ -17,11 +18,12 @@ use polysift::stage::estimate::{Estimate, bytes_for_people};
 use polysift::stage::refine::Refinement;
 use polysift::stage::status::{RunStatus, status};
 use polysift::stage::threshold::selections;
+use polysift::stage::train::PlannedHead;
 use polysift::stage::verify::Verified;
 use polysift::stage::{Context, cascaded_languages};
 
 use super::printer::{line, titled_table};
-use super::progress::Usage;
+use super::progress::{Usage, time_for_people};
 
 /// Prints a description as an indented outline.
 pub(crate) fn print_tree(value: &Value) {
@@ -67,6 +69,12 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
         print_cascade(context)?;
     }
     print_status(&status);
+    if stages.contains(&Stage::Embed) && status.encoded.documents == 0 {
+        tracing::warn!(
+            "no document with text was read: the input has {} bytes",
+            status.input_bytes
+        );
+    }
     let refines = context.config.selection.refine && stages.contains(&Stage::Refine);
     if refines && status.refinement.is_none() {
         line("nothing to refine: the embeddings are in f32");
@@ -83,6 +91,21 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
         };
         line(&format!("selected documents: {place}"));
     }
+    Ok(())
+}
+
+/// A run: its encoder, its thresholds, and how far it is.
+pub(crate) fn print_run(context: Context<'_>) -> Result<()> {
+    line(&format!("run directory: {}", context.run.root().display()));
+    let frozen = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    if let (Some(model), Some(precision)) =
+        (frozen["encoder"]["model"].as_str(), frozen["encoder"]["precision"].as_str())
+    {
+        line(&format!("embeddings: {model}, computed in {precision}"));
+    }
+    line("");
+    print_thresholds(context)?;
+    print_status(&status(context)?);
     Ok(())
 }
 
@@ -261,6 +284,28 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
+/// A number with its thousands apart: `1,381`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = (digits.len() - 1) % 3 + 1;
+    let rest = digits.as_bytes()[first..].chunks(3).map(|group| String::from_utf8_lossy(group));
+    rest.fold(digits[..first].to_owned(), |text, group| text + "," + &group)
+}
+
+/// What an export did with the documents: `80 kept; removed: 151 by quality, 6 without text`.
+fn export_counts(counts: &BTreeMap<String, u64>) -> String {
+    let kept = counts.get(KEPT).map(|count| format!("{} kept", grouped(*count)));
+    let reasons = counts.iter().filter(|(name, count)| *name != KEPT && **count > 0);
+    let reasons: Vec<String> = reasons
+        .map(|(name, count)| match name.as_str() {
+            NO_TEXT => format!("{} without text", grouped(*count)),
+            name => format!("{} by {name}", grouped(*count)),
+        })
+        .collect();
+    let removed = (!reasons.is_empty()).then(|| format!("removed: {}", reasons.join(", ")));
+    kept.into_iter().chain(removed).collect::<Vec<_>>().join("; ")
+}
+
 /// How far a run is.
 pub(crate) fn print_status(status: &RunStatus) {
     let rows = status.stages.iter().map(|stage| {
@@ -272,6 +317,8 @@ pub(crate) fn print_status(status: &RunStatus) {
             let all = [(documents, "with text"), (rejects, "rejects")];
             let all = all.iter().chain(others).map(|(rows, what)| format!("{rows} {what}"));
             all.collect::<Vec<_>>().join(", ")
+        } else if stage.stage == Stage::Export {
+            export_counts(&stage.counts)
         } else {
             let counts = stage.counts.iter().map(|(name, count)| format!("{count} {name}"));
             counts.collect::<Vec<_>>().join(", ")
@@ -295,9 +342,15 @@ pub(crate) fn print_status(status: &RunStatus) {
             line(&format!("{} failed: {more} more", stage.stage.name()));
         }
     }
-    for LiveWorker { host, pid, is_alive } in &status.workers {
+    let embed = status.stages.iter().find(|stage| stage.stage == Stage::Embed);
+    if embed.is_some_and(|embed| embed.total.is_some_and(|total| embed.done < total)) {
+        line(&format!("{:.1}% of the input is embedded", 100.0 * status.embedded_share));
+    }
+    for LiveWorker { host, pid, is_alive, progress } in &status.workers {
         let how = if *is_alive { "at work" } else { "at work when it was last heard of" };
-        line(&format!("process {pid} on {host}: {how}"));
+        let progress = progress.as_ref().and_then(|progress| progress["line"].as_str());
+        let progress = progress.map(|line| format!("; {line}")).unwrap_or_default();
+        line(&format!("process {pid} on {host}: {how}{progress}"));
     }
     if let Some(refinement) = &status.refinement {
         line("");
@@ -346,8 +399,44 @@ pub(crate) fn print_verified(verified: &Verified) {
     ));
 }
 
+/// The heads of a plan, what training them takes, the rates and the filters.
+fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
+    for (name, head) in &config.heads {
+        let trained: Vec<&PlannedHead> =
+            estimate.training.iter().filter(|planned| planned.head == *name).collect();
+        let samples: u64 = trained.iter().map(|planned| planned.samples).sum();
+        let languages: Vec<&str> = trained.iter().map(|head| head.language.as_str()).collect();
+        let how = match (&head.path, &head.score) {
+            (Some(path), _) => format!("from {path}"),
+            (None, Some(column)) => format!("from the column `{column}`"),
+            (None, None) if trained.is_empty() => "drawn by the id".to_owned(),
+            (None, None) => {
+                format!("trained on {} samples for {}", grouped(samples), languages.join(", "))
+            }
+        };
+        line(&format!("head               {name}: {how}"));
+    }
+    if estimate.training_tokens > 0.0 {
+        line(&format!(
+            "training           {} to encode the samples (roughly), some {:.0} tokens",
+            time_for_people(estimate.training_secs),
+            estimate.training_tokens
+        ));
+    }
+    for (language, rates) in &config.languages {
+        if let Ok(Value::Object(rates)) = serde_json::to_value(rates) {
+            let rates = rates.iter().filter(|(_, rate)| !rate.is_null());
+            let rates: Vec<String> = rates.map(|(kind, rate)| format!("{kind} {rate}")).collect();
+            line(&format!("rates              {language}: {}", rates.join(", ")));
+        }
+    }
+    for name in config.filters.keys() {
+        line(&format!("filter             {name}"));
+    }
+}
+
 /// The plan and its price.
-pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
+pub(crate) fn print_estimate(estimate: &Estimate, config: &RunConfig, run_dir: Option<&Path>) {
     let run_dir = run_dir.map_or("(none named)".to_owned(), |d| d.display().to_string());
     line(&format!("run directory      {run_dir}"));
     let languages: Vec<String> =
@@ -368,8 +457,8 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
     }
     line(&format!("device             {}, in {}", estimate.device, estimate.precision));
     line(&format!(
-        "encoding           {:.0} s at {:.0} tokens/s {}",
-        estimate.encode_secs,
+        "encoding           {} at {:.0} tokens/s {}",
+        time_for_people(estimate.encode_secs),
         estimate.tokens_per_sec,
         if estimate.speed_measured {
             "on this machine"
@@ -377,6 +466,7 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
             "(roughly: what an H200 reached, not measured here)"
         }
     ));
+    print_heads_of_plan(estimate, config);
     line(&format!("on an H200         {:.2} hours of one GPU (roughly)", estimate.gpu_hours));
     line(&format!(
         "disk (roughly)     embeddings {}, scores {}, export {}",
@@ -384,11 +474,28 @@ pub(crate) fn print_estimate(estimate: &Estimate, run_dir: Option<&Path>) {
         bytes_for_people(estimate.scores_bytes),
         bytes_for_people(estimate.export_bytes)
     ));
-    for (name, fingerprint) in estimate.fingerprints.iter().take(MAX_SHARDS_SHOWN) {
-        line(&format!("shard              {name} {fingerprint}"));
+    for name in estimate.fingerprints.keys().take(MAX_SHARDS_SHOWN) {
+        line(&format!("shard              {name}"));
     }
     let more = estimate.fingerprints.len().saturating_sub(MAX_SHARDS_SHOWN);
     if more > 0 {
         line(&format!("                   and {more} more (plan.jsonl.zst has them all)"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_says_what_was_kept_and_why_the_rest_was_removed() {
+        let counts =
+            |of: &[(&str, u64)]| of.iter().map(|&(name, n)| (name.to_owned(), n)).collect();
+        assert_eq!(
+            export_counts(&counts(&[("kept", 734), ("no_text", 6), ("quality", 1_381)])),
+            "734 kept; removed: 6 without text, 1,381 by quality"
+        );
+        assert_eq!(export_counts(&counts(&[("kept", 1_000_000)])), "1,000,000 kept");
+        assert_eq!(export_counts(&counts(&[])), "");
     }
 }

@@ -84,7 +84,9 @@ impl ResolvedEncoder {
         let (prompt, prompt_source) = pick(config.prompt.clone(), prompts, String::new());
         files.check_prompt(&prompt)?;
 
-        let (mut max_tokens, mut max_source) = (config.max_tokens, SET.to_owned());
+        let of_default = EncoderConfig::default().max_tokens;
+        let set = Some(config.max_tokens).filter(|tokens| *tokens != of_default);
+        let (mut max_tokens, mut max_source) = pick(set, None, of_default);
         if let Some((most, path)) = &files.max_seq_length
             && *most < max_tokens
         {

@@ -9,13 +9,13 @@ use rand::rngs::ChaCha8Rng;
 
 /// Layers of an MLP with ReLU and dropout between them.
 pub(super) struct Network {
-    pub(super) layers: Vec<Layer>,
+    pub(super) layers: Vec<NetworkLayer>,
     /// Steps of AdamW so far.
     steps: i32,
 }
 
 /// A linear layer: y = x Wᵀ + b.
-pub(super) struct Layer {
+pub(super) struct NetworkLayer {
     inputs: usize,
     outputs: usize,
     /// `[outputs, inputs]`, row-major.
@@ -52,7 +52,12 @@ impl Network {
                 let value = |_| (rng.random::<f32>() * 2.0 - 1.0) * bound;
                 Parameter::new((0..count).map(value).collect())
             };
-            Layer { inputs, outputs, weight: uniform(outputs * inputs), bias: uniform(outputs) }
+            NetworkLayer {
+                inputs,
+                outputs,
+                weight: uniform(outputs * inputs),
+                bias: uniform(outputs),
+            }
         };
         Self { layers: sizes.iter().zip(&sizes[1..]).map(layer).collect(), steps: 0 }
     }
@@ -130,7 +135,7 @@ impl Network {
     }
 }
 
-impl Layer {
+impl NetworkLayer {
     fn weight_tensor(&self) -> Result<Tensor> {
         Tensor::from_slice(&self.weight.values, (self.outputs, self.inputs), &Device::Cpu)
     }

@@ -292,6 +292,14 @@ impl RunDir {
         Ok(None) // of a part that was done since, or damaged: it is encoded again
     }
 
+    /// Number of the documents that [`RunDir::saved_part`] has.
+    pub fn num_saved(&self, shard: &Shard, index: usize) -> Result<u64> {
+        let file = self.read_marker::<PartFile>(&self.part_file("saved", shard, index))?;
+        let is_there =
+            |file: &PartFile| stamp(&self.path(&file.path)).is_ok_and(|s| s == file.stamp);
+        Ok(file.filter(is_there).map_or(0, |file| file.rows))
+    }
+
     /// The markers of the parts of `shard` that are done and there, from the first without a gap.
     pub fn part_markers(&self, shard: &Shard) -> Result<Vec<PartMarker>> {
         let mut parts = Vec::new();

@@ -52,4 +52,4 @@ pub use dir::{RunDir, Stage};
 pub use frozen::difference;
 pub use markers::{DocumentAmount, Encoded, Failure, PartFile, PartMarker, ShardMarker, Summary};
 pub use plan::{Plan, Shard};
-pub use worker::{LiveWorker, Worker};
+pub use worker::{LiveWorker, ProgressNote, Worker};

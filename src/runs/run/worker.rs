@@ -1,6 +1,7 @@
 //! The processes that work in a run directory, which of them are alive, and the leases that they hold.
 //!
-//! Every process keeps a file `state/workers/<id>`: one line that says who it is, then one byte per heartbeat.
+//! Every process keeps a file `state/workers/<id>`: one line that says who it is, then one line per heartbeat, which
+//! says how far it is or is empty.
 //! A process that ends removes it, one that is killed leaves it. Another process is dead
 //! - at once where its file is gone, where it ran on this machine and ended, or where this is the Slurm job that
 //!   it was before it was requeued;
@@ -21,8 +22,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -100,6 +101,9 @@ pub struct LiveWorker {
     pub pid: u32,
     /// Whether it is known to be alive, or was only seen.
     pub is_alive: bool,
+    /// How far it was at its last heartbeat, as it says itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<serde_json::Value>,
 }
 
 impl Identity {
@@ -172,11 +176,11 @@ struct Heartbeat {
 }
 
 impl Heartbeat {
-    fn start(path: PathBuf, ttl: Duration) -> Self {
+    fn start(path: PathBuf, ttl: Duration, note: ProgressNote) -> Self {
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(ttl / BEATS) == Err(RecvTimeoutError::Timeout) {
-                if let Err(error) = beat(&path) {
+                if let Err(error) = beat(&path, &note) {
                     tracing::warn!(error = %error.report(), "the heartbeat cannot be written");
                 }
             }
@@ -185,8 +189,20 @@ impl Heartbeat {
     }
 }
 
-fn beat(path: &Path) -> Result<()> {
-    append(path, b".")
+fn beat(path: &Path, note: &ProgressNote) -> Result<()> {
+    let line = format!("{}\n", lock(note));
+    append(path, line.as_bytes())
+}
+
+/// What a process says of its progress with its heartbeats: JSON without line ends, or nothing.
+pub type ProgressNote = Arc<Mutex<String>>;
+
+/// The note of the last heartbeat in the file of a process, if that has one.
+fn last_note(content: &[u8]) -> Option<serde_json::Value> {
+    // The last line may be on its way.
+    let lines = content.strip_suffix(b"\n").unwrap_or_default();
+    let (at, last) = lines.split(|byte| *byte == b'\n').enumerate().last()?;
+    if at == 0 { None } else { serde_json::from_slice(last).ok() }
 }
 
 /// What was observed of another process.
@@ -208,6 +224,7 @@ pub struct Worker {
     observations: Mutex<HashMap<String, Observation>>,
     /// `None` for an observer.
     heartbeat: Option<Heartbeat>,
+    note: ProgressNote,
 }
 
 impl Worker {
@@ -232,7 +249,8 @@ impl Worker {
             stop.check()?;
             std::thread::sleep(POLL);
         }
-        worker.heartbeat = Some(Heartbeat::start(worker.file(&worker.id), worker.identity.ttl()));
+        let (path, note) = (worker.file(&worker.id), Arc::clone(&worker.note));
+        worker.heartbeat = Some(Heartbeat::start(path, worker.identity.ttl(), note));
         Ok(worker)
     }
 
@@ -240,7 +258,12 @@ impl Worker {
     pub fn observer(run: &RunDir) -> Self {
         let identity = Identity::of_this_process(DEFAULT_LEASE_SECS);
         let (id, observations) = (String::new(), Mutex::default());
-        Self { run: run.clone(), id, identity, observations, heartbeat: None }
+        Self { run: run.clone(), id, identity, observations, heartbeat: None, note: Arc::default() }
+    }
+
+    /// What the heartbeats say of the progress of this process; whoever knows it writes it there.
+    pub fn note(&self) -> ProgressNote {
+        Arc::clone(&self.note)
     }
 
     /// The run directory.
@@ -374,7 +397,8 @@ impl Worker {
             let liveness = self.liveness(&id);
             let Identity { host, pid, .. } = self.identity_of(&id)?;
             let is_alive = liveness == Liveness::Alive;
-            (liveness != Liveness::Dead).then_some(LiveWorker { host, pid, is_alive })
+            let progress = read(&self.file(&id)).ok().and_then(|content| last_note(&content));
+            (liveness != Liveness::Dead).then_some(LiveWorker { host, pid, is_alive, progress })
         });
         Ok(known.collect())
     }
@@ -509,7 +533,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if let Some(Heartbeat { stop, thread }) = self.heartbeat.take() {
             drop(stop);
-            let _ = thread.join(); // it only writes a byte
+            let _ = thread.join(); // it only writes a line
             self.deregister();
         }
     }
@@ -648,14 +672,21 @@ mod tests {
         Ok(())
     }
 
+    fn note(text: &str) -> ProgressNote {
+        Arc::new(Mutex::new(text.to_owned()))
+    }
+
     #[test]
     fn a_process_of_another_machine_lives_as_long_as_it_has_a_heartbeat() -> Result<()> {
         let (_dir, run) = RunDir::temporary()?;
         let path = stranger(&run, "far", 1)?;
         let worker = Worker::join(&run, &Stop::default())?;
         assert_eq!(worker.liveness("far"), Liveness::Unknown);
-        beat(&path)?;
+        beat(&path, &note(r#"{"share":0.5}"#))?;
         assert_eq!(worker.liveness("far"), Liveness::Alive);
+        assert_eq!(worker.live()?[0].progress, Some(serde_json::json!({"share": 0.5})));
+        beat(&path, &note(""))?;
+        assert_eq!(worker.live()?[0].progress, None, "it says nothing any more");
         let began = Instant::now();
         while worker.liveness("far") == Liveness::Alive {
             assert!(began.elapsed() < Duration::from_mins(1), "it never dies");
@@ -681,7 +712,7 @@ mod tests {
         // One who sees it for the first time cannot know, and watches it.
         let late = Worker::join(&run, &Stop::default())?;
         assert_eq!(late.liveness("stopped"), Liveness::Unknown);
-        beat(&path)?;
+        beat(&path, &note(""))?;
         assert_eq!(late.liveness("stopped"), Liveness::Alive);
         Ok(())
     }

@@ -30,10 +30,12 @@ pub struct Annotation<'a> {
     pub language: &'a str,
     /// Its score by head; `None` without one (no text, no head for the language) and for NaN.
     pub scores: BTreeMap<&'a str, Option<f32>>,
-    /// `kept`, or why it is removed, as in an export with `export.keep_removed`; `None` where the language has no
-    /// thresholds.
+    /// Whether it is kept; `None` where the language has no thresholds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<String>,
+    pub verdict: Option<DocumentVerdict>,
+    /// Why it is removed: the folder of an export with `export.keep_removed` that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Of a kept document: by head the smallest rate of a retention that keeps it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub retention: BTreeMap<&'a str, Rate>,
@@ -43,6 +45,16 @@ pub struct Annotation<'a> {
     /// The thresholds of its language.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub cuts: &'a [ScoreCut],
+}
+
+/// What becomes of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DocumentVerdict {
+    /// It is exported.
+    Kept,
+    /// It is not.
+    Removed,
 }
 
 /// A threshold, and where it lies.
@@ -263,6 +275,7 @@ impl<'a> Annotator<'a> {
             language,
             scores: names.zip(scores.iter().map(shown)).collect(),
             verdict: None,
+            reason: None,
             retention: BTreeMap::new(),
             flags: flags
                 .filter_map(|(((name, _), _), why)| Some((*name, (*why)?.to_owned())))
@@ -279,10 +292,10 @@ impl<'a> Annotator<'a> {
         let values = |value: fn(&DocumentScore) -> f32| -> Vec<Option<f32>> {
             scores.iter().map(|score| score.as_ref().map(value)).collect()
         };
-        annotation.verdict = Some(if text(document).is_none() {
-            NO_TEXT.to_owned()
+        annotation.reason = if text(document).is_none() {
+            Some(NO_TEXT.to_owned())
         } else if let Some(filter) = removed_by(FilterWhen::Before) {
-            filter
+            Some(filter)
         } else {
             // The ordinal orders equal ids alone.
             let decision = selection.decide(&ScoredDocument {
@@ -292,17 +305,20 @@ impl<'a> Annotator<'a> {
                 scores: &values(|score| score.score),
             });
             match (&decision, removed_by(FilterWhen::After)) {
-                (Decision::Kept { .. }, Some(filter)) => filter,
+                (Decision::Kept { .. }, Some(filter)) => Some(filter),
                 (Decision::Kept { retentions }, None) => {
                     let heads = selection.thresholds.iter().map(|report| &report.threshold);
                     let heads = heads.filter(|t| matches!(t.kind, ThresholdKind::Retain(_)));
                     let heads = heads.map(|threshold| threshold.head_name.as_str());
                     annotation.retention = heads.zip(retentions.iter().copied()).collect();
-                    decision.to_string()
+                    None
                 }
-                (Decision::Removed { .. }, _) => decision.to_string(),
+                (Decision::Removed { .. }, _) => Some(decision.to_string()),
             }
-        });
+        };
+        let is_kept = annotation.reason.is_none();
+        annotation.verdict =
+            Some(if is_kept { DocumentVerdict::Kept } else { DocumentVerdict::Removed });
         annotation
     }
 }

@@ -57,7 +57,7 @@ mod stored;
 mod texts;
 
 pub use agreement::Pair;
-pub use annotate::{Annotation, Annotator, CutKind, ScoreCut, heads_of};
+pub use annotate::{Annotation, Annotator, CutKind, DocumentVerdict, ScoreCut, heads_of};
 pub use group::TextGroup;
 pub use labelled::{Setup, evaluate};
 pub use report::{

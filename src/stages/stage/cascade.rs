@@ -34,6 +34,7 @@ use super::cascaded::{
 use super::context::Context;
 use super::corpus::{threshold_settings, thresholds_of};
 use super::heads::Heads;
+use super::input_progress::InputProgress;
 use super::model::{encoder_settings, freeze_encoded, load_model};
 use super::plan::{language_of, planned_languages};
 use super::work::own_shards;
@@ -367,11 +368,17 @@ impl<'a> Teaching<'a> {
             let rows = |item: usize| {
                 let treated = &treated[&language(item)];
                 let shard = &self.plan.shards[item];
-                treated.first_pass.map_or(0, |_| shard.num_rows.unwrap_or_default())
+                treated.first_pass.map_or(Some(0), |_| shard.num_rows)
             };
+            let input = InputProgress::default();
+            work.items.own.iter().for_each(|&item| input.add(self.plan.shards[item].bytes));
             let one = |item: usize| {
-                let treated = &treated[&language(item)];
-                passes.score_shard(&language(item), treated, &self.plan.shards[item])
+                let (treated, shard) = (&treated[&language(item)], &self.plan.shards[item]);
+                let marker = passes.score_shard(&language(item), treated, shard)?;
+                if work.items.is_own[item] {
+                    input.advance(self.full.context.progress, 0, 0, shard.bytes);
+                }
+                Ok(marker)
             };
             // An encoder uses all threads of a CPU; a GPU is to have batches while texts are read and tokenized.
             let at_once = match (passes.encodes(), &self.full.model.placement.gpus[..]) {

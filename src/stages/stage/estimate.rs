@@ -6,8 +6,10 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::model::GPU_FLOPS_PER_SEC;
+use super::plan::planned_languages;
+use super::train::{PlannedHead, planned_heads};
 use polysift_base::error::Result;
-use polysift_base::progress::Stop;
+use polysift_base::progress::{Progress, Stop};
 use polysift_config::{DEFAULT_LANGUAGE, EmbeddingDtype, Rate, RunConfig};
 use polysift_data::input::DocumentReader;
 use polysift_encoder::{self as encoder, EncoderInfo, HubSettings, Model, ResolvedSetting};
@@ -29,7 +31,7 @@ pub struct Estimate {
     pub shards: usize,
     /// Bytes of input.
     pub input_bytes: u64,
-    /// Shards by language (`_column` where a column decides).
+    /// Shards by language (`by a column` where a column decides).
     pub languages: BTreeMap<String, usize>,
     /// Rows, counted where the files say so, else scaled from the sample.
     pub rows: u64,
@@ -49,6 +51,12 @@ pub struct Estimate {
     pub device: String,
     /// In what it would compute there: `f32` or `bf16`.
     pub precision: &'static str,
+    /// The heads that would be trained.
+    pub training: Vec<PlannedHead>,
+    /// Tokens of their samples, at most what the longest chunk has of each; samples that heads share count once a head.
+    pub training_tokens: f64,
+    /// Seconds that the encoder would take for them.
+    pub training_secs: f64,
     /// Hours of one H200 at the speed that it had with an encoder of the base shape.
     pub gpu_hours: f64,
     /// Bytes of the stored embeddings, roughly.
@@ -79,6 +87,8 @@ struct Sample {
     counted: (u64, u64),
     /// Rows read and the text bytes they held, for files that do not.
     text: (u64, u64),
+    /// Tokens and bytes of texts of one chunk, which is not cut.
+    whole: (u64, u64),
 }
 
 /// Measures what `plan` would cost.
@@ -87,15 +97,19 @@ pub fn estimate(
     plan: &Plan,
     hub: &HubSettings,
     stop: &Stop,
+    progress: &dyn Progress,
 ) -> Result<Estimate> {
+    progress.begin("estimate", None, "texts");
     let model = encoder::load(&config.encoder, hub)?;
     let sample = sample(config, plan, &model, stop)?;
+    let training = planned_heads(config, planned_languages(config, plan).as_ref(), stop)?;
     let speed_measured = model.placement.gpus.is_empty();
     let tokens_per_sec = if speed_measured {
-        measure(config, &model, &sample, stop)?
+        measure(config, &model, &sample, stop, progress)?
     } else {
         speed_of_gpus(model.encoder.info(), sample.mean_length(), model.placement.gpus.len())
     };
+    progress.end();
     let (rows, rows_counted) = match plan.num_rows() {
         Some(rows) => (rows, true),
         None => (sample.scaled_rows(plan), false),
@@ -103,6 +117,12 @@ pub fn estimate(
     let per_document = sample.tokens as f64 / (sample.rows.max(1)) as f64;
     let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
     let tokens = per_document * rows as f64;
+    let of_head = |head: &PlannedHead| {
+        let tokens = head.text_bytes as f64 * sample.tokens_per_byte();
+        tokens.min((head.samples * config.encoder.max_tokens as u64) as f64)
+    };
+    let encoded = training.iter().filter(|head| head.is_encoded);
+    let training_tokens: f64 = encoded.map(of_head).sum();
     let info = model.encoder.info();
     let values = rows as f64 * chunks_per_document * info.embedding_size as f64;
     let embeddings_bytes = values * stored_bytes(config.parts.embeddings);
@@ -112,7 +132,7 @@ pub fn estimate(
     for shard in &plan.shards {
         let language = shard.language.clone().unwrap_or_else(|| match &config.input.language {
             polysift_config::LanguageSource::Fixed(code) => code.clone(),
-            _ => "_column".to_owned(),
+            _ => "by a column".to_owned(),
         });
         *languages.entry(language).or_default() += 1;
     }
@@ -129,6 +149,9 @@ pub fn estimate(
         device: model.placement.to_string(),
         precision: model.placement.precision.name(),
         encode_secs: tokens / tokens_per_sec.max(1e-9),
+        training,
+        training_tokens,
+        training_secs: training_tokens / tokens_per_sec.max(1e-9),
         gpu_hours: tokens / speed_of_gpus(info, sample.mean_length(), 1) / 3600.0,
         embeddings_bytes,
         scores_bytes: rows as f64 * config.heads.len() as f64 * SCORE_BYTES,
@@ -146,6 +169,11 @@ impl Sample {
     fn mean_length(&self) -> f64 {
         let squares: usize = self.chunks.iter().map(|chunk| chunk.len().pow(2)).sum();
         squares.max(1) as f64 / self.tokens.max(1) as f64
+    }
+
+    /// Tokens of a byte of text.
+    fn tokens_per_byte(&self) -> f64 {
+        self.whole.0 as f64 / self.whole.1.max(1) as f64
     }
 
     /// Rows of `plan`, by its size.
@@ -200,6 +228,14 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
         sample.text.1 += batch.num_bytes().iter().sum::<u64>();
         let texts: Vec<&str> = batch.texts().map(|(_, text)| text).collect();
         let tokenized = model.tokenizer.chunks_all(&texts)?;
+        for (text, chunks) in texts.iter().zip(&tokenized) {
+            if let [chunk] = &chunks[..]
+                && chunk.len() < config.encoder.max_tokens
+            {
+                sample.whole.0 += chunk.len() as u64;
+                sample.whole.1 += text.len() as u64;
+            }
+        }
         for chunk in tokenized.into_iter().flatten() {
             sample.tokens += chunk.len() as u64;
             sample.chunks.push(chunk);
@@ -209,7 +245,13 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
 }
 
 /// Encodes as much of the sample as fits the time; tokens per second.
-fn measure(config: &RunConfig, model: &Model, sample: &Sample, stop: &Stop) -> Result<f64> {
+fn measure(
+    config: &RunConfig,
+    model: &Model,
+    sample: &Sample,
+    stop: &Stop,
+    progress: &dyn Progress,
+) -> Result<f64> {
     let encoder = model.encoder.as_ref();
     let batch_tokens = encoder::batch_tokens(&config.encoder, encoder);
     let began = Instant::now();
@@ -218,7 +260,9 @@ fn measure(config: &RunConfig, model: &Model, sample: &Sample, stop: &Stop) -> R
         let chunks: Vec<&[u32]> = group.iter().map(Vec::as_slice).collect();
         encoder::embed_chunks(encoder, &chunks, batch_tokens, stop, &mut |_, batch_tokens| {
             tokens += batch_tokens;
+            progress.advance(0, batch_tokens as u64);
         })?;
+        progress.advance(group.len() as u64, 0);
         if began.elapsed().as_secs_f64() > SAMPLE_SECS {
             break;
         }

@@ -115,7 +115,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
         cascade: Cascade::of(context, &embedded.plan)?,
         provenance: ExportProvenance::of(context)?,
     };
-    let rows = |place: usize| embedded.summaries[place].rows;
+    let rows = |place: usize| Some(embedded.summaries[place].rows);
     work.for_all(context, "documents", rows, |place| {
         ShardExport::run(&job, place as u64, &embedded.plan.shards[place])
     })?;

@@ -128,7 +128,7 @@ pub fn filter(context: Context<'_>) -> Result<()> {
             filter.prepare(context.stop)?;
         }
     }
-    let rows = |place: usize| embedded.summaries[place].rows;
+    let rows = |place: usize| Some(embedded.summaries[place].rows);
     work.for_all(context, "documents", rows, |place| {
         filters.filter_shard(context, &embedded.plan.shards[place])
     })?;

@@ -9,11 +9,17 @@ use super::heads::{for_each_head, scores_embeddings, warn_of_unserved};
 use super::plan::planned_languages;
 use super::train::check_samples;
 use polysift_base::error::{Error, Result};
+use polysift_base::language::iso_639_3;
 use polysift_base::progress::Stop;
-use polysift_config::{FilterConfig, HeadConfig, RunConfig};
-use polysift_data::input::{ColumnKind, ColumnValues, DocumentReader, LANG, languages_of};
+use polysift_config::{
+    DEFAULT_LANGUAGE, FilterConfig, HeadConfig, InputConfig, LanguageSource, LanguageThresholds,
+    RunConfig,
+};
+use polysift_data::input::{
+    ColumnKind, ColumnValues, DocumentReader, Format, LANG, UNDETERMINED_LANGUAGE, languages_of,
+};
 use polysift_encoder::{HubSettings, Recipe, resolve};
-use polysift_runs::run::{Plan, RunDir};
+use polysift_runs::run::{Plan, RunDir, Shard};
 use polysift_selection::plan_thresholds;
 
 /// Files of the input in which columns are looked for.
@@ -39,8 +45,8 @@ pub fn check_inputs(
     }
     let languages = planned_languages(config, plan);
     check_loaded(config, plan, languages.as_ref(), hub, stop)?;
-    check_columns(config, plan)?;
     check_filters(&config.filters)?;
+    check_columns(config, plan)?;
     check_samples(config, languages.as_ref(), run, stop)?;
     if let Some(to) = &config.export.to {
         super::export::warn_of_place(to);
@@ -93,16 +99,83 @@ fn check_columns(config: &RunConfig, plan: &Plan) -> Result<()> {
     let scores = scores.map(|column| (column, ColumnKind::Scalar));
     let urls = config.filters.values().filter_map(FilterConfig::url_column);
     for (column, kind) in scores.chain(urls.map(|column| (column, ColumnKind::Text))) {
-        let files = plan.shards.iter().take(FIRST_FILES).filter_map(|shard| shard.input().ok());
-        let mut opened =
-            files.map(|file| ColumnValues::open(&file, &config.input, column, kind).map(drop));
-        if let Some(Err(missing @ Error::Schema { .. })) = opened.next()
-            && opened.all(|other| matches!(other, Err(Error::Schema { .. })))
-        {
-            return Err(missing);
-        }
+        check_column(config, plan, column, kind)?;
     }
     Ok(())
+}
+
+/// Checks that some of the first files have the column of ids, where the settings name another than the default.
+///
+/// # Errors
+/// [`Error::Schema`] of the first file.
+pub fn check_ids(config: &RunConfig, plan: &Plan) -> Result<()> {
+    if config.input.id == InputConfig::default().id {
+        return Ok(());
+    }
+    check_column(config, plan, &config.input.id, ColumnKind::Id)
+}
+
+fn check_column(config: &RunConfig, plan: &Plan, column: &str, kind: ColumnKind) -> Result<()> {
+    let look = |shard: &Shard| -> Result<()> {
+        let file = shard.input()?;
+        let mut values = ColumnValues::open(&file, &config.input, column, kind)?;
+        // JSON lines have no schema: their lines tell.
+        if matches!(file.format, Format::JsonLines(_)) {
+            values.value(shard.first_row())?;
+        }
+        Ok(())
+    };
+    let is_missing = |outcome: &Result<()>| matches!(outcome, Err(Error::Schema { .. }));
+    let mut looked = plan.shards.iter().take(FIRST_FILES).map(look);
+    match looked.next() {
+        Some(first) if is_missing(&first) && looked.all(|other| is_missing(&other)) => first,
+        _ => Ok(()),
+    }
+}
+
+/// Warns of settings by which much is done for little: nothing that selects, or languages that no head has.
+pub fn warn_of_settings(config: &RunConfig, plan: &Plan) {
+    let mut languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
+    let selects =
+        languages.any(|language| config.thresholds(language) != LanguageThresholds::default());
+    if !selects && (config.filters.is_empty() || config.embeds_texts()) {
+        let what = if config.heads.is_empty() { "neither a head nor a rate" } else { "no rate" };
+        tracing::warn!(
+            "{what} is named: nothing is removed by its score, and every document with text is exported (give \
+             `--retention HEAD=RATE`, or [languages] in the settings)"
+        );
+    }
+    let Some(languages) = planned_languages(config, plan) else { return };
+    if languages.iter().all(|language| language == UNDETERMINED_LANGUAGE)
+        && config.input.language == LanguageSource::Path
+    {
+        tracing::warn!(
+            "no language is named: all documents count as `{UNDETERMINED_LANGUAGE}` (give `{{lang}}` in the paths, \
+             --language or --language-column)"
+        );
+    }
+    for language in &languages {
+        if let Some(code) = usual_code(language) {
+            tracing::warn!(
+                "the language `{language}` is no code as `fra_Latn` (ISO 639-3 and script), by which heads and rates \
+                 are found{code}"
+            );
+        }
+    }
+}
+
+/// What a warning of a language that is no ISO 639-3 code, alone or with a script, says of the code to use; `None` for
+/// such a code.
+fn usual_code(language: &str) -> Option<String> {
+    let (code, script) = language.split_once('_').unwrap_or((language, "Zyyy"));
+    let is_script = script.len() == 4 && script.bytes().all(|byte| byte.is_ascii_alphabetic());
+    if language == UNDETERMINED_LANGUAGE
+        || is_script && iso_639_3(code).is_some_and(|(known, _)| known == code)
+    {
+        return None;
+    }
+    let usual = iso_639_3(code).map(|(code, name)| format!("; the code of {name} is `{code}`"));
+    Some(usual.unwrap_or_default())
 }
 
 /// Recipe and width of the embeddings that heads will score. Where the input brings them, the

@@ -41,7 +41,10 @@ pub fn inspected_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let pattern = path.to_str().ok_or_else(|| {
             Error::config(path.display().to_string(), "is not UTF-8; name its files one by one")
         })?;
-        let found = discover(&[pattern.to_owned()], Path::new("."))?;
+        // Beside its parts a mixture has a file about them.
+        let is_mixture = path.join("mix.json").is_file();
+        let pattern = if is_mixture { format!("{pattern}/part-*") } else { pattern.to_owned() };
+        let found = discover(&[pattern], Path::new("."))?;
         // Below the directory as it was typed, not as an absolute path.
         let root = std::path::absolute(path).map_err(Error::io(path, "resolve"))?;
         let typed = |file: InputFile| match file.path.strip_prefix(&root) {

@@ -42,6 +42,7 @@ pub mod estimate;
 pub mod export;
 pub mod filter;
 pub(crate) mod heads;
+mod input_progress;
 pub mod inputs;
 pub mod inspect;
 pub(crate) mod model;

@@ -34,7 +34,8 @@ const NAME_DIGITS: usize = 16;
 type Places<'a> = BTreeMap<&'a str, usize>;
 
 /// Embeddings `[n, D]` f32, row-major, of the first chunk of each of the `n` `texts`, rounded as those of the
-/// corpus are. What is stored is read; the rest is encoded, equal texts once, and stored.
+/// corpus are. What is stored is read; the rest is encoded, equal texts once, and stored. `on_share` is told
+/// which share of them is done.
 ///
 /// # Errors
 /// As [`Model::embed_texts`]; [`Error::Io`] where a file cannot be written.
@@ -42,6 +43,7 @@ pub(crate) fn embed_samples(
     context: Context<'_>,
     model: &Model,
     texts: &[&str],
+    on_share: &mut dyn FnMut(f64),
 ) -> Result<Vec<f32>> {
     let Context { config, run, stop, progress, .. } = context;
     let (parts, width) = (&config.parts, model.encoder.info().embedding_size);
@@ -62,7 +64,12 @@ pub(crate) fn embed_samples(
     }
     let missing: Vec<(&str, usize)> = missing.into_iter().collect();
     tracing::info!(samples = texts.len(), encoded = missing.len(), "embeddings of samples");
-    let mut on_batch = |_, tokens: usize| progress.advance(0, tokens as u64);
+    let mut done = places.len() - missing.len();
+    let mut on_batch = |chunks: usize, tokens: usize| {
+        progress.advance(0, tokens as u64);
+        done += chunks;
+        on_share(done as f64 / places.len() as f64);
+    };
     for block in missing.chunks(parts.rows) {
         let block_texts: Vec<&str> = block.iter().map(|&(_, at)| texts[at]).collect();
         let embedded =

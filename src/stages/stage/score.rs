@@ -40,7 +40,7 @@ pub fn score(context: Context<'_>) -> Result<()> {
     }
     heads.warn_of_unserved();
     heads.score_on(&gpus)?;
-    let rows = |item: usize| embedded.summaries[item % shards.len()].rows;
+    let rows = |item: usize| Some(embedded.summaries[item % shards.len()].rows);
     work.for_all(context, "documents", rows, |item| {
         let (head, place) = (item / shards.len(), item % shards.len());
         score_shard(context, &heads, names[head], &shards[place])

@@ -14,7 +14,9 @@ use super::refine::Refinement;
 use super::work::score_keys;
 use polysift_base::error::Result;
 use polysift_config::RunConfig;
-use polysift_runs::run::{Encoded, Failure, LiveWorker, Plan, RunDir, Stage, Summary, Worker};
+use polysift_runs::run::{
+    Encoded, Failure, LiveWorker, Plan, RunDir, Shard, Stage, Summary, Worker,
+};
 
 /// Progress of a stage.
 #[derive(Debug, Clone, Serialize)]
@@ -42,9 +44,11 @@ pub struct RunStatus {
     pub shards: usize,
     /// Bytes of input.
     pub input_bytes: u64,
-    /// What was encoded so far.
+    /// What was encoded so far, also of shards that are not done.
     #[serde(flatten)]
     pub encoded: Encoded,
+    /// Share of the input that is embedded, by its bytes, as far as it is known of shards that are not done.
+    pub embedded_share: f64,
     /// Stage by stage; the train stage only where there is something to train, the cascade and the filter stage where
     /// there is one, the refine stage where it was begun.
     pub stages: Vec<StageStatus>,
@@ -72,14 +76,15 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let embedded = run.marked(Stage::Embed, &names)?;
     let counts = embedded.iter().flatten().flat_map(|summary| summary.counts.keys().cloned());
     let languages: Vec<String> = counts.collect::<BTreeSet<_>>().into_iter().collect();
-    let encoded = encoded(run, &plan, &embedded)?;
+    let EmbeddingProgress { encoded, rows, bytes } = embedding(run, &plan, &embedded)?;
     let mut stages = Vec::new();
     if config.cascade.is_some() {
         let keys = Cascade::keys(config, &plan);
         let done = run.marked(Stage::Cascade, &keys)?;
         stages.push(stage_status(run, worker, Stage::Cascade, &keys, done)?);
     }
-    stages.push(stage_status(run, worker, Stage::Embed, &names, embedded)?);
+    let embed = stage_status(run, worker, Stage::Embed, &names, embedded)?;
+    stages.push(StageStatus { rows, ..embed });
     if stages_of(config).contains(&Stage::Train) {
         stages.push(train_status(run, worker)?);
     }
@@ -104,25 +109,52 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
         shards: plan.shards.len(),
         input_bytes: plan.bytes(),
         encoded,
+        embedded_share: bytes / plan.bytes().max(1) as f64,
         stages,
         workers: worker.live()?,
         refinement: Refinement::read(run)?,
     })
 }
 
-/// What was encoded so far, also of shards that are not done.
-fn encoded(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<Encoded> {
-    let of_shard = |(shard, summary): (&_, &Option<Summary>)| -> Result<Encoded> {
-        let mut sum = Encoded::default();
-        match summary {
-            Some(summary) => sum.add(&summary.encoded.unwrap_or_default()),
-            None => run.part_markers(shard)?.iter().for_each(|part| sum.add(&part.encoded)),
+/// How far the embed stage is.
+#[derive(Default)]
+struct EmbeddingProgress {
+    encoded: Encoded,
+    rows: u64,
+    /// Bytes of the input.
+    bytes: f64,
+}
+
+/// How far the embed stage is, also in shards that are not done.
+fn embedding(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<EmbeddingProgress> {
+    let of_shard = |(shard, summary): (&Shard, &Option<Summary>)| -> Result<EmbeddingProgress> {
+        if let Some(summary) = summary {
+            let encoded = summary.encoded.unwrap_or_default();
+            return Ok(EmbeddingProgress {
+                encoded,
+                rows: summary.rows,
+                bytes: shard.bytes as f64,
+            });
         }
+        let mut sum = EmbeddingProgress::default();
+        let parts = run.part_markers(shard)?;
+        for part in &parts {
+            sum.encoded.add(&part.encoded);
+            sum.rows += part.languages.values().sum::<u64>() + part.encoded.rejects;
+        }
+        let saved = run.num_saved(shard, parts.len())?;
+        sum.encoded.documents += saved;
+        sum.rows += saved;
+        let num_rows = shard.num_rows.filter(|rows| *rows > 0);
+        let share = num_rows.map_or(0.0, |rows| sum.rows as f64 / rows as f64);
+        sum.bytes = shard.bytes as f64 * share.min(1.0);
         Ok(sum)
     };
     let all = plan.shards.par_iter().zip(embedded).map(of_shard);
-    all.try_reduce(Encoded::default, |mut sum, part| {
-        sum.add(&part);
+    all.try_reduce(EmbeddingProgress::default, |mut sum, part| {
+        sum.encoded.add(&part.encoded);
+        sum.rows += part.rows;
+        sum.bytes += part.bytes;
         Ok(sum)
     })
 }

@@ -27,7 +27,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     work.for_all(
         context,
         "languages",
-        |_| 1,
+        |_| Some(1),
         |item| {
             context.stop.check()?;
             let language = &work.items.keys[item];

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rayon::prelude::*;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::context::{ALL_LANGUAGES, Context};
 use super::embedded::Embedded;
 use super::heads::in_words;
+use super::input_progress::InputProgress;
 use super::model::{encoder_settings, freeze_encoded, load_model};
 use super::plan::{self, planned_languages};
 use super::samples::embed_samples;
@@ -46,6 +48,11 @@ impl TrainingJob<'_> {
 
     fn key(&self) -> String {
         format!("{}/{}", self.name, self.language())
+    }
+
+    /// Bytes of its files.
+    fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
     }
 
     /// What the head is called after.
@@ -96,12 +103,26 @@ pub fn train(context: Context<'_>) -> Result<()> {
         return Ok(());
     }
     context.progress.begin("train", Some(work.items.own.len() as u64), "heads");
+    let input = InputProgress::default();
+    work.items.own.iter().for_each(|&item| input.add(jobs[item].bytes()));
     // One after another: each uses all threads.
     let outcome = work.for_all_in_turn(context, |item| {
-        context.progress.extend(u64::from(!work.items.is_own[item]));
-        let model = model.as_ref().filter(|_| !jobs[item].is_text());
-        train_one(context, model, files.as_ref(), &jobs[item])
-            .inspect(|_| context.progress.advance(1, 0))
+        let (job, is_own) = (&jobs[item], work.items.is_own[item]);
+        if !is_own {
+            context.progress.extend(1);
+            input.add(job.bytes());
+        }
+        let model = model.as_ref().filter(|_| !job.is_text());
+        let mut encoded = 0;
+        let mut on_share = |share: f64| {
+            let bytes = (share * job.bytes() as f64) as u64;
+            input.advance(context.progress, 0, 0, bytes.saturating_sub(encoded));
+            encoded = bytes.max(encoded);
+        };
+        let marker = train_one(context, model, files.as_ref(), job, &mut on_share)?;
+        on_share(1.0);
+        context.progress.advance(1, 0);
+        Ok(marker)
     });
     context.progress.end();
     outcome
@@ -249,6 +270,41 @@ pub(crate) fn check_samples(
     jobs.par_iter().map(check).collect::<Vec<_>>().into_iter().collect()
 }
 
+/// A head that would be trained, and its samples.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlannedHead {
+    /// Name of the head.
+    pub head: String,
+    /// The languages that it would serve.
+    pub language: String,
+    /// Labelled texts.
+    pub samples: u64,
+    /// Their bytes.
+    pub text_bytes: u64,
+    /// Whether they would be encoded.
+    pub is_encoded: bool,
+}
+
+/// The heads that would be trained for `languages` (`None`: for all that there are samples of).
+pub(super) fn planned_heads(
+    config: &RunConfig,
+    languages: Option<&BTreeSet<String>>,
+    stop: &Stop,
+) -> Result<Vec<PlannedHead>> {
+    let planned = |job: &TrainingJob<'_>| {
+        let (head, language) = (job.name.to_owned(), job.language());
+        let (mut samples, mut text_bytes) = (0, 0);
+        let columns = SampleColumns::of_head(job.head);
+        for_each_sample(&job.files, &config.input, &columns, &mut |sample| {
+            samples += 1;
+            text_bytes += sample.text.len() as u64;
+            stop.check()
+        })?;
+        Ok(PlannedHead { head, language, samples, text_bytes, is_encoded: !job.is_text() })
+    };
+    jobs(config, languages)?.par_iter().map(planned).collect()
+}
+
 /// The files of the encoder whose tokenizer lexical heads take, if there are any such heads: the run's, or the bundled one
 /// of a run without an encoder.
 fn tokenizer_files(context: Context<'_>, jobs: &[TrainingJob<'_>]) -> Result<Option<ModelFiles>> {
@@ -307,16 +363,18 @@ fn settings(
     settings
 }
 
-/// Trains a head on the texts or on their embeddings, as `model` makes them.
+/// Trains a head on the texts or on their embeddings, as `model` makes them; `on_share` is told which share of the
+/// texts is encoded.
 fn train_one(
     context: Context<'_>,
     model: Option<&Model>,
     files: Option<&ModelFiles>,
     job: &TrainingJob<'_>,
+    on_share: &mut dyn FnMut(f64),
 ) -> Result<ShardMarker> {
     let Context { config, run, stop, .. } = context;
     stop.check()?;
-    let samples = samples(context, model, job)?;
+    let samples = samples(context, model, job, on_share)?;
     let files = files.filter(|_| job.head.kind == HeadKind::Lexical);
     let encoder = model.map(|model| {
         let info = model.encoder.info();
@@ -383,7 +441,12 @@ pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
 
 /// The samples of a head, of both classes: with a `model` the first chunk of each, embedded and rounded as the
 /// corpus is, else their texts.
-fn samples(context: Context<'_>, model: Option<&Model>, job: &TrainingJob<'_>) -> Result<Samples> {
+fn samples(
+    context: Context<'_>,
+    model: Option<&Model>,
+    job: &TrainingJob<'_>,
+    on_share: &mut dyn FnMut(f64),
+) -> Result<Samples> {
     let config = context.config;
     let columns = SampleColumns::of_head(job.head);
     let labelled = read_samples(&job.files, &config.input, &columns)?;
@@ -413,7 +476,7 @@ fn samples(context: Context<'_>, model: Option<&Model>, job: &TrainingJob<'_>) -
     }
     if let Some(model) = model {
         let texts: Vec<&str> = samples.texts.iter().map(String::as_str).collect();
-        samples.embeddings = embed_samples(context, model, &texts)?;
+        samples.embeddings = embed_samples(context, model, &texts, on_share)?;
         samples.hidden_size = model.encoder.info().embedding_size;
     }
     Ok(samples)

@@ -90,12 +90,12 @@ impl StageWork {
 
     /// Does what there is to do, in parallel, and finishes the stage if that is all: `work` makes the outputs
     /// of an item and its marker. Items whose data is bad are reported and skipped. Progress is counted in
-    /// `unit`, of which an item has `units`.
+    /// `unit`, of which an item has `units` where that is known.
     pub(crate) fn for_all(
         &self,
         context: Context<'_>,
         unit: &'static str,
-        units: impl Fn(usize) -> u64 + Sync,
+        units: impl Fn(usize) -> Option<u64> + Sync,
         work: impl Fn(usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
         self.for_all_on(rayon::current_num_threads(), context, unit, units, work)
@@ -107,15 +107,15 @@ impl StageWork {
         at_once: usize,
         context: Context<'_>,
         unit: &'static str,
-        units: impl Fn(usize) -> u64 + Sync,
+        units: impl Fn(usize) -> Option<u64> + Sync,
         work: impl Fn(usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
         if !self.is_over() {
             let total = self.items.own.iter().map(|&item| units(item)).sum();
-            context.progress.begin(self.items.stage.name(), Some(total), unit);
+            context.progress.begin(self.items.stage.name(), total, unit);
             let outcome = self.claim_all(at_once, context, |item| {
                 if !self.items.is_own[item] {
-                    context.progress.extend(units(item));
+                    context.progress.extend(units(item).unwrap_or(0));
                 }
                 work(item)
             });

@@ -166,7 +166,7 @@ impl Pilot {
             texts.par_iter().map(tokenize).collect::<Result<_>>()?;
         let (chunks, num_tokens): (Vec<_>, Vec<_>) = tokenized.into_iter().unzip();
         let embedded = if config.encoder.chunks == Chunks::First {
-            let values = embed_samples(context, model, &texts)?;
+            let values = embed_samples(context, model, &texts, &mut |_| ())?;
             EmbeddedTexts { values, chunk_offsets: (0..=texts.len()).collect() }
         } else {
             let mut advance = |_, tokens: usize| progress.advance(0, tokens as u64);

@@ -17,6 +17,7 @@ use crossbeam_channel::{self as channel, RecvTimeoutError};
 
 use super::queue::{ChunkBatch, Receiver, Sender, Step};
 use crate::stage::context::Context;
+use crate::stage::input_progress::InputProgress;
 use polysift_base::batch::{PackedBatch, plan_batches};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::{Busy, STOP_POLL};
@@ -36,6 +37,7 @@ pub(super) struct Encoding<'a> {
     context: Context<'a>,
     encoder: &'a dyn Encoder,
     busy: &'a Busy,
+    input: &'a InputProgress,
     /// Batches in work at once.
     in_flight: usize,
     batch_tokens: usize,
@@ -81,13 +83,18 @@ impl Window {
 }
 
 impl<'a> Encoding<'a> {
-    pub(super) fn new(context: Context<'a>, encoder: &'a dyn Encoder, busy: &'a Busy) -> Self {
+    pub(super) fn new(
+        context: Context<'a>,
+        encoder: &'a dyn Encoder,
+        busy: &'a Busy,
+        input: &'a InputProgress,
+    ) -> Self {
         let in_flight = match encoder.in_flight() {
             1 => 1 + rayon::current_num_threads().div_ceil(THREADS_PER_BATCH),
             in_flight => in_flight,
         };
         let batch_tokens = encoder::batch_tokens(&context.config.encoder, encoder);
-        Self { context, encoder, busy, in_flight, batch_tokens }
+        Self { context, encoder, busy, input, in_flight, batch_tokens }
     }
 
     /// Most tokens of the chunks that are sorted by length together.
@@ -256,13 +263,14 @@ impl<'a> Encoding<'a> {
                 Ok(Event::ThreadEnded) => in_flight -= 1,
                 Ok(Event::Step(step)) => open.push_back(Open::new(*step, width)),
                 Ok(Event::Encoded { places, tokens, embeddings }) => {
-                    let mut documents = 0;
+                    let mut new = Reported::default();
                     for (place, values) in places.iter().zip(embeddings?.chunks_exact(width)) {
                         let step = place.step.checked_sub(passed).and_then(|i| open.get_mut(i));
                         let lost = || Error::shape("encode", "an embedding of no open documents");
-                        documents += step.ok_or_else(lost)?.put(place.chunk, values)?;
+                        new.add(step.ok_or_else(lost)?.put(place.chunk, values)?);
                     }
-                    self.context.progress.advance(documents, tokens as u64);
+                    let progress = self.context.progress;
+                    self.input.advance(progress, new.documents, tokens as u64, new.bytes);
                 }
             }
             if stop.is_asked() {
@@ -274,7 +282,7 @@ impl<'a> Encoding<'a> {
             while open.front().is_some_and(|step| step.missing == 0) {
                 let Some(Open { step, reported, .. }) = open.pop_front() else { break };
                 passed += 1;
-                if !pass(self.context, step, reported, to_write) {
+                if !pass(self.context, self.input, step, reported, to_write) {
                     return Ok(()); // the writer failed and says why
                 }
             }
@@ -307,8 +315,22 @@ struct Open {
     step: Step<ChunkBatch>,
     /// Chunks without embeddings.
     missing: usize,
-    /// Documents that were reported as progress.
-    reported: u64,
+    reported: Reported,
+}
+
+/// What was reported of a batch as progress.
+#[derive(Clone, Copy, Default)]
+struct Reported {
+    documents: u64,
+    /// Of the input.
+    bytes: u64,
+}
+
+impl Reported {
+    fn add(&mut self, new: Self) {
+        self.documents += new.documents;
+        self.bytes += new.bytes;
+    }
 }
 
 impl Open {
@@ -319,11 +341,11 @@ impl Open {
             batch.hidden_size = width;
             batch.values.resize(batch.num_chunks() * width, 0.0);
         }
-        Self { step, missing, reported: 0 }
+        Self { step, missing, reported: Reported::default() }
     }
 
-    /// Takes the embedding of a chunk; documents that are newly done, counted in proportion to chunks.
-    fn put(&mut self, chunk: usize, values: &[f32]) -> Result<u64> {
+    /// Takes the embedding of a chunk; what is newly done, in proportion to chunks.
+    fn put(&mut self, chunk: usize, values: &[f32]) -> Result<Reported> {
         let Step::Batch(batch) = &mut self.step else {
             return Err(Error::shape("encode", "an embedding of no documents"));
         };
@@ -331,23 +353,27 @@ impl Open {
         batch.values[chunk * width..][..width].copy_from_slice(values);
         batch.is_encoded[chunk] = true;
         self.missing -= 1;
-        let num_chunks = batch.num_chunks();
-        let done = (batch.documents.len() * (num_chunks - self.missing) / num_chunks) as u64;
-        let new = done - self.reported;
-        self.reported = done;
-        Ok(new)
+        let num_chunks = batch.num_chunks() as u64;
+        let done = |of: u64| of * (num_chunks - self.missing as u64) / num_chunks;
+        let before = self.reported;
+        self.reported.documents = done(batch.documents.len() as u64);
+        self.reported.bytes = done(batch.input_bytes);
+        let Reported { documents, bytes } = self.reported;
+        Ok(Reported { documents: documents - before.documents, bytes: bytes - before.bytes })
     }
 }
 
 /// Passes a complete step on and reports those of its documents that were not; false if nobody listens.
 fn pass(
     context: Context<'_>,
+    input: &InputProgress,
     step: Step<ChunkBatch>,
-    reported: u64,
+    reported: Reported,
     to_write: &Sender<Step<ChunkBatch>>,
 ) -> bool {
     if let Step::Batch(batch) = &step {
-        context.progress.advance(batch.documents.len() as u64 - reported, 0);
+        let documents = batch.documents.len() as u64 - reported.documents;
+        input.advance(context.progress, documents, 0, batch.input_bytes - reported.bytes);
     }
     let memory = step.memory();
     to_write.send(step, memory).is_ok()
@@ -356,12 +382,13 @@ fn pass(
 /// Passes on batches of which nothing is to be embedded.
 pub(super) fn pass_on(
     context: Context<'_>,
+    input: &InputProgress,
     from_tokenize: &Receiver<Step<ChunkBatch>>,
     to_write: &Sender<Step<ChunkBatch>>,
 ) -> Result<()> {
     while let Some(step) = from_tokenize.recv() {
         context.stop.check()?;
-        if !pass(context, step, 0, to_write) {
+        if !pass(context, input, step, Reported::default(), to_write) {
             break; // the writer failed and says why
         }
     }

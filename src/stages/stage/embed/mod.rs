@@ -19,12 +19,11 @@ mod read;
 mod tokenize;
 mod write;
 
-use std::sync::atomic::AtomicU64;
-
 use serde_json::{Value, json};
 
 use super::cascaded::Cascade;
 use super::context::Context;
+use super::input_progress::InputProgress;
 use super::model::{encoder_settings, freeze_encoded, load_model};
 use super::work::Failures;
 use crate::stage::work::StageWork;
@@ -95,7 +94,6 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     context.progress.begin("embed", rows, "documents");
     let claims = work.claims(context);
     let mut failures = Failures::new(run, Stage::Embed);
-    let own_bytes = work.items.own.iter().map(|&place| plan.shards[place].bytes);
     let pipeline = Pipeline {
         context,
         shards: &plan.shards,
@@ -103,13 +101,13 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
         model: model.as_ref(),
         counts_tokens,
         cascade: &cascade,
-        bytes_read: AtomicU64::new(0),
-        bytes: AtomicU64::new(own_bytes.fold(0, u64::saturating_add)),
+        input: InputProgress::default(),
         reading: Busy::new("reading"),
         tokenizing: Busy::new("tokenizing"),
         encoding: Busy::new("encoding"),
         writing: Busy::new("writing"),
     };
+    work.items.own.iter().for_each(|&place| pipeline.input.add(plan.shards[place].bytes));
     // What waits for other processes is not in the pipeline: half a batch would wait with it.
     let outcome = loop {
         let outcome = pipeline.embed(&mut failures).and_then(|()| claims.settle());
@@ -133,7 +131,8 @@ impl Pipeline<'_> {
     fn embed(&self, failures: &mut Failures<'_>) -> Result<()> {
         let context = self.context;
         let encoder = self.model.map(|m| m.encoder.as_ref());
-        let encoding = encoder.map(|encoder| Encoding::new(context, encoder, &self.encoding));
+        let encoding =
+            encoder.map(|encoder| Encoding::new(context, encoder, &self.encoding, &self.input));
         // No more than keeps the encoder busy: a shard that is read long before its turn is held for long.
         // A token takes as many bytes as the text that it stands for does on average.
         let window_bytes =
@@ -149,7 +148,7 @@ impl Pipeline<'_> {
             let writer = scope.spawn(move || self.write(&from_encode, failures));
             let encoded = match encoding {
                 Some(encoding) => encoding.run(&from_tokenize, &to_write),
-                None => encode::pass_on(context, &from_tokenize, &to_write),
+                None => encode::pass_on(context, &self.input, &from_tokenize, &to_write),
             };
             // Hanging up ends both neighbours: one cannot send any more, the other drains its queue.
             drop((from_tokenize, to_write));

@@ -66,6 +66,8 @@ pub(super) struct TextBatch {
     pub(super) cascade: Arc<CascadeRows>,
     /// What was encoded of the part before a stop.
     pub(super) saved: Option<Arc<EmbeddingRows>>,
+    /// Bytes of the input that were read for the documents.
+    pub(super) input_bytes: u64,
 }
 
 /// Documents of a part, whose texts became chunks.
@@ -92,13 +94,15 @@ pub(super) struct ChunkBatch {
     /// Embeddings of all chunks, once there are.
     pub(super) values: Vec<f32>,
     pub(super) hidden_size: usize,
+    /// Bytes of the input that were read for the documents.
+    pub(super) input_bytes: u64,
 }
 
 impl ChunkBatch {
     /// `documents` of the part of `texts`, which have no chunks so far.
     pub(super) fn new(texts: &TextBatch) -> Self {
-        let (shard, index) = (texts.shard, texts.index);
-        Self { shard, index, chunk_offsets: vec![0], ..Self::default() }
+        let &TextBatch { shard, index, input_bytes, .. } = texts;
+        Self { shard, index, input_bytes, chunk_offsets: vec![0], ..Self::default() }
     }
 
     /// Whether all chunks of document `i` are encoded.

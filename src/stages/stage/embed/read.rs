@@ -1,7 +1,6 @@
 //! The reading thread: documents of the shards, in batches that do not reach beyond their part.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::pipeline::Pipeline;
 use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
@@ -26,8 +25,8 @@ struct ShardBytes<'a> {
 }
 
 impl ShardBytes<'_> {
-    /// `reader` has read all rows up to `next_row`.
-    fn advance(&mut self, reader: &DocumentReader, next_row: u64) {
+    /// `reader` has read all rows up to `next_row`; the bytes since the last time, which are to be encoded.
+    fn advance(&mut self, reader: &DocumentReader, next_row: u64) -> u64 {
         let of_rows = || {
             let rows = next_row.saturating_sub(self.shard.first_row()) as f64;
             (self.shard.bytes as f64 * rows / self.shard.num_rows.unwrap_or(0).max(1) as f64) as u64
@@ -35,19 +34,17 @@ impl ShardBytes<'_> {
         let position = reader.bytes_read().unwrap_or_else(of_rows);
         let position = position.clamp(self.position, self.shard.bytes);
         let read = position - self.position;
-        if std::mem::take(&mut self.is_resumed) {
-            self.pipeline.bytes.fetch_sub(read, Ordering::Relaxed);
-        } else {
-            self.pipeline.bytes_read.fetch_add(read, Ordering::Relaxed);
-        }
         self.position = position;
-        self.pipeline.report_bytes();
+        if std::mem::take(&mut self.is_resumed) {
+            self.pipeline.input.take_away(read);
+            return 0;
+        }
+        read
     }
 
     /// The end: what was not read is nothing to be read.
     fn finish(self) {
-        self.pipeline.bytes.fetch_sub(self.shard.bytes - self.position, Ordering::Relaxed);
-        self.pipeline.report_bytes();
+        self.pipeline.input.take_away(self.shard.bytes - self.position);
     }
 }
 
@@ -78,7 +75,7 @@ impl Pipeline<'_> {
             if !self.claims.is_own(shard) {
                 let rows = expected_rows(self.context, self.shards, &[shard]);
                 self.context.progress.extend(rows.unwrap_or(0));
-                self.bytes.fetch_add(self.shards[shard].bytes, Ordering::Relaxed);
+                self.input.add(self.shards[shard].bytes);
             }
             let last = match self.read_shard(shard, to_tokenize) {
                 Ok(Ok(())) => Step::ShardEnd { shard },
@@ -110,8 +107,9 @@ impl Pipeline<'_> {
             let cascade = Arc::clone(&cascade);
             let mut part = ReadPart { shard, index, num_rows: 0, last_row: None, saved, cascade };
             let ended = loop {
-                let Some(batch) = self.read_batch(&mut reader, &mut part)? else { break true };
-                bytes.advance(&reader, part.last_row.map_or(first_row, |row| row + 1));
+                let Some(mut batch) = self.read_batch(&mut reader, &mut part)? else { break true };
+                let next_row = part.last_row.map_or(first_row, |row| row + 1);
+                batch.input_bytes = bytes.advance(&reader, next_row);
                 let memory = batch.documents.memory();
                 if to_tokenize.send(Step::Batch(batch), memory).is_err() {
                     return Ok(Err(Disconnected));
@@ -160,7 +158,7 @@ impl Pipeline<'_> {
         part.last_row = documents.rows().last().copied();
         let (saved, cascade) = (part.saved.clone(), Arc::clone(&part.cascade));
         let (shard, index) = (part.shard, part.index);
-        Ok(Some(TextBatch { shard, index, documents, cascade, saved }))
+        Ok(Some(TextBatch { shard, index, documents, cascade, saved, input_bytes: 0 }))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The encoding threads between queues that the tests hold.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::rngs::ChaCha8Rng;
@@ -11,7 +11,8 @@ use rand::{RngExt, SeedableRng};
 use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use super::*;
 use polysift_base::error::Error;
-use polysift_base::progress::{Silent, Stop};
+use polysift_base::panics::lock;
+use polysift_base::progress::{Progress, Silent, Stop};
 use polysift_data::input::DocumentInfo;
 use polysift_encoder::HubSettings;
 use polysift_encoder::fake::{FAILS, FakeEncoder};
@@ -42,6 +43,7 @@ fn batch(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<ChunkBatch> {
         is_encoded: vec![false; len],
         values: Vec::new(),
         hidden_size: 0,
+        input_bytes: 10 * len as u64,
     })
 }
 
@@ -98,6 +100,15 @@ fn encode_from(
     encoder: &FakeEncoder,
     from_tokenize: &Receiver<Step<ChunkBatch>>,
 ) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
+    encode_with(stop, &Silent, encoder, from_tokenize)
+}
+
+fn encode_with(
+    stop: &Stop,
+    progress: &dyn Progress,
+    encoder: &FakeEncoder,
+    from_tokenize: &Receiver<Step<ChunkBatch>>,
+) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
     let directory = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
     let run = RunDir::create(directory.path())?;
     let mut config = RunConfig::default();
@@ -106,10 +117,11 @@ fn encode_from(
     let hub =
         HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
     let worker = Worker::observer(&run);
-    let context = Context::observing(&config, &run, &hub, stop, &Silent, &worker);
+    let context = Context::observing(&config, &run, &hub, stop, progress, &worker);
     let busy = Busy::new("encoding");
     let (to_write, from_encode) = queue(usize::MAX);
-    let outcome = Encoding::new(context, encoder, &busy).run(from_tokenize, &to_write);
+    let outcome = Encoding::new(context, encoder, &busy, &InputProgress::default())
+        .run(from_tokenize, &to_write);
     drop(to_write);
     Ok((outcome, std::iter::from_fn(|| from_encode.recv()).collect()))
 }
@@ -127,6 +139,43 @@ fn blocks_leave_in_order_however_long_they_take() -> Result<()> {
         assert_eq!(encode(&encoder, batches.chain(ends).collect())?, expected);
         assert_eq!(encoder.most_in_flight.load(Ordering::SeqCst), in_flight);
     }
+    Ok(())
+}
+
+/// Documents and bytes of the input, as they are reported.
+#[derive(Default)]
+struct Recorder {
+    documents: AtomicU64,
+    bytes: AtomicU64,
+    reports: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Progress for Recorder {
+    fn begin(&self, _stage: &str, _total: Option<u64>, _unit: &'static str) {}
+    fn advance(&self, units: u64, _tokens: u64) {
+        let documents = self.documents.fetch_add(units, Ordering::SeqCst) + units;
+        lock(&self.reports).push((documents, self.bytes.load(Ordering::SeqCst)));
+    }
+    fn input(&self, done: u64, _total: u64) {
+        self.bytes.store(done, Ordering::SeqCst);
+    }
+    fn end(&self) {}
+}
+
+#[test]
+fn progress_counts_the_input_that_is_encoded_and_not_what_is_read() -> Result<()> {
+    let recorder = Recorder::default();
+    let (to_encode, from_tokenize) = queue(usize::MAX);
+    for i in 0..4 {
+        let _ = to_encode.send(batch(0, i, &[[1, i as u32]; 8]), 1);
+    }
+    drop(to_encode);
+    encode_with(&Stop::default(), &recorder, &FakeEncoder::new(1), &from_tokenize)?.0?;
+    let reports = lock(&recorder.reports);
+    // Two documents a batch of the encoder, of ten bytes each.
+    assert!(reports.len() >= 16, "{reports:?}");
+    assert!(reports.iter().all(|(documents, bytes)| *bytes == 10 * documents), "{reports:?}");
+    assert_eq!(reports.last(), Some(&(32, 320)));
     Ok(())
 }
 
@@ -242,7 +291,8 @@ fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
     let encoder = FakeEncoder::new(2);
     std::thread::scope(|scope| {
         let endless = scope.spawn(move || while to_encode.send(batch(0, 0, &[]), 1).is_ok() {});
-        let outcome = Encoding::new(context, &encoder, &busy).run(&from_tokenize, &to_write);
+        let outcome = Encoding::new(context, &encoder, &busy, &InputProgress::default())
+            .run(&from_tokenize, &to_write);
         drop(from_tokenize);
         assert!(endless.join().is_ok());
         outcome
