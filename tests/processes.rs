@@ -146,6 +146,20 @@ fn the_environment_of_a_scheduler_names_the_task() -> TestResult {
     work.command("embed", "one").assert().success();
     assert_eq!(digests(&work.path("out/embeddings"))?, digests(&work.path("one/embeddings"))?);
     task(&work, "embed", "out", 3, 3).assert().code(2);
+    // An array of somebody's own, each task of which has a run: it is done whole, unless it is asked for a share.
+    let array = |run: &str, flags: &[&str]| {
+        let mut command = work.command("embed", run);
+        command.args(flags).env("SLURM_ARRAY_TASK_ID", "1").env("SLURM_ARRAY_TASK_COUNT", "4");
+        command.env("SLURM_ARRAY_TASK_MIN", "0").env("SLURM_ARRAY_TASK_MAX", "3");
+        command.assert().success()
+    };
+    for attempt in ["first", "again"] {
+        array("own", &[]).stderr(contains("all shards are done here"));
+        let (own, one) = (work.path("own/embeddings"), work.path("one/embeddings"));
+        assert_eq!(digests(&own)?, digests(&one)?, "{attempt}");
+    }
+    array("part", &["--task", "auto"]).stderr(contains("task 1 of 4, by SLURM_ARRAY_TASK_ID"));
+    array("out", &[]).stderr(contains("task 1 of 4, by SLURM_ARRAY_TASK_ID"));
     Ok(())
 }
 

@@ -311,8 +311,8 @@ impl CommandContext<'_> {
     fn stages(&self, args: &SettingsArgs, stages: &[Stage]) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
         let root = run_dir.ok_or_else(no_run_directory)?;
-        let task = args.task.resolve()?;
         let redo = redo(args, stages)?;
+        let task = args.task.resolve(RunDir::open(&root).ok().as_ref())?;
         let embeds = stages.contains(&Stage::Embed) || stages.contains(&Stage::Cascade);
         // Before a directory is made, and hours go by, for nothing.
         if embeds {

@@ -15,7 +15,7 @@ use polysift::config::{
 use polysift::encoder::HubSettings;
 use polysift::io::{is_url, read_text, without_secrets};
 use polysift::pii::PiiMode;
-use polysift::run::Stage;
+use polysift::run::{RunDir, Stage};
 use polysift::{Error, Result};
 
 /// The names of the stages, as values of a flag.
@@ -27,9 +27,10 @@ pub(crate) fn stage_names() -> impl TypedValueParser<Value = Stage> {
 #[derive(Debug, Clone, Copy, Args, Default)]
 pub(crate) struct TaskArgs {
     /// Index of this task among those that run the stage, counted from 0; it begins with its own part of the
-    /// shards [default: POLYSIFT_TASK, or the index that Slurm, Kubernetes or AWS Batch gives]
-    #[arg(long, value_name = "I", help_heading = "Many machines")]
-    pub(crate) task: Option<u32>,
+    /// shards; `auto` takes the index that Slurm, Kubernetes or AWS Batch gives [default: POLYSIFT_TASK; auto in
+    /// a run that `polysift plan` began]
+    #[arg(long, value_name = "I", value_parser = task_choice, help_heading = "Many machines")]
+    pub(crate) task: Option<TaskChoice>,
     /// Number of tasks; it may differ from attempt to attempt [default: POLYSIFT_NUM_TASKS, or the number
     /// that the scheduler gives]
     #[arg(long, value_name = "N", help_heading = "Many machines")]
@@ -38,9 +39,30 @@ pub(crate) struct TaskArgs {
 
 impl TaskArgs {
     /// The task of this process, `None` where it takes everything.
-    pub(crate) fn resolve(self) -> Result<Option<Task>> {
-        Task::resolve(self.task, self.num_tasks, |name| std::env::var(name).ok())
+    pub(crate) fn resolve(self, run: Option<&RunDir>) -> Result<Option<Task>> {
+        let (index, is_auto) = match self.task {
+            Some(TaskChoice::Index(index)) => (Some(index), false),
+            Some(TaskChoice::Auto) => (None, true),
+            None => (None, run.is_some_and(RunDir::is_shared)),
+        };
+        Task::resolve(index, self.num_tasks, is_auto, |name| std::env::var(name).ok())
     }
+}
+
+/// What `--task` names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TaskChoice {
+    /// The scheduler's index.
+    Auto,
+    Index(u32),
+}
+
+fn task_choice(text: &str) -> Result<TaskChoice, String> {
+    if text == "auto" {
+        return Ok(TaskChoice::Auto);
+    }
+    let wrong = |_| format!("`{text}` is neither `auto` nor a number from 0 to {}", u32::MAX);
+    text.parse().map(TaskChoice::Index).map_err(wrong)
 }
 
 /// Where settings come from besides flags of their own.

@@ -2,6 +2,8 @@
 
 use polysift_base::error::{Error, Result};
 
+/// Variable with the index that Slurm sets.
+const SLURM: &str = "SLURM_ARRAY_TASK_ID";
 /// Variables with index and count that Kubernetes and AWS Batch set.
 const SCHEDULERS: [(&str, &str); 2] = [
     ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"),
@@ -33,18 +35,22 @@ impl Task {
     /// scheduler's index without a count, a count without an index, an index that is not below the count
     /// and what is no number are [`Error::Config`] with the name of the flag or variable.
     ///
+    /// Without a count of ours a scheduler's index counts only where the run `is_shared`: an array of another kind
+    /// of work has one too, for instance a run in each of its tasks.
+    ///
     /// ```
     /// use polysift_runs::cluster::Task;
     /// let env = |name: &str| match name {
     ///     "JOB_COMPLETION_INDEX" => Some("3".to_owned()),
     ///     _ => None,
     /// };
-    /// assert_eq!(Task::resolve(None, Some(8), env)?, Some(Task { index: 3, count: 8 }));
+    /// assert_eq!(Task::resolve(None, Some(8), false, env)?, Some(Task { index: 3, count: 8 }));
     /// # Ok::<(), polysift_base::Error>(())
     /// ```
     pub fn resolve(
         task: Option<u32>,
         num_tasks: Option<u32>,
+        is_shared: bool,
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>> {
         let own = |flag, value: Option<u32>, variable| match value {
@@ -56,8 +62,21 @@ impl Task {
         match (own_index, own_count) {
             (Some(index), Some(count)) => Self::checked(index, count).map(Some),
             (Some(index), None) => Err(lacks(index.name, "--num-tasks or POLYSIFT_NUM_TASKS")),
+            (None, None) if !is_shared => {
+                if let Some(name) = scheduler_index(&env) {
+                    tracing::warn!(
+                        "{name} is set, but this run was not planned for several tasks (`polysift plan`): all shards \
+                         are done here; give `--task auto` for a share of them"
+                    );
+                }
+                Ok(None)
+            }
             (None, count) => match (by_scheduler(count, &env)?, count) {
-                (Some((index, count)), _) => Self::checked(index, count).map(Some),
+                (Some((index, count)), _) => {
+                    let task = Self::checked(index, count)?;
+                    tracing::warn!("task {} of {}, by {}", task.index, task.count, index.name);
+                    Ok(Some(task))
+                }
                 (None, Some(count)) => Err(lacks(count.name, "--task or POLYSIFT_TASK")),
                 (None, None) => Ok(None),
             },
@@ -92,12 +111,18 @@ fn number(name: &'static str, env: &impl Fn(&str) -> Option<String>) -> Result<O
     Ok(Some(Named { name, value }))
 }
 
+/// The variable of a scheduler's index that is set.
+fn scheduler_index(env: &impl Fn(&str) -> Option<String>) -> Option<&'static str> {
+    let all = SCHEDULERS.map(|(index, _)| index);
+    std::iter::once(SLURM).chain(all).find(|name| env(name).is_some())
+}
+
 /// Index and count as the scheduler has them, with `count` in place of its own where that is given.
 fn by_scheduler(
     count: Option<Named>,
     env: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(Named, Named)>> {
-    if let Some(task) = number("SLURM_ARRAY_TASK_ID", env)? {
+    if let Some(task) = number(SLURM, env)? {
         return slurm(task, count, env).map(Some);
     }
     for (index, size) in SCHEDULERS {
@@ -152,7 +177,7 @@ mod tests {
         let env = |name: &str| {
             env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         };
-        Ok(Task::resolve(task, num_tasks, env)?.map(|task| (task.index, task.count)))
+        Ok(Task::resolve(task, num_tasks, true, env)?.map(|task| (task.index, task.count)))
     }
 
     /// Exit code and message of what is refused.

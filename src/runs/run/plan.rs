@@ -11,9 +11,12 @@ use serde_json::{Value, json};
 use super::dir::{PLAN, RunDir, json_lines, read_json_lines};
 use super::frozen::difference;
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{is_url, write_new};
+use polysift_base::io::{is_url, write_atomic, write_new};
 use polysift_base::progress::Stop;
 use polysift_data::input::{FileFacts, InputFile};
+
+/// Empty file of a run whose shards several tasks share.
+const TASKS: &str = "state/tasks";
 
 /// Files that are looked at at once: they mostly wait for a disk or a store.
 const READERS: usize = 32;
@@ -263,6 +266,16 @@ impl RunDir {
         let (mut header, shards) = read_json_lines(&self.path(PLAN))?;
         let settings = header.get_mut("input").map(Value::take).unwrap_or_default();
         Ok(Plan { shards, settings })
+    }
+
+    /// Notes that several tasks are going to share the shards.
+    pub fn share(&self) -> Result<()> {
+        write_atomic(&self.path(TASKS), b"").map(drop)
+    }
+
+    /// Whether [`RunDir::share`] was called.
+    pub fn is_shared(&self) -> bool {
+        self.path(TASKS).is_file()
     }
 
     /// Freezes `plan`, or checks that it equals the one that is frozen; [`Error::Mismatch`] names what

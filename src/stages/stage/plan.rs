@@ -122,6 +122,7 @@ pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
         context.worker.exclusive(context.stop, || context.run.discard_from(Stage::Embed))?;
     }
     context.run.freeze_plan(plan)?;
+    context.run.share()?;
     context.keep_settings()
 }
 
