@@ -56,7 +56,7 @@ fn at_word_boundary(text: &str, at: usize, grammar: Grammar) -> bool {
 }
 
 /// Where the domain that starts at `start` ends.
-fn domain_end(text: &str, start: usize, grammar: Grammar) -> Option<usize> {
+pub(super) fn domain_end(text: &str, start: usize, grammar: Grammar) -> Option<usize> {
     let bytes = text.as_bytes();
     if bytes.get(start) == Some(&b'[') {
         return literal_end(bytes, start + 1);

@@ -4,17 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::email::{Grammar, first_email};
+use super::address::first_address;
 use super::iban::ibans;
 use super::ip::ips;
-use super::letters::is_latin;
 use super::options::{IpScope, Placeholders};
 use super::span::{PiiKind, PiiSpan};
-
-/// Labels hold letters and digits of any script. An address, whose local part is ASCII, may stand beside letters of
-/// another script than Latin: Chinese, Japanese and Thai have no spaces.
-const GRAMMAR: Grammar =
-    Grammar { is_word: is_latin, is_label: char::is_alphanumeric, mixes_scripts: false };
 
 /// Finds personal data in texts.
 #[derive(Debug, Clone)]
@@ -82,7 +76,7 @@ impl PiiFinder {
 fn emails(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut from = 0;
     std::iter::from_fn(move || {
-        let found = first_email(&text[from..], 0, GRAMMAR)?;
+        let found = first_address(&text[from..])?;
         let range = from + found.start..from + found.end;
         from = range.end;
         Some(range)

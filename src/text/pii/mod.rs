@@ -10,6 +10,7 @@
 //! markers hold no address, and start and end with a character that none may touch, as angle
 //! brackets are.
 
+mod address;
 mod email;
 mod finder;
 mod iban;
